@@ -1,0 +1,296 @@
+#include "base/buf.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+bool span_eq(struct span a, struct span b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
+}
+
+bool span_eqs(struct span a, const char *s)
+{
+    return span_eq(a, span_of(s));
+}
+
+bool span_starts(struct span a, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return a.len >= len && (len == 0 || memcmp(a.p, prefix, len) == 0);
+}
+
+struct span span_trim(struct span a)
+{
+    while (a.len > 0 && is_space(a.p[0])) {
+        a.p++;
+        a.len--;
+    }
+    while (a.len > 0 && is_space(a.p[a.len - 1]))
+        a.len--;
+    return a;
+}
+
+bool span_split(struct span *rest, char sep, struct span *out)
+{
+    if (!rest->p)
+        return false;
+    const char *end = rest->len > 0 ? memchr(rest->p, sep, rest->len) : NULL;
+    if (end) {
+        *out = span_mem(rest->p, (size_t)(end - rest->p));
+        *rest = span_mem(end + 1, rest->len - out->len - 1);
+    } else {
+        *out = *rest;
+        *rest = (struct span){ 0 };
+    }
+    return true;
+}
+
+char *span_dup(struct span a)
+{
+    size_t size;
+    if (__builtin_add_overflow(a.len, 1, &size))
+        return NULL;
+    char *s = malloc(size);
+    if (!s)
+        return NULL;
+    if (a.len > 0)
+        memcpy(s, a.p, a.len);
+    s[a.len] = '\0';
+    return s;
+}
+
+/* The length of the sequence at p (at least one byte there), or 0 when it is not well-formed: RFC
+ * 3629, so no overlong forms, no surrogates, nothing above U+10FFFF. The first two bytes decide all
+ * of these. */
+static size_t utf8_len(const unsigned char *p, size_t left)
+{
+    unsigned char c = p[0], low = 0x80, high = 0xbf;
+    size_t len;
+    if (c < 0x80)
+        return c != 0;
+    if (c >= 0xc2 && c <= 0xdf) {
+        len = 2;
+    } else if (c >= 0xe0 && c <= 0xef) {
+        len = 3;
+        low = c == 0xe0 ? 0xa0 : 0x80;
+        high = c == 0xed ? 0x9f : 0xbf;
+    } else if (c >= 0xf0 && c <= 0xf4) {
+        len = 4;
+        low = c == 0xf0 ? 0x90 : 0x80;
+        high = c == 0xf4 ? 0x8f : 0xbf;
+    } else {
+        return 0;
+    }
+    if (left < len || p[1] < low || p[1] > high)
+        return 0;
+    for (size_t i = 2; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    return len;
+}
+
+bool span_utf8(struct span a, size_t *out_bad_at)
+{
+    const unsigned char *p = (const unsigned char *)a.p;
+    for (size_t i = 0; i < a.len;) {
+        size_t len = utf8_len(p + i, a.len - i);
+        if (len == 0) {
+            if (out_bad_at)
+                *out_bad_at = i;
+            return false;
+        }
+        i += len;
+    }
+    return true;
+}
+
+static size_t limit(const struct buf *b)
+{
+    return b->max ? b->max : BUF_MAX_DEFAULT;
+}
+
+void buf_done(struct buf *b)
+{
+    free(b->p);
+    *b = (struct buf){ .max = b->max };
+}
+
+void buf_clear(struct buf *b)
+{
+    b->len = 0;
+    b->failed = false;
+    if (b->p)
+        b->p[0] = '\0';
+}
+
+/* Room for len more bytes and the NUL; 0, -EMSGSIZE or -ENOMEM, and then the buffer has failed. */
+static int grow(struct buf *b, size_t len)
+{
+    size_t want;
+    int rc = -EMSGSIZE;
+    if (__builtin_add_overflow(b->len, len, &want) || want > limit(b))
+        goto fail;
+    rc = -ENOMEM;
+    if (b->failed || want == SIZE_MAX)
+        goto fail;
+    want++;
+    if (want <= b->cap)
+        return 0;
+    size_t cap = b->cap < 64 ? 64 : b->cap;
+    while (cap < want) {
+        if (__builtin_add_overflow(cap, cap, &cap))
+            cap = want;
+    }
+    if (cap > limit(b) && limit(b) < SIZE_MAX)
+        cap = limit(b) + 1;
+    char *p = realloc(b->p, cap);
+    if (!p)
+        goto fail;
+    b->p = p;
+    b->cap = cap;
+    return 0;
+fail:
+    b->failed = true;
+    return rc;
+}
+
+int buf_add(struct buf *b, const void *p, size_t len)
+{
+    int rc = grow(b, len);
+    if (rc < 0)
+        return rc;
+    if (len > 0)
+        memcpy(b->p + b->len, p, len);
+    b->len += len;
+    b->p[b->len] = '\0';
+    return 0;
+}
+
+int buf_adds(struct buf *b, const char *s)
+{
+    return buf_add(b, s, strlen(s));
+}
+
+int buf_addc(struct buf *b, char c)
+{
+    return buf_add(b, &c, 1);
+}
+
+int buf_vaddf(struct buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    size_t room = b->failed ? 0 : b->cap - b->len;
+    int len = vsnprintf(room ? b->p + b->len : NULL, room, fmt, ap), rc = -EINVAL;
+    if (len >= 0)
+        rc = grow(b, (size_t)len);
+    if (rc == 0 && (size_t)len >= room)
+        (void)vsnprintf(b->p + b->len, (size_t)len + 1, fmt, again);
+    va_end(again);
+    if (rc == 0) {
+        b->len += (size_t)len;
+    } else {
+        b->failed = true;
+        if (b->p && b->len < b->cap)
+            b->p[b->len] = '\0'; /* the first attempt may have written behind the end */
+    }
+    return rc;
+}
+
+int buf_addf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = buf_vaddf(b, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
+void *buf_reserve(struct buf *b, size_t len)
+{
+    return grow(b, len) < 0 ? NULL : b->p + b->len;
+}
+
+void buf_commit(struct buf *b, size_t len)
+{
+    assert(b->len + len < b->cap);
+    b->len += len;
+    b->p[b->len] = '\0';
+}
+
+void buf_consume(struct buf *b, size_t len)
+{
+    assert(len <= b->len);
+    if (len == 0)
+        return;
+    b->len -= len;
+    memmove(b->p, b->p + len, b->len + 1); /* with the NUL */
+}
+
+const char *buf_cstr(const struct buf *b)
+{
+    return b->p ? b->p : "";
+}
+
+char *buf_steal(struct buf *b)
+{
+    if (grow(b, 0) < 0) {
+        buf_done(b);
+        return NULL;
+    }
+    char *p = b->p;
+    p[b->len] = '\0';
+    *b = (struct buf){ .max = b->max };
+    return p;
+}
+
+static int too_large(struct buf *b, struct err *e)
+{
+    b->failed = true;
+    return err_set(e, EFBIG, "it is larger than %zu bytes", limit(b));
+}
+
+int buf_fill_fd(struct buf *b, int fd, struct err *e)
+{
+    struct stat st;
+    size_t chunk = 4096;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        if ((uintmax_t)st.st_size > limit(b))
+            return too_large(b, e);
+        chunk = (size_t)st.st_size;
+    }
+    for (;;) {
+        size_t room = limit(b) - b->len;
+        char last;
+        void *to = &last; /* full: one byte more decides between the end and too much */
+        if (room > 0) {
+            room = room < chunk ? room : chunk;
+            to = buf_reserve(b, room);
+            if (!to)
+                return err_set(e, ENOMEM, "cannot read it: %m");
+        }
+        ssize_t got = read(fd, to, room > 0 ? room : 1);
+        if (got == -1 && errno == EINTR)
+            continue;
+        if (got == -1)
+            return err_set(e, errno, "cannot read it: %m");
+        if (got == 0)
+            return b->failed ? err_set(e, ENOMEM, "cannot read it: %m") : 0;
+        if (room == 0)
+            return too_large(b, e);
+        buf_commit(b, (size_t)got);
+        chunk = chunk < 65536 ? 65536 : chunk;
+    }
+}

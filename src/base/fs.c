@@ -1,0 +1,244 @@
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/util.h"
+
+int fd_nonblock(int fd, bool on)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags == -1)
+        return -errno;
+    int want = on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+    if (want != flags && fcntl(fd, F_SETFL, want) == -1)
+        return -errno;
+    return 0;
+}
+
+char *fs_join(const char *a, const char *b)
+{
+    size_t n = strlen(a);
+    char *s;
+    if (asprintf(&s, "%s%s%s", a, n > 0 && a[n - 1] == '/' ? "" : "/", b) < 0)
+        return NULL;
+    return s;
+}
+
+int fs_read(int dirfd, const char *path, struct buf *out, struct err *e)
+{
+    AUTO(close_p) int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd == -1)
+        return err_set(e, errno, "cannot open '%s': %m", path);
+    int rc = buf_fill_fd(out, fd, e);
+    return rc < 0 ? err_wrap(e, rc, "file '%s'", path) : 0;
+}
+
+int fs_write_all(int fd, const void *p, size_t len)
+{
+    const char *from = p;
+    while (len > 0) {
+        ssize_t n = write(fd, from, len);
+        if (n == -1 && errno == EINTR)
+            continue;
+        if (n == -1)
+            return -errno;
+        if (n == 0)
+            return -EIO;
+        from += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* The name of a temporary file beside path. Its length does not depend on path's, which may be as
+ * long as names can be. */
+static char *temp_name(const char *path, size_t dir_len)
+{
+    static atomic_uint counter;
+    char *s;
+    unsigned n = atomic_fetch_add(&counter, 1);
+    if (asprintf(&s, "%.*s.tmp-%d-%u", (int)dir_len, path, (int)getpid(), n) < 0)
+        return NULL;
+    return s;
+}
+
+static int sync_dir(int dirfd, const char *path, size_t dir_len)
+{
+    AUTO(free_p) char *dir = dir_len > 0 ? strndup(path, dir_len) : strdup(".");
+    if (!dir)
+        return -ENOMEM;
+    AUTO(close_p) int fd = openat(dirfd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd == -1 || fsync(fd) == -1)
+        return -errno;
+    return 0;
+}
+
+static int write_temp(int dirfd, const char *temp, struct span text, mode_t mode, bool sync)
+{
+    int fd = openat(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd == -1 && errno == EEXIST) { /* a process of the same number died here */
+        (void)unlinkat(dirfd, temp, 0);
+        fd = openat(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    }
+    if (fd == -1)
+        return -errno;
+    int rc = fs_write_all(fd, text.p, text.len);
+    if (rc == 0 && sync && fdatasync(fd) == -1)
+        rc = -errno;
+    if (close(fd) == -1 && rc == 0) /* network file systems report a full disk here */
+        rc = -errno;
+    return rc;
+}
+
+int fs_write_atomic(int dirfd, const char *path, struct span text, mode_t mode, bool sync,
+                    struct err *e)
+{
+    const char *slash = strrchr(path, '/');
+    size_t dir_len = slash ? (size_t)(slash - path) + 1 : 0;
+    AUTO(free_p) char *temp = temp_name(path, dir_len);
+    if (!temp)
+        return err_set(e, ENOMEM, "cannot write '%s': %m", path);
+    int rc = write_temp(dirfd, temp, text, mode, sync);
+    if (rc == 0 && renameat(dirfd, temp, dirfd, path) == -1)
+        rc = -errno;
+    if (rc < 0) {
+        (void)unlinkat(dirfd, temp, 0); /* it may not even be there; the first failure is told */
+        return err_set(e, -rc, "cannot write '%s': %m", path);
+    }
+    if (sync)
+        rc = sync_dir(dirfd, path, dir_len);
+    return rc < 0 ? err_set(e, -rc, "cannot make '%s' durable: %m", path) : 0;
+}
+
+static int make_dir(const char *path, mode_t mode)
+{
+    if (mkdir(path, mode) == 0)
+        return 0;
+    int num = errno;
+    struct stat st;
+    if (num == EEXIST || num == EROFS || num == EACCES || num == EPERM) {
+        if (stat(path, &st) == 0)
+            return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+    }
+    return -num;
+}
+
+int fs_mkdirs(const char *path, mode_t mode, struct err *e)
+{
+    int rc = make_dir(path, mode);
+    if (rc == -ENOENT) {
+        AUTO(free_p) char *part = strdup(path);
+        if (!part)
+            return err_set(e, ENOMEM, "cannot make directory '%s': %m", path);
+        rc = 0;
+        for (char *s = part + strspn(part, "/"); rc == 0 && *s;) {
+            s += strcspn(s, "/");
+            char *next = s + strspn(s, "/");
+            char kept = *s;
+            *s = '\0';
+            rc = make_dir(part, mode);
+            *s = kept;
+            s = next;
+        }
+        if (*path == '\0')
+            rc = -ENOENT;
+    }
+    return rc < 0 ? err_set(e, -rc, "cannot make directory '%s': %m", path) : 0;
+}
+
+int fs_private_dir(const char *path, struct err *e)
+{
+    if (mkdir(path, 0700) == -1 && errno != EEXIST && errno != EROFS && errno != EACCES)
+        return err_set(e, errno, "cannot make directory '%s': %m", path);
+    int made = errno;
+    AUTO(close_p) int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
+    struct stat st;
+    if (fd == -1) {
+        int num = errno;
+        /* The owner is looked at first: another user's directory is mostly one that cannot be
+         * opened. */
+        if (lstat(path, &st) == -1)
+            return err_set(e, num == ENOENT ? made : num, "cannot make directory '%s': %m", path);
+        if (S_ISLNK(st.st_mode))
+            return err_set(e, EPERM, "'%s' is a symbolic link, not a directory of ours", path);
+        if (!S_ISDIR(st.st_mode))
+            return err_set(e, ENOTDIR, "'%s' is not a directory", path);
+        if (st.st_uid == geteuid())
+            return err_set(e, num, "cannot open directory '%s': %m", path);
+    } else if (fstat(fd, &st) == -1) {
+        return err_set(e, errno, "cannot look at directory '%s': %m", path);
+    }
+    if (st.st_uid != geteuid())
+        return err_set(e, EPERM, "directory '%s' belongs to user %u, not to user %u", path,
+                       (unsigned)st.st_uid, (unsigned)geteuid());
+    if ((st.st_mode & 07777) != 0700 && fchmod(fd, 0700) == -1)
+        return err_set(e, errno, "cannot keep others out of directory '%s': %m", path);
+    return 0;
+}
+
+/* Where the last n lines of p[0, len) start. A newline at the very end closes the last line. */
+static size_t last_lines(const char *p, size_t len, unsigned n)
+{
+    if (n == 0)
+        return len;
+    for (size_t i = len; i > 0; i--) {
+        if (p[i - 1] == '\n' && i != len && --n == 0)
+            return i;
+    }
+    return 0;
+}
+
+static int add_clean(struct buf *out, struct span s)
+{
+    size_t bad;
+    int rc = 0;
+    while (rc == 0 && !span_utf8(s, &bad)) {
+        rc = buf_add(out, s.p, bad);
+        if (rc == 0)
+            rc = buf_addc(out, '?');
+        s = span_mem(s.p + bad + 1, s.len - bad - 1);
+    }
+    return rc < 0 ? rc : buf_add(out, s.p, s.len);
+}
+
+int fs_tail(int dirfd, const char *path, unsigned n, size_t max, struct buf *out, struct err *e)
+{
+    AUTO(close_p) int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+    if (fd == -1 || fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot open '%s': %m", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, EINVAL, "'%s' is not a regular file", path);
+    if (st.st_size == 0 || max == 0)
+        return 0;
+    size_t want = (uintmax_t)st.st_size < max ? (size_t)st.st_size : max, len = 0;
+    off_t from = st.st_size - (off_t)want;
+    AUTO(free_p) char *text = malloc(want);
+    if (!text)
+        return err_set(e, ENOMEM, "cannot read '%s': %m", path);
+    while (len < want) {
+        ssize_t got = pread(fd, text + len, want - len, from + (off_t)len);
+        if (got == -1 && errno == EINTR)
+            continue;
+        if (got == -1)
+            return err_set(e, errno, "cannot read '%s': %m", path);
+        if (got == 0) /* truncated meanwhile */
+            break;
+        len += (size_t)got;
+    }
+    size_t start = last_lines(text, len, n);
+    if (start == 0 && from > 0) { /* cut in mid-line: not in mid-character */
+        while (start < len && start < 3 && ((unsigned char)text[start] & 0xc0) == 0x80)
+            start++;
+    }
+    int rc = add_clean(out, span_mem(text + start, len - start));
+    return rc < 0 ? err_set(e, -rc, "cannot read '%s': %m", path) : 0;
+}

@@ -1,0 +1,130 @@
+/*
+ * Numbers, sizes and truth values in text from users. White space around them is allowed: values in
+ * XML files have it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+enum { SHOWN = 60 }; /* so much of a wrong value is repeated in the sentence */
+
+static int wrong(struct span s, const char *what, const char *wanted, struct err *e)
+{
+    int len = (int)(s.len < SHOWN ? s.len : SHOWN);
+    if (len == 0)
+        return err_set(e, EINVAL, "%s must be %s, but it is empty", what, wanted);
+    return err_set(e, EINVAL, "%s must be %s, not '%.*s%s'", what, wanted, len, s.p,
+                   s.len > SHOWN ? "..." : "");
+}
+
+static int check_range(int64_t v, int64_t min, int64_t max, const char *unit, const char *what,
+                       struct err *e)
+{
+    if (v < min)
+        return err_set(e, ERANGE, "%s must be at least %lld%s, not %lld%s", what, (long long)min,
+                       unit, (long long)v, unit);
+    if (v > max)
+        return err_set(e, ERANGE, "%s must be at most %lld%s, not %lld%s", what, (long long)max,
+                       unit, (long long)v, unit);
+    return 0;
+}
+
+/* Digits with an optional minus. 0, -EINVAL (no number) or -ERANGE (more than 64 bits); *s is left
+ * behind the digits. */
+static int digits(struct span *s, int64_t *out)
+{
+    bool minus = s->len > 0 && s->p[0] == '-', any = false, over = false;
+    int64_t v = 0;
+    size_t i = minus;
+    for (; i < s->len && s->p[i] >= '0' && s->p[i] <= '9'; i++) {
+        int64_t d = s->p[i] - '0';
+        any = true;
+        over = over || __builtin_mul_overflow(v, (int64_t)10, &v) ||
+               __builtin_add_overflow(v, minus ? -d : d, &v);
+    }
+    *s = span_mem(s->p + i, s->len - i);
+    if (!any)
+        return -EINVAL;
+    if (over)
+        return -ERANGE;
+    *out = v;
+    return 0;
+}
+
+int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e)
+{
+    struct span all = span_trim(s), rest = all;
+    int64_t v = 0;
+    int rc = digits(&rest, &v);
+    if (rc == -EINVAL || rest.len > 0)
+        return wrong(all, what, "a whole number", e);
+    if (rc == -ERANGE)
+        return err_set(e, ERANGE, "%s must be between %lld and %lld, not '%.*s'", what,
+                       (long long)min, (long long)max, (int)(all.len < SHOWN ? all.len : SHOWN),
+                       all.p);
+    rc = check_range(v, min, max, "", what, e);
+    if (rc == 0)
+        *out = v;
+    return rc;
+}
+
+static bool same_word(struct span s, const char *word)
+{
+    return s.len == strlen(word) && strncasecmp(s.p, word, s.len) == 0;
+}
+
+int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e)
+{
+    static const struct {
+        const char *name[3];
+        int64_t times, over;
+    } units[] = {
+        { { "", "m", "mb" }, 1, 1 },
+        { { "mib", "mib", "mib" }, 1, 1 },
+        { { "k", "kb", "kib" }, 1, 1024 },
+        { { "g", "gb", "gib" }, 1024, 1 },
+        { { "t", "tb", "tib" }, 1024 * 1024, 1 },
+    };
+    static const char wanted[] = "a size in whole MiB such as 2g, 512m or 2048";
+    struct span all = span_trim(s), unit = all;
+    int64_t v = 0;
+    int rc = digits(&unit, &v);
+    if (rc == -EINVAL)
+        return wrong(all, what, wanted, e);
+    unit = span_trim(unit);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (!same_word(unit, units[i].name[0]) && !same_word(unit, units[i].name[1]) &&
+            !same_word(unit, units[i].name[2]))
+            continue;
+        if (rc == -ERANGE || __builtin_mul_overflow(v, units[i].times, &v))
+            return err_set(e, ERANGE, "%s must be at most %lld MiB, not '%.*s'", what,
+                           (long long)max, (int)(all.len < SHOWN ? all.len : SHOWN), all.p);
+        if (v % units[i].over != 0)
+            return wrong(all, what, wanted, e);
+        v /= units[i].over;
+        rc = check_range(v, min, max, " MiB", what, e);
+        if (rc == 0)
+            *out = v;
+        return rc;
+    }
+    return wrong(all, what, wanted, e);
+}
+
+int str_bool(struct span s, const char *what, bool *out, struct err *e)
+{
+    static const char *const words[][2] = {
+        { "false", "true" }, { "no", "yes" }, { "off", "on" }, { "0", "1" }
+    };
+    struct span all = span_trim(s);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        for (int v = 0; v < 2; v++) {
+            if (same_word(all, words[i][v])) {
+                *out = v;
+                return 0;
+            }
+        }
+    }
+    return wrong(all, what, "true or false", e);
+}
