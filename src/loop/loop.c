@@ -1,0 +1,300 @@
+#include "loop_int.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/util.h"
+
+/* ---- objects ---- */
+
+void object_init(struct object *o, struct loop *l, uv_handle_t *h,
+                 void (*destroy)(struct object *o))
+{
+    o->loop = l;
+    o->destroy = destroy;
+    h->data = o;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct object *o = h->data;
+    if (o->destroy)
+        o->destroy(o);
+}
+
+void object_close(uv_handle_t *h)
+{
+    if (!uv_is_closing(h))
+        uv_close(h, on_closed);
+}
+
+/* ---- the loop ---- */
+
+static void flush_all(struct loop *l)
+{
+    if (l->ending)
+        return;
+    /* What the connections report may be events that the owner batches; what it writes out may go
+     * to connections. */
+    do {
+        conns_flush(l);
+        if (l->on_flush)
+            l->on_flush(l->flush_arg);
+    } while (l->dirty);
+}
+
+static void on_prepare(uv_prepare_t *h)
+{
+    flush_all(CONTAINER_OF(h, struct loop, prepare));
+}
+
+struct loop *loop_new(struct err *e)
+{
+    struct loop *l = calloc(1, sizeof *l);
+    if (!l || !(l->read_buf = malloc(READ_SIZE))) {
+        free(l);
+        (void)err_set(e, ENOMEM, "cannot make an event loop: %m");
+        return NULL;
+    }
+    int rc = uv_loop_init(&l->uv);
+    if (rc < 0) {
+        (void)err_set(e, -rc, "cannot make an event loop: %m");
+        free(l->read_buf);
+        free(l);
+        return NULL;
+    }
+    (void)uv_prepare_init(&l->uv, &l->prepare); /* cannot fail */
+    object_init(&l->prepare_object, l, (uv_handle_t *)&l->prepare, NULL);
+    (void)uv_prepare_start(&l->prepare, on_prepare);
+    uv_unref((uv_handle_t *)&l->prepare);
+    (void)signal(SIGPIPE, SIG_IGN); /* cannot fail for this signal */
+    return l;
+}
+
+static void close_each(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    object_close(h);
+}
+
+void loop_free(struct loop *l)
+{
+    if (!l)
+        return;
+    l->ending = true;
+    uv_walk(&l->uv, close_each, NULL);
+    (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* close callbacks, and work under way to its end */
+    /* what `done` of the last work has opened */
+    while (uv_loop_close(&l->uv) == UV_EBUSY) {
+        uv_walk(&l->uv, close_each, NULL);
+        (void)uv_run(&l->uv, UV_RUN_DEFAULT);
+    }
+    free(l->read_buf);
+    free(l);
+}
+
+int loop_run(struct loop *l)
+{
+    l->stopped = false;
+    do {
+        (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* whether handles are left is asked below */
+        flush_all(l);
+    } while (!l->stopped && uv_loop_alive(&l->uv));
+    return 0;
+}
+
+void loop_stop(struct loop *l)
+{
+    l->stopped = true;
+    uv_stop(&l->uv);
+}
+
+void loop_on_flush(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+    l->on_flush = fn;
+    l->flush_arg = arg;
+}
+
+/* ---- timers ---- */
+
+struct loop_timer {
+    struct object object;
+    uv_timer_t uv;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+static void timer_destroy(struct object *o)
+{
+    free(CONTAINER_OF(o, struct loop_timer, object));
+}
+
+static void on_timer(uv_timer_t *h)
+{
+    struct loop_timer *t = CONTAINER_OF(h, struct loop_timer, uv);
+    t->fn(t->arg);
+}
+
+struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+    struct loop_timer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    t->fn = fn;
+    t->arg = arg;
+    (void)uv_timer_init(&l->uv, &t->uv); /* cannot fail */
+    object_init(&t->object, l, (uv_handle_t *)&t->uv, timer_destroy);
+    return t;
+}
+
+void loop_timer_set(struct loop_timer *t, int64_t deadline_ms)
+{
+    /* libuv counts from its own idea of now, on the same clock as clock_mono_ms() */
+    int64_t from_ms = (int64_t)uv_now(t->uv.loop);
+    uint64_t timeout_ms = deadline_ms > from_ms ? (uint64_t)(deadline_ms - from_ms) : 0;
+    (void)uv_timer_start(&t->uv, on_timer, timeout_ms, 0); /* fails only when closing */
+}
+
+void loop_timer_stop(struct loop_timer *t)
+{
+    (void)uv_timer_stop(&t->uv); /* cannot fail */
+}
+
+void loop_timer_free(struct loop_timer *t)
+{
+    if (t)
+        object_close((uv_handle_t *)&t->uv);
+}
+
+/* ---- signals ---- */
+
+struct loop_signal {
+    struct object object;
+    uv_signal_t uv;
+    void (*fn)(int signo, void *arg);
+    void *arg;
+};
+
+static void signal_destroy(struct object *o)
+{
+    free(CONTAINER_OF(o, struct loop_signal, object));
+}
+
+static void on_signal(uv_signal_t *h, int signo)
+{
+    struct loop_signal *s = CONTAINER_OF(h, struct loop_signal, uv);
+    s->fn(signo, s->arg);
+}
+
+struct loop_signal *loop_signal_new(struct loop *l, int signo, void (*fn)(int signo, void *arg),
+                                    void *arg)
+{
+    struct loop_signal *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->fn = fn;
+    s->arg = arg;
+    if (uv_signal_init(&l->uv, &s->uv) < 0) {
+        free(s);
+        return NULL;
+    }
+    object_init(&s->object, l, (uv_handle_t *)&s->uv, signal_destroy);
+    if (uv_signal_start(&s->uv, on_signal, signo) < 0) {
+        loop_signal_free(s);
+        return NULL;
+    }
+    uv_unref((uv_handle_t *)&s->uv); /* waiting for a signal alone is no reason to run on */
+    return s;
+}
+
+void loop_signal_free(struct loop_signal *s)
+{
+    if (s)
+        object_close((uv_handle_t *)&s->uv);
+}
+
+/* ---- descriptors ---- */
+
+struct loop_fd {
+    struct object object;
+    uv_poll_t uv;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+static void fd_destroy(struct object *o)
+{
+    free(CONTAINER_OF(o, struct loop_fd, object));
+}
+
+static void on_readable(uv_poll_t *h, int status, int events)
+{
+    (void)status; /* whoever reads it finds out */
+    (void)events;
+    struct loop_fd *f = CONTAINER_OF(h, struct loop_fd, uv);
+    f->fn(f->arg);
+}
+
+struct loop_fd *loop_fd_new(struct loop *l, int fd, void (*fn)(void *arg), void *arg)
+{
+    struct loop_fd *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    f->fn = fn;
+    f->arg = arg;
+    if (uv_poll_init(&l->uv, &f->uv, fd) < 0) {
+        free(f);
+        return NULL;
+    }
+    object_init(&f->object, l, (uv_handle_t *)&f->uv, fd_destroy);
+    if (uv_poll_start(&f->uv, UV_READABLE | UV_DISCONNECT, on_readable) < 0) {
+        loop_fd_free(f);
+        return NULL;
+    }
+    return f;
+}
+
+void loop_fd_free(struct loop_fd *f)
+{
+    if (f)
+        object_close((uv_handle_t *)&f->uv);
+}
+
+/* ---- work on other threads ---- */
+
+struct work {
+    uv_work_t uv;
+    int (*fn)(void *arg);
+    void (*done)(void *arg, int rc);
+    void *arg;
+    int rc;
+};
+
+static void on_work(uv_work_t *req)
+{
+    struct work *w = CONTAINER_OF(req, struct work, uv);
+    w->rc = w->fn(w->arg);
+}
+
+static void on_work_done(uv_work_t *req, int status)
+{
+    struct work *w = CONTAINER_OF(req, struct work, uv);
+    w->done(w->arg, status < 0 ? status : w->rc);
+    free(w);
+}
+
+int loop_work(struct loop *l, int (*fn)(void *arg), void (*done)(void *arg, int rc), void *arg)
+{
+    struct work *w = calloc(1, sizeof *w);
+    if (!w)
+        return -ENOMEM;
+    w->fn = fn;
+    w->done = done;
+    w->arg = arg;
+    int rc = uv_queue_work(&l->uv, &w->uv, on_work, on_work_done);
+    if (rc < 0)
+        free(w);
+    return rc;
+}
