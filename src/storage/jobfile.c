@@ -1,0 +1,277 @@
+#include "storage/jobfile.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "storage/store.h"
+
+enum {
+    TEXT_MAX = 32 << 20, /* a job file may have 4 MiB; the rest is what escaping can make of it */
+    SHIP_MAX = 10000,
+};
+
+/* The text is ours alone, so its beginning is fixed; what follows it is found without a parser. */
+static const char head[] = "{\"format\":1,\"conf\":";
+
+void job_file_free(struct job_file *f)
+{
+    if (!f)
+        return;
+    conf_free(f->conf);
+    for (size_t i = 0; i < f->n_ship; i++)
+        ship_item_done(&f->ship[i]);
+    free(f->ship);
+    free(f->user);
+    free(f->host);
+    free(f->cwd);
+    free(f->version);
+    free(f);
+}
+
+void job_file_freep(struct job_file **f)
+{
+    job_file_free(*f);
+}
+
+/* ---- writing ---- */
+
+static const char *text_or_empty(const char *s)
+{
+    return s ? s : "";
+}
+
+/* Paths are bytes, and JSON holds UTF-8: what is not is refused here, with its name. */
+static int check_text(const char *what, const char *s, struct err *e)
+{
+    size_t bad;
+    if (!s || span_utf8(span_of(s), &bad))
+        return 0;
+    (void)err_set(e, EILSEQ, "%s '%s' is not UTF-8 (byte %zu)", what, s, bad);
+    return err_hint(e, "rename it, or use a link with another name");
+}
+
+static int check_texts(const struct job_file *f, struct err *e)
+{
+    const struct {
+        const char *what, *text;
+    } rows[] = {
+        { "user name", f->user },
+        { "host name", f->host },
+        { "working directory", f->cwd },
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(rows); i++)
+        rc = check_text(rows[i].what, rows[i].text, e);
+    for (size_t i = 0; rc == 0 && i < f->n_ship; i++) {
+        rc = check_text("path", f->ship[i].source, e);
+        if (rc == 0)
+            rc = check_text("path", f->ship[i].path, e);
+        if (rc == 0)
+            rc = check_text("name", f->ship[i].name, e);
+    }
+    return rc;
+}
+
+static json_t *encode_item(const struct ship_item *it)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "kind", ship_kind_name(it->kind),
+                     "name", text_or_empty(it->name), "role", text_or_empty(it->role), "digest",
+                     text_or_empty(it->digest), "path", text_or_empty(it->path), "source",
+                     text_or_empty(it->source), "bytes", (json_int_t)it->bytes, "files",
+                     (json_int_t)it->n_files);
+}
+
+static json_t *encode_ship(const struct job_file *f)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < f->n_ship; i++) {
+        /* takes the item, also when it fails */
+        if (json_array_append_new(list, encode_item(&f->ship[i])) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static int add_json(struct buf *out, const char *name, json_t *value)
+{
+    AUTO(json_decrefp) json_t *v = value;
+    AUTO(free_p) char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    return text ? buf_addf(out, ",\n\"%s\":%s", name, text) : -ENOMEM;
+}
+
+int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
+{
+    int rc = check_texts(f, e);
+    if (rc < 0)
+        return rc;
+    rc = buf_adds(out, head);
+    if (rc == 0) {
+        rc = conf_encode(f->conf, out, e);
+        if (rc < 0)
+            return rc;
+        rc = add_json(out, "ship", encode_ship(f));
+    }
+    if (rc == 0)
+        rc = add_json(out, "submit",
+                      json_pack("{s:s, s:s, s:s, s:I, s:s}", "user", text_or_empty(f->user), "host",
+                                text_or_empty(f->host), "cwd", text_or_empty(f->cwd), "wall_ms",
+                                (json_int_t)f->wall_ms, "version", text_or_empty(f->version)));
+    if (rc == 0)
+        rc = buf_adds(out, "}\n");
+    return rc < 0 ? err_set(e, -rc, "cannot put the job into one text: %m") : 0;
+}
+
+/* ---- reading ---- */
+
+/* The length of the JSON value at the beginning of s, by its brackets; 0 = there is no end. What is
+ * in it is judged by conf_decode. */
+static size_t value_len(struct span s)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            depth++;
+        } else if (c == ']' || c == '}') {
+            if (depth == 0)
+                return i;
+            if (--depth == 0)
+                return i + 1;
+        } else if (c == ',' && depth == 0) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+static int bad_field(struct err *e, const char *what)
+{
+    return err_set(e, EBADMSG, "job.conf has no valid '%s'", what);
+}
+
+static int take_text(json_t *obj, const char *key, char **out, struct err *e)
+{
+    const char *s = json_string_value(json_object_get(obj, key));
+    if (!s)
+        return bad_field(e, key);
+    *out = str_dup(s);
+    return *out ? 0 : err_set(e, ENOMEM, "cannot read job.conf: %m");
+}
+
+static int take_number(json_t *obj, const char *key, int64_t max, int64_t *out, struct err *e)
+{
+    json_t *v = json_object_get(obj, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max)
+        return bad_field(e, key);
+    *out = json_integer_value(v);
+    return 0;
+}
+
+static int decode_item(json_t *obj, struct ship_item *it, struct err *e)
+{
+    const char *kind = json_string_value(json_object_get(obj, "kind"));
+    it->kind = kind ? ship_kind_parse(kind) : SHIP_NONE;
+    if (it->kind == SHIP_NONE)
+        return bad_field(e, "kind");
+    int64_t bytes = 0, files = 0;
+    int rc = take_text(obj, "name", &it->name, e);
+    if (rc == 0)
+        rc = take_text(obj, "role", &it->role, e);
+    if (rc == 0)
+        rc = take_text(obj, "digest", &it->digest, e);
+    if (rc == 0)
+        rc = take_text(obj, "path", &it->path, e);
+    if (rc == 0)
+        rc = take_text(obj, "source", &it->source, e);
+    if (rc == 0)
+        rc = take_number(obj, "bytes", INT64_MAX, &bytes, e);
+    if (rc == 0)
+        rc = take_number(obj, "files", UINT32_MAX, &files, e);
+    it->bytes = (uint64_t)bytes;
+    it->n_files = (uint32_t)files;
+    return rc;
+}
+
+static int decode_ship(json_t *list, struct job_file *f, struct err *e)
+{
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || n > SHIP_MAX)
+        return bad_field(e, "ship");
+    f->ship = calloc(n > 0 ? n : 1, sizeof *f->ship);
+    if (!f->ship)
+        return err_set(e, ENOMEM, "cannot read job.conf: %m");
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        f->n_ship = i + 1; /* a half-read item is freed as well */
+        rc = decode_item(json_array_get(list, i), &f->ship[i], e);
+    }
+    return rc;
+}
+
+static int decode_submit(json_t *obj, struct job_file *f, struct err *e)
+{
+    int rc = take_text(obj, "user", &f->user, e);
+    if (rc == 0)
+        rc = take_text(obj, "host", &f->host, e);
+    if (rc == 0)
+        rc = take_text(obj, "cwd", &f->cwd, e);
+    if (rc == 0)
+        rc = take_text(obj, "version", &f->version, e);
+    return rc < 0 ? rc : take_number(obj, "wall_ms", INT64_MAX, &f->wall_ms, e);
+}
+
+/* All but the configuration, which the core's own reader takes. */
+static int decode_rest(struct span before, struct span after, struct job_file *f, struct err *e)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    (void)buf_add(&text, before.p, before.len);
+    (void)buf_adds(&text, "null");
+    if (buf_add(&text, after.p, after.len) < 0)
+        return err_set(e, ENOMEM, "cannot read job.conf: %m");
+    json_error_t where;
+    AUTO(json_decrefp) json_t *root = json_loadb(text.p, text.len, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return err_set(e, EBADMSG, "job.conf is damaged: %s", where.text);
+    int rc = decode_ship(json_object_get(root, "ship"), f, e);
+    return rc < 0 ? rc : decode_submit(json_object_get(root, "submit"), f, e);
+}
+
+int job_file_decode(struct span text, struct job_file **out, struct err *e)
+{
+    if (text.len > TEXT_MAX)
+        return err_set(e, EFBIG, "job.conf has %zu bytes, and at most %d can be", text.len,
+                       TEXT_MAX);
+    if (text.len < sizeof head || memcmp(text.p, head, sizeof head - 1) != 0)
+        return err_set(e, EBADMSG, "job.conf is damaged, or another version's");
+    struct span before = { text.p, sizeof head - 1 };
+    struct span rest = { text.p + before.len, text.len - before.len };
+    struct span conf = { rest.p, value_len(rest) };
+    if (conf.len == 0)
+        return err_set(e, EBADMSG, "job.conf is damaged: the configuration has no end");
+    AUTO(job_file_freep) struct job_file *f = calloc(1, sizeof *f);
+    if (!f)
+        return err_set(e, ENOMEM, "cannot read job.conf: %m");
+    int rc = conf_decode(conf, &f->conf, e);
+    if (rc == 0)
+        rc = decode_rest(before, (struct span){ conf.p + conf.len, rest.len - conf.len }, f, e);
+    if (rc < 0)
+        return rc;
+    *out = TAKE(f);
+    return 0;
+}

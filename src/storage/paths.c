@@ -1,0 +1,363 @@
+#include "storage/paths.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+
+enum {
+    /* What lies below TONY_HOME (jobs/<id>/containers/<id>/ and the user's own names in there) must
+     * still fit into PATH_MAX. */
+    HOME_MAX = 2048,
+    HASH_DIGITS = 12,
+    /* The longest name we bind in the runtime directory: "/4294967295.lock" and the NUL. */
+    SOCKET_NAME_MAX = 17,
+    RUNTIME_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - SOCKET_NAME_MAX,
+};
+
+void paths_done(struct paths *p)
+{
+    free(p->home);
+    free(p->pool);
+    free(p->jobs);
+    free(p->store);
+    free(p->history);
+    free(p->runtime);
+    *p = (struct paths){ 0 };
+}
+
+/* FNV-1a with a final mix. It only has to tell the few homes of one user apart. */
+static void home_hash(const char *home, char out[HASH_DIGITS + 1])
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (const char *s = home; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+    h ^= h >> 32;
+    (void)snprintf(out, HASH_DIGITS + 1, "%012" PRIx64, h >> 16);
+}
+
+/* ---- TONY_HOME ---- */
+
+static int home_name(char **out, struct err *e)
+{
+    const char *set = getenv("TONY_HOME");
+    const char *home = getenv("HOME");
+    if (set && *set) {
+        *out = str_dup(set);
+    } else if (home && *home == '/') {
+        *out = fs_join(home, ".tony");
+    } else {
+        (void)err_set(e, ENOENT, "cannot tell where to keep files: HOME is not set");
+        return err_hint(e, "set TONY_HOME to a directory of your own");
+    }
+    if (!*out)
+        return err_set(e, ENOMEM, "cannot tell where to keep files: %m");
+    size_t len = strlen(*out);
+    if (len <= HOME_MAX)
+        return 0;
+    free(TAKE(*out));
+    (void)err_set(e, ENAMETOOLONG, "TONY_HOME is a path of %zu bytes, and at most %d can be used",
+                  len, HOME_MAX);
+    return err_hint(e, "set TONY_HOME to a shorter path");
+}
+
+/* It is not ours to close an existing directory to others (it may be one's whole home), as all that
+ * lies in it is closed. But nobody else may be able to rename what lies there. */
+static int home_check(const char *home, struct err *e)
+{
+    struct stat st;
+    if (stat(home, &st) == -1)
+        return err_set(e, errno, "cannot look at directory '%s': %m", home);
+    if (st.st_uid != geteuid()) {
+        (void)err_set(e, EPERM, "directory '%s' belongs to user %u, not to user %u", home,
+                      (unsigned)st.st_uid, (unsigned)geteuid());
+        return err_hint(e, "set TONY_HOME to a directory of your own");
+    }
+    if (st.st_mode & S_IWOTH) {
+        (void)err_set(e, EPERM, "directory '%s' can be written by everybody", home);
+        return err_hint(e, "set TONY_HOME to a directory of your own, for example below this one");
+    }
+    if ((st.st_mode & S_IWGRP) && chmod(home, st.st_mode & 07777 & ~(mode_t)S_IWGRP) == -1)
+        return err_set(e, errno, "cannot keep others out of directory '%s': %m", home);
+    return 0;
+}
+
+static int home_open(char **out, struct err *e)
+{
+    AUTO(free_p) char *name = NULL;
+    int rc = home_name(&name, e);
+    if (rc == 0)
+        rc = fs_mkdirs(name, 0700, e);
+    if (rc < 0)
+        return err_hint(e, "TONY_HOME says where it is to be; it must be writable");
+    AUTO(free_p) char *real = realpath(name, NULL);
+    if (!real)
+        return err_set(e, errno, "cannot resolve directory '%s': %m", name);
+    if (strlen(real) > HOME_MAX) {
+        (void)err_set(e, ENAMETOOLONG,
+                      "TONY_HOME is a path of %zu bytes, and at most %d can be used", strlen(real),
+                      HOME_MAX);
+        return err_hint(e, "set TONY_HOME to a shorter path");
+    }
+    rc = home_check(real, e);
+    if (rc == 0)
+        *out = TAKE(real);
+    return rc;
+}
+
+static int home_subdir(const char *home, const char *name, char **out, struct err *e)
+{
+    *out = fs_join(home, name);
+    if (!*out)
+        return err_set(e, ENOMEM, "cannot make directory '%s': %m", name);
+    int rc = fs_private_dir(*out, e);
+    if (rc < 0)
+        return rc;
+    if (access(*out, W_OK) == -1) {
+        (void)err_set(e, errno, "directory '%s' cannot be written: %m", *out);
+        return err_hint(e, "set TONY_HOME to a directory that can be written");
+    }
+    return 0;
+}
+
+/* ---- the runtime directory ---- */
+
+/* base/tony (or base itself) and hash below it, each private. */
+static int runtime_make(const char *parent, const char *hash, char **out, struct err *e)
+{
+    if (strlen(parent) + 1 + HASH_DIGITS > RUNTIME_MAX)
+        return err_set(e, ENAMETOOLONG, "directory '%s' is too long a path for sockets", parent);
+    AUTO(free_p) char *dir = fs_join(parent, hash);
+    if (!dir)
+        return err_set(e, ENOMEM, "cannot make directory '%s': %m", parent);
+    int rc = fs_private_dir(parent, e);
+    if (rc == 0)
+        rc = fs_private_dir(dir, e);
+    if (rc == 0)
+        *out = TAKE(dir);
+    return rc;
+}
+
+static int runtime_choose(const char *hash, char **out, struct err *e)
+{
+    const char *xdg = getenv("XDG_RUNTIME_DIR");
+    struct stat st;
+    if (xdg && *xdg == '/' && stat(xdg, &st) == 0 && st.st_uid == geteuid()) {
+        AUTO(free_p) char *parent = fs_join(xdg, "tony");
+        struct err unused;
+        if (parent && runtime_make(parent, hash, out, &unused) == 0)
+            return 0;
+    }
+    char parent[40];
+    (void)snprintf(parent, sizeof parent, "/tmp/tony-%u", (unsigned)geteuid());
+    int rc = runtime_make(parent, hash, out, e);
+    if (rc == -EPERM)
+        return err_hint(e, "set XDG_RUNTIME_DIR to a directory of your own with a short path");
+    return rc;
+}
+
+/* The recorded directory, if it is (or can be made again) a private one of ours. */
+static bool runtime_recorded(const char *record, const char *hash, char **out)
+{
+    AUTO(buf_done) struct buf text = { .max = PATH_MAX };
+    struct err unused;
+    if (fs_read(AT_FDCWD, record, &text, &unused) < 0)
+        return false;
+    AUTO(free_p) char *dir = span_dup(span_trim(buf_span(&text)));
+    char *slash = dir ? strrchr(dir, '/') : NULL;
+    /* A home that was moved or copied brings a record along that is not its own. */
+    if (!slash || slash == dir || strcmp(slash + 1, hash) != 0)
+        return false;
+    *slash = '\0';
+    return runtime_make(dir, hash, out, &unused) == 0;
+}
+
+/*
+ * A client in a login session has XDG_RUNTIME_DIR, one started by cron has not, and both must meet
+ * at the same sockets and locks. So the choice is made once and recorded in the home, and made
+ * again only when the recorded directory cannot be had any more.
+ */
+static int runtime_open(const char *home, const char *pool, char **out, struct err *e)
+{
+    char hash[HASH_DIGITS + 1];
+    home_hash(home, hash);
+    AUTO(free_p) char *record = fs_join(pool, "runtime");
+    if (!record)
+        return err_set(e, ENOMEM, "cannot choose a directory for sockets: %m");
+    if (runtime_recorded(record, hash, out))
+        return 0;
+    AUTO(close_p) int fd = open(pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd == -1 || (flock(fd, LOCK_EX) == -1 && errno != ENOLCK && errno != EOPNOTSUPP))
+        return err_set(e, errno, "cannot lock directory '%s': %m", pool);
+    if (runtime_recorded(record, hash, out))
+        return 0;
+    int rc = runtime_choose(hash, out, e);
+    if (rc < 0)
+        return rc;
+    AUTO(buf_done) struct buf line = { 0 };
+    if (buf_addf(&line, "%s\n", *out) < 0)
+        return err_set(e, ENOMEM, "cannot choose a directory for sockets: %m");
+    return fs_write_atomic(AT_FDCWD, record, buf_span(&line), 0600, false, e);
+}
+
+int paths_open(struct paths *out, struct err *e)
+{
+    AUTO(paths_done) struct paths p = { 0 };
+    int rc = home_open(&p.home, e);
+    if (rc == 0)
+        rc = home_subdir(p.home, "pool", &p.pool, e);
+    if (rc == 0)
+        rc = home_subdir(p.home, "jobs", &p.jobs, e);
+    if (rc == 0)
+        rc = home_subdir(p.home, "store", &p.store, e);
+    if (rc == 0)
+        rc = home_subdir(p.home, "history", &p.history, e);
+    if (rc == 0)
+        rc = runtime_open(p.home, p.pool, &p.runtime, e);
+    if (rc < 0)
+        return rc;
+    *out = p;
+    p = (struct paths){ 0 };
+    return 0;
+}
+
+/* ---- ids and what is named after them ---- */
+
+void app_id_format(char out[APP_ID_MAX], int64_t start_ms, uint32_t number)
+{
+    (void)snprintf(out, APP_ID_MAX, "application_%" PRId64 "_%04" PRIu32, start_ms, number);
+}
+
+int app_id_parse(const char *id, int64_t *out_start_ms, uint32_t *out_number, struct err *e)
+{
+    struct span rest = span_of(id);
+    int64_t start, number;
+    bool ok = span_starts(rest, "application_");
+    if (ok) {
+        rest.p += strlen("application_");
+        rest.len -= strlen("application_");
+        const char *bar = memchr(rest.p, '_', rest.len);
+        ok = bar &&
+             str_i64(span_mem(rest.p, (size_t)(bar - rest.p)), 0, INT64_MAX, "id", &start, NULL) ==
+                 0 &&
+             str_i64(span_of(bar + 1), 0, UINT32_MAX, "id", &number, NULL) == 0;
+    }
+    char again[APP_ID_MAX];
+    if (ok) { /* there is one spelling, so that a name of a file cannot be smuggled in */
+        app_id_format(again, start, (uint32_t)number);
+        ok = strcmp(again, id) == 0;
+    }
+    if (!ok) {
+        (void)err_set(e, EINVAL, "'%s' is not an application id", id);
+        return err_hint(e, "ids look like application_1767225600000_0001; see tony list");
+    }
+    *out_start_ms = start;
+    *out_number = (uint32_t)number;
+    return 0;
+}
+
+char *paths_job(const struct paths *p, const char *app_id)
+{
+    return fs_join(p->jobs, app_id);
+}
+
+char *paths_history(const struct paths *p, const char *app_id)
+{
+    return fs_join(p->history, app_id);
+}
+
+char *paths_socket(const struct paths *p, const char *app_id, const char *suffix)
+{
+    int64_t start;
+    uint32_t number;
+    if (app_id_parse(app_id, &start, &number, NULL) < 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return str_printf("%s/%" PRIu32 ".%s", p->runtime, number, suffix);
+}
+
+char *paths_pool_socket(const struct paths *p)
+{
+    return fs_join(p->runtime, "pool.sock");
+}
+
+char *paths_pool_lock(const struct paths *p)
+{
+    return fs_join(p->runtime, "pool.lock");
+}
+
+int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _Bool *out_live,
+                   struct err *e)
+{
+    int64_t start;
+    uint32_t number;
+    int rc = app_id_parse(app_id, &start, &number, e);
+    if (rc < 0)
+        return rc;
+    /* In this order: a job is moved from the first to the second by one rename, never back. */
+    for (int live = 1; live >= 0; live--) {
+        AUTO(free_p) char *dir = live ? paths_job(p, app_id) : paths_history(p, app_id);
+        if (!dir)
+            return err_set(e, ENOMEM, "cannot find job '%s': %m", app_id);
+        struct stat st;
+        if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) {
+            *out_dir = TAKE(dir);
+            *out_live = live;
+            return 0;
+        }
+        if (errno != ENOENT && errno != ENOTDIR)
+            return err_set(e, errno, "cannot look at directory '%s': %m", dir);
+    }
+    (void)err_set(e, ENOENT, "there is no job '%s' in '%s'", app_id, p->home);
+    return err_hint(e, "tony list shows the jobs");
+}
+
+/* ---- programs ---- */
+
+static char *beside(const char *dir, size_t dir_len, const char *name)
+{
+    char *path = str_printf("%.*s/%s", (int)dir_len, dir, name);
+    struct stat st;
+    if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0)
+        return path;
+    free(path);
+    return NULL;
+}
+
+char *paths_program(const char *name)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n > 0) {
+        self[n] =
+            '\0'; /* a replaced program has " (deleted)" after its name; the directory is right */
+        char *slash = strrchr(self, '/');
+        char *found = slash ? beside(self, (size_t)(slash - self), name) : NULL;
+        if (found)
+            return found;
+    }
+    const char *path = getenv("PATH");
+    struct span rest = span_of(path ? path : "/usr/local/bin:/usr/bin:/bin"), dir;
+    while (span_split(&rest, ':', &dir)) {
+        char *found = dir.len > 0 && dir.p[0] == '/' ? beside(dir.p, dir.len, name) : NULL;
+        if (found)
+            return found;
+    }
+    errno = ENOENT;
+    return NULL;
+}
