@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/reason.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"

@@ -35,7 +35,8 @@ bool span_eq(struct span a, struct span b);
 bool span_eqs(struct span a, const char *s);
 bool span_starts(struct span a, const char *prefix);
 struct span span_trim(struct span a);                                    /* ASCII white space at both ends */
-bool span_split(struct span *rest, char sep, struct span *out);          /* next field; false when *rest is used up */
+/* The next field; false when *rest is used up (its p is NULL then). "a,,b," has the fields a, "", b and ""; "" has one, "". */
+bool span_split(struct span *rest, char sep, struct span *out);
 char *span_dup(struct span a);                                           /* NUL-terminated copy; NULL = no memory */
 bool span_utf8(struct span a, size_t *out_bad_at);                       /* valid UTF-8 without NUL? */
 

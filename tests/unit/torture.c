@@ -24,6 +24,11 @@ char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 int __wrap_vasprintf(char **out, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 int __wrap_asprintf(char **out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What the two become under _FORTIFY_SOURCE. */
+int __wrap___vasprintf_chk(char **out, int flag, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void __wrap_free(void *p);
 
 static struct {
@@ -130,6 +135,22 @@ int __wrap_vasprintf(char **out, const char *fmt, va_list ap)
 
 int __wrap_asprintf(char **out, const char *fmt, ...)
 {
+    va_list ap;
+    va_start(ap, fmt);
+    int len = __wrap_vasprintf(out, fmt, ap);
+    va_end(ap);
+    return len;
+}
+
+int __wrap___vasprintf_chk(char **out, int flag, const char *fmt, va_list ap)
+{
+    (void)flag;
+    return __wrap_vasprintf(out, fmt, ap);
+}
+
+int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
+{
+    (void)flag;
     va_list ap;
     va_start(ap, fmt);
     int len = __wrap_vasprintf(out, fmt, ap);

@@ -11,7 +11,8 @@
  * frees everything, and returns 0 or a negative errno; what must hold after a failure it asserts
  * itself. The harness asserts that a call in which an allocation failed returns either 0 (the
  * failure was absorbed) or -ENOMEM, that a failing call frees what it allocated (as many blocks
- * live as before; what a shared library allocated and we free is not counted), and that the untouched call returns 0.
+ * live as before; what a shared library allocated and we free is not counted), and that the
+ * untouched call returns 0.
  */
 #ifndef TONY_TESTS_TORTURE_H
 #define TONY_TESTS_TORTURE_H

@@ -1,0 +1,86 @@
+# A thin front over meson: the targets that people type. `make help` lists them.
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+FUZZ_SECONDS ?= 60
+# Debian's own meson first: it brings the Python it needs, whatever python3 is in front of PATH.
+MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
+NINJA ?= ninja
+PYTHON ?= /usr/bin/python3
+MESON_ARGS ?=
+
+.PHONY: all help build check demo bench fuzz soak install clean format sanitize coverage tidy
+all: build
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+build: ## build into build/ (programs in build/bin)
+	@tools/install-deps --dry-run build >&2 || \
+	  { echo "install them with: tools/install-deps build   (or \`make check\`, \`make demo\`, which do)" >&2; exit 1; }
+	@$(MAKE) --no-print-directory compile
+
+# Without the look at packages, for targets that have just installed them.
+.PHONY: compile
+compile: $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD) --quiet
+
+$(BUILD)/build.ninja:
+	@$(MESON) setup $(BUILD) $(MESON_ARGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+
+check: ## install what the tests need, build, and run every test
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory compile
+	@$(PYTHON) tools/check --build $(BUILD)
+
+demo: ## install what the demo needs, build, and train a model on two workers
+	@tools/install-deps demo
+	@$(MAKE) --no-print-directory compile
+	@tools/demo
+
+bench: ## install MPICH, build, and print the table of ratios
+	@tools/install-deps bench
+	@$(MAKE) --no-print-directory compile
+	@bench/run
+
+soak: ## the long tests (an hour and more)
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory compile
+	@$(PYTHON) tools/check --build $(BUILD) --only soak
+
+fuzz: ## every parser under libFuzzer, FUZZ_SECONDS (60) each
+	@tools/install-deps fuzz check
+	@CC=clang $(MAKE) --no-print-directory BUILD=build-fuzz \
+	  MESON_ARGS="-Dfuzz=true -Dtests=disabled -Db_sanitize=address,undefined -Db_lundef=false" build-fuzz/build.ninja
+	@$(NINJA) -C build-fuzz --quiet fuzzers
+	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+sanitize: ## the whole suite under ASan and UBSan, in build-asan/
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory BUILD=build-asan \
+	  MESON_ARGS="-Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized" compile
+	@$(PYTHON) tools/check --build build-asan
+
+coverage: ## the suite with line coverage, in build-cov/
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory BUILD=build-cov MESON_ARGS="-Dcoverage=true -Dbuildtype=debug" compile
+	@find build-cov -name '*.gcda' -delete
+	@$(PYTHON) tools/check --build build-cov
+	@tools/coverage build-cov
+
+install: ## install into $(DESTDIR)$(PREFIX), stripped
+	@test -d $(BUILD)/bin || $(MAKE) --no-print-directory build
+	@$(MESON) introspect $(BUILD) --buildoptions | grep -q '"name": "prefix", "value": "$(abspath $(PREFIX))"' || \
+	  $(MESON) setup --reconfigure $(BUILD) --prefix $(abspath $(PREFIX)) > /dev/null
+	@$(NINJA) -C $(BUILD) --quiet
+	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
+
+format: ## clang-format over our C files
+	@clang-format -i $$(git ls-files '*.c' '*.h')
+
+tidy: ## clang-tidy over our C files
+	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
+
+clean: ## remove every build directory
+	@rm -rf build build-asan build-cov build-fuzz $(BUILD)
