@@ -16,7 +16,7 @@
 #include "storage/crc32c.h"
 
 enum {
-    TRAILER = 17,        /* ,"c":"1a2b3c4d"} */
+    TRAILER = 16,        /* ,"c":"1a2b3c4d"} */
     HEADER_MAX = 6 + 20, /* {"n":<64 bits> */
     LINE_MAX_ = 1 << 20, /* a record is a few hundred bytes, with a tail of stderr a few thousand */
     FILE_MAX_ =
