@@ -1,0 +1,33 @@
+/*
+ * JSON: a strict reader over jansson, and the escaping for JSON that we write by hand.
+ */
+#ifndef TONY_CODEC_JSON_H
+#define TONY_CODEC_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct err;
+
+enum { JSON_DEPTH_MAX = 64 }; /* ours need 6; jansson recurses */
+
+/*
+ * One JSON value, and nothing after it. Repeated keys, NUL in strings, what is not UTF-8, and more
+ * than JSON_DEPTH_MAX levels are refused. `what` names the text in the error: "<what>:<line>: ...".
+ * *out is a new reference: json_decref() or AUTO(json_freep).
+ */
+int json_parse(const char *what, struct span text, json_t **out, struct err *e);
+void json_freep(json_t **j);
+
+/* A member of an object, borrowed; the default when it is absent or of another type. */
+const char *json_str(const json_t *obj, const char *key, const char *dflt);
+int64_t json_int(const json_t *obj, const char *key, int64_t dflt);
+bool json_flag(const json_t *obj, const char *key, bool dflt);
+
+/* Append s in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. 0, -ENOMEM, -EMSGSIZE. */
+int json_add_str(struct buf *b, struct span s);
+
+#endif
