@@ -8,6 +8,8 @@
 #include "loop/loop.h"
 
 #include <uv.h>
+#undef MIN /* of <sys/param.h>: base/util.h has its own */
+#undef MAX
 
 #include "base/vec.h"
 
