@@ -159,6 +159,7 @@ static int grow(struct buf *b, size_t len)
     if (!p)
         goto fail;
     b->p = p;
+    b->p[b->len] = '\0'; /* buf_reserve() may be followed by no buf_commit() */
     b->cap = cap;
     return 0;
 fail:

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* A local releases itself at the end of its scope: AUTO(free_p) char *s = ...; fn gets the address of the variable. */
+/* A local releases itself at the end of its scope: AUTO(free_p) char *s = ...; fn gets the address
+ * of the variable. */
 #define AUTO(fn) __attribute__((cleanup(fn)))
 
 /* Give a pointer away: the variable becomes NULL, the expression is the old value. */
@@ -25,18 +26,20 @@
         const __typeof__(((type *)0)->member) *mptr_ = (ptr);                                      \
         (type *)((char *)(uintptr_t)mptr_ - offsetof(type, member));                               \
     })
-#define MIN(a, b)                                                                                  \
+
+/* Each argument is evaluated once. The names inside are made unique, so that one may stand in the
+ * other. */
+#define UTIL_PASTE2(a, b) a##b
+#define UTIL_PASTE(a, b) UTIL_PASTE2(a, b)
+#define UTIL_PICK(a, op, b, x, y)                                                                  \
     ({                                                                                             \
-        __typeof__(a) a_ = (a);                                                                    \
-        __typeof__(b) b_ = (b);                                                                    \
-        a_ < b_ ? a_ : b_;                                                                         \
+        __typeof__(a) x = (a);                                                                     \
+        __typeof__(b) y = (b);                                                                     \
+        x op y ? x : y;                                                                            \
     })
-#define MAX(a, b)                                                                                  \
-    ({                                                                                             \
-        __typeof__(a) a_ = (a);                                                                    \
-        __typeof__(b) b_ = (b);                                                                    \
-        a_ > b_ ? a_ : b_;                                                                         \
-    })
+#define UTIL_PICK_AS(a, op, b, n) UTIL_PICK(a, op, b, UTIL_PASTE(x_, n), UTIL_PASTE(y_, n))
+#define MIN(a, b) UTIL_PICK_AS(a, <, b, __COUNTER__)
+#define MAX(a, b) UTIL_PICK_AS(a, >, b, __COUNTER__)
 
 /* cleanup functions for AUTO() */
 void free_p(void *p);  /* p is a T**: frees *p */

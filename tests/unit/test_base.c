@@ -129,7 +129,9 @@ static void test_buf_grows(void **state)
     assert_string_equal(s, "left");
     assert_null(b.p);
     free(s);
-    s = buf_steal(&b); /* of nothing */
+    assert_non_null(buf_reserve(&b, 10));
+    assert_string_equal(buf_cstr(&b), ""); /* reserved, but nothing came */
+    s = buf_steal(&b);
     assert_string_equal(s, "");
     free(s);
 }

@@ -1,0 +1,296 @@
+/* Strings, and numbers of text from users with the sentences that refuse them. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+
+static void test_i64(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t min, max;
+        int rc;
+        int64_t value;
+        const char *sentence;
+    } cases[] = {
+        { "0", 0, 10, 0, 0, "" },
+        { "-7", -10, 10, 0, -7, "" },
+        { " 42\n", 0, 100, 0, 42, "" },
+        { "0010", 0, 100, 0, 10, "" },
+        { "9223372036854775807", INT64_MIN, INT64_MAX, 0, INT64_MAX, "" },
+        { "-9223372036854775808", INT64_MIN, INT64_MAX, 0, INT64_MIN, "" },
+        { "9223372036854775808", INT64_MIN, INT64_MAX, -ERANGE, 0,
+          "x must be between -9223372036854775808 and 9223372036854775807, not "
+          "'9223372036854775808'" },
+        { "-9223372036854775809", 0, 5, -ERANGE, 0,
+          "x must be between 0 and 5, not '-9223372036854775809'" },
+        { "", 0, 1, -EINVAL, 0, "x must be a whole number, but it is empty" },
+        { "-", 0, 1, -EINVAL, 0, "x must be a whole number, not '-'" },
+        { "+1", 0, 1, -EINVAL, 0, "x must be a whole number, not '+1'" },
+        { "1 2", 0, 20, -EINVAL, 0, "x must be a whole number, not '1 2'" },
+        { "1.5", 0, 20, -EINVAL, 0, "x must be a whole number, not '1.5'" },
+        { "0x10", 0, 20, -EINVAL, 0, "x must be a whole number, not '0x10'" },
+        { "12abc", 0, 20, -EINVAL, 0, "x must be a whole number, not '12abc'" },
+        { "99999999999999999999x", 0, 20, -EINVAL, 0,
+          "x must be a whole number, not '99999999999999999999x'" },
+        { "11", 0, 10, -ERANGE, 0, "x must be at most 10, not 11" },
+        { "-1", 0, 10, -ERANGE, 0, "x must be at least 0, not -1" },
+        { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 0, 10, -EINVAL,
+          0,
+          "x must be a whole number, not "
+          "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...'" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = { 0 };
+        int64_t v = 12345;
+        int rc = str_i64(span_of(cases[i].text), cases[i].min, cases[i].max, "x", &v, &e);
+        if (rc != cases[i].rc)
+            fail_msg("'%s' gives %d", cases[i].text, rc);
+        assert_true(v == (rc == 0 ? cases[i].value : 12345)); /* written only on success */
+        assert_string_equal(e.msg, cases[i].sentence);
+    }
+    int64_t v = 0;
+    assert_int_equal(str_i64(span_mem("123", 2), 0, 99, "x", &v, NULL), 0); /* not beyond its end */
+    assert_int_equal(v, 12);
+    assert_int_equal(str_i64((struct span){ 0 }, 0, 99, "x", &v, NULL), -EINVAL);
+}
+
+static void test_mib(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rc;
+        int64_t value;
+    } cases[] = {
+        { "2g", 0, 2048 },
+        { "2G", 0, 2048 },
+        { "2048m", 0, 2048 },
+        { "3", 0, 3 },
+        { "1024k", 0, 1 },
+        { "2048KB", 0, 2 },
+        { "1 GiB", 0, 1024 },
+        { "5MiB", 0, 5 },
+        { "1t", 0, 1048576 },
+        { "1tb", 0, 1048576 },
+        { " 7mb ", 0, 7 },
+        { "0", -ERANGE, 0 },
+        { "1000k", -EINVAL, 0 },
+        { "1.5g", -EINVAL, 0 },
+        { "g", -EINVAL, 0 },
+        { "", -EINVAL, 0 },
+        { "2x", -EINVAL, 0 },
+        { "2gg", -EINVAL, 0 },
+        { "-1g", -ERANGE, 0 },
+        { "3t", -ERANGE, 0 },
+        { "9007199254740993g", -ERANGE, 0 },
+        { "99999999999999999999", -ERANGE, 0 },
+        { "99999999999999999999q", -EINVAL, 0 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = { 0 };
+        int64_t v = -5;
+        int rc = str_mib(span_of(cases[i].text), 1, 2 << 20, "memory", &v, &e);
+        if (rc != cases[i].rc || v != (rc == 0 ? cases[i].value : -5))
+            fail_msg("'%s' gives %d, %lld: %s", cases[i].text, rc, (long long)v, e.msg);
+    }
+    struct err e = { 0 };
+    int64_t v;
+    str_mib(SPAN("2x"), 1, 10, "tony.worker.memory", &v, &e);
+    assert_string_equal(
+        e.msg, "tony.worker.memory must be a size in whole MiB such as 2g, 512m or 2048, not '2x'");
+    str_mib(SPAN("1g"), 1, 10, "tony.worker.memory", &v, &e);
+    assert_string_equal(e.msg, "tony.worker.memory must be at most 10 MiB, not 1024 MiB");
+}
+
+static void test_bool(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rc;
+        bool value;
+    } cases[] = { { "true", 0, true },     { "FALSE", 0, false },
+                  { "Yes", 0, true },      { "no", 0, false },
+                  { "on", 0, true },       { "off", 0, false },
+                  { "1", 0, true },        { " 0 ", 0, false },
+                  { "", -EINVAL, false },  { "tru", -EINVAL, false },
+                  { "2", -EINVAL, false }, { "truefalse", -EINVAL, false } };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        bool v = !cases[i].value;
+        assert_int_equal(str_bool(span_of(cases[i].text), "x", &v, NULL), cases[i].rc);
+        assert_int_equal(v, cases[i].rc == 0 ? cases[i].value : !cases[i].value);
+    }
+    struct err e = { 0 };
+    bool v;
+    str_bool(SPAN("maybe"), "tony.x", &v, &e);
+    assert_string_equal(e.msg, "tony.x must be true or false, not 'maybe'");
+}
+
+static void test_compare(void **state)
+{
+    (void)state;
+    assert_true(str_eq(NULL, NULL));
+    assert_false(str_eq("a", NULL));
+    assert_false(str_eq(NULL, "a"));
+    assert_true(str_eq("a", "a"));
+    assert_true(str_starts("tony.x", "tony."));
+    assert_false(str_starts("ton", "tony."));
+    assert_true(str_ends("a.xml", ".xml"));
+    assert_false(str_ends("xml", ".xml"));
+    assert_null(str_dup(NULL));
+    AUTO(free_p) char *s = str_printf("%s-%d", "a", 1);
+    assert_string_equal(s, "a-1");
+    char small[4];
+    assert_true(str_copy(small, sizeof small, "abc"));
+    assert_false(str_copy(small, sizeof small, "abcd"));
+    assert_string_equal(small, "abc");
+    assert_false(str_copy(small, sizeof small, "ab\xc3\xbc")); /* not half a character */
+    assert_string_equal(small, "ab");
+    assert_false(str_copy(small, 0, "x"));
+}
+
+static void test_distance(void **state)
+{
+    (void)state;
+    assert_int_equal(str_distance("", ""), 0);
+    assert_int_equal(str_distance("", "abc"), 3);
+    assert_int_equal(str_distance("abc", ""), 3);
+    assert_int_equal(str_distance("kitten", "sitting"), 3);
+    assert_int_equal(str_distance("sitting", "kitten"), 3);
+    assert_int_equal(str_distance("flaw", "lawn"), 2);
+    assert_int_equal(str_distance("same", "same"), 0);
+    char huge[400];
+    memset(huge, 'a', sizeof huge - 1);
+    huge[sizeof huge - 1] = '\0';
+    assert_int_equal(str_distance(huge, "a"), 255);
+    huge[255] = '\0';
+    assert_int_equal(str_distance(huge, ""), 255);
+    assert_int_equal(str_distance(huge, huge), 0);
+}
+
+static void test_nearest(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "instances",
+                                        "memory",
+                                        "vcores",
+                                        "gpus",
+                                        "command",
+                                        "env",
+                                        "tony.task.heartbeat-interval-ms",
+                                        "Run",
+                                        "run" };
+    static const struct {
+        const char *text, *nearest;
+    } cases[] = {
+        { "instnaces", "instances" },
+        { "instance", "instances" },
+        { "memroy", "memory" },
+        { "Memory", "memory" },
+        { "gpu", "gpus" },
+        { "en", "env" },
+        { "x", NULL },
+        { "", NULL },
+        { "something-else", NULL },
+        { "tony.task.hartbeat-intervall-ms", "tony.task.heartbeat-interval-ms" },
+        { "rn", "Run" }, /* of equals the first */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *got = str_nearest(cases[i].text, keys, ARRAY_LEN(keys));
+        if (!str_eq(got, cases[i].nearest))
+            fail_msg("'%s' gives '%s'", cases[i].text, got ? got : "nothing");
+    }
+    assert_null(str_nearest("a", NULL, 0));
+}
+
+static void test_human(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } sizes[] = {
+        { 0, "0 B" },
+        { 1023, "1023 B" },
+        { 1024, "1 KB" },
+        { 1536, "1.5 KB" },
+        { 2047, "1.9 KB" },
+        { 1ull << 30, "1 GB" },
+        { 3ull << 29, "1.5 GB" },
+        { (200ull << 30) + (1ull << 29), "200 GB" },
+        { UINT64_MAX, "15.9 EB" },
+    };
+    static const struct {
+        int64_t ms;
+        const char *text;
+    } times[] = {
+        { 0, "0 ms" },
+        { 999, "999 ms" },
+        { 1250, "1.2 s" },
+        { 59999, "59.9 s" },
+        { 60000, "1 m 00 s" },
+        { 123000, "2 m 03 s" },
+        { 3600000, "1 h 00 m" },
+        { 7380000, "2 h 03 m" },
+        { 86400000, "1 d 00 h" },
+        { 187200000, "2 d 04 h" },
+        { -1500, "-1.5 s" },
+    };
+    char text[40];
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        assert_string_equal(str_size(sizes[i].bytes, text, sizeof text), sizes[i].text);
+    for (size_t i = 0; i < ARRAY_LEN(times); i++)
+        assert_string_equal(str_duration(times[i].ms, text, sizeof text), times[i].text);
+    (void)str_duration(INT64_MIN, text, sizeof text);
+    assert_string_equal(str_size(1536, text, 4), "1.5");
+}
+
+static void test_shell(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *quoted;
+    } cases[] = {
+        { "plain", "plain" },
+        { "/a/b-c_d.py", "/a/b-c_d.py" },
+        { "", "''" },
+        { "a b", "'a b'" },
+        { "it's", "'it'\\''s'" },
+        { "$HOME", "'$HOME'" },
+        { "~", "'~'" },
+        { "a\nb", "'a\nb'" },
+        { "a*", "'a*'" },
+        { "--x=1,2", "--x=1,2" },
+        { "gr\xc3\xbc", "'gr\xc3\xbc'" },
+        { "`x`", "'`x`'" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct buf b = { 0 };
+        assert_int_equal(buf_add_shell(&b, cases[i].text), 0);
+        assert_string_equal(buf_cstr(&b), cases[i].quoted);
+        buf_done(&b);
+    }
+    struct buf b = { .max = 5 };
+    assert_int_equal(buf_add_shell(&b, "a b c d"), -EMSGSIZE);
+    buf_done(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_i64),      cmocka_unit_test(test_mib),
+        cmocka_unit_test(test_bool),     cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_distance), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_human),    cmocka_unit_test(test_shell),
+    };
+    return cmocka_run_group_tests_name("base_str", tests, NULL, NULL);
+}
