@@ -1,0 +1,218 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "conf/conf.h"
+#include "history/history_int.h"
+#include "storage/jobfile.h"
+#include "storage/paths.h"
+
+enum { SUMMARY_MAX = 64 << 10 };
+
+bool history_dir_is_final(const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+    const char *parent = "/history";
+    size_t n = strlen(parent);
+    return slash && (size_t)(slash - dir) >= n && memcmp(slash - n, parent, n) == 0;
+}
+
+/* ---- the summary file: one small JSON object beside the journal, so that a list need not replay a
+ * thousand jobs ---- */
+
+int history_summarize(const char *dir, const struct job *job, const struct job_file *f,
+                      const struct job_spec *spec, int64_t started_wall_ms, int64_t ended_wall_ms,
+                      struct err *e)
+{
+    json_t *o = json_pack("{s:i,s:s?,s:s?,s:s,s:I,s:I,s:I,s:I}", "format", 1, "name", spec->name,
+                          "user", f->user, "state", job_state_name(job_state(job)),
+                          "submitted_wall_ms", (json_int_t)f->wall_ms, "started_wall_ms",
+                          (json_int_t)started_wall_ms, "ended_wall_ms", (json_int_t)ended_wall_ms,
+                          "n_tasks", (json_int_t)job_n_slots(job));
+    AUTO(free_p) char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    AUTO(free_p) char *path = fs_join(dir, "summary");
+    json_decref(o);
+    if (!text || !path)
+        return err_set(e, ENOMEM, "no memory to sum up job '%s'", dir);
+    return fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, e);
+}
+
+static int64_t int_field(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static char *str_field(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return str_dup(s ? s : "");
+}
+
+/* 0, or -errno when the summary is missing or not whole: then the journal is read. */
+static int row_from_summary(const char *dir, struct history_row *row)
+{
+    AUTO(free_p) char *path = fs_join(dir, "summary");
+    AUTO(buf_done) struct buf text = { .max = SUMMARY_MAX };
+    int rc = path ? fs_read(AT_FDCWD, path, &text, NULL) : -ENOMEM;
+    if (rc < 0)
+        return rc;
+    json_t *o = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(o) || !json_is_string(json_object_get(o, "state"))) {
+        json_decref(o);
+        return -EBADMSG;
+    }
+    row->name = str_field(o, "name");
+    row->user = str_field(o, "user");
+    row->state = str_field(o, "state");
+    row->submitted_wall_ms = int_field(o, "submitted_wall_ms");
+    row->started_wall_ms = int_field(o, "started_wall_ms");
+    row->ended_wall_ms = int_field(o, "ended_wall_ms");
+    row->n_tasks = (uint32_t)int_field(o, "n_tasks");
+    json_decref(o);
+    return 0;
+}
+
+static void row_done(struct history_row *row)
+{
+    free(row->application_id);
+    free(row->name);
+    free(row->user);
+    free(row->state);
+}
+
+static int row_from_journal(const char *dir, struct history_row *row)
+{
+    AUTO(history_freep) struct history_job *h = NULL;
+    int rc = history_load(dir, &h, NULL);
+    if (rc == 0) {
+        row->name = str_dup(h->spec->name ? h->spec->name : "");
+        row->user = str_dup(h->file->user ? h->file->user : "");
+        row->state = str_dup(job_state_name(job_state(h->job)));
+        row->submitted_wall_ms = h->file->wall_ms;
+        row->started_wall_ms = h->started_wall_ms;
+        row->ended_wall_ms = h->ended_wall_ms;
+        row->n_tasks = job_n_slots(h->job);
+    } else if (rc != -ENOENT && rc != -ENOMEM) {
+        row->name = str_dup("");
+        row->user = str_dup("");
+        row->state = str_dup("DAMAGED");
+        rc = 0;
+    }
+    return rc;
+}
+
+/* -ENOENT: the directory is gone meanwhile. */
+static int row_read(const char *dir, const char *id, bool live, struct history_row *out)
+{
+    struct history_row row = { .live = live, .application_id = str_dup(id) };
+    int rc = live ? -ENOENT : row_from_summary(dir, &row);
+    if (rc < 0)
+        rc = row_from_journal(dir, &row);
+    if (rc == 0 && !(row.application_id && row.name && row.user && row.state))
+        rc = -ENOMEM;
+    if (rc < 0)
+        row_done(&row);
+    else
+        *out = row;
+    return rc;
+}
+
+/* ---- the list ---- */
+
+struct found {
+    int64_t start_ms;
+    uint32_t number;
+    bool live;
+    char id[APP_ID_MAX];
+};
+struct founds {
+    struct found *v;
+    size_t n, cap;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    if (x->start_ms != y->start_ms)
+        return x->start_ms < y->start_ms ? 1 : -1;
+    if (x->number != y->number)
+        return x->number < y->number ? 1 : -1;
+    return (int)y->live - (int)x->live; /* the same job twice: it moved while we looked */
+}
+
+/* Names that are no application ids (half-made directories) are passed over. */
+static int scan(const char *dir, bool live, struct founds *out, struct err *e)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return errno == ENOENT ? 0 : err_set(e, errno, "cannot list '%s': %m", dir);
+    int rc = 0;
+    for (struct dirent *x; rc == 0 && (x = readdir(d));) {
+        struct found f = { .live = live };
+        if (app_id_parse(x->d_name, &f.start_ms, &f.number, NULL) < 0 ||
+            !str_copy(f.id, sizeof f.id, x->d_name))
+            continue;
+        if (vec_push(out, f) < 0)
+            rc = err_set(e, ENOMEM, "no memory to list '%s'", dir);
+    }
+    closedir(d);
+    return rc;
+}
+
+static int list_row(const struct paths *p, const struct found *f, struct history_rows *out)
+{
+    AUTO(free_p) char *live = paths_job(p, f->id);
+    AUTO(free_p) char *done = paths_history(p, f->id);
+    if (!live || !done)
+        return -ENOMEM;
+    struct history_row row;
+    int rc = f->live ? row_read(live, f->id, true, &row) : -ENOENT;
+    if (rc == -ENOENT) /* finished meanwhile */
+        rc = row_read(done, f->id, false, &row);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc == 0 && vec_push(out, row) < 0) {
+        row_done(&row);
+        rc = -ENOMEM;
+    }
+    return rc;
+}
+
+int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e)
+{
+    struct founds all = { 0 };
+    struct history_rows rows = { 0 };
+    int rc =
+        scan(p->jobs, true, &all, e); /* live ones first: a job moves only from there to history */
+    if (rc == 0)
+        rc = scan(p->history, false, &all, e);
+    if (all.n > 0)
+        qsort(all.v, all.n, sizeof *all.v, newest_first);
+    for (size_t i = 0; i < all.n && rc == 0 && (max == 0 || rows.n < max); i++) {
+        if (i > 0 && str_eq(all.v[i].id, all.v[i - 1].id))
+            continue;
+        rc = list_row(p, &all.v[i], &rows);
+        if (rc < 0)
+            err_set(e, -rc, "cannot read job '%s': %m", all.v[i].id);
+    }
+    vec_done(&all);
+    if (rc < 0)
+        history_rows_done(&rows);
+    else
+        *out = rows;
+    return rc;
+}
+
+void history_rows_done(struct history_rows *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        row_done(&r->v[i]);
+    vec_done(r);
+}

@@ -1,0 +1,196 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "conf/conf.h"
+#include "master/master_int.h"
+#include "scheduler/scheduler.h"
+
+/* Asks, launches and releases that follow each other go to the scheduler in one call: a thousand
+ * asks are one frame. Their order towards other calls is kept, for a release and a new ask of one
+ * slot must not overtake each other. */
+struct run {
+    enum job_action_type type; /* ACT_NONE: empty */
+    VEC(struct sched_ask) asks;
+    VEC(struct sched_container) launches;
+    VEC(const char *) releases;
+};
+
+static int run_send(struct master *m, struct run *r, struct err *e)
+{
+    int rc = 0;
+    if (r->type == ACT_ASK)
+        rc = m->sched_ops->request(m->sched, r->asks.v, r->asks.n, e);
+    else if (r->type == ACT_LAUNCH)
+        rc = m->sched_ops->launch(m->sched, r->launches.v, r->launches.n, e);
+    else if (r->type == ACT_RELEASE)
+        rc = m->sched_ops->release(m->sched, r->releases.v, r->releases.n, e);
+    r->type = ACT_NONE;
+    r->asks.n = r->launches.n = r->releases.n = 0;
+    return rc;
+}
+
+static void run_done(struct run *r)
+{
+    vec_done(&r->asks);
+    vec_done(&r->launches);
+    vec_done(&r->releases);
+}
+
+static struct sched_ask ask_of(const struct master *m, uint32_t slot)
+{
+    struct slot_view v;
+    job_slot(m->job, slot, &v);
+    const struct role_spec *r = m->spec->single_node ? &m->spec->am : &m->spec->roles[v.role_index];
+    return (struct sched_ask){
+        .slot = slot,
+        .memory_mib = r->memory_mib,
+        .vcores = r->vcores,
+        .gpus = r->gpus,
+        .role = v.role,
+    };
+}
+
+static int run_add(struct master *m, struct run *r, const struct job_action *a, struct err *e)
+{
+    int rc = r->type == a->type ? 0 : run_send(m, r, e);
+    if (rc < 0)
+        return rc;
+    r->type = a->type;
+    if (a->type == ACT_ASK)
+        rc = vec_push(&r->asks, ask_of(m, a->slot));
+    else if (a->type == ACT_LAUNCH)
+        rc =
+            vec_push(&r->launches,
+                     ((struct sched_container){ .id = a->container, .slot = a->slot, .gpus = "" }));
+    else
+        rc = vec_push(&r->releases, a->container);
+    return rc < 0 ? err_set(e, ENOMEM, "no memory to speak to the scheduler") : 0;
+}
+
+static int stop_container(struct master *m, struct run *r, const struct job_action *a,
+                          struct err *e)
+{
+    int rc = run_send(m, r, e);
+    return rc < 0 ? rc : m->sched_ops->stop(m->sched, a->container, a->grace_ms, e);
+}
+
+static int act(struct master *m, struct run *r, const struct job_action *a, struct err *e)
+{
+    switch (a->type) {
+    case ACT_ASK:
+    case ACT_RELEASE:
+    case ACT_LAUNCH:
+        return run_add(m, r, a, e);
+    case ACT_START:
+        executor_start(m, a);
+        break;
+    case ACT_STOP_ATTEMPT:
+        executor_stop_attempt(m, a);
+        break;
+    case ACT_ACK:
+        executor_ack(m, a);
+        break;
+    case ACT_FINISH_EXECUTOR: /* one that we cannot reach is ended by the scheduler */
+        if (!executor_finish(m, a->slot, a->grace_ms) && a->container)
+            return stop_container(m, r, a, e);
+        break;
+    case ACT_STOP_CONTAINER:
+        return stop_container(m, r, a, e);
+    case ACT_NOTIFY:
+        m->dirty = true;
+        break;
+    case ACT_FINISH:
+        master_finish(m);
+        break;
+    case ACT_NONE:
+    case ACT_SYNC: /* done with the write */
+    case ACT_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static void actions_done(struct job_actions *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free((char *)(uintptr_t)list->v[i].container);
+    list->n = 0;
+}
+
+void master_drop_actions(struct master *m)
+{
+    actions_done(&m->actions);
+}
+
+static void carry_out(struct master *m, const struct job_actions *list)
+{
+    struct run r = { 0 };
+    struct err e = { 0 };
+    int rc = 0;
+    for (size_t i = 0; i < list->n && rc == 0; i++)
+        rc = act(m, &r, &list->v[i], &e);
+    if (rc == 0)
+        rc = run_send(m, &r, &e);
+    run_done(&r);
+    if (rc < 0) { /* the next master asks again for all that is still wanted */
+        log_err(LOG_ERROR, "sched.failed", &e);
+        master_exit_now(m, MASTER_CRASHED);
+    }
+}
+
+static bool wants_sync(const struct job_actions *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i].type == ACT_SYNC || list->v[i].type == ACT_FINISH)
+            return true;
+    return false;
+}
+
+/* 0, -errno when nothing more can be written, 1 when a test wants the master dead here. */
+static int write_out(struct master *m, bool sync, struct err *e)
+{
+    bool probed = m->probe && m->journal.pending.len > 0;
+    int rc = probed ? m->probe->on_write(m->probe->arg, false) : 0;
+    if (rc < 0)
+        return err_set(e, -rc, "cannot write the journal '%s/journal': %m", m->job_dir);
+    if (rc > 0)
+        return 1;
+    rc = journal_flush(&m->journal, sync, e);
+    if (rc == 0 && probed)
+        rc = m->probe->on_write(m->probe->arg, true);
+    return rc;
+}
+
+void master_flush(void *arg)
+{
+    struct master *m = arg;
+    if (m->phase == MP_RUNNING || m->phase == MP_STARTING) {
+        struct err e = { 0 };
+        int rc = write_out(m, wants_sync(&m->actions), &e);
+        if (rc > 0) {
+            master_exit_now(m, MASTER_CRASHED);
+        } else if (rc < 0) {
+            master_drop_actions(m);
+            master_break(m, &e);
+        } else if (m->phase == MP_RUNNING) {
+            struct job_actions list = m->actions;
+            m->actions = (struct job_actions){ 0 };
+            carry_out(m, &list);
+            actions_done(&list);
+            if (m->actions.v) /* nothing above feeds, but if it did, nothing is lost */
+                free(list.v);
+            else
+                m->actions = list;
+        }
+    }
+    if (m->stop_answers)
+        clients_answer_stops(m);
+    if (m->dirty && m->phase == MP_RUNNING)
+        clients_notify(m);
+    master_timer_arm(m);
+}

@@ -1,0 +1,204 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "history/history.h"
+#include "master/master_int.h"
+#include "runtime/runtime.h"
+#include "scheduler/scheduler.h"
+#include "storage/jobfile.h"
+#include "storage/paths.h"
+
+enum {
+    JOB_CONF_MAX = 32 << 20,
+    BOOKS_MAX = 512 << 20, /* a journal larger than this cannot be ours */
+};
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "no memory to start the master");
+}
+
+static int read_job(struct master *m, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(m->job_dir, "job.conf");
+    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    int rc = path ? fs_read(AT_FDCWD, path, &text, e) : no_memory(e);
+    if (rc == 0)
+        rc = job_file_decode(buf_span(&text), &m->file, e);
+    if (rc == 0)
+        rc = job_spec_build(m->file->conf, &m->spec, e);
+    return rc < 0 ? err_wrap(e, rc, "cannot read the job") : 0;
+}
+
+/* The client has asked the framework already; a job.conf made by somebody else may not have been
+ * asked. */
+static int check_framework(const struct master *m, struct err *e)
+{
+    const struct job_spec *s = m->spec;
+    const struct runtime *rt = runtime_find(s->framework);
+    if (!rt)
+        return err_set(e, EINVAL, "framework '%s' is not known", s->framework);
+    if (!rt->check || s->single_node)
+        return 0;
+    struct rt_role *roles = calloc(s->n_roles ? s->n_roles : 1, sizeof *roles);
+    if (!roles)
+        return no_memory(e);
+    for (size_t i = 0; i < s->n_roles; i++)
+        roles[i] = (struct rt_role){ .name = s->roles[i].name,
+                                     .n = s->roles[i].instances,
+                                     .kind = s->roles[i].kind };
+    int rc = rt->check(roles, s->n_roles, e);
+    free(roles);
+    return rc;
+}
+
+/* Open the journal and replay what stands in it; the job's clock goes on from there. */
+static int read_journal(struct master *m, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(m->job_dir, "journal");
+    AUTO(buf_done) struct buf text = { .max = BOOKS_MAX };
+    int rc = path ? journal_open(&m->journal, path, &text, e) : no_memory(e);
+    if (rc < 0)
+        return rc;
+    rc = replay_journal(m->job, buf_span(&text), &m->replay, e);
+    if (rc < 0)
+        return err_wrap(e, rc, "cannot replay journal '%s'", path);
+    m->t0_mono_ms = clock_mono_ms();
+    m->t0_job_ms = m->replay.n_records ? replay_resume(&m->replay, clock_wall_ms()) : 0;
+    m->last_written_ms = m->replay.last_t_ms;
+    m->was_owned = m->replay.owned;
+    log_event(LOG_INFO, "master.replayed", f_int("records", (int64_t)m->replay.n_records),
+              f_int("torn", m->replay.torn), f_int("job_ms", m->t0_job_ms));
+    return 0;
+}
+
+/* Does a client own the job from the start? The pool leaves a mark for that. */
+static bool submitted_owned(const struct master *m)
+{
+    AUTO(free_p) char *path = fs_join(m->job_dir, "owned");
+    AUTO(buf_done) struct buf text = { 0 };
+    return path && fs_read(AT_FDCWD, path, &text, NULL) == 0;
+}
+
+static int submit(struct master *m)
+{
+    struct job_event ev = history_submitted(m->file, m->application_id);
+    ev.running = submitted_owned(m);
+    return master_feed(m, &ev);
+}
+
+static int open_sched(struct master *m, const struct master_config *cfg, struct err *e)
+{
+    m->sched_ops = cfg->sched ? cfg->sched : sched_find(m->spec->cluster);
+    if (!m->sched_ops)
+        return err_set(e, EINVAL, "there is no back-end for cluster '%s'", m->spec->cluster);
+    struct sched_config sc = {
+        .loop = m->loop,
+        .epoch = m->epoch,
+        .application_id = m->application_id,
+        .job_dir = m->job_dir,
+        .runtime_dir = m->paths->runtime,
+        .on_event = master_on_sched,
+        .arg = m,
+    };
+    return m->sched_ops->open(&sc, &m->sched, e);
+}
+
+static int open_all(struct master *m, const struct master_config *cfg, struct err *e)
+{
+    int rc = read_job(m, e);
+    if (rc == 0)
+        rc = check_framework(m, e);
+    if (rc == 0 && !(m->job = job_new(m->spec, e)))
+        rc = no_memory(e);
+    if (rc == 0)
+        rc = read_journal(m, e);
+    if (rc < 0)
+        return rc;
+
+    uint32_t n = job_n_slots(m->job);
+    m->executors = calloc(n ? n : 1, sizeof *m->executors);
+    m->to_stop = calloc(n ? n : 1, sizeof *m->to_stop);
+    if (!m->executors || !m->to_stop)
+        return no_memory(e);
+    rc = welcome_build(m, e);
+    if (rc == 0)
+        rc = master_timers_open(m, e);
+    if (rc == 0 && m->replay.n_records == 0)
+        rc = submit(m);
+    if (rc == 0)
+        rc = clients_listen(m, e);
+    if (rc == 0)
+        rc = open_sched(m, cfg, e);
+    if (rc == 0)
+        loop_on_flush(m->loop, master_flush, m);
+    return rc < 0 && !e->num ? err_set(e, -rc, "cannot start the master: %m") : rc;
+}
+
+int master_open(const struct master_config *cfg, struct master **out, struct err *e)
+{
+    struct master *m = calloc(1, sizeof *m);
+    if (!m)
+        return no_memory(e);
+    m->loop = cfg->loop;
+    m->paths = cfg->paths;
+    m->probe = cfg->probe;
+    m->epoch = cfg->epoch;
+    m->phase = MP_STARTING;
+    m->exit_code = MASTER_CRASHED;
+    m->journal.fd = -1;
+    m->application_id = str_dup(cfg->application_id);
+    m->job_dir = paths_job(cfg->paths, cfg->application_id);
+    m->log_dir = m->job_dir ? fs_join(m->job_dir, "logs") : NULL;
+    struct err why = { 0 };
+    int rc = m->application_id && m->log_dir ? open_all(m, cfg, &why) : no_memory(&why);
+    if (rc < 0) {
+        master_close(m);
+        if (e)
+            *e = why;
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+void master_close(struct master *m)
+{
+    if (!m)
+        return;
+    m->phase = MP_GONE;
+    loop_on_flush(m->loop, NULL, NULL);
+    peers_close(m);
+    listener_close(m->listener);
+    if (m->sched)
+        m->sched_ops->close(m->sched);
+    loop_timer_free(m->timer);
+    loop_timer_free(m->tick);
+    loop_timer_free(m->notify);
+    loop_timer_free(m->end);
+    master_drop_actions(m);
+    free(m->actions.v);
+    welcome_done(m);
+    if (m->journal.fd >= 0)
+        journal_close(&m->journal);
+    buf_done(&m->scratch);
+    job_free(m->job);
+    job_spec_free(m->spec);
+    job_file_free(m->file);
+    free(m->executors);
+    free(m->to_stop);
+    free(m->breaking_why);
+    free(m->application_id);
+    free(m->job_dir);
+    free(m->log_dir);
+    free(m);
+}

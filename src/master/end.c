@@ -1,0 +1,158 @@
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "history/history.h"
+#include "master/master_int.h"
+#include "scheduler/scheduler.h"
+
+enum {
+    TELL_POLL_MS = 5,
+    TELL_MAX_MS = 2000,   /* a follower that reads nothing may not keep the job from ending */
+    BREAK_MAX_MS = 10000, /* beyond the tasks' own grace; then the keeper ends what is left */
+};
+
+/* ---- the good end: the verdict is written and nothing of ours is alive ---- */
+
+/* Done when the scheduler has our word and the followers theirs, or when they take too long. */
+static void end_look(void *arg)
+{
+    struct master *m = arg;
+    if (m->phase == MP_ENDING && (!m->sched_told || clients_queued(m) > 0) &&
+        clock_mono_ms() < m->end_by_ms) {
+        loop_timer_set(m->end, clock_mono_ms() + TELL_POLL_MS);
+        return;
+    }
+    master_exit_now(m, m->breaking_why ? MASTER_HOPELESS : MASTER_OVER);
+}
+
+static void sched_has_it(void *arg)
+{
+    struct master *m = arg;
+    m->sched_told = true;
+    end_look(m);
+}
+
+static bool end_timer(struct master *m, int64_t by_ms, int64_t first_ms)
+{
+    if (!m->end)
+        m->end = loop_timer_new(m->loop, end_look, m);
+    if (!m->end) {
+        master_exit_now(m, MASTER_CRASHED);
+        return false;
+    }
+    m->end_by_ms = by_ms;
+    loop_timer_set(m->end, first_ms);
+    return true;
+}
+
+static void write_summary(struct master *m)
+{
+    struct err e = { 0 };
+    int64_t ended = clock_wall_ms();
+    int64_t started = m->replay.started_wall_ms;
+    if (!started) /* this is the first master: its clock began with it */
+        started = ended - master_now(m);
+    if (history_summarize(m->job_dir, m->job, m->file, m->spec, started, ended, &e) < 0)
+        log_err(LOG_WARN, "master.summary", &e); /* lists read the journal then */
+}
+
+void master_finish(struct master *m)
+{
+    if (m->phase != MP_RUNNING)
+        return;
+    struct job_verdict v;
+    job_verdict(m->job, &v);
+    log_event(LOG_INFO, "job.ended", f_str("state", job_state_name(v.state)),
+              f_str("why", v.message), f_int("ran_ms", job_now(m->job)));
+    m->phase = MP_ENDING;
+    clients_tell_end(m);
+    write_summary(m);
+    struct err e = { 0 };
+    int64_t now = clock_mono_ms();
+    if (!end_timer(m, now + TELL_MAX_MS, now + TELL_MAX_MS))
+        return;
+    if (m->sched_ops->finish(m->sched, job_state_name(v.state), v.message, sched_has_it, &e) < 0) {
+        log_err(LOG_ERROR, "sched.finish", &e); /* the next master says it again */
+        master_exit_now(m, MASTER_CRASHED);
+    }
+}
+
+/* ---- the bad end: what happens can no longer be written down ---- */
+
+static void break_over(void *arg)
+{
+    struct master *m = arg;
+    if (m->phase != MP_BREAKING)
+        return;
+    struct job_actions ignored = { 0 };
+    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .text = m->breaking_why };
+    (void)job_feed(m->job, &ev, master_now(m), &ignored, NULL); /* for the followers' eyes only */
+    free(ignored.v);
+    m->phase = MP_ENDING;
+    m->sched_told = true; /* it learns from our exit code that there is no use in another master */
+    clients_tell_end(m);
+    loop_timer_free(m->end);
+    m->end = NULL;
+    int64_t now = clock_mono_ms();
+    (void)end_timer(m, now + TELL_MAX_MS, now);
+}
+
+static void stop_one(struct master *m, const char *container, uint32_t slot)
+{
+    struct err e = { 0 };
+    m->n_to_stop += !m->to_stop[slot];
+    m->to_stop[slot] = true;
+    if (m->sched_ops->stop(m->sched, container, m->spec->kill_grace_ms, &e) < 0)
+        log_err(LOG_ERROR, "sched.stop", &e);
+}
+
+/* Without a journal nothing may begin, and what runs would be lost to everybody: all is stopped, in
+ * order, and the job fails with the reason. What was written before stays as it is. */
+void master_break(struct master *m, const struct err *why)
+{
+    if (m->phase != MP_RUNNING && m->phase != MP_STARTING)
+        return;
+    log_err(LOG_ERROR, "journal.failed", why);
+    bool had_begun = m->phase == MP_RUNNING;
+    m->phase = MP_BREAKING;
+    m->breaking_why = str_dup(why->msg);
+    if (!had_begun) {
+        master_exit_now(m, MASTER_HOPELESS);
+        return;
+    }
+    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (v.container && v.state != SLOT_ENDED)
+            stop_one(m, v.container, i);
+    }
+    int64_t now = clock_mono_ms();
+    m->end = loop_timer_new(m->loop, break_over, m);
+    if (!m->end)
+        master_exit_now(m, MASTER_HOPELESS);
+    else
+        loop_timer_set(m->end, m->n_to_stop ? now + m->spec->kill_grace_ms + BREAK_MAX_MS : now);
+}
+
+void master_break_on_sched(struct master *m, const struct sched_event *ev)
+{
+    for (size_t i = 0; i < ev->n && ev->containers; i++) {
+        const struct sched_container *c = &ev->containers[i];
+        if (c->slot >= job_n_slots(m->job))
+            continue;
+        if (ev->type == SE_ALLOCATED) { /* granted while we were breaking */
+            stop_one(m, c->id, c->slot);
+        } else if (ev->type == SE_COMPLETED && m->to_stop[c->slot]) {
+            m->to_stop[c->slot] = false;
+            m->n_to_stop--;
+        }
+    }
+    if (m->n_to_stop == 0)
+        loop_timer_set(m->end, clock_mono_ms());
+}

@@ -1,0 +1,232 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "master/master_int.h"
+#include "scheduler/scheduler.h"
+
+enum {
+    TICK_MS = 1000,
+    STALL_MS =
+        2000, /* so late a tick means that the process was held up, and beats may lie unread */
+};
+
+int64_t master_now(const struct master *m)
+{
+    return m->t0_job_ms + (clock_mono_ms() - m->t0_mono_ms);
+}
+
+/* The core's container names live until its next event; ours until the flush. */
+static int own_containers(struct master *m, size_t from)
+{
+    for (size_t i = from; i < m->actions.n; i++) {
+        struct job_action *a = &m->actions.v[i];
+        if (a->container && !(a->container = str_dup(a->container))) {
+            m->actions.n = i;
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+static int write_record(struct master *m, const struct job_event *ev)
+{
+    buf_clear(&m->scratch);
+    m->last_written_ms = job_now(m->job);
+    int rc = job_event_encode(ev, m->last_written_ms, &m->scratch);
+    return rc < 0 ? rc : journal_add(&m->journal, buf_span(&m->scratch));
+}
+
+int master_feed(struct master *m, const struct job_event *ev)
+{
+    if (m->phase != MP_STARTING && m->phase != MP_RUNNING)
+        return 1;
+    struct err e = { 0 };
+    size_t from = m->actions.n;
+    int rc = job_feed(m->job, ev, master_now(m), &m->actions, &e);
+    if (rc == 1) {
+        log_event(LOG_DEBUG, "event.refused", f_str("event", job_event_name(ev->type)),
+                  f_int("slot", ev->slot), f_str("why", e.msg));
+        return 1;
+    }
+    if (rc == 0)
+        rc = own_containers(m, from);
+    if (rc == 0 && job_is_durable(ev->type))
+        rc = write_record(m, ev);
+    if (rc <
+        0) { /* no memory: what we hold in it is not to be trusted; what stands in the journal is */
+        log_event(LOG_ERROR, "event.failed", f_str("event", job_event_name(ev->type)),
+                  f_int("errno", -rc));
+        master_exit_now(m, MASTER_CRASHED);
+    }
+    return rc;
+}
+
+/* ---- from the scheduler ---- */
+
+/* Slots come over the wire as numbers: one that the job does not have is not ours to name. */
+static bool known_slot(const struct master *m, uint32_t slot)
+{
+    if (slot < job_n_slots(m->job))
+        return true;
+    log_event(LOG_WARN, "sched.unknown_slot", f_int("slot", slot));
+    return false;
+}
+
+static void feed_completed(struct master *m, const struct sched_container *c)
+{
+    if (!known_slot(m, c->slot))
+        return;
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_COMPLETED,
+                             .slot = c->slot,
+                             .container = c->id,
+                             .exit_code = c->exit_code,
+                             .reason = c->reason,
+                             .age_us = c->age_us,
+                             .text = c->detail,
+                         });
+}
+
+/* A new master: this is the only start there is, with an empty journal or a long one. */
+static void registered(struct master *m, const struct sched_event *ev)
+{
+    if (m->phase != MP_STARTING) {
+        log_event(LOG_WARN, "sched.registered_twice");
+        return;
+    }
+    master_drop_actions(m); /* asked for again below, if still wanted */
+    m->phase = MP_RUNNING;
+    (void)master_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
+                                              .epoch = m->epoch,
+                                              .wall_ms = clock_wall_ms() });
+    for (size_t i = 0; i < ev->n; i++) {
+        const struct sched_container *c = &ev->containers[i];
+        if (c->completed)
+            feed_completed(m, c);
+        else if (known_slot(m, c->slot))
+            (void)master_feed(m, &(struct job_event){ .type = EV_CONTAINER_SEEN,
+                                                      .slot = c->slot,
+                                                      .container = c->id,
+                                                      .launched = c->launched });
+    }
+    (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
+    if (m->was_owned) /* nobody has attached to this master yet; who still lives comes back */
+        (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_AWAY });
+    log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),
+              f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_slots(m->job)));
+}
+
+static void allocated(struct master *m, const struct sched_event *ev)
+{
+    for (size_t i = 0; i < ev->n; i++) {
+        const struct sched_container *c = &ev->containers[i];
+        if (known_slot(m, c->slot))
+            (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATED,
+                                                      .slot = c->slot,
+                                                      .container = c->id,
+                                                      .text = c->gpus });
+    }
+}
+
+void master_on_sched(const struct sched_event *ev, void *arg)
+{
+    struct master *m = arg;
+    if (ev->type == SE_BROKEN) {
+        log_event(LOG_ERROR, "sched.broken", f_str("why", ev->text));
+        master_exit_now(m, m->phase == MP_BREAKING ? MASTER_HOPELESS : MASTER_CRASHED);
+        return;
+    }
+    if (m->phase == MP_BREAKING) {
+        master_break_on_sched(m, ev);
+        return;
+    }
+    switch (ev->type) {
+    case SE_REGISTERED:
+        registered(m, ev);
+        break;
+    case SE_ALLOCATED:
+        allocated(m, ev);
+        break;
+    case SE_REFUSED:
+        if (known_slot(m, ev->slot))
+            (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
+                                                      .slot = ev->slot,
+                                                      .text = ev->text });
+        break;
+    case SE_COMPLETED:
+        for (size_t i = 0; i < ev->n; i++)
+            feed_completed(m, &ev->containers[i]);
+        break;
+    case SE_SHRINK:
+        (void)master_feed(m, &(struct job_event){
+                                 .type = EV_SHRINK, .step = ev->n, .value_ms = ev->deadline_ms });
+        break;
+    case SE_NONE:
+    case SE_BROKEN:
+    case SE_COUNT:
+        break;
+    }
+}
+
+/* ---- time ---- */
+
+/* A timer that comes late means that we were held up, and so, perhaps, were the beats: the core
+ * must know before it counts. */
+static void look_for_stall(struct master *m)
+{
+    int64_t now = clock_mono_ms(), late = now - m->tick_due_ms;
+    if (late > STALL_MS) {
+        log_event(LOG_WARN, "master.stalled", f_int("ms", late));
+        (void)master_feed(m, &(struct job_event){ .type = EV_STALLED, .value_ms = late });
+    }
+    m->tick_due_ms = now + TICK_MS;
+    loop_timer_set(m->tick, m->tick_due_ms);
+}
+
+static void on_tick(void *arg)
+{
+    look_for_stall(arg);
+}
+
+/* What the job waits for, or the mark that tells the next master how late it is. */
+static int64_t next_due(const struct master *m)
+{
+    return MIN(job_deadline(m->job), m->last_written_ms + CLOCK_MARK_MS);
+}
+
+static void on_timer(void *arg)
+{
+    struct master *m = arg;
+    look_for_stall(m);
+    if (m->phase == MP_RUNNING && master_now(m) >= next_due(m))
+        (void)master_feed(m, &(struct job_event){ .type = EV_TIMER });
+    master_timer_arm(m);
+}
+
+void master_timer_arm(struct master *m)
+{
+    if (m->phase != MP_RUNNING) {
+        loop_timer_stop(m->timer);
+        return;
+    }
+    loop_timer_set(m->timer, m->t0_mono_ms + (next_due(m) - m->t0_job_ms));
+}
+
+int master_timers_open(struct master *m, struct err *e)
+{
+    m->timer = loop_timer_new(m->loop, on_timer, m);
+    m->tick = loop_timer_new(m->loop, on_tick, m);
+    m->notify = loop_timer_new(m->loop, clients_notify, m);
+    if (!m->timer || !m->tick || !m->notify)
+        return err_set(e, ENOMEM, "no memory for the master's timers");
+    m->tick_due_ms = clock_mono_ms() + TICK_MS;
+    loop_timer_set(m->tick, m->tick_due_ms);
+    return 0;
+}

@@ -1,0 +1,250 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "master/master_int.h"
+#include "proto/tony.pb-c.h"
+
+static const char *text_or_null(const char *s)
+{
+    return s && *s ? s : NULL;
+}
+
+static struct conn *executor_conn(const struct master *m, uint32_t slot)
+{
+    struct peer *p = slot < job_n_slots(m->job) ? m->executors[slot] : NULL;
+    return p ? p->conn : NULL;
+}
+
+/* ---- from an executor ---- */
+
+static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEnded *x)
+{
+    unsigned reason = (unsigned)x->reason;
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_ATTEMPT_ENDED,
+                             .slot = slot,
+                             .generation = x->generation,
+                             .attempt = x->attempt,
+                             .rank = x->rank,
+                             .exit_code = x->exit_code,
+                             .signal = x->signal,
+                             .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
+                             .age_us = x->age_us,
+                             .text = text_or_null(x->detail),
+                             .tail = text_or_null(x->stderr_tail),
+                         });
+}
+
+/* NULL: it may come in. Else why not. */
+static const char *why_not(const struct master *m, const Tony__ExecutorHello *h,
+                           struct slot_view *out_v)
+{
+    if (h->version != TONY__VERSION__PROTOCOL_VERSION)
+        return "the executor speaks another version of the protocol";
+    if (h->slot >= job_n_slots(m->job))
+        return "the job has no such task";
+    job_slot(m->job, h->slot, out_v);
+    if (!out_v->container || !str_eq(out_v->container, h->container_id))
+        return "this container is no longer the task's";
+    if (out_v->state == SLOT_ENDED)
+        return "the task has ended";
+    return NULL;
+}
+
+static void first_hello(struct master *m, const Tony__ExecutorHello *h)
+{
+    char address[300];
+    (void)snprintf(address, sizeof address, "%s:%u", h->host, h->n_ports ? h->ports[0] : 0);
+    m->addresses_version++;
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_REGISTERED,
+                             .slot = h->slot,
+                             .container = h->container_id,
+                             .text = address,
+                             .tb_port = h->tb_port,
+                             .pid = (uint32_t)h->pid,
+                         });
+}
+
+/* What it has kept for us comes first: an attempt that ended while we were away must not look like
+ * one that was lost. */
+static void hello_again(struct master *m, const Tony__ExecutorHello *h)
+{
+    for (size_t i = 0; i < h->n_unacked; i++)
+        attempt_ended(m, h->slot, h->unacked[i]);
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_EXECUTOR_BACK,
+                             .slot = h->slot,
+                             .container = h->container_id,
+                             .generation = h->generation,
+                             .attempt = h->attempt,
+                             .running = h->running,
+                         });
+}
+
+void executor_hello(struct peer *p, const Tony__Frame *f)
+{
+    struct master *m = p->m;
+    const Tony__ExecutorHello *h = f->executor_hello;
+    if (m->phase != MP_RUNNING) { /* too early: it dials again in a moment; or too late */
+        if (m->phase == MP_STARTING)
+            peer_refuse(p, EAGAIN, NULL);
+        else
+            peer_refuse(p, ESTALE, "the job is over");
+        return;
+    }
+    if (h->epoch_seen > m->epoch) { /* a newer master lives: we are the one who must go */
+        log_event(LOG_ERROR, "master.superseded", f_int("epoch", m->epoch),
+                  f_int("seen", h->epoch_seen));
+        master_exit_now(m, MASTER_CRASHED);
+        return;
+    }
+    struct slot_view v;
+    const char *why = why_not(m, h, &v);
+    if (why) {
+        log_event(LOG_INFO, "executor.refused", f_int("slot", h->slot),
+                  f_str("container", h->container_id), f_str("why", why));
+        peer_refuse(p, ESTALE, why);
+        return;
+    }
+    struct peer *old = m->executors[h->slot];
+    if (old) { /* it dialled again before we saw the break */
+        m->executors[h->slot] = NULL;
+        peer_refuse(old, ESTALE, "a newer connection of the same executor is here");
+    }
+    p->kind = PEER_EXECUTOR;
+    p->slot = h->slot;
+    m->executors[h->slot] = p;
+    if (welcome_send(m, p, &v) < 0)
+        return; /* the connection is going; its end is told */
+    if (v.address)
+        hello_again(m, h);
+    else
+        first_hello(m, h);
+}
+
+static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
+{
+    if (w->total > 0 || w->step > 0)
+        (void)master_feed(
+            m, &(struct job_event){
+                   .type = EV_PROGRESS, .slot = slot, .step = w->step, .total = w->total });
+    if (text_or_null(w->tensorboard_url))
+        (void)master_feed(m, &(struct job_event){ .type = EV_TENSORBOARD,
+                                                  .slot = slot,
+                                                  .text = w->tensorboard_url });
+}
+
+void executor_frame(struct peer *p, const Tony__Frame *f)
+{
+    struct master *m = p->m;
+    if (m->phase == MP_BREAKING && f->body_case == TONY__FRAME__BODY_ATTEMPT_ENDED) {
+        /* it need not keep what nobody will write down */
+        struct job_action ack = { .type = ACT_ACK, .slot = p->slot, .finish = true };
+        ack.generation = f->attempt_ended->generation;
+        ack.attempt = f->attempt_ended->attempt;
+        executor_ack(m, &ack);
+        return;
+    }
+    if (m->phase != MP_RUNNING)
+        return;
+    switch ((int)f->body_case) {
+    case TONY__FRAME__BODY_BEAT:
+        (void)master_feed(m, &(struct job_event){ .type = EV_BEAT, .slot = p->slot });
+        break;
+    case TONY__FRAME__BODY_ATTEMPT_STARTED:
+        (void)master_feed(m, &(struct job_event){ .type = EV_ATTEMPT_STARTED,
+                                                  .slot = p->slot,
+                                                  .generation = f->attempt_started->generation,
+                                                  .attempt = f->attempt_started->attempt,
+                                                  .pid = (uint32_t)f->attempt_started->pid });
+        break;
+    case TONY__FRAME__BODY_ATTEMPT_ENDED:
+        attempt_ended(m, p->slot, f->attempt_ended);
+        break;
+    case TONY__FRAME__BODY_TASK_WORD:
+        task_word(m, p->slot, f->task_word);
+        break;
+    default:
+        log_event(LOG_DEBUG, "executor.unknown_frame", f_int("body", (int)f->body_case));
+    }
+}
+
+void executor_gone(struct peer *p)
+{
+    struct master *m = p->m;
+    if (m->executors[p->slot] != p)
+        return;
+    m->executors[p->slot] = NULL;
+    struct slot_view v;
+    job_slot(m->job, p->slot, &v);
+    if (m->phase == MP_RUNNING && v.container)
+        (void)master_feed(m, &(struct job_event){ .type = EV_EXECUTOR_GONE,
+                                                  .slot = p->slot,
+                                                  .container = v.container });
+}
+
+/* ---- to an executor: one that is not connected gets it when it is back, for the core asks again
+ * then ---- */
+
+void executor_start(struct master *m, const struct job_action *a)
+{
+    struct conn *c = executor_conn(m, a->slot);
+    if (!c)
+        return;
+    struct slot_view v;
+    job_slot(m->job, a->slot, &v);
+    struct packed *frame = start_frame(m, a, v.restart_count);
+    if (!frame || conn_send_packed(c, frame) == -ENOMEM)
+        master_exit_now(m, MASTER_CRASHED);
+}
+
+static void send_to(struct master *m, uint32_t slot, const Tony__Frame *f)
+{
+    struct conn *c = executor_conn(m, slot);
+    if (c && conn_send(c, f) == -ENOMEM)
+        master_exit_now(m, MASTER_CRASHED);
+}
+
+void executor_stop_attempt(struct master *m, const struct job_action *a)
+{
+    Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
+    s.generation = a->generation;
+    s.attempt = a->attempt;
+    s.grace_ms = a->grace_ms;
+    s.reason = (Tony__Reason)a->reason;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_STOP_ATTEMPT;
+    f.stop_attempt = &s;
+    send_to(m, a->slot, &f);
+}
+
+void executor_ack(struct master *m, const struct job_action *a)
+{
+    Tony__AckEnded s = TONY__ACK_ENDED__INIT;
+    s.generation = a->generation;
+    s.attempt = a->attempt;
+    s.finish = a->finish;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ACK_ENDED;
+    f.ack_ended = &s;
+    send_to(m, a->slot, &f);
+}
+
+bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms)
+{
+    if (!executor_conn(m, slot))
+        return false;
+    Tony__FinishExecutor s = TONY__FINISH_EXECUTOR__INIT;
+    s.grace_ms = grace_ms;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_FINISH_EXECUTOR;
+    f.finish_executor = &s;
+    send_to(m, slot, &f);
+    return true;
+}

@@ -1,0 +1,111 @@
+#include "master/master.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "master/master_int.h"
+#include "storage/paths.h"
+
+void master_exit_now(struct master *m, enum master_exit code)
+{
+    if (m->phase == MP_GONE)
+        return;
+    m->phase = MP_GONE;
+    m->exit_code = code;
+    loop_stop(m->loop);
+}
+
+enum master_exit master_exit_code(const struct master *m)
+{
+    return m->exit_code;
+}
+
+/* Would another master fail in the same way? */
+static enum master_exit exit_of_open(int rc)
+{
+    switch (-rc) {
+    case EBADMSG:
+    case EINVAL:
+    case ENOENT:
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EFBIG:
+        return MASTER_HOPELESS;
+    default:
+        return MASTER_CRASHED;
+    }
+}
+
+static enum master_exit run(const char *application_id, uint32_t epoch, struct err *e)
+{
+    struct paths paths = { 0 };
+    int rc = paths_open(&paths, e);
+    if (rc < 0)
+        return exit_of_open(rc);
+    struct loop *loop = loop_new(e);
+    struct master *m = NULL;
+    enum master_exit code = MASTER_CRASHED;
+    if (loop) {
+        struct master_config cfg = {
+            .loop = loop, .paths = &paths, .application_id = application_id, .epoch = epoch
+        };
+        rc = master_open(&cfg, &m, e);
+        code = rc < 0 ? exit_of_open(rc) : MASTER_CRASHED;
+    }
+    if (m) {
+        rc = loop_run(loop);
+        code = rc < 0 ? MASTER_CRASHED : master_exit_code(m);
+        if (rc < 0)
+            err_set(e, -rc, "the event loop failed: %m");
+    }
+    master_close(m);
+    loop_free(loop);
+    paths_done(&paths);
+    return code;
+}
+
+static int usage(const char *why, const char *word)
+{
+    fprintf(stderr,
+            "tony-master: %s%s%s\n"
+            "usage: tony-master [--epoch E] APPLICATION_ID     (started by the job's keeper)\n",
+            why, word ? ": " : "", word ? word : "");
+    return MASTER_MISUSE;
+}
+
+int master_main(int argc, char **argv)
+{
+    const char *id = NULL;
+    int64_t epoch = 1, start_ms;
+    uint32_t number;
+    struct err e = { 0 };
+    for (int i = 1; i < argc; i++) {
+        if (str_eq(argv[i], "--version")) {
+            puts("tony-master " TONY_VERSION);
+            return 0;
+        } else if (str_eq(argv[i], "--epoch")) {
+            if (++i == argc || str_i64(span_of(argv[i]), 1, INT32_MAX, "epoch", &epoch, &e) < 0)
+                return usage("--epoch wants a number from 1", argv[i]);
+        } else if (argv[i][0] == '-' || id) {
+            return usage("unknown argument", argv[i]);
+        } else {
+            id = argv[i];
+        }
+    }
+    if (!id)
+        return usage("which application?", NULL);
+    if (app_id_parse(id, &start_ms, &number, &e) < 0)
+        return usage(e.msg, NULL);
+
+    enum master_exit code = run(id, (uint32_t)epoch, &e);
+    if (e.num)
+        log_err(LOG_ERROR, "master.failed", &e);
+    return (int)code;
+}

@@ -1,0 +1,60 @@
+/*
+ * The master of one job: the shell around src/job. It turns what comes in (scheduler, executors,
+ * clients, time) into events, writes them to the journal, and only then carries out the actions
+ * that came back. It has no state that a new master could not get back from the journal, the
+ * scheduler and the executors: it may die at any instant.
+ *
+ * All events of one turn of the loop are one write() to the journal and one batch of actions.
+ */
+#ifndef TONY_MASTER_MASTER_H
+#define TONY_MASTER_MASTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct loop;
+struct master;
+struct paths;
+struct sched_ops;
+
+/* Exit codes; the keeper starts a master again that ended with another one than the first and the
+ * last. */
+enum master_exit {
+    MASTER_OVER = 0, /* the job has its verdict, the scheduler and the followers have been told */
+    MASTER_CRASHED = 1,  /* a new master may do better */
+    MASTER_MISUSE = 2,   /* wrong arguments */
+    MASTER_HOPELESS = 4, /* no master can run this job: job.conf or journal unreadable, or the
+                            journal cannot be written */
+};
+
+/* For tests: called before (written false) and after each write to the journal, before any action.
+ * Before: a negative errno fails the write with it. After: 1 ends the master at once, as if killed
+ * there. */
+struct master_probe {
+    int (*on_write)(void *arg, bool written);
+    void *arg;
+};
+
+struct master_config {
+    struct loop *loop;
+    const struct paths *paths;
+    const char *application_id;
+    uint32_t epoch;
+    const struct sched_ops *sched;    /* NULL: the one that the job names */
+    const struct master_probe *probe; /* NULL but in tests */
+};
+
+/* Read the job, replay its journal, listen, open the scheduler. The paths and the loop are borrowed
+ * for the master's life. Errors: -EBADMSG, -EINVAL, -ENOENT the job cannot be read; -ENOSPC,
+ * -EROFS, -EDQUOT its journal cannot be written; others. */
+int master_open(const struct master_config *cfg, struct master **out, struct err *e);
+void master_close(struct master *m); /* NULL is fine; not in one of its own callbacks */
+
+/* After loop_run() has returned. */
+enum master_exit master_exit_code(const struct master *m);
+
+/* tony-master [--epoch E] APPLICATION_ID */
+int master_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,272 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "conf/conf.h"
+#include "master/master_int.h"
+#include "proto/tony.pb-c.h"
+#include "storage/jobfile.h"
+#include "storage/store.h"
+
+/* protobuf-c's structs know no const; packing writes nothing. */
+#define MUTABLE(p) ((char *)(uintptr_t)(p))
+
+struct role_welcome {
+    Tony__Welcome w;
+    struct strv container_env;  /* of executor and task: K=V, cut in two at the = */
+    struct strv task_env;       /* of the task only: the job's, then the role's */
+    VEC(Tony__KeyValue) pairs;  /* of both; they point into the two above */
+    VEC(Tony__KeyValue *) list; /* likewise */
+    VEC(Tony__Mount) mounts;
+    VEC(Tony__Mount *) mount_list;
+};
+
+/* ---- once per role ---- */
+
+static int add_pairs(struct role_welcome *r, const struct strv *env)
+{
+    for (size_t i = 0; i < env->n; i++) {
+        char *eq = strchr(env->v[i], '=');
+        if (!eq)
+            continue;
+        *eq = '\0';
+        Tony__KeyValue kv = TONY__KEY_VALUE__INIT;
+        kv.key = env->v[i];
+        kv.value = eq + 1;
+        if (vec_push(&r->pairs, kv) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int copy_env(struct strv *to, const struct strv *from)
+{
+    int rc = 0;
+    for (size_t i = 0; i < from->n && rc == 0; i++) {
+        AUTO(free_p) char *key = str_dup(from->v[i]);
+        char *eq = key ? strchr(key, '=') : NULL;
+        if (!key)
+            return -ENOMEM;
+        if (!eq)
+            continue;
+        *eq = '\0';
+        rc = strv_env_set(to, key, eq + 1); /* what comes later wins */
+    }
+    return rc;
+}
+
+static int build_env(struct role_welcome *r, const struct job_spec *s, const struct role_spec *role)
+{
+    int rc = copy_env(&r->container_env, &s->container_env);
+    if (rc == 0)
+        rc = copy_env(&r->task_env, &s->execution_env);
+    if (rc == 0)
+        rc = copy_env(&r->task_env, &role->env);
+    if (rc == 0)
+        rc = add_pairs(r, &r->container_env);
+    size_t n = r->pairs.n;
+    if (rc == 0)
+        rc = add_pairs(r, &r->task_env);
+    for (size_t i = 0; i < r->pairs.n && rc == 0; i++)
+        rc = vec_push(&r->list, &r->pairs.v[i]); /* pairs no longer move */
+    if (rc < 0)
+        return rc;
+    r->w.n_container_env = n;
+    r->w.container_env = r->list.v;
+    r->w.n_execution_env = r->list.n - n;
+    r->w.execution_env = r->list.v ? r->list.v + n : NULL;
+    return 0;
+}
+
+static int build_mounts(struct role_welcome *r, const struct job_file *f, const char *role)
+{
+    for (size_t i = 0; i < f->n_ship; i++) {
+        const struct ship_item *it = &f->ship[i];
+        if (it->role && *it->role && !str_eq(it->role, role))
+            continue;
+        Tony__Mount mount = TONY__MOUNT__INIT;
+        mount.kind = it->kind == SHIP_SRC ? TONY__MOUNT__KIND__SRC_COPY : TONY__MOUNT__KIND__LINK;
+        mount.path = it->path && *it->path ? it->path : it->source; /* in place: where it is */
+        mount.name = it->name ? it->name : MUTABLE("");
+        if (vec_push(&r->mounts, mount) < 0)
+            return -ENOMEM;
+    }
+    for (size_t i = 0; i < r->mounts.n; i++)
+        if (vec_push(&r->mount_list, &r->mounts.v[i]) < 0)
+            return -ENOMEM;
+    r->w.n_mounts = r->mount_list.n;
+    r->w.mounts = r->mount_list.v;
+    return 0;
+}
+
+static uint32_t n_tracked(const struct job_spec *s)
+{
+    uint32_t n = s->single_node ? 1 : 0;
+    for (size_t i = 0; i < s->n_roles && !s->single_node; i++)
+        if (s->roles[i].kind == ROLE_TRACKED)
+            n += s->roles[i].instances;
+    return n;
+}
+
+static char *or_empty(const char *s)
+{
+    return MUTABLE(s ? s : "");
+}
+
+static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_spec *role)
+{
+    const struct job_spec *s = m->spec;
+    tony__welcome__init(w);
+    w->epoch = m->epoch;
+    w->application_id = m->application_id;
+    w->heartbeat_ms = s->heartbeat_ms;
+    w->framework = or_empty(s->framework);
+    w->distributed_mode = MUTABLE(s->gang ? "GANG" : "FCFS");
+    w->command = or_empty(role->command);
+    w->log_dir = m->log_dir;
+    w->kill_grace_ms = s->kill_grace_ms;
+    w->execution_timeout_ms = s->execution_timeout_ms;
+    w->master_away_ms = s->master_away_ms;
+    w->stderr_tail_lines = s->stderr_lines;
+    w->memory_bytes = role->memory_mib << 20;
+    w->n_tracked = n_tracked(s);
+    w->job_name = or_empty(s->name);
+    w->single_node = s->single_node;
+    w->python = or_empty(s->python_binary);
+}
+
+static const struct role_spec *role_of(const struct job_spec *s, size_t i)
+{
+    return s->single_node ? &s->am : &s->roles[i];
+}
+
+int welcome_build(struct master *m, struct err *e)
+{
+    size_t n = m->spec->single_node ? 1 : m->spec->n_roles;
+    m->welcomes = calloc(n ? n : 1, sizeof *m->welcomes);
+    int rc = m->welcomes ? 0 : -ENOMEM;
+    m->n_welcomes = m->welcomes ? n : 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct role_welcome *r = &m->welcomes[i];
+        const struct role_spec *role = role_of(m->spec, i);
+        build_fixed(m, &r->w, role);
+        rc = build_env(r, m->spec, role);
+        if (rc == 0)
+            rc = build_mounts(r, m->file, role->name);
+    }
+    return rc < 0 ? err_set(e, -rc, "no memory to start the master") : 0;
+}
+
+void welcome_done(struct master *m)
+{
+    for (size_t i = 0; i < m->n_welcomes; i++) {
+        struct role_welcome *r = &m->welcomes[i];
+        strv_done(&r->container_env);
+        strv_done(&r->task_env);
+        vec_done(&r->pairs);
+        vec_done(&r->list);
+        vec_done(&r->mounts);
+        vec_done(&r->mount_list);
+    }
+    free(m->welcomes);
+    m->welcomes = NULL;
+    m->n_welcomes = 0;
+    packed_unref(m->start.frame);
+    m->start.frame = NULL;
+}
+
+int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
+{
+    size_t i = m->spec->single_node ? 0 : v->role_index;
+    Tony__Welcome w = m->welcomes[i].w;
+    w.role = MUTABLE(v->role);
+    w.index = v->index;
+    w.chief = v->chief;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_WELCOME;
+    f.welcome = &w;
+    return conn_send(p->conn, &f);
+}
+
+/* ---- the cluster spec: packed once for all tasks that get the same Start ---- */
+
+struct spec_room {
+    Tony__SpecRole *roles;
+    Tony__SpecRole **list;
+    char **addresses; /* of all slots, in their order, which is the roles' order */
+};
+
+static void spec_fill(const struct master *m, struct spec_room *room, size_t n_roles)
+{
+    const struct job_spec *s = m->spec;
+    uint32_t slot = 0, n_slots = job_n_slots(m->job);
+    for (size_t i = 0; i < n_roles; i++) {
+        Tony__SpecRole *r = &room->roles[i];
+        tony__spec_role__init(r);
+        r->addresses = room->addresses + slot;
+        r->kind = s->single_node ? ROLE_TRACKED : s->roles[i].kind;
+        for (; slot < n_slots; slot++) {
+            struct slot_view v;
+            job_slot(m->job, slot, &v);
+            if (!s->single_node && v.role_index != i)
+                break;
+            r->name = MUTABLE(v.role);
+            room->addresses[slot] = or_empty(v.address);
+            r->n_addresses++;
+        }
+        if (r->n_addresses == 0)
+            r->name = s->roles[i].name; /* a role without instances */
+        room->list[i] = r;
+    }
+}
+
+static struct packed *start_pack(const struct master *m, const struct job_action *a,
+                                 uint32_t restart_count)
+{
+    size_t n_roles = m->spec->single_node ? 1 : m->spec->n_roles;
+    struct spec_room room = {
+        .roles = calloc(n_roles ? n_roles : 1, sizeof *room.roles),
+        .list = calloc(n_roles ? n_roles : 1, sizeof *room.list),
+        .addresses = calloc((size_t)job_n_slots(m->job) + 1, sizeof *room.addresses),
+    };
+    struct packed *frame = NULL;
+    if (room.roles && room.list && room.addresses) {
+        spec_fill(m, &room, n_roles);
+        Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
+        spec.generation = a->generation;
+        spec.n_roles = n_roles;
+        spec.roles = room.list;
+        Tony__Start s = TONY__START__INIT;
+        s.generation = a->generation;
+        s.attempt = a->attempt;
+        s.restart_count = restart_count;
+        s.spec = &spec;
+        Tony__Frame f = TONY__FRAME__INIT;
+        f.body_case = TONY__FRAME__BODY_START;
+        f.start = &s;
+        frame = packed_new(&f);
+    }
+    free(room.roles);
+    free(room.list);
+    free(room.addresses);
+    return frame;
+}
+
+struct packed *start_frame(struct master *m, const struct job_action *a, uint32_t restart_count)
+{
+    if (m->start.frame && m->start.generation == a->generation && m->start.attempt == a->attempt &&
+        m->start.restart_count == restart_count &&
+        m->start.addresses_version == m->addresses_version)
+        return m->start.frame;
+    packed_unref(m->start.frame);
+    m->start.frame = start_pack(m, a, restart_count);
+    m->start.generation = a->generation;
+    m->start.attempt = a->attempt;
+    m->start.restart_count = restart_count;
+    m->start.addresses_version = m->addresses_version;
+    return m->start.frame;
+}

@@ -1,0 +1,88 @@
+/*
+ * What a master wants from any scheduler: one table of functions, with the contract above each member.
+ *
+ * Back-ends: local (pool and keeper), yarn, slurm; `fake` lives with the tests, built like a stranger's would be.
+ * One thread, the loop's; answers come through the event callback, never before the function that caused them returned.
+ * Calls can be repeated: asking for a slot that has a container, launching what runs, stopping what is gone do nothing.
+ */
+#ifndef TONY_SCHEDULER_SCHEDULER_H
+#define TONY_SCHEDULER_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/reason.h"
+
+struct err;
+struct loop;
+struct sched; /* a back-end's own state; begins with const struct sched_ops *ops */
+
+struct sched_ask {
+    uint32_t slot; /* request id; the answer carries it */
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+    const char *role; /* borrowed */
+};
+
+enum sched_event_type {
+    SE_NONE = 0,
+    SE_REGISTERED, /* containers: all that are known of this job, ended ones included (resync); then normal work begins */
+    SE_ALLOCATED,  /* container */
+    SE_REFUSED,    /* slot, text: can never be had */
+    SE_COMPLETED,  /* container with its end */
+    SE_SHRINK,     /* n, deadline_ms from now */
+    SE_BROKEN,     /* text: the scheduler is gone for good; the master should end (it is started again or not) */
+    SE_COUNT,
+};
+
+struct sched_container {
+    const char *id; /* borrowed for the call */
+    uint32_t slot;
+    const char *gpus; /* "0,2" or "" */
+    bool launched, completed;
+    int exit_code; /* of the container: code, or 128 + signal */
+    enum end_reason reason;
+    uint64_t age_us;
+    const char *detail;
+};
+
+struct sched_event {
+    enum sched_event_type type;
+    const struct sched_container *containers;
+    size_t n;
+    uint32_t slot;
+    int64_t deadline_ms;
+    const char *text;
+};
+
+struct sched_config {
+    struct loop *loop;
+    uint32_t epoch;
+    const char *application_id, *job_dir, *runtime_dir;
+    void (*on_event)(const struct sched_event *ev, void *arg);
+    void *arg;
+};
+
+struct sched_ops {
+    const char *name;
+    /* Connect and register this master. SE_REGISTERED follows. */
+    int (*open)(const struct sched_config *cfg, struct sched **out, struct err *e);
+    /* Ask for containers; each answered by SE_ALLOCATED or SE_REFUSED, in any order, perhaps much later. */
+    int (*request)(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e);
+    /* Give back a container that was granted and not launched. */
+    int (*release)(struct sched *s, const char *const *ids, size_t n, struct err *e);
+    /* Start executors in granted containers. A failure comes as SE_COMPLETED with END_LAUNCH_FAILED. */
+    int (*launch)(struct sched *s, const struct sched_container *c, size_t n, struct err *e);
+    /* End a container with everything in it: TERM, grace_ms, KILL. SE_COMPLETED follows. */
+    int (*stop)(struct sched *s, const char *id, uint32_t grace_ms, struct err *e);
+    /* More or fewer containers later on (elastic partitions): -EOPNOTSUPP where a back-end cannot. */
+    int (*resize_wanted)(struct sched *s, uint32_t n_containers, struct err *e);
+    /* The job is over (SUCCEEDED, FAILED, KILLED). No event follows. done is called when the scheduler has it. */
+    int (*finish)(struct sched *s, const char *state, const char *diagnostics, void (*done)(void *arg), struct err *e);
+    void (*close)(struct sched *s);
+};
+
+const struct sched_ops *sched_find(const char *name); /* NULL = unknown */
+
+#endif
