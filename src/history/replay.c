@@ -29,8 +29,6 @@ static int replay_record(struct job *job, struct span payload, struct job_action
         r->submitted_wall_ms = ev.wall_ms;
     if (ev.type == EV_MASTER_STARTED && r->started_wall_ms == 0)
         r->started_wall_ms = ev.wall_ms;
-    if (ev.type == EV_CLIENT_OWNS || ev.type == EV_CLIENT_AWAY)
-        r->owned = ev.type == EV_CLIENT_OWNS;
     r->last_t_ms = t;
     r->n_records++;
     job_event_release(holder);

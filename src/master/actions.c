@@ -45,7 +45,7 @@ static struct sched_ask ask_of(const struct master *m, uint32_t slot)
 {
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    const struct role_spec *r = m->spec->single_node ? &m->spec->am : &m->spec->roles[v.role_index];
+    const struct role_spec *r = job_slot_role(m->job, slot);
     return (struct sched_ask){
         .slot = slot,
         .memory_mib = r->memory_mib,

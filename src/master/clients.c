@@ -165,9 +165,11 @@ static void ask_follow(struct peer *p, bool own)
 /* On purpose: the job goes on without an owner, nobody is away. */
 static void ask_leave(struct peer *p)
 {
-    if (p->owns)
-        p->m->n_owners--;
+    struct master *m = p->m;
+    bool last_owner = p->owns && --m->n_owners == 0;
     p->owns = p->follows = false;
+    if (last_owner)
+        (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_LEFT });
 }
 
 static void ask_stop(struct peer *p, const Tony__ClientAsk *a)

@@ -65,7 +65,7 @@ int master_feed(struct master *m, const struct job_event *ev)
                   f_int("errno", -rc));
         master_exit_now(m, MASTER_CRASHED);
     }
-    return rc;
+    return rc < 0 ? rc : fed;
 }
 
 /* ---- from the scheduler ---- */
@@ -114,11 +114,10 @@ static void registered(struct master *m, const struct sched_event *ev)
             (void)master_feed(m, &(struct job_event){ .type = EV_CONTAINER_SEEN,
                                                       .slot = c->slot,
                                                       .container = c->id,
-                                                      .launched = c->launched });
+                                                      .launched = c->launched,
+                                                      .text = c->gpus });
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
-    if (m->was_owned) /* nobody has attached to this master yet; who still lives comes back */
-        (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_AWAY });
     log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),
               f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_slots(m->job)));
 }
@@ -195,18 +194,24 @@ static void on_tick(void *arg)
     look_for_stall(arg);
 }
 
-/* What the job waits for, or the mark that tells the next master how late it is. */
-static int64_t next_due(const struct master *m)
+/* The mark that tells the next master how late it is: a stall of no length, which changes nothing
+ * when it is replayed. */
+static void write_mark(struct master *m)
 {
-    return MIN(job_deadline(m->job), m->last_written_ms + CLOCK_MARK_MS);
+    struct job_event mark = { .type = EV_STALLED };
+    if (master_feed(m, &mark) == 0 && !job_is_durable(mark.type) && write_record(m, &mark) < 0)
+        master_exit_now(m, MASTER_CRASHED);
 }
 
 static void on_timer(void *arg)
 {
     struct master *m = arg;
+    struct job_event ev;
     look_for_stall(m);
-    if (m->phase == MP_RUNNING && master_now(m) >= next_due(m))
-        (void)master_feed(m, &(struct job_event){ .type = EV_TIMER });
+    while (m->phase == MP_RUNNING && job_due(m->job, master_now(m), &ev))
+        (void)master_feed(m, &ev);
+    if (m->phase == MP_RUNNING && master_now(m) >= m->last_written_ms + CLOCK_MARK_MS)
+        write_mark(m);
     master_timer_arm(m);
 }
 
@@ -216,7 +221,8 @@ void master_timer_arm(struct master *m)
         loop_timer_stop(m->timer);
         return;
     }
-    loop_timer_set(m->timer, m->t0_mono_ms + (next_due(m) - m->t0_job_ms));
+    int64_t due = MIN(job_deadline(m->job), m->last_written_ms + CLOCK_MARK_MS);
+    loop_timer_set(m->timer, m->t0_mono_ms + (due - m->t0_job_ms));
 }
 
 int master_timers_open(struct master *m, struct err *e)

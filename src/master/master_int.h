@@ -58,7 +58,6 @@ struct master {
     struct job_spec *spec;
     struct job *job;
     struct replay replay;
-    bool was_owned; /* the journal says that a client owned the job */
 
     struct journal journal;
     int64_t last_written_ms; /* job time of the last record */

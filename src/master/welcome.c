@@ -103,15 +103,6 @@ static int build_mounts(struct role_welcome *r, const struct job_file *f, const 
     return 0;
 }
 
-static uint32_t n_tracked(const struct job_spec *s)
-{
-    uint32_t n = s->single_node ? 1 : 0;
-    for (size_t i = 0; i < s->n_roles && !s->single_node; i++)
-        if (s->roles[i].kind == ROLE_TRACKED)
-            n += s->roles[i].instances;
-    return n;
-}
-
 static char *or_empty(const char *s)
 {
     return MUTABLE(s ? s : "");
@@ -133,7 +124,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->master_away_ms = s->master_away_ms;
     w->stderr_tail_lines = s->stderr_lines;
     w->memory_bytes = role->memory_mib << 20;
-    w->n_tracked = n_tracked(s);
+    w->n_tracked = job_n_tracked(m->job);
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;
     w->python = or_empty(s->python_binary);
