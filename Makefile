@@ -9,6 +9,9 @@ NINJA ?= ninja
 PYTHON ?= /usr/bin/python3
 MESON_ARGS ?=
 
+# What meson says is worth reading only when it fails.
+configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+
 .PHONY: all help build check demo bench fuzz soak install clean format sanitize coverage tidy
 all: build
 
@@ -23,6 +26,7 @@ build: ## build into build/ (programs in build/bin)
 # Without the look at packages, for targets that have just installed them.
 .PHONY: compile
 compile: $(BUILD)/build.ninja
+	@$(configure)
 	@$(NINJA) -C $(BUILD) --quiet
 
 $(BUILD)/build.ninja:
@@ -73,6 +77,7 @@ install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@test -d $(BUILD)/bin || $(MAKE) --no-print-directory build
 	@$(MESON) introspect $(BUILD) --buildoptions | grep -q '"name": "prefix", "value": "$(abspath $(PREFIX))"' || \
 	  $(MESON) setup --reconfigure $(BUILD) --prefix $(abspath $(PREFIX)) > /dev/null
+	@$(configure)
 	@$(NINJA) -C $(BUILD) --quiet
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 

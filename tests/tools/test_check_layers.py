@@ -1,0 +1,49 @@
+"""tools/check-layers against small trees, each with one thing right or wrong."""
+import pathlib
+import subprocess
+
+import pytest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check-layers"
+
+CASES = [
+    # file, its line, the words that the tool must say (None: nothing is wrong)
+    ("job/a.c", '#include "base/err.h"', None),
+    ("job/a.c", '#include "job/job.h"', None),
+    ("job/a.c", '#include "job_int.h"', None),
+    ("job/a.c", "#include <stdio.h>", None),
+    ("loop/a.c", "#include <uv.h>", None),
+    ("codec/a.c", '  #  include <yaml.h>', None),
+    ("codec/a.c", '#include "proto/tony.pb-c.h"', None),
+    ("loop/a.c", '#include "codec/frame.h"', None),
+    ("codec/a.c", '#include "loop/loop.h"', "codec (level 1) must not include loop (level 1)"),
+    ("base/err.c", '#include "codec/frame.h"', "base (level 0) must not include codec (level 1)"),
+    ("job/job.h", '#include "storage/storage.h"', "job (level 3) must not include storage (level 3)"),
+    ("master/a.c", '#include "executor/executor.h"', "master (level 5) must not include executor (level 5)"),
+    ("master/a.c", "#include <uv.h>", "<uv.h> may be included only in src/loop/"),
+    ("conf/a.c", "#include <expat.h>", "<expat.h> may be included only in src/codec/"),
+    ("client/a.c", "#include <archive.h>", "<archive.h> may be included only in src/main/pack"),
+    ("job/a.c", '#include "other.h"', '"other.h" must be named by its directory'),
+    ("job/a.c", '#include "job/../storage/storage.h"', "climbs out of its directory"),
+    ("job/a.c", '#include "newdir/x.h"', "directory newdir has no level"),
+    ("newdir/a.c", "int x;", "directory newdir has no level"),
+]
+
+
+@pytest.mark.parametrize("name, line, words", CASES)
+def test_one_edge(tmp_path, name, line, words):
+    path = tmp_path / "src" / name
+    path.parent.mkdir(parents=True)
+    (path.parent / "job_int.h").write_text("")
+    path.write_text(f"/* first line */\n{line}\n")
+    result = subprocess.run([TOOL, tmp_path], capture_output=True, text=True, timeout=30)
+    if words is None:
+        assert (result.returncode, result.stdout) == (0, "")
+    else:
+        assert result.returncode == 1
+        assert words in result.stdout
+        assert f"src/{name}:{1 if name.startswith('newdir') else 2}: " in result.stdout
+
+
+def test_nothing_to_check_is_no_success(tmp_path):
+    assert subprocess.run([TOOL, tmp_path], capture_output=True, timeout=30).returncode == 2
