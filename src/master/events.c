@@ -49,18 +49,17 @@ int master_feed(struct master *m, const struct job_event *ev)
         return 1;
     struct err e = { 0 };
     size_t from = m->actions.n;
-    int rc = job_feed(m->job, ev, master_now(m), &m->actions, &e);
-    if (rc == 1) {
+    int fed = job_feed(m->job, ev, master_now(m), &m->actions, &e);
+    int rc = own_containers(m, from); /* a refusal may bring actions, too */
+    if (fed < 0)
+        rc = fed;
+    if (fed == 1)
         log_event(LOG_DEBUG, "event.refused", f_str("event", job_event_name(ev->type)),
                   f_int("slot", ev->slot), f_str("why", e.msg));
-        return 1;
-    }
-    if (rc == 0)
-        rc = own_containers(m, from);
-    if (rc == 0 && job_is_durable(ev->type))
+    else if (rc == 0 && job_is_durable(ev->type))
         rc = write_record(m, ev);
-    if (rc <
-        0) { /* no memory: what we hold in it is not to be trusted; what stands in the journal is */
+    if (rc < 0) {
+        /* No memory: what we hold in it is not to be trusted; what stands in the journal is. */
         log_event(LOG_ERROR, "event.failed", f_str("event", job_event_name(ev->type)),
                   f_int("errno", -rc));
         master_exit_now(m, MASTER_CRASHED);
