@@ -34,7 +34,12 @@ struct conn {
     bool dirty, opening, finishing, closed, deaf /* the peer reads no more */;
 };
 
-static void conn_fail(struct conn *c, int rc);
+/* Without an on_frame nothing is read: what comes waits in the socket, and the end of the
+ * connection behind it. */
+static bool conn_paused(const struct conn *c)
+{
+    return !c->ops || !c->ops->on_frame;
+}
 
 static void dirty_add(struct conn *c)
 {
@@ -97,6 +102,8 @@ void conn_close(struct conn *c)
     object_close((uv_handle_t *)&c->pipe);
 }
 
+static void conn_listen(struct conn *c);
+
 void conn_finish(struct conn *c)
 {
     if (!c || c->closed)
@@ -104,12 +111,18 @@ void conn_finish(struct conn *c)
     c->ops = NULL;
     c->finishing = true;
     c->opening = false;
+    conn_listen(c); /* and throw away: a socket closed over unread bytes would break the connection,
+                       not end it */
     dirty_add(c);
 }
 
 static void report_close(struct conn *c, const struct err *e)
 {
     const struct conn_ops *ops = c->ops;
+    if (!c->closed && !c->finishing && conn_paused(c)) {
+        c->failed = e->num ? -e->num : -EPIPE; /* for the next owner */
+        return;
+    }
     if (!c->closed && ops && ops->on_close && !c->object.loop->ending) {
         c->ops = NULL; /* once */
         ops->on_close(c, e, c->arg);
@@ -270,6 +283,8 @@ size_t conn_queued(const struct conn *c)
 
 /* ---- once an iteration ---- */
 
+static void read_kept(struct conn *c);
+
 static void on_finish_limit(void *arg)
 {
     conn_close(arg);
@@ -303,6 +318,8 @@ static void conn_flush(struct conn *c)
         finish_step(c);
     else if (c->failed)
         report_errno(c, c->failed);
+    else if (c->in.len > 0 && !conn_paused(c))
+        read_kept(c);
 }
 
 void conns_flush(struct loop *l)
@@ -329,7 +346,7 @@ static ssize_t read_frames(struct conn *c, struct buf view, struct err *e)
     size_t taken = 0;
     struct span payload;
     int rc;
-    while (c->ops && (rc = frame_peek(&view, &payload, e)) != 0) {
+    while (!conn_paused(c) && (rc = frame_peek(&view, &payload, e)) != 0) {
         if (rc < 0)
             return rc;
         Tony__Frame *f = frame_unpack(payload, e);
@@ -345,15 +362,22 @@ static ssize_t read_frames(struct conn *c, struct buf view, struct err *e)
     return (ssize_t)taken;
 }
 
+static bool conn_over(const struct conn *c)
+{
+    return c->closed || c->finishing;
+}
+
 static int read_bytes(struct conn *c, char *p, size_t n, struct err *e)
 {
     bool kept = c->in.len > 0;
+    if (conn_over(c))
+        return 0;
     if (kept && buf_add(&c->in, p, n) < 0)
         return err_set(e, ENOMEM, "cannot keep %zu bytes of a frame: %m", c->in.len + n);
     ssize_t taken = read_frames(c, kept ? c->in : (struct buf){ .p = p, .len = n }, e);
     if (taken < 0)
         return (int)taken;
-    if (!c->ops) /* closed, or finishing: the rest is of no interest */
+    if (conn_over(c)) /* the rest is of no interest */
         return 0;
     if (kept)
         buf_consume(&c->in, (size_t)taken);
@@ -362,6 +386,17 @@ static int read_bytes(struct conn *c, char *p, size_t n, struct err *e)
     if (c->in.len == 0)
         buf_done(&c->in);
     return 0;
+}
+
+/* Frames that came together with the one after which the owner paused. */
+static void read_kept(struct conn *c)
+{
+    struct err e = { 0 };
+    ssize_t taken = read_frames(c, c->in, &e);
+    if (taken < 0)
+        report_close(c, &e);
+    else if (!conn_over(c))
+        buf_consume(&c->in, (size_t)taken);
 }
 
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *chunk)
@@ -381,6 +416,17 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *chunk)
     }
 }
 
+static void conn_listen(struct conn *c)
+{
+    uv_stream_t *s = (uv_stream_t *)&c->pipe;
+    if (c->closed)
+        return;
+    if (!c->finishing && conn_paused(c))
+        (void)uv_read_stop(s); /* cannot fail */
+    else if (!uv_is_active((uv_handle_t *)s))
+        (void)uv_read_start(s, on_alloc, on_read); /* fails only when closing */
+}
+
 /* ---- the beginning ---- */
 
 struct conn *conn_adopt(struct loop *l, int fd, struct err *e)
@@ -395,11 +441,8 @@ struct conn *conn_adopt(struct loop *l, int fd, struct err *e)
     (void)uv_pipe_init(&l->uv, &c->pipe, 0); /* cannot fail */
     object_init(&c->object, l, (uv_handle_t *)&c->pipe, conn_destroy);
     int rc = uv_pipe_open(&c->pipe, fd);
-    if (rc < 0)
-        (void)close(fd); /* not the pipe's yet */
-    else
-        rc = uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read);
     if (rc < 0) {
+        (void)close(fd); /* not the pipe's yet */
         (void)err_set(e, -rc, "cannot watch a connection: %m");
         conn_close(c);
         return NULL;
@@ -434,6 +477,7 @@ int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops,
     c->ops = ops;
     c->arg = arg;
     c->opening = true;
+    conn_listen(c);
     dirty_add(c);
     *out = c;
     return 0;
@@ -441,9 +485,13 @@ int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops,
 
 void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg)
 {
-    if (!c->closed && !c->finishing)
-        c->ops = ops;
+    if (conn_over(c))
+        return;
+    c->ops = ops;
     c->arg = arg;
+    conn_listen(c);
+    if (!conn_paused(c) && (c->in.len > 0 || c->failed))
+        dirty_add(c);
 }
 
 void *conn_arg(const struct conn *c)

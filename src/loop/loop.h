@@ -67,6 +67,7 @@ int conn_send(struct conn *c, const Tony__Frame *msg);        /* packs and queue
 int conn_send_packed(struct conn *c, struct packed *p);        /* takes no reference of the caller's */
 void conn_close(struct conn *c);                               /* at once; queued bytes are lost; NULL is fine */
 void conn_finish(struct conn *c);                              /* sends what is queued, then closes; no more callbacks */
+/* A conn whose ops are NULL or have no on_frame is paused: nothing is read and nothing reported until it gets others. */
 void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg);
 void *conn_arg(const struct conn *c);
 int conn_peer(const struct conn *c, uid_t *out_uid, pid_t *out_pid); /* SO_PEERCRED of a unix connection */

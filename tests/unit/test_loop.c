@@ -560,7 +560,7 @@ static void finish_at_once(struct conn *c, const Tony__Frame *f, void *arg)
     (void)f;
     x->n_server_frames++;
     for (uint64_t i = 1; i <= 8; i++)
-        assert_int_equal(send_step(c, i, 1 << 20), 0);
+        assert_int_equal(send_step(c, i, x->filler ? x->filler : 1 << 20), 0);
     conn_finish(c);
     conn_finish(c);
     assert_int_equal(send_step(c, 9, 0), -EPIPE);
@@ -665,6 +665,52 @@ static void test_close_before_and_in_open(void **state)
     loop_free(x.l);
 }
 
+/* Ops without on_frame pause a connection: frames that came together, and the end, are there for
+ * the next owner. */
+static const struct conn_ops no_ops;
+static const struct conn_ops rest_ops = { NULL, count_frame, client_closed_stop };
+
+static void go_on(void *arg)
+{
+    struct echo *x = arg;
+    assert_int_equal(x->n_frames, 2);
+    conn_set_arg(x->accepted[0], &rest_ops, x);
+}
+
+static void pause_after_two(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct echo *x = arg;
+    count_frame(c, f, arg);
+    if (x->n_frames < 2)
+        return;
+    conn_set_arg(c, &no_ops, x);
+    struct loop_timer *t = loop_timer_new(x->l, go_on, x);
+    loop_timer_set(t, clock_mono_ms() + 20);
+}
+
+static void pause_run(struct place *p, size_t filler)
+{
+    static const struct conn_ops server = { NULL, finish_at_once, server_closed };
+    static const struct conn_ops client = { client_open, pause_after_two, NULL };
+    struct echo x = { .want_closed = 1, .n_steps = 1, .filler = filler, .server = &server };
+    struct err e = { 0 };
+    struct conn *c;
+    echo_open(&x, p);
+    assert_int_equal(conn_dial_unix(x.l, p->sock, &client, &x, &c, &e), 0);
+    x.accepted[0] = c;
+    x.n_accepted = 1;
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 8);
+    assert_int_equal(x.n_closed, 1);
+    loop_free(x.l);
+}
+
+static void test_pause(void **state)
+{
+    pause_run(*state, 10); /* all in one read */
+    pause_run(*state, 0);  /* each in many */
+}
+
 /* An accepted connection that its owner does not take is closed. */
 static void accept_nothing(struct conn *c, void *arg)
 {
@@ -735,6 +781,7 @@ int main(void)
         T(test_finish),
         T(test_close_in_callbacks),
         T(test_close_before_and_in_open),
+        T(test_pause),
         T(test_not_taken),
         T(test_free_with_all_open),
     };
