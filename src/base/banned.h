@@ -1,5 +1,10 @@
 /*
- * Functions that do not compile here, with what to use instead. Included by the build with -include, first in every file.
+ * Functions that do not compile here. Included by the build with -include, first in every file.
+ *
+ *   strcpy strcat strncat sprintf vsprintf   buf_adds(), buf_addf(), str_copy(), snprintf()
+ *   strtok                                   span_split()
+ *   atoi atol atof                           str_i64(), str_mib()
+ *   gets                                     buf_fill_fd()
  */
 #ifndef TONY_BASE_BANNED_H
 #define TONY_BASE_BANNED_H

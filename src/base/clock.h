@@ -9,7 +9,8 @@
 
 int64_t clock_mono_us(void);
 int64_t clock_mono_ms(void);
-int64_t clock_wall_ms(void);                                     /* since 1970 */
-const char *clock_iso8601(int64_t wall_ms, char *buf, size_t n); /* "2026-01-31T12:00:00.123Z"; returns buf */
+int64_t clock_wall_ms(void); /* since 1970 */
+const char *clock_iso8601(int64_t wall_ms, char *buf,
+                          size_t n); /* "2026-01-31T12:00:00.123Z"; returns buf */
 
 #endif

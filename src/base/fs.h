@@ -1,5 +1,6 @@
 /*
- * Files: whole-file reads and writes, directories, removal. Paths are absolute or relative to a directory descriptor (AT_FDCWD).
+ * Files: whole-file reads and writes, directories, removal. Paths are absolute or relative to a
+ * directory descriptor (AT_FDCWD).
  */
 #ifndef TONY_BASE_FS_H
 #define TONY_BASE_FS_H
@@ -13,13 +14,19 @@
 struct err;
 
 int fs_read(int dirfd, const char *path, struct buf *out, struct err *e);
-/* All of text, by a temporary name and rename; readers see the old file or the new one. sync: fdatasync before the rename and the directory after. */
-int fs_write_atomic(int dirfd, const char *path, struct span text, mode_t mode, bool sync, struct err *e);
-int fs_write_all(int fd, const void *p, size_t len); /* loops over short writes and EINTR; 0 or -errno */
-int fs_mkdirs(const char *path, mode_t mode, struct err *e); /* mkdir -p; an existing directory is fine */
-/* Remove a tree without following links or leaving its file system; what is gone already is fine. Directories without write permission are made writable first. */
+/* All of text, by a temporary name and rename; readers see the old file or the new one. sync:
+ * fdatasync before the rename and the directory after. */
+int fs_write_atomic(int dirfd, const char *path, struct span text, mode_t mode, bool sync,
+                    struct err *e);
+int fs_write_all(int fd, const void *p,
+                 size_t len); /* loops over short writes and EINTR; 0 or -errno */
+int fs_mkdirs(const char *path, mode_t mode,
+              struct err *e); /* mkdir -p; an existing directory is fine */
+/* Remove a tree without following links or leaving its file system; what is gone already is fine.
+ * Directories without write permission are made writable first. */
 int fs_remove_tree(int dirfd, const char *path, struct err *e);
-/* A directory that only we can have made: owned by us, mode 0700, not a link; made if absent. -EPERM when it is another user's. */
+/* A directory that only we can have made: owned by us, mode 0700, not a link; made if absent.
+ * -EPERM when it is another user's. */
 int fs_private_dir(const char *path, struct err *e);
 char *fs_join(const char *a, const char *b); /* a/b; NULL = no memory */
 /* The last n lines of a file, at most max bytes, valid UTF-8 (bad bytes become '?'). */

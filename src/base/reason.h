@@ -1,6 +1,7 @@
 /*
- * How a container or an attempt came to its end, in the classes that policy is about. Every back-end maps its codes to these;
- * only `exited`, `out_of_memory` and `timed_out` are the user's own. Numbers equal `Reason` in proto/tony.proto.
+ * How a container or an attempt came to its end, in the classes that policy is about. Every
+ * back-end maps its codes to these; only `exited`, `out_of_memory` and `timed_out` are the user's
+ * own. Numbers equal `Reason` in proto/tony.proto.
  */
 #ifndef TONY_BASE_REASON_H
 #define TONY_BASE_REASON_H
@@ -21,8 +22,8 @@ enum end_reason {
     END_COUNT,
 };
 
-const char *end_reason_name(enum end_reason r);       /* "out_of_memory" */
-enum end_reason end_reason_parse(const char *name);   /* END_NONE when unknown */
+const char *end_reason_name(enum end_reason r);     /* "out_of_memory" */
+enum end_reason end_reason_parse(const char *name); /* END_NONE when unknown */
 bool end_reason_is_users(enum end_reason r);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Strings and numbers of text from outside: parsed whole, with a range, in error messages by the name of their field.
+ * Strings and numbers of text from outside: parsed whole, with a range, in error messages by the
+ * name of their field.
  */
 #ifndef TONY_BASE_STR_H
 #define TONY_BASE_STR_H
@@ -21,10 +22,12 @@ bool str_eq(const char *a, const char *b); /* NULL equals only NULL */
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
-/* Parse a whole decimal integer, `what` names the field in the error. -EINVAL not a number, -ERANGE out of [min, max]. */
+/* Parse a whole decimal integer, `what` names the field in the error. -EINVAL not a number, -ERANGE
+ * out of [min, max]. */
 int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
-/* Size in MiB, TonY's memory strings ("2g", "2048m", "3" = MiB; also k, t, kb, mb, gb, gib, mib; any case). Fractions are refused. */
+/* Size in MiB, TonY's memory strings ("2g", "2048m", "3" = MiB; also k, t, kb, mb, gb, gib, mib;
+ * any case). Fractions are refused. */
 int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
 /* true/false/yes/no/on/off/1/0 in any case. */
@@ -32,7 +35,8 @@ int str_bool(struct span s, const char *what, bool *out, struct err *e);
 
 /* Levenshtein distance, capped at 255; for "did you mean". */
 unsigned str_distance(const char *a, const char *b);
-/* The candidate nearest to s, or NULL when none is near enough to be a slip of the pen. Borrowed from list. */
+/* The candidate nearest to s, or NULL when none is near enough to be a slip of the pen. Borrowed
+ * from list. */
 const char *str_nearest(const char *s, const char *const *list, size_t n);
 
 /* Copy into a fixed array, always terminated; returns false when it was cut. */

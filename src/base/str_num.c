@@ -85,7 +85,7 @@ int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *
         { { "mib", "mib", "mib" }, 1, 1 },
         { { "k", "kb", "kib" }, 1, 1024 },
         { { "g", "gb", "gib" }, 1024, 1 },
-        { { "t", "tb", "tib" }, 1024 * 1024, 1 },
+        { { "t", "tb", "tib" }, INT64_C(1024) * 1024, 1 },
     };
     static const char wanted[] = "a size in whole MiB such as 2g, 512m or 2048";
     struct span all = span_trim(s), unit = all;
