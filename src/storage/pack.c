@@ -1,0 +1,134 @@
+/* Archives are unpacked by a program of their own: libarchive and its family of libraries cost
+ * milliseconds at each start. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "storage/paths.h"
+#include "storage/store_int.h"
+
+extern char **environ;
+
+enum { ANSWER_MAX = 64 * 1024 };
+
+static int take_off(int dirfd, const char *name, const struct stat *st, const char *root,
+                    struct err *e)
+{
+    mode_t mode = st->st_mode & 0777 & ~(mode_t)0222;
+    if (S_ISDIR(st->st_mode))
+        mode |= 0500;
+    if (fchmodat(dirfd, name, mode, 0) == -1)
+        return err_set(e, errno, "cannot make '%s' of '%s' read-only: %m", name, root);
+    return 0;
+}
+
+int tree_read_only(int fd, const char *name, struct err *e)
+{
+    int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = own == -1 ? NULL : fdopendir(own);
+    if (!dir) {
+        int num = errno;
+        close_p(&own);
+        return err_set(e, num, "cannot read '%s': %m", name);
+    }
+    int rc = 0;
+    const struct dirent *d;
+    while (rc == 0 && (d = readdir(dir))) {
+        struct stat st;
+        if (str_eq(d->d_name, ".") || str_eq(d->d_name, "..") || d->d_type == DT_LNK)
+            continue;
+        if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == -1)
+            rc = err_set(e, errno, "cannot look at '%s': %m", d->d_name);
+        else if (S_ISLNK(st.st_mode))
+            continue;
+        if (rc == 0 && S_ISDIR(st.st_mode)) {
+            AUTO(close_p)
+            int sub = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            rc = sub == -1 ? err_set(e, errno, "cannot read '%s': %m", d->d_name)
+                           : tree_read_only(sub, d->d_name, e);
+        } else if (rc == 0) {
+            rc = take_off(fd, d->d_name, &st, name, e);
+        }
+    }
+    (void)closedir(dir); /* it was only read */
+    struct stat st;
+    if (rc == 0 && (fstat(fd, &st) == -1 || fchmod(fd, (st.st_mode & 0555) | 0500) == -1))
+        rc = err_set(e, errno, "cannot make '%s' read-only: %m", name);
+    return rc;
+}
+
+/* {"bytes":1,"files":1} or {"errno":1,"message":"..","hint":".."} */
+static int read_answer(struct span text, const char *archive, uint64_t *out_bytes,
+                       uint32_t *out_files, struct err *e)
+{
+    json_auto_t *root = json_loadb(text.p ? text.p : "", text.len, 0, NULL);
+    const char *message = json_string_value(json_object_get(root, "message"));
+    const char *hint = json_string_value(json_object_get(root, "hint"));
+    if (message) {
+        int64_t num = json_integer_value(json_object_get(root, "errno"));
+        (void)err_set(e, num > 0 && num < 4096 ? (int)num : EIO, "%s", message);
+        return err_hint(e, "%s", hint ? hint : "");
+    }
+    json_t *bytes = json_object_get(root, "bytes"), *files = json_object_get(root, "files");
+    if (!json_is_integer(bytes) || !json_is_integer(files))
+        return err_set(e, EIO, "cannot unpack '%s': tony-pack ended without an answer", archive);
+    *out_bytes = (uint64_t)json_integer_value(bytes);
+    *out_files = (uint32_t)json_integer_value(files);
+    return 0;
+}
+
+static int spawn(const char *program, char *const argv[], int out_fd, pid_t *out_pid)
+{
+    posix_spawn_file_actions_t acts;
+    int num = posix_spawn_file_actions_init(&acts);
+    if (num != 0)
+        return -num;
+    num = posix_spawn_file_actions_adddup2(&acts, out_fd, STDOUT_FILENO);
+    if (num == 0)
+        num = posix_spawn_file_actions_addopen(&acts, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (num == 0)
+        num = posix_spawn(out_pid, program, &acts, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&acts); /* cannot fail here */
+    return -num;
+}
+
+int pack_unpack(const char *archive, const char *dir, uint64_t *out_bytes, uint32_t *out_files,
+                struct err *e)
+{
+    AUTO(free_p) char *program = paths_program("tony-pack");
+    if (!program) {
+        (void)err_set(e, ENOENT, "cannot unpack '%s': there is no program tony-pack", archive);
+        return err_hint(e, "it is built when libarchive-dev is installed; or give a directory");
+    }
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) == -1)
+        return err_set(e, errno, "cannot unpack '%s': %m", archive);
+    AUTO(close_p) int in = ends[0];
+    AUTO(close_p) int out = ends[1];
+    char *const argv[] = { (char *)"tony-pack", (char *)"unpack", (char *)(uintptr_t)archive,
+                           (char *)(uintptr_t)dir, NULL };
+    pid_t pid;
+    int rc = spawn(program, argv, out, &pid);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot start '%s': %m", program);
+    close_p(&out);
+    AUTO(buf_done) struct buf text = { .max = ANSWER_MAX };
+    struct err unread = { 0 };
+    int got = buf_fill_fd(&text, in, &unread);
+    close_p(&in);
+    int status;
+    while (waitpid(pid, &status, 0) == -1 && errno == EINTR)
+        ;
+    if (got < 0)
+        return err_set(e, unread.num, "cannot unpack '%s': %s", archive, unread.msg);
+    return read_answer(buf_span(&text), archive, out_bytes, out_files, e);
+}

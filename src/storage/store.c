@@ -1,0 +1,429 @@
+#include "storage/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "storage/store_int.h"
+#include "storage/tree.h"
+
+enum {
+    TRIES = 3, /* a source that is being changed is looked at so often */
+    PAUSE_MS = 100,
+    /* A file changed within one tick of the file system's clock after we read it would look as it
+     * did; what was touched so shortly before is not remembered. */
+    FRESH_MS = 2000,
+};
+
+/* ---- opening ---- */
+
+int store_open(const char *store_dir, struct store **out, struct err *e)
+{
+    struct store *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ENOMEM, "cannot open the store: %m");
+    *s = (struct store){ .dir = str_dup(store_dir), .fd = -1, .lock_fd = -1 };
+    s->fd = open(store_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = 0;
+    if (s->fd == -1)
+        rc = err_set(e, errno, "cannot open the store '%s': %m", store_dir);
+    else if (!s->dir)
+        rc = err_set(e, ENOMEM, "cannot open the store: %m");
+    if (rc == 0) {
+        s->lock_fd = openat(s->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (s->lock_fd == -1)
+            rc = err_set(e, errno, "cannot lock the store '%s': %m", store_dir);
+        else if (flock(s->lock_fd, LOCK_SH) == -1 && errno != ENOLCK && errno != EOPNOTSUPP)
+            rc = err_set(e, errno, "cannot lock the store '%s': %m", store_dir);
+    }
+    if (rc < 0) {
+        store_free(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void store_free(struct store *s)
+{
+    if (!s)
+        return;
+    close_p(&s->fd);
+    close_p(&s->lock_fd);
+    free(s->dir);
+    free(s);
+}
+
+void temp_name(char out[48])
+{
+    uint64_t r = 0;
+    if (getrandom(&r, sizeof r, 0) != (ssize_t)sizeof r)
+        r = (uint64_t)clock_mono_us();
+    (void)snprintf(out, 48, ".tmp-%d-%016llx", (int)getpid(), (unsigned long long)r);
+}
+
+/* ---- one item on its way into the store ---- */
+
+struct put {
+    struct store *s;
+    struct ship_item *it;
+    struct err *e;
+    int source_fd;
+    struct stat st; /* of the source */
+    char *real;     /* its real path */
+    char source_key[DIGEST_HEX];
+    bool src_rules, read_only;
+    struct tree looks; /* of the source, before it was read */
+    char looks_key[DIGEST_HEX];
+    char temp[48]; /* "" = none is there */
+    int temp_fd;
+};
+
+static void put_done(struct put *p)
+{
+    if (p->temp[0])
+        (void)fs_remove_tree(p->s->fd, p->temp, NULL); /* else the next client sweeps it */
+    close_p(&p->temp_fd);
+    close_p(&p->source_fd);
+    tree_done(&p->looks);
+    free(p->real);
+}
+
+static int no_space(struct err *e, int num, const char *what)
+{
+    (void)err_set(e, num, "cannot write to the store for '%s': %m", what);
+    if (num == ENOSPC || num == EDQUOT)
+        return err_hint(e, "free some space where TONY_HOME lies, or set it to another place");
+    return -num;
+}
+
+static int open_source(struct put *p)
+{
+    const char *source = p->it->source;
+    p->source_fd = open(source, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (p->source_fd == -1 || fstat(p->source_fd, &p->st) == -1)
+        return err_set(p->e, errno, "cannot open '%s': %m", source);
+    if (!S_ISDIR(p->st.st_mode) && !S_ISREG(p->st.st_mode))
+        return err_set(p->e, EINVAL, "'%s' is neither a file nor a directory", source);
+    p->real = realpath(source, NULL);
+    if (!p->real)
+        return err_set(p->e, errno, "cannot resolve '%s': %m", source);
+    return digest_text(ship_kind_name(p->it->kind), p->real, p->source_key) < 0
+               ? err_set(p->e, EIO, "cannot digest '%s'", source)
+               : 0;
+}
+
+/* What the source looks like from outside: a tree's list, or a list of the one file. */
+static int look(struct put *p, struct tree *out)
+{
+    struct stat home;
+    if (S_ISDIR(p->st.st_mode)) {
+        bool avoid = fstatat(p->s->fd, "..", &home, 0) == 0;
+        if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev)
+            return err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->it->source);
+        return tree_scan(p->source_fd, p->it->source, p->src_rules, avoid ? &home : NULL, out,
+                         p->e);
+    }
+    struct stat st;
+    if (stat(p->real, &st) == -1)
+        return err_set(p->e, errno, "cannot read '%s': %m", p->it->source);
+    struct tree_entry x = { .path = str_dup(""),
+                            .mode = st.st_mode & (S_IFMT | 0777),
+                            .size = (uint64_t)st.st_size,
+                            .mtime = st.st_mtim,
+                            .ctime = st.st_ctim,
+                            .dev = st.st_dev,
+                            .ino = st.st_ino };
+    *out = (struct tree){ .bytes = x.size, .n_files = 1, .newest = x.ctime };
+    if (!x.path || vec_push(out, x) < 0) {
+        free(x.path);
+        return err_set(p->e, ENOMEM, "cannot read '%s': %m", p->it->source);
+    }
+    if (x.size > STORE_MAX_BYTES)
+        return err_set(p->e, EFBIG, "'%s' has more than %llu GB", p->it->source,
+                       (unsigned long long)(STORE_MAX_BYTES >> 30));
+    return 0;
+}
+
+static int entry_there(const struct put *p, const char *entry)
+{
+    return faccessat(p->s->fd, entry, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The entry is in the store: say so in the item. */
+static int settle(struct put *p, const char *entry, uint64_t bytes, uint32_t n_files)
+{
+    struct ship_item *it = p->it;
+    /* its age is counted from the last use; an entry of a store that cannot be written is as good
+     */
+    (void)utimensat(p->s->fd, entry, NULL, AT_SYMLINK_NOFOLLOW);
+    char *digest = str_dup(entry + 2), *path = fs_join(p->s->dir, entry);
+    if (!digest || !path) {
+        free(digest);
+        free(path);
+        return err_set(p->e, ENOMEM, "cannot ship '%s': %m", it->source);
+    }
+    free(it->digest);
+    free(it->path);
+    it->digest = digest;
+    it->path = path;
+    it->bytes = bytes;
+    it->n_files = n_files;
+    return 0;
+}
+
+static int make_temp(struct put *p, bool directory)
+{
+    temp_sweep(p->s);
+    temp_name(p->temp);
+    if (directory && mkdirat(p->s->fd, p->temp, 0700) == 0)
+        p->temp_fd = openat(p->s->fd, p->temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    else if (!directory)
+        p->temp_fd = openat(p->s->fd, p->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (p->temp_fd == -1)
+        return no_space(p->e, errno, p->it->source);
+    (void)flock(p->temp_fd, LOCK_EX | LOCK_NB); /* tells the sweepers that we live */
+    return 0;
+}
+
+/* The temporary becomes the entry, unless another client was faster: then it is just as good. */
+static int publish(struct put *p, const char *entry)
+{
+    if (fsync(p->temp_fd) == -1)
+        return no_space(p->e, errno, p->it->source);
+    if (entry_there(p, entry))
+        return 0; /* put_done removes ours */
+    if (renameat(p->s->fd, p->temp, p->s->fd, entry) == -1) {
+        if ((errno == ENOTEMPTY || errno == EEXIST) && entry_there(p, entry))
+            return 0;
+        return no_space(p->e, errno, p->it->source);
+    }
+    p->temp[0] = '\0';
+    return fsync(p->s->fd) == -1 ? no_space(p->e, errno, p->it->source) : 0;
+}
+
+/* ---- kinds ---- */
+
+static int bring_tree(struct put *p, char entry[ENTRY_MAX])
+{
+    const struct tree_copy_opts opts = { .src_rules = p->src_rules,
+                                         .read_only = p->read_only,
+                                         .write_out = true };
+    char digest[DIGEST_HEX];
+    int rc = make_temp(p, true);
+    if (rc == 0)
+        rc = tree_copy_fd(p->source_fd, p->it->source, p->temp_fd, &opts, p->e);
+    /* Of the copy: whatever happens to the source meanwhile, an entry is what its name says. */
+    if (rc == 0)
+        rc = digest_tree(p->src_rules ? "src" : "dir", &p->looks, p->temp_fd, p->it->source, digest,
+                         p->e);
+    if (rc == 0 && p->read_only && fchmod(p->temp_fd, 0555) == -1)
+        rc = no_space(p->e, errno, p->it->source);
+    if (rc == 0)
+        (void)snprintf(entry, ENTRY_MAX, "d-%s", digest);
+    return rc;
+}
+
+static int bring_file(struct put *p, char entry[ENTRY_MAX])
+{
+    const struct tree_copy_opts opts = { .read_only = true, .write_out = true };
+    char digest[DIGEST_HEX];
+    temp_sweep(p->s);
+    temp_name(p->temp);
+    int rc = tree_copy_file(p->source_fd, &p->st, p->it->source, p->s->fd, p->temp, &opts, p->e);
+    if (rc == 0) {
+        p->temp_fd = openat(p->s->fd, p->temp, O_RDONLY | O_CLOEXEC);
+        rc = p->temp_fd == -1
+                 ? no_space(p->e, errno, p->it->source)
+                 : digest_file("file", p->st.st_mode, p->temp_fd, p->it->source, digest, p->e);
+    }
+    if (rc == 0)
+        (void)snprintf(entry, ENTRY_MAX, "f-%s", digest);
+    return rc;
+}
+
+static int bring_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_bytes,
+                         uint32_t *out_files)
+{
+    char digest[DIGEST_HEX];
+    int rc = digest_file(p->src_rules ? "src archive" : "archive", 0, p->source_fd, p->it->source,
+                         digest, p->e);
+    if (rc == 0)
+        rc = make_temp(p, true);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(entry, ENTRY_MAX, "d-%s", digest);
+    AUTO(free_p) char *dir = fs_join(p->s->dir, p->temp);
+    if (!dir)
+        return err_set(p->e, ENOMEM, "cannot unpack '%s': %m", p->it->source);
+    rc = pack_unpack(p->real, dir, out_bytes, out_files, p->e);
+    if (rc == 0 && p->read_only)
+        rc = tree_read_only(p->temp_fd, p->it->source, p->e);
+    if (rc == 0 && syncfs(p->s->fd) == -1)
+        rc = no_space(p->e, errno, p->it->source);
+    return rc;
+}
+
+static bool fresh(struct timespec t)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    int64_t age_ms = (now.tv_sec - t.tv_sec) * 1000 + (now.tv_nsec - t.tv_nsec) / 1000000;
+    return age_ms < FRESH_MS;
+}
+
+/* Bring it in, once; -EBUSY when it was changed meanwhile. */
+static int put_once(struct put *p)
+{
+    struct cache_row row = { 0 };
+    int rc = look(p, &p->looks);
+    if (rc < 0)
+        return rc;
+    if (digest_looks(&p->looks, p->looks_key) < 0)
+        return err_set(p->e, EIO, "cannot digest '%s'", p->it->source);
+    bool remember = !fresh(p->looks.newest);
+    if (cache_find(p->s, p->source_key, p->looks_key, &row) && entry_there(p, row.entry))
+        return settle(p, row.entry, row.bytes, row.n_files);
+
+    row.bytes = p->looks.bytes;
+    row.n_files = p->looks.n_files;
+    if (S_ISDIR(p->st.st_mode))
+        rc = bring_tree(p, row.entry);
+    else if (p->it->kind == SHIP_FILE)
+        rc = bring_file(p, row.entry);
+    else
+        rc = bring_archive(p, row.entry, &row.bytes, &row.n_files);
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+
+    AUTO(tree_done) struct tree after = { 0 };
+    struct err later = { 0 };
+    struct err *kept = p->e;
+    p->e = rc < 0 ? &later : kept; /* a file that vanished between list and copy is a change */
+    int looked = look(p, &after);
+    p->e = kept;
+    if (looked < 0)
+        return rc < 0 ? rc : looked;
+    const char *changed = tree_changed(&p->looks, &after);
+    if (changed) {
+        (void)err_set(p->e, EBUSY, "'%s%s%s' is being changed while it is copied", p->it->source,
+                      *changed ? "/" : "", changed);
+        return err_hint(p->e, "keep what is still being written out of what is shipped");
+    }
+    if (rc == 0)
+        rc = publish(p, row.entry);
+    if (rc < 0)
+        return rc;
+    if (remember) {
+        memcpy(row.source, p->source_key, sizeof row.source);
+        memcpy(row.looks, p->looks_key, sizeof row.looks);
+        cache_add(p->s, &row);
+    }
+    return settle(p, row.entry, row.bytes, row.n_files);
+}
+
+static int put_in_place(struct ship_item *it, struct err *e)
+{
+    struct stat st;
+    char *real = realpath(it->source, NULL);
+    if (!real || stat(real, &st) == -1) {
+        int num = errno;
+        free(real);
+        return err_set(e, num, "cannot open '%s': %m", it->source);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        free(real);
+        return err_set(e, ENOTDIR, "'%s' is not a directory", it->source);
+    }
+    char *digest = str_dup("");
+    if (!digest) {
+        free(real);
+        return err_set(e, ENOMEM, "cannot ship '%s': %m", it->source);
+    }
+    free(it->path);
+    free(it->digest);
+    it->path = real;
+    it->digest = digest;
+    return 0;
+}
+
+/* Is what lies there of the kind that is wanted? */
+static int check_kind(const struct ship_item *it, mode_t mode, struct err *e)
+{
+    bool dir = S_ISDIR(mode);
+    if (it->kind == SHIP_DIR && !dir)
+        return err_set(e, ENOTDIR, "'%s' is not a directory", it->source);
+    if (it->kind == SHIP_FILE && dir)
+        return err_set(e, EISDIR, "'%s' is a directory", it->source);
+    if (it->kind == SHIP_ARCHIVE && dir)
+        return err_set(e, EISDIR, "'%s' is a directory, not an archive", it->source);
+    if (it->kind <= SHIP_NONE || it->kind > SHIP_IN_PLACE)
+        return err_set(e, EINVAL, "'%s' is to be shipped in no known way", it->source);
+    return 0;
+}
+
+int store_put(struct store *s, struct ship_item *it, struct err *e)
+{
+    if (it->kind == SHIP_IN_PLACE)
+        return put_in_place(it, e);
+    int rc = -EBUSY;
+    for (int i = 0; rc == -EBUSY && i < TRIES; i++) {
+        if (i > 0)
+            (void)nanosleep(&(struct timespec){ 0, PAUSE_MS * 1000000L }, NULL);
+        AUTO(put_done)
+        struct put p = { .s = s,
+                         .it = it,
+                         .e = e,
+                         .source_fd = -1,
+                         .temp_fd = -1,
+                         .src_rules = it->kind == SHIP_SRC,
+                         .read_only = it->kind != SHIP_SRC };
+        rc = open_source(&p);
+        if (rc == 0)
+            rc = check_kind(it, p.st.st_mode, e);
+        if (rc == 0)
+            rc = put_once(&p);
+    }
+    if (rc == 0)
+        err_clear(e); /* of a try before */
+    return rc;
+}
+
+int store_survey(struct ship_item *it, struct err *e)
+{
+    AUTO(close_p) int fd = open(it->source, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+    if (fd == -1 || fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot open '%s': %m", it->source);
+    if (it->kind == SHIP_IN_PLACE)
+        return S_ISDIR(st.st_mode) ? 0 : err_set(e, ENOTDIR, "'%s' is not a directory", it->source);
+    int rc = check_kind(it, st.st_mode, e);
+    if (rc < 0)
+        return rc;
+    if (S_ISREG(st.st_mode)) {
+        it->bytes = (uint64_t)st.st_size;
+        it->n_files = 1;
+        return 0;
+    }
+    AUTO(tree_done) struct tree t = { 0 };
+    rc = tree_scan(fd, it->source, it->kind == SHIP_SRC, NULL, &t, e);
+    if (rc < 0)
+        return rc;
+    it->bytes = t.bytes;
+    it->n_files = t.n_files;
+    return 0;
+}

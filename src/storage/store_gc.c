@@ -1,0 +1,171 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "storage/store.h"
+#include "storage/store_int.h"
+
+enum {
+    /* Between a client's put and the acceptance of its job nothing refers to the entry. */
+    AGE_MIN_MS = 3600 * 1000,
+    /* A maker locks its temporary right after making it. */
+    TEMP_AGE_MS = 60 * 1000,
+};
+
+static void dir_p(DIR **d)
+{
+    if (*d)
+        (void)closedir(*d); /* it was only read */
+}
+
+static DIR *open_dir(int dirfd, const char *name)
+{
+    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd == -1 ? NULL : fdopendir(fd);
+    if (!dir)
+        close_p(&fd);
+    return dir;
+}
+
+static int64_t to_ms(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- temporaries ---- */
+
+/* The change time, as a copied file has its source's time of modification. */
+static void sweep_one(int store_fd, const char *name)
+{
+    AUTO(close_p)
+    int fd = openat(store_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    struct stat st;
+    if (fd == -1 || fstat(fd, &st) == -1 || clock_wall_ms() - to_ms(st.st_ctim) < TEMP_AGE_MS ||
+        flock(fd, LOCK_EX | LOCK_NB) == -1)
+        return;
+    (void)fs_remove_tree(store_fd, name, NULL); /* else the next one does */
+}
+
+void temp_sweep(const struct store *s)
+{
+    AUTO(dir_p) DIR *dir = open_dir(s->fd, ".");
+    const struct dirent *d;
+    while (dir && (d = readdir(dir))) {
+        if (str_starts(d->d_name, ".tmp-"))
+            sweep_one(s->fd, d->d_name);
+    }
+}
+
+/* ---- entries ---- */
+
+/* Each "d-<digest>" and "f-<digest>" in text. What merely looks like one is kept for nothing. */
+static int collect(struct span text, struct map *used)
+{
+    for (size_t i = 0; i + ENTRY_MAX - 1 <= text.len; i++) {
+        if (text.p[i + 1] != '-' || (text.p[i] != 'd' && text.p[i] != 'f'))
+            continue;
+        char name[ENTRY_MAX];
+        memcpy(name, text.p + i, ENTRY_MAX - 1);
+        name[ENTRY_MAX - 1] = '\0';
+        if (entry_name_ok(name) && map_set(used, name, used, NULL) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* What live jobs refer to. A job.conf that cannot be read stops all, as it may name anything. */
+static int live_entries(const char *jobs_dir, struct map *used, struct err *e)
+{
+    AUTO(dir_p) DIR *dir = open_dir(AT_FDCWD, jobs_dir);
+    if (!dir)
+        return err_set(e, errno, "cannot read directory '%s': %m", jobs_dir);
+    const struct dirent *d;
+    while ((d = readdir(dir))) {
+        if (d->d_name[0] == '.')
+            continue;
+        AUTO(free_p) char *path = str_printf("%s/job.conf", d->d_name);
+        AUTO(buf_done) struct buf text = { 0 };
+        int rc = path ? fs_read(dirfd(dir), path, &text, e) : err_set(e, ENOMEM, "cannot read: %m");
+        if (rc == -ENOENT || rc == -ENOTDIR) /* just moved to history, or not a job */
+            continue;
+        if (rc == 0)
+            rc = collect(buf_span(&text), used);
+        if (rc < 0)
+            return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot read: %m") : rc;
+    }
+    return 0;
+}
+
+static bool is_old(int store_fd, const char *name, int64_t max_age_ms, int64_t now_wall_ms)
+{
+    struct stat st;
+    return fstatat(store_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           now_wall_ms - to_ms(st.st_mtim) > max_age_ms;
+}
+
+static int remove_old(const struct store *s, const struct map *used, int64_t max_age_ms,
+                      int64_t now_wall_ms, struct err *e)
+{
+    AUTO(dir_p) DIR *dir = open_dir(s->fd, ".");
+    if (!dir)
+        return err_set(e, errno, "cannot read the store '%s': %m", s->dir);
+    int removed = 0;
+    const struct dirent *d;
+    while ((d = readdir(dir))) {
+        if (!entry_name_ok(d->d_name) || map_has(used, d->d_name) ||
+            !is_old(s->fd, d->d_name, max_age_ms, now_wall_ms))
+            continue;
+        /* Gone by its name at once: one that is half removed must not be found. */
+        char temp[48];
+        temp_name(temp);
+        if (renameat(s->fd, d->d_name, s->fd, temp) == -1)
+            return err_set(e, errno, "cannot remove '%s' from the store: %m", d->d_name);
+        log_event(LOG_INFO, "store.removed", f_str("entry", d->d_name));
+        int rc = fs_remove_tree(s->fd, temp, e);
+        if (rc < 0)
+            return rc;
+        removed++;
+    }
+    return removed;
+}
+
+static void map_p(struct map *m)
+{
+    map_done(m, NULL);
+}
+
+static void store_p(struct store **s)
+{
+    store_free(*s);
+}
+
+int store_gc(const char *store_dir, const char *jobs_dir, int64_t max_age_ms, int64_t now_wall_ms,
+             struct err *e)
+{
+    AUTO(store_p) struct store *s = NULL;
+    AUTO(map_p) struct map used = { 0 };
+    int rc = store_open(store_dir, &s, e);
+    if (rc < 0)
+        return rc;
+    temp_sweep(s);
+    /* A client at work holds it shared; there is always a next time. */
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == -1)
+        return errno == EWOULDBLOCK
+                   ? 0
+                   : err_set(e, errno, "cannot lock the store '%s': %m", store_dir);
+    rc = live_entries(jobs_dir, &used, e);
+    if (rc < 0)
+        return rc;
+    return remove_old(s, &used, MAX(max_age_ms, (int64_t)AGE_MIN_MS), now_wall_ms, e);
+}
