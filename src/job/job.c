@@ -1,0 +1,662 @@
+/*
+ * Life of a job, dispatch of events, views. What an event means is in the other files (job_int.h
+ * lists them).
+ */
+#include "job/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "job/job_int.h"
+
+/* ---- names ---- */
+
+const char *job_state_name(enum job_state s)
+{
+    static const char *const names[JOB_STATE_COUNT] = {
+#define X(id, name) [id] = name,
+        JOB_STATES(X)
+#undef X
+    };
+    return s > JOB_NONE && s < JOB_STATE_COUNT ? names[s] : "NONE";
+}
+
+const char *slot_state_name(enum slot_state s)
+{
+    static const char *const names[SLOT_STATE_COUNT] = {
+#define X(id, name) [id] = name,
+        SLOT_STATES(X)
+#undef X
+    };
+    return s > SLOT_NONE && s < SLOT_STATE_COUNT ? names[s] : "none";
+}
+
+const struct role_spec *job_role_spec(const struct job *j, uint32_t role)
+{
+    return j->spec->single_node ? &j->spec->am : &j->spec->roles[role];
+}
+
+const char *job_role_name(const struct job *j, uint32_t role)
+{
+    return j->spec->single_node ? "driver" : j->spec->roles[role].name;
+}
+
+struct role *job_role_of(const struct job *j, uint32_t slot)
+{
+    return &j->roles[j->slots[slot].role];
+}
+
+bool job_is_chief(const struct job *j, uint32_t slot)
+{
+    return j->chief == (int64_t)j->slots[slot].role || j->chief_slot == (int64_t)slot;
+}
+
+/* ---- life ---- */
+
+static uint32_t role_instances(const struct job *j, uint32_t role)
+{
+    return j->spec->single_node ? 1 : j->spec->roles[role].instances;
+}
+
+static void make_slots(struct job *j)
+{
+    uint32_t at = 0;
+
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        struct role *role = &j->roles[r];
+        role->first = at;
+        role->n = role_instances(j, r);
+        role->kind = j->spec->single_node ? ROLE_TRACKED : j->spec->roles[r].kind;
+        role->n_state[SLOT_HELD] = role->n;
+        for (uint32_t i = 0; i < role->n; i++, at++)
+            j->slots[at] = (struct slot){ .role = r,
+                                          .index = i,
+                                          .state = SLOT_HELD,
+                                          .stop_us = -1,
+                                          .started_ms = -1,
+                                          .ended_ms = -1 };
+    }
+    j->n_state[SLOT_HELD] = at;
+}
+
+struct job *job_new(const struct job_spec *spec, struct err *e)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (!j)
+        goto no_memory;
+
+    *j = (struct job){ .spec = spec,
+                       .state = JOB_NEW,
+                       .submitted_ms = 0,
+                       .started_ms = -1,
+                       .ended_ms = -1,
+                       .asked_ms = -1,
+                       .client_due_ms = INT64_MAX,
+                       .cause = { .slot = JOB_NO_SLOT } };
+    j->n_roles = spec->single_node ? 1 : (uint32_t)spec->n_roles;
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        j->n_slots += role_instances(j, r);
+    /* one more than needed, so that none is of size 0 */
+    j->slots = calloc((size_t)j->n_slots + 1, sizeof *j->slots);
+    j->roles = calloc((size_t)j->n_roles + 1, sizeof *j->roles);
+    j->ready = calloc((size_t)j->n_roles + 1, sizeof *j->ready);
+    j->groups = calloc(spec->n_group_timeouts + 1, sizeof *j->groups);
+    if (!j->slots || !j->roles || !j->ready || !j->groups || limits_init(j) < 0)
+        goto no_memory;
+    make_slots(j);
+    policy_init(j);
+    return j;
+
+no_memory:
+    job_free(j);
+    (void)err_set(e, ENOMEM, "no memory for a job of %u tasks", spec->n_tasks);
+    return NULL;
+}
+
+void job_free(struct job *j)
+{
+    if (!j)
+        return;
+    for (uint32_t i = 0; j->slots && i < j->n_slots; i++)
+        slot_done(&j->slots[i]);
+    limits_done(j);
+    free(j->slots);
+    free(j->roles);
+    free(j->ready);
+    free(j->groups);
+    free(j->application_id);
+    free(j->user);
+    free(j->tensorboard);
+    free(j->stray);
+    free(j);
+}
+
+/* ---- actions ---- */
+
+struct job_action *job_act(struct job *j, enum job_action_type type, uint32_t slot)
+{
+    struct job_actions *out = j->out;
+
+    assert(out && out->n < out->cap); /* job_feed reserved for the largest answer */
+    out->v[out->n] = (struct job_action){ .type = type, .slot = slot };
+    return &out->v[out->n++];
+}
+
+void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept)
+{
+    free(j->stray);
+    j->stray = TAKE(kept->container);
+    job_act(j, launched ? ACT_STOP_CONTAINER : ACT_RELEASE, slot)->container = j->stray;
+}
+
+/* ---- events: what has to hold, and what it does ---- */
+
+typedef int on_event(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e);
+
+static int on_submitted(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)e;
+    j->application_id = TAKE(kept->text);
+    j->user = TAKE(kept->who);
+    j->state = JOB_WAITING;
+    j->submitted_ms = j->now_ms;
+    j->submitted_wall_ms = ev->wall_ms;
+    j->owned = ev->running;
+    if (j->owned && j->spec->client_away_ms >= 0)
+        j->client_due_ms = j->now_ms + j->spec->client_away_ms;
+    j->changed = true;
+    limits_job(j);
+    return 0;
+}
+
+static int on_master_started(struct job *j, const struct job_event *ev, struct kept *kept,
+                             struct err *e)
+{
+    (void)kept;
+    return recover_master_started(j, ev, e);
+}
+
+static int on_resynced(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)ev;
+    (void)kept;
+    return recover_resynced(j, e);
+}
+
+static int on_seen(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    return recover_seen(j, ev, kept, e);
+}
+
+static int on_allocated(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+
+    if (s->state == SLOT_ASKED) {
+        s->container = TAKE(kept->container);
+        s->gpus = TAKE(kept->text);
+        s->seen = true;
+        return slot_step(j, ev->slot, IN_GRANT, NULL, e);
+    }
+    if (slot_has_container(s->state) && str_eq(s->container, ev->container))
+        return err_set(e, EALREADY, "slot '" SLOT_NAME "' has this container already",
+                       SLOT_ARGS(j, ev->slot)),
+               1;
+    job_discard(j, ev->slot, false, kept);
+    return err_set(e, ESTALE, "slot '" SLOT_NAME "' is %s: it wants no container",
+                   SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
+           1;
+}
+
+static int on_refused(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    struct slot_end end = { .reason = END_LAUNCH_FAILED,
+                            .at_us = j->now_ms * 1000,
+                            .detail = &kept->text,
+                            .note = "the scheduler refused it a container" };
+    return slot_step(j, ev->slot, IN_REFUSE, &end, e);
+}
+
+static int on_completed(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    /* The scheduler's word on a container is a code, or 128 and a signal; an executor ends as its
+     * task did. */
+    bool signalled =
+        ev->reason == END_EXITED && !ev->signal && ev->exit_code > 128 && ev->exit_code < 128 + 65;
+    struct slot_end end = { .reason = ev->reason ? ev->reason : END_UNKNOWN,
+                            .exit_code = signalled ? 0 : ev->exit_code,
+                            .signal = signalled ? ev->exit_code - 128 : ev->signal,
+                            .at_us = j->now_ms * 1000 -
+                                     (int64_t)MIN(ev->age_us, (uint64_t)INT64_MAX / 4),
+                            .detail = &kept->text };
+    return slot_step(j, ev->slot, IN_GONE, &end, e);
+}
+
+static void heard(struct job *j, struct slot *s)
+{
+    s->beat_ms = beat_clock(j);
+    if (s->suspect)
+        j->changed = true;
+    s->suspect = false;
+}
+
+static int on_registered(struct job *j, const struct job_event *ev, struct kept *kept,
+                         struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+
+    int rc = slot_step(j, ev->slot, IN_REGISTER, NULL, e);
+    if (rc)
+        return rc;
+    heard(j, s);
+    s->connected = true;
+    free(s->address);
+    s->address = TAKE(kept->text);
+    s->tb_port = ev->tb_port;
+    s->pid = ev->pid;
+    policy_registered(j, ev->slot);
+    return 0;
+}
+
+static int on_executor_gone(struct job *j, const struct job_event *ev, struct kept *kept,
+                            struct err *e)
+{
+    (void)kept;
+    (void)e;
+    j->slots[ev->slot].connected = false;
+    j->changed = true;
+    return 0;
+}
+
+static int on_executor_back(struct job *j, const struct job_event *ev, struct kept *kept,
+                            struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+    bool current = ev->generation == s->generation && ev->attempt == s->attempt;
+
+    (void)kept;
+    if (ev->generation > s->generation ||
+        (ev->generation == s->generation && ev->attempt > s->attempt))
+        return err_set(e, ESTALE,
+                       "the executor of slot '" SLOT_NAME
+                       "' speaks of attempt %u.%u, which was never begun",
+                       SLOT_ARGS(j, ev->slot), ev->generation, ev->attempt),
+               1;
+    int rc = slot_step(j, ev->slot, current ? IN_RETURN : IN_REGISTER, NULL, e);
+    if (rc)
+        return rc;
+    s->connected = true;
+    heard(j, s);
+    return 0;
+}
+
+/* Is the event about the attempt that is going on? */
+static int fence(const struct job *j, const struct job_event *ev, struct err *e)
+{
+    const struct slot *s = &j->slots[ev->slot];
+
+    if (ev->attempt == s->attempt && (ev->generation == s->generation || !s->attempt))
+        return 0;
+    return err_set(e, ESTALE, "slot '" SLOT_NAME "' is at attempt %u.%u, not %u.%u",
+                   SLOT_ARGS(j, ev->slot), s->generation, s->attempt, ev->generation, ev->attempt),
+           1;
+}
+
+static int on_attempt_started(struct job *j, const struct job_event *ev, struct kept *kept,
+                              struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+    int rc = fence(j, ev, e);
+
+    (void)kept;
+    if (rc)
+        return rc;
+    if (s->state != SLOT_RUNNING && s->state != SLOT_STOPPING)
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: no attempt can have begun",
+                       SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
+               1;
+    s->pid = ev->pid;
+    s->started_ms = j->now_ms;
+    j->changed = true;
+    return 0;
+}
+
+static int on_attempt_ended(struct job *j, const struct job_event *ev, struct kept *kept,
+                            struct err *e)
+{
+    /* Also for one that we know already, or refuse: the executor tells it until it was heard. */
+    struct job_action *ack = job_act(j, ACT_ACK, ev->slot);
+    ack->generation = ev->generation;
+    ack->attempt = ev->attempt;
+    ack->finish = true;
+
+    int rc = fence(j, ev, e);
+    if (rc)
+        return rc;
+    struct slot_end end = { .reason = ev->reason ? ev->reason : END_UNKNOWN,
+                            .exit_code = ev->exit_code,
+                            .signal = ev->signal,
+                            .at_us = j->now_ms * 1000 -
+                                     (int64_t)MIN(ev->age_us, (uint64_t)INT64_MAX / 4),
+                            .detail = &kept->text,
+                            .tail = &kept->tail };
+    return slot_step(j, ev->slot, IN_END, &end, e);
+}
+
+static int on_beat(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+
+    (void)kept;
+    if (!slot_has_container(s->state))
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: nobody can beat for it",
+                       SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
+               1;
+    heard(j, s);
+    return 0;
+}
+
+static int on_progress(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+    struct role *r = &j->roles[s->role];
+
+    (void)kept;
+    if (s->state != SLOT_RUNNING)
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: it makes no progress",
+                       SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
+               1;
+    s->step = ev->step;
+    s->total = ev->total;
+    r->step = MAX(r->step, ev->step);
+    r->total = MAX(r->total, ev->total);
+    j->changed = true;
+    return 0;
+}
+
+static int on_tensorboard(struct job *j, const struct job_event *ev, struct kept *kept,
+                          struct err *e)
+{
+    (void)e;
+    free(j->slots[ev->slot].tensorboard);
+    j->slots[ev->slot].tensorboard = TAKE(kept->text);
+    free(j->tensorboard);
+    j->tensorboard =
+        TAKE(kept->tail); /* the second copy of the text that kept_init() made for this */
+    j->changed = true;
+    return 0;
+}
+
+static int on_client(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)kept;
+    (void)e;
+    j->owned = ev->type != EV_CLIENT_LEFT;
+    j->client_due_ms = INT64_MAX;
+    if (ev->type == EV_CLIENT_AWAY && j->spec->client_away_ms >= 0)
+        j->client_due_ms = j->now_ms + j->spec->client_away_ms;
+    limits_job(j);
+    return 0;
+}
+
+static int on_stop(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)kept;
+    if (j->decided)
+        return err_set(e, EALREADY, "the job is already ending"), 1;
+    bool who = ev->who && *ev->who, why = ev->text && *ev->text;
+    policy_decide(j, JOB_KILLED, "killed%s%.120s%s%.200s", who ? " by " : "", who ? ev->who : "",
+                  why ? ": " : "", why ? ev->text : "");
+    (void)job_act(j, ACT_SYNC, 0);
+    return 0;
+}
+
+static int on_stalled(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)kept;
+    if (ev->value_ms < 0 || ev->value_ms > j->now_ms)
+        return err_set(e, ERANGE, "a stall of %lld ms", (long long)ev->value_ms), 1;
+    j->stalled_ms += ev->value_ms;
+    return 0;
+}
+
+static int on_timer(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)kept;
+    return limits_fired(j, ev, e);
+}
+
+static int on_suspect(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)kept;
+    return limits_suspect(j, ev->slot, e);
+}
+
+static int on_shrink(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
+{
+    (void)j;
+    (void)ev;
+    (void)kept;
+    return err_set(e, EOPNOTSUPP, "this job cannot run with fewer containers"), 1;
+}
+
+static int on_launch_failed(struct job *j, const struct job_event *ev, struct kept *kept,
+                            struct err *e)
+{
+    (void)kept;
+    (void)e;
+    policy_decide(j, JOB_FAILED, "the job's master could not be run%s%.300s",
+                  ev->text && *ev->text ? ": " : "", ev->text ? ev->text : "");
+    policy_abandon(j);
+    return 0;
+}
+
+/* slot: ev->slot must be one of ours. container: it must be given; held: and be the slot's. quiet:
+ * policy has nothing to say. */
+static const struct handler {
+    on_event *fn;
+    bool slot, container, held, quiet;
+} handlers[EV_COUNT] = {
+    [EV_SUBMITTED] = { on_submitted },
+    [EV_MASTER_STARTED] = { on_master_started },
+    [EV_RESYNCED] = { on_resynced },
+    [EV_CONTAINER_SEEN] = { on_seen, .slot = true, .container = true },
+    [EV_ALLOCATED] = { on_allocated, .slot = true, .container = true },
+    [EV_ALLOCATION_REFUSED] = { on_refused, .slot = true },
+    [EV_COMPLETED] = { on_completed, .slot = true, .container = true, .held = true },
+    [EV_REGISTERED] = { on_registered, .slot = true, .container = true, .held = true },
+    [EV_EXECUTOR_GONE] = { on_executor_gone, .slot = true, .container = true, .held = true,
+                           .quiet = true },
+    [EV_EXECUTOR_BACK] = { on_executor_back, .slot = true, .container = true, .held = true },
+    [EV_ATTEMPT_STARTED] = { on_attempt_started, .slot = true, .quiet = true },
+    [EV_ATTEMPT_ENDED] = { on_attempt_ended, .slot = true },
+    [EV_BEAT] = { on_beat, .slot = true, .quiet = true },
+    [EV_PROGRESS] = { on_progress, .slot = true, .quiet = true },
+    [EV_TENSORBOARD] = { on_tensorboard, .slot = true, .quiet = true },
+    [EV_CLIENT_OWNS] = { on_client, .quiet = true },
+    [EV_CLIENT_AWAY] = { on_client, .quiet = true },
+    [EV_CLIENT_LEFT] = { on_client, .quiet = true },
+    [EV_STOP] = { on_stop },
+    [EV_STALLED] = { on_stalled, .quiet = true },
+    [EV_TIMER] = { on_timer, .slot = true },
+    [EV_SUSPECT] = { on_suspect, .slot = true, .quiet = true },
+    [EV_SHRINK] = { on_shrink, .quiet = true },
+    [EV_LAUNCH_FAILED_JOB] = { on_launch_failed },
+};
+
+/* ---- the one entrance ---- */
+
+static int check_event(struct job *j, const struct job_event *ev, struct err *e)
+{
+    const struct handler *h = (unsigned)ev->type < EV_COUNT ? &handlers[ev->type] : NULL;
+    bool restart = ev->type == EV_MASTER_STARTED || ev->type == EV_RESYNCED;
+
+    if (!h || !h->fn)
+        return err_set(e, EPROTO, "no such event: %u", (unsigned)ev->type), 1;
+    if ((j->state == JOB_NEW) != (ev->type == EV_SUBMITTED))
+        return err_set(e, EPROTO, "'%s' of a job that was %ssubmitted", job_event_name(ev->type),
+                       j->state == JOB_NEW ? "not yet " : "already "),
+               1;
+    if (h->slot && ev->slot >= j->n_slots)
+        return err_set(e, EPROTO, "'%s' of slot %u, but there are %u", job_event_name(ev->type),
+                       ev->slot, j->n_slots),
+               1;
+    if (job_over(j) && !restart && ev->type != EV_ATTEMPT_ENDED)
+        return err_set(e, EALREADY, "the job is over: '%s' comes too late",
+                       job_event_name(ev->type)),
+               1;
+    if (h->container && (!ev->container || !*ev->container))
+        return err_set(e, EPROTO, "'%s' without a container", job_event_name(ev->type)), 1;
+    const struct slot *s = h->slot ? &j->slots[ev->slot] : NULL;
+    if (h->held && (!slot_has_container(s->state) || !str_eq(s->container, ev->container)))
+        return err_set(e, ESTALE, "container '%s' is not that of slot '" SLOT_NAME "' (%s)",
+                       ev->container, SLOT_ARGS(j, ev->slot), s->container ? s->container : "none"),
+               1;
+    return 0;
+}
+
+static bool keep(char **out, const char *s, size_t max, bool wanted)
+{
+    if (!s || !wanted)
+        return true;
+    *out = strndup(s, max);
+    return *out != NULL;
+}
+
+/* Copies what the event's handler may keep. */
+static int kept_init(struct kept *k, const struct job_event *ev)
+{
+    bool ended = ev->type == EV_ATTEMPT_ENDED, tb = ev->type == EV_TENSORBOARD;
+    size_t tail = ended && ev->tail ? strlen(ev->tail) : 0;
+    bool container = ev->type == EV_ALLOCATED || ev->type == EV_CONTAINER_SEEN;
+    bool text = container || ended || tb || ev->type == EV_SUBMITTED || ev->type == EV_REGISTERED ||
+                ev->type == EV_COMPLETED || ev->type == EV_ALLOCATION_REFUSED;
+
+    return keep(&k->container, ev->container, JOB_TEXT_MAX, container) &&
+                   keep(&k->text, ev->text, JOB_TEXT_MAX, text) &&
+                   keep(&k->who, ev->who, JOB_TEXT_MAX, ev->type == EV_SUBMITTED) &&
+                   keep(&k->tail,
+                        ended && tail ? ev->tail + (tail > JOB_TAIL_MAX ? tail - JOB_TAIL_MAX : 0)
+                                      : ev->text,
+                        JOB_TAIL_MAX, (ended && tail) || tb)
+               ? 0
+               : -ENOMEM;
+}
+
+static void kept_done(struct kept *k)
+{
+    free(k->container);
+    free(k->text);
+    free(k->who);
+    free(k->tail);
+}
+
+int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct job_actions *out,
+             struct err *e)
+{
+    AUTO(kept_done) struct kept kept = { 0 };
+
+    int rc = check_event(j, ev, e);
+    if (rc)
+        return rc;
+    /* A slot is acted on at most three times in one event: asked for or started, stopped; and a few
+     * for the job. */
+    if (vec_reserve(out, out->n + 3 * (size_t)j->n_slots + 8) < 0 || kept_init(&kept, ev) < 0)
+        return err_set(e, ENOMEM, "no memory for event '%s'", job_event_name(ev->type));
+    j->now_ms = MAX(j->now_ms, now_ms);
+    j->out = out;
+    rc = handlers[ev->type].fn(j, ev, &kept, e);
+    if (rc == 0 && !handlers[ev->type].quiet)
+        policy_run(j);
+    if (j->changed)
+        (void)job_act(j, ACT_NOTIFY, 0);
+    j->changed = false;
+    j->out = NULL;
+    return rc;
+}
+
+/* ---- views ---- */
+
+bool job_over(const struct job *j)
+{
+    return j->state >= JOB_SUCCEEDED;
+}
+
+int64_t job_now(const struct job *j)
+{
+    return j->now_ms;
+}
+
+uint32_t job_n_slots(const struct job *j)
+{
+    return j->n_slots;
+}
+
+uint32_t job_n_tracked(const struct job *j)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        n += j->spec->single_node || j->spec->roles[r].kind == ROLE_TRACKED ? j->roles[r].n : 0;
+    return n;
+}
+
+uint32_t job_epoch(const struct job *j)
+{
+    return j->epoch;
+}
+
+uint32_t job_generation(const struct job *j)
+{
+    return j->generation;
+}
+
+enum job_state job_state(const struct job *j)
+{
+    return j->state;
+}
+
+const char *job_application_id(const struct job *j)
+{
+    return j->application_id ? j->application_id : "";
+}
+
+const struct role_spec *job_slot_role(const struct job *j, uint32_t slot)
+{
+    return job_role_spec(j, j->slots[slot].role);
+}
+
+void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
+{
+    const struct slot *s = &j->slots[slot];
+
+    *out = (struct slot_view){
+        .role = job_role_name(j, s->role),
+        .role_index = s->role,
+        .index = s->index,
+        .state = s->state,
+        .result = s->result,
+        .container = s->container,
+        .address = s->address,
+        .gpus = s->gpus,
+        .generation = s->generation,
+        .attempt = s->attempt,
+        .restart_count = s->attempt ? s->attempt - 1 : 0,
+        .tb_port = s->tb_port,
+        .pid = s->pid,
+        .connected = s->connected,
+        .chief = job_is_chief(j, slot),
+        .suspect = s->suspect,
+        .exit_code = s->exit_code,
+        .signal = s->signal,
+        .reason = s->reason,
+        .detail = s->detail ? s->detail : s->note,
+        .tail = s->tail,
+        .started_ms = s->started_ms,
+        .ended_ms = s->ended_ms,
+        .step = s->step,
+        .total = s->total,
+        .tensorboard = s->tensorboard,
+    };
+}

@@ -1,0 +1,255 @@
+/*
+ * What the files of the core share. The parts, by what changes together:
+ *
+ *   job.c            life, dispatch of events, views
+ *   slot.c           the state table of a slot, and the only function that changes a slot's state
+ *   policy.c         whose turn it is, when a gang starts, what a task's end means for the job,
+ * taking down, finishing verdict.c        how an attempt went, which failure was first, the
+ * sentences limits.c         deadlines: a heap of one entry per slot and per limit of the job
+ *   recover.c        a new master: what is still there, what is wanted again
+ *   journal_event.c  events to JSON and back
+ *   status.c         the status document
+ */
+#ifndef TONY_JOB_INT_H
+#define TONY_JOB_INT_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "job/job.h"
+
+enum {
+    JOB_SUSPECT_BEATS = 3,
+    JOB_MIN_DEAD_BEATS = 3, /* TonY: max(3, tony.task.max-missed-heartbeats) */
+    JOB_RECONNECT_MS =
+        3000, /* what executors get to find a new master, before their beats are counted */
+    JOB_STOP_MARGIN_MS = 3000, /* over the grace: to kill, reap, report */
+    JOB_STOP_TRIES = 5,        /* then the scheduler is not believed to confirm any more */
+    JOB_TEXT_MAX = 1024,       /* of a text kept from an event */
+    JOB_TAIL_MAX = 4096,
+    JOB_NO_SLOT = -1,
+};
+
+/* ---- slot.c ---- */
+
+/* What happens to a slot, after fencing. Several events can mean the same to it. */
+#define SLOT_INPUTS(X)                                                                             \
+    X(IN_WANT, "want")         /* its role's turn has come */                                      \
+    X(IN_GRANT, "grant")       /* a container was allocated */                                     \
+    X(IN_REFUSE, "refuse")     /* it will never get one */                                         \
+    X(IN_REGISTER, "register") /* its executor is there and knows of no current attempt */         \
+    X(IN_START, "start")       /* policy: begin the attempt */                                     \
+    X(IN_RETURN, "return")     /* its executor is back and knows the current attempt */            \
+    X(IN_END, "end")           /* the attempt ended */                                             \
+    X(IN_GONE, "gone")         /* the container ended, or is lost */                               \
+    X(IN_STOP, "stop")         /* policy: not wanted any more */                                   \
+    X(IN_SILENT, "silent")     /* not heard of for too long */                                     \
+    X(IN_OVERDUE, "overdue")   /* should have ended, has not */                                    \
+    X(IN_ABANDON, "abandon")   /* nobody can tell us any more how it ends, or nobody needs to */   \
+    X(IN_REISSUE, "reissue")   /* a new master: say again what is wanted */
+
+enum slot_input {
+    IN_NONE = 0,
+#define X(id, name) id,
+    SLOT_INPUTS(X)
+#undef X
+        IN_COUNT,
+};
+
+enum slot_do {
+    DO_NOTHING = 0,
+    DO_ASK,
+    DO_LAUNCH,
+    DO_START,
+    DO_STOP_ATTEMPT,
+    DO_FINISH_EXECUTOR,
+    DO_STOP_CONTAINER,
+    DO_COUNT,
+};
+
+struct slot_cell {
+    enum slot_state to; /* SLOT_NONE: the input is refused */
+    enum slot_do act;
+};
+
+extern const struct slot_cell slot_table[SLOT_STATE_COUNT][IN_COUNT];
+const char *slot_input_name(enum slot_input in);
+const char *slot_do_name(enum slot_do d);
+
+/* The end of an attempt or a container, from whichever event told it. */
+struct slot_end {
+    enum end_reason reason;
+    int exit_code, signal;
+    int64_t at_us;         /* job time at which it happened */
+    char **detail, **tail; /* owned strings that a slot which is settled by this takes out of their
+                              place; may be NULL */
+    const char *note;      /* instead of a detail: text that lives as long as the job */
+};
+
+struct slot {
+    uint32_t role, index;
+    enum slot_state state;
+    enum slot_result result; /* RES_NONE until settled */
+    enum end_reason reason;
+    bool connected, suspect, seen;
+    uint8_t stop_tries;
+    uint32_t generation, attempt; /* current or last; 0 = none yet */
+    uint32_t tb_port, pid;
+    int exit_code, signal;
+    int64_t since_ms; /* when it came into its state */
+    int64_t beat_ms;  /* last sign of life, on the clock of beats (limits.c) */
+    int64_t stop_us;  /* when it was told to stop; -1 = was not */
+    int64_t started_ms, ended_ms;
+    uint64_t step, total;
+    char *container, *address, *gpus, *tensorboard, *detail, *tail;
+    const char *note;
+};
+
+struct role {
+    uint32_t first, n;   /* its slots are first .. first + n - 1 */
+    uint32_t n_unmet;    /* roles that it waits for and that are not over */
+    bool awaited;        /* the job waits for it */
+    enum role_kind kind; /* as the spec says, until a group limit makes it untracked */
+    uint32_t n_state[SLOT_STATE_COUNT], n_result[RES_LOST + 1], n_settled;
+    uint64_t step, total;
+};
+
+struct group {
+    bool armed, over;
+    int64_t due_ms;
+};
+
+/* A min-heap of deadlines with an entry per id; INT64_MAX = not in it. */
+struct deadlines {
+    uint32_t *heap; /* ids */
+    uint32_t *pos;  /* id -> place in heap + 1; 0 = not in it */
+    int64_t *due;
+    uint32_t n, n_ids;
+};
+
+struct cause {
+    int64_t slot; /* JOB_NO_SLOT */
+    int64_t at_us;
+};
+
+struct job {
+    const struct job_spec *spec;
+    struct slot *slots;
+    struct role *roles;
+    uint32_t n_slots, n_roles;
+    uint32_t *ready; /* roles whose turn has come and that were not requested yet: a stack */
+    uint32_t n_ready;
+    struct group *groups;
+    struct deadlines dl;
+
+    enum job_state state;
+    uint32_t epoch, generation;
+    int64_t now_ms;
+    uint32_t n_state[SLOT_STATE_COUNT];
+    uint32_t n_waited;  /* not settled and waited for */
+    uint32_t n_awaited; /* waited for, settled or not */
+    int64_t chief;      /* role index of "chief"; else the slot is chief_slot */
+    int64_t chief_slot;
+
+    bool resyncing; /* between EV_MASTER_STARTED and EV_RESYNCED */
+    bool changed;   /* something that followers see: one ACT_NOTIFY at the end of the feed */
+    bool check_groups;
+    bool owned;
+    int64_t submitted_wall_ms, submitted_ms, master_ms /* start of this master */, started_ms,
+        ended_ms;
+    int64_t stalled_ms; /* sum of the master's own stalls */
+    int64_t beats_from; /* on the clock of beats: silence is counted from here at the earliest */
+    int64_t asked_ms;   /* since when the gang waits for containers; -1 = it does not */
+    int64_t client_due_ms;
+    char *application_id, *user, *tensorboard;
+    char *stray; /* id of a container nobody wants, for the action about it */
+    char silence_note[64], registration_note[96];
+
+    /* what was decided, and when it is final: state is SUCCEEDED, FAILED or KILLED */
+    enum job_state decided; /* JOB_NONE until then */
+    bool by_task;           /* FAILED because of a task: the first failure is named */
+    struct cause cause;
+    char message[400];
+
+    struct job_actions *out; /* during a feed */
+};
+
+#define SLOT_NAME "%s:%u" /* with SLOT_ARGS(j, slot) */
+#define SLOT_ARGS(j, i) job_role_name((j), (j)->slots[i].role), (j)->slots[i].index
+
+/* Feeds one input to a slot: looks the cell up, changes state and counters, emits the action.
+ * 0, or 1 refused with e set. `end` with IN_END, IN_GONE, IN_REFUSE, IN_SILENT, IN_ABANDON: how it
+ * ended, settles the slot. */
+int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slot_end *end,
+              struct err *e);
+bool slot_settled(const struct slot *s);
+bool slot_has_container(enum slot_state s); /* granted and not known to be gone */
+void slot_done(struct slot *s);
+
+/* ---- job.c ---- */
+
+/* Copies of an event's strings, made before anything changes, so that an event is applied whole or
+ * not at all. Who keeps one takes it out; the rest is freed after the event. */
+struct kept {
+    char *container, *text, *who, *tail;
+};
+
+struct job_action *job_act(struct job *j, enum job_action_type type, uint32_t slot);
+bool job_over(const struct job *j); /* the verdict is final */
+/* A container that is not wanted: given back, or stopped when its executor was started. Takes
+ * kept->container. */
+void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept);
+struct role *job_role_of(const struct job *j, uint32_t slot);
+const struct role_spec *job_role_spec(const struct job *j, uint32_t role);
+const char *job_role_name(const struct job *j, uint32_t role);
+bool job_is_chief(const struct job *j, uint32_t slot);
+
+/* ---- policy.c ---- */
+
+void policy_init(struct job *j);
+void policy_registered(struct job *j, uint32_t slot);
+void policy_abandon(
+    struct job *j); /* nobody watches over the containers any more: the job ends now */
+void policy_role_over(
+    struct job *j, uint32_t role); /* the last of its slots has ended: others may have their turn */
+void policy_settled(struct job *j, uint32_t slot, enum slot_state from,
+                    int64_t at_us); /* a result stands: what the rules say */
+void policy_group_due(struct job *j, uint32_t group);
+void policy_announce(struct job *j); /* the verdict, to whom it concerns; can be repeated */
+void policy_run(struct job *j); /* after each event: requests, starts, the final evaluation, taking
+                                   down, the end */
+void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- verdict.c ---- */
+
+enum slot_result verdict_result(const struct slot *s, const struct slot_end *end);
+bool verdict_is_failure(enum slot_result r);
+void verdict_candidate(struct job *j, uint32_t slot,
+                       int64_t at_us); /* a failure: perhaps the first by time */
+void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size);
+void verdict_compose(struct job *j); /* writes j->message from what was decided */
+const char *signal_name(int signal); /* "SIGKILL"; NULL when it has none */
+int verdict_exit_code(enum job_state s);
+
+/* ---- limits.c ---- */
+
+int limits_init(struct job *j);
+void limits_done(struct job *j);
+const char *limit_text(int64_t ms, char *buf, size_t size); /* "25 s", "1500 ms"; returns buf */
+int64_t beat_clock(const struct job *j);        /* job time less the master's own stalls */
+void limits_slot(struct job *j, uint32_t slot); /* after a change of the slot's state */
+void limits_asked(
+    struct job *j); /* after a change of the number of slots that wait for a container */
+void limits_job(struct job *j); /* after a change of what else the job waits for */
+int limits_fired(struct job *j, const struct job_event *ev, struct err *e);
+int limits_suspect(struct job *j, uint32_t slot, struct err *e);
+
+/* ---- recover.c ---- */
+
+int recover_master_started(struct job *j, const struct job_event *ev, struct err *e);
+int recover_seen(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e);
+int recover_resynced(struct job *j, struct err *e);
+
+#endif

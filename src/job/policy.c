@@ -1,0 +1,280 @@
+/*
+ * What a job does about what happens: whose turn it is, when a gang starts, what a task's end means
+ * for the job, and its end. The rules are TonY's. Everything here is counters; whole passes over
+ * the slots happen once per stage and once at the end.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "job/job_int.h"
+
+/* ---- before the first event ---- */
+
+/* Chief: every task of the role "chief"; without one, worker:0; in single-node mode the driver. */
+static void find_chief(struct job *j)
+{
+    j->chief = j->chief_slot = JOB_NO_SLOT;
+    if (j->spec->single_node) {
+        j->chief = 0;
+        return;
+    }
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        if (j->roles[r].n && str_eq(job_role_name(j, r), "chief"))
+            j->chief = r;
+        else if (j->roles[r].n && str_eq(job_role_name(j, r), "worker"))
+            j->chief_slot = j->roles[r].first;
+    }
+    if (j->chief >= 0)
+        j->chief_slot = JOB_NO_SLOT;
+}
+
+void policy_init(struct job *j)
+{
+    bool any_tracked = false;
+
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        any_tracked |= j->roles[r].n && j->roles[r].kind == ROLE_TRACKED;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        struct role *role = &j->roles[r];
+        role->awaited =
+            !any_tracked ||
+            role->kind == ROLE_TRACKED; /* a job of helpers only waits for all of them */
+        j->n_awaited += role->awaited ? role->n : 0;
+        role->n_unmet = (uint32_t)job_role_spec(j, r)->n_waits_for;
+    }
+    j->n_waited = j->n_awaited;
+    find_chief(j);
+    /* From the last to the first: the stack gives them back in the order of the job file. */
+    for (uint32_t r = j->n_roles; r-- > 0;) {
+        if (!j->roles[r].n_unmet)
+            j->ready[j->n_ready++] = r;
+    }
+}
+
+/* ---- requests and starts ---- */
+
+void policy_role_over(struct job *j, uint32_t role)
+{
+    for (uint32_t r = j->n_roles; r-- > 0;) {
+        const struct role_spec *spec = job_role_spec(j, r);
+        for (size_t i = 0; i < spec->n_waits_for; i++) {
+            if (spec->waits_for[i] == role && --j->roles[r].n_unmet == 0)
+                j->ready[j->n_ready++] = r;
+        }
+    }
+}
+
+static void request_ready(struct job *j)
+{
+    while (j->n_ready) {
+        uint32_t r = j->ready[--j->n_ready];
+        const struct role *role = &j->roles[r];
+        for (uint32_t i = role->first; i < role->first + role->n; i++)
+            (void)slot_step(j, i, IN_WANT, NULL, NULL); /* held until now: cannot be refused */
+        if (!role->n)
+            policy_role_over(j, r);
+    }
+}
+
+void policy_registered(struct job *j, uint32_t slot)
+{
+    if (!j->spec->gang && !j->decided && j->slots[slot].state == SLOT_REGISTERED)
+        (void)slot_step(j, slot, IN_START, NULL, NULL);
+}
+
+/* A gang is all slots that were requested and have not ended: none of them may be on its way any
+ * more. */
+static void start_gang(struct job *j)
+{
+    if (j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || !j->n_state[SLOT_REGISTERED])
+        return;
+    for (uint32_t i = 0; i < j->n_slots; i++) {
+        if (j->slots[i].state == SLOT_REGISTERED)
+            (void)slot_step(j, i, IN_START, NULL, NULL);
+    }
+}
+
+/* ---- what an end means ---- */
+
+void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (j->decided)
+        return;
+    j->decided = verdict;
+    j->changed = true;
+    va_start(ap, fmt);
+    (void)vsnprintf(j->message, sizeof j->message, fmt, ap);
+    va_end(ap);
+}
+
+/* The rules for one failed task; true: the job fails now. */
+static bool failure_is_fatal(const struct job *j, uint32_t slot, enum slot_state from)
+{
+    const struct role *role = job_role_of(j, slot);
+    const struct role_spec *spec = job_role_spec(j, j->slots[slot].role);
+
+    if (role->kind == ROLE_SIDECAR)
+        return false;
+    return from < SLOT_RUNNING /* it never came so far */ || role->kind == ROLE_UNTRACKED ||
+           job_is_chief(j, slot) || spec->stop_on_failure || j->spec->fail_on_worker_failure;
+}
+
+void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t at_us)
+{
+    if (!verdict_is_failure(j->slots[slot].result) || job_role_of(j, slot)->kind == ROLE_SIDECAR)
+        return;
+    verdict_candidate(j, slot, at_us);
+    if (!j->decided && failure_is_fatal(j, slot, from)) {
+        j->by_task = true;
+        policy_decide(j, JOB_FAILED, "task '" SLOT_NAME "' failed", SLOT_ARGS(j, slot));
+    }
+}
+
+static void evaluate(struct job *j)
+{
+    uint32_t succeeded = 0;
+
+    if (j->n_waited)
+        return;
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        succeeded += j->roles[r].awaited ? j->roles[r].n_result[RES_SUCCEEDED] : 0;
+    if (j->n_awaited && !succeeded) {
+        j->by_task = j->cause.slot >= 0;
+        policy_decide(j, JOB_FAILED, "no task succeeded");
+    } else if (succeeded < j->n_awaited) {
+        policy_decide(j, JOB_SUCCEEDED, "succeeded, though %u of %u tasks did not",
+                      j->n_awaited - succeeded, j->n_awaited);
+    } else {
+        policy_decide(j, JOB_SUCCEEDED, "all %u tasks succeeded", j->n_awaited);
+    }
+}
+
+/* ---- limits on a role after a group of others is done ---- */
+
+static bool group_is_done(const struct job *j, const struct group_timeout *g)
+{
+    if (j->n_state[SLOT_HELD] || j->n_state[SLOT_ASKED])
+        return false; /* not all are scheduled yet */
+    for (size_t i = 0; i < g->n_members; i++) {
+        const struct role *member = &j->roles[g->members[i]];
+        if (member->n_settled < member->n)
+            return false;
+    }
+    return true;
+}
+
+static void arm_groups(struct job *j)
+{
+    bool armed = false;
+
+    j->check_groups = false;
+    for (uint32_t g = 0; g < j->spec->n_group_timeouts; g++) {
+        if (j->groups[g].armed || j->groups[g].over ||
+            !group_is_done(j, &j->spec->group_timeouts[g]))
+            continue;
+        j->groups[g].armed = armed = true;
+        j->groups[g].due_ms = j->now_ms + (int64_t)MIN(j->spec->group_timeouts[g].timeout_ms,
+                                                       (uint64_t)INT64_MAX / 2);
+    }
+    if (armed)
+        limits_job(j);
+}
+
+void policy_group_due(struct job *j, uint32_t group)
+{
+    const struct group_timeout *g = &j->spec->group_timeouts[group];
+    struct role *role = &j->roles[g->role];
+    char text[32];
+
+    j->groups[group].armed = false;
+    j->groups[group].over = true;
+    limits_job(j);
+    if (role->n_settled == role->n)
+        return;
+    if (!g->ignored) {
+        policy_decide(j, JOB_FAILED, "role '%s' still ran %s after group '%s' had completed",
+                      job_role_name(j, g->role),
+                      limit_text((int64_t)g->timeout_ms, text, sizeof text), g->group);
+        return;
+    }
+    role->kind = ROLE_UNTRACKED;
+    if (role->awaited) {
+        role->awaited = false;
+        j->n_waited -= role->n - role->n_settled;
+        j->n_awaited -= role->n;
+    }
+}
+
+/* ---- the end ---- */
+
+static void take_down(struct job *j)
+{
+    struct slot_end end = { .reason = END_KILLED_BY_MASTER, .at_us = j->now_ms * 1000 };
+
+    j->state = JOB_STOPPING;
+    j->changed = true;
+    limits_job(j);
+    for (uint32_t i = 0; i < j->n_slots; i++) {
+        if (j->slots[i].state != SLOT_ENDED)
+            (void)slot_step(j, i, IN_STOP, &end,
+                            NULL); /* every state but an unknown one takes it */
+    }
+}
+
+void policy_abandon(struct job *j)
+{
+    struct slot_end end = { .reason = END_NODE_LOST,
+                            .at_us = j->now_ms * 1000,
+                            .note = "nothing watches over its container any more" };
+
+    j->resyncing = false;
+    for (uint32_t i = 0; i < j->n_slots; i++)
+        (void)slot_step(j, i, IN_ABANDON, &end, NULL);
+}
+
+/* Nothing of the user's is alive: executors that still end are the scheduler's to clear away. */
+static void finish(struct job *j)
+{
+    for (uint32_t i = 0; i < j->n_slots && j->n_state[SLOT_DRAINING]; i++) {
+        if (j->slots[i].state == SLOT_DRAINING)
+            (void)slot_step(j, i, IN_ABANDON, NULL, NULL);
+    }
+    verdict_compose(j);
+    j->state = j->decided;
+    j->ended_ms = j->now_ms;
+    policy_announce(j);
+}
+
+void policy_announce(struct job *j)
+{
+    j->changed = false;
+    (void)job_act(j, ACT_SYNC, 0);
+    (void)job_act(j, ACT_NOTIFY, 0);
+    (void)job_act(j, ACT_FINISH, 0);
+}
+
+void policy_run(struct job *j)
+{
+    if (job_over(j) || j->resyncing)
+        return;
+    if (!j->decided && j->epoch) {
+        request_ready(j);
+        if (j->check_groups)
+            arm_groups(j);
+        if (j->spec->gang)
+            start_gang(j);
+        evaluate(j);
+    }
+    if (j->state < JOB_RUNNING && j->n_state[SLOT_RUNNING])
+        j->state = JOB_RUNNING;
+    if (!j->decided)
+        return;
+    if (j->state != JOB_STOPPING)
+        take_down(j);
+    if (j->n_state[SLOT_PLACED] + j->n_state[SLOT_REGISTERED] + j->n_state[SLOT_RUNNING] +
+            j->n_state[SLOT_STOPPING] ==
+        0)
+        finish(j);
+}

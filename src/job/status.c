@@ -1,0 +1,179 @@
+/*
+ * The status document (docs/json.md), of a live job or one replayed from its journal.
+ */
+#include "codec/json.h"
+#include "job/job_int.h"
+
+static void add_str(struct buf *out, const char *key, const char *s)
+{
+    (void)buf_addf(out, ",\"%s\":", key); /* a failed append shows in out->failed */
+    if (s)
+        (void)json_add_str(out, span_of(s));
+    else
+        (void)buf_adds(out, "null");
+}
+
+static void add_int(struct buf *out, const char *key, int64_t v)
+{
+    (void)buf_addf(out, ",\"%s\":%lld", key, (long long)v);
+}
+
+static void add_bool(struct buf *out, const char *key, bool v)
+{
+    (void)buf_addf(out, ",\"%s\":%s", key, v ? "true" : "false");
+}
+
+/* A time, or an exit code, that may not be there yet. */
+static void add_maybe(struct buf *out, const char *key, int64_t v, bool there)
+{
+    if (there)
+        add_int(out, key, v);
+    else
+        (void)buf_addf(out, ",\"%s\":null", key);
+}
+
+static const char *result_name(enum slot_result r)
+{
+    switch (r) {
+    case RES_SUCCEEDED:
+        return "SUCCEEDED";
+    case RES_FAILED:
+        return "FAILED";
+    case RES_FINISHED:
+        return "FINISHED";
+    case RES_LOST:
+        return "LOST";
+    case RES_NONE:
+        break;
+    }
+    return NULL;
+}
+
+/* How a task ended: the members that "cause" and an entry of "tasks" share. */
+static void add_end(const struct slot *s, struct buf *out)
+{
+    bool exited = slot_settled(s) && !s->signal && s->reason == END_EXITED;
+
+    add_maybe(out, "exit_code", s->exit_code, exited);
+    add_maybe(out, "signal", s->signal, s->signal != 0);
+    add_str(out, "reason", slot_settled(s) ? end_reason_name(s->reason) : NULL);
+    add_str(out, "detail", s->detail ? s->detail : s->note);
+}
+
+static void add_name(const struct job *j, uint32_t slot, struct buf *out)
+{
+    const struct slot *s = &j->slots[slot];
+
+    (void)buf_addf(out, "{\"task\":\"" SLOT_NAME "\"",
+                   SLOT_ARGS(j, slot)); /* role names have no quotes in them */
+    add_str(out, "role", job_role_name(j, s->role));
+    add_int(out, "index", s->index);
+}
+
+static void add_cause(const struct job *j, struct buf *out)
+{
+    struct job_verdict v;
+
+    job_verdict(j, &v);
+    if (v.cause_slot == UINT32_MAX)
+        return;
+    const struct slot *s = &j->slots[v.cause_slot];
+    (void)buf_adds(out, ",\"cause\":");
+    add_name(j, v.cause_slot, out);
+    add_int(out, "attempt", s->attempt);
+    add_end(s, out);
+    add_str(out, "stderr_tail", s->tail);
+    (void)buf_addc(out, '}');
+}
+
+static void add_role(const struct job *j, uint32_t role, struct buf *out)
+{
+    const struct role *r = &j->roles[role];
+    uint32_t before = r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED] + r->n_state[SLOT_PLACED] +
+                      r->n_state[SLOT_REGISTERED];
+
+    (void)buf_adds(out, "{\"name\":");
+    (void)json_add_str(out, span_of(job_role_name(j, role)));
+    add_int(out, "instances", r->n);
+    add_int(out, "waiting", r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED]);
+    add_int(out, "placed", r->n_state[SLOT_PLACED]);
+    add_int(out, "registered", r->n_state[SLOT_REGISTERED]);
+    add_int(out, "running",
+            r->n - before - r->n_settled); /* also what was told to stop and has not ended */
+    add_int(out, "succeeded", r->n_result[RES_SUCCEEDED]);
+    add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
+    add_int(out, "finished", r->n_result[RES_FINISHED]);
+    add_int(out, "step", (int64_t)(r->step & INT64_MAX));
+    add_int(out, "total", (int64_t)(r->total & INT64_MAX));
+    (void)buf_addc(out, '}');
+}
+
+static void add_task(const struct job *j, uint32_t slot, struct buf *out)
+{
+    const struct slot *s = &j->slots[slot];
+
+    add_name(j, slot, out);
+    add_str(out, "state", slot_state_name(s->state));
+    add_str(out, "result", result_name(s->result));
+    add_bool(out, "chief", job_is_chief(j, slot));
+    add_bool(out, "connected", s->connected);
+    add_bool(out, "suspect", s->suspect);
+    add_int(out, "attempt", s->attempt);
+    add_int(out, "generation", s->generation);
+    add_str(out, "container", s->container);
+    add_str(out, "address", s->address);
+    add_str(out, "gpus", s->gpus ? s->gpus : "");
+    add_maybe(out, "pid", s->pid, s->pid != 0 && s->state != SLOT_ENDED);
+    add_end(s, out);
+    add_maybe(out, "started_ms", s->started_ms, s->started_ms >= 0);
+    add_maybe(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
+    add_int(out, "step", (int64_t)(s->step & INT64_MAX));
+    add_int(out, "total", (int64_t)(s->total & INT64_MAX));
+    add_str(out, "tensorboard", s->tensorboard);
+    (void)buf_addc(out, '}');
+}
+
+static void add_times(const struct job *j, struct buf *out)
+{
+    (void)buf_addf(out, ",\"times\":{\"submitted_wall_ms\":%lld", (long long)j->submitted_wall_ms);
+    add_int(out, "now_ms", j->now_ms);
+    add_maybe(out, "started_ms", j->started_ms, j->started_ms >= 0);
+    add_maybe(out, "ended_ms", j->ended_ms, j->ended_ms >= 0);
+    (void)buf_addc(out, '}');
+}
+
+int job_status_json(const struct job *j, bool full, struct buf *out)
+{
+    int64_t until = j->ended_ms >= 0 ? j->ended_ms : j->now_ms;
+
+    (void)buf_adds(out, "{\"application_id\":");
+    (void)json_add_str(out, span_of(job_application_id(j)));
+    add_str(out, "name", j->spec->name);
+    add_str(out, "user", j->user);
+    add_str(out, "state", job_state_name(j->state));
+    add_maybe(out, "exit_code", verdict_exit_code(j->state), job_over(j));
+    add_str(out, "message", j->decided ? j->message : NULL);
+    add_int(out, "epoch", j->epoch);
+    add_int(out, "generation", j->generation);
+    add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
+    add_str(out, "tensorboard", j->tensorboard);
+    add_times(j, out);
+    add_cause(j, out);
+    (void)buf_adds(out, ",\"roles\":[");
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        if (r)
+            (void)buf_addc(out, ',');
+        add_role(j, r, out);
+    }
+    (void)buf_addc(out, ']');
+    if (full) {
+        (void)buf_adds(out, ",\"tasks\":[");
+        for (uint32_t i = 0; i < j->n_slots; i++) {
+            if (i)
+                (void)buf_addc(out, ',');
+            add_task(j, i, out);
+        }
+        (void)buf_addc(out, ']');
+    }
+    return buf_addc(out, '}');
+}

@@ -1,0 +1,144 @@
+/*
+ * How an attempt went, which failure was the first, and how to say it.
+ */
+#include <signal.h>
+#include <stdio.h>
+
+#include "job/job_int.h"
+
+/*
+ * What ended after we told it to end went neither well nor wrong. What ended before, by its own
+ * time, is judged by how it ended, whenever we hear of it. Times are cut to milliseconds when they
+ * are fed, which a death by our own signal must not profit from.
+ */
+static bool stopped_by_us(const struct slot *s, const struct slot_end *end)
+{
+    if (end->reason == END_KILLED_BY_MASTER)
+        return true;
+    if (s->stop_us < 0)
+        return false;
+    bool our_signal = end->signal == SIGTERM || end->signal == SIGKILL;
+    return end->at_us >= s->stop_us - (our_signal ? 1000 : 0);
+}
+
+enum slot_result verdict_result(const struct slot *s, const struct slot_end *end)
+{
+    if (stopped_by_us(s, end))
+        return RES_FINISHED;
+    if (end->reason == END_NODE_LOST || end->reason == END_PREEMPTED ||
+        end->reason == END_DISK_FAILED)
+        return RES_LOST;
+    if (end->reason == END_EXITED && !end->exit_code && !end->signal && s->attempt)
+        return RES_SUCCEEDED;
+    return RES_FAILED;
+}
+
+bool verdict_is_failure(enum slot_result r)
+{
+    return r == RES_FAILED || r == RES_LOST;
+}
+
+void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us)
+{
+    if (j->cause.slot >= 0 && j->cause.at_us <= at_us)
+        return;
+    j->cause.slot = slot;
+    j->cause.at_us = at_us;
+    j->changed = true;
+}
+
+int verdict_exit_code(enum job_state s)
+{
+    return s == JOB_SUCCEEDED ? 0 : s == JOB_KILLED ? 3 : 1;
+}
+
+const char *signal_name(int signal)
+{
+    static const char *const names[] = {
+        [SIGHUP] = "SIGHUP",   [SIGINT] = "SIGINT",   [SIGQUIT] = "SIGQUIT", [SIGILL] = "SIGILL",
+        [SIGTRAP] = "SIGTRAP", [SIGABRT] = "SIGABRT", [SIGBUS] = "SIGBUS",   [SIGFPE] = "SIGFPE",
+        [SIGKILL] = "SIGKILL", [SIGUSR1] = "SIGUSR1", [SIGSEGV] = "SIGSEGV", [SIGUSR2] = "SIGUSR2",
+        [SIGPIPE] = "SIGPIPE", [SIGALRM] = "SIGALRM", [SIGTERM] = "SIGTERM", [SIGXCPU] = "SIGXCPU",
+        [SIGXFSZ] = "SIGXFSZ", [SIGSYS] = "SIGSYS",
+    };
+    return signal > 0 && (size_t)signal < ARRAY_LEN(names) ? names[signal] : NULL;
+}
+
+static void say_exit(const struct slot *s, char *out, size_t size)
+{
+    const char *name = signal_name(s->signal);
+
+    if (!s->signal)
+        (void)snprintf(out, size, "%s exit code %d",
+                       s->attempt ? "failed with" : "ended before it started:", s->exit_code);
+    else
+        (void)snprintf(out, size, "was killed by signal %d%s%s%s%s", s->signal, name ? " (" : "",
+                       name ? name : "", name ? ")" : "", s->attempt ? "" : " before it started");
+}
+
+/* "task 'worker:1' ..." with what is known; the class of reason in brackets where it is not a plain
+ * exit. */
+void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size)
+{
+    const struct slot *s = &j->slots[slot];
+    const char *detail = s->detail ? s->detail : s->note, *what = NULL;
+    char text[160], limit[32];
+
+    switch (s->reason) {
+    case END_EXITED:
+        say_exit(s, text, sizeof text);
+        (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s", SLOT_ARGS(j, slot), text,
+                       detail ? ": " : "", detail ? detail : "");
+        return;
+    case END_OUT_OF_MEMORY:
+        (void)snprintf(text, sizeof text, "used more memory than its %llu MiB",
+                       (unsigned long long)job_slot_role(j, slot)->memory_mib);
+        what = text;
+        break;
+    case END_TIMED_OUT:
+        (void)snprintf(text, sizeof text, "ran longer than its limit of %s",
+                       limit_text((int64_t)j->spec->execution_timeout_ms, limit, sizeof limit));
+        what = text;
+        break;
+    case END_PREEMPTED:
+        what = "was preempted by the scheduler";
+        break;
+    case END_NODE_LOST:
+        what = "was lost";
+        break;
+    case END_LAUNCH_FAILED:
+        what = "could not be started";
+        break;
+    case END_DISK_FAILED:
+        what = "was ended by a failed disk";
+        break;
+    case END_KILLED_BY_MASTER:
+        what = "was stopped";
+        break;
+    case END_NONE:
+    case END_UNKNOWN:
+    case END_COUNT:
+        what = "ended for an unknown reason";
+        break;
+    }
+    (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s (%s)", SLOT_ARGS(j, slot), what,
+                   detail ? ": " : "", detail ? detail : "", end_reason_name(s->reason));
+}
+
+void verdict_compose(struct job *j)
+{
+    if (j->decided == JOB_FAILED && j->by_task && j->cause.slot >= 0)
+        verdict_sentence(j, (uint32_t)j->cause.slot, j->message, sizeof j->message);
+}
+
+void job_verdict(const struct job *j, struct job_verdict *out)
+{
+    bool named = j->decided == JOB_FAILED && j->by_task && j->cause.slot >= 0;
+
+    *out = (struct job_verdict){
+        .state = j->state,
+        .exit_code = verdict_exit_code(j->decided ? j->decided : j->state),
+        .message = j->message,
+        .cause_slot = named ? (uint32_t)j->cause.slot : UINT32_MAX,
+    };
+}
