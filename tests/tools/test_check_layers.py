@@ -22,7 +22,7 @@ CASES = [
     ("master/a.c", '#include "executor/executor.h"', "master (level 5) must not include executor (level 5)"),
     ("master/a.c", "#include <uv.h>", "<uv.h> may be included only in src/loop/"),
     ("conf/a.c", "#include <expat.h>", "<expat.h> may be included only in src/codec/"),
-    ("client/a.c", "#include <archive.h>", "<archive.h> may be included only in src/main/pack"),
+    ("client/a.c", "#include <archive.h>", "<archive.h> may be included only in src/main/tony-pack.c"),
     ("job/a.c", '#include "other.h"', '"other.h" must be named by its directory'),
     ("job/a.c", '#include "job/../storage/storage.h"', "climbs out of its directory"),
     ("job/a.c", '#include "newdir/x.h"', "directory newdir has no level"),
