@@ -1,0 +1,336 @@
+/*
+ * Layers of values that remember where they came from.
+ */
+#include "conf/conf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf_int.h"
+
+static const char *const multi_value[] = { "tony.containers.envs", "tony.execution.envs",
+                                           "tony.containers.resources" };
+
+static bool appends(const char *key)
+{
+    for (size_t i = 0; i < ARRAY_LEN(multi_value); i++) {
+        if (strcmp(key, multi_value[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void entry_done(struct entry *x)
+{
+    if (x->borrowed)
+        return;
+    free((char *)x->key);
+    free((char *)x->value);
+    free((char *)x->origin);
+}
+
+struct entry *conf_find(const struct conf *c, const char *key)
+{
+    size_t at = (size_t)(uintptr_t)map_get(&c->index, key);
+    return at > 0 ? &c->v[at - 1] : NULL;
+}
+
+int conf_put(struct conf *c, const struct entry *x, struct err *e)
+{
+    struct entry mine = *x;
+    if (!x->borrowed) {
+        mine.key = strdup(x->key);
+        mine.value = strdup(x->value);
+        mine.origin = strdup(x->origin);
+    }
+    bool ok = mine.key && mine.value && mine.origin;
+    struct entry *old = conf_find(c, x->key);
+    if (ok && !old)
+        ok = vec_reserve(c, c->n + 1) == 0 &&
+             map_set(&c->index, mine.key, (void *)(uintptr_t)(c->n + 1), NULL) == 0;
+    if (!ok) {
+        entry_done(&mine);
+        return err_set(e, ENOMEM, "cannot keep '%s': %m", x->key);
+    }
+    if (old) {
+        entry_done(old);
+        *old = mine;
+    } else {
+        c->v[c->n++] = mine;
+    }
+    return 0;
+}
+
+int conf_add_defaults(struct conf *c, struct err *e)
+{
+    size_t n;
+    const struct conf_key *k = conf_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (!k[i].dflt || strchr(k[i].name, '<') || conf_find(c, k[i].name))
+            continue;
+        struct entry x = { .key = k[i].name,
+                           .value = k[i].dflt,
+                           .origin = "default",
+                           .row = &k[i],
+                           .layer = CL_DEFAULT,
+                           .borrowed = true };
+        int rc = conf_put(c, &x, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+struct conf *conf_new(void)
+{
+    struct conf *c = calloc(1, sizeof *c);
+    if (c && conf_add_defaults(c, NULL) < 0) {
+        conf_free(c);
+        c = NULL;
+    }
+    return c;
+}
+
+void conf_free(struct conf *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n; i++)
+        entry_done(&c->v[i]);
+    vec_done(c);
+    map_done(&c->index, NULL);
+    free(c);
+}
+
+void conf_freep(struct conf **c)
+{
+    conf_free(*c);
+    *c = NULL;
+}
+
+/* ---- checks ---- */
+
+static int check_enum(const struct conf_key *row, const char *what, const char *value,
+                      struct err *e)
+{
+    const char *names[16];
+    size_t n = 0;
+    struct span rest = span_of(row->choices), one, v = span_trim(span_of(value));
+    struct strv list = { 0 };
+    AUTO(buf_done) struct buf shown = { 0 };
+    int rc = 0;
+    while (rc == 0 && span_split(&rest, '|', &one)) {
+        if (one.len == v.len && strncasecmp(one.p, v.p, v.len) == 0) {
+            strv_done(&list);
+            return 0;
+        }
+        rc = strv_take(&list, span_dup(one));
+        if (rc == 0)
+            rc = buf_addf(&shown, "%s%.*s", n++ > 0 ? ", " : "", (int)one.len, one.p);
+    }
+    if (rc < 0) {
+        strv_done(&list);
+        return err_set(e, -rc, "cannot check %s: %m", what);
+    }
+    n = MIN(list.n, ARRAY_LEN(names));
+    for (size_t i = 0; i < n; i++)
+        names[i] = list.v[i];
+    const char *near = str_nearest(value, names, n);
+    rc = err_set(e, EINVAL, "%s must be one of %s, not '%.*s'", what, buf_cstr(&shown),
+                 (int)MIN(v.len, (size_t)60), v.p);
+    if (near)
+        rc = err_hint(e, "did you mean '%s'?", near);
+    strv_done(&list);
+    return rc;
+}
+
+static int check_envs(const char *what, const char *value, struct err *e)
+{
+    struct strv env = { 0 };
+    int rc = conf_env_parse(span_of(value), &env, e);
+    strv_done(&env);
+    if (rc >= 0)
+        return 0;
+    (void)err_wrap(e, rc, "%s", what);
+    return err_hint(e, "write NAME=VALUE, separated by commas");
+}
+
+int conf_check_value(const struct conf_key *row, const char *key, const char *value, struct err *e)
+{
+    AUTO(free_p) char *what = str_printf("'%s'", key);
+    int64_t i;
+    bool b;
+    if (!what)
+        return err_set(e, ENOMEM, "cannot check a value: %m");
+    if (row->effect == CE_REFUSED) {
+        (void)err_set(e, EINVAL, "%s cannot be set", what);
+        return err_hint(e, "%s", row->help);
+    }
+    switch (row->type) {
+    case CT_INT:
+        return str_i64(span_of(value), row->min, row->max, what, &i, e);
+    case CT_MEM:
+        return str_mib(span_of(value), row->min, row->max, what, &i, e);
+    case CT_BOOL:
+        return str_bool(span_of(value), what, &b, e);
+    case CT_ENUM:
+        return check_enum(row, what, value, e);
+    case CT_ENVS:
+        return check_envs(what, value, e);
+    case CT_STR:
+    case CT_LIST:
+    case CT_NONE:
+    case CT_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static int unknown_key(const char *key, struct err *e)
+{
+    struct span parts[2] = { { 0 } };
+    AUTO(buf_done) struct buf scratch = { 0 };
+    size_t n;
+    const struct conf_key *k = conf_keys(&n);
+    for (size_t i = 0; i < n; i++) {
+        /* a role's key, but for the name of the role */
+        if (str_starts(k[i].name, "tony.<role>.") &&
+            conf_key_match(k[i].name, span_of(key), parts) && !conf_role_name_ok(parts[0], e))
+            return err_wrap(e, -EINVAL, "unknown key '%s'", key);
+    }
+    const char *near = conf_key_nearest(key, &scratch);
+    (void)err_set(e, EINVAL, "unknown key '%s'%s", key,
+                  str_starts(key, "tony.") ? "" : ": keys begin with 'tony.'");
+    if (near)
+        return err_hint(e, "did you mean '%s'?", near);
+    return err_hint(e, "'tony doctor --keys' lists all keys");
+}
+
+/* ---- layers ---- */
+
+static int join(struct conf *c, const struct entry *old, const struct entry *x, struct err *e)
+{
+    size_t slashes = 0, len = strlen(old->value);
+    while (slashes < len && old->value[len - slashes - 1] == '\\')
+        slashes++;
+    AUTO(free_p) char *value = str_printf("%s%s,%s", old->value, slashes % 2 ? "\\" : "", x->value);
+    AUTO(free_p) char *origin = str_printf("%s, %s", old->origin, x->origin);
+    if (!value || !origin)
+        return err_set(e, ENOMEM, "cannot keep '%s': %m", x->key);
+    struct entry both = *x;
+    both.value = value;
+    both.origin = origin;
+    return conf_put(c, &both, e);
+}
+
+int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct err *e)
+{
+    struct entry mine = *x;
+    mine.row = conf_key_find(span_of(x->key), NULL);
+    int rc = 0;
+    if (mine.row)
+        rc = conf_check_value(mine.row, x->key, x->value, e);
+    else if (!foreign_ok || str_starts(x->key, "tony."))
+        rc = unknown_key(x->key, e);
+    if (rc < 0)
+        return err_wrap(e, rc, "%s", x->origin);
+    struct entry *old = conf_find(c, x->key);
+    if (old && old->final && old->layer == CL_SITE && x->layer > CL_SITE) {
+        if (strcmp(old->value, x->value) == 0)
+            return 0;
+        (void)err_set(e, EINVAL, "%s: '%s' cannot be changed: it is final in %s", x->origin, x->key,
+                      old->origin);
+        return err_hint(e, "remove it, or ask those who keep the site file");
+    }
+    if (old && old->layer > x->layer && !(x->final && x->layer == CL_SITE))
+        return 0; /* a later layer has spoken already */
+    if (old && old->layer > CL_DEFAULT && x->layer >= CL_OPTION && *old->value && appends(x->key))
+        return join(c, old, &mine, e);
+    return conf_put(c, &mine, e);
+}
+
+int conf_set(struct conf *c, enum conf_layer layer, const char *key, const char *value,
+             const char *origin, bool final, struct err *e)
+{
+    struct entry x = {
+        .key = key, .value = value, .origin = origin, .layer = layer, .final = final
+    };
+    return conf_set_from(c, &x, false, e);
+}
+
+const char *conf_get(const struct conf *c, const char *key)
+{
+    const struct entry *x = conf_find(c, key);
+    if (x)
+        return x->value;
+    const struct conf_key *row = conf_key_find(span_of(key), NULL);
+    return row ? row->dflt : NULL;
+}
+
+const char *conf_origin(const struct conf *c, const char *key)
+{
+    const struct entry *x = conf_find(c, key);
+    return x ? x->origin : "default";
+}
+
+int64_t conf_int(const struct conf *c, const char *key)
+{
+    const struct conf_key *row = conf_key_find(span_of(key), NULL);
+    const char *value = conf_get(c, key);
+    int64_t v = 0;
+    if (!row || !value)
+        return 0;
+    /* it was checked when it was set; what is unset by being empty reads as 0 */
+    if (row->type == CT_MEM)
+        (void)str_mib(span_of(value), row->min, row->max, key, &v, NULL);
+    else
+        (void)str_i64(span_of(value), row->min, row->max, key, &v, NULL);
+    return v;
+}
+
+bool conf_bool(const struct conf *c, const char *key)
+{
+    const char *value = conf_get(c, key);
+    bool v = false;
+    if (value)
+        (void)str_bool(span_of(value), key, &v, NULL); /* checked when it was set */
+    return v;
+}
+
+bool conf_at(const struct conf *c, size_t i, struct conf_entry *out)
+{
+    if (i >= c->n)
+        return false;
+    const struct entry *x = &c->v[i];
+    *out = (struct conf_entry){
+        .key = x->key, .value = x->value, .origin = x->origin, .final = x->final
+    };
+    return true;
+}
+
+int conf_show_value(const char *key, const char *value, struct buf *out)
+{
+    const struct conf_key *row = conf_key_find(span_of(key), NULL);
+    if (conf_key_is_secret(key))
+        return buf_adds(out, *value ? "***" : "");
+    if (!row || row->type != CT_ENVS)
+        return buf_adds(out, value);
+    struct strv env = { 0 };
+    AUTO(buf_done) struct buf list = { 0 };
+    int rc = conf_env_parse(span_of(value), &env, NULL);
+    for (size_t i = 0; i < env.n && rc == 0; i++) {
+        char *eq = strchr(env.v[i], '=');
+        *eq = '\0';
+        rc = conf_env_add(&list, env.v[i],
+                          conf_key_is_secret(env.v[i]) ? SPAN("***") : span_of(eq + 1));
+    }
+    if (rc == 0)
+        rc = buf_adds(out, buf_cstr(&list));
+    strv_done(&env);
+    return rc;
+}

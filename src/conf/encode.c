@@ -1,0 +1,86 @@
+/*
+ * The final configuration as JSON: a list of [key, value] for defaults and [key, value, layer,
+ * origin, final] for the rest, in order. Defaults are written too, so that a job keeps its own when
+ * a newer version reads it.
+ */
+#include <errno.h>
+
+#include "base/err.h"
+#include "base/util.h"
+#include "codec/json.h"
+#include "conf/conf_int.h"
+
+int conf_encode(const struct conf *c, struct buf *out, struct err *e)
+{
+    int rc = buf_addc(out, '[');
+    for (size_t i = 0; i < c->n && rc == 0; i++) {
+        const struct entry *x = &c->v[i];
+        rc = buf_adds(out, i > 0 ? ",\n[" : "\n[");
+        if (rc == 0)
+            rc = json_add_str(out, span_of(x->key));
+        if (rc == 0)
+            rc = buf_addc(out, ',');
+        if (rc == 0)
+            rc = json_add_str(out, span_of(x->value));
+        if (rc == 0 && x->layer != CL_DEFAULT) {
+            rc = buf_addf(out, ",%d,", (int)x->layer);
+            if (rc == 0)
+                rc = json_add_str(out, span_of(x->origin));
+            if (rc == 0)
+                rc = buf_adds(out, x->final ? ",true" : ",false");
+        }
+        if (rc == 0)
+            rc = buf_addc(out, ']');
+    }
+    if (rc == 0)
+        rc = buf_adds(out, "]");
+    return rc < 0 ? err_set(e, -rc, "cannot write the configuration: %m") : 0;
+}
+
+static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
+{
+    const char *key = json_string_value(json_array_get(j, 0));
+    const char *value = json_string_value(json_array_get(j, 1));
+    size_t n = json_array_size(j);
+    if (!key || !value || (n != 2 && n != 5))
+        return err_set(e, EINVAL, "configuration: entry %zu is not one", i);
+    struct entry x = { .key = key, .value = value, .origin = "default", .layer = CL_DEFAULT };
+    if (n == 5) {
+        const char *origin = json_string_value(json_array_get(j, 3));
+        json_int_t layer = json_integer_value(json_array_get(j, 2));
+        if (!origin || layer < CL_SITE || layer > CL_CONF)
+            return err_set(e, EINVAL, "configuration: entry '%s' is not one", key);
+        x.layer = (enum conf_layer)layer;
+        x.origin = origin;
+        x.final = json_is_true(json_array_get(j, 4));
+    }
+    if (conf_find(c, key))
+        return err_set(e, EINVAL, "configuration: '%s' is given twice", key);
+    x.row = conf_key_find(span_of(key), NULL);
+    int rc = x.row ? conf_check_value(x.row, key, value, e) : 0;
+    return rc < 0 ? err_wrap(e, rc, "configuration") : conf_put(c, &x, e);
+}
+
+int conf_decode_json(const json_t *list, struct conf **out, struct err *e)
+{
+    if (!json_is_array(list))
+        return err_set(e, EINVAL, "configuration: not a list");
+    AUTO(conf_freep) struct conf *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ENOMEM, "cannot read the configuration: %m");
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
+        rc = decode_one(c, json_array_get(list, i), i, e);
+    if (rc == 0)
+        rc = conf_add_defaults(c, e);
+    if (rc == 0)
+        *out = TAKE(c);
+    return rc;
+}
+
+int conf_decode(struct span text, struct conf **out, struct err *e)
+{
+    AUTO(json_freep) json_t *j = NULL;
+    int rc = json_parse("configuration", text, &j, e);
+    return rc < 0 ? rc : conf_decode_json(j, out, e);
+}

@@ -1,0 +1,208 @@
+/*
+ * Looking keys up in the table: exact rows, patterns, the nearest name, and which names roles may
+ * not have.
+ */
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf_int.h"
+
+enum { ROLE_NAME_MAX = 63, KEY_SHOWN_MAX = 200 };
+
+static const char role_prefix[] = "tony.<role>.";
+
+static bool name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_';
+}
+
+bool conf_key_match(const char *pattern, struct span key, struct span parts[2])
+{
+    size_t at = 0, n = 0;
+    while (*pattern) {
+        if (*pattern != '<') {
+            if (at == key.len || key.p[at] != *pattern)
+                return false;
+            at++;
+            pattern++;
+            continue;
+        }
+        size_t from = at;
+        while (at < key.len && name_char(key.p[at]))
+            at++;
+        if (at == from)
+            return false;
+        if (n < 2)
+            parts[n++] = span_mem(key.p + from, at - from);
+        pattern = strchr(pattern, '>') + 1;
+    }
+    return at == key.len;
+}
+
+/* The second component of a row's name; length 0 when it is a placeholder. */
+static struct span second_component(const char *name)
+{
+    const char *from = strchr(name, '.');
+    if (!from || from[1] == '<')
+        return SPAN("");
+    from++;
+    return span_mem(from, strcspn(from, "."));
+}
+
+bool conf_role_reserved(struct span name)
+{
+    /* pool, yarn, history, ... come from the rows; these have no row of their own yet */
+    static const char *const more[] = { "roles", "slurm", "tony", "default" };
+    size_t n;
+    const struct conf_key *k = conf_keys(&n);
+    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+        if (span_eqs(name, more[i]))
+            return true;
+    }
+    if (span_eqs(name, "worker"))
+        return false; /* tony.worker.timeout is about all roles, whatever its name says */
+    for (size_t i = 0; i < n; i++) {
+        if (span_eq(second_component(k[i].name), name))
+            return true;
+    }
+    return false;
+}
+
+bool conf_role_name_ok(struct span name, struct err *e)
+{
+    size_t good = 0;
+    while (good < name.len && name_char(name.p[good]))
+        good++;
+    int shown = (int)MIN(name.len, (size_t)KEY_SHOWN_MAX);
+    if (name.len == 0 || good < name.len || name.p[0] == '-') {
+        (void)err_set(e, EINVAL, "'%.*s' cannot be the name of a role", shown, name.p);
+        (void)err_hint(e, "use letters, digits, '-' and '_', and begin with none of '-'");
+        return false;
+    }
+    if (name.len > ROLE_NAME_MAX) {
+        (void)err_set(e, EINVAL, "'%.*s' is too long for the name of a role", shown, name.p);
+        (void)err_hint(e, "%d characters at most", ROLE_NAME_MAX);
+        return false;
+    }
+    if (conf_role_reserved(name)) {
+        (void)err_set(e, EINVAL, "'%.*s' cannot be the name of a role: it is reserved", shown,
+                      name.p);
+        (void)err_hint(e, "choose another name, such as '%.*s1'", shown, name.p);
+        return false;
+    }
+    return true;
+}
+
+const struct conf_key *conf_key_find(struct span key, struct span *out_part)
+{
+    size_t n;
+    const struct conf_key *k = conf_keys(&n);
+    struct span parts[2] = { { 0 } };
+    if (out_part)
+        *out_part = SPAN("");
+    for (size_t i = 0; i < n; i++) {
+        if (span_eqs(key, k[i].name))
+            return strchr(k[i].name, '<') ? NULL : &k[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!strchr(k[i].name, '<') || !conf_key_match(k[i].name, key, parts))
+            continue;
+        if (str_starts(k[i].name, role_prefix) && !conf_role_name_ok(parts[0], NULL))
+            continue;
+        if (out_part)
+            *out_part = parts[0];
+        return &k[i];
+    }
+    return NULL;
+}
+
+/* The pattern with its placeholders filled from key, component by component; false when they do not
+ * go together. */
+static bool fill(const char *pattern, const char *key, struct buf *out)
+{
+    struct span p = span_of(pattern), k = span_of(key), a, b;
+    bool more_p, more_k;
+    buf_clear(out);
+    for (unsigned i = 0;; i++) {
+        more_p = span_split(&p, '.', &a);
+        more_k = span_split(&k, '.', &b);
+        if (more_p != more_k)
+            return false;
+        if (!more_p)
+            return !out->failed;
+        bool hole = a.len > 0 && a.p[0] == '<';
+        if (!hole && memchr(a.p, '<', a.len))
+            return false;
+        if (hole && i == 1 && !conf_role_name_ok(b, NULL))
+            return false;
+        if (i > 0)
+            (void)buf_addc(out, '.');
+        (void)buf_add(out, hole ? b.p : a.p, hole ? b.len : a.len); /* looked at once, above */
+    }
+}
+
+const char *conf_key_nearest(const char *key, struct buf *scratch)
+{
+    AUTO(buf_done) struct buf full = { 0 }, best = { 0 };
+    unsigned best_distance = 0;
+    size_t n;
+    const struct conf_key *k = conf_keys(&n);
+    if (strlen(key) > KEY_SHOWN_MAX ||
+        buf_addf(&full, "%s%s", str_starts(key, "tony.") ? "" : "tony.", key) < 0)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!fill(k[i].name, buf_cstr(&full), scratch))
+            continue;
+        unsigned d = str_distance(buf_cstr(&full), buf_cstr(scratch));
+        if (d > 1 + (scratch->len - strlen("tony.")) / 6 || (best.len > 0 && d >= best_distance))
+            continue;
+        buf_clear(&best);
+        if (buf_adds(&best, buf_cstr(scratch)) < 0)
+            return NULL;
+        best_distance = d;
+    }
+    buf_clear(scratch);
+    if (best.len == 0 || buf_adds(scratch, buf_cstr(&best)) < 0)
+        return NULL;
+    return buf_cstr(scratch);
+}
+
+/* Is `word` in name, where '_' and '.' count as '-', and case does not? at_end: only as the last of
+ * its words. */
+static bool has_word(const char *name, const char *word, bool at_end)
+{
+    size_t n = strlen(word);
+    for (; *name; name++) {
+        size_t i = 0;
+        while (i < n && name[i]) {
+            char c = name[i] == '_' || name[i] == '.' ? '-' : name[i];
+            if (strncasecmp(&c, &word[i], 1) != 0)
+                break;
+            i++;
+        }
+        char after = i == n ? name[n] : 'x';
+        if (i == n && (!at_end || after == '\0' || after == '-' || after == '_' || after == '.'))
+            return true;
+    }
+    return false;
+}
+
+bool conf_key_is_secret(const char *key)
+{
+    static const char *const anywhere[] = { "secret",      "password", "passwd",    "credential",
+                                            "private-key", "api-key",  "access-key" };
+    const struct conf_key *row = conf_key_find(span_of(key), NULL);
+    if (row && row->secret)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(anywhere); i++) {
+        if (has_word(key, anywhere[i], false))
+            return true;
+    }
+    /* TOKENIZERS_PARALLELISM is no secret */
+    return has_word(key, "token", true) || has_word(key, "tokens", true);
+}

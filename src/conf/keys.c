@@ -1,0 +1,205 @@
+/*
+ * The table of keys. A row is the parser, the bounds, the default, the help and the reference page
+ * (docs/keys.md is printed from it). A name may have <placeholders>: each stands for letters,
+ * digits, '-' and '_'. An exact row goes before a pattern.
+ *
+ * Defaults are those that TonY's own file of defaults gives; where that holds only a stand-in
+ * (/path/to/...), the key is unset.
+ */
+#include "conf/conf.h"
+
+#define NO_BOUND INT64_MIN, INT64_MAX
+#define YEARS_MS                                                                                   \
+    315360000000 /* ten years: nobody means more, and sums of it stay far from overflow */
+#define YEARS_S 315360000
+#define COUNT_MAX 100000 /* tasks of one job */
+#define MEM_MAX 67108864 /* 64 TiB in MiB */
+#define GPUS_MAX 100000
+
+#define STR(key, dflt, effect, since, help)                                                        \
+    {                                                                                              \
+        key, CT_STR, dflt, NO_BOUND, "", NULL, effect, since, false, help                          \
+    }
+#define SECRET(key, dflt, effect, since, help)                                                     \
+    {                                                                                              \
+        key, CT_STR, dflt, NO_BOUND, "", NULL, effect, since, true, help                           \
+    }
+#define LIST(key, dflt, effect, since, help)                                                       \
+    {                                                                                              \
+        key, CT_LIST, dflt, NO_BOUND, "", NULL, effect, since, false, help                         \
+    }
+#define ENVS(key, dflt, effect, since, help)                                                       \
+    {                                                                                              \
+        key, CT_ENVS, dflt, NO_BOUND, "", NULL, effect, since, false, help                         \
+    }
+#define BOOL(key, dflt, effect, since, help)                                                       \
+    {                                                                                              \
+        key, CT_BOOL, dflt, NO_BOUND, "", NULL, effect, since, false, help                         \
+    }
+#define INT(key, dflt, min, max, unit, effect, since, help)                                        \
+    {                                                                                              \
+        key, CT_INT, dflt, min, max, unit, NULL, effect, since, false, help                        \
+    }
+#define MEM(key, dflt, min, max, effect, since, help)                                              \
+    {                                                                                              \
+        key, CT_MEM, dflt, min, max, "MiB", NULL, effect, since, false, help                       \
+    }
+#define ENUM(key, dflt, choices, effect, since, help)                                              \
+    {                                                                                              \
+        key, CT_ENUM, dflt, NO_BOUND, "", choices, effect, since, false, help                      \
+    }
+
+#define TONY "TonY"
+#define TONY5 "TonY 0.5"
+#define OURS "tony 1"
+
+/* clang-format off */
+static const struct conf_key keys[] = {
+    /* the job */
+    STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job, for people."),
+    STR("tony.application.type", "TONY", CE_YARN, TONY, "Application type that YARN shows."),
+    LIST("tony.application.tags", "", CE_YARN, TONY, "Tags that YARN shows."),
+    ENUM("tony.application.framework", "tensorflow", "tensorflow|pytorch|mxnet|horovod|standalone|generic", CE_ACTS, TONY,
+         "Which environment the tasks get; mxnet and horovod are known but not supported in this release."),
+    ENUM("tony.application.distributed-mode", "GANG", "GANG|FCFS", CE_ACTS, TONY,
+         "GANG: tasks start when all are there; FCFS: each starts at once."),
+    ENUM("tony.cluster", "local", "local|yarn|slurm", CE_ACTS, OURS, "Where the job runs; also --cluster."),
+    INT("tony.application.priority", "0", -1000, 1000, "", CE_ACTS, OURS, "Jobs with a higher number are admitted first."),
+    STR("tony.application.src-dir", NULL, CE_ACTS, OURS, "Directory that is copied into each container, where commands start; also --src_dir."),
+    STR("tony.application.python-venv", NULL, CE_ACTS, OURS, "Python environment, a directory or an archive, linked as venv/; also --python_venv."),
+    STR("tony.application.python-binary-path", NULL, CE_ACTS, OURS,
+        "Interpreter, absolute or relative to the environment; also --python_binary_path."),
+    STR("tony.python-exec-path", NULL, CE_ACTS, TONY, "Interpreter of the job, worked out by the client."),
+    BOOL("tony.application.enable-preprocess", "false", CE_LATER, TONY, "Run the command once before the tasks; true is refused in this release."),
+    INT("tony.application.timeout", "0", -1, YEARS_MS, "ms", CE_ACTS, TONY, "The job is killed when it ran for so long; 0 means never."),
+    LIST("tony.application.prepare-stage", NULL, CE_ACTS, TONY, "Roles that run before those of the training stage."),
+    LIST("tony.application.training-stage", NULL, CE_ACTS, TONY, "Roles that wait until the tracked roles of the prepare stage have completed."),
+    LIST("tony.application.untracked.jobtypes", "ps", CE_ACTS, TONY, "Roles that the job does not wait for; if one fails, the job fails."),
+    LIST("tony.application.sidecar.jobtypes", "tensorboard", CE_ACTS, TONY, "Roles that the job does not wait for and whose failure is ignored."),
+    LIST("tony.application.stop-on-failure-jobtypes", "ps", CE_ACTS, TONY, "Roles of which one failed task fails the job at once."),
+    BOOL("tony.application.fail-on-worker-failure-enabled", "false", CE_ACTS, TONY, "Any failed task fails the job at once."),
+    LIST("tony.application.group.<group>", NULL, CE_ACTS, TONY5, "Roles that form a group for timeout.after."),
+    INT("tony.application.dependency.<role>.timeout.after.<group>", NULL, 0, YEARS_S, "s", CE_ACTS, TONY5,
+        "The job fails when the role still runs so long after the last task of the group has completed."),
+    BOOL("tony.application.dependency.<role>.timeout.after.<group>.ignored", "false", CE_ACTS, TONY5,
+         "Then the role is no longer waited for, instead of failing the job."),
+    STR("tony.application.tensorboard-log-dir", NULL, CE_ACTS, TONY, "Adds a sidecar role 'tensorboard' that shows this directory."),
+    STR("tony.application.node-label", NULL, CE_YARN, TONY, "Node label for all containers."),
+    STR("tony.application.placement-spec", NULL, CE_YARN, TONY5, "Placement constraint for the whole application."),
+    INT("tony.application.num-client-rm-connect-retries", "3", 0, 1000000, "", CE_YARN, TONY, "How often the client tries to reach the ResourceManager."),
+    BOOL("tony.application.security.enabled", "true", CE_YARN, TONY, "Demand a secure cluster; the default does not fail an insecure one."),
+    STR("tony.application.hdfs-conf-path", NULL, CE_YARN, TONY, "hdfs-site.xml to use and to ship."),
+    STR("tony.application.yarn-conf-path", NULL, CE_YARN, TONY, "yarn-site.xml to use and to ship."),
+    STR("tony.application.mapred-conf-path", NULL, CE_YARN, TONY, "mapred-site.xml to use."),
+    STR("tony.application.hadoop.location", NULL, CE_YARN, TONY, "Hadoop's own archive, to be unpacked in each container."),
+    STR("tony.application.hadoop.classpath", NULL, CE_YARN, TONY, "Class path inside that archive."),
+    BOOL("tony.application.single-node", NULL, CE_JVM, TONY, "Obsolete: a job without roles runs its command alone."),
+    STR("tony.yarn.queue", "default", CE_YARN, TONY, "Queue that the job is submitted to."),
+    LIST("tony.other.namenodes", NULL, CE_YARN, TONY, "Further name nodes to get tokens for."),
+    STR("tony.gpu-exec-path", "nvidia-smi", CE_JVM, TONY, "Devices are found without this program."),
+
+    /* each role */
+    INT("tony.<role>.instances", "0", 0, COUNT_MAX, "tasks", CE_ACTS, TONY, "Number of tasks; more than 0 makes the role part of the job."),
+    INT("tony.<role>.max-instances", "-1", -1, COUNT_MAX, "tasks", CE_ACTS, TONY, "More instances are refused; -1 means no cap."),
+    MEM("tony.<role>.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of one task."),
+    INT("tony.<role>.vcores", "1", 0, COUNT_MAX, "cores", CE_ACTS, TONY, "Cores of one task; a weight on one machine, 0 claims none."),
+    INT("tony.<role>.gpus", "0", 0, GPUS_MAX, "devices", CE_ACTS, TONY, "GPUs of one task, as whole devices."),
+    STR("tony.<role>.command", NULL, CE_ACTS, TONY, "Command of the role, instead of tony.containers.command."),
+    LIST("tony.<role>.resources", NULL, CE_ACTS, TONY, "Files for the role: SRC[::NAME][#archive]."),
+    ENVS("tony.<role>.env", NULL, CE_ACTS, OURS, "Environment of the role's tasks."),
+    LIST("tony.<role>.depends-on", NULL, CE_ACTS, TONY, "Roles all of whose tasks must have completed before this one is started (without effect in TonY)."),
+    STR("tony.<role>.node-label", NULL, CE_YARN, TONY, "Node label for the role's containers."),
+    STR("tony.<role>.placement-spec", NULL, CE_YARN, TONY5, "Placement constraint for the role."),
+    LIST("tony.<role>.allocation-tags", NULL, CE_YARN, TONY5, "Allocation tags for the role."),
+    STR("tony.docker.<role>.image", NULL, CE_YARN, TONY, "Docker image of the role."),
+
+    /* all containers */
+    STR("tony.containers.command", NULL, CE_ACTS, TONY, "Command of every role that has none of its own."),
+    LIST("tony.containers.resources", NULL, CE_ACTS, TONY, "Files for all containers: SRC[::NAME][#archive]; --conf adds to it."),
+    ENVS("tony.containers.envs", NULL, CE_ACTS, TONY, "Environment of master, executors and tasks; --conf adds to it."),
+    ENVS("tony.execution.envs", NULL, CE_ACTS, TONY, "Environment of all tasks; --conf adds to it."),
+    STR("tony.containers.placement-spec", NULL, CE_YARN, TONY5, "Placement constraint of roles that have none."),
+    LIST("tony.containers.allocation-tags", NULL, CE_YARN, TONY5, "Allocation tags of roles that have none."),
+    INT("tony.container.allocation.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY, "The job fails when not all tasks of a gang have a container by then; -1 means never."),
+    INT("tony.container.registration.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY5, "A task that has a container must register by then; -1 means never."),
+    BOOL("tony.docker.enabled", "false", CE_YARN, TONY, "Run containers in Docker."),
+    STR("tony.docker.containers.image", NULL, CE_YARN, TONY, "Docker image of roles that have none."),
+    STR("tony.docker.containers.mount", NULL, CE_YARN, TONY, "Docker mounts."),
+
+    /* tasks */
+    INT("tony.task.max-total-instances", "-1", -1, INT64_MAX, "tasks", CE_ACTS, TONY, "More tasks in all are refused; -1 means no cap."),
+    INT("tony.task.max-total-gpus", "-1", -1, INT64_MAX, "devices", CE_ACTS, TONY, "More GPUs in all are refused; -1 means no cap."),
+    INT("tony.task.max-total-<resource>", NULL, -1, INT64_MAX, "", CE_ACTS, TONY, "More memory (MiB) or vcores in all are refused; -1 means no cap."),
+    INT("tony.task.heartbeat-interval-ms", "1000", 50, 3600000, "ms", CE_ACTS, TONY, "Pause between two heartbeats of an executor."),
+    INT("tony.task.max-missed-heartbeats", "25", 0, 1000000, "", CE_ACTS, TONY, "A task is taken for dead after so many missed beats, at least 3."),
+    INT("tony.task.metrics-interval-ms", "5000", 100, 3600000, "ms", CE_LATER, TONY, "Pause between two measurements."),
+    BOOL("tony.task.gpu-metrics.enabled", "true", CE_LATER, TONY, "Measure GPUs too."),
+    INT("tony.task.executor.execution-timeout-ms", "0", -1, YEARS_MS, "ms", CE_ACTS, TONY5, "A command that runs longer is stopped and has failed; 0 means never."),
+    INT("tony.worker.timeout", "0", -1, YEARS_MS, "ms", CE_ACTS, TONY, "Older name of tony.task.executor.execution-timeout-ms; for all roles."),
+    INT("tony.task.executor.registry-timeout-sec", "0", -1, YEARS_S, "s", CE_JVM, TONY5, "Executors do not poll; see tony.container.registration.timeout."),
+    INT("tony.task.executor.execution.error-message-max-depth", "20", 0, 1000, "lines", CE_ACTS, TONY5, "Lines of stderr that are kept of a failed task."),
+    INT("tony.task.kill-grace-ms", "5000", 0, 3600000, "ms", CE_ACTS, OURS, "Between TERM and KILL when a task is stopped."),
+    INT("tony.task.master-away-limit", "600000", 1000, 4294967295, "ms", CE_ACTS, OURS, "An executor that cannot reach a master for so long stops its task and ends."),
+    STR("tony.task.am.jvm.opts", "", CE_JVM, TONY, "There is no JVM."),
+    STR("tony.task.executor.jvm.opts", "-Xmx1536m", CE_JVM, TONY, "There is no JVM."),
+    STR("tony.task.default.jvm.opts", NULL, CE_JVM, TONY5, "There is no JVM."),
+
+    /* the master */
+    MEM("tony.am.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of the master; on one machine only charged when it runs the command itself."),
+    INT("tony.am.vcores", "1", 0, COUNT_MAX, "cores", CE_ACTS, TONY, "Cores of the master."),
+    INT("tony.am.gpus", "0", 0, GPUS_MAX, "devices", CE_ACTS, TONY, "GPUs of the master."),
+    STR("tony.am.command", NULL, CE_ACTS, TONY, "Command of a job without roles, instead of tony.containers.command."),
+    LIST("tony.am.resources", NULL, CE_ACTS, TONY, "Files for the master: SRC[::NAME][#archive]."),
+    STR("tony.am.node-label", NULL, CE_YARN, TONY5, "Node label for the master."),
+    INT("tony.am.retry-count", "0", 0, 1000000, "", CE_LATER, TONY, "How often the whole job is started again after a failure."),
+    INT("tony.am.wait-client-signal-stop-timeout-sec", "15", 0, YEARS_S, "s", CE_JVM, TONY, "The master does not wait for the client."),
+    INT("tony.am.startup-timeout", "0", -1, YEARS_MS, "ms", CE_YARN, TONY5, "The client kills a job whose master has not started by then; 0 means never."),
+
+    /* Horovod */
+    BOOL("tony.horovod.mode.test", "false", CE_LATER, TONY, "Test hook of the Horovod driver."),
+    BOOL("tony.horovod.mode.test.fast.fail", "false", CE_LATER, TONY, "Test hook of the Horovod driver."),
+    BOOL("tony.horovod.driver.mode.debug", "false", CE_LATER, TONY, "The user supplies the Horovod driver."),
+
+    /* client, pool, store */
+    INT("tony.client.away-limit", "60000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "A job of `tony run` is stopped when its client is gone for so long; -1 means never."),
+    INT("tony.pool.idle-timeout", "600000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "The pool ends when it had no job for so long; -1 means never."),
+    MEM("tony.pool.memory", NULL, 1, MEM_MAX, CE_ACTS, OURS, "Memory the pool gives out; unset means the machine's less the reserve."),
+    MEM("tony.pool.memory-reserve", "512m", 0, MEM_MAX, CE_ACTS, OURS, "Memory of the machine that the pool leaves alone."),
+    INT("tony.pool.vcores", NULL, 1, COUNT_MAX, "cores", CE_ACTS, OURS, "Cores of the pool; unset means the machine's."),
+    INT("tony.pool.gpus", NULL, 0, GPUS_MAX, "devices", CE_ACTS, OURS, "GPUs the pool gives out; unset means all that are found."),
+    INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after so long."),
+
+    /* history and portal */
+    STR("tony.history.location", NULL, CE_YARN, TONY, "Directory of finished jobs on the cluster."),
+    STR("tony.history.intermediate", NULL, CE_JVM, TONY, "Jobs are written where they stay."),
+    STR("tony.history.finished", NULL, CE_JVM, TONY, "Jobs are written where they stay."),
+    INT("tony.history.mover-interval-ms", "300000", 0, YEARS_MS, "ms", CE_JVM, TONY, "There is nothing to move."),
+    INT("tony.history.purger-interval-ms", "21600000", 0, YEARS_MS, "ms", CE_JVM, TONY, "There is no purger process."),
+    INT("tony.history.retention-sec", "2592000", -1, YEARS_S, "s", CE_LATER, TONY, "How long finished jobs are kept."),
+    STR("tony.history.finished-dir-timezone", "UTC", CE_JVM, TONY, "Directories carry no dates."),
+    STR("tony.portal.url", "https://localhost:19886", CE_LATER, TONY, "Where the portal is, for links."),
+    INT("tony.portal.cache.max-entries", "10000", 0, INT64_MAX, "", CE_JVM, TONY, "The portal has no such cache."),
+    STR("tony.keytab.user", "user1", CE_JVM, TONY, "The portal of the original."),
+    STR("tony.keytab.location", NULL, CE_JVM, TONY, "The portal of the original."),
+    STR("tony.https.port", "19886", CE_JVM, TONY, "The portal of the original."),
+    STR("tony.https.keystore.path", NULL, CE_JVM, TONY, "The portal of the original."),
+    STR("tony.https.keystore.type", "JKS", CE_JVM, TONY, "The portal of the original."),
+    SECRET("tony.https.keystore.password", "password", CE_JVM, TONY, "The portal of the original."),
+    STR("tony.https.keystore.algorithm", "SunX509", CE_JVM, TONY, "The portal of the original."),
+    STR("tony.http.port", "disabled", CE_JVM, TONY, "The portal of the original."),
+    SECRET("tony.secret.key", "changeme", CE_JVM, TONY, "The portal of the original."),
+    STR("tony.version-info.version", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.version-info.revision", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.version-info.branch", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.version-info.user", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.version-info.date", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.version-info.url", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.version-info.checksum", NULL, CE_JVM, TONY, "Written by the original's client."),
+};
+/* clang-format on */
+
+const struct conf_key *conf_keys(size_t *out_n)
+{
+    *out_n = sizeof keys / sizeof *keys;
+    return keys;
+}

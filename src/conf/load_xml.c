@@ -1,0 +1,16 @@
+/*
+ * TonY's and Hadoop's XML. Keys of others (yarn., dfs., private ones) are carried through.
+ */
+#include "base/err.h"
+#include "base/util.h"
+#include "codec/xml.h"
+#include "conf/load.h"
+
+int load_xml(struct load *l, struct span text)
+{
+    AUTO(xml_conf_freep) struct xml_conf *x = NULL;
+    int rc = xml_conf_parse(l->name, text, &x, l->e);
+    for (size_t i = 0; rc == 0 && i < x->n; i++)
+        rc = load_set(l, x->v[i].name, x->v[i].value, x->v[i].line, x->v[i].final, true);
+    return rc;
+}

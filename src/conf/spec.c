@@ -1,0 +1,347 @@
+/*
+ * The typed job: what stands in the keys, checked as a whole.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/spec_int.h"
+
+int build_fail(struct build *b, const char *key, int num, const char *fmt, ...)
+{
+    const struct entry *x = conf_find(b->c, key);
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = err_vset(b->e, num, fmt, ap);
+    va_end(ap);
+    return x && x->layer != CL_DEFAULT ? err_wrap(b->e, rc, "%s", x->origin) : rc;
+}
+
+int build_no_memory(struct build *b)
+{
+    return err_set(b->e, ENOMEM, "cannot build the job: %m");
+}
+
+const char *role_key(char buf[static ROLE_KEY_MAX], const char *role, const char *suffix)
+{
+    (void)snprintf(buf, ROLE_KEY_MAX, "tony.%s.%s", role, suffix); /* role names are 63 at most */
+    return buf;
+}
+
+int64_t build_role(const struct build *b, const char *name)
+{
+    for (size_t i = 0; i < b->s->n_roles; i++) {
+        if (strcmp(b->s->roles[i].name, name) == 0)
+            return (int64_t)i;
+    }
+    return -1;
+}
+
+int build_role_of(struct build *b, const char *key, const char *name, uint32_t *out)
+{
+    int64_t at = build_role(b, name);
+    if (at >= 0) {
+        *out = (uint32_t)at;
+        return 0;
+    }
+    const char *names[64];
+    size_t n = MIN(b->s->n_roles, ARRAY_LEN(names));
+    for (size_t i = 0; i < n; i++)
+        names[i] = b->s->roles[i].name;
+    const char *near = str_nearest(name, names, n);
+    (void)build_fail(b, key, EINVAL, "'%s' names role '%s', which has no instances in this job",
+                     key, name);
+    if (near)
+        return err_hint(b->e, "did you mean '%s'?", near);
+    return err_hint(b->e, "set tony.%s.instances, or remove the name", name);
+}
+
+/* ---- plain values ---- */
+
+/* Text of a key; NULL when unset or empty. */
+static const char *text_of(const struct build *b, const char *key)
+{
+    const char *v = conf_get(b->c, key);
+    return v && *v ? v : NULL;
+}
+
+static int copy_text(struct build *b, const char *key, char **out)
+{
+    const char *v = text_of(b, key);
+    if (!v)
+        return 0;
+    *out = span_dup(span_trim(span_of(v)));
+    return *out ? 0 : build_no_memory(b);
+}
+
+static int copy_lower(struct build *b, const char *key, char **out)
+{
+    int rc = copy_text(b, key, out);
+    for (char *p = *out; rc == 0 && p && *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return rc;
+}
+
+/* -1 and 0 both mean that there is no limit. */
+static uint64_t limit_ms(const struct build *b, const char *key)
+{
+    int64_t v = conf_int(b->c, key);
+    return v > 0 ? (uint64_t)v : 0;
+}
+
+static int build_texts(struct build *b)
+{
+    struct job_spec *s = b->s;
+    const struct {
+        const char *key;
+        char **out;
+    } texts[] = {
+        { "tony.application.name", &s->name },
+        { "tony.yarn.queue", &s->queue },
+        { "tony.application.src-dir", &s->src },
+        { "tony.application.python-venv", &s->venv },
+        { "tony.application.python-binary-path", &s->python_binary },
+        { "tony.application.tensorboard-log-dir", &s->tensorboard_log_dir },
+    };
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(texts) && rc == 0; i++)
+        rc = copy_text(b, texts[i].key, texts[i].out);
+    if (rc == 0)
+        rc = copy_lower(b, "tony.application.framework", &s->framework);
+    if (rc == 0)
+        rc = copy_lower(b, "tony.cluster", &s->cluster);
+    if (rc == 0 && !s->name)
+        rc = build_fail(b, "tony.application.name", EINVAL, "the name of the job is empty");
+    for (const char *p = s->name; rc == 0 && *p; p++) {
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            rc = build_fail(b, "tony.application.name", EINVAL,
+                            "the name of the job has a control character in it");
+    }
+    return rc;
+}
+
+static void build_numbers(struct build *b)
+{
+    const struct conf *c = b->c;
+    struct job_spec *s = b->s;
+    const char *mode = conf_get(c, "tony.application.distributed-mode");
+    s->gang = !mode || strncasecmp(span_trim(span_of(mode)).p, "FCFS", 4) != 0;
+    s->priority = (int)conf_int(c, "tony.application.priority");
+    s->fail_on_worker_failure = conf_bool(c, "tony.application.fail-on-worker-failure-enabled");
+    s->app_timeout_ms = limit_ms(b, "tony.application.timeout");
+    s->allocation_timeout_ms = limit_ms(b, "tony.container.allocation.timeout");
+    s->registration_timeout_ms = limit_ms(b, "tony.container.registration.timeout");
+    const char *newer = "tony.task.executor.execution-timeout-ms";
+    const struct entry *x = conf_find(c, newer);
+    s->execution_timeout_ms =
+        limit_ms(b, x && x->layer > CL_DEFAULT ? newer : "tony.worker.timeout");
+    s->heartbeat_ms = (uint32_t)conf_int(c, "tony.task.heartbeat-interval-ms");
+    s->max_missed_heartbeats = (uint32_t)conf_int(c, "tony.task.max-missed-heartbeats");
+    s->metrics_ms = (uint32_t)conf_int(c, "tony.task.metrics-interval-ms");
+    s->client_away_ms = conf_int(c, "tony.client.away-limit");
+    s->kill_grace_ms = (uint32_t)conf_int(c, "tony.task.kill-grace-ms");
+    s->master_away_ms = (uint32_t)conf_int(c, "tony.task.master-away-limit");
+    s->stderr_lines = (uint32_t)conf_int(c, "tony.task.executor.execution.error-message-max-depth");
+    s->am_retry_count = (uint32_t)conf_int(c, "tony.am.retry-count");
+}
+
+/* Known, but not there yet: better no job than one that does something else. */
+static int refuse_unsupported(struct build *b)
+{
+    static const char *const frameworks[] = { "mxnet", "horovod" };
+    static const char key[] = "tony.application.framework";
+    for (size_t i = 0; i < ARRAY_LEN(frameworks); i++) {
+        if (strcmp(b->s->framework, frameworks[i]) != 0)
+            continue;
+        (void)build_fail(b, key, ENOTSUP,
+                         "framework '%s' is known but not supported in this release",
+                         b->s->framework);
+        return err_hint(b->e, "supported are tensorflow, pytorch, standalone and generic");
+    }
+    if (!conf_bool(b->c, "tony.application.enable-preprocess"))
+        return 0;
+    (void)build_fail(b, "tony.application.enable-preprocess", ENOTSUP,
+                     "preprocessing is known but not supported in this release");
+    return err_hint(b->e, "give the command a role of its own in 'tony.application.prepare-stage'");
+}
+
+/* ---- environment and resources of all ---- */
+
+static int build_env(struct build *b, const char *key, struct strv *out)
+{
+    const char *v = text_of(b, key);
+    return v ? conf_env_parse(span_of(v), out, b->e) : 0;
+}
+
+int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n)
+{
+    const char *v = text_of(b, key);
+    struct strv items = { 0 };
+    int rc = v ? conf_list_parse(span_of(v), &items) : 0;
+    if (rc < 0)
+        rc = build_no_memory(b);
+    if (rc == 0 && items.n > 0) {
+        *out = calloc(items.n, sizeof **out);
+        if (!*out)
+            rc = build_no_memory(b);
+    }
+    for (size_t i = 0; i < items.n && rc == 0; i++) {
+        rc = resource_parse(span_of(items.v[i]), &(*out)[i], b->e);
+        if (rc == 0)
+            (*out_n)++;
+        else
+            rc = err_wrap(b->e, rc, "%s", conf_origin(b->c, key));
+    }
+    strv_done(&items);
+    return rc;
+}
+
+static int build_shared(struct build *b)
+{
+    struct job_spec *s = b->s;
+    int rc = build_env(b, "tony.containers.envs", &s->container_env);
+    if (rc == 0)
+        rc = build_env(b, "tony.execution.envs", &s->execution_env);
+    if (rc == 0 && s->tensorboard_log_dir)
+        rc = strv_env_set(&s->execution_env, "TB_LOG_DIR", s->tensorboard_log_dir);
+    if (rc == 0)
+        rc = build_resources(b, "tony.containers.resources", &s->resources, &s->n_resources);
+    return rc == -ENOMEM ? build_no_memory(b) : rc;
+}
+
+/* ---- what is worth a word ---- */
+
+static int warn_entries(struct build *b)
+{
+    struct strv *w = &b->s->warnings;
+    bool local = strcmp(b->s->cluster, "yarn") != 0;
+    int rc = 0;
+    for (size_t i = 0; i < b->c->n && rc == 0; i++) {
+        const struct entry *x = &b->c->v[i];
+        if (!x->row || x->layer == CL_DEFAULT)
+            continue;
+        if (x->from_xml && str_eq(x->row->name, "tony.<role>.depends-on"))
+            rc = strv_pushf(w, "%s: '%s' takes effect here; TonY ignored it", x->origin, x->key);
+        else if (local && str_eq(x->key, "tony.docker.enabled") && conf_bool(b->c, x->key))
+            rc = strv_pushf(w, "%s: '%s' has no effect on cluster '%s'", x->origin, x->key,
+                            b->s->cluster);
+        else if (str_eq(x->key, "tony.am.retry-count") && b->s->am_retry_count > 0)
+            rc = strv_pushf(w, "%s: '%s' has no effect in this release", x->origin, x->key);
+        else if (b->s->single_node && str_starts(x->row->name, "tony.<role>.") &&
+                 str_ends(x->key, ".memory"))
+            rc = strv_pushf(w,
+                            "%s: '%s' belongs to a role without instances; the command runs alone",
+                            x->origin, x->key);
+    }
+    return rc < 0 ? build_no_memory(b) : 0;
+}
+
+static int build_all(struct build *b)
+{
+    int rc = build_texts(b);
+    if (rc == 0) {
+        build_numbers(b);
+        rc = refuse_unsupported(b);
+    }
+    if (rc == 0)
+        rc = build_shared(b);
+    if (rc == 0)
+        rc = build_roles(b);
+    if (rc == 0)
+        rc = build_caps(b);
+    if (rc == 0)
+        rc = build_stages(b);
+    if (rc == 0)
+        rc = build_groups(b);
+    return rc == 0 ? warn_entries(b) : rc;
+}
+
+int job_spec_build(const struct conf *c, struct job_spec **out, struct err *e)
+{
+    AUTO(job_spec_freep) struct job_spec *s = calloc(1, sizeof *s);
+    struct build b = { .c = c, .s = s, .e = e };
+    if (!s)
+        return build_no_memory(&b);
+    int rc = build_all(&b);
+    if (rc == 0)
+        *out = TAKE(s);
+    return rc;
+}
+
+static void resources_free(struct resource_spec *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        resource_done(&r[i]);
+    free(r);
+}
+
+static void role_done(struct role_spec *r)
+{
+    free(r->name);
+    free(r->command);
+    free(r->memory_origin);
+    strv_done(&r->env);
+    resources_free(r->resources, r->n_resources);
+    free(r->waits_for);
+}
+
+void job_spec_free(struct job_spec *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n_roles; i++)
+        role_done(&s->roles[i]);
+    free(s->roles);
+    role_done(&s->am);
+    for (size_t i = 0; i < s->n_group_timeouts; i++) {
+        free(s->group_timeouts[i].members);
+        free(s->group_timeouts[i].group);
+    }
+    free(s->group_timeouts);
+    resources_free(s->resources, s->n_resources);
+    strv_done(&s->container_env);
+    strv_done(&s->execution_env);
+    strv_done(&s->warnings);
+    free(s->name);
+    free(s->framework);
+    free(s->queue);
+    free(s->cluster);
+    free(s->src);
+    free(s->venv);
+    free(s->python_binary);
+    free(s->tensorboard_log_dir);
+    free(s);
+}
+
+void job_spec_freep(struct job_spec **s)
+{
+    job_spec_free(*s);
+    *s = NULL;
+}
+
+const struct role_spec *job_spec_role(const struct job_spec *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_roles; i++) {
+        if (strcmp(s->roles[i].name, name) == 0)
+            return &s->roles[i];
+    }
+    return s->am.name && strcmp(name, s->am.name) == 0 ? &s->am : NULL;
+}
+
+char *conf_build_command(const char *executes, const char *task_params, const char *python_binary,
+                         bool has_venv)
+{
+    AUTO(buf_done) struct buf b = { 0 };
+    if (python_binary && *python_binary)
+        (void)buf_addf(&b, "%s%s ", has_venv && python_binary[0] != '/' ? "venv/" : "",
+                       python_binary);
+    (void)buf_adds(&b, executes);
+    if (task_params && *task_params)
+        (void)buf_addf(&b, " %s", task_params);
+    return b.failed ? NULL : buf_steal(&b);
+}

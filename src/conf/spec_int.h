@@ -1,0 +1,39 @@
+/*
+ * Private to conf: the parts of building a job out of its configuration.
+ */
+#ifndef TONY_CONF_SPEC_INT_H
+#define TONY_CONF_SPEC_INT_H
+
+#include "conf/conf_int.h"
+
+enum {
+    SPEC_TASKS_MAX = 100000, /* of one job; numbers of slots and frames are sized for it */
+    SPEC_ROLES_MAX = 2000,   /* edges between roles grow with the square */
+    ROLE_KEY_MAX = 128,      /* "tony." + 63 + the longest suffix */
+};
+
+struct build {
+    const struct conf *c;
+    struct job_spec *s;
+    struct err *e;
+    bool tensorboard_added; /* the role is not in the user's file */
+};
+
+/* "<origin of key>: <sentence>"; no origin in front when the value is a default. */
+int build_fail(struct build *b, const char *key, int num, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+int build_no_memory(struct build *b);
+/* tony.<role>.<suffix> */
+const char *role_key(char buf[static ROLE_KEY_MAX], const char *role, const char *suffix);
+/* The index of a role of the job, or -1. */
+int64_t build_role(const struct build *b, const char *name);
+/* A role that `key` names: its index, or an error with the nearest role in the hint. */
+int build_role_of(struct build *b, const char *key, const char *name, uint32_t *out);
+
+int build_roles(struct build *b);  /* roles with sizes, commands, kinds, resources, environment */
+int build_stages(struct build *b); /* waits_for; that it is a DAG */
+int build_groups(struct build *b); /* group timeouts */
+int build_caps(struct build *b);   /* max-instances, max-total-* */
+int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n);
+
+#endif

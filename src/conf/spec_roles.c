@@ -1,0 +1,278 @@
+/*
+ * The roles of a job: how many, how large, what they run, and how much they matter.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/spec_int.h"
+
+static const char tensorboard[] = "tensorboard";
+
+static const char *command_of(const struct build *b, const char *key)
+{
+    const char *v = conf_get(b->c, key);
+    return v && span_trim(span_of(v)).len > 0 ? v : NULL;
+}
+
+/* TonY's sidecar needs no command of the user's. */
+static char *tensorboard_command(const struct build *b)
+{
+    const char *python = conf_get(b->c, "tony.python-exec-path");
+    return str_printf("%s sidecar_tensorboard.py", python && *python ? python : "python");
+}
+
+/* The part that a role and the master have in common. */
+static int fill_role(struct build *b, struct role_spec *r)
+{
+    char key[ROLE_KEY_MAX];
+    const char *command = command_of(b, role_key(key, r->name, "command"));
+    r->memory_mib = (uint64_t)conf_int(b->c, role_key(key, r->name, "memory"));
+    r->memory_origin = str_dup(conf_origin(b->c, key));
+    r->vcores = (uint32_t)conf_int(b->c, role_key(key, r->name, "vcores"));
+    r->gpus = (uint32_t)conf_int(b->c, role_key(key, r->name, "gpus"));
+    if (b->tensorboard_added && strcmp(r->name, tensorboard) == 0) {
+        if (!conf_find(b->c, role_key(key, r->name, "vcores")))
+            r->vcores = 2;
+        if (!command)
+            r->command = tensorboard_command(b);
+        if (!command && !r->command)
+            return build_no_memory(b);
+    }
+    if (!command)
+        command = command_of(b, "tony.containers.command");
+    if (!r->command && command)
+        r->command = span_dup(span_trim(span_of(command)));
+    if (!r->memory_origin || (command && !r->command))
+        return build_no_memory(b);
+    return build_resources(b, role_key(key, r->name, "resources"), &r->resources, &r->n_resources);
+}
+
+static int add_role(struct build *b, struct span name, uint32_t instances)
+{
+    struct job_spec *s = b->s;
+    char key[ROLE_KEY_MAX];
+    struct role_spec *r = &s->roles[s->n_roles];
+    *r = (struct role_spec){ .instances = instances, .kind = ROLE_TRACKED, .max_instances = -1 };
+    r->name = span_dup(name);
+    if (!r->name)
+        return build_no_memory(b);
+    s->n_roles++;
+    r->max_instances = conf_int(b->c, role_key(key, r->name, "max-instances"));
+    int rc = fill_role(b, r);
+    const char *env = rc == 0 ? conf_get(b->c, role_key(key, r->name, "env")) : NULL;
+    if (env)
+        rc = conf_env_parse(span_of(env), &r->env, b->e);
+    if (rc == 0 && !r->command) {
+        (void)build_fail(b, role_key(key, r->name, "instances"), EINVAL, "role '%s' has no command",
+                         r->name);
+        return err_hint(b->e,
+                        "give it one (tony.%s.command), or one for all roles "
+                        "(tony.containers.command)",
+                        r->name);
+    }
+    s->n_tasks += instances;
+    return rc;
+}
+
+static bool is_instances(const struct entry *x, struct span *out_role)
+{
+    return x->row && str_eq(x->row->name, "tony.<role>.instances") &&
+           conf_key_find(span_of(x->key), out_role) != NULL;
+}
+
+/* Room for every role that may come, and whether there are too many. */
+static int count_roles(struct build *b)
+{
+    size_t n = b->tensorboard_added;
+    uint64_t tasks = b->tensorboard_added;
+    struct span role;
+    for (size_t i = 0; i < b->c->n; i++) {
+        const struct entry *x = &b->c->v[i];
+        int64_t instances = is_instances(x, &role) ? conf_int(b->c, x->key) : 0;
+        if (instances <= 0)
+            continue;
+        n++;
+        tasks += (uint64_t)instances;
+        if (n > SPEC_ROLES_MAX)
+            return build_fail(b, x->key, EINVAL, "the job has more than %d roles", SPEC_ROLES_MAX);
+        if (tasks > SPEC_TASKS_MAX)
+            return build_fail(b, x->key, EINVAL, "the job has more than %d tasks in all",
+                              SPEC_TASKS_MAX);
+    }
+    b->s->roles = calloc(n + 1, sizeof *b->s->roles);
+    return b->s->roles ? 0 : build_no_memory(b);
+}
+
+/* Run fn for every role of the job that a list key names; other names are no error: they may belong
+ * to roles without instances. */
+static int each_listed(struct build *b, const char *key, void (*fn)(struct role_spec *r))
+{
+    const char *v = conf_get(b->c, key);
+    struct strv names = { 0 };
+    int rc = v ? conf_list_parse(span_of(v), &names) : 0;
+    for (size_t i = 0; i < names.n && rc == 0; i++) {
+        int64_t at = build_role(b, names.v[i]);
+        if (at >= 0)
+            fn(&b->s->roles[at]);
+    }
+    strv_done(&names);
+    return rc < 0 ? build_no_memory(b) : 0;
+}
+
+static void make_untracked(struct role_spec *r)
+{
+    r->kind = ROLE_UNTRACKED;
+}
+
+static void make_sidecar(struct role_spec *r)
+{
+    r->kind = ROLE_SIDECAR;
+}
+
+static void make_stopping(struct role_spec *r)
+{
+    r->stop_on_failure = true;
+}
+
+static int build_kinds(struct build *b)
+{
+    struct job_spec *s = b->s;
+    int rc = each_listed(b, "tony.application.sidecar.jobtypes", make_sidecar);
+    if (rc == 0) /* second: what is in both lists fails the job when it fails */
+        rc = each_listed(b, "tony.application.untracked.jobtypes", make_untracked);
+    if (rc == 0)
+        rc = each_listed(b, "tony.application.stop-on-failure-jobtypes", make_stopping);
+    if (rc < 0)
+        return rc;
+    bool any = s->n_roles == 0;
+    for (size_t i = 0; i < s->n_roles; i++) {
+        struct role_spec *r = &s->roles[i];
+        if (b->tensorboard_added && strcmp(r->name, tensorboard) == 0)
+            r->kind = ROLE_SIDECAR;
+        if (r->kind == ROLE_SIDECAR)
+            r->stop_on_failure = false; /* its failure is ignored */
+        any = any || r->kind == ROLE_TRACKED;
+    }
+    if (any)
+        return 0;
+    char key[ROLE_KEY_MAX];
+    (void)build_fail(b, role_key(key, s->roles[0].name, "instances"), EINVAL,
+                     "the job has no role whose end it waits for: '%s' is %s", s->roles[0].name,
+                     s->roles[0].kind == ROLE_SIDECAR ? "a sidecar" : "untracked");
+    return err_hint(b->e, "add a role, or set tony.application.untracked.jobtypes and "
+                          "tony.application.sidecar.jobtypes");
+}
+
+static int check_standalone(struct build *b)
+{
+    uint32_t own = b->s->n_tasks - (b->tensorboard_added ? 1 : 0);
+    if (strcmp(b->s->framework, "standalone") != 0 || own <= 1)
+        return 0;
+    (void)build_fail(b, "tony.application.framework", EINVAL,
+                     "framework 'standalone' runs exactly one task, not %u", own);
+    return err_hint(b->e, "set instances to 1, or use framework 'generic'");
+}
+
+static int build_am(struct build *b)
+{
+    struct role_spec *am = &b->s->am;
+    am->name = strdup("am");
+    am->instances = 1;
+    am->max_instances = -1;
+    am->kind = ROLE_TRACKED;
+    if (!am->name)
+        return build_no_memory(b);
+    int rc = fill_role(b, am);
+    if (rc < 0 || !b->s->single_node || am->command)
+        return rc;
+    (void)err_set(b->e, EINVAL, "the job has neither a role with instances nor a command");
+    return err_hint(
+        b->e, "write 'command: ...', or roles such as 'worker: {instances: 2, command: ...}'");
+}
+
+int build_roles(struct build *b)
+{
+    struct span role;
+    b->tensorboard_added = b->s->tensorboard_log_dir != NULL;
+    int rc = count_roles(b);
+    for (size_t i = 0; i < b->c->n && rc == 0; i++) {
+        const struct entry *x = &b->c->v[i];
+        int64_t instances = is_instances(x, &role) ? conf_int(b->c, x->key) : 0;
+        if (instances > 0 && !(b->tensorboard_added && span_eqs(role, tensorboard)))
+            rc = add_role(b, role, (uint32_t)instances);
+    }
+    if (rc == 0 && b->tensorboard_added)
+        rc = add_role(b, span_of(tensorboard), 1);
+    if (rc == 0)
+        rc = build_kinds(b);
+    b->s->single_node = rc == 0 && b->s->n_roles == 0;
+    if (rc == 0)
+        rc = build_am(b);
+    if (b->s->single_node)
+        b->s->n_tasks = 1;
+    return rc < 0 ? rc : check_standalone(b);
+}
+
+/* ---- caps ---- */
+
+static int too_many(struct build *b, const char *key, uint64_t asked, const char *of, int64_t cap)
+{
+    (void)build_fail(b, key, EINVAL,
+                     "the job asks for %llu %s in all, which exceeds the %lld of %s",
+                     (unsigned long long)asked, of, (long long)cap, key);
+    return err_hint(b->e, "ask for less, or raise %s", key);
+}
+
+static uint64_t total_of(const struct job_spec *s, struct span what, const char **out_unit)
+{
+    uint64_t sum = 0;
+    *out_unit = "tasks";
+    for (size_t i = 0; i < s->n_roles; i++) {
+        const struct role_spec *r = &s->roles[i];
+        uint64_t each = 0;
+        if (span_eqs(what, "instances")) {
+            each = 1;
+        } else if (span_eqs(what, "memory")) {
+            *out_unit = "MiB of memory";
+            each = r->memory_mib;
+        } else if (span_eqs(what, "vcores")) {
+            *out_unit = "vcores";
+            each = r->vcores;
+        } else if (span_eqs(what, "gpus")) {
+            *out_unit = "gpus";
+            each = r->gpus;
+        }
+        sum += each * r->instances; /* both have ceilings far below 2^32 */
+    }
+    return sum;
+}
+
+int build_caps(struct build *b)
+{
+    static const char prefix[] = "tony.task.max-total-";
+    char key[ROLE_KEY_MAX];
+    for (size_t i = 0; i < b->s->n_roles; i++) {
+        const struct role_spec *r = &b->s->roles[i];
+        if (r->max_instances < 0 || r->instances <= r->max_instances)
+            continue;
+        role_key(key, r->name, "max-instances");
+        (void)build_fail(b, key, EINVAL, "role '%s' has %u instances, which exceeds the %lld of %s",
+                         r->name, r->instances, (long long)r->max_instances, key);
+        return err_hint(b->e, "ask for fewer, or raise %s", key);
+    }
+    for (size_t i = 0; i < b->c->n; i++) {
+        const struct entry *x = &b->c->v[i];
+        const char *unit;
+        if (!x->row || !str_starts(x->key, prefix))
+            continue;
+        int64_t cap = conf_int(b->c, x->key);
+        uint64_t sum = total_of(b->s, span_of(x->key + sizeof prefix - 1), &unit);
+        if (cap >= 0 && sum > (uint64_t)cap)
+            return too_many(b, x->key, sum, unit, cap);
+    }
+    return 0;
+}
