@@ -1,0 +1,92 @@
+/*
+ * What the files of the command line share: the context of one command, printing, finding a job.
+ */
+#ifndef TONY_CLIENT_CLIENT_INT_H
+#define TONY_CLIENT_CLIENT_INT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/vec.h"
+#include "client/client.h"
+#include "client/options.h"
+#include "storage/paths.h"
+
+struct loop;
+
+struct client {
+    const struct command *cmd;
+    struct options o;
+    const char *version;
+    struct paths paths; /* after client_open_paths() */
+    bool have_paths;
+    struct loop *loop; /* after client_loop() */
+    bool tty, color;   /* of stderr, where progress goes */
+    bool out_color;    /* of stdout */
+};
+
+struct command {
+    const char *name, *usage, *summary;
+    const char *text;     /* paragraphs for --help; may be NULL */
+    const char *examples; /* lines, come first in --help */
+    uint64_t options;
+    size_t min_args, max_args;
+    const char *words; /* what a first argument can be, for completion and misuse; may be NULL */
+    int (*fn)(struct client *c); /* returns an exit code */
+};
+const struct command *command_table(size_t *out_n);
+
+/* ---- commands.c's rows ---- */
+int cmd_run(struct client *c);
+int cmd_submit(struct client *c);
+int cmd_list(struct client *c);
+int cmd_status(struct client *c);
+int cmd_tasks(struct client *c);
+int cmd_logs(struct client *c);
+int cmd_wait(struct client *c);
+int cmd_kill(struct client *c);
+int cmd_plan(struct client *c);
+int cmd_pool(struct client *c);
+int cmd_doctor(struct client *c);
+int cmd_version(struct client *c);
+int cmd_completion(struct client *c);
+int cmd_help(struct client *c);
+
+/* ---- client.c ---- */
+int client_open_paths(struct client *c, struct err *e); /* once; creates what is missing */
+struct loop *client_loop(struct client *c, struct err *e);
+
+/* ---- output.c ---- */
+/* Prints "tony: <sentence>" and the hint on stderr; returns code. */
+int client_fail(int code, const struct err *e);
+void client_note(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2))); /* "tony: ..." on stderr */
+/* Takes doc; prints it on stdout. Returns EXIT_DONE, or EXIT_CLUSTER when stdout cannot be written.
+ */
+int client_print_json(json_t *doc);
+int client_flush_stdout(void);
+/* A table: rows of n_cols cells (NULL = empty), the first row is the head; columns are padded, the
+ * last one is not. */
+struct table {
+    size_t n_cols;
+    struct strv cells;
+};
+void table_add(struct table *t, ...) __attribute__((sentinel)); /* n_cols strings, then NULL */
+void table_print(struct table *t);                              /* on stdout, and forgets it */
+const char *json_str(const json_t *obj, const char *key);       /* "" when absent or null */
+int64_t json_int(const json_t *obj, const char *key, int64_t dflt);
+void local_time(int64_t wall_ms, char *out, size_t n);  /* "2026-01-31 12:00:00", or "-" */
+void time_of_day(int64_t wall_ms, char *out, size_t n); /* "12:00:00" */
+const char *state_color(const char *state); /* escape sequence for a job's or task's state */
+
+/* ---- find.c ---- */
+/* "application_..._0012", "12" or "last" -> the whole id. -ENOENT, -EINVAL. */
+int find_app(struct client *c, const char *word, char out[APP_ID_MAX], struct err *e);
+/* The exit code for an error of find_app(). */
+int find_exit_code(const struct err *e);
+
+#endif

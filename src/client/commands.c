@@ -1,0 +1,255 @@
+/*
+ * The table of commands, and what is made of it: help and completion.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+
+#define JOB_OPTIONS                                                                                \
+    (OPT_BIT(OPT_CONF_FILE) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_EXECUTES) |   \
+     OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_SRC_DIR) | OPT_BIT(OPT_PYTHON_VENV) |                  \
+     OPT_BIT(OPT_PYTHON_BINARY) | OPT_BIT(OPT_SHELL_ENV) | OPT_BIT(OPT_CONTAINER_ENV) |            \
+     OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD))
+
+#define APP_TEXT "APP is an application id, its number alone, or `last`.\n"
+
+static const struct command table[] = {
+    { .name = "run",
+      .usage = "run [JOBFILE] [options]",
+      .summary = "submit a job, follow it to its end",
+      .examples =
+          "  tony run job.yaml\n"
+          "  tony run job.yaml --conf tony.worker.instances=4\n"
+          "  tony run --src_dir . --executes 'python3 train.py' --conf tony.worker.instances=2\n",
+      .text = "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
+              "the job to stop; a second\n"
+              "one stops waiting for that. The exit code is the job's: 0 succeeded, 1 failed, 3 "
+              "killed or out of its time.\n",
+      .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
+      .max_args = 1,
+      .fn = cmd_run },
+    { .name = "submit",
+      .usage = "submit [JOBFILE] [options]",
+      .summary = "submit a job, print its application id, return",
+      .examples = "  APP=$(tony submit job.yaml) && tony wait $APP\n",
+      .text =
+          "The job was accepted durably when the id is printed. It runs on its own from there.\n",
+      .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
+      .max_args = 1,
+      .fn = cmd_submit },
+    { .name = "list",
+      .usage = "list [options]",
+      .summary = "live and finished jobs, newest first",
+      .examples = "  tony list\n  tony list --all --json\n",
+      .text = "The last 20 without -n or --all.\n",
+      .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL),
+      .fn = cmd_list },
+    { .name = "status",
+      .usage = "status APP [--json]",
+      .summary = "where a job stands, or how it ended and why",
+      .examples = "  tony status last\n  tony status 12 --json\n",
+      .text = APP_TEXT,
+      .options = OPT_BIT(OPT_JSON),
+      .min_args = 1,
+      .max_args = 1,
+      .fn = cmd_status },
+    { .name = "tasks",
+      .usage = "tasks APP [--json]",
+      .summary = "each task of a job: state, address, exit",
+      .examples = "  tony tasks last\n",
+      .text = APP_TEXT,
+      .options = OPT_BIT(OPT_JSON),
+      .min_args = 1,
+      .max_args = 1,
+      .fn = cmd_tasks },
+    { .name = "logs",
+      .usage = "logs APP [TASK] [options]",
+      .summary = "what a task wrote, live or finished",
+      .examples = "  tony logs last worker:1 --stderr -n 50\n  tony logs last -f\n",
+      .text = APP_TEXT "TASK is ROLE:INDEX; without it all tasks are shown, standard output first. "
+                       "With more than one file each\n"
+                       "gets a head line.\n",
+      .options = OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) | OPT_BIT(OPT_FOLLOW) |
+                 OPT_BIT(OPT_ATTEMPT),
+      .min_args = 1,
+      .max_args = 2,
+      .fn = cmd_logs },
+    { .name = "wait",
+      .usage = "wait APP [--json]",
+      .summary = "wait for a job to end; its exit code is ours",
+      .examples = "  tony wait last\n",
+      .text = APP_TEXT,
+      .options = OPT_BIT(OPT_JSON),
+      .min_args = 1,
+      .max_args = 1,
+      .fn = cmd_wait },
+    { .name = "kill",
+      .usage = "kill APP [--no-wait]",
+      .summary = "stop a job: TERM, a grace period, KILL",
+      .examples = "  tony kill 12\n",
+      .text = APP_TEXT "Returns when the job is over, unless --no-wait. A job that is over already "
+                       "is left as it is.\n",
+      .options = OPT_BIT(OPT_NO_WAIT),
+      .min_args = 1,
+      .max_args = 1,
+      .fn = cmd_kill },
+    { .name = "plan",
+      .usage = "plan [JOBFILE] [options]",
+      .summary = "what a job would ask for, run and ship, without doing it",
+      .examples = "  tony plan job.yaml\n",
+      .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
+      .max_args = 1,
+      .fn = cmd_plan },
+    { .name = "pool",
+      .usage = "pool status|start|stop [options]",
+      .summary = "the pool that runs jobs on this machine",
+      .examples = "  tony pool status --json\n  tony pool stop\n",
+      .text = "It is started when needed and ends by itself after tony.pool.idle-timeout without a "
+              "job. `stop` refuses while\n"
+              "jobs are live, unless --force, which kills them.\n",
+      .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_FORCE),
+      .min_args = 1,
+      .max_args = 1,
+      .words = "status start stop",
+      .fn = cmd_pool },
+    { .name = "doctor",
+      .usage = "doctor [--keys] [--json]",
+      .summary = "what this machine offers, and what is wrong with it",
+      .examples = "  tony doctor\n  tony doctor --keys | grep memory\n",
+      .text = "Exit code 1 when something is wrong.\n",
+      .options = OPT_BIT(OPT_KEYS) | OPT_BIT(OPT_JSON),
+      .fn = cmd_doctor },
+    { .name = "version",
+      .usage = "version [--json]",
+      .summary = "the version of this program",
+      .options = OPT_BIT(OPT_JSON),
+      .fn = cmd_version },
+    { .name = "completion",
+      .usage = "completion bash",
+      .summary = "the shell's completion script",
+      .examples = "  source <(tony completion bash)\n",
+      .min_args = 1,
+      .max_args = 1,
+      .words = "bash",
+      .fn = cmd_completion },
+    { .name = "help",
+      .usage = "help [COMMAND]",
+      .summary = "this list, or the help of one command",
+      .max_args = 1,
+      .fn = cmd_help },
+};
+
+const struct command *command_table(size_t *out_n)
+{
+    *out_n = ARRAY_LEN(table);
+    return table;
+}
+
+static void help_all(struct buf *out)
+{
+    (void)buf_adds(out, "tony runs distributed machine-learning jobs.\n\n"
+                        "  tony run job.yaml            run a job and follow it\n"
+                        "  tony logs last worker:0      what a task of the last job wrote\n"
+                        "  tony doctor                  what this machine offers\n\n"
+                        "Commands\n");
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        (void)buf_addf(out, "  %-12s %s\n", table[i].name, table[i].summary);
+    (void)buf_adds(
+        out,
+        "\n`tony help COMMAND` or `tony COMMAND --help` tells more. Results are written to "
+        "standard output, all else to\n"
+        "standard error.\n\n"
+        "Exit codes: 0 succeeded; 1 the job failed; 2 misuse or a refused job; 3 the job was "
+        "killed or ran out of its\n"
+        "time; 4 the pool or this machine failed us.\n\n"
+        "TONY_HOME (~/.tony) holds jobs, logs and history; TONY_CONF_DIR the site's settings.\n");
+}
+
+static void help_one(const struct command *cmd, struct buf *out)
+{
+    if (cmd->examples)
+        (void)buf_addf(out, "%s\n", cmd->examples);
+    (void)buf_addf(out, "Usage: tony %s\n\n%c%s.\n", cmd->usage,
+                   cmd->summary[0] >= 'a' && cmd->summary[0] <= 'z' ? cmd->summary[0] - 'a' + 'A'
+                                                                    : cmd->summary[0],
+                   cmd->summary + 1);
+    if (cmd->text)
+        (void)buf_adds(out, cmd->text);
+    (void)buf_adds(out, "\nOptions\n");
+    options_help(cmd->options | OPT_BIT(OPT_HELP), out);
+}
+
+int cmd_help(struct client *c)
+{
+    const struct command *about = c->cmd->fn == cmd_help ? NULL : c->cmd;
+    if (c->o.n_args == 1) {
+        for (size_t i = 0; i < ARRAY_LEN(table); i++)
+            if (str_eq(table[i].name, c->o.args[0]))
+                about = &table[i];
+        if (!about) {
+            const char *names[ARRAY_LEN(table)];
+            for (size_t i = 0; i < ARRAY_LEN(table); i++)
+                names[i] = table[i].name;
+            struct err e;
+            (void)err_set(&e, EINVAL, "there is no command '%s'", c->o.args[0]);
+            const char *near = str_nearest(c->o.args[0], names, ARRAY_LEN(names));
+            if (near)
+                err_hint(&e, "did you mean '%s'?", near);
+            else
+                err_hint(&e, "tony help lists the commands");
+            return client_fail(EXIT_MISUSE, &e);
+        }
+    }
+
+    AUTO(buf_done) struct buf out = { 0 };
+    if (about)
+        help_one(about, &out);
+    else
+        help_all(&out);
+    (void)fputs(buf_cstr(&out), stdout);
+    return client_flush_stdout();
+}
+
+int cmd_version(struct client *c)
+{
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(json_pack("{s:s}", "version", c->version));
+    (void)printf("tony %s\n", c->version);
+    return client_flush_stdout();
+}
+
+int cmd_completion(struct client *c)
+{
+    if (!str_eq(c->o.args[0], "bash")) {
+        struct err e;
+        (void)err_set(&e, EINVAL, "there is no completion for '%s'", c->o.args[0]);
+        err_hint(&e, "usage: tony completion bash");
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    AUTO(buf_done) struct buf out = { 0 };
+    (void)buf_adds(&out, "# completion of `tony` for bash: source <(tony completion bash)\n"
+                         "_tony() {\n"
+                         "    local cur=${COMP_WORDS[COMP_CWORD]} words= files=\n"
+                         "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+                         "        words='");
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        (void)buf_addf(&out, "%s%s", i ? " " : "", table[i].name);
+    (void)buf_adds(&out, "'\n    else\n        case ${COMP_WORDS[1]} in\n");
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        AUTO(buf_done) struct buf options = { 0 };
+        options_words(table[i].options | OPT_BIT(OPT_HELP), &options);
+        bool app = strstr(table[i].usage, " APP") != NULL;
+        (void)buf_addf(&out, "        %s) words='%s%s%s%s'%s ;;\n", table[i].name,
+                       buf_cstr(&options), table[i].words ? " " : "",
+                       table[i].words ? table[i].words : "", app ? " last" : "",
+                       table[i].options & OPT_BIT(OPT_CONF_FILE) ? "; files=-f" : "");
+    }
+    (void)buf_adds(&out, "        esac\n"
+                         "    fi\n"
+                         "    COMPREPLY=($(compgen $files -W \"$words\" -- \"$cur\"))\n"
+                         "}\n"
+                         "complete -o filenames -F _tony tony\n");
+    (void)fputs(buf_cstr(&out), stdout);
+    return client_flush_stdout();
+}

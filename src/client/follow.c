@@ -1,0 +1,305 @@
+#include "client/follow.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/link.h"
+#include "client/render.h"
+#include "history/history.h"
+#include "job/job.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+enum {
+    RETRY_MAX_MS = 500,
+    LOST_MS = 60000, /* neither pool nor master for so long: give up */
+};
+
+struct follow {
+    struct client *c;
+    const char *id;
+    const struct follow_options *o;
+    struct conn *pool, *master;
+    char *master_path;
+    struct loop_timer *retry;
+    struct loop_signal *signals[3];
+    int64_t lost_since; /* 0 = somebody answers */
+    unsigned tries;
+    unsigned n_signals;
+    bool go_master; /* there is, or was, a master to be dialled */
+    bool want_stop, over;
+    const char *stop_reason;
+    struct follow_result *out;
+    int rc;
+    struct err *e;
+};
+
+static void connect_again(struct follow *f);
+
+static void end(struct follow *f, int rc)
+{
+    if (f->over)
+        return;
+    f->over = true;
+    f->rc = rc;
+    loop_stop(f->c->loop);
+}
+
+/* ---- what comes in ---- */
+
+static void keep_summary(struct follow *f, const Tony__JobUpdate *u)
+{
+    if (u->json.len == 0)
+        return;
+    json_t *doc = json_loadb((const char *)u->json.data, u->json.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return;
+    }
+    json_decref(f->out->summary);
+    f->out->summary = doc;
+}
+
+static void on_update(struct follow *f, const Tony__JobUpdate *u)
+{
+    keep_summary(f, u);
+    if (f->o->render)
+        render_update(f->o->render, u->state, f->out->summary);
+    if (u->finished) {
+        f->out->finished = true;
+        f->out->exit_code = u->exit_code;
+        end(f, 0);
+    }
+}
+
+static void on_answer(struct follow *f)
+{
+    if (f->want_stop && f->o->told)
+        end(f, 0); /* the stop is in the journal */
+}
+
+static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
+{
+    struct follow *f = arg;
+    f->lost_since = 0;
+    f->tries = 0;
+    if (frame->body_case == TONY__FRAME__BODY_JOB_UPDATE) {
+        const Tony__JobUpdate *u = frame->job_update;
+        if (conn == f->pool && f->master && !u->finished)
+            return; /* the master knows better */
+        on_update(f, u);
+        if (!f->over && conn == f->pool && u->master_socket[0] && !f->master) {
+            f->go_master = true;
+            connect_again(f);
+        }
+    } else if (frame->body_case == TONY__FRAME__BODY_ANSWER) {
+        on_answer(f);
+    } else if (frame->body_case == TONY__FRAME__BODY_REFUSED && conn == f->pool) {
+        /* The job may just have moved to the history; if not, its master knows it or it does not
+         * exist. */
+        (void)err_set(f->e, frame->refused->num ? (int)frame->refused->num : EIO, "%s",
+                      frame->refused->message);
+        conn_close(TAKE(f->pool));
+        f->lost_since = f->lost_since ? f->lost_since : clock_mono_ms();
+        loop_timer_set(f->retry, clock_mono_ms() + 20);
+    }
+}
+
+static void on_close(struct conn *conn, const struct err *why, void *arg)
+{
+    struct follow *f = arg;
+    (void)why; /* how it broke does not matter: whoever it was is dialled again */
+    if (conn == f->pool)
+        f->pool = NULL;
+    if (conn == f->master)
+        f->master = NULL;
+    if (!f->over && !f->master)
+        loop_timer_set(f->retry, clock_mono_ms() + 1);
+}
+
+static const struct conn_ops follow_ops = { .on_frame = on_frame, .on_close = on_close };
+
+/* ---- what goes out ---- */
+
+static void send_stop(struct follow *f)
+{
+    struct conn *to = f->master ? f->master : f->pool;
+    if (to && f->want_stop)
+        (void)link_send_ask(to, TONY__CLIENT_ASK__WHAT__STOP, f->id,
+                            f->stop_reason); /* a broken one is dialled again */
+}
+
+static void greet(struct follow *f, struct conn *conn)
+{
+    conn_set_arg(conn, &follow_ops, f);
+    int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
+    (void)link_send_ask(conn, what, f->id, ""); /* see send_stop() */
+    send_stop(f);
+}
+
+static bool from_history(struct follow *f)
+{
+    struct err e = { 0 };
+    int rc = follow_history(f->c, f->id, f->out, &e);
+    if (rc == -EBUSY)
+        return false;
+    if (rc < 0)
+        *f->e = e;
+    end(f, rc);
+    return true;
+}
+
+static void retry_later(struct follow *f)
+{
+    int64_t now = clock_mono_ms();
+    if (!f->pool && !f->master && f->lost_since && now - f->lost_since > LOST_MS) {
+        (void)err_wrap(f->e, -EIO, "lost contact with job '%s'", f->id);
+        err_hint(f->e, "it may still run: tony status %s", f->id);
+        end(f, -EIO);
+        return;
+    }
+    int64_t pause = MIN((int64_t)1 << MIN(f->tries, 10U), (int64_t)RETRY_MAX_MS);
+    f->tries++;
+    loop_timer_set(f->retry, now + pause);
+}
+
+static void connect_again(struct follow *f)
+{
+    if (f->over || f->master)
+        return;
+    if (f->go_master && link_dial_master(f->c, f->master_path, &f->master, f->e) == 0) {
+        greet(f, f->master);
+        return;
+    }
+    if (!f->lost_since)
+        f->lost_since = clock_mono_ms();
+    if (from_history(f))
+        return;
+    if (!f->pool && link_dial_pool(f->c, true, &f->pool, f->e) == 0) {
+        greet(f, f->pool);
+        if (!f->go_master)
+            return; /* the pool tells when there is a master */
+    }
+    if (f->go_master || !f->pool)
+        retry_later(f);
+}
+
+static void on_retry(void *arg)
+{
+    connect_again(arg);
+}
+
+static void on_signal(int signo, void *arg)
+{
+    struct follow *f = arg;
+    (void)signo;
+    if (++f->n_signals > 1) {
+        if (f->o->render)
+            render_say(f->o->render, "not waiting any longer; job %s is being stopped", f->id);
+        f->out->exit_code = EXIT_STOPPED;
+        end(f, 0);
+        return;
+    }
+    f->want_stop = true;
+    f->stop_reason = signo == SIGINT ? "interrupted by the user" : "the client was told to end";
+    if (f->o->render)
+        render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
+    send_stop(f);
+}
+
+/* ---- life ---- */
+
+static int start(struct follow *f, struct conn *pool, struct err *e)
+{
+    static const int signos[] = { SIGINT, SIGTERM, SIGHUP };
+    f->master_path = paths_socket(&f->c->paths, f->id, "m");
+    f->retry = f->master_path ? loop_timer_new(f->c->loop, on_retry, f) : NULL;
+    if (!f->retry)
+        return err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
+    for (size_t i = 0; f->o->signals && i < ARRAY_LEN(signos); i++)
+        f->signals[i] = loop_signal_new(f->c->loop, signos[i], on_signal,
+                                        f); /* without it the default: we end */
+    if (pool) {
+        f->pool = pool;
+        greet(f, pool);
+    } else {
+        f->go_master = true; /* try the master first: a running job does not need the pool */
+        connect_again(f);
+        f->go_master = f->master != NULL;
+    }
+    return 0;
+}
+
+int follow_job(struct client *c, const char *application_id, struct conn *pool,
+               const struct follow_options *o, struct follow_result *out, struct err *e)
+{
+    *out = (struct follow_result){ 0 };
+    struct follow f = { .c = c,
+                        .id = application_id,
+                        .o = o,
+                        .want_stop = o->stop != NULL,
+                        .stop_reason = o->stop,
+                        .out = out,
+                        .e = e };
+    if (!client_loop(c, e)) {
+        conn_close(pool);
+        return -ENOMEM;
+    }
+    int rc = start(&f, pool, e);
+    if (rc == 0) {
+        /* Signals held back since before the submission come in now. */
+        sigset_t set;
+        (void)sigemptyset(&set);
+        (void)sigprocmask(SIG_SETMASK, &set, NULL);
+        while (!f.over)
+            (void)loop_run(
+                c->loop); /* ends by loop_stop() only: there is always a connection or a timer */
+        rc = f.rc;
+    }
+    conn_close(f.pool);
+    conn_close(f.master);
+    loop_timer_free(f.retry);
+    for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
+        loop_signal_free(f.signals[i]);
+    free(f.master_path);
+    if (rc < 0)
+        follow_result_done(out);
+    return rc;
+}
+
+void follow_result_done(struct follow_result *r)
+{
+    json_decref(r->summary);
+    *r = (struct follow_result){ 0 };
+}
+
+int follow_history(struct client *c, const char *application_id, struct follow_result *out,
+                   struct err *e)
+{
+    int rc = client_open_paths(c, e);
+    AUTO(free_p) char *dir = NULL;
+    bool live = false;
+    if (rc == 0)
+        rc = paths_find_job(&c->paths, application_id, &dir, &live, e);
+    if (rc < 0)
+        return rc;
+    if (live)
+        return err_set(e, EBUSY, "job '%s' is not over", application_id);
+    AUTO(history_freep) struct history_job *h = NULL;
+    rc = history_load(dir, &h, e);
+    if (rc < 0)
+        return rc;
+    struct job_verdict v;
+    job_verdict(h->job, &v);
+    AUTO(buf_done) struct buf text = { 0 };
+    rc = job_status_json(h->job, false, &text);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot read the history of job '%s': %m", application_id);
+    json_decref(out->summary);
+    out->summary = json_loadb(text.p, text.len, 0, NULL);
+    out->finished = true;
+    out->exit_code = v.exit_code;
+    return 0;
+}

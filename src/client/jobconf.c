@@ -1,0 +1,213 @@
+#include "client/jobconf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "conf/conf.h"
+#include "runtime/runtime.h"
+#include "storage/store.h"
+
+/* Options that set one key as it is. */
+static const struct {
+    enum option_id id;
+    const char *key;
+    bool path; /* relative to the current directory */
+} plain_options[] = {
+    { OPT_CLUSTER, "tony.cluster", false },
+    { OPT_SRC_DIR, "tony.application.src-dir", true },
+    { OPT_PYTHON_VENV, "tony.application.python-venv", true },
+    { OPT_PYTHON_BINARY, "tony.application.python-binary-path", false },
+    { OPT_TENSORBOARD, "tony.application.tensorboard-log-dir", false },
+    { OPT_SHELL_ENV, "tony.execution.envs", false },
+    { OPT_CONTAINER_ENV, "tony.containers.envs", false },
+};
+
+/* An absolute form of a path given on the command line; URLs stay. */
+static char *from_cwd(const char *path)
+{
+    if (path[0] == '/' || strstr(path, "://"))
+        return str_dup(path);
+    AUTO(free_p) char *cwd = getcwd(NULL, 0);
+    return cwd ? fs_join(cwd, path) : NULL;
+}
+
+static int set_plain(struct conf *conf, enum option_id id, const char *value, struct err *e)
+{
+    for (size_t i = 0; i < ARRAY_LEN(plain_options); i++) {
+        if (plain_options[i].id != id)
+            continue;
+        AUTO(free_p) char *path = plain_options[i].path ? from_cwd(value) : str_dup(value);
+        if (!path)
+            return err_set(e, errno ? errno : ENOMEM, "cannot use '%s %s': %m", option_name(id),
+                           value);
+        return conf_set(conf, CL_OPTION, plain_options[i].key, path, option_name(id), false, e);
+    }
+    return 0;
+}
+
+/* --executes with --task_params and the interpreter become the command of all roles that have none
+ * of their own. */
+static int set_command(struct client *c, struct conf *conf, struct err *e)
+{
+    const char *executes = options_get(&c->o, OPT_EXECUTES),
+               *params = options_get(&c->o, OPT_TASK_PARAMS);
+    const char *binary = conf_get(conf, "tony.application.python-binary-path");
+    bool has_venv = conf_get(conf, "tony.application.python-venv") != NULL;
+    int rc = 0;
+    if (binary) {
+        AUTO(free_p) char *python = conf_build_command(binary, NULL, NULL, false);
+        if (python && has_venv && binary[0] != '/') {
+            free(python);
+            python = str_printf("venv/%s", binary);
+        }
+        rc = python ? conf_set(conf, CL_OPTION, "tony.python-exec-path", python,
+                               option_name(OPT_PYTHON_BINARY), false, e)
+                    : err_set(e, ENOMEM, "cannot set the interpreter: %m");
+    }
+    if (rc < 0 || !executes) {
+        if (rc == 0 && params)
+            client_note("--task_params has no effect without --executes");
+        return rc;
+    }
+    AUTO(free_p) char *command = conf_build_command(executes, params, binary, has_venv);
+    if (!command)
+        return err_set(e, ENOMEM, "cannot set the command: %m");
+    return conf_set(conf, CL_OPTION, "tony.containers.command", command, option_name(OPT_EXECUTES),
+                    false, e);
+}
+
+static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
+{
+    struct span rest = span_of(pair), key;
+    (void)span_split(&rest, '=', &key); /* no '=': an empty value, as TonY has it */
+    key = span_trim(key);
+    struct span value = span_trim(rest);
+    AUTO(free_p) char *k = span_dup(key), *v = span_dup(value.p ? value : SPAN(""));
+    if (!k || !v)
+        return err_set(e, ENOMEM, "cannot read '--conf %s': %m", pair);
+    if (!strchr(pair, '=')) {
+        int rc = err_set(e, EINVAL, "option '--conf' needs KEY=VALUE, not '%s'", pair);
+        err_hint(e, "an empty value is written '--conf %s='", pair);
+        return rc;
+    }
+    return conf_set(conf, CL_CONF, k, v, "--conf", false, e);
+}
+
+/* The job file named by the command line, or ./tony.xml where TonY would have found it. NULL with
+ * *rc 0: none. */
+static const char *job_file(struct client *c, int *rc, struct err *e)
+{
+    const char *option = options_get(&c->o, OPT_CONF_FILE),
+               *arg = c->o.n_args ? c->o.args[0] : NULL;
+    *rc = 0;
+    if (option && arg) {
+        *rc = err_set(e, EINVAL, "two job files are given, '%s' and '%s'", arg, option);
+        return NULL;
+    }
+    const char *path = option ? option : arg;
+    if (!path && access("tony.xml", F_OK) == 0)
+        path = "tony.xml";
+    if (path && str_starts(path, "file://"))
+        path += strlen("file://");
+    if (path && strstr(path, "://")) {
+        *rc = err_set(e, EINVAL, "job file '%s': only local files can be read", path);
+        return NULL;
+    }
+    return path;
+}
+
+static int load_layers(struct client *c, struct conf *conf, struct err *e)
+{
+    int rc = conf_load_site(conf, e);
+    if (rc < 0)
+        return rc;
+    const char *path = job_file(c, &rc, e);
+    if (rc < 0)
+        return rc;
+    if (path)
+        rc = conf_load_file(conf, CL_JOB, path, e);
+    else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF))
+        rc = (err_set(e, EINVAL, "no job is given"),
+              err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",
+                       c->cmd->name));
+    for (size_t i = 0; rc == 0 && i < c->o.n; i++)
+        rc = set_plain(conf, c->o.v[i].id, c->o.v[i].value, e);
+    if (rc == 0)
+        rc = set_command(c, conf, e);
+    for (size_t i = 0; rc == 0 && i < c->o.n; i++)
+        if (c->o.v[i].id == OPT_CONF)
+            rc = set_conf_option(conf, c->o.v[i].value, e);
+    return rc;
+}
+
+static int check_cluster(const struct job_spec *spec, const struct conf *conf, struct err *e)
+{
+    if (str_eq(spec->cluster, "local"))
+        return 0;
+    const char *origin = conf_origin(conf, "tony.cluster");
+    int rc = err_set(e, EINVAL, "%s: cluster '%s' is known but not supported in this release",
+                     origin ? origin : "tony.cluster", spec->cluster);
+    err_hint(e, "--cluster local runs the job on this machine");
+    return rc;
+}
+
+static int check_framework(const struct job_spec *spec, const struct conf *conf, struct err *e)
+{
+    const struct runtime *rt = runtime_find(spec->framework);
+    const char *origin = conf_origin(conf, "tony.application.framework");
+    if (!rt)
+        return err_set(e, EINVAL, "%s: framework '%s' is not supported in this release",
+                       origin ? origin : "job", spec->framework);
+    if (!rt->check || spec->single_node)
+        return 0;
+    AUTO(free_p) struct rt_role *roles = calloc(spec->n_roles + 1, sizeof *roles);
+    if (!roles)
+        return err_set(e, ENOMEM, "cannot check the roles: %m");
+    for (size_t i = 0; i < spec->n_roles; i++)
+        roles[i] = (struct rt_role){ .name = spec->roles[i].name,
+                                     .n = spec->roles[i].instances,
+                                     .kind = (uint32_t)spec->roles[i].kind };
+    int rc = rt->check(roles, spec->n_roles, e);
+    return rc < 0 ? err_wrap(e, rc, "%s", origin ? origin : "job") : 0;
+}
+
+int client_job_load(struct client *c, struct client_job *out, struct err *e)
+{
+    *out = (struct client_job){ 0 };
+    struct client_job j = { .conf = conf_new() };
+    int rc = j.conf ? load_layers(c, j.conf, e) : err_set(e, ENOMEM, "cannot read the job: %m");
+    if (rc == 0)
+        rc = job_spec_build(j.conf, &j.spec, e);
+    if (rc == 0)
+        rc = check_cluster(j.spec, j.conf, e);
+    if (rc == 0)
+        rc = check_framework(j.spec, j.conf, e);
+    if (rc == 0)
+        rc = ship_collect(&j, e);
+    if (rc < 0) {
+        client_job_done(&j);
+        return rc;
+    }
+    if (options_has(&c->o, OPT_HDFS_CLASSPATH))
+        client_note("--hdfs_classpath has no effect with cluster 'local'");
+    *out = j;
+    return 0;
+}
+
+void client_job_done(struct client_job *j)
+{
+    for (size_t i = 0; i < j->n_items; i++)
+        ship_item_done(&j->items[i]);
+    free(j->items);
+    job_spec_free(j->spec);
+    conf_free(j->conf);
+    if (j->scratch)
+        (void)fs_remove_tree(AT_FDCWD, j->scratch,
+                             NULL); /* a leftover in the temporary directory does no harm */
+    free(j->scratch);
+    *j = (struct client_job){ 0 };
+}

@@ -1,0 +1,36 @@
+/*
+ * From the command line to a checked job: layers of configuration, the typed job, and what is to be
+ * shipped.
+ */
+#ifndef TONY_CLIENT_JOBCONF_H
+#define TONY_CLIENT_JOBCONF_H
+
+#include <stddef.h>
+
+struct client;
+struct conf;
+struct err;
+struct job_spec;
+struct ship_item;
+
+struct client_job {
+    struct conf *conf;
+    struct job_spec *spec;
+    struct ship_item *items;
+    size_t n_items, cap_items;
+    char *scratch; /* a directory of ours with generated files, removed by client_job_done(); NULL =
+                      none */
+};
+
+/* Everything up to, and without, writing anything. Errors are the user's (exit 2) but for memory.
+ */
+int client_job_load(struct client *c, struct client_job *out, struct err *e);
+void client_job_done(struct client_job *j);
+
+/* ship.c */
+int ship_collect(struct client_job *j,
+                 struct err *e); /* fill items from spec; looks at each source */
+int ship_put(struct client *c, struct client_job *j, struct err *e); /* into the store */
+int ship_exit_code(const struct err *e); /* whose fault a failed ship_put() is */
+
+#endif

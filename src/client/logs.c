@@ -1,0 +1,420 @@
+/*
+ * logs: what tasks wrote. The files are read where they lie, live or finished; nobody is asked.
+ *
+ * With --follow the files are watched by inotify, and so is the job's journal: each record may tell
+ * that an attempt began (there are new files) or ended (there will be no more). A job that ends is
+ * moved to the history by a rename, which open files survive.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "history/history.h"
+#include "job/job.h"
+
+enum {
+    TAIL_MAX = 64 << 20, /* -n: at most so many bytes of a file */
+    LOOK_MS = 100,       /* the journal is read again at most so often */
+};
+
+struct log_file {
+    char *task;         /* worker:1 */
+    const char *stream; /* stdout, stderr */
+    uint32_t attempt;
+    int fd;
+};
+
+struct logs {
+    struct client *c;
+    char id[APP_ID_MAX];
+    char *dir;
+    bool live;
+    char *role;    /* NULL = all tasks */
+    int64_t index; /* -1 = all of the role */
+    int64_t attempt, lines;
+    bool want_stdout, want_stderr, follow;
+    VEC(struct log_file) files;
+    int inotify;
+    size_t last; /* 1 + index of the file whose text was written last */
+    bool heads;
+    int code;
+};
+
+/* ---- which tasks ---- */
+
+static int parse_task(struct logs *l, const char *word, struct err *e)
+{
+    const char *colon = strrchr(word, ':');
+    l->index = -1;
+    l->role = colon ? span_dup(span_mem(word, (size_t)(colon - word))) : str_dup(word);
+    if (!l->role)
+        return err_set(e, ENOMEM, "cannot read the task's name: %m");
+    return colon ? str_i64(span_of(colon + 1), 0, UINT32_MAX, "task index", &l->index, e) : 0;
+}
+
+static bool wanted(const struct logs *l, const char *role, int64_t index)
+{
+    return !l->role || (str_eq(l->role, role) && (l->index < 0 || l->index == index));
+}
+
+/* 1: every wanted task has ended, or the job has. *out_n: how many are wanted. Also finds the job
+ * when it has moved. */
+static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
+{
+    free(TAKE(l->dir));
+    int rc = paths_find_job(&l->c->paths, l->id, &l->dir, &l->live, e);
+    AUTO(history_freep) struct history_job *h = NULL;
+    if (rc == 0)
+        rc = history_load(l->dir, &h, e);
+    if (rc < 0)
+        return rc;
+    bool ended = true;
+    *out_n = 0;
+    for (uint32_t i = 0; i < job_n_slots(h->job); i++) {
+        struct slot_view v;
+        job_slot(h->job, i, &v);
+        if (!wanted(l, v.role, v.index))
+            continue;
+        (*out_n)++;
+        ended = ended && (v.state == SLOT_ENDED || v.state == SLOT_DRAINING);
+    }
+    return ended || !l->live;
+}
+
+/* ---- which files ---- */
+
+static bool have(const struct logs *l, const char *task, const char *stream, uint32_t attempt)
+{
+    for (size_t i = 0; i < l->files.n; i++) {
+        const struct log_file *f = &l->files.v[i];
+        if (f->attempt == attempt && str_eq(f->task, task) && str_eq(f->stream, stream))
+            return true;
+    }
+    return false;
+}
+
+static int add_file(struct logs *l, const char *dir, const char *task, const char *stream,
+                    uint32_t attempt, struct err *e)
+{
+    if (have(l, task, stream, attempt))
+        return 0;
+    AUTO(free_p) char *path = fs_join(dir, stream);
+    if (!path)
+        return err_set(e, ENOMEM, "cannot read the logs: %m");
+    struct log_file f = { .task = str_dup(task), .stream = stream, .attempt = attempt };
+    f.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (f.fd == -1) {
+        free(f.task);
+        return errno == ENOENT ? 0 : err_set(e, errno, "cannot open log file '%s': %m", path);
+    }
+    if (l->inotify >= 0 && inotify_add_watch(l->inotify, path, IN_MODIFY | IN_CLOSE_WRITE) == -1) {
+        int rc = err_set(e, errno, "cannot watch log file '%s': %m", path);
+        close_p(&f.fd);
+        free(f.task);
+        return rc;
+    }
+    if (!f.task || vec_push(&l->files, f) < 0) {
+        close_p(&f.fd);
+        free(f.task);
+        return err_set(e, ENOMEM, "cannot read the logs: %m");
+    }
+    return 0;
+}
+
+/* The attempt asked for, or the last one in a task's directory; 0 = none yet. */
+static uint32_t pick_attempt(const struct logs *l, const char *task_dir)
+{
+    DIR *d = opendir(task_dir);
+    uint32_t best = 0;
+    int64_t n;
+    for (struct dirent *de; d && (de = readdir(d));)
+        if (str_i64(span_of(de->d_name), 1, UINT32_MAX, "attempt", &n, NULL) == 0 &&
+            (!l->attempt || n == l->attempt))
+            best = MAX(best, (uint32_t)n);
+    if (d)
+        (void)closedir(d);
+    return best;
+}
+
+static int add_task(struct logs *l, const char *logs_dir, const char *name, struct err *e)
+{
+    const char *dash = strrchr(name, '-');
+    int64_t index;
+    if (!dash || str_i64(span_of(dash + 1), 0, UINT32_MAX, "index", &index, NULL) < 0)
+        return 0;
+    AUTO(free_p) char *role = span_dup(span_mem(name, (size_t)(dash - name)));
+    if (!role || !wanted(l, role, index))
+        return 0;
+    AUTO(free_p) char *task = str_printf("%s:%lld", role, (long long)index);
+    AUTO(free_p) char *task_dir = fs_join(logs_dir, name);
+    uint32_t attempt = task_dir ? pick_attempt(l, task_dir) : 0;
+    AUTO(free_p) char *dir = attempt ? str_printf("%s/%u", task_dir, attempt) : NULL;
+    if (!dir || !task)
+        return 0;
+    int rc = 0;
+    if (l->want_stdout)
+        rc = add_file(l, dir, task, "stdout", attempt, e);
+    if (rc == 0 && l->want_stderr)
+        rc = add_file(l, dir, task, "stderr", attempt, e);
+    return rc;
+}
+
+/* worker-2 before worker-10 */
+static int by_task(const struct dirent **a, const struct dirent **b)
+{
+    return strverscmp((*a)->d_name, (*b)->d_name);
+}
+
+/* Open what is there and was not before. */
+static int scan(struct logs *l, struct err *e)
+{
+    AUTO(free_p) char *logs_dir = fs_join(l->dir, "logs");
+    struct dirent **entries = NULL;
+    int n = logs_dir ? scandir(logs_dir, &entries, NULL, by_task) : -1;
+    if (n < 0)
+        return errno == ENOENT ? 0
+                               : err_set(e, errno, "cannot read directory '%s': %m",
+                                         logs_dir ? logs_dir : "logs");
+    int rc = 0;
+    for (int i = 0; i < n; i++) {
+        if (rc == 0)
+            rc = add_task(l, logs_dir, entries[i]->d_name, e);
+        free(entries[i]);
+    }
+    free(entries);
+    return rc;
+}
+
+/* ---- writing out ---- */
+
+static int write_text(struct logs *l, size_t i, const char *p, size_t len, struct err *e)
+{
+    const struct log_file *f = &l->files.v[i];
+    if (len == 0)
+        return 0;
+    if (l->heads && l->last != i + 1) {
+        AUTO(buf_done) struct buf head = { 0 };
+        (void)buf_addf(&head, "%s==> %s %s <==\n", l->last ? "\n" : "", f->task, f->stream);
+        (void)fs_write_all(STDOUT_FILENO, head.p, head.len); /* the text itself will fail too */
+    }
+    l->last = i + 1;
+    int rc = fs_write_all(STDOUT_FILENO, p, len);
+    return rc < 0 ? err_set(e, -rc, "cannot write to standard output: %m") : 0;
+}
+
+/* All that is there from the file's position on. */
+static int copy_rest(struct logs *l, size_t i, struct err *e)
+{
+    static char text[64 << 10];
+    for (;;) {
+        ssize_t n = read(l->files.v[i].fd, text, sizeof text);
+        if (n == -1 && errno == EINTR)
+            continue;
+        if (n == -1)
+            return err_set(e, errno, "cannot read the %s of task '%s': %m", l->files.v[i].stream,
+                           l->files.v[i].task);
+        if (n == 0)
+            return 0;
+        int rc = write_text(l, i, text, (size_t)n, e);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+/* Put the position before the last n lines. */
+static int seek_tail(int fd, int64_t n)
+{
+    static char text[64 << 10];
+    struct stat st;
+    if (fstat(fd, &st) == -1)
+        return -errno;
+    off_t at = st.st_size, floor = st.st_size > TAIL_MAX ? st.st_size - TAIL_MAX : 0;
+    bool last_byte = true;
+    while (at > floor && n > 0) {
+        size_t len = (size_t)MIN((off_t)sizeof text, at - floor);
+        ssize_t got = pread(fd, text, len, at - (off_t)len);
+        if (got != (ssize_t)len)
+            break; /* it was cut meanwhile: what there is, is shown */
+        for (size_t k = len; k > 0 && n > 0; k--, at--) {
+            bool newline = text[k - 1] == '\n' &&
+                           !last_byte; /* the one at the very end ends a line, it begins none */
+            last_byte = false;
+            if (newline && --n == 0)
+                return lseek(fd, at, SEEK_SET) == -1 ? -errno : 0;
+        }
+    }
+    return lseek(fd, at, SEEK_SET) == -1 ? -errno : 0;
+}
+
+static int show_from(struct logs *l, size_t first, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = first; rc == 0 && i < l->files.n; i++) {
+        if (l->lines >= 0 && (rc = seek_tail(l->files.v[i].fd, l->lines)) < 0)
+            return err_set(e, -rc, "cannot read the %s of task '%s': %m", l->files.v[i].stream,
+                           l->files.v[i].task);
+        rc = copy_rest(l, i, e);
+    }
+    return rc;
+}
+
+static int show_new(struct logs *l, struct err *e)
+{
+    size_t old = l->files.n;
+    int rc = scan(l, e);
+    for (size_t i = 0; rc == 0 && i < old; i++)
+        rc = copy_rest(l, i, e);
+    return rc < 0 ? rc : show_from(l, old, e);
+}
+
+/* ---- following ---- */
+
+/* Wait until something was written. 1: the journal, perhaps among others. */
+static int await_change(struct logs *l, int journal_watch, int timeout_ms, struct err *e)
+{
+    struct pollfd p = { .fd = l->inotify, .events = POLLIN };
+    int n = poll(&p, 1, timeout_ms);
+    if (n <= 0)
+        return n == -1 && errno != EINTR ? err_set(e, errno, "cannot wait for the logs: %m") : 0;
+    static char events[16 << 10] __attribute__((aligned(8)));
+    ssize_t len = read(l->inotify, events, sizeof events);
+    int journal = 0;
+    for (ssize_t at = 0; at < len;) {
+        const struct inotify_event *ev = (const void *)(events + at);
+        journal |= ev->wd == journal_watch || (ev->mask & IN_Q_OVERFLOW);
+        at += (ssize_t)(sizeof *ev + ev->len);
+    }
+    return journal;
+}
+
+static int follow(struct logs *l, struct err *e)
+{
+    AUTO(free_p) char *journal = fs_join(l->dir, "journal");
+    int watch =
+        journal ? inotify_add_watch(l->inotify, journal, IN_MODIFY | IN_MOVE_SELF | IN_DELETE_SELF)
+                : -1;
+    if (watch == -1 && journal) /* not begun yet: the job waits */
+        watch = inotify_add_watch(l->inotify, l->dir, IN_CREATE | IN_MOVED_TO | IN_MOVE_SELF);
+    int64_t looked = 0;
+    bool look = true;
+    for (;;) {
+        int64_t now = clock_mono_ms();
+        if (look && now - looked >= LOOK_MS) {
+            look = false;
+            looked = now;
+            uint32_t n;
+            int ended = all_ended(l, &n, e);
+            int rc = ended < 0 ? ended : show_new(l, e);
+            if (rc < 0 || ended)
+                return rc;
+            free(journal);
+            journal = fs_join(l->dir, "journal");
+            int again = journal ? inotify_add_watch(l->inotify, journal,
+                                                    IN_MODIFY | IN_MOVE_SELF | IN_DELETE_SELF)
+                                : -1;
+            watch = again >= 0 ? again : watch;
+        }
+        /* A look that is due is made soon; else one a second, for a journal whose writer came back
+         * under another name. */
+        int timeout = look ? (int)MAX(looked + LOOK_MS - now, (int64_t)1) : 1000;
+        int changed = await_change(l, watch, timeout, e);
+        if (changed < 0)
+            return changed;
+        look = look || changed || clock_mono_ms() - looked >= 1000;
+        int rc = 0;
+        for (size_t i = 0; rc == 0 && i < l->files.n; i++)
+            rc = copy_rest(l, i, e);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+/* ---- the command ---- */
+
+static int no_files(struct logs *l, uint32_t n_tasks)
+{
+    struct err e;
+    if (n_tasks == 0 && l->role && l->index >= 0)
+        (void)err_set(&e, ENOENT, "job '%s' has no task '%s:%lld'", l->id, l->role,
+                      (long long)l->index);
+    else if (n_tasks == 0 && l->role)
+        (void)err_set(&e, ENOENT, "job '%s' has no role '%s'", l->id, l->role);
+    else if (l->attempt)
+        (void)err_set(&e, ENOENT, "job '%s' has no attempt %lld there", l->id,
+                      (long long)l->attempt);
+    else {
+        client_note("nothing has been written yet: the task%s not started",
+                    n_tasks == 1 ? " has" : "s have");
+        return EXIT_DONE;
+    }
+    err_hint(&e, "tony tasks %s lists the tasks", l->id);
+    return client_fail(EXIT_MISUSE, &e);
+}
+
+static int show(struct logs *l, struct err *e)
+{
+    uint32_t n_tasks = 0;
+    int rc = all_ended(l, &n_tasks, e);
+    if (rc < 0)
+        return rc;
+    bool ended = rc == 1;
+    rc = scan(l, e);
+    if (rc < 0)
+        return rc;
+    if (l->files.n == 0 && (ended || !l->follow || n_tasks == 0)) {
+        l->code = no_files(l, n_tasks);
+        return 0;
+    }
+    l->heads = n_tasks > 1 || (l->want_stdout && l->want_stderr);
+    rc = show_from(l, 0, e);
+    return rc < 0 || ended || !l->follow ? rc : follow(l, e);
+}
+
+static int set_up(struct logs *l, struct err *e)
+{
+    struct client *c = l->c;
+    l->want_stdout = options_has(&c->o, OPT_STDOUT) || !options_has(&c->o, OPT_STDERR);
+    l->want_stderr = options_has(&c->o, OPT_STDERR) || !options_has(&c->o, OPT_STDOUT);
+    l->follow = options_has(&c->o, OPT_FOLLOW);
+    int rc = options_int(&c->o, OPT_N, 0, INT32_MAX, -1, &l->lines, e);
+    if (rc == 0)
+        rc = options_int(&c->o, OPT_ATTEMPT, 1, UINT32_MAX, 0, &l->attempt, e);
+    if (rc == 0 && c->o.n_args > 1)
+        rc = parse_task(l, c->o.args[1], e);
+    if (rc == 0)
+        rc = find_app(c, c->o.args[0], l->id, e);
+    return rc;
+}
+
+int cmd_logs(struct client *c)
+{
+    struct err e = { 0 };
+    struct logs l = { .c = c, .index = -1, .inotify = -1 };
+    int rc = set_up(&l, &e);
+    if (rc < 0) {
+        l.code = client_fail(e.num == ERANGE ? EXIT_MISUSE : find_exit_code(&e), &e);
+    } else {
+        if (l.follow && (l.inotify = inotify_init1(IN_CLOEXEC)) == -1)
+            rc = err_set(&e, errno, "cannot watch the logs: %m");
+        if (rc == 0)
+            rc = show(&l, &e);
+        if (rc < 0)
+            l.code = client_fail(EXIT_CLUSTER, &e);
+    }
+    for (size_t i = 0; i < l.files.n; i++) {
+        free(l.files.v[i].task);
+        close_p(&l.files.v[i].fd);
+    }
+    vec_done(&l.files);
+    close_p(&l.inotify);
+    free(l.role);
+    free(l.dir);
+    return l.code;
+}

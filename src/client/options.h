@@ -1,0 +1,87 @@
+/*
+ * The options of the command line: one table for all commands; each command says which of them it
+ * takes.
+ *
+ * Long options are written with one dash or two, and with `_` or `-` between words: -src_dir X,
+ * --src_dir X, --src-dir=X.
+ */
+#ifndef TONY_CLIENT_OPTIONS_H
+#define TONY_CLIENT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct buf;
+
+/* id, name, letter, argument (NULL = a flag), repeatable, help */
+#define OPTIONS(X)                                                                                 \
+    X(OPT_CONF_FILE, "conf_file", 0, "FILE", false, "the job file (YAML, or XML by its suffix)")   \
+    X(OPT_CONF, "conf", 0, "KEY=VALUE", true, "set any key; wins over job file and other options") \
+    X(OPT_CLUSTER, "cluster", 0, "NAME", false, "where to run: local (tony.cluster)")              \
+    X(OPT_EXECUTES, "executes", 0, "COMMAND", false,                                               \
+      "command or script that each task runs, relative to src")                                    \
+    X(OPT_TASK_PARAMS, "task_params", 0, "TEXT", false, "appended to --executes")                  \
+    X(OPT_SRC_DIR, "src_dir", 0, "DIR", false,                                                     \
+      "directory (or archive) copied to where each task starts")                                   \
+    X(OPT_PYTHON_VENV, "python_venv", 0, "PATH", false,                                            \
+      "virtual environment: archive, or directory used in place")                                  \
+    X(OPT_PYTHON_BINARY, "python_binary_path", 0, "PATH", false,                                   \
+      "interpreter: absolute, or inside the venv")                                                 \
+    X(OPT_SHELL_ENV, "shell_env", 0, "KEY=VALUE", true, "environment of the tasks' commands")      \
+    X(OPT_CONTAINER_ENV, "container_env", 0, "KEY=VALUE", true,                                    \
+      "environment of executors and commands")                                                     \
+    X(OPT_HDFS_CLASSPATH, "hdfs_classpath", 0, "LIST", false,                                      \
+      "accepted; has no effect on cluster local")                                                  \
+    X(OPT_TENSORBOARD, "sidecar_tensorboard_log_dir", 0, "DIR", false,                             \
+      "run TensorBoard beside the job over DIR")                                                   \
+    X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
+    X(OPT_N, "lines", 'n', "N", false, "how many: log lines from the end, or jobs")                \
+    X(OPT_ALL, "all", 'a', NULL, false, "all of them")                                             \
+    X(OPT_FOLLOW, "follow", 'f', NULL, false, "go on as the file grows, until the task has ended") \
+    X(OPT_STDOUT, "stdout", 0, NULL, false, "only standard output")                                \
+    X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
+    X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
+    X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the job was told")                \
+    X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
+    X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
+      "list every configuration key, what it does here, and its default")                          \
+    X(OPT_HELP, "help", 'h', NULL, false, "show this help")
+
+enum option_id {
+#define X(id, ...) id,
+    OPTIONS(X)
+#undef X
+        OPT_COUNT,
+};
+#define OPT_BIT(id) (UINT64_C(1) << (id))
+
+struct option_value {
+    enum option_id id;
+    const char *value; /* borrowed from argv; NULL for flags */
+};
+
+struct options {
+    struct option_value *v;
+    size_t n, cap;
+    const char **args; /* what is no option, in order */
+    size_t n_args, cap_args;
+};
+
+/* argv: without the program and the command. allowed: OPT_BITs. -EINVAL with a sentence and the
+ * nearest name. */
+int options_parse(int argc, char **argv, uint64_t allowed, struct options *out, struct err *e);
+void options_done(struct options *o);
+
+bool options_has(const struct options *o, enum option_id id);
+const char *options_get(const struct options *o, enum option_id id); /* NULL = not given */
+/* A number option, dflt when not given. */
+int options_int(const struct options *o, enum option_id id, int64_t min, int64_t max, int64_t dflt,
+                int64_t *out, struct err *e);
+
+const char *option_name(enum option_id id); /* "--src_dir" */
+void options_help(uint64_t allowed, struct buf *out);
+void options_words(uint64_t allowed, struct buf *out); /* "--conf --json ...", for completion */
+
+#endif

@@ -1,0 +1,137 @@
+#include <errno.h>
+#include <stdarg.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+
+int client_fail(int code, const struct err *e)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    (void)buf_addf(&text, "tony: %s\n", e->msg[0] ? e->msg : "out of memory");
+    if (e->hint[0])
+        (void)buf_addf(&text, "  hint: %s\n", e->hint);
+    (void)fs_write_all(STDERR_FILENO, text.p, text.len); /* nowhere else to say it */
+    return code;
+}
+
+void client_note(const char *fmt, ...)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    va_list ap;
+    va_start(ap, fmt);
+    (void)buf_adds(&text, "tony: ");
+    (void)buf_vaddf(&text, fmt, ap);
+    va_end(ap);
+    (void)buf_addc(&text, '\n');
+    (void)fs_write_all(STDERR_FILENO, text.p,
+                       text.len); /* a terminal that is gone is no reason to stop */
+}
+
+int client_flush_stdout(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return EXIT_DONE;
+    struct err e;
+    (void)err_set(&e, errno ? errno : EIO, "cannot write the result to standard output: %m");
+    return client_fail(EXIT_CLUSTER, &e);
+}
+
+int client_print_json(json_t *doc)
+{
+    if (!doc || json_dumpf(doc, stdout, JSON_INDENT(2)) < 0 || fputc('\n', stdout) == EOF) {
+        struct err e;
+        (void)err_set(&e, doc && errno ? errno : ENOMEM,
+                      "cannot write the result to standard output: %m");
+        json_decref(doc);
+        return client_fail(EXIT_CLUSTER, &e);
+    }
+    json_decref(doc);
+    return client_flush_stdout();
+}
+
+void table_add(struct table *t, ...)
+{
+    va_list ap;
+    va_start(ap, t);
+    for (size_t i = 0; i < t->n_cols; i++) {
+        const char *cell = va_arg(ap, const char *);
+        (void)strv_push(&t->cells, cell && cell[0]
+                                       ? cell
+                                       : "-"); /* without memory a cell is lost, not the program */
+    }
+    va_end(ap);
+}
+
+/* Columns on a terminal, of UTF-8 text: continuation bytes take none. */
+static size_t columns(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+void table_print(struct table *t)
+{
+    enum { COLS_MAX = 16 };
+    size_t width[COLS_MAX] = { 0 };
+    for (size_t i = 0; i < t->cells.n; i++)
+        width[i % t->n_cols] = MAX(width[i % t->n_cols], columns(t->cells.v[i]));
+    for (size_t i = 0; i < t->cells.n; i++) {
+        size_t col = i % t->n_cols;
+        const char *cell = t->cells.v[i];
+        if (col + 1 == t->n_cols)
+            (void)printf("%s\n", cell);
+        else
+            (void)printf("%s%*s  ", cell, (int)(width[col] - columns(cell)), "");
+    }
+    strv_done(&t->cells);
+}
+
+const char *json_str(const json_t *obj, const char *key)
+{
+    const char *s = json_string_value(json_object_get(obj, key));
+    return s ? s : "";
+}
+
+int64_t json_int(const json_t *obj, const char *key, int64_t dflt)
+{
+    const json_t *v = json_object_get(obj, key);
+    return json_is_integer(v) ? json_integer_value(v) : dflt;
+}
+
+static bool to_local(int64_t wall_ms, struct tm *out)
+{
+    time_t t = (time_t)(wall_ms / 1000);
+    return wall_ms > 0 && localtime_r(&t, out);
+}
+
+void local_time(int64_t wall_ms, char *out, size_t n)
+{
+    struct tm tm;
+    if (!to_local(wall_ms, &tm) || strftime(out, n, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+        (void)str_copy(out, n, "-");
+}
+
+void time_of_day(int64_t wall_ms, char *out, size_t n)
+{
+    struct tm tm;
+    if (!to_local(wall_ms, &tm) || strftime(out, n, "%H:%M:%S", &tm) == 0)
+        (void)str_copy(out, n, "-");
+}
+
+const char *state_color(const char *state)
+{
+    static const struct {
+        const char *state, *color;
+    } colors[] = {
+        { "SUCCEEDED", "\033[32m" }, { "FAILED", "\033[31m" },  { "DAMAGED", "\033[31m" },
+        { "KILLED", "\033[33m" },    { "RUNNING", "\033[36m" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(colors); i++)
+        if (str_eq(colors[i].state, state))
+            return colors[i].color;
+    return "";
+}

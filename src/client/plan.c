@@ -1,0 +1,367 @@
+/*
+ * plan: what a job would ask for, run and ship. Nothing is submitted and nothing is written; the
+ * pool is asked for its capacity.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/jobconf.h"
+#include "client/link.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+#include "runtime/runtime.h"
+#include "storage/store.h"
+
+enum { TASKS_MAX = 1000 }; /* each carries a cluster spec: the document grows with the square */
+
+/* ---- environments ---- */
+
+struct spec_view { /* the cluster spec with placeholders for addresses */
+    struct rt_role *roles;
+    size_t n;
+    uint32_t n_tracked;
+};
+
+static void view_done(struct spec_view *v)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        char **addresses = (char **)(uintptr_t)v->roles[i].addresses;
+        for (uint32_t k = 0; addresses && k < v->roles[i].n; k++)
+            free(addresses[k]);
+        free(addresses);
+    }
+    free(v->roles);
+    *v = (struct spec_view){ 0 };
+}
+
+static int view_build(const struct job_spec *s, struct spec_view *out)
+{
+    out->roles = calloc(s->n_roles + 1, sizeof *out->roles);
+    for (size_t i = 0; out->roles && i < s->n_roles; i++) {
+        const struct role_spec *r = &s->roles[i];
+        if (!r->instances)
+            continue;
+        char **addresses = calloc(r->instances, sizeof *addresses);
+        if (!addresses)
+            return -ENOMEM;
+        for (uint32_t k = 0; k < r->instances; k++)
+            addresses[k] = str_printf("<%s:%u host>:<%s:%u port>", r->name, k, r->name, k);
+        out->roles[out->n++] = (struct rt_role){ .name = r->name,
+                                                 .addresses = (const char *const *)addresses,
+                                                 .n = r->instances,
+                                                 .kind = (uint32_t)r->kind };
+        if (r->kind == ROLE_TRACKED)
+            out->n_tracked += r->instances;
+    }
+    return out->roles ? 0 : -ENOMEM;
+}
+
+static bool is_chief(const struct job_spec *s, const char *role, uint32_t index)
+{
+    const struct role_spec *chief = job_spec_role(s, "chief");
+    return chief && chief->instances ? str_eq(role, "chief") : str_eq(role, "worker") && index == 0;
+}
+
+static void add_env(struct strv *env, const struct strv *more)
+{
+    for (size_t i = 0; i < more->n; i++) {
+        const char *equals = strchr(more->v[i], '=');
+        AUTO(free_p)
+        char *key = equals ? span_dup(span_mem(more->v[i], (size_t)(equals - more->v[i]))) : NULL;
+        if (key)
+            (void)strv_env_set(env, key, equals + 1); /* a variable less in a preview */
+    }
+}
+
+/* As the executor would build it, but for what only a running job knows. */
+static int task_env(const struct job_spec *s, const struct spec_view *view,
+                    const struct role_spec *role, uint32_t index, struct strv *env, struct err *e)
+{
+    add_env(env, &s->container_env);
+    add_env(env, &s->execution_env);
+    if (role)
+        add_env(env, &role->env);
+    const struct runtime *rt = runtime_find(s->framework);
+    if (!rt || !role)
+        return 0;
+    struct rt_input in = {
+        .application_id = "<application id>",
+        .distributed_mode = s->gang ? "GANG" : "FCFS",
+        .roles = view->roles,
+        .n_roles = view->n,
+        .role = role->name,
+        .index = index,
+        .generation = 1,
+        .chief = is_chief(s, role->name, index),
+        .n_tracked = view->n_tracked,
+        .spec_file = "<working directory>/cluster-spec.json",
+    };
+    return runtime_env(rt, &in, env, e);
+}
+
+static json_t *env_json(const struct strv *env)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < env->n; i++) {
+        const char *equals = strchr(env->v[i], '=');
+        AUTO(free_p)
+        char *key = equals ? span_dup(span_mem(env->v[i], (size_t)(equals - env->v[i]))) : NULL;
+        if (key)
+            (void)json_object_set_new(o, key,
+                                      json_string(conf_key_is_secret(key) ? "***" : equals + 1));
+    }
+    return o;
+}
+
+static int add_task(const struct job_spec *s, const struct spec_view *view,
+                    const struct role_spec *role, uint32_t index, const char *name,
+                    const char *command, json_t *tasks, struct err *e)
+{
+    struct strv env = { 0 };
+    int rc = task_env(s, view, role, index, &env, e);
+    if (rc == 0) {
+        AUTO(free_p) char *task = str_printf("%s:%u", name, index);
+        (void)json_array_append_new(
+            tasks, json_pack("{s:s, s:s, s:s, s:o}", "task", task ? task : name, "role", name,
+                             "command", command ? command : "", "env", env_json(&env)));
+    }
+    strv_done(&env);
+    return rc;
+}
+
+static int tasks_json(const struct job_spec *s, json_t **out, struct err *e)
+{
+    struct spec_view view = { 0 };
+    json_t *tasks = json_array();
+    int rc = tasks ? view_build(s, &view) : -ENOMEM;
+    if (rc < 0)
+        rc = err_set(e, ENOMEM, "cannot plan the job: %m");
+    for (size_t i = 0; rc == 0 && i < s->n_roles; i++)
+        for (uint32_t k = 0;
+             rc == 0 && k < s->roles[i].instances && json_array_size(tasks) < TASKS_MAX; k++)
+            rc = add_task(s, &view, &s->roles[i], k, s->roles[i].name, s->roles[i].command, tasks,
+                          e);
+    if (rc == 0 && s->single_node)
+        rc = add_task(s, &view, NULL, 0, "driver", s->am.command, tasks, e);
+    view_done(&view);
+    if (rc < 0)
+        json_decref(tasks);
+    else
+        *out = tasks;
+    return rc;
+}
+
+/* ---- containers, demand, capacity ---- */
+
+static json_t *role_json(const struct job_spec *s, const struct role_spec *r, const char *name,
+                         uint32_t instances)
+{
+    static const char *const kinds[] = { "tracked", "tracked", "untracked", "sidecar" };
+    json_t *waits = json_array();
+    for (size_t i = 0; i < r->n_waits_for; i++)
+        (void)json_array_append_new(waits, json_string(s->roles[r->waits_for[i]].name));
+    return json_pack("{s:s, s:i, s:I, s:i, s:i, s:s, s:o}", "role", name, "instances",
+                     (int)instances, "memory_mib", (json_int_t)r->memory_mib, "vcores",
+                     (int)r->vcores, "gpus", (int)r->gpus, "kind", kinds[r->kind & 3], "waits_for",
+                     waits);
+}
+
+static json_t *containers_json(const struct job_spec *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->n_roles; i++)
+        if (s->roles[i].instances)
+            (void)json_array_append_new(
+                list, role_json(s, &s->roles[i], s->roles[i].name, s->roles[i].instances));
+    if (s->single_node)
+        (void)json_array_append_new(list, role_json(s, &s->am, "driver", 1));
+    return list;
+}
+
+/* The pool's own figures; null when it cannot be asked. */
+static json_t *capacity_json(struct client *c, struct err *e)
+{
+    struct conn *pool = NULL;
+    struct answer a = { 0 };
+    json_t *doc = NULL;
+    if (link_dial_pool(c, true, &pool, e) == 0 &&
+        link_ask_what(c, &pool, TONY__CLIENT_ASK__WHAT__POOL_STATUS, "", false, &a, e) == 0)
+        doc = json_loadb(a.json.p ? a.json.p : "", a.json.len, 0, NULL);
+    conn_close(pool);
+    answer_done(&a);
+    json_t *capacity = json_incref(json_object_get(doc, "capacity"));
+    json_decref(doc);
+    return capacity ? capacity : json_null();
+}
+
+static bool fits(const struct job_demand *d, const json_t *capacity)
+{
+    return !json_is_object(capacity) ||
+           ((int64_t)d->memory_mib <= json_int(capacity, "memory_mib", INT64_MAX) &&
+            (int64_t)d->gpus <= json_int(capacity, "gpus", INT64_MAX));
+}
+
+/* ---- what is shipped ---- */
+
+static json_t *ship_json(struct client_job *j, int *rc, struct err *e)
+{
+    static const char *const kinds[] = { "", "src", "directory", "file", "archive", "in-place" };
+    json_t *list = json_array();
+    for (size_t i = 0; *rc == 0 && i < j->n_items; i++) {
+        struct ship_item *it = &j->items[i];
+        if (it->kind != SHIP_IN_PLACE)
+            *rc = store_survey(it, e);
+        if (*rc == 0)
+            (void)json_array_append_new(
+                list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:i}", "kind", kinds[it->kind], "source",
+                                it->source, "name", it->name, "role", it->role, "bytes",
+                                (json_int_t)it->bytes, "files", (int)it->n_files));
+    }
+    return list;
+}
+
+/* ---- for people ---- */
+
+static void print_containers(const json_t *doc)
+{
+    struct table t = { .n_cols = 7 };
+    table_add(&t, "ROLE", "TASKS", "MEMORY", "CORES", "GPUS", "KIND", "AFTER", NULL);
+    size_t i, k;
+    json_t *r, *w;
+    json_array_foreach(json_object_get(doc, "containers"), i, r)
+    {
+        char n[16], memory[32], cores[16], gpus[16];
+        AUTO(buf_done) struct buf after = { 0 };
+        json_array_foreach(json_object_get(r, "waits_for"), k, w)(void)
+            buf_addf(&after, "%s%s", k ? ", " : "", json_string_value(w));
+        (void)snprintf(n, sizeof n, "%lld", (long long)json_int(r, "instances", 0));
+        (void)snprintf(cores, sizeof cores, "%lld", (long long)json_int(r, "vcores", 0));
+        (void)snprintf(gpus, sizeof gpus, "%lld", (long long)json_int(r, "gpus", 0));
+        table_add(&t, json_str(r, "role"), n,
+                  str_size((uint64_t)json_int(r, "memory_mib", 0) << 20, memory, sizeof memory),
+                  cores, gpus, json_str(r, "kind"), buf_cstr(&after), NULL);
+    }
+    table_print(&t);
+}
+
+static void print_demand(const json_t *doc)
+{
+    const json_t *d = json_object_get(doc, "demand"), *c = json_object_get(doc, "capacity");
+    char want[32], have[32];
+    (void)printf("\nIn all %lld containers, %s, %lld GPUs at once",
+                 (long long)json_int(d, "containers", 0),
+                 str_size((uint64_t)json_int(d, "memory_mib", 0) << 20, want, sizeof want),
+                 (long long)json_int(d, "gpus", 0));
+    if (json_is_object(c))
+        (void)printf("; this machine's pool has %s, %lld GPUs",
+                     str_size((uint64_t)json_int(c, "memory_mib", 0) << 20, have, sizeof have),
+                     (long long)json_int(c, "gpus", 0));
+    (void)printf(".\n");
+}
+
+/* The first task of each role in full: the others differ in their numbers only. */
+static void print_tasks(const json_t *doc)
+{
+    const char *role = "";
+    size_t i;
+    json_t *task;
+    json_array_foreach(json_object_get(doc, "tasks"), i, task)
+    {
+        if (str_eq(json_str(task, "role"), role))
+            continue;
+        role = json_str(task, "role");
+        (void)printf("\n%s\n  command  %s\n", json_str(task, "task"), json_str(task, "command"));
+        const char *key;
+        json_t *value;
+        json_object_foreach(json_object_get(task, "env"), key, value)(void)
+            printf("  %s=%s\n", key, json_string_value(value));
+    }
+}
+
+static void print_ship(const json_t *doc)
+{
+    const json_t *ship = json_object_get(doc, "ship");
+    if (json_array_size(ship) == 0) {
+        (void)printf("\nNothing is shipped.\n");
+        return;
+    }
+    (void)printf("\n");
+    struct table t = { .n_cols = 6 };
+    table_add(&t, "SHIPPED", "AS", "FOR", "FILES", "SIZE", "SOURCE", NULL);
+    size_t i;
+    json_t *it;
+    json_array_foreach(ship, i, it)
+    {
+        char files[16], size[32];
+        (void)snprintf(files, sizeof files, "%lld", (long long)json_int(it, "files", 0));
+        bool in_place = str_eq(json_str(it, "kind"), "in-place");
+        table_add(&t, json_str(it, "kind"), json_str(it, "name")[0] ? json_str(it, "name") : ".",
+                  json_str(it, "role")[0] ? json_str(it, "role") : "all", in_place ? "" : files,
+                  in_place ? "" : str_size((uint64_t)json_int(it, "bytes", 0), size, sizeof size),
+                  json_str(it, "source"), NULL);
+    }
+    table_print(&t);
+}
+
+static int plan_json(struct client *c, struct client_job *j, json_t **out, bool *out_fits,
+                     struct err *e)
+{
+    const struct job_spec *s = j->spec;
+    struct job_demand d;
+    job_spec_demand(s, &d);
+    json_t *tasks = NULL;
+    int rc = tasks_json(s, &tasks, e);
+    json_t *ship = ship_json(j, &rc, e);
+    if (rc < 0) {
+        json_decref(tasks);
+        json_decref(ship);
+        return rc;
+    }
+    struct err pool_error = { 0 };
+    json_t *capacity = capacity_json(c, &pool_error);
+    if (json_is_null(capacity))
+        client_note("the pool's capacity is not known: %s", pool_error.msg);
+    *out_fits = fits(&d, capacity);
+    *out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:{s:i, s:I, s:i, s:i}, s:o, s:b, s:o, s:i, s:o}",
+                     "name", s->name, "framework", s->framework, "cluster", s->cluster,
+                     "distributed_mode", s->gang ? "GANG" : "FCFS", "containers",
+                     containers_json(s), "demand", "containers", (int)d.n_containers, "memory_mib",
+                     (json_int_t)d.memory_mib, "gpus", (int)d.gpus, "vcores", (int)d.vcores,
+                     "capacity", capacity, "fits", *out_fits, "tasks", tasks, "tasks_omitted",
+                     (int)(s->n_tasks > TASKS_MAX ? s->n_tasks - TASKS_MAX : 0), "ship", ship);
+    return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
+}
+
+int cmd_plan(struct client *c)
+{
+    struct err e = { 0 };
+    struct client_job j;
+    if (client_job_load(c, &j, &e) < 0)
+        return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+    json_t *doc = NULL;
+    bool fit = true;
+    int rc = plan_json(c, &j, &doc, &fit, &e);
+    client_job_done(&j);
+    if (rc < 0)
+        return client_fail(ship_exit_code(&e), &e);
+    int code;
+    if (options_has(&c->o, OPT_JSON)) {
+        code = client_print_json(doc);
+    } else {
+        (void)printf("%s: framework %s, cluster %s\n\n", json_str(doc, "name"),
+                     json_str(doc, "framework"), json_str(doc, "cluster"));
+        print_containers(doc);
+        print_demand(doc);
+        print_tasks(doc);
+        print_ship(doc);
+        json_decref(doc);
+        code = client_flush_stdout();
+    }
+    if (code == EXIT_DONE && !fit) {
+        client_note("the pool would refuse this job: it can never hold it");
+        return EXIT_MISUSE;
+    }
+    return code;
+}

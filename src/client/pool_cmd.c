@@ -1,0 +1,155 @@
+/*
+ * pool status|start|stop
+ */
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/link.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+static int fail_rc(struct err *e)
+{
+    return client_fail(EXIT_CLUSTER, e);
+}
+
+/* 1: it answered; 0: it does not run. */
+static int ask_pool(struct client *c, bool start, int what, bool force, json_t **out, struct err *e)
+{
+    struct conn *pool = NULL;
+    int rc = link_dial_pool(c, start, &pool, e);
+    if (!start && (rc == -ENOENT || rc == -ECONNREFUSED))
+        return 0;
+    if (rc < 0)
+        return rc;
+    struct answer a = { 0 };
+    rc = link_ask_what(c, &pool, what, "", force, &a, e);
+    conn_close(pool);
+    if (rc == 0) {
+        *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
+                          : json_object();
+        if (!*out)
+            rc = err_set(e, EBADMSG, "the pool's answer is not what it should be");
+    }
+    answer_done(&a);
+    return rc < 0 ? rc : 1;
+}
+
+static void size_cell(const json_t *obj, char *out, size_t n)
+{
+    (void)str_size((uint64_t)json_int(obj, "memory_mib", 0) << 20, out, n);
+}
+
+static void print_status(const json_t *doc)
+{
+    const json_t *capacity = json_object_get(doc, "capacity"), *used = json_object_get(doc, "used");
+    char of[32], in_use[32];
+    size_cell(capacity, of, sizeof of);
+    size_cell(used, in_use, sizeof in_use);
+    (void)printf("pool %lld, version %s\n  memory  %s of %s\n  GPUs    %lld of %lld\n  cores   "
+                 "%lld of %lld asked for\n",
+                 (long long)json_int(doc, "pid", 0), json_str(doc, "version"), in_use, of,
+                 (long long)json_int(used, "gpus", 0), (long long)json_int(capacity, "gpus", 0),
+                 (long long)json_int(used, "vcores", 0),
+                 (long long)json_int(capacity, "vcores", 0));
+    const json_t *jobs = json_object_get(doc, "jobs");
+    if (json_array_size(jobs) == 0)
+        return;
+    struct table t = { .n_cols = 5 };
+    table_add(&t, "APPLICATION", "NAME", "STATE", "MEMORY", "BEHIND", NULL);
+    size_t i;
+    json_t *job;
+    json_array_foreach(jobs, i, job)
+    {
+        char memory[32];
+        size_cell(json_object_get(job, "needs"), memory, sizeof memory);
+        table_add(&t, json_str(job, "application_id"), json_str(job, "name"),
+                  json_str(job, "state"), memory, json_str(job, "behind"), NULL);
+    }
+    table_print(&t);
+}
+
+static int status(struct client *c, bool start)
+{
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    int rc = ask_pool(c, start, TONY__CLIENT_ASK__WHAT__POOL_STATUS, false, &doc, &e);
+    if (rc < 0)
+        return fail_rc(&e);
+    bool json = options_has(&c->o, OPT_JSON);
+    if (rc == 0) {
+        if (json)
+            return client_print_json(json_pack("{s:b}", "running", 0));
+        (void)printf("the pool does not run; it is started when needed\n");
+        return client_flush_stdout();
+    }
+    (void)json_object_set_new(doc, "running", json_true());
+    if (json)
+        return client_print_json(doc);
+    print_status(doc);
+    json_decref(doc);
+    return client_flush_stdout();
+}
+
+/* It answers first and ends then: return when its lock's socket answers no more. */
+static int await_end(struct client *c, struct err *e)
+{
+    int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    for (int pause = 1; clock_mono_ms() < deadline; pause = MIN(pause * 2, 50)) {
+        struct conn *pool = NULL;
+        int rc = link_dial_pool(c, false, &pool, e);
+        if (rc < 0)
+            return 0;
+        conn_close(pool);
+        (void)poll(NULL, 0, pause);
+    }
+    return err_set(e, ETIMEDOUT, "the pool said that it ends, but still answers after %d s",
+                   ANSWER_MS / 1000);
+}
+
+static int stop(struct client *c)
+{
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    int rc = ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POOL_STOP, options_has(&c->o, OPT_FORCE),
+                      &doc, &e);
+    bool ran = rc == 1;
+    json_decref(doc);
+    if (rc == -ECONNRESET && !e.hint[0])
+        rc = 1, ran = true; /* it ended before its answer was out */
+    if (rc == 1)
+        rc = await_end(c, &e);
+    if (rc < 0)
+        return client_fail(e.num == EBUSY ? EXIT_JOB_FAILED : EXIT_CLUSTER, &e);
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(json_pack("{s:b, s:b}", "running", 0, "stopped", ran));
+    client_note(ran ? "the pool has stopped" : "the pool does not run");
+    return EXIT_DONE;
+}
+
+int cmd_pool(struct client *c)
+{
+    const char *word = c->o.args[0];
+    static const char *const words[] = { "status", "start", "stop" };
+    struct err e = { 0 };
+    if (str_eq(word, "stop"))
+        return stop(c);
+    if (options_has(&c->o, OPT_FORCE)) {
+        (void)err_set(&e, EINVAL, "option '--force' belongs to 'tony pool stop'");
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    if (str_eq(word, "status"))
+        return status(c, false);
+    if (str_eq(word, "start"))
+        return status(c, true);
+    (void)err_set(&e, EINVAL, "tony pool does not understand '%s'", word);
+    const char *near = str_nearest(word, words, ARRAY_LEN(words));
+    if (near)
+        err_hint(&e, "did you mean 'tony pool %s'?", near);
+    else
+        err_hint(&e, "usage: tony pool status|start|stop");
+    return client_fail(EXIT_MISUSE, &e);
+}

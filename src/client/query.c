@@ -1,0 +1,226 @@
+/*
+ * list, status, tasks: what is known of jobs, as a table or as JSON.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/status.h"
+#include "history/history.h"
+
+enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
+
+/* ---- list ---- */
+
+static json_t *time_or_null(int64_t wall_ms)
+{
+    return wall_ms > 0 ? json_integer(wall_ms) : json_null();
+}
+
+static json_t *list_json(const struct history_rows *rows)
+{
+    json_t *jobs = json_array();
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct history_row *r = &rows->v[i];
+        (void)json_array_append_new(
+            jobs, json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o}", "application_id",
+                            r->application_id, "name", r->name, "user", r->user, "state", r->state,
+                            "live", r->live, "tasks", (int)r->n_tasks, "submitted_ms",
+                            time_or_null(r->submitted_wall_ms), "started_ms",
+                            time_or_null(r->started_wall_ms), "ended_ms",
+                            time_or_null(r->ended_wall_ms)));
+    }
+    return json_pack("{s:o}", "jobs", jobs);
+}
+
+static void list_table(const struct history_rows *rows)
+{
+    struct table t = { .n_cols = 6 };
+    table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN", NULL);
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct history_row *r = &rows->v[i];
+        char tasks[16], submitted[32], ran[32] = "";
+        int64_t end = r->ended_wall_ms ? r->ended_wall_ms : r->live ? clock_wall_ms() : 0;
+        (void)snprintf(tasks, sizeof tasks, "%u", r->n_tasks);
+        local_time(r->submitted_wall_ms, submitted, sizeof submitted);
+        if (r->started_wall_ms && end >= r->started_wall_ms)
+            (void)str_duration(end - r->started_wall_ms, ran, sizeof ran);
+        table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran, NULL);
+    }
+    table_print(&t);
+}
+
+int cmd_list(struct client *c)
+{
+    struct err e = { 0 };
+    int64_t n;
+    int64_t dflt = options_has(&c->o, OPT_ALL) ? 0 : LIST_DEFAULT;
+    if (options_int(&c->o, OPT_N, 1, LIST_MAX, dflt, &n, &e) < 0)
+        return client_fail(EXIT_MISUSE, &e);
+    if (client_open_paths(c, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+
+    /* One more than asked for, to know whether there are more. */
+    struct history_rows rows = { 0 };
+    if (history_list(&c->paths, n ? (size_t)n + 1 : 0, &rows, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    bool more = n && rows.n > (size_t)n;
+    size_t kept = rows.n;
+    if (more)
+        rows.n = (size_t)n;
+    int code;
+    if (options_has(&c->o, OPT_JSON)) {
+        code = client_print_json(list_json(&rows));
+    } else {
+        if (rows.n == 0)
+            client_note("no jobs in %s", c->paths.home);
+        else
+            list_table(&rows);
+        code = client_flush_stdout();
+        if (more)
+            client_note("there are more: --all shows them");
+    }
+    rows.n = kept;
+    history_rows_done(&rows);
+    return code;
+}
+
+/* ---- status and tasks ---- */
+
+/* "exit 3", "signal 9", or the reason when it says more. */
+static void ended_text(const json_t *task, char *out, size_t n)
+{
+    int64_t signal = json_int(task, "signal", 0), code = json_int(task, "exit_code", -1);
+    const char *reason = json_str(task, "reason");
+    if (reason[0] && !str_eq(reason, "exited"))
+        (void)str_copy(out, n, reason);
+    else if (signal > 0)
+        (void)snprintf(out, n, "signal %lld", (long long)signal);
+    else if (code >= 0 && !json_is_null(json_object_get(task, "ended_ms")))
+        (void)snprintf(out, n, "exit %lld", (long long)code);
+    else
+        (void)str_copy(out, n, "");
+}
+
+static void task_table(const json_t *tasks)
+{
+    struct table t = { .n_cols = 7 };
+    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", "GPUS", NULL);
+    size_t i;
+    json_t *task;
+    json_array_foreach(tasks, i, task)
+    {
+        char end[48], attempt[24];
+        ended_text(task, end, sizeof end);
+        (void)snprintf(attempt, sizeof attempt, "%lld", (long long)json_int(task, "attempt", 0));
+        table_add(&t, json_str(task, "task"), json_str(task, "state"), json_str(task, "result"),
+                  end, attempt, json_str(task, "address"), json_str(task, "gpus"), NULL);
+    }
+    table_print(&t);
+}
+
+static void waiting_lines(const json_t *w)
+{
+    if (!json_is_object(w))
+        return;
+    const json_t *needs = json_object_get(w, "needs"), *have = json_object_get(w, "free");
+    char need[32], spare[32];
+    (void)printf("  needs     %s, %lld GPUs\n",
+                 str_size((uint64_t)json_int(needs, "memory_mib", 0) << 20, need, sizeof need),
+                 (long long)json_int(needs, "gpus", 0));
+    (void)printf("  free      %s, %lld GPUs\n",
+                 str_size((uint64_t)json_int(have, "memory_mib", 0) << 20, spare, sizeof spare),
+                 (long long)json_int(have, "gpus", 0));
+    if (json_str(w, "behind")[0])
+        (void)printf("  behind    %s\n", json_str(w, "behind"));
+}
+
+static void role_lines(const json_t *roles)
+{
+    static const char *const states[] = { "held",    "waiting",  "placed",   "registered",
+                                          "running", "stopping", "draining", "succeeded",
+                                          "failed",  "finished", "lost" };
+    size_t i;
+    json_t *role;
+    json_array_foreach(roles, i, role)
+    {
+        AUTO(buf_done) struct buf text = { 0 };
+        for (size_t s = 0; s < ARRAY_LEN(states); s++)
+            if (json_int(role, states[s], 0) > 0)
+                (void)buf_addf(&text, "%s%lld %s", text.len ? ", " : "",
+                               (long long)json_int(role, states[s], 0), states[s]);
+        if (json_int(role, "step", 0) > 0)
+            (void)buf_addf(&text, "  step %lld/%lld", (long long)json_int(role, "step", 0),
+                           (long long)json_int(role, "total", 0));
+        (void)printf("  %-9s %s\n", json_str(role, "name"), buf_cstr(&text));
+    }
+}
+
+static void status_text(struct client *c, const json_t *doc)
+{
+    const char *state = json_str(doc, "state"), *message = json_str(doc, "message");
+    (void)printf("%s  %s  %s%s%s\n", json_str(doc, "application_id"), json_str(doc, "name"),
+                 c->out_color ? state_color(state) : "", state, c->out_color ? "\033[0m" : "");
+    if (message[0])
+        (void)printf("  %s\n", message);
+    waiting_lines(json_object_get(doc, "waiting"));
+    role_lines(json_object_get(doc, "roles"));
+    char ran[32];
+    if (json_int(doc, "ran_ms", -1) >= 0)
+        (void)printf("  ran       %s\n", str_duration(json_int(doc, "ran_ms", 0), ran, sizeof ran));
+    if (json_str(doc, "tensorboard")[0])
+        (void)printf("  tensorboard  %s\n", json_str(doc, "tensorboard"));
+    const json_t *cause = json_object_get(doc, "cause");
+    if (json_is_object(cause) && !str_eq(state, "SUCCEEDED")) {
+        if (json_str(cause, "detail")[0])
+            (void)printf("  cause     %s: %s\n", json_str(cause, "task"),
+                         json_str(cause, "detail"));
+        struct span tail = span_trim(span_of(json_str(cause, "stderr_tail"))), line;
+        while (tail.len && span_split(&tail, '\n', &line))
+            (void)printf("    %.*s\n", (int)line.len, line.p);
+    }
+    (void)printf("  directory %s\n", json_str(doc, "directory"));
+}
+
+static int load(struct client *c, json_t **out)
+{
+    struct err e = { 0 };
+    char id[APP_ID_MAX];
+    if (find_app(c, c->o.args[0], id, &e) < 0)
+        return client_fail(find_exit_code(&e), &e);
+    if (status_load(c, id, out, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    return EXIT_DONE;
+}
+
+int cmd_status(struct client *c)
+{
+    json_t *doc = NULL;
+    int code = load(c, &doc);
+    if (code)
+        return code;
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(doc);
+    status_text(c, doc);
+    json_decref(doc);
+    return client_flush_stdout();
+}
+
+int cmd_tasks(struct client *c)
+{
+    json_t *doc = NULL;
+    int code = load(c, &doc);
+    if (code)
+        return code;
+    json_t *tasks = json_object_get(doc, "tasks");
+    if (options_has(&c->o, OPT_JSON)) {
+        json_t *out = json_pack("{s:O?, s:O?, s:O?}", "application_id",
+                                json_object_get(doc, "application_id"), "state",
+                                json_object_get(doc, "state"), "tasks", tasks);
+        json_decref(doc);
+        return client_print_json(out);
+    }
+    task_table(tasks);
+    json_decref(doc);
+    return client_flush_stdout();
+}

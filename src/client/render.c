@@ -1,0 +1,371 @@
+#include "client/render.h"
+
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "loop/loop.h"
+
+enum {
+    PLAIN_MS =
+        200, /* at most one batch of plain lines in so long, but for the first and the last */
+    REDRAW_MS = 100, /* at most one redraw in so long */
+    TICK_MS = 1000,  /* the clock of the in-place form */
+    STEP_MS = 10000, /* plain lines tell steps only so often */
+};
+
+struct role_seen {
+    char *name, *text;
+    int64_t step, total, first_step, first_step_ms, said_step_ms;
+};
+
+struct render {
+    struct client *c;
+    char application_id[APP_ID_MAX];
+    struct loop_timer *timer;
+    json_t *summary; /* the newest, perhaps not shown yet */
+    char state[24], waiting[256], said_state[24], said_waiting[256];
+    VEC(struct role_seen) roles;
+    int64_t shown_ms, started_ms;
+    unsigned drawn; /* lines of ours on the terminal, below which the cursor stands */
+    bool pending;
+};
+
+/* ---- what a role looks like ---- */
+
+/* "1 registered, 2 running" in the order of a task's life. */
+static void role_text(const json_t *role, struct buf *out)
+{
+    static const char *const states[] = { "held",    "waiting",  "placed",   "registered",
+                                          "running", "stopping", "draining", "succeeded",
+                                          "failed",  "finished", "lost" };
+    size_t start = out->len;
+    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+        int64_t n = json_int(role, states[i], 0);
+        if (n > 0)
+            (void)buf_addf(out, "%s%lld %s", out->len > start ? ", " : "", (long long)n, states[i]);
+    }
+}
+
+static struct role_seen *seen(struct render *r, const char *name)
+{
+    for (size_t i = 0; i < r->roles.n; i++)
+        if (str_eq(r->roles.v[i].name, name))
+            return &r->roles.v[i];
+    struct role_seen s = { .name = str_dup(name), .text = str_dup(""), .total = -1 };
+    if (!s.name || !s.text || vec_push(&r->roles, s) < 0) {
+        free(s.name);
+        free(s.text);
+        return NULL;
+    }
+    return &r->roles.v[r->roles.n - 1];
+}
+
+static void note_step(struct role_seen *s, const json_t *role, int64_t now)
+{
+    s->step = json_int(role, "step", 0);
+    s->total = json_int(role, "total", 0);
+    if (s->step > 0 && (s->first_step_ms == 0 || s->step < s->first_step)) {
+        s->first_step = s->step;
+        s->first_step_ms = now;
+    }
+}
+
+static void step_text(const struct role_seen *s, int64_t now, struct buf *out)
+{
+    if (s->step <= 0)
+        return;
+    (void)buf_addf(out, "  step %lld", (long long)s->step);
+    if (s->total <= 0)
+        return;
+    (void)buf_addf(out, "/%lld", (long long)s->total);
+    int64_t done = s->step - s->first_step, ms = now - s->first_step_ms;
+    char left[32];
+    if (done > 0 && s->total > s->step)
+        (void)buf_addf(out, ", %s left",
+                       str_duration(ms / done * (s->total - s->step), left, sizeof left));
+}
+
+/* Why the job waits, from the pool's "waiting" object. */
+static void waiting_text(const json_t *summary, char *out, size_t n)
+{
+    const json_t *w = json_object_get(summary, "waiting");
+    out[0] = 0;
+    if (!json_is_object(w))
+        return;
+    char need[32], have[32];
+    const json_t *needs = json_object_get(w, "needs"), *free_ = json_object_get(w, "free");
+    int64_t gpus = json_int(needs, "gpus", 0);
+    AUTO(buf_done) struct buf b = { 0 };
+    (void)buf_addf(&b, "needs %s",
+                   str_size((uint64_t)json_int(needs, "memory_mib", 0) << 20, need, sizeof need));
+    if (gpus)
+        (void)buf_addf(&b, " and %lld GPUs", (long long)gpus);
+    (void)buf_addf(&b, "; free: %s",
+                   str_size((uint64_t)json_int(free_, "memory_mib", 0) << 20, have, sizeof have));
+    if (gpus)
+        (void)buf_addf(&b, " and %lld GPUs", (long long)json_int(free_, "gpus", 0));
+    if (json_str(w, "behind")[0])
+        (void)buf_addf(&b, "; behind %s", json_str(w, "behind"));
+    (void)str_copy(out, n, buf_cstr(&b));
+}
+
+/* ---- plain lines ---- */
+
+static void plain_line(struct buf *out, const char *text)
+{
+    char time[16];
+    time_of_day(clock_wall_ms(), time, sizeof time);
+    (void)buf_addf(out, "%s %s\n", time, text);
+}
+
+static void plain_roles(struct render *r, int64_t now, struct buf *out)
+{
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(r->summary, "roles"), i, role)
+    {
+        struct role_seen *s = seen(r, json_str(role, "name"));
+        if (!s)
+            continue;
+        AUTO(buf_done) struct buf text = { 0 };
+        role_text(role, &text);
+        note_step(s, role, now);
+        bool changed = !str_eq(s->text, buf_cstr(&text));
+        bool step_due = s->step > 0 && now - s->said_step_ms >= STEP_MS;
+        if (!changed && !step_due)
+            continue;
+        free(s->text);
+        s->text = str_dup(buf_cstr(&text));
+        if (s->step > 0)
+            s->said_step_ms = now;
+        step_text(s, now, &text);
+        AUTO(free_p) char *line = str_printf("%s %s", s->name, buf_cstr(&text));
+        if (line && text.len)
+            plain_line(out, line);
+    }
+}
+
+static void plain_show(struct render *r, int64_t now)
+{
+    AUTO(buf_done) struct buf out = { 0 };
+    if (!str_eq(r->state, r->said_state) || !str_eq(r->waiting, r->said_waiting)) {
+        AUTO(free_p)
+        char *line = str_printf("job %s%s%s", r->state, r->waiting[0] ? ": " : "", r->waiting);
+        plain_line(&out, line ? line : r->state);
+        (void)str_copy(r->said_state, sizeof r->said_state, r->state);
+        (void)str_copy(r->said_waiting, sizeof r->said_waiting, r->waiting);
+    }
+    plain_roles(r, now, &out);
+    (void)fs_write_all(STDERR_FILENO, out.p,
+                       out.len); /* progress that nobody reads is no reason to stop */
+}
+
+/* ---- in place ---- */
+
+static unsigned terminal_width(void)
+{
+    struct winsize ws;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20 ? ws.ws_col : 80;
+}
+
+/* One line, cut to the terminal: a wrapped line could not be taken back. */
+static void tty_line(struct render *r, struct buf *out, const char *text, unsigned width)
+{
+    size_t cols = 0, len = 0;
+    for (; text[len]; len++) {
+        bool starts = ((unsigned char)text[len] & 0xc0) != 0x80;
+        if (starts && ++cols >= width)
+            break;
+    }
+    (void)buf_addf(out, "%.*s\033[K\n", (int)len, text);
+    r->drawn++;
+}
+
+static void tty_up(struct render *r, struct buf *out)
+{
+    if (r->drawn)
+        (void)buf_addf(out, "\033[%uA\r", r->drawn);
+    r->drawn = 0;
+}
+
+static void tty_show(struct render *r, int64_t now)
+{
+    enum { ROLES_SHOWN = 20 };
+    AUTO(buf_done) struct buf out = { 0 };
+    unsigned width = terminal_width();
+    tty_up(r, &out);
+    char since[32];
+    AUTO(free_p)
+    char *head = str_printf("%s  %s  %s%s%s", r->application_id, r->state,
+                            str_duration(now - r->started_ms, since, sizeof since),
+                            r->waiting[0] ? "  " : "", r->waiting);
+    tty_line(r, &out, head ? head : r->state, width);
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(r->summary, "roles"), i, role)
+    {
+        struct role_seen *s = i < ROLES_SHOWN ? seen(r, json_str(role, "name")) : NULL;
+        if (!s)
+            break;
+        note_step(s, role, now);
+        AUTO(buf_done) struct buf line = { 0 };
+        (void)buf_addf(&line, "  %-12s ", s->name);
+        role_text(role, &line);
+        step_text(s, now, &line);
+        tty_line(r, &out, buf_cstr(&line), width);
+    }
+    (void)buf_adds(&out, "\033[J");
+    (void)fs_write_all(STDERR_FILENO, out.p,
+                       out.len); /* a terminal that is gone is no reason to stop */
+}
+
+/* ---- when ---- */
+
+static void show(struct render *r)
+{
+    int64_t now = clock_mono_ms();
+    r->pending = false;
+    r->shown_ms = now;
+    if (r->c->tty)
+        tty_show(r, now);
+    else
+        plain_show(r, now);
+}
+
+static void on_timer(void *arg)
+{
+    struct render *r = arg;
+    if (r->pending || r->c->tty)
+        show(r);
+    if (r->c->tty)
+        loop_timer_set(r->timer, clock_mono_ms() + TICK_MS);
+}
+
+struct render *render_new(struct client *c, const char *application_id)
+{
+    struct render *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->c = c;
+    r->started_ms = clock_mono_ms();
+    (void)str_copy(r->application_id, sizeof r->application_id, application_id);
+    r->timer = loop_timer_new(c->loop, on_timer, r);
+    if (!r->timer) {
+        free(r);
+        return NULL;
+    }
+    return r;
+}
+
+void render_update(struct render *r, const char *state, const json_t *summary)
+{
+    (void)str_copy(r->state, sizeof r->state, state);
+    waiting_text(summary, r->waiting, sizeof r->waiting);
+    if (summary) {
+        json_decref(r->summary);
+        r->summary = json_incref((json_t *)summary);
+    }
+    int64_t now = clock_mono_ms(), pause = r->c->tty ? REDRAW_MS : PLAIN_MS;
+    bool new_state = !str_eq(r->state, r->said_state) && !r->c->tty;
+    if (r->shown_ms == 0 || new_state || now - r->shown_ms >= pause) {
+        show(r);
+        if (r->c->tty)
+            loop_timer_set(r->timer, now + TICK_MS);
+        else
+            loop_timer_stop(r->timer);
+    } else if (!r->pending) {
+        r->pending = true;
+        loop_timer_set(r->timer, r->shown_ms + pause);
+    }
+}
+
+void render_say(struct render *r, const char *fmt, ...)
+{
+    AUTO(buf_done) struct buf out = { 0 };
+    if (r->c->tty) {
+        tty_up(r, &out);
+        (void)buf_adds(&out, "\033[J");
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    (void)buf_vaddf(&out, fmt, ap);
+    va_end(ap);
+    (void)buf_addc(&out, '\n');
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+    if (r->c->tty && r->shown_ms)
+        show(r);
+}
+
+void render_free(struct render *r)
+{
+    if (!r)
+        return;
+    if (r->c->tty) {
+        AUTO(buf_done) struct buf out = { 0 };
+        tty_up(r, &out);
+        (void)buf_adds(&out, "\033[J");
+        (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+    } else if (r->pending) {
+        show(r);
+    }
+    for (size_t i = 0; i < r->roles.n; i++) {
+        free(r->roles.v[i].name);
+        free(r->roles.v[i].text);
+    }
+    vec_done(&r->roles);
+    json_decref(r->summary);
+    loop_timer_free(r->timer);
+    free(r);
+}
+
+/* ---- the end ---- */
+
+/* "worker:1" -> <dir>/logs/worker-1/<last attempt>/stderr */
+static char *cause_log(const char *dir, const char *task, int64_t attempt)
+{
+    const char *colon = strrchr(task, ':');
+    if (!colon)
+        return NULL;
+    return str_printf("%s/logs/%.*s-%s/%lld/stderr", dir, (int)(colon - task), task, colon + 1,
+                      (long long)MAX(attempt, (int64_t)1));
+}
+
+static void say_cause(const char *dir, const json_t *cause)
+{
+    if (!json_is_object(cause))
+        return;
+    AUTO(buf_done) struct buf out = { 0 };
+    if (json_str(cause, "detail")[0])
+        (void)buf_addf(&out, "  %s\n", json_str(cause, "detail"));
+    struct span tail = span_trim(span_of(json_str(cause, "stderr_tail"))), line;
+    if (tail.len)
+        (void)buf_addf(&out, "  last lines of its stderr:\n");
+    while (tail.len && span_split(&tail, '\n', &line))
+        (void)buf_addf(&out, "    %.*s\n", (int)line.len, line.p);
+    AUTO(free_p) char *log = cause_log(dir, json_str(cause, "task"), json_int(cause, "attempt", 1));
+    if (log)
+        (void)buf_addf(&out, "  its log  %s\n", log);
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+}
+
+void render_verdict(struct client *c, const char *application_id, const char *dir,
+                    const json_t *summary)
+{
+    const char *state = json_str(summary, "state"), *message = json_str(summary, "message");
+    char ran[32];
+    int64_t ran_ms = json_int(summary, "ran_ms", -1);
+    (void)printf("job %s %s%s%s", application_id, c->out_color ? state_color(state) : "", state,
+                 c->out_color ? "\033[0m" : "");
+    if (ran_ms >= 0)
+        (void)printf(" %s %s", str_eq(state, "SUCCEEDED") ? "in" : "after",
+                     str_duration(ran_ms, ran, sizeof ran));
+    (void)printf("%s%s\n", message[0] ? ": " : "", message);
+    (void)fflush(stdout); /* so that what follows on the other stream stands below it */
+    if (!str_eq(state, "SUCCEEDED"))
+        say_cause(dir, json_object_get(summary, "cause"));
+    (void)printf("  logs     %s/logs\n  history  %s\n", dir, dir);
+}

@@ -1,0 +1,27 @@
+/*
+ * Progress of one job for people, on standard error: in place on a terminal, else a line at each
+ * change.
+ */
+#ifndef TONY_CLIENT_RENDER_H
+#define TONY_CLIENT_RENDER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct client;
+struct render;
+
+struct render *render_new(struct client *c, const char *application_id); /* NULL = no memory */
+/* state: of the job; summary: docs/json.md; may be NULL. */
+void render_update(struct render *r, const char *state, const json_t *summary);
+/* A line that stays, above the progress. */
+void render_say(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Print what is still held back, take the progress off the screen, and free. NULL is fine. */
+void render_free(struct render *r);
+
+/* The end: verdict and places on stdout, the first cause with the last lines of its stderr on
+ * stderr. dir: the job's, as it will lie. */
+void render_verdict(struct client *c, const char *application_id, const char *dir,
+                    const json_t *summary);
+
+#endif

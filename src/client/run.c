@@ -1,0 +1,135 @@
+/*
+ * run, submit, wait, kill: a job from its submission to its end.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/follow.h"
+#include "client/jobconf.h"
+#include "client/link.h"
+#include "client/render.h"
+#include "client/status.h"
+#include "client/submit.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+
+static void say_submitted(const struct client_job *j, const char *id)
+{
+    AUTO(buf_done) struct buf roles = { 0 };
+    for (size_t i = 0; i < j->spec->n_roles; i++)
+        if (j->spec->roles[i].instances)
+            (void)buf_addf(&roles, "%s%s %u", roles.len ? ", " : "", j->spec->roles[i].name,
+                           j->spec->roles[i].instances);
+    client_note("submitted %s as %s (%s)", j->spec->name, id,
+                roles.len ? buf_cstr(&roles) : "a single command");
+}
+
+/* The last word on a job: as JSON the full status, else the verdict for people. */
+static int finish(struct client *c, const char *id, struct follow_result *r)
+{
+    int code = r->exit_code;
+    if (!r->finished) {
+        follow_result_done(r);
+        return code;
+    }
+    struct err e = { 0 };
+    if (options_has(&c->o, OPT_JSON)) {
+        json_t *doc = NULL;
+        int rc = status_load(c, id, &doc, &e);
+        int printed = rc < 0 ? client_fail(EXIT_CLUSTER, &e) : client_print_json(doc);
+        code = printed ? printed : code;
+    } else {
+        AUTO(free_p) char *dir = paths_history(&c->paths, id);
+        render_verdict(c, id, dir ? dir : c->paths.history, r->summary);
+        int printed = client_flush_stdout();
+        code = printed ? printed : code;
+    }
+    follow_result_done(r);
+    return code;
+}
+
+int cmd_run(struct client *c)
+{
+    struct err e = { 0 };
+    struct client_job j;
+    if (client_job_load(c, &j, &e) < 0)
+        return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+
+    char id[APP_ID_MAX];
+    struct conn *pool = NULL;
+    int rc = submit_job(c, &j, true, id, &pool, &e);
+    if (rc == 0)
+        say_submitted(&j, id);
+    client_job_done(&j);
+    if (rc < 0)
+        return client_fail(-rc, &e);
+
+    struct render *render = render_new(c, id);
+    struct follow_options o = { .own = true, .signals = true, .render = render };
+    struct follow_result r;
+    rc = follow_job(c, id, pool, &o, &r, &e);
+    render_free(render);
+    return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : finish(c, id, &r);
+}
+
+int cmd_submit(struct client *c)
+{
+    struct err e = { 0 };
+    struct client_job j;
+    if (client_job_load(c, &j, &e) < 0)
+        return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+
+    char id[APP_ID_MAX];
+    struct conn *pool = NULL;
+    int rc = submit_job(c, &j, false, id, &pool, &e);
+    client_job_done(&j);
+    conn_close(pool);
+    if (rc < 0)
+        return client_fail(-rc, &e);
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(json_pack("{s:s}", "application_id", id));
+    (void)printf("%s\n", id);
+    return client_flush_stdout();
+}
+
+int cmd_wait(struct client *c)
+{
+    struct err e = { 0 };
+    char id[APP_ID_MAX];
+    if (find_app(c, c->o.args[0], id, &e) < 0)
+        return client_fail(find_exit_code(&e), &e);
+    struct follow_options o = { 0 };
+    struct follow_result r = { 0 };
+    int rc = follow_history(c, id, &r, &e);
+    if (rc == -EBUSY)
+        rc = follow_job(c, id, NULL, &o, &r, &e);
+    return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : finish(c, id, &r);
+}
+
+int cmd_kill(struct client *c)
+{
+    struct err e = { 0 };
+    char id[APP_ID_MAX];
+    if (find_app(c, c->o.args[0], id, &e) < 0)
+        return client_fail(find_exit_code(&e), &e);
+
+    struct follow_result r = { 0 };
+    int rc = follow_history(c, id, &r, &e);
+    if (rc == 0) {
+        client_note("job %s is over already: %s", id, json_str(r.summary, "state"));
+        follow_result_done(&r);
+        return EXIT_DONE;
+    }
+    if (rc == -EBUSY) {
+        struct follow_options o = { .stop = "killed by the user",
+                                    .told = options_has(&c->o, OPT_NO_WAIT) };
+        rc = follow_job(c, id, NULL, &o, &r, &e);
+    }
+    if (rc < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    client_note("job %s %s", id, r.finished ? json_str(r.summary, "state") : "is being stopped");
+    follow_result_done(&r);
+    return EXIT_DONE;
+}

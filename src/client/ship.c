@@ -1,0 +1,210 @@
+/*
+ * What a job ships: src, virtual environment, resources; into the store before the job is
+ * submitted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/jobconf.h"
+#include "conf/conf.h"
+#include "storage/store.h"
+
+/* Without ours the job's own file named so, or the module on the path, would be needed; TonY ships
+ * one too. */
+static const char tensorboard_script[] =
+    "import os\n"
+    "import sys\n"
+    "\n"
+    "os.execvp(sys.executable, [sys.executable, '-m', 'tensorboard.main', '--logdir', "
+    "os.environ['TB_LOG_DIR'],\n"
+    "                           '--port', os.environ['TB_PORT'], '--bind_all'])\n";
+static const char tensorboard_name[] = "sidecar_tensorboard.py";
+
+static int add_item(struct client_job *j, enum ship_kind kind, const char *source, const char *name,
+                    const char *role, struct err *e)
+{
+    struct ship_item it = {
+        .kind = kind, .source = str_dup(source), .name = str_dup(name), .role = str_dup(role)
+    };
+    if (!it.source || !it.name || !it.role ||
+        vec_grow((void **)&j->items, &j->cap_items, j->n_items + 1, sizeof *j->items) < 0) {
+        ship_item_done(&it);
+        return err_set(e, ENOMEM, "cannot list what is shipped: %m");
+    }
+    j->items[j->n_items++] = it;
+    return 0;
+}
+
+/* A local, absolute path out of a source as the job gives it. what: "src", "venv", "resource". */
+static int local_source(const char *source, const char *what, const char *origin, char **out,
+                        struct stat *st, struct err *e)
+{
+    if (str_starts(source, "file://"))
+        source += strlen("file://");
+    if (strstr(source, "://")) {
+        int rc = err_set(e, EINVAL, "%s: %s '%s' is not on this machine", origin, what, source);
+        err_hint(e, "cluster 'local' ships local files only; fetch it first");
+        return rc;
+    }
+    AUTO(free_p) char *cwd = source[0] == '/' ? NULL : getcwd(NULL, 0);
+    char *path = cwd ? fs_join(cwd, source) : str_dup(source);
+    if (!path)
+        return err_set(e, ENOMEM, "%s: cannot ship %s '%s': %m", origin, what, source);
+    if (stat(path, st) == -1) {
+        int rc = err_set(e, errno, "%s: %s '%s' cannot be used: %m", origin, what, path);
+        free(path);
+        err_hint(e, "relative paths of a job file start at its own directory");
+        return rc;
+    }
+    *out = path;
+    return 0;
+}
+
+static const char *origin_of(const struct client_job *j, const char *key)
+{
+    const char *origin = conf_origin(j->conf, key);
+    return origin ? origin : key;
+}
+
+static int collect_src(struct client_job *j, struct err *e)
+{
+    if (!j->spec->src || !j->spec->src[0])
+        return 0;
+    AUTO(free_p) char *path = NULL;
+    struct stat st;
+    int rc =
+        local_source(j->spec->src, "src", origin_of(j, "tony.application.src-dir"), &path, &st, e);
+    return rc < 0 ? rc : add_item(j, SHIP_SRC, path, "", "", e);
+}
+
+static int collect_venv(struct client_job *j, struct err *e)
+{
+    if (!j->spec->venv || !j->spec->venv[0])
+        return 0;
+    AUTO(free_p) char *path = NULL;
+    struct stat st;
+    int rc = local_source(j->spec->venv, "venv", origin_of(j, "tony.application.python-venv"),
+                          &path, &st, e);
+    return rc < 0 ? rc
+                  : add_item(j, S_ISDIR(st.st_mode) ? SHIP_IN_PLACE : SHIP_ARCHIVE, path, "venv",
+                             "", e);
+}
+
+static int collect_resources(struct client_job *j, const struct resource_spec *r, size_t n,
+                             const char *role, const char *key, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        AUTO(free_p) char *path = NULL;
+        struct stat st;
+        rc = local_source(r[i].source, "resource", origin_of(j, key), &path, &st, e);
+        if (rc == 0 && r[i].archive && S_ISDIR(st.st_mode))
+            rc = add_item(j, SHIP_DIR, path, r[i].name, role,
+                          e); /* as TonY: packed and unpacked again is a directory */
+        else if (rc == 0)
+            rc = add_item(j,
+                          r[i].archive          ? SHIP_ARCHIVE
+                          : S_ISDIR(st.st_mode) ? SHIP_DIR
+                                                : SHIP_FILE,
+                          path, r[i].name, role, e);
+    }
+    return rc;
+}
+
+/* Two things under one name in the same working directory. */
+static int check_names(const struct client_job *j, struct err *e)
+{
+    for (size_t a = 0; a < j->n_items; a++) {
+        for (size_t b = a + 1; b < j->n_items; b++) {
+            const struct ship_item *x = &j->items[a], *y = &j->items[b];
+            bool meet = !x->role[0] || !y->role[0] || str_eq(x->role, y->role);
+            if (x->kind == SHIP_SRC || !meet || !str_eq(x->name, y->name) ||
+                str_eq(x->source, y->source))
+                continue;
+            int rc = err_set(e, EINVAL,
+                             "resources '%s' and '%s' would both be '%s' in the working directory",
+                             x->source, y->source, x->name);
+            err_hint(e, "give one another name: %s::NAME", y->source);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* The bundled script, where the sidecar's command is the one that runs it. */
+static int collect_tensorboard(struct client_job *j, struct err *e)
+{
+    const struct role_spec *tb = job_spec_role(j->spec, "tensorboard");
+    if (!tb || !tb->command || !strstr(tb->command, tensorboard_name))
+        return 0;
+    for (size_t i = 0; i < j->n_items; i++)
+        if (str_eq(j->items[i].name, tensorboard_name))
+            return 0;
+    const char *tmp = getenv("TMPDIR");
+    char *dir = str_printf("%s/tony-client-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
+    if (!dir || !mkdtemp(dir)) {
+        int rc = err_set(e, errno, "cannot make a temporary directory '%s': %m", dir ? dir : "");
+        free(dir);
+        return rc;
+    }
+    j->scratch = dir;
+    AUTO(free_p) char *path = fs_join(dir, tensorboard_name);
+    int rc = path ? fs_write_atomic(AT_FDCWD, path, span_of(tensorboard_script), 0600, false, e)
+                  : -ENOMEM;
+    return rc < 0 ? rc : add_item(j, SHIP_FILE, path, tensorboard_name, "tensorboard", e);
+}
+
+int ship_collect(struct client_job *j, struct err *e)
+{
+    const struct job_spec *s = j->spec;
+    int rc = collect_src(j, e);
+    if (rc == 0)
+        rc = collect_venv(j, e);
+    if (rc == 0)
+        rc = collect_resources(j, s->resources, s->n_resources, "", "tony.containers.resources", e);
+    for (size_t i = 0; rc == 0 && i < s->n_roles; i++) {
+        AUTO(free_p) char *key = str_printf("tony.%s.resources", s->roles[i].name);
+        rc = key ? collect_resources(j, s->roles[i].resources, s->roles[i].n_resources,
+                                     s->roles[i].name, key, e)
+                 : err_set(e, ENOMEM, "cannot list what is shipped: %m");
+    }
+    if (rc == 0 && s->single_node)
+        rc = collect_resources(j, s->am.resources, s->am.n_resources, "driver", "tony.am.resources",
+                               e);
+    if (rc == 0)
+        rc = collect_tensorboard(j, e);
+    return rc < 0 ? rc : check_names(j, e);
+}
+
+int ship_put(struct client *c, struct client_job *j, struct err *e)
+{
+    if (j->n_items == 0)
+        return 0;
+    struct store *store = NULL;
+    int rc = store_open(c->paths.store, &store, e);
+    for (size_t i = 0; rc == 0 && i < j->n_items; i++)
+        rc = store_put(store, &j->items[i], e);
+    store_free(store);
+    return rc;
+}
+
+int ship_exit_code(const struct err *e)
+{
+    switch (e->num) {
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EIO:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case EPERM: /* a directory of $TONY_HOME that is another user's */
+        return EXIT_CLUSTER;
+    default:
+        return EXIT_MISUSE;
+    }
+}
