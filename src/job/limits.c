@@ -158,7 +158,7 @@ static int64_t slot_due(const struct job *j, const struct slot *s)
         return MAX(s->beat_ms, j->beats_from) + silence + j->stalled_ms;
     }
     case SLOT_STOPPING:
-        return since + ((int64_t)j->spec->kill_grace_ms + JOB_STOP_MARGIN_MS) * (s->stop_tries + 1);
+        return since + j->spec->kill_grace_ms + (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
     case SLOT_DRAINING:
         return since + (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
     case SLOT_NONE:

@@ -1,0 +1,558 @@
+/* The rules, as tables: a job, a script of what happens (tests/fake/drive.h), and how it ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "drive.h"
+#include "job/job.h"
+
+struct row {
+    const char *job, *script;
+    enum job_state state;
+    const char *message, *cause, *results; /* NULL: not looked at; cause "": no task is named */
+};
+
+static void check(const struct row *r)
+{
+    struct drive d;
+    struct job_verdict v;
+    AUTO(buf_done) struct buf results = { 0 };
+    const char *trouble = NULL;
+
+    drive_init(&d, r->job);
+    drive_run(&d, r->script);
+    job_verdict(d.job, &v);
+    drive_results(&d, &results);
+    if (v.state != r->state)
+        trouble = "state";
+    else if (r->message && !str_eq(v.message, r->message))
+        trouble = "message";
+    else if (r->cause && *r->cause ? v.cause_slot != drive_slot(&d, r->cause)
+                                   : r->cause && v.cause_slot != UINT32_MAX)
+        trouble = "cause";
+    else if (r->results && !str_eq(buf_cstr(&results), r->results))
+        trouble = "results";
+    else if (v.state >= JOB_SUCCEEDED && v.exit_code != (v.state == JOB_SUCCEEDED ? 0
+                                                         : v.state == JOB_KILLED  ? 3
+                                                                                  : 1))
+        trouble = "exit code";
+    else if ((v.state >= JOB_SUCCEEDED) != (d.n_acts[ACT_FINISH] > 0))
+        trouble = "finish";
+    if (trouble)
+        fail_msg("%s of [%s] after [%s]: %s \"%s\" cause %d, %s", trouble, r->job, r->script,
+                 job_state_name(v.state), v.message, (int)v.cause_slot, buf_cstr(&results));
+    drive_done(&d);
+}
+
+static void check_all(const struct row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        check(&rows[i]);
+}
+
+/* tony-compat 2.8, row by row */
+static void test_success_rules(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2", "go worker:0=0 worker:1=0", JOB_SUCCEEDED, "all 2 tasks succeeded", "",
+          "worker:0=S worker:1=S" },
+        { "worker*2", "go worker:0=0", JOB_RUNNING, NULL, NULL, "worker:0=S worker:1=running" },
+        /* chief: worker:0 where there is no role chief */
+        { "worker*2", "go worker:0=3", JOB_FAILED, "task 'worker:0' failed with exit code 3",
+          "worker:0", "worker:0=F worker:1=X" },
+        { "chief*1 worker*2", "go worker:0=3", JOB_RUNNING, NULL, NULL,
+          "chief:0=running worker:0=F worker:1=running" },
+        { "chief*1 worker*2", "go chief:0=2", JOB_FAILED, "task 'chief:0' failed with exit code 2",
+          "chief:0", "chief:0=F worker:0=X worker:1=X" },
+        { "chief*2", "go chief:1=2", JOB_FAILED, "task 'chief:1' failed with exit code 2",
+          "chief:1", "chief:0=X chief:1=F" },
+        { "chief*1 worker*1", "go chief:0=0", JOB_RUNNING, NULL, NULL,
+          "chief:0=S worker:0=running" },
+        { "trainer*2", "go trainer:0=1", JOB_RUNNING, NULL, NULL, "trainer:0=F trainer:1=running" },
+        { "chief*0 worker*2", "go worker:0=3", JOB_FAILED, NULL, "worker:0", NULL },
+        /* other tracked: go on, and one success is enough */
+        { "worker*3", "go worker:2=1 worker:0=0 worker:1=0", JOB_SUCCEEDED,
+          "succeeded, though 1 of 3 tasks did not", "", "worker:0=S worker:1=S worker:2=F" },
+        { "trainer*2", "go trainer:0=1 trainer:1=4", JOB_FAILED,
+          "task 'trainer:0' failed with exit code 1", "trainer:0", "trainer:0=F trainer:1=F" },
+        { "trainer*2", "go trainer:0=1 trainer:1=0", JOB_SUCCEEDED, NULL, "", NULL },
+        /* fail-on-worker-failure: any role but a sidecar */
+        { "worker*3 fail=1", "go worker:2=1", JOB_FAILED, NULL, "worker:2",
+          "worker:0=X worker:1=X worker:2=F" },
+        { "worker*1 tb*1/sidecar fail=1", "go tb:0=1", JOB_RUNNING, NULL, NULL,
+          "worker:0=running tb:0=F" },
+        /* stop-on-failure */
+        { "worker*2 eval*1/stop", "go eval:0=1", JOB_FAILED, NULL, "eval:0",
+          "worker:0=X worker:1=X eval:0=F" },
+        { "worker*2 eval*1", "go eval:0=1 worker:0=0 worker:1=0", JOB_SUCCEEDED, NULL, "", NULL },
+        /* untracked: its failure fails the job, exit 0 is fine, and nobody waits for it */
+        { "worker*1 ps*1/untracked", "go ps:0=1", JOB_FAILED, "task 'ps:0' failed with exit code 1",
+          "ps:0", "worker:0=X ps:0=F" },
+        { "worker*1 ps*1/untracked", "go ps:0=0", JOB_RUNNING, NULL, NULL,
+          "worker:0=running ps:0=S" },
+        { "worker*1 ps*1/untracked", "go worker:0=0", JOB_SUCCEEDED, "all 1 tasks succeeded", "",
+          "worker:0=S ps:0=X" },
+        /* sidecar: ignored */
+        { "worker*1 tb*1/sidecar", "go tb:0=1 worker:0=0", JOB_SUCCEEDED, NULL, "",
+          "worker:0=S tb:0=F" },
+        { "worker*1 tb*1/sidecar", "go worker:0=0", JOB_SUCCEEDED, NULL, "", "worker:0=S tb:0=X" },
+        { "worker*1 tb*1/sidecar/stop", "go tb:0=1", JOB_RUNNING, NULL, NULL, NULL },
+        /* failed before registering: the job fails, but not for a sidecar */
+        { "chief*1 worker*2", "mute:worker:1 go grant:worker:1 worker:1!1", JOB_FAILED,
+          "task 'worker:1' ended before it started: exit code 1", "worker:1",
+          "chief:0=X worker:0=X worker:1=F" },
+        { "chief*1 worker*2", "deny:worker:1 go", JOB_FAILED,
+          "task 'worker:1' could not be started: too large (launch_failed)", "worker:1", NULL },
+        { "worker*1 tb*1/sidecar", "deny:tb:0 go worker:0=0", JOB_SUCCEEDED, NULL, "",
+          "worker:0=S tb:0=F" },
+        { "worker*1 tb*1/sidecar", "mute:tb:0 go grant:tb:0 tb:0!0 worker:0=0", JOB_SUCCEEDED, NULL,
+          "", "worker:0=S tb:0=F" },
+        /* nothing tracked at all: all are waited for */
+        { "ps*2/untracked", "go ps:0=0", JOB_RUNNING, NULL, NULL, NULL },
+        { "ps*2/untracked", "go ps:0=0 ps:1=0", JOB_SUCCEEDED, NULL, "", NULL },
+        { "ps*2/untracked", "go ps:0=0 ps:1=2", JOB_FAILED, NULL, "ps:1", NULL },
+        /* the first final status wins */
+        { "worker*2 ps*1/untracked", "go mute:ps:0 worker:0=0 worker:1=0 ps:0=1@1000 +1",
+          JOB_SUCCEEDED, NULL, "", NULL },
+        { "worker*2", "go mute:worker:1 worker:0=1 stop worker:1=0 +1", JOB_FAILED, NULL,
+          "worker:0", NULL },
+        { "worker*2", "go mute:worker:1 stop worker:1=1 +1", JOB_KILLED, "killed by ann@host 7", "",
+          NULL },
+        /* single node */
+        { "single=1", "go driver:0=0", JOB_SUCCEEDED, "all 1 tasks succeeded", "", "driver:0=S" },
+        { "single=1", "go driver:0=1", JOB_FAILED, "task 'driver:0' failed with exit code 1",
+          "driver:0", "driver:0=F" },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_gang_and_stages(void **state)
+{
+    static const struct row rows[] = {
+        /* GANG: nobody starts before the last has registered */
+        { "worker*3", "mute:worker:2 go", JOB_WAITING, NULL, NULL,
+          "worker:0=registered worker:1=registered worker:2=waiting" },
+        { "worker*3", "mute:worker:2 go grant:worker:2", JOB_WAITING, NULL, NULL,
+          "worker:0=registered worker:1=registered worker:2=placed" },
+        { "worker*3", "mute:worker:2 go grant:worker:2 reg:worker:2", JOB_RUNNING, NULL, NULL,
+          "worker:0=running worker:1=running worker:2=running" },
+        { "worker*1 tb*1/sidecar", "deny:tb:0 mute:worker:0 go grant:worker:0 reg:worker:0",
+          JOB_RUNNING, NULL, NULL, "worker:0=running tb:0=F" },
+        /* a member lost before the start: no gang without it */
+        { "chief*1 worker*2", "mute:worker:1 go worker:0!1", JOB_FAILED, NULL, "worker:0", NULL },
+        /* FCFS: each at once */
+        { "worker*2 gang=0", "mute:worker:1 go", JOB_RUNNING, NULL, NULL,
+          "worker:0=running worker:1=waiting" },
+        { "worker*2 gang=0",
+          "mute:worker:1 go worker:0=0 grant:worker:1 heal:worker:1 reg:worker:1 worker:1=0",
+          JOB_SUCCEEDED, NULL, "", NULL },
+        /* stages: asked for only when all of the earlier have completed, whatever their exit code
+         */
+        { "prep*2 train*2<prep", "go", JOB_RUNNING, NULL, NULL,
+          "prep:0=running prep:1=running train:0=held train:1=held" },
+        { "prep*2 train*2<prep", "go prep:0=0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S prep:1=running train:0=held train:1=held" },
+        { "prep*2 train*2<prep", "go prep:0=0 prep:1=1", JOB_RUNNING, NULL, NULL,
+          "prep:0=S prep:1=F train:0=running train:1=running" },
+        { "prep*2 train*2<prep", "go prep:0=0 prep:1=1 train:0=0 train:1=0", JOB_SUCCEEDED, NULL,
+          NULL, NULL },
+        /* ... and their containers are gone */
+        { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S train:0=held" },
+        { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 prep:0!0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S train:0=running" },
+        { "a*1 b*1<a c*1<a,b", "go a:0=0 b:0=0 c:0=0", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "a*0 b*1<a", "go b:0=0", JOB_SUCCEEDED, NULL, NULL, "b:0=S" },
+        /* the second gang waits for its own members only, beside what runs on from the first */
+        { "prep*1 ps*1/untracked train*2<prep", "go mute:train:1 prep:0=0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S ps:0=running train:0=registered train:1=waiting" },
+        { "prep*1 train*1<prep", "go stop", JOB_KILLED, NULL, NULL, "prep:0=X train:0=X" },
+        { "chief*1 train*1<chief", "go chief:0=1", JOB_FAILED, NULL, "chief:0",
+          "chief:0=F train:0=X" },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_first_cause(void **state)
+{
+    static const struct row rows[] = {
+        /* heard in the other order: the first by its own time */
+        { "chief*1 worker*2",
+          "go +1000 mute:worker:0 mute:worker:1 chief:0=1@5 worker:0=2@30 worker:1=3@20 "
+          "heal:worker:0",
+          JOB_FAILED, "task 'worker:0' failed with exit code 2", "worker:0",
+          "chief:0=F worker:0=F worker:1=F" },
+        { "worker*3",
+          "go +1000 mute:worker:1 mute:worker:2 worker:0=1 +40 worker:1=2@39 worker:2=3@50",
+          JOB_FAILED, "task 'worker:2' failed with exit code 3", "worker:2",
+          "worker:0=F worker:1=X worker:2=F" },
+        /* what died because it was taken down is neither a failure nor the cause */
+        { "worker*2", "go +1000 mute:worker:1 worker:0=1 +40 worker:1=-15@10", JOB_FAILED, NULL,
+          "worker:0", "worker:0=F worker:1=X" },
+        { "worker*2", "go +1000 mute:worker:1 worker:0=1 +40 worker:1=-15@41", JOB_FAILED, NULL,
+          "worker:0", "worker:0=F worker:1=X" },
+        { "worker*2", "go +1000 mute:worker:1 worker:0=1@20 +5 worker:1=killed@50", JOB_FAILED,
+          NULL, "worker:0", "worker:0=F worker:1=X" },
+        { "worker*2", "go +1000 mute:worker:1 worker:0=1 +40 worker:1=1@10", JOB_FAILED, NULL,
+          "worker:0", "worker:0=F worker:1=X" },
+        /* by signal and before our stop: a failure of its own */
+        { "worker*2", "go +1000 mute:worker:1 worker:0=1 +5 worker:1=-9@50", JOB_FAILED,
+          "task 'worker:1' was killed by signal 9 (SIGKILL)", "worker:1", "worker:0=F worker:1=F" },
+        /* a sidecar is never the cause */
+        { "worker*1 tb*1/sidecar", "go +1000 tb:0=1 +10 worker:0=1", JOB_FAILED, NULL, "worker:0",
+          NULL },
+        /* the same moment: the first heard */
+        { "worker*2", "go +1000 mute:worker:1 worker:0=1@10 worker:1=2@10", JOB_FAILED, NULL,
+          "worker:0", NULL },
+        /* a lost one died when it fell silent, before its peers failed of that */
+        { "chief*1 worker*1 missed=5", "go +100 mute:worker:0 +4000 chief:0=1 +60000", JOB_FAILED,
+          NULL, "chief:0", NULL },
+        { "chief*1 worker*2 missed=5", "go +100 mute:worker:0 +6000 chief:0=1 +60000", JOB_FAILED,
+          NULL, "worker:0", NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_messages(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*1", "go worker:0=3", JOB_FAILED, "task 'worker:0' failed with exit code 3", NULL,
+          NULL },
+        { "worker*1", "go worker:0=-11", JOB_FAILED,
+          "task 'worker:0' was killed by signal 11 (SIGSEGV)", NULL, NULL },
+        { "worker*1", "go worker:0=-40", JOB_FAILED, "task 'worker:0' was killed by signal 40",
+          NULL, NULL },
+        { "worker*1", "go worker:0=oom", JOB_FAILED,
+          "task 'worker:0' used more memory than its 512 MiB (out_of_memory)", NULL, NULL },
+        { "worker*1 exec=1500", "go worker:0=timeout", JOB_FAILED,
+          "task 'worker:0' ran longer than its limit of 1500 ms (timed_out)", NULL, NULL },
+        { "worker*1", "go worker:0=launch", JOB_FAILED,
+          "task 'worker:0' could not be started (launch_failed)", NULL, NULL },
+        { "worker*1", "go worker:0=preempt", JOB_FAILED,
+          "task 'worker:0' was preempted by the scheduler (preempted)", NULL, "worker:0=L" },
+        { "worker*1", "go worker:0!lost", JOB_FAILED, "task 'worker:0' was lost (node_lost)", NULL,
+          "worker:0=L" },
+        { "worker*1", "go worker:0=disk", JOB_FAILED,
+          "task 'worker:0' was ended by a failed disk (disk_failed)", NULL, "worker:0=L" },
+        { "worker*1", "go worker:0=unknown", JOB_FAILED,
+          "task 'worker:0' ended for an unknown reason (unknown)", NULL, "worker:0=F" },
+        /* the scheduler's word alone: 128 and a signal, or a code */
+        { "worker*1", "go worker:0!137", JOB_FAILED,
+          "task 'worker:0' was killed by signal 9 (SIGKILL)", NULL, NULL },
+        { "worker*1", "go worker:0!4", JOB_FAILED, "task 'worker:0' failed with exit code 4", NULL,
+          NULL },
+        { "worker*1", "go worker:0!0", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "worker*1", "mute:worker:0 go grant:worker:0 worker:0!137", JOB_FAILED,
+          "task 'worker:0' was killed by signal 9 (SIGKILL) before it started", NULL, NULL },
+        { "trainer*2", "go trainer:0=killed trainer:1=killed", JOB_FAILED, "no task succeeded", "",
+          "trainer:0=X trainer:1=X" },
+        { "worker*1", "go abort", JOB_FAILED, "the job's master could not be run: no such program",
+          "", "worker:0=L" },
+        { "worker*1", "submit abort", JOB_FAILED,
+          "the job's master could not be run: no such program", "", "worker:0=L" },
+        { "worker*1", "submit stop", JOB_KILLED, "killed by ann@host 7", "", "worker:0=X" },
+        { "worker*1", "go mute:worker:0 stop abort", JOB_KILLED, "killed by ann@host 7", "",
+          "worker:0=X" },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_limits(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*1 app=5000", "go +4999", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 app=5000", "go +5000", JOB_KILLED,
+          "killed: the application timeout of 5 s ran out", "", "worker:0=X" },
+        { "worker*1 app=5000", "go +4000 worker:0=0 +5000", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "worker*2 alloc=1000", "mute:worker:1 go +999", JOB_WAITING, NULL, NULL, NULL },
+        { "worker*2 alloc=1000", "mute:worker:1 go +1000", JOB_FAILED,
+          "1 of 2 containers were not granted within 1 s", "", "worker:0=X worker:1=X" },
+        { "worker*2 alloc=1000", "mute:worker:1 go +900 grant:worker:1 reg:worker:1 +2000",
+          JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*2 alloc=1000 gang=0", "mute:worker:1 go +1000", JOB_RUNNING, NULL, NULL, NULL },
+        { "prep*1 train*1<prep alloc=1000", "go +5000 mute:train:0 prep:0=0 +999", JOB_RUNNING,
+          NULL, NULL, NULL },
+        { "prep*1 train*1<prep alloc=1000", "go +5000 mute:train:0 prep:0=0 +1000", JOB_FAILED,
+          "1 of 2 containers were not granted within 1 s", "", NULL },
+        { "worker*2 reg=1000", "mute:worker:1 go +10 grant:worker:1 +999", JOB_WAITING, NULL, NULL,
+          NULL },
+        { "worker*2 reg=1000", "mute:worker:1 go +10 grant:worker:1 heal:worker:1 +1000",
+          JOB_FAILED,
+          "task 'worker:1' could not be started: its executor did not register within 1 s "
+          "(launch_failed)",
+          "worker:1", "worker:0=X worker:1=F" },
+        /* silence */
+        { "worker*2 missed=5", "go +500 mute:worker:1 +4000", JOB_RUNNING, NULL, NULL,
+          "worker:0=running worker:1=running" },
+        { "worker*2 missed=5", "go +500 mute:worker:1 +6000", JOB_RUNNING, NULL, NULL,
+          "worker:0=running worker:1=L" },
+        { "worker*2 missed=5", "go +500 mute:worker:1 +4000 beat:worker:1 +4000", JOB_RUNNING, NULL,
+          NULL, "worker:0=running worker:1=running" },
+        { "worker*2 missed=5", "go +500 mute:worker:1 +4000 gone:worker:1 +500 back:worker:1 +4000",
+          JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*2 missed=5", "go +500 mute:worker:0 +6000", JOB_STOPPING,
+          "task 'worker:0' failed", NULL, NULL },
+        { "worker*2 missed=5", "go +500 mute:worker:0 +60000", JOB_FAILED,
+          "task 'worker:0' was lost: no heartbeat for 5 s (node_lost)", "worker:0",
+          "worker:0=L worker:1=X" },
+        { "worker*2 missed=1", "go +500 mute:worker:1 +2000", JOB_RUNNING, NULL, NULL,
+          "worker:0=running worker:1=running" },
+        { "worker*2 missed=1", "go +500 mute:worker:1 +4000", JOB_RUNNING, NULL, NULL,
+          "worker:0=running worker:1=L" },
+        /* what does not end is stopped by the scheduler, and if that says nothing either, given up
+         */
+        { "worker*1 grace=1000", "go mute:worker:0 stop +1000", JOB_STOPPING, NULL, NULL, NULL },
+        { "worker*1 grace=1000", "go mute:worker:0 stop +30000", JOB_KILLED, NULL, NULL,
+          "worker:0=X" },
+        /* the client */
+        { "worker*1 away=2000", "go owns away +1999", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=2000", "go owns away +2000", JOB_KILLED,
+          "killed: its client was away for more than 2 s", "", NULL },
+        { "worker*1 away=2000", "go owns away +1000 owns +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=2000", "go owns away +1000 left +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=2000", "go +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=-1", "go owns away +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=2000", "owned master +2000", JOB_KILLED, NULL, "", NULL },
+        { "worker*1 away=2000", "owned master +1000 owns +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=2000", "go owns +5000 master +1000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=2000", "go owns +5000 master +2000", JOB_KILLED, NULL, NULL, NULL },
+        { "worker*1 away=2000", "go owns +5000 master +1000 owns +5000", JOB_RUNNING, NULL, NULL,
+          NULL },
+        { "worker*1 away=2000", "go owns left +5000 master +5000", JOB_RUNNING, NULL, NULL, NULL },
+        /* groups */
+        { "chief*1 worker*2 limit=worker/10000/chief", "go chief:0=0 +9999", JOB_RUNNING, NULL,
+          NULL, NULL },
+        { "chief*1 worker*2 limit=worker/10000/chief", "go chief:0=0 +10000", JOB_FAILED,
+          "role 'worker' still ran 10 s after group 'A' had completed", "",
+          "chief:0=S worker:0=X worker:1=X" },
+        { "chief*1 worker*2 limit=worker/10000/chief",
+          "go chief:0=0 +9000 worker:0=0 worker:1=0 +9000", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "chief*1 worker*2 limit=worker/10000/chief/ignored", "go chief:0=0 +10000", JOB_SUCCEEDED,
+          "all 1 tasks succeeded", "", "chief:0=S worker:0=X worker:1=X" },
+        { "chief*1 eval*1 worker*2 limit=worker/10000/chief/ignored",
+          "go chief:0=0 +10000 worker:0=1", JOB_FAILED, NULL, "worker:0", NULL },
+        { "chief*1 eval*1 worker*1 limit=worker/10000/chief+eval",
+          "go chief:0=0 +20000 eval:0=0 +9999", JOB_RUNNING, NULL, NULL, NULL },
+        { "chief*1 eval*1 worker*1 limit=worker/10000/chief+eval",
+          "go chief:0=0 +20000 eval:0=0 +10000", JOB_FAILED, NULL, NULL, NULL },
+        /* counted from when all are scheduled */
+        { "prep*1 worker*1<prep limit=worker/1000/prep",
+          "go mute:worker:0 prep:0=0 +5000 grant:worker:0 reg:worker:0 +999", JOB_RUNNING, NULL,
+          NULL, NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_new_master(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2", "go master worker:0=0 worker:1=0", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "worker*2", "mute:worker:1 go grant:worker:1 heal:worker:1 master worker:0=0 worker:1=0",
+          JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "chief*1 worker*1", "go lose:worker:0 master chief:0=0", JOB_SUCCEEDED, NULL, NULL,
+          "chief:0=S worker:0=L" },
+        { "worker*1", "go lose:worker:0 master", JOB_FAILED,
+          "task 'worker:0' was lost: the scheduler does not know its container any more "
+          "(node_lost)",
+          "worker:0", NULL },
+        /* asked for, not granted: asked for again */
+        { "worker*1", "mute:worker:0 go heal:worker:0 master worker:0=0", JOB_SUCCEEDED, NULL, NULL,
+          NULL },
+        /* told to stop by the old master: by the new one, too */
+        { "worker*1", "go mute:worker:0 stop heal:worker:0 master", JOB_KILLED, NULL, NULL,
+          "worker:0=X" },
+        /* its acknowledgement was lost */
+        { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 heal:prep:0 master train:0=0",
+          JOB_SUCCEEDED, NULL, NULL, NULL },
+        /* the silence of the time without a master does not count */
+        { "worker*1 missed=3", "go +100 mute:worker:0 +2800 master +3000 heal:worker:0 +5000",
+          JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1", "go worker:0=0 master", JOB_SUCCEEDED, NULL, NULL, NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+/* What is told when everything was said already, or comes from another time. */
+static void test_fences(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    uint32_t id = drive_slot(&d, "worker:1");
+    const struct {
+        struct job_event ev;
+        int rc;
+    } rows[] = {
+        { { .type = EV_SUBMITTED }, 1 },
+        { { .type = EV_MASTER_STARTED, .epoch = 1 }, 1 },
+        { { .type = EV_MASTER_STARTED, .epoch = 0 }, 1 },
+        { { .type = EV_RESYNCED }, 1 },
+        { { .type = EV_NONE }, 1 },
+        { { .type = EV_COUNT }, 1 },
+        { { .type = EV_TIMER }, 1 },
+        { { .type = EV_BEAT, .slot = 2 }, 1 },
+        { { .type = EV_BEAT, .slot = id }, 0 },
+        { { .type = EV_REGISTERED, .slot = id, .container = "other" }, 1 },
+        { { .type = EV_REGISTERED, .slot = id }, 1 },
+        { { .type = EV_COMPLETED, .slot = id, .container = "other" }, 1 },
+        { { .type = EV_CONTAINER_SEEN, .slot = id, .container = "other" }, 1 },
+        { { .type = EV_ALLOCATION_REFUSED, .slot = id }, 1 },
+        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 1, .attempt = 2 }, 1 },
+        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 0, .attempt = 1 }, 1 },
+        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 1, .attempt = 1 }, 0 },
+        { { .type = EV_ATTEMPT_ENDED,
+            .slot = id,
+            .generation = 0,
+            .attempt = 1,
+            .reason = END_EXITED },
+          1 },
+        { { .type = EV_ATTEMPT_ENDED,
+            .slot = id,
+            .generation = 1,
+            .attempt = 0,
+            .reason = END_EXITED },
+          1 },
+        { { .type = EV_EXECUTOR_BACK,
+            .slot = id,
+            .container = "c1.2",
+            .generation = 1,
+            .attempt = 2 },
+          1 },
+        { { .type = EV_SHRINK }, 1 },
+        { { .type = EV_STALLED, .value_ms = 1000 }, 1 }, /* longer than the job is old */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct err e = { 0 };
+        int rc = job_feed(d.job, &rows[i].ev, 0, &d.acts, &e);
+        if (rc != rows[i].rc || (rc && !e.msg[0]))
+            fail_msg("row %zu (%s): %d '%s'", i, job_event_name(rows[i].ev.type), rc, e.msg);
+        d.acts.n = 0;
+    }
+    /* each result is acknowledged, also one that is known or refused */
+    drive_run(&d, "mute:worker:1 worker:1=3");
+    assert_string_equal(d.last_ack, "1 1.1");
+    unsigned acks = d.n_acts[ACT_ACK];
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_ATTEMPT_ENDED, .slot = 1, .generation = 1, .attempt = 1 });
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_ATTEMPT_ENDED, .slot = 1, .generation = 1, .attempt = 7 });
+    assert_int_equal(d.n_acts[ACT_ACK], acks + 2);
+    assert_string_equal(d.last_ack, "1 1.7");
+    /* the first of two words on the same end counts */
+    drive_run(&d, "worker:1!0");
+    struct slot_view v;
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.result, RES_FAILED);
+    assert_int_equal(v.exit_code, 3);
+    assert_string_equal(v.tail, "last words\n");
+    drive_done(&d);
+}
+
+/* A container that nobody wants goes back; one that nobody remembers is stopped. */
+static void test_strays(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "mute:worker:1 go");
+    assert_int_equal(
+        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }),
+        1);
+    assert_int_equal(d.n_acts[ACT_RELEASE], 1);
+    drive_run(&d, "mute:worker:0 stop");
+    assert_int_equal(
+        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 1, .container = "y" }),
+        1);
+    assert_int_equal(d.n_acts[ACT_RELEASE], 2);
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 2 });
+    unsigned stops = d.n_acts[ACT_STOP_CONTAINER];
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z", .launched = true });
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], stops + 1);
+    drive_feed(&d, &(struct job_event){ .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z" });
+    assert_int_equal(d.n_acts[ACT_RELEASE], 3);
+    drive_done(&d);
+}
+
+static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+
+    (void)state;
+    drive_init(&d, "worker*2 missed=5");
+    drive_run(&d, "go +100 mute:worker:1 +2800");
+    job_slot(d.job, 1, &v);
+    assert_false(v.suspect);
+    drive_run(&d, "+1000");
+    job_slot(d.job, 1, &v);
+    assert_true(v.suspect);
+    drive_run(&d, "beat:worker:1");
+    job_slot(d.job, 1, &v);
+    assert_false(v.suspect);
+    /* the master slept for 10 s: nobody is to blame */
+    d.now += 10000;
+    drive_feed(&d, &(struct job_event){ .type = EV_STALLED, .value_ms = 10000 });
+    d.next_beat = d.now + 1000;
+    drive_run(&d, "+2500");
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.state, SLOT_RUNNING);
+    assert_false(v.suspect);
+    drive_run(&d, "+4000");
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.result, RES_LOST);
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER] > 0, true);
+    drive_done(&d);
+}
+
+static void test_stop_is_durable_first(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    assert_int_equal(
+        job_feed(d.job, &(struct job_event){ .type = EV_STOP, .text = "enough" }, 0, &d.acts, NULL),
+        0);
+    assert_true(d.acts.n >= 3);
+    assert_int_equal(d.acts.v[0].type, ACT_SYNC);
+    assert_int_equal(d.acts.v[1].type, ACT_STOP_ATTEMPT);
+    assert_int_equal(d.acts.v[1].grace_ms, 5000);
+    assert_int_equal(d.acts.v[1].reason, END_KILLED_BY_MASTER);
+    struct job_verdict v;
+    job_verdict(d.job, &v);
+    assert_int_equal(v.state, JOB_STOPPING);
+    assert_string_equal(v.message, "killed: enough");
+    drive_done(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_success_rules),
+        cmocka_unit_test(test_gang_and_stages),
+        cmocka_unit_test(test_first_cause),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_new_master),
+        cmocka_unit_test(test_fences),
+        cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
+        cmocka_unit_test(test_stop_is_durable_first),
+    };
+    return cmocka_run_group_tests_name("job", tests, NULL, NULL);
+}
