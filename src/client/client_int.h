@@ -77,8 +77,8 @@ struct table {
 };
 void table_add(struct table *t, ...) __attribute__((sentinel)); /* n_cols strings, then NULL */
 void table_print(struct table *t);                              /* on stdout, and forgets it */
-const char *json_str(const json_t *obj, const char *key);       /* "" when absent or null */
-int64_t json_int(const json_t *obj, const char *key, int64_t dflt);
+const char *doc_str(const json_t *obj, const char *key);        /* "" when absent or null */
+int64_t doc_int(const json_t *obj, const char *key, int64_t dflt);
 void local_time(int64_t wall_ms, char *out, size_t n);  /* "2026-01-31 12:00:00", or "-" */
 void time_of_day(int64_t wall_ms, char *out, size_t n); /* "12:00:00" */
 const char *state_color(const char *state); /* escape sequence for a job's or task's state */

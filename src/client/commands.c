@@ -182,7 +182,8 @@ static void help_one(const struct command *cmd, struct buf *out)
 
 int cmd_help(struct client *c)
 {
-    const struct command *about = c->cmd->fn == cmd_help ? NULL : c->cmd;
+    bool all = c->cmd->fn == cmd_help && !options_has(&c->o, OPT_HELP);
+    const struct command *about = all ? NULL : c->cmd;
     if (c->o.n_args == 1) {
         for (size_t i = 0; i < ARRAY_LEN(table); i++)
             if (str_eq(table[i].name, c->o.args[0]))

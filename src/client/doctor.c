@@ -72,9 +72,9 @@ static void check_gpus(json_t *checks, json_t **out_gpus)
     json_array_foreach(gpus, i, gpu)
     {
         char memory[32];
-        add(checks, "GPU", FINE, NULL, "%lld: %s, %s",
-            (long long)json_int(gpu, "index", (int64_t)i), json_str(gpu, "name"),
-            str_size((uint64_t)json_int(gpu, "memory_mib", 0) << 20, memory, sizeof memory));
+        add(checks, "GPU", FINE, NULL, "%lld: %s, %s", (long long)doc_int(gpu, "index", (int64_t)i),
+            doc_str(gpu, "name"),
+            str_size((uint64_t)doc_int(gpu, "memory_mib", 0) << 20, memory, sizeof memory));
     }
     *out_gpus = gpus;
 }
@@ -89,8 +89,7 @@ static void check_cgroups(json_t *checks)
     if (g.version == 0)
         add(checks, "cgroups", NOTE, hint, "none mounted");
     else if (!g.writable)
-        add(checks, "cgroups", NOTE, hint, "v%d at '%s', which we cannot write", g.version,
-            g.path);
+        add(checks, "cgroups", NOTE, hint, "v%d at '%s', which we cannot write", g.version, g.path);
     else
         add(checks, "cgroups", g.memory ? FINE : NOTE, hint, "v%d at '%s', controllers: %s",
             g.version, g.path, g.controllers);
@@ -192,8 +191,8 @@ static void check_home(struct client *c, json_t *checks)
         add(checks, "TONY_HOME", WRONG, "jobs cannot be accepted there",
             "'%s' cannot be written: %s", p->home, e.msg);
     else
-        add(checks, "TONY_HOME", full ? WRONG : FINE,
-            "make room: jobs are refused on a full disk", "%s, %s free", p->home, avail);
+        add(checks, "TONY_HOME", full ? WRONG : FINE, "make room: jobs are refused on a full disk",
+            "%s, %s free", p->home, avail);
     add(checks, "sockets", FINE, NULL, "%s", p->runtime);
     const char *const dirs[] = { p->home, p->pool, p->jobs, p->store, p->history, p->runtime };
     for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
@@ -273,7 +272,7 @@ static bool print_checks(struct client *c, const json_t *checks, bool print)
     json_t *k;
     json_array_foreach(checks, i, k)
     {
-        const char *state = json_str(k, "state"), *hint = json_str(k, "hint");
+        const char *state = doc_str(k, "state"), *hint = doc_str(k, "hint");
         bool bad = str_eq(state, "wrong");
         wrong = wrong || bad;
         if (!print)
@@ -282,7 +281,7 @@ static bool print_checks(struct client *c, const json_t *checks, bool print)
                             : bad                                ? "\033[31m"
                                                                  : "\033[33m";
         (void)printf("%s%-5s%s  %-13s  %s\n", color, state, color[0] ? "\033[0m" : "",
-                     json_str(k, "name"), json_str(k, "value"));
+                     doc_str(k, "name"), doc_str(k, "value"));
         if (hint[0])
             (void)printf("%23s%s\n", "", hint);
     }

@@ -22,8 +22,6 @@ static const struct {
     { OPT_PYTHON_VENV, "tony.application.python-venv", true },
     { OPT_PYTHON_BINARY, "tony.application.python-binary-path", false },
     { OPT_TENSORBOARD, "tony.application.tensorboard-log-dir", false },
-    { OPT_SHELL_ENV, "tony.execution.envs", false },
-    { OPT_CONTAINER_ENV, "tony.containers.envs", false },
 };
 
 /* An absolute form of a path given on the command line; URLs stay. */
@@ -35,8 +33,27 @@ static char *from_cwd(const char *path)
     return cwd ? fs_join(cwd, path) : NULL;
 }
 
-static int set_plain(struct conf *conf, enum option_id id, const char *value, struct err *e)
+/* --shell_env and --container_env: one pair each, whose value may hold commas. */
+static int set_env(struct conf *conf, enum option_id id, const char *pair, struct err *e)
 {
+    const char *key = id == OPT_SHELL_ENV ? "tony.execution.envs" : "tony.containers.envs";
+    struct span value = span_of(pair), name;
+    AUTO(buf_done) struct buf list = { 0 };
+    (void)span_split(&value, '=', &name); /* no '=': an empty value, as TonY has it */
+    name = span_trim(name);
+    if (name.len == 0)
+        return err_set(e, EINVAL, "option '%s' needs KEY=VALUE, not '%s'", option_name(id), pair);
+    AUTO(free_p) char *n = span_dup(name);
+    int rc = n ? conf_env_add(&list, n, span_trim(value)) : -ENOMEM;
+    if (rc < 0)
+        return err_set(e, -rc, "cannot use '%s %s': %m", option_name(id), pair);
+    return conf_set(conf, CL_OPTION, key, buf_cstr(&list), option_name(id), false, e);
+}
+
+static int set_option(struct conf *conf, enum option_id id, const char *value, struct err *e)
+{
+    if (id == OPT_SHELL_ENV || id == OPT_CONTAINER_ENV)
+        return set_env(conf, id, value, e);
     for (size_t i = 0; i < ARRAY_LEN(plain_options); i++) {
         if (plain_options[i].id != id)
             continue;
@@ -135,7 +152,7 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
               err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",
                        c->cmd->name));
     for (size_t i = 0; rc == 0 && i < c->o.n; i++)
-        rc = set_plain(conf, c->o.v[i].id, c->o.v[i].value, e);
+        rc = set_option(conf, c->o.v[i].id, c->o.v[i].value, e);
     if (rc == 0)
         rc = set_command(c, conf, e);
     for (size_t i = 0; rc == 0 && i < c->o.n; i++)

@@ -90,13 +90,13 @@ void table_print(struct table *t)
     strv_done(&t->cells);
 }
 
-const char *json_str(const json_t *obj, const char *key)
+const char *doc_str(const json_t *obj, const char *key)
 {
     const char *s = json_string_value(json_object_get(obj, key));
     return s ? s : "";
 }
 
-int64_t json_int(const json_t *obj, const char *key, int64_t dflt)
+int64_t doc_int(const json_t *obj, const char *key, int64_t dflt)
 {
     const json_t *v = json_object_get(obj, key);
     return json_is_integer(v) ? json_integer_value(v) : dflt;

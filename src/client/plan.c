@@ -47,7 +47,7 @@ static int view_build(const struct job_spec *s, struct spec_view *out)
         if (!addresses)
             return -ENOMEM;
         for (uint32_t k = 0; k < r->instances; k++)
-            addresses[k] = str_printf("<%s:%u host>:<%s:%u port>", r->name, k, r->name, k);
+            addresses[k] = str_printf("127.0.0.1:<port of %s %u>", r->name, k);
         out->roles[out->n++] = (struct rt_role){ .name = r->name,
                                                  .addresses = (const char *const *)addresses,
                                                  .n = r->instances,
@@ -199,8 +199,8 @@ static json_t *capacity_json(struct client *c, struct err *e)
 static bool fits(const struct job_demand *d, const json_t *capacity)
 {
     return !json_is_object(capacity) ||
-           ((int64_t)d->memory_mib <= json_int(capacity, "memory_mib", INT64_MAX) &&
-            (int64_t)d->gpus <= json_int(capacity, "gpus", INT64_MAX));
+           ((int64_t)d->memory_mib <= doc_int(capacity, "memory_mib", INT64_MAX) &&
+            (int64_t)d->gpus <= doc_int(capacity, "gpus", INT64_MAX));
 }
 
 /* ---- what is shipped ---- */
@@ -236,12 +236,12 @@ static void print_containers(const json_t *doc)
         AUTO(buf_done) struct buf after = { 0 };
         json_array_foreach(json_object_get(r, "waits_for"), k, w)(void)
             buf_addf(&after, "%s%s", k ? ", " : "", json_string_value(w));
-        (void)snprintf(n, sizeof n, "%lld", (long long)json_int(r, "instances", 0));
-        (void)snprintf(cores, sizeof cores, "%lld", (long long)json_int(r, "vcores", 0));
-        (void)snprintf(gpus, sizeof gpus, "%lld", (long long)json_int(r, "gpus", 0));
-        table_add(&t, json_str(r, "role"), n,
-                  str_size((uint64_t)json_int(r, "memory_mib", 0) << 20, memory, sizeof memory),
-                  cores, gpus, json_str(r, "kind"), buf_cstr(&after), NULL);
+        (void)snprintf(n, sizeof n, "%lld", (long long)doc_int(r, "instances", 0));
+        (void)snprintf(cores, sizeof cores, "%lld", (long long)doc_int(r, "vcores", 0));
+        (void)snprintf(gpus, sizeof gpus, "%lld", (long long)doc_int(r, "gpus", 0));
+        table_add(&t, doc_str(r, "role"), n,
+                  str_size((uint64_t)doc_int(r, "memory_mib", 0) << 20, memory, sizeof memory),
+                  cores, gpus, doc_str(r, "kind"), buf_cstr(&after), NULL);
     }
     table_print(&t);
 }
@@ -251,13 +251,13 @@ static void print_demand(const json_t *doc)
     const json_t *d = json_object_get(doc, "demand"), *c = json_object_get(doc, "capacity");
     char want[32], have[32];
     (void)printf("\nIn all %lld containers, %s, %lld GPUs at once",
-                 (long long)json_int(d, "containers", 0),
-                 str_size((uint64_t)json_int(d, "memory_mib", 0) << 20, want, sizeof want),
-                 (long long)json_int(d, "gpus", 0));
+                 (long long)doc_int(d, "containers", 0),
+                 str_size((uint64_t)doc_int(d, "memory_mib", 0) << 20, want, sizeof want),
+                 (long long)doc_int(d, "gpus", 0));
     if (json_is_object(c))
         (void)printf("; this machine's pool has %s, %lld GPUs",
-                     str_size((uint64_t)json_int(c, "memory_mib", 0) << 20, have, sizeof have),
-                     (long long)json_int(c, "gpus", 0));
+                     str_size((uint64_t)doc_int(c, "memory_mib", 0) << 20, have, sizeof have),
+                     (long long)doc_int(c, "gpus", 0));
     (void)printf(".\n");
 }
 
@@ -269,10 +269,10 @@ static void print_tasks(const json_t *doc)
     json_t *task;
     json_array_foreach(json_object_get(doc, "tasks"), i, task)
     {
-        if (str_eq(json_str(task, "role"), role))
+        if (str_eq(doc_str(task, "role"), role))
             continue;
-        role = json_str(task, "role");
-        (void)printf("\n%s\n  command  %s\n", json_str(task, "task"), json_str(task, "command"));
+        role = doc_str(task, "role");
+        (void)printf("\n%s\n  command  %s\n", doc_str(task, "task"), doc_str(task, "command"));
         const char *key;
         json_t *value;
         json_object_foreach(json_object_get(task, "env"), key, value)(void)
@@ -295,12 +295,12 @@ static void print_ship(const json_t *doc)
     json_array_foreach(ship, i, it)
     {
         char files[16], size[32];
-        (void)snprintf(files, sizeof files, "%lld", (long long)json_int(it, "files", 0));
-        bool in_place = str_eq(json_str(it, "kind"), "in-place");
-        table_add(&t, json_str(it, "kind"), json_str(it, "name")[0] ? json_str(it, "name") : ".",
-                  json_str(it, "role")[0] ? json_str(it, "role") : "all", in_place ? "" : files,
-                  in_place ? "" : str_size((uint64_t)json_int(it, "bytes", 0), size, sizeof size),
-                  json_str(it, "source"), NULL);
+        (void)snprintf(files, sizeof files, "%lld", (long long)doc_int(it, "files", 0));
+        bool in_place = str_eq(doc_str(it, "kind"), "in-place");
+        table_add(&t, doc_str(it, "kind"), doc_str(it, "name")[0] ? doc_str(it, "name") : ".",
+                  doc_str(it, "role")[0] ? doc_str(it, "role") : "all", in_place ? "" : files,
+                  in_place ? "" : str_size((uint64_t)doc_int(it, "bytes", 0), size, sizeof size),
+                  doc_str(it, "source"), NULL);
     }
     table_print(&t);
 }
@@ -350,8 +350,8 @@ int cmd_plan(struct client *c)
     if (options_has(&c->o, OPT_JSON)) {
         code = client_print_json(doc);
     } else {
-        (void)printf("%s: framework %s, cluster %s\n\n", json_str(doc, "name"),
-                     json_str(doc, "framework"), json_str(doc, "cluster"));
+        (void)printf("%s: framework %s, cluster %s\n\n", doc_str(doc, "name"),
+                     doc_str(doc, "framework"), doc_str(doc, "cluster"));
         print_containers(doc);
         print_demand(doc);
         print_tasks(doc);

@@ -40,7 +40,7 @@ static int ask_pool(struct client *c, bool start, int what, bool force, json_t *
 
 static void size_cell(const json_t *obj, char *out, size_t n)
 {
-    (void)str_size((uint64_t)json_int(obj, "memory_mib", 0) << 20, out, n);
+    (void)str_size((uint64_t)doc_int(obj, "memory_mib", 0) << 20, out, n);
 }
 
 static void print_status(const json_t *doc)
@@ -51,10 +51,9 @@ static void print_status(const json_t *doc)
     size_cell(used, in_use, sizeof in_use);
     (void)printf("pool %lld, version %s\n  memory  %s of %s\n  GPUs    %lld of %lld\n  cores   "
                  "%lld of %lld asked for\n",
-                 (long long)json_int(doc, "pid", 0), json_str(doc, "version"), in_use, of,
-                 (long long)json_int(used, "gpus", 0), (long long)json_int(capacity, "gpus", 0),
-                 (long long)json_int(used, "vcores", 0),
-                 (long long)json_int(capacity, "vcores", 0));
+                 (long long)doc_int(doc, "pid", 0), doc_str(doc, "version"), in_use, of,
+                 (long long)doc_int(used, "gpus", 0), (long long)doc_int(capacity, "gpus", 0),
+                 (long long)doc_int(used, "vcores", 0), (long long)doc_int(capacity, "vcores", 0));
     const json_t *jobs = json_object_get(doc, "jobs");
     if (json_array_size(jobs) == 0)
         return;
@@ -66,8 +65,8 @@ static void print_status(const json_t *doc)
     {
         char memory[32];
         size_cell(json_object_get(job, "needs"), memory, sizeof memory);
-        table_add(&t, json_str(job, "application_id"), json_str(job, "name"),
-                  json_str(job, "state"), memory, json_str(job, "behind"), NULL);
+        table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
+                  memory, doc_str(job, "behind"), NULL);
     }
     table_print(&t);
 }

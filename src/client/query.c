@@ -90,8 +90,8 @@ int cmd_list(struct client *c)
 /* "exit 3", "signal 9", or the reason when it says more. */
 static void ended_text(const json_t *task, char *out, size_t n)
 {
-    int64_t signal = json_int(task, "signal", 0), code = json_int(task, "exit_code", -1);
-    const char *reason = json_str(task, "reason");
+    int64_t signal = doc_int(task, "signal", 0), code = doc_int(task, "exit_code", -1);
+    const char *reason = doc_str(task, "reason");
     if (reason[0] && !str_eq(reason, "exited"))
         (void)str_copy(out, n, reason);
     else if (signal > 0)
@@ -112,9 +112,9 @@ static void task_table(const json_t *tasks)
     {
         char end[48], attempt[24];
         ended_text(task, end, sizeof end);
-        (void)snprintf(attempt, sizeof attempt, "%lld", (long long)json_int(task, "attempt", 0));
-        table_add(&t, json_str(task, "task"), json_str(task, "state"), json_str(task, "result"),
-                  end, attempt, json_str(task, "address"), json_str(task, "gpus"), NULL);
+        (void)snprintf(attempt, sizeof attempt, "%lld", (long long)doc_int(task, "attempt", 0));
+        table_add(&t, doc_str(task, "task"), doc_str(task, "state"), doc_str(task, "result"), end,
+                  attempt, doc_str(task, "address"), doc_str(task, "gpus"), NULL);
     }
     table_print(&t);
 }
@@ -126,13 +126,13 @@ static void waiting_lines(const json_t *w)
     const json_t *needs = json_object_get(w, "needs"), *have = json_object_get(w, "free");
     char need[32], spare[32];
     (void)printf("  needs     %s, %lld GPUs\n",
-                 str_size((uint64_t)json_int(needs, "memory_mib", 0) << 20, need, sizeof need),
-                 (long long)json_int(needs, "gpus", 0));
+                 str_size((uint64_t)doc_int(needs, "memory_mib", 0) << 20, need, sizeof need),
+                 (long long)doc_int(needs, "gpus", 0));
     (void)printf("  free      %s, %lld GPUs\n",
-                 str_size((uint64_t)json_int(have, "memory_mib", 0) << 20, spare, sizeof spare),
-                 (long long)json_int(have, "gpus", 0));
-    if (json_str(w, "behind")[0])
-        (void)printf("  behind    %s\n", json_str(w, "behind"));
+                 str_size((uint64_t)doc_int(have, "memory_mib", 0) << 20, spare, sizeof spare),
+                 (long long)doc_int(have, "gpus", 0));
+    if (doc_str(w, "behind")[0])
+        (void)printf("  behind    %s\n", doc_str(w, "behind"));
 }
 
 static void role_lines(const json_t *roles)
@@ -146,40 +146,39 @@ static void role_lines(const json_t *roles)
     {
         AUTO(buf_done) struct buf text = { 0 };
         for (size_t s = 0; s < ARRAY_LEN(states); s++)
-            if (json_int(role, states[s], 0) > 0)
+            if (doc_int(role, states[s], 0) > 0)
                 (void)buf_addf(&text, "%s%lld %s", text.len ? ", " : "",
-                               (long long)json_int(role, states[s], 0), states[s]);
-        if (json_int(role, "step", 0) > 0)
-            (void)buf_addf(&text, "  step %lld/%lld", (long long)json_int(role, "step", 0),
-                           (long long)json_int(role, "total", 0));
-        (void)printf("  %-9s %s\n", json_str(role, "name"), buf_cstr(&text));
+                               (long long)doc_int(role, states[s], 0), states[s]);
+        if (doc_int(role, "step", 0) > 0)
+            (void)buf_addf(&text, "  step %lld/%lld", (long long)doc_int(role, "step", 0),
+                           (long long)doc_int(role, "total", 0));
+        (void)printf("  %-9s %s\n", doc_str(role, "name"), buf_cstr(&text));
     }
 }
 
 static void status_text(struct client *c, const json_t *doc)
 {
-    const char *state = json_str(doc, "state"), *message = json_str(doc, "message");
-    (void)printf("%s  %s  %s%s%s\n", json_str(doc, "application_id"), json_str(doc, "name"),
+    const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
+    (void)printf("%s  %s  %s%s%s\n", doc_str(doc, "application_id"), doc_str(doc, "name"),
                  c->out_color ? state_color(state) : "", state, c->out_color ? "\033[0m" : "");
     if (message[0])
         (void)printf("  %s\n", message);
     waiting_lines(json_object_get(doc, "waiting"));
     role_lines(json_object_get(doc, "roles"));
     char ran[32];
-    if (json_int(doc, "ran_ms", -1) >= 0)
-        (void)printf("  ran       %s\n", str_duration(json_int(doc, "ran_ms", 0), ran, sizeof ran));
-    if (json_str(doc, "tensorboard")[0])
-        (void)printf("  tensorboard  %s\n", json_str(doc, "tensorboard"));
+    if (doc_int(doc, "ran_ms", -1) >= 0)
+        (void)printf("  ran       %s\n", str_duration(doc_int(doc, "ran_ms", 0), ran, sizeof ran));
+    if (doc_str(doc, "tensorboard")[0])
+        (void)printf("  tensorboard  %s\n", doc_str(doc, "tensorboard"));
     const json_t *cause = json_object_get(doc, "cause");
     if (json_is_object(cause) && !str_eq(state, "SUCCEEDED")) {
-        if (json_str(cause, "detail")[0])
-            (void)printf("  cause     %s: %s\n", json_str(cause, "task"),
-                         json_str(cause, "detail"));
-        struct span tail = span_trim(span_of(json_str(cause, "stderr_tail"))), line;
+        if (doc_str(cause, "detail")[0])
+            (void)printf("  cause     %s: %s\n", doc_str(cause, "task"), doc_str(cause, "detail"));
+        struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
         while (tail.len && span_split(&tail, '\n', &line))
             (void)printf("    %.*s\n", (int)line.len, line.p);
     }
-    (void)printf("  directory %s\n", json_str(doc, "directory"));
+    (void)printf("  directory %s\n", doc_str(doc, "directory"));
 }
 
 static int load(struct client *c, json_t **out)

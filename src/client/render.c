@@ -44,7 +44,7 @@ static void role_text(const json_t *role, struct buf *out)
                                           "failed",  "finished", "lost" };
     size_t start = out->len;
     for (size_t i = 0; i < ARRAY_LEN(states); i++) {
-        int64_t n = json_int(role, states[i], 0);
+        int64_t n = doc_int(role, states[i], 0);
         if (n > 0)
             (void)buf_addf(out, "%s%lld %s", out->len > start ? ", " : "", (long long)n, states[i]);
     }
@@ -66,8 +66,8 @@ static struct role_seen *seen(struct render *r, const char *name)
 
 static void note_step(struct role_seen *s, const json_t *role, int64_t now)
 {
-    s->step = json_int(role, "step", 0);
-    s->total = json_int(role, "total", 0);
+    s->step = doc_int(role, "step", 0);
+    s->total = doc_int(role, "total", 0);
     if (s->step > 0 && (s->first_step_ms == 0 || s->step < s->first_step)) {
         s->first_step = s->step;
         s->first_step_ms = now;
@@ -98,18 +98,18 @@ static void waiting_text(const json_t *summary, char *out, size_t n)
         return;
     char need[32], have[32];
     const json_t *needs = json_object_get(w, "needs"), *free_ = json_object_get(w, "free");
-    int64_t gpus = json_int(needs, "gpus", 0);
+    int64_t gpus = doc_int(needs, "gpus", 0);
     AUTO(buf_done) struct buf b = { 0 };
     (void)buf_addf(&b, "needs %s",
-                   str_size((uint64_t)json_int(needs, "memory_mib", 0) << 20, need, sizeof need));
+                   str_size((uint64_t)doc_int(needs, "memory_mib", 0) << 20, need, sizeof need));
     if (gpus)
         (void)buf_addf(&b, " and %lld GPUs", (long long)gpus);
     (void)buf_addf(&b, "; free: %s",
-                   str_size((uint64_t)json_int(free_, "memory_mib", 0) << 20, have, sizeof have));
+                   str_size((uint64_t)doc_int(free_, "memory_mib", 0) << 20, have, sizeof have));
     if (gpus)
-        (void)buf_addf(&b, " and %lld GPUs", (long long)json_int(free_, "gpus", 0));
-    if (json_str(w, "behind")[0])
-        (void)buf_addf(&b, "; behind %s", json_str(w, "behind"));
+        (void)buf_addf(&b, " and %lld GPUs", (long long)doc_int(free_, "gpus", 0));
+    if (doc_str(w, "behind")[0])
+        (void)buf_addf(&b, "; behind %s", doc_str(w, "behind"));
     (void)str_copy(out, n, buf_cstr(&b));
 }
 
@@ -128,7 +128,7 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
     json_t *role;
     json_array_foreach(json_object_get(r->summary, "roles"), i, role)
     {
-        struct role_seen *s = seen(r, json_str(role, "name"));
+        struct role_seen *s = seen(r, doc_str(role, "name"));
         if (!s)
             continue;
         AUTO(buf_done) struct buf text = { 0 };
@@ -208,7 +208,7 @@ static void tty_show(struct render *r, int64_t now)
     json_t *role;
     json_array_foreach(json_object_get(r->summary, "roles"), i, role)
     {
-        struct role_seen *s = i < ROLES_SHOWN ? seen(r, json_str(role, "name")) : NULL;
+        struct role_seen *s = i < ROLES_SHOWN ? seen(r, doc_str(role, "name")) : NULL;
         if (!s)
             break;
         note_step(s, role, now);
@@ -339,14 +339,14 @@ static void say_cause(const char *dir, const json_t *cause)
     if (!json_is_object(cause))
         return;
     AUTO(buf_done) struct buf out = { 0 };
-    if (json_str(cause, "detail")[0])
-        (void)buf_addf(&out, "  %s\n", json_str(cause, "detail"));
-    struct span tail = span_trim(span_of(json_str(cause, "stderr_tail"))), line;
+    if (doc_str(cause, "detail")[0])
+        (void)buf_addf(&out, "  %s\n", doc_str(cause, "detail"));
+    struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
     if (tail.len)
         (void)buf_addf(&out, "  last lines of its stderr:\n");
     while (tail.len && span_split(&tail, '\n', &line))
         (void)buf_addf(&out, "    %.*s\n", (int)line.len, line.p);
-    AUTO(free_p) char *log = cause_log(dir, json_str(cause, "task"), json_int(cause, "attempt", 1));
+    AUTO(free_p) char *log = cause_log(dir, doc_str(cause, "task"), doc_int(cause, "attempt", 1));
     if (log)
         (void)buf_addf(&out, "  its log  %s\n", log);
     (void)fs_write_all(STDERR_FILENO, out.p, out.len);
@@ -355,9 +355,9 @@ static void say_cause(const char *dir, const json_t *cause)
 void render_verdict(struct client *c, const char *application_id, const char *dir,
                     const json_t *summary)
 {
-    const char *state = json_str(summary, "state"), *message = json_str(summary, "message");
+    const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
     char ran[32];
-    int64_t ran_ms = json_int(summary, "ran_ms", -1);
+    int64_t ran_ms = doc_int(summary, "ran_ms", -1);
     (void)printf("job %s %s%s%s", application_id, c->out_color ? state_color(state) : "", state,
                  c->out_color ? "\033[0m" : "");
     if (ran_ms >= 0)

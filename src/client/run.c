@@ -118,7 +118,7 @@ int cmd_kill(struct client *c)
     struct follow_result r = { 0 };
     int rc = follow_history(c, id, &r, &e);
     if (rc == 0) {
-        client_note("job %s is over already: %s", id, json_str(r.summary, "state"));
+        client_note("job %s is over already: %s", id, doc_str(r.summary, "state"));
         follow_result_done(&r);
         return EXIT_DONE;
     }
@@ -129,7 +129,7 @@ int cmd_kill(struct client *c)
     }
     if (rc < 0)
         return client_fail(EXIT_CLUSTER, &e);
-    client_note("job %s %s", id, r.finished ? json_str(r.summary, "state") : "is being stopped");
+    client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
     follow_result_done(&r);
     return EXIT_DONE;
 }

@@ -1,0 +1,256 @@
+"""Real programs, driven from outside: fixtures that give each session a TONY_HOME of its own and show all logs when a test fails."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("TONY_BIN", ROOT / "build" / "bin"))
+TEST_LIMIT_S = 120
+
+
+def wait_until(condition, what, limit=20.0, pause=0.01):
+    """The condition's first true value; fails with `what` at the deadline."""
+    deadline = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"within {limit} s: {what}"
+        time.sleep(pause)
+
+
+def processes_with(variable):
+    """Pids whose environment holds `variable` (as b"K=V"), with their command lines; zombies have neither."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            environ = pathlib.Path("/proc", entry, "environ").read_bytes().split(b"\0")
+            if variable in environ:
+                cmdline = pathlib.Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" ")
+                found[int(entry)] = cmdline.decode(errors="replace").strip()
+        except OSError:
+            continue
+    found.pop(os.getpid(), None)
+    return {pid: line for pid, line in found.items() if line}
+
+
+class Tony:
+    """The program `tony` with a home."""
+
+    def __init__(self, base, **extra):
+        self.base = pathlib.Path(base)
+        self.home = self.base / "home"
+        self.env = {
+            "PATH": f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(self.base),
+            "LANG": "C.UTF-8",
+            "TONY_HOME": str(self.home),
+            "XDG_RUNTIME_DIR": str(self.base / "run"),
+            **extra,
+        }
+        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE", "GCOV_PREFIX", "GCOV_PREFIX_STRIP"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+        (self.base / "run").mkdir(mode=0o700, exist_ok=True)
+        self.n_files = 0
+
+    # ---- running it ----
+
+    def run(self, *args, timeout=60, cwd=None, env=None, **kw):
+        """Any exit code; stdout and stderr as text."""
+        return subprocess.run([str(BIN / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
+                              stdin=subprocess.DEVNULL, stdout=kw.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE,
+                              text=True, timeout=timeout, **kw)
+
+    def ok(self, *args, **kw):
+        """stdout of a command that must succeed."""
+        r = self.run(*args, **kw)
+        assert r.returncode == 0, f"tony {args}: exit {r.returncode}\n{r.stdout}\n{r.stderr}"
+        return r.stdout
+
+    def json(self, *args, **kw):
+        return json.loads(self.ok(*args, "--json", **kw))
+
+    def start(self, *args, cwd=None, env=None, **kw):
+        """A Popen, for what is to be interrupted."""
+        return subprocess.Popen([str(BIN / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
+
+    # ---- jobs ----
+
+    def job_file(self, roles=None, directory=None, **top):
+        """A job file from a dict (JSON is YAML). roles: {"worker": {...}}; memory defaults to little."""
+        doc = {"name": "test", "framework": "generic", **top}
+        if roles is not None:
+            doc["roles"] = {name: {"memory": "64m", **role} for name, role in roles.items()}
+        self.n_files += 1
+        path = pathlib.Path(directory or self.base) / f"job{self.n_files}.yaml"
+        path.write_text(json.dumps(doc, indent=1))
+        return path
+
+    def workers(self, command, n=1, directory=None, role=None, **top):
+        return self.job_file({"worker": {"instances": n, "command": command, **(role or {})}}, directory, **top)
+
+    def submit(self, path, *args):
+        return self.ok("submit", path, *args).strip()
+
+    def status(self, app):
+        return self.json("status", app)
+
+    def state(self, app):
+        return self.status(app)["state"]
+
+    def await_state(self, app, *states, limit=20):
+        return wait_until(lambda: (lambda s: s if s["state"] in states else None)(self.status(app)),
+                          f"job {app} in {states}", limit, 0.03)
+
+    def tasks(self, app):
+        return {t["task"]: t for t in self.json("tasks", app)["tasks"]}
+
+    def dir(self, app):
+        """Where the job lies now."""
+        for where in ("jobs", "history"):
+            if (self.home / where / app).is_dir():
+                return self.home / where / app
+        raise AssertionError(f"no directory of {app}")
+
+    def in_history(self, app, limit=20):
+        return wait_until(lambda: (self.home / "history" / app).is_dir() and self.home / "history" / app,
+                          f"{app} in the history", limit)
+
+    def log(self, app, task, stream="stdout", attempt=1):
+        return (self.dir(app) / "logs" / task.replace(":", "-") / str(attempt) / stream).read_text()
+
+    def jobs_on_disk(self):
+        return sorted(p.name for where in ("jobs", "history") for p in (self.home / where).glob("*"))
+
+    def journal(self, app):
+        return [json.loads(line) for line in (self.dir(app) / "journal").read_text().splitlines()]
+
+    def pool_pid(self):
+        return self.json("pool", "status").get("pid")
+
+    # ---- the end ----
+
+    def processes(self):
+        return processes_with(b"TONY_HOME=" + os.fsencode(self.home))
+
+    def stop(self):
+        """End the pool with all its jobs; what is left after that is returned, and killed."""
+        if self.home.is_dir() and os.access(self.home, os.W_OK):
+            self.run("pool", "stop", "--force", timeout=60)
+        deadline = time.monotonic() + 10
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return left
+
+    def logs_text(self, newer_than):
+        parts = []
+        for pattern in ("pool/pool.log", "*/application_*/*.log", "*/application_*/journal", "*/application_*/exits",
+                        "*/application_*/logs/*/*/*"):
+            for path in sorted(self.home.glob(pattern)):
+                try:
+                    if path.stat().st_mtime < newer_than:
+                        continue
+                    text = path.read_text(errors="replace")
+                except OSError:
+                    continue
+                parts.append(f"---- {path}\n{text[-4000:]}")
+        return "\n".join(parts[-40:])
+
+
+def make_base():
+    # Short: the sockets' directory lies in it.
+    return pathlib.Path(tempfile.mkdtemp(prefix="te-", dir="/tmp"))
+
+
+def remove_base(base):
+    for path in base.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def session_tony():
+    assert (BIN / "tony").exists(), f"no programs in {BIN}: build first, or set TONY_BIN"
+    base = make_base()
+    t = Tony(base)
+    yield t
+    left = t.stop()
+    live = sorted(p.name for p in (t.home / "jobs").glob("*")) if (t.home / "jobs").is_dir() else []
+    sockets = [p.name for p in (base / "run").rglob("*") if p.is_socket()]
+    remove_base(base)
+    assert not left, f"processes left over: {left}"
+    assert not live, f"live jobs left over: {live}"
+    assert not sockets, f"sockets left over: {sockets}"
+
+
+@pytest.fixture
+def tony(session_tony):
+    """The session's TONY_HOME and pool, shared by tests that do no harm to them."""
+    return session_tony
+
+
+@pytest.fixture
+def own_tony():
+    """A TONY_HOME and pool for one test. A factory: own_tony(KEY=VALUE, ...) with more environment."""
+    made = []
+
+    def make(**extra):
+        t = Tony(make_base(), **extra)
+        made.append(t)
+        return t
+
+    make.made = made
+    yield make
+    problems = []
+    for t in made:
+        left = t.stop()
+        remove_base(t.base)
+        if left:
+            problems.append(f"processes left over: {left}")
+    assert not problems, problems
+
+
+@pytest.fixture(autouse=True)
+def limit():
+    """No test hangs the suite."""
+
+    def late(signo, frame):
+        raise TimeoutError(f"the test took longer than {TEST_LIMIT_S} s")
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(TEST_LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, old)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        homes = []
+        if "own_tony" in item.funcargs:
+            homes += item.funcargs["own_tony"].made
+        if "session_tony" in item.funcargs or "tony" in item.funcargs:
+            homes.append(item.funcargs.get("tony") or item.funcargs["session_tony"])
+        for t in homes:
+            report.sections.append((f"logs in {t.home}", t.logs_text(call.start)))

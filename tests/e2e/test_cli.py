@@ -1,0 +1,179 @@
+"""The command line itself: help, misuse, output. Nothing here needs a pool."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import BIN
+
+COMMANDS = ["run", "submit", "list", "status", "tasks", "logs", "wait", "kill", "plan", "pool", "doctor", "version",
+            "completion", "help"]
+
+
+def test_help_lists_every_command(tony):
+    out = tony.ok("--help")
+    assert out == tony.ok("help") == tony.ok("-h")
+    for name in COMMANDS:
+        assert f"\n  {name} " in out
+    for later in ("portal", "notebook", "exec ", "why "):
+        assert f"\n  {later}" not in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(tony, name):
+    out = tony.ok(name, "--help")
+    assert f"Usage: tony {name}" in out
+    assert "--help" in out
+    assert out == tony.ok("help", name)
+
+
+@pytest.mark.parametrize("args, sentence, hint", [
+    ([], "no command given", "tony help"),
+    (["runn"], "unknown command 'runn'", "tony run"),
+    (["statsu", "x"], "unknown command 'statsu'", "tony status"),
+    (["--verbose"], "unknown option '--verbose'", "tony help"),
+    (["run", "--exectues", "x"], "unknown option '--exectues'", "--executes"),
+    (["run", "-src_dri", "x"], "unknown option '-src_dri'", "--src_dir"),
+    (["run", "--conf"], "option '--conf' needs a value", "usage"),
+    (["run", "--src_dir", "a", "--src_dir", "b"], "given twice", "usage"),
+    (["list", "--json=yes"], "takes no value", "usage"),
+    (["list", "extra"], "does not understand 'extra'", "usage"),
+    (["list", "-n", "0"], "-n", ""),
+    (["list", "-n", "many"], "many", ""),
+    (["status"], "needs an argument", "usage: tony status APP"),
+    (["status", "foo"], "'foo' is not an application id", "application_"),
+    (["status", "application_1_9999"], "application_1_9999", ""),
+    (["status", "99999"], "no job with number 99999", "tony list"),
+    (["logs", "a", "b", "c"], "does not understand 'c'", "usage"),
+    (["pool"], "needs a word", "status|start|stop"),
+    (["pool", "stat"], "'stat'", "start"),
+    (["pool", "status", "--force"], "--force", ""),
+    (["help", "statuss"], "no command 'statuss'", "status"),
+    (["completion", "fish"], "fish", "bash"),
+    (["run"], "no job is given", "--executes"),
+    (["run", "a.yaml", "--conf_file", "b.yaml"], "two job files", ""),
+])
+def test_misuse_exits_2_in_a_line(own_tony, args, sentence, hint):
+    tony = own_tony()
+    r = tony.run(*args)
+    assert r.returncode == 2
+    assert r.stdout == ""
+    lines = r.stderr.splitlines()
+    assert 1 <= len(lines) <= 2, r.stderr
+    assert lines[0].startswith("tony: ") and sentence in lines[0].replace("'--lines'", "-n").replace("--lines", "-n")
+    if hint:
+        assert hint in lines[1]
+    assert not tony.processes()
+
+
+def test_version(tony):
+    version = tony.json("version")["version"]
+    assert tony.ok("version") == tony.ok("--version") == f"tony {version}\n"
+
+
+def test_results_that_cannot_be_written_are_an_error(tony):
+    with open("/dev/full", "w") as full:
+        r = tony.run("help", stdout=full)
+    assert r.returncode == 4
+    assert "No space left" in r.stderr
+
+
+def test_bash_completion(tony):
+    script = tony.ok("completion", "bash")
+
+    def complete(*words):
+        line = " ".join(f"'{w}'" for w in words)
+        r = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _tony; "
+                                          'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+        return r.stdout.split()
+
+    assert complete("tony", "st") == ["status"]
+    assert "--stderr" in complete("tony", "logs", "--std")
+    assert complete("tony", "pool", "sto") == ["stop"]
+
+
+def test_doctor_json(own_tony):
+    tony = own_tony()
+    r = tony.run("doctor", "--json")
+    doc = json.loads(r.stdout)
+    assert r.returncode == (0 if doc["ok"] else 1)
+    checks = {c["name"]: c for c in doc["checks"]}
+    for name in ("cores", "memory", "cgroups", "open files", "tony-pool", "tony-executor", "TONY_HOME"):
+        assert checks[name]["state"] in ("ok", "note", "wrong")
+        assert checks[name]["value"]
+        assert checks[name]["state"] == "ok" or checks[name]["hint"]
+    assert isinstance(doc["gpus"], list)
+
+
+def test_doctor_finds_what_is_wrong(own_tony):
+    tony = own_tony()
+    tony.home.write_text("a file in the way")
+    r = tony.run("doctor")
+    assert r.returncode == 1
+    assert "wrong  TONY_HOME" in r.stdout
+
+
+def test_doctor_keys(tony):
+    keys = {k["key"]: k for k in tony.json("doctor", "--keys")["keys"]}
+    assert keys["tony.application.name"]["effect"] == "acts"
+    assert keys["tony.yarn.queue"]["effect"] == "yarn"
+    assert keys["tony.task.executor.jvm.opts"]["effect"] == "ignored"
+    for key in keys.values():
+        assert key["help"] and key["effect"] in ("acts", "yarn", "later", "ignored", "refused")
+    text = tony.ok("doctor", "--keys")
+    for name in keys:
+        assert name in text
+
+
+@pytest.mark.parametrize("form", [["--conf", "tony.application.name=x"], ["-conf", "tony.application.name=x"],
+                                  ["--conf=tony.application.name=x"], ["-conf=tony.application.name=x"]])
+def test_forms_of_options(tony, form):
+    path = tony.workers("true")
+    assert tony.json("plan", path, *form)["name"] == "x"
+
+
+def test_options_of_the_original(tony, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print(1)\n")
+    doc = tony.json("plan", "-executes", "train.py", "-task_params", "--lr 0.1", "--src_dir", tmp_path / "src",
+                    "--python_binary_path", "/usr/bin/python3", "--shell_env", "A=1", "--shell_env", "B=x,y", "--container_env",
+                    "C=3", "--conf", "tony.worker.instances=2", "--conf", "tony.application.framework=pytorch")
+    assert [t["task"] for t in doc["tasks"]] == ["worker:0", "worker:1"]
+    task = doc["tasks"][0]
+    assert task["command"] == "/usr/bin/python3 train.py --lr 0.1"
+    assert {k: task["env"][k] for k in "ABC"} == {"A": "1", "B": "x,y", "C": "3"}
+    assert task["env"]["WORLD_SIZE"] == "2"
+    assert [(s["kind"], s["source"], s["files"]) for s in doc["ship"]] == [("src", str(tmp_path / "src"), 1)]
+
+
+def test_tony_xml_in_the_directory_is_used(tony, tmp_path):
+    (tmp_path / "tony.xml").write_text("<configuration><property><name>tony.worker.instances</name><value>3</value></property>"
+                                       "<property><name>tony.containers.command</name><value>true</value></property>"
+                                       "</configuration>")
+    doc = tony.json("plan", cwd=tmp_path)
+    assert doc["demand"]["containers"] == 3
+
+
+def test_plan_shows_what_would_be_and_does_nothing(tony, tmp_path):
+    before = tony.jobs_on_disk()
+    (tmp_path / "vocab.txt").write_text("words")
+    path = tony.job_file({"ps": {"instances": 1, "command": "serve"},
+                          "worker": {"instances": 2, "command": "train", "memory": "100m", "env": {"API_TOKEN": "hush"}}},
+                         directory=tmp_path, framework="tensorflow", resources=["vocab.txt::words.txt"])
+    doc = tony.json("plan", path)
+    assert doc["demand"] == {"containers": 3, "memory_mib": 264, "gpus": 0, "vcores": 3}
+    assert doc["capacity"]["memory_mib"] > 0 and doc["fits"] is True
+    assert {c["role"]: c["kind"] for c in doc["containers"]} == {"ps": "untracked", "worker": "tracked"}
+    env = doc["tasks"][1]["env"]
+    assert env["API_TOKEN"] == "***"
+    assert json.loads(env["TF_CONFIG"])["cluster"]["worker"][1].endswith("<port of worker 1>")
+    assert [(s["kind"], s["name"]) for s in doc["ship"]] == [("file", "words.txt")]
+    text = tony.ok("plan", path)
+    assert "hush" not in text and "vocab.txt" in text and "train" in text
+    assert tony.jobs_on_disk() == before
+
+
+def test_programs_need_no_shared_library_but_libc():
+    out = subprocess.run(["ldd", str(BIN / "tony")], capture_output=True, text=True, check=True).stdout
+    for heavy in ("curl", "archive", "sqlite", "microhttpd", "xml2"):
+        assert heavy not in out
