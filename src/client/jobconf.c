@@ -192,6 +192,18 @@ static int check_framework(const struct job_spec *spec, const struct conf *conf,
     return rc < 0 ? err_wrap(e, rc, "%s", origin ? origin : "job") : 0;
 }
 
+/* Every refusal names the job file and says what to try next. */
+static int explain(struct client *c, int rc, struct err *e)
+{
+    int unused;
+    const char *path = job_file(c, &unused, NULL);
+    if (rc != -ENOMEM && path && !strstr(e->msg, path) && !strstr(e->msg, "--"))
+        (void)err_wrap(e, rc, "%s", path);
+    if (rc != -ENOMEM && !e->hint[0])
+        err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys with their bounds");
+    return rc;
+}
+
 int client_job_load(struct client *c, struct client_job *out, struct err *e)
 {
     *out = (struct client_job){ 0 };
@@ -207,7 +219,7 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         rc = ship_collect(&j, e);
     if (rc < 0) {
         client_job_done(&j);
-        return rc;
+        return explain(c, rc, e);
     }
     if (options_has(&c->o, OPT_HDFS_CLASSPATH))
         client_note("--hdfs_classpath has no effect with cluster 'local'");
