@@ -1,0 +1,65 @@
+/*
+ * PyTorch: what init_process_group("env://") reads, what torchrun would set besides, and TonY's
+ * INIT_METHOD, RANK and WORLD. A task of an untracked role belongs to no process group: it gets the
+ * address of rank 0 and the sizes, but no rank.
+ */
+#include "runtime/runtime_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+static int check(const struct rt_role *roles, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eq(roles[i].name, "worker") && roles[i].n > 0)
+            return 0;
+    err_set(e, EINVAL, "framework 'pytorch' needs a role 'worker', and this job has none");
+    return err_hint(e, "name the role 'worker', or use the framework 'generic'");
+}
+
+static int set_ranks(const struct rt_input *in, const struct rt_place *at, struct strv *out)
+{
+    int rc = 0;
+    rc |= rt_set_u32(out, "RANK", at->rank);
+    rc |= rt_set_u32(out, "LOCAL_RANK", in->local_rank);
+    rc |= rt_set_u32(out, "LOCAL_WORLD_SIZE", at->local_size);
+    rc |= rt_set_u32(out, "GROUP_RANK", at->group_rank);
+    rc |= rt_set_u32(out, "NODE_RANK", at->group_rank);
+    rc |= rt_set_u32(out, "ROLE_RANK", at->role_rank);
+    rc |= rt_set_u32(out, "ROLE_WORLD_SIZE", at->role_size);
+    return rc;
+}
+
+static int env(const struct rt_input *in, struct strv *out, struct err *e)
+{
+    struct rt_place at;
+    rt_place(in, &at);
+    int rc = 0;
+    char host[256], url[300];
+    const char *port;
+    if (rt_split_address(at.master, host, sizeof host, &port)) {
+        snprintf(url, sizeof url, "tcp://%s", at.master);
+        rc |= strv_env_set(out, "INIT_METHOD", url);
+        rc |= strv_env_set(out, "MASTER_ADDR", host);
+        rc |= strv_env_set(out, "MASTER_PORT", port);
+    }
+    rc |= rt_set_u32(out, "WORLD", at.world_size);
+    rc |= rt_set_u32(out, "WORLD_SIZE", at.world_size);
+    rc |= rt_set_u32(out, "GROUP_WORLD_SIZE", at.n_groups);
+    rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", in->restart_count);
+    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", in->restart_count);
+    rc |= strv_env_set(out, "TORCHELASTIC_RUN_ID", in->application_id);
+    if (at.ranked)
+        rc |= set_ranks(in, &at, out);
+    return rc ? err_set(e, ENOMEM, "cannot build the environment for pytorch: %m") : 0;
+}
+
+const struct runtime runtime_pytorch = {
+    .name = "pytorch",
+    .check = check,
+    .env = env,
+    .waits_for_spec = true,
+};

@@ -1,0 +1,108 @@
+/* The table of frameworks, and the variables that all of them get. */
+#include "runtime/runtime_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+
+static const struct runtime *const runtimes[] = {
+    &runtime_tensorflow,
+    &runtime_pytorch,
+    &runtime_standalone,
+    &runtime_generic,
+};
+
+const struct runtime *runtime_find(const char *framework)
+{
+    for (size_t i = 0; framework && i < ARRAY_LEN(runtimes); i++)
+        if (str_eq(runtimes[i]->name, framework))
+            return runtimes[i];
+    return NULL;
+}
+
+const char *const *runtime_names(size_t *out_n)
+{
+    static const char *names[ARRAY_LEN(runtimes)];
+    for (size_t i = 0; i < ARRAY_LEN(runtimes); i++)
+        names[i] = runtimes[i]->name;
+    *out_n = ARRAY_LEN(runtimes);
+    return names;
+}
+
+bool runtime_wants_tb_port(const char *framework, const char *role, bool chief,
+                           bool has_tensorboard_role)
+{
+    if (str_eq(framework, "standalone"))
+        return false;
+    return str_eq(role, "tensorboard") || (chief && !has_tensorboard_role);
+}
+
+int rt_set_u32(struct strv *env, const char *key, uint32_t v)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", v);
+    return strv_env_set(env, key, text);
+}
+
+/* What the original gives to every task. */
+static int set_compatible(const struct rt_input *in, struct strv *env)
+{
+    int rc = 0;
+    rc |= strv_env_set(env, "JOB_NAME", in->role);
+    rc |= rt_set_u32(env, "TASK_INDEX", in->index);
+    rc |= rt_set_u32(env, "TASK_NUM", in->n_tracked);
+    rc |= strv_env_set(env, "DISTRIBUTED_MODE", in->distributed_mode);
+    rc |= strv_env_set(env, "SESSION_ID", "0");
+    rc |= rt_set_u32(env, "ATTEMPT_NUMBER", in->restart_count);
+    rc |= strv_env_set(env, "appid", in->application_id);
+    rc |= strv_env_set(env, "JOB_ID", in->application_id);
+    if (in->chief)
+        rc |= strv_env_set(env, "IS_CHIEF", "true");
+    if (in->tb_port)
+        rc |= rt_set_u32(env, "TB_PORT", in->tb_port);
+    return rc;
+}
+
+/* Our own names, the same for every framework. */
+static int set_own(const struct rt_input *in, const struct rt_place *at, struct strv *env)
+{
+    char task[128];
+    snprintf(task, sizeof task, "%s:%u", in->role, in->index);
+    int rc = 0;
+    rc |= strv_env_set(env, "TONY_APPLICATION_ID", in->application_id);
+    rc |= strv_env_set(env, "TONY_TASK", task);
+    rc |= strv_env_set(env, "TONY_ROLE", in->role);
+    rc |= rt_set_u32(env, "TONY_INDEX", in->index);
+    rc |= rt_set_u32(env, "TONY_GENERATION", in->generation);
+    rc |= rt_set_u32(env, "TONY_RESTART_COUNT", in->restart_count);
+    rc |= rt_set_u32(env, "TONY_LOCAL_RANK", in->local_rank);
+    rc |= rt_set_u32(env, "TONY_LOCAL_WORLD_SIZE", at->local_size);
+    rc |= rt_set_u32(env, "TONY_WORLD_SIZE", at->world_size);
+    if (at->ranked)
+        rc |= rt_set_u32(env, "TONY_RANK", at->rank);
+    if (at->mine)
+        rc |= strv_env_set(env, "TONY_ADDRESS", at->mine);
+    char host[256];
+    const char *port;
+    if (rt_split_address(at->master, host, sizeof host, &port)) {
+        rc |= strv_env_set(env, "TONY_MASTER_ADDR", host);
+        rc |= strv_env_set(env, "TONY_MASTER_PORT", port);
+    }
+    if (in->spec_file)
+        rc |= strv_env_set(env, "TONY_SPEC_FILE", in->spec_file);
+    return rc;
+}
+
+int runtime_env(const struct runtime *rt, const struct rt_input *in, struct strv *env,
+                struct err *e)
+{
+    struct rt_place at;
+    rt_place(in, &at);
+    if (set_compatible(in, env) || set_own(in, &at, env))
+        return err_set(e, ENOMEM, "cannot build the environment of task '%s:%u': %m", in->role,
+                       in->index);
+    return rt->env(in, env, e);
+}

@@ -1,0 +1,59 @@
+/*
+ * What each framework wants to find: cluster spec -> environment of one rank. Pure: no files, no clock.
+ *
+ * A framework is one const struct in a table (runtime_find), chosen by tony.application.framework, in one file of its own.
+ * Hosts are numeric addresses. Global ranks run over all tracked roles: chief first, then the order of the job file, times ranks.
+ */
+#ifndef TONY_RUNTIME_RUNTIME_H
+#define TONY_RUNTIME_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/vec.h"
+
+struct err;
+
+struct rt_role {
+    const char *name;
+    const char *const *addresses; /* host:port by index; NULL or "" = not there yet */
+    uint32_t n;
+    uint32_t kind;  /* enum role_kind: 1 tracked, 2 untracked, 3 sidecar */
+    uint32_t ranks; /* per task; 0 = 1 */
+};
+
+struct rt_input {
+    const char *application_id, *distributed_mode; /* GANG, FCFS */
+    const struct rt_role *roles;
+    size_t n_roles;
+    const char *role; /* mine */
+    uint32_t index;
+    uint32_t local_rank; /* of this task's ranks */
+    uint32_t generation, restart_count;
+    bool chief;
+    uint32_t n_tracked;  /* TASK_NUM */
+    uint16_t tb_port;    /* 0 = none */
+    const char *spec_file; /* absolute path of the file with the cluster spec as JSON; may be NULL */
+};
+
+struct runtime {
+    const char *name;
+    /* Refuse a job this framework cannot run; NULL = anything goes. role names with their instance counts. */
+    int (*check)(const struct rt_role *roles, size_t n, struct err *e);
+    /* Add variables to env (K=V, replacing). */
+    int (*env)(const struct rt_input *in, struct strv *env, struct err *e);
+    bool waits_for_spec;  /* false: tasks may start without the gang (standalone) */
+};
+
+const struct runtime *runtime_find(const char *framework); /* NULL = unknown */
+const char *const *runtime_names(size_t *out_n);
+/* Common variables of every framework, then the framework's own. */
+int runtime_env(const struct runtime *rt, const struct rt_input *in, struct strv *env, struct err *e);
+/* {"worker":["h:p",...],...} of all roles in order. Appends to out. */
+struct buf;
+int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_role_a, const char *skip_role_b, struct buf *out);
+/* Does this task reserve a TensorBoard port? chief without a tensorboard role, or role tensorboard. */
+bool runtime_wants_tb_port(const char *framework, const char *role, bool chief, bool has_tensorboard_role);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * What the frameworks share: who is who in the job, seen from one rank.
+ */
+#ifndef TONY_RUNTIME_RUNTIME_INT_H
+#define TONY_RUNTIME_RUNTIME_INT_H
+
+#include "runtime/runtime.h"
+
+extern const struct runtime runtime_tensorflow, runtime_pytorch, runtime_standalone,
+    runtime_generic;
+
+/* Equal to enum role_kind of the job specification. */
+enum rt_kind { RT_TRACKED = 1, RT_UNTRACKED, RT_SIDECAR };
+
+/* Where a rank stands. Only tracked roles are counted: chief first, then the order of the job file.
+ */
+struct rt_place {
+    bool ranked;         /* my role is tracked: the numbers below that are mine are valid */
+    uint32_t rank;       /* global, over all ranks of all tracked tasks */
+    uint32_t world_size; /* ranks of all tracked tasks */
+    uint32_t group_rank; /* number of my task among the tracked tasks */
+    uint32_t n_groups;   /* tracked tasks */
+    uint32_t role_rank;  /* among the ranks of my role */
+    uint32_t role_size;  /* ranks of my role */
+    uint32_t local_size; /* ranks of my task */
+    const char *master;  /* host:port of rank 0; NULL = not there yet */
+    const char *mine;    /* host:port of this task; NULL = unknown */
+};
+void rt_place(const struct rt_input *in, struct rt_place *out);
+
+/* Split "host:port" at the last colon ("[::1]:80" keeps its host without brackets). false when it
+ * is not one. */
+bool rt_split_address(const char *address, char *host, size_t n_host, const char **out_port);
+
+/* env K = number */
+int rt_set_u32(struct strv *env, const char *key, uint32_t v);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * TensorFlow: CLUSTER_SPEC and TF_CONFIG, in gang mode only (in FCFS the cluster is not known at
+ * start). TF_CONFIG leaves out TensorBoard always and evaluators unless the task is one: neither is
+ * part of the cluster for TensorFlow.
+ */
+#include "runtime/runtime_int.h"
+
+#include <errno.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+
+static int env(const struct rt_input *in, struct strv *out, struct err *e)
+{
+    if (!str_eq(in->distributed_mode, "GANG"))
+        return 0;
+    struct buf text = { 0 };
+    int rc = runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text);
+    if (rc == 0)
+        rc = strv_env_set(out, "CLUSTER_SPEC", buf_cstr(&text));
+    if (rc == 0) {
+        buf_clear(&text);
+        buf_adds(&text, "{\"cluster\":");
+        runtime_spec_json(in->roles, in->n_roles, "tensorboard",
+                          str_eq(in->role, "evaluator") ? NULL : "evaluator", &text);
+        rc = buf_addf(&text, ",\"task\":{\"type\":\"%s\",\"index\":%u}}", in->role, in->index);
+    }
+    if (rc == 0)
+        rc = strv_env_set(out, "TF_CONFIG", buf_cstr(&text));
+    buf_done(&text);
+    return rc < 0 ? err_set(e, ENOMEM, "cannot build TF_CONFIG: %m") : 0;
+}
+
+const struct runtime runtime_tensorflow = {
+    .name = "tensorflow",
+    .env = env,
+    .waits_for_spec = true,
+};
