@@ -1,0 +1,384 @@
+/* One run of the command: start, watch, stop, and how it ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/command.h"
+#include "executor/executor_int.h"
+#include "executor/proctree.h"
+
+enum {
+    RESCAN_MS = 20,        /* between two looks at what does not want to die */
+    HARD_AFTER_ROUNDS = 3, /* then stop all before killing: something forks as fast as we kill */
+    TAIL_MAX = 4096,
+    TAIL_LINES = 20,
+    SLACK_NS =
+        20 * 1000 * 1000, /* beats of 1000 executors wake the machine together, not one by one */
+    SLACK_DEFAULT_NS = 0,
+};
+
+bool attempt_alive(const struct attempt *a)
+{
+    return a->state == ATTEMPT_RUNNING || a->state == ATTEMPT_STOPPING ||
+           a->state == ATTEMPT_KILLING;
+}
+
+int64_t attempt_deadline(const struct attempt *a)
+{
+    int64_t at = INT64_MAX;
+    if (a->state == ATTEMPT_RUNNING)
+        at = a->deadline_ms;
+    if (a->state == ATTEMPT_STOPPING)
+        at = a->kill_at_ms;
+    if (a->state == ATTEMPT_KILLING)
+        at = a->rescan_at_ms;
+    return at;
+}
+
+void attempt_forget(struct attempt *a)
+{
+    logs_close(&a->logs);
+    buf_done(&a->tail);
+    *a = (struct attempt){ .generation = a->generation,
+                           .number = a->number,
+                           .logs = { .out_fd = -1, .err_fd = -1 } };
+}
+
+/* ---- the end ---- */
+
+static enum end_reason reason_of(struct attempt *a)
+{
+    if (a->forced)
+        return a->forced;
+    return a->pid == 0 || a->exec_errno ? END_LAUNCH_FAILED : END_EXITED;
+}
+
+static void note_oom(struct executor *x, uint64_t used)
+{
+    struct attempt *a = &x->a;
+    char of[32], most[32];
+    a->forced = END_OUT_OF_MEMORY;
+    snprintf(a->detail, sizeof a->detail, "used %s of its %s of memory",
+             str_size(used, most, sizeof most), str_size(x->cfg->memory_bytes, of, sizeof of));
+}
+
+static void keep_result(struct executor *x, enum end_reason reason)
+{
+    struct attempt *a = &x->a;
+    struct exit_record *r = x->cfg->record;
+    r->reason = (uint8_t)reason;
+    r->exit_code = WIFEXITED(a->status) ? WEXITSTATUS(a->status) : 0;
+    r->signal = WIFSIGNALED(a->status) ? WTERMSIG(a->status) : 0;
+    r->at_us = a->ended_us;
+    (void)str_copy(r->detail, sizeof r->detail, a->detail);
+    r->ended = 1;
+}
+
+void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
+{
+    const struct attempt *a = &x->a;
+    tony__attempt_ended__init(out);
+    out->generation = a->generation;
+    out->attempt = a->number;
+    out->exit_code = WIFEXITED(a->status) ? WEXITSTATUS(a->status) : 0;
+    out->signal = WIFSIGNALED(a->status) ? WTERMSIG(a->status) : 0;
+    out->reason = (Tony__Reason)x->cfg->record->reason;
+    int64_t age = clock_mono_us() - a->ended_us;
+    out->age_us = age > 0 ? (uint64_t)age : 0;
+    out->detail = (char *)a->detail;
+    out->stderr_tail = (char *)buf_cstr(&a->tail);
+    out->max_rss_bytes = a->max_rss;
+    out->cpu_ms = a->cpu_ms;
+    out->ran_ms = a->started_us ? (uint64_t)((a->ended_us - a->started_us) / 1000) : 0;
+}
+
+/* Nothing of it is alive: settle why it ended, keep it, tell the master. */
+static void finish(struct executor *x)
+{
+    struct attempt *a = &x->a;
+    if (a->in_cgroup && !a->forced && cgroup_oom_kills(&x->cfg->cgroup) > a->oom_before)
+        note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
+    enum end_reason reason = reason_of(a);
+    bool failed = reason != END_EXITED || a->status != 0;
+    if (failed && reason != END_KILLED_BY_MASTER && a->logs.err_path) {
+        const Tony__Welcome *w = x->role;
+        unsigned lines = w && w->stderr_tail_lines ? w->stderr_tail_lines : TAIL_LINES;
+        struct err unused;
+        if (fs_tail(AT_FDCWD, a->logs.err_path, lines, TAIL_MAX, &a->tail, &unused) < 0)
+            buf_done(&a->tail); /* no tail is better than no report */
+    }
+    keep_result(x, reason);
+    a->state = ATTEMPT_ENDED;
+    close_p(&a->logs.out_fd);
+    close_p(&a->logs.err_fd);
+    prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
+    if (!x->greeted)
+        return; /* it goes with the next hello */
+    Tony__AttemptEnded ended;
+    attempt_message(x, &ended);
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ATTEMPT_ENDED;
+    f.attempt_ended = &ended;
+    (void)executor_send(x, &f); /* else it goes with the next hello */
+}
+
+static void kill_round(struct executor *x)
+{
+    struct attempt *a = &x->a;
+    a->state = ATTEMPT_KILLING;
+    a->rescan_at_ms = clock_mono_ms() + RESCAN_MS;
+    if (a->in_cgroup)
+        (void)cgroup_kill(&x->cfg->cgroup);
+    (void)proctree_signal(SIGKILL, a->kill_rounds++ >= HARD_AFTER_ROUNDS);
+}
+
+/* We are a subreaper: when the first process is gone and there is no child, its whole tree is gone.
+ */
+void attempt_on_child(struct executor *x)
+{
+    struct attempt *a = &x->a;
+    int status;
+    struct rusage used;
+    bool left = false;
+    for (;;) {
+        pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &used);
+        if (pid == -1 && errno == EINTR)
+            continue;
+        if (pid <= 0) {
+            left = pid == 0;
+            break;
+        }
+        a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
+                     (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
+        a->max_rss = MAX(a->max_rss, (uint64_t)used.ru_maxrss * 1024);
+        if (pid == a->pid && !a->exited) {
+            a->exited = true;
+            a->status = status;
+            a->ended_us = clock_mono_us();
+        }
+    }
+    if (!attempt_alive(a) || !a->exited)
+        return;
+    if (!left)
+        finish(x);
+    else if (a->state != ATTEMPT_STOPPING) /* while stopping, the others have their grace as well */
+        kill_round(x);
+}
+
+/* ---- the start ---- */
+
+static void fail_launch(struct executor *x, const struct err *e)
+{
+    struct attempt *a = &x->a;
+    executor_warn(x, "task.launch_failed", e);
+    (void)str_copy(a->detail, sizeof a->detail, e->msg);
+    a->pid = 0;
+    a->exited = true;
+    a->status = 127 << 8;
+    a->ended_us = clock_mono_us();
+    finish(x);
+}
+
+static int spawn(struct executor *x, const Tony__Start *s, struct err *e)
+{
+    struct attempt *a = &x->a;
+    const Tony__Welcome *w = x->role;
+    AUTO(strv_done) struct strv env = { 0 };
+    AUTO(command_done) struct command command = { 0 };
+    int rc = task_environment(x, s, &env, e);
+    if (rc == 0)
+        rc = command_prepare(w->command, x->workdir, &env, &command, e);
+    if (rc < 0)
+        return rc;
+    char procs[CGROUP_PATH_MAX + 16];
+    if (x->cfg->cgroup.kind != CGROUP_NONE) {
+        struct err ce = { 0 };
+        a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
+        if (!a->in_cgroup)
+            executor_warn(x, "task.no_cgroup", &ce); /* memory is sampled then */
+        else if (a->number > 1)
+            a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
+        cgroup_procs_path(&x->cfg->cgroup, procs);
+    }
+    struct spawn sp = { .path = command.path,
+                        .shell = command.shell,
+                        .workdir = x->workdir,
+                        .argv = command.argv.v,
+                        .env = env.v,
+                        .out_fd = a->logs.out_fd,
+                        .err_fd = a->logs.err_fd,
+                        .cgroup_procs = a->in_cgroup ? procs : NULL,
+                        .nofile = x->cfg->nofile };
+    a->started_us = clock_mono_us();
+    pid_t pid = spawn_task(&sp);
+    if (pid < 0)
+        return err_set(e, -pid, "cannot start a process: %m");
+    a->pid = pid;
+    a->exec_errno = sp.exec_errno;
+    if (sp.exec_errno) {
+        struct err ee = { 0 };
+        (void)err_set(&ee, sp.exec_errno, "cannot run '%s': %m", command.path);
+        (void)str_copy(a->detail, sizeof a->detail, ee.msg);
+    }
+    if (sp.cgroup_errno) {
+        struct err ce = { 0 };
+        a->in_cgroup = false;
+        (void)err_set(&ce, sp.cgroup_errno, "cannot enter control group '%s': %m",
+                      x->cfg->cgroup.path);
+        executor_warn(x, "task.no_cgroup", &ce);
+    }
+    return 0;
+}
+
+static void say_started(struct executor *x)
+{
+    Tony__AttemptStarted started = TONY__ATTEMPT_STARTED__INIT;
+    started.generation = x->a.generation;
+    started.attempt = x->a.number;
+    started.pid = x->a.pid;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ATTEMPT_STARTED;
+    f.attempt_started = &started;
+    (void)executor_send(x, &f); /* the next hello says what runs */
+}
+
+void attempt_start(struct executor *x, const Tony__Start *s)
+{
+    struct attempt *a = &x->a;
+    const Tony__Welcome *w = x->role;
+    if (s->generation == a->generation && s->attempt == a->number) {
+        if (attempt_alive(a))
+            say_started(x); /* a new master asks again for what runs */
+        return;
+    }
+    if (a->state != ATTEMPT_NONE || x->leaving || s->attempt < a->number) {
+        struct err e = { 0 };
+        (void)err_set(&e, EBUSY, "attempt %u was to start while attempt %u is not over", s->attempt,
+                      a->number);
+        executor_warn(x, "task.start_refused", &e);
+        return;
+    }
+    *a = (struct attempt){ .state = ATTEMPT_RUNNING,
+                           .generation = s->generation,
+                           .number = s->attempt,
+                           .deadline_ms = INT64_MAX,
+                           .kill_at_ms = INT64_MAX,
+                           .rescan_at_ms = INT64_MAX,
+                           .logs = { .out_fd = -1, .err_fd = -1 },
+                           .tail.max = TAIL_MAX + 1 };
+    struct err e = x->workdir_err;
+    int rc = x->workdir ? 0 : -EIO;
+    if (rc == 0)
+        rc = logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e);
+    if (rc == 0)
+        rc = spawn(x, s, &e);
+    if (rc < 0) {
+        fail_launch(x, &e);
+        return;
+    }
+    if (w->execution_timeout_ms)
+        a->deadline_ms = clock_mono_ms() + (int64_t)w->execution_timeout_ms;
+    prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    say_started(x);
+}
+
+/* ---- stopping and watching ---- */
+
+void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason, const char *detail)
+{
+    struct attempt *a = &x->a;
+    if (!attempt_alive(a))
+        return;
+    int64_t kill_at = clock_mono_ms() + grace_ms;
+    if (!a->forced && !a->exited) {
+        a->forced = reason;
+        (void)str_copy(a->detail, sizeof a->detail, detail);
+    }
+    prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
+    if (a->state == ATTEMPT_KILLING)
+        return;
+    if (grace_ms == 0) {
+        kill_round(x);
+        return;
+    }
+    if (a->state == ATTEMPT_STOPPING) {
+        a->kill_at_ms = MIN(a->kill_at_ms, kill_at); /* asked twice: the shorter grace */
+        return;
+    }
+    a->state = ATTEMPT_STOPPING;
+    a->kill_at_ms = kill_at;
+    (void)proctree_signal(SIGTERM, false);
+}
+
+void attempt_tick(struct executor *x, int64_t now_ms)
+{
+    struct attempt *a = &x->a;
+    if (!attempt_alive(a) || now_ms < attempt_deadline(a))
+        return;
+    if (a->state == ATTEMPT_RUNNING) {
+        char detail[RECORD_DETAIL_MAX], text[32];
+        a->deadline_ms = INT64_MAX;
+        snprintf(detail, sizeof detail, "ran longer than the %s that a task may",
+                 str_duration((int64_t)x->role->execution_timeout_ms, text, sizeof text));
+        attempt_stop(x, x->role->kill_grace_ms, END_TIMED_OUT, detail);
+        return;
+    }
+    kill_round(x);
+    attempt_on_child(x);
+}
+
+/* Without a control group: what all its processes hold together. Shared pages count once before
+ * anybody is killed for them. */
+static uint64_t sample_tree(struct executor *x)
+{
+    uint64_t rss = proctree_rss(false);
+    if (x->cfg->memory_bytes && rss > x->cfg->memory_bytes)
+        rss = proctree_rss(true);
+    return rss;
+}
+
+static uint64_t cpu_of(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) == -1)
+        return 0;
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
+{
+    struct attempt *a = &x->a;
+    *out_rss = *out_cpu_ms = 0;
+    if (!attempt_alive(a))
+        return;
+    const struct cgroup *g = &x->cfg->cgroup;
+    uint64_t limit = x->cfg->memory_bytes;
+    bool over;
+    if (a->in_cgroup) {
+        *out_rss = cgroup_memory(g);
+        over =
+            cgroup_oom_kills(g) > a->oom_before; /* the kernel took one of it: the rest goes too */
+    } else {
+        *out_rss = sample_tree(x);
+        over = limit && *out_rss > limit;
+    }
+    *out_cpu_ms =
+        a->in_cgroup && g->kind == CGROUP_V2 ? cgroup_cpu_ms(g) : a->cpu_ms + cpu_of(a->pid);
+    a->max_rss = MAX(a->max_rss, *out_rss);
+    if (over && a->state == ATTEMPT_RUNNING && !a->forced) {
+        note_oom(x, a->in_cgroup ? cgroup_memory_max(g) : *out_rss);
+        kill_round(x);
+    }
+}

@@ -1,0 +1,296 @@
+#include "executor/cgroup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/cgroup_find.h"
+
+enum { V1_SHARES_A_CORE = 1024, V2_WEIGHT_A_CORE = 100, V2_WEIGHT_MAX = 10000 };
+
+/* ---- small files ---- */
+
+static int put(const char *dir, const char *file, const char *text)
+{
+    char path[CGROUP_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd == -1)
+        return -errno;
+    ssize_t n = write(fd, text, strlen(text));
+    int rc = n == -1 ? -errno : 0;
+    close(fd);
+    return rc;
+}
+
+static ssize_t get(const char *dir, const char *file, char *out, size_t size)
+{
+    char path[CGROUP_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return -errno;
+    ssize_t n = read(fd, out, size - 1);
+    close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+static uint64_t get_u64(const char *dir, const char *file)
+{
+    char text[64];
+    return get(dir, file, text, sizeof text) > 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+/* "key value" lines */
+static uint64_t get_key(const char *dir, const char *file, const char *key)
+{
+    char text[1024];
+    if (get(dir, file, text, sizeof text) <= 0)
+        return 0;
+    size_t len = strlen(key);
+    for (char *line = text; line; line = strchr(line, '\n')) {
+        if (*line == '\n')
+            line++;
+        if (strncmp(line, key, len) == 0 && line[len] == ' ')
+            return strtoull(line + len, NULL, 10);
+    }
+    return 0;
+}
+
+static bool has_word(const char *dir, const char *file, const char *word)
+{
+    char text[512];
+    if (get(dir, file, text, sizeof text) <= 0)
+        return false;
+    size_t len = strlen(word);
+    for (char *p = text; (p = strstr(p, word)); p += len)
+        if ((p == text || p[-1] == ' ') && (p[len] == ' ' || p[len] == '\n' || p[len] == '\0'))
+            return true;
+    return false;
+}
+
+/* ---- the job's groups ---- */
+
+/* base/tony-<uid>/<job>; NULL when it cannot be made (e says why). */
+static char *make_job_dir(const char *base, const char *job, bool v2, struct err *e)
+{
+    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
+    AUTO(free_p) char *dir = user ? str_printf("%s/%s", user, job) : NULL;
+    if (!dir || strlen(dir) + 32 > CGROUP_PATH_MAX) {
+        (void)err_set(e, ENAMETOOLONG, "cannot make a control group below '%s': %m", base);
+        return NULL;
+    }
+    if ((mkdir(user, 0755) == -1 && errno != EEXIST)) {
+        (void)err_set(e, errno, "cannot make control group '%s': %m", user);
+        return NULL;
+    }
+    if (v2) /* cores are only weighed where that controller is */
+        (void)put(user, "cgroup.subtree_control", "+cpu");
+    if (v2 && put(user, "cgroup.subtree_control", "+memory") < 0) {
+        (void)err_set(e, EOPNOTSUPP, "control group '%s' cannot limit memory", user);
+        return NULL;
+    }
+    if (mkdir(dir, 0755) == -1 && errno != EEXIST) {
+        (void)err_set(e, errno, "cannot make control group '%s': %m", dir);
+        return NULL;
+    }
+    return TAKE(dir);
+}
+
+/* The keeper goes into a leaf of its own: executors and master are born there, with the job's
+ * weight. */
+static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
+{
+    AUTO(free_p) char *own = cgroup_find("", e);
+    if (!own)
+        return -ENOENT;
+    char *base = str_dup(own);
+    char *slash = base ? strrchr(base, '/') : NULL;
+    if (!base || !slash)
+        return free(base), err_set(e, ENOMEM, "cannot find our control group: %m");
+    char type[64];
+    if (get(own, "cgroup.type", type, sizeof type) > 0)
+        *slash = '\0'; /* not the root of all */
+    AUTO(free_p) char *hold = base;
+    if (!has_word(base, "cgroup.controllers", "memory"))
+        return err_set(e, EOPNOTSUPP, "control group '%s' has no memory controller", base);
+    if (!has_word(base, "cgroup.subtree_control", "memory"))
+        (void)put(base, "cgroup.subtree_control", "+memory");
+    if (!has_word(base, "cgroup.subtree_control", "cpu"))
+        (void)put(base, "cgroup.subtree_control", "+cpu");
+    AUTO(free_p) char *dir = make_job_dir(base, job, true, e);
+    if (!dir)
+        return -EACCES;
+    (void)put(dir, "cgroup.subtree_control", "+cpu");
+    AUTO(free_p) char *leaf = str_printf("%s/keeper", dir);
+    if (put(dir, "cgroup.subtree_control", "+memory") < 0 || !leaf ||
+        (mkdir(leaf, 0755) == -1 && errno != EEXIST) || put(leaf, "cgroup.procs", "0") < 0) {
+        cgroup_tree_remove(dir);
+        return err_set(e, EACCES, "we may not use control group '%s'", dir);
+    }
+    *j = (struct cgroup_job){ .kind = CGROUP_V2, .memory = TAKE(dir), .cpu_from = TAKE(own) };
+    return 0;
+}
+
+static int open_v1(struct cgroup_job *j, const char *job, struct err *e)
+{
+    AUTO(free_p) char *own = cgroup_find("memory", e);
+    if (!own)
+        return -ENOENT;
+    char *dir = make_job_dir(own, job, false, e);
+    if (!dir)
+        return -EACCES;
+    *j = (struct cgroup_job){ .kind = CGROUP_V1, .memory = dir };
+    AUTO(free_p) char *cpu = cgroup_find("cpu", NULL);
+    j->cpu = cpu ? make_job_dir(cpu, job, false, NULL) : NULL;
+    if (j->cpu && put(j->cpu, "cgroup.procs", "0") < 0) {
+        cgroup_tree_remove(j->cpu);
+        free(TAKE(j->cpu));
+    }
+    if (j->cpu)
+        j->cpu_from = TAKE(cpu);
+    return 0;
+}
+
+void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e)
+{
+    const char *job = strchr(application_id, '_');
+    job = job ? job + 1 : application_id;
+    struct err v1 = { 0 };
+    *j = (struct cgroup_job){ .kind = CGROUP_NONE };
+    if (open_v2(j, job, e) < 0 && open_v1(j, job, &v1) < 0) {
+        if (e && v1.num)
+            *e = v1;
+        j->kind = CGROUP_NONE;
+        return;
+    }
+    j->swap = cgroup_machine_swaps();
+}
+
+void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores)
+{
+    char text[32];
+    if (j->kind == CGROUP_V1 && j->cpu) {
+        snprintf(text, sizeof text, "%llu",
+                 (unsigned long long)(vcores ? vcores * V1_SHARES_A_CORE : 2));
+        (void)put(j->cpu, "cpu.shares", text); /* a hint: without it all jobs weigh the same */
+    } else if (j->kind == CGROUP_V2) {
+        uint64_t w = vcores ? MIN(vcores * V2_WEIGHT_A_CORE, (uint64_t)V2_WEIGHT_MAX) : 1;
+        snprintf(text, sizeof text, "%llu", (unsigned long long)w);
+        (void)put(j->memory, "cpu.weight", text);
+    }
+}
+
+void cgroup_job_done(struct cgroup_job *j)
+{
+    free(j->memory);
+    free(j->cpu);
+    free(j->cpu_from);
+    *j = (struct cgroup_job){ .kind = CGROUP_NONE };
+}
+
+void cgroup_job_remove(struct cgroup_job *j)
+{
+    if (j->cpu_from)
+        (void)put(j->cpu_from, "cgroup.procs", "0"); /* else the group stays, and we with it */
+    if (j->memory)
+        cgroup_tree_remove(j->memory);
+    if (j->cpu)
+        cgroup_tree_remove(j->cpu);
+    cgroup_job_done(j);
+}
+
+/* ---- a container's group ---- */
+
+bool cgroup_of(const struct cgroup_job *j, const char *container_id, struct cgroup *out)
+{
+    *out = (struct cgroup){ .kind = CGROUP_NONE };
+    if (j->kind == CGROUP_NONE)
+        return false;
+    const char *name = container_id;
+    int fields = 0; /* container_<cluster>_<number>_<keeper>_<container>: the last two */
+    for (const char *p = container_id + strlen(container_id); p > container_id; p--)
+        if (p[-1] == '_' && ++fields == 2) {
+            name = p;
+            break;
+        }
+    int n = snprintf(out->path, sizeof out->path, "%s/%s", j->memory, name);
+    if (n < 0 || (size_t)n >= sizeof out->path)
+        return false;
+    out->kind = j->kind;
+    out->swap = j->swap;
+    return true;
+}
+
+int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e)
+{
+    if (mkdir(g->path, 0755) == -1 && errno != EEXIST)
+        return err_set(e, errno, "cannot make control group '%s': %m", g->path);
+    if (memory_bytes == 0)
+        return 0;
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)memory_bytes);
+    int rc;
+    if (g->kind == CGROUP_V1) {
+        rc = put(g->path, "memory.limit_in_bytes", text);
+        if (rc == 0 && g->swap)
+            (void)put(g->path, "memory.memsw.limit_in_bytes", text);
+    } else {
+        rc = put(g->path, "memory.max", text);
+        if (rc == 0 && g->swap)
+            (void)put(g->path, "memory.swap.max", "0");
+        (void)put(g->path, "memory.oom.group", "1"); /* the kernel then takes all of it at once */
+    }
+    return rc < 0 ? err_set(e, -rc, "cannot limit the memory of control group '%s': %m", g->path)
+                  : 0;
+}
+
+void cgroup_procs_path(const struct cgroup *g, char out[CGROUP_PATH_MAX + 16])
+{
+    snprintf(out, CGROUP_PATH_MAX + 16, "%s/cgroup.procs", g->path);
+}
+
+int cgroup_enter(const char *procs_path)
+{
+    int fd = open(procs_path, O_WRONLY | O_CLOEXEC);
+    if (fd == -1)
+        return -errno;
+    int rc = write(fd, "0", 1) == 1 ? 0 : -errno;
+    close(fd);
+    return rc;
+}
+
+uint64_t cgroup_memory(const struct cgroup *g)
+{
+    return get_u64(g->path, g->kind == CGROUP_V1 ? "memory.usage_in_bytes" : "memory.current");
+}
+
+uint64_t cgroup_memory_max(const struct cgroup *g)
+{
+    return get_u64(g->path, g->kind == CGROUP_V1 ? "memory.max_usage_in_bytes" : "memory.peak");
+}
+
+uint64_t cgroup_oom_kills(const struct cgroup *g)
+{
+    return get_key(g->path, g->kind == CGROUP_V1 ? "memory.oom_control" : "memory.events",
+                   "oom_kill");
+}
+
+uint64_t cgroup_cpu_ms(const struct cgroup *g)
+{
+    return g->kind == CGROUP_V2 ? get_key(g->path, "cpu.stat", "usage_usec") / 1000 : 0;
+}
+
+unsigned cgroup_kill(const struct cgroup *g)
+{
+    return cgroup_dir_kill(g->path);
+}

@@ -1,0 +1,169 @@
+#include "executor/cgroup_find.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/cgroup.h"
+
+enum { REMOVE_TRIES = 200, REMOVE_PAUSE_MS = 5 }; /* a dying process holds its group for a moment */
+
+/* "a,b,c" contains word? */
+static bool in_list(struct span list, const char *word)
+{
+    struct span item;
+    while (span_split(&list, ',', &item))
+        if (span_eqs(item, word))
+            return true;
+    return false;
+}
+
+/* Our path within the hierarchy: "4:memory:/x" or "0::/x" of /proc/self/cgroup. */
+static char *own_path(const char *controller)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &text, NULL) < 0)
+        return NULL;
+    struct span rest = buf_span(&text), line;
+    while (span_split(&rest, '\n', &line)) {
+        struct span number, list;
+        if (!span_split(&line, ':', &number) || !span_split(&line, ':', &list))
+            continue;
+        if (controller[0] ? in_list(list, controller) : list.len == 0)
+            return span_dup(line);
+    }
+    return NULL;
+}
+
+/* One line of mountinfo: root and mount point when it is the hierarchy sought. */
+static bool match_mount(struct span line, const char *controller, struct span *root,
+                        struct span *point)
+{
+    struct span f[6];
+    for (size_t i = 0; i < ARRAY_LEN(f); i++)
+        if (!span_split(&line, ' ', &f[i]))
+            return false;
+    *root = f[3];
+    *point = f[4];
+    struct span type, source, options;
+    do /* optional fields end with "-" */
+        if (!span_split(&line, ' ', &type))
+            return false;
+    while (!span_eqs(type, "-"));
+    if (!span_split(&line, ' ', &type) || !span_split(&line, ' ', &source))
+        return false;
+    if (!span_split(&line, ' ', &options))
+        options = (struct span){ 0 };
+    if (!controller[0])
+        return span_eqs(type, "cgroup2");
+    return span_eqs(type, "cgroup") && in_list(options, controller);
+}
+
+char *cgroup_find(const char *controller, struct err *e)
+{
+    const char *name = controller[0] ? controller : "v2";
+    AUTO(free_p) char *own = own_path(controller);
+    AUTO(buf_done) struct buf text = { 0 };
+    if (!own || fs_read(AT_FDCWD, "/proc/self/mountinfo", &text, NULL) < 0) {
+        (void)err_set(e, ENOENT, "this system has no control groups (%s)", name);
+        return NULL;
+    }
+    struct span rest = buf_span(&text), line, root, point;
+    while (span_split(&rest, '\n', &line)) {
+        if (!match_mount(line, controller, &root, &point))
+            continue;
+        const char *below = own;
+        if (root.len > 1) /* only a part of the hierarchy is mounted (a container): ours or above
+                             us, else its top */
+            below = strncmp(own, root.p, root.len) == 0 ? own + root.len : "";
+        if (str_eq(below, "/"))
+            below = "";
+        char *dir = str_printf("%.*s%s", (int)point.len, point.p, below);
+        struct stat st;
+        if (dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+            return dir;
+        free(dir);
+    }
+    (void)err_set(e, ENOENT, "our control group (%s) is not mounted here", name);
+    return NULL;
+}
+
+bool cgroup_machine_swaps(void)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, "/proc/swaps", &text, NULL) < 0 || text.len == 0)
+        return false;
+    const char *nl = strchr(buf_cstr(&text), '\n');
+    return nl && nl[1]; /* more than the heading */
+}
+
+unsigned cgroup_dir_kill(const char *dir)
+{
+    char path[CGROUP_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/cgroup.kill", dir);
+    int fd = open(path, O_WRONLY | O_CLOEXEC); /* v2 since Linux 5.14: all at once */
+    if (fd >= 0) {
+        (void)!write(fd, "1", 1); /* the list below catches what this missed */
+        close(fd);
+    }
+    snprintf(path, sizeof path, "%s/cgroup.procs", dir);
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return 0;
+    unsigned n = 0;
+    struct span rest = buf_span(&text), line;
+    while (span_split(&rest, '\n', &line)) {
+        int64_t pid;
+        if (str_i64(line, 2, INT32_MAX, "pid", &pid, NULL) < 0 || pid == getpid())
+            continue;
+        (void)kill((pid_t)pid, SIGKILL); /* gone already is fine */
+        n++;
+    }
+    return n;
+}
+
+static void remove_dir(const char *dir)
+{
+    for (int i = 0; i < REMOVE_TRIES; i++) {
+        if (rmdir(dir) == 0 || errno == ENOENT)
+            return;
+        if (errno != EBUSY)
+            return;
+        (void)cgroup_dir_kill(dir);
+        nanosleep(&(struct timespec){ .tv_nsec = REMOVE_PAUSE_MS * 1000000 }, NULL);
+    }
+}
+
+void cgroup_tree_remove(const char *path)
+{
+    DIR *d = opendir(path);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (x->d_type != DT_DIR || x->d_name[0] == '.')
+            continue;
+        char child[CGROUP_PATH_MAX + 64];
+        int n = snprintf(child, sizeof child, "%s/%s", path, x->d_name);
+        if (n > 0 && (size_t)n < sizeof child)
+            remove_dir(child);
+    }
+    if (d)
+        closedir(d);
+    remove_dir(path);
+    AUTO(free_p) char *user = str_dup(path);
+    char *slash = user ? strrchr(user, '/') : NULL;
+    if (slash && slash > user) {
+        *slash = '\0';
+        (void)rmdir(user); /* tony-<uid>: the last job takes it along */
+    }
+}

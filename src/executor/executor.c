@@ -1,0 +1,364 @@
+/* The life of one executor: its connection to the master, and what it is told. */
+#include "executor/executor_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/ports.h"
+
+enum {
+    DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
+    DIAL_FAST_TRIES = 40,   /* some 4 s; then the master is not just being started again */
+    DIAL_SLOW_MS = 1000,
+    AWAY_DEFAULT_MS = 600000, /* before any Welcome said otherwise */
+    BEAT_DEFAULT_MS = 1000,
+    GRACE_DEFAULT_MS = 5000,
+    FLUSH_MAX_MS = 1000, /* last words to a master that does not read */
+    PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
+};
+
+/* executor.log is made by the first thing there is to say: most containers never write one. */
+void executor_warn(struct executor *x, const char *event, const struct err *e)
+{
+    static bool open_done;
+    if (!open_done && x->a.logs.dir) {
+        AUTO(free_p) char *path = str_printf("%s/executor.log", x->a.logs.dir);
+        int fd =
+            path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+        if (fd >= 0) {
+            log_setup(fd, LOG_INFO, false); /* kept open for the rest of our life */
+            open_done = true;
+        }
+    }
+    log_event(LOG_WARN, event, f_str("container", x->cfg->container_id), f_str("why", e->msg));
+}
+
+/* ---- connection ---- */
+
+static int away_limit_ms(const struct executor *x)
+{
+    return x->role && x->role->master_away_ms ? (int)x->role->master_away_ms : AWAY_DEFAULT_MS;
+}
+
+static void disconnect(struct executor *x)
+{
+    if (x->link.fd < 0)
+        return;
+    link_close(&x->link);
+    x->greeted = false;
+    x->tries = 0;
+    x->away_since_ms = x->dial_at_ms = clock_mono_ms();
+}
+
+int executor_send(struct executor *x, Tony__Frame *f)
+{
+    int rc = link_send(&x->link, f);
+    if (rc < 0)
+        disconnect(x);
+    return rc;
+}
+
+static void say_hello(struct executor *x)
+{
+    Tony__ExecutorHello hello = TONY__EXECUTOR_HELLO__INIT;
+    Tony__AttemptEnded ended, *unacked[1] = { &ended };
+    uint32_t ports[1] = { x->port };
+    hello.version = PROTOCOL;
+    hello.slot = x->cfg->slot;
+    hello.container_id = (char *)x->cfg->container_id;
+    hello.epoch_seen = x->epoch;
+    hello.host = (char *)"127.0.0.1";
+    hello.ports = ports;
+    hello.n_ports = 1;
+    hello.tb_port = x->tb_port;
+    hello.pid = getpid();
+    hello.generation = x->a.generation;
+    hello.attempt = x->a.number;
+    hello.running = attempt_alive(&x->a);
+    if (x->a.state == ATTEMPT_ENDED) {
+        attempt_message(x, &ended);
+        hello.unacked = unacked;
+        hello.n_unacked = 1;
+    }
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
+    f.executor_hello = &hello;
+    (void)executor_send(x, &f); /* a failure dials again */
+}
+
+static void dial(struct executor *x, int64_t now)
+{
+    int rc = link_dial(&x->link, x->cfg->master_socket);
+    if (rc == 0) {
+        x->dial_at_ms = INT64_MAX;
+        say_hello(x);
+        return;
+    }
+    unsigned n = x->tries++;
+    int64_t pause = n >= DIAL_FAST_TRIES ? DIAL_SLOW_MS : n < 7 ? 1 << n : DIAL_FAST_MAX_MS;
+    x->dial_at_ms =
+        now + MIN(pause, (int64_t)(n >= DIAL_FAST_TRIES ? DIAL_SLOW_MS : DIAL_FAST_MAX_MS));
+}
+
+/* ---- what the master says ---- */
+
+static void leave(struct executor *x, uint32_t grace_ms, const char *why)
+{
+    x->leaving = true;
+    attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, why);
+}
+
+static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
+{
+    size_t n = tony__welcome__get_packed_size(w);
+    AUTO(free_p) unsigned char *bytes = malloc(n ? n : 1);
+    if (!bytes)
+        return NULL;
+    tony__welcome__pack(w, bytes);
+    return tony__welcome__unpack(NULL, n, bytes);
+}
+
+/* The working directory is made while others still register, not when all are waiting. */
+static void prepare(struct executor *x)
+{
+    const Tony__Welcome *w = x->role;
+    if (x->workdir || x->workdir_err.num)
+        return;
+    if (workdir_make(x->cfg->job_dir, x->cfg->container_id, w->mounts, w->n_mounts, &x->workdir,
+                     &x->workdir_err) < 0)
+        free(TAKE(x->workdir)); /* the attempt says why it cannot start */
+}
+
+static void on_welcome(struct executor *x, const Tony__Welcome *w)
+{
+    if (w->epoch < x->epoch) { /* an older master that does not know it is dead yet */
+        disconnect(x);
+        x->dial_at_ms = clock_mono_ms() + DIAL_FAST_MAX_MS;
+        return;
+    }
+    x->epoch = w->epoch;
+    x->greeted = true;
+    if (!x->role)
+        x->role = welcome_copy(w);
+    if (!x->role) {
+        leave(x, 0, "no memory");
+        return;
+    }
+    x->beat_at_ms = clock_mono_ms() + (w->heartbeat_ms ? w->heartbeat_ms : BEAT_DEFAULT_MS);
+    prepare(x);
+}
+
+static void on_ack(struct executor *x, const Tony__AckEnded *ack)
+{
+    if (x->a.state == ATTEMPT_ENDED && ack->generation == x->a.generation &&
+        ack->attempt == x->a.number)
+        attempt_forget(&x->a);
+    if (ack->finish)
+        leave(x, 0, "");
+}
+
+static void on_stop(struct executor *x, const Tony__StopAttempt *s)
+{
+    bool known = s->reason > TONY__REASON__REASON_NONE && (int)s->reason < (int)END_COUNT;
+    enum end_reason reason = known ? (enum end_reason)(int)s->reason : END_KILLED_BY_MASTER;
+    if (s->generation == x->a.generation && s->attempt == x->a.number)
+        attempt_stop(x, s->grace_ms, reason, "");
+}
+
+static void on_frame(struct executor *x, const Tony__Frame *f)
+{
+    switch ((int)f->body_case) { /* of the many, those that are for us */
+    case TONY__FRAME__BODY_WELCOME:
+        on_welcome(x, f->welcome);
+        break;
+    case TONY__FRAME__BODY_START:
+        if (x->greeted)
+            attempt_start(x, f->start);
+        break;
+    case TONY__FRAME__BODY_STOP_ATTEMPT:
+        on_stop(x, f->stop_attempt);
+        break;
+    case TONY__FRAME__BODY_ACK_ENDED:
+        on_ack(x, f->ack_ended);
+        break;
+    case TONY__FRAME__BODY_FINISH_EXECUTOR:
+        leave(x, f->finish_executor->grace_ms, "the job is over");
+        break;
+    case TONY__FRAME__BODY_REFUSED: {
+        struct err e = { 0 };
+        (void)err_set(&e, ESTALE, "the master does not want us: %s", f->refused->message);
+        executor_warn(x, "executor.refused", &e);
+        leave(x, GRACE_DEFAULT_MS, "the master does not want this container any more");
+        break;
+    }
+    default: /* not for us, or newer than we are */
+        break;
+    }
+}
+
+static void on_link(struct executor *x)
+{
+    int gone = link_fill(&x->link);
+    const Tony__Frame *f;
+    struct err e = { 0 };
+    int rc = 0;
+    while (x->link.fd >= 0 && (rc = link_next(&x->link, &f, &e)) == 1)
+        on_frame(x, f);
+    if (rc < 0)
+        executor_warn(x, "executor.bad_frame", &e);
+    if (rc < 0 || gone < 0)
+        disconnect(x);
+}
+
+/* ---- the loop ---- */
+
+static void on_signals(struct executor *x)
+{
+    struct signalfd_siginfo si;
+    while (read(x->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
+        if (si.ssi_signo == SIGCHLD)
+            attempt_on_child(x);
+        else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP) {
+            /* the keeper sends the grace along */
+            uint32_t grace = si.ssi_code == SI_QUEUE && si.ssi_int >= 0 ? (uint32_t)si.ssi_int
+                             : x->role                                  ? x->role->kill_grace_ms
+                                                                        : GRACE_DEFAULT_MS;
+            leave(x, grace, "the container was stopped");
+        }
+    }
+}
+
+static void send_beat(struct executor *x, int64_t now)
+{
+    Tony__Beat beat = TONY__BEAT__INIT;
+    uint32_t every = x->role && x->role->heartbeat_ms ? x->role->heartbeat_ms : BEAT_DEFAULT_MS;
+    x->beat_at_ms = MAX(x->beat_at_ms + every, now + every / 2);
+    attempt_sample(x, &beat.rss_bytes, &beat.cpu_ms);
+    if (!x->greeted)
+        return;
+    beat.max_rss_bytes = x->a.max_rss;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_BEAT;
+    f.beat = &beat;
+    (void)executor_send(x, &f); /* a failure dials again */
+}
+
+static void on_time(struct executor *x)
+{
+    int64_t now = clock_mono_ms();
+    if (x->link.fd < 0 && now >= x->dial_at_ms)
+        dial(x, now);
+    if (!x->greeted && now - x->away_since_ms >= away_limit_ms(x) && !x->leaving) {
+        struct err e = { 0 };
+        (void)err_set(&e, ETIMEDOUT, "there was no master for %d s", away_limit_ms(x) / 1000);
+        executor_warn(x, "executor.master_away", &e);
+        x->leaving = true;
+        attempt_stop(x, x->role ? x->role->kill_grace_ms : 0, END_UNKNOWN, e.msg);
+    }
+    if (now >= x->beat_at_ms)
+        send_beat(x, now);
+    attempt_tick(x, now);
+}
+
+static int64_t next_deadline(const struct executor *x)
+{
+    int64_t at = MIN(attempt_deadline(&x->a), x->beat_at_ms);
+    if (x->link.fd < 0)
+        at = MIN(at, x->dial_at_ms);
+    if (!x->greeted && !x->leaving)
+        at = MIN(at, x->away_since_ms + away_limit_ms(x));
+    return at;
+}
+
+static void wait_for_something(struct executor *x)
+{
+    struct pollfd p[2] = { { .fd = x->signal_fd, .events = POLLIN },
+                           { .fd = x->link.fd, .events = POLLIN } };
+    if (link_unsent(&x->link))
+        p[1].events |= POLLOUT;
+    int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
+    struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
+    if (left < 0 && at != INT64_MAX)
+        t = (struct timespec){ 0 };
+    if (ppoll(p, 2, at == INT64_MAX ? NULL : &t, NULL) <= 0)
+        return;
+    if (p[0].revents)
+        on_signals(x);
+    if (p[1].revents & POLLOUT && link_flush(&x->link) < 0)
+        disconnect(x);
+    if (p[1].revents & (POLLIN | POLLHUP | POLLERR) && x->link.fd == p[1].fd)
+        on_link(x);
+}
+
+/* The exit status repeats the task's, so that even the scheduler's word alone tells how it went. */
+static _Noreturn void end(struct executor *x)
+{
+    struct exit_record *r = x->cfg->record;
+    int64_t until = clock_mono_ms() + FLUSH_MAX_MS;
+    while (link_unsent(&x->link) && clock_mono_ms() < until) {
+        struct pollfd p = { .fd = x->link.fd, .events = POLLOUT };
+        if (poll(&p, 1, FLUSH_MAX_MS) > 0 && link_flush(&x->link) < 0)
+            break;
+    }
+    r->clean = 1;
+    _exit(!r->ended ? 0 : r->signal ? 128 + r->signal : r->exit_code);
+}
+
+static int signals_open(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void executor_run(const struct executor_config *cfg)
+{
+    int64_t now = clock_mono_ms();
+    struct executor x = { .cfg = cfg,
+                          .link.fd = -1,
+                          .away_since_ms = now,
+                          .beat_at_ms = INT64_MAX,
+                          .a.logs = { .out_fd = -1, .err_fd = -1 } };
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != cfg->keeper)
+        _exit(1);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "tony-executor");
+    x.signal_fd = signals_open();
+    struct err e = { 0 };
+    x.port_fd = port_reserve(&x.port, &e);
+    x.tb_fd = x.port_fd < 0 ? -1 : port_reserve(&x.tb_port, &e);
+    if (x.signal_fd == -1 || x.tb_fd < 0) {
+        executor_warn(&x, "executor.failed", &e);
+        cfg->record->reason = END_LAUNCH_FAILED;
+        (void)str_copy(cfg->record->detail, sizeof cfg->record->detail, e.msg);
+        cfg->record->exit_code = 1;
+        cfg->record->at_us = clock_mono_us();
+        cfg->record->ended = 1;
+        end(&x);
+    }
+    while (!x.leaving || attempt_alive(&x.a)) {
+        on_time(&x);
+        if (!x.leaving || attempt_alive(&x.a))
+            wait_for_something(&x);
+    }
+    end(&x);
+}

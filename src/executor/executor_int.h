@@ -1,0 +1,116 @@
+/*
+ * The executor: one process that looks after one container. Forked by the keeper, it dials the
+ * master, runs the attempts it is told to, and leaves when it is told to or when there has been no
+ * master for too long.
+ */
+#ifndef TONY_EXECUTOR_EXECUTOR_INT_H
+#define TONY_EXECUTOR_EXECUTOR_INT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/reason.h"
+#include "base/vec.h"
+#include "executor/cgroup.h"
+#include "executor/link.h"
+#include "executor/record.h"
+#include "executor/workdir.h"
+#include "proto/tony.pb-c.h"
+
+/* All that a forked executor is born with; the keeper's memory, which is its own copy. */
+struct executor_config {
+    const char *application_id, *container_id, *job_dir, *master_socket;
+    const char *gpus;      /* "0,2" or "" */
+    bool machine_has_gpus; /* then a task without any is shown none */
+    uint32_t slot;
+    uint64_t memory_bytes; /* 0 = not limited */
+    struct cgroup cgroup;
+    struct exit_record *record;
+    pid_t keeper;
+    struct rlimit nofile; /* what tasks get: ours is raised */
+};
+
+enum attempt_state {
+    ATTEMPT_NONE = 0,
+    ATTEMPT_RUNNING,
+    ATTEMPT_STOPPING, /* TERM was sent; KILL follows at kill_at_ms */
+    ATTEMPT_KILLING,  /* KILL was sent; waiting until all are gone */
+    ATTEMPT_ENDED,    /* result kept until it is acknowledged */
+};
+
+struct attempt {
+    enum attempt_state state;
+    uint32_t generation, number;
+    pid_t pid;   /* of the first process; 0 = never ran */
+    bool exited; /* the first process was reaped: status, usage, ended_us */
+    bool in_cgroup;
+    int status, exec_errno;
+    enum end_reason forced; /* why we took it down; END_NONE = it ended by itself */
+    char detail[RECORD_DETAIL_MAX];
+    int64_t started_us, ended_us;
+    int64_t kill_at_ms, rescan_at_ms, deadline_ms; /* INT64_MAX = not set */
+    unsigned kill_rounds;
+    uint64_t max_rss, cpu_ms, oom_before;
+    struct logs logs;
+    struct buf tail;
+};
+
+struct executor {
+    const struct executor_config *cfg;
+    struct link link;
+    int signal_fd;
+    int port_fd, tb_fd;
+    uint16_t port, tb_port;
+
+    /* the master */
+    uint32_t epoch; /* highest obeyed */
+    bool greeted;   /* Welcome came on this connection */
+    unsigned tries; /* dials since the connection broke */
+    int64_t dial_at_ms, away_since_ms, beat_at_ms;
+    Tony__Welcome *role; /* the first Welcome, ours; NULL = none yet */
+
+    char *workdir;
+    struct err workdir_err; /* why there is none */
+    bool leaving;           /* ends as soon as nothing runs */
+    struct attempt a;
+};
+
+_Noreturn void executor_run(const struct executor_config *cfg);
+void executor_warn(struct executor *x, const char *event, const struct err *e);
+int executor_send(struct executor *x,
+                  Tony__Frame *f); /* a failure closes the link; it is dialled again */
+
+/* attempt.c */
+void attempt_start(struct executor *x, const Tony__Start *s);
+void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
+                  const char *detail);
+void attempt_on_child(struct executor *x); /* SIGCHLD */
+void attempt_tick(struct executor *x, int64_t now_ms);
+int64_t attempt_deadline(const struct attempt *a);
+bool attempt_alive(const struct attempt *a);
+void attempt_message(const struct executor *x, Tony__AttemptEnded *out); /* borrows from x */
+void attempt_forget(struct attempt *a);
+void attempt_sample(struct executor *x, uint64_t *out_rss,
+                    uint64_t *out_cpu_ms); /* and act on too much memory */
+
+/* environment.c */
+int task_environment(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e);
+
+/* spawn.c */
+struct spawn {
+    const char *path, *shell, *workdir;
+    char *const *argv;
+    char *const *env;
+    int out_fd, err_fd;
+    const char *cgroup_procs; /* NULL = none */
+    struct rlimit nofile;
+    /* results, written by the child */
+    volatile int exec_errno, cgroup_errno;
+};
+pid_t spawn_task(struct spawn *s); /* -errno */
+
+#endif

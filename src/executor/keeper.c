@@ -1,0 +1,290 @@
+/* The keeper's start, its loop, and its end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "executor/keeper_int.h"
+#include "executor/keeper_start.h"
+
+enum {
+    PEERS_MAX = 64, /* the master, the pool, and those that just came */
+    TAKE_DOWN_GRACE_MS = 1000,
+    TAKE_DOWN_PATIENCE_MS = 3000,
+    DRAIN_LOOK_MS = 10,
+    LAST_WORDS_MS = 1000,
+};
+
+/* ---- peers ---- */
+
+struct peer *keeper_peer(struct keeper *k, enum peer_kind kind)
+{
+    for (size_t i = 0; i < k->peers.n; i++)
+        if (k->peers.v[i].kind == kind && k->peers.v[i].link.fd >= 0)
+            return &k->peers.v[i];
+    return NULL;
+}
+
+void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f)
+{
+    (void)k;
+    if (link_send(&p->link, f) < 0)
+        link_close(
+            &p->link); /* it dials again, or its death is noticed; sweep_peers takes it out */
+}
+
+static void sweep_peers(struct keeper *k)
+{
+    bool pool_left = false;
+    for (size_t i = 0; i < k->peers.n;) {
+        if (k->peers.v[i].link.fd >= 0) {
+            i++;
+            continue;
+        }
+        pool_left |= k->peers.v[i].kind == PEER_POOL;
+        vec_remove_fast(&k->peers, i);
+    }
+    if (pool_left)
+        pool_gone(k);
+}
+
+static void accept_peers(struct keeper *k)
+{
+    struct link l;
+    while (k->peers.n < PEERS_MAX && link_accept(k->listen_fd, &l) == 1) {
+        struct peer p = { .link = l };
+        if (vec_push(&k->peers, p) < 0)
+            link_close(&l);
+    }
+}
+
+/* The list may move when somebody new comes, but not while frames are handled: accepting is done
+ * after. */
+static void on_peer(struct keeper *k, struct peer *p)
+{
+    int gone = link_fill(&p->link), rc = 0;
+    const Tony__Frame *f;
+    struct err e = { 0 };
+    while (p->link.fd >= 0 && (rc = link_next(&p->link, &f, &e)) == 1) {
+        if (p->kind == PEER_POOL || f->body_case == TONY__FRAME__BODY_POOL_HELLO)
+            pool_frame(k, p, f);
+        else if (p->kind == PEER_MASTER || f->body_case == TONY__FRAME__BODY_REGISTER_MASTER)
+            master_frame(k, p, f);
+    }
+    if (rc < 0)
+        log_err(LOG_WARN, "keeper.bad_frame", &e);
+    if (rc < 0 || gone < 0)
+        link_close(&p->link);
+}
+
+/* ---- children ---- */
+
+static void reap(struct keeper *k)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+        struct container *c = container_by_pid(k, pid);
+        if (c)
+            container_exited(k, c, status);
+        else if (pid == k->master_pid)
+            master_died(k, status);
+        else
+            k->look_for_orphans = true; /* one that came to us has died: its children come now */
+    }
+}
+
+/* The job ends without a master's verdict: whoever holds the pool will write that down. */
+void keeper_take_down(struct keeper *k, const char *why)
+{
+    if (k->state == KEEPER_TAKING_DOWN)
+        return;
+    log_event(LOG_WARN, "keeper.take_down", f_str("why", why));
+    if (k->state == KEEPER_RUNNING)
+        (void)str_copy(k->final_state, sizeof k->final_state, "MASTER_FAILED");
+    k->state = KEEPER_TAKING_DOWN;
+    k->master_at_ms = INT64_MAX;
+    k->kill_at_ms = clock_mono_ms() + TAKE_DOWN_PATIENCE_MS;
+    if (k->master_pid)
+        (void)kill(k->master_pid, SIGKILL);
+    containers_stop_all(k, TAKE_DOWN_GRACE_MS);
+}
+
+static void on_signals(struct keeper *k)
+{
+    struct signalfd_siginfo si;
+    bool child = false;
+    while (read(k->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
+        child |= si.ssi_signo == SIGCHLD;
+        if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
+            keeper_take_down(k, "a signal asked for it");
+    }
+    if (child)
+        reap(k);
+}
+
+/* ---- the loop ---- */
+
+static void on_time(struct keeper *k)
+{
+    int64_t now = clock_mono_ms();
+    containers_tick(k, now);
+    if (now >= k->master_at_ms && k->state == KEEPER_RUNNING)
+        master_start(k);
+    if (now >= k->pool_at_ms)
+        pool_start_again(k, now);
+    if (k->state != KEEPER_RUNNING && now >= k->kill_at_ms) {
+        k->kill_at_ms = now + TAKE_DOWN_PATIENCE_MS;
+        if (k->master_pid)
+            (void)kill(k->master_pid, SIGKILL);
+        containers_stop_all(k, 0);
+    }
+}
+
+static int timeout_ms(const struct keeper *k)
+{
+    if (k->to_launch.at < k->to_launch.n)
+        return 0;
+    int64_t at = MIN(MIN(k->next_kill_ms, k->master_at_ms), k->pool_at_ms), now = clock_mono_ms();
+    if (k->state != KEEPER_RUNNING)
+        at = MIN(at, k->kill_at_ms);
+    if (k->look_for_orphans)
+        at = MIN(at, now + DRAIN_LOOK_MS);
+    return at == INT64_MAX ? -1 : (int)MIN(MAX(at - now, (int64_t)0), (int64_t)60000);
+}
+
+static void wait_for_something(struct keeper *k)
+{
+    struct pollfd p[2 + PEERS_MAX];
+    size_t n = k->peers.n;
+    p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
+    p[1] = (struct pollfd){ .fd = k->listen_fd, .events = POLLIN };
+    for (size_t i = 0; i < n; i++)
+        p[2 + i] = (struct pollfd){
+            .fd = k->peers.v[i].link.fd,
+            .events = (short)(link_unsent(&k->peers.v[i].link) ? POLLIN | POLLOUT : POLLIN)
+        };
+    if (poll(p, 2 + n, timeout_ms(k)) <= 0)
+        return;
+    if (p[0].revents)
+        on_signals(k);
+    for (size_t i = 0; i < n; i++) {
+        struct peer *peer = &k->peers.v[i];
+        if (p[2 + i].revents & POLLOUT && link_flush(&peer->link) < 0)
+            link_close(&peer->link);
+        if (p[2 + i].revents & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
+            on_peer(k, peer);
+    }
+    if (p[1].revents)
+        accept_peers(k);
+    sweep_peers(k);
+}
+
+static bool over(const struct keeper *k)
+{
+    return k->state != KEEPER_RUNNING && k->n_alive == 0 && k->master_pid == 0 &&
+           !k->look_for_orphans;
+}
+
+static void run(struct keeper *k)
+{
+    bool last_look = false;
+    for (;;) {
+        on_time(k);
+        containers_launch_some(k);
+        if (k->look_for_orphans)
+            containers_drain(k);
+        master_tell_completed(k);
+        if (over(k)) {
+            if (last_look)
+                return;
+            last_look = k->look_for_orphans = true; /* nobody may be left whom we did not know of */
+            continue;
+        }
+        last_look = false;
+        wait_for_something(k);
+    }
+}
+
+/* ---- the end ---- */
+
+/* The order matters: what a crash in between leaves is found by the next keeper as long as the job
+ * lies in jobs/. */
+static int put_away(struct keeper *k, struct err *e)
+{
+    AUTO(free_p) char *containers = str_printf("%s/containers", k->job_dir);
+    AUTO(free_p) char *cgroups = str_printf("%s/cgroups", k->job_dir);
+    AUTO(free_p) char *to = paths_history(&k->paths, k->app_id);
+    if (!containers || !cgroups || !to)
+        return err_set(e, ENOMEM, "cannot put the job away: %m");
+    int rc = fs_remove_tree(AT_FDCWD, containers, e);
+    if (rc < 0 && rc != -ENOENT)
+        log_err(LOG_WARN, "keeper.leftover",
+                e); /* the history is worth more than a clean directory */
+    cgroup_job_remove(&k->cgroup);
+    (void)unlink(cgroups); /* names nothing any more */
+    if (str_eq(k->final_state, "MASTER_FAILED"))
+        return 0;
+    if (rename(k->job_dir, to) == -1)
+        return err_set(e, errno, "cannot move the job to '%s': %m", to);
+    return 0;
+}
+
+static void last_words(struct keeper *k)
+{
+    pool_tell(k, true);
+    int64_t until = clock_mono_ms() + LAST_WORDS_MS;
+    for (size_t i = 0; i < k->peers.n; i++) {
+        struct link *l = &k->peers.v[i].link;
+        while (link_unsent(l) && clock_mono_ms() < until) {
+            struct pollfd p = { .fd = l->fd, .events = POLLOUT };
+            if (poll(&p, 1, LAST_WORDS_MS) <= 0 || link_flush(l) < 0)
+                break;
+        }
+    }
+}
+
+int keeper_main(int argc, char **argv)
+{
+    static struct keeper k;
+    struct err e = { 0 };
+    int rc = keeper_start(&k, argc, argv, &e);
+    if (rc != 0) {
+        log_err(LOG_ERROR, "keeper.start", &e);
+        return rc;
+    }
+    run(&k);
+    rc = KEEPER_OK;
+    if (put_away(&k, &e) < 0) {
+        log_err(LOG_ERROR, "keeper.end", &e);
+        rc = KEEPER_FAILED;
+    }
+    if (str_eq(k.final_state, "MASTER_FAILED"))
+        rc = KEEPER_ABORTED;
+    /* the pool may start the next job, or end this one, as soon as it hears of it: nothing of ours
+     * may be in its way */
+    (void)unlink(k.socket);
+    (void)unlink(k.lock_path);
+    close(k.lock_fd);
+    last_words(&k);
+    for (size_t i = 0; i < k.peers.n; i++)
+        link_close(&k.peers.v[i].link);
+    vec_done(&k.peers);
+    containers_free(&k);
+    keeper_start_done(&k);
+    return rc;
+}

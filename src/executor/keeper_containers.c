@@ -1,0 +1,473 @@
+/* Containers: granting, launching, stopping, ending. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "executor/executor_int.h"
+#include "executor/keeper_int.h"
+#include "executor/proctree.h"
+
+enum {
+    LAUNCH_BATCH = 32,     /* forks between two looks at everything else: some 3 ms */
+    STOP_MARGIN_MS = 2000, /* what an executor gets after its task's grace */
+    RECORDS_BLOCK = 256,
+};
+
+/* ---- the table by pid ---- */
+
+static uint32_t *head_of(struct keeper *k, pid_t pid)
+{
+    return &k->by_pid[(uint32_t)pid % PID_TABLE];
+}
+
+struct container *container_by_pid(struct keeper *k, pid_t pid)
+{
+    for (uint32_t n = *head_of(k, pid); n; n = k->containers.v[n - 1]->next_by_pid)
+        if (k->containers.v[n - 1]->pid == pid)
+            return k->containers.v[n - 1];
+    return NULL;
+}
+
+static uint32_t number_of(const struct container *c)
+{
+    const char *last = strrchr(c->id, '_');
+    return last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
+}
+
+static void pid_add(struct keeper *k, struct container *c)
+{
+    uint32_t *head = head_of(k, c->pid);
+    c->next_by_pid = *head;
+    *head = number_of(c);
+}
+
+static void pid_remove(struct keeper *k, struct container *c)
+{
+    for (uint32_t *at = head_of(k, c->pid); *at; at = &k->containers.v[*at - 1]->next_by_pid)
+        if (k->containers.v[*at - 1] == c) {
+            *at = c->next_by_pid;
+            break;
+        }
+    c->pid = 0;
+}
+
+struct container *container_by_id(struct keeper *k, const char *id)
+{
+    const char *last = strrchr(id, '_');
+    unsigned long n = last ? strtoul(last + 1, NULL, 10) : 0;
+    if (n > 0 && n <= k->containers.n && str_eq(k->containers.v[n - 1]->id, id))
+        return k->containers.v[n - 1];
+    for (size_t i = 0; i < k->old.n; i++)
+        if (str_eq(k->old.v[i]->id, id))
+            return k->old.v[i];
+    return NULL;
+}
+
+/* ---- granting ---- */
+
+static struct exit_record *record_new(struct keeper *k)
+{
+    if (k->n_records_left == 0) {
+        void *p = mmap(NULL, RECORDS_BLOCK * sizeof *k->records, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+            return NULL;
+        k->records = p;
+        k->n_records_left = RECORDS_BLOCK;
+    }
+    return &k->records[RECORDS_BLOCK - k->n_records_left--];
+}
+
+static uint32_t free_gpus(const struct keeper *k)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->n_gpus; i++)
+        n += !k->gpu_used[i];
+    return n;
+}
+
+static void mark_gpu(struct keeper *k, uint32_t device, bool used)
+{
+    for (uint32_t i = 0; i < k->n_gpus; i++)
+        if (k->gpus[i] == device)
+            k->gpu_used[i] = used;
+}
+
+static int take_gpus(struct keeper *k, struct container *c, uint32_t n)
+{
+    c->gpus = n ? calloc(n, sizeof *c->gpus) : NULL;
+    if (n && !c->gpus)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < k->n_gpus && c->n_gpus < n; i++)
+        if (!k->gpu_used[i]) {
+            k->gpu_used[i] = true;
+            c->gpus[c->n_gpus++] = k->gpus[i];
+        }
+    return 0;
+}
+
+static void container_free(struct container *c)
+{
+    if (c) {
+        free(c->gpus);
+        free(c->detail);
+        free(c);
+    }
+}
+
+static struct container *grant(struct keeper *k, const struct ask *a)
+{
+    struct container *c = calloc(1, sizeof *c);
+    if (!c || vec_reserve(&k->containers, k->containers.n + 1) < 0 ||
+        take_gpus(k, c, a->gpus) < 0) {
+        container_free(c);
+        return NULL;
+    }
+    snprintf(c->id, sizeof c->id, "container_%lld_%04u_%02u_%06zu", (long long)k->cluster_ms,
+             k->number, k->life, k->containers.n + 1);
+    c->state = CONTAINER_GRANTED;
+    c->slot = a->slot;
+    c->memory_mib = a->memory_mib;
+    c->vcores = a->vcores;
+    c->kill_at_ms = INT64_MAX;
+    k->used_mib += a->memory_mib;
+    k->used_vcores += a->vcores;
+    k->containers.v[k->containers.n++] = c;
+    return c;
+}
+
+static bool fits_ever(const struct keeper *k, const struct ask *a)
+{
+    return (!k->memory_mib || a->memory_mib <= k->memory_mib) && a->gpus <= k->n_gpus;
+}
+
+static bool fits_now(const struct keeper *k, const struct ask *a)
+{
+    return (!k->memory_mib || k->used_mib + a->memory_mib <= k->memory_mib) &&
+           a->gpus <= free_gpus(k);
+}
+
+/* In the order they came: a small ask does not pass a large one that waits for an end. */
+static void grant_what_fits(struct keeper *k)
+{
+    AUTO(free_p) uint32_t *granted = k->asks.n ? calloc(k->asks.n, sizeof *granted) : NULL;
+    size_t n = 0;
+    if (!granted)
+        return;
+    uint64_t vcores = k->used_vcores;
+    while (n < k->asks.n && fits_now(k, &k->asks.v[n])) {
+        struct container *c = grant(k, &k->asks.v[n]);
+        if (!c)
+            break; /* no memory: tried again at the next end */
+        granted[n++] = number_of(c) - 1;
+    }
+    k->asks.n -= n;
+    memmove(k->asks.v, k->asks.v + n, k->asks.n * sizeof *k->asks.v);
+    if (k->used_vcores != vcores)
+        cgroup_job_weight(&k->cgroup, k->used_vcores);
+    if (n)
+        master_tell_granted(k, granted, n, NULL, 0, NULL);
+}
+
+/* The container a slot has already: an ask can be repeated. A queued ask counts as well. */
+static bool has_already(struct keeper *k, uint32_t slot, uint32_t *out_number)
+{
+    for (size_t i = k->containers.n; i-- > 0;) {
+        const struct container *c = k->containers.v[i];
+        if (c->slot == slot && c->state != CONTAINER_ENDED && c->state != CONTAINER_RELEASED) {
+            *out_number = (uint32_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_asked(const struct keeper *k, uint32_t slot)
+{
+    for (size_t i = 0; i < k->asks.n; i++)
+        if (k->asks.v[i].slot == slot)
+            return true;
+    return false;
+}
+
+void containers_ask(struct keeper *k, const struct ask *asks, size_t n)
+{
+    AUTO(free_p)
+    uint32_t *again = calloc(n + 1, sizeof *again), *refused = calloc(n + 1, sizeof *refused);
+    size_t n_again = 0, n_refused = 0;
+    if (!again || !refused)
+        return;                                          /* the master asks again */
+    bool first = k->containers.n == 0 && k->asks.n == 0; /* then no slot can have anything yet */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t number;
+        if (!fits_ever(k, &asks[i]) || k->state != KEEPER_RUNNING)
+            refused[n_refused++] = asks[i].slot;
+        else if (!first && has_already(k, asks[i].slot, &number))
+            again[n_again++] = number;
+        else if (!first && is_asked(k, asks[i].slot))
+            continue;
+        else if (vec_push(&k->asks, asks[i]) < 0)
+            refused[n_refused++] = asks[i].slot;
+    }
+    if (n_again || n_refused)
+        master_tell_granted(k, again, n_again, refused, n_refused,
+                            "it is more than what was admitted for this job");
+    grant_what_fits(k);
+}
+
+/* What it held goes back to those who wait. */
+static void give_back(struct keeper *k, struct container *c)
+{
+    k->used_mib -= c->memory_mib;
+    k->used_vcores -= c->vcores;
+    for (uint32_t i = 0; i < c->n_gpus; i++)
+        mark_gpu(k, c->gpus[i], false);
+    if (k->asks.n)
+        grant_what_fits(k);
+}
+
+void container_release(struct keeper *k, struct container *c)
+{
+    if (c->state != CONTAINER_GRANTED)
+        return;
+    c->state = CONTAINER_RELEASED;
+    give_back(k, c);
+}
+
+/* ---- launching ---- */
+
+void container_queue(struct keeper *k, struct container *c)
+{
+    if (c->state != CONTAINER_GRANTED || k->state != KEEPER_RUNNING ||
+        vec_push(&k->to_launch, number_of(c) - 1) < 0)
+        return; /* asked twice, or the master asks again */
+    c->state = CONTAINER_QUEUED;
+    k->n_alive++;
+}
+
+static void gpus_text(const struct container *c, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < c->n_gpus && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, i ? ",%u" : "%u", c->gpus[i]);
+}
+
+/* In the child. Nothing of the keeper's is kept open but standard error; its memory is ours by copy
+ * on write. */
+static _Noreturn void become_executor(struct keeper *k, struct container *c, pid_t keeper)
+{
+    static char gpus[GPUS_MAX * 11];
+    static struct executor_config cfg;
+    close_range(3, ~0U, 0);
+    gpus_text(c, gpus, sizeof gpus);
+    cfg = (struct executor_config){ .application_id = k->app_id,
+                                    .container_id = c->id,
+                                    .job_dir = k->job_dir,
+                                    .master_socket = k->master_socket,
+                                    .gpus = gpus,
+                                    .machine_has_gpus = k->machine_has_gpus,
+                                    .slot = c->slot,
+                                    .memory_bytes = c->memory_mib << 20,
+                                    .record = c->record,
+                                    .keeper = keeper,
+                                    .nofile = k->nofile };
+    (void)cgroup_of(&k->cgroup, c->id, &cfg.cgroup);
+    executor_run(&cfg);
+}
+
+static void settle(struct keeper *k, struct container *c);
+
+static void launch_failed(struct keeper *k, struct container *c, int num)
+{
+    struct err e = { 0 };
+    (void)err_set(&e, num, "cannot start an executor: %m");
+    c->detail = str_dup(e.msg);
+    c->reason = END_LAUNCH_FAILED;
+    c->exit_code = 1;
+    c->ended_us = clock_mono_us();
+    settle(k, c);
+}
+
+void containers_launch_some(struct keeper *k)
+{
+    pid_t keeper = getpid();
+    for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
+        struct container *c = k->containers.v[k->to_launch.v[k->to_launch.at++]];
+        if (c->state != CONTAINER_QUEUED)
+            continue; /* stopped before it began */
+        c->record = record_new(k);
+        pid_t pid = c->record ? fork() : -1;
+        if (pid == 0)
+            become_executor(k, c, keeper);
+        if (pid == -1) {
+            launch_failed(k, c, c->record ? errno : ENOMEM);
+            continue;
+        }
+        c->pid = pid;
+        c->state = CONTAINER_RUNNING;
+        pid_add(k, c);
+    }
+    if (k->to_launch.at == k->to_launch.n)
+        k->to_launch.at = k->to_launch.n = 0;
+}
+
+/* ---- stopping ---- */
+
+void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms)
+{
+    c->stopped = true;
+    if (c->state == CONTAINER_GRANTED) {
+        container_release(k, c);
+    } else if (c->state == CONTAINER_QUEUED) {
+        c->reason = END_KILLED_BY_MASTER;
+        c->ended_us = clock_mono_us();
+        settle(k, c);
+    } else if (c->state == CONTAINER_RUNNING) {
+        union sigval grace = { .sival_int = (int)MIN(grace_ms, (uint32_t)INT32_MAX) };
+        (void)sigqueue(c->pid, SIGTERM, grace); /* our unreaped child: the pid is its own */
+        int64_t at = clock_mono_ms() + grace_ms + STOP_MARGIN_MS;
+        c->kill_at_ms = MIN(c->kill_at_ms, at);
+        k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
+    }
+}
+
+void containers_stop_all(struct keeper *k, uint32_t grace_ms)
+{
+    k->asks.n = 0;
+    for (size_t i = 0; i < k->containers.n; i++)
+        container_stop(k, k->containers.v[i], grace_ms);
+}
+
+void containers_tick(struct keeper *k, int64_t now_ms)
+{
+    if (now_ms < k->next_kill_ms)
+        return;
+    k->next_kill_ms = INT64_MAX;
+    for (size_t i = 0; i < k->containers.n; i++) {
+        struct container *c = k->containers.v[i];
+        if (c->state != CONTAINER_RUNNING)
+            continue;
+        if (c->kill_at_ms <= now_ms) {
+            (void)kill(c->pid, SIGKILL); /* its task dies with it, and what is left comes to us */
+            c->kill_at_ms = INT64_MAX;
+        }
+        k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
+    }
+}
+
+/* ---- ending ---- */
+
+/* Nothing of it is alive: written down, then told. */
+static void settle(struct keeper *k, struct container *c)
+{
+    c->state = CONTAINER_ENDED;
+    k->n_alive--;
+    exits_add_container(k, c);
+    (void)vec_push(&k->completed,
+                   number_of(c) -
+                       1); /* without memory: the master learns it when it registers again */
+    give_back(k, c);
+}
+
+/* What the executor knew of its task beats what the kernel says of the executor. */
+static void take_record(struct container *c)
+{
+    const struct exit_record *r = c->record;
+    if (r->ended) {
+        c->exit_code = r->exit_code;
+        c->signal = r->signal;
+        c->reason = (enum end_reason)r->reason;
+        c->ended_us = r->at_us;
+        c->detail = r->detail[0] ? strndup(r->detail, sizeof r->detail) : NULL;
+    } else if (c->stopped) {
+        c->reason = END_KILLED_BY_MASTER;
+    } else {
+        c->reason = r->clean ? END_EXITED : END_UNKNOWN;
+        if (!r->clean)
+            c->detail = str_printf("its executor was killed by signal %d", c->signal);
+    }
+}
+
+void container_exited(struct keeper *k, struct container *c, int status)
+{
+    pid_remove(k, c);
+    c->ended_us = clock_mono_us();
+    c->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    c->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    bool clean = c->record->clean;
+    take_record(c);
+    if (clean) {
+        settle(k, c);
+        return;
+    }
+    log_event(LOG_WARN, "keeper.executor_died", f_str("container", c->id),
+              f_int("signal", c->signal), f_int("code", c->exit_code));
+    c->state = CONTAINER_DRAINING;
+    k->look_for_orphans = true;
+    if (vec_push(&k->draining, number_of(c) - 1) < 0)
+        settle(k, c); /* no memory to wait properly; the kill below still happens */
+}
+
+/* Children that are neither the master nor an executor are what a dead executor left. */
+static unsigned kill_orphans(struct keeper *k)
+{
+    struct pids mine = { 0 }, below = { 0 };
+    unsigned n = 0;
+    proctree_children(getpid(), &mine);
+    for (size_t i = 0; i < mine.n; i++) {
+        if (mine.v[i] == k->master_pid || container_by_pid(k, mine.v[i]))
+            continue;
+        below.n = 0;
+        proctree_below(mine.v[i], &below);
+        (void)kill(mine.v[i], SIGKILL);
+        for (size_t b = 0; b < below.n; b++)
+            (void)kill(below.v[b], SIGKILL);
+        n++;
+    }
+    vec_done(&mine);
+    vec_done(&below);
+    return n;
+}
+
+void containers_drain(struct keeper *k)
+{
+    unsigned left = kill_orphans(k);
+    for (size_t i = 0; i < k->draining.n; i++) {
+        struct cgroup g;
+        if (cgroup_of(&k->cgroup, k->containers.v[k->draining.v[i]]->id, &g))
+            left += cgroup_kill(&g);
+    }
+    k->look_for_orphans = left > 0;
+    if (left)
+        return; /* their deaths wake us, or the timer does */
+    for (size_t i = 0; i < k->draining.n; i++)
+        settle(k, k->containers.v[k->draining.v[i]]);
+    k->draining.n = 0;
+}
+
+void containers_free(struct keeper *k)
+{
+    for (size_t i = 0; i < k->containers.n; i++)
+        container_free(k->containers.v[i]);
+    for (size_t i = 0; i < k->old.n; i++)
+        container_free(k->old.v[i]);
+    vec_done(&k->containers);
+    vec_done(&k->old);
+    vec_done(&k->asks);
+    vec_done(&k->to_launch);
+    vec_done(&k->completed);
+    vec_done(&k->draining);
+}

@@ -1,0 +1,312 @@
+/* The master's process, and what it asks for. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "executor/keeper_int.h"
+
+enum {
+    DEATHS_WINDOW_MS = 60000, /* as many deaths as k->deaths holds within it: it cannot live */
+    LONG_LIFE_MS = 10000,     /* who lived so long does not count */
+    RESTART_PAUSE_MS = 50,
+    FINAL_EXIT_CODE = 4,        /* a master that says it must not be started again */
+    FINISH_PATIENCE_MS = 10000, /* after FinishJob: for the master to end, and executors */
+    FINISH_GRACE_MS = 1000,
+    PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
+};
+
+/* ---- the process ---- */
+
+/* In the child: nothing of ours but standard input (nothing), and the log. */
+static _Noreturn void exec_program(const struct keeper *k, pid_t keeper, const char *program,
+                                   char *const *argv, int log_fd)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != keeper)
+        _exit(127);
+    if (log_fd >= 0 && (dup2(log_fd, 1) == -1 || dup2(log_fd, 2) == -1))
+        _exit(127);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setenv("TONY_APPLICATION_ID", k->app_id, 1);
+    execv(program, argv);
+    dprintf(2, "tony-executor: cannot run '%s': %m\n", program);
+    _exit(127);
+}
+
+static int fork_master(struct keeper *k, struct err *e)
+{
+    AUTO(free_p) char *program = paths_program("tony-master");
+    if (!program)
+        return err_set(e, ENOENT,
+                       "cannot find the program tony-master beside tony-executor or on PATH");
+    AUTO(free_p) char *log_path = str_printf("%s/master.log", k->job_dir);
+    AUTO(close_p)
+    int log_fd = log_path
+                     ? open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600)
+                     : -1;
+    char epoch[16];
+    snprintf(epoch, sizeof epoch, "%u", k->epoch);
+    const char *argv[] = { "tony-master", "--epoch", epoch, k->app_id, NULL };
+    pid_t keeper = getpid(), pid = fork();
+    if (pid == 0)
+        exec_program(k, keeper, program, (char *const *)argv, log_fd);
+    if (pid == -1)
+        return err_set(e, errno, "cannot start the master: %m");
+    k->master_pid = pid;
+    k->master_began_ms = clock_mono_ms();
+    return 0;
+}
+
+void master_start(struct keeper *k)
+{
+    struct err e = { 0 };
+    k->master_at_ms = INT64_MAX;
+    k->epoch++;
+    exits_add_master(k); /* before it begins: an epoch is never given twice */
+    if (fork_master(k, &e) < 0) {
+        log_err(LOG_ERROR, "keeper.master", &e);
+        master_died(k, 127 << 8);
+        return;
+    }
+    log_event(LOG_INFO, "keeper.master_started", f_int("epoch", k->epoch),
+              f_int("pid", k->master_pid));
+    pool_tell(k, false);
+}
+
+static void forget_link(struct keeper *k)
+{
+    struct peer *p = keeper_peer(k, PEER_MASTER);
+    if (p)
+        link_close(&p->link);
+}
+
+/* Too many that lived shortly, within a short time: the next would die of the same. One that worked
+ * for a while was killed by chance. */
+static bool cannot_live(struct keeper *k, int64_t now)
+{
+    if (now - k->master_began_ms >= LONG_LIFE_MS)
+        k->n_deaths = 0;
+    if (k->n_deaths == ARRAY_LEN(k->deaths))
+        memmove(k->deaths, k->deaths + 1, sizeof k->deaths - sizeof k->deaths[0]);
+    else
+        k->n_deaths++;
+    k->deaths[k->n_deaths - 1] = now;
+    return k->n_deaths == ARRAY_LEN(k->deaths) && now - k->deaths[0] < DEATHS_WINDOW_MS;
+}
+
+void master_died(struct keeper *k, int status)
+{
+    int64_t now = clock_mono_ms();
+    k->master_pid = 0;
+    exits_add_master_exit(k, status);
+    if (k->state != KEEPER_RUNNING)
+        return;
+    forget_link(k);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    log_event(LOG_WARN, "keeper.master_died", f_int("epoch", k->epoch), f_int("code", code),
+              f_int("signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+    if (code == FINAL_EXIT_CODE)
+        keeper_take_down(k, "the master gave up");
+    else if (cannot_live(k, now))
+        keeper_take_down(k, "the master dies again and again");
+    else /* the first two times at once */
+        k->master_at_ms = now + (k->n_deaths > 2 ? RESTART_PAUSE_MS << k->n_deaths : 0);
+}
+
+/* ---- what we say ---- */
+
+struct reply {
+    Tony__Container *c;
+    Tony__Container **list;
+    size_t n;
+};
+
+static int reply_open(struct reply *r, size_t cap)
+{
+    *r = (struct reply){ .c = calloc(cap + 1, sizeof *r->c),
+                         .list = calloc(cap + 1, sizeof *r->list) };
+    return r->c && r->list ? 0 : -ENOMEM;
+}
+
+static void reply_done(struct reply *r)
+{
+    free(r->c);
+    free(r->list);
+}
+
+static void reply_add(struct reply *r, const struct container *c)
+{
+    Tony__Container *m = r->list[r->n] = &r->c[r->n];
+    r->n++;
+    tony__container__init(m);
+    m->id = (char *)c->id;
+    m->slot = c->slot;
+    m->gpus = c->gpus;
+    m->n_gpus = c->n_gpus;
+    m->launched = c->state >= CONTAINER_QUEUED && c->state <= CONTAINER_ENDED;
+    m->pid = c->pid;
+    if (c->state != CONTAINER_ENDED)
+        return;
+    m->completed = true;
+    m->exit_status = c->signal ? 128 + c->signal : c->exit_code;
+    m->reason = (Tony__Reason)c->reason;
+    int64_t age = clock_mono_us() - c->ended_us;
+    m->age_us = age > 0 ? (uint64_t)age : 0;
+    if (c->detail)
+        m->detail = c->detail;
+}
+
+void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
+                         const uint32_t *refused, size_t n_refused, const char *why)
+{
+    struct peer *p = keeper_peer(k, PEER_MASTER);
+    AUTO(reply_done) struct reply r;
+    if (reply_open(&r, n) < 0 || !p)
+        return; /* a master that registers later is told of all */
+    for (size_t i = 0; i < n; i++)
+        reply_add(&r, k->containers.v[numbers[i]]);
+    Tony__ContainersAllocated m = TONY__CONTAINERS_ALLOCATED__INIT;
+    m.containers = r.list;
+    m.n_containers = r.n;
+    m.refused_slots = (uint32_t *)refused;
+    m.n_refused_slots = n_refused;
+    if (why && n_refused)
+        m.why = (char *)why;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &m;
+    keeper_send(k, p, &f);
+}
+
+void master_tell_completed(struct keeper *k)
+{
+    struct peer *p = keeper_peer(k, PEER_MASTER);
+    if (k->completed.n == 0)
+        return;
+    AUTO(reply_done) struct reply r;
+    if (reply_open(&r, k->completed.n) < 0)
+        return; /* tried again in the next round */
+    for (size_t i = 0; i < k->completed.n; i++)
+        reply_add(&r, k->containers.v[k->completed.v[i]]);
+    k->completed.n = 0;
+    if (!p)
+        return; /* the next master is told when it registers */
+    Tony__ContainersCompleted m = TONY__CONTAINERS_COMPLETED__INIT;
+    m.containers = r.list;
+    m.n_containers = r.n;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_COMPLETED;
+    f.containers_completed = &m;
+    keeper_send(k, p, &f);
+}
+
+static void tell_registered(struct keeper *k, struct peer *p)
+{
+    AUTO(reply_done) struct reply r;
+    if (reply_open(&r, k->old.n + k->containers.n) < 0)
+        return;
+    for (size_t i = 0; i < k->old.n; i++)
+        reply_add(&r, k->old.v[i]);
+    for (size_t i = 0; i < k->containers.n; i++)
+        if (k->containers.v[i]->state != CONTAINER_RELEASED)
+            reply_add(&r, k->containers.v[i]);
+    k->completed.n = 0; /* they are among these */
+    Tony__Registered m = TONY__REGISTERED__INIT;
+    m.containers = r.list;
+    m.n_containers = r.n;
+    m.memory_mib = k->memory_mib;
+    m.n_gpus = k->n_gpus;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REGISTERED;
+    f.registered = &m;
+    keeper_send(k, p, &f);
+}
+
+/* ---- what it says ---- */
+
+static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMaster *m)
+{
+    if (m->epoch != k->epoch || k->state != KEEPER_RUNNING) {
+        Tony__Refused no = TONY__REFUSED__INIT;
+        no.num = ESTALE;
+        no.message = (char *)(k->state != KEEPER_RUNNING ? "the job is being ended"
+                                                         : "another master was started since");
+        Tony__Frame f = TONY__FRAME__INIT;
+        f.body_case = TONY__FRAME__BODY_REFUSED;
+        f.refused = &no;
+        keeper_send(k, p, &f);
+        link_close(&p->link);
+        return;
+    }
+    forget_link(k);
+    p->kind = PEER_MASTER;
+    k->asks.n = 0; /* of the master before: this one asks anew for what it wants */
+    tell_registered(k, p);
+}
+
+static void on_request(struct keeper *k, const Tony__RequestContainers *m)
+{
+    AUTO(free_p) struct ask *asks = calloc(m->n_asks + 1, sizeof *asks);
+    if (!asks)
+        return;
+    for (size_t i = 0; i < m->n_asks; i++)
+        asks[i] = (struct ask){ .slot = m->asks[i]->slot,
+                                .memory_mib = m->asks[i]->memory_mib,
+                                .vcores = m->asks[i]->vcores,
+                                .gpus = m->asks[i]->gpus };
+    containers_ask(k, asks, m->n_asks);
+}
+
+static void on_finish(struct keeper *k, const Tony__FinishJob *m)
+{
+    if (k->state != KEEPER_RUNNING)
+        return;
+    k->state = KEEPER_FINISHING;
+    (void)str_copy(k->final_state, sizeof k->final_state, m->state);
+    k->kill_at_ms = clock_mono_ms() + FINISH_PATIENCE_MS;
+    containers_stop_all(k, FINISH_GRACE_MS);
+}
+
+void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
+{
+    struct container *c;
+    switch ((int)f->body_case) { /* of the many, those that are for us */
+    case TONY__FRAME__BODY_REGISTER_MASTER:
+        on_register(k, p, f->register_master);
+        break;
+    case TONY__FRAME__BODY_REQUEST_CONTAINERS:
+        on_request(k, f->request_containers);
+        break;
+    case TONY__FRAME__BODY_LAUNCH_CONTAINERS:
+        for (size_t i = 0; i < f->launch_containers->n_containers; i++)
+            if ((c = container_by_id(k, f->launch_containers->containers[i]->id)))
+                container_queue(k, c);
+        break;
+    case TONY__FRAME__BODY_STOP_CONTAINER:
+        if ((c = container_by_id(k, f->stop_container->id)))
+            container_stop(k, c, f->stop_container->grace_ms);
+        break;
+    case TONY__FRAME__BODY_RELEASE_CONTAINERS:
+        for (size_t i = 0; i < f->release_containers->n_ids; i++)
+            if ((c = container_by_id(k, f->release_containers->ids[i])))
+                container_release(k, c);
+        break;
+    case TONY__FRAME__BODY_FINISH_JOB:
+        on_finish(k, f->finish_job);
+        break;
+    default: /* not for us, or newer than we are */
+        break;
+    }
+}

@@ -1,0 +1,100 @@
+/* The pool: it dials us; when it dies we start it again. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "executor/keeper_int.h"
+
+enum { POOL_PAUSE_MS = 200, POOL_PAUSE_MAX_MS = 60000 };
+
+void pool_tell(struct keeper *k, bool finished)
+{
+    Tony__KeeperState m = TONY__KEEPER_STATE__INIT;
+    m.application_id = (char *)k->app_id;
+    m.pid = getpid();
+    m.master_pid = k->master_pid;
+    m.epoch = k->epoch;
+    m.master_socket = k->master_socket;
+    m.memory_mib = k->memory_mib;
+    m.gpus = k->gpus;
+    m.n_gpus = k->n_gpus;
+    m.n_containers = k->n_alive;
+    m.used_memory_mib = k->used_mib;
+    m.finished = finished;
+    if (finished)
+        m.state = k->final_state;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_KEEPER_STATE;
+    f.keeper_state = &m;
+    for (size_t i = 0; i < k->peers.n; i++)
+        if (k->peers.v[i].kind == PEER_POOL)
+            keeper_send(k, &k->peers.v[i], &f);
+}
+
+void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
+{
+    if (f->body_case == TONY__FRAME__BODY_POOL_HELLO) {
+        p->kind = PEER_POOL;
+        k->had_pool = true;
+        k->pool_at_ms = INT64_MAX;
+        k->pool_tries = 0;
+        pool_tell(k, false);
+    } else if (f->body_case == TONY__FRAME__BODY_KILL_JOB) {
+        keeper_take_down(k, f->kill_job->reason);
+    }
+}
+
+void pool_gone(struct keeper *k)
+{
+    if (k->had_pool && !keeper_peer(k, PEER_POOL) && k->pool_at_ms == INT64_MAX)
+        k->pool_at_ms = clock_mono_ms(); /* at once; then with growing pauses */
+}
+
+/*
+ * The new pool must be no descendant of ours: it would die as an orphan, and so would the keepers
+ * that it starts. So we are no subreaper for the moment in which its parent ends. (An executor that
+ * dies just then leaves its orphans to init; its control group still finds them.) Whether a pool
+ * runs already is its own affair: it takes the lock or goes away.
+ */
+static int start_pool(struct err *e)
+{
+    AUTO(free_p) char *program = paths_program("tony-pool");
+    if (!program)
+        return err_set(e, ENOENT,
+                       "cannot find the program tony-pool beside tony-executor or on PATH");
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setsid();
+        if (fork() != 0)
+            _exit(0);
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execl(program, "tony-pool", (char *)NULL);
+        _exit(127);
+    }
+    int rc = pid == -1 ? err_set(e, errno, "cannot start the pool: %m") : 0;
+    while (pid > 0 && waitpid(pid, NULL, 0) == -1 && errno == EINTR)
+        ;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return rc;
+}
+
+void pool_start_again(struct keeper *k, int64_t now_ms)
+{
+    struct err e = { 0 };
+    int64_t pause = (int64_t)POOL_PAUSE_MS << MIN(k->pool_tries, 9U);
+    k->pool_tries++;
+    k->pool_at_ms = now_ms + MIN(pause, (int64_t)POOL_PAUSE_MAX_MS);
+    log_event(LOG_INFO, "keeper.pool_restart", f_int("try", k->pool_tries));
+    if (start_pool(&e) < 0)
+        log_err(LOG_ERROR, "keeper.pool", &e);
+}

@@ -1,0 +1,334 @@
+#include "executor/keeper_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/keeper_int.h"
+#include "executor/proctree.h"
+
+enum {
+    LOCK_PATIENCE_MS = 1000, /* somebody who only looks holds it for a moment */
+    LEFTOVER_PATIENCE_MS = 5000,
+    PAUSE_MS = 10,
+};
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
+}
+
+/* ---- arguments ---- */
+
+static int parse_gpus(struct keeper *k, const char *text, struct err *e)
+{
+    struct span rest = span_of(text), item;
+    while (text[0] && span_split(&rest, ',', &item)) {
+        int64_t index;
+        if (str_i64(item, 0, 1 << 20, "--gpus", &index, e) < 0)
+            return -EINVAL;
+        if (k->n_gpus == GPUS_MAX)
+            return err_set(e, EINVAL, "--gpus names more than %d devices", GPUS_MAX);
+        k->gpus[k->n_gpus++] = (uint32_t)index;
+    }
+    return 0;
+}
+
+static int parse(struct keeper *k, int argc, char **argv, struct err *e)
+{
+    static const struct option options[] = {
+        { "keeper", required_argument, NULL, 'k' },
+        { "memory-mib", required_argument, NULL, 'm' },
+        { "vcores", required_argument, NULL, 'c' },
+        { "gpus", required_argument, NULL, 'g' },
+        { "gpu-locks", required_argument, NULL, 'l' },
+        { "ready-fd", required_argument, NULL, 'r' },
+        { NULL, 0, NULL, 0 },
+    };
+    int o, rc = 0;
+    int64_t v = 0;
+    optind = 1;
+    opterr = 0;
+    while (rc == 0 && (o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == 'k')
+            k->app_id = optarg;
+        else if (o == 'm' &&
+                 (rc = str_i64(span_of(optarg), 0, INT64_MAX >> 20, "--memory-mib", &v, e)) == 0)
+            k->memory_mib = (uint64_t)v;
+        else if (o == 'c') /* known from the containers; taken for callers that say it */
+            rc = str_i64(span_of(optarg), 0, INT32_MAX, "--vcores", &v, e);
+        else if (o == 'g')
+            rc = parse_gpus(k, optarg, e);
+        else if (o == 'l')
+            k->gpu_locks = optarg;
+        else if (o == 'r' &&
+                 (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--ready-fd", &v, e)) == 0)
+            k->ready_fd = (int)v;
+        else if (o == '?')
+            rc = err_set(e, EINVAL, "unknown or incomplete option '%s'", argv[optind - 1]);
+    }
+    if (rc == 0 && (!k->app_id || optind != argc))
+        rc =
+            err_set(e, EINVAL, "--keeper needs an application id, and nothing besides its options");
+    return rc < 0 ? rc : app_id_parse(k->app_id, &k->cluster_ms, &k->number, e);
+}
+
+/* ---- locks ---- */
+
+/* An unlinked lock file locks nobody out: hold the one that has the name. */
+static int lock_file(const char *path, struct err *e)
+{
+    for (int waited = 0;; waited += PAUSE_MS) {
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd == -1)
+            return err_set(e, errno, "cannot open lock '%s': %m", path);
+        struct stat held, named;
+        int rc = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : -errno;
+        if (rc == 0 && fstat(fd, &held) == 0 && stat(path, &named) == 0 &&
+            held.st_ino == named.st_ino)
+            return fd;
+        close(fd);
+        if (rc < 0 && rc != -EWOULDBLOCK)
+            return err_set(e, -rc, "cannot lock '%s': %m", path);
+        if (waited >= LOCK_PATIENCE_MS)
+            return err_set(e, EBUSY, "another keeper of this job runs (it holds '%s')", path);
+        pause_ms(PAUSE_MS);
+    }
+}
+
+/* Machine-wide, for all users: made once, never removed, never written. A link in its place is
+ * refused. */
+static int lock_gpu(const char *dir, uint32_t index, struct err *e)
+{
+    AUTO(free_p) char *path = str_printf("%s/tony-gpu-%u.lock", dir, index);
+    if (!path)
+        return err_set(e, ENOMEM, "cannot lock GPU %u: %m", index);
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int fd = open(path, flags);
+    if (fd == -1 && errno == ENOENT) {
+        fd = open(path, flags | O_CREAT | O_EXCL, 0666);
+        if (fd >= 0)
+            (void)fchmod(fd, 0666); /* not our umask: others must be able to open it */
+        else if (errno == EEXIST)
+            fd = open(path, flags);
+    }
+    struct stat st;
+    if (fd == -1 || fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot open the lock of GPU %u, '%s': %m", index, path);
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return err_set(e, EINVAL, "the lock of GPU %u, '%s', is no file", index, path);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == -1) {
+        int num = errno;
+        close(fd);
+        return err_set(e, num, "GPU %u is used by another job of this machine ('%s' is locked)",
+                       index, path);
+    }
+    return fd;
+}
+
+static int lock_gpus(struct keeper *k, struct err *e)
+{
+    for (uint32_t i = 0; i < k->n_gpus; i++) {
+        k->gpu_fd[i] = lock_gpu(k->gpu_locks ? k->gpu_locks : "/tmp", k->gpus[i], e);
+        if (k->gpu_fd[i] < 0)
+            return k->gpu_fd[i];
+    }
+    return 0;
+}
+
+/* ---- what an earlier keeper left ---- */
+
+static void remove_recorded_cgroups(const char *job_dir)
+{
+    AUTO(free_p) char *path = str_printf("%s/cgroups", job_dir);
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err unused;
+    if (!path || fs_read(AT_FDCWD, path, &text, &unused) < 0)
+        return;
+    struct span rest = buf_span(&text), line;
+    while (text.len > 0 && span_split(&rest, '\n', &line)) {
+        AUTO(free_p) char *dir = span_dup(line);
+        if (dir && strstr(dir, "/tony-")) /* ours by name; a damaged file must not kill others */
+            cgroup_tree_remove(dir);
+    }
+    (void)unlink(path);
+}
+
+/* Its children died with it; what had left their groups and trees is found by its environment. */
+static void remove_leftovers(const char *job_dir, const char *app_id)
+{
+    int64_t until = clock_mono_ms() + LEFTOVER_PATIENCE_MS;
+    unsigned n, total = 0;
+    while ((n = proctree_kill_job(app_id)) > 0 && clock_mono_ms() < until) {
+        total += n;
+        pause_ms(PAUSE_MS);
+    }
+    remove_recorded_cgroups(job_dir);
+    if (total)
+        log_event(LOG_WARN, "keeper.leftovers", f_int("killed", total));
+}
+
+static void record_cgroups(struct keeper *k)
+{
+    AUTO(free_p) char *path = str_printf("%s/cgroups", k->job_dir);
+    AUTO(buf_done) struct buf text = { 0 };
+    if (k->cgroup.memory)
+        buf_addf(&text, "%s\n", k->cgroup.memory);
+    if (k->cgroup.cpu)
+        buf_addf(&text, "%s\n", k->cgroup.cpu);
+    struct err e = { 0 };
+    if (path && text.len && fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e) < 0)
+        log_err(LOG_WARN, "keeper.cgroups",
+                &e); /* only a clean-up after our own violent death needs it */
+}
+
+/* ---- start ---- */
+
+/* Nothing of how the pool was started may reach tasks: no ignored signals, no odd mask, few
+ * descriptors. */
+static int own_process(struct keeper *k, struct err *e)
+{
+    (void)setsid(); /* already a leader is fine */
+    for (int sig = 1; sig < 32; sig++)
+        if (sig != SIGKILL && sig != SIGSTOP)
+            (void)signal(sig, SIG_DFL);
+    struct sigaction children = { .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP };
+    sigaction(SIGCHLD, &children, NULL);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (k->signal_fd == -1)
+        return err_set(e, errno, "cannot watch signals: %m");
+    int null = open("/dev/null", O_RDONLY);
+    if (null == -1 || dup2(null, 0) == -1)
+        return err_set(e, errno, "cannot open '/dev/null': %m");
+    if (null > 2)
+        close(null);
+    umask(077);
+    if (chdir("/") == -1)
+        return err_set(e, errno, "cannot go to '/': %m");
+    if (getrlimit(RLIMIT_NOFILE, &k->nofile) == 0) {
+        struct rlimit most = { k->nofile.rlim_max, k->nofile.rlim_max };
+        (void)setrlimit(RLIMIT_NOFILE, &most); /* the master has one for each task */
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    prctl(PR_SET_NAME, "tony-keeper");
+    return 0;
+}
+
+static int find_places(struct keeper *k, struct err *e)
+{
+    int rc = paths_open(&k->paths, e);
+    if (rc < 0)
+        return rc;
+    k->job_dir = paths_job(&k->paths, k->app_id);
+    k->socket = paths_socket(&k->paths, k->app_id, "k");
+    k->master_socket = paths_socket(&k->paths, k->app_id, "m");
+    k->lock_path = paths_socket(&k->paths, k->app_id, "lock");
+    k->by_pid = calloc(PID_TABLE, sizeof *k->by_pid);
+    if (!k->job_dir || !k->socket || !k->master_socket || !k->lock_path || !k->by_pid)
+        return err_set(e, ENOMEM, "cannot start: %m");
+    if (access(k->job_dir, W_OK) == -1)
+        return err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
+    return 0;
+}
+
+static void say_ready(struct keeper *k)
+{
+    if (k->ready_fd < 0)
+        return;
+    (void)!write(k->ready_fd, "1", 1); /* nobody waits any more: fine */
+    close(k->ready_fd);
+    k->ready_fd = -1;
+}
+
+int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
+{
+    *k = (struct keeper){ .state = KEEPER_RUNNING,
+                          .lock_fd = -1,
+                          .listen_fd = -1,
+                          .exits_fd = -1,
+                          .ready_fd = -1,
+                          .cgroup.kind = CGROUP_NONE,
+                          .kill_at_ms = INT64_MAX,
+                          .next_kill_ms = INT64_MAX,
+                          .master_at_ms = INT64_MAX,
+                          .pool_at_ms = INT64_MAX };
+    if (parse(k, argc, argv, e) < 0)
+        return KEEPER_MISUSE;
+    log_setup(2, LOG_INFO, false);
+    if (own_process(k, e) < 0 || find_places(k, e) < 0)
+        return KEEPER_FAILED;
+    k->lock_fd = lock_file(k->lock_path, e);
+    if (k->lock_fd < 0)
+        return k->lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
+    int rc = lock_gpus(k, e);
+    if (rc < 0)
+        return rc == -EWOULDBLOCK ? KEEPER_GPU_TAKEN : KEEPER_FAILED;
+    if (exits_open(k, e) < 0)
+        return KEEPER_FAILED;
+    if (k->life > 1)
+        remove_leftovers(k->job_dir, k->app_id);
+    k->listen_fd = link_listen(k->socket, e);
+    if (k->listen_fd < 0)
+        return KEEPER_FAILED;
+    master_start(k); /* it needs longer to begin than we for the rest */
+    k->machine_has_gpus = k->n_gpus > 0 || access("/dev/nvidiactl", F_OK) == 0;
+    struct err why = { 0 };
+    cgroup_job_open(&k->cgroup, k->app_id, &why);
+    if (k->cgroup.kind == CGROUP_NONE)
+        log_err(LOG_WARN, "keeper.no_cgroups", &why); /* memory is sampled instead */
+    record_cgroups(k);
+    say_ready(k);
+    return 0;
+}
+
+void keeper_start_done(struct keeper *k)
+{
+    free(k->job_dir);
+    free(k->socket);
+    free(k->master_socket);
+    free(k->lock_path);
+    free(k->by_pid);
+    cgroup_job_done(&k->cgroup);
+    paths_done(&k->paths);
+}
+
+int keeper_cleanup(const char *application_id, struct err *e)
+{
+    struct keeper k = { .app_id = application_id };
+    if (app_id_parse(application_id, &k.cluster_ms, &k.number, e) < 0)
+        return KEEPER_MISUSE;
+    int rc = find_places(&k, e) < 0 ? KEEPER_FAILED : KEEPER_OK;
+    if (rc == KEEPER_OK) {
+        k.lock_fd = lock_file(k.lock_path, e);
+        rc = k.lock_fd >= 0 ? KEEPER_OK : k.lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
+    }
+    if (rc == KEEPER_OK) {
+        remove_leftovers(k.job_dir, application_id);
+        close(k.lock_fd);
+    }
+    keeper_start_done(&k);
+    return rc;
+}

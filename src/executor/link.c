@@ -1,0 +1,219 @@
+#include "executor/link.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "codec/frame.h"
+
+enum {
+    OUT_MAX = 64 << 20, /* bytes kept for a peer that does not read */
+    SCRATCH = 64 << 10, /* one read */
+    KEEP_CAP = 4 << 10, /* an empty buffer larger than this is given back: there are 1000 of us */
+    BACKLOG = 64,
+};
+
+static int address(const char *path, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    size_t len = strlen(path);
+    if (len >= sizeof out->sun_path)
+        return -ENAMETOOLONG;
+    memcpy(out->sun_path, path, len + 1);
+    return 0;
+}
+
+int link_dial(struct link *l, const char *path)
+{
+    struct sockaddr_un to;
+    int rc = address(path, &to);
+    if (rc < 0)
+        return rc;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd == -1)
+        return -errno;
+    if (connect(fd, (const struct sockaddr *)&to, sizeof to) == -1) {
+        rc = -errno;
+        close(fd);
+        return rc;
+    }
+    *l = (struct link){ .fd = fd, .out.max = OUT_MAX };
+    return 0;
+}
+
+int link_listen(const char *path, struct err *e)
+{
+    struct sockaddr_un at;
+    if (address(path, &at) < 0)
+        return err_set(e, ENAMETOOLONG, "cannot listen on '%s': %m", path);
+    if (unlink(path) == -1 && errno != ENOENT)
+        return err_set(e, errno, "cannot replace socket '%s': %m", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd == -1)
+        return err_set(e, errno, "cannot make a socket: %m");
+    /* the directory is 0700, so nobody can come in between bind and chmod */
+    if (bind(fd, (const struct sockaddr *)&at, sizeof at) == -1 || chmod(path, 0600) == -1 ||
+        listen(fd, BACKLOG) == -1) {
+        int rc = err_set(e, errno, "cannot listen on '%s': %m", path);
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+int link_accept(int listen_fd, struct link *out)
+{
+    for (;;) {
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd == -1) {
+            if (errno == EINTR || errno == ECONNABORTED)
+                continue;
+            return 0;
+        }
+        struct ucred who = { 0 };
+        socklen_t len = sizeof who;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 &&
+            (who.uid == geteuid() || who.uid == 0)) {
+            *out = (struct link){ .fd = fd, .out.max = OUT_MAX };
+            return 1;
+        }
+        close(fd);
+    }
+}
+
+void link_close(struct link *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    buf_done(&l->in);
+    buf_done(&l->out);
+    l->fd = -1;
+    l->ended = false;
+}
+
+int link_fill(struct link *l)
+{
+    static char scratch[SCRATCH];
+    if (l->fd < 0)
+        return -EPIPE;
+    for (;;) {
+        ssize_t n = read(l->fd, scratch, sizeof scratch);
+        if (n > 0) {
+            if (buf_add(&l->in, scratch, (size_t)n) < 0)
+                return -EPIPE; /* no memory for it: as good as gone; we dial again */
+            if ((size_t)n < sizeof scratch)
+                return 0; /* poll says when there is more */
+            continue;
+        }
+        if (n == -1 && errno == EINTR)
+            continue;
+        if (n == -1 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        l->ended = true;
+        return -EPIPE;
+    }
+}
+
+/*
+ * The memory of the frame being looked at. A cluster spec of 1000 tasks is 1000 strings, and 1000
+ * executors unpack it at the same moment: one bump of a pointer for each instead of one malloc. The
+ * block grows to the largest frame and is given back when that was large.
+ */
+static struct {
+    char *p;
+    size_t used, cap;
+} arena;
+
+enum { ARENA_FACTOR = 64, ARENA_MORE = 4 << 10, ARENA_ALIGN = 16 };
+
+static void *arena_alloc(void *unused, size_t size)
+{
+    (void)unused;
+    size_t need = (size + ARENA_ALIGN - 1) & ~(size_t)(ARENA_ALIGN - 1);
+    if (need < size || need > arena.cap - arena.used)
+        return NULL;
+    void *p = arena.p + arena.used;
+    arena.used += need;
+    return p;
+}
+
+static void arena_free(void *unused, void *p)
+{
+    (void)unused;
+    (void)p;
+}
+
+/* Room for a frame of len bytes: untouched memory costs nothing, so the budget is simply the size.
+ */
+static int arena_ready(size_t len)
+{
+    size_t want = len * ARENA_FACTOR + ARENA_MORE;
+    arena.used = 0;
+    if (arena.cap >= want && arena.cap <= 4 * want)
+        return 0;
+    free(arena.p);
+    arena.p = malloc(want);
+    arena.cap = arena.p ? want : 0;
+    return arena.p ? 0 : -ENOMEM;
+}
+
+/* Frames are consumed one by one, but the bytes are moved only when the last whole one was taken.
+ */
+int link_next(struct link *l, const Tony__Frame **out, struct err *e)
+{
+    struct span payload;
+    int rc = frame_peek(&l->in, &payload, e);
+    if (rc == 0 && l->in.len == 0 && l->in.cap > KEEP_CAP)
+        buf_done(&l->in);
+    if (rc <= 0)
+        return rc;
+    if (arena_ready(payload.len) < 0)
+        return err_set(e, ENOMEM, "cannot unpack a frame of %zu bytes: %m", payload.len);
+    ProtobufCAllocator a = { arena_alloc, arena_free, NULL };
+    const Tony__Frame *f = tony__frame__unpack(&a, payload.len, (const unsigned char *)payload.p);
+    if (!f)
+        return err_set(e, EPROTO, "%zu bytes are no frame of ours", payload.len);
+    frame_consume(&l->in, payload);
+    *out = f;
+    return 1;
+}
+
+int link_flush(struct link *l)
+{
+    if (l->fd < 0)
+        return -EPIPE;
+    size_t sent = 0;
+    int rc = 0;
+    while (sent < l->out.len) {
+        ssize_t n = send(l->fd, l->out.p + sent, l->out.len - sent, MSG_NOSIGNAL);
+        if (n > 0) {
+            sent += (size_t)n;
+        } else if (n == -1 && errno == EINTR) {
+            continue;
+        } else {
+            rc = n == -1 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : -EPIPE;
+            break;
+        }
+    }
+    if (sent)
+        buf_consume(&l->out, sent);
+    if (l->out.len == 0 && l->out.cap > KEEP_CAP)
+        buf_done(&l->out);
+    return rc;
+}
+
+int link_send(struct link *l, const Tony__Frame *msg)
+{
+    if (l->fd < 0)
+        return -EPIPE;
+    int rc = frame_pack(msg, &l->out);
+    if (rc < 0)
+        return l->out.failed && rc == -ENOMEM && l->out.len > OUT_MAX / 2 ? -ENOBUFS : rc;
+    return link_flush(l);
+}

@@ -1,0 +1,204 @@
+#include "executor/proctree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/vec.h"
+
+enum {
+    HARD_ROUNDS = 50, /* of stopping; what still grows then is killed anyway, round after round */
+    WALK_MAX = 100000,
+};
+
+static ssize_t slurp(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return -errno;
+    size_t n = 0;
+    ssize_t got;
+    while (n < size - 1 && (got = read(fd, out + n, size - 1 - n)) > 0)
+        n += (size_t)got;
+    close(fd);
+    out[n] = '\0';
+    return (ssize_t)n;
+}
+
+/* "12 13 14 " of a children file; may be longer than a page. */
+static bool add_children_file(const char *path, struct pids *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return false;
+    char text[4096];
+    pid_t pid = 0;
+    for (ssize_t n; (n = read(fd, text, sizeof text)) > 0;)
+        for (ssize_t i = 0; i < n; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                pid = pid * 10 + (text[i] - '0');
+            } else if (pid) {
+                (void)vec_push(out, pid); /* without memory the caller's next round gets it */
+                pid = 0;
+            }
+        }
+    close(fd);
+    return true;
+}
+
+/* Kernels without CONFIG_PROC_CHILDREN: look at everybody's parent. */
+static void children_by_scan(pid_t parent, struct pids *out)
+{
+    DIR *d = opendir("/proc");
+    for (struct dirent *x; d && (x = readdir(d));) {
+        char path[64], text[512];
+        char *end;
+        long pid = strtol(x->d_name, &end, 10);
+        if (*end || pid <= 0)
+            continue;
+        snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+        if (slurp(path, text, sizeof text) <= 0)
+            continue;
+        const char *paren = strrchr(text, ')'); /* the name before it may hold anything */
+        char state;
+        int ppid;
+        if (paren && sscanf(paren + 1, " %c %d", &state, &ppid) == 2 && ppid == parent)
+            (void)vec_push(out, (pid_t)pid);
+    }
+    if (d)
+        closedir(d);
+}
+
+void proctree_children(pid_t pid, struct pids *out)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    bool known = false, any = false;
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (x->d_name[0] == '.')
+            continue;
+        any = true;
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)pid, x->d_name);
+        known |= add_children_file(path, out);
+    }
+    if (d)
+        closedir(d);
+    if (any && !known && access("/proc/self/task", F_OK) == 0 &&
+        access("/proc/thread-self/children", F_OK) == -1)
+        children_by_scan(pid, out);
+}
+
+void proctree_below(pid_t pid, struct pids *out)
+{
+    size_t i = out->n;
+    proctree_children(pid, out);
+    for (; i < out->n && out->n < WALK_MAX; i++)
+        proctree_children(out->v[i], out);
+}
+
+unsigned proctree_signal(int sig, bool hard)
+{
+    struct pids list = { 0 };
+    size_t before = 0;
+    for (int round = 0; hard && round < HARD_ROUNDS; round++) {
+        list.n = 0;
+        proctree_below(getpid(), &list);
+        for (size_t i = 0; i < list.n; i++)
+            (void)kill(list.v[i], SIGSTOP);
+        if (list.n == before)
+            break;
+        before = list.n;
+    }
+    list.n = 0;
+    proctree_below(getpid(), &list);
+    for (size_t i = 0; i < list.n; i++)
+        (void)kill(list.v[i], sig);
+    unsigned n = (unsigned)list.n;
+    vec_done(&list);
+    return n;
+}
+
+static uint64_t rss_of(pid_t pid)
+{
+    char path[64], text[128];
+    unsigned long long size, resident;
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    if (slurp(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &size, &resident) != 2)
+        return 0;
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t pss_of(pid_t pid)
+{
+    char path[64], text[2048];
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    if (slurp(path, text, sizeof text) <= 0)
+        return 0;
+    const char *at = strstr(text, "\nPss:");
+    return at ? strtoull(at + 5, NULL, 10) * 1024 : 0;
+}
+
+uint64_t proctree_rss(bool pss)
+{
+    struct pids list = { 0 };
+    uint64_t sum = 0;
+    proctree_below(getpid(), &list);
+    for (size_t i = 0; i < list.n; i++)
+        sum += pss ? pss_of(list.v[i]) : rss_of(list.v[i]);
+    vec_done(&list);
+    return sum;
+}
+
+static bool has_variable(long pid, const char *want, size_t n_want)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return false;
+    static char text[256 << 10]; /* larger environments cannot be handed to a program by us: 128 KiB
+                                    a variable */
+    size_t n = 0;
+    for (ssize_t got; n < sizeof text && (got = read(fd, text + n, sizeof text - n)) > 0;)
+        n += (size_t)got;
+    close(fd);
+    for (size_t at = 0; at + n_want <= n;) {
+        const char *end = memchr(text + at, '\0', n - at);
+        size_t len = end ? (size_t)(end - (text + at)) : n - at;
+        if (len == n_want && memcmp(text + at, want, len) == 0)
+            return true;
+        at += len + 1;
+    }
+    return false;
+}
+
+unsigned proctree_kill_job(const char *application_id)
+{
+    char want[128];
+    int n_want = snprintf(want, sizeof want, "TONY_APPLICATION_ID=%s", application_id);
+    unsigned n = 0;
+    DIR *d = opendir("/proc");
+    for (struct dirent *x; d && (x = readdir(d));) {
+        char *end;
+        long pid = strtol(x->d_name, &end, 10);
+        struct stat st;
+        if (*end || pid <= 1 || pid == getpid() || fstatat(dirfd(d), x->d_name, &st, 0) == -1 ||
+            st.st_uid != geteuid())
+            continue;
+        if (has_variable(pid, want, (size_t)n_want)) {
+            (void)kill((pid_t)pid, SIGKILL);
+            n++;
+        }
+    }
+    if (d)
+        closedir(d);
+    return n;
+}

@@ -1,0 +1,38 @@
+/* The program's modes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "executor/executor.h"
+#include "executor/keeper_int.h"
+#include "executor/keeper_start.h"
+
+static const char usage[] =
+    "usage: tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]\n"
+    "                     [--gpu-locks DIR] [--ready-fd N]\n"
+    "       tony-executor --cleanup APPLICATION_ID\n"
+    "       tony-executor --version\n"
+    "\n"
+    "Runs the tasks of one job on this machine. Started by tony-pool, not by people.\n";
+
+int executor_program(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    struct err e = { 0 };
+    if (str_eq(mode, "--keeper") || str_starts(mode, "--keeper="))
+        return keeper_main(argc, argv);
+    if (str_eq(mode, "--cleanup") && argc == 3) {
+        int rc = keeper_cleanup(argv[2], &e);
+        if (rc != KEEPER_OK)
+            fprintf(stderr, "tony-executor: %s\n", e.msg);
+        return rc;
+    }
+    if (str_eq(mode, "--version")) {
+        puts("tony-executor " TONY_VERSION);
+        return 0;
+    }
+    bool help = str_eq(mode, "--help");
+    fputs(usage, help ? stdout : stderr);
+    return help ? 0 : KEEPER_MISUSE;
+}

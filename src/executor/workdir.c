@@ -1,0 +1,157 @@
+#include "executor/workdir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "storage/store.h"
+
+static int copy_file(const char *from, int dirfd, const char *name, struct err *e)
+{
+    AUTO(close_p) int in = open(from, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (in == -1 || fstat(in, &st) == -1)
+        return err_set(e, errno, "cannot open '%s': %m", from);
+    AUTO(close_p)
+    int out = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                     (st.st_mode & 0777) | S_IWUSR);
+    if (out == -1)
+        return err_set(e, errno, "cannot make file '%s' in the working directory: %m", name);
+    static char block[64 << 10];
+    for (;;) {
+        ssize_t n = read(in, block, sizeof block);
+        if (n == -1 && errno == EINTR)
+            continue;
+        int rc = n < 0 ? -errno : n == 0 ? 0 : fs_write_all(out, block, (size_t)n);
+        if (rc < 0)
+            return err_set(e, -rc, "cannot copy '%s' into the working directory: %m", from);
+        if (n == 0)
+            return 0;
+    }
+}
+
+/* A name may have directories in it ("data/vocab.txt"); it never leaves the working directory. */
+static int make_parents(int dirfd, const char *name, struct err *e)
+{
+    if (!name[0] || name[0] == '/' || str_eq(name, "..") || str_starts(name, "../") ||
+        strstr(name, "/../") || str_ends(name, "/.."))
+        return err_set(e, EINVAL, "'%s' is no name within the working directory", name);
+    AUTO(free_p) char *part = str_dup(name);
+    if (!part)
+        return err_set(e, ENOMEM, "cannot make '%s' in the working directory: %m", name);
+    for (char *slash = part; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = '\0';
+        if (mkdirat(dirfd, part, 0755) == -1 && errno != EEXIST)
+            return err_set(e, errno, "cannot make directory '%s' in the working directory: %m",
+                           part);
+    }
+    return 0;
+}
+
+static int mount_one(int dirfd, const Tony__Mount *m, struct err *e)
+{
+    if (m->kind == TONY__MOUNT__KIND__SRC_COPY)
+        return tree_copy(m->path, dirfd, e);
+    int rc = make_parents(dirfd, m->name, e);
+    if (rc < 0)
+        return rc;
+    if (m->kind == TONY__MOUNT__KIND__FILE_COPY)
+        return copy_file(m->path, dirfd, m->name, e);
+    if (symlinkat(m->path, dirfd, m->name) == 0)
+        return 0;
+    if (errno == EEXIST)
+        (void)err_set(e, EEXIST,
+                      "'%s' is in the source already, so the resource of that name has no place",
+                      m->name);
+    else
+        (void)err_set(e, errno, "cannot link '%s' into the working directory: %m", m->name);
+    return e ? -e->num : -EEXIST;
+}
+
+int workdir_make(const char *job_dir, const char *container_id, Tony__Mount *const *mounts,
+                 size_t n, char **out, struct err *e)
+{
+    AUTO(free_p) char *all = str_printf("%s/containers", job_dir);
+    AUTO(free_p) char *dir = str_printf("%s/containers/%s", job_dir, container_id);
+    if (!all || !dir)
+        return err_set(e, ENOMEM, "cannot make a working directory: %m");
+    int rc = mkdir(dir, 0700);
+    if (rc == -1 && errno == ENOENT) { /* the first container of the job */
+        if (mkdir(all, 0700) == -1 && errno != EEXIST)
+            return err_set(e, errno, "cannot make directory '%s': %m", all);
+        rc = mkdir(dir, 0700);
+    }
+    if (rc == -1)
+        return err_set(e, errno, "cannot make working directory '%s': %m", dir);
+    if (n > 0) {
+        AUTO(close_p) int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dirfd == -1)
+            return err_set(e, errno, "cannot open working directory '%s': %m", dir);
+        for (size_t i = 0; i < n; i++) {
+            rc = mount_one(dirfd, mounts[i], e);
+            if (rc < 0)
+                return rc;
+        }
+    }
+    *out = TAKE(dir);
+    return 0;
+}
+
+static int make_log_dir(const char *log_dir, const char *task_dir, const char *dir)
+{
+    if (mkdir(dir, 0700) == 0 || errno == EEXIST)
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
+    if (mkdir(task_dir, 0700) == -1 && errno == ENOENT) {
+        if (mkdir(log_dir, 0700) == -1 && errno != EEXIST)
+            return -errno;
+        if (mkdir(task_dir, 0700) == -1 && errno != EEXIST)
+            return -errno;
+    }
+    return mkdir(dir, 0700) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+int logs_open(const char *log_dir, const char *role, uint32_t index, uint32_t attempt,
+              struct logs *out, struct err *e)
+{
+    struct logs l = { .out_fd = -1, .err_fd = -1 };
+    AUTO(free_p) char *task_dir = str_printf("%s/%s-%u", log_dir, role, index);
+    l.dir = str_printf("%s/%s-%u/%u", log_dir, role, index, attempt);
+    AUTO(free_p) char *out_path = str_printf("%s/stdout", l.dir ? l.dir : "");
+    l.err_path = str_printf("%s/stderr", l.dir ? l.dir : "");
+    int rc = -ENOMEM;
+    if (task_dir && l.dir && out_path && l.err_path)
+        rc = make_log_dir(log_dir, task_dir, l.dir);
+    if (rc == 0) {
+        const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+        l.out_fd = open(out_path, flags, 0600);
+        l.err_fd = l.out_fd == -1 ? -1 : open(l.err_path, flags, 0600);
+        if (l.err_fd == -1)
+            rc = -errno;
+    }
+    if (rc < 0) {
+        (void)err_set(e, -rc, "cannot make the log files in '%s': %m", l.dir ? l.dir : log_dir);
+        logs_close(&l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void logs_close(struct logs *l)
+{
+    close_p(&l->out_fd);
+    close_p(&l->err_fd);
+    free(l->dir);
+    free(l->err_path);
+    *l = (struct logs){ .out_fd = -1, .err_fd = -1 };
+}
