@@ -1,13 +1,13 @@
 #include "storage/jobfile.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/json.h"
 #include "conf/conf.h"
 #include "storage/store.h"
 
@@ -102,7 +102,7 @@ static json_t *encode_ship(const struct job_file *f)
 
 static int add_json(struct buf *out, const char *name, json_t *value)
 {
-    AUTO(json_decrefp) json_t *v = value;
+    AUTO(json_freep) json_t *v = value;
     AUTO(free_p) char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
     return text ? buf_addf(out, ",\n\"%s\":%s", name, text) : -ENOMEM;
 }
@@ -244,11 +244,10 @@ static int decode_rest(struct span before, struct span after, struct job_file *f
     (void)buf_adds(&text, "null");
     if (buf_add(&text, after.p, after.len) < 0)
         return err_set(e, ENOMEM, "cannot read job.conf: %m");
-    json_error_t where;
-    AUTO(json_decrefp) json_t *root = json_loadb(text.p, text.len, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return err_set(e, EBADMSG, "job.conf is damaged: %s", where.text);
-    int rc = decode_ship(json_object_get(root, "ship"), f, e);
+    AUTO(json_freep) json_t *root = NULL;
+    int rc = json_parse("job.conf", buf_span(&text), &root, e);
+    if (rc == 0)
+        rc = decode_ship(json_object_get(root, "ship"), f, e);
     return rc < 0 ? rc : decode_submit(json_object_get(root, "submit"), f, e);
 }
 

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/json.h"
 #include "storage/paths.h"
 #include "storage/store_int.h"
 
@@ -70,7 +70,8 @@ int tree_read_only(int fd, const char *name, struct err *e)
 static int read_answer(struct span text, const char *archive, uint64_t *out_bytes,
                        uint32_t *out_files, struct err *e)
 {
-    json_auto_t *root = json_loadb(text.p ? text.p : "", text.len, 0, NULL);
+    AUTO(json_freep) json_t *root = NULL;
+    (void)json_parse("tony-pack", text, &root, NULL); /* no answer is told below */
     const char *message = json_string_value(json_object_get(root, "message"));
     const char *hint = json_string_value(json_object_get(root, "hint"));
     if (message) {

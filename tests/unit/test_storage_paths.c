@@ -1,0 +1,309 @@
+/*
+ * Where everything lies: homes that can and cannot be used, the runtime directory that all programs
+ * of a home agree on, ids.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "storage/paths.h"
+
+static char root[64];
+
+static char *at(const char *name)
+{
+    return fs_join(root, name);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(root, sizeof root, "/tmp/tony-paths-XXXXXX");
+    umask(022);
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return fs_remove_tree(AT_FDCWD, root, NULL);
+}
+
+/* Each with its own home below root and a runtime directory in there, so that nothing is left
+ * behind. */
+static void use_home(const char *home)
+{
+    AUTO(free_p) char *path = at(home);
+    assert_int_equal(setenv("TONY_HOME", path, 1), 0);
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", root, 1), 0);
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == -1)
+        fail_msg("'%s' is not there", path);
+    return st.st_mode & 07777;
+}
+
+static void test_new_home(void **state)
+{
+    (void)state;
+    use_home("a/b/home");
+    AUTO(paths_done) struct paths p = { 0 };
+    struct err e = { 0 };
+    if (paths_open(&p, &e) < 0)
+        fail_msg("%s", e.msg);
+    AUTO(free_p) char *home = at("a/b/home"), *runtime = at("tony/");
+    assert_string_equal(p.home, home);
+    const char *const dirs[] = { p.home, p.pool, p.jobs, p.store, p.history, p.runtime };
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        assert_int_equal(mode_of(dirs[i]), 0700);
+    assert_true(str_starts(p.runtime, runtime));
+    assert_int_equal(strlen(p.runtime), strlen(runtime) + 12);
+    AUTO(paths_done) struct paths again = { 0 };
+    assert_int_equal(paths_open(&again, &e), 0);
+    assert_string_equal(again.runtime, p.runtime);
+}
+
+/* A program without XDG_RUNTIME_DIR, or with another one, meets the first one's sockets. */
+static void test_runtime_is_agreed_on(void **state)
+{
+    (void)state;
+    use_home("agreed");
+    AUTO(paths_done) struct paths a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+    assert_int_equal(paths_open(&a, NULL), 0);
+    unsetenv("XDG_RUNTIME_DIR");
+    assert_int_equal(paths_open(&b, NULL), 0);
+    assert_string_equal(a.runtime, b.runtime);
+    AUTO(free_p) char *other = at("other-runtime");
+    assert_int_equal(mkdir(other, 0700), 0);
+    setenv("XDG_RUNTIME_DIR", other, 1);
+    assert_int_equal(paths_open(&c, NULL), 0);
+    assert_string_equal(a.runtime, c.runtime);
+    /* It is made again where it was, when it can be. */
+    assert_int_equal(fs_remove_tree(AT_FDCWD, a.runtime, NULL), 0);
+    assert_int_equal(paths_open(&d, NULL), 0);
+    assert_string_equal(a.runtime, d.runtime);
+    assert_int_equal(mode_of(d.runtime), 0700);
+}
+
+static void test_runtime_is_chosen_anew(void **state)
+{
+    (void)state;
+    use_home("anew");
+    AUTO(free_p) char *first = at("first-runtime"), *second = at("second-runtime");
+    assert_int_equal(mkdir(first, 0700), 0);
+    assert_int_equal(mkdir(second, 0700), 0);
+    setenv("XDG_RUNTIME_DIR", first, 1);
+    AUTO(paths_done) struct paths a = { 0 }, b = { 0 }, c = { 0 };
+    assert_int_equal(paths_open(&a, NULL), 0);
+    assert_int_equal(fs_remove_tree(AT_FDCWD, first, NULL), 0); /* logged out */
+    setenv("XDG_RUNTIME_DIR", second, 1);
+    assert_int_equal(paths_open(&b, NULL), 0);
+    assert_true(str_starts(b.runtime, second));
+    /* A home that was moved does not use the old one's sockets. */
+    AUTO(free_p) char *from = at("anew"), *to = at("moved");
+    assert_int_equal(rename(from, to), 0);
+    setenv("TONY_HOME", to, 1);
+    assert_int_equal(paths_open(&c, NULL), 0);
+    assert_string_not_equal(b.runtime, c.runtime);
+}
+
+static void test_runtime_that_is_too_long(void **state)
+{
+    (void)state;
+    use_home("long-runtime");
+    AUTO(buf_done) struct buf dir = { 0 };
+    buf_addf(&dir, "%s/", root);
+    for (int i = 0; i < 60; i++)
+        buf_addc(&dir, 'x');
+    assert_int_equal(fs_mkdirs(buf_cstr(&dir), 0700, NULL), 0);
+    setenv("XDG_RUNTIME_DIR", buf_cstr(&dir), 1);
+    AUTO(paths_done) struct paths p = { 0 };
+    struct err e = { 0 };
+    if (paths_open(&p, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_true(str_starts(p.runtime, "/tmp/tony-"));
+    AUTO(free_p) char *socket = paths_socket(&p, "application_1767225600000_4294967295", "lock");
+    assert_true(strlen(socket) < sizeof(((struct sockaddr_un *)0)->sun_path));
+    assert_int_equal(fs_remove_tree(AT_FDCWD, p.runtime, NULL), 0);
+}
+
+static void test_homes_that_cannot_be(void **state)
+{
+    (void)state;
+    AUTO(free_p) char *file = at("file"), *open_dir = at("open");
+    assert_int_equal(fs_write_atomic(AT_FDCWD, file, SPAN("x"), 0600, false, NULL), 0);
+    assert_int_equal(mkdir(open_dir, 0755), 0);
+    assert_int_equal(chmod(open_dir, 01777), 0);
+    AUTO(buf_done) struct buf longest = { 0 };
+    while (longest.len < 3000)
+        buf_adds(&longest, "a/");
+    const struct {
+        const char *home;
+        int rc;
+        const char *says;
+    } rows[] = {
+        { "file", -ENOTDIR, "file" },
+        { "file/below", -ENOTDIR, "file/below" },
+        { "open", -EPERM, "can be written by everybody" },
+        { buf_cstr(&longest), -ENAMETOOLONG, "at most 2048" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        use_home(rows[i].home);
+        AUTO(paths_done) struct paths p = { 0 };
+        struct err e = { 0 };
+        int rc = paths_open(&p, &e);
+        if (rc != rows[i].rc || !strstr(e.msg, rows[i].says) || !e.hint[0])
+            fail_msg("row %zu: %d, %s; %s", i, rc, e.msg, e.hint);
+    }
+    assert_int_equal(setenv("TONY_HOME", "/proc/tony", 1), 0);
+    struct err e = { 0 };
+    AUTO(paths_done) struct paths p = { 0 };
+    assert_true(paths_open(&p, &e) < 0);
+    unsetenv("TONY_HOME");
+    unsetenv("HOME");
+    assert_int_equal(paths_open(&p, &e), -ENOENT);
+    assert_non_null(strstr(e.msg, "HOME is not set"));
+}
+
+/* An existing directory of ours is not closed to others, as it may be anything; what lies in it is.
+ */
+static void test_existing_home(void **state)
+{
+    (void)state;
+    AUTO(free_p) char *dir = at("existing");
+    assert_int_equal(mkdir(dir, 0755), 0);
+    assert_int_equal(chmod(dir, 0775), 0);
+    use_home("existing");
+    AUTO(paths_done) struct paths p = { 0 };
+    assert_int_equal(paths_open(&p, NULL), 0);
+    assert_int_equal(mode_of(dir), 0755); /* only that others of the group can no more write */
+    assert_int_equal(mode_of(p.jobs), 0700);
+    AUTO(free_p) char *link = at("home-link");
+    assert_int_equal(symlink(dir, link), 0);
+    use_home("home-link");
+    AUTO(paths_done) struct paths q = { 0 };
+    assert_int_equal(paths_open(&q, NULL), 0);
+    assert_string_equal(q.home, dir);
+    assert_string_equal(q.runtime, p.runtime);
+}
+
+static void test_other_users_home(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    AUTO(free_p) char *dir = at("theirs");
+    assert_int_equal(mkdir(dir, 0755), 0);
+    assert_int_equal(chown(dir, 65534, 65534), 0);
+    use_home("theirs");
+    AUTO(paths_done) struct paths p = { 0 };
+    struct err e = { 0 };
+    assert_int_equal(paths_open(&p, &e), -EPERM);
+    assert_non_null(strstr(e.msg, "belongs to user 65534, not to user 0"));
+    assert_int_equal(rmdir(dir), 0); /* nothing was made in it */
+}
+
+static void test_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        int64_t start;
+        uint32_t number;
+        bool ok;
+    } rows[] = {
+        { "application_1767225600000_0001", 1767225600000, 1, true },
+        { "application_1767225600000_12345", 1767225600000, 12345, true },
+        { "application_1_4294967295", 1, UINT32_MAX, true },
+        { "application_1_4294967296", 0, 0, false },
+        { "application_1_1", 0, 0, false }, /* not our spelling */
+        { "application_1_00001", 0, 0, false },
+        { "application_-1_0001", 0, 0, false },
+        { "application_1_0001/..", 0, 0, false },
+        { "application__0001", 0, 0, false },
+        { "application_1", 0, 0, false },
+        { "../../etc", 0, 0, false },
+        { "", 0, 0, false },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        int64_t start = 0;
+        uint32_t number = 0;
+        struct err e = { 0 };
+        int rc = app_id_parse(rows[i].id, &start, &number, &e);
+        if ((rc == 0) != rows[i].ok || start != rows[i].start || number != rows[i].number)
+            fail_msg("'%s': %d", rows[i].id, rc);
+        if (rc == 0) {
+            char again[APP_ID_MAX];
+            app_id_format(again, start, number);
+            assert_string_equal(again, rows[i].id);
+        } else {
+            assert_int_equal(rc, -EINVAL);
+        }
+    }
+}
+
+static void test_find_job(void **state)
+{
+    (void)state;
+    use_home("find");
+    AUTO(paths_done) struct paths p = { 0 };
+    assert_int_equal(paths_open(&p, NULL), 0);
+    const char *id = "application_5_0007";
+    AUTO(free_p) char *live = paths_job(&p, id), *old = paths_history(&p, id), *found = NULL;
+    bool is_live;
+    struct err e = { 0 };
+    assert_int_equal(paths_find_job(&p, id, &found, &is_live, &e), -ENOENT);
+    assert_non_null(strstr(e.msg, id));
+    assert_int_equal(mkdir(live, 0700), 0);
+    assert_int_equal(paths_find_job(&p, id, &found, &is_live, &e), 0);
+    assert_true(is_live);
+    assert_string_equal(found, live);
+    free(TAKE(found));
+    assert_int_equal(rename(live, old), 0);
+    assert_int_equal(paths_find_job(&p, id, &found, &is_live, &e), 0);
+    assert_false(is_live);
+    assert_string_equal(found, old);
+    AUTO(free_p) char *none = NULL;
+    assert_int_equal(paths_find_job(&p, "../find", &none, &is_live, &e), -EINVAL);
+    AUTO(free_p) char *socket = paths_socket(&p, id, "k"), *want = fs_join(p.runtime, "7.k");
+    assert_string_equal(socket, want);
+    assert_null(paths_socket(&p, "nonsense", "k"));
+}
+
+static void test_program(void **state)
+{
+    (void)state;
+    AUTO(free_p) char *self = paths_program("sh"), *none = paths_program("tony-no-such-program");
+    assert_non_null(self);
+    assert_null(none);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_new_home),
+        cmocka_unit_test(test_runtime_is_agreed_on),
+        cmocka_unit_test(test_runtime_is_chosen_anew),
+        cmocka_unit_test(test_runtime_that_is_too_long),
+        cmocka_unit_test(test_homes_that_cannot_be),
+        cmocka_unit_test(test_existing_home),
+        cmocka_unit_test(test_other_users_home),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_find_job),
+        cmocka_unit_test(test_program),
+    };
+    return cmocka_run_group_tests_name("storage paths", tests, setup, teardown);
+}
