@@ -1,0 +1,547 @@
+/*
+ * The core and a scheduler in simulated time, driven by chance: executors that register, fail, fall
+ * silent, ignore stops or die; connections that break; masters that crash and replay; clients;
+ * nonsense from outside. What must hold is asserted all the time. TONY_SEED=n runs one seed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "conf/conf.h"
+#include "drive.h"
+#include "job/job_int.h"
+#include "sched_fake.h"
+
+struct executor {
+    char container[64];
+    uint32_t slot, generation, attempt;
+    bool alive, connected, registered, running, started_told, mute, unkillable, dying;
+    bool pending; /* a result that was not acknowledged */
+    struct job_event result;
+    int64_t ended_ms;
+};
+
+struct sim {
+    uint64_t rng;
+    struct job_spec *spec;
+    struct job *job;
+    struct job_actions acts;
+    struct fake_cluster *cluster;
+    struct sched *sched;
+    VEC(struct executor) executors;
+    struct strv journal;
+    int64_t now, next_beat;
+    uint32_t epoch;
+    bool finished, settling;
+    unsigned n_feeds, n_restarts;
+    struct job_verdict verdict; /* at the finish */
+    char message[400];
+};
+
+static uint32_t chance(struct sim *m, uint32_t n)
+{
+    m->rng ^= m->rng << 13;
+    m->rng ^= m->rng >> 7;
+    m->rng ^= m->rng << 17;
+    return (uint32_t)(m->rng >> 11) % n;
+}
+
+/* ---- what must hold ---- */
+
+static void check_counters(const struct sim *m)
+{
+    uint32_t n[SLOT_STATE_COUNT] = { 0 }, waited = 0;
+    for (uint32_t i = 0; i < m->job->n_slots; i++) {
+        const struct slot *s = &m->job->slots[i];
+        n[s->state]++;
+        waited += m->job->roles[s->role].awaited && s->result == RES_NONE;
+        assert_true(s->state != SLOT_ENDED || s->result != RES_NONE);
+        assert_true(s->state != SLOT_RUNNING || s->result == RES_NONE);
+        assert_true(!slot_has_container(s->state) || s->container);
+    }
+    for (int s = SLOT_HELD; s < SLOT_STATE_COUNT; s++)
+        assert_int_equal(n[s], m->job->n_state[s]);
+    assert_int_equal(waited, m->job->n_waited);
+}
+
+static void check_one_attempt(const struct sim *m)
+{
+    for (size_t i = 0; i < m->executors.n; i++) {
+        const struct executor *a = &m->executors.v[i];
+        for (size_t k = i + 1; k < m->executors.n && a->running; k++) {
+            const struct executor *b = &m->executors.v[k];
+            if (b->running && a->slot == b->slot && a->generation == b->generation &&
+                a->attempt == b->attempt)
+                fail_msg("two live attempts of slot %u", a->slot);
+        }
+    }
+}
+
+static void check_end(struct sim *m)
+{
+    struct job_verdict v;
+    job_verdict(m->job, &v);
+    assert_true(v.state >= JOB_SUCCEEDED && *v.message);
+    if (!m->finished) {
+        m->finished = true;
+        m->verdict = v;
+        str_copy(m->message, sizeof m->message, v.message);
+        for (size_t i = 0; i < m->executors.n;
+             i++) { /* nothing of the user's runs on, but what nobody could stop */
+            const struct executor *x = &m->executors.v[i];
+            if (x->alive && x->running && !x->mute && !x->unkillable && x->connected)
+                fail_msg("the job is over and slot %u runs on", x->slot);
+        }
+    }
+    assert_int_equal(v.state, m->verdict.state);
+    assert_int_equal(v.cause_slot, m->verdict.cause_slot);
+    assert_string_equal(v.message, m->message);
+}
+
+/* ---- the shell ---- */
+
+static struct executor *executor_of(struct sim *m, const char *container)
+{
+    for (size_t i = 0; i < m->executors.n; i++) {
+        if (str_eq(m->executors.v[i].container, container))
+            return &m->executors.v[i];
+    }
+    return NULL;
+}
+
+static struct executor *executor_at(struct sim *m, uint32_t slot)
+{
+    struct slot_view v;
+    job_slot(m->job, slot, &v);
+    return v.container ? executor_of(m, v.container) : NULL;
+}
+
+static void ends_attempt(struct sim *m, struct executor *x, enum end_reason reason, int exit_code,
+                         int signal)
+{
+    x->running = false;
+    x->pending = true;
+    x->ended_ms = m->now;
+    x->result = (struct job_event){ .type = EV_ATTEMPT_ENDED,
+                                    .slot = x->slot,
+                                    .generation = x->generation,
+                                    .attempt = x->attempt,
+                                    .reason = reason,
+                                    .exit_code = exit_code,
+                                    .signal = signal };
+}
+
+static void dies(struct sim *m, struct executor *x, int exit_code, enum end_reason reason)
+{
+    if (!x->alive)
+        return;
+    x->alive = x->connected = x->running = false;
+    fake_cluster_exit(m->cluster, x->container, exit_code, reason);
+}
+
+static void carry_out(struct sim *m, const struct job_action *a)
+{
+    struct executor *x = a->type == ACT_START || a->type == ACT_STOP_ATTEMPT ||
+                                 a->type == ACT_ACK || a->type == ACT_FINISH_EXECUTOR
+                             ? executor_at(m, a->slot)
+                             : NULL;
+    struct sched_ask ask = { .slot = a->slot, .memory_mib = 512 };
+    struct sched_container c = { .id = a->container, .slot = a->slot };
+    const struct sched_ops *ops = sched_fake_ops(m->cluster);
+
+    if (x && (!x->alive || !x->connected))
+        x = NULL;
+    switch (a->type) {
+    case ACT_ASK:
+        (void)ops->request(m->sched, &ask, 1, NULL);
+        break;
+    case ACT_RELEASE:
+        (void)ops->release(m->sched, &a->container, 1, NULL);
+        break;
+    case ACT_LAUNCH:
+        (void)ops->launch(m->sched, &c, 1, NULL);
+        break;
+    case ACT_STOP_CONTAINER:
+        (void)ops->stop(m->sched, a->container, a->grace_ms, NULL);
+        break;
+    case ACT_START:
+        if (x && !x->running && a->attempt > x->attempt) {
+            x->running = true;
+            x->generation = a->generation;
+            x->attempt = a->attempt;
+            check_one_attempt(m);
+        }
+        break;
+    case ACT_STOP_ATTEMPT:
+        if (x && x->running && !x->mute)
+            ends_attempt(m, x, chance(m, 2) ? END_KILLED_BY_MASTER : END_EXITED, 0,
+                         chance(m, 2) ? 15 : 9);
+        break;
+    case ACT_ACK:
+        if (x && a->generation == x->generation && a->attempt == x->attempt) {
+            x->pending = false;
+            x->dying |= a->finish;
+        }
+        break;
+    case ACT_FINISH_EXECUTOR:
+        if (x)
+            x->dying |= !x->mute;
+        break;
+    case ACT_FINISH:
+        check_end(m);
+        (void)ops->finish(m->sched, "DONE", "", NULL, NULL);
+        break;
+    case ACT_NONE:
+    case ACT_NOTIFY:
+    case ACT_SYNC:
+    case ACT_COUNT:
+        break;
+    }
+}
+
+static int feed(struct sim *m, const struct job_event *ev)
+{
+    struct err e = { 0 };
+    struct job_actions acts = { 0 };
+    int rc = job_feed(m->job, ev, m->now, &acts, &e);
+
+    m->n_feeds++;
+    assert_true(rc == 0 || (rc == 1 && *e.msg));
+    if (rc == 0 && job_is_durable(ev->type)) {
+        AUTO(buf_done) struct buf line = { 0 };
+        assert_int_equal(job_event_encode(ev, job_now(m->job), &line), 0);
+        assert_int_equal(strv_push(&m->journal, buf_cstr(&line)), 0);
+    }
+    check_counters(m);
+    for (size_t i = 0; i < acts.n; i++)
+        carry_out(m, &acts.v[i]);
+    vec_done(&acts);
+    if (m->finished)
+        check_end(m);
+    return rc;
+}
+
+static void on_sched(const struct sched_event *ev, void *arg)
+{
+    struct sim *m = arg;
+
+    if (ev->type == SE_REFUSED)
+        (void)feed(m, &(struct job_event){
+                          .type = EV_ALLOCATION_REFUSED, .slot = ev->slot, .text = ev->text });
+    if (ev->type == SE_REGISTERED)
+        (void)feed(m, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = ++m->epoch });
+    for (size_t i = 0; i < ev->n; i++) {
+        const struct sched_container *c = &ev->containers[i];
+        struct job_event x = { .slot = c->slot,
+                               .container = c->id,
+                               .launched = c->launched,
+                               .text = c->gpus,
+                               .exit_code = c->exit_code,
+                               .reason = c->reason,
+                               .age_us = c->age_us };
+        x.type = c->completed               ? EV_COMPLETED
+                 : ev->type == SE_ALLOCATED ? EV_ALLOCATED
+                                            : EV_CONTAINER_SEEN;
+        if (x.type == EV_COMPLETED)
+            x.text = c->detail;
+        (void)feed(m, &x);
+    }
+    if (ev->type == SE_REGISTERED)
+        (void)feed(m, &(struct job_event){ .type = EV_RESYNCED });
+}
+
+static void open_sched(struct sim *m)
+{
+    struct sched_config cfg = { .epoch = m->epoch + 1, .on_event = on_sched, .arg = m };
+    assert_int_equal(sched_fake_ops(m->cluster)->open(&cfg, &m->sched, NULL), 0);
+    fake_cluster_run(m->cluster, m->now);
+}
+
+/* What a replay must find again, to the letter: the status document less what is not journalled. */
+static void same_job(const struct job *a, const struct job *b)
+{
+    assert_int_equal(job_state(a), job_state(b));
+    assert_string_equal(a->message, b->message);
+    assert_int_equal(a->cause.slot, b->cause.slot);
+    assert_int_equal(a->n_waited, b->n_waited);
+    assert_int_equal(a->client_due_ms, b->client_due_ms);
+    for (uint32_t i = 0; i < job_n_slots(a); i++) {
+        const struct slot *x = &a->slots[i], *y = &b->slots[i];
+        assert_int_equal(x->state, y->state);
+        assert_int_equal(x->result, y->result);
+        assert_int_equal(x->reason, y->reason);
+        assert_int_equal(x->attempt, y->attempt);
+        assert_int_equal(x->stop_us, y->stop_us);
+        assert_int_equal(x->ended_ms, y->ended_ms);
+        assert_true(str_eq(x->container, y->container));
+        assert_true(str_eq(x->detail, y->detail));
+    }
+}
+
+static struct job *replayed(const struct sim *m)
+{
+    struct drive d = { .spec = m->spec, .journal = m->journal };
+    return drive_replay(&d, m->journal.n);
+}
+
+static void crash_master(struct sim *m)
+{
+    struct job *again = replayed(m);
+
+    same_job(m->job, again);
+    job_free(m->job);
+    m->job = again;
+    m->n_restarts++;
+    sched_fake_ops(m->cluster)->close(m->sched);
+    for (size_t i = 0; i < m->executors.n; i++)
+        m->executors.v[i].connected = false;
+    m->now += chance(m, 3000);
+    open_sched(m);
+}
+
+/* ---- the executors ---- */
+
+static void launched(const struct fake_container *c, void *arg)
+{
+    struct sim *m = arg;
+    struct executor x = {
+        .slot = c->slot, .alive = true, .mute = !chance(m, 20), .unkillable = !chance(m, 40)
+    };
+    str_copy(x.container, sizeof x.container, c->id);
+    assert_int_equal(vec_push(&m->executors, x), 0);
+}
+
+static void stopped(const struct fake_container *c, uint32_t grace_ms, void *arg)
+{
+    struct sim *m = arg;
+    struct executor *x = executor_of(m, c->id);
+    (void)grace_ms;
+    if (!x)
+        fake_cluster_exit(m->cluster, c->id, 143,
+                          END_KILLED_BY_MASTER); /* granted, never launched */
+    else if (!x->unkillable)
+        x->dying = true;
+}
+
+static void connects(struct sim *m, struct executor *x)
+{
+    struct job_event ev = { .type = x->attempt ? EV_EXECUTOR_BACK : EV_REGISTERED,
+                            .slot = x->slot,
+                            .container = x->container,
+                            .generation = x->generation,
+                            .attempt = x->attempt,
+                            .running = x->running };
+    char container[64];
+    str_copy(container, sizeof container, x->container);
+    ev.container = container;
+    if (!x->attempt)
+        ev.text = "127.0.0.1:4000";
+    x->connected = true;
+    int rc = feed(m, &ev);
+    x = executor_of(m, container);
+    x->registered = true;
+    if (rc)
+        x->dying = true; /* the master knows it not */
+}
+
+static void task_ends(struct sim *m, struct executor *x)
+{
+    static const enum end_reason reasons[] = {
+        END_EXITED, END_EXITED,        END_EXITED,    END_EXITED,       END_EXITED,
+        END_EXITED, END_OUT_OF_MEMORY, END_TIMED_OUT, END_LAUNCH_FAILED
+    };
+    enum end_reason r = reasons[chance(m, ARRAY_LEN(reasons))];
+    ends_attempt(m, x, r, chance(m, 6) ? 0 : (int)chance(m, 4),
+                 r == END_EXITED && !chance(m, 5) ? 9 : 0);
+}
+
+static void executor_step(struct sim *m, size_t at)
+{
+    struct executor *x = &m->executors.v[at];
+    bool eager = m->settling;
+
+    if (!x->alive)
+        return;
+    if (x->dying && (eager || chance(m, 2))) {
+        dies(m, x, 0, END_EXITED);
+    } else if (!chance(m, 400) && !eager) {
+        dies(m, x, 137, chance(m, 2) ? END_EXITED : END_NODE_LOST);
+    } else if (!x->connected) {
+        if (x->pending || !x->mute || x->attempt)
+            if (eager || chance(m, 3))
+                connects(m, x);
+    } else if (!eager && !chance(m, 100)) {
+        struct job_event ev = { .type = EV_EXECUTOR_GONE,
+                                .slot = x->slot,
+                                .container = x->container };
+        x->connected = false;
+        (void)feed(m, &ev);
+    } else if (x->pending) {
+        struct job_event ev = x->result;
+        ev.age_us = (uint64_t)(m->now - x->ended_ms) * 1000;
+        ev.text = "";
+        ev.tail = "bye\n";
+        (void)feed(m, &ev);
+    } else if (x->running && !x->started_told) {
+        x->started_told = true;
+        (void)feed(m, &(struct job_event){ .type = EV_ATTEMPT_STARTED,
+                                           .slot = x->slot,
+                                           .generation = x->generation,
+                                           .attempt = x->attempt,
+                                           .pid = 7 });
+    } else if (x->running && !chance(m, 40)) {
+        task_ends(m, x);
+    }
+}
+
+/* ---- time, clients, nonsense ---- */
+
+static void pass(struct sim *m, int64_t ms)
+{
+    struct job_event ev;
+
+    m->now += ms;
+    fake_cluster_run(m->cluster, m->now);
+    while (job_due(m->job, m->now, &ev))
+        (void)feed(m, &ev);
+    if (m->now < m->next_beat)
+        return;
+    m->next_beat = m->now + m->spec->heartbeat_ms;
+    for (size_t i = 0; i < m->executors.n; i++) {
+        if (m->executors.v[i].connected && !m->executors.v[i].mute)
+            (void)feed(m, &(struct job_event){ .type = EV_BEAT, .slot = m->executors.v[i].slot });
+    }
+}
+
+static void nonsense(struct sim *m)
+{
+    static const enum job_event_type types[] = {
+        EV_SUBMITTED,     EV_RESYNCED,        EV_ALLOCATED,     EV_COMPLETED, EV_REGISTERED,
+        EV_EXECUTOR_BACK, EV_ATTEMPT_STARTED, EV_ATTEMPT_ENDED, EV_PROGRESS,  EV_TENSORBOARD,
+        EV_SHRINK,        EV_SUSPECT,         EV_NONE,          EV_COUNT
+    };
+    struct job_event ev = { .type = types[chance(m, ARRAY_LEN(types))],
+                            .slot = chance(m, m->job->n_slots + 2),
+                            .container = "container_nobody_knows",
+                            .generation = chance(m, 3),
+                            .attempt = 7,
+                            .text = "text",
+                            .step = chance(m, 100),
+                            .total = 100,
+                            .reason = END_EXITED };
+    (void)feed(m, &ev);
+}
+
+static void client(struct sim *m)
+{
+    static const enum job_event_type types[] = { EV_CLIENT_OWNS, EV_CLIENT_AWAY, EV_CLIENT_LEFT };
+    (void)feed(m, &(struct job_event){ .type = types[chance(m, ARRAY_LEN(types))] });
+}
+
+static const char *const jobs[] = {
+    "worker*4",
+    "chief*1 worker*3 ps*2/untracked tb*1/sidecar",
+    "worker*3 gang=0 reg=20000",
+    "prep*2 train*3<prep eval*1/stop<prep",
+    "worker*4 fail=1 alloc=5000 missed=3 app=60000",
+    "chief*1 worker*2 limit=worker/3000/chief/ignored grace=500",
+    "a*1 b*1<a c*2<a,b gang=0 away=3000",
+    "single=1",
+};
+
+static uint64_t current_seed; /* for the line after a failure */
+static unsigned n_ends[JOB_STATE_COUNT], n_restarts;
+
+static int say_seed(void **state)
+{
+    (void)state;
+    print_message("last seed %llu: %u succeeded, %u failed, %u killed, %u new masters\n",
+                  (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
+                  n_ends[JOB_KILLED], n_restarts);
+    return 0;
+}
+
+static void run_seed(uint64_t seed, unsigned *n_feeds)
+{
+    static const struct fake_rule rules[] = {
+        { .slot = 2, .grant_ms = 700, .complete_ms = -1 },
+        { .slot = FAKE_ANY, .complete_ms = -1, .gpus = "0,1" },
+    };
+    static const struct fake_rule sometimes_refused[] = {
+        { .slot = 1, .grant_ms = 100, .refuse = "no such node", .complete_ms = -1 },
+        { .slot = FAKE_ANY, .complete_ms = -1 },
+    };
+    current_seed = seed;
+    struct sim m = { .rng = seed * 0x9e3779b97f4a7c15u + 1, .now = 1 };
+    bool refusing = !chance(&m, 12);
+
+    m.spec = drive_spec(jobs[chance(&m, ARRAY_LEN(jobs))]);
+    m.job = job_new(m.spec, NULL);
+    m.cluster = fake_cluster_new(refusing ? sometimes_refused : rules, 2);
+    fake_cluster_hooks(m.cluster,
+                       &(struct fake_hooks){ .launched = launched, .stopped = stopped, .arg = &m });
+    (void)feed(&m, &(struct job_event){ .type = EV_SUBMITTED,
+                                        .text = "application_1_0001",
+                                        .running = chance(&m, 2) });
+    open_sched(&m);
+    for (unsigned step = 0; step < 400 && !m.finished; step++) {
+        for (size_t i = 0; i < m.executors.n && !m.finished; i++)
+            executor_step(&m, i);
+        pass(&m, chance(&m, 4) ? chance(&m, 50) : chance(&m, 2000));
+        if (!chance(&m, 10))
+            nonsense(&m);
+        if (!chance(&m, 40))
+            client(&m);
+        if (!chance(&m, 60))
+            crash_master(&m);
+    }
+    m.settling = true;
+    (void)feed(&m, &(struct job_event){ .type = EV_STOP, .who = "the test" });
+    for (unsigned step = 0; step < 2000 && !m.finished; step++) {
+        for (size_t i = 0; i < m.executors.n && !m.finished; i++)
+            executor_step(&m, i);
+        pass(&m, 100);
+    }
+    if (!m.finished)
+        fail_msg("the job does not end: %s", job_state_name(job_state(m.job)));
+    crash_master(&m); /* over is over, also for the next master */
+    for (int i = 0; i < 20; i++)
+        nonsense(&m);
+    assert_non_null(fake_cluster_finished(m.cluster));
+    *n_feeds += m.n_feeds;
+    n_ends[m.verdict.state]++;
+    n_restarts += m.n_restarts;
+
+    sched_fake_ops(m.cluster)->close(m.sched);
+    fake_cluster_free(m.cluster);
+    job_free(m.job);
+    drive_spec_free(m.spec);
+    strv_done(&m.journal);
+    vec_done(&m.executors);
+}
+
+static void test_random(void **state)
+{
+    const char *one = getenv("TONY_SEED");
+    unsigned n_feeds = 0;
+    int64_t seed = 0;
+
+    (void)state;
+    if (one && str_i64(span_of(one), 0, INT64_MAX / 2, "seed", &seed, NULL) == 0) {
+        run_seed((uint64_t)seed, &n_feeds);
+        return;
+    }
+    for (uint64_t s = 1; n_feeds < 100000; s++) {
+        run_seed(s, &n_feeds);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(test_random, say_seed) };
+    return cmocka_run_group_tests_name("job_random", tests, NULL, NULL);
+}
