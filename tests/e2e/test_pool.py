@@ -1,0 +1,216 @@
+"""The pool: started when needed, one of it, admits whole jobs, survives being killed."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import BIN, wait_until
+
+
+def site(base, **keys):
+    conf = base / "conf"
+    conf.mkdir(exist_ok=True)
+    lines = "".join(f"  tony.{k}: {v}\n" for k, v in keys.items())
+    (conf / "tony-site.yaml").write_text("conf:\n" + lines)
+    return str(conf)
+
+
+@pytest.fixture
+def small(own_tony, tmp_path):
+    """A pool of 1 GB."""
+    return own_tony(TONY_CONF_DIR=site(tmp_path, **{"pool.memory": "1g"}))
+
+
+def sleeper(tony, memory="600m", **kw):
+    return tony.workers("sleep 60", role={"memory": memory}, **kw)
+
+
+def test_status_start_stop(own_tony):
+    tony = own_tony()
+    assert tony.json("pool", "status") == {"running": False}
+    doc = tony.json("pool", "start")
+    assert doc["running"] is True and doc["jobs"] == []
+    assert doc["capacity"]["memory_mib"] > 0 and doc["used"]["memory_mib"] == 0
+    assert os.path.basename(os.readlink(f"/proc/{doc['pid']}/exe")) == "tony-pool"
+    assert tony.json("pool", "start")["pid"] == doc["pid"], "one is enough"
+    text = tony.ok("pool", "status")
+    assert f"pool {doc['pid']}" in text and "memory" in text
+    assert tony.json("pool", "stop") == {"running": False, "stopped": True}
+    wait_until(lambda: not tony.processes(), "the pool is gone")
+    assert tony.run("pool", "stop").returncode == 0
+
+
+def test_it_holds_nobodys_directory(own_tony, tmp_path):
+    tony = own_tony()
+    pid = tony.json("pool", "start", cwd=tmp_path)["pid"]
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert os.getsid(pid) != os.getsid(0)
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        assert not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("pipe:"), "it holds a pipe of whoever started it"
+
+
+def test_many_starters_one_pool(own_tony):
+    tony = own_tony()
+    ps = [tony.start("pool", "start", "--json") for _ in range(8)]
+    outs = [p.communicate(timeout=30) for p in ps]
+    assert [p.returncode for p in ps] == [0] * 8, outs
+    pools = [line for line in tony.processes().values() if "tony-pool" in line]
+    assert len(pools) == 1
+
+
+def test_many_first_runs_at_once(own_tony):
+    tony = own_tony()
+    path = tony.workers("true")
+    ps = [tony.start("run", path) for _ in range(6)]
+    for p in ps:
+        out, err = p.communicate(timeout=60)
+        assert p.returncode == 0, err
+    ids = [r["application_id"] for r in tony.json("list", "--all")["jobs"]]
+    assert len(set(ids)) == 6
+
+
+def test_ends_when_idle(own_tony, tmp_path):
+    tony = own_tony(TONY_CONF_DIR=site(tmp_path, **{"pool.idle-timeout": "400"}))
+    assert tony.run("run", tony.workers("sleep 1")).returncode == 0
+    wait_until(lambda: not tony.processes(), "the idle pool has ended")
+    assert tony.json("pool", "status") == {"running": False}
+    first = tony.json("list")["jobs"][0]["application_id"]
+    assert tony.run("run", tony.workers("true")).returncode == 0
+    assert tony.json("list")["jobs"][0]["application_id"] > first, "numbers are never used again"
+
+
+def test_stop_refuses_while_jobs_live(own_tony):
+    tony = own_tony()
+    app = tony.submit(tony.workers("sleep 60"))
+    r = tony.run("pool", "stop")
+    assert r.returncode != 0 and app in r.stderr
+    assert tony.state(app) in ("WAITING", "STARTING", "RUNNING")
+    assert tony.run("pool", "stop", "--force").returncode == 0
+    wait_until(lambda: not tony.processes(), "all gone")
+    assert tony.status(app)["state"] == "KILLED"
+
+
+def test_memory_is_never_over_committed_and_order_is_kept(small):
+    tony = small
+    a = tony.submit(sleeper(tony))
+    tony.await_state(a, "RUNNING")
+    b = tony.submit(sleeper(tony))
+    c = tony.submit(sleeper(tony, "100m"))  # would fit, but does not overtake
+    doc = tony.status(b)
+    assert doc["state"] == "WAITING"
+    assert doc["waiting"]["needs"]["memory_mib"] == 600
+    assert doc["waiting"]["free"]["memory_mib"] == 1024 - 600
+    assert tony.status(c)["state"] == "WAITING" and tony.status(c)["waiting"]["behind"] == b
+    pool = tony.json("pool", "status")
+    assert pool["used"]["memory_mib"] == 600 and len(pool["jobs"]) == 3
+    text = tony.ok("status", c)
+    assert "needs" in text and "free" in text and b in text
+    tony.ok("kill", a)
+    tony.await_state(b, "RUNNING")
+    tony.await_state(c, "RUNNING")
+    for app in (b, c):
+        tony.ok("kill", app)
+    assert tony.json("pool", "status")["used"]["memory_mib"] == 0
+
+
+def test_priority_goes_first(small):
+    tony = small
+    a = tony.submit(sleeper(tony))
+    tony.await_state(a, "RUNNING")
+    low = tony.submit(sleeper(tony))
+    high = tony.submit(sleeper(tony), "--conf", "tony.application.priority=5")
+    tony.ok("kill", a)
+    tony.await_state(high, "RUNNING")
+    assert tony.state(low) == "WAITING"
+    tony.ok("kill", low)
+    tony.ok("kill", high)
+
+
+def test_killing_a_job_that_waits(small):
+    tony = small
+    a = tony.submit(sleeper(tony))
+    b = tony.submit(sleeper(tony))
+    assert tony.run("kill", b).returncode == 0
+    assert tony.status(b)["state"] == "KILLED"
+    assert tony.run("wait", b).returncode == 3
+    assert tony.state(a) != "KILLED"
+    tony.ok("kill", a)
+
+
+def test_interrupting_a_run_that_waits(small):
+    tony = small
+    a = tony.submit(sleeper(tony))
+    tony.await_state(a, "RUNNING")
+    p = tony.start("run", sleeper(tony))
+    for line in p.stderr:
+        if "WAITING" in line:
+            break
+    assert "needs" in line and "free" in line
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    assert p.returncode == 3 and "KILLED" in out, err
+    tony.ok("kill", a)
+
+
+def test_cores_are_weights(own_tony):
+    tony = own_tony()
+    app = tony.submit(tony.workers("sleep 0.3", n=8, role={"memory": "16m", "vcores": 4}))
+    assert tony.run("wait", app).returncode == 0
+
+
+def test_kill_9_of_the_pool_loses_nothing(own_tony):
+    tony = own_tony()
+    short = tony.submit(tony.workers("sleep 0.5; exit 3"))
+    long = tony.submit(tony.workers("sleep 3"))
+    tony.await_state(short, "RUNNING")
+    tony.await_state(long, "RUNNING")
+    pid = tony.pool_pid()
+    os.kill(pid, signal.SIGKILL)
+    assert tony.run("wait", short).returncode == 1, "its own exit code, not that of the accident"
+    assert tony.status(short)["cause"]["exit_code"] == 3
+    assert tony.run("wait", long).returncode == 0
+    assert tony.pool_pid() not in (None, pid)
+
+
+def test_a_job_that_waits_survives_the_pool(small):
+    tony = small
+    a = tony.submit(sleeper(tony))
+    tony.await_state(a, "RUNNING")
+    b = tony.submit(tony.workers("true", role={"memory": "600m"}))
+    os.kill(tony.pool_pid(), signal.SIGKILL)
+    wait_until(lambda: tony.json("pool", "status").get("running"), "a new pool")
+    assert tony.state(b) == "WAITING"
+    tony.ok("kill", a)
+    assert tony.run("wait", b).returncode == 0
+
+
+def test_two_homes_two_pools(own_tony):
+    one, two = own_tony(), own_tony()
+    assert one.json("pool", "start")["pid"] != two.json("pool", "start")["pid"]
+    app = one.submit(one.workers("true"))
+    one.run("wait", app)
+    assert two.json("list")["jobs"] == []
+
+
+def test_what_stands_in_the_way_of_the_pool_is_told(own_tony):
+    tony = own_tony()
+    tony.ok("list")
+    pool_dir = tony.home / "pool"
+    pool_dir.rmdir()
+    pool_dir.write_text("in the way")
+    start = time.monotonic()
+    r = tony.run("run", tony.workers("true"))
+    assert r.returncode == 4 and str(pool_dir) in r.stderr
+    assert time.monotonic() - start < 5
+
+
+def test_the_program_is_missing(own_tony, tmp_path):
+    """tony alone in a directory: the sentence says what is missing."""
+    tony = own_tony()
+    (tmp_path / "tony").write_bytes((BIN / "tony").read_bytes())
+    (tmp_path / "tony").chmod(0o755)
+    r = subprocess.run([tmp_path / "tony", "run", tony.workers("true")], env={**tony.env, "PATH": "/usr/bin:/bin"}, capture_output=True,
+                       text=True, timeout=30)
+    assert r.returncode == 4 and "tony-pool" in r.stderr
