@@ -67,8 +67,9 @@ static int fail_out(struct unpack *u, const char *member)
 
 static int refuse(struct unpack *u, const char *member, const char *why)
 {
-    (void)err_set(u->e, EINVAL, "archive '%s' is refused: its member '%s' %s", u->name, member,
-                  why);
+    enum { SHOWN = 120 }; /* of a name that may be made to fill the sentence */
+    (void)err_set(u->e, EINVAL, "archive '%s' is refused: its member '%.*s%s' %s", u->name, SHOWN,
+                  member, strlen(member) > SHOWN ? "..." : "", why);
     return err_hint(u->e, "nothing of it was used");
 }
 
