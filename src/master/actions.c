@@ -169,12 +169,16 @@ static int write_out(struct master *m, bool sync, struct err *e)
 void master_flush(void *arg)
 {
     struct master *m = arg;
+    if (m->phase == MP_GONE)
+        return;
     if (m->phase == MP_RUNNING || m->phase == MP_STARTING) {
         struct err e = { 0 };
         int rc = write_out(m, wants_sync(&m->actions), &e);
         if (rc > 0) {
             master_exit_now(m, MASTER_CRASHED);
-        } else if (rc < 0) {
+            return;
+        }
+        if (rc < 0) {
             master_drop_actions(m);
             master_break(m, &e);
         } else if (m->phase == MP_RUNNING) {

@@ -196,6 +196,7 @@ void master_close(struct master *m)
     free(m->executors);
     free(m->to_stop);
     free(m->breaking_why);
+    history_free(m->stands);
     free(m->application_id);
     free(m->job_dir);
     free(m->log_dir);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "history/history.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/paths.h"
@@ -61,16 +62,22 @@ void peers_close(struct master *m)
 
 /* ---- updates ---- */
 
+static const struct job *shown(const struct master *m)
+{
+    return m->stands ? m->stands->job : m->job;
+}
+
 static struct packed *update_pack(struct master *m)
 {
+    const struct job *job = shown(m);
     AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
-    if (job_status_json(m->job, false, &json) < 0)
+    if (job_status_json(job, false, &json) < 0)
         return NULL;
     struct job_verdict v;
-    job_verdict(m->job, &v);
+    job_verdict(job, &v);
     Tony__JobUpdate u = TONY__JOB_UPDATE__INIT;
     u.application_id = m->application_id;
-    u.state = MUTABLE(job_state_name(job_state(m->job)));
+    u.state = MUTABLE(job_state_name(job_state(job)));
     u.json.data = (uint8_t *)json.p;
     u.json.len = json.len;
     u.finished = m->phase == MP_ENDING;
@@ -141,7 +148,7 @@ static void answer(struct peer *p, const struct buf *json)
 static void ask_status(struct peer *p)
 {
     AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
-    if (job_status_json(p->m->job, true, &json) < 0)
+    if (job_status_json(shown(p->m), true, &json) < 0)
         peer_refuse(p, ENOMEM, "no memory for the job's status");
     else
         answer(p, &json);
@@ -230,6 +237,8 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct peer *p = arg;
     (void)c; /* p->conn */
+    if (p->m->phase == MP_GONE)
+        return; /* whatever it is, it is the next master's to answer */
     if (p->kind == PEER_EXECUTOR) {
         executor_frame(p, f);
         return;

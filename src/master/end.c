@@ -85,15 +85,29 @@ void master_finish(struct master *m)
 
 /* ---- the bad end: what happens can no longer be written down ---- */
 
+/* What followers are shown is what the journal says, not what we know beyond it: nobody could ever
+ * read that again. */
+static void show_what_stands(struct master *m)
+{
+    struct history_job *h = NULL;
+    struct err e = { 0 };
+    if (history_load(m->job_dir, &h, &e) < 0) {
+        log_err(LOG_ERROR, "journal.unreadable", &e);
+        return;
+    }
+    struct job_actions ignored = { 0 };
+    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .text = m->breaking_why };
+    (void)job_feed(h->job, &ev, master_now(m), &ignored, NULL); /* refused: it had ended before */
+    free(ignored.v);
+    m->stands = h;
+}
+
 static void break_over(void *arg)
 {
     struct master *m = arg;
     if (m->phase != MP_BREAKING)
         return;
-    struct job_actions ignored = { 0 };
-    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .text = m->breaking_why };
-    (void)job_feed(m->job, &ev, master_now(m), &ignored, NULL); /* for the followers' eyes only */
-    free(ignored.v);
+    show_what_stands(m);
     m->phase = MP_ENDING;
     m->sched_told = true; /* it learns from our exit code that there is no use in another master */
     clients_tell_end(m);

@@ -91,11 +91,12 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
 {
     struct master *m = p->m;
     const Tony__ExecutorHello *h = f->executor_hello;
-    if (m->phase != MP_RUNNING) { /* too early: it dials again in a moment; or too late */
-        if (m->phase == MP_STARTING)
-            peer_refuse(p, EAGAIN, NULL);
-        else
-            peer_refuse(p, ESTALE, "the job is over");
+    if (m->phase == MP_STARTING) { /* too early: it dials again in a moment */
+        peer_refuse(p, EAGAIN, NULL);
+        return;
+    }
+    if (m->phase != MP_RUNNING) {
+        peer_refuse(p, ESTALE, "the job is over");
         return;
     }
     if (h->epoch_seen > m->epoch) { /* a newer master lives: we are the one who must go */

@@ -14,6 +14,7 @@
 #include "master/master.h"
 #include "storage/journal.h"
 
+struct history_job;
 struct job_file;
 struct job_spec;
 struct sched;
@@ -95,6 +96,8 @@ struct master {
     uint32_t n_to_stop; /* MP_BREAKING: containers that have not ended yet */
     bool *to_stop;      /* by slot */
     char *breaking_why;
+    struct history_job
+        *stands; /* the job as the journal has it, once that cannot be written any more */
 };
 
 /* ---- master.c ---- */

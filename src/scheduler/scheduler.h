@@ -78,7 +78,8 @@ struct sched_ops {
     int (*stop)(struct sched *s, const char *id, uint32_t grace_ms, struct err *e);
     /* More or fewer containers later on (elastic partitions): -EOPNOTSUPP where a back-end cannot. */
     int (*resize_wanted)(struct sched *s, uint32_t n_containers, struct err *e);
-    /* The job is over (SUCCEEDED, FAILED, KILLED). No event follows. done is called when the scheduler has it. */
+    /* The job is over (SUCCEEDED, FAILED, KILLED) and no task of it runs. Containers whose executors have not ended yet are the
+     * back-end's to end. No event follows. done is called when the scheduler has it. */
     int (*finish)(struct sched *s, const char *state, const char *diagnostics, void (*done)(void *arg), struct err *e);
     void (*close)(struct sched *s);
 };

@@ -1,0 +1,709 @@
+#include "master_world.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+#include "scheduler/scheduler.h"
+#include "storage/jobfile.h"
+
+enum { AGAIN_MS = 2, WATCHDOG_MS = 20000 };
+
+static struct world *the_world; /* sched_ops.open has no other way to find it */
+
+/* ---- the job on disk ---- */
+
+static void die(const char *what, const struct err *e)
+{
+    fprintf(stderr, "world: %s: %s\n", what, e->msg);
+    abort();
+}
+
+static void write_job(struct world *w, const char *const *conf)
+{
+    struct err e = { 0 };
+    AUTO(conf_freep) struct conf *c = conf_new();
+    for (; *conf; conf++) {
+        AUTO(free_p) char *key = str_dup(*conf);
+        char *eq = strchr(key, '=');
+        *eq = '\0';
+        if (conf_set(c, CL_JOB, key, eq + 1, "test", false, &e) < 0)
+            die("conf_set", &e);
+    }
+    struct job_file f = { .conf = c,
+                          .user = (char *)(uintptr_t) "tester",
+                          .host = (char *)(uintptr_t) "here",
+                          .cwd = (char *)(uintptr_t) "/",
+                          .version = (char *)(uintptr_t) "1",
+                          .wall_ms = clock_wall_ms() };
+    AUTO(buf_done) struct buf text = { 0 };
+    if (job_file_encode(&f, &text, &e) < 0)
+        die("job_file_encode", &e);
+    AUTO(free_p) char *path = fs_join(w->job_dir, "job.conf");
+    if (fs_mkdirs(w->job_dir, 0700, &e) < 0 ||
+        fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e) < 0)
+        die("job.conf", &e);
+}
+
+static const struct script *script_of(const struct world *w, const struct box *b, const char *role,
+                                      uint32_t index)
+{
+    static const struct script fine = { .task = "" };
+    char name[80];
+    (void)snprintf(name, sizeof name, "%s:%u", role, index);
+    (void)b;
+    for (const struct script *s = w->scripts; s && s->task; s++)
+        if (str_eq(s->task, name))
+            return s;
+    return &fine;
+}
+
+/* ---- the scheduler ---- */
+
+static void pump_soon(struct world *w)
+{
+    loop_timer_set(w->pump, clock_mono_ms());
+}
+
+static struct sched_container container_of(const struct box *b)
+{
+    return (struct sched_container){ .id = b->id,
+                                     .slot = b->slot,
+                                     .gpus = "",
+                                     .launched = b->launched,
+                                     .completed = b->completed,
+                                     .exit_code = b->exit_code,
+                                     .reason = b->reason };
+}
+
+static void say(struct world *w, enum sched_event_type type, bool (*pick)(struct box *b))
+{
+    struct sched_container list[64];
+    size_t n = 0;
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        if (!w->boxes[i].given_back && pick(&w->boxes[i]))
+            list[n++] = container_of(&w->boxes[i]);
+    if (n > 0 || type == SE_REGISTERED)
+        w->sched->on_event(&(struct sched_event){ .type = type, .containers = list, .n = n },
+                           w->sched->arg);
+}
+
+static bool pick_all(struct box *b)
+{
+    b->told = true;
+    b->completed_told = b->completed;
+    return true;
+}
+
+static bool pick_granted(struct box *b)
+{
+    bool pick = !b->told;
+    b->told = true;
+    return pick;
+}
+
+static bool pick_completed(struct box *b)
+{
+    bool pick = b->completed && !b->completed_told;
+    b->completed_told |= pick;
+    return pick;
+}
+
+static void on_pump(void *arg)
+{
+    struct world *w = arg;
+    if (!w->sched)
+        return;
+    if (w->say_registered) {
+        w->say_registered = false;
+        say(w, SE_REGISTERED, pick_all);
+        return;
+    }
+    say(w, SE_ALLOCATED, pick_granted);
+    say(w, SE_COMPLETED, pick_completed);
+    if (w->finish_done) {
+        void (*done)(void *) = TAKE(w->finish_done);
+        done(w->sched->arg);
+    }
+}
+
+struct fake {
+    const struct sched_ops *ops;
+};
+
+static struct fake the_fake;
+static void box_dial(void *arg);
+static void box_complete(struct box *b, int exit_code, enum end_reason reason);
+
+static int fake_open(const struct sched_config *cfg, struct sched **out, struct err *e)
+{
+    struct world *w = the_world;
+    (void)e;
+    w->sched = malloc(sizeof *w->sched);
+    *w->sched = *cfg;
+    w->say_registered = true;
+    *out = (struct sched *)(void *)&the_fake;
+    pump_soon(w);
+    return 0;
+}
+
+static struct box *box_of_slot(struct world *w, uint32_t slot)
+{
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        if (w->boxes[i].slot == slot && !w->boxes[i].completed && !w->boxes[i].given_back)
+            return &w->boxes[i];
+    return NULL;
+}
+
+static struct box *box_of_id(struct world *w, const char *id)
+{
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        if (str_eq(w->boxes[i].id, id))
+            return &w->boxes[i];
+    return NULL;
+}
+
+static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e)
+{
+    struct world *w = the_world;
+    (void)s;
+    (void)e;
+    w->n_ask_calls++;
+    for (size_t i = 0; i < n; i++) {
+        if (box_of_slot(w, asks[i].slot))
+            continue;
+        assert(w->n_boxes < ARRAY_LEN(w->boxes));
+        struct box *b = &w->boxes[w->n_boxes++];
+        *b = (struct box){ .w = w, .slot = asks[i].slot };
+        (void)snprintf(b->id, sizeof b->id, "container_%u", w->n_boxes);
+        w->n_asks++;
+    }
+    pump_soon(w);
+    return 0;
+}
+
+static int fake_release(struct sched *s, const char *const *ids, size_t n, struct err *e)
+{
+    (void)s;
+    (void)e;
+    for (size_t i = 0; i < n; i++) {
+        struct box *b = box_of_id(the_world, ids[i]);
+        if (b && !b->launched)
+            b->given_back = true;
+    }
+    return 0;
+}
+
+static int fake_launch(struct sched *s, const struct sched_container *c, size_t n, struct err *e)
+{
+    (void)s;
+    (void)e;
+    the_world->n_launch_calls++;
+    for (size_t i = 0; i < n; i++) {
+        struct box *b = box_of_id(the_world, c[i].id);
+        if (!b || b->launched || b->completed || b->given_back)
+            continue;
+        b->launched = true;
+        b->timer = loop_timer_new(the_world->loop, box_dial, b);
+        loop_timer_set(b->timer, clock_mono_ms());
+    }
+    return 0;
+}
+
+static int fake_stop(struct sched *s, const char *id, uint32_t grace_ms, struct err *e)
+{
+    struct box *b = box_of_id(the_world, id);
+    (void)s;
+    (void)e;
+    (void)grace_ms;
+    if (b)
+        box_complete(b, 143, END_KILLED_BY_MASTER);
+    return 0;
+}
+
+/* What a keeper does when the job is over, or its master hopeless. Nothing of the user's may run
+ * any more. */
+static void end_leftovers(struct world *w)
+{
+    for (unsigned i = 0; i < w->n_boxes; i++) {
+        w->n_running_at_end += w->boxes[i].running;
+        box_complete(&w->boxes[i], 143, END_KILLED_BY_MASTER);
+    }
+}
+
+static int fake_finish(struct sched *s, const char *state, const char *diagnostics,
+                       void (*done)(void *arg), struct err *e)
+{
+    struct world *w = the_world;
+    (void)s;
+    (void)diagnostics;
+    (void)e;
+    w->finished = true;
+    end_leftovers(w);
+    (void)str_copy(w->finish_state, sizeof w->finish_state, state);
+    w->finish_done = done;
+    pump_soon(w);
+    return 0;
+}
+
+static void fake_close(struct sched *s)
+{
+    (void)s;
+    free(TAKE(the_world->sched));
+    the_world->finish_done = NULL;
+}
+
+static const struct sched_ops fake_ops = {
+    .name = "world",
+    .open = fake_open,
+    .request = fake_request,
+    .release = fake_release,
+    .launch = fake_launch,
+    .stop = fake_stop,
+    .finish = fake_finish,
+    .close = fake_close,
+};
+static struct fake the_fake = { .ops = &fake_ops };
+
+/* ---- executors ---- */
+
+static void box_quiet(struct box *b)
+{
+    conn_close(TAKE(b->conn));
+    b->greeted = false;
+    loop_timer_free(TAKE(b->timer));
+    loop_timer_free(TAKE(b->work));
+    b->running = false;
+}
+
+static void box_complete(struct box *b, int exit_code, enum end_reason reason)
+{
+    if (b->completed)
+        return;
+    box_quiet(b);
+    b->completed = true;
+    b->exit_code = exit_code;
+    b->reason = reason;
+    pump_soon(b->w);
+}
+
+static Tony__AttemptEnded ended_of(const struct box *b)
+{
+    Tony__AttemptEnded x = TONY__ATTEMPT_ENDED__INIT;
+    x.generation = b->generation;
+    x.attempt = b->attempt;
+    x.exit_code = b->killed ? 0 : b->task_code;
+    x.signal = b->killed ? 15 : 0;
+    x.reason = b->killed ? TONY__REASON__KILLED_BY_MASTER : TONY__REASON__EXITED;
+    x.stderr_tail = (char *)(uintptr_t)(b->task_code && !b->killed ? "Traceback\nValueError" : "");
+    return x;
+}
+
+static void box_report(struct box *b)
+{
+    Tony__AttemptEnded x = ended_of(b);
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ATTEMPT_ENDED;
+    f.attempt_ended = &x;
+    if (b->greeted) /* else the hello brings it */
+        (void)conn_send(b->conn, &f);
+}
+
+static void box_end(struct box *b, bool killed)
+{
+    if (!b->running)
+        return;
+    b->running = false;
+    b->ended = true;
+    b->acked = false;
+    b->killed = killed;
+    loop_timer_free(TAKE(b->work));
+    box_report(b);
+}
+
+static void on_work_done(void *arg)
+{
+    struct box *b = arg;
+    const struct script *s = NULL;
+    (void)s;
+    box_end(b, false);
+}
+
+static void on_work_dies(void *arg)
+{
+    struct box *b = arg;
+    box_complete(b, 137, END_EXITED);
+}
+
+/* The client's plan may hang on a task that runs. */
+static void task_runs(struct world *w);
+
+static void box_start(struct box *b, const Tony__Start *s, const char *role, uint32_t index)
+{
+    struct world *w = b->w;
+    if (s->attempt == b->attempt && s->generation == b->generation) {
+        if (b->ended && !b->acked)
+            box_report(b);
+        return; /* the new master's repetition */
+    }
+    assert(!b->running);
+    b->generation = s->generation;
+    b->attempt = s->attempt;
+    b->running = true;
+    b->ended = false;
+    w->n_runs[b->slot]++;
+    Tony__AttemptStarted a = TONY__ATTEMPT_STARTED__INIT;
+    a.generation = s->generation;
+    a.attempt = s->attempt;
+    a.pid = 4711;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ATTEMPT_STARTED;
+    f.attempt_started = &a;
+    (void)conn_send(b->conn, &f);
+
+    const struct script *script = script_of(w, b, role, index);
+    b->task_code = script->exit_code;
+    if (!script->hangs) {
+        b->work = loop_timer_new(w->loop, script->dies_first ? on_work_dies : on_work_done, b);
+        loop_timer_set(b->work, clock_mono_ms() + script->run_ms);
+    }
+    task_runs(w);
+}
+
+static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct box *b = arg;
+    static char role[64][32];
+    static uint32_t index[64];
+    (void)c;
+    switch ((int)f->body_case) {
+    case TONY__FRAME__BODY_WELCOME:
+        assert(f->welcome->epoch >= b->epoch_seen);
+        b->epoch_seen = f->welcome->epoch;
+        (void)str_copy(role[b->slot], sizeof role[0], f->welcome->role);
+        index[b->slot] = f->welcome->index;
+        break;
+    case TONY__FRAME__BODY_START:
+        box_start(b, f->start, role[b->slot], index[b->slot]);
+        break;
+    case TONY__FRAME__BODY_STOP_ATTEMPT:
+        if (f->stop_attempt->attempt == b->attempt)
+            box_end(b, true);
+        break;
+    case TONY__FRAME__BODY_ACK_ENDED:
+        b->acked = true;
+        if (f->ack_ended->finish)
+            box_complete(b, b->killed ? 143 : b->task_code, END_EXITED);
+        break;
+    case TONY__FRAME__BODY_FINISH_EXECUTOR:
+        box_end(b, true);
+        box_complete(b, 0, END_EXITED);
+        break;
+    case TONY__FRAME__BODY_REFUSED:
+        box_complete(b, 1, END_EXITED);
+        break;
+    default:
+        break;
+    }
+}
+
+static void box_open(struct conn *c, void *arg)
+{
+    struct box *b = arg;
+    Tony__ExecutorHello h = TONY__EXECUTOR_HELLO__INIT;
+    h.version = TONY__VERSION__PROTOCOL_VERSION;
+    h.slot = b->slot;
+    h.container_id = b->id;
+    h.epoch_seen = b->epoch_seen;
+    h.host = (char *)(uintptr_t) "127.0.0.1";
+    uint32_t port = 1000 + b->slot;
+    h.n_ports = 1;
+    h.ports = &port;
+    h.generation = b->generation;
+    h.attempt = b->attempt;
+    h.running = b->running;
+    Tony__AttemptEnded x = ended_of(b), *list = &x;
+    if (b->ended && !b->acked) {
+        h.n_unacked = 1;
+        h.unacked = &list;
+    }
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
+    f.executor_hello = &h;
+    (void)conn_send(c, &f);
+    b->greeted = true;
+}
+
+static void box_closed(struct conn *c, const struct err *e, void *arg)
+{
+    struct box *b = arg;
+    (void)c;
+    (void)e;
+    b->conn = NULL;
+    b->greeted = false;
+    loop_timer_set(b->timer, clock_mono_ms() + AGAIN_MS);
+}
+
+static const struct conn_ops box_ops = { .on_open = box_open,
+                                         .on_frame = box_frame,
+                                         .on_close = box_closed };
+
+static int dial_master(struct world *w, const struct conn_ops *ops, void *arg, struct conn **out)
+{
+    AUTO(free_p) char *path = paths_socket(&w->paths, w->id, "m");
+    return conn_dial_unix(w->loop, path, ops, arg, out, NULL);
+}
+
+static void box_dial(void *arg)
+{
+    struct box *b = arg;
+    if (dial_master(b->w, &box_ops, b, &b->conn) < 0) {
+        b->conn = NULL;
+        loop_timer_set(b->timer, clock_mono_ms() + AGAIN_MS);
+    }
+}
+
+/* ---- the client ---- */
+
+static void client_ask(struct world *w, Tony__ClientAsk__What what)
+{
+    Tony__ClientAsk a = TONY__CLIENT_ASK__INIT;
+    a.what = what;
+    a.application_id = w->id;
+    a.who = (char *)(uintptr_t) "tester@here";
+    a.reason = (char *)(uintptr_t) "enough";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &a;
+    (void)conn_send(w->client, &f);
+}
+
+static void client_open(struct conn *c, void *arg)
+{
+    struct world *w = arg;
+    Tony__ClientHello h = TONY__CLIENT_HELLO__INIT;
+    h.version = TONY__VERSION__PROTOCOL_VERSION;
+    h.program = (char *)(uintptr_t) "test";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CLIENT_HELLO;
+    f.client_hello = &h;
+    (void)conn_send(c, &f);
+    client_ask(w, w->owns ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW);
+    if (w->stop_asked && !w->stop_answered)
+        client_ask(w, TONY__CLIENT_ASK__WHAT__STOP);
+}
+
+static void client_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct world *w = arg;
+    (void)c;
+    if (f->body_case == TONY__FRAME__BODY_ANSWER) {
+        w->stop_answered = true;
+    } else if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE) {
+        w->n_updates++;
+        w->n_finished += f->job_update->finished ? 1 : 0;
+        w->client_code = f->job_update->exit_code;
+        (void)str_copy(w->client_state, sizeof w->client_state, f->job_update->state);
+        buf_clear(&w->client_json);
+        (void)buf_add(&w->client_json, f->job_update->json.data, f->job_update->json.len);
+    }
+}
+
+static void client_again(struct world *w)
+{
+    if (w->n_finished == 0)
+        loop_timer_set(w->client_timer, clock_mono_ms() + AGAIN_MS);
+}
+
+static void client_closed(struct conn *c, const struct err *e, void *arg)
+{
+    struct world *w = arg;
+    (void)c;
+    (void)e;
+    w->client = NULL;
+    client_again(w);
+}
+
+static const struct conn_ops client_ops = { .on_open = client_open,
+                                            .on_frame = client_frame,
+                                            .on_close = client_closed };
+
+static void client_dial(void *arg)
+{
+    struct world *w = arg;
+    if (dial_master(w, &client_ops, w, &w->client) < 0) {
+        w->client = NULL;
+        client_again(w);
+    }
+}
+
+static void task_runs(struct world *w)
+{
+    if (w->stop_when_running && !w->stop_asked) {
+        w->stop_asked = true;
+        if (w->client)
+            client_ask(w, TONY__CLIENT_ASK__WHAT__STOP);
+    }
+    if (w->client_leaves_after_start && w->client) {
+        conn_close(TAKE(w->client));
+        loop_timer_stop(w->client_timer);
+    }
+}
+
+/* ---- life ---- */
+
+static int on_write(void *arg, bool written)
+{
+    struct world *w = arg;
+    if (!written) {
+        if (++w->n_writes == w->kill_at)
+            w->lines_before = world_journal_lines(w);
+        return w->fail_at && w->n_writes >= w->fail_at ? -ENOSPC : 0;
+    }
+    return w->n_writes == w->kill_at;
+}
+
+static void on_watchdog(void *arg)
+{
+    struct world *w = arg;
+    w->timed_out = true;
+    loop_stop(w->loop);
+}
+
+void world_init(struct world *w, const char *const *conf, const struct script *scripts)
+{
+    struct err e = { 0 };
+    *w = (struct world){ .home = "/tmp/tony-w-XXXXXX", .scripts = scripts };
+    the_world = w;
+    log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
+    if (!mkdtemp(w->home))
+        abort();
+    (void)setenv("TONY_HOME", w->home, 1);
+    (void)setenv("XDG_RUNTIME_DIR", w->home, 1);
+    if (paths_open(&w->paths, &e) < 0)
+        die("paths", &e);
+    app_id_format(w->id, 1700000000000, 1);
+    w->job_dir = paths_job(&w->paths, w->id);
+    write_job(w, conf);
+    w->loop = loop_new(&e);
+    if (!w->loop)
+        die("loop", &e);
+    w->pump = loop_timer_new(w->loop, on_pump, w);
+    w->client_timer = loop_timer_new(w->loop, client_dial, w);
+    w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
+    w->probe = (struct master_probe){ .on_write = on_write, .arg = w };
+}
+
+void world_done(struct world *w)
+{
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        box_quiet(&w->boxes[i]);
+    conn_close(w->client);
+    loop_timer_free(w->pump);
+    loop_timer_free(w->client_timer);
+    loop_timer_free(w->watchdog);
+    loop_free(w->loop);
+    paths_done(&w->paths);
+    (void)fs_remove_tree(AT_FDCWD, w->home, NULL);
+    buf_done(&w->client_json);
+    free(w->job_dir);
+    the_world = NULL;
+}
+
+enum master_exit world_run_once(struct world *w)
+{
+    struct err e = { 0 };
+    struct master_config cfg = {
+        .loop = w->loop,
+        .paths = &w->paths,
+        .application_id = w->id,
+        .epoch = ++w->epoch,
+        .sched = &fake_ops,
+        .probe = &w->probe,
+    };
+    w->n_masters++;
+    int rc = master_open(&cfg, &w->master, &e);
+    if (rc < 0)
+        die("master_open", &e);
+    loop_timer_set(w->watchdog, clock_mono_ms() + WATCHDOG_MS);
+    loop_timer_set(w->client_timer, clock_mono_ms());
+    if (w->client)
+        loop_timer_stop(w->client_timer);
+    (void)loop_run(w->loop);
+    enum master_exit code = master_exit_code(w->master);
+    master_close(TAKE(w->master));
+    if (code == MASTER_HOPELESS)
+        end_leftovers(w);
+    return w->timed_out ? MASTER_CRASHED : code;
+}
+
+enum master_exit world_run(struct world *w)
+{
+    enum master_exit code;
+    do {
+        code = world_run_once(w);
+    } while (code == MASTER_CRASHED && !w->timed_out && w->n_masters < 100);
+    /* what the master has sent may still be on its way to the client */
+    for (int i = 0; i < 100 && w->client && w->n_finished == 0; i++) {
+        loop_timer_set(w->watchdog, clock_mono_ms() + 5);
+        bool timed_out = w->timed_out;
+        (void)loop_run(w->loop);
+        w->timed_out = timed_out;
+    }
+    return code;
+}
+
+unsigned world_alive(const struct world *w)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        n += !w->boxes[i].completed && !w->boxes[i].given_back;
+    return n;
+}
+
+static void read_journal(const struct world *w, struct buf *out)
+{
+    AUTO(free_p) char *path = fs_join(w->job_dir, "journal");
+    struct err e = { 0 };
+    if (fs_read(AT_FDCWD, path, out, &e) < 0)
+        die("journal", &e);
+}
+
+unsigned world_journal_lines(const struct world *w)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    read_journal(w, &text);
+    unsigned n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += text.p[i] == '\n';
+    return n;
+}
+
+void world_cut_journal(struct world *w, unsigned n)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    read_journal(w, &text);
+    size_t len = text.len;
+    while (n > 0 && len > 0) {
+        len--;
+        while (len > 0 && text.p[len - 1] != '\n')
+            len--;
+        n--;
+    }
+    AUTO(free_p) char *path = fs_join(w->job_dir, "journal");
+    if (truncate(path, (off_t)len) == -1)
+        abort();
+}

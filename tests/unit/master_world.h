@@ -1,0 +1,106 @@
+/*
+ * A small world around a real master, in its own loop: a scheduler, executors that speak the real
+ * frames over the real socket, and a client. All of it outlives the master, which may be killed at
+ * any write to its journal and started again.
+ */
+#ifndef TONY_TESTS_MASTER_WORLD_H
+#define TONY_TESTS_MASTER_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/reason.h"
+#include "master/master.h"
+#include "storage/paths.h"
+
+struct conn;
+struct loop_timer;
+struct sched_config;
+
+/* What the task of a slot does. */
+struct script {
+    const char *task; /* "worker:1" is role and index; NULL ends a table */
+    int exit_code;
+    unsigned run_ms;
+    bool hangs;      /* until it is stopped */
+    bool dies_first; /* its executor dies with the task, unreported */
+};
+
+struct box { /* a container and the executor in it */
+    struct world *w;
+    uint32_t slot;
+    char id[40];
+    bool told, launched, completed, completed_told, given_back;
+    int exit_code;
+    enum end_reason reason;
+    struct conn *conn;
+    struct loop_timer *timer; /* of the executor: dial again */
+    struct loop_timer *work;  /* of the task: it ends */
+    uint32_t epoch_seen, generation, attempt;
+    bool greeted, running, ended, acked, killed;
+    int task_code;
+};
+
+struct world {
+    struct loop *loop;
+    struct paths paths;
+    char home[64];
+    char id[APP_ID_MAX];
+    char *job_dir;
+    const struct script *scripts;
+    struct master *master;
+    uint32_t epoch;
+    struct master_probe probe;
+
+    /* the scheduler */
+    struct sched_config *sched; /* NULL: no master is connected */
+    bool say_registered, n_boxes_full, finished;
+    struct loop_timer *pump;
+    void (*finish_done)(void *arg);
+    char finish_state[16];
+    struct box boxes[64];
+    unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls;
+
+    /* what is to go wrong */
+    unsigned n_writes; /* of all masters so far */
+    unsigned kill_at;  /* the master dies after this write; 0 = never */
+    unsigned fail_at;  /* this write and all later ones fail */
+    unsigned n_masters;
+    bool stop_when_running; /* the client asks to stop once a task runs */
+
+    /* the client */
+    struct conn *client;
+    struct loop_timer *client_timer;
+    bool owns, stop_asked, stop_answered;
+    unsigned n_updates, n_finished;
+    int client_code;
+    char client_state[16];
+    struct buf client_json;
+    bool client_leaves_after_start; /* its connection breaks when a task runs, and does not come
+                                       back */
+
+    unsigned lines_before;     /* of the journal, before write kill_at */
+    unsigned n_running_at_end; /* tasks that ran when the scheduler was told that the job is over:
+                                  must be 0 */
+
+    struct loop_timer *watchdog;
+    bool timed_out;
+    unsigned n_runs[64]; /* by slot: how often a command was run */
+};
+
+/* conf: "key=value" strings, NULL-terminated. */
+void world_init(struct world *w, const char *const *conf, const struct script *scripts);
+void world_done(struct world *w);
+/* Start a master, and the next one when it crashed, until one ends with another code than
+ * MASTER_CRASHED. */
+enum master_exit world_run(struct world *w);
+/* One master only. */
+enum master_exit world_run_once(struct world *w);
+unsigned world_alive(const struct world *w); /* containers */
+/* Cut n whole lines off the end of the journal: a crash in which the kernel had not taken them. */
+void world_cut_journal(struct world *w, unsigned n);
+unsigned world_journal_lines(const struct world *w);
+
+#endif

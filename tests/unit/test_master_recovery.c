@@ -1,0 +1,238 @@
+/*
+ * A master that is killed at every write to its journal, also when only a part of that write has
+ * reached the disk, and one whose disk is full at every write: the job comes to the same end, no
+ * task runs twice, nothing is left over.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "history/history.h"
+#include "job/job.h"
+#include "master_world.h"
+
+#define BASIC                                                                                      \
+    "tony.application.name=t", "tony.containers.command=./run", "tony.application.framework=generic"
+
+struct scene {
+    const char *name;
+    const char *conf[10];
+    struct script scripts[6];
+    bool stop;
+    const char *end; /* state */
+    int code;
+    const char *cause; /* in the summary; NULL = none */
+    unsigned n_tasks;
+};
+
+static const struct scene scenes[] = {
+    { .name = "two workers",
+      .conf = { BASIC, "tony.worker.instances=2" },
+      .scripts = { { .task = "worker:0", .run_ms = 3 } },
+      .end = "SUCCEEDED",
+      .n_tasks = 2 },
+    { .name = "one fails",
+      .conf = { BASIC, "tony.worker.instances=3",
+                "tony.application.fail-on-worker-failure-enabled=true" },
+      .scripts = { { .task = "worker:1", .exit_code = 3 },
+                   { .task = "worker:0", .hangs = true },
+                   { .task = "worker:2", .hangs = true } },
+      .end = "FAILED",
+      .code = 1,
+      .cause = "worker:1",
+      .n_tasks = 3 },
+    { .name = "stages, ps and a sidecar",
+      .conf = { BASIC, "tony.prep.instances=1", "tony.worker.instances=2", "tony.ps.instances=1",
+                "tony.application.prepare-stage=prep",
+                "tony.application.training-stage=worker,ps" },
+      .scripts = { { .task = "ps:0", .hangs = true } },
+      .end = "SUCCEEDED",
+      .n_tasks = 3 /* the ps may come too late to run at all */ },
+    { .name = "stopped",
+      .conf = { BASIC, "tony.worker.instances=2" },
+      .scripts = { { .task = "worker:0", .hangs = true }, { .task = "worker:1", .hangs = true } },
+      .stop = true,
+      .end = "KILLED",
+      .code = 3,
+      .n_tasks = 2 },
+    { .name = "first come first served",
+      .conf = { BASIC, "tony.worker.instances=3", "tony.application.distributed-mode=FCFS" },
+      .end = "SUCCEEDED",
+      .n_tasks = 3 },
+};
+
+/* Which of many runs this is: a failure says so. */
+static char here[200];
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            fail_msg("%s: %s", here, #cond);                                                       \
+    } while (0)
+
+static void begin(struct world *w, const struct scene *s)
+{
+    world_init(w, s->conf, s->scripts);
+    w->stop_when_running = s->stop;
+}
+
+static void check_end(struct world *w, const struct scene *s)
+{
+    CHECK(!w->timed_out);
+    CHECK(w->finished);
+    CHECK(str_eq(w->finish_state, s->end));
+    if (w->n_finished) { /* a client may be between two masters when the last one ends */
+        CHECK(str_eq(w->client_state, s->end));
+        CHECK(w->client_code == s->code);
+        if (s->cause)
+            CHECK(strstr(buf_cstr(&w->client_json), s->cause));
+    }
+    CHECK(world_alive(w) == 0);
+    CHECK(w->n_running_at_end == 0);
+    for (unsigned i = 0; i < s->n_tasks; i++)
+        CHECK(w->n_runs[i] <= 1);
+    if (str_eq(s->end, "SUCCEEDED"))
+        for (unsigned i = 0; i < s->n_tasks; i++)
+            CHECK(w->n_runs[i] == 1);
+
+    struct history_job *h = NULL;
+    CHECK(history_load(w->job_dir, &h, NULL) == 0);
+    CHECK(str_eq(job_state_name(job_state(h->job)), s->end));
+    history_free(h);
+}
+
+static unsigned plain_run(const struct scene *s)
+{
+    struct world w;
+    (void)snprintf(here, sizeof here, "%s, undisturbed", s->name);
+    begin(&w, s);
+    CHECK(world_run(&w) == MASTER_OVER);
+    check_end(&w, s);
+    assert_int_equal(w.n_finished, 1);
+    unsigned n = w.n_writes;
+    world_done(&w);
+    return n;
+}
+
+/* The master dies after write k, of which the last `cut` records did not reach the disk. False:
+ * there were not so many. */
+static bool killed_run(const struct scene *s, unsigned k, unsigned cut)
+{
+    struct world w;
+    (void)snprintf(here, sizeof here, "%s, killed after write %u less %u records", s->name, k, cut);
+    begin(&w, s);
+    w.kill_at = k;
+    enum master_exit code = world_run_once(&w);
+    bool reached = true;
+    if (code == MASTER_CRASHED) {
+        reached = world_journal_lines(&w) >= w.lines_before + cut;
+        if (reached)
+            world_cut_journal(&w, cut);
+        code = world_run(&w);
+    }
+    CHECK(code == MASTER_OVER);
+    check_end(&w, s);
+    world_done(&w);
+    return reached;
+}
+
+static void killed_after_each_write(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        unsigned n = plain_run(&scenes[i]);
+        for (unsigned k = 1; k <= n; k++)
+            (void)killed_run(&scenes[i], k, 0);
+    }
+}
+
+static void killed_within_each_write(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        unsigned n = plain_run(&scenes[i]);
+        for (unsigned k = 1; k <= n; k++)
+            for (unsigned cut = 1; killed_run(&scenes[i], k, cut) && cut < 5; cut++)
+                ;
+    }
+}
+
+static void killed_many_times(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        struct world w;
+        (void)snprintf(here, sizeof here, "%s, killed every third write", scenes[i].name);
+        begin(&w, &scenes[i]);
+        enum master_exit code = MASTER_CRASHED;
+        while (code == MASTER_CRASHED &&
+               w.n_masters < 40) { /* each master lives for three writes */
+            w.kill_at = w.n_writes + 3;
+            code = world_run_once(&w);
+        }
+        CHECK(code == MASTER_OVER);
+        check_end(&w, &scenes[i]);
+        world_done(&w);
+    }
+}
+
+static void the_disk_is_full_at_each_write(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        unsigned n = plain_run(&scenes[i]);
+        for (unsigned k = 1; k <= n; k++) {
+            struct world w;
+            (void)snprintf(here, sizeof here, "%s, disk full at write %u", scenes[i].name, k);
+            begin(&w, &scenes[i]);
+            w.fail_at = k;
+            CHECK(world_run(&w) == MASTER_HOPELESS);
+            CHECK(!w.timed_out);
+            CHECK(!w.finished);
+            CHECK(world_alive(&w) == 0);
+            CHECK(w.n_running_at_end == 0);
+            /* Followers hear what the journal says: how the job was ending already, or why it
+             * cannot go on. */
+            if (w.n_finished && !str_eq(w.client_state, scenes[i].end)) {
+                CHECK(str_eq(w.client_state, "FAILED"));
+                CHECK(w.client_code == 1);
+                CHECK(strstr(buf_cstr(&w.client_json), "No space left"));
+            }
+            /* what was written before stands, and the pool can end the job later */
+            struct history_job *h = NULL;
+            CHECK(history_load(w.job_dir, &h, NULL) == 0);
+            history_free(h);
+            struct err e = { 0 };
+            struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .text = "the disk was full" };
+            CHECK(history_abort(&w.paths, w.id, &ev, &e) == 0);
+            CHECK(history_abort(&w.paths, w.id, &ev, &e) == 0);
+            AUTO(free_p) char *dir = paths_history(&w.paths, w.id);
+            CHECK(history_load(dir, &h, NULL) == 0);
+            CHECK(history_decided(h->job));
+            history_free(h);
+            world_done(&w);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_after_each_write),
+        cmocka_unit_test(killed_within_each_write),
+        cmocka_unit_test(killed_many_times),
+        cmocka_unit_test(the_disk_is_full_at_each_write),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

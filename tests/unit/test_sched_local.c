@@ -1,0 +1,366 @@
+/*
+ * The local back-end against a keeper played here: what it sends, what it makes of the answers, and
+ * how it ends.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/util.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+#include "scheduler/scheduler.h"
+#include "storage/paths.h"
+
+struct stage {
+    char dir[64];
+    char id[APP_ID_MAX];
+    struct loop *loop;
+    struct listener *listener;
+    struct conn *keeper; /* the keeper's end */
+    const struct sched_ops *ops;
+    struct sched *sched;
+    struct loop_timer *watchdog;
+    bool timed_out;
+    char heard[512]; /* what the keeper heard, and what the master was told: "> asks 3, < allocated
+                        container_1:0[0,2]" */
+    bool drop_on_register, refuse;
+    bool finish_done;
+};
+
+static void note(struct stage *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(struct stage *s, const char *fmt, ...)
+{
+    size_t n = strlen(s->heard);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(s->heard + n, sizeof s->heard - n, fmt, ap);
+    va_end(ap);
+}
+
+/* ---- the keeper ---- */
+
+static void keeper_send(struct stage *s, const Tony__Frame *f)
+{
+    assert_int_equal(conn_send(s->keeper, f), 0);
+}
+
+static void keeper_registered(struct stage *s)
+{
+    Tony__Container a = TONY__CONTAINER__INIT, b = TONY__CONTAINER__INIT, *list[] = { &a, &b };
+    a.id = (char *)(uintptr_t) "c_1";
+    a.launched = true;
+    b.id = (char *)(uintptr_t) "c_2";
+    b.slot = 1;
+    b.completed = true;
+    b.exit_status = 137;
+    b.reason = (Tony__Reason)99; /* a later version's */
+    Tony__Registered r = TONY__REGISTERED__INIT;
+    r.n_containers = 2;
+    r.containers = list;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REGISTERED;
+    f.registered = &r;
+    keeper_send(s, &f);
+}
+
+static void keeper_allocate(struct stage *s, const Tony__RequestContainers *q)
+{
+    Tony__Container v[8], *list[8];
+    uint32_t gpus[] = { 0, 2 }, refused = 7;
+    Tony__ContainersAllocated a = TONY__CONTAINERS_ALLOCATED__INIT;
+    static char ids[8][8];
+    for (size_t i = 0; i < q->n_asks; i++) {
+        tony__container__init(&v[i]);
+        (void)snprintf(ids[i], sizeof ids[i], "c_%u", q->asks[i]->slot);
+        v[i].id = ids[i];
+        v[i].slot = q->asks[i]->slot;
+        v[i].n_gpus = q->asks[i]->gpus;
+        v[i].gpus = gpus;
+        list[i] = &v[i];
+    }
+    a.n_containers = q->n_asks;
+    a.containers = list;
+    a.n_refused_slots = 1;
+    a.refused_slots = &refused;
+    a.why = (char *)(uintptr_t) "too large";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &a;
+    keeper_send(s, &f);
+}
+
+static void keeper_complete(struct stage *s, const char *id)
+{
+    Tony__Container c = TONY__CONTAINER__INIT, *list[] = { &c };
+    c.id = (char *)(uintptr_t)id;
+    c.slot = 3;
+    c.completed = true;
+    c.exit_status = 143;
+    c.reason = TONY__REASON__KILLED_BY_MASTER;
+    c.age_us = 1500;
+    c.detail = (char *)(uintptr_t) "stopped";
+    Tony__ContainersCompleted m = TONY__CONTAINERS_COMPLETED__INIT;
+    m.n_containers = 1;
+    m.containers = list;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_COMPLETED;
+    f.containers_completed = &m;
+    keeper_send(s, &f);
+}
+
+static void keeper_refuse(struct stage *s)
+{
+    Tony__Refused r = TONY__REFUSED__INIT;
+    r.num = ESTALE;
+    r.message = (char *)(uintptr_t) "a newer master is here";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REFUSED;
+    f.refused = &r;
+    keeper_send(s, &f);
+}
+
+static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct stage *s = arg;
+    switch ((int)f->body_case) {
+    case TONY__FRAME__BODY_REGISTER_MASTER:
+        note(s, "> register %u, ", f->register_master->epoch);
+        if (s->drop_on_register) {
+            conn_close(c);
+            s->keeper = NULL;
+        } else if (s->refuse) {
+            keeper_refuse(s);
+        } else {
+            keeper_registered(s);
+        }
+        break;
+    case TONY__FRAME__BODY_REQUEST_CONTAINERS:
+        note(s, "> asks %zu (%u MiB), ", f->request_containers->n_asks,
+             (unsigned)f->request_containers->asks[0]->memory_mib);
+        keeper_allocate(s, f->request_containers);
+        break;
+    case TONY__FRAME__BODY_LAUNCH_CONTAINERS:
+        note(s, "> launch %zu %s, ", f->launch_containers->n_containers,
+             f->launch_containers->containers[0]->id);
+        break;
+    case TONY__FRAME__BODY_STOP_CONTAINER:
+        note(s, "> stop %s %u, ", f->stop_container->id, f->stop_container->grace_ms);
+        keeper_complete(s, f->stop_container->id);
+        break;
+    case TONY__FRAME__BODY_RELEASE_CONTAINERS:
+        note(s, "> release %zu %s, ", f->release_containers->n_ids, f->release_containers->ids[0]);
+        break;
+    case TONY__FRAME__BODY_FINISH_JOB:
+        note(s, "> finish %s, ", f->finish_job->state);
+        break;
+    default:
+        fail_msg("the keeper heard frame %d", (int)f->body_case);
+    }
+}
+
+static void keeper_closed(struct conn *c, const struct err *e, void *arg)
+{
+    (void)c;
+    (void)e;
+    ((struct stage *)arg)->keeper = NULL;
+}
+
+static const struct conn_ops keeper_ops = { .on_frame = keeper_frame, .on_close = keeper_closed };
+
+static void keeper_accept(struct conn *c, void *arg)
+{
+    struct stage *s = arg;
+    s->keeper = c;
+    conn_set_arg(c, &keeper_ops, s);
+}
+
+/* ---- the master's side: each answer leads to the next call ---- */
+
+static void finish_done(void *arg)
+{
+    struct stage *s = arg;
+    s->finish_done = true;
+    note(s, "< done");
+    loop_stop(s->loop);
+}
+
+static void on_registered(struct stage *s, const struct sched_event *ev)
+{
+    assert_int_equal(ev->n, 2);
+    assert_string_equal(ev->containers[0].id, "c_1");
+    assert_true(ev->containers[0].launched && !ev->containers[0].completed);
+    assert_true(ev->containers[1].completed);
+    assert_int_equal(ev->containers[1].exit_code, 137);
+    assert_int_equal(ev->containers[1].reason, END_UNKNOWN);
+    note(s, "< registered, ");
+    struct sched_ask asks[] = { { .slot = 3, .memory_mib = 64, .gpus = 2 },
+                                { .slot = 4, .memory_mib = 1 } };
+    assert_int_equal(s->ops->request(s->sched, asks, 2, NULL), 0);
+}
+
+static void on_allocated(struct stage *s, const struct sched_event *ev)
+{
+    for (size_t i = 0; i < ev->n; i++)
+        note(s, "< %s:%u[%s], ", ev->containers[i].id, ev->containers[i].slot,
+             ev->containers[i].gpus);
+    const char *ids[] = { ev->containers[1].id };
+    assert_int_equal(s->ops->release(s->sched, ids, 1, NULL), 0);
+    assert_int_equal(s->ops->launch(s->sched, ev->containers, 1, NULL), 0);
+    assert_int_equal(s->ops->stop(s->sched, ev->containers[0].id, 500, NULL), 0);
+}
+
+static void on_event(const struct sched_event *ev, void *arg)
+{
+    struct stage *s = arg;
+    if (ev->type == SE_REGISTERED) {
+        on_registered(s, ev);
+    } else if (ev->type == SE_ALLOCATED) {
+        on_allocated(s, ev);
+    } else if (ev->type == SE_REFUSED) {
+        note(s, "< refused %u %s, ", ev->slot, ev->text);
+    } else if (ev->type == SE_COMPLETED) {
+        const struct sched_container *c = &ev->containers[0];
+        note(s, "< completed %s %d %s %u %s, ", c->id, c->exit_code, end_reason_name(c->reason),
+             (unsigned)c->age_us, c->detail);
+        assert_int_equal(s->ops->finish(s->sched, "FAILED", "why", finish_done, NULL), 0);
+    } else if (ev->type == SE_BROKEN) {
+        note(s, "< broken: %s", ev->text);
+        loop_stop(s->loop);
+    }
+}
+
+static void on_watchdog(void *arg)
+{
+    struct stage *s = arg;
+    s->timed_out = true;
+    loop_stop(s->loop);
+}
+
+static int open_sched(struct stage *s, struct err *e)
+{
+    struct sched_config cfg = { .loop = s->loop,
+                                .epoch = 4,
+                                .application_id = s->id,
+                                .job_dir = s->dir,
+                                .runtime_dir = s->dir,
+                                .on_event = on_event,
+                                .arg = s };
+    return s->ops->open(&cfg, &s->sched, e);
+}
+
+static void stage_init(struct stage *s)
+{
+    struct err e = { 0 };
+    *s = (struct stage){ .dir = "/tmp/tony-l-XXXXXX", .ops = sched_find("local") };
+    assert_non_null(mkdtemp(s->dir));
+    assert_non_null(s->ops);
+    app_id_format(s->id, 1, 12);
+    s->loop = loop_new(&e);
+    s->watchdog = loop_timer_new(s->loop, on_watchdog, s);
+    loop_timer_set(s->watchdog, clock_mono_ms() + 5000);
+    char path[100];
+    (void)snprintf(path, sizeof path, "%s/12.k", s->dir);
+    assert_int_equal(listener_open_unix(s->loop, path, keeper_accept, s, &s->listener, &e), 0);
+}
+
+static void stage_run(struct stage *s)
+{
+    struct err e = { 0 };
+    assert_int_equal(open_sched(s, &e), 0);
+    assert_string_equal(s->heard, ""); /* nothing before open has returned */
+    (void)loop_run(s->loop);
+    assert_false(s->timed_out);
+    s->ops->close(s->sched);
+}
+
+static void stage_done(struct stage *s)
+{
+    conn_close(s->keeper);
+    listener_close(s->listener);
+    loop_timer_free(s->watchdog);
+    loop_free(s->loop);
+    (void)fs_remove_tree(AT_FDCWD, s->dir, NULL);
+}
+
+static void a_whole_conversation(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    stage_run(&s);
+    assert_true(s.finish_done);
+    loop_timer_set(s.watchdog, clock_mono_ms() + 20);
+    (void)loop_run(s.loop); /* the keeper reads what we left for it */
+    assert_string_equal(
+        s.heard, "> register 4, < registered, > asks 2 (64 MiB), < c_3:3[0,2], < c_4:4[], "
+                 "< refused 7 too large, > release 1 c_4, > launch 1 c_3, > stop c_3 500, "
+                 "< completed c_3 143 killed_by_master 1500 stopped, > finish FAILED, < done");
+    stage_done(&s);
+}
+
+static void a_keeper_that_goes(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.drop_on_register = true;
+    stage_run(&s);
+    assert_non_null(strstr(s.heard, "< broken: "));
+    struct err e = { 0 };
+    stage_done(&s);
+    (void)e;
+}
+
+static void a_keeper_that_refuses(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.refuse = true;
+    stage_run(&s);
+    assert_non_null(strstr(s.heard, "< broken: a newer master is here"));
+    stage_done(&s);
+}
+
+static void no_keeper_at_all(void **state)
+{
+    (void)state;
+    struct stage s;
+    struct err e = { 0 };
+    stage_init(&s);
+    listener_close(TAKE(s.listener));
+    assert_true(open_sched(&s, &e) < 0);
+    assert_non_null(strstr(e.msg, "keeper"));
+    stage_done(&s);
+}
+
+static void only_known_back_ends(void **state)
+{
+    (void)state;
+    assert_null(sched_find("nomad"));
+    assert_null(sched_find(NULL));
+    assert_string_equal(sched_find("local")->name, "local");
+    assert_int_equal(sched_find("local")->resize_wanted(NULL, 3, NULL), -EOPNOTSUPP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_conversation),  cmocka_unit_test(a_keeper_that_goes),
+        cmocka_unit_test(a_keeper_that_refuses), cmocka_unit_test(no_keeper_at_all),
+        cmocka_unit_test(only_known_back_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
