@@ -1,0 +1,82 @@
+#include "pool/admission.h"
+
+#include <stdlib.h>
+
+bool admission_possible(const struct admission_amount *capacity,
+                        const struct admission_amount *needs)
+{
+    return needs->memory_mib <= capacity->memory_mib && needs->gpus <= capacity->gpus;
+}
+
+/* Never below zero: a pool that came back with less than is held gives nothing until enough has
+ * ended. */
+static void amount_take(struct admission_amount *left, const struct admission_amount *take)
+{
+    left->memory_mib -= take->memory_mib < left->memory_mib ? take->memory_mib : left->memory_mib;
+    left->gpus -= take->gpus < left->gpus ? take->gpus : left->gpus;
+}
+
+static bool before(const struct admission_job *a, const struct admission_job *b)
+{
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->number < b->number;
+}
+
+static int compare(const void *a, const void *b, void *arg)
+{
+    const struct admission_job *jobs = arg;
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    if (x == y)
+        return 0;
+    return before(&jobs[x], &jobs[y]) ? -1 : 1;
+}
+
+/* Among those that hold something, the one with most of what job lacks. */
+static size_t main_holder(const struct admission_job *jobs, size_t n,
+                          const struct admission_job *job, const struct admission_amount *left)
+{
+    bool lacks_gpus = job->needs.gpus > left->gpus;
+    size_t found = ADMISSION_NOBODY;
+    uint64_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!jobs[i].admitted && !jobs[i].start)
+            continue;
+        uint64_t holds = lacks_gpus ? jobs[i].needs.gpus : jobs[i].needs.memory_mib;
+        if (holds > most) {
+            most = holds;
+            found = i;
+        }
+    }
+    return found;
+}
+
+void admission_decide(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
+                      size_t *order, struct admission_amount *out_free)
+{
+    struct admission_amount left = *capacity;
+    size_t n_queued = 0;
+    for (size_t i = 0; i < n; i++) {
+        jobs[i].start = false;
+        jobs[i].behind = ADMISSION_NOBODY;
+        jobs[i].place = 0;
+        if (jobs[i].admitted)
+            amount_take(&left, &jobs[i].needs);
+        else
+            order[n_queued++] = i;
+    }
+    if (n_queued > 1)
+        qsort_r(order, n_queued, sizeof *order, compare, jobs);
+
+    size_t k = 0;
+    for (; k < n_queued && admission_possible(&left, &jobs[order[k]].needs); k++) {
+        jobs[order[k]].start = true;
+        amount_take(&left, &jobs[order[k]].needs);
+    }
+    for (size_t first = k; k < n_queued; k++) {
+        struct admission_job *job = &jobs[order[k]];
+        job->place = (uint32_t)(k - first + 1);
+        job->behind = k == first ? main_holder(jobs, n, job, &left) : order[k - 1];
+    }
+    *out_free = left;
+}

@@ -1,0 +1,479 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "history/history.h"
+#include "job/job.h"
+#include "loop/loop.h"
+#include "pool/pool_int.h"
+#include "proto/tony.pb-c.h"
+
+enum {
+    REPLAY_MAX = 256 /* containers of a job whose history is read only to tell a client that could
+                        read it itself */
+};
+
+/* ---- answers ---- */
+
+static void send(struct pool_client *c, const Tony__Frame *f)
+{
+    int rc = c->conn ? conn_send(c->conn, f) : 0;
+    if (rc < 0)
+        log_event(LOG_WARN, "client.send", f_str("client", c->program),
+                  f_int("rc", rc)); /* its closing is reported */
+}
+
+static void refuse(struct pool_client *c, const struct err *e)
+{
+    Tony__Refused r = TONY__REFUSED__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    r.num = (uint32_t)e->num;
+    r.message = (char *)e->msg;
+    r.hint = (char *)e->hint;
+    f.body_case = TONY__FRAME__BODY_REFUSED;
+    f.refused = &r;
+    send(c, &f);
+}
+
+static void refuse_unknown(struct pool_client *c, const char *id)
+{
+    struct err e = { 0 };
+    (void)err_set(&e, ENOENT, "there is no live job '%s'", id);
+    (void)err_hint(&e, "tony list shows the jobs there are");
+    refuse(c, &e);
+}
+
+static void refuse_rc(struct pool_client *c, int rc, const char *what)
+{
+    struct err e = { 0 };
+    (void)err_set(&e, -rc, "cannot %s: %m", what);
+    refuse(c, &e);
+}
+
+static void answer(struct pool_client *c, const struct buf *json)
+{
+    Tony__Answer a = TONY__ANSWER__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    a.json = (ProtobufCBinaryData){ .data = (uint8_t *)json->p, .len = json->len };
+    f.body_case = TONY__FRAME__BODY_ANSWER;
+    f.answer = &a;
+    send(c, &f);
+}
+
+static void answer_text(struct pool_client *c, const char *json)
+{
+    answer(c, &(struct buf){ .p = (char *)json, .len = strlen(json) });
+}
+
+/* ---- updates ---- */
+
+static int build_update(const struct pool_job *j, Tony__JobUpdate *u, struct buf *json)
+{
+    bool waiting = j->phase == PH_WAITING;
+    *u = (Tony__JobUpdate)TONY__JOB_UPDATE__INIT;
+    int rc = waiting ? report_waiting(j, false, json) : report_starting(j, json);
+    u->application_id = (char *)j->id;
+    u->state = (char *)(waiting ? "WAITING" : "STARTING");
+    u->json = (ProtobufCBinaryData){ .data = (uint8_t *)json->p, .len = json->len };
+    if (!waiting)
+        u->master_socket = j->master_socket;
+    return rc;
+}
+
+static void send_update(struct pool_client *c, const struct pool_job *j)
+{
+    AUTO(buf_done) struct buf json = { 0 };
+    Tony__JobUpdate u;
+    Tony__Frame f = TONY__FRAME__INIT;
+    int rc = build_update(j, &u, &json);
+    if (rc < 0) {
+        refuse_rc(c, rc, "say how the job stands");
+        return;
+    }
+    f.body_case = TONY__FRAME__BODY_JOB_UPDATE;
+    f.job_update = &u;
+    send(c, &f);
+}
+
+void clients_tell(struct pool_job *j)
+{
+    for (struct pool_client *c = j->pool->clients; c; c = c->next)
+        if (c->job == j && c->follows)
+            send_update(c, j);
+}
+
+/* The verdict from history; -errno when it cannot be had. */
+static int send_end(struct pool_client *c, const char *id)
+{
+    struct pool *p = c->pool;
+    AUTO(free_p) char *dir = NULL;
+    AUTO(history_freep) struct history_job *h = NULL;
+    AUTO(buf_done) struct buf json = { 0 };
+    _Bool live = false;
+    struct err e = { 0 };
+    int rc = paths_find_job(&p->paths, id, &dir, &live, &e);
+    if (rc == 0 && live)
+        rc = -ENOENT;
+    if (rc == 0)
+        rc = history_load(dir, &h, &e);
+    if (rc == 0)
+        rc = job_status_json(h->job, false, &json);
+    if (rc < 0)
+        return rc;
+    struct job_verdict v;
+    Tony__JobUpdate u = TONY__JOB_UPDATE__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    job_verdict(h->job, &v);
+    u.application_id = (char *)id;
+    u.state = (char *)job_state_name(v.state);
+    u.json = (ProtobufCBinaryData){ .data = (uint8_t *)json.p, .len = json.len };
+    u.finished = true;
+    u.exit_code = v.exit_code;
+    f.body_case = TONY__FRAME__BODY_JOB_UPDATE;
+    f.job_update = &u;
+    send(c, &f);
+    return 0;
+}
+
+void clients_tell_end(struct pool_job *j)
+{
+    bool cheap = !j->was_admitted || j->n_containers <= REPLAY_MAX;
+    for (struct pool_client *c = j->pool->clients; c; c = c->next)
+        if (c->job == j && c->follows && (!cheap || send_end(c, j->id) < 0))
+            refuse_unknown(c, j->id); /* then it reads the history itself */
+}
+
+/* ---- owners ---- */
+
+bool job_has_owner(const struct pool_job *j)
+{
+    for (const struct pool_client *c = j->pool->clients; c; c = c->next)
+        if (c->job == j && c->owns)
+            return true;
+    return false;
+}
+
+static void on_owner_away(void *arg)
+{
+    struct pool_job *j = arg;
+    if (j->phase != PH_WAITING || job_has_owner(j))
+        return;
+    struct job_event ev = {
+        .type = EV_STOP, .who = "pool", .text = "its client went away", .wall_ms = clock_wall_ms()
+    };
+    pool_job_abort(j, &ev);
+}
+
+/* Of a waiting job only: a running one's master counts itself. */
+void clients_owner_gone(struct pool_job *j)
+{
+    if (j->phase != PH_WAITING || !j->owned || j->client_away_ms < 0 || job_has_owner(j))
+        return;
+    if (!j->away)
+        j->away = loop_timer_new(j->pool->loop, on_owner_away, j);
+    if (j->away)
+        loop_timer_set(j->away, clock_mono_ms() + j->client_away_ms);
+}
+
+static void set_owned(struct pool_job *j, bool owned)
+{
+    if (j->owned == owned)
+        return;
+    j->owned = owned;
+    int rc = submit_mark_owned(j, owned);
+    if (rc < 0)
+        log_event(LOG_WARN, "job.owned", f_str("job", j->id),
+                  f_int("rc", rc)); /* the master then goes by who dials it */
+}
+
+/* ---- submitting ---- */
+
+static int sync_work(void *arg)
+{
+    return submission_sync(arg);
+}
+
+static void sync_done(void *arg, int rc)
+{
+    struct submission *s = arg;
+    if (rc < 0 && !s->e.num)
+        (void)err_set(&s->e, -rc, "cannot take the job: %m");
+    if (!s->pool->ended)
+        clients_submitted(s, &s->e);
+    submission_free(s);
+}
+
+static void on_submit(struct pool_client *c, const Tony__Submit *m)
+{
+    struct err e = { 0 };
+    struct submission *s = NULL;
+    struct pool *p = c->pool;
+    int rc = 0;
+    if (m->version != TONY__VERSION__PROTOCOL_VERSION)
+        rc =
+            err_set(&e, EPROTO, "the pool is of another version (%s) than the program that submits",
+                    TONY_VERSION);
+    else if (c->submission)
+        rc = err_set(&e, EBUSY, "one submission of this connection is under way already");
+    if (rc == 0)
+        rc = submit(p, span_mem(m->conf.data, m->conf.len), m->owned, &s, &e);
+    if (rc < 0) {
+        log_err(LOG_INFO, "submit.refused", &e);
+        refuse(c, &e);
+        return;
+    }
+    log_event(LOG_INFO, "job.submitted", f_str("job", s->id), f_str("client", c->program));
+    s->client = c;
+    c->submission = s;
+    c->job = pool_job_find(p, s->id);
+    c->owns = m->owned;
+    c->follows = false;
+    p->n_submissions++;
+    /* The disk works while the job's processes start. */
+    rc = loop_work(p->loop, sync_work, sync_done, s);
+    pool_admit(p);
+    if (rc < 0)
+        sync_done(s, submission_sync(s));
+}
+
+static void take_back(struct pool *p, const struct submission *s)
+{
+    struct pool_job *j = pool_job_find(p, s->id);
+    if (j && pool_job_admitted(j)) {
+        keeper_stop_job(j, "the disk");
+    } else if (j) {
+        pool_job_remove(j);
+        (void)fs_remove_tree(AT_FDCWD, s->dir,
+                             NULL); /* the next pool finds and runs it: nothing more can be done */
+        pool_admit(p);
+    }
+}
+
+void clients_submitted(struct submission *s, const struct err *e)
+{
+    struct pool *p = s->pool;
+    struct pool_client *c = s->client;
+    p->n_submissions--;
+    if (c)
+        c->submission = NULL;
+    if (e->num) {
+        log_err(LOG_ERROR, "submit.sync", e);
+        if (c)
+            refuse(c, e);
+        take_back(p, s);
+    } else if (c) {
+        Tony__Submitted m = TONY__SUBMITTED__INIT;
+        Tony__Frame f = TONY__FRAME__INIT;
+        m.application_id = s->id;
+        m.job_dir = s->dir;
+        f.body_case = TONY__FRAME__BODY_SUBMITTED;
+        f.submitted = &m;
+        send(c, &f);
+    }
+    pool_look_idle(p);
+}
+
+/* ---- asking ---- */
+
+static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    struct pool_job *j = pool_job_find(c->pool, ask->application_id);
+    bool own = ask->what == TONY__CLIENT_ASK__WHAT__OWN;
+    if (!j) {
+        if (send_end(c, ask->application_id) < 0)
+            refuse_unknown(c, ask->application_id);
+        return;
+    }
+    c->owns = own || (c->owns && c->job == j); /* a submission may have made it the owner */
+    c->job = j;
+    c->follows = true;
+    if (own && j->phase == PH_WAITING) {
+        set_owned(j, true);
+        if (j->away)
+            loop_timer_stop(j->away);
+    }
+    send_update(c, j);
+}
+
+static void on_status(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    struct pool_job *j = pool_job_find(c->pool, ask->application_id);
+    if (!j) {
+        refuse_unknown(c, ask->application_id);
+    } else if (j->phase == PH_WAITING) {
+        AUTO(buf_done) struct buf json = { 0 };
+        int rc = report_waiting(j, true, &json);
+        if (rc < 0)
+            refuse_rc(c, rc, "say how the job stands");
+        else
+            answer(c, &json);
+    } else {
+        send_update(c, j); /* its master knows more */
+    }
+}
+
+static void on_stop(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    struct pool_job *j = pool_job_find(c->pool, ask->application_id);
+    if (!j) {
+        refuse_unknown(c, ask->application_id);
+        return;
+    }
+    if (pool_job_admitted(j)) {
+        send_update(c, j); /* go there */
+        return;
+    }
+    struct job_event ev = {
+        .type = EV_STOP, .who = ask->who, .text = ask->reason, .wall_ms = clock_wall_ms()
+    };
+    pool_job_abort(j, &ev);
+    answer_text(c, "{\"state\":\"KILLED\"}");
+}
+
+static void on_leave(struct pool_client *c)
+{
+    struct pool_job *j = c->job;
+    c->owns = false;
+    if (j && j->phase == PH_WAITING && !job_has_owner(j))
+        set_owned(j, false);
+}
+
+static void on_pool_stop(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    struct pool *p = c->pool;
+    if ((p->jobs.n > 0 || p->n_submissions > 0) && !ask->force) {
+        struct err e = { 0 };
+        AUTO(buf_done) struct buf names = { 0 };
+        for (size_t i = 0; i < p->jobs.n && i < 3; i++)
+            (void)buf_addf(&names, "%s%s", i ? ", " : "", p->jobs.v[i]->id);
+        (void)err_set(&e, EBUSY, "%zu jobs live: %s%s", p->jobs.n, buf_cstr(&names),
+                      p->jobs.n > 3 ? ", ..." : "");
+        (void)err_hint(&e, "wait for them, or end them too: tony pool stop --force");
+        refuse(c, &e);
+        return;
+    }
+    log_event(LOG_INFO, "pool.stop", f_str("who", ask->who), f_int("jobs", (int64_t)p->jobs.n));
+    c->waits_for_stop = true;
+    pool_stop(p, ask->who[0] ? ask->who : c->program);
+}
+
+static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    AUTO(buf_done) struct buf json = { 0 };
+    int rc = 0;
+    switch (ask->what) {
+    case TONY__CLIENT_ASK__WHAT__STATUS:
+        on_status(c, ask);
+        return;
+    case TONY__CLIENT_ASK__WHAT__FOLLOW:
+    case TONY__CLIENT_ASK__WHAT__OWN:
+        on_follow(c, ask);
+        return;
+    case TONY__CLIENT_ASK__WHAT__STOP:
+        on_stop(c, ask);
+        return;
+    case TONY__CLIENT_ASK__WHAT__LEAVE:
+        on_leave(c);
+        return;
+    case TONY__CLIENT_ASK__WHAT__POOL_STOP:
+        on_pool_stop(c, ask);
+        return;
+    case TONY__CLIENT_ASK__WHAT__POOL_STATUS:
+    case TONY__CLIENT_ASK__WHAT__POOL_JOBS:
+        rc = report_pool(c->pool, ask->what == TONY__CLIENT_ASK__WHAT__POOL_STATUS, &json);
+        if (rc < 0)
+            refuse_rc(c, rc, "describe the pool");
+        else
+            answer(c, &json);
+        return;
+    case TONY__CLIENT_ASK__WHAT__NONE:
+    case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
+    default: /* of a newer version */
+        refuse_rc(c, -EOPNOTSUPP, "do what was asked");
+    }
+}
+
+static void on_hello(struct pool_client *c, const Tony__ClientHello *hello)
+{
+    (void)str_copy(c->program, sizeof c->program, hello->program); /* for the log: may be cut */
+    if (hello->version == TONY__VERSION__PROTOCOL_VERSION)
+        return;
+    struct err e = { 0 };
+    (void)err_set(&e, EPROTO, "the pool speaks version %d of the protocol, '%s' version %u",
+                  TONY__VERSION__PROTOCOL_VERSION, c->program, hello->version);
+    (void)err_hint(&e, "when no job runs: tony pool stop, with the tony that started it");
+    refuse(c, &e);
+}
+
+/* ---- connections ---- */
+
+static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
+{
+    struct pool_client *c = arg;
+    (void)conn;
+    if (f->body_case == TONY__FRAME__BODY_CLIENT_HELLO)
+        on_hello(c, f->client_hello);
+    else if (f->body_case == TONY__FRAME__BODY_SUBMIT)
+        on_submit(c, f->submit);
+    else if (f->body_case == TONY__FRAME__BODY_CLIENT_ASK)
+        on_ask(c, f->client_ask);
+    else
+        refuse_rc(c, -EPROTO, "understand the message");
+}
+
+static void client_free(struct pool_client *c)
+{
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->pool->clients = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    if (c->submission)
+        c->submission->client = NULL;
+    free(c);
+}
+
+static void on_close(struct conn *conn, const struct err *e, void *arg)
+{
+    struct pool_client *c = arg;
+    struct pool *p = c->pool;
+    struct pool_job *j = c->owns ? c->job : NULL;
+    (void)conn;
+    if (e->num && e->num != ECONNRESET && e->num != EPIPE)
+        log_err(LOG_WARN, "client.broken", e);
+    client_free(c);
+    if (j)
+        clients_owner_gone(j);
+    pool_look_idle(p);
+}
+
+static const struct conn_ops client_ops = { NULL, on_frame, on_close };
+
+void clients_accept(struct conn *conn, void *arg)
+{
+    struct pool *p = arg;
+    struct pool_client *c = calloc(1, sizeof *c);
+    if (!c)
+        return; /* without an owner it is closed */
+    c->pool = p;
+    c->conn = conn;
+    (void)str_copy(c->program, sizeof c->program, "?");
+    c->next = p->clients;
+    if (c->next)
+        c->next->prev = c;
+    p->clients = c;
+    conn_set_arg(conn, &client_ops, c);
+    pool_look_idle(p);
+}
+
+void clients_close(struct pool *p)
+{
+    while (p->clients) {
+        struct pool_client *c = p->clients;
+        if (c->waits_for_stop)
+            answer_text(c, "{\"stopped\":true}");
+        conn_finish(c->conn);
+        client_free(c);
+    }
+}

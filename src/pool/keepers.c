@@ -1,0 +1,561 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "job/job.h"
+#include "loop/loop.h"
+#include "pool/leftovers.h"
+#include "pool/pool_int.h"
+#include "proto/tony.pb-c.h"
+
+enum {
+    READY_LIMIT_MS = 10000, /* a keeper that does not listen by then is killed */
+    LOST_LIMIT_MS = 30000,  /* one of ours that lives, but cannot be dialled for so long, as well */
+    LOOK_MIN_MS = 2,
+    LOOK_MAX_MS = 200,
+    LEFTOVERS_LIMIT_MS = 10000,
+    GPU_PAUSE_MS = 5000, /* devices that another user's pool holds */
+    STOP_DIAL_MS =
+        5000, /* a master that cannot be dialled for so long is not asked to stop any more */
+    STOP_LIMIT_MS = 20000, /* one that was asked has so long to end its job */
+    STOP_PAUSE_MS = 200,
+    EXIT_MISUSE = 2, /* of a keeper; see executor/executor.h */
+    EXIT_GPU_TAKEN = 3,
+    EXIT_ABORTED = 4,
+};
+
+static void look(void *arg);
+static void keeper_lost(struct pool_job *j);
+
+static void set_timer(struct pool_job *j, int64_t in_ms)
+{
+    loop_timer_set(j->timer, clock_mono_ms() + in_ms);
+}
+
+/* ---- last words ---- */
+
+/* The last line of one of the job's logs; "" when it has none. */
+static void last_line(const struct pool_job *j, const char *name, char *out, size_t n)
+{
+    AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
+    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
+    AUTO(buf_done) struct buf text = { 0 };
+    out[0] = '\0';
+    if (!path || fs_tail(AT_FDCWD, path, 1, n - 1, &text, NULL) < 0)
+        return;
+    struct span line = span_trim(buf_span(&text));
+    (void)snprintf(out, n, "%.*s", (int)line.len, line.p ? line.p : "");
+}
+
+static void set_fatal(struct pool_job *j, const char *what, const char *log)
+{
+    char words[256];
+    last_line(j, log, words, sizeof words);
+    free(j->fatal);
+    j->fatal = words[0] ? str_printf("%s: %s", what, words)
+                        : str_dup(what); /* NULL: it is only started once more */
+}
+
+/* ---- the connection ---- */
+
+static void take_gpus(struct pool_job *j, const Tony__KeeperState *s)
+{
+    if (j->gpus_known)
+        return;
+    for (size_t i = 0; i < s->n_gpus && i < j->needs.gpus && i < MACHINE_GPUS_MAX; i++)
+        j->gpus[i] = s->gpus[i];
+    j->gpus_known = true;
+    pool_admit(j->pool); /* others waited to know which are free */
+}
+
+static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct pool_job *j = arg;
+    (void)c;
+    if (f->body_case == TONY__FRAME__BODY_REFUSED) {
+        log_event(LOG_WARN, "keeper.refused", f_str("job", j->id),
+                  f_str("why", f->refused->message));
+        return;
+    }
+    if (f->body_case != TONY__FRAME__BODY_KEEPER_STATE)
+        return; /* of a newer version */
+    const Tony__KeeperState *s = f->keeper_state;
+    if (s->finished) {
+        log_event(LOG_INFO, "job.finished", f_str("job", j->id), f_str("state", s->state));
+        pool_job_over(j);
+        return;
+    }
+    if (str_eq(s->state, "MASTER_FAILED") && !j->fatal)
+        set_fatal(j, "the job's master cannot be run", "master.log");
+    loop_timer_stop(j->timer);
+    if (j->phase != PH_LIVE)
+        log_event(LOG_INFO, "keeper.live", f_str("job", j->id), f_int("pid", s->pid));
+    j->phase = PH_LIVE;
+    take_gpus(j, s);
+}
+
+static void on_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct pool_job *j = arg;
+    (void)c;
+    j->keeper = NULL;
+    log_event(LOG_WARN, "keeper.gone", f_str("job", j->id),
+              f_str("why", e->num ? e->msg : "it closed"));
+    keeper_lost(j);
+}
+
+static const struct conn_ops keeper_ops = { NULL, on_frame, on_close };
+
+static int dial(struct pool_job *j, struct err *e)
+{
+    AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, "k");
+    if (!path)
+        return err_set(e, ENOMEM, "cannot dial a keeper: %m");
+    int rc = conn_dial_unix(j->pool->loop, path, &keeper_ops, j, &j->keeper, e);
+    if (rc < 0)
+        return rc;
+    Tony__PoolHello hello = TONY__POOL_HELLO__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    hello.version = TONY__VERSION__PROTOCOL_VERSION;
+    hello.pid = getpid();
+    f.body_case = TONY__FRAME__BODY_POOL_HELLO;
+    f.pool_hello = &hello;
+    rc = conn_send(j->keeper, &f);
+    if (rc < 0) {
+        conn_close(TAKE(j->keeper));
+        return err_set(e, -rc, "cannot greet the keeper of '%s': %m", j->id);
+    }
+    return 0;
+}
+
+/* ---- starting one ---- */
+
+static void ready_done(struct pool_job *j)
+{
+    loop_fd_free(TAKE(j->ready));
+    if (j->ready_fd >= 0)
+        (void)close(j->ready_fd);
+    j->ready_fd = -1;
+}
+
+static void on_ready(void *arg)
+{
+    struct pool_job *j = arg;
+    struct err e = { 0 };
+    char byte;
+    ssize_t n = read(j->ready_fd, &byte, 1);
+    if (n == -1 && (errno == EAGAIN || errno == EINTR))
+        return;
+    ready_done(j);
+    if (n == 1 && dial(j, &e) == 0)
+        return;
+    if (n == 1)
+        log_err(LOG_WARN, "keeper.dial", &e);
+    keeper_lost(j);
+}
+
+static void on_keeper_exit(void *arg, int code)
+{
+    struct pool_job *j = arg;
+    j->child = NULL;
+    j->exit_code = code;
+    log_event(code ? LOG_WARN : LOG_INFO, "keeper.exited", f_str("job", j->id),
+              f_int("code", code));
+    if (j->phase == PH_STARTING && !j->keeper) {
+        ready_done(j);
+        keeper_lost(j);
+    } else if (j->phase == PH_LOST) {
+        set_timer(j, 0);
+    }
+}
+
+static int build_argv(const struct pool_job *j, struct strv *argv)
+{
+    AUTO(buf_done) struct buf gpus = { 0 };
+    for (uint32_t i = 0; i < j->needs.gpus; i++)
+        (void)buf_addf(&gpus, "%s%u", i ? "," : "", j->gpus[i]);
+    int rc = gpus.failed ? -ENOMEM : strv_push(argv, j->pool->executor);
+    const char *const fixed[] = { "--keeper", j->id, "--ready-fd", "3" };
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(fixed); i++)
+        rc = strv_push(argv, fixed[i]);
+    if (rc == 0)
+        rc = strv_push(argv, "--memory-mib");
+    if (rc == 0)
+        rc = strv_pushf(argv, "%llu", (unsigned long long)j->needs.memory_mib);
+    if (rc == 0)
+        rc = strv_push(argv, "--vcores");
+    if (rc == 0)
+        rc = strv_pushf(argv, "%u", j->vcores);
+    if (rc == 0 && j->needs.gpus > 0)
+        rc = strv_push(argv, "--gpus");
+    if (rc == 0 && j->needs.gpus > 0)
+        rc = strv_push(argv, buf_cstr(&gpus));
+    return rc;
+}
+
+/* Ours, with the marks by which what is left of a job is known. */
+static int build_env(const struct pool_job *j, struct strv *env)
+{
+    int rc = 0;
+    for (char **x = environ; rc == 0 && *x; x++)
+        rc = strv_push(env, *x);
+    if (rc == 0)
+        rc = strv_env_set(env, "TONY_HOME", j->pool->paths.home);
+    if (rc == 0)
+        rc = strv_env_set(env, "TONY_APPLICATION_ID", j->id);
+    return rc;
+}
+
+static int find_executor(struct pool *p, struct err *e)
+{
+    if (!p->executor && !(p->executor = paths_program("tony-executor")))
+        return err_set(e, ENOENT,
+                       "cannot find the program 'tony-executor' beside this one or on PATH");
+    return 0;
+}
+
+/* argv[1...] of a tony-executor; its output goes to the job's keeper.log. */
+static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3,
+                          void (*on_exit)(void *arg, int code), struct child **out, struct err *e)
+{
+    AUTO(strv_done) struct strv env = { 0 };
+    AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
+    AUTO(free_p) char *log = dir ? fs_join(dir, "keeper.log") : NULL;
+    if (!log || build_env(j, &env) < 0)
+        return err_set(e, ENOMEM, "cannot start a keeper: %m");
+    struct spawn s = { .program = j->pool->executor,
+                       .argv = argv->v,
+                       .envp = env.v,
+                       .fd3 = fd3,
+                       .log = log,
+                       .new_session = true };
+    return child_spawn(j->pool, &s, on_exit, j, out, e);
+}
+
+static int spawn_keeper(struct pool_job *j, struct err *e)
+{
+    AUTO(strv_done) struct strv argv = { 0 };
+    int rc = find_executor(j->pool, e);
+    if (rc < 0)
+        return rc;
+    int fds[2];
+    if (build_argv(j, &argv) < 0)
+        return err_set(e, ENOMEM, "cannot start a keeper: %m");
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) == -1)
+        return err_set(e, errno, "cannot make a pipe: %m");
+    j->exit_code = -1;
+    rc = spawn_executor(j, &argv, fds[1], on_keeper_exit, &j->child, e);
+    (void)close(fds[1]);
+    j->ready_fd = fds[0];
+    if (rc == 0 && !(j->ready = loop_fd_new(j->pool->loop, j->ready_fd, on_ready, j))) {
+        (void)kill(child_pid(j->child), SIGKILL);
+        rc = err_set(e, ENOMEM, "cannot watch a keeper: %m");
+    }
+    if (rc < 0)
+        ready_done(j);
+    return rc;
+}
+
+void keeper_start(struct pool_job *j)
+{
+    struct err e = { 0 };
+    j->was_admitted = true;
+    j->gpus_known = true;
+    j->phase = PH_STARTING;
+    int rc = spawn_keeper(j, &e);
+    if (rc < 0) {
+        log_err(LOG_ERROR, "keeper.start", &e);
+        if (!j->fatal)
+            j->fatal = str_printf("the job's keeper cannot be started: %s", e.msg);
+        keeper_lost(j);
+        return;
+    }
+    set_timer(j, READY_LIMIT_MS);
+    log_event(LOG_INFO, "keeper.started", f_str("job", j->id), f_int("pid", child_pid(j->child)),
+              f_int("memory_mib", (int64_t)j->needs.memory_mib), f_int("gpus", j->needs.gpus));
+}
+
+/* ---- losing one ---- */
+
+/* Not less than there are, so that a keeper whose connection breaks is not taken for one that dies
+ * again and again. */
+static bool dies_too_often(struct pool_job *j)
+{
+    int64_t now = clock_mono_ms(), oldest = j->deaths[0];
+    for (size_t i = 1; i < DEATHS_MAX; i++)
+        j->deaths[i - 1] = j->deaths[i];
+    j->deaths[DEATHS_MAX - 1] = now;
+    return oldest != 0 && now - oldest < DEATHS_WINDOW_MS;
+}
+
+static void abort_job(struct pool_job *j)
+{
+    AUTO(free_p) char *text = TAKE(j->fatal);
+    AUTO(free_p) char *who = TAKE(j->stop_who);
+    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB,
+                            .text = text,
+                            .wall_ms = clock_wall_ms() };
+    if (who)
+        ev = (struct job_event){
+            .type = EV_STOP, .who = who, .text = "the pool was stopped", .wall_ms = clock_wall_ms()
+        };
+    else if (!text)
+        ev.text = "the job was taken down without a verdict";
+    pool_job_abort(j, &ev);
+}
+
+static void wait_for_gpus(struct pool_job *j)
+{
+    log_event(LOG_WARN, "job.gpus_taken", f_str("job", j->id), f_int("again_in_ms", GPU_PAUSE_MS));
+    j->phase = PH_WAITING;
+    j->gpus_known = false;
+    j->not_before_ms = clock_mono_ms() + GPU_PAUSE_MS;
+    loop_timer_set(j->pool->gpu_retry, j->not_before_ms);
+    pool_admit(j->pool);
+}
+
+/* Nothing of the job is alive: what now? */
+static void decide(struct pool_job *j)
+{
+    if (j->exit_code == EXIT_GPU_TAKEN && !j->fatal && !j->stop_who) {
+        wait_for_gpus(j);
+        return;
+    }
+    bool too_often = dies_too_often(j);
+    if (!j->fatal && j->exit_code == EXIT_MISUSE)
+        set_fatal(j, "the job's keeper cannot be started", "keeper.log");
+    else if (!j->fatal && too_often)
+        set_fatal(j, "the job's keeper dies again and again", "keeper.log");
+    if (j->fatal || j->stop_who || j->exit_code == EXIT_ABORTED)
+        abort_job(j);
+    else
+        keeper_start(j);
+}
+
+static void on_cleaned(void *arg, int code)
+{
+    struct pool_job *j = arg;
+    j->child = NULL;
+    if (code)
+        log_event(LOG_WARN, "keeper.cleanup", f_str("job", j->id), f_int("code", code));
+    decide(j);
+}
+
+/* Its control groups are known to the executor's program only. */
+static void clean_groups(struct pool_job *j)
+{
+    AUTO(strv_done) struct strv argv = { 0 };
+    struct err e = { 0 };
+    int rc = find_executor(j->pool, &e);
+    if (rc == 0 && (strv_push(&argv, j->pool->executor) < 0 || strv_push(&argv, "--cleanup") < 0 ||
+                    strv_push(&argv, j->id) < 0))
+        rc = err_set(&e, ENOMEM, "cannot clean up after a keeper: %m");
+    if (rc == 0)
+        rc = spawn_executor(j, &argv, -1, on_cleaned, &j->child, &e);
+    if (rc < 0) {
+        log_err(LOG_WARN, "keeper.cleanup", &e);
+        decide(j);
+    }
+}
+
+struct leftovers {
+    struct pool *pool;
+    char id[APP_ID_MAX];
+};
+
+static int kill_leftovers(void *arg)
+{
+    const struct leftovers *l = arg;
+    return leftovers_kill(l->id, LEFTOVERS_LIMIT_MS);
+}
+
+static void on_leftovers(void *arg, int rc)
+{
+    AUTO(free_p) struct leftovers *l = arg;
+    struct pool_job *j = l->pool->ended ? NULL : pool_job_find(l->pool, l->id);
+    if (!j)
+        return;
+    if (rc != 0)
+        log_event(LOG_WARN, "keeper.leftovers", f_str("job", j->id), f_int("rc", rc));
+    clean_groups(j);
+}
+
+static void clean(struct pool_job *j)
+{
+    struct leftovers *l = calloc(1, sizeof *l);
+    if (l) {
+        l->pool = j->pool;
+        (void)str_copy(l->id, sizeof l->id, j->id); /* of the same size */
+        j->phase = PH_CLEANING;
+        if (loop_work(j->pool->loop, kill_leftovers, on_leftovers, l) == 0)
+            return;
+        free(l);
+    }
+    j->phase = PH_LOST;
+    set_timer(j, LOOK_MAX_MS); /* no memory: later */
+}
+
+static bool moved_to_history(const struct pool_job *j)
+{
+    AUTO(free_p) char *dir = NULL;
+    _Bool live = true;
+    return paths_find_job(&j->pool->paths, j->id, &dir, &live, NULL) == 0 && !live;
+}
+
+/* Its connection is gone. It may live (then it is dialled again), be about to die, or be dead. */
+static void look(void *arg)
+{
+    struct pool_job *j = arg;
+    struct err e = { 0 };
+    if (j->phase == PH_STARTING) { /* the limit of its start */
+        log_event(LOG_WARN, "keeper.slow", f_str("job", j->id));
+        if (j->child)
+            (void)kill(child_pid(j->child), SIGKILL);
+        ready_done(j);
+        conn_close(TAKE(j->keeper));
+        keeper_lost(j);
+        return;
+    }
+    if (j->phase != PH_LOST)
+        return;
+    if (!j->fatal && dial(j, &e) == 0) {
+        j->phase = PH_STARTING;
+        set_timer(j, READY_LIMIT_MS);
+        return;
+    }
+    int64_t lost_ms = clock_mono_ms() - j->lost_since_ms;
+    if (j->child || job_is_kept(j)) {
+        if (j->child && lost_ms > LOST_LIMIT_MS)
+            (void)kill(child_pid(j->child), SIGKILL);
+        set_timer(j, MAX((int64_t)LOOK_MIN_MS, MIN(lost_ms / 4, (int64_t)LOOK_MAX_MS)));
+    } else if (moved_to_history(j)) {
+        pool_job_over(j);
+    } else {
+        clean(j);
+    }
+}
+
+static void keeper_lost(struct pool_job *j)
+{
+    j->phase = PH_LOST;
+    j->lost_since_ms = clock_mono_ms();
+    set_timer(j, 0);
+}
+
+void keeper_look(struct pool_job *j)
+{
+    j->was_admitted = true;
+    j->exit_code = -1;
+    keeper_lost(j);
+}
+
+/* ---- stopping a job ---- */
+
+static void stop_again(struct pool_job *j)
+{
+    conn_close(TAKE(j->stopper));
+    loop_timer_set(j->stop_timer, clock_mono_ms() + STOP_PAUSE_MS);
+}
+
+static void on_stop_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct pool_job *j = arg;
+    (void)c;
+    if (f->body_case == TONY__FRAME__BODY_ANSWER) {
+        log_event(LOG_INFO, "job.stop_accepted", f_str("job", j->id));
+        j->stop_deadline_ms = clock_mono_ms() + STOP_LIMIT_MS;
+        loop_timer_set(j->stop_timer, j->stop_deadline_ms);
+    }
+}
+
+static void on_stop_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct pool_job *j = arg;
+    (void)c;
+    (void)e;
+    j->stopper = NULL;
+    stop_again(j); /* unless the job is over by then */
+}
+
+static const struct conn_ops stop_ops = { NULL, on_stop_frame, on_stop_close };
+
+static int ask_master(struct pool_job *j)
+{
+    AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, "m");
+    if (!path)
+        return -ENOMEM;
+    int rc = conn_dial_unix(j->pool->loop, path, &stop_ops, j, &j->stopper, NULL);
+    if (rc < 0)
+        return rc;
+    Tony__ClientHello hello = TONY__CLIENT_HELLO__INIT;
+    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    hello.version = TONY__VERSION__PROTOCOL_VERSION;
+    hello.program = (char *)"tony-pool";
+    f.body_case = TONY__FRAME__BODY_CLIENT_HELLO;
+    f.client_hello = &hello;
+    rc = conn_send(j->stopper, &f);
+    ask.what = TONY__CLIENT_ASK__WHAT__STOP;
+    ask.application_id = j->id;
+    ask.who = j->stop_who;
+    ask.reason = (char *)"the pool was stopped";
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &ask;
+    return rc < 0 ? rc : conn_send(j->stopper, &f);
+}
+
+static void kill_by_keeper(struct pool_job *j)
+{
+    Tony__KillJob kj = TONY__KILL_JOB__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    kj.reason = (char *)"the pool was stopped and the job's master did not end it";
+    f.body_case = TONY__FRAME__BODY_KILL_JOB;
+    f.kill_job = &kj;
+    if (j->keeper && conn_send(j->keeper, &f) == 0)
+        log_event(LOG_WARN, "job.killed", f_str("job", j->id));
+    j->stop_deadline_ms = clock_mono_ms() + STOP_LIMIT_MS;
+    loop_timer_set(j->stop_timer, j->stop_deadline_ms);
+}
+
+static void on_stop_timer(void *arg)
+{
+    struct pool_job *j = arg;
+    if (clock_mono_ms() >= j->stop_deadline_ms)
+        kill_by_keeper(j);
+    else if (!j->stopper && ask_master(j) < 0)
+        stop_again(j);
+}
+
+void keeper_stop_job(struct pool_job *j, const char *who)
+{
+    if (j->stop_who)
+        return;
+    j->stop_who = str_dup(who);
+    j->stop_timer = loop_timer_new(j->pool->loop, on_stop_timer, j);
+    if (!j->stop_who || !j->stop_timer)
+        return; /* no memory: it may be asked for again */
+    j->stop_deadline_ms = clock_mono_ms() + STOP_DIAL_MS;
+    loop_timer_set(j->stop_timer, clock_mono_ms());
+}
+
+int keeper_init(struct pool_job *j)
+{
+    j->ready_fd = -1;
+    j->exit_code = -1;
+    j->timer = loop_timer_new(j->pool->loop, look, j);
+    return j->timer ? 0 : -ENOMEM;
+}
+
+void keeper_forget(struct pool_job *j)
+{
+    ready_done(j);
+    conn_close(TAKE(j->keeper));
+    conn_close(TAKE(j->stopper));
+    loop_timer_free(TAKE(j->timer));
+    loop_timer_free(TAKE(j->stop_timer));
+    child_forget(TAKE(j->child));
+    free(TAKE(j->fatal));
+    free(TAKE(j->stop_who));
+}

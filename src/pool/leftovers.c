@@ -1,0 +1,79 @@
+#include "pool/leftovers.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/util.h"
+
+enum {
+    ENVIRON_MAX = 4 << 20, /* the kernel's own limit is lower on usual machines */
+    PAUSE_MS = 5,
+};
+
+/* environ: strings, each ended by a NUL */
+static bool has_entry(struct span environ_text, const char *entry)
+{
+    struct span one;
+    while (span_split(&environ_text, '\0', &one))
+        if (span_eqs(one, entry))
+            return true;
+    return false;
+}
+
+static bool is_ours(int proc, const char *pid, const char *entry)
+{
+    char path[64];
+    struct stat st;
+    AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
+    if (fstatat(proc, pid, &st, 0) == -1 || st.st_uid != geteuid())
+        return false;
+    (void)snprintf(path, sizeof path, "%.20s/environ", pid);
+    AUTO(close_p) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1 || buf_fill_fd(&text, fd, NULL) < 0) /* ended, or a zombie, which has none */
+        return false;
+    return has_entry(buf_span(&text), entry);
+}
+
+static int kill_once(const char *entry)
+{
+    DIR *d = opendir("/proc");
+    if (!d)
+        return -errno;
+    int n = 0;
+    for (struct dirent *x; (x = readdir(d));) {
+        if (!isdigit((unsigned char)x->d_name[0]) || !is_ours(dirfd(d), x->d_name, entry))
+            continue;
+        int64_t pid;
+        if (str_i64(span_of(x->d_name), 2, INT32_MAX, "pid", &pid, NULL) == 0 && pid != getpid()) {
+            (void)kill((pid_t)pid, SIGKILL); /* gone meanwhile is as good */
+            n++;
+        }
+    }
+    (void)closedir(d);
+    return n;
+}
+
+int leftovers_kill(const char *application_id, int limit_ms)
+{
+    AUTO(free_p) char *entry = str_printf("TONY_APPLICATION_ID=%s", application_id);
+    if (!entry)
+        return -ENOMEM;
+    int64_t deadline_ms = clock_mono_ms() + limit_ms;
+    for (;;) {
+        int n = kill_once(entry);
+        if (n <= 0 || clock_mono_ms() >= deadline_ms)
+            return n;
+        (void)poll(NULL, 0, PAUSE_MS); /* they need a moment to go */
+    }
+}

@@ -1,0 +1,146 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "pool/pool_int.h"
+
+/* ---- ids ---- */
+
+/* Written once in the life of a home, so that its ids are never used again. */
+static int read_start(struct pool *p, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(p->paths.pool, "start");
+    AUTO(buf_done) struct buf text = { .max = 4096 };
+    if (!path)
+        return err_set(e, ENOMEM, "cannot start the pool: %m");
+    if (access(path, F_OK) == 0) {
+        int rc = fs_read(AT_FDCWD, path, &text, e);
+        return rc < 0 ? rc
+                      : str_i64(span_trim(buf_span(&text)), 1, INT64_MAX, path, &p->start_ms, e);
+    }
+    char line[32];
+    p->start_ms = clock_wall_ms();
+    (void)snprintf(line, sizeof line, "%lld\n", (long long)p->start_ms);
+    return fs_write_atomic(AT_FDCWD, path, span_of(line), 0600, true, e);
+}
+
+static void read_next(struct pool *p)
+{
+    AUTO(free_p) char *path = fs_join(p->paths.pool, "next");
+    AUTO(buf_done) struct buf text = { .max = 4096 };
+    int64_t n = 0;
+    /* A machine that crashed may have lost it: the numbers in use are looked at as well. */
+    if (path && fs_read(AT_FDCWD, path, &text, NULL) == 0 &&
+        str_i64(span_trim(buf_span(&text)), 0, UINT32_MAX, path, &n, NULL) == 0)
+        p->last_number = (uint32_t)n;
+}
+
+/* ---- directories ---- */
+
+struct found {
+    char id[APP_ID_MAX];
+    uint32_t number;
+};
+struct finds {
+    struct found *v;
+    size_t n, cap;
+};
+
+static int by_number(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* All of our ids in dir (out may be NULL); raises last_number. */
+static int scan(struct pool *p, const char *dir, struct finds *out, struct err *e)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return err_set(e, errno, "cannot read directory '%s': %m", dir);
+    int rc = 0;
+    for (struct dirent *x; rc == 0 && (x = readdir(d));) {
+        struct found f = { 0 };
+        int64_t start_ms;
+        if (app_id_parse(x->d_name, &start_ms, &f.number, NULL) < 0) {
+            if (out &&
+                str_starts(x->d_name, ".new-")) /* an earlier pool stopped in the middle of it */
+                (void)fs_remove_tree(dirfd(d), x->d_name, NULL);
+            continue;
+        }
+        if (start_ms == p->start_ms)
+            p->last_number = MAX(p->last_number, f.number);
+        if (out && str_copy(f.id, sizeof f.id, x->d_name) && vec_push(out, f) < 0)
+            rc = err_set(e, ENOMEM, "cannot read directory '%s': %m", dir);
+    }
+    (void)closedir(d);
+    return rc;
+}
+
+/* ---- jobs ---- */
+
+static bool has_file(const char *dir, const char *name)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    return path && access(path, F_OK) == 0;
+}
+
+static bool was_started(const char *dir)
+{
+    return has_file(dir, "journal") || has_file(dir, "exits") || has_file(dir, "keeper.log");
+}
+
+static void recover_unreadable(const char *dir, struct pool_job *j, const struct err *e)
+{
+    if (job_is_kept(j) || was_started(dir)) {
+        log_err(LOG_ERROR, "job.damaged",
+                e); /* what runs of it runs on, and its directory stays for whoever looks */
+    } else {
+        /* The machine stopped before it was on the disk: nobody was told that it was taken. */
+        log_err(LOG_WARN, "job.half_made", e);
+        (void)fs_remove_tree(AT_FDCWD, dir, NULL);
+    }
+    pool_job_remove(j);
+}
+
+static int recover_job(struct pool *p, const char *id, struct err *e)
+{
+    struct err why = { 0 };
+    AUTO(free_p) char *dir = paths_job(&p->paths, id);
+    struct pool_job *j = dir ? pool_job_new(p, id, e) : NULL;
+    if (!j)
+        return err_set(e, ENOMEM, "cannot take job '%s': %m", id);
+    if (submit_load(j, dir, &why) < 0) {
+        recover_unreadable(dir, j, &why);
+        return 0;
+    }
+    j->owned = has_file(dir, "owned");
+    bool started = job_is_kept(j) || was_started(dir);
+    log_event(LOG_INFO, "job.recovered", f_str("job", id),
+              f_str("as", started ? "started" : "waiting"));
+    if (started)
+        keeper_look(j);
+    else
+        clients_owner_gone(j); /* whoever owns it comes back in time */
+    return 0;
+}
+
+int recover(struct pool *p, struct err *e)
+{
+    struct finds finds = { 0 };
+    int rc = read_start(p, e);
+    if (rc == 0) {
+        read_next(p);
+        rc = scan(p, p->paths.history, NULL, e);
+    }
+    if (rc == 0)
+        rc = scan(p, p->paths.jobs, &finds, e);
+    if (finds.n > 1)
+        qsort(finds.v, finds.n, sizeof *finds.v, by_number);
+    for (size_t i = 0; rc == 0 && i < finds.n; i++)
+        rc = recover_job(p, finds.v[i].id, e);
+    vec_done(&finds);
+    return rc;
+}

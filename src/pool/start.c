@@ -1,0 +1,412 @@
+#include "pool/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "pool/pool_int.h"
+
+enum {
+    EXIT_CANNOT = 1,
+    EXIT_WRONG_USE = 2,
+    LOCK_LIMIT_MS = 10000, /* another pool that is ending, or starting */
+    LOCK_PAUSE_MS = 5,
+    LOG_MAX = 8 << 20,
+};
+
+struct options {
+    bool foreground;
+    int ready_fd; /* -1 = none */
+    struct conf *conf;
+};
+
+static const char usage[] =
+    "usage: tony-pool [--foreground] [--ready-fd N] [--conf KEY=VALUE]...\n"
+    "\n"
+    "The scheduler of one machine for one user: admits jobs, starts a keeper for each. `tony` "
+    "starts it when it\n"
+    "is needed, and it ends by itself.\n"
+    "\n"
+    "  --foreground       do not go to the background\n"
+    "  --ready-fd N       write a byte to descriptor N when the pool listens\n"
+    "  --conf KEY=VALUE   set tony.pool.memory, tony.pool.gpus, tony.pool.idle-timeout, ...\n"
+    "  --help, --version\n";
+
+static int complain(int code, const struct err *e)
+{
+    (void)fprintf(stderr, "tony-pool: %s\n", e->msg);
+    if (e->hint[0])
+        (void)fprintf(stderr, "  hint: %s\n", e->hint);
+    return code;
+}
+
+/* ---- options ---- */
+
+static int set_conf(struct options *o, const char *arg, struct err *e)
+{
+    const char *eq = strchr(arg, '=');
+    if (!eq || eq == arg)
+        return err_set(e, EINVAL, "option '--conf %s' is not KEY=VALUE", arg);
+    AUTO(free_p) char *key = span_dup(span_mem(arg, (size_t)(eq - arg)));
+    if (!key)
+        return err_set(e, ENOMEM, "cannot read the options: %m");
+    return conf_set(o->conf, CL_CONF, key, eq + 1, "--conf", false, e);
+}
+
+static int set_ready_fd(struct options *o, const char *arg, struct err *e)
+{
+    int64_t fd;
+    int rc = str_i64(span_of(arg), 3, 1 << 20, "option '--ready-fd'", &fd, e);
+    if (rc == 0 && fcntl((int)fd, F_SETFD, FD_CLOEXEC) == -1)
+        rc = err_set(e, errno, "descriptor %s of option '--ready-fd' is not open: %m", arg);
+    if (rc == 0)
+        o->ready_fd = (int)fd;
+    return rc;
+}
+
+/* -1: go on; else the exit code. */
+static int read_options(int argc, char **argv, struct options *o, struct err *e)
+{
+    static const struct option longs[] = {
+        { "foreground", no_argument, NULL, 'f' }, { "ready-fd", required_argument, NULL, 'r' },
+        { "conf", required_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },    { 0 },
+    };
+    int c, rc = 0;
+    optind = 1;
+    while (rc == 0 && (c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        if (c == 'f') {
+            o->foreground = true;
+        } else if (c == 'r') {
+            rc = set_ready_fd(o, optarg, e);
+        } else if (c == 'c') {
+            rc = set_conf(o, optarg, e);
+        } else if (c == 'h') {
+            (void)fputs(usage, stdout);
+            return 0;
+        } else if (c == 'v') {
+            (void)printf("tony-pool %s\n", TONY_VERSION);
+            return 0;
+        } else {
+            return EXIT_WRONG_USE; /* getopt has said what */
+        }
+    }
+    if (rc == 0 && optind < argc)
+        rc = err_set(e, EINVAL, "tony-pool takes no argument '%s'", argv[optind]);
+    return rc < 0 ? complain(EXIT_WRONG_USE, e) : -1;
+}
+
+/* ---- into the background ---- */
+
+/* What is left of a job is known by this variable, and the kernel shows the environment a program
+ * was started with. So a pool that was started by something inside a job begins once more without
+ * it. */
+static void leave_job(char **argv)
+{
+    if (!getenv("TONY_APPLICATION_ID"))
+        return;
+    (void)unsetenv("TONY_APPLICATION_ID");
+    (void)unsetenv("TONY_CONTAINER_ID");
+    for (int fd = 3; fd < 1024; fd++) { /* the ready descriptor lives on */
+        int flags = fcntl(fd, F_GETFD);
+        if (flags != -1)
+            (void)fcntl(fd, F_SETFD, flags & ~FD_CLOEXEC);
+    }
+    (void)execv("/proc/self/exe", argv);
+    /* without /proc: a job that is cleaned up may take us with it, and whoever needs a pool starts
+     * another */
+}
+
+/* The foreground half: waits until the pool says that it is ready, unless its starter has a
+ * descriptor for that. */
+static int await_background(pid_t pid, int fd)
+{
+    char byte;
+    ssize_t n;
+    do
+        n = read(fd, &byte, 1);
+    while (n == -1 && errno == EINTR);
+    if (n == 1)
+        return 0;
+    int status;
+    while (waitpid(pid, &status, 0) == -1)
+        if (errno != EINTR)
+            return EXIT_CANNOT;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT;
+}
+
+/* -1: we are the pool; else the exit code of the foreground half. */
+static int into_background(struct options *o, struct err *e)
+{
+    int fds[2] = { -1, -1 };
+    if (o->ready_fd < 0 && pipe2(fds, O_CLOEXEC) == -1)
+        return complain(EXIT_CANNOT, (err_set(e, errno, "cannot make a pipe: %m"), e));
+    pid_t pid = fork();
+    if (pid == -1)
+        return complain(EXIT_CANNOT, (err_set(e, errno, "cannot go to the background: %m"), e));
+    if (pid > 0 && o->ready_fd >= 0)
+        _exit(0);
+    if (pid > 0) {
+        (void)close(fds[1]);
+        return await_background(pid, fds[0]);
+    }
+    (void)setsid(); /* fails only for a group leader, which a child is not */
+    if (o->ready_fd < 0) {
+        (void)close(fds[0]);
+        o->ready_fd = fds[1];
+    }
+    return -1;
+}
+
+/* Nothing of our starter's stays open; standard error only until we are ready. */
+static void close_strangers(const struct options *o)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) {
+        (void)dup2(null, STDIN_FILENO);
+        if (!o->foreground)
+            (void)dup2(null, STDOUT_FILENO);
+    }
+    unsigned last = 3;
+    if (o->ready_fd >= 3) {
+        if (o->ready_fd > 3)
+            (void)close_range(3, (unsigned)o->ready_fd - 1, 0);
+        last = (unsigned)o->ready_fd + 1;
+    }
+    (void)close_range(last, ~0U, 0); /* an old kernel: they stay open, and harm little */
+    (void)umask(077);
+    (void)!chdir("/"); /* always there */
+}
+
+static void be_ready(const struct options *o, int log_fd)
+{
+    if (o->ready_fd >= 0) {
+        (void)!write(o->ready_fd, "r", 1); /* who waited may be gone */
+        (void)close(o->ready_fd);
+    }
+    if (!o->foreground && log_fd >= 0) {
+        (void)dup2(log_fd, STDERR_FILENO);
+        (void)dup2(log_fd, STDOUT_FILENO);
+    }
+}
+
+/* ---- one pool per home ---- */
+
+static bool somebody_listens(struct pool *p)
+{
+    AUTO(free_p) char *path = paths_pool_socket(&p->paths);
+    static const struct conn_ops none;
+    struct conn *c = NULL;
+    if (!path || conn_dial_unix(p->loop, path, &none, NULL, &c, NULL) < 0)
+        return false;
+    conn_close(c);
+    return true;
+}
+
+/* 1: we hold it; 0: another pool runs; -errno. */
+static int take_lock(struct pool *p, struct err *e)
+{
+    AUTO(free_p) char *path = paths_pool_lock(&p->paths);
+    if (!path)
+        return err_set(e, ENOMEM, "cannot start the pool: %m");
+    int64_t deadline_ms = clock_mono_ms() + LOCK_LIMIT_MS;
+    for (;;) {
+        int fd = pool_lock_file(path, true);
+        if (fd >= 0) {
+            char pid[16];
+            int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+            p->lock_fd = fd;
+            if (ftruncate(fd, 0) == -1 || fs_write_all(fd, pid, (size_t)n) < 0)
+                log_event(LOG_WARN, "pool.lock",
+                          f_str("problem", "cannot note our pid in it")); /* only for people */
+            return 1;
+        }
+        if (fd != -EWOULDBLOCK)
+            return err_set(e, -fd, "cannot lock '%s': %m", path);
+        if (somebody_listens(p))
+            return 0;
+        if (clock_mono_ms() >= deadline_ms)
+            return err_set(e, EBUSY, "another pool holds '%s', but does not listen", path);
+        (void)poll(NULL, 0, LOCK_PAUSE_MS); /* it is starting, or ending */
+    }
+}
+
+static void drop_lock(struct pool *p)
+{
+    AUTO(free_p) char *path = paths_pool_lock(&p->paths);
+    if (p->lock_fd < 0)
+        return;
+    if (path)
+        (void)unlink(path); /* while it is ours */
+    (void)close(p->lock_fd);
+    p->lock_fd = -1;
+}
+
+/* ---- life ---- */
+
+static int open_log(const struct pool *p, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(p->paths.pool, "pool.log");
+    AUTO(free_p) char *old = fs_join(p->paths.pool, "pool.log.1");
+    struct stat st;
+    if (!path || !old)
+        return err_set(e, ENOMEM, "cannot open the pool's log: %m");
+    if (stat(path, &st) == 0 && st.st_size > LOG_MAX)
+        (void)rename(path, old); /* else it grows on */
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd == -1)
+        return err_set(e, errno, "cannot open log '%s': %m", path);
+    log_setup(fd, LOG_INFO, false);
+    return fd;
+}
+
+static void on_idle(void *arg)
+{
+    struct pool *p = arg;
+    if (p->jobs.n > 0 || p->clients)
+        return;
+    log_event(LOG_INFO, "pool.idle", f_int("ms", p->idle_ms));
+    p->stopping = true;
+    pool_look_idle(p);
+}
+
+static void on_gpu_retry(void *arg)
+{
+    pool_admit(arg);
+}
+
+static void on_term(int signo, void *arg)
+{
+    struct pool *p = arg;
+    log_event(LOG_INFO, "pool.signal", f_int("signal", signo));
+    loop_stop(p->loop); /* jobs run on; their keepers start another pool */
+}
+
+static int open_all(struct pool *p, struct err *e)
+{
+    AUTO(free_p) char *socket = paths_pool_socket(&p->paths);
+    p->idle = loop_timer_new(p->loop, on_idle, p);
+    p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
+    p->sigchld = loop_signal_new(p->loop, SIGCHLD, children_reap, p);
+    p->sigterm = loop_signal_new(p->loop, SIGTERM, on_term, p);
+    p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
+    if (!socket || !p->idle || !p->gpu_retry || !p->sigchld || !p->sigterm || !p->sigint)
+        return err_set(e, ENOMEM, "cannot start the pool: %m");
+    p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
+    p->started_wall_ms = clock_wall_ms();
+    machine_survey(p->conf, &p->machine);
+    log_event(LOG_INFO, "pool.started", f_str("version", TONY_VERSION),
+              f_str("home", p->paths.home), f_int("pid", getpid()),
+              f_int("memory_mib", (int64_t)p->machine.memory_mib),
+              f_int("vcores", p->machine.vcores), f_int("gpus", p->machine.n_gpus),
+              f_str("cgroup", p->machine.cgroup));
+    int rc = recover(p, e);
+    if (rc == 0)
+        rc = listener_open_unix(p->loop, socket, clients_accept, p, &p->listener, e);
+    return rc;
+}
+
+static void close_all(struct pool *p)
+{
+    listener_close(TAKE(p->listener)); /* who comes now finds nobody, and starts the next pool,
+                                          which waits for our lock */
+    clients_close(p);
+    loop_stop(p->loop);
+    (void)loop_run(p->loop); /* the last answers */
+    p->ended = true;
+    while (p->jobs.n > 0)
+        pool_job_remove(p->jobs.v[p->jobs.n - 1]);
+}
+
+static void raise_limits(void)
+{
+    struct rlimit lim;
+    if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
+        lim.rlim_cur = lim.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &lim); /* a keeper inherits it; with less, fewer tasks fit */
+    }
+}
+
+static int serve(struct pool *p, struct options *o, struct err *e)
+{
+    if (!(p->loop = loop_new(e)))
+        return EXIT_CANNOT;
+    int rc = take_lock(p, e);
+    if (rc == 0) {
+        be_ready(o, -1); /* whoever started us can dial the other one */
+        return 0;
+    }
+    int log_fd = rc < 0 ? rc : open_log(p, e);
+    if (log_fd < 0)
+        return EXIT_CANNOT;
+    rc = open_all(p, e);
+    if (rc < 0) {
+        log_err(LOG_ERROR, "pool.start", e);
+        return EXIT_CANNOT;
+    }
+    be_ready(o, log_fd);
+    pool_admit(p);
+    pool_look_idle(p);
+    (void)loop_run(p->loop);
+    close_all(p);
+    log_event(LOG_INFO, "pool.ended");
+    return 0;
+}
+
+static void pool_done(struct pool *p)
+{
+    p->ended = true;
+    while (p->jobs.n > 0)
+        pool_job_remove(p->jobs.v[p->jobs.n - 1]);
+    loop_free(p->loop);
+    children_free(p);
+    vec_done(&p->jobs);
+    drop_lock(p);
+    paths_done(&p->paths);
+    free(p->executor);
+}
+
+static int run(struct options *o)
+{
+    struct err e = { 0 };
+    struct pool p = { .lock_fd = -1, .conf = o->conf };
+    int rc = paths_open(&p.paths, &e);
+    if (rc < 0)
+        return complain(EXIT_CANNOT, &e);
+    if (!o->foreground && (rc = into_background(o, &e)) >= 0) {
+        paths_done(&p.paths);
+        return rc;
+    }
+    close_strangers(o);
+    raise_limits();
+    rc = serve(&p, o, &e);
+    if (rc)
+        (void)complain(rc, &e);
+    pool_done(&p);
+    return rc;
+}
+
+int pool_main(int argc, char **argv)
+{
+    struct err e = { 0 };
+    AUTO(conf_freep) struct conf *conf = conf_new();
+    struct options o = { .ready_fd = -1, .conf = conf };
+    if (!conf)
+        return complain(EXIT_CANNOT, (err_set(&e, ENOMEM, "cannot start the pool: %m"), &e));
+    leave_job(argv);
+    int rc = read_options(argc, argv, &o, &e);
+    if (rc >= 0)
+        return rc;
+    if (conf_load_site(conf, &e) < 0)
+        return complain(EXIT_CANNOT, &e);
+    return run(&o);
+}

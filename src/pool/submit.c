@@ -1,0 +1,289 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "conf/conf.h"
+#include "pool/pool_int.h"
+#include "storage/jobfile.h"
+
+enum {
+    CONF_MAX = 8 << 20, /* twice what a job file may be */
+    KEY_BYTES = 32,
+};
+
+/* ---- what the job is ---- */
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "cannot take the job: %m");
+}
+
+static int load_spec(struct span text, struct job_spec **out, struct err *e)
+{
+    AUTO(job_file_freep) struct job_file *file = NULL;
+    int rc = job_file_decode(text, &file, e);
+    if (rc < 0)
+        return rc;
+    return job_spec_build(file->conf, out, e);
+}
+
+static int take_figures(struct pool_job *j, const struct job_spec *spec, struct err *e)
+{
+    struct job_demand demand;
+    job_spec_demand(spec, &demand);
+    j->needs = (struct admission_amount){ demand.memory_mib, demand.gpus };
+    j->vcores = demand.vcores;
+    j->n_containers = demand.n_containers;
+    j->priority = spec->priority;
+    j->client_away_ms = spec->client_away_ms;
+    free(j->name);
+    j->name = str_dup(spec->name ? spec->name : "");
+    return j->name ? 0 : no_memory(e);
+}
+
+int submit_load(struct pool_job *j, const char *dir, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, "job.conf");
+    AUTO(buf_done) struct buf text = { .max = CONF_MAX };
+    AUTO(job_spec_freep) struct job_spec *spec = NULL;
+    if (!path)
+        return no_memory(e);
+    int rc = fs_read(AT_FDCWD, path, &text, e);
+    if (rc == 0)
+        rc = load_spec(buf_span(&text), &spec, e);
+    return rc < 0 ? err_wrap(e, rc, "job '%s'", j->id) : take_figures(j, spec, e);
+}
+
+/* The role that takes most of the memory, for the sentence. */
+static const struct role_spec *heaviest(const struct job_spec *spec)
+{
+    const struct role_spec *most = spec->single_node ? &spec->am : NULL;
+    for (size_t i = 0; !spec->single_node && i < spec->n_roles; i++) {
+        const struct role_spec *r = &spec->roles[i];
+        if (!most || r->memory_mib * r->instances > most->memory_mib * most->instances)
+            most = r;
+    }
+    return most;
+}
+
+static int refuse_memory(const struct pool *p, const struct job_spec *spec, uint64_t needs_mib,
+                         struct err *e)
+{
+    const struct role_spec *r = heaviest(spec);
+    char need[32], have[32], each[32];
+    (void)str_size(needs_mib << 20, need, sizeof need);
+    (void)str_size(p->machine.memory_mib << 20, have, sizeof have);
+    if (!r)
+        return err_set(
+            e, ERANGE, "the job needs %s of memory (%llu MiB), the pool has %s (%llu MiB)", need,
+            (unsigned long long)needs_mib, have, (unsigned long long)p->machine.memory_mib);
+    (void)str_size(r->memory_mib << 20, each, sizeof each);
+    const char *origin = r->memory_origin ? r->memory_origin : "default";
+    (void)err_set(e, ERANGE,
+                  "the job needs %s of memory at once (%llu MiB), the pool has %s (%llu MiB): "
+                  "%u x '%s' at %s each, tony.%s.memory from %s",
+                  need, (unsigned long long)needs_mib, have,
+                  (unsigned long long)p->machine.memory_mib, spec->single_node ? 1 : r->instances,
+                  r->name, each, r->name, origin);
+    return err_hint(e,
+                    str_eq(origin, "default")
+                        ? "the default of tony.%s.memory is %s: set it to what a task needs"
+                        : "lower tony.%s.memory (now %s) or the number of instances",
+                    r->name, each);
+}
+
+static int check_possible(const struct pool *p, const struct job_spec *spec,
+                          const struct admission_amount *needs, struct err *e)
+{
+    struct admission_amount capacity = { p->machine.memory_mib, p->machine.n_gpus };
+    if (admission_possible(&capacity, needs))
+        return 0;
+    if (needs->gpus <= capacity.gpus)
+        return refuse_memory(p, spec, needs->memory_mib, e);
+    (void)err_set(e, ERANGE, "the job needs %u GPUs at once, the pool has %u", needs->gpus,
+                  capacity.gpus);
+    return err_hint(e, "lower tony.<role>.gpus or the number of instances; tony doctor shows the "
+                       "devices that were found");
+}
+
+/* ---- its directory ---- */
+
+/* The file is only a help: numbers in use are found again in jobs/ and history/ (recover.c), so it
+ * need not reach the disk. */
+static int next_number(struct pool *p, uint32_t *out, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(p->paths.pool, "next");
+    char text[16];
+    if (!path || p->last_number == UINT32_MAX)
+        return err_set(e, path ? EOVERFLOW : ENOMEM, "cannot give the job a number: %m");
+    uint32_t number = p->last_number + 1;
+    (void)snprintf(text, sizeof text, "%u\n", number);
+    int rc = fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, e);
+    if (rc < 0)
+        return rc;
+    p->last_number = *out = number;
+    return 0;
+}
+
+static int write_file(const char *dir, const char *name, const void *bytes, size_t n, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    if (!path)
+        return no_memory(e);
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int rc = fd == -1 ? -errno : fs_write_all(fd, bytes, n);
+    return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
+}
+
+static int fill_dir(const char *dir, struct span conf_text, bool owned, struct err *e)
+{
+    unsigned char key[KEY_BYTES];
+    if (mkdir(dir, 0700) == -1)
+        return err_set(e, errno, "cannot make directory '%s': %m", dir);
+    if (getrandom(key, sizeof key, 0) != sizeof key)
+        return err_set(e, EIO, "cannot make a key for the job");
+    int rc = write_file(dir, "job.conf", conf_text.p, conf_text.len, e);
+    if (rc == 0)
+        rc = write_file(dir, "key", key, sizeof key, e);
+    if (rc == 0 && owned)
+        rc = write_file(dir, "owned", "", 0, e);
+    explicit_bzero(key, sizeof key);
+    return rc;
+}
+
+static int make_dir(struct pool *p, const char *id, struct span conf_text, bool owned,
+                    char **out_dir, struct err *e)
+{
+    AUTO(free_p) char *dir = paths_job(&p->paths, id);
+    AUTO(free_p) char *half = str_printf("%s/.new-%s", p->paths.jobs, id);
+    if (!dir || !half)
+        return no_memory(e);
+    int rc = fill_dir(half, conf_text, owned, e);
+    if (rc == 0 && rename(half, dir) == -1)
+        rc = err_set(e, errno, "cannot rename '%s' to '%s': %m", half, dir);
+    if (rc < 0) {
+        (void)fs_remove_tree(AT_FDCWD, half, NULL); /* the next pool tries again */
+        return err_wrap(e, rc, "cannot take the job");
+    }
+    *out_dir = TAKE(dir);
+    return 0;
+}
+
+int submit_mark_owned(const struct pool_job *j, bool owned)
+{
+    AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
+    AUTO(free_p) char *path = dir ? fs_join(dir, "owned") : NULL;
+    if (!path)
+        return -ENOMEM;
+    if (!owned)
+        return unlink(path) == -1 && errno != ENOENT ? -errno : 0;
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    return fd == -1 ? -errno : 0;
+}
+
+/* ---- a submission ---- */
+
+void submission_free(struct submission *s)
+{
+    if (!s)
+        return;
+    free(s->dir);
+    free(s->jobs_dir);
+    free(s);
+}
+
+static int sync_path(const char *path, int flags, struct err *e)
+{
+    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    if (fd == -1 && errno == ENOENT)
+        return 0; /* the job is over already; its keeper has moved it */
+    if (fd == -1 || fsync(fd) == -1)
+        return err_set(e, errno, "cannot take the job: cannot write '%s' to the disk: %m", path);
+    return 0;
+}
+
+/* The processes of the job are being started meanwhile: what they do before this has returned is
+ * lost with the job if the machine stops now, and nobody was told that it was taken. */
+int submission_sync(struct submission *s)
+{
+    AUTO(free_p) char *conf_path = fs_join(s->dir, "job.conf");
+    if (!conf_path)
+        return no_memory(&s->e);
+    int rc = sync_path(conf_path, 0, &s->e);
+    if (rc == 0)
+        rc = sync_path(s->dir, O_DIRECTORY, &s->e);
+    if (rc == 0)
+        rc = sync_path(s->jobs_dir, O_DIRECTORY, &s->e);
+    return rc;
+}
+
+static struct submission *submission_new(struct pool *p, const char *id, const char *dir)
+{
+    struct submission *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->pool = p;
+    (void)str_copy(s->id, sizeof s->id, id); /* of the same size */
+    s->dir = str_dup(dir);
+    s->jobs_dir = str_dup(p->paths.jobs);
+    if (s->dir && s->jobs_dir)
+        return s;
+    submission_free(s);
+    return NULL;
+}
+
+static int check(struct pool *p, struct span conf_text, struct job_spec **out, struct err *e)
+{
+    if (p->stopping)
+        return err_set(e, ESHUTDOWN, "the pool is being stopped and takes no more jobs");
+    if (conf_text.len > CONF_MAX)
+        return err_set(e, E2BIG, "the job's configuration of %zu bytes is over the limit of %d",
+                       conf_text.len, CONF_MAX);
+    int rc = load_spec(conf_text, out, e);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc
+                             : -(e->num = EINVAL); /* the job's fault, whatever was wrong with it */
+    if (!str_eq((*out)->cluster, "local"))
+        return err_set(e, EINVAL, "the pool runs jobs of cluster 'local', not '%s'",
+                       (*out)->cluster);
+    struct job_demand demand;
+    job_spec_demand(*out, &demand);
+    return check_possible(p, *out, &(struct admission_amount){ demand.memory_mib, demand.gpus }, e);
+}
+
+int submit(struct pool *p, const struct span conf_text, bool owned, struct submission **out,
+           struct err *e)
+{
+    AUTO(job_spec_freep) struct job_spec *spec = NULL;
+    AUTO(free_p) char *dir = NULL;
+    uint32_t number = 0;
+    char id[APP_ID_MAX];
+    int rc = check(p, conf_text, &spec, e);
+    if (rc == 0)
+        rc = next_number(p, &number, e);
+    if (rc < 0)
+        return rc;
+    app_id_format(id, p->start_ms, number);
+    rc = make_dir(p, id, conf_text, owned, &dir, e);
+    if (rc < 0)
+        return rc;
+
+    struct submission *s = submission_new(p, id, dir);
+    struct pool_job *j = s ? pool_job_new(p, id, e) : NULL;
+    if (!j || take_figures(j, spec, e) < 0) {
+        if (j)
+            pool_job_remove(j);
+        submission_free(s);
+        (void)fs_remove_tree(
+            AT_FDCWD, dir,
+            NULL); /* else the next pool finds a job nobody waits for; it is a whole one */
+        return no_memory(e);
+    }
+    j->phase = PH_WAITING;
+    j->owned = owned;
+    *out = s;
+    return 0;
+}

@@ -1,0 +1,171 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "pool/admission.h"
+
+enum { JOBS_MAX = 6, NOBODY = -1 };
+
+/* The capacity is 100 MiB and 4 GPUs. Jobs stand in the order of the list of the pool; want: 's'
+ * starts, 'r' runs already, 'w' waits behind the job with that index. */
+static const struct {
+    const char *what;
+    size_t n;
+    struct {
+        uint64_t memory_mib;
+        uint32_t gpus;
+        int priority;
+        uint32_t number;
+        bool admitted;
+        char want;
+        int behind;
+        uint32_t place;
+    } jobs[JOBS_MAX];
+    struct admission_amount left;
+} rows[] = {
+    { "an empty queue", 0, { { 0 } }, { 100, 4 } },
+    { "one that fits exactly", 1, { { 100, 4, 0, 1, false, 's' } }, { 0, 0 } },
+    { "one that needs nothing", 1, { { 0, 0, 0, 1, false, 's' } }, { 100, 4 } },
+    { "two that fit together",
+      2,
+      { { 60, 0, 0, 1, false, 's' }, { 40, 4, 0, 2, false, 's' } },
+      { 0, 0 } },
+    { "memory is not given twice",
+      2,
+      { { 60, 0, 0, 1, false, 's' }, { 41, 0, 0, 2, false, 'w', 0, 1 } },
+      { 40, 4 } },
+    { "nor are GPUs",
+      2,
+      { { 1, 3, 0, 1, false, 's' }, { 1, 2, 0, 2, false, 'w', 0, 1 } },
+      { 99, 1 } },
+    { "a large job is not overtaken by small ones",
+      4,
+      { { 50, 0, 0, 1, true, 'r' },
+        { 60, 0, 0, 2, false, 'w', 0, 1 },
+        { 10, 0, 0, 3, false, 'w', 1, 2 },
+        { 10, 0, 0, 4, false, 'w', 2, 3 } },
+      { 50, 4 } },
+    { "priority first, then arrival",
+      4,
+      { { 50, 0, 0, 1, false, 'w', 3, 1 },
+        { 50, 0, 5, 2, false, 's' },
+        { 50, 0, 0, 3, false, 'w', 0, 2 },
+        { 50, 0, 5, 4, false, 's' } },
+      { 0, 4 } },
+    { "a higher priority blocks what would fit",
+      3,
+      { { 70, 0, 0, 1, true, 'r' },
+        { 10, 0, 0, 2, false, 'w', 2, 2 },
+        { 40, 0, 1, 3, false, 'w', 0, 1 } },
+      { 30, 4 } },
+    { "numbers count, not the place in the list",
+      2,
+      { { 60, 0, 0, 9, false, 'w', 1, 1 }, { 60, 0, 0, 8, false, 's' } },
+      { 40, 4 } },
+    { "behind the one that holds most of what is lacking: memory",
+      4,
+      { { 10, 3, 0, 1, true, 'r' },
+        { 50, 0, 0, 2, true, 'r' },
+        { 20, 0, 0, 3, true, 'r' },
+        { 30, 0, 0, 4, false, 'w', 1, 1 } },
+      { 20, 1 } },
+    { "and GPUs",
+      4,
+      { { 10, 1, 0, 1, true, 'r' },
+        { 50, 0, 0, 2, true, 'r' },
+        { 20, 2, 0, 3, true, 'r' },
+        { 1, 2, 0, 4, false, 'w', 2, 1 } },
+      { 20, 1 } },
+    { "more is held than there is: a pool that came back smaller",
+      3,
+      { { 80, 4, 0, 1, true, 'r' }, { 80, 4, 0, 2, true, 'r' }, { 1, 0, 0, 3, false, 'w', 0, 1 } },
+      { 0, 0 } },
+    { "what can never run waits behind nobody",
+      1,
+      { { 101, 0, 0, 1, false, 'w', NOBODY, 1 } },
+      { 100, 4 } },
+};
+
+static void test_table(void **state)
+{
+    (void)state;
+    const struct admission_amount capacity = { 100, 4 };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct admission_job jobs[JOBS_MAX] = { 0 };
+        size_t order[JOBS_MAX];
+        struct admission_amount left;
+        for (size_t k = 0; k < rows[i].n; k++)
+            jobs[k] = (struct admission_job){ .needs = { rows[i].jobs[k].memory_mib,
+                                                         rows[i].jobs[k].gpus },
+                                              .priority = rows[i].jobs[k].priority,
+                                              .number = rows[i].jobs[k].number,
+                                              .admitted = rows[i].jobs[k].admitted };
+        admission_decide(&capacity, jobs, rows[i].n, order, &left);
+        for (size_t k = 0; k < rows[i].n; k++) {
+            char got = jobs[k].admitted ? 'r' : jobs[k].start ? 's' : 'w';
+            size_t behind = got != 'w' || rows[i].jobs[k].behind == NOBODY
+                                ? ADMISSION_NOBODY
+                                : (size_t)rows[i].jobs[k].behind;
+            if (got != rows[i].jobs[k].want || jobs[k].behind != behind ||
+                jobs[k].place != rows[i].jobs[k].place)
+                fail_msg("%s: job %zu: '%c' behind %zd at %u", rows[i].what, k, got,
+                         (ssize_t)jobs[k].behind, jobs[k].place);
+        }
+        if (left.memory_mib != rows[i].left.memory_mib || left.gpus != rows[i].left.gpus)
+            fail_msg("%s: %llu MiB and %u GPUs are left", rows[i].what,
+                     (unsigned long long)left.memory_mib, left.gpus);
+    }
+}
+
+/* Whatever the queue: never more is given than there is, and nobody starts before one that comes
+ * before it. */
+static void test_random(void **state)
+{
+    (void)state;
+    enum { N = 40, ROUNDS = 20000 };
+    unsigned seed = 4711;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct admission_job jobs[N] = { 0 };
+        size_t order[N];
+        struct admission_amount capacity = { 1000, 8 }, left, given = { 0 };
+        size_t n = (size_t)rand_r(&seed) % N;
+        for (size_t i = 0; i < n; i++) {
+            jobs[i].needs = (struct admission_amount){ (uint64_t)rand_r(&seed) % 300,
+                                                       (uint32_t)rand_r(&seed) % 4 };
+            jobs[i].priority = rand_r(&seed) % 3;
+            jobs[i].number = (uint32_t)(i + 1);
+            struct admission_amount with = { given.memory_mib + jobs[i].needs.memory_mib,
+                                             given.gpus + jobs[i].needs.gpus };
+            jobs[i].admitted = rand_r(&seed) % 4 == 0 && admission_possible(&capacity, &with);
+            if (jobs[i].admitted)
+                given = with;
+        }
+        admission_decide(&capacity, jobs, n, order, &left);
+        for (size_t i = 0; i < n; i++) {
+            if (jobs[i].start) {
+                given.memory_mib += jobs[i].needs.memory_mib;
+                given.gpus += jobs[i].needs.gpus;
+            }
+            for (size_t k = 0; k < n; k++)
+                if (jobs[k].start && !jobs[i].start && !jobs[i].admitted)
+                    assert_true(
+                        jobs[k].priority > jobs[i].priority ||
+                        (jobs[k].priority == jobs[i].priority && jobs[k].number < jobs[i].number));
+        }
+        assert_true(given.memory_mib + left.memory_mib == capacity.memory_mib);
+        assert_int_equal(given.gpus + left.gpus, capacity.gpus);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
