@@ -571,3 +571,32 @@ struct job *drive_replay(const struct drive *d, size_t n)
     free(ignored.v);
     return j;
 }
+
+void drive_resume(struct drive *d, size_t n, bool seen)
+{
+    struct job *j = drive_replay(d, n);
+
+    job_free(d->job);
+    d->job = j;
+    d->acts.n = 0;
+    d->now = job_now(j);
+    d->epoch = job_epoch(j);
+    for (uint32_t i = 0; i < job_n_slots(j); i++) {
+        struct slot_view v;
+        struct drive_slot *s = &d->slots[i];
+        job_slot(j, i, &v);
+        *s = (struct drive_slot){ .generation = v.generation,
+                                  .attempt = v.attempt,
+                                  .started = v.attempt > 0 };
+        bool there = v.state >= SLOT_PLACED && v.state <= SLOT_DRAINING;
+        if (!there || !seen)
+            continue;
+        str_copy(s->container, sizeof s->container, v.container);
+        s->launched = v.state != SLOT_PLACED;
+        s->registered = s->launched;
+        s->running = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING;
+    }
+    if (job_state(j) == JOB_NEW)
+        drive_run(d, "submit");
+    new_master(d);
+}

@@ -54,6 +54,9 @@ uint32_t drive_slot(const struct drive *d, const char *task); /* aborts when the
 void drive_results(const struct drive *d,
                    struct buf *out); /* "worker:0=S worker:1=F": S F X(finished) L(ost) or state */
 /* A job replayed from the first n records, as a new master would have it. */
+/* Goes on from the first n records as a new master does: what the job believes to be there is there
+ * (seen) or all of it is lost. */
+void drive_resume(struct drive *d, size_t n, bool seen);
 struct job *drive_replay(const struct drive *d, size_t n);
 int drive_record(const char *record, struct job_event *ev, int64_t *t, void **holder);
 

@@ -1,0 +1,215 @@
+/* Every cell of every state table of the core. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "drive.h"
+#include "job/job_int.h"
+
+static const char slot_states[][12] = { "held",    "waiting",  "placed",   "registered",
+                                        "running", "stopping", "draining", "ended" };
+
+/* The table again, as it was designed: input, then per state what it becomes and what is done; - is
+ * refused. */
+/* clang-format off */
+static const char *const designed[IN_COUNT] = {
+    /*                held              waiting           placed                   registered                running                   stopping                  draining                  ended */
+    [IN_WANT] =     "waiting/ask        -                 -                        -                         -                         -                         -                         -",
+    [IN_GRANT] =    "-                  placed/launch     -                        -                         -                         -                         -                         -",
+    [IN_REFUSE] =   "-                  ended             -                        -                         -                         -                         -                         -",
+    [IN_REGISTER] = "-                  -                 registered               registered                running/start             stopping/finish_executor  draining/finish_executor  -",
+    [IN_START] =    "-                  -                 -                        running/start             -                         -                         -                         -",
+    [IN_RETURN] =   "-                  -                 -                        registered                running                   stopping/stop_attempt     draining/finish_executor  -",
+    [IN_END] =      "-                  -                 -                        draining                  draining                  draining                  -                         -",
+    [IN_GONE] =     "-                  -                 ended                    ended                     ended                     ended                     ended                     -",
+    [IN_STOP] =     "ended              ended             stopping/stop_container  stopping/finish_executor  stopping/stop_attempt     stopping                  draining                  ended",
+    [IN_SILENT] =   "-                  -                 stopping/stop_container  stopping/stop_container   stopping/stop_container   -                         -                         -",
+    [IN_OVERDUE] =  "-                  -                 -                        -                         -                         stopping/stop_container   draining/stop_container   -",
+    [IN_ABANDON] =  "ended              ended             ended                    ended                     ended                     ended                     ended                     ended",
+    [IN_REISSUE] =  "held               waiting/ask       placed/launch            registered                running                   stopping/stop_container   draining/stop_container   ended",
+};
+/* clang-format on */
+
+static enum job_action_type action_named(const char *s)
+{
+    static const struct {
+        const char *name;
+        enum job_action_type type;
+    } names[] = { { "ask", ACT_ASK },
+                  { "launch", ACT_LAUNCH },
+                  { "start", ACT_START },
+                  { "stop_attempt", ACT_STOP_ATTEMPT },
+                  { "finish_executor", ACT_FINISH_EXECUTOR },
+                  { "stop_container", ACT_STOP_CONTAINER } };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (str_eq(names[i].name, s))
+            return names[i].type;
+    }
+    return ACT_NONE;
+}
+
+/* Two roles, so that the job goes on whatever becomes of the slot that is looked at: worker:0. */
+static void bring_to(struct drive *d, const char *state)
+{
+    static const struct {
+        const char *state, *job, *script;
+    } ways[] = {
+        { "held", "chief*1 worker*1<chief", "go" },
+        { "waiting", "chief*1 worker*1", "mute:worker:0 go" },
+        { "placed", "chief*1 worker*1", "mute:worker:0 go grant:worker:0" },
+        { "registered", "chief*1 worker*1",
+          "mute:worker:0 mute:chief:0 go grant:worker:0 reg:worker:0" },
+        { "running", "chief*1 worker*1", "go mute:worker:0" },
+        { "stopping", "chief*1 worker*1", "go mute:worker:0 stop" },
+        { "draining", "chief*1 worker*1", "go mute:worker:0 worker:0=0" },
+        { "ended", "chief*1 worker*1", "go worker:0=0" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+        if (str_eq(ways[i].state, state)) {
+            struct slot_view v;
+            drive_init(d, ways[i].job);
+            drive_run(d, ways[i].script);
+            job_slot(d->job, drive_slot(d, "worker:0"), &v);
+            assert_string_equal(slot_state_name(v.state), state);
+            return;
+        }
+    }
+    fail_msg("no way to %s", state);
+}
+
+static void check_cell(const char *from, enum slot_input in, const char *want)
+{
+    struct drive d;
+    struct err e = { 0 };
+    char to[32];
+    str_copy(to, sizeof to, want);
+    char *act = strchr(to, '/');
+    if (act)
+        *act++ = 0;
+    bring_to(&d, from);
+
+    uint32_t slot = drive_slot(&d, "worker:0");
+    struct slot_end end = { .reason = END_EXITED, .at_us = job_now(d.job) * 1000 };
+    assert_int_equal(vec_reserve(&d.acts, 32), 0);
+    d.job->out = &d.acts;
+    d.acts.n = 0;
+    int rc = slot_step(d.job, slot, in, &end, &e);
+    d.job->out = NULL;
+
+    const char *now = slot_state_name(d.job->slots[slot].state);
+    enum job_action_type did = d.acts.n ? d.acts.v[0].type : ACT_NONE;
+    bool refused = str_eq(want, "-");
+    if (rc != refused || (refused && !*e.msg) || !str_eq(now, refused ? from : to) ||
+        did != (act ? action_named(act) : ACT_NONE) || d.acts.n > 1)
+        fail_msg("%s x %s: rc %d '%s', now %s, action %d, but designed: %s", from,
+                 slot_input_name(in), rc, e.msg, now, (int)did, want);
+    if (act) {
+        assert_int_equal(d.acts.v[0].slot, slot);
+        assert_int_equal(d.acts.v[0].grace_ms, in == IN_OVERDUE ? 0 : 5000);
+    }
+    drive_done(&d);
+}
+
+static void test_every_slot_cell(void **state)
+{
+    unsigned n_cells = 0;
+
+    (void)state;
+    for (enum slot_input in = IN_NONE + 1; in < IN_COUNT; in++) {
+        struct span rest = span_of(designed[in]), word;
+        size_t column = 0;
+        while (span_split(&rest, ' ', &word)) {
+            if (!word.len)
+                continue;
+            AUTO(free_p) char *want = span_dup(word);
+            check_cell(slot_states[column++], in, want);
+            n_cells++;
+        }
+        assert_int_equal(column, ARRAY_LEN(slot_states));
+    }
+    assert_int_equal(n_cells, (SLOT_STATE_COUNT - 1) * (IN_COUNT - 1));
+}
+
+/* Which events are applied in which state of the job; the slot meant is running, or as far as it
+ * came. */
+static void test_every_job_cell(void **state)
+{
+    static const struct {
+        const char *name, *script;
+    } states[] = {
+        { "NEW", "" },
+        { "WAITING", "submit" },
+        { "RUNNING", "go mute:worker:0" },
+        { "STOPPING", "go mute:worker:0 stop" },
+        { "SUCCEEDED", "go worker:0=0" },
+        { "FAILED", "go worker:0=1" },
+        { "KILLED", "go stop" },
+    };
+    /* one letter a state, in the order above: y applied, n refused */
+    static const struct {
+        enum job_event_type type;
+        const char *applied;
+    } rows[] = {
+        { EV_SUBMITTED, "ynnnnnn" },
+        { EV_MASTER_STARTED, "nyyyyyy" },
+        { EV_RESYNCED, "nnnnnnn" },
+        { EV_CONTAINER_SEEN, "nnnnnnn" },
+        { EV_ALLOCATED, "nnnnnnn" },
+        { EV_ALLOCATION_REFUSED, "nnnnnnn" },
+        { EV_COMPLETED, "nnyynnn" },
+        { EV_REGISTERED, "nnyynnn" },
+        { EV_EXECUTOR_GONE, "nnyynnn" },
+        { EV_EXECUTOR_BACK, "nnyynnn" },
+        { EV_ATTEMPT_STARTED, "nnyynnn" },
+        { EV_ATTEMPT_ENDED, "nnyynnn" },
+        { EV_BEAT, "nnyynnn" },
+        { EV_PROGRESS, "nnynnnn" },
+        { EV_TENSORBOARD, "nyyynnn" },
+        { EV_CLIENT_OWNS, "nyyynnn" },
+        { EV_CLIENT_AWAY, "nyyynnn" },
+        { EV_CLIENT_LEFT, "nyyynnn" },
+        { EV_STOP, "nyynnnn" },
+        { EV_STALLED, "nyyynnn" },
+        { EV_TIMER, "nyynnnn" },
+        { EV_SUSPECT, "nnynnnn" },
+        { EV_SHRINK, "nnnnnnn" },
+        { EV_LAUNCH_FAILED_JOB, "nyyynnn" },
+    };
+    (void)state;
+    assert_int_equal(ARRAY_LEN(rows), EV_COUNT - 1);
+    for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
+        for (size_t s = 0; s < ARRAY_LEN(states); s++) {
+            struct drive d;
+            struct err e = { 0 };
+            drive_init(&d, "worker*1");
+            drive_run(&d, states[s].script);
+            assert_string_equal(job_state_name(job_state(d.job)), states[s].name);
+            struct job_event ev = { .type = rows[r].type,
+                                    .container = "c0.1",
+                                    .generation = 1,
+                                    .attempt = 1,
+                                    .epoch = 9,
+                                    .limit = LIMIT_APPLICATION,
+                                    .reason = END_EXITED,
+                                    .text = "x" };
+            int rc = job_feed(d.job, &ev, d.now, &d.acts, &e);
+            if (rc != (rows[r].applied[s] == 'n') || (rc && !*e.msg))
+                fail_msg("%s in %s: %d '%s'", job_event_name(rows[r].type), states[s].name, rc,
+                         e.msg);
+            drive_done(&d);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_slot_cell),
+        cmocka_unit_test(test_every_job_cell),
+    };
+    return cmocka_run_group_tests_name("job_table", tests, NULL, NULL);
+}
