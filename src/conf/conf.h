@@ -1,10 +1,12 @@
 /*
- * Configuration: one table of keys, layers of values that remember their origin, and the typed job that comes out of them.
+ * Configuration: one table of keys, layers of values that remember their origin, and the typed job
+ * that comes out of them.
  *
- * Layers, later wins: built-in default -> site file ($TONY_CONF_DIR/tony-site.xml or .yaml) -> job file -> options -> --conf.
- * A value marked final in the site file wins over all (a later one is refused with both origins, as an error).
- * Multi-value keys (tony.containers.envs, tony.execution.envs, tony.containers.resources): a --conf or option value is appended.
- * Source of keys, defaults and meaning: TonY 0.5; ours are marked since "tony 1".
+ * Layers, later wins: built-in default -> site file ($TONY_CONF_DIR/tony-site.xml or .yaml) -> job
+ * file -> options -> --conf. A value marked final in the site file wins over all (a later one is
+ * refused with both origins, as an error). Multi-value keys (tony.containers.envs,
+ * tony.execution.envs, tony.containers.resources): a --conf or option value is appended. Source of
+ * keys, defaults and meaning: TonY 0.5; ours are marked since "tony 1".
  */
 #ifndef TONY_CONF_CONF_H
 #define TONY_CONF_CONF_H
@@ -20,38 +22,53 @@ struct err;
 
 /* ---- the table of keys ---- */
 
-enum conf_type { CT_NONE = 0, CT_STR, CT_INT, CT_BOOL, CT_LIST, CT_MEM, CT_ENVS, CT_ENUM, CT_COUNT };
+enum conf_type {
+    CT_NONE = 0,
+    CT_STR,
+    CT_INT,
+    CT_BOOL,
+    CT_LIST,
+    CT_MEM,
+    CT_ENVS,
+    CT_ENUM,
+    CT_COUNT
+};
 
 /* What setting the key does in this release; `tony doctor --keys` prints it. */
 enum conf_effect {
     CE_NONE = 0,
-    CE_ACTS,     /* honoured */
-    CE_YARN,     /* only with --cluster yarn: known and validated, no effect elsewhere */
-    CE_LATER,    /* known and validated; not acted on in this release */
-    CE_JVM,      /* about the JVM or the portal of the original: accepted, no meaning here */
-    CE_REFUSED,  /* setting it is an error, `help` says what to do instead */
+    CE_ACTS,    /* honoured */
+    CE_YARN,    /* only with --cluster yarn: known and validated, no effect elsewhere */
+    CE_LATER,   /* known and validated; not acted on in this release */
+    CE_JVM,     /* about the JVM or the portal of the original: accepted, no meaning here */
+    CE_REFUSED, /* setting it is an error, `help` says what to do instead */
     CE_COUNT,
 };
 
 struct conf_key {
-    const char *name;     /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.application.name" */
+    const char
+        *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.application.name" */
     enum conf_type type;
-    const char *dflt;     /* as text; NULL = unset */
-    int64_t min, max;     /* CT_INT and CT_MEM (MiB) */
-    const char *unit;     /* "ms", "s", "MiB", "" */
-    const char *choices;  /* CT_ENUM: "GANG|FCFS", compared without case */
+    const char *dflt;    /* as text; NULL = unset */
+    int64_t min, max;    /* CT_INT and CT_MEM (MiB) */
+    const char *unit;    /* "ms", "s", "MiB", "" */
+    const char *choices; /* CT_ENUM: "GANG|FCFS", compared without case */
     enum conf_effect effect;
-    const char *since;    /* "TonY", "TonY 0.5", "tony 1" */
-    bool secret;          /* its value is masked wherever it is shown */
-    const char *help;     /* one sentence */
+    const char *since; /* "TonY", "TonY 0.5", "tony 1" */
+    bool secret;       /* its value is masked wherever it is shown */
+    const char *help;  /* one sentence */
 };
 
 const struct conf_key *conf_keys(size_t *out_n);
-/* The row for a concrete key; *out_role is the matched <role> (or <G>...) part, if any. NULL: unknown. */
+/* The row for a concrete key; *out_role is the matched <role> (or <G>...) part, if any. NULL:
+ * unknown. */
 const struct conf_key *conf_key_find(struct span key, struct span *out_part);
-const char *conf_key_nearest(const char *key, struct buf *scratch); /* for "did you mean"; NULL if none is near */
-bool conf_role_name_ok(struct span name, struct err *e);             /* letters, digits, - _; not reserved; 63 at most */
-bool conf_key_is_secret(const char *key);                            /* flagged, or its name says so (secret, password, token, credential, private-key) */
+const char *conf_key_nearest(const char *key,
+                             struct buf *scratch); /* for "did you mean"; NULL if none is near */
+bool conf_role_name_ok(struct span name,
+                       struct err *e);    /* letters, digits, - _; not reserved; 63 at most */
+bool conf_key_is_secret(const char *key); /* flagged, or its name says so (secret, password, token,
+                                             credential, private-key) */
 
 /* ---- layered values ---- */
 
@@ -59,7 +76,8 @@ struct conf; /* opaque */
 
 struct conf_entry {
     const char *key, *value;
-    const char *origin; /* "default", "site file /etc/tony/tony-site.xml:12", "job.yaml:7", "--conf", "--executes" */
+    const char *origin; /* "default", "site file /etc/tony/tony-site.xml:12", "job.yaml:7",
+                           "--conf", "--executes" */
     bool final;
 };
 
@@ -69,16 +87,20 @@ void conf_freep(struct conf **c);
 
 enum conf_layer { CL_NONE = 0, CL_DEFAULT, CL_SITE, CL_JOB, CL_OPTION, CL_CONF };
 /* Validates key and value against the table. */
-int conf_set(struct conf *c, enum conf_layer layer, const char *key, const char *value, const char *origin, bool final, struct err *e);
-/* A file by its suffix: .xml, else YAML. site: TonY/Hadoop's <final> is honoured. Every error names file and line. */
+int conf_set(struct conf *c, enum conf_layer layer, const char *key, const char *value,
+             const char *origin, bool final, struct err *e);
+/* A file by its suffix: .xml, else YAML. site: TonY/Hadoop's <final> is honoured. Every error names
+ * file and line. */
 int conf_load_file(struct conf *c, enum conf_layer layer, const char *path, struct err *e);
-int conf_load_text(struct conf *c, enum conf_layer layer, const char *name, struct span text, bool xml, struct err *e);
+int conf_load_text(struct conf *c, enum conf_layer layer, const char *name, struct span text,
+                   bool xml, struct err *e);
 /* $TONY_CONF_DIR/tony-site.{xml,yaml} if there; a missing one is fine. */
 int conf_load_site(struct conf *c, struct err *e);
 
 const char *conf_get(const struct conf *c, const char *key); /* NULL = unset; borrowed */
 const char *conf_origin(const struct conf *c, const char *key);
-int64_t conf_int(const struct conf *c, const char *key); /* of a key whose row says CT_INT or CT_MEM; 0 if unset */
+int64_t conf_int(const struct conf *c,
+                 const char *key); /* of a key whose row says CT_INT or CT_MEM; 0 if unset */
 bool conf_bool(const struct conf *c, const char *key);
 /* In order of first appearance. Iterates set entries, defaults included: i from 0 until false. */
 bool conf_at(const struct conf *c, size_t i, struct conf_entry *out);
@@ -87,24 +109,29 @@ bool conf_at(const struct conf *c, size_t i, struct conf_entry *out);
 int conf_encode(const struct conf *c, struct buf *out, struct err *e);
 int conf_decode(struct span text, struct conf **out, struct err *e);
 struct json_t;
-int conf_decode_json(const struct json_t *list, struct conf **out, struct err *e); /* when it was parsed already */
-/* Append value as it may be shown: "***" for a secret, and for each secret variable of an environment. 0 or -errno. */
+int conf_decode_json(const struct json_t *list, struct conf **out,
+                     struct err *e); /* when it was parsed already */
+/* Append value as it may be shown: "***" for a secret, and for each secret variable of an
+ * environment. 0 or -errno. */
 int conf_show_value(const char *key, const char *value, struct buf *out);
 
 /* ---- values that hold several things ---- */
 
 /*
- * Lists: items separated by commas and trimmed, empty ones dropped. A comma in an item is written '\,' (TonY has no way to write one).
- * Environments: TonY's "A=1, B, C=3", also in brackets; an item without '=' has an empty value; a later one replaces an earlier one.
- * Each appends to its output. 0 or -errno.
+ * Lists: items separated by commas and trimmed, empty ones dropped. A comma in an item is written
+ * '\,' (TonY has no way to write one). Environments: TonY's "A=1, B, C=3", also in brackets; an
+ * item without '=' has an empty value; a later one replaces an earlier one. Each appends to its
+ * output. 0 or -errno.
  */
 int conf_list_parse(struct span text, struct strv *out);
-int conf_list_add(struct buf *list, struct span item);                          /* item written so that it parses back */
+int conf_list_add(struct buf *list, struct span item); /* item written so that it parses back */
 int conf_env_parse(struct span text, struct strv *out, struct err *e);
-int conf_env_add(struct buf *list, const char *name, struct span value);        /* likewise */
+int conf_env_add(struct buf *list, const char *name, struct span value); /* likewise */
 
-/* "[interpreter ]<executes>[ <task_params>]"; the interpreter is taken from venv/ when relative and there is one. NULL = no memory. */
-char *conf_build_command(const char *executes, const char *task_params, const char *python_binary, bool has_venv);
+/* "[interpreter ]<executes>[ <task_params>]"; the interpreter is taken from venv/ when relative and
+ * there is one. NULL = no memory. */
+char *conf_build_command(const char *executes, const char *task_params, const char *python_binary,
+                         bool has_venv);
 
 /* ---- the typed job ---- */
 
@@ -116,8 +143,9 @@ enum role_kind {
 };
 
 struct resource_spec { /* SRC[::NAME][#archive] */
-    char *source;      /* path or URL as given (relative ones against the job file's directory or the cwd) */
-    char *name;        /* in the working directory */
+    char *source; /* path or URL as given (relative ones against the job file's directory or the
+                     cwd) */
+    char *name;   /* in the working directory */
     bool archive;
 };
 
@@ -134,7 +162,8 @@ struct role_spec {
     size_t n_resources;
     enum role_kind kind;
     bool stop_on_failure;
-    uint32_t *waits_for; /* indices of roles all of whose tasks must have completed before this one is requested */
+    uint32_t *waits_for; /* indices of roles all of whose tasks must have completed before this one
+                            is requested */
     size_t n_waits_for;
 };
 
@@ -154,7 +183,8 @@ struct job_spec {
     struct role_spec *roles;
     size_t n_roles;
     uint32_t n_tasks; /* all instances */
-    bool single_node; /* no role has instances: the command runs as one task 'driver:0' with tony.am.* resources in the master's place */
+    bool single_node; /* no role has instances: the command runs as one task 'driver:0' with
+                         tony.am.* resources in the master's place */
     bool preprocess;
     struct role_spec am; /* name "am": memory, vcores, gpus, command, resources */
     struct strv container_env, execution_env;
@@ -162,9 +192,10 @@ struct job_spec {
     size_t n_resources;
     char *src, *venv, *python_binary;
     bool fail_on_worker_failure;
-    uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms, execution_timeout_ms; /* 0 = none */
+    uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,
+        execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;
-    int64_t client_away_ms;  /* -1 never */
+    int64_t client_away_ms; /* -1 never */
     uint32_t kill_grace_ms, master_away_ms, stderr_lines;
     uint32_t am_retry_count;
     struct group_timeout *group_timeouts;
@@ -173,13 +204,15 @@ struct job_spec {
     struct strv warnings; /* sentences for the user; nothing that is an error */
 };
 
-/* Check the whole (roles, commands, stages form a DAG, caps, totals) and build it. Errors name key and origin. */
+/* Check the whole (roles, commands, stages form a DAG, caps, totals) and build it. Errors name key
+ * and origin. */
 int job_spec_build(const struct conf *c, struct job_spec **out, struct err *e);
 void job_spec_free(struct job_spec *s);
 void job_spec_freep(struct job_spec **s);
 const struct role_spec *job_spec_role(const struct job_spec *s, const char *name);
 
-/* What the job holds at its peak over its stages (kept to the end): memory and GPUs exactly; single-node charges tony.am.*. */
+/* What the job holds at its peak over its stages (kept to the end): memory and GPUs exactly;
+ * single-node charges tony.am.*. */
 struct job_demand {
     uint64_t memory_mib;
     uint32_t gpus, vcores;

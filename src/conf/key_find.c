@@ -56,14 +56,11 @@ static struct span second_component(const char *name)
 
 bool conf_role_reserved(struct span name)
 {
-    /* pool, yarn, history, ... come from the rows; these have no row of their own yet */
-    static const char *const more[] = { "roles", "slurm", "tony", "default" };
+    /* pool, yarn, history, ... come from the rows; this one has none yet */
+    if (span_eqs(name, "slurm"))
+        return true;
     size_t n;
     const struct conf_key *k = conf_keys(&n);
-    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
-        if (span_eqs(name, more[i]))
-            return true;
-    }
     if (span_eqs(name, "worker"))
         return false; /* tony.worker.timeout is about all roles, whatever its name says */
     for (size_t i = 0; i < n; i++) {

@@ -102,7 +102,7 @@ int conf_load_site(struct conf *c, struct err *e)
             continue;
         int rc = conf_load_file(c, CL_SITE, path, e);
         if (rc < 0)
-            return err_wrap(e, rc, "site file");
+            return rc;
     }
     return 0;
 }
