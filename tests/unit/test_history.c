@@ -1,0 +1,402 @@
+/*
+ * Jobs read back from their directories, the list of them, and the end of jobs that have no master.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "history/history.h"
+#include "history/replay.h"
+#include "job/job.h"
+#include "storage/jobfile.h"
+#include "storage/journal.h"
+#include "storage/paths.h"
+
+enum { T0 = 1700000000 };
+
+struct home {
+    char dir[64];
+    struct paths p;
+};
+
+static void home_init(struct home *h)
+{
+    struct err e = { 0 };
+    *h = (struct home){ .dir = "/tmp/tony-h-XXXXXX" };
+    log_setup(2, LOG_ERROR + 1, false);
+    assert_non_null(mkdtemp(h->dir));
+    (void)setenv("TONY_HOME", h->dir, 1);
+    (void)setenv("XDG_RUNTIME_DIR", h->dir, 1);
+    assert_int_equal(paths_open(&h->p, &e), 0);
+}
+
+static void home_done(struct home *h)
+{
+    paths_done(&h->p);
+    (void)fs_remove_tree(AT_FDCWD, h->dir, NULL);
+}
+
+static void write_file(const char *dir, const char *name, struct span text)
+{
+    struct err e = { 0 };
+    AUTO(free_p) char *path = fs_join(dir, name);
+    if (fs_mkdirs(dir, 0700, &e) < 0 || fs_write_atomic(AT_FDCWD, path, text, 0600, false, &e) < 0)
+        fail_msg("%s", e.msg);
+}
+
+/* A job of two workers as the pool makes it. Returns its directory. */
+static char *make_job(struct home *h, uint32_t number, char id[APP_ID_MAX])
+{
+    struct err e = { 0 };
+    AUTO(conf_freep) struct conf *c = conf_new();
+    assert_int_equal(conf_set(c, CL_JOB, "tony.application.name", "digits", "t", false, &e), 0);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.worker.instances", "2", "t", false, &e), 0);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.containers.command", "./run", "t", false, &e), 0);
+    struct job_file f = { .conf = c,
+                          .user = (char *)(uintptr_t) "ann",
+                          .host = (char *)(uintptr_t) "h",
+                          .cwd = (char *)(uintptr_t) "/",
+                          .version = (char *)(uintptr_t) "1",
+                          .wall_ms = T0 * 1000LL };
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(job_file_encode(&f, &text, &e), 0);
+    app_id_format(id, T0 * 1000LL, number);
+    char *dir = paths_job(&h->p, id);
+    write_file(dir, "job.conf", buf_span(&text));
+    return dir;
+}
+
+static void write_events(const char *dir, const struct job_event *ev, const int64_t *t, size_t n)
+{
+    struct err e = { 0 };
+    struct journal j;
+    AUTO(free_p) char *path = fs_join(dir, "journal");
+    assert_int_equal(journal_open(&j, path, NULL, &e), 0);
+    for (size_t i = 0; i < n; i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        assert_int_equal(job_event_encode(&ev[i], t[i], &text), 0);
+        assert_int_equal(journal_add(&j, buf_span(&text)), 0);
+    }
+    assert_int_equal(journal_flush(&j, false, &e), 0);
+    journal_close(&j);
+}
+
+/* Submitted, a master, both workers placed and registered, one ended well, one with 3. */
+static const struct job_event story[] = {
+    { .type = EV_SUBMITTED,
+      .text = "application_1700000000000_0001",
+      .who = "ann",
+      .wall_ms = T0 * 1000LL },
+    { .type = EV_MASTER_STARTED, .epoch = 1, .wall_ms = T0 * 1000LL + 500 },
+    { .type = EV_RESYNCED },
+    { .type = EV_ALLOCATED, .slot = 0, .container = "c_1" },
+    { .type = EV_ALLOCATED, .slot = 1, .container = "c_2" },
+    { .type = EV_REGISTERED, .slot = 0, .container = "c_1", .text = "127.0.0.1:1" },
+    { .type = EV_REGISTERED, .slot = 1, .container = "c_2", .text = "127.0.0.1:2" },
+    { .type = EV_ATTEMPT_ENDED,
+      .slot = 1,
+      .generation = 1,
+      .attempt = 1,
+      .exit_code = 3,
+      .reason = END_EXITED },
+    { .type = EV_ATTEMPT_ENDED,
+      .slot = 0,
+      .generation = 1,
+      .attempt = 1,
+      .exit_code = 3,
+      .reason = END_EXITED },
+};
+static const int64_t times[] = { 0, 400, 400, 410, 410, 500, 500, 900, 1400 };
+
+static void a_waiting_job(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    AUTO(history_freep) struct history_job *job = NULL;
+    assert_int_equal(history_load(dir, &job, NULL), 0);
+    assert_int_equal(job_state(job->job), JOB_WAITING);
+    assert_string_equal(job_application_id(job->job), id);
+    assert_int_equal(job->started_wall_ms, 0);
+    assert_int_equal(job->ended_wall_ms, 0);
+    home_done(&h);
+}
+
+static void a_job_from_every_prefix(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n <= ARRAY_LEN(story); n++) {
+        struct home h;
+        char id[APP_ID_MAX];
+        home_init(&h);
+        AUTO(free_p) char *dir = make_job(&h, 1, id);
+        write_events(dir, story, times, n);
+        AUTO(history_freep) struct history_job *job = NULL;
+        assert_int_equal(history_load(dir, &job, NULL), 0);
+        bool over = n == ARRAY_LEN(story);
+        assert_int_equal(history_decided(job->job), over);
+        assert_int_equal(job->started_wall_ms, n > 1 ? T0 * 1000LL + 500 : 0);
+        assert_int_equal(job->ended_wall_ms, over ? T0 * 1000LL + 500 + 1000 : 0);
+        home_done(&h);
+    }
+}
+
+static void torn_and_damaged(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    write_events(dir, story, times, 7);
+    AUTO(free_p) char *path = fs_join(dir, "journal");
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size - 5), 0);
+    struct history_job *job = NULL;
+    assert_int_equal(history_load(dir, &job, &e), 0);
+    assert_true(job->torn);
+    history_free(job);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "X", 1, 40), 1);
+    close(fd);
+    assert_int_equal(history_load(dir, &job, &e), -EBADMSG);
+    assert_non_null(strstr(e.msg, id));
+    struct history_rows rows = { 0 };
+    assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+    assert_int_equal(rows.n, 1);
+    assert_string_equal(rows.v[0].state, "DAMAGED");
+    history_rows_done(&rows);
+    assert_int_equal(history_load("/nonexistent/x", &job, &e), -ENOENT);
+    home_done(&h);
+}
+
+/* How far each abort gets, and what the job is then. */
+static const struct abort_case {
+    size_t n_events; /* of the story */
+    enum job_event_type type;
+    const char *state, *message;
+} aborts[] = {
+    { 0, EV_STOP, "KILLED", "ann" },
+    { 0, EV_LAUNCH_FAILED_JOB, "FAILED", "no master" },
+    { 1, EV_STOP, "KILLED", "ann" },
+    { 3, EV_LAUNCH_FAILED_JOB, "FAILED", "no master" },
+    { 7, EV_STOP, "KILLED", "ann" },
+    { 7, EV_LAUNCH_FAILED_JOB, "FAILED", "no master" },
+    { 8, EV_LAUNCH_FAILED_JOB, "FAILED", "no master" },
+    { 9, EV_STOP, "FAILED", "worker:1" },
+};
+
+static void a_job_without_a_master_is_ended(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(aborts); i++) {
+        const struct abort_case *c = &aborts[i];
+        struct home h;
+        char id[APP_ID_MAX];
+        struct err e = { 0 };
+        home_init(&h);
+        AUTO(free_p) char *dir = make_job(&h, 1, id);
+        AUTO(free_p) char *work = str_printf("%s/containers/c_1", dir);
+        write_file(work, "big", SPAN("x"));
+        if (c->n_events)
+            write_events(dir, story, times, c->n_events);
+        struct job_event ev = { .type = c->type, .who = "ann", .text = "no master" };
+        if (history_abort(&h.p, id, &ev, &e) < 0)
+            fail_msg("case %zu: %s", i, e.msg);
+        assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+
+        AUTO(free_p) char *done = paths_history(&h.p, id);
+        AUTO(free_p) char *left = fs_join(done, "containers");
+        struct stat st;
+        assert_int_equal(stat(dir, &st), -1);
+        assert_int_equal(stat(left, &st), -1);
+        AUTO(history_freep) struct history_job *job = NULL;
+        assert_int_equal(history_load(done, &job, &e), 0);
+        struct job_verdict v;
+        job_verdict(job->job, &v);
+        if (!str_eq(job_state_name(v.state), c->state) || !strstr(v.message, c->message))
+            fail_msg("case %zu: %s, %s", i, job_state_name(v.state), v.message);
+
+        struct history_rows rows = { 0 };
+        assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+        assert_int_equal(rows.n, 1);
+        assert_string_equal(rows.v[0].state, c->state);
+        assert_string_equal(rows.v[0].user, "ann");
+        assert_false(rows.v[0].live);
+        history_rows_done(&rows);
+        home_done(&h);
+    }
+}
+
+static void an_abort_that_crashed_before_the_move(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    write_events(dir, story, times, ARRAY_LEN(story)); /* the verdict stands */
+    struct job_event ev = { .type = EV_STOP, .who = "bob" };
+    assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+    AUTO(free_p) char *done = paths_history(&h.p, id);
+    AUTO(free_p) char *path = fs_join(done, "journal");
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, &e), 0);
+    assert_null(strstr(buf_cstr(&text), "bob")); /* nothing was added to it */
+    home_done(&h);
+}
+
+/* A full disk: the job goes to history all the same, where it reads as failed. */
+static void a_journal_that_takes_nothing_more(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    write_events(dir, story, times, 7);
+    struct rlimit old, none;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    none = old;
+    none.rlim_cur = 0;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    struct job_event ev = { .type = EV_STOP, .who = "ann" };
+    int rc = history_abort(&h.p, id, &ev, &e);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(rc, 0);
+    AUTO(free_p) char *done = paths_history(&h.p, id);
+    AUTO(history_freep) struct history_job *job = NULL;
+    assert_int_equal(history_load(done, &job, &e), 0);
+    struct job_verdict v;
+    job_verdict(job->job, &v);
+    assert_int_equal(v.state, JOB_FAILED);
+    assert_non_null(strstr(v.message, "without a verdict"));
+    home_done(&h);
+}
+
+static void the_newest_first(void **state)
+{
+    (void)state;
+    struct home h;
+    struct err e = { 0 };
+    home_init(&h);
+    struct job_event ev = { .type = EV_STOP, .who = "ann" };
+    for (uint32_t n = 1; n <= 12; n++) {
+        char id[APP_ID_MAX];
+        AUTO(free_p) char *dir = make_job(&h, n, id);
+        if (n % 3)
+            assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+    }
+    AUTO(free_p) char *odd = fs_join(h.p.jobs, ".tmp-1234");
+    assert_int_equal(mkdir(odd, 0700), 0);
+    struct history_rows rows = { 0 };
+    assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+    assert_int_equal(rows.n, 12);
+    for (uint32_t i = 0; i < 12; i++) {
+        char id[APP_ID_MAX];
+        app_id_format(id, T0 * 1000LL, 12 - i);
+        assert_string_equal(rows.v[i].application_id, id);
+        assert_int_equal(rows.v[i].live, (12 - i) % 3 == 0);
+        assert_string_equal(rows.v[i].state, (12 - i) % 3 ? "KILLED" : "WAITING");
+        assert_int_equal(rows.v[i].n_tasks, 2);
+        assert_int_equal(rows.v[i].submitted_wall_ms, T0 * 1000LL);
+        assert_string_equal(rows.v[i].name, "digits");
+    }
+    history_rows_done(&rows);
+    assert_int_equal(history_list(&h.p, 5, &rows, &e), 0);
+    assert_int_equal(rows.n, 5);
+    history_rows_done(&rows);
+    home_done(&h);
+}
+
+static void the_summary_is_only_a_shortcut(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    struct job_event ev = { .type = EV_STOP, .who = "ann" };
+    assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+    AUTO(free_p) char *done = paths_history(&h.p, id);
+    static const char *const texts[] = { NULL, "", "{", "[]", "{\"state\":7}", "null" };
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        AUTO(free_p) char *path = fs_join(done, "summary");
+        if (texts[i])
+            write_file(done, "summary", span_of(texts[i]));
+        else
+            assert_int_equal(unlink(path), 0);
+        struct history_rows rows = { 0 };
+        assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+        assert_string_equal(rows.v[0].state, "KILLED");
+        history_rows_done(&rows);
+    }
+    home_done(&h);
+}
+
+static const struct resume_case {
+    int64_t last_t, anchor_t, anchor_wall, now, want;
+} resumes[] = {
+    { 0, 0, 0, 5000, 0 },                           /* no record yet */
+    { 1000, 0, 100000, 101000, 1000 },              /* at once */
+    { 1000, 0, 100000, 131000, 31000 },             /* half a minute without a master */
+    { 1000, 0, 100000, 50000, 1000 },               /* the clock was set back */
+    { 1000, 0, 100000, 999999999, 1000 + 3600000 }, /* and far ahead */
+    { 9000, 8000, 200000, 203000, 11000 },          /* after an earlier change of masters */
+    { 1000, 0, 0, 999999999, 1000 },                /* no wall time known */
+};
+
+static void the_jobs_clock_goes_on(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(resumes); i++) {
+        const struct resume_case *c = &resumes[i];
+        struct replay r = { .n_records = 1,
+                            .last_t_ms = c->last_t,
+                            .anchor_t_ms = c->anchor_t,
+                            .anchor_wall_ms = c->anchor_wall };
+        assert_int_equal(replay_resume(&r, c->now), c->want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_waiting_job),
+        cmocka_unit_test(a_job_from_every_prefix),
+        cmocka_unit_test(torn_and_damaged),
+        cmocka_unit_test(a_job_without_a_master_is_ended),
+        cmocka_unit_test(an_abort_that_crashed_before_the_move),
+        cmocka_unit_test(a_journal_that_takes_nothing_more),
+        cmocka_unit_test(the_newest_first),
+        cmocka_unit_test(the_summary_is_only_a_shortcut),
+        cmocka_unit_test(the_jobs_clock_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
