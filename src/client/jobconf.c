@@ -200,7 +200,8 @@ static int explain(struct client *c, int rc, struct err *e)
     if (rc != -ENOMEM && path && !strstr(e->msg, path) && !strstr(e->msg, "--"))
         (void)err_wrap(e, rc, "%s", path);
     if (rc != -ENOMEM && !e->hint[0])
-        err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys with their bounds");
+        err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys with "
+                    "their bounds");
     return rc;
 }
 

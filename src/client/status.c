@@ -44,7 +44,25 @@ static int from_conn(struct client *c, struct conn *conn, const char *id, json_t
     return rc;
 }
 
-static int from_live(struct client *c, const char *id, json_t **out, struct err *e)
+/* A job that has no master: either it waits, and the pool knows for what, or its journal is all
+ * there is. */
+static int without_master(struct client *c, const char *id, const char *dir, json_t **out,
+                          struct err *e)
+{
+    int rc = from_directory(dir, out, e);
+    if (rc < 0 || doc_int(*out, "epoch", 0) > 0 ||
+        json_is_integer(json_object_get(*out, "exit_code")))
+        return rc;
+    struct conn *pool = NULL;
+    json_t *waiting = NULL;
+    if (link_dial_pool(c, true, &pool, NULL) == 0 && from_conn(c, pool, id, &waiting, NULL) == 0) {
+        json_decref(*out);
+        *out = waiting;
+    }
+    return 0;
+}
+
+static int from_live(struct client *c, const char *id, const char *dir, json_t **out, struct err *e)
 {
     AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
     struct conn *conn = NULL;
@@ -52,35 +70,42 @@ static int from_live(struct client *c, const char *id, json_t **out, struct err 
         return err_set(e, ENOMEM, "cannot ask for job '%s': %m", id);
     if (link_dial_master(c, path, &conn, NULL) == 0 && from_conn(c, conn, id, out, NULL) == 0)
         return 0;
-    int rc = link_dial_pool(c, true, &conn, e);
-    return rc < 0 ? rc : from_conn(c, conn, id, out, e);
+    return without_master(c, id, dir, out, e);
+}
+
+/* What the core cannot know. A job that has its verdict is as good as in the history: its keeper is
+ * moving it there. */
+static int complete(struct client *c, const char *id, const char *dir, bool live, json_t *doc)
+{
+    bool over = json_is_integer(json_object_get(doc, "exit_code"));
+    AUTO(free_p) char *later = live && over ? paths_history(&c->paths, id) : NULL;
+    int rc = json_object_set_new(doc, "directory", json_string(later ? later : dir));
+    return rc == 0 ? json_object_set_new(doc, "live", json_boolean(live && !over)) : rc;
 }
 
 int status_load(struct client *c, const char *id, json_t **out, struct err *e)
 {
     int rc = client_open_paths(c, e);
-    bool live = false;
-    json_t *doc = NULL;
-    for (int tries = 0; rc == 0 && !doc && tries < 3; tries++) {
+    for (int tries = 0; rc == 0; tries++) {
         AUTO(free_p) char *dir = NULL;
+        bool live = false;
+        json_t *doc = NULL;
         rc = paths_find_job(&c->paths, id, &dir, &live, e);
         if (rc < 0)
             return rc;
-        if (!live || from_live(c, id, &doc, e) < 0) {
-            /* Between two masters, or without a pool, the journal tells all but who is connected.
-             */
-            rc = from_directory(dir, &doc, e);
-            if (rc == -ENOENT && live)
-                rc = 0; /* it went to the history meanwhile */
+        rc = live ? from_live(c, id, dir, &doc, e) : from_directory(dir, &doc, e);
+        if (rc == -ENOENT && live && tries < 3) {
+            rc = 0; /* it went to the history meanwhile */
+            continue;
         }
-        if (doc)
-            (void)json_object_set_new(doc, "directory", json_string(dir));
+        if (rc == 0 && complete(c, id, dir, live, doc) < 0)
+            rc = err_set(e, ENOMEM, "cannot read the status of job '%s': %m", id);
+        if (rc < 0) {
+            json_decref(doc);
+            return rc;
+        }
+        *out = doc;
+        return 0;
     }
-    if (rc < 0)
-        return rc;
-    if (!doc)
-        return e->num ? -e->num : err_set(e, EIO, "cannot get the status of job '%s'", id);
-    (void)json_object_set_new(doc, "live", json_boolean(live));
-    *out = doc;
-    return 0;
+    return rc;
 }

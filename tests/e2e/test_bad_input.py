@@ -303,13 +303,11 @@ def test_full_disk(small_disk):
     good = tony.submit(tony.workers("true"))
     tony.in_history(good)
     filler = tony.home / "filler"
-    with open(filler, "wb") as f:
-        try:
-            while True:
-                f.write(b"x" * 4096)
-                f.flush()
-        except OSError:
-            pass
+    fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
+    with pytest.raises(OSError):
+        while True:
+            os.write(fd, b"x" * 4096)
+    os.close(fd)
     r = tony.run("run", tony.workers("true"))
     assert r.returncode == 4 and "No space left" in r.stderr
     assert tony.jobs_on_disk() == [good], "a half-made job was left"

@@ -131,13 +131,13 @@ def test_resources(tony, tmp_path):
     (tmp_path / "tool").write_text("#!/bin/sh\necho tool\n")
     (tmp_path / "tool").chmod(0o755)
     path = tony.job_file({"worker": {"instances": 1, "command": "cat plain.txt renamed d/sub/f; ./tool; ls", "resources": ["dir::d", "tool"]},
-                          "other": {"instances": 1, "command": "ls"}},
+                          "side": {"instances": 1, "command": "ls"}},
                          directory=tmp_path, resources=["plain.txt", "other.txt::renamed"])
     app = run(tony, path)
     out = tony.log(app, "worker:0").splitlines()
     assert out[:4] == ["plain", "other", "deep", "tool"]
     assert sorted(out[4:]) == ["d", "plain.txt", "renamed", "tool"]
-    assert sorted(tony.log(app, "other:0").split()) == ["plain.txt", "renamed"]
+    assert sorted(tony.log(app, "side:0").split()) == ["plain.txt", "renamed"]
 
 
 def make_zip(path):
