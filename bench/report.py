@@ -1,0 +1,29 @@
+"""The table."""
+
+
+def number(value, unit):
+    return f"{value:.0f} {unit}" if unit == "KiB" else f"{value:.2f} {unit}"
+
+
+def figures(r):
+    if "ms" in r:
+        return ", ".join(f"{name} {ms:g} ms" for name, ms in r["ms"].items())
+    rest = {k: v for k, v in r.items() if k not in ("what", "value", "unit", "goal", "met", "min_max_ms", "reps")}
+    return ", ".join(f"{k} {v:g}" for k, v in rest.items())
+
+
+def print_table(machine, rows, notes):
+    print(f"{machine['tony']} beside MPICH {machine['mpich']} on {machine['cores']} cores ({machine['model']}), "
+          f"{machine['memory_mib'] // 1024} GiB, Linux {machine['kernel']}; medians, at most the goal is good")
+    print()
+    lines = [(r["what"], number(r["value"], r["unit"]), number(r["goal"], r["unit"]) if r["goal"] is not None else "",
+              {True: "pass", False: "MISS", None: ""}[r["met"]], figures(r)) for r in rows]
+    head = ("what", "ours", "goal", "", "figures")
+    widths = [max(len(x[i]) for x in lines + [head]) for i in range(4)]
+    for line in [head] + lines:
+        print("  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths))) + "  " + line[4])
+    missed = sum(r["met"] is False for r in rows)
+    met = sum(r["met"] is True for r in rows)
+    print(f"\n{met} goals met, {missed} missed")
+    for note in notes:
+        print(f"note: {note}")

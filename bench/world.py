@@ -1,0 +1,177 @@
+"""What is measured: a home of its own with a running pool, job files, the peers, and looks into /proc."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+
+class Missing(Exception):
+    """Something that measuring needs is not there."""
+
+
+def read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:  # a process may be gone at any moment
+        return ""
+
+
+def pids():
+    return [int(p) for p in os.listdir("/proc") if p.isdigit()]
+
+
+def command_of(pid):
+    return read(f"/proc/{pid}/cmdline").split("\0")[:-1]
+
+
+def program_of(pid):
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).removesuffix(" (deleted)")
+    except OSError:
+        return ""
+
+
+def parent_of(pid):
+    found = re.search(r"^PPid:\s+(\d+)", read(f"/proc/{pid}/status"), re.M)
+    return int(found[1]) if found else 0
+
+
+def status_kib(pid, field):
+    found = re.search(rf"^{field}:\s+(\d+) kB", read(f"/proc/{pid}/status"), re.M)
+    return int(found[1]) if found else 0
+
+
+def private_kib(pid):
+    """What would be free if this process alone went away."""
+    return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", read(f"/proc/{pid}/smaps_rollup"), re.M))
+
+
+def cpu_ms(pid):
+    """Time on a core, in ns where the kernel tells, else in ticks."""
+    fields = read(f"/proc/{pid}/schedstat").split()
+    if fields and int(fields[0]) > 0:
+        return int(fields[0]) / 1e6
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+class World:
+    def __init__(self, bin_dir):
+        self.bin = bin_dir.resolve()
+        self.notes = []
+        self.base = None
+
+    def __enter__(self):
+        self.tony = str(self.program(self.bin / "tony", "build first, or give --bin"))
+        self.baseline = str(self.program(self.bin.parent / "bench/baseline", "build first"))
+        self.mpiexec = shutil.which("mpiexec.hydra") or shutil.which("mpiexec")
+        if not self.mpiexec:
+            raise Missing("there is no mpiexec; Debian's package is mpich")
+        self.srun = shutil.which("srun")
+        if not self.srun:
+            self.notes.append("srun: Slurm is not installed here, so its goals were not measured")
+        elif subprocess.run([self.srun, "-n1", "/bin/true"], capture_output=True).returncode != 0:
+            self.srun = None
+            self.notes.append("srun: is installed, but `srun -n1 /bin/true` does not work; its goals were not measured")
+        self.base = Path(tempfile.mkdtemp(prefix="tony-bench-"))
+        (self.base / "run").mkdir(mode=0o700)
+        self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.base), "LANG": "C.UTF-8",
+                    "TONY_HOME": str(self.base / "home"), "XDG_RUNTIME_DIR": str(self.base / "run")}
+        self.start_pool()
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.call("pool", "stop", "--force", check=False)
+        finally:
+            shutil.rmtree(self.base, ignore_errors=True)
+
+    @staticmethod
+    def program(path, hint):
+        if not os.access(path, os.X_OK):
+            raise Missing(f"there is no '{path}': {hint}")
+        return path
+
+    # ---- ours ----
+
+    def call(self, *args, check=True, timeout=300):
+        r = subprocess.run([self.tony, *map(str, args)], env=self.env, cwd=self.base, stdin=subprocess.DEVNULL,
+                           capture_output=True, text=True, timeout=timeout)
+        if check and r.returncode != 0:
+            raise Missing(f"tony {' '.join(map(str, args))} ended with {r.returncode}: {r.stderr.strip()[-600:]}")
+        return r.stdout
+
+    def start_pool(self):
+        self.call("pool", "start")
+
+    def job(self, n, command, **conf):
+        """A job file of n tasks with a memory limit each, small enough that a thousand fit."""
+        path = self.base / f"job-{n}-{abs(hash((command, tuple(conf.items()))))}.yaml"
+        path.write_text(json.dumps({
+            "name": f"bench-{n}", "framework": "generic", "command": command,
+            "roles": {"worker": {"instances": n, "memory": "4m", "vcores": 1}}, "conf": conf}))
+        return str(path)
+
+    def newest_job(self):
+        ids = [p for where in ("jobs", "history") for p in (self.base / "home" / where).glob("application_*")]
+        return max(ids, key=lambda p: int(p.name.rsplit("_", 1)[1]))
+
+    def in_history(self, name, limit_s=30):
+        path = self.base / "home/history" / name
+        deadline = time.monotonic() + limit_s
+        while not path.is_dir():
+            if time.monotonic() > deadline:
+                raise Missing(f"job {name} does not reach the history")
+            time.sleep(0.005)
+        return path
+
+    # ---- launching anything ----
+
+    def commands(self, n, command):
+        """Name -> argv of each launcher, for n tasks of a command."""
+        words = command.split()
+        found = {"baseline": [self.baseline, str(n), *words],
+                 "hydra": [self.mpiexec, "-bind-to", "none", "-n", str(n), *words],
+                 "tony": [self.tony, "run", self.job(n, command)]}
+        if self.srun:
+            found["srun"] = [self.srun, "-n", str(n), "--overcommit", *words]
+        return found
+
+    def time(self, argv):
+        """Start to exit in ms."""
+        with open(self.base / "out", "wb") as out:
+            started = time.perf_counter()
+            code = subprocess.run(argv, env=self.env, cwd=self.base, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode
+            ms = (time.perf_counter() - started) * 1000
+        if code != 0:
+            raise Missing(f"{' '.join(argv[:6])} ended with {code}: {read(self.base / 'out')[-600:]}")
+        return ms
+
+    def start(self, argv):
+        out = open(self.base / "out", "wb")
+        return subprocess.Popen(argv, env=self.env, cwd=self.base, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    @staticmethod
+    def tasks_running(marker, n, limit_s=120):
+        """Pids of n processes whose command line is marker; waits for them."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            found = [p for p in pids() if command_of(p) == marker.split()]
+            if len(found) == n:
+                return found
+            if time.monotonic() > deadline:
+                raise Missing(f"{len(found)} of {n} tasks run after {limit_s} s")
+            time.sleep(0.02)
+
+    def machine(self):
+        model = re.search(r"^model name\s*:\s*(.*)", read("/proc/cpuinfo"), re.M)
+        version = subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
+        hydra = re.search(r"Version:\s*(\S+)", version)
+        return {"cores": len(os.sched_getaffinity(0)), "model": model[1] if model else "unknown",
+                "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
+                "kernel": os.uname().release, "mpich": hydra[1] if hydra else "unknown",
+                "tony": self.call("version").strip()}
