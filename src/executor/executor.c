@@ -23,6 +23,7 @@ enum {
     DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
     DIAL_FAST_TRIES = 40,   /* some 4 s; then the master is not just being started again */
     DIAL_SLOW_MS = 1000,
+    DIAL_AGAIN_MS = 5,        /* a master that listens but is not ready */
     AWAY_DEFAULT_MS = 600000, /* before any Welcome said otherwise */
     BEAT_DEFAULT_MS = 1000,
     GRACE_DEFAULT_MS = 5000,
@@ -199,6 +200,11 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
         break;
     case TONY__FRAME__BODY_REFUSED: {
         struct err e = { 0 };
+        if (f->refused->num == EAGAIN) { /* it has just begun and is not ready for us */
+            disconnect(x);
+            x->dial_at_ms = clock_mono_ms() + DIAL_AGAIN_MS;
+            break;
+        }
         (void)err_set(&e, ESTALE, "the master does not want us: %s", f->refused->message);
         executor_warn(x, "executor.refused", &e);
         leave(x, GRACE_DEFAULT_MS, "the master does not want this container any more");

@@ -74,7 +74,7 @@ static void accept_peers(struct keeper *k)
 
 /* The list may move when somebody new comes, but not while frames are handled: accepting is done
  * after. */
-static void on_peer(struct keeper *k, struct peer *p)
+void keeper_hear(struct keeper *k, struct peer *p)
 {
     int gone = link_fill(&p->link), rc = 0;
     const Tony__Frame *f;
@@ -187,7 +187,7 @@ static void wait_for_something(struct keeper *k)
         if (p[2 + i].revents & POLLOUT && link_flush(&peer->link) < 0)
             link_close(&peer->link);
         if (p[2 + i].revents & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
-            on_peer(k, peer);
+            keeper_hear(k, peer);
     }
     if (p[1].revents)
         accept_peers(k);
@@ -244,9 +244,10 @@ static int put_away(struct keeper *k, struct err *e)
     return 0;
 }
 
+/* Not finished, but MASTER_FAILED: the pool then writes the end of the job itself. */
 static void last_words(struct keeper *k)
 {
-    pool_tell(k, true);
+    pool_tell(k, !str_eq(k->final_state, "MASTER_FAILED"));
     int64_t until = clock_mono_ms() + LAST_WORDS_MS;
     for (size_t i = 0; i < k->peers.n; i++) {
         struct link *l = &k->peers.v[i].link;

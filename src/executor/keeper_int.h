@@ -139,6 +139,7 @@ enum { PID_TABLE = 4096 };
 int keeper_main(int argc, char **argv);
 void keeper_take_down(struct keeper *k, const char *why);
 struct peer *keeper_peer(struct keeper *k, enum peer_kind kind); /* NULL = none */
+void keeper_hear(struct keeper *k, struct peer *p);              /* all that came */
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
 
 /* keeper_master.c */

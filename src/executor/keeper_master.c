@@ -109,8 +109,11 @@ static bool cannot_live(struct keeper *k, int64_t now)
 void master_died(struct keeper *k, int status)
 {
     int64_t now = clock_mono_ms();
+    struct peer *p = keeper_peer(k, PEER_MASTER);
     k->master_pid = 0;
     exits_add_master_exit(k, status);
+    if (p)
+        keeper_hear(k, p); /* its last words, FinishJob among them, may still be unread */
     if (k->state != KEEPER_RUNNING)
         return;
     forget_link(k);

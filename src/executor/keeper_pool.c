@@ -28,8 +28,7 @@ void pool_tell(struct keeper *k, bool finished)
     m.n_containers = k->n_alive;
     m.used_memory_mib = k->used_mib;
     m.finished = finished;
-    if (finished)
-        m.state = k->final_state;
+    m.state = k->final_state; /* empty while the job runs */
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_KEEPER_STATE;
     f.keeper_state = &m;
@@ -63,7 +62,7 @@ void pool_gone(struct keeper *k)
  * dies just then leaves its orphans to init; its control group still finds them.) Whether a pool
  * runs already is its own affair: it takes the lock or goes away.
  */
-static int start_pool(struct err *e)
+static int start_pool(struct keeper *k, struct err *e)
 {
     AUTO(free_p) char *program = paths_program("tony-pool");
     if (!program)
@@ -78,6 +77,7 @@ static int start_pool(struct err *e)
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)setrlimit(RLIMIT_NOFILE, &k->nofile);
         execl(program, "tony-pool", (char *)NULL);
         _exit(127);
     }
@@ -95,6 +95,6 @@ void pool_start_again(struct keeper *k, int64_t now_ms)
     k->pool_tries++;
     k->pool_at_ms = now_ms + MIN(pause, (int64_t)POOL_PAUSE_MAX_MS);
     log_event(LOG_INFO, "keeper.pool_restart", f_int("try", k->pool_tries));
-    if (start_pool(&e) < 0)
+    if (start_pool(k, &e) < 0)
         log_err(LOG_ERROR, "keeper.pool", &e);
 }

@@ -205,6 +205,9 @@ static void record_cgroups(struct keeper *k)
 static int own_process(struct keeper *k, struct err *e)
 {
     (void)setsid(); /* already a leader is fine */
+    if (k->ready_fd >= 0)
+        (void)fcntl(k->ready_fd, F_SETFD, FD_CLOEXEC);
+    unsetenv("TONY_APPLICATION_ID"); /* what we start for the pool is not part of the job */
     for (int sig = 1; sig < 32; sig++)
         if (sig != SIGKILL && sig != SIGSTOP)
             (void)signal(sig, SIG_DFL);

@@ -1,0 +1,622 @@
+#include "node_world.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "storage/paths.h"
+
+enum { ANSWER_MS = 20000 };
+
+static void copy_program(const char *from, const char *to)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, from, &text, &e), 0);
+    int fd = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    assert_true(fd >= 0);
+    assert_int_equal(fs_write_all(fd, text.p, text.len), 0);
+    close(fd);
+}
+
+static void write_text(const char *path, const char *text, mode_t mode)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    assert_true(fd >= 0);
+    assert_int_equal(fs_write_all(fd, text, strlen(text)), 0);
+    close(fd);
+}
+
+void world_start_keeper(struct world *w, const char *args)
+{
+    char program[128];
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    snprintf(program, sizeof program, "%s/bin/tony-executor", w->dir);
+    w->keeper = fork();
+    if (w->keeper == 0) {
+        const char *argv[32] = { "tony-executor", "--keeper", w->app, "--ready-fd", "9" };
+        int n = 5;
+        AUTO(free_p) char *rest = args ? strdup(args) : NULL;
+        char *save = NULL;
+        for (char *a = rest ? strtok_r(rest, " ", &save) : NULL; a && n < 31;
+             a = strtok_r(NULL, " ", &save))
+            argv[n++] = a;
+        char log[256];
+        snprintf(log, sizeof log, "%s/keeper.log", w->job_dir);
+        int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        dup2(fd, 1);
+        dup2(fd, 2);
+        dup2(ready[1], 9);
+        close_range(10, ~0U, 0);
+        close_range(3, 8, 0);
+        execv(program, (char *const *)argv);
+        _exit(126);
+    }
+    close(ready[1]);
+    struct pollfd p = { .fd = ready[0], .events = POLLIN };
+    char byte;
+    assert_int_equal(poll(&p, 1, ANSWER_MS), 1);
+    (void)!read(ready[0], &byte, 1); /* end of file: it did not come up, and the test says so */
+    close(ready[0]);
+}
+
+struct world *world_new(const char *args)
+{
+    struct world *w = calloc(1, sizeof *w);
+    char path[256];
+    assert_non_null(w);
+    w->app = "application_1700000000000_0007";
+    w->link.fd = w->pool.fd = w->listen_fd = -1;
+    w->framework = "generic";
+    w->mode = "GANG";
+    w->heartbeat_ms = 200;
+    w->kill_grace_ms = 500;
+    for (int i = 0; i < WORLD_SLOTS; i++)
+        w->slots[i].link.fd = -1;
+    snprintf(w->dir, sizeof w->dir, "/tmp/tony-node-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    snprintf(w->home, sizeof w->home, "%s/home", w->dir);
+    snprintf(path, sizeof path, "%s/run", w->dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    setenv("TONY_HOME", w->home, 1);
+    setenv("XDG_RUNTIME_DIR", path, 1);
+    snprintf(path, sizeof path, "%s/bin", w->dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    AUTO(free_p) char *from = str_printf("%s/bin/tony-executor", getenv("TONY_BUILD"));
+    snprintf(path, sizeof path, "%s/bin/tony-executor", w->dir);
+    copy_program(from, path);
+    snprintf(path, sizeof path, "%s/bin/tony-master", w->dir);
+    write_text(
+        path,
+        "#!/bin/sh\necho \"$@\" >> \"$TONY_HOME/masters\"\n[ -e \"$TONY_HOME/die\" ] && exit 9\n"
+        "[ -e \"$TONY_HOME/final\" ] && exit 4\nexec sleep 1000\n",
+        0755);
+    snprintf(path, sizeof path, "%s/bin/tony-pool", w->dir);
+    write_text(path, "#!/bin/sh\necho $$ >> \"$TONY_HOME/pools\"\nexec sleep 2\n", 0755);
+    struct paths p;
+    struct err e = { 0 };
+    assert_int_equal(paths_open(&p, &e), 0);
+    AUTO(free_p)
+    char *job = paths_job(&p, w->app), *k = paths_socket(&p, w->app, "k"),
+         *m = paths_socket(&p, w->app, "m"), *lock = paths_socket(&p, w->app, "lock");
+    assert_int_equal(mkdir(job, 0700), 0);
+    snprintf(w->job_dir, sizeof w->job_dir, "%s", job);
+    snprintf(w->socket_k, sizeof w->socket_k, "%s", k);
+    snprintf(w->socket_m, sizeof w->socket_m, "%s", m);
+    snprintf(w->lock, sizeof w->lock, "%s", lock);
+    paths_done(&p);
+    if (args)
+        world_start_keeper(w, args);
+    return w;
+}
+
+/* Only the tasks' own environment tells: a keeper started by the test has none, and executors share
+ * the keeper's. */
+static int with_variable(const char *want, bool kill_them)
+{
+    int n = 0;
+    DIR *d = opendir("/proc");
+    for (struct dirent *x; d && (x = readdir(d));) {
+        char path[300];
+        char *end;
+        long pid = strtol(x->d_name, &end, 10);
+        if (*end || pid <= 1 || pid == getpid())
+            continue;
+        snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+        AUTO(buf_done) struct buf text = { 0 };
+        if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
+            continue;
+        if (!memmem(text.p, text.len, want, strlen(want)))
+            continue;
+        n++;
+        if (kill_them)
+            kill((pid_t)pid, SIGKILL);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+int world_tasks_alive(struct world *w)
+{
+    char want[300];
+    snprintf(want, sizeof want, "TONY_LOG_DIR=%s", w->job_dir);
+    return with_variable(want, false);
+}
+
+void world_drop_master(struct world *w)
+{
+    link_close(&w->link);
+    for (int i = 0; i < WORLD_SLOTS; i++)
+        link_close(&w->slots[i].link);
+    if (w->listen_fd >= 0)
+        close(w->listen_fd);
+    w->listen_fd = -1;
+    w->registered = false;
+}
+
+static void show(const char *path)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, path, &text, NULL) == 0 && text.len)
+        print_message("# %s:\n%s\n", path, buf_cstr(&text));
+}
+
+void world_free(struct world *w)
+{
+    char want[300], path[300];
+    world_drop_master(w);
+    link_close(&w->pool);
+    if (w->keeper > 0) {
+        kill(w->keeper, SIGKILL);
+        waitpid(w->keeper, NULL, 0);
+    }
+    snprintf(want, sizeof want, "TONY_HOME=%s", w->home);
+    for (int i = 0; i < 500 && with_variable(want, true) > 0; i++)
+        usleep(2000);
+    if (getenv("TONY_TEST_SHOW")) {
+        snprintf(path, sizeof path, "%s/keeper.log", w->job_dir);
+        show(path);
+        snprintf(path, sizeof path, "%s/exits", w->job_dir);
+        show(path);
+    }
+    snprintf(path, sizeof path, "%s/cgroups", w->job_dir);
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, path, &text, NULL) == 0) { /* a keeper that we killed */
+        world_start_keeper(w, "");
+        kill(w->keeper, SIGTERM);
+        (void)world_wait_keeper(w, 5000);
+    }
+    struct err e = { 0 };
+    (void)fs_remove_tree(AT_FDCWD, w->dir, &e);
+    free(w);
+}
+
+int world_wait_keeper(struct world *w, int ms)
+{
+    int64_t until = clock_mono_ms() + ms;
+    int status;
+    for (;;) {
+        if (waitpid(w->keeper, &status, WNOHANG) == w->keeper) {
+            w->keeper = 0;
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+        }
+        if (clock_mono_ms() > until)
+            return -1;
+        (void)world_until(w, never, 5);
+    }
+}
+
+char *world_read(struct world *w, const char *path)
+{
+    static struct buf text;
+    char full[400];
+    buf_clear(&text);
+    snprintf(full, sizeof full, "%s/%s", w->job_dir, path);
+    (void)fs_read(AT_FDCWD, full, &text, NULL);
+    return text.p ? text.p : (char *)"";
+}
+
+/* ---- sending ---- */
+
+#define SEND(l, which, case_, msg)                                                                 \
+    do {                                                                                           \
+        Tony__Frame f_ = TONY__FRAME__INIT;                                                        \
+        f_.body_case = TONY__FRAME__BODY_##case_;                                                  \
+        f_.which = (msg);                                                                          \
+        (void)link_send((l), &f_);                                                                 \
+    } while (0)
+
+static bool is_registered(struct world *w)
+{
+    return w->registered;
+}
+
+void world_register(struct world *w, uint32_t epoch)
+{
+    w->epoch = epoch;
+    assert_int_equal(link_dial(&w->link, w->socket_k), 0);
+    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
+    m.version = 1;
+    m.epoch = epoch;
+    m.pid = getpid();
+    SEND(&w->link, register_master, REGISTER_MASTER, &m);
+    assert_true(world_until(w, is_registered, ANSWER_MS));
+}
+
+static bool has_state(struct world *w)
+{
+    return w->n_states > 0;
+}
+
+void world_pool_dial(struct world *w)
+{
+    assert_int_equal(link_dial(&w->pool, w->socket_k), 0);
+    Tony__PoolHello m = TONY__POOL_HELLO__INIT;
+    m.version = 1;
+    m.pid = getpid();
+    w->n_states = 0;
+    SEND(&w->pool, pool_hello, POOL_HELLO, &m);
+    assert_true(world_until(w, has_state, ANSWER_MS));
+}
+
+void world_listen(struct world *w)
+{
+    struct err e = { 0 };
+    w->listen_fd = link_listen(w->socket_m, &e);
+    assert_true(w->listen_fd >= 0);
+}
+
+static bool all_answered(struct world *w)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!w->slots[i].granted && !w->slots[i].refused)
+            return false;
+    return true;
+}
+
+void world_ask(struct world *w, int n, uint64_t memory_mib, uint32_t gpus)
+{
+    Tony__Ask asks[WORLD_SLOTS], *list[WORLD_SLOTS];
+    for (int i = 0; i < n; i++) {
+        tony__ask__init(&asks[i]);
+        asks[i].slot = (uint32_t)i;
+        asks[i].memory_mib = memory_mib;
+        asks[i].gpus = gpus;
+        list[i] = &asks[i];
+    }
+    Tony__RequestContainers m = TONY__REQUEST_CONTAINERS__INIT;
+    m.asks = list;
+    m.n_asks = (size_t)n;
+    w->n = n;
+    SEND(&w->link, request_containers, REQUEST_CONTAINERS, &m);
+    assert_true(world_until(w, all_answered, ANSWER_MS));
+}
+
+void world_launch(struct world *w, int n)
+{
+    Tony__Container c[WORLD_SLOTS], *list[WORLD_SLOTS];
+    for (int i = 0; i < n; i++) {
+        tony__container__init(&c[i]);
+        c[i].id = w->slots[i].container;
+        c[i].slot = (uint32_t)i;
+        list[i] = &c[i];
+    }
+    Tony__LaunchContainers m = TONY__LAUNCH_CONTAINERS__INIT;
+    m.containers = list;
+    m.n_containers = (size_t)n;
+    SEND(&w->link, launch_containers, LAUNCH_CONTAINERS, &m);
+}
+
+void world_run(struct world *w, int n, const char *command)
+{
+    w->command = command;
+    if (!w->registered)
+        world_register(w, 1);
+    if (w->listen_fd < 0)
+        world_listen(w);
+    world_ask(w, n, 64, 0);
+    world_launch(w, n);
+    assert_true(world_until(w, all_completed, ANSWER_MS));
+}
+
+void world_start(struct world *w, int slot, uint32_t attempt)
+{
+    char addresses[WORLD_SLOTS][40], *list[WORLD_SLOTS];
+    for (int i = 0; i < w->n; i++) {
+        snprintf(addresses[i], sizeof addresses[i], "127.0.0.1:%u", w->slots[i].port);
+        list[i] = w->slots[i].hello ? addresses[i] : (char *)"";
+    }
+    Tony__SpecRole role = TONY__SPEC_ROLE__INIT, *roles[1] = { &role };
+    role.name = (char *)"worker";
+    role.addresses = list;
+    role.n_addresses = (size_t)w->n;
+    role.kind = 1;
+    Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
+    spec.generation = 1;
+    spec.roles = roles;
+    spec.n_roles = 1;
+    Tony__Start m = TONY__START__INIT;
+    m.generation = 1;
+    m.attempt = attempt;
+    m.spec = &spec;
+    SEND(&w->slots[slot].link, start, START, &m);
+}
+
+void world_stop(struct world *w, int slot, uint32_t grace_ms, Tony__Reason reason)
+{
+    Tony__StopAttempt m = TONY__STOP_ATTEMPT__INIT;
+    m.generation = 1;
+    m.attempt = 1;
+    m.grace_ms = grace_ms;
+    m.reason = reason;
+    SEND(&w->slots[slot].link, stop_attempt, STOP_ATTEMPT, &m);
+}
+
+void world_stop_container(struct world *w, int slot, uint32_t grace_ms)
+{
+    Tony__StopContainer m = TONY__STOP_CONTAINER__INIT;
+    m.id = w->slots[slot].container;
+    m.grace_ms = grace_ms;
+    SEND(&w->link, stop_container, STOP_CONTAINER, &m);
+}
+
+void world_ack(struct world *w, int slot, uint32_t attempt, bool finish)
+{
+    Tony__AckEnded m = TONY__ACK_ENDED__INIT;
+    m.generation = 1;
+    m.attempt = attempt;
+    m.finish = finish;
+    SEND(&w->slots[slot].link, ack_ended, ACK_ENDED, &m);
+}
+
+void world_finish(struct world *w, const char *state)
+{
+    Tony__FinishJob m = TONY__FINISH_JOB__INIT;
+    m.state = (char *)(uintptr_t)state;
+    SEND(&w->link, finish_job, FINISH_JOB, &m);
+    /* the stand-in of the master does not end by itself as the real one does */
+    AUTO(buf_done) struct buf text = { 0 };
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", w->keeper, w->keeper);
+    if (w->keeper > 0 && fs_read(AT_FDCWD, path, &text, NULL) == 0 && text.len)
+        kill((pid_t)strtol(text.p, NULL, 10), SIGTERM);
+}
+
+static void welcome(struct world *w, struct link *l, uint32_t slot)
+{
+    char log_dir[256];
+    snprintf(log_dir, sizeof log_dir, "%s/logs", w->job_dir);
+    Tony__Welcome m = TONY__WELCOME__INIT;
+    Tony__KeyValue kv = TONY__KEY_VALUE__INIT, *kvs[1] = { &kv };
+    m.epoch = w->epoch;
+    m.application_id = (char *)(uintptr_t)w->app;
+    m.role = (char *)"worker";
+    m.index = slot;
+    m.heartbeat_ms = w->heartbeat_ms;
+    m.framework = (char *)(uintptr_t)w->framework;
+    m.distributed_mode = (char *)(uintptr_t)w->mode;
+    m.command = (char *)(uintptr_t)w->command;
+    m.log_dir = log_dir;
+    m.kill_grace_ms = w->kill_grace_ms;
+    m.master_away_ms = w->master_away_ms;
+    m.execution_timeout_ms = w->execution_timeout_ms;
+    m.mounts = w->mounts;
+    m.n_mounts = w->n_mounts;
+    m.n_tracked = (uint32_t)w->n;
+    m.chief = slot == 0;
+    m.job_name = (char *)"test";
+    if (w->env) {
+        static char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(w->env, "="), w->env);
+        kv.key = key;
+        kv.value = (char *)(uintptr_t)strchr(w->env, '=') + 1;
+        m.execution_env = kvs;
+        m.n_execution_env = 1;
+    }
+    SEND(l, welcome, WELCOME, &m);
+}
+
+/* ---- hearing ---- */
+
+static void copy(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from ? from : "");
+}
+
+static void on_ended(struct world *w, int slot, const Tony__AttemptEnded *m)
+{
+    struct world_slot *s = &w->slots[slot];
+    s->ended = true;
+    s->n_ended++;
+    s->exit_code = m->exit_code;
+    s->signal = m->signal;
+    s->reason = m->reason;
+    s->age_us = m->age_us;
+    copy(s->detail, sizeof s->detail, m->detail);
+    copy(s->tail, sizeof s->tail, m->stderr_tail);
+    if (!w->hold_ack)
+        world_ack(w, slot, m->attempt, !w->keep_after_ack);
+}
+
+static void on_executor(struct world *w, struct link *l, const Tony__Frame *f, int slot)
+{
+    struct world_slot *s = slot >= 0 ? &w->slots[slot] : NULL;
+    if (f->body_case == TONY__FRAME__BODY_EXECUTOR_HELLO) {
+        const Tony__ExecutorHello *h = f->executor_hello;
+        s = &w->slots[h->slot];
+        assert_string_equal(h->container_id, s->container);
+        s->hello = true;
+        s->n_hellos++;
+        s->executor = h->pid;
+        s->port = h->ports[0];
+        s->tb_port = h->tb_port;
+        s->hello_attempt = h->attempt;
+        s->running_at_hello = h->running;
+        welcome(w, l, h->slot);
+        link_close(&s->link);
+        s->link = *l;
+        *l = (struct link){ .fd = -1 };
+        for (size_t i = 0; i < h->n_unacked; i++)
+            on_ended(w, (int)h->slot, h->unacked[i]);
+        if (!w->hold_start && !h->attempt)
+            world_start(w, (int)h->slot, 1);
+    } else if (f->body_case == TONY__FRAME__BODY_ATTEMPT_STARTED) {
+        s->started = true;
+        s->task = f->attempt_started->pid;
+    } else if (f->body_case == TONY__FRAME__BODY_ATTEMPT_ENDED) {
+        on_ended(w, slot, f->attempt_ended);
+    } else if (f->body_case == TONY__FRAME__BODY_BEAT) {
+        s->beats++;
+        s->rss = f->beat->rss_bytes;
+    }
+}
+
+static void on_container(struct world *w, const Tony__Container *c, bool completed)
+{
+    struct world_slot *s = &w->slots[c->slot];
+    if (completed && strcmp(s->container, c->id) == 0) {
+        s->completed = true;
+        s->n_completed++;
+        s->exit_status = c->exit_status;
+        s->completed_reason = c->reason;
+        copy(s->completed_detail, sizeof s->completed_detail, c->detail);
+    } else if (!completed) {
+        s->granted = true;
+        copy(s->container, sizeof s->container, c->id);
+        s->n_gpus = MIN(c->n_gpus, (size_t)8);
+        for (size_t i = 0; i < s->n_gpus; i++)
+            s->gpus[i] = c->gpus[i];
+    }
+}
+
+static void on_keeper(struct world *w, const Tony__Frame *f)
+{
+    if (f->body_case == TONY__FRAME__BODY_REGISTERED) {
+        w->registered = true;
+        w->n_registered = (int)f->registered->n_containers;
+        w->n_registered_done = 0;
+        for (size_t i = 0; i < f->registered->n_containers; i++) {
+            const Tony__Container *c = f->registered->containers[i];
+            w->n_registered_done += c->completed;
+            on_container(w, c, c->completed);
+        }
+    } else if (f->body_case == TONY__FRAME__BODY_CONTAINERS_ALLOCATED) {
+        for (size_t i = 0; i < f->containers_allocated->n_containers; i++)
+            on_container(w, f->containers_allocated->containers[i], false);
+        for (size_t i = 0; i < f->containers_allocated->n_refused_slots; i++)
+            w->slots[f->containers_allocated->refused_slots[i]].refused = true;
+    } else if (f->body_case == TONY__FRAME__BODY_CONTAINERS_COMPLETED) {
+        for (size_t i = 0; i < f->containers_completed->n_containers; i++)
+            on_container(w, f->containers_completed->containers[i], true);
+    } else if (f->body_case == TONY__FRAME__BODY_KEEPER_STATE) {
+        w->n_states++;
+        w->finished = f->keeper_state->finished;
+        copy(w->state, sizeof w->state, f->keeper_state->state);
+    } else if (f->body_case == TONY__FRAME__BODY_REFUSED) {
+        copy(w->state, sizeof w->state, "REFUSED");
+    }
+}
+
+static void hear(struct world *w, struct link *l, int slot)
+{
+    const Tony__Frame *f;
+    struct err e = { 0 };
+    int gone = link_fill(l);
+    while (l->fd >= 0 && link_next(l, &f, &e) == 1) {
+        if (slot >= 0)
+            on_executor(w, l, f, slot);
+        else
+            on_keeper(w, f);
+    }
+    if (gone < 0)
+        link_close(l);
+}
+
+/* A new connection says who it is in its first frame. */
+static void hear_new(struct world *w)
+{
+    struct link l;
+    while (link_accept(w->listen_fd, &l) == 1) {
+        const Tony__Frame *f;
+        struct err e = { 0 };
+        for (int i = 0; i < 1000 && l.fd >= 0; i++) {
+            struct pollfd p = { .fd = l.fd, .events = POLLIN };
+            (void)poll(&p, 1, 100);
+            int gone = link_fill(&l);
+            if (link_next(&l, &f, &e) == 1) {
+                on_executor(w, &l, f, -1);
+                break;
+            }
+            if (gone < 0)
+                break;
+        }
+        link_close(&l);
+    }
+}
+
+bool world_until(struct world *w, bool (*done)(struct world *w), int ms)
+{
+    int64_t until = clock_mono_ms() + ms;
+    while (!done(w)) {
+        struct pollfd p[3 + WORLD_SLOTS];
+        int64_t left = until - clock_mono_ms();
+        if (left <= 0)
+            return false;
+        p[0] = (struct pollfd){ .fd = w->link.fd, .events = POLLIN };
+        p[1] = (struct pollfd){ .fd = w->pool.fd, .events = POLLIN };
+        p[2] = (struct pollfd){ .fd = w->listen_fd, .events = POLLIN };
+        for (int i = 0; i < w->n; i++)
+            p[3 + i] = (struct pollfd){ .fd = w->slots[i].link.fd, .events = POLLIN };
+        if (poll(p, (nfds_t)(3 + w->n), (int)MIN(left, (int64_t)100)) <= 0)
+            continue;
+        if (p[0].revents)
+            hear(w, &w->link, -1);
+        if (p[1].revents)
+            hear(w, &w->pool, -1);
+        for (int i = 0; i < w->n; i++)
+            if (p[3 + i].revents && p[3 + i].fd == w->slots[i].link.fd)
+                hear(w, &w->slots[i].link, i);
+        if (p[2].revents)
+            hear_new(w);
+    }
+    return true;
+}
+
+#define ALL(name, field)                                                                           \
+    bool name(struct world *w)                                                                     \
+    {                                                                                              \
+        for (int i = 0; i < w->n; i++)                                                             \
+            if (!w->slots[i].field)                                                                \
+                return false;                                                                      \
+        return true;                                                                               \
+    }
+ALL(all_hello, hello)
+ALL(all_started, started)
+ALL(all_ended, ended)
+ALL(all_completed, completed)
+
+bool never(struct world *w)
+{
+    (void)w;
+    return false;
+}

@@ -1,0 +1,707 @@
+/* A real keeper with real executors: starts, ends, stops, deaths. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "node_world.h"
+
+enum { LONG_MS = 20000 };
+
+/* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. */
+static void end_well(struct world *w)
+{
+    char path[300];
+    world_pool_dial(w);
+    world_finish(w, "SUCCEEDED");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    (void)world_until(w, never, 20);
+    assert_true(w->finished);
+    assert_string_equal(w->state, "SUCCEEDED");
+    assert_int_equal(access(w->socket_k, F_OK), -1);
+    assert_int_equal(access(w->lock, F_OK), -1);
+    assert_int_equal(access(w->job_dir, F_OK), -1);
+    snprintf(path, sizeof path, "%s/history/%s/exits", w->home, w->app);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/history/%s/containers", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/history/%s/cgroups", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(world_tasks_alive(w), 0);
+    world_free(w);
+}
+
+static void exit_codes(void **state)
+{
+    static const struct {
+        const char *command;
+        int code, signal;
+        Tony__Reason reason;
+        int exit_status;
+    } rows[] = {
+        { "true", 0, 0, TONY__REASON__EXITED, 0 },
+        { "/bin/false", 1, 0, TONY__REASON__EXITED, 1 },
+        { "exit 3", 3, 0, TONY__REASON__EXITED, 3 },
+        { "kill -9 $$", 0, 9, TONY__REASON__EXITED, 137 },
+        { "kill -SEGV $$", 0, 11, TONY__REASON__EXITED, 139 },
+        { "no-such-program-here", 127, 0, TONY__REASON__EXITED, 127 },
+        { "   ", 127, 0, TONY__REASON__LAUNCH_FAILED, 127 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world *w = world_new("");
+        world_run(w, 1, rows[i].command);
+        const struct world_slot *s = &w->slots[0];
+        assert_int_equal(s->exit_code, rows[i].code);
+        assert_int_equal(s->signal, rows[i].signal);
+        assert_int_equal(s->reason, rows[i].reason);
+        assert_int_equal(s->n_ended, 1);
+        assert_int_equal(s->n_completed, 1);
+        assert_int_equal(s->exit_status, rows[i].exit_status);
+        assert_int_equal(s->completed_reason, rows[i].reason);
+        assert_true(s->age_us < 5000000);
+        end_well(w);
+    }
+}
+
+static void what_a_failure_says(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_run(w, 1, "for i in 1 2 3; do echo line $i >&2; done; echo out; exit 5");
+    assert_string_equal(w->slots[0].tail, "line 1\nline 2\nline 3\n");
+    assert_string_equal(world_read(w, "logs/worker-0/1/stdout"), "out\n");
+    assert_non_null(
+        strstr(world_read(w, "exits"), "\"code\":5,\"signal\":0,\"reason\":\"exited\""));
+    end_well(w);
+}
+
+static void what_a_task_sees(void **state)
+{
+    (void)state;
+    setenv("TONY_STRANGE", "x", 1);
+    struct world *w = world_new("--gpus 3,1,2");
+    unsetenv("TONY_STRANGE");
+    w->env = "MINE=yes we do";
+    w->command = "env; pwd; ls -l /proc/self/fd; umask; ulimit -Sn; cat $TONY_SPEC_FILE; grep -i "
+                 "-e sigign -e sigblk /proc/self/status";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 2, 64, 1);
+    w->hold_start = true;
+    world_launch(w, 2);
+    assert_true(world_until(w, all_hello, LONG_MS));
+    world_start(w, 0, 1);
+    world_start(w, 1, 1);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    const char *out = world_read(w, "logs/worker-1/1/stdout");
+    char line[400];
+    assert_non_null(strstr(out, "\nMINE=yes we do\n"));
+    assert_non_null(strstr(out, "\nTONY_TASK=worker:1\n"));
+    assert_non_null(strstr(out, "\nJOB_NAME=worker\n"));
+    assert_non_null(strstr(out, "\nTASK_NUM=2\n"));
+    assert_non_null(strstr(out, "\nCUDA_VISIBLE_DEVICES=1\n"));
+    assert_null(strstr(out, "TONY_STRANGE"));
+    assert_null(strstr(out, "TONY_HOME"));
+    assert_null(strstr(out, "TB_PORT"));
+    assert_non_null(strstr(out, "\n0022\n"));
+    assert_non_null(strstr(out, "SigIgn:\t0000000000000000\n"));
+    assert_non_null(strstr(out, "SigBlk:\t0000000000000000\n"));
+    snprintf(line, sizeof line, "{\"worker\":[\"127.0.0.1:%u\",\"127.0.0.1:%u\"]}\n",
+             w->slots[0].port, w->slots[1].port);
+    assert_non_null(strstr(out, line));
+    snprintf(line, sizeof line, "\n%s/containers/%s\n", w->job_dir, w->slots[1].container);
+    assert_non_null(strstr(out, line));
+    assert_null(strstr(out, " 4 -> ")); /* 0, 1, 2, and what ls opened */
+    out = world_read(w, "logs/worker-0/1/stdout");
+    assert_non_null(strstr(out, "\nCUDA_VISIBLE_DEVICES=3\n"));
+    snprintf(line, sizeof line, "\nTB_PORT=%u\n", w->slots[0].tb_port);
+    assert_non_null(strstr(out, line));
+    end_well(w);
+}
+
+static void stops_and_reports_what_it_was(void **state)
+{
+    static const struct {
+        const char *command;
+        uint32_t grace_ms;
+        Tony__Reason reason;
+        int code, signal;
+        int least_ms, most_ms;
+    } rows[] = {
+        { "sleep 100", 5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 0, 1500 },
+        { "trap 'exit 7' TERM; while :; do sleep 0.05; done", 5000, TONY__REASON__PREEMPTED, 7, 0,
+          0, 1500 },
+        { "trap '' TERM; while :; do sleep 0.05; done", 400, TONY__REASON__KILLED_BY_MASTER, 0, 9,
+          350, 3000 },
+        { "sleep 100", 0, TONY__REASON__KILLED_BY_MASTER, 0, 9, 0, 1500 },
+        /* the first process dies of TERM at once; its child has the grace to say good-bye */
+        { "(trap 'sleep 0.2; echo bye; exit 0' TERM; touch up; while :; do sleep 0.05; done) & "
+          "while ! [ -e up ]; do sleep 0.01; done; wait",
+          5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 150, 3000 },
+        /* a daemon in a session of its own does not get away */
+        { "setsid sh -c 'trap \"\" TERM; sleep 100' & sleep 100", 300,
+          TONY__REASON__KILLED_BY_MASTER, 0, 15, 250, 3000 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world *w = world_new("");
+        w->command = rows[i].command;
+        world_register(w, 1);
+        world_listen(w);
+        world_ask(w, 1, 64, 0);
+        world_launch(w, 1);
+        assert_true(world_until(w, all_started, LONG_MS));
+        (void)world_until(w, never, 200); /* the traps are to be set */
+        int64_t from = clock_mono_ms();
+        world_stop(w, 0, rows[i].grace_ms, rows[i].reason);
+        assert_true(world_until(w, all_ended, LONG_MS));
+        int64_t took = clock_mono_ms() - from;
+        assert_int_equal(w->slots[0].reason, rows[i].reason);
+        assert_int_equal(w->slots[0].exit_code, rows[i].code);
+        assert_int_equal(w->slots[0].signal, rows[i].signal);
+        assert_in_range(took, rows[i].least_ms, rows[i].most_ms);
+        assert_int_equal(world_tasks_alive(w), 0);
+        if (i == 4)
+            assert_string_equal(world_read(w, "logs/worker-0/1/stdout"), "bye\n");
+        assert_true(world_until(w, all_completed, LONG_MS));
+        end_well(w);
+    }
+}
+
+static void nothing_survives_its_task(void **state)
+{
+    static const char *const rows[] = {
+        "setsid sleep 100 & exit 0",
+        "(setsid sh -c 'sleep 100 & sleep 100' &) ; exit 0",
+        "setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep 1; done' >/dev/null 2>&1 & sleep "
+        "0.1; exit 0",
+        /* breeds as long as it lives */
+        "sh -c 'f() { setsid sleep 100 & [ -e stop ] || f; }; f' & sleep 0.05; exit 0",
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world *w = world_new("");
+        world_run(w, 1, rows[i]);
+        assert_int_equal(w->slots[0].exit_code, 0);
+        assert_int_equal(w->slots[0].reason, TONY__REASON__EXITED);
+        assert_int_equal(world_tasks_alive(w), 0);
+        end_well(w);
+    }
+}
+
+static void time_limit(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->execution_timeout_ms = 200;
+    world_run(w, 1, "sleep 100");
+    assert_int_equal(w->slots[0].reason, TONY__REASON__TIMED_OUT);
+    assert_int_equal(w->slots[0].signal, 15);
+    assert_non_null(strstr(w->slots[0].detail, "ran longer than"));
+    end_well(w);
+}
+
+static void too_much_memory(void **state)
+{
+    static const char *const rows[] = {
+        "/usr/bin/python3 -c 'x = bytearray(400 << 20); import time; time.sleep(100)'",
+        /* the kernel takes the child; the parent would carry on */
+        "/usr/bin/python3 -c 'x = bytearray(400 << 20)'; echo survived; sleep 100",
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world *w = world_new("");
+        world_run(w, 1, rows[i]);
+        assert_int_equal(w->slots[0].reason, TONY__REASON__OUT_OF_MEMORY);
+        assert_non_null(strstr(w->slots[0].detail, "64"));
+        assert_int_equal(w->slots[0].completed_reason, TONY__REASON__OUT_OF_MEMORY);
+        assert_int_equal(world_tasks_alive(w), 0);
+        end_well(w);
+    }
+}
+
+static void executor_killed(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->command = "setsid sleep 100 & (setsid setsid sleep 100 &); sleep 100";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 3, 64, 0);
+    world_launch(w, 3);
+    assert_true(world_until(w, all_started, LONG_MS));
+    (void)world_until(w, never, 200);
+    assert_true(world_tasks_alive(w) >= 9);
+    for (int i = 0; i < 3; i++)
+        kill(w->slots[i].executor, SIGKILL);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_int_equal(world_tasks_alive(w), 0); /* before it was reported */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(w->slots[i].exit_status, 137);
+        assert_int_equal(w->slots[i].completed_reason, TONY__REASON__UNKNOWN);
+        assert_non_null(strstr(w->slots[i].completed_detail, "signal 9"));
+    }
+    end_well(w);
+}
+
+/* What the executor learned before it was killed is what the keeper reports. */
+static void executor_killed_after_the_end(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->hold_ack = true;
+    w->command = "exit 42";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 1, 64, 0);
+    world_launch(w, 1);
+    assert_true(world_until(w, all_ended, LONG_MS));
+    kill(w->slots[0].executor, SIGKILL);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_int_equal(w->slots[0].exit_status, 42);
+    assert_int_equal(w->slots[0].completed_reason, TONY__REASON__EXITED);
+    end_well(w);
+}
+
+static bool all_twice(struct world *w)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->slots[i].n_hellos < 2)
+            return false;
+    return true;
+}
+
+static void master_restart(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->command = "if [ $TASK_INDEX = 0 ]; then sleep 100; fi; sleep 0.3; exit 6";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 4, 64, 0);
+    world_launch(w, 4);
+    assert_true(world_until(w, all_started, LONG_MS));
+    world_drop_master(w);
+    (void)world_until(w, never, 800); /* three tasks end meanwhile */
+    world_register(w, 1);
+    assert_int_equal(w->n_registered, 4);
+    assert_int_equal(w->n_registered_done, 0); /* unacknowledged: their executors wait */
+    for (int i = 0; i < 4; i++)
+        assert_false(w->slots[i].ended);
+    world_listen(w);
+    assert_true(world_until(w, all_twice, LONG_MS));
+    for (int i = 1; i < 4; i++) {
+        assert_true(w->slots[i].ended);
+        assert_int_equal(w->slots[i].exit_code, 6);
+        assert_true(w->slots[i].age_us > 200000);
+        assert_false(w->slots[i].running_at_hello);
+    }
+    assert_true(w->slots[0].running_at_hello);
+    assert_false(w->slots[0].ended);
+    world_stop(w, 0, 1000, TONY__REASON__KILLED_BY_MASTER);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(w->slots[i].n_ended, 1);
+    end_well(w);
+}
+
+static void master_that_stays_away(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->command = "trap 'sleep 0.1; exit 9' TERM; while :; do sleep 0.05; done";
+    w->master_away_ms = 300;
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 1, 64, 0);
+    world_launch(w, 1);
+    assert_true(world_until(w, all_started, LONG_MS));
+    (void)world_until(w, never, 200);
+    close(w->listen_fd);
+    w->listen_fd = -1;
+    link_close(&w->slots[0].link);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_int_equal(w->slots[0].exit_status, 9);
+    assert_non_null(strstr(w->slots[0].completed_detail, "no master"));
+    end_well(w);
+}
+
+static void attempts_in_one_container(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->keep_after_ack = true;
+    w->command = "echo attempt $TONY_ATTEMPT; touch seen$TONY_ATTEMPT; ls; exit $TONY_ATTEMPT";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 1, 64, 0);
+    world_launch(w, 1);
+    for (uint32_t n = 1; n <= 3; n++) {
+        assert_true(world_until(w, all_ended, LONG_MS));
+        assert_int_equal(w->slots[0].exit_code, n);
+        w->slots[0].ended = false;
+        if (n < 3)
+            world_start(w, 0, n + 1);
+    }
+    assert_string_equal(world_read(w, "logs/worker-0/2/stdout"), "attempt 2\nseen1\nseen2\n");
+    assert_false(w->slots[0].completed);
+    world_start(w, 0, 2); /* stale: ignored */
+    world_stop_container(w, 0, 100);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_int_equal(w->slots[0].n_ended, 3);
+    end_well(w);
+}
+
+static void container_stopped_by_the_keeper(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->command = "sleep 100";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 4, 64, 0);
+    world_stop_container(w, 3, 100); /* granted only: given back */
+    world_launch(w, 3);
+    w->n = 3;
+    assert_true(world_until(w, all_started, LONG_MS));
+    kill(w->slots[1].executor, SIGSTOP); /* does not obey */
+    int64_t from = clock_mono_ms();
+    for (int i = 0; i < 3; i++)
+        world_stop_container(w, i, 200);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_in_range(clock_mono_ms() - from, 1500, 6000);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(w->slots[i].completed_reason, TONY__REASON__KILLED_BY_MASTER);
+    assert_int_equal(w->slots[0].exit_status, 143);
+    assert_int_equal(w->slots[1].exit_status, 137);
+    end_well(w);
+}
+
+static void grants_within_what_was_admitted(void **state)
+{
+    (void)state;
+    struct world *w = world_new("--memory-mib 100 --gpus 0,5");
+    w->command = "sleep 100";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 1, 101, 0);
+    assert_true(w->slots[0].refused);
+    w->slots[0].refused = false;
+    world_ask(w, 1, 10, 3);
+    assert_true(w->slots[0].refused);
+    w->slots[0].refused = false;
+    world_ask(w, 2, 50, 1);
+    assert_int_equal(w->slots[0].n_gpus + w->slots[1].n_gpus, 2);
+    assert_int_equal(w->slots[0].gpus[0], 0);
+    assert_int_equal(w->slots[1].gpus[0], 5);
+    char first[80];
+    snprintf(first, sizeof first, "%s", w->slots[0].container);
+    w->slots[0].granted = w->slots[1].granted = false;
+    world_ask(w, 2, 50, 1); /* asked again: the same ones */
+    assert_string_equal(w->slots[0].container, first);
+    /* what does not fit now waits for an end */
+    world_launch(w, 2);
+    assert_true(world_until(w, all_started, LONG_MS));
+    w->slots[2].granted = false;
+    Tony__Ask ask = TONY__ASK__INIT, *asks[1] = { &ask };
+    ask.slot = 2;
+    ask.memory_mib = 50;
+    ask.gpus = 1;
+    Tony__RequestContainers m = TONY__REQUEST_CONTAINERS__INIT;
+    m.asks = asks;
+    m.n_asks = 1;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REQUEST_CONTAINERS;
+    f.request_containers = &m;
+    (void)link_send(&w->link, &f);
+    (void)world_until(w, never, 100);
+    assert_false(w->slots[2].granted);
+    world_stop_container(w, 0, 100);
+    (void)world_until(w, never, 300);
+    assert_true(w->slots[2].granted);
+    assert_int_equal(w->slots[2].gpus[0], 0);
+    world_stop_container(w, 1, 100);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    end_well(w);
+}
+
+static void two_hundred(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_run(w, 200, "true");
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(w->slots[i].n_ended, 1);
+        assert_int_equal(w->slots[i].exit_code, 0);
+        assert_int_equal(w->slots[i].n_completed, 1);
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(w->slots[i].port, w->slots[k].port);
+    }
+    end_well(w);
+}
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+static const char *masters(struct world *w)
+{
+    return world_read(w, "../../masters");
+}
+
+static pid_t child_of(pid_t pid)
+{
+    char path[64];
+    pid_t child = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%d", &child) != 1)
+        child = 0;
+    if (f)
+        fclose(f);
+    return child;
+}
+
+static void the_masters_process(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    for (int i = 1; i <= 3; i++) {
+        for (int t = 0; t < 400 && count_lines(masters(w)) < i; t++)
+            usleep(5000);
+        assert_int_equal(count_lines(masters(w)), i);
+        usleep(20000);
+        kill(child_of(w->keeper), SIGKILL);
+    }
+    for (int t = 0; t < 400 && count_lines(masters(w)) < 4; t++)
+        usleep(5000);
+    assert_string_equal(masters(w), "--epoch 1 application_1700000000000_0007\n"
+                                    "--epoch 2 application_1700000000000_0007\n"
+                                    "--epoch 3 application_1700000000000_0007\n"
+                                    "--epoch 4 application_1700000000000_0007\n");
+    /* a master of an older epoch is refused */
+    assert_int_equal(link_dial(&w->link, w->socket_k), 0);
+    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
+    m.epoch = 3;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
+    f.register_master = &m;
+    (void)link_send(&w->link, &f);
+    (void)world_until(w, never, 300);
+    assert_string_equal(w->state, "REFUSED");
+    link_close(&w->link);
+    world_register(w, 4);
+    end_well(w);
+}
+
+static void touch(struct world *w, const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", w->home, name);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void a_master_that_cannot_live(void **state)
+{
+    static const struct {
+        const char *flag;
+        int n_masters;
+    } rows[] = { { "die", 5 }, { "final", 1 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world *w = world_new(NULL);
+        touch(w, rows[i].flag);
+        world_start_keeper(w, "");
+        if (i == 0)
+            world_pool_dial(w);
+        assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
+        if (i == 0) {
+            (void)world_until(w, never, 20);
+            assert_false(w->finished);
+            assert_string_equal(w->state, "MASTER_FAILED");
+        }
+        assert_int_equal(count_lines(masters(w)), rows[i].n_masters);
+        assert_int_equal(access(w->job_dir, F_OK), 0); /* whoever holds the pool ends it */
+        assert_int_equal(access(w->socket_k, F_OK), -1);
+        world_free(w);
+    }
+}
+
+static void taken_down(void **state)
+{
+    (void)state;
+    for (int by_pool = 0; by_pool < 2; by_pool++) {
+        struct world *w = world_new("");
+        w->command = "setsid sleep 100 & trap '' TERM; while :; do sleep 0.1; done";
+        world_pool_dial(w);
+        world_register(w, 1);
+        world_listen(w);
+        world_ask(w, 3, 64, 0);
+        world_launch(w, 3);
+        assert_true(world_until(w, all_started, LONG_MS));
+        if (by_pool) {
+            Tony__KillJob m = TONY__KILL_JOB__INIT;
+            Tony__Frame f = TONY__FRAME__INIT;
+            f.body_case = TONY__FRAME__BODY_KILL_JOB;
+            f.kill_job = &m;
+            (void)link_send(&w->pool, &f);
+        } else {
+            kill(w->keeper, SIGTERM);
+        }
+        assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
+        assert_int_equal(world_tasks_alive(w), 0);
+        assert_int_equal(count_lines(world_read(w, "exits")),
+                         2 + 1 + 3); /* keeper, master, its exit, containers */
+        world_free(w);
+    }
+}
+
+/* kill -9 of the keeper: all of the job dies; the next keeper knows what had ended and counts on.
+ */
+static void keeper_killed(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->command =
+        "[ $TASK_INDEX = 0 ] && exit 4; setsid sh -c 'setsid sleep 100 & sleep 100' & sleep 100";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 3, 64, 0);
+    world_launch(w, 3);
+    assert_true(world_until(w, all_started, LONG_MS));
+    (void)world_until(w, never, 200);
+    assert_true(w->slots[0].completed);
+    kill(w->keeper, SIGKILL);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 1009);
+    world_drop_master(w);
+    w->slots[0].completed = false;
+    world_start_keeper(w, "");
+    assert_int_equal(world_tasks_alive(w), 0); /* daemons of the dead one's included */
+    world_register(w, 2);
+    assert_int_equal(w->n_registered, 1);
+    assert_int_equal(w->n_registered_done, 1);
+    assert_int_equal(w->slots[0].exit_status, 4);
+    world_listen(w);
+    w->command = "true";
+    for (int i = 0; i < 3; i++)
+        w->slots[i] = (struct world_slot){ .link.fd = -1 };
+    world_ask(w, 3, 64, 0);
+    assert_string_equal(w->slots[2].container, "container_1700000000000_0007_02_000003");
+    world_launch(w, 3);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    end_well(w);
+}
+
+static void second_keeper_is_refused(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    pid_t first = w->keeper;
+    world_start_keeper(w, "");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 5);
+    w->keeper = first;
+    world_register(w, 1);
+    end_well(w);
+}
+
+static void gpus_are_locked(void **state)
+{
+    char args[200];
+    (void)state;
+    struct world *w = world_new(NULL);
+    snprintf(args, sizeof args, "--gpus 0,1 --gpu-locks %s", w->dir);
+    char lock[128];
+    snprintf(lock, sizeof lock, "%s/tony-gpu-1.lock", w->dir);
+    int fd = open(lock, O_RDONLY | O_CREAT, 0666);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    world_start_keeper(w, args);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 3);
+    assert_non_null(strstr(world_read(w, "keeper.log"), "GPU 1 is used by another job"));
+    close(fd);
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(symlink("/etc/passwd", lock), 0);
+    world_start_keeper(w, args);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 1); /* a link is not followed */
+    assert_int_equal(unlink(lock), 0);
+    world_start_keeper(w, args);
+    world_register(w, 1);
+    end_well(w);
+}
+
+static void the_pool_is_started_again(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_register(w, 1);
+    world_pool_dial(w);
+    (void)world_until(w, never, 50);
+    assert_string_equal(world_read(w, "../../pools"), "");
+    link_close(&w->pool);
+    for (int t = 0; t < 400 && count_lines(world_read(w, "../../pools")) < 1; t++)
+        usleep(5000);
+    pid_t pool = (pid_t)strtol(world_read(w, "../../pools"), NULL, 10);
+    assert_true(pool > 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", pool);
+    FILE *f = fopen(path, "r");
+    int parent = 0;
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d (%*[^)]) %*c %d", &parent), 1);
+    fclose(f);
+    assert_int_not_equal(parent, w->keeper); /* it would be killed as an orphan */
+    end_well(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exit_codes),
+        cmocka_unit_test(what_a_failure_says),
+        cmocka_unit_test(what_a_task_sees),
+        cmocka_unit_test(stops_and_reports_what_it_was),
+        cmocka_unit_test(nothing_survives_its_task),
+        cmocka_unit_test(time_limit),
+        cmocka_unit_test(too_much_memory),
+        cmocka_unit_test(executor_killed),
+        cmocka_unit_test(executor_killed_after_the_end),
+        cmocka_unit_test(master_restart),
+        cmocka_unit_test(master_that_stays_away),
+        cmocka_unit_test(attempts_in_one_container),
+        cmocka_unit_test(container_stopped_by_the_keeper),
+        cmocka_unit_test(grants_within_what_was_admitted),
+        cmocka_unit_test(two_hundred),
+        cmocka_unit_test(the_masters_process),
+        cmocka_unit_test(a_master_that_cannot_live),
+        cmocka_unit_test(taken_down),
+        cmocka_unit_test(keeper_killed),
+        cmocka_unit_test(second_keeper_is_refused),
+        cmocka_unit_test(gpus_are_locked),
+        cmocka_unit_test(the_pool_is_started_again),
+    };
+    if (getenv("ONLY"))
+        cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
