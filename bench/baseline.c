@@ -21,7 +21,7 @@
 
 enum { N_MAX = 100000 };
 
-static void die(const char *what)
+__attribute__((noreturn)) static void die(const char *what)
 {
     fprintf(stderr, "baseline: %s: %s\n", what, strerror(errno));
     exit(1);
@@ -35,39 +35,31 @@ static socklen_t address(struct sockaddr_un *a, long pid)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* In the task's process, a program of its own as it would be on another machine. */
-static int task(char **argv)
+/* In the task's process: register, wait for the word, become the command. */
+static void task(long launcher, char **command)
 {
     struct sockaddr_un a;
-    socklen_t len = address(&a, strtol(argv[2], NULL, 10));
+    socklen_t len = address(&a, launcher);
     char word = 'r';
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s == -1 || connect(s, (struct sockaddr *)&a, len) == -1)
         die("connect");
     if (write(s, &word, 1) != 1 || read(s, &word, 1) != 1)
         die("register");
-    execvp(argv[3], argv + 3);
-    die(argv[3]);
-    return 1;
+    execvp(command[0], command);
+    die(command[0]);
 }
 
-static int start_all(const char *self, int n, char **command)
+static void start_all(long n, char **command)
 {
-    char pid[24];
-    char *argv[64] = { (char *)(size_t)self, (char *)"--task", pid };
-    snprintf(pid, sizeof pid, "%ld", (long)getpid());
-    for (int i = 0; command[i] && i < 60; i++)
-        argv[3 + i] = command[i];
-    for (int i = 0; i < n; i++) {
-        pid_t child = vfork();
+    long self = getpid();
+    for (long i = 0; i < n; i++) {
+        pid_t child = fork();
         if (child == -1)
-            return -1;
-        if (child == 0) {
-            execv(self, argv);
-            _exit(127);
-        }
+            die("fork");
+        if (child == 0)
+            task(self, command);
     }
-    return 0;
 }
 
 static void release_all(int listener, int n)
@@ -91,8 +83,6 @@ static void release_all(int listener, int n)
 
 int main(int argc, char **argv)
 {
-    if (argc >= 4 && strcmp(argv[1], "--task") == 0)
-        return task(argv);
     long n = argc >= 3 ? strtol(argv[1], NULL, 10) : 0;
     if (n < 1 || n > N_MAX) {
         fprintf(stderr, "usage: baseline N COMMAND [ARGUMENT...]\n");
@@ -109,8 +99,7 @@ int main(int argc, char **argv)
     if (listener == -1 || bind(listener, (struct sockaddr *)&a, len) == -1 ||
         listen(listener, 4096) == -1)
         die("listen");
-    if (start_all("/proc/self/exe", (int)n, argv + 2) == -1)
-        die("start");
+    start_all(n, argv + 2);
     release_all(listener, (int)n);
     int failed = 0, status;
     for (long i = 0; i < n; i++) {
