@@ -1,0 +1,162 @@
+/*
+ * Replays the journal of a job, whole and from every prefix.
+ *
+ *     job-replay [--expect STATE] JOBDIR
+ *
+ * The whole must be read without a fault and is said: state and message. After each prefix (of a
+ * long journal: after 500 of them, evenly spread) a new master that finds nothing any more and is
+ * told to stop must bring the job to its end at once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "conf/conf.h"
+#include "job/job.h"
+#include "storage/jobfile.h"
+#include "storage/journal.h"
+
+enum { MAX_PREFIXES = 500 };
+
+struct record {
+    struct job_event ev;
+    int64_t t_ms;
+    void *holder;
+};
+
+struct recording {
+    struct job_file *file;
+    struct job_spec *spec;
+    struct buf text;
+    VEC(struct record) records;
+};
+
+static void recording_done(struct recording *r)
+{
+    for (size_t i = 0; i < r->records.n; i++)
+        job_event_release(r->records.v[i].holder);
+    vec_done(&r->records);
+    job_spec_free(r->spec);
+    job_file_free(r->file);
+    buf_done(&r->text);
+}
+
+static int read_spec(struct recording *r, const char *dir, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, "job.conf");
+    AUTO(buf_done) struct buf conf = { 0 };
+
+    if (!path)
+        return err_set(e, ENOMEM, "no memory");
+    int rc = fs_read(AT_FDCWD, path, &conf, e);
+    if (rc == 0)
+        rc = job_file_decode(buf_span(&conf), &r->file, e);
+    return rc < 0 ? rc : job_spec_build(r->file->conf, &r->spec, e);
+}
+
+static int read_records(struct recording *r, const char *dir, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, "journal");
+    struct span payload;
+    size_t pos = 0;
+    uint64_t n = 1;
+    bool torn = false;
+
+    if (!path)
+        return err_set(e, ENOMEM, "no memory");
+    int rc = journal_read(path, &r->text, e);
+    while (rc >= 0 && (rc = journal_next(buf_span(&r->text), &pos, &n, &payload, &torn, e)) == 1) {
+        struct record x;
+        rc = job_event_decode(payload, &x.ev, &x.t_ms, &x.holder, e);
+        if (rc == 0)
+            rc = vec_push(&r->records, x);
+    }
+    return rc;
+}
+
+static int feed(struct job *j, const struct job_event *ev, int64_t t_ms,
+                struct job_actions *scratch, struct err *e)
+{
+    scratch->n = 0;
+    return job_feed(j, ev, t_ms, scratch, e);
+}
+
+/* The job after the first n records; refused ones are as they were then. */
+static struct job *replay(const struct recording *r, size_t n, struct job_actions *scratch,
+                          struct err *e)
+{
+    struct job *j = job_new(r->spec, e);
+
+    for (size_t i = 0; j && i < n; i++) {
+        if (feed(j, &r->records.v[i].ev, r->records.v[i].t_ms, scratch, e) < 0) {
+            job_free(j);
+            return NULL;
+        }
+    }
+    return j;
+}
+
+static bool ends_from(const struct recording *r, size_t n, struct job_actions *scratch,
+                      struct err *e)
+{
+    struct job *j = replay(r, n, scratch, e);
+    if (!j)
+        return false;
+    int64_t t = job_now(j);
+    if (job_state(j) == JOB_NEW)
+        (void)feed(j, &(struct job_event){ .type = EV_SUBMITTED, .text = "" }, t, scratch, e);
+    (void)feed(j, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = job_epoch(j) + 1 }, t,
+               scratch, e);
+    (void)feed(j, &(struct job_event){ .type = EV_RESYNCED }, t, scratch, e);
+    if (job_state(j) < JOB_SUCCEEDED)
+        (void)feed(j, &(struct job_event){ .type = EV_STOP, .who = "job-replay" }, t, scratch, e);
+    bool over = job_state(j) >= JOB_SUCCEEDED;
+    if (!over)
+        (void)err_set(e, EPROTO, "from the first %zu records the job does not come to its end", n);
+    job_free(j);
+    return over;
+}
+
+static int check(const struct recording *r, const char *expect, struct err *e)
+{
+    struct job_actions scratch = { 0 };
+    struct job_verdict v = { 0 };
+    size_t n = r->records.n, step = n / MAX_PREFIXES + 1, n_prefixes = 0;
+    struct job *whole = replay(r, n, &scratch, e);
+    bool good = whole != NULL;
+
+    if (good) {
+        job_verdict(whole, &v);
+        if (expect && !str_eq(expect, job_state_name(v.state)))
+            good =
+                err_set(e, EPROTO, "the job is %s, not %s", job_state_name(v.state), expect) == 0;
+    }
+    for (size_t i = 0; good && i <= n; i += step, n_prefixes++)
+        good = ends_from(r, i, &scratch, e);
+    if (good)
+        printf("%s: %s (%zu records, %zu prefixes)\n", job_state_name(v.state), v.message, n,
+               n_prefixes);
+    job_free(whole);
+    vec_done(&scratch);
+    return good ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *expect = argc == 4 && str_eq(argv[1], "--expect") ? argv[2] : NULL;
+    AUTO(recording_done) struct recording r = { 0 };
+    struct err e = { 0 };
+
+    if (argc != (expect ? 4 : 2)) {
+        (void)fprintf(stderr, "usage: job-replay [--expect STATE] JOBDIR\n");
+        return 2;
+    }
+    const char *dir = argv[argc - 1];
+    if (read_spec(&r, dir, &e) < 0 || read_records(&r, dir, &e) < 0 || check(&r, expect, &e) < 0) {
+        (void)fprintf(stderr, "job-replay: %s: %s\n", dir, e.msg);
+        return 1;
+    }
+    return 0;
+}
