@@ -1,0 +1,514 @@
+/* Parts of the executor by themselves: command texts, ports, process trees, control groups, the
+ * working directory, links. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "codec/frame.h"
+#include "executor/cgroup.h"
+#include "executor/command.h"
+#include "executor/link.h"
+#include "executor/ports.h"
+#include "executor/proctree.h"
+#include "executor/workdir.h"
+#include "torture.h"
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/tony-exec-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    struct err e = { 0 };
+    return fs_remove_tree(AT_FDCWD, dir, &e);
+}
+
+static void put(const char *name, const char *text, mode_t mode)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    assert_true(fd >= 0);
+    assert_int_equal(fs_write_all(fd, text, strlen(text)), 0);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+/* ---- command texts ---- */
+
+static void who_needs_a_shell(void **state)
+{
+    static const struct {
+        const char *text;
+        bool shell;
+    } rows[] = {
+        { "python train.py --epochs 3", false },
+        { "  python\ttrain.py ", false },
+        { "python train.py --lr=0.1", false },
+        { "a,b +x -y @z %d ^k :", false },
+        { "X=1 python train.py", true },
+        { "echo $HOME", true },
+        { "a && b", true },
+        { "a; b", true },
+        { "a | b", true },
+        { "a > out", true },
+        { "a < in", true },
+        { "a &", true },
+        { "echo 'x y'", true },
+        { "echo \"x\"", true },
+        { "echo a\\ b", true },
+        { "ls *.py", true },
+        { "ls ?.py", true },
+        { "ls [ab]", true },
+        { "echo {a,b}", true },
+        { "(a)", true },
+        { "echo `date`", true },
+        { "cd ~/x", true },
+        { "a # comment", true },
+        { "! a", true },
+        { "a\nb", true },
+        { "", true },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (command_needs_shell(rows[i].text) != rows[i].shell)
+            fail_msg("'%s'", rows[i].text);
+}
+
+static void how_commands_are_run(void **state)
+{
+    char own[200];
+    snprintf(own, sizeof own, "%s/run.sh", dir);
+    char dotted[200];
+    snprintf(dotted, sizeof dotted, "%s/./run.sh", dir);
+    const struct {
+        const char *text, *path, *argv[5];
+    } rows[] = {
+        { "env -i a", "/usr/bin/env", { "env", "-i", "a" } },
+        { "/usr/bin/env  x", "/usr/bin/env", { "/usr/bin/env", "x" } },
+        { "exit 3",
+          "/bin/bash",
+          { "/bin/bash", "-c", "exit 3" } }, /* no such file: a shell's own word */
+        { "echo a; echo b", "/bin/bash", { "/bin/bash", "-c", "echo a; echo b" } },
+        { "./run.sh 1", dotted, { "./run.sh", "1" } }, /* was not executable */
+        { "run.sh 1", own, { "run.sh", "1" } },
+        { "../etc 1", "/bin/bash", { "/bin/bash", "-c", "../etc 1" } },
+    };
+    (void)state;
+    put("run.sh", "exit 0\n", 0600);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct strv env = { 0 };
+        struct command c = { 0 };
+        struct err e = { 0 };
+        assert_int_equal(strv_push(&env, "PATH=/usr/bin:/bin"), 0);
+        assert_int_equal(command_prepare(rows[i].text, dir, &env, &c, &e), 0);
+        assert_string_equal(c.path, rows[i].path);
+        for (size_t k = 0; k < ARRAY_LEN(rows[i].argv); k++) {
+            if (!rows[i].argv[k]) {
+                assert_int_equal(c.argv.n, k);
+                break;
+            }
+            assert_string_equal(c.argv.v[k], rows[i].argv[k]);
+        }
+        command_done(&c);
+        strv_done(&env);
+    }
+    assert_int_equal(access(own, X_OK), 0);
+}
+
+static void hadoops_libraries(void **state)
+{
+    struct strv env = { 0 };
+    struct command c = { 0 };
+    struct err e = { 0 };
+    char home[100], bin[120];
+    (void)state;
+    snprintf(home, sizeof home, "HADOOP_HDFS_HOME=%s/hadoop", dir);
+    snprintf(bin, sizeof bin, "%s/hadoop", dir);
+    assert_int_equal(mkdir(bin, 0700), 0);
+    snprintf(bin, sizeof bin, "%s/hadoop/bin", dir);
+    assert_int_equal(mkdir(bin, 0700), 0);
+    assert_int_equal(strv_push(&env, "PATH=/usr/bin:/bin"), 0);
+    assert_int_equal(strv_push(&env, home), 0);
+    assert_int_equal(command_prepare("env x", dir, &env, &c, &e), 0);
+    assert_string_equal(c.path, "/usr/bin/env"); /* no program hadoop: nothing to ask */
+    command_done(&c);
+    put("hadoop/bin/hadoop", "#!/bin/sh\necho /a.jar:/b.jar\n", 0700);
+    assert_int_equal(command_prepare("env x", dir, &env, &c, &e), 0);
+    assert_string_equal(c.path, "/bin/bash");
+    assert_string_equal(c.argv.v[c.argv.n - 2], "/usr/bin/env");
+    assert_string_equal(c.argv.v[c.argv.n - 1], "x");
+    command_done(&c);
+    assert_int_equal(strv_push(&env, "SKIP_HADOOP_PATH=true"), 0);
+    assert_int_equal(command_prepare("env x", dir, &env, &c, &e), 0);
+    assert_string_equal(c.path, "/usr/bin/env");
+    command_done(&c);
+    strv_done(&env);
+}
+
+static int prepare_some(void *unused)
+{
+    (void)unused;
+    struct strv env = { 0 };
+    struct command c = { 0 };
+    struct err e = { 0 };
+    int rc = strv_push(&env, "PATH=/usr/bin:/bin");
+    if (rc == 0 && (rc = command_prepare("env -i a b c", "/tmp", &env, &c, &e)) == 0)
+        command_done(&c);
+    if (rc == 0 && (rc = command_prepare("a && b", "/tmp", &env, &c, &e)) == 0)
+        command_done(&c);
+    strv_done(&env);
+    return rc;
+}
+
+static void commands_without_memory(void **state)
+{
+    (void)state;
+    assert_true(torture(prepare_some, NULL) > 5);
+}
+
+/* ---- ports ---- */
+
+static int bind_port(uint16_t port, int option, bool v6)
+{
+    int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
+    struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+    if (fd == -1)
+        return 0; /* no IPv6 here: nothing to show */
+    if (option)
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, option, &on, sizeof on), 0);
+    int rc = v6 ? bind(fd, (struct sockaddr *)&a6, sizeof a6)
+                : bind(fd, (struct sockaddr *)&a4, sizeof a4);
+    rc = rc == 0 ? listen(fd, 5) : rc;
+    rc = rc == -1 ? -errno : 0;
+    close(fd);
+    return rc;
+}
+
+static void ports_are_kept_for_the_task(void **state)
+{
+    uint16_t port, others[50];
+    int fds[50];
+    struct err e = { 0 };
+    (void)state;
+    int fd = port_reserve(&port, &e);
+    assert_true(fd >= 0 && port > 0);
+    for (int i = 0; i < 50; i++) {
+        fds[i] = port_reserve(&others[i], &e);
+        assert_true(fds[i] >= 0);
+        assert_int_not_equal(others[i], port);
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(others[i], others[k]);
+    }
+    assert_int_equal(bind_port(port, SO_REUSEADDR, false), 0);
+    assert_int_equal(bind_port(port, SO_REUSEPORT, false), 0);
+    assert_int_equal(bind_port(port, SO_REUSEADDR, true), 0);
+    assert_int_equal(bind_port(port, 0, false), -EADDRINUSE);
+    for (int i = 0; i < 50; i++)
+        close(fds[i]);
+    close(fd);
+    assert_int_equal(bind_port(port, SO_REUSEADDR, false), 0);
+}
+
+/* ---- process trees ---- */
+
+static pid_t grow(int depth, int out)
+{
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (depth > 0)
+        (void)grow(depth - 1, out);
+    else
+        (void)!write(out, "x", 1);
+    for (;;)
+        pause();
+}
+
+static void walking_and_killing(void **state)
+{
+    int up[2];
+    char byte;
+    (void)state;
+    assert_int_equal(pipe(up), 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid_t a = grow(3, up[1]), b = grow(0, up[1]);
+    assert_int_equal(read(up[0], &byte, 1), 1);
+    assert_int_equal(read(up[0], &byte, 1), 1);
+    struct pids list = { 0 };
+    proctree_children(getpid(), &list);
+    assert_int_equal(list.n, 2);
+    assert_true((list.v[0] == a && list.v[1] == b) || (list.v[0] == b && list.v[1] == a));
+    list.n = 0;
+    proctree_below(getpid(), &list);
+    assert_int_equal(list.n, 5);
+    assert_true(proctree_rss(false) > 0);
+    assert_true(proctree_rss(true) > 0);
+    assert_true(proctree_rss(true) <= proctree_rss(false));
+    assert_int_equal(proctree_signal(SIGKILL, true), 5);
+    int n = 0;
+    while (waitpid(-1, NULL, 0) > 0)
+        n++;
+    assert_int_equal(n, 5);
+    assert_int_equal(proctree_signal(SIGKILL, false), 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    free(list.v);
+    close(up[0]);
+    close(up[1]);
+}
+
+static void killing_by_environment(void **state)
+{
+    (void)state;
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++) {
+        int up[2];
+        char byte;
+        assert_int_equal(pipe2(up, O_CLOEXEC), 0);
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            const char *env[] = { i ? "TONY_APPLICATION_ID=application_9_0099"
+                                    : "TONY_APPLICATION_ID=application_9_009",
+                                  NULL };
+            execle("/bin/sleep", "sleep", "100", (char *)NULL, (char *const *)env);
+            _exit(1);
+        }
+        close(up[1]);
+        assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed it */
+        close(up[0]);
+    }
+    assert_int_equal(proctree_kill_job("application_9_0099"), 1);
+    int status;
+    assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(waitpid(pids[0], &status, WNOHANG), 0); /* an id that only begins the same */
+    kill(pids[0], SIGKILL);
+    waitpid(pids[0], &status, 0);
+}
+
+/* ---- control groups ---- */
+
+static void control_groups(void **state)
+{
+    struct cgroup_job job;
+    struct cgroup g;
+    struct err why = { 0 }, e = { 0 };
+    (void)state;
+    pid_t pid = fork(); /* the opener moves into a group */
+    if (pid == 0) {
+        cgroup_job_open(&job, "application_1700000000000_4242", &why);
+        if (job.kind == CGROUP_NONE) {
+            printf("# no control groups here: %s\n", why.msg);
+            _exit(77);
+        }
+        cgroup_job_weight(&job, 0);
+        cgroup_job_weight(&job, 3);
+        if (!cgroup_of(&job, "container_1700000000000_4242_01_000007", &g) ||
+            !str_ends(g.path, "/4242/01_000007"))
+            if (!str_ends(g.path, "_4242/01_000007"))
+                _exit(1);
+        if (cgroup_make(&g, 32 << 20, &e) < 0)
+            _exit(2);
+        char procs[CGROUP_PATH_MAX + 16];
+        cgroup_procs_path(&g, procs);
+        pid_t hog = fork();
+        if (hog == 0) {
+            if (cgroup_enter(procs) < 0)
+                _exit(3);
+            volatile char *p = malloc(100 << 20);
+            for (size_t i = 0; p && i < 100 << 20; i += 4096)
+                p[i] = 1;
+            _exit(4);
+        }
+        int status;
+        waitpid(hog, &status, 0);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+            _exit(5);
+        if (cgroup_oom_kills(&g) != 1 || cgroup_memory_max(&g) < (30 << 20))
+            _exit(6);
+        pid_t sleeper = fork();
+        if (sleeper == 0) {
+            (void)cgroup_enter(procs);
+            for (;;)
+                pause();
+        }
+        while (cgroup_kill(&g) == 0)
+            usleep(1000);
+        waitpid(sleeper, &status, 0);
+        if (cgroup_kill(&g) != 0)
+            _exit(7);
+        char path[CGROUP_PATH_MAX];
+        snprintf(path, sizeof path, "%s", job.memory);
+        cgroup_job_remove(&job);
+        _exit(access(path, F_OK) == 0 ? 8 : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(status, 0);
+}
+
+/* ---- the working directory ---- */
+
+static void mounts(void **state)
+{
+    char from[200], job[200];
+    (void)state;
+    snprintf(job, sizeof job, "%s/job", dir);
+    assert_int_equal(mkdir(job, 0700), 0);
+    put("vocab.txt", "words\n", 0640);
+    snprintf(from, sizeof from, "%s/vocab.txt", dir);
+    Tony__Mount link_it, copy_it, *list[3] = { &link_it, &copy_it };
+    tony__mount__init(&link_it);
+    tony__mount__init(&copy_it);
+    link_it.kind = TONY__MOUNT__KIND__LINK;
+    copy_it.kind = TONY__MOUNT__KIND__FILE_COPY;
+    link_it.path = copy_it.path = from;
+    link_it.name = (char *)"data/deep/v";
+    copy_it.name = (char *)"copy.txt";
+    char *out = NULL, path[300];
+    struct err e = { 0 };
+    assert_int_equal(workdir_make(job, "c1", list, 2, &out, &e), 0);
+    struct stat st;
+    snprintf(path, sizeof path, "%s/data/deep/v", out);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    snprintf(path, sizeof path, "%s/copy.txt", out);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISREG(st.st_mode) && (st.st_mode & 0777) == 0640 && st.st_size == 6);
+    free(out);
+    out = NULL;
+    assert_int_equal(workdir_make(job, "c1", list, 0, &out, &e), -EEXIST); /* not ours alone */
+    static const char *const bad[] = { "../x", "/etc/x", "a/../../x", "..", "", "a/.." };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        char id[16];
+        snprintf(id, sizeof id, "bad%zu", i);
+        link_it.name = (char *)(uintptr_t)bad[i];
+        assert_int_equal(workdir_make(job, id, list, 1, &out, &e), -EINVAL);
+    }
+    copy_it.name = link_it.name = (char *)"same";
+    list[0] = &copy_it;
+    list[1] = &link_it;
+    assert_int_equal(workdir_make(job, "c3", list, 2, &out, &e), -EEXIST);
+    assert_non_null(strstr(e.msg, "'same'"));
+    copy_it.path = (char *)"/no/such/file";
+    assert_int_equal(workdir_make(job, "c4", list, 1, &out, &e), -ENOENT);
+    assert_null(out);
+}
+
+/* ---- links ---- */
+
+static void frames_over_a_link(void **state)
+{
+    int fds[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    struct link a = { .fd = fds[0] }, b = { .fd = fds[1] };
+    Tony__Refused body = TONY__REFUSED__INIT;
+    static char text[100000];
+    memset(text, 'x', sizeof text - 1);
+    body.message = text;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REFUSED;
+    f.refused = &body;
+    for (uint32_t i = 0; i < 40; i++) { /* far more than the kernel holds */
+        body.num = i;
+        assert_int_equal(link_send(&a, &f), 0);
+    }
+    assert_true(link_unsent(&a));
+    const Tony__Frame *got;
+    struct err e = { 0 };
+    for (uint32_t i = 0; i < 40;) {
+        assert_int_equal(link_fill(&b), 0);
+        while (link_next(&b, &got, &e) == 1) {
+            assert_int_equal(got->refused->num, i++);
+            assert_string_equal(got->refused->message, text);
+        }
+        assert_int_equal(link_flush(&a), 0);
+    }
+    assert_false(link_unsent(&a));
+    /* the last frames are there although the peer is gone */
+    assert_int_equal(link_send(&a, &f), 0);
+    while (link_unsent(&a)) {
+        (void)link_fill(&b);
+        (void)link_flush(&a);
+    }
+    link_close(&a);
+    while (link_fill(&b) == 0)
+        ;
+    assert_int_equal(link_next(&b, &got, &e), 1);
+    assert_int_equal(link_next(&b, &got, &e), 0);
+    assert_int_equal(link_send(&b, &f), -EPIPE);
+    link_close(&b);
+    link_close(&b);
+}
+
+static void bytes_that_are_no_frame(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } rows[] = { { "\xff\xff\xff\xff", 4 }, { "\0\0\0\0", 4 }, { "\0\0\0\2\xff\xff", 6 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        int fds[2];
+        const Tony__Frame *got;
+        struct err e = { 0 };
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
+                         0);
+        struct link b = { .fd = fds[1] };
+        assert_int_equal(write(fds[0], rows[i].bytes, rows[i].n), rows[i].n);
+        assert_int_equal(link_fill(&b), 0);
+        assert_int_equal(link_next(&b, &got, &e), -EPROTO);
+        link_close(&b);
+        close(fds[0]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_needs_a_shell),
+        cmocka_unit_test_setup_teardown(how_commands_are_run, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(hadoops_libraries, make_dir, remove_dir),
+        cmocka_unit_test(commands_without_memory),
+        cmocka_unit_test(ports_are_kept_for_the_task),
+        cmocka_unit_test(walking_and_killing),
+        cmocka_unit_test(killing_by_environment),
+        cmocka_unit_test(control_groups),
+        cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
+        cmocka_unit_test(frames_over_a_link),
+        cmocka_unit_test(bytes_that_are_no_frame),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

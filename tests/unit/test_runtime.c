@@ -1,0 +1,363 @@
+/* Environments by hand: what each task of a job finds, after the compatibility tables of the
+ * original. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/util.h"
+#include "runtime/runtime.h"
+#include "torture.h"
+
+enum { TRACKED = 1, UNTRACKED, SIDECAR };
+
+static const char *const workers[] = { "10.0.0.1:1001", "10.0.0.2:2001" };
+static const char *const servers[] = { "10.0.0.3:3001" };
+static const char *const one[] = { "10.0.0.9:9001" };
+static const char *const two[] = { "10.0.0.8:8001" };
+static const char *const nobody[] = { "", NULL };
+static const char *const half[] = { "10.0.0.1:1001", "" };
+
+static const struct rt_role ps_worker[] = {
+    { "ps", servers, 1, UNTRACKED, 0 },
+    { "worker", workers, 2, TRACKED, 1 },
+};
+static const struct rt_role everything[] = {
+    { "worker", workers, 2, TRACKED, 1 }, { "tensorboard", two, 1, SIDECAR, 1 },
+    { "evaluator", one, 1, TRACKED, 1 },  { "chief", servers, 1, TRACKED, 1 },
+    { "later", nobody, 2, TRACKED, 1 },
+};
+static const struct rt_role four_ranks[] = {
+    { "chief", servers, 1, TRACKED, 2 },
+    { "worker", workers, 2, TRACKED, 4 },
+};
+static const struct rt_role fcfs[] = { { "worker", half, 2, TRACKED, 1 } };
+static const struct rt_role v6[] = { { "worker", (const char *const[]){ "[fd00::1]:77" }, 1,
+                                       TRACKED, 1 } };
+
+struct row {
+    const char *name, *framework, *mode;
+    const struct rt_role *roles;
+    size_t n_roles;
+    const char *role;
+    uint32_t index, local_rank, n_tracked, restarts;
+    bool chief;
+    uint16_t tb_port;
+    const char *spec_file;
+    const char *want[24];   /* K=V */
+    const char *absent[12]; /* K */
+};
+
+static const struct row rows[] = {
+    { .name = "tensorflow worker 1 of ps and worker",
+      .framework = "tensorflow",
+      .mode = "GANG",
+      .roles = ps_worker,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 2,
+      .want = { "JOB_NAME=worker", "TASK_INDEX=1", "TASK_NUM=2", "DISTRIBUTED_MODE=GANG",
+                "SESSION_ID=0", "ATTEMPT_NUMBER=0", "appid=application_1_0001",
+                "JOB_ID=application_1_0001",
+                "CLUSTER_SPEC={\"ps\":[\"10.0.0.3:3001\"],\"worker\":[\"10.0.0.1:1001\",\"10.0.0.2:"
+                "2001\"]}",
+                "TF_CONFIG={\"cluster\":{\"ps\":[\"10.0.0.3:3001\"],\"worker\":[\"10.0.0.1:1001\","
+                "\"10.0.0.2:2001\"]},"
+                "\"task\":{\"type\":\"worker\",\"index\":1}}",
+                "TONY_RANK=1", "TONY_WORLD_SIZE=2", "TONY_MASTER_ADDR=10.0.0.1",
+                "TONY_MASTER_PORT=1001", "TONY_ADDRESS=10.0.0.2:2001", "TONY_TASK=worker:1" },
+      .absent = { "IS_CHIEF", "TB_PORT", "INIT_METHOD", "RANK", "MASTER_ADDR", "TONY_SPEC_FILE" } },
+    { .name = "tensorflow chief with a port for TensorBoard",
+      .framework = "tensorflow",
+      .mode = "GANG",
+      .roles = ps_worker,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 0,
+      .n_tracked = 2,
+      .chief = true,
+      .tb_port = 6006,
+      .want = { "IS_CHIEF=true", "TB_PORT=6006", "TONY_RANK=0" } },
+    { .name = "tensorflow: TF_CONFIG leaves out evaluators and TensorBoard, CLUSTER_SPEC has all "
+              "that are there",
+      .framework = "tensorflow",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "worker",
+      .index = 0,
+      .n_tracked = 6,
+      .want = { "CLUSTER_SPEC={\"worker\":[\"10.0.0.1:1001\",\"10.0.0.2:2001\"],\"tensorboard\":["
+                "\"10.0.0.8:8001\"],"
+                "\"evaluator\":[\"10.0.0.9:9001\"],\"chief\":[\"10.0.0.3:3001\"]}",
+                "TF_CONFIG={\"cluster\":{\"worker\":[\"10.0.0.1:1001\",\"10.0.0.2:2001\"],"
+                "\"chief\":[\"10.0.0.3:3001\"]},"
+                "\"task\":{\"type\":\"worker\",\"index\":0}}" } },
+    { .name = "tensorflow: an evaluator sees evaluators",
+      .framework = "tensorflow",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "evaluator",
+      .index = 0,
+      .n_tracked = 6,
+      .want = { "TF_CONFIG={\"cluster\":{\"worker\":[\"10.0.0.1:1001\",\"10.0.0.2:2001\"],"
+                "\"evaluator\":[\"10.0.0.9:9001\"],"
+                "\"chief\":[\"10.0.0.3:3001\"]},\"task\":{\"type\":\"evaluator\",\"index\":0}}" } },
+    { .name = "tensorflow in FCFS knows no cluster",
+      .framework = "tensorflow",
+      .mode = "FCFS",
+      .roles = fcfs,
+      .n_roles = 1,
+      .role = "worker",
+      .index = 0,
+      .n_tracked = 2,
+      .want = { "DISTRIBUTED_MODE=FCFS", "TASK_NUM=2" },
+      .absent = { "TF_CONFIG", "CLUSTER_SPEC" } },
+    { .name = "pytorch worker 1 of two",
+      .framework = "pytorch",
+      .mode = "GANG",
+      .roles = ps_worker,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 2,
+      .want = { "INIT_METHOD=tcp://10.0.0.1:1001", "RANK=1", "WORLD=2", "WORLD_SIZE=2",
+                "MASTER_ADDR=10.0.0.1", "MASTER_PORT=1001", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
+                "GROUP_RANK=1", "GROUP_WORLD_SIZE=2", "NODE_RANK=1", "ROLE_RANK=1",
+                "ROLE_WORLD_SIZE=2", "TORCHELASTIC_RESTART_COUNT=0",
+                "TORCHELASTIC_RUN_ID=application_1_0001" },
+      .absent = { "CLUSTER_SPEC", "TF_CONFIG", "TB_PORT" } },
+    { .name = "pytorch: chief has rank 0 wherever it stands in the file",
+      .framework = "pytorch",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 6,
+      .want = { "INIT_METHOD=tcp://10.0.0.3:3001", "RANK=2", "WORLD=6", "WORLD_SIZE=6",
+                "MASTER_PORT=3001", "GROUP_RANK=2", "GROUP_WORLD_SIZE=6", "ROLE_RANK=1",
+                "ROLE_WORLD_SIZE=2" } },
+    { .name = "pytorch: the evaluator comes after the workers",
+      .framework = "pytorch",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "evaluator",
+      .index = 0,
+      .n_tracked = 6,
+      .want = { "RANK=3", "WORLD_SIZE=6", "ROLE_RANK=0", "ROLE_WORLD_SIZE=1" } },
+    { .name = "pytorch: several ranks a task",
+      .framework = "pytorch",
+      .mode = "GANG",
+      .roles = four_ranks,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .local_rank = 3,
+      .n_tracked = 3,
+      .restarts = 2,
+      .want = { "RANK=9", "WORLD_SIZE=10", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=2",
+                "GROUP_WORLD_SIZE=3", "NODE_RANK=2", "ROLE_RANK=7", "ROLE_WORLD_SIZE=8",
+                "TORCHELASTIC_RESTART_COUNT=2", "ATTEMPT_NUMBER=2" } },
+    { .name = "pytorch: an untracked task has no rank, but knows where rank 0 is",
+      .framework = "pytorch",
+      .mode = "GANG",
+      .roles = ps_worker,
+      .n_roles = 2,
+      .role = "ps",
+      .index = 0,
+      .n_tracked = 2,
+      .want = { "MASTER_ADDR=10.0.0.1", "WORLD_SIZE=2", "JOB_NAME=ps" },
+      .absent = { "RANK", "LOCAL_RANK", "TONY_RANK" } },
+    { .name = "pytorch: an address of version 6",
+      .framework = "pytorch",
+      .mode = "GANG",
+      .roles = v6,
+      .n_roles = 1,
+      .role = "worker",
+      .n_tracked = 1,
+      .want = { "MASTER_ADDR=fd00::1", "MASTER_PORT=77", "INIT_METHOD=tcp://[fd00::1]:77" } },
+    { .name = "standalone",
+      .framework = "standalone",
+      .mode = "GANG",
+      .roles = v6,
+      .n_roles = 1,
+      .role = "worker",
+      .n_tracked = 1,
+      .want = { "JOB_NAME=worker", "TASK_INDEX=0", "TASK_NUM=1" },
+      .absent = { "CLUSTER_SPEC", "RANK", "TB_PORT" } },
+    { .name = "generic",
+      .framework = "generic",
+      .mode = "GANG",
+      .roles = ps_worker,
+      .n_roles = 2,
+      .role = "ps",
+      .n_tracked = 2,
+      .spec_file = "/w/.tony-spec.json",
+      .want = { "TONY_ROLE=ps", "TONY_INDEX=0", "TONY_WORLD_SIZE=2", "TONY_ADDRESS=10.0.0.3:3001",
+                "TONY_MASTER_ADDR=10.0.0.1", "TONY_MASTER_PORT=1001",
+                "TONY_SPEC_FILE=/w/.tony-spec.json", "TONY_GENERATION=1", "TONY_LOCAL_RANK=0",
+                "TONY_LOCAL_WORLD_SIZE=1", "TONY_RESTART_COUNT=0",
+                "TONY_APPLICATION_ID=application_1_0001" },
+      .absent = { "TONY_RANK", "RANK", "TF_CONFIG" } },
+};
+
+static int build(const struct row *r, struct strv *env)
+{
+    struct rt_input in = { .application_id = "application_1_0001",
+                           .distributed_mode = r->mode,
+                           .roles = r->roles,
+                           .n_roles = r->n_roles,
+                           .role = r->role,
+                           .index = r->index,
+                           .local_rank = r->local_rank,
+                           .generation = 1,
+                           .restart_count = r->restarts,
+                           .chief = r->chief,
+                           .n_tracked = r->n_tracked,
+                           .tb_port = r->tb_port,
+                           .spec_file = r->spec_file };
+    struct err e = { 0 };
+    return runtime_env(runtime_find(r->framework), &in, env, &e);
+}
+
+static void environments(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct strv env = { 0 };
+        assert_int_equal(build(&rows[i], &env), 0);
+        for (size_t k = 0; k < ARRAY_LEN(rows[i].want) && rows[i].want[k]; k++) {
+            char key[64];
+            const char *want = strchr(rows[i].want[k], '=') + 1;
+            snprintf(key, sizeof key, "%.*s", (int)(want - 1 - rows[i].want[k]), rows[i].want[k]);
+            const char *got = strv_env_get(&env, key);
+            if (!got || strcmp(got, want) != 0)
+                fail_msg("%s: %s is '%s', not '%s'", rows[i].name, key, got ? got : "(absent)",
+                         want);
+        }
+        for (size_t k = 0; k < ARRAY_LEN(rows[i].absent) && rows[i].absent[k]; k++)
+            if (strv_env_get(&env, rows[i].absent[k]))
+                fail_msg("%s: %s is there", rows[i].name, rows[i].absent[k]);
+        strv_done(&env);
+    }
+}
+
+static void it_replaces_what_the_user_set(void **state)
+{
+    (void)state;
+    struct strv env = { 0 };
+    assert_int_equal(strv_push(&env, "RANK=77"), 0);
+    assert_int_equal(build(&rows[5], &env), 0);
+    assert_string_equal(strv_env_get(&env, "RANK"), "1");
+    strv_done(&env);
+}
+
+static int build_all(void *unused)
+{
+    (void)unused;
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(rows) && rc == 0; i++) {
+        struct strv env = { 0 };
+        rc = build(&rows[i], &env);
+        strv_done(&env);
+    }
+    return rc;
+}
+
+static void without_memory(void **state)
+{
+    (void)state;
+    assert_true(torture(build_all, NULL) > 100);
+}
+
+static void checks(void **state)
+{
+    static const struct {
+        const char *framework;
+        struct rt_role roles[2];
+        size_t n;
+        int rc;
+    } table[] = {
+        { "pytorch", { { "worker", NULL, 2, TRACKED, 1 } }, 1, 0 },
+        { "pytorch", { { "trainer", NULL, 2, TRACKED, 1 } }, 1, -22 },
+        { "pytorch", { { "worker", NULL, 0, TRACKED, 1 }, { "x", NULL, 1, TRACKED, 1 } }, 2, -22 },
+        { "standalone", { { "worker", NULL, 1, TRACKED, 1 } }, 1, 0 },
+        { "standalone", { { "worker", NULL, 2, TRACKED, 1 } }, 1, -22 },
+        { "standalone",
+          { { "worker", NULL, 1, TRACKED, 1 }, { "slave", NULL, 1, TRACKED, 1 } },
+          2,
+          -22 },
+        { "standalone", { { "worker", NULL, 0, TRACKED, 1 } }, 1, -22 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct err e = { 0 };
+        const struct runtime *rt = runtime_find(table[i].framework);
+        assert_int_equal(rt->check(table[i].roles, table[i].n, &e), table[i].rc);
+        assert_int_equal(e.msg[0] != '\0' && e.hint[0] != '\0', table[i].rc != 0);
+    }
+    assert_null(runtime_find("tensorflow")->check);
+    assert_null(runtime_find("keras"));
+    assert_null(runtime_find(NULL));
+    size_t n;
+    const char *const *names = runtime_names(&n);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(runtime_find(names[i])->name, names[i]);
+    assert_int_equal(n, 4);
+}
+
+static void tensorboard_port(void **state)
+{
+    static const struct {
+        const char *framework, *role;
+        bool chief, has_tensorboard, wants;
+    } table[] = {
+        { "tensorflow", "chief", true, false, true },
+        { "tensorflow", "chief", true, true, false },
+        { "tensorflow", "worker", false, false, false },
+        { "tensorflow", "worker", true, false, true },
+        { "tensorflow", "tensorboard", false, true, true },
+        { "pytorch", "worker", true, false, true },
+        { "standalone", "worker", true, false, false },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        assert_int_equal(runtime_wants_tb_port(table[i].framework, table[i].role, table[i].chief,
+                                               table[i].has_tensorboard),
+                         table[i].wants);
+}
+
+static void spec_is_json_whatever_the_names(void **state)
+{
+    static const char *const odd[] = { "a\"b\\\n" };
+    const struct rt_role role = { "x\"y", odd, 1, TRACKED, 1 };
+    struct buf out = { 0 };
+    (void)state;
+    assert_int_equal(runtime_spec_json(&role, 1, NULL, NULL, &out), 0);
+    assert_string_equal(buf_cstr(&out), "{\"x\\u0022y\":[\"a\\u0022b\\u005c\\u000a\"]}");
+    buf_clear(&out);
+    assert_int_equal(runtime_spec_json(NULL, 0, NULL, NULL, &out), 0);
+    assert_string_equal(buf_cstr(&out), "{}");
+    buf_done(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(environments),     cmocka_unit_test(it_replaces_what_the_user_set),
+        cmocka_unit_test(without_memory),   cmocka_unit_test(checks),
+        cmocka_unit_test(tensorboard_port), cmocka_unit_test(spec_is_json_whatever_the_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
