@@ -3,6 +3,12 @@
 #include <assert.h>
 #include <stdio.h>
 
+static _Noreturn void bad(const char *what, const char *text)
+{
+    (void)fprintf(stderr, "drive: no such %s: '%s'\n", what, text ? text : "");
+    abort();
+}
+
 /* ---- a job from one line ---- */
 
 static struct role_spec *role_named(struct job_spec *s, struct span name)
@@ -63,7 +69,7 @@ static void add_role(struct job_spec *s, struct span text)
         else if (span_eqs(part, "stop"))
             r->stop_on_failure = true;
         else
-            assert(!"a role's flag");
+            bad("a role's flag", NULL);
     }
     if (text.len)
         add_waits(s, r, text);
@@ -118,7 +124,7 @@ static void set(struct job_spec *s, struct span key, struct span value)
     else if (span_eqs(key, "single"))
         s->single_node = v;
     else
-        assert(!"a setting");
+        bad("a setting", NULL);
 }
 
 struct job_spec *drive_spec(const char *text)
@@ -361,8 +367,7 @@ uint32_t drive_slot(const struct drive *d, const char *task)
         if (str_eq(name, task))
             return i;
     }
-    (void)fprintf(stderr, "no task '%s'\n", task);
-    abort();
+    bad("task", task);
 }
 
 static enum end_reason reason_named(const char *s)
@@ -473,7 +478,7 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                                           .attempt = s->attempt,
                                           .running = true });
     else
-        assert(!"a word about a slot");
+        bad("a word about a slot", NULL);
     drive_feed(d, &(struct job_event){
                       .type = EV_STALLED }); /* answers what is left; a stall of 0 ms is none */
 }
