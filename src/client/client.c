@@ -1,7 +1,6 @@
 #include "client/client.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -89,7 +88,6 @@ static int run_command(struct client *c, int argc, char **argv)
 
 int client_main(int argc, char **argv, const char *version)
 {
-    (void)setlocale(LC_TIME, ""); /* only for dates; without it they are plain */
     bool color = !getenv("NO_COLOR") && !str_eq(getenv("TERM"), "dumb");
     struct client c = {
         .version = version,

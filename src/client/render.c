@@ -263,7 +263,11 @@ struct render *render_new(struct client *c, const char *application_id)
 
 void render_update(struct render *r, const char *state, const json_t *summary)
 {
-    (void)str_copy(r->state, sizeof r->state, state);
+    /* The core says WAITING of containers too; to people a job waits only while the pool has no
+     * room for it. */
+    bool queued = json_is_object(json_object_get(summary, "waiting"));
+    (void)str_copy(r->state, sizeof r->state,
+                   str_eq(state, "WAITING") && !queued ? "STARTING" : state);
     waiting_text(summary, r->waiting, sizeof r->waiting);
     if (summary) {
         json_decref(r->summary);

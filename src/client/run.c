@@ -26,6 +26,18 @@ static void say_submitted(const struct client_job *j, const char *id)
                 roles.len ? buf_cstr(&roles) : "a single command");
 }
 
+/* The keeper moves the job to the history while we print. Whoever reads the logs next should find
+ * them where we said. */
+static void settle(const char *dir)
+{
+    enum {
+        TRIES = 100,
+        PAUSE_US = 250
+    }; /* a large job takes longer: its directories are removed first */
+    for (int i = 0; i < TRIES && access(dir, F_OK) == -1; i++)
+        (void)usleep(PAUSE_US);
+}
+
 /* The last word on a job: as JSON the full status, else the verdict for people. */
 static int finish(struct client *c, const char *id, struct follow_result *r)
 {
@@ -45,6 +57,7 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
         render_verdict(c, id, dir ? dir : c->paths.history, r->summary);
         int printed = client_flush_stdout();
         code = printed ? printed : code;
+        settle(dir ? dir : c->paths.history);
     }
     follow_result_done(r);
     return code;

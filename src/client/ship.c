@@ -54,6 +54,8 @@ static int local_source(const char *source, const char *what, const char *origin
     char *path = cwd ? fs_join(cwd, source) : str_dup(source);
     if (!path)
         return err_set(e, ENOMEM, "%s: cannot ship %s '%s': %m", origin, what, source);
+    for (size_t n = strlen(path); n > 2 && path[n - 1] == '.' && path[n - 2] == '/'; n -= 2)
+        path[n - 2] = 0; /* "src: ." */
     if (stat(path, st) == -1) {
         int rc = err_set(e, errno, "%s: %s '%s' cannot be used: %m", origin, what, path);
         free(path);

@@ -12,7 +12,7 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("TONY_BIN", ROOT / "build" / "bin"))
+BIN = pathlib.Path(os.environ.get("TONY_BIN") or pathlib.Path(os.environ.get("TONY_BUILD", ROOT / "build")) / "bin")
 TEST_LIMIT_S = 120
 
 

@@ -1,0 +1,309 @@
+"""Helpers of the tests that kill and count: who is who among a home's processes, tasks that wait for the test, and what is left."""
+
+import errno
+import glob
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from typing import NamedTuple
+
+import pytest
+from conftest import BIN, ROOT, Tony, make_base, wait_until
+
+PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    kind: str  # pool, keeper, master, executor, cleanup, client, task
+    state: str  # a letter of /proc/<pid>/stat
+    app: str  # "" where it belongs to none
+    line: str
+
+
+def stat_of(pid):
+    """(state, parent) of a process, or None when it is gone."""
+    try:
+        text = pathlib.Path("/proc", str(pid), "stat").read_text()
+    except OSError:
+        return None
+    fields = text.rsplit(")", 1)[1].split()
+    return fields[0], int(fields[1])
+
+
+def alive(pid):
+    found = stat_of(pid)
+    return found is not None and found[0] not in "ZX"
+
+
+def ended(pid, what=None, limit=10):
+    """Wait until the process is gone; a zombie counts as gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ready, _, _ = select.select([fd], [], [], limit)
+        assert ready, f"within {limit} s: {what or f'process {pid}'} is gone"
+    finally:
+        os.close(fd)
+
+
+def kill9(*pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+class Lab(Tony):
+    """A home of one test, with eyes for its processes. copy: programs of its own, so that one can be taken away."""
+
+    def __init__(self, base, copy=False, site=None, **extra):
+        super().__init__(base, **extra)
+        self.bin = BIN
+        if copy:
+            self.bin = self.base / "bin"
+            self.bin.mkdir()
+            for name in PROGRAMS:
+                if (BIN / name).exists():
+                    shutil.copy2(BIN / name, self.bin / name)
+            self.env["PATH"] = f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        if site:
+            conf = self.base / "conf"
+            conf.mkdir()
+            (conf / "tony-site.yaml").write_text("conf:\n" + "".join(f"  tony.{k}: {v}\n" for k, v in site.items()))
+            self.env["TONY_CONF_DIR"] = str(conf)
+
+    def run(self, *args, timeout=60, cwd=None, env=None, **kw):
+        return subprocess.run([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=timeout, **kw)
+
+    def start(self, *args, cwd=None, env=None, **kw):
+        return subprocess.Popen([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
+
+    # ---- processes ----
+
+    def _scan_one(self, pid, marks):
+        root = pathlib.Path("/proc", pid)
+        environ = (root / "environ").read_bytes().split(b"\0")
+        if marks.isdisjoint(environ):
+            return None
+        line = (root / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        state, parent = stat_of(pid)
+        app = next((v[len(b"TONY_APPLICATION_ID="):].decode() for v in environ if v.startswith(b"TONY_APPLICATION_ID=")), "")
+        program = os.path.basename(line.split(" ")[0])
+        kind = {"tony-pool": "pool", "tony-master": "master", "tony": "client"}.get(program, "task")
+        if program == "tony-executor":
+            kind = "cleanup" if "--cleanup" in line else "keeper"
+        named = re.search(r"application_\d+_\d+", line)
+        if kind != "task" and kind != "pool" and named:
+            app = named.group()
+        return Process(int(pid), parent, kind, state, app, line)
+
+    def processes_all(self, app=None):
+        """All of this home, tasks and what they left behind included; zombies have no environment and are not among them."""
+        marks = {b"HOME=" + os.fsencode(self.base), b"TONY_HOME=" + os.fsencode(self.home)}
+        found = {}
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            try:
+                p = self._scan_one(entry, marks)
+            except (OSError, TypeError):
+                continue
+            if p and p.state not in "ZX":
+                found[p.pid] = p
+        # an executor is a fork of its keeper without an exec: the same command line, but the keeper for a parent
+        for pid, p in found.items():
+            if p.kind == "keeper" and p.parent in found and found[p.parent].kind in ("keeper", "executor"):
+                found[pid] = p._replace(kind="executor")
+        return [p for p in found.values() if app is None or p.app == app]
+
+    def processes(self):
+        return {p.pid: p.line for p in self.processes_all()}
+
+    def pids(self, kind, app=None):
+        return [p.pid for p in self.processes_all(app) if p.kind == kind]
+
+    def one(self, kind, app=None, limit=10, other_than=None):
+        """The pid of the only process of a kind, as soon as there is one."""
+        def look():
+            found = [p for p in self.pids(kind, app) if p != other_than]
+            return found if len(found) == 1 else None
+        return wait_until(look, f"one {kind} of {app or 'this home'}", limit)[0]
+
+    def executor_of(self, task_pid):
+        """The executor that is the ancestor of a task's process."""
+        executors = set(self.pids("executor"))
+        pid = task_pid
+        while pid > 1 and pid not in executors:
+            pid = stat_of(pid)[1]
+        assert pid > 1, f"process {task_pid} has no executor above it"
+        return pid
+
+    # ---- what is left ----
+
+    def cgroups(self):
+        """Control groups of this home's jobs."""
+        start = self.home / "pool" / "start"
+        if not start.exists():
+            return []
+        return [p for p in glob.glob("/sys/fs/cgroup/**/tony-*/*", recursive=True)
+                if os.path.isdir(p) and os.path.basename(p).startswith(start.read_text().strip() + "_")]
+
+    def runtime_files(self):
+        return sorted(p.name for p in (self.base / "run" / "tony").glob("*/*") if not p.name.startswith("pool."))
+
+    def litter(self):
+        """What should not be there when no job lives."""
+        found = [f"process {p.pid} ({p.kind}): {p.line}" for p in self.processes_all() if p.kind != "pool"]
+        pools = self.pids("pool")
+        if len(pools) > 1:
+            found.append(f"pools {pools}")
+        for entry in os.listdir("/proc"):
+            stat = stat_of(entry) if entry.isdigit() else None
+            if stat and stat[0] == "Z" and stat[1] in pools:
+                found.append(f"zombie {entry} of the pool")
+        found += [f"control group {p}" for p in self.cgroups()]
+        found += [f"runtime file {p}" for p in self.runtime_files()]
+        found += [f"in jobs/: {p.name}" for p in (self.home / "jobs").glob("*")]
+        for pattern in ("history/*/containers", "history/*/cgroups", "store/.tmp-*", "pool/*.tmp*", "history/.*"):
+            found += [f"file {p}" for p in self.home.glob(pattern)]
+        return found
+
+    def settled(self, limit=10):
+        """No job lives, and nothing is left of any; their journals replay."""
+        deadline = time.monotonic() + limit
+        while (left := self.litter()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not left, left
+        replay_all(self.home / "history")
+
+    def stop(self):
+        left = super().stop()
+        for p in self.processes_all():
+            kill9(p.pid)
+        return left
+
+
+def replay_program():
+    build = pathlib.Path(os.environ.get("TONY_BUILD", BIN.parent))
+    for path in (build / "tools" / "job-replay", build / "bin" / "job-replay"):
+        if path.exists():
+            return path
+    return None
+
+
+def replay_all(history):
+    """The journal of each job replays to the same end, and from every prefix."""
+    program = replay_program()
+    dirs = sorted(str(p) for p in pathlib.Path(history).glob("application_*") if (p / "journal").exists())
+    if program and dirs:
+        r = subprocess.run([program, *dirs], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        assert r.returncode == 0, f"{program}: exit {r.returncode}\n{r.stdout[-4000:]}"
+
+
+@pytest.fixture
+def make_lab(own_tony):
+    """A factory of labs; own_tony stops them, looks for what is left, and removes them."""
+    def make(**kw):
+        lab = Lab(make_base(), **kw)
+        own_tony.made.append(lab)
+        return lab
+    return make
+
+
+@pytest.fixture
+def lab(make_lab):
+    return make_lab()
+
+
+# ---- tasks that do what the test says, when it says so ----
+
+class Gated:
+    """
+    A job whose tasks note that they started, then wait for the exit code that the test gives them. There is one file and one
+    named pipe a task, so nothing depends on time: whoever opens the pipe for writing knows that the task reads it.
+    """
+
+    def __init__(self, lab, n=1, before="", role=None, args=(), owned=False, **top):
+        self.lab, self.n = lab, n
+        self.dir = lab.base / f"gated{lab.n_files}"
+        self.dir.mkdir()
+        for i in range(n):
+            os.mkfifo(self.dir / f"gate{i}")
+        command = (f"cd {self.dir}; echo $$ >> starts$TASK_INDEX; {before} read code < gate$TASK_INDEX; "
+                   "echo $code >> ends$TASK_INDEX; exit $code")
+        path = lab.workers(command, n=n, role=role, **top)
+        self.client = None
+        if owned:
+            self.client = lab.start("run", path, *args)
+            self.app = wait_until(lambda: next(iter(sorted(p.name for p in (lab.home / "jobs").glob("application_*"))), None),
+                                  "the job is submitted")
+        else:
+            self.app = lab.submit(path, *args)
+
+    def starts(self, i):
+        try:
+            return [int(x) for x in (self.dir / f"starts{i}").read_text().split()]
+        except FileNotFoundError:
+            return []
+
+    def pid(self, i, limit=15):
+        """Of the task's first process, once it runs."""
+        return wait_until(lambda: self.starts(i), f"task {i} runs", limit)[-1]
+
+    def running(self, limit=15):
+        for i in range(self.n):
+            self.pid(i, limit)
+        return self
+
+    def release(self, i, code=0, wait=True):
+        pid = self.pid(i)
+
+        def opened():
+            try:
+                return os.open(self.dir / f"gate{i}", os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as e:
+                assert e.errno == errno.ENXIO, e
+                return None
+        fd = wait_until(opened, f"task {i} waits at its gate")
+        os.write(fd, f"{code}\n".encode())
+        os.close(fd)
+        if wait:
+            ended(pid, f"task {i} after it was released")
+
+    def release_all(self, code=0, wait=True):
+        """The chief last: the others are stopped when it ends."""
+        for i in reversed(range(self.n)):
+            self.release(i, code, wait)
+
+    def started_once(self):
+        counts = [len(self.starts(i)) for i in range(self.n)]
+        assert counts == [1] * self.n, f"how often each task was started: {counts}"
+
+    def over(self, *states, limit=20):
+        """The status document once the job lies in the history."""
+        self.lab.in_history(self.app, limit)
+        doc = self.lab.status(self.app)
+        assert doc["state"] in (states or ("SUCCEEDED",)), doc
+        return doc
+
+    def codes(self):
+        return [self.lab.tasks(self.app)[f"worker:{i}"]["exit_code"] for i in range(self.n)]
+
+    def kill(self, kind, other_than=None):
+        """kill -9 of the job's only process of a kind; its pid."""
+        pid = self.lab.one(kind, None if kind == "pool" else self.app, other_than=other_than)
+        kill9(pid)
+        return pid

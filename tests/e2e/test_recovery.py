@@ -1,0 +1,486 @@
+"""kill -9 of the pool, the master, the keeper, executors and clients: what must not be noticed is not, what must be said is."""
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import wait_until
+from lib_jobs import Gated, alive, ended, kill9, lab, make_lab  # noqa: F401 (fixtures)
+
+QUICK = {"tony.task.kill-grace-ms": 500, "tony.task.heartbeat-interval-ms": 100}
+
+
+def test_one_master_is_enough(lab):
+    """A job that nobody disturbs needs one master and one keeper, from its beginning to its end."""
+    for command in ("true", "sleep 0.2"):
+        app = lab.submit(lab.workers(command, n=2))
+        assert lab.run("wait", app).returncode == 0
+        lab.in_history(app)
+        assert lab.status(app)["epoch"] == 1
+    lab.settled()
+
+
+# ---- the pool ----
+
+def test_pool_killed_and_adopted_again(lab):
+    job = Gated(lab, 3).running()
+    old = job.kill("pool")
+    job.release(1, 7)
+    assert lab.json("pool", "start")["pid"] != old
+    job.release(2, 255)
+    job.release(0, 0)
+    job.over("FAILED")
+    assert job.codes() == [0, 7, 255]
+    job.started_once()
+    lab.settled()
+
+
+def test_without_any_pool_tasks_and_jobs_end(make_lab):
+    """No pool can be started at all for a while: the job runs to its end, and the next pool knows how it went."""
+    lab = make_lab(copy=True)
+    good, bad, still = Gated(lab, 2).running(), Gated(lab, 2).running(), Gated(lab, 2).running()
+    away = lab.bin / "gone"
+    (lab.bin / "tony-pool").rename(away)
+    ended(good.kill("pool"))
+    good.release_all()
+    bad.release(1, 7)
+    bad.release(0, 0)
+    still.release(1, 9)
+    for job in (good, bad):
+        lab.in_history(job.app)
+    assert not lab.pids("pool")
+    away.rename(lab.bin / "tony-pool")
+    good.over("SUCCEEDED")
+    bad.over("FAILED")
+    assert bad.codes() == [0, 7]
+    assert lab.status(still.app)["state"] == "RUNNING"
+    doc = lab.json("pool", "start")
+    assert [j["application_id"] for j in doc["jobs"]] == [still.app]
+    assert doc["used"]["memory_mib"] > 0
+    still.release(0, 0)
+    still.over("FAILED")
+    assert still.codes() == [0, 9]
+    for job in (good, bad, still):
+        job.started_once()
+    lab.settled()
+
+
+def test_pool_killed_again_and_again(lab):
+    job = Gated(lab, 2).running()
+    for _ in range(5):
+        pid = lab.json("pool", "start")["pid"]
+        kill9(pid)
+        ended(pid)
+    job.release_all()
+    job.over()
+    job.started_once()
+    lab.settled()
+
+
+def test_pool_killed_while_it_accepts_jobs(lab):
+    """Whoever got an id has a job; whoever got none sees an error; nothing is half there."""
+    path = lab.workers("true", role={"memory": "8m"})
+    clients = []
+    for i in range(12):
+        clients.append(lab.start("submit", path))
+        if i % 4 == 3:
+            kill9(*lab.pids("pool"))
+    ids = []
+    for p in clients:
+        out, err = p.communicate(timeout=30)
+        assert (p.returncode == 0) == bool(out.strip()), (p.returncode, out, err)
+        assert p.returncode == 0 or err.strip()
+        ids += out.split()
+    assert len(set(ids)) == len(ids)
+    lab.json("pool", "start")
+    for app in ids:
+        assert lab.run("wait", app).returncode == 0
+        lab.in_history(app)
+    lab.settled()
+    assert set(ids) <= set(lab.jobs_on_disk())
+
+
+def test_waiting_jobs_outlive_pools(make_lab):
+    lab = make_lab(site={"pool.memory": "256m"})
+    first = Gated(lab, role={"memory": "200m"}).running()
+    later = [Gated(lab, role={"memory": "200m"}) for _ in range(3)]
+    for _ in range(3):
+        pid = lab.json("pool", "start")["pid"]
+        kill9(pid)
+        ended(pid)
+    assert [lab.state(j.app) for j in later] == ["WAITING"] * 3
+    for job in (first, *later):
+        job.running().release(0)
+        job.over()
+        job.started_once()
+    lab.settled()
+
+
+def test_the_idle_pool_killed(lab):
+    pid = lab.json("pool", "start")["pid"]
+    kill9(pid)
+    ended(pid)
+    assert lab.run("run", lab.workers("true")).returncode == 0
+    lab.settled()
+
+
+# ---- the master ----
+
+def test_master_killed_twice_in_a_row(lab):
+    job = Gated(lab, 3).running()
+    first = job.kill("master")
+    job.kill("master", other_than=first)
+    wait_until(lambda: lab.status(job.app)["epoch"] == 3 and all(t["connected"] for t in lab.tasks(job.app).values()),
+               "the third master has its executors back")
+    assert all(t["state"] == "running" for t in lab.tasks(job.app).values())
+    job.release(2, 0)
+    job.release(1, 3)
+    job.release(0, 0)
+    doc = job.over("FAILED")
+    assert job.codes() == [0, 3, 0] and doc["cause"]["task"] == "worker:1"
+    job.started_once()
+    lab.settled()
+
+
+def test_tasks_that_end_while_there_is_no_master(lab):
+    """It is stopped first, so that it cannot hear of the ends; then it is killed."""
+    job = Gated(lab, 4).running()
+    master = lab.one("master", job.app)
+    os.kill(master, signal.SIGSTOP)
+    job.release_all()
+    kill9(master)
+    job.over("SUCCEEDED")
+    assert job.codes() == [0, 0, 0, 0]
+    job.started_once()
+    lab.settled()
+
+
+def test_the_first_cause_survives_the_master(lab):
+    """The order of failures is kept by whoever saw them, over the master's death."""
+    job = Gated(lab, 4).running()
+    master = lab.one("master", job.app)
+    os.kill(master, signal.SIGSTOP)
+    for i, code in ((2, 12), (1, 11), (3, 0), (0, 10)):
+        job.release(i, code)
+    kill9(master)
+    doc = job.over("FAILED")
+    assert (doc["cause"]["task"], doc["cause"]["exit_code"]) == ("worker:2", 12)
+    assert job.codes() == [10, 11, 12, 0]
+    lab.settled()
+
+
+def test_master_killed_as_soon_as_it_is_there(lab):
+    """Before registration, during it, and while containers are being launched: each time the job comes through."""
+    for n_kills in (1, 2, 2):
+        job = Gated(lab, 3)
+        last = None
+        for _ in range(n_kills):
+            last = job.kill("master", other_than=last)
+        job.running()
+        job.release_all()
+        doc = job.over()
+        assert doc["epoch"] >= n_kills
+        job.started_once()
+    lab.settled()
+
+
+@pytest.mark.parametrize("event, n", [("allocated", 1), ("registered", 1), ("registered", 3), ("attempt_started", 1)])
+def test_master_killed_right_after_an_event(lab, event, n):
+    """As soon as the journal shows it: actions that were not carried out are done by the next one, none twice."""
+    job = Gated(lab, 3)
+    master = lab.one("master", job.app)
+    wait_until(lambda: (lab.home / "jobs" / job.app / "journal").read_bytes().count(b'"e":"%s"' % event.encode()) >= n,
+               event, pause=0)
+    kill9(master)
+    job.running()
+    job.release_all()
+    job.over()
+    job.started_once()
+    lab.settled()
+
+
+def test_master_killed_at_the_end(lab):
+    """When the last task has ended, the verdict is the same whether it was written before the kill or after it."""
+    for code, state in ((0, "SUCCEEDED"), (3, "FAILED")) * 2:
+        job = Gated(lab, 2).running()
+        master = lab.one("master", job.app)
+        job.release(1, code)
+        job.release(0, 0, wait=False)
+        journal = lab.home / "jobs" / job.app / "journal"
+
+        def seen():
+            try:
+                return journal.read_bytes().count(b'"e":"attempt_ended"') == 2
+            except FileNotFoundError:
+                return True
+        wait_until(seen, "the last end is in the journal", pause=0)
+        kill9(master)
+        job.over(state)
+        assert job.codes() == [0, code]
+        job.started_once()
+    lab.settled()
+
+
+def test_followers_come_back_to_the_next_master(lab):
+    job = Gated(lab, 2, owned=True, conf={"tony.client.away-limit": 2000}).running()
+    waiting = lab.start("wait", job.app)
+    job.kill("master")
+    job.kill("pool")
+    job.release(1, 4)
+    job.release(0)
+    out, err = job.client.communicate(timeout=20)
+    assert job.client.returncode == 1, err
+    assert "exit code 4" in out
+    assert waiting.wait(20) == 1
+    waiting.communicate()
+    job.over("FAILED")
+    lab.settled()
+
+
+def test_a_stop_that_the_master_had_accepted_goes_on(lab):
+    job = Gated(lab, 2, before="trap '' TERM;", conf={"tony.task.kill-grace-ms": 1000}).running()
+    lab.ok("kill", job.app, "--no-wait")
+    wait_until(lambda: '"e":"stop"' in (lab.dir(job.app) / "journal").read_text(), "the stop is in the journal")
+    job.kill("master")
+    doc = job.over("KILLED")
+    assert doc["exit_code"] == 3
+    lab.settled()
+
+
+def test_a_master_that_always_dies_ends_the_job(make_lab):
+    lab = make_lab(copy=True)
+    script = lab.bin / "tony-master"
+    script.unlink()
+    script.write_text("#!/bin/sh\necho this master is broken >&2\nexit 1\n")
+    script.chmod(0o755)
+    r = lab.run("run", lab.workers("true"), timeout=40)
+    assert r.returncode in (1, 4), r.stderr
+    app = lab.jobs_on_disk()[0]
+    doc = lab.status(app)
+    assert doc["state"] == "FAILED" and "master" in doc["message"], doc
+    lab.settled()
+
+
+# ---- the pool and the master ----
+
+@pytest.mark.parametrize("pause", [0, 0.02])
+def test_pool_and_master_killed(lab, pause):
+    job = Gated(lab, 3).running()
+    pool, master = lab.one("pool"), lab.one("master", job.app)
+    kill9(pool)
+    time.sleep(pause)  # not to wait for anything: two ways of dying
+    kill9(master)
+    job.release(1, 7)
+    job.release(2, 0)
+    job.release(0, 0)
+    job.over("FAILED")
+    assert job.codes() == [0, 7, 0]
+    job.started_once()
+    lab.settled()
+
+
+# ---- the keeper ----
+
+DAEMON = "(setsid sh -c 'echo $$ >> daemons; exec sleep 100' &) ; (env -i setsid sh -c 'echo $$ >> daemons; exec sleep 100' &) ;"
+
+
+def daemons(job):
+    """Pids of what each task's command left in sessions of their own."""
+    def look():
+        try:
+            found = [int(x) for x in (job.dir / "daemons").read_text().split()]
+        except FileNotFoundError:
+            return None
+        return found if len(found) == 2 * job.n else None
+    return wait_until(look, "the daemons run")
+
+
+def test_keeper_killed_ends_the_job(lab):
+    job = Gated(lab, 2, before=DAEMON).running()
+    mine = daemons(job)
+    tasks = [job.pid(i) for i in range(2)]
+    executors = lab.pids("executor", job.app)
+    master = lab.one("master", job.app)
+    job.kill("keeper")
+    for pid in (master, *executors, *tasks, *mine):
+        ended(pid)
+    doc = job.over("FAILED")
+    assert doc["exit_code"] == 1
+    said = doc["message"] + " ".join(str(t["detail"]) for t in doc["tasks"])
+    assert "keeper" in said or "lost" in said, said
+    assert all(t["exit_code"] is None and t["reason"] != "exited" for t in doc["tasks"]), "how they ended is not known"
+    job.started_once()
+    r = lab.run("wait", job.app)
+    assert r.returncode == 1
+    lab.settled()
+
+
+def test_pool_and_keeper_killed(lab):
+    job = Gated(lab, 2, before=DAEMON).running()
+    mine = daemons(job)
+    pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
+    kill9(keeper, pool)
+    lab.json("pool", "start")
+    job.over("FAILED")
+    for pid in mine:
+        ended(pid)
+    job.started_once()
+    lab.settled()
+
+
+def test_pool_and_keeper_killed_and_nobody_looks(lab):
+    """Without a pool nobody writes the verdict; the next command starts one, which does."""
+    job = Gated(lab, 1).running()
+    pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
+    kill9(pool, keeper)
+    ended(pool)
+    ended(keeper)
+    task = job.pid(0)
+    ended(task, "the task dies with its keeper, also when there is no pool")
+    assert lab.run("wait", job.app, timeout=30).returncode == 1
+    job.over("FAILED")
+    lab.settled()
+
+
+def test_keeper_killed_when_a_task_had_ended(lab):
+    """What was known before stays known."""
+    job = Gated(lab, 2).running()
+    job.release(1)
+    wait_until(lambda: lab.tasks(job.app)["worker:1"]["result"] == "SUCCEEDED", "one task has ended")
+    job.kill("keeper")
+    doc = job.over("FAILED")
+    tasks = {t["task"]: t for t in doc["tasks"]}
+    assert (tasks["worker:1"]["result"], tasks["worker:1"]["exit_code"]) == ("SUCCEEDED", 0)
+    assert tasks["worker:0"]["exit_code"] is None
+    assert doc["cause"]["task"] == "worker:0"
+    lab.settled()
+
+
+def test_keeper_killed_as_soon_as_it_is_there(lab):
+    """However early, the job ends by itself, with or without its tasks having run."""
+    for _ in range(3):
+        app = lab.submit(lab.workers("sleep 0.05"))
+        kill9(lab.one("keeper", app))
+        assert lab.run("wait", app, timeout=30).returncode in (0, 1)
+        lab.in_history(app)
+        assert lab.state(app) in ("SUCCEEDED", "FAILED")
+    lab.settled()
+
+
+def test_another_job_does_not_notice(lab):
+    job, other = Gated(lab, 1).running(), Gated(lab, 1).running()
+    job.kill("keeper")
+    job.over("FAILED")
+    assert alive(other.pid(0))
+    other.release(0)
+    other.over()
+    other.started_once()
+    lab.settled()
+
+
+# ---- executors ----
+
+def test_executor_killed(lab):
+    """What ran in the container is gone, also what had left its session; the task is named."""
+    job = Gated(lab, 2, before=DAEMON, conf={**QUICK, "tony.application.fail-on-worker-failure-enabled": True}).running()
+    mine = daemons(job)
+    task = job.pid(1)
+    kill9(lab.executor_of(task))
+    ended(task)
+    doc = job.over("FAILED")
+    for pid in mine:
+        ended(pid)
+    assert doc["cause"]["task"] == "worker:1", doc
+    assert doc["cause"]["exit_code"] is None and "executor" in str(doc["cause"]["detail"]), doc["cause"]
+    assert {t["task"]: t["result"] for t in doc["tasks"]}["worker:0"] == "FINISHED"
+    job.started_once()
+    lab.settled()
+
+
+def test_executor_and_task_killed_at_once(lab):
+    job = Gated(lab, 2).running()
+    task = job.pid(1)
+    kill9(lab.executor_of(task), task)
+    job.release(0)
+    doc = job.over("FAILED")
+    assert doc["cause"]["task"] == "worker:1"
+    lab.settled()
+
+
+def test_all_executors_and_the_master_killed(lab):
+    job = Gated(lab, 3).running()
+    tasks = [job.pid(i) for i in range(3)]
+    kill9(lab.one("master", job.app), *lab.pids("executor", job.app))
+    for pid in tasks:
+        ended(pid)
+    doc = job.over("FAILED")
+    assert doc["cause"]["task"] in ("worker:0", "worker:1", "worker:2")
+    job.started_once()
+    lab.settled()
+
+
+def test_an_executor_that_hangs_is_given_up(lab):
+    """Stopped, not dead: it misses its beats, is taken for dead, and its task goes with it."""
+    job = Gated(lab, 2, conf={"tony.task.heartbeat-interval-ms": 50, "tony.task.max-missed-heartbeats": 5,
+                              "tony.task.kill-grace-ms": 100,
+                              "tony.application.fail-on-worker-failure-enabled": True}).running()
+    task = job.pid(0)
+    os.kill(lab.executor_of(task), signal.SIGSTOP)
+    doc = job.over("FAILED")
+    ended(task)
+    assert doc["cause"]["task"] == "worker:0", doc
+    lab.settled()
+
+
+# ---- clients ----
+
+@pytest.mark.parametrize("also", [(), ("pool",), ("master",), ("pool", "master")])
+def test_owner_killed(lab, also):
+    """The job of a dead `tony run` is stopped after tony.client.away-limit, whoever else dies meanwhile."""
+    job = Gated(lab, owned=True, conf={**QUICK, "tony.client.away-limit": 300}).running()
+    job.client.kill()
+    job.client.communicate()
+    for kind in also:
+        job.kill(kind)
+    doc = job.over("KILLED")
+    assert "client" in doc["message"], doc
+    lab.settled()
+
+
+def test_owner_killed_but_it_may_stay_away(lab):
+    job = Gated(lab, owned=True, conf={"tony.client.away-limit": -1}).running()
+    job.client.kill()
+    job.client.communicate()
+    job.kill("master")
+    job.release(0)
+    job.over("SUCCEEDED")
+    lab.settled()
+
+
+def test_owner_killed_while_its_job_waits(make_lab):
+    lab = make_lab(site={"pool.memory": "256m"})
+    first = Gated(lab, role={"memory": "200m"}).running()
+    p = lab.start("run", lab.workers("true", role={"memory": "200m"}, conf={"tony.client.away-limit": 200}))
+    app = wait_until(lambda: next((j["application_id"] for j in lab.json("list")["jobs"] if j["application_id"] != first.app), None),
+                     "the second job is there")
+    p.kill()
+    p.communicate()
+    lab.await_state(app, "KILLED")
+    first.release(0)
+    first.over()
+    lab.settled()
+
+
+def test_the_pool_killed_while_an_owned_job_waits(make_lab):
+    """Its client starts another pool and stays its owner."""
+    lab = make_lab(site={"pool.memory": "256m"})
+    first = Gated(lab, role={"memory": "200m"}).running()
+    p = lab.start("run", lab.workers("true", role={"memory": "200m"}, conf={"tony.client.away-limit": 1000}))
+    wait_until(lambda: len(lab.json("list")["jobs"]) == 2, "the second job is there")
+    first.kill("pool")
+    wait_until(lambda: lab.json("pool", "status").get("running"), "another pool")
+    first.release(0)
+    out, err = p.communicate(timeout=20)
+    assert p.returncode == 0, err
+    lab.settled()
