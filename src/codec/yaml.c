@@ -31,6 +31,7 @@ struct reader {
     size_t depth, n_nodes;
     bool started; /* the first document has begun */
     bool ended;
+    int rc; /* why new_node() gave nothing */
     struct err *e;
 };
 
@@ -38,8 +39,6 @@ static uint32_t line_of(const yaml_mark_t *m)
 {
     return (uint32_t)m->line + 1;
 }
-
-#define REFUSE(r, num, line, ...) refuse((r), (num), (line), __VA_ARGS__)
 
 static int refuse(struct reader *r, int num, uint32_t line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -65,32 +64,36 @@ static int syntax_error(struct reader *r, const yaml_parser_t *p)
     uint32_t line = line_of(&p->problem_mark);
     const char *problem = p->problem ? p->problem : "it is not YAML";
     if (p->context)
-        (void)REFUSE(r, EINVAL, line, "cannot be read as YAML: %s (%s, line %u)", problem,
+        (void)refuse(r, EINVAL, line, "cannot be read as YAML: %s (%s, line %u)", problem,
                      p->context, line_of(&p->context_mark));
     else
-        (void)REFUSE(r, EINVAL, line, "cannot be read as YAML: %s", problem);
+        (void)refuse(r, EINVAL, line, "cannot be read as YAML: %s", problem);
     return err_hint(r->e, "look at the indentation and at colons or quotes around line %u", line);
 }
 
-static int new_node(struct reader *r, enum ynode_kind kind, uint32_t line, struct ynode **out)
+/* NULL = refused; r->rc says how. */
+static struct ynode *new_node(struct reader *r, enum ynode_kind kind, uint32_t line)
 {
-    if (r->n_nodes++ >= YAML_NODES_MAX)
-        return REFUSE(r, EFBIG, line, "more than %d values in one file", YAML_NODES_MAX);
+    if (r->n_nodes++ >= YAML_NODES_MAX) {
+        r->rc = refuse(r, EFBIG, line, "more than %d values in one file", YAML_NODES_MAX);
+        return NULL;
+    }
     struct ynode *n = arena_alloc(&r->doc->arena, sizeof *n);
-    if (!n)
-        return no_memory(r);
+    if (!n) {
+        r->rc = no_memory(r);
+        return NULL;
+    }
     n->kind = kind;
     n->line = line;
-    *out = n;
-    return 0;
+    return n;
 }
 
 /* Hang a finished or opening node where the text stands. */
-static int attach(struct reader *r, struct ynode *n)
+static void attach(struct reader *r, struct ynode *n)
 {
     if (r->depth == 0) {
         r->doc->root = n;
-        return 0;
+        return;
     }
     struct level *l = &r->levels[r->depth - 1];
     if (l->node->kind == YN_MAP) {
@@ -103,7 +106,6 @@ static int attach(struct reader *r, struct ynode *n)
         l->node->first = n;
     l->node->last = n;
     l->node->n++;
-    return 0;
 }
 
 static bool wants_key(const struct reader *r)
@@ -116,13 +118,13 @@ static int on_key(struct reader *r, const char *text, size_t len, uint32_t line)
 {
     struct level *l = &r->levels[r->depth - 1];
     if (len == 0)
-        return REFUSE(r, EINVAL, line, "a key is empty");
+        return refuse(r, EINVAL, line, "a key is empty");
     const char *key = arena_dup(&r->doc->arena, text, len);
     if (!key)
         return no_memory(r);
     void *earlier = map_get(&l->keys, key);
     if (earlier)
-        return REFUSE(r, EINVAL, line, "'%s' is given twice, first in line %u", key,
+        return refuse(r, EINVAL, line, "'%s' is given twice, first in line %u", key,
                       (uint32_t)(uintptr_t)earlier);
     if (map_set(&l->keys, key, (void *)(uintptr_t)line, NULL) < 0)
         return no_memory(r);
@@ -134,11 +136,11 @@ static int on_key(struct reader *r, const char *text, size_t len, uint32_t line)
 static int check_plain(struct reader *r, const void *anchor, const void *tag, uint32_t line)
 {
     if (anchor) {
-        (void)REFUSE(r, EINVAL, line, "anchors (&name) and aliases (*name) are not supported");
+        (void)refuse(r, EINVAL, line, "anchors (&name) and aliases (*name) are not supported");
         return err_hint(r->e, "write the value out, or put it in quotes");
     }
     if (tag) {
-        (void)REFUSE(r, EINVAL, line, "tags (!name) are not supported");
+        (void)refuse(r, EINVAL, line, "tags (!name) are not supported");
         return err_hint(r->e, "put the value in quotes if it begins with '!'");
     }
     return 0;
@@ -153,19 +155,19 @@ static int on_scalar(struct reader *r, const yaml_event_t *ev)
     const char *text = (const char *)ev->data.scalar.value;
     size_t len = ev->data.scalar.length;
     if (memchr(text, '\0', len))
-        return REFUSE(r, EINVAL, line, "a value has a NUL byte in it");
+        return refuse(r, EINVAL, line, "a value has a NUL byte in it");
     if (wants_key(r))
         return on_key(r, text, len, line);
-    struct ynode *n = NULL;
-    rc = new_node(r, YN_SCALAR, line, &n);
-    if (rc < 0)
-        return rc;
+    struct ynode *n = new_node(r, YN_SCALAR, line);
+    if (!n)
+        return r->rc;
     n->quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     n->text = arena_dup(&r->doc->arena, text, len);
     n->len = len;
     if (!n->text)
         return no_memory(r);
-    return attach(r, n);
+    attach(r, n);
+    return 0;
 }
 
 static int on_open(struct reader *r, enum ynode_kind kind, const void *anchor, const void *tag,
@@ -176,16 +178,15 @@ static int on_open(struct reader *r, enum ynode_kind kind, const void *anchor, c
     if (rc < 0)
         return rc;
     if (wants_key(r))
-        return REFUSE(r, EINVAL, line, "a key must be text, not a list or a mapping");
+        return refuse(r, EINVAL, line, "a key must be text, not a list or a mapping");
     if (r->depth == YAML_DEPTH_MAX)
-        return REFUSE(r, EFBIG, line, "nested more than %d levels deep", YAML_DEPTH_MAX);
-    struct ynode *n = NULL;
-    rc = new_node(r, kind, line, &n);
-    if (rc == 0)
-        rc = attach(r, n);
-    if (rc == 0)
-        r->levels[r->depth++] = (struct level){ .node = n };
-    return rc;
+        return refuse(r, EFBIG, line, "nested more than %d levels deep", YAML_DEPTH_MAX);
+    struct ynode *n = new_node(r, kind, line);
+    if (!n)
+        return r->rc;
+    attach(r, n);
+    r->levels[r->depth++] = (struct level){ .node = n };
+    return 0;
 }
 
 static void on_close(struct reader *r)
@@ -198,7 +199,7 @@ static int on_event(struct reader *r, const yaml_event_t *ev)
     switch (ev->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (r->started) {
-            (void)REFUSE(r, EINVAL, line_of(&ev->start_mark), "a second document begins here");
+            (void)refuse(r, EINVAL, line_of(&ev->start_mark), "a second document begins here");
             return err_hint(r->e, "remove '---' and what belongs to another file");
         }
         r->started = true;
@@ -245,8 +246,8 @@ static int check_bytes(struct reader *r, struct span text)
     if (span_utf8(text, &at))
         return 0;
     if (text.p[at] == '\0')
-        return REFUSE(r, EINVAL, line_at(text, at), "the text has a NUL byte in it");
-    return REFUSE(r, EINVAL, line_at(text, at), "the text is not UTF-8");
+        return refuse(r, EINVAL, line_at(text, at), "the text has a NUL byte in it");
+    return refuse(r, EINVAL, line_at(text, at), "the text is not UTF-8");
 }
 
 static int read_all(struct reader *r, yaml_parser_t *p)
@@ -262,12 +263,12 @@ static int read_all(struct reader *r, yaml_parser_t *p)
     }
     if (r->doc->root)
         return 0;
-    struct ynode *n = NULL;
-    int rc = new_node(r, YN_SCALAR, 1, &n);
-    if (rc < 0)
-        return rc;
+    struct ynode *n = new_node(r, YN_SCALAR, 1);
+    if (!n)
+        return r->rc;
     n->text = "";
-    return attach(r, n);
+    attach(r, n);
+    return 0;
 }
 
 int ydoc_parse(const char *name, struct span text, struct ydoc **out, struct err *e)

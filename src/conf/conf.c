@@ -104,6 +104,7 @@ void conf_free(struct conf *c)
         entry_done(&c->v[i]);
     vec_done(c);
     map_done(&c->index, NULL);
+    free(c->job_file);
     free(c);
 }
 

@@ -46,17 +46,16 @@ enum conf_effect {
 };
 
 struct conf_key {
-    const char
-        *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.application.name" */
-    enum conf_type type;
-    const char *dflt;    /* as text; NULL = unset */
-    int64_t min, max;    /* CT_INT and CT_MEM (MiB) */
-    const char *unit;    /* "ms", "s", "MiB", "" */
+    const char *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.cluster" */
+    const char *dflt; /* as text; NULL = unset */
+    int64_t min, max; /* CT_INT and CT_MEM (MiB) */
+    const char *unit; /* "ms", "s", "MiB", "" */
     const char *choices; /* CT_ENUM: "GANG|FCFS", compared without case */
+    const char *since;   /* "TonY", "TonY 0.5", "tony 1" */
+    const char *help;    /* one sentence */
+    enum conf_type type;
     enum conf_effect effect;
-    const char *since; /* "TonY", "TonY 0.5", "tony 1" */
-    bool secret;       /* its value is masked wherever it is shown */
-    const char *help;  /* one sentence */
+    bool secret; /* its value is masked wherever it is shown */
 };
 
 const struct conf_key *conf_keys(size_t *out_n);

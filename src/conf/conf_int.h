@@ -21,6 +21,7 @@ struct conf {
     struct entry *v; /* in order of first appearance */
     size_t n, cap;
     struct map index; /* key -> position + 1 */
+    char *job_file;   /* as the user named it; what no line is to blame for is said of it */
 };
 
 struct entry *conf_find(const struct conf *c, const char *key);

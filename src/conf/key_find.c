@@ -177,13 +177,14 @@ static bool has_word(const char *name, const char *word, bool at_end)
     for (; *name; name++) {
         size_t i = 0;
         while (i < n && name[i]) {
-            char c = name[i] == '_' || name[i] == '.' ? '-' : name[i];
+            char c = name[i];
+            if (c == '_' || c == '.')
+                c = '-';
             if (strncasecmp(&c, &word[i], 1) != 0)
                 break;
             i++;
         }
-        char after = i == n ? name[n] : 'x';
-        if (i == n && (!at_end || after == '\0' || after == '-' || after == '_' || after == '.'))
+        if (i == n && (!at_end || name[n] == '\0' || strchr("-_.", name[n])))
             return true;
     }
     return false;

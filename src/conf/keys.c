@@ -8,52 +8,31 @@
  */
 #include "conf/conf.h"
 
-#define NO_BOUND INT64_MIN, INT64_MAX
-#define YEARS_MS                                                                                   \
-    315360000000 /* ten years: nobody means more, and sums of it stay far from overflow */
+/* clang-format off */
+#define YEARS_MS 315360000000 /* ten years: nobody means more, and sums of it stay far from overflow */
 #define YEARS_S 315360000
 #define COUNT_MAX 100000 /* tasks of one job */
 #define MEM_MAX 67108864 /* 64 TiB in MiB */
 #define GPUS_MAX 100000
 
-#define STR(key, dflt, effect, since, help)                                                        \
-    {                                                                                              \
-        key, CT_STR, dflt, NO_BOUND, "", NULL, effect, since, false, help                          \
-    }
-#define SECRET(key, dflt, effect, since, help)                                                     \
-    {                                                                                              \
-        key, CT_STR, dflt, NO_BOUND, "", NULL, effect, since, true, help                           \
-    }
-#define LIST(key, dflt, effect, since, help)                                                       \
-    {                                                                                              \
-        key, CT_LIST, dflt, NO_BOUND, "", NULL, effect, since, false, help                         \
-    }
-#define ENVS(key, dflt, effect, since, help)                                                       \
-    {                                                                                              \
-        key, CT_ENVS, dflt, NO_BOUND, "", NULL, effect, since, false, help                         \
-    }
-#define BOOL(key, dflt, effect, since, help)                                                       \
-    {                                                                                              \
-        key, CT_BOOL, dflt, NO_BOUND, "", NULL, effect, since, false, help                         \
-    }
-#define INT(key, dflt, min, max, unit, effect, since, help)                                        \
-    {                                                                                              \
-        key, CT_INT, dflt, min, max, unit, NULL, effect, since, false, help                        \
-    }
-#define MEM(key, dflt, min, max, effect, since, help)                                              \
-    {                                                                                              \
-        key, CT_MEM, dflt, min, max, "MiB", NULL, effect, since, false, help                       \
-    }
-#define ENUM(key, dflt, choices, effect, since, help)                                              \
-    {                                                                                              \
-        key, CT_ENUM, dflt, NO_BOUND, "", choices, effect, since, false, help                      \
-    }
+#define BARE(type, key, dflt, effect, since, secret, help) \
+    { key, dflt, INT64_MIN, INT64_MAX, "", NULL, since, help, type, effect, secret }
+#define STR(key, dflt, effect, since, help) BARE(CT_STR, key, dflt, effect, since, false, help)
+#define SECRET(key, dflt, effect, since, help) BARE(CT_STR, key, dflt, effect, since, true, help)
+#define LIST(key, dflt, effect, since, help) BARE(CT_LIST, key, dflt, effect, since, false, help)
+#define ENVS(key, dflt, effect, since, help) BARE(CT_ENVS, key, dflt, effect, since, false, help)
+#define BOOL(key, dflt, effect, since, help) BARE(CT_BOOL, key, dflt, effect, since, false, help)
+#define INT(key, dflt, min, max, unit, effect, since, help) \
+    { key, dflt, min, max, unit, NULL, since, help, CT_INT, effect, false }
+#define MEM(key, dflt, min, max, effect, since, help) \
+    { key, dflt, min, max, "MiB", NULL, since, help, CT_MEM, effect, false }
+#define ENUM(key, dflt, choices, effect, since, help) \
+    { key, dflt, INT64_MIN, INT64_MAX, "", choices, since, help, CT_ENUM, effect, false }
 
 #define TONY "TonY"
 #define TONY5 "TonY 0.5"
 #define OURS "tony 1"
 
-/* clang-format off */
 static const struct conf_key keys[] = {
     /* the job */
     STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job, for people."),

@@ -124,8 +124,8 @@ static int add_env(struct span raw, struct strv *out, struct err *e)
     struct span k = span_trim(span_mem(raw.p, n));
     struct span v = eq ? trim_raw(span_mem(eq + 1, raw.len - n - 1)) : SPAN("");
     if (k.len == 0)
-        return err_set(e, EINVAL, "the variable in '%.*s' has no name", (int)MIN(raw.len, (size_t)60),
-                       raw.p);
+        return err_set(e, EINVAL, "the variable in '%.*s' has no name",
+                       (int)MIN(raw.len, (size_t)60), raw.p);
     int rc = add_plain(&name, k);
     if (rc == 0)
         rc = add_plain(&value, v);

@@ -23,6 +23,12 @@ int conf_load_text(struct conf *c, enum conf_layer layer, const char *name, stru
                    bool xml, struct err *e)
 {
     struct load l = { .conf = c, .layer = layer, .name = name, .e = e };
+    if (layer == CL_JOB) {
+        free(c->job_file);
+        c->job_file = strdup(name);
+        if (!c->job_file)
+            return err_set(e, ENOMEM, "%s: cannot read it: %m", name);
+    }
     int rc = xml ? load_xml(&l, text) : load_yaml(&l, text);
     map_done(&l.lines, NULL);
     return rc;

@@ -19,7 +19,8 @@ int build_fail(struct build *b, const char *key, int num, const char *fmt, ...)
     va_start(ap, fmt);
     int rc = err_vset(b->e, num, fmt, ap);
     va_end(ap);
-    return x && x->layer != CL_DEFAULT ? err_wrap(b->e, rc, "%s", x->origin) : rc;
+    const char *where = x && x->layer != CL_DEFAULT ? x->origin : b->c->job_file;
+    return where ? err_wrap(b->e, rc, "%s", where) : rc;
 }
 
 int build_no_memory(struct build *b)

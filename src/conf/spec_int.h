@@ -19,7 +19,7 @@ struct build {
     bool tensorboard_added; /* the role is not in the user's file */
 };
 
-/* "<origin of key>: <sentence>"; no origin in front when the value is a default. */
+/* "<origin of key>: <sentence>"; of what was not set, the name of the job file stands in front. */
 int build_fail(struct build *b, const char *key, int num, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int build_no_memory(struct build *b);

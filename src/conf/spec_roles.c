@@ -189,7 +189,8 @@ static int build_am(struct build *b)
     int rc = fill_role(b, am);
     if (rc < 0 || !b->s->single_node || am->command)
         return rc;
-    (void)err_set(b->e, EINVAL, "the job has neither a role with instances nor a command");
+    (void)build_fail(b, "tony.containers.command", EINVAL,
+                     "the job has neither a role with instances nor a command");
     return err_hint(
         b->e, "write 'command: ...', or roles such as 'worker: {instances: 2, command: ...}'");
 }

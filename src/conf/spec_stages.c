@@ -118,10 +118,13 @@ static int say_circle(struct build *b, const uint32_t *path, size_t from, size_t
         rc = buf_addf(&names, "'%s' waits for ", b->s->roles[path[i]].name);
     if (rc < 0)
         return build_no_memory(b);
-    const char *first = b->s->roles[path[from]].name;
-    (void)build_fail(b, role_key(key, first, "depends-on"), EINVAL,
-                     "the roles are not a DAG, so none of them could start: %s'%s'",
-                     buf_cstr(&names), first);
+    /* stages alone make no circle: one of them says depends-on, and that line is to blame */
+    for (size_t i = from; i < n; i++) {
+        if (conf_find(b->c, role_key(key, b->s->roles[path[i]].name, "depends-on")))
+            break;
+    }
+    (void)build_fail(b, key, EINVAL, "the roles are not a DAG, so none of them could start: %s'%s'",
+                     buf_cstr(&names), b->s->roles[path[from]].name);
     return err_hint(b->e, "look at depends-on and at the stages");
 }
 

@@ -237,6 +237,31 @@ static void test_refusals(void **state)
     }
 }
 
+/* What no line is to blame for names the file; every other refusal its line. */
+static void test_refused_as_a_whole(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        { "roles:\n", "j: the job has neither a role with instances nor a command" },
+        { "name: x\nroles: {w: {instances: 1}}\n", "j:2: role 'w' has no command" },
+        { "command: x\nroles:\n  b: {instances: 1}\n  a: {instances: 1, depends-on: b}\n"
+          "conf:\n  tony.application.prepare-stage: a\n",
+          "j:4: the roles are not a DAG, so none of them could start: 'b' waits for 'a' waits for "
+          "'b'" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = { 0 };
+        struct conf *c = conf_new();
+        struct job_spec *s = NULL;
+        assert_int_equal(0, conf_load_text(c, CL_JOB, "j", span_of(cases[i].text), false, &e));
+        assert_int_equal(-EINVAL, job_spec_build(c, &s, &e));
+        assert_string_equal(e.msg, cases[i].sentence);
+        conf_free(c);
+    }
+}
+
 /* ---- files ---- */
 
 static char dir[64];
@@ -445,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_xml_meaning),
         cmocka_unit_test(test_both_syntaxes),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_as_a_whole),
         cmocka_unit_test_setup_teardown(test_files, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_huge_file, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_site, make_dir, remove_dir),

@@ -140,7 +140,7 @@ static void test_refusals(void **state)
     } cases[] = {
         { "", "the job has neither a role with instances nor a command", "command:" },
         { "tony.worker.memory=1g\n", "the job has neither a role", "" },
-        { "tony.containers.command= \n", "the job has neither a role", "" },
+        { "tony.containers.command= \n", "j:1: the job has neither a role", "" },
         { ROLE("worker", 2), "j:1: role 'worker' has no command", "tony.worker.command" },
         { CMD ROLE("a", 1) ROLE("b", 1) "tony.application.training-stage=a,chief\n",
           "j:4: 'tony.application.training-stage' names role 'chief', which has no instances",
