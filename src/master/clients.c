@@ -271,7 +271,7 @@ static void on_close(struct conn *c, const struct err *e, void *arg)
     struct master *m = p->m;
     (void)c; /* freed by the loop */
     if (e->num)
-        log_event(LOG_INFO, "peer.broken", f_int("kind", p->kind), f_str("why", e->msg));
+        log_event(LOG_DEBUG, "peer.broken", f_int("kind", p->kind), f_str("why", e->msg));
     if (p->kind == PEER_EXECUTOR)
         executor_gone(p);
     bool last_owner = p->owns && --m->n_owners == 0;
