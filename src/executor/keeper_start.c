@@ -297,7 +297,9 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     if (k->listen_fd < 0)
         return KEEPER_FAILED;
     master_start(k); /* it needs longer to begin than we for the rest */
-    k->machine_has_gpus = k->n_gpus > 0 || access("/dev/nvidiactl", F_OK) == 0;
+    const char *fake = getenv("TONY_NVML");
+    k->machine_has_gpus =
+        k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;
     struct err why = { 0 };
     cgroup_job_open(&k->cgroup, k->app_id, &why);
     if (k->cgroup.kind == CGROUP_NONE)

@@ -1,0 +1,185 @@
+/*
+ * tony-gpu: what NVIDIA GPUs this machine has, one JSON line each, and with --watch MS their
+ * metrics, one line a GPU and round, until nobody reads or the parent is gone. A program of its
+ * own, because a static one cannot load NVIDIA's library.
+ *
+ *   {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
+ *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"power_mw":310000,"temperature_c":61}
+ *
+ * TONY_NVML names another library (tests). Exit codes: 0, 1 no library or driver, 2 misuse. A
+ * figure that a GPU does not give is left out.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+
+/* The little of the library's interface that is used, stable since its first version. */
+struct device;
+struct memory {
+    unsigned long long total, free, used;
+};
+struct utilization {
+    unsigned gpu, memory;
+};
+
+enum {
+    NAME_MAX_LEN = 96,
+    SENSOR_CORE = 0,
+    WATCH_MIN_MS = 10,
+    WATCH_MAX_MS = 3600000,
+    DEVICES_MAX = 1024
+};
+
+static struct {
+    int (*init)(void);
+    int (*count)(unsigned *n);
+    int (*handle)(unsigned index, struct device **out);
+    int (*name)(struct device *d, char *out, unsigned n);
+    int (*uuid)(struct device *d, char *out, unsigned n);
+    int (*memory)(struct device *d, struct memory *out);
+    int (*utilization)(struct device *d, struct utilization *out);
+    int (*power)(struct device *d, unsigned *out_mw);
+    int (*temperature)(struct device *d, int sensor, unsigned *out_c);
+} nvml;
+
+static bool find(void *lib, void *function, const char *name)
+{
+    void *p = dlsym(lib, name);
+    memcpy(function, &p, sizeof p); /* as POSIX has it: no cast from object to function */
+    return p != NULL;
+}
+
+static int load(struct err *e)
+{
+    const char *name = getenv("TONY_NVML");
+    void *lib = dlopen(name && name[0] ? name : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        return err_set(e, ENODEV, "no NVIDIA driver here: %s", dlerror());
+    if (!find(lib, &nvml.init, "nvmlInit_v2") || !find(lib, &nvml.count, "nvmlDeviceGetCount_v2") ||
+        !find(lib, &nvml.handle, "nvmlDeviceGetHandleByIndex_v2"))
+        return err_set(e, ENODEV, "the NVIDIA library is not one that we know");
+    (void)find(lib, &nvml.name, "nvmlDeviceGetName"); /* what is missing is not printed */
+    (void)find(lib, &nvml.uuid, "nvmlDeviceGetUUID");
+    (void)find(lib, &nvml.memory, "nvmlDeviceGetMemoryInfo");
+    (void)find(lib, &nvml.utilization, "nvmlDeviceGetUtilizationRates");
+    (void)find(lib, &nvml.power, "nvmlDeviceGetPowerUsage");
+    (void)find(lib, &nvml.temperature, "nvmlDeviceGetTemperature");
+    int rc = nvml.init();
+    return rc ? err_set(e, ENODEV, "the NVIDIA driver does not answer (code %d)", rc) : 0;
+}
+
+static void add_text(struct buf *out, const char *key, const char *text)
+{
+    buf_addf(out, ",\"%s\":\"", key);
+    for (; *text; text++)
+        buf_addc(out, (unsigned char)*text < 0x20 || *text == '"' || *text == '\\' ? '?' : *text);
+    buf_addc(out, '"');
+}
+
+static void add_device(struct buf *out, unsigned index, struct device *d)
+{
+    char text[NAME_MAX_LEN] = "";
+    struct memory m;
+    buf_addf(out, "{\"index\":%u", index);
+    if (nvml.uuid && nvml.uuid(d, text, sizeof text) == 0)
+        add_text(out, "uuid", text);
+    if (nvml.name && nvml.name(d, text, sizeof text) == 0)
+        add_text(out, "name", text);
+    if (nvml.memory && nvml.memory(d, &m) == 0)
+        buf_addf(out, ",\"memory_mib\":%llu", m.total >> 20);
+    buf_adds(out, "}\n");
+}
+
+static void add_metrics(struct buf *out, unsigned index, struct device *d)
+{
+    struct memory m;
+    struct utilization u;
+    unsigned v;
+    buf_addf(out, "{\"index\":%u,\"time_ms\":%lld", index, (long long)clock_wall_ms());
+    if (nvml.utilization && nvml.utilization(d, &u) == 0)
+        buf_addf(out, ",\"gpu_percent\":%u,\"memory_percent\":%u", u.gpu, u.memory);
+    if (nvml.memory && nvml.memory(d, &m) == 0)
+        buf_addf(out, ",\"used_mib\":%llu", m.used >> 20);
+    if (nvml.power && nvml.power(d, &v) == 0)
+        buf_addf(out, ",\"power_mw\":%u", v);
+    if (nvml.temperature && nvml.temperature(d, SENSOR_CORE, &v) == 0)
+        buf_addf(out, ",\"temperature_c\":%u", v);
+    buf_adds(out, "}\n");
+}
+
+/* One line for each device, written at once. */
+static int round_of(void (*add)(struct buf *out, unsigned index, struct device *d), struct err *e)
+{
+    AUTO(buf_done) struct buf out = { 0 };
+    unsigned n = 0;
+    int rc = nvml.count(&n);
+    if (rc)
+        return err_set(e, ENODEV,
+                       "the NVIDIA driver does not say how many GPUs there are (code %d)", rc);
+    for (unsigned i = 0; i < n && i < DEVICES_MAX; i++) {
+        struct device *d;
+        if (nvml.handle(i, &d) == 0) /* one that fell off the bus is passed over */
+            add(&out, i, d);
+    }
+    if (out.failed)
+        return err_set(e, ENOMEM, "cannot list GPUs: %m");
+    rc = fs_write_all(STDOUT_FILENO, out.p, out.len);
+    return rc < 0 ? err_set(e, -rc, "cannot write: %m") : 0;
+}
+
+static int watch(int64_t every_ms, struct err *e)
+{
+    (void)signal(SIGPIPE, SIG_IGN); /* nobody reads any more: an ordinary end */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    for (;;) {
+        int rc = round_of(add_metrics, e);
+        if (rc < 0)
+            return rc == -EPIPE ? 0 : rc;
+        nanosleep(
+            &(struct timespec){ .tv_sec = every_ms / 1000, .tv_nsec = every_ms % 1000 * 1000000 },
+            NULL);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = { 0 };
+    int64_t every_ms = 0;
+    bool watching = argc == 3 && str_eq(argv[1], "--watch");
+    if (argc == 2 && str_eq(argv[1], "--help")) {
+        puts("usage: tony-gpu [--watch MS]\n\nPrints the NVIDIA GPUs of this machine, or their "
+             "metrics, as JSON lines.");
+        return 0;
+    }
+    if (argc == 2 && str_eq(argv[1], "--version")) {
+        puts("tony-gpu " TONY_VERSION);
+        return 0;
+    }
+    if ((argc != 1 && !watching) ||
+        (watching &&
+         str_i64(span_of(argv[2]), WATCH_MIN_MS, WATCH_MAX_MS, "--watch", &every_ms, &e) < 0)) {
+        fprintf(stderr, "tony-gpu: %s\n", e.num ? e.msg : "usage: tony-gpu [--watch MS]");
+        return 2;
+    }
+    int rc = load(&e);
+    if (rc == 0)
+        rc = watching ? watch(every_ms, &e) : round_of(add_device, &e);
+    if (rc < 0)
+        fprintf(stderr, "tony-gpu: %s\n", e.msg);
+    return rc < 0 ? 1 : 0;
+}
