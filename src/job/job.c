@@ -93,7 +93,8 @@ struct job *job_new(const struct job_spec *spec, struct err *e)
                        .ended_ms = -1,
                        .asked_ms = -1,
                        .client_due_ms = INT64_MAX,
-                       .cause = { .slot = JOB_NO_SLOT } };
+                       .cause = { .slot = JOB_NO_SLOT },
+                       .fatal = { .slot = JOB_NO_SLOT } };
     j->n_roles = spec->single_node ? 1 : (uint32_t)spec->n_roles;
     for (uint32_t r = 0; r < j->n_roles; r++)
         j->n_slots += role_instances(j, r);

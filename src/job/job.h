@@ -191,8 +191,9 @@ int64_t job_now(const struct job *j); /* the last time fed */
 #define JOB_STATES(X)                                                                              \
     X(JOB_NEW, "NEW")                                                                              \
     X(JOB_WAITING, "WAITING")                                                                      \
-    X(JOB_RUNNING, "RUNNING") X(JOB_STOPPING, "STOPPING") X(JOB_SUCCEEDED, "SUCCEEDED")            \
-        X(JOB_FAILED, "FAILED") X(JOB_KILLED, "KILLED")
+    X(JOB_RUNNING, "RUNNING")                                                                      \
+    X(JOB_STOPPING, "STOPPING") X(JOB_SUCCEEDED, "SUCCEEDED") X(JOB_FAILED, "FAILED")              \
+        X(JOB_KILLED, "KILLED")
 #define SLOT_STATES(X)                                                                             \
     X(SLOT_HELD, "held")             /* its role's turn has not come (stages) */                   \
     X(SLOT_ASKED, "waiting")         /* a container was asked for */                               \

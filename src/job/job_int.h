@@ -28,6 +28,7 @@ enum {
     JOB_STOP_TRIES = 5,        /* then the scheduler is not believed to confirm any more */
     JOB_TEXT_MAX = 1024,       /* of a text kept from an event */
     JOB_TAIL_MAX = 4096,
+    JOB_SAME_FAILURE_MS = 1000, /* failures nearer to each other are taken for one */
     JOB_NO_SLOT = -1,
 };
 
@@ -128,7 +129,8 @@ struct deadlines {
     uint32_t n, n_ids;
 };
 
-struct cause {
+/* A failure: which slot's, and when by its own time. */
+struct failure {
     int64_t slot; /* JOB_NO_SLOT */
     int64_t at_us;
 };
@@ -169,8 +171,9 @@ struct job {
     /* what was decided, and when it is final: state is SUCCEEDED, FAILED or KILLED */
     enum job_state decided; /* JOB_NONE until then */
     bool by_task;           /* FAILED because of a task: the first failure is named */
-    struct cause cause;
-    char message[400];
+    struct failure cause;   /* the first */
+    struct failure fatal;   /* the one that decided, by the rules */
+    char message[640];
 
     struct job_actions *out; /* during a feed */
 };

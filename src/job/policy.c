@@ -128,7 +128,8 @@ void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t 
     verdict_candidate(j, slot, at_us);
     if (!j->decided && failure_is_fatal(j, slot, from)) {
         j->by_task = true;
-        policy_decide(j, JOB_FAILED, "task '" SLOT_NAME "' failed", SLOT_ARGS(j, slot));
+        j->fatal = (struct failure){ .slot = slot, .at_us = at_us };
+        policy_decide(j, JOB_FAILED, "a task failed"); /* verdict_compose() says which and how */
     }
 }
 
@@ -146,6 +147,8 @@ static void evaluate(struct job *j)
     } else if (succeeded < j->n_awaited) {
         policy_decide(j, JOB_SUCCEEDED, "succeeded, though %u of %u tasks did not",
                       j->n_awaited - succeeded, j->n_awaited);
+    } else if (j->n_awaited == 1) {
+        policy_decide(j, JOB_SUCCEEDED, "the task succeeded");
     } else {
         policy_decide(j, JOB_SUCCEEDED, "all %u tasks succeeded", j->n_awaited);
     }
@@ -241,7 +244,8 @@ static void finish(struct job *j)
         if (j->slots[i].state == SLOT_DRAINING)
             (void)slot_step(j, i, IN_ABANDON, NULL, NULL);
     }
-    verdict_compose(j);
+    if (j->by_task)
+        verdict_compose(j);
     j->state = j->decided;
     j->ended_ms = j->now_ms;
     policy_announce(j);
@@ -273,6 +277,8 @@ void policy_run(struct job *j)
         return;
     if (j->state != JOB_STOPPING)
         take_down(j);
+    if (j->by_task && j->changed)
+        verdict_compose(j);
     if (j->n_state[SLOT_PLACED] + j->n_state[SLOT_REGISTERED] + j->n_state[SLOT_RUNNING] +
             j->n_state[SLOT_STOPPING] ==
         0)

@@ -125,10 +125,26 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
                    detail ? ": " : "", detail ? detail : "", end_reason_name(s->reason));
 }
 
+/*
+ * The first failure by time is the cause: what failed later may well have failed of it. Where the
+ * rules tolerated it for a while, the one that they did not tolerate is named, too, since the two
+ * may have nothing to do with each other.
+ */
 void verdict_compose(struct job *j)
 {
-    if (j->decided == JOB_FAILED && j->by_task && j->cause.slot >= 0)
-        verdict_sentence(j, (uint32_t)j->cause.slot, j->message, sizeof j->message);
+    char first[300], fatal[300], text[32];
+    int64_t later_ms = (j->fatal.at_us - j->cause.at_us) / 1000;
+
+    if (j->cause.slot < 0)
+        return;
+    verdict_sentence(j, (uint32_t)j->cause.slot, first, sizeof first);
+    if (j->fatal.slot < 0 || j->fatal.slot == j->cause.slot || later_ms < JOB_SAME_FAILURE_MS) {
+        (void)snprintf(j->message, sizeof j->message, "%s", first);
+        return;
+    }
+    verdict_sentence(j, (uint32_t)j->fatal.slot, fatal, sizeof fatal);
+    (void)snprintf(j->message, sizeof j->message, "%s; %s later %s", first,
+                   limit_text(later_ms / 1000 * 1000, text, sizeof text), fatal);
 }
 
 void job_verdict(const struct job *j, struct job_verdict *out)

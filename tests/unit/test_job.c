@@ -94,7 +94,7 @@ static void test_success_rules(void **state)
           "ps:0", "worker:0=X ps:0=F" },
         { "worker*1 ps*1/untracked", "go ps:0=0", JOB_RUNNING, NULL, NULL,
           "worker:0=running ps:0=S" },
-        { "worker*1 ps*1/untracked", "go worker:0=0", JOB_SUCCEEDED, "all 1 tasks succeeded", "",
+        { "worker*1 ps*1/untracked", "go worker:0=0", JOB_SUCCEEDED, "the task succeeded", "",
           "worker:0=S ps:0=X" },
         /* sidecar: ignored */
         { "worker*1 tb*1/sidecar", "go tb:0=1 worker:0=0", JOB_SUCCEEDED, NULL, "",
@@ -123,7 +123,7 @@ static void test_success_rules(void **state)
         { "worker*2", "go mute:worker:1 stop worker:1=1 +1", JOB_KILLED, "killed by ann@host 7", "",
           NULL },
         /* single node */
-        { "single=1", "go driver:0=0", JOB_SUCCEEDED, "all 1 tasks succeeded", "", "driver:0=S" },
+        { "single=1", "go driver:0=0", JOB_SUCCEEDED, "the task succeeded", "", "driver:0=S" },
         { "single=1", "go driver:0=1", JOB_FAILED, "task 'driver:0' failed with exit code 1",
           "driver:0", "driver:0=F" },
     };
@@ -207,6 +207,14 @@ static void test_first_cause(void **state)
         /* a sidecar is never the cause */
         { "worker*1 tb*1/sidecar", "go +1000 tb:0=1 +10 worker:0=1", JOB_FAILED, NULL, "worker:0",
           NULL },
+        /* tolerated for a while: the one that was not is named, too */
+        { "chief*1 worker*2", "go worker:1=7 +2500 chief:0=3", JOB_FAILED,
+          "task 'worker:1' failed with exit code 7; 2 s later task 'chief:0' failed with exit code "
+          "3",
+          "worker:1", NULL },
+        { "chief*1 worker*2", "go worker:1=7 +900 chief:0=3", JOB_FAILED,
+          "task 'worker:1' failed with exit code 7", "worker:1", NULL },
+        { "worker*2 gang=0", "go worker:1=7 +2500 worker:0=3", JOB_FAILED, NULL, "worker:1", NULL },
         /* the same moment: the first heard */
         { "worker*2", "go +1000 mute:worker:1 worker:0=1@10 worker:1=2@10", JOB_FAILED, NULL,
           "worker:0", NULL },
@@ -299,7 +307,7 @@ static void test_limits(void **state)
         { "worker*2 missed=5", "go +500 mute:worker:1 +4000 gone:worker:1 +500 back:worker:1 +4000",
           JOB_RUNNING, NULL, NULL, NULL },
         { "worker*2 missed=5", "go +500 mute:worker:0 +6000", JOB_STOPPING,
-          "task 'worker:0' failed", NULL, NULL },
+          "task 'worker:0' was lost: no heartbeat for 5 s (node_lost)", NULL, NULL },
         { "worker*2 missed=5", "go +500 mute:worker:0 +60000", JOB_FAILED,
           "task 'worker:0' was lost: no heartbeat for 5 s (node_lost)", "worker:0",
           "worker:0=L worker:1=X" },
@@ -336,7 +344,7 @@ static void test_limits(void **state)
         { "chief*1 worker*2 limit=worker/10000/chief",
           "go chief:0=0 +9000 worker:0=0 worker:1=0 +9000", JOB_SUCCEEDED, NULL, NULL, NULL },
         { "chief*1 worker*2 limit=worker/10000/chief/ignored", "go chief:0=0 +10000", JOB_SUCCEEDED,
-          "all 1 tasks succeeded", "", "chief:0=S worker:0=X worker:1=X" },
+          "the task succeeded", "", "chief:0=S worker:0=X worker:1=X" },
         { "chief*1 eval*1 worker*2 limit=worker/10000/chief/ignored",
           "go chief:0=0 +10000 worker:0=1", JOB_FAILED, NULL, "worker:0", NULL },
         { "chief*1 eval*1 worker*1 limit=worker/10000/chief+eval",
