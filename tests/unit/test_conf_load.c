@@ -412,6 +412,9 @@ static void test_final_in_job_file(void **state)
                           SPAN(XML("<property><name>tony.cluster</name><value>yarn</value>"
                                    "<final>true</final></property>")),
                           true, &e));
+    struct conf_entry x;
+    for (size_t i = 0; conf_at(c, i, &x); i++)
+        assert_false(x.final);
     assert_int_equal(0, conf_set(c, CL_CONF, "tony.cluster", "local", "--conf", false, &e));
     assert_string_equal(conf_get(c, "tony.cluster"), "local");
     conf_free(c);

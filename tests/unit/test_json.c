@@ -96,6 +96,13 @@ static void test_depth(void **state)
     assert_int_equal(0, json_parse("t", buf_span(&b), &j, &e));
     json_decref(j);
     buf_clear(&b);
+    for (int i = 0; i <= JSON_DEPTH_MAX; i++) /* one more */
+        assert_int_equal(0, buf_adds(&b, "["));
+    for (int i = 0; i <= JSON_DEPTH_MAX; i++)
+        assert_int_equal(0, buf_adds(&b, "]"));
+    assert_int_equal(-EINVAL, json_parse("t", buf_span(&b), &j, &e));
+    assert_string_equal(e.msg, "t:1: nested more than 64 levels deep");
+    buf_clear(&b);
     assert_int_equal(0, buf_adds(&b, "[\"[[[[[[\\\"[[\",\n"));
     for (int i = 0; i < 100000; i++)
         assert_int_equal(0, buf_adds(&b, "{\"a\":"));
