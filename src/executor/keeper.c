@@ -39,12 +39,22 @@ struct peer *keeper_peer(struct keeper *k, enum peer_kind kind)
     return NULL;
 }
 
+/* One that reads no more may have said its last words (FinishJob) before: they are heard first,
+ * then its end. */
+static void nobody_reads(struct peer *p, int rc)
+{
+    if (rc == -EPIPE)
+        buf_done(&p->link.out);
+    else
+        link_close(&p->link); /* it dials again; sweep_peers takes it out */
+}
+
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f)
 {
     (void)k;
-    if (link_send(&p->link, f) < 0)
-        link_close(
-            &p->link); /* it dials again, or its death is noticed; sweep_peers takes it out */
+    int rc = link_send(&p->link, f);
+    if (rc < 0)
+        nobody_reads(p, rc);
 }
 
 static void sweep_peers(struct keeper *k)
@@ -184,8 +194,9 @@ static void wait_for_something(struct keeper *k)
         on_signals(k);
     for (size_t i = 0; i < n; i++) {
         struct peer *peer = &k->peers.v[i];
-        if (p[2 + i].revents & POLLOUT && link_flush(&peer->link) < 0)
-            link_close(&peer->link);
+        int rc = p[2 + i].revents & POLLOUT ? link_flush(&peer->link) : 0;
+        if (rc < 0)
+            nobody_reads(peer, rc);
         if (p[2 + i].revents & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
             keeper_hear(k, peer);
     }
@@ -282,6 +293,8 @@ int keeper_main(int argc, char **argv)
     (void)unlink(k.lock_path);
     close(k.lock_fd);
     last_words(&k);
+    if (k.had_pool && !keeper_peer(&k, PEER_POOL)) /* others may wait for what this job held */
+        pool_start_again(&k, clock_mono_ms());
     for (size_t i = 0; i < k.peers.n; i++)
         link_close(&k.peers.v[i].link);
     vec_done(&k.peers);
