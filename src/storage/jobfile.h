@@ -5,7 +5,7 @@
  *   {"format":1,"conf":[...conf_encode...],
  *   "ship":[{"kind":"src","name":"","role":"","digest":"..","path":"..","source":"..",
  *            "bytes":1,"files":1}...],
- *   "submit":{"user":"..","host":"..","cwd":"..","wall_ms":1,"version":".."}}
+ *   "submit":{"user":"..","host":"..","cwd":"..","wall_ms":1,"pid":1,"version":".."}}
  */
 #ifndef TONY_STORAGE_JOBFILE_H
 #define TONY_STORAGE_JOBFILE_H
@@ -25,6 +25,7 @@ struct job_file {
     size_t n_ship;
     char *user, *host, *cwd, *version;
     int64_t wall_ms;
+    int pid; /* written only: tells two submissions of one moment apart */
 };
 
 int job_file_encode(const struct job_file *f, struct buf *out, struct err *e);
