@@ -109,14 +109,12 @@ void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
     va_end(ap);
 }
 
-/* The rules for one failed task; true: the job fails now. */
+/* The rules for one failed task, of no sidecar; true: the job fails now. */
 static bool failure_is_fatal(const struct job *j, uint32_t slot, enum slot_state from)
 {
     const struct role *role = job_role_of(j, slot);
     const struct role_spec *spec = job_role_spec(j, j->slots[slot].role);
 
-    if (role->kind == ROLE_SIDECAR)
-        return false;
     return from < SLOT_RUNNING /* it never came so far */ || role->kind == ROLE_UNTRACKED ||
            job_is_chief(j, slot) || spec->stop_on_failure || j->spec->fail_on_worker_failure;
 }

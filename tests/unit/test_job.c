@@ -42,6 +42,12 @@ static void check(const struct row *r)
         trouble = "exit code";
     else if ((v.state >= JOB_SUCCEEDED) != (d.n_acts[ACT_FINISH] > 0))
         trouble = "finish";
+    for (uint32_t i = 0; v.state >= JOB_SUCCEEDED && i < job_n_slots(d.job); i++) {
+        struct slot_view slot;
+        job_slot(d.job, i, &slot);
+        if (slot.state != SLOT_ENDED || slot.result == RES_NONE)
+            trouble = "a slot's state";
+    }
     if (trouble)
         fail_msg("%s of [%s] after [%s]: %s \"%s\" cause %d, %s", trouble, r->job, r->script,
                  job_state_name(v.state), v.message, (int)v.cause_slot, buf_cstr(&results));
@@ -167,6 +173,11 @@ static void test_gang_and_stages(void **state)
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 prep:0!0", JOB_RUNNING, NULL, NULL,
           "prep:0=S train:0=running" },
         { "a*1 b*1<a c*1<a,b", "go a:0=0 b:0=0 c:0=0", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "a*1 b*1<a c*2<a,b", "go a:0=0", JOB_RUNNING, NULL, NULL,
+          "a:0=S b:0=running c:0=held c:1=held" },
+        { "a*1 b*1<a c*1<a,b", "go a:0=0 b:0=0", JOB_RUNNING, NULL, NULL,
+          "a:0=S b:0=S c:0=running" },
+        { "a*1 b*1 c*1<a,b", "go b:0=0", JOB_RUNNING, NULL, NULL, "a:0=running b:0=S c:0=held" },
         { "a*0 b*1<a", "go b:0=0", JOB_SUCCEEDED, NULL, NULL, "b:0=S" },
         /* the second gang waits for its own members only, beside what runs on from the first */
         { "prep*1 ps*1/untracked train*2<prep", "go mute:train:1 prep:0=0", JOB_RUNNING, NULL, NULL,
@@ -320,6 +331,20 @@ static void test_limits(void **state)
         { "worker*1 grace=1000", "go mute:worker:0 stop +1000", JOB_STOPPING, NULL, NULL, NULL },
         { "worker*1 grace=1000", "go mute:worker:0 stop +30000", JOB_KILLED, NULL, NULL,
           "worker:0=X" },
+        { "worker*2 grace=1000",
+          "mute:worker:0 mute:worker:1 go grant:worker:0 grant:worker:1 reg:worker:1 stop",
+          JOB_STOPPING, NULL, NULL, NULL },
+        { "worker*2 grace=1000",
+          "mute:worker:0 mute:worker:1 go grant:worker:0 grant:worker:1 reg:worker:1 stop "
+          "heal:worker:0 +5000",
+          JOB_STOPPING, NULL, NULL, "worker:0=X worker:1=stopping" },
+        /* an executor that stays when its task has ended holds up nobody for ever */
+        { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 +2000", JOB_RUNNING, NULL, NULL,
+          "prep:0=S train:0=held" },
+        { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 +1000 heal:prep:0 +2000", JOB_RUNNING,
+          NULL, NULL, "prep:0=S train:0=running" },
+        { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 +60000", JOB_RUNNING, NULL, NULL,
+          "prep:0=S train:0=running" },
         /* the client */
         { "worker*1 away=2000", "go owns away +1999", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=2000", "go owns away +2000", JOB_KILLED,
@@ -327,6 +352,7 @@ static void test_limits(void **state)
         { "worker*1 away=2000", "go owns away +1000 owns +5000", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=2000", "go owns away +1000 left +5000", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=2000", "go +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1 away=0", "go owns away +0", JOB_KILLED, NULL, NULL, NULL },
         { "worker*1 away=-1", "go owns away +5000", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=2000", "owned master +2000", JOB_KILLED, NULL, "", NULL },
         { "worker*1 away=2000", "owned master +1000 owns +5000", JOB_RUNNING, NULL, NULL, NULL },
@@ -438,6 +464,10 @@ static void test_fences(void **state)
             .generation = 1,
             .attempt = 2 },
           1 },
+        { { .type = EV_TIMER, .slot = id, .limit = LIMIT_REGISTRATION }, 1 },
+        { { .type = EV_TIMER, .slot = id, .limit = LIMIT_STOP }, 1 },
+        { { .type = EV_TIMER, .limit = LIMIT_GROUP, .group = 0 }, 1 },
+        { { .type = EV_TIMER, .limit = LIMIT_COUNT }, 1 },
         { { .type = EV_SHRINK }, 1 },
         { { .type = EV_STALLED, .value_ms = 1000 }, 1 }, /* longer than the job is old */
     };
@@ -492,6 +522,45 @@ static void test_strays(void **state)
     assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], stops + 1);
     drive_feed(&d, &(struct job_event){ .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z" });
     assert_int_equal(d.n_acts[ACT_RELEASE], 3);
+    drive_done(&d);
+}
+
+/* What the old master did not live to write down, or to say. */
+static void test_lost_words(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "mute:worker:1 go");
+    str_copy(d.slots[1].container, sizeof d.slots[1].container,
+             "granted"); /* and the job does not know it */
+    d.slots[1].mute = false;
+    drive_run(&d, "master");
+    job_slot(d.job, 1, &v);
+    assert_string_equal(v.container, "granted");
+    assert_int_equal(v.state, SLOT_RUNNING);
+    unsigned starts = d.n_acts[ACT_START];
+    struct job_event back = {
+        .type = EV_EXECUTOR_BACK, .slot = 1, .container = "granted", .generation = 1, .attempt = 1
+    };
+    assert_int_equal(drive_feed(&d, &back), 0);
+    assert_int_equal(d.n_acts[ACT_START], starts);
+    back.generation = back.attempt = 0; /* it never heard of the start */
+    assert_int_equal(drive_feed(&d, &back), 0);
+    assert_int_equal(d.n_acts[ACT_START], starts + 1);
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.attempt, 1);
+    /* the same when it registers once more; its new address counts */
+    assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_REGISTERED,
+                                                         .slot = 1,
+                                                         .container = "granted",
+                                                         .text = "h:2" }),
+                     0);
+    assert_int_equal(d.n_acts[ACT_START], starts + 2);
+    job_slot(d.job, 1, &v);
+    assert_string_equal(v.address, "h:2");
     drive_done(&d);
 }
 
@@ -559,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_new_master),
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_lost_words),
         cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
         cmocka_unit_test(test_stop_is_durable_first),
     };

@@ -65,6 +65,11 @@ static void check_counters(const struct sim *m)
     }
     for (int s = SLOT_HELD; s < SLOT_STATE_COUNT; s++)
         assert_int_equal(n[s], m->job->n_state[s]);
+    const struct deadlines *dl = &m->job->dl;
+    for (uint32_t i = 1; i < dl->n; i++) {
+        assert_true(dl->due[dl->heap[(i - 1) / 2]] <= dl->due[dl->heap[i]]);
+        assert_int_equal(dl->pos[dl->heap[i]], i + 1);
+    }
     assert_int_equal(waited, m->job->n_waited);
 }
 

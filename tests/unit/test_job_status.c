@@ -1,0 +1,308 @@
+/* What others see of a job: the status document, the views, and when they are told that something
+ * changed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+
+#include "base/base.h"
+#include "codec/json.h"
+#include "drive.h"
+#include "job/job.h"
+#include "torture.h"
+
+static json_t *status(const struct drive *d, bool full)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    assert_int_equal(job_status_json(d->job, full, &text), 0);
+    if (json_parse("status", buf_span(&text), &doc, &e) < 0)
+        fail_msg("%s\n%s", e.msg, buf_cstr(&text));
+    return doc;
+}
+
+/* The value at a path such as "tasks.1.reason", as text. */
+static void at(json_t *doc, const char *path, char *out, size_t size)
+{
+    struct span rest = span_of(path), word;
+    json_t *v = doc;
+    while (span_split(&rest, '.', &word)) {
+        AUTO(free_p) char *key = span_dup(word);
+        int64_t i = 0;
+        v = json_is_array(v) && str_i64(word, 0, 1000, "index", &i, NULL) == 0
+                ? json_array_get(v, (size_t)i)
+                : json_object_get(v, key);
+    }
+    AUTO(free_p)
+    char *text =
+        v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : str_dup("(absent)");
+    str_copy(out, size, text);
+}
+
+struct expectation {
+    const char *path, *value;
+};
+
+static void check(const struct drive *d, const struct expectation *x, size_t n)
+{
+    json_t *doc = status(d, true);
+    for (size_t i = 0; i < n; i++) {
+        char value[800];
+        at(doc, x[i].path, value, sizeof value);
+        if (!str_eq(value, x[i].value))
+            fail_msg("%s: %s, not %s", x[i].path, value, x[i].value);
+    }
+    json_decref(doc);
+}
+#define CHECK(d, ...)                                                                              \
+    check(d, (const struct expectation[])__VA_ARGS__,                                              \
+          sizeof((const struct expectation[])__VA_ARGS__) / sizeof(struct expectation))
+
+static void test_a_life(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "chief*1 worker*2 ps*1/untracked");
+    CHECK(&d, { { "state", "\"NEW\"" },
+                { "application_id", "\"\"" },
+                { "user", "null" },
+                { "message", "null" },
+                { "exit_code", "null" },
+                { "cause", "(absent)" } });
+    drive_run(&d, "submit");
+    CHECK(&d, { { "state", "\"WAITING\"" },
+                { "application_id", "\"application_1_0001\"" },
+                { "user", "\"ann\"" },
+                { "name", "\"test\"" },
+                { "epoch", "0" },
+                { "roles.1.name", "\"worker\"" },
+                { "roles.1.instances", "2" },
+                { "roles.1.waiting", "2" },
+                { "times.submitted_wall_ms", "1000000" },
+                { "times.started_ms", "null" },
+                { "ran_ms", "0" },
+                { "tasks.0.state", "\"held\"" },
+                { "tasks.0.container", "null" },
+                { "tasks.0.chief", "true" },
+                { "tasks.1.chief", "false" } });
+    d.now = 20;
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = ++d.epoch });
+    drive_run(&d, "mute:worker:1");
+    drive_feed(&d, &(struct job_event){ .type = EV_RESYNCED });
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_ALLOCATED, .slot = 2, .container = "box", .text = "0,3" });
+    CHECK(&d, { { "state", "\"WAITING\"" },
+                { "epoch", "1" },
+                { "generation", "1" },
+                { "roles.1.placed", "1" },
+                { "roles.1.registered", "1" },
+                { "roles.1.waiting", "0" },
+                { "tasks.2.container", "\"box\"" },
+                { "tasks.2.gpus", "\"0,3\"" },
+                { "tasks.2.connected", "false" },
+                { "tasks.1.gpus", "\"\"" },
+                { "tasks.1.connected", "true" },
+                { "tasks.1.address", "\"127.0.0.1:40001\"" },
+                { "tasks.1.attempt", "0" },
+                { "tasks.1.pid", "101" } });
+    d.now = 30;
+    drive_feed(
+        &d,
+        &(struct job_event){
+            .type = EV_REGISTERED, .slot = 2, .container = "box", .text = "h:1", .tb_port = 6 });
+    d.slots[2] = (struct drive_slot){ .container = "box",
+                                      .launched = true,
+                                      .registered = true,
+                                      .running = true,
+                                      .started = true,
+                                      .generation = 1,
+                                      .attempt = 1 };
+    drive_feed(&d, &(struct job_event){ .type = EV_PROGRESS, .slot = 1, .step = 5, .total = 50 });
+    drive_feed(&d, &(struct job_event){ .type = EV_PROGRESS, .slot = 2, .step = 3, .total = 50 });
+    drive_feed(&d, &(struct job_event){ .type = EV_TENSORBOARD, .slot = 0, .text = "http://old" });
+    drive_feed(&d,
+               &(struct job_event){ .type = EV_TENSORBOARD, .slot = 0, .text = "http://h:6006" });
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_EXECUTOR_GONE, .slot = 1, .container = d.slots[1].container });
+    CHECK(&d, { { "state", "\"RUNNING\"" },
+                { "roles.1.running", "2" },
+                { "roles.1.step", "5" },
+                { "roles.1.total", "50" },
+                { "tasks.2.step", "3" },
+                { "tasks.2.attempt", "1" },
+                { "tasks.2.started_ms", "30" },
+                { "tasks.2.ended_ms", "null" },
+                { "tasks.2.result", "null" },
+                { "tasks.1.pid", "201" },
+                { "tasks.1.connected", "false" },
+                { "tasks.0.tensorboard", "\"http://h:6006\"" },
+                { "tensorboard", "\"http://h:6006\"" },
+                { "times.started_ms", "30" } });
+    drive_run(&d, "back:worker:0 +70 worker:1=-9@10");
+    CHECK(&d, { { "tasks.1.connected", "true" },
+                { "tasks.2.state", "\"ended\"" },
+                { "tasks.2.result", "\"FAILED\"" },
+                { "tasks.2.signal", "9" },
+                { "tasks.2.exit_code", "null" },
+                { "tasks.2.reason", "\"exited\"" },
+                { "tasks.2.ended_ms", "90" },
+                { "tasks.2.connected", "false" },
+                { "tasks.2.pid", "null" },
+                { "roles.1.running", "1" },
+                { "roles.1.failed", "1" },
+                { "ran_ms", "70" },
+                { "cause", "(absent)" } });
+    drive_run(&d, "mute:ps:0 worker:0=4@20 chief:0=2");
+    CHECK(&d, { { "state", "\"STOPPING\"" },
+                { "message", "\"task 'worker:0' failed with exit code 4\"" },
+                { "cause.task", "\"worker:0\"" },
+                { "cause.exit_code", "4" },
+                { "cause.signal", "null" },
+                { "cause.attempt", "1" },
+                { "cause.stderr_tail", "\"last words\\n\"" },
+                { "roles.2.running", "1" },
+                { "exit_code", "null" } });
+    drive_run(&d, "+30 ps:0=killed");
+    CHECK(&d, { { "state", "\"FAILED\"" },
+                { "exit_code", "1" },
+                { "ran_ms", "100" },
+                { "times.ended_ms", "130" },
+                { "roles.0.failed", "1" },
+                { "roles.2.finished", "1" },
+                { "tasks.3.result", "\"FINISHED\"" },
+                { "tasks.3.reason", "\"killed_by_master\"" },
+                { "tasks.3.state", "\"ended\"" } });
+    json_t *summary = status(&d, false);
+    assert_null(json_object_get(summary, "tasks"));
+    assert_non_null(json_object_get(summary, "cause"));
+    json_decref(summary);
+    drive_done(&d);
+}
+
+static void test_succeeded_and_single_node(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "single=1");
+    drive_run(&d, "go +10 driver:0=0");
+    CHECK(&d, { { "state", "\"SUCCEEDED\"" },
+                { "exit_code", "0" },
+                { "roles.0.name", "\"driver\"" },
+                { "roles.0.succeeded", "1" },
+                { "tasks.0.task", "\"driver:0\"" },
+                { "tasks.0.exit_code", "0" },
+                { "tasks.0.chief", "true" } });
+    assert_int_equal(job_slot_role(d.job, 0)->memory_mib, 2048);
+    assert_int_equal(job_n_tracked(d.job), 1);
+    drive_done(&d);
+    drive_init(&d, "chief*1 worker*2 ps*1/untracked tb*1/sidecar");
+    assert_int_equal(job_n_tracked(d.job), 3);
+    assert_int_equal(job_slot_role(d.job, 4)->kind, ROLE_SIDECAR);
+    drive_done(&d);
+}
+
+/* An event that followers can see is announced, once; what they cannot see is not. */
+static void test_notices(void **state)
+{
+    static const struct {
+        const char *script;
+        struct job_event ev;
+        unsigned n;
+    } rows[] = {
+        { "", { .type = EV_SUBMITTED }, 1 },
+        { "go", { .type = EV_BEAT, .slot = 0 }, 0 },
+        { "go mute:worker:0 +4000", { .type = EV_BEAT, .slot = 0 }, 1 }, /* it was suspect */
+        { "go", { .type = EV_SUSPECT, .slot = 0 }, 1 },
+        { "go", { .type = EV_PROGRESS, .slot = 0, .step = 1 }, 1 },
+        { "go", { .type = EV_TENSORBOARD, .slot = 0, .text = "x" }, 1 },
+        { "go", { .type = EV_CLIENT_OWNS }, 0 },
+        { "go", { .type = EV_STALLED }, 0 },
+        { "go", { .type = EV_STOP }, 1 },
+        { "go", { .type = EV_EXECUTOR_GONE, .slot = 0, .container = "c0.1" }, 1 },
+        { "go",
+          { .type = EV_ATTEMPT_ENDED,
+            .slot = 0,
+            .generation = 1,
+            .attempt = 1,
+            .reason = END_EXITED },
+          1 },
+        { "go",
+          { .type = EV_ATTEMPT_ENDED,
+            .slot = 0,
+            .generation = 1,
+            .attempt = 9,
+            .reason = END_EXITED },
+          0 },
+        { "go worker:0=0", { .type = EV_MASTER_STARTED, .epoch = 2 }, 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        unsigned n = 0;
+        drive_init(&d, "worker*1");
+        drive_run(&d, rows[i].script);
+        assert_true(job_feed(d.job, &rows[i].ev, d.now, &d.acts, NULL) >= 0);
+        for (size_t k = 0; k < d.acts.n; k++)
+            n += d.acts.v[k].type == ACT_NOTIFY;
+        if (n != rows[i].n)
+            fail_msg("row %zu (%s): %u notices", i, job_event_name(rows[i].ev.type), n);
+        drive_done(&d);
+    }
+}
+
+/* Names and texts from outside cannot break the document. */
+static void test_foreign_texts(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*1");
+    d.spec->name[0] = '"';
+    drive_feed(&d,
+               &(struct job_event){ .type = EV_SUBMITTED, .text = "a\\\"b", .who = "\x01\xff" });
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 1 });
+    drive_feed(&d, &(struct job_event){ .type = EV_RESYNCED });
+    drive_feed(&d, &(struct job_event){ .type = EV_ATTEMPT_ENDED,
+                                        .slot = 0,
+                                        .generation = 1,
+                                        .attempt = 1,
+                                        .reason = END_LAUNCH_FAILED,
+                                        .text = "no \"such\"\nfile \xc3",
+                                        .tail = "\x1b[31m\t\xed\xa0\x80" });
+    json_decref(status(&d, true));
+    drive_done(&d);
+}
+
+static int document_without_memory(void *arg)
+{
+    AUTO(buf_done) struct buf out = { 0 };
+    return job_status_json(arg, true, &out);
+}
+
+static void test_no_memory(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*40");
+    drive_run(&d, "go");
+    assert_true(torture(document_without_memory, d.job) > 3);
+    drive_done(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_life),    cmocka_unit_test(test_succeeded_and_single_node),
+        cmocka_unit_test(test_notices),   cmocka_unit_test(test_foreign_texts),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests_name("job_status", tests, NULL, NULL);
+}
