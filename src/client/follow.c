@@ -285,18 +285,20 @@ int follow_history(struct client *c, const char *application_id, struct follow_r
         rc = paths_find_job(&c->paths, application_id, &dir, &live, e);
     if (rc < 0)
         return rc;
-    if (live)
-        return err_set(e, EBUSY, "job '%s' is not over", application_id);
     AUTO(history_freep) struct history_job *h = NULL;
     rc = history_load(dir, &h, e);
+    enum job_state state = rc == 0 ? job_state(h->job) : JOB_NONE;
+    bool over = state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_KILLED;
+    if (live && !over) /* also when it is moving just now */
+        return err_set(e, EBUSY, "job '%s' is not over", application_id);
     if (rc < 0)
         return rc;
-    struct job_verdict v;
-    job_verdict(h->job, &v);
     AUTO(buf_done) struct buf text = { 0 };
     rc = job_status_json(h->job, false, &text);
     if (rc < 0)
         return err_set(e, -rc, "cannot read the history of job '%s': %m", application_id);
+    struct job_verdict v;
+    job_verdict(h->job, &v);
     json_decref(out->summary);
     out->summary = json_loadb(text.p, text.len, 0, NULL);
     out->finished = true;

@@ -34,8 +34,7 @@ int follow_job(struct client *c, const char *application_id, struct conn *pool,
                const struct follow_options *o, struct follow_result *out, struct err *e);
 void follow_result_done(struct follow_result *r);
 
-/* The verdict of a job in the history. -EBUSY when it is live, -ENOENT when there is no such job.
- */
+/* The verdict of a job from its journal. -EBUSY when it has none yet, -ENOENT: no such job. */
 int follow_history(struct client *c, const char *application_id, struct follow_result *out,
                    struct err *e);
 

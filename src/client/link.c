@@ -373,3 +373,27 @@ int link_ask_what(struct client *c, struct conn **conn, int what, const char *ap
     ask.force = force;
     return link_ask(c, conn, &f, out, e);
 }
+
+bool link_broke(int rc)
+{
+    return rc == -ECONNRESET || rc == -EPIPE;
+}
+
+int link_ask_pool(struct client *c, bool start, int what, const char *application_id, bool force,
+                  struct answer *out, struct err *e)
+{
+    enum { TRIES = 5 };
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        struct conn *pool = NULL;
+        rc = link_dial_pool(c, start, &pool, e);
+        if (rc == 0)
+            rc = link_ask_what(c, &pool, what, application_id, force, out, e);
+        bool refused = out->refused;
+        conn_close(pool);
+        if (refused || !link_broke(rc))
+            return rc;
+        answer_done(out);
+    }
+    return rc;
+}

@@ -40,9 +40,17 @@ void answer_done(struct answer *a);
 int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struct answer *out,
              struct err *e);
 
+/* Did the other side go away, so that asking its successor makes sense? */
+bool link_broke(int rc);
+
 /* One ClientAsk: sent and not waited for, or with its answer. what: a Tony__ClientAsk__What. */
 int link_send_ask(struct conn *conn, int what, const char *application_id, const char *reason);
 int link_ask_what(struct client *c, struct conn **conn, int what, const char *application_id,
                   bool force, struct answer *out, struct err *e);
+
+/* The same to the pool, for questions that can be asked twice: a pool that goes away is asked again
+ * when it is back. start: also when none runs; else -ENOENT or -ECONNREFUSED. */
+int link_ask_pool(struct client *c, bool start, int what, const char *application_id, bool force,
+                  struct answer *out, struct err *e);
 
 #endif

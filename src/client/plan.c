@@ -183,13 +183,10 @@ static json_t *containers_json(const struct job_spec *s)
 /* The pool's own figures; null when it cannot be asked. */
 static json_t *capacity_json(struct client *c, struct err *e)
 {
-    struct conn *pool = NULL;
     struct answer a = { 0 };
     json_t *doc = NULL;
-    if (link_dial_pool(c, true, &pool, e) == 0 &&
-        link_ask_what(c, &pool, TONY__CLIENT_ASK__WHAT__POOL_STATUS, "", false, &a, e) == 0)
+    if (link_ask_pool(c, true, TONY__CLIENT_ASK__WHAT__POOL_STATUS, "", false, &a, e) == 0)
         doc = json_loadb(a.json.p ? a.json.p : "", a.json.len, 0, NULL);
-    conn_close(pool);
     answer_done(&a);
     json_t *capacity = json_incref(json_object_get(doc, "capacity"));
     json_decref(doc);

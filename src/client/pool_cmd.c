@@ -19,15 +19,9 @@ static int fail_rc(struct err *e)
 /* 1: it answered; 0: it does not run. */
 static int ask_pool(struct client *c, bool start, int what, bool force, json_t **out, struct err *e)
 {
-    struct conn *pool = NULL;
-    int rc = link_dial_pool(c, start, &pool, e);
-    if (!start && (rc == -ENOENT || rc == -ECONNREFUSED))
-        return 0;
-    if (rc < 0)
-        return rc;
     struct answer a = { 0 };
-    rc = link_ask_what(c, &pool, what, "", force, &a, e);
-    conn_close(pool);
+    int rc = link_ask_pool(c, start, what, "", force, &a, e);
+    bool absent = !start && !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
     if (rc == 0) {
         *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
                           : json_object();
@@ -35,7 +29,7 @@ static int ask_pool(struct client *c, bool start, int what, bool force, json_t *
             rc = err_set(e, EBADMSG, "the pool's answer is not what it should be");
     }
     answer_done(&a);
-    return rc < 0 ? rc : 1;
+    return absent ? 0 : rc < 0 ? rc : 1;
 }
 
 static void size_cell(const json_t *obj, char *out, size_t n)
@@ -117,8 +111,6 @@ static int stop(struct client *c)
                       &doc, &e);
     bool ran = rc == 1;
     json_decref(doc);
-    if (rc == -ECONNRESET && !e.hint[0])
-        rc = 1, ran = true; /* it ended before its answer was out */
     if (rc == 1)
         rc = await_end(c, &e);
     if (rc < 0)

@@ -53,12 +53,14 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
     if (rc < 0 || doc_int(*out, "epoch", 0) > 0 ||
         json_is_integer(json_object_get(*out, "exit_code")))
         return rc;
-    struct conn *pool = NULL;
+    struct answer a = { 0 };
     json_t *waiting = NULL;
-    if (link_dial_pool(c, true, &pool, NULL) == 0 && from_conn(c, pool, id, &waiting, NULL) == 0) {
+    if (link_ask_pool(c, true, TONY__CLIENT_ASK__WHAT__STATUS, id, false, &a, NULL) == 0 &&
+        parse(buf_span(&a.json), &waiting, NULL) == 0) {
         json_decref(*out);
         *out = waiting;
     }
+    answer_done(&a);
     return 0;
 }
 
