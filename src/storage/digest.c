@@ -51,7 +51,7 @@ static void sha_number(struct sha *s, uint64_t n)
 
 static int sha_end(struct sha *s, char out[DIGEST_HEX])
 {
-    unsigned char sum[32];
+    unsigned char sum[32] = { 0 };
     s->failed = s->failed || mbedtls_sha256_finish_ret(&s->ctx, sum) != 0;
     mbedtls_sha256_free(&s->ctx);
     if (s->failed)

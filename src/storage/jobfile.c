@@ -121,9 +121,10 @@ int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
     }
     if (rc == 0)
         rc = add_json(out, "submit",
-                      json_pack("{s:s, s:s, s:s, s:I, s:i, s:s}", "user", text_or_empty(f->user), "host",
-                                text_or_empty(f->host), "cwd", text_or_empty(f->cwd), "wall_ms",
-                                (json_int_t)f->wall_ms, "pid", f->pid, "version", text_or_empty(f->version)));
+                      json_pack("{s:s, s:s, s:s, s:I, s:i, s:s}", "user", text_or_empty(f->user),
+                                "host", text_or_empty(f->host), "cwd", text_or_empty(f->cwd),
+                                "wall_ms", (json_int_t)f->wall_ms, "pid", f->pid, "version",
+                                text_or_empty(f->version)));
     if (rc == 0)
         rc = buf_adds(out, "}\n");
     return rc < 0 ? err_set(e, -rc, "cannot put the job into one text: %m") : 0;

@@ -117,7 +117,7 @@ int pack_unpack(const char *archive, const char *dir, uint64_t *out_bytes, uint3
     AUTO(close_p) int out = ends[1];
     char *const argv[] = { (char *)"tony-pack", (char *)"unpack", (char *)(uintptr_t)archive,
                            (char *)(uintptr_t)dir, NULL };
-    pid_t pid;
+    pid_t pid = -1;
     int rc = spawn(program, argv, out, &pid);
     if (rc < 0)
         return err_set(e, -rc, "cannot start '%s': %m", program);

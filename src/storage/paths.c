@@ -248,7 +248,7 @@ void app_id_format(char out[APP_ID_MAX], int64_t start_ms, uint32_t number)
 int app_id_parse(const char *id, int64_t *out_start_ms, uint32_t *out_number, struct err *e)
 {
     struct span rest = span_of(id);
-    int64_t start, number;
+    int64_t start = 0, number = 0;
     bool ok = span_starts(rest, "application_");
     if (ok) {
         rest.p += strlen("application_");
@@ -285,8 +285,8 @@ char *paths_history(const struct paths *p, const char *app_id)
 
 char *paths_socket(const struct paths *p, const char *app_id, const char *suffix)
 {
-    int64_t start;
-    uint32_t number;
+    int64_t start = 0;
+    uint32_t number = 0;
     if (app_id_parse(app_id, &start, &number, NULL) < 0) {
         errno = EINVAL;
         return NULL;

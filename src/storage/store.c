@@ -45,9 +45,8 @@ int store_open(const char *store_dir, struct store **out, struct err *e)
         rc = err_set(e, ENOMEM, "cannot open the store: %m");
     if (rc == 0) {
         s->lock_fd = openat(s->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (s->lock_fd == -1)
-            rc = err_set(e, errno, "cannot lock the store '%s': %m", store_dir);
-        else if (flock(s->lock_fd, LOCK_SH) == -1 && errno != ENOLCK && errno != EOPNOTSUPP)
+        if (s->lock_fd == -1 ||
+            (flock(s->lock_fd, LOCK_SH) == -1 && errno != ENOLCK && errno != EOPNOTSUPP))
             rc = err_set(e, errno, "cannot lock the store '%s': %m", store_dir);
     }
     if (rc < 0) {

@@ -14,6 +14,8 @@
 #include "storage/store.h"
 #include "storage/tree.h"
 
+enum { PATH_TEXT_MAX = 64 * 1024 };
+
 struct scan {
     struct tree *tree;
     const char *root; /* for errors */
@@ -199,7 +201,7 @@ int tree_scan(int root_fd, const char *name, bool src_rules, const struct stat *
                       .root = name,
                       .src_rules = src_rules,
                       .avoid = avoid,
-                      .path.max = 64 * 1024,
+                      .path.max = PATH_TEXT_MAX,
                       .e = e };
     int fd = openat(root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd == -1)
