@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pwd.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -46,22 +47,32 @@ static int refusal_code(const struct err *e)
                : EXIT_CLUSTER;
 }
 
-/* The pool may have taken the job and died before it said so: its directory is the truth. 1: found;
- * 0: not there. */
-static int find_accepted(struct client *c, const struct buf *text, char out_id[APP_ID_MAX])
+static bool same_job(const char *dir, const char *id, const struct buf *text, int64_t since_s)
 {
-    DIR *d = opendir(c->paths.jobs);
-    int found = 0;
-    for (struct dirent *de; d && !found && (de = readdir(d));) {
-        AUTO(buf_done) struct buf there = { 0 };
-        AUTO(free_p) char *path = str_printf("%s/%s/job.conf", c->paths.jobs, de->d_name);
-        if (de->d_name[0] == '.' || !path || fs_read(AT_FDCWD, path, &there, NULL) < 0)
-            continue;
-        found =
-            span_eq(buf_span(&there), buf_span(text)) && str_copy(out_id, APP_ID_MAX, de->d_name);
+    AUTO(buf_done) struct buf there = { 0 };
+    AUTO(free_p) char *path = str_printf("%s/%s/job.conf", dir, id);
+    struct stat st;
+    return path && stat(path, &st) == 0 && st.st_mtime >= since_s &&
+           (size_t)st.st_size == text->len && fs_read(AT_FDCWD, path, &there, NULL) == 0 &&
+           span_eq(buf_span(&there), buf_span(text));
+}
+
+/* The pool may have taken the job and died before it said so: the job's directory is the truth, and
+ * a short job may lie in the history by now. since_s: calendar time before the submission. */
+static bool find_accepted(struct client *c, const struct buf *text, int64_t since_s,
+                          char out_id[APP_ID_MAX])
+{
+    const char *const dirs[] = { c->paths.jobs,
+                                 c->paths.history }; /* in the order in which it moves */
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_LEN(dirs) && !found; i++) {
+        DIR *d = opendir(dirs[i]);
+        for (struct dirent *de; d && !found && (de = readdir(d));)
+            found = de->d_name[0] != '.' && same_job(dirs[i], de->d_name, text, since_s) &&
+                    str_copy(out_id, APP_ID_MAX, de->d_name);
+        if (d)
+            (void)closedir(d);
     }
-    if (d)
-        (void)closedir(d);
     return found;
 }
 
@@ -100,7 +111,8 @@ static void hold_signals(void)
 static int submit_text(struct client *c, const struct buf *text, bool owned,
                        char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
 {
-    enum { TRIES = 5 };
+    enum { TRIES = 5, CLOCK_SLACK_S = 60 };
+    int64_t since_s = clock_wall_ms() / 1000 - CLOCK_SLACK_S;
     for (int i = 0;; i++) {
         struct answer a = { 0 };
         struct conn *pool = NULL;
@@ -117,7 +129,7 @@ static int submit_text(struct client *c, const struct buf *text, bool owned,
             return -refusal_code(e);
         if (!link_broke(rc))
             return -EXIT_CLUSTER;
-        if (find_accepted(c, text, out_id))
+        if (find_accepted(c, text, since_s, out_id))
             return 0;
         if (i + 1 == TRIES)
             return -EXIT_CLUSTER;

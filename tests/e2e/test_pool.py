@@ -197,6 +197,30 @@ def test_a_job_that_waits_survives_the_pool(small):
     assert tony.run("wait", b).returncode == 0
 
 
+def test_submissions_while_the_pool_is_killed(own_tony):
+    """Each submission is taken once: none is lost, none runs twice."""
+    tony = own_tony()
+    path = tony.workers("true", role={"memory": "8m"})
+    ids = []
+    for _ in range(12):
+        ps = [tony.start("submit", path) for _ in range(3)]
+        time.sleep(0.004)
+        for pid, line in tony.processes().items():
+            if "tony-pool" in line:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        for p in ps:
+            out, err = p.communicate(timeout=30)
+            assert p.returncode == 0, err
+            ids.append(out.strip())
+    assert len(set(ids)) == len(ids) == 36
+    for app in ids:
+        assert tony.run("wait", app).returncode == 0
+    assert sorted(tony.jobs_on_disk()) == sorted(ids)
+
+
 def test_two_homes_two_pools(own_tony):
     one, two = own_tony(), own_tony()
     assert one.json("pool", "start")["pid"] != two.json("pool", "start")["pid"]
