@@ -173,7 +173,7 @@ static int by_task(const struct dirent **a, const struct dirent **b)
 }
 
 /* Open what is there and was not before. */
-static int scan(struct logs *l, struct err *e)
+static int scan_once(struct logs *l, struct err *e)
 {
     AUTO(free_p) char *logs_dir = fs_join(l->dir, "logs");
     struct dirent **entries = NULL;
@@ -190,6 +190,17 @@ static int scan(struct logs *l, struct err *e)
     }
     free(entries);
     return rc;
+}
+
+/* The same while the job may be moved to the history under our eyes. */
+static int scan(struct logs *l, struct err *e)
+{
+    int rc = scan_once(l, e);
+    if (rc < 0 || !l->live || access(l->dir, F_OK) == 0)
+        return rc;
+    free(TAKE(l->dir));
+    rc = paths_find_job(&l->c->paths, l->id, &l->dir, &l->live, e);
+    return rc < 0 ? rc : scan_once(l, e);
 }
 
 /* ---- writing out ---- */
