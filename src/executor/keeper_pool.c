@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/util.h"
 #include "executor/keeper_int.h"
 
@@ -64,16 +65,20 @@ void pool_gone(struct keeper *k)
  */
 static int start_pool(struct keeper *k, struct err *e)
 {
-    AUTO(free_p) char *program = paths_program("tony-pool");
+    AUTO(free_p) char *program = paths_program("tony-pool"), *outside = NULL;
     if (!program)
         return err_set(e, ENOENT,
                        "cannot find the program tony-pool beside tony-executor or on PATH");
+    if (k->cgroup.cpu_from && !(outside = str_printf("%s/cgroup.procs", k->cgroup.cpu_from)))
+        return err_set(e, ENOMEM, "cannot start the pool: %m");
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     pid_t pid = fork();
     if (pid == 0) {
         setsid();
         if (fork() != 0)
             _exit(0);
+        if (outside) /* whatever is in the job's groups is killed when the job ends */
+            (void)cgroup_enter(outside);
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
