@@ -242,8 +242,6 @@ static void finish(struct job *j)
         if (j->slots[i].state == SLOT_DRAINING)
             (void)slot_step(j, i, IN_ABANDON, NULL, NULL);
     }
-    if (j->by_task)
-        verdict_compose(j);
     j->state = j->decided;
     j->ended_ms = j->now_ms;
     policy_announce(j);
@@ -275,10 +273,8 @@ void policy_run(struct job *j)
         return;
     if (j->state != JOB_STOPPING)
         take_down(j);
-    if (j->by_task && j->changed)
+    if (j->by_task)
         verdict_compose(j);
-    if (j->n_state[SLOT_PLACED] + j->n_state[SLOT_REGISTERED] + j->n_state[SLOT_RUNNING] +
-            j->n_state[SLOT_STOPPING] ==
-        0)
+    if (!j->n_state[SLOT_STOPPING]) /* take_down() left only what stops, drains, or has ended */
         finish(j);
 }

@@ -377,6 +377,8 @@ static void test_limits(void **state)
           "go chief:0=0 +20000 eval:0=0 +9999", JOB_RUNNING, NULL, NULL, NULL },
         { "chief*1 eval*1 worker*1 limit=worker/10000/chief+eval",
           "go chief:0=0 +20000 eval:0=0 +10000", JOB_FAILED, NULL, NULL, NULL },
+        { "chief*1 worker*2 limit=worker/10000/chief", "go chief:0=0 +6000 worker:0=0 +4000",
+          JOB_FAILED, NULL, NULL, NULL },
         /* counted from when all are scheduled */
         { "prep*1 worker*1<prep limit=worker/1000/prep",
           "go mute:worker:0 prep:0=0 +5000 grant:worker:0 reg:worker:0 +999", JOB_RUNNING, NULL,
@@ -505,6 +507,25 @@ static void test_strays(void **state)
 
     (void)state;
     drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    assert_int_equal(
+        job_feed(d.job, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }, 0,
+                 &d.acts, NULL),
+        1);
+    assert_int_equal(d.acts.n, 1);
+    assert_int_equal(d.acts.v[0].type, ACT_RELEASE);
+    assert_string_equal(d.acts.v[0].container, "x");
+    d.acts.n = 0;
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 2 });
+    struct job_event other = {
+        .type = EV_CONTAINER_SEEN, .slot = 1, .container = "y", .launched = true
+    };
+    assert_int_equal(job_feed(d.job, &other, 0, &d.acts, NULL), 1);
+    assert_int_equal(d.acts.v[0].type, ACT_STOP_CONTAINER);
+    assert_string_equal(d.acts.v[0].container, "y");
+    d.acts.n = 0;
+    drive_done(&d);
+    drive_init(&d, "worker*2");
     drive_run(&d, "mute:worker:1 go");
     assert_int_equal(
         drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }),
@@ -595,6 +616,24 @@ static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
     drive_done(&d);
 }
 
+/* An executor whose task has ended gets the time to end by itself. */
+static void test_draining_has_time(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "prep*1 train*1<prep");
+    drive_run(&d, "go mute:prep:0 prep:0=0 +2900");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 0);
+    drive_run(&d, "+200");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
+    drive_run(&d, "+2700");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
+    drive_run(&d, "+300");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 2);
+    drive_done(&d);
+}
+
 static void test_stop_is_durable_first(void **state)
 {
     struct drive d;
@@ -630,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_strays),
         cmocka_unit_test(test_lost_words),
         cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
+        cmocka_unit_test(test_draining_has_time),
         cmocka_unit_test(test_stop_is_durable_first),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL);

@@ -130,13 +130,20 @@ static void test_a_life(void **state)
                &(struct job_event){ .type = EV_TENSORBOARD, .slot = 0, .text = "http://h:6006" });
     drive_feed(&d, &(struct job_event){
                        .type = EV_EXECUTOR_GONE, .slot = 1, .container = d.slots[1].container });
+    d.now = 33;
+    drive_feed(
+        &d, &(struct job_event){
+                .type = EV_ATTEMPT_STARTED, .slot = 2, .generation = 1, .attempt = 1, .pid = 9 });
     CHECK(&d, { { "state", "\"RUNNING\"" },
                 { "roles.1.running", "2" },
                 { "roles.1.step", "5" },
                 { "roles.1.total", "50" },
                 { "tasks.2.step", "3" },
                 { "tasks.2.attempt", "1" },
-                { "tasks.2.started_ms", "30" },
+                { "tasks.2.started_ms", "33" },
+                { "tasks.2.total", "50" },
+                { "tasks.2.pid", "9" },
+                { "tasks.2.connected", "true" },
                 { "tasks.2.ended_ms", "null" },
                 { "tasks.2.result", "null" },
                 { "tasks.1.pid", "201" },
@@ -144,7 +151,7 @@ static void test_a_life(void **state)
                 { "tasks.0.tensorboard", "\"http://h:6006\"" },
                 { "tensorboard", "\"http://h:6006\"" },
                 { "times.started_ms", "30" } });
-    drive_run(&d, "back:worker:0 +70 worker:1=-9@10");
+    drive_run(&d, "back:worker:0 +67 worker:1=-9@10");
     CHECK(&d, { { "tasks.1.connected", "true" },
                 { "tasks.2.state", "\"ended\"" },
                 { "tasks.2.result", "\"FAILED\"" },

@@ -205,11 +205,57 @@ static void test_every_job_cell(void **state)
     }
 }
 
+/* Before or after we told it to stop? Times are cut to milliseconds on their way, which our own
+ * signals must not profit from. */
+static void test_whose_end_it_was(void **state)
+{
+    static const struct {
+        int64_t stop_us, at_us;
+        enum end_reason reason;
+        int exit_code, signal;
+        uint32_t attempt;
+        enum slot_result result;
+    } rows[] = {
+        { -1, 5000, END_EXITED, 0, 0, 1, RES_SUCCEEDED },
+        { -1, 5000, END_EXITED, 1, 0, 1, RES_FAILED },
+        { -1, 5000, END_EXITED, 0, 15, 1, RES_FAILED },
+        { -1, 5000, END_EXITED, 0, 0, 0, RES_FAILED }, /* it never ran */
+        { -1, 5000, END_KILLED_BY_MASTER, 0, 15, 1, RES_FINISHED },
+        { -1, 5000, END_NODE_LOST, 0, 0, 1, RES_LOST },
+        { -1, 5000, END_PREEMPTED, 0, 0, 1, RES_LOST },
+        { -1, 5000, END_DISK_FAILED, 0, 0, 1, RES_LOST },
+        { -1, 5000, END_OUT_OF_MEMORY, 0, 0, 1, RES_FAILED },
+        { -1, 5000, END_TIMED_OUT, 0, 0, 1, RES_FAILED },
+        { -1, 5000, END_LAUNCH_FAILED, 0, 0, 1, RES_FAILED },
+        { -1, 5000, END_UNKNOWN, 0, 0, 1, RES_FAILED },
+        { 5000, 4999, END_EXITED, 1, 0, 1, RES_FAILED },
+        { 5000, 4999, END_EXITED, 0, 0, 1, RES_SUCCEEDED },
+        { 5000, 5000, END_EXITED, 1, 0, 1, RES_FINISHED },
+        { 5000, 5000, END_EXITED, 0, 0, 1, RES_FINISHED },
+        { 5000, 5000, END_NODE_LOST, 0, 0, 1, RES_FINISHED },
+        { 5000, 4100, END_EXITED, 0, 15, 1, RES_FINISHED },
+        { 5000, 4100, END_EXITED, 0, 9, 1, RES_FINISHED },
+        { 5000, 4100, END_EXITED, 0, 11, 1, RES_FAILED },
+        { 5000, 3900, END_EXITED, 0, 9, 1, RES_FAILED },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct slot s = { .stop_us = rows[i].stop_us, .attempt = rows[i].attempt };
+        struct slot_end end = { .reason = rows[i].reason,
+                                .exit_code = rows[i].exit_code,
+                                .signal = rows[i].signal,
+                                .at_us = rows[i].at_us };
+        if (verdict_result(&s, &end) != rows[i].result)
+            fail_msg("row %zu: %d", i, (int)verdict_result(&s, &end));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_slot_cell),
         cmocka_unit_test(test_every_job_cell),
+        cmocka_unit_test(test_whose_end_it_was),
     };
     return cmocka_run_group_tests_name("job_table", tests, NULL, NULL);
 }
