@@ -43,13 +43,13 @@ static int write_record(struct master *m, const struct job_event *ev)
     return rc < 0 ? rc : journal_add(&m->journal, buf_span(&m->scratch));
 }
 
-int master_feed(struct master *m, const struct job_event *ev)
+static int feed_at(struct master *m, const struct job_event *ev, int64_t now)
 {
     if (m->phase != MP_STARTING && m->phase != MP_RUNNING)
         return 1;
     struct err e = { 0 };
     size_t from = m->actions.n;
-    int fed = job_feed(m->job, ev, master_now(m), &m->actions, &e);
+    int fed = job_feed(m->job, ev, now, &m->actions, &e);
     int rc = own_containers(m, from); /* a refusal may bring actions, too */
     if (fed < 0)
         rc = fed;
@@ -67,6 +67,26 @@ int master_feed(struct master *m, const struct job_event *ev)
     return rc < 0 ? rc : fed;
 }
 
+int master_feed(struct master *m, const struct job_event *ev)
+{
+    return feed_at(m, ev, master_now(m));
+}
+
+/*
+ * Reports lie unread for a while, each for another one, and an age that was right when it was
+ * written is not when it is read. The clock is the same for all processes of a machine, so which
+ * failure was the first is known to the microsecond. The millisecond is the next full one: an end
+ * within the present one has no age.
+ */
+int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us)
+{
+    int64_t now = master_now(m) + 1;
+    int64_t now_us = (now - m->t0_job_ms + m->t0_mono_ms) * 1000;
+    if (ended_mono_us > 0 && ended_mono_us <= (uint64_t)now_us)
+        ev->age_us = (uint64_t)now_us - ended_mono_us;
+    return feed_at(m, ev, now);
+}
+
 /* ---- from the scheduler ---- */
 
 /* Slots come over the wire as numbers: one that the job does not have is not ours to name. */
@@ -82,7 +102,7 @@ static void feed_completed(struct master *m, const struct sched_container *c)
 {
     if (!known_slot(m, c->slot))
         return;
-    (void)master_feed(m, &(struct job_event){
+    (void)master_feed_end(m, &(struct job_event){
                              .type = EV_COMPLETED,
                              .slot = c->slot,
                              .container = c->id,
@@ -90,7 +110,7 @@ static void feed_completed(struct master *m, const struct sched_container *c)
                              .reason = c->reason,
                              .age_us = c->age_us,
                              .text = c->detail,
-                         });
+                         }, c->ended_mono_us);
 }
 
 /* A new master: this is the only start there is, with an empty journal or a long one. */
@@ -193,13 +213,22 @@ static void on_tick(void *arg)
     look_for_stall(arg);
 }
 
+static int64_t mark_due(const struct master *m)
+{
+    return m->last_written_ms + (m->probe && m->probe->mark_ms ? m->probe->mark_ms : CLOCK_MARK_MS);
+}
+
 /* The mark that tells the next master how late it is: a stall of no length, which changes nothing
  * when it is replayed. */
 static void write_mark(struct master *m)
 {
     struct job_event mark = { .type = EV_STALLED };
-    if (master_feed(m, &mark) == 0 && !job_is_durable(mark.type) && write_record(m, &mark) < 0)
+    int rc = master_feed(m, &mark);
+    if (rc == 0)
+        rc = write_record(m, &mark);
+    if (rc < 0)
         master_exit_now(m, MASTER_CRASHED);
+    m->last_written_ms = master_now(m); /* a refusal, too, is not tried again at once */
 }
 
 static void on_timer(void *arg)
@@ -209,7 +238,7 @@ static void on_timer(void *arg)
     look_for_stall(m);
     while (m->phase == MP_RUNNING && job_due(m->job, master_now(m), &ev))
         (void)master_feed(m, &ev);
-    if (m->phase == MP_RUNNING && master_now(m) >= m->last_written_ms + CLOCK_MARK_MS)
+    if (m->phase == MP_RUNNING && master_now(m) >= mark_due(m))
         write_mark(m);
     master_timer_arm(m);
 }
@@ -220,7 +249,7 @@ void master_timer_arm(struct master *m)
         loop_timer_stop(m->timer);
         return;
     }
-    int64_t due = MIN(job_deadline(m->job), m->last_written_ms + CLOCK_MARK_MS);
+    int64_t due = MIN(job_deadline(m->job), mark_due(m));
     loop_timer_set(m->timer, m->t0_mono_ms + (due - m->t0_job_ms));
 }
 

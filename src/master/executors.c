@@ -25,7 +25,7 @@ static struct conn *executor_conn(const struct master *m, uint32_t slot)
 static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEnded *x)
 {
     unsigned reason = (unsigned)x->reason;
-    (void)master_feed(m, &(struct job_event){
+    (void)master_feed_end(m, &(struct job_event){
                              .type = EV_ATTEMPT_ENDED,
                              .slot = slot,
                              .generation = x->generation,
@@ -37,7 +37,7 @@ static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEn
                              .age_us = x->age_us,
                              .text = text_or_null(x->detail),
                              .tail = text_or_null(x->stderr_tail),
-                         });
+                         }, x->ended_mono_us);
 }
 
 /* NULL: it may come in. Else why not. */

@@ -34,6 +34,7 @@ enum master_exit {
 struct master_probe {
     int (*on_write)(void *arg, bool written);
     void *arg;
+    int64_t mark_ms; /* instead of CLOCK_MARK_MS (history/replay.h); 0 = that */
 };
 
 struct master_config {

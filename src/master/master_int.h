@@ -110,6 +110,9 @@ int64_t master_now(const struct master *m); /* job time */
 /* Give one event to the core, its record to the journal's buffer and its actions to the next flush.
  * 0 applied, 1 refused. */
 int master_feed(struct master *m, const struct job_event *ev);
+/* The end of something on this machine: ev->age_us is worked out from when it was. 0 = not known,
+ * and the age that ev has counts. */
+int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us);
 void master_on_sched(const struct sched_event *ev, void *arg);
 int master_timers_open(struct master *m, struct err *e);
 void master_timer_arm(struct master *m);

@@ -3,6 +3,7 @@
  * vanish.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/fs.h"
 #include "base/util.h"
 #include "base/vec.h"
 #include "history/history.h"
@@ -171,6 +173,30 @@ static void the_journal_is_the_history(void **state)
     world_done(&w);
 }
 
+/* A quiet job still says now and then what time it is, for a next master. */
+static void the_clock_leaves_marks(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 200 },
+                                             { .task = "worker:1", .run_ms = 200 },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    w.probe.mark_ms = 20;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(free_p) char *path = fs_join(w.job_dir, "journal");
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, NULL), 0);
+    unsigned n = 0;
+    for (const char *p = buf_cstr(&text); (p = strstr(p, "\"stalled\"")); p++)
+        n++;
+    assert_in_range(n, 3, 12);
+    AUTO(history_freep) struct history_job *h = NULL;
+    assert_int_equal(history_load(w.job_dir, &h, NULL), 0);
+    assert_int_equal(job_state(h->job), JOB_SUCCEEDED);
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +208,7 @@ int main(void)
         cmocka_unit_test(a_follower_that_vanishes_does_no_harm),
         cmocka_unit_test(one_after_the_other_in_fcfs),
         cmocka_unit_test(the_journal_is_the_history),
+        cmocka_unit_test(the_clock_leaves_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
