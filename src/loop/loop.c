@@ -111,6 +111,11 @@ void loop_stop(struct loop *l)
     uv_stop(&l->uv);
 }
 
+void loop_flush(struct loop *l)
+{
+    flush_all(l);
+}
+
 void loop_on_flush(struct loop *l, void (*fn)(void *arg), void *arg)
 {
     l->on_flush = fn;

@@ -27,6 +27,8 @@ struct loop *loop_new(struct err *e); /* NULL with e set; also ignores SIGPIPE *
 void loop_free(struct loop *l);       /* closes what is still open; waits for work under way, whose done() is still called */
 int loop_run(struct loop *l);         /* until loop_stop() or nothing is left to wait for */
 void loop_stop(struct loop *l);
+/* Write out now what connections have queued, as far as the kernel takes it: for the last words after loop_run(). */
+void loop_flush(struct loop *l);
 /* Called each time before the loop would block, after a batch of callbacks: the place to write a batch out. */
 void loop_on_flush(struct loop *l, void (*fn)(void *arg), void *arg);
 

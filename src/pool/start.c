@@ -320,8 +320,7 @@ static void close_all(struct pool *p)
     listener_close(TAKE(p->listener)); /* who comes now finds nobody, and starts the next pool,
                                           which waits for our lock */
     clients_close(p);
-    loop_stop(p->loop);
-    (void)loop_run(p->loop); /* the last answers */
+    loop_flush(p->loop); /* the last answers */
     p->ended = true;
     while (p->jobs.n > 0)
         pool_job_remove(p->jobs.v[p->jobs.n - 1]);

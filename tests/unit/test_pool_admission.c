@@ -51,7 +51,7 @@ static const struct {
       { 50, 4 } },
     { "priority first, then arrival",
       4,
-      { { 50, 0, 0, 1, false, 'w', 3, 1 },
+      { { 50, 0, 0, 1, false, 'w', 1, 1 },
         { 50, 0, 5, 2, false, 's' },
         { 50, 0, 0, 3, false, 'w', 0, 2 },
         { 50, 0, 5, 4, false, 's' } },
