@@ -96,6 +96,7 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     out->reason = (Tony__Reason)x->cfg->record->reason;
     int64_t age = clock_mono_us() - a->ended_us;
     out->age_us = age > 0 ? (uint64_t)age : 0;
+    out->ended_mono_us = (uint64_t)a->ended_us;
     out->detail = (char *)a->detail;
     out->stderr_tail = (char *)buf_cstr(&a->tail);
     out->max_rss_bytes = a->max_rss;

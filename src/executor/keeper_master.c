@@ -167,6 +167,7 @@ static void reply_add(struct reply *r, const struct container *c)
     m->reason = (Tony__Reason)c->reason;
     int64_t age = clock_mono_us() - c->ended_us;
     m->age_us = age > 0 ? (uint64_t)age : 0;
+    m->ended_mono_us = c->ended_us > 0 ? (uint64_t)c->ended_us : 0;
     if (c->detail)
         m->detail = c->detail;
 }

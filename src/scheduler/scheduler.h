@@ -44,6 +44,7 @@ struct sched_container {
     int exit_code; /* of the container: code, or 128 + signal */
     enum end_reason reason;
     uint64_t age_us;
+    uint64_t ended_mono_us; /* CLOCK_MONOTONIC of the end on this machine; 0 = elsewhere */
     const char *detail;
 };
 

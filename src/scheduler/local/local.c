@@ -78,6 +78,7 @@ static int container_read(const Tony__Container *from, struct sched_container *t
         .exit_code = from->exit_status,
         .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
         .age_us = from->age_us,
+        .ended_mono_us = from->ended_mono_us,
         .detail = from->detail && *from->detail ? from->detail : NULL,
     };
     return 0;
