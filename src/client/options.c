@@ -57,7 +57,7 @@ static int unknown_option(const char *typed, struct span name, uint64_t allowed,
 }
 
 /* One option at argv[*i], which begins with a dash. */
-static int parse_one(int argc, char **argv, int *i, uint64_t allowed, struct options *out,
+static int parse_one(int argc, char *const *argv, int *i, uint64_t allowed, struct options *out,
                      struct err *e)
 {
     const char *typed = argv[*i];
@@ -102,7 +102,7 @@ static int parse_one(int argc, char **argv, int *i, uint64_t allowed, struct opt
     return 0;
 }
 
-int options_parse(int argc, char **argv, uint64_t allowed, struct options *out, struct err *e)
+int options_parse(int argc, char *const *argv, uint64_t allowed, struct options *out, struct err *e)
 {
     bool ended = false;
     for (int i = 0; i < argc; i++) {

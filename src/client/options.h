@@ -71,7 +71,8 @@ struct options {
 
 /* argv: without the program and the command. allowed: OPT_BITs. -EINVAL with a sentence and the
  * nearest name. */
-int options_parse(int argc, char **argv, uint64_t allowed, struct options *out, struct err *e);
+int options_parse(int argc, char *const *argv, uint64_t allowed, struct options *out,
+                  struct err *e);
 void options_done(struct options *o);
 
 bool options_has(const struct options *o, enum option_id id);

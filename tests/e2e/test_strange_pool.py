@@ -1,0 +1,117 @@
+"""A pool that is not what it should be: another version, mute, gone, or no pool at all. The client says so and ends in time."""
+
+import os
+import pathlib
+import socket
+import struct
+import threading
+
+import pytest
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def frame(body):
+    return struct.pack(">I", len(body)) + body
+
+
+def refused(num, message, hint=b""):
+    return frame(field(1, field(1, num) + field(2, message) + field(3, hint)))
+
+
+@pytest.fixture
+def strange(own_tony):
+    """Listens where the pool would; answers each connection with given bytes once something was asked, then closes or stays mute."""
+    tony = own_tony()
+    tony.ok("list")
+    runtime = pathlib.Path((tony.home / "pool" / "runtime").read_text().strip())
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(runtime / "pool.sock"))
+    listener.listen(16)
+    tony.answers, tony.asked, held = [], [], []
+
+    def serve():
+        while True:
+            try:
+                conn, _ = listener.accept()
+            except OSError:
+                return
+            data = conn.recv(65536)
+            tony.asked.append(data)
+            answer = tony.answers.pop(0) if tony.answers else None
+            if answer is None:
+                conn.close()
+                continue
+            try:
+                conn.sendall(answer)
+            except OSError:
+                pass
+            held.append(conn)  # stays open
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield tony
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for conn in held:
+        conn.close()
+    os.unlink(runtime / "pool.sock")
+
+
+def test_a_pool_of_another_version(strange):
+    strange.answers += [refused(71, b"this pool speaks version 9, the client version 1", b"tony pool stop, then again")] * 2
+    r = strange.run("run", strange.workers("true"))
+    assert r.returncode == 4
+    assert "version 9" in r.stderr and "hint: tony pool stop" in r.stderr
+    r = strange.run("pool", "status")
+    assert r.returncode == 4 and "version 9" in r.stderr
+
+
+@pytest.mark.parametrize("num, code", [(22, 2), (34, 2), (28, 4), (30, 4), (12, 4), (99999, 4)])
+def test_whose_fault_a_refusal_is(strange, num, code):
+    strange.answers += [refused(num, b"because of this")]
+    r = strange.run("submit", strange.workers("true"))
+    assert r.returncode == code and "because of this" in r.stderr and r.stdout == ""
+
+
+@pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 64, frame(b"\xff" * 10), struct.pack(">I", 0)],
+                         ids=["http", "long", "no message", "empty"])
+def test_garbage(strange, garbage):
+    strange.answers += [garbage] * 8
+    r = strange.run("pool", "status", timeout=20)
+    assert r.returncode == 4 and r.stderr.startswith("tony: ")
+
+
+def test_an_answer_to_another_question(strange):
+    strange.answers += [frame(field(40, field(1, b"[1, 2")))] * 3
+    assert strange.run("pool", "status").returncode == 4
+    assert strange.run("submit", strange.workers("true")).returncode == 4
+
+
+def test_one_that_always_hangs_up(strange):
+    """It is tried again a few times, and not for ever."""
+    r = strange.run("submit", strange.workers("true"), timeout=20)
+    assert r.returncode == 4 and r.stderr.startswith("tony: ")
+    assert 2 <= len(strange.asked) <= 10
+
+
+def test_a_follower_is_not_lost_in_a_bad_update(strange):
+    app = "application_1_0001"
+    (strange.home / "jobs" / app).mkdir()
+    update = field(41, field(1, app.encode()) + field(2, b"RUNNING") + field(3, b"{not json"))
+    last = field(41, field(1, app.encode()) + field(2, b"FAILED") + field(3, b"") + field(4, 1) + field(5, 1))
+    strange.answers += [frame(update) + frame(last)]
+    assert strange.run("wait", app, timeout=20).returncode == 1
+    (strange.home / "jobs" / app).rmdir()
