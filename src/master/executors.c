@@ -25,19 +25,21 @@ static struct conn *executor_conn(const struct master *m, uint32_t slot)
 static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEnded *x)
 {
     unsigned reason = (unsigned)x->reason;
-    (void)master_feed_end(m, &(struct job_event){
-                             .type = EV_ATTEMPT_ENDED,
-                             .slot = slot,
-                             .generation = x->generation,
-                             .attempt = x->attempt,
-                             .rank = x->rank,
-                             .exit_code = x->exit_code,
-                             .signal = x->signal,
-                             .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
-                             .age_us = x->age_us,
-                             .text = text_or_null(x->detail),
-                             .tail = text_or_null(x->stderr_tail),
-                         }, x->ended_mono_us);
+    (void)master_feed_end(m,
+                          &(struct job_event){
+                              .type = EV_ATTEMPT_ENDED,
+                              .slot = slot,
+                              .generation = x->generation,
+                              .attempt = x->attempt,
+                              .rank = x->rank,
+                              .exit_code = x->exit_code,
+                              .signal = x->signal,
+                              .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
+                              .age_us = x->age_us,
+                              .text = text_or_null(x->detail),
+                              .tail = text_or_null(x->stderr_tail),
+                          },
+                          x->ended_mono_us);
 }
 
 /* NULL: it may come in. Else why not. */
