@@ -137,6 +137,49 @@ static void test_success_rules(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
+/* The end-to-end scenarios of the original that are about the rules, by their names there. */
+static void test_scenarios_of_the_original(void **state)
+{
+    static const struct row rows[] = {
+        /* SingleNodeTrainingShouldPass, ...ShouldFail */
+        { "single=1", "go +1000 driver:0=0", JOB_SUCCEEDED, NULL, NULL, NULL },
+        { "single=1", "go +1000 driver:0=1", JOB_FAILED, NULL, NULL, NULL },
+        /* PSWorkerTrainingShouldFailMissedHeartbeat, for the reason that its name says */
+        { "ps*1/untracked worker*1 missed=2", "go +500 mute:worker:0 +60000", JOB_FAILED,
+          "task 'worker:0' was lost: no heartbeat for 3 s (node_lost)", "worker:0",
+          "ps:0=X worker:0=L" },
+        /* PSWorkerTrainingShouldPass, WorkerTrainingPyTorchShouldPass (ps has no instances) */
+        { "ps*1/untracked/stop worker*1", "go worker:0=0", JOB_SUCCEEDED, NULL, NULL,
+          "ps:0=X worker:0=S" },
+        { "ps*0/untracked/stop worker*2", "go worker:0=0 worker:1=0", JOB_SUCCEEDED, NULL, NULL,
+          NULL },
+        /* PSWorkerTrainingShouldFail: both exit with 1 */
+        { "ps*1/untracked/stop worker*1", "go +1000 mute:ps:0 worker:0=1@1 ps:0=1@2", JOB_FAILED,
+          NULL, "ps:0", "ps:0=F worker:0=F" },
+        /* AMStopsJobAfterWorker0Killed */
+        { "ps*1/untracked/stop worker*1", "go worker:0!137", JOB_FAILED,
+          "task 'worker:0' was killed by signal 9 (SIGKILL)", "worker:0", "ps:0=X worker:0=F" },
+        /* NonChiefWorkerFail: what its name says */
+        { "chief*1 ps*1/untracked/stop worker*1", "go worker:0=1 chief:0=0", JOB_SUCCEEDED, NULL,
+          NULL, "chief:0=S ps:0=X worker:0=F" },
+        /* TonyClientCallbackHandler: the worker SUCCEEDED, the ps FINISHED */
+        { "ps*1/untracked/stop worker*1", "go +30 worker:0=0", JOB_SUCCEEDED, NULL, NULL,
+          "ps:0=X worker:0=S" },
+        /* TonyAllocationTimeoutShouldFail */
+        { "worker*3 alloc=1000", "mute:worker:0 mute:worker:2 go +1000", JOB_FAILED,
+          "2 of 3 containers were not granted within 1 s", "", NULL },
+        /* GroupDependencyTimeoutShouldPass (which expects -1) */
+        { "chief*1 worker*2 limit=worker/10000/chief", "go +50 chief:0=0 +10000", JOB_FAILED, NULL,
+          "", NULL },
+        /* LostConnectionWithAMJobShouldFail: here a broken connection is no death, silence is */
+        { "worker*1", "go gone:worker:0 +2000 back:worker:0 +5000", JOB_RUNNING, NULL, NULL, NULL },
+        { "worker*1", "go gone:worker:0 mute:worker:0 +120000", JOB_FAILED, NULL, "worker:0",
+          NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
 static void test_gang_and_stages(void **state)
 {
     static const struct row rows[] = {
@@ -660,6 +703,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_success_rules),
+        cmocka_unit_test(test_scenarios_of_the_original),
         cmocka_unit_test(test_gang_and_stages),
         cmocka_unit_test(test_first_cause),
         cmocka_unit_test(test_messages),
