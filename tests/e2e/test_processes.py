@@ -1,0 +1,214 @@
+"""Every exit is known, once, and nothing outlives its task: short tasks, daemons, stubborn ones, failures in a row."""
+
+import json
+import os
+import signal
+
+import pytest
+from conftest import wait_until
+from lib_jobs import Gated, alive, ended, lab, make_lab, stat_of  # noqa: F401 (fixtures)
+
+FREE = {"memory": "8m", "vcores": 0}
+
+
+def pids_in(path, n):
+    """n process ids, as soon as tasks have written them."""
+    def look():
+        try:
+            found = path.read_text().split()
+        except FileNotFoundError:
+            return None
+        return [int(x) for x in found] if len(found) >= n else None
+    return wait_until(look, f"{n} processes have said their ids")
+
+
+def test_two_hundred_instant_tasks(lab):
+    """Tasks that end within a millisecond, each with a code of its own: all are known, none twice."""
+    command = "/bin/sh -c 'exit $(($TASK_INDEX%256))'"
+    app = lab.submit(lab.workers(command, n=200, role=FREE))
+    assert lab.run("wait", app).returncode == 0, "the chief succeeded"
+    doc = lab.status(app)
+    assert [t["exit_code"] for t in doc["tasks"]] == [i % 256 for i in range(200)]
+    assert all(t["reason"] == "exited" and t["attempt"] == 1 for t in doc["tasks"])
+    lab.in_history(app)
+    events = [r for r in lab.journal(app) if r["e"] == "attempt_ended"]
+    assert len(events) == len({r["slot"] for r in events}) == 200
+    exits = [json.loads(x) for x in (lab.dir(app) / "exits").read_text().splitlines()]
+    codes = {x["slot"]: x["code"] for x in exits if "container" in x}
+    assert codes == {i: i % 256 for i in range(200)}
+    lab.settled()
+
+
+def test_every_exit_code_and_many_signals_are_told_truly(lab):
+    codes = [*range(1, 256)]
+    signals = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE,
+               signal.SIGKILL, signal.SIGUSR1, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM, signal.SIGXCPU, 34, 64]
+    path = lab.job_file({
+        "code": {**FREE, "instances": len(codes), "command": "/bin/sh -c 'exit $(($TASK_INDEX+1))'"},
+        "signal": {**FREE, "instances": len(signals),
+                   "command": "ulimit -c 0; set -- " + " ".join(str(int(s)) for s in signals) +
+                              "; shift $TASK_INDEX; exec sh -c 'kill -$0 $$; sleep 9' $1"},
+        "good": {**FREE, "instances": 1, "command": "true"}})
+    app = lab.submit(path)
+    assert lab.run("wait", app).returncode == 0, "one succeeded"
+    tasks = lab.tasks(app)
+    assert [tasks[f"code:{c - 1}"]["exit_code"] for c in codes] == codes
+    assert all(tasks[f"code:{c - 1}"]["signal"] is None for c in codes)
+    assert [tasks[f"signal:{i}"]["signal"] for i in range(len(signals))] == [int(s) for s in signals]
+    assert all(tasks[f"signal:{i}"]["exit_code"] is None for i in range(len(signals)))
+    lab.settled()
+
+
+@pytest.mark.parametrize("leave", [
+    "setsid sh -c 'echo $$ >> {f}; exec sleep 100' &",
+    "(setsid sh -c 'echo $$ >> {f}; exec sleep 100' &) ; (setsid sh -c 'trap \"\" TERM HUP; echo $$ >> {f}; sleep 100' &)",
+    "env -i setsid -f sh -c 'echo $$ >> {f}; exec sleep 100'",
+    "for i in 1 2 3 4 5 6 7 8; do (setsid sh -c 'echo $$ >> {f}; while :; do sleep 0.01; done' &) ; done",
+    "python3 -c \"import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nopen('{f}','a').write('%d ' % os.getpid())\ntime.sleep(100)\"",
+])
+def test_daemons_die_with_their_task(lab, leave):
+    """Also those in sessions of their own, without the environment, and that breed; the task's own code is what counts."""
+    f = lab.base / "left"
+    n = 8 if "1 2 3" in leave else leave.count("{f}")
+    job = Gated(lab, 1, before=leave.format(f=f) + "\n").running()
+    left = pids_in(f, n)
+    assert all(alive(pid) for pid in left)
+    job.release(0, 5)
+    doc = job.over("FAILED")
+    assert doc["cause"]["exit_code"] == 5
+    for pid in left:
+        assert not alive(pid), "it was there still when the job was over"
+    lab.settled()
+
+
+def test_daemons_die_with_a_killed_job(lab):
+    f = lab.base / "left"
+    job = Gated(lab, 2, before=f"(setsid sh -c 'trap \"\" TERM; echo $$ >> {f}; while :; do sleep 1; done' &) ;",
+                conf={"tony.task.kill-grace-ms": 200}).running()
+    left = pids_in(f, 2)
+    lab.ok("kill", job.app)
+    assert not [pid for pid in left if alive(pid)]
+    job.over("KILLED")
+    lab.settled()
+
+
+def test_a_task_that_ignores_term(lab):
+    """TERM, the grace, KILL; and it is told as a stop, not as somebody's failure."""
+    job = Gated(lab, 3, before="trap 'echo TERM >> term$TASK_INDEX' TERM; trap '' HUP INT; "
+                               "[ $TASK_INDEX = 0 ] || { echo up >> up; while :; do sleep 0.05; done; };",
+                conf={"tony.task.kill-grace-ms": 400}).running()
+    wait_until(lambda: (job.dir / "up").exists() and (job.dir / "up").read_text().count("up") == 2, "their traps are set")
+    job.release(0, 9)
+    doc = job.over("FAILED")
+    assert doc["cause"]["task"] == "worker:0" and doc["cause"]["exit_code"] == 9
+    tasks = {t["task"]: t for t in doc["tasks"]}
+    for i in (1, 2):
+        t = tasks[f"worker:{i}"]
+        assert (job.dir / f"term{i}").read_text().startswith("TERM"), "it was asked first"
+        assert (t["result"], t["signal"], t["reason"]) == ("FINISHED", signal.SIGKILL, "killed_by_master")
+        assert t["ended_ms"] - doc["times"]["started_ms"] >= 400
+    lab.settled()
+
+
+def test_the_grace_is_for_all_of_it(lab):
+    """TERM reaches children too, and they may finish what they do though the first process has gone at once."""
+    job = Gated(lab, 1, before="(trap 'sleep 0.2; echo saved > saved; exit 0' TERM; echo up > up; while :; do sleep 0.02; done) & "
+                               "trap 'exit 0' TERM; wait;",
+                conf={"tony.task.kill-grace-ms": 5000}).running()
+    wait_until((job.dir / "up").exists, "the child's trap is set")
+    lab.ok("kill", job.app)
+    assert (job.dir / "saved").read_text() == "saved\n"
+    job.over("KILLED")
+    lab.settled()
+
+
+def test_zombies_are_reaped_while_the_task_runs(lab):
+    """Children whose parent does not wait for them fall to the executor, which does."""
+    job = Gated(lab, 1, before="for i in $(seq 50); do (sh -c 'true' &) ; done; (sh -c 'sleep 0.05; echo all > done_' &) ;").running()
+    wait_until((job.dir / "done_").exists, "the last child")
+    executor = lab.executor_of(job.pid(0))
+
+    def zombies():
+        return [e for e in os.listdir("/proc") if e.isdigit() and (stat_of(e) or ("", 0)) == ("Z", executor)]
+    wait_until(lambda: not zombies(), "the executor has reaped what fell to it")
+    job.release(0)
+    job.over()
+    lab.settled()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_the_first_of_three_failures_is_named(lab, order):
+    """
+    Each task fails only after it saw that the one before it has really ended (its process is a zombie or gone), so the order is
+    certain however slow the machine; nothing else lies between them, so they are a few milliseconds apart.
+    """
+    d = lab.base / "chain"
+    d.mkdir()
+    place = " ".join(str(order.index(i)) for i in range(3))
+    command = (f"set -- {place}; shift $TASK_INDEX; place=$1; cd {d}; "
+               "echo $$ > tmp$place; mv tmp$place pid$place; "
+               "for i in 0 1 2; do while [ ! -e pid$i ]; do sleep 0.01; done; done; "
+               "if [ $place -gt 0 ]; then read before < pid$((place-1)); "
+               "while s=$(cat /proc/$before/stat 2>/dev/null) && case $s in *') Z '*) false;; esac; do :; done; fi; "
+               "exit $((20+TASK_INDEX))")
+    path = lab.job_file({"node": {"instances": 3, "command": command}},
+                        conf={"tony.application.fail-on-worker-failure-enabled": True, "tony.task.kill-grace-ms": 0})
+    app = lab.submit(path)
+    assert lab.run("wait", app).returncode == 1
+    cause = lab.status(app)["cause"]
+    assert (cause["task"], cause["exit_code"]) == (f"node:{order[0]}", 20 + order[0])
+    lab.settled()
+
+
+def test_killed_tasks_are_no_cause(lab):
+    """Those that die because the job is taken down, with whatever code, are not named."""
+    job = Gated(lab, 6, before="trap 'exit 77' TERM; ", conf={"tony.application.fail-on-worker-failure-enabled": True})
+    job.running()
+    job.release(4, 44)
+    doc = job.over("FAILED")
+    assert (doc["cause"]["task"], doc["cause"]["exit_code"]) == ("worker:4", 44)
+    others = [t for t in doc["tasks"] if t["task"] != "worker:4"]
+    assert all(t["result"] == "FINISHED" for t in others), others
+    assert "77" not in doc["message"]
+    lab.settled()
+
+
+def test_a_command_that_forks_without_end(lab):
+    """A small fork bomb ends with its task."""
+    job = Gated(lab, 1, before="b() { sleep 0.02; b & b & sleep 0.2; }; ulimit -u 4000; (for i in 1 2 3; do b & done) 2>/dev/null;",
+                conf={"tony.task.kill-grace-ms": 0}).running()
+    lab.ok("kill", job.app, timeout=40)
+    job.over("KILLED")
+    lab.settled()
+
+
+def test_stopped_tasks_are_killed_too(lab):
+    job = Gated(lab, 1, conf={"tony.task.kill-grace-ms": 200}).running()
+    os.kill(job.pid(0), signal.SIGSTOP)
+    lab.ok("kill", job.app)
+    job.over("KILLED")
+    lab.settled()
+
+
+def test_output_of_a_task_is_whole(lab):
+    """Files, not pipes: what was written is there, whoever dies."""
+    command = "seq 200000; echo end >&2; kill -9 $$"
+    app = lab.submit(lab.workers(command))
+    assert lab.run("wait", app).returncode == 1
+    lab.in_history(app)
+    assert lab.log(app, "worker:0").splitlines()[-1] == "200000"
+    assert lab.log(app, "worker:0", "stderr") == "end\n"
+    lab.settled()
+
+
+def test_file_descriptors_and_signals_of_a_task_are_clean(lab):
+    app = lab.submit(lab.workers("ls -l /proc/self/fd; cat /proc/self/status"))
+    lab.run("wait", app)
+    text = lab.log(app, "worker:0")
+    fds = [line.split()[8] for line in text.splitlines() if "->" in line]
+    assert set(fds) <= {"0", "1", "2", "3"}, "3 is the directory that ls reads"
+    assert "0 -> /dev/null" in text
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    named = (1 << 31) - 1  # 32 and 33 are the C library's own
+    assert int(status["SigBlk"], 16) == 0 and int(status["SigIgn"], 16) & named == 0
+    lab.settled()
