@@ -102,15 +102,17 @@ static void feed_completed(struct master *m, const struct sched_container *c)
 {
     if (!known_slot(m, c->slot))
         return;
-    (void)master_feed_end(m, &(struct job_event){
-                             .type = EV_COMPLETED,
-                             .slot = c->slot,
-                             .container = c->id,
-                             .exit_code = c->exit_code,
-                             .reason = c->reason,
-                             .age_us = c->age_us,
-                             .text = c->detail,
-                         }, c->ended_mono_us);
+    (void)master_feed_end(m,
+                          &(struct job_event){
+                              .type = EV_COMPLETED,
+                              .slot = c->slot,
+                              .container = c->id,
+                              .exit_code = c->exit_code,
+                              .reason = c->reason,
+                              .age_us = c->age_us,
+                              .text = c->detail,
+                          },
+                          c->ended_mono_us);
 }
 
 /* A new master: this is the only start there is, with an empty journal or a long one. */
