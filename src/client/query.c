@@ -172,7 +172,7 @@ static void status_text(struct client *c, const json_t *doc)
         (void)printf("  tensorboard  %s\n", doc_str(doc, "tensorboard"));
     const json_t *cause = json_object_get(doc, "cause");
     if (json_is_object(cause) && !str_eq(state, "SUCCEEDED")) {
-        if (doc_str(cause, "detail")[0])
+        if (!strstr(message, doc_str(cause, "detail")))
             (void)printf("  cause     %s: %s\n", doc_str(cause, "task"), doc_str(cause, "detail"));
         struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
         while (tail.len && span_split(&tail, '\n', &line))

@@ -149,10 +149,16 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
     }
 }
 
+static bool state_is_final(const char *state)
+{
+    return str_eq(state, "SUCCEEDED") || str_eq(state, "FAILED") || str_eq(state, "KILLED");
+}
+
 static void plain_show(struct render *r, int64_t now)
 {
     AUTO(buf_done) struct buf out = { 0 };
-    if (!str_eq(r->state, r->said_state) || !str_eq(r->waiting, r->said_waiting)) {
+    bool over = state_is_final(r->state); /* the verdict follows */
+    if (!over && (!str_eq(r->state, r->said_state) || !str_eq(r->waiting, r->said_waiting))) {
         AUTO(free_p)
         char *line = str_printf("job %s%s%s", r->state, r->waiting[0] ? ": " : "", r->waiting);
         plain_line(&out, line ? line : r->state);
@@ -338,12 +344,12 @@ static char *cause_log(const char *dir, const char *task, int64_t attempt)
                       (long long)MAX(attempt, (int64_t)1));
 }
 
-static void say_cause(const char *dir, const json_t *cause)
+static void say_cause(const char *dir, const char *message, const json_t *cause)
 {
     if (!json_is_object(cause))
         return;
     AUTO(buf_done) struct buf out = { 0 };
-    if (doc_str(cause, "detail")[0])
+    if (!strstr(message, doc_str(cause, "detail"))) /* an empty one is in every message */
         (void)buf_addf(&out, "  %s\n", doc_str(cause, "detail"));
     struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
     if (tail.len)
@@ -370,6 +376,6 @@ void render_verdict(struct client *c, const char *application_id, const char *di
     (void)printf("%s%s\n", message[0] ? ": " : "", message);
     (void)fflush(stdout); /* so that what follows on the other stream stands below it */
     if (!str_eq(state, "SUCCEEDED"))
-        say_cause(dir, json_object_get(summary, "cause"));
+        say_cause(dir, message, json_object_get(summary, "cause"));
     (void)printf("  logs     %s/logs\n  history  %s\n", dir, dir);
 }

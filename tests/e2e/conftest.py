@@ -1,4 +1,4 @@
-"""Real programs, driven from outside: fixtures that give each session a TONY_HOME of its own and show all logs when a test fails."""
+"""Real programs, driven from outside: fixtures that give each run a TONY_HOME of its own and show all logs when a test fails."""
 
 import json
 import os
@@ -187,7 +187,7 @@ def remove_base(base):
 
 
 @pytest.fixture(scope="session")
-def session_tony():
+def common_tony():
     assert (BIN / "tony").exists(), f"no programs in {BIN}: build first, or set TONY_BIN"
     base = make_base()
     t = Tony(base)
@@ -202,9 +202,9 @@ def session_tony():
 
 
 @pytest.fixture
-def tony(session_tony):
-    """The session's TONY_HOME and pool, shared by tests that do no harm to them."""
-    return session_tony
+def tony(common_tony):
+    """One TONY_HOME and pool for all tests that do no harm to them."""
+    return common_tony
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def pytest_runtest_makereport(item, call):
         homes = []
         if "own_tony" in item.funcargs:
             homes += item.funcargs["own_tony"].made
-        if "session_tony" in item.funcargs or "tony" in item.funcargs:
-            homes.append(item.funcargs.get("tony") or item.funcargs["session_tony"])
+        if "common_tony" in item.funcargs or "tony" in item.funcargs:
+            homes.append(item.funcargs.get("tony") or item.funcargs["common_tony"])
         for t in homes:
             report.sections.append((f"logs in {t.home}", t.logs_text(call.start)))

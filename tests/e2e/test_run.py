@@ -260,8 +260,8 @@ def test_status_of_a_live_and_of_a_finished_job_are_alike(tony):
 # ---- logs ----
 
 @pytest.fixture(scope="module")
-def logged(session_tony):
-    tony = session_tony
+def logged(common_tony):
+    tony = common_tony
     command = "for i in 1 2 3; do echo out $TASK_INDEX.$i; echo err $TASK_INDEX.$i >&2; done"
     app = tony.submit(tony.workers(command, n=2))
     assert tony.run("wait", app).returncode == 0
