@@ -509,7 +509,7 @@ static int check_event(struct job *j, const struct job_event *ev, struct err *e)
                1;
     if (h->container && (!ev->container || !*ev->container))
         return err_set(e, EPROTO, "'%s' without a container", job_event_name(ev->type)), 1;
-    const struct slot *s = h->slot ? &j->slots[ev->slot] : NULL;
+    const struct slot *s = &j->slots[h->slot ? ev->slot : 0];
     if (h->held && (!slot_has_container(s->state) || !str_eq(s->container, ev->container)))
         return err_set(e, ESTALE, "container '%s' is not that of slot '" SLOT_NAME "' (%s)",
                        ev->container, SLOT_ARGS(j, ev->slot), s->container ? s->container : "none"),

@@ -1,7 +1,8 @@
 /*
  * The core and a scheduler in simulated time, driven by chance: executors that register, fail, fall
  * silent, ignore stops or die; connections that break; masters that crash and replay; clients;
- * nonsense from outside. What must hold is asserted all the time. TONY_SEED=n runs one seed.
+ * nonsense from outside. What must hold is asserted all the time. TONY_SEED=n runs one seed;
+ * TONY_EVENTS=n goes on for n events instead of 100,000.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -531,16 +532,18 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
 
 static void test_random(void **state)
 {
-    const char *one = getenv("TONY_SEED");
+    const char *one = getenv("TONY_SEED"), *more = getenv("TONY_EVENTS");
     unsigned n_feeds = 0;
-    int64_t seed = 0;
+    int64_t seed = 0, events = 100000;
 
     (void)state;
+    if (more)
+        assert_int_equal(str_i64(span_of(more), 1, UINT32_MAX, "TONY_EVENTS", &events, NULL), 0);
     if (one && str_i64(span_of(one), 0, INT64_MAX / 2, "seed", &seed, NULL) == 0) {
         run_seed((uint64_t)seed, &n_feeds);
         return;
     }
-    for (uint64_t s = 1; n_feeds < 100000; s++) {
+    for (uint64_t s = 1; n_feeds < events; s++) {
         run_seed(s, &n_feeds);
     }
 }
