@@ -38,7 +38,7 @@ void policy_init(struct job *j)
         struct role *role = &j->roles[r];
         role->awaited =
             !any_tracked ||
-            role->kind == ROLE_TRACKED; /* a job of helpers only waits for all of them */
+            role->kind == ROLE_TRACKED; /* where nothing is tracked, all are waited for */
         j->n_awaited += role->awaited ? role->n : 0;
         role->n_unmet = (uint32_t)job_role_spec(j, r)->n_waits_for;
     }

@@ -414,7 +414,7 @@ static void test_costs(void **state)
         assert_false(out.failed);
         encode = MIN(encode, clock_mono_us() - from);
     }
-    print_message("1000 tasks: %lld us, %zu KiB; 16000 tasks: %lld us; 4000 records: %lld us\n",
+    print_message("# 1000 tasks: %lld us, %zu KiB; 16000 tasks: %lld us; 4000 records: %lld us\n",
                   (long long)small, bytes / 1024, (long long)large, (long long)encode);
 #ifndef TONY_SANITIZED /* whose allocator keeps no such books, and takes its time */
     assert_true(bytes < (size_t)1 << 20);

@@ -465,7 +465,7 @@ static unsigned n_ends[JOB_STATE_COUNT], n_restarts;
 static int say_seed(void **state)
 {
     (void)state;
-    print_message("last seed %llu: %u succeeded, %u failed, %u killed, %u new masters\n",
+    print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
                   n_ends[JOB_KILLED], n_restarts);
     return 0;
