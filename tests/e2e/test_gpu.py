@@ -1,0 +1,175 @@
+"""GPUs, as whole devices: a library in the place of NVIDIA's says what there is."""
+
+import os
+import pathlib
+
+import pytest
+from conftest import BIN, wait_until
+from lib_jobs import Gated, kill9, lab, make_lab  # noqa: F401 (fixtures)
+
+
+def fake_nvml():
+    build = pathlib.Path(os.environ.get("TONY_BUILD", BIN.parent))
+    found = list((build / "tests" / "fixtures").glob("*fake_nvml*.so"))
+    if not found or not (BIN / "tony-gpu").exists():
+        pytest.skip("the fake library or tony-gpu is not built")
+    return str(found[0])
+
+
+@pytest.fixture
+def gpus(make_lab):
+    """gpus(n): a home on a machine with n devices."""
+    def make(n, **extra):
+        return make_lab(TONY_NVML=fake_nvml(), FAKE_GPUS=str(n), **extra)
+    return make
+
+
+SHOW = "echo \"$CUDA_VISIBLE_DEVICES\" > seen$TASK_INDEX;"
+
+
+def seen(job):
+    """Devices of each task of a job, as it sees them."""
+    return [[int(x) for x in (job.dir / f"seen{i}").read_text().strip().split(",") if x] for i in range(job.n)]
+
+
+def gated(lab, n, gpus, **top):
+    return Gated(lab, n, before=SHOW, role={"gpus": gpus}, **top)
+
+
+def test_capacity_and_devices_that_differ(gpus):
+    lab = gpus(4)
+    doc = lab.json("pool", "start")
+    assert doc["capacity"]["gpus"] == 4 and doc["used"]["gpus"] == 0
+    one, two = gated(lab, 2, 1).running(), gated(lab, 1, 2).running()
+    held = seen(one) + seen(two)
+    assert [len(x) for x in held] == [1, 1, 2]
+    assert sorted(sum(held, [])) == [0, 1, 2, 3]
+    assert lab.json("pool", "status")["used"]["gpus"] == 4
+    assert sorted(t["gpus"] for t in lab.tasks(one.app).values()) == sorted(str(x[0]) for x in seen(one))
+    one.release_all()
+    one.over()
+    wait_until(lambda: lab.json("pool", "status")["used"]["gpus"] == 2, "its devices are free again")
+    three = gated(lab, 1, 2).running()
+    assert sorted(seen(three)[0]) == sorted(sum(seen(one), []))
+    for job in (two, three):
+        job.release_all()
+        job.over()
+    assert lab.json("pool", "status")["used"]["gpus"] == 0
+    lab.settled()
+
+
+def test_more_than_there_are_is_refused(gpus):
+    lab = gpus(2)
+    for n, each in ((1, 3), (3, 1)):
+        r = lab.run("run", lab.workers("true", n=n, role={"gpus": each}))
+        assert r.returncode == 2, r.stderr
+        assert "3" in r.stderr and "2" in r.stderr and "GPU" in r.stderr
+    assert lab.jobs_on_disk() == []
+    assert lab.run("run", lab.workers("true", n=2, role={"gpus": 1})).returncode == 0
+    lab.settled()
+
+
+def test_a_machine_without_any(lab):
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("this machine has some")
+    r = lab.run("run", lab.workers("true", role={"gpus": 1}))
+    assert r.returncode == 2 and "GPU" in r.stderr
+    assert lab.jobs_on_disk() == []
+
+
+def test_a_task_that_asked_for_none_sees_none(gpus):
+    """Of a job that holds some: its other tasks must not take them."""
+    lab = gpus(2)
+    path = lab.job_file({"worker": {"instances": 1, "gpus": 1, "command": "echo see[$CUDA_VISIBLE_DEVICES]"},
+                         "ps": {"instances": 1, "command": "echo see[$CUDA_VISIBLE_DEVICES]"}})
+    app = lab.submit(path)
+    assert lab.run("wait", app).returncode == 0
+    assert lab.log(app, "ps:0") == "see[]\n"
+    assert lab.log(app, "worker:0") in ("see[0]\n", "see[1]\n")
+    lab.settled()
+
+
+def test_a_job_waits_for_devices(gpus):
+    lab = gpus(2)
+    first = gated(lab, 1, 2).running()
+    second = gated(lab, 2, 1)
+    doc = lab.status(second.app)
+    assert doc["state"] == "WAITING"
+    assert doc["waiting"]["needs"]["gpus"] == 2 and doc["waiting"]["free"]["gpus"] == 0
+    first.release_all()
+    second.running()
+    assert sorted(sum(seen(second), [])) == [0, 1]
+    second.release_all()
+    second.over()
+    lab.settled()
+
+
+def test_stages_share_devices(gpus):
+    """The peak over the stages counts, and what the first held the second gets."""
+    lab = gpus(1)
+    path = lab.job_file({"prep": {"instances": 1, "gpus": 1, "command": "echo $CUDA_VISIBLE_DEVICES"},
+                         "train": {"instances": 1, "gpus": 1, "command": "echo $CUDA_VISIBLE_DEVICES"}},
+                        conf={"tony.application.prepare-stage": "prep", "tony.application.training-stage": "train"})
+    app = lab.submit(path)
+    assert lab.run("wait", app).returncode == 0
+    assert lab.log(app, "prep:0") == lab.log(app, "train:0") == "0\n"
+    lab.settled()
+
+
+def test_two_homes_do_not_share_a_device(gpus):
+    """As two users' pools on one machine: what one holds the other waits for, or takes another."""
+    one, two = gpus(2), gpus(2)
+    held = gated(one, 1, 1).running()
+    other = gated(two, 1, 1).running(limit=25)
+    assert seen(held)[0] != seen(other)[0]
+    third = gated(two, 1, 1)
+    wait_until(lambda: two.state(third.app) == "WAITING", "both devices are held: it waits")
+    held.release_all()
+    held.over()
+    third.running(limit=25)
+    assert seen(third)[0] == seen(held)[0]
+    for job in (other, third):
+        job.release_all()
+        job.over()
+    one.settled()
+    two.settled()
+
+
+@pytest.mark.parametrize("victims", [("pool",), ("pool", "master"), ("keeper",), ("pool", "keeper")])
+def test_devices_survive_and_are_freed(gpus, victims):
+    """Held as long as the job lives, whoever is killed; free when it is over."""
+    lab = gpus(2)
+    job = gated(lab, 1, 1).running()
+    mine = seen(job)[0]
+    kill9(*[lab.one(kind, None if kind == "pool" else job.app) for kind in victims])
+    lab.json("pool", "start")
+    if "keeper" in victims:
+        job.over("FAILED")
+    else:
+        other = gated(lab, 1, 1).running()
+        assert seen(other)[0] != mine
+        other.release_all()
+        other.over()
+        job.release_all()
+        job.over()
+    all_of_it = gated(lab, 1, 2).running()
+    assert sorted(seen(all_of_it)[0]) == [0, 1]
+    all_of_it.release_all()
+    all_of_it.over()
+    lab.settled()
+
+
+def test_a_site_may_say_how_many(make_lab):
+    """tony.pool.gpus: devices of another make, or fewer than there are."""
+    lab = make_lab(site={"pool.gpus": 1}, TONY_NVML=fake_nvml(), FAKE_GPUS="4")
+    assert lab.json("pool", "start")["capacity"]["gpus"] == 1
+    assert lab.run("run", lab.workers("true", role={"gpus": 2})).returncode == 2
+    lab.settled()
+
+
+def test_a_broken_driver_is_no_obstacle(gpus):
+    lab = gpus(0)
+    doc = lab.json("pool", "start")
+    assert doc["capacity"]["gpus"] == 0
+    assert lab.run("run", lab.workers("true")).returncode == 0
+    lab.settled()

@@ -1,0 +1,172 @@
+"""Memory: a task over its own ends whole, with the reason and the figures; within it, it is left alone. With control groups and without."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import wait_until
+from lib_jobs import Gated, alive, kill9, lab, make_lab  # noqa: F401 (fixtures)
+
+PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else "python3"
+QUICK = {"tony.task.heartbeat-interval-ms": 100, "tony.task.kill-grace-ms": 500}
+
+
+def eat(mib, then=""):
+    """Text of a command that touches so much memory."""
+    return f"{PYTHON} -c \"import time; x = b'x' * ({mib} << 20); {then}\""
+
+
+def no_groups(tony):
+    """A pool that sees no control groups, in a mount namespace of its own; skips where that is not allowed."""
+    script = f"umount -l -R /sys/fs/cgroup && exec {tony.bin}/tony pool start --json"
+    r = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script], env=tony.env, cwd=tony.base,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+    if r.returncode != 0:
+        pytest.skip(f"no mount namespace of our own: {r.stderr.strip()}")
+
+
+def has_groups(tony):
+    return tony.json("pool", "start")["cgroup"] != "none"
+
+
+@pytest.fixture(params=["groups", "sampled"])
+def world(request, lab):
+    """A home whose pool has control groups, and one whose pool has none."""
+    if request.param == "sampled":
+        no_groups(lab)
+        assert not has_groups(lab)
+    elif not has_groups(lab):
+        pytest.skip("this machine lets us make no control groups: the other half of these tests is what counts here")
+    lab.enforced = request.param == "groups"
+    return lab
+
+
+def is_out_of_memory(end, limit_mib):
+    assert end["reason"] == "out_of_memory", end
+    used, of = re.search(r"(\d[\d.]*)\s*\w* of its (\d[\d.]*)", end["detail"]).groups()
+    assert float(of) == limit_mib
+    return float(used)
+
+
+def test_over_its_memory(world):
+    path = world.workers(eat(300, "time.sleep(60)"), role={"memory": "64m"}, conf=QUICK)
+    r = world.run("run", path)
+    assert r.returncode == 1
+    app = re.search(r"application_\d+_\d+", r.stdout).group()
+    cause = world.status(app)["cause"]
+    is_out_of_memory(cause, 64)
+    assert "memory" in r.stdout + r.stderr and "137" not in r.stdout + r.stderr, "said in words, not as a number"
+    world.settled()
+
+
+def test_a_child_over_its_memory(world):
+    """The kernel takes the child only; the shell above it would go on as if nothing had happened."""
+    f = world.base / "went-on"
+    path = world.workers(eat(300, "time.sleep(60)") + f"; sleep 60; touch {f}", role={"memory": "64m"}, conf=QUICK)
+    start = time.monotonic()
+    r = world.run("run", path)
+    assert r.returncode == 1
+    assert time.monotonic() - start < 20, "the rest went with it"
+    app = re.search(r"application_\d+_\d+", r.stdout).group()
+    is_out_of_memory(world.status(app)["cause"], 64)
+    assert not f.exists()
+    world.settled()
+
+
+def test_a_child_over_its_memory_at_the_very_end(world):
+    """The shell reports the death of its child and ends well before anybody could have looked."""
+    if not world.enforced:
+        pytest.skip("what is only sampled can end in between")
+    app = world.submit(world.workers(eat(300) + "; exit 3", role={"memory": "64m"}))
+    assert world.run("wait", app).returncode == 1
+    is_out_of_memory(world.status(app)["cause"], 64)
+    world.settled()
+
+
+def test_many_processes_together_over_the_memory(world):
+    """None of them alone is over it."""
+    n = 6
+    one = eat(30, "time.sleep(60)")
+    path = world.workers(" & ".join([one] * n) + " & wait", role={"memory": "100m"}, conf=QUICK)
+    app = world.submit(path)
+    assert world.run("wait", app, timeout=40).returncode == 1
+    is_out_of_memory(world.status(app)["cause"], 100)
+    world.settled()
+
+
+def test_within_its_memory(world):
+    """Half of it, for several beats; shared pages do not count twice."""
+    path = world.workers(f"{PYTHON} -c \"import os, time; x = b'x' * (60 << 20); [os.fork() for i in range(2)]; time.sleep(0.6)\"",
+                         role={"memory": "160m"}, conf=QUICK)
+    assert world.run("run", path).returncode == 0
+    world.settled()
+
+
+def test_the_others_do_not_notice(world):
+    """Another job, and another task of the same job whose failure is none of theirs."""
+    other = Gated(world).running()
+    command = "if [ $TASK_INDEX = 1 ]; then " + eat(300, "time.sleep(60)") + "; else sleep 0.3; fi"
+    app = world.submit(world.workers(command, n=3, role={"memory": "64m"}, conf=QUICK))
+    assert world.run("wait", app).returncode == 0, "the chief and another succeeded"
+    tasks = world.tasks(app)
+    is_out_of_memory(tasks["worker:1"], 64)
+    assert tasks["worker:0"]["exit_code"] == tasks["worker:2"]["exit_code"] == 0
+    other.release(0)
+    other.over()
+    world.settled()
+
+
+def test_out_of_memory_and_the_executor_killed(lab):
+    """The group outlives the executor: no page of the task stays behind."""
+    if not has_groups(lab):
+        pytest.skip("no control groups")
+    job = Gated(lab, before=eat(20) + ";", role={"memory": "128m"}, conf=QUICK).running()
+    groups = lab.cgroups()
+    assert groups, "a running job has a group"
+    kill9(lab.executor_of(job.pid(0)))
+    job.over("FAILED")
+    lab.settled()
+    assert not lab.cgroups()
+
+
+def test_a_killed_task_is_not_out_of_memory(world):
+    """A KILL from outside is a signal, nothing else."""
+    job = Gated(world, conf=QUICK).running()
+    kill9(job.pid(0))
+    cause = job.over("FAILED")["cause"]
+    assert (cause["signal"], cause["reason"]) == (signal.SIGKILL, "exited")
+    world.settled()
+
+
+def test_the_limit_is_set_before_the_task_runs(lab):
+    """The first process of a task is in its group, the executor is not."""
+    if not has_groups(lab):
+        pytest.skip("no control groups")
+    job = Gated(lab, role={"memory": "96m"}).running()
+    group = [line for line in open(f"/proc/{job.pid(0)}/cgroup") if "tony-" in line]
+    assert group, "the task is in a group of ours"
+    paths = [p for p in lab.cgroups() for p in ([p] + [os.path.join(p, d) for d in os.listdir(p)])]
+    limits = []
+    for p in paths:
+        for name in ("memory.limit_in_bytes", "memory.max"):
+            try:
+                limits.append(open(os.path.join(p, name)).read().strip())
+            except OSError:
+                continue
+    assert str(96 << 20) in limits, limits
+    job.release(0)
+    job.over()
+    lab.settled()
+
+
+def test_doctor_and_pool_say_what_there_is(world):
+    cgroup = world.json("pool", "status")["cgroup"]
+    assert (cgroup in ("v1", "v2")) == world.enforced
+    app = world.submit(world.workers("true"))
+    assert world.run("wait", app).returncode == 0
+    world.in_history(app)
+    assert ("keeper.no_cgroups" in (world.dir(app) / "keeper.log").read_text()) != world.enforced
+    world.settled()
