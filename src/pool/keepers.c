@@ -17,8 +17,7 @@ enum {
     LOOK_MAX_MS = 200,
     LEFTOVERS_LIMIT_MS = 10000,
     GPU_PAUSE_MS = 5000, /* devices that another user's pool holds */
-    STOP_DIAL_MS =
-        5000, /* a master that cannot be dialled for so long is not asked to stop any more */
+    STOP_DIAL_MS = 3000, /* a master not to be dialled for so long is asked no more */
     STOP_LIMIT_MS = 20000, /* one that was asked has so long to end its job */
     STOP_PAUSE_MS = 200,
     EXIT_MISUSE = 2, /* of a keeper; see executor/executor.h */
