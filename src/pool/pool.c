@@ -138,22 +138,46 @@ static struct admission_job *queue_of(const struct pool *p, bool *out_gpus_unkno
     return q;
 }
 
-/* The lowest ones that nobody holds. */
+static bool held_by_us(const struct pool *p, uint32_t device)
+{
+    for (size_t k = 0; k < p->jobs.n; k++) {
+        const struct pool_job *j = p->jobs.v[k];
+        for (uint32_t g = 0; pool_job_admitted(j) && g < j->needs.gpus; g++)
+            if (j->gpus[g] == device)
+                return true;
+    }
+    return false;
+}
+
+/* Another user's pool, or another home's. Only a look: the keeper takes the lock, and where
+ * somebody was faster the job waits. */
+static bool held_elsewhere(uint32_t device)
+{
+    AUTO(free_p) char *path = str_printf("/tmp/tony-gpu-%u.lock", device); /* keeper_start.c */
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    if (fd == -1)
+        return false;
+    bool held = flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+    (void)close(fd);
+    return held;
+}
+
+/* The lowest ones that nobody holds; those that others hold only where there are not enough. */
 static void choose_gpus(struct pool_job *j)
 {
     const struct pool *p = j->pool;
-    uint32_t n = 0;
+    uint32_t n = 0, taken[MACHINE_GPUS_MAX], n_taken = 0;
     for (uint32_t i = 0; i < p->machine.n_gpus && n < j->needs.gpus; i++) {
-        bool held = false;
-        for (size_t k = 0; k < p->jobs.n && !held; k++) {
-            const struct pool_job *other = p->jobs.v[k];
-            for (uint32_t g = 0; other != j && pool_job_admitted(other) && g < other->needs.gpus;
-                 g++)
-                held = held || other->gpus[g] == p->machine.gpus[i];
-        }
-        if (!held)
-            j->gpus[n++] = p->machine.gpus[i];
+        uint32_t device = p->machine.gpus[i];
+        if (held_by_us(p, device))
+            continue;
+        if (held_elsewhere(device))
+            taken[n_taken++] = device;
+        else
+            j->gpus[n++] = device;
     }
+    for (uint32_t i = 0; i < n_taken && n < j->needs.gpus; i++)
+        j->gpus[n++] = taken[i];
 }
 
 /* Where a waiting job stands; true when that is news. */
