@@ -7,7 +7,6 @@
  *     baseline N COMMAND [ARGUMENT...]
  */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
