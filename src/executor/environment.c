@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -60,20 +61,55 @@ static int add_gpus(const struct executor_config *cfg, struct strv *out)
     return cfg->machine_has_gpus ? strv_env_set(out, "CUDA_VISIBLE_DEVICES", "") : 0;
 }
 
-/* The spec file lies in the working directory; only the generic framework promises it (a thousand
- * tasks would each write it). */
-static int write_spec(const struct rt_input *in, const char *path, struct err *e)
+/* FNV-1a over words: tells the few specs of one job apart. */
+static uint64_t text_hash(const char *p, size_t len)
+{
+    uint64_t h = 0xcbf29ce484222325u, word;
+    for (; len >= sizeof word; p += sizeof word, len -= sizeof word) {
+        memcpy(&word, p, sizeof word);
+        h = (h ^ word) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
+    for (; len; p++, len--)
+        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+    return h ^ h >> 32;
+}
+
+/*
+ * The spec as a file, for the generic framework, which promises it. All tasks of a gang have the
+ * same, so the first to need it writes it beside the working directories, named by its content, and
+ * the others find it there.
+ */
+static int spec_file(const struct executor *x, struct span json, char **out, struct err *e)
+{
+    AUTO(free_p)
+    char *path = str_printf("%s/containers/.spec-%016llx.json", x->cfg->job_dir,
+                            (unsigned long long)text_hash(json.p, json.len));
+    struct stat st;
+    if (!path)
+        return err_set(e, ENOMEM, "cannot write the cluster spec: %m");
+    if (stat(path, &st) == -1 || (size_t)st.st_size != json.len) {
+        int rc = fs_write_atomic(AT_FDCWD, path, json, 0400, false, e);
+        if (rc < 0)
+            return rc;
+    }
+    *out = TAKE(path);
+    return 0;
+}
+
+static int add_spec_file(const struct executor *x, const struct rt_input *in, struct strv *out,
+                         struct err *e)
 {
     AUTO(buf_done) struct buf text = { 0 };
-    if (runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text) < 0 ||
-        buf_addc(&text, '\n') < 0)
-        return err_set(e, ENOMEM, "cannot write the cluster spec: %m");
-    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd == -1)
-        return err_set(e, errno, "cannot write the cluster spec '%s': %m", path);
-    return fs_write_all(fd, text.p, text.len) < 0
-               ? err_set(e, errno ? errno : EIO, "cannot write the cluster spec '%s': %m", path)
-               : 0;
+    const char *json = strv_env_get(out, "CLUSTER_SPEC");
+    if (!json && runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text) == 0)
+        json = buf_cstr(&text); /* FCFS: those that are known so far */
+    AUTO(free_p) char *path = NULL;
+    int rc = json ? spec_file(x, span_of(json), &path, e)
+                  : err_set(e, ENOMEM, "cannot write the cluster spec: %m");
+    if (rc == 0 && strv_env_set(out, "TONY_SPEC_FILE", path) < 0)
+        rc = err_set(e, ENOMEM, "cannot build the environment: %m");
+    return rc;
 }
 
 static bool has_role(const struct rt_role *roles, size_t n, const char *name)
@@ -92,8 +128,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         return err_set(e, EINVAL, "framework '%s' is not known here", w->framework);
     size_t n = s->spec ? s->spec->n_roles : 0;
     AUTO(free_p) struct rt_role *roles = calloc(n + 1, sizeof *roles);
-    AUTO(free_p) char *spec_path = str_printf("%s/.tony-spec.json", x->workdir);
-    if (!roles || !spec_path)
+    if (!roles)
         return err_set(e, ENOMEM, "cannot build the environment: %m");
     for (size_t i = 0; i < n; i++) {
         const Tony__SpecRole *r = s->spec->roles[i];
@@ -103,7 +138,6 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
                                      .kind = r->kind,
                                      .ranks = r->ranks };
     }
-    bool generic = str_eq(rt->name, "generic");
     bool tb = runtime_wants_tb_port(rt->name, w->role, w->chief, has_role(roles, n, "tensorboard"));
     struct rt_input in = {
         .application_id = w->application_id,
@@ -117,10 +151,9 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         .chief = w->chief,
         .n_tracked = w->n_tracked,
         .tb_port = tb ? x->tb_port : 0,
-        .spec_file = generic ? spec_path : NULL,
     };
-    int rc = generic ? write_spec(&in, spec_path, e) : 0;
-    return rc < 0 ? rc : runtime_env(rt, &in, out, e);
+    int rc = runtime_env(rt, &in, out, e);
+    return rc == 0 && str_eq(rt->name, "generic") ? add_spec_file(x, &in, out, e) : rc;
 }
 
 int task_environment(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e)

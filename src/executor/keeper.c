@@ -270,6 +270,24 @@ static void last_words(struct keeper *k)
     }
 }
 
+static int64_t cpu_ms(int who)
+{
+    struct rusage u;
+    if (getrusage(who, &u) == -1)
+        return 0;
+    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000 +
+           (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
+}
+
+/* What the job cost here, for whoever asks where the time went. */
+static void log_end(const struct keeper *k)
+{
+    log_event(LOG_INFO, "keeper.job_over", f_str("state", k->final_state),
+              f_int("containers", (int64_t)k->containers.n),
+              f_int("keeper_cpu_ms", cpu_ms(RUSAGE_SELF)),
+              f_int("children_cpu_ms", cpu_ms(RUSAGE_CHILDREN)));
+}
+
 int keeper_main(int argc, char **argv)
 {
     static struct keeper k;
@@ -280,6 +298,7 @@ int keeper_main(int argc, char **argv)
         return rc;
     }
     run(&k);
+    log_end(&k);
     rc = KEEPER_OK;
     if (put_away(&k, &e) < 0) {
         log_err(LOG_ERROR, "keeper.end", &e);

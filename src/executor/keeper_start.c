@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -200,6 +202,36 @@ static void record_cgroups(struct keeper *k)
 
 /* ---- start ---- */
 
+/*
+ * Tell ext4 that the directories below this one have nothing to do with each other, so that it puts
+ * them far apart. A job makes and removes a thousand working directories beside a thousand log
+ * directories; without a journal ext4 passes over inodes removed within the last minutes one by
+ * one, and each file made near them costs up to ten times as much. Elsewhere this fails and changes
+ * nothing.
+ */
+static void spread_below(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int flags = 0;
+    if (fd >= 0 && ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
+        flags |= FS_TOPDIR_FL;
+        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void make_job_dirs(const struct keeper *k)
+{
+    static const char *const names[] = { "containers", "logs" };
+    spread_below(k->job_dir);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        AUTO(free_p) char *dir = str_printf("%s/%s", k->job_dir, names[i]);
+        if (dir)
+            (void)mkdir(dir, 0700); /* executors make what is missing, and say why they cannot */
+    }
+}
+
 /* Nothing of how the pool was started may reach tasks: no ignored signals, no odd mask, few
  * descriptors. */
 static int own_process(struct keeper *k, struct err *e)
@@ -298,8 +330,8 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
         return KEEPER_FAILED;
     master_start(k); /* it needs longer to begin than we for the rest */
     const char *fake = getenv("TONY_NVML");
-    k->machine_has_gpus =
-        k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;
+    make_job_dirs(k);
+    k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;
     struct err why = { 0 };
     cgroup_job_open(&k->cgroup, k->app_id, &why);
     if (k->cgroup.kind == CGROUP_NONE)

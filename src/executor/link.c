@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/util.h"
 #include "codec/frame.h"
 
 enum {
-    OUT_MAX = 64 << 20, /* bytes kept for a peer that does not read */
-    SCRATCH = 64 << 10, /* one read */
+    OUT_MAX = 64 << 20,   /* bytes kept for a peer that does not read */
+    READ_FIRST = 2 << 10, /* before the length of a frame is known */
+    READ_MAX = 1 << 20,
     KEEP_CAP = 4 << 10, /* an empty buffer larger than this is given back: there are 1000 of us */
     BACKLOG = 64,
 };
@@ -97,17 +99,36 @@ void link_close(struct link *l)
     l->ended = false;
 }
 
+/* Where the next bytes go: room for the rest of the frame that has begun, so that a large one is
+ * read in one go and not copied. */
+static char *read_room(struct link *l, size_t *out_n)
+{
+    size_t n = READ_FIRST;
+    if (l->in.len >= FRAME_HEADER) {
+        const unsigned char *h = (const unsigned char *)l->in.p;
+        size_t whole =
+            FRAME_HEADER + ((size_t)h[0] << 24 | (size_t)h[1] << 16 | (size_t)h[2] << 8 | h[3]);
+        if (whole > l->in.len)
+            n = MAX(n, MIN(whole - l->in.len,
+                           (size_t)READ_MAX)); /* a length that lies costs no more than that */
+    }
+    *out_n = n;
+    return buf_reserve(&l->in, n);
+}
+
 int link_fill(struct link *l)
 {
-    static char scratch[SCRATCH];
     if (l->fd < 0)
         return -EPIPE;
     for (;;) {
-        ssize_t n = read(l->fd, scratch, sizeof scratch);
+        size_t room;
+        char *to = read_room(l, &room);
+        if (!to)
+            return -EPIPE; /* no memory for it: as good as gone; we dial again */
+        ssize_t n = read(l->fd, to, room);
         if (n > 0) {
-            if (buf_add(&l->in, scratch, (size_t)n) < 0)
-                return -EPIPE; /* no memory for it: as good as gone; we dial again */
-            if ((size_t)n < sizeof scratch)
+            buf_commit(&l->in, (size_t)n);
+            if ((size_t)n < room)
                 return 0; /* poll says when there is more */
             continue;
         }

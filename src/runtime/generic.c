@@ -15,9 +15,11 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     if (!str_eq(in->distributed_mode, "GANG"))
         return 0;
     struct buf text = { 0 };
-    int rc = runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text);
+    int rc = buf_adds(&text, "CLUSTER_SPEC=");
     if (rc == 0)
-        rc = strv_env_set(out, "CLUSTER_SPEC", buf_cstr(&text));
+        rc = runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text);
+    if (rc == 0)
+        rc = rt_set_pair(out, &text);
     buf_done(&text);
     return rc < 0 ? err_set(e, ENOMEM, "cannot build CLUSTER_SPEC: %m") : 0;
 }

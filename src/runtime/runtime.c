@@ -3,7 +3,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -45,6 +48,24 @@ int rt_set_u32(struct strv *env, const char *key, uint32_t v)
     char text[16];
     snprintf(text, sizeof text, "%u", v);
     return strv_env_set(env, key, text);
+}
+
+int rt_set_pair(struct strv *env, struct buf *pair)
+{
+    const char *text = buf_cstr(pair), *eq = strchr(text, '=');
+    size_t len = eq ? (size_t)(eq - text) + 1 : 0;
+    if (pair->failed || !len)
+        return -ENOMEM;
+    for (size_t i = 0; i < env->n; i++)
+        if (strncmp(env->v[i], text, len) == 0) {
+            char *taken = buf_steal(pair);
+            if (!taken)
+                return -ENOMEM;
+            free(env->v[i]);
+            env->v[i] = taken;
+            return 0;
+        }
+    return strv_take(env, buf_steal(pair));
 }
 
 /* What the original gives to every task. */

@@ -35,4 +35,8 @@ bool rt_split_address(const char *address, char *host, size_t n_host, const char
 /* env K = number */
 int rt_set_u32(struct strv *env, const char *key, uint32_t v);
 
+/* "K=V" from a buffer, whose bytes are taken (specs are long: no copy is made); replaces. */
+struct buf;
+int rt_set_pair(struct strv *env, struct buf *pair);
+
 #endif

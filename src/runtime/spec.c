@@ -14,18 +14,34 @@ static bool present(const char *address)
 
 /* Names and addresses are plain by the rules of the job file; the escaping keeps the JSON whole if
  * they ever are not. */
+static void add_escaped(struct buf *out, const char *s)
+{
+    for (; *s; s++) {
+        if ((unsigned char)*s < 0x20 || *s == '"' || *s == '\\')
+            buf_addf(out, "\\u%04x", (unsigned)(unsigned char)*s);
+        else
+            buf_addc(out, *s);
+    }
+}
+
 static void add_string(struct buf *out, const char *s)
 {
-    buf_addc(out, '"');
-    const char *from = s;
-    for (; *s; s++) {
-        if ((unsigned char)*s >= 0x20 && *s != '"' && *s != '\\')
-            continue;
-        buf_add(out, from, (size_t)(s - from));
-        buf_addf(out, "\\u%04x", (unsigned)(unsigned char)*s);
-        from = s + 1;
+    size_t len = strlen(s);
+    char *to = buf_reserve(out, len + 2);
+    bool plain = true;
+    if (!to)
+        return; /* out says so */
+    for (size_t i = 0; i < len; i++) {
+        plain &= (unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\';
+        to[i + 1] = s[i];
     }
-    buf_add(out, from, (size_t)(s - from));
+    if (plain) {
+        to[0] = to[len + 1] = '"';
+        buf_commit(out, len + 2);
+        return;
+    }
+    buf_addc(out, '"');
+    add_escaped(out, s);
     buf_addc(out, '"');
 }
 
@@ -41,6 +57,12 @@ int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_ro
                       const char *skip_role_b, struct buf *out)
 {
     bool first = true;
+    size_t size =
+        0; /* of one of a thousand tasks' specs: said before, it is not copied as it grows */
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < roles[i].n; k++)
+            size += 3 + (roles[i].addresses[k] ? strlen(roles[i].addresses[k]) : 0);
+    (void)buf_reserve(out, size);
     buf_addc(out, '{');
     for (size_t i = 0; i < n; i++) {
         const struct rt_role *r = &roles[i];

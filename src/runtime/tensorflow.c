@@ -16,18 +16,19 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     if (!str_eq(in->distributed_mode, "GANG"))
         return 0;
     struct buf text = { 0 };
+    buf_adds(&text, "CLUSTER_SPEC=");
     int rc = runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text);
     if (rc == 0)
-        rc = strv_env_set(out, "CLUSTER_SPEC", buf_cstr(&text));
+        rc = rt_set_pair(out, &text);
     if (rc == 0) {
         buf_clear(&text);
-        buf_adds(&text, "{\"cluster\":");
+        buf_adds(&text, "TF_CONFIG={\"cluster\":");
         runtime_spec_json(in->roles, in->n_roles, "tensorboard",
                           str_eq(in->role, "evaluator") ? NULL : "evaluator", &text);
         rc = buf_addf(&text, ",\"task\":{\"type\":\"%s\",\"index\":%u}}", in->role, in->index);
     }
     if (rc == 0)
-        rc = strv_env_set(out, "TF_CONFIG", buf_cstr(&text));
+        rc = rt_set_pair(out, &text);
     buf_done(&text);
     return rc < 0 ? err_set(e, ENOMEM, "cannot build TF_CONFIG: %m") : 0;
 }
