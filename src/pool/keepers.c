@@ -16,8 +16,8 @@ enum {
     LOOK_MIN_MS = 2,
     LOOK_MAX_MS = 200,
     LEFTOVERS_LIMIT_MS = 10000,
-    GPU_PAUSE_MS = 5000, /* devices that another user's pool holds */
-    STOP_DIAL_MS = 3000, /* a master not to be dialled for so long is asked no more */
+    GPU_PAUSE_MS = 5000,   /* devices that another user's pool holds */
+    STOP_DIAL_MS = 3000,   /* a master not to be dialled for so long is asked no more */
     STOP_LIMIT_MS = 20000, /* one that was asked has so long to end its job */
     STOP_PAUSE_MS = 200,
     EXIT_MISUSE = 2, /* of a keeper; see executor/executor.h */
@@ -34,6 +34,8 @@ static void set_timer(struct pool_job *j, int64_t in_ms)
 }
 
 /* ---- last words ---- */
+
+/* They end the sentence "the job's master could not be run: ...". */
 
 /* The last line of one of the job's logs; "" when it has none. */
 static void last_line(const struct pool_job *j, const char *name, char *out, size_t n)
@@ -87,7 +89,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
         return;
     }
     if (str_eq(s->state, "MASTER_FAILED") && !j->fatal)
-        set_fatal(j, "the job's master cannot be run", "master.log");
+        set_fatal(j, "it ended again and again", "master.log");
     loop_timer_stop(j->timer);
     if (j->phase != PH_LIVE)
         log_event(LOG_INFO, "keeper.live", f_str("job", j->id), f_int("pid", s->pid));
@@ -267,7 +269,7 @@ void keeper_start(struct pool_job *j)
     if (rc < 0) {
         log_err(LOG_ERROR, "keeper.start", &e);
         if (!j->fatal)
-            j->fatal = str_printf("the job's keeper cannot be started: %s", e.msg);
+            j->fatal = str_printf("its keeper cannot be started: %s", e.msg);
         keeper_lost(j);
         return;
     }
@@ -301,7 +303,7 @@ static void abort_job(struct pool_job *j)
             .type = EV_STOP, .who = who, .text = "the pool was stopped", .wall_ms = clock_wall_ms()
         };
     else if (!text)
-        ev.text = "the job was taken down without a verdict";
+        ev.text = "it was taken down without a verdict";
     pool_job_abort(j, &ev);
 }
 
@@ -324,9 +326,9 @@ static void decide(struct pool_job *j)
     }
     bool too_often = dies_too_often(j);
     if (!j->fatal && j->exit_code == EXIT_MISUSE)
-        set_fatal(j, "the job's keeper cannot be started", "keeper.log");
+        set_fatal(j, "its keeper cannot be started", "keeper.log");
     else if (!j->fatal && too_often)
-        set_fatal(j, "the job's keeper dies again and again", "keeper.log");
+        set_fatal(j, "its keeper dies again and again", "keeper.log");
     if (j->fatal || j->stop_who || j->exit_code == EXIT_ABORTED)
         abort_job(j);
     else
