@@ -80,6 +80,8 @@ static void keeper_end(struct keeper *k)
 static void keeper_look(void *arg)
 {
     struct keeper *k = arg;
+    if (access(k->dir, F_OK) == -1) /* the test is over */
+        _exit(0);
     AUTO(free_p) char *path = fs_join(k->dir, "do");
     AUTO(buf_done) struct buf word = { 0 };
     if (fs_read(AT_FDCWD, path, &word, NULL) == 0 && word.len > 0) {

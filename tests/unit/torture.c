@@ -32,9 +32,11 @@ int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
 void __wrap_free(void *p);
 
 static struct {
-    unsigned count, nth;
-    bool onwards, hit;
-    long live; /* blocks allocated and not freed, through the wrappers */
+    _Atomic unsigned count; /* atomic: the loop's work allocates on threads of its own */
+    unsigned nth;
+    bool onwards;
+    _Atomic bool hit;
+    _Atomic long live; /* blocks allocated and not freed, through the wrappers */
 } state;
 
 void torture_arm(unsigned nth, bool onwards)
