@@ -152,6 +152,10 @@ class Lab(Tony):
         assert pid > 1, f"process {task_pid} has no executor above it"
         return pid
 
+    def n_running(self, app):
+        """Tasks that run now; a job that is being started has no roles yet."""
+        return sum(r["running"] for r in self.status(app)["roles"])
+
     # ---- what is left ----
 
     def cgroups(self):

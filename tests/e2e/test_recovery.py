@@ -131,7 +131,7 @@ def test_master_killed_twice_in_a_row(lab):
     job = Gated(lab, 3).running()
     first = job.kill("master")
     job.kill("master", other_than=first)
-    wait_until(lambda: lab.status(job.app)["epoch"] == 3 and all(t["connected"] for t in lab.tasks(job.app).values()),
+    wait_until(lambda: lab.status(job.app).get("epoch") == 3 and all(t["connected"] for t in lab.tasks(job.app).values()),
                "the third master has its executors back")
     assert all(t["state"] == "running" for t in lab.tasks(job.app).values())
     job.release(2, 0)
