@@ -1,11 +1,15 @@
 /*
  * What the files of the pool share.
  *
- *   start.c     from the command line to a pool that listens     submit.c    a submission becomes a
- * job's directory pool.c      the list of jobs, admission, the end              reports.c   JSON
- * for people keepers.c   start, dial, lose and replace keepers             recover.c   what an
- * earlier pool left clients.c   requests                                          children.c
- * processes we start
+ *   start.c      from the command line to a pool that listens
+ *   pool.c       the list of jobs, admission, the end
+ *   keepers.c    start, dial, lose and replace keepers
+ *   clients.c    requests
+ *   submit.c     a submission becomes a job's directory
+ *   recover.c    what an earlier pool left
+ *   reports.c    JSON for people
+ *   children.c   processes we start
+ *   tidy.c       what the store need not keep
  */
 #ifndef TONY_POOL_POOL_INT_H
 #define TONY_POOL_POOL_INT_H
@@ -110,7 +114,7 @@ struct pool {
     struct admission_amount left; /* not held by admitted jobs */
     int lock_fd;
     struct listener *listener;
-    struct loop_timer *idle, *gpu_retry;
+    struct loop_timer *idle, *gpu_retry, *tidy;
     struct loop_signal *sigchld, *sigterm, *sigint;
     struct child *children;
     int64_t idle_ms;  /* -1 = never */
@@ -194,6 +198,10 @@ int report_starting(const struct pool_job *j, struct buf *out);
 
 /* recover.c */
 int recover(struct pool *p, struct err *e); /* ids and jobs of earlier pools */
+
+/* tidy.c: content that nobody used for tony.store.max-age goes; now and then, on a thread */
+void tidy(void *arg); /* of the timer `tidy`; arg: the pool */
+void tidy_begin(struct pool *p);
 
 /* children.c */
 struct spawn {

@@ -296,10 +296,12 @@ static int open_all(struct pool *p, struct err *e)
     AUTO(free_p) char *socket = paths_pool_socket(&p->paths);
     p->idle = loop_timer_new(p->loop, on_idle, p);
     p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
+    p->tidy = loop_timer_new(p->loop, tidy, p);
     p->sigchld = loop_signal_new(p->loop, SIGCHLD, children_reap, p);
     p->sigterm = loop_signal_new(p->loop, SIGTERM, on_term, p);
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
-    if (!socket || !p->idle || !p->gpu_retry || !p->sigchld || !p->sigterm || !p->sigint)
+    if (!socket || !p->idle || !p->gpu_retry || !p->tidy || !p->sigchld || !p->sigterm ||
+        !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();
@@ -355,6 +357,7 @@ static int serve(struct pool *p, struct options *o, struct err *e)
     be_ready(o, log_fd);
     pool_admit(p);
     pool_look_idle(p);
+    tidy_begin(p);
     (void)loop_run(p->loop);
     close_all(p);
     log_event(LOG_INFO, "pool.ended");

@@ -254,6 +254,18 @@ static int check(struct pool *p, struct span conf_text, struct job_spec **out, s
     return check_possible(p, *out, &(struct admission_amount){ demand.memory_mib, demand.gpus }, e);
 }
 
+static int hint_disk(const struct pool *p, int rc, struct err *e)
+{
+    if (e->hint[0])
+        return rc;
+    if (rc == -ENOSPC || rc == -EDQUOT)
+        return err_hint(e, "free some space for '%s', or set TONY_HOME to another disk",
+                        p->paths.home);
+    if (rc == -EROFS || rc == -EACCES)
+        return err_hint(e, "the pool must be able to write to '%s'", p->paths.home);
+    return rc;
+}
+
 int submit(struct pool *p, const struct span conf_text, bool owned, struct submission **out,
            struct err *e)
 {
@@ -262,14 +274,15 @@ int submit(struct pool *p, const struct span conf_text, bool owned, struct submi
     uint32_t number = 0;
     char id[APP_ID_MAX];
     int rc = check(p, conf_text, &spec, e);
-    if (rc == 0)
-        rc = next_number(p, &number, e);
     if (rc < 0)
         return rc;
+    rc = next_number(p, &number, e);
+    if (rc < 0)
+        return hint_disk(p, rc, e);
     app_id_format(id, p->start_ms, number);
     rc = make_dir(p, id, conf_text, owned, &dir, e);
     if (rc < 0)
-        return rc;
+        return hint_disk(p, rc, e);
 
     struct submission *s = submission_new(p, id, dir);
     struct pool_job *j = s ? pool_job_new(p, id, e) : NULL;
