@@ -88,7 +88,7 @@ int pool_lock_file(const char *path, bool create)
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
         if (fd == -1)
             return -errno;
-        struct stat mine, named;
+        struct stat mine = { 0 }, named = { 0 };
         int rc = flock(fd, LOCK_EX | LOCK_NB) == -1 || fstat(fd, &mine) == -1 ? -errno : 0;
         if (rc == 0 && stat(path, &named) == 0 && named.st_ino == mine.st_ino &&
             named.st_dev == mine.st_dev)
