@@ -138,8 +138,8 @@ static void prepare(struct executor *x)
     const Tony__Welcome *w = x->role;
     if (x->workdir || x->workdir_err.num)
         return;
-    if (workdir_make(x->cfg->job_dir, x->cfg->container_id, w->mounts, w->n_mounts, &x->workdir,
-                     &x->workdir_err) < 0)
+    if (workdir_make(x->cfg->job_dir, x->cfg->container_id, x->cfg->spare_dir, w->mounts,
+                     w->n_mounts, &x->workdir, &x->workdir_err) < 0)
         free(TAKE(x->workdir)); /* the attempt says why it cannot start */
 }
 

@@ -23,7 +23,7 @@
 
 /* All that a forked executor is born with; the keeper's memory, which is its own copy. */
 struct executor_config {
-    const char *application_id, *container_id, *job_dir, *master_socket;
+    const char *application_id, *container_id, *job_dir, *spare_dir, *master_socket;
     const char *gpus;      /* "0,2" or "" */
     bool machine_has_gpus; /* then a task without any is shown none */
     uint32_t slot;

@@ -20,6 +20,7 @@
 #include "base/vec.h"
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
+#include "executor/spare.h"
 
 enum {
     PEERS_MAX = 64, /* the master, the pool, and those that just came */
@@ -242,6 +243,7 @@ static int put_away(struct keeper *k, struct err *e)
     AUTO(free_p) char *to = paths_history(&k->paths, k->app_id);
     if (!containers || !cgroups || !to)
         return err_set(e, ENOMEM, "cannot put the job away: %m");
+    spare_keep(k->spare_dir, containers);
     int rc = fs_remove_tree(AT_FDCWD, containers, e);
     if (rc < 0 && rc != -ENOENT)
         log_err(LOG_WARN, "keeper.leftover",

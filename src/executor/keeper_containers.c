@@ -276,6 +276,7 @@ static _Noreturn void become_executor(struct keeper *k, struct container *c, pid
     cfg = (struct executor_config){ .application_id = k->app_id,
                                     .container_id = c->id,
                                     .job_dir = k->job_dir,
+                                    .spare_dir = k->spare_dir,
                                     .master_socket = k->master_socket,
                                     .gpus = gpus,
                                     .machine_has_gpus = k->machine_has_gpus,

@@ -76,7 +76,7 @@ struct keeper {
     int64_t cluster_ms;
     uint32_t number;
     struct paths paths;
-    char *job_dir, *master_socket, *socket, *lock_path;
+    char *job_dir, *spare_dir, *master_socket, *socket, *lock_path;
     int lock_fd, listen_fd, signal_fd, exits_fd, ready_fd;
     struct cgroup_job cgroup;
     struct rlimit nofile; /* as it was given to us */

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "executor/spare.h"
 #include "storage/store.h"
 
 static int copy_file(const char *from, int dirfd, const char *name, struct err *e)
@@ -76,21 +77,30 @@ static int mount_one(int dirfd, const Tony__Mount *m, struct err *e)
     return e ? -e->num : -EEXIST;
 }
 
-int workdir_make(const char *job_dir, const char *container_id, Tony__Mount *const *mounts,
-                 size_t n, char **out, struct err *e)
+static int make_dir(const char *all, const char *dir, const char *container_id,
+                    const char *spare_dir)
+{
+    const char *number = strrchr(container_id, '_');
+    if (spare_dir && number &&
+        spare_take(spare_dir, (unsigned)strtoul(number + 1, NULL, 10), dir) == 0)
+        return 0;
+    if (mkdir(dir, 0700) == 0)
+        return 0;
+    if (errno != ENOENT || (mkdir(all, 0700) == -1 && errno != EEXIST))
+        return -errno;
+    return mkdir(dir, 0700) == 0 ? 0 : -errno;
+}
+
+int workdir_make(const char *job_dir, const char *container_id, const char *spare_dir,
+                 Tony__Mount *const *mounts, size_t n, char **out, struct err *e)
 {
     AUTO(free_p) char *all = str_printf("%s/containers", job_dir);
     AUTO(free_p) char *dir = str_printf("%s/containers/%s", job_dir, container_id);
     if (!all || !dir)
         return err_set(e, ENOMEM, "cannot make a working directory: %m");
-    int rc = mkdir(dir, 0700);
-    if (rc == -1 && errno == ENOENT) { /* the first container of the job */
-        if (mkdir(all, 0700) == -1 && errno != EEXIST)
-            return err_set(e, errno, "cannot make directory '%s': %m", all);
-        rc = mkdir(dir, 0700);
-    }
-    if (rc == -1)
-        return err_set(e, errno, "cannot make working directory '%s': %m", dir);
+    int rc = make_dir(all, dir, container_id, spare_dir);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot make working directory '%s': %m", dir);
     if (n > 0) {
         AUTO(close_p) int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (dirfd == -1)

@@ -13,9 +13,9 @@ struct err;
 
 /* Make jobs/<id>/containers/<container> with the mounts in it; *out is its path, allocated. An
  * existing one is refused: it is ours alone, and what an earlier life left there is not to be mixed
- * with. */
-int workdir_make(const char *job_dir, const char *container_id, Tony__Mount *const *mounts,
-                 size_t n, char **out, struct err *e);
+ * with. spare_dir: where an empty one may be taken from (spare.h); NULL = always a new one. */
+int workdir_make(const char *job_dir, const char *container_id, const char *spare_dir,
+                 Tony__Mount *const *mounts, size_t n, char **out, struct err *e);
 
 struct logs {
     char *dir; /* <log_dir>/<role>-<index>/<attempt> */

@@ -31,6 +31,7 @@
 #include "executor/link.h"
 #include "executor/ports.h"
 #include "executor/proctree.h"
+#include "executor/spare.h"
 #include "executor/workdir.h"
 #include "torture.h"
 
@@ -398,7 +399,7 @@ static void mounts(void **state)
     copy_it.name = (char *)"copy.txt";
     char *out = NULL, path[300];
     struct err e = { 0 };
-    assert_int_equal(workdir_make(job, "c1", list, 2, &out, &e), 0);
+    assert_int_equal(workdir_make(job, "c1", NULL, list, 2, &out, &e), 0);
     struct stat st;
     snprintf(path, sizeof path, "%s/data/deep/v", out);
     assert_int_equal(lstat(path, &st), 0);
@@ -408,22 +409,71 @@ static void mounts(void **state)
     assert_true(S_ISREG(st.st_mode) && (st.st_mode & 0777) == 0640 && st.st_size == 6);
     free(out);
     out = NULL;
-    assert_int_equal(workdir_make(job, "c1", list, 0, &out, &e), -EEXIST); /* not ours alone */
+    assert_int_equal(workdir_make(job, "c1", NULL, list, 0, &out, &e),
+                     -EEXIST); /* not ours alone */
     static const char *const bad[] = { "../x", "/etc/x", "a/../../x", "..", "", "a/.." };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         char id[16];
         snprintf(id, sizeof id, "bad%zu", i);
         link_it.name = (char *)(uintptr_t)bad[i];
-        assert_int_equal(workdir_make(job, id, list, 1, &out, &e), -EINVAL);
+        assert_int_equal(workdir_make(job, id, NULL, list, 1, &out, &e), -EINVAL);
     }
     copy_it.name = link_it.name = (char *)"same";
     list[0] = &copy_it;
     list[1] = &link_it;
-    assert_int_equal(workdir_make(job, "c3", list, 2, &out, &e), -EEXIST);
+    assert_int_equal(workdir_make(job, "c3", NULL, list, 2, &out, &e), -EEXIST);
     assert_non_null(strstr(e.msg, "'same'"));
     copy_it.path = (char *)"/no/such/file";
-    assert_int_equal(workdir_make(job, "c4", list, 1, &out, &e), -ENOENT);
+    assert_int_equal(workdir_make(job, "c4", NULL, list, 1, &out, &e), -ENOENT);
     assert_null(out);
+}
+
+/* Only directories that look as they were made are kept, and each is given out once. */
+static void spare_directories(void **state)
+{
+    char spare[100], all[100], path[200];
+    char *out = NULL;
+    struct err e = { 0 };
+    struct stat st;
+    (void)state;
+    snprintf(spare, sizeof spare, "%s/spare", dir);
+    snprintf(all, sizeof all, "%s/containers", dir);
+    for (int i = 1; i <= 4; i++) {
+        char id[40];
+        snprintf(id, sizeof id, "container_1_0001_01_%06d", i);
+        assert_int_equal(workdir_make(dir, id, spare, NULL, 0, &out, &e), 0);
+        free(out);
+    }
+    put("containers/container_1_0001_01_000002/left", "x", 0600);
+    snprintf(path, sizeof path, "%s/container_1_0001_01_000003", all);
+    assert_int_equal(chmod(path, 0755), 0);
+    spare_keep(spare, all);
+    static const char *const kept[] = { "1", "4" };
+    ino_t inodes[2];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", spare, kept[i]);
+        assert_int_equal(stat(path, &st), 0);
+        inodes[i] = st.st_ino;
+    }
+    static const char *const not_kept[] = { "2", "3" };
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", spare, not_kept[i]);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    assert_int_equal(workdir_make(dir, "container_1_0002_01_000004", spare, NULL, 0, &out, &e), 0);
+    assert_int_equal(stat(out, &st), 0);
+    assert_int_equal(st.st_ino, inodes[1]);
+    free(out);
+    assert_int_equal(workdir_make(dir, "container_1_0003_01_000004", spare, NULL, 0, &out, &e), 0);
+    assert_int_equal(stat(out, &st), 0);
+    assert_int_not_equal(st.st_ino, inodes[1]);
+    free(out);
+    /* one that is there already is not replaced, spare or not */
+    assert_int_equal(workdir_make(dir, "container_1_0001_01_000002", spare, NULL, 0, &out, &e),
+                     -EEXIST);
+    spare_keep(spare, all); /* two for one place: the second stays and is removed with the rest */
+    snprintf(path, sizeof path, "%s/4", spare);
+    assert_int_equal(access(path, F_OK), 0);
 }
 
 /* ---- links ---- */
@@ -507,6 +557,7 @@ int main(void)
         cmocka_unit_test(killing_by_environment),
         cmocka_unit_test(control_groups),
         cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
         cmocka_unit_test(frames_over_a_link),
         cmocka_unit_test(bytes_that_are_no_frame),
     };

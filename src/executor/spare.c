@@ -1,0 +1,60 @@
+#include "executor/spare.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "base/util.h"
+
+int spare_take(const char *spare_dir, unsigned n, const char *path)
+{
+    AUTO(free_p) char *from = str_printf("%s/%u", spare_dir, n % SPARE_MAX);
+    if (!from)
+        return -ENOMEM;
+    return renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0 ? 0 : -errno;
+}
+
+/* As new: ours, nothing in it, and as it was made. A task may have left anything. */
+static bool as_new(int parent, const char *name)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    bool good =
+        fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 07777) == 0700;
+    DIR *d = good ? fdopendir(fd) : NULL;
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    for (struct dirent *x; good && (x = readdir(d));)
+        good = str_eq(x->d_name, ".") || str_eq(x->d_name, "..");
+    closedir(d);
+    return good;
+}
+
+void spare_keep(const char *spare_dir, const char *containers)
+{
+    if (mkdir(spare_dir, 0700) == -1 && errno != EEXIST)
+        return; /* then they are removed */
+    AUTO(close_p) int to = open(spare_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = to >= 0 ? opendir(containers) : NULL;
+    for (struct dirent *x; d && (x = readdir(d));) {
+        const char *last = strrchr(x->d_name, '_');
+        char name[16];
+        if (!last || !str_starts(x->d_name, "container_") || !as_new(dirfd(d), x->d_name))
+            continue;
+        snprintf(name, sizeof name, "%lu", strtoul(last + 1, NULL, 10) % SPARE_MAX);
+        (void)renameat2(dirfd(d), x->d_name, to, name,
+                        RENAME_NOREPLACE); /* the place is taken: it is removed */
+    }
+    if (d)
+        closedir(d);
+}
