@@ -9,8 +9,8 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    REPLAY_MAX = 256 /* containers of a job whose history is read only to tell a client that could
-                        read it itself */
+    STOP_PATIENCE_MS = 1000, /* jobs that are ending do not keep the pool from being stopped */
+    REPLAY_MAX = 256,        /* with more containers the client reads the job's history itself */
 };
 
 /* ---- answers ---- */
@@ -338,23 +338,66 @@ static void on_leave(struct pool_client *c)
         set_owned(j, false);
 }
 
+static void refuse_stop(struct pool_client *c)
+{
+    const struct pool *p = c->pool;
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf names = { 0 };
+    for (size_t i = 0; i < p->jobs.n && i < 3; i++)
+        (void)buf_addf(&names, "%s%s", i ? ", " : "", p->jobs.v[i]->id);
+    (void)err_set(&e, EBUSY, "%zu %s: %s%s", p->jobs.n, p->jobs.n == 1 ? "job lives" : "jobs live",
+                  buf_cstr(&names), p->jobs.n > 3 ? ", ..." : "");
+    (void)err_hint(&e, "wait for them, or end them too: tony pool stop --force");
+    refuse(c, &e);
+}
+
+static bool has_waiting(const struct pool *p)
+{
+    for (size_t i = 0; i < p->jobs.n; i++)
+        if (p->jobs.v[i]->phase == PH_WAITING)
+            return true;
+    return false;
+}
+
 static void on_pool_stop(struct pool_client *c, const Tony__ClientAsk *ask)
 {
     struct pool *p = c->pool;
-    if ((p->jobs.n > 0 || p->n_submissions > 0) && !ask->force) {
-        struct err e = { 0 };
-        AUTO(buf_done) struct buf names = { 0 };
-        for (size_t i = 0; i < p->jobs.n && i < 3; i++)
-            (void)buf_addf(&names, "%s%s", i ? ", " : "", p->jobs.v[i]->id);
-        (void)err_set(&e, EBUSY, "%zu jobs live: %s%s", p->jobs.n, buf_cstr(&names),
-                      p->jobs.n > 3 ? ", ..." : "");
-        (void)err_hint(&e, "wait for them, or end them too: tony pool stop --force");
-        refuse(c, &e);
-        return;
+    bool busy = p->jobs.n > 0 || p->n_submissions > 0;
+    if (busy && !ask->force && has_waiting(p)) {
+        refuse_stop(c);
+    } else if (busy && !ask->force) {
+        /* A job whose client was just told its verdict lives a moment longer, until its directory
+         * is in history. */
+        c->stop_by_ms = clock_mono_ms() + STOP_PATIENCE_MS;
+        loop_timer_set(p->patience, c->stop_by_ms);
+    } else {
+        log_event(LOG_INFO, "pool.stop", f_str("who", ask->who), f_int("jobs", (int64_t)p->jobs.n));
+        c->waits_for_stop = true;
+        pool_stop(p, ask->who[0] ? ask->who : c->program);
     }
-    log_event(LOG_INFO, "pool.stop", f_str("who", ask->who), f_int("jobs", (int64_t)p->jobs.n));
-    c->waits_for_stop = true;
-    pool_stop(p, ask->who[0] ? ask->who : c->program);
+}
+
+void clients_patience(void *arg)
+{
+    struct pool *p = arg;
+    for (struct pool_client *c = p->clients; c; c = c->next) {
+        if (c->stop_by_ms == 0 || c->stop_by_ms > clock_mono_ms())
+            continue;
+        c->stop_by_ms = 0;
+        refuse_stop(c);
+    }
+}
+
+bool clients_want_stop(struct pool *p)
+{
+    bool any = false;
+    for (struct pool_client *c = p->clients; c; c = c->next) {
+        if (c->stop_by_ms == 0)
+            continue;
+        c->stop_by_ms = 0;
+        c->waits_for_stop = any = true;
+    }
+    return any;
 }
 
 static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)

@@ -291,12 +291,15 @@ void pool_look_idle(struct pool *p)
 {
     if (p->ended)
         return;
-    if (p->stopping && p->jobs.n == 0 && p->n_submissions == 0) {
+    bool empty = p->jobs.n == 0 && p->n_submissions == 0;
+    if (empty && clients_want_stop(p))
+        p->stopping = true;
+    if (p->stopping && empty) {
         log_event(LOG_INFO, "pool.stopped");
         loop_stop(p->loop); /* start.c answers and closes */
         return;
     }
-    if (p->jobs.n > 0 || p->clients || p->n_submissions > 0 || p->idle_ms < 0)
+    if (!empty || p->clients || p->idle_ms < 0)
         loop_timer_stop(p->idle);
     else
         loop_timer_set(p->idle, clock_mono_ms() + p->idle_ms);

@@ -102,7 +102,8 @@ struct pool_client {
     struct pool_job *job; /* followed; NULL = none */
     bool owns, follows;
     struct submission *submission; /* being made durable */
-    bool waits_for_stop;           /* POOL_STOP with force: the answer comes when all is over */
+    int64_t stop_by_ms;  /* POOL_STOP: refused then, unless all has ended by itself; 0 = none */
+    bool waits_for_stop; /* POOL_STOP with force: the answer comes when all is over */
     char program[64];
 };
 
@@ -114,7 +115,7 @@ struct pool {
     struct admission_amount left; /* not held by admitted jobs */
     int lock_fd;
     struct listener *listener;
-    struct loop_timer *idle, *gpu_retry, *tidy;
+    struct loop_timer *idle, *gpu_retry, *tidy, *patience;
     struct loop_signal *sigchld, *sigterm, *sigint;
     struct child *children;
     int64_t idle_ms;  /* -1 = never */
@@ -165,7 +166,9 @@ void clients_tell(struct pool_job *j);     /* a JobUpdate to each follower */
 void clients_tell_end(struct pool_job *j); /* the last one, from history */
 void clients_submitted(struct submission *s,
                        const struct err *e); /* made durable, or not: e->num */
-void clients_close(struct pool *p);          /* with the answers that are due */
+void clients_patience(void *arg);            /* of the timer `patience`; arg: the pool */
+bool clients_want_stop(struct pool *p); /* nothing lives: does somebody wait to stop the pool? */
+void clients_close(struct pool *p);     /* with the answers that are due */
 bool job_has_owner(const struct pool_job *j);
 void clients_owner_gone(
     struct pool_job *j); /* if it was the last: an owned, waiting job is ended after a while */

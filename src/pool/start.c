@@ -297,11 +297,12 @@ static int open_all(struct pool *p, struct err *e)
     p->idle = loop_timer_new(p->loop, on_idle, p);
     p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
     p->tidy = loop_timer_new(p->loop, tidy, p);
+    p->patience = loop_timer_new(p->loop, clients_patience, p);
     p->sigchld = loop_signal_new(p->loop, SIGCHLD, children_reap, p);
     p->sigterm = loop_signal_new(p->loop, SIGTERM, on_term, p);
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
-    if (!socket || !p->idle || !p->gpu_retry || !p->tidy || !p->sigchld || !p->sigterm ||
-        !p->sigint)
+    if (!socket || !p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->sigchld ||
+        !p->sigterm || !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();

@@ -896,10 +896,13 @@ static void test_stop(void **state)
     tell_keeper(w, a, "end");
     await_state(w, a, "");
     await_state(w, b, "RUNNING");
+    ask(w, ASK(POOL_STOP), "", false); /* it might be about to end: refused only after a while */
+    assert_int_equal(w->num, EBUSY);
+    assert_non_null(strstr(w->text, b));
     tell_keeper(w, b, "end");
-    await_state(w, b, "");
     ask(w, ASK(POOL_STOP), "", false);
     assert_int_equal(w->num, 0);
+    assert_non_null(w->json);
     await_pool_end(w);
 }
 
