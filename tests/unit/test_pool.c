@@ -17,9 +17,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +28,7 @@
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
+#include "pool/leftovers.h"
 #include "pool/pool.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobfile.h"
@@ -253,7 +252,7 @@ static void forget(struct world *w)
     w->finished = false;
 }
 
-/* Keepers of this test that still live: their home is in their environment. */
+/* Keepers of this test that still live, or are only being started. */
 static void kill_keepers(const struct world *w)
 {
     for (int number = 1; number < 12; number++) {
@@ -265,16 +264,7 @@ static void kill_keepers(const struct world *w)
             str_i64(span_trim(buf_span(&start)), 1, INT64_MAX, "start", &ms, NULL) < 0)
             return;
         app_id_format(id, ms, (uint32_t)number);
-        AUTO(free_p) char *sock = paths_socket(&w->paths, id, "k");
-        struct sockaddr_un sa = { .sun_family = AF_UNIX };
-        struct ucred cred;
-        socklen_t len = sizeof cred;
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (str_copy(sa.sun_path, sizeof sa.sun_path, sock) &&
-            connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
-            getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0)
-            (void)kill(cred.pid, SIGKILL);
-        (void)close(fd);
+        (void)leftovers_kill(id, DEADLINE_MS);
     }
 }
 
