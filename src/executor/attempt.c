@@ -351,9 +351,11 @@ static uint64_t sample_tree(struct executor *x)
 
 static uint64_t cpu_of(pid_t pid)
 {
-    clockid_t clock;
     struct timespec t;
-    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) == -1)
+    clockid_t clock =
+        (clockid_t)(~(unsigned)pid << 3 |
+                    2); /* clock_getcpuclockid() without its own look at the process */
+    if (clock_gettime(clock, &t) == -1)
         return 0;
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
@@ -368,9 +370,9 @@ void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
     uint64_t limit = x->cfg->memory_bytes;
     bool over;
     if (a->in_cgroup) {
-        *out_rss = cgroup_memory(g);
-        over =
-            cgroup_oom_kills(g) > a->oom_before; /* the kernel took one of it: the rest goes too */
+        uint64_t kills;
+        cgroup_watch(g, &x->watch, out_rss, &kills);
+        over = kills > a->oom_before; /* the kernel took one of it: the rest goes too */
     } else {
         *out_rss = sample_tree(x);
         over = limit && *out_rss > limit;

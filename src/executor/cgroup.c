@@ -57,19 +57,22 @@ static uint64_t get_u64(const char *dir, const char *file)
 }
 
 /* "key value" lines */
-static uint64_t get_key(const char *dir, const char *file, const char *key)
+static uint64_t find_key(const char *text, const char *key)
 {
-    char text[1024];
-    if (get(dir, file, text, sizeof text) <= 0)
-        return 0;
     size_t len = strlen(key);
-    for (char *line = text; line; line = strchr(line, '\n')) {
+    for (const char *line = text; line; line = strchr(line, '\n')) {
         if (*line == '\n')
             line++;
         if (strncmp(line, key, len) == 0 && line[len] == ' ')
             return strtoull(line + len, NULL, 10);
     }
     return 0;
+}
+
+static uint64_t get_key(const char *dir, const char *file, const char *key)
+{
+    char text[1024];
+    return get(dir, file, text, sizeof text) > 0 ? find_key(text, key) : 0;
 }
 
 static bool has_word(const char *dir, const char *file, const char *word)
@@ -277,9 +280,19 @@ int cgroup_enter(const char *procs_path)
     return rc;
 }
 
+static const char *memory_file(const struct cgroup *g)
+{
+    return g->kind == CGROUP_V1 ? "memory.usage_in_bytes" : "memory.current";
+}
+
+static const char *oom_file(const struct cgroup *g)
+{
+    return g->kind == CGROUP_V1 ? "memory.oom_control" : "memory.events";
+}
+
 uint64_t cgroup_memory(const struct cgroup *g)
 {
-    return get_u64(g->path, g->kind == CGROUP_V1 ? "memory.usage_in_bytes" : "memory.current");
+    return get_u64(g->path, memory_file(g));
 }
 
 uint64_t cgroup_memory_max(const struct cgroup *g)
@@ -289,8 +302,36 @@ uint64_t cgroup_memory_max(const struct cgroup *g)
 
 uint64_t cgroup_oom_kills(const struct cgroup *g)
 {
-    return get_key(g->path, g->kind == CGROUP_V1 ? "memory.oom_control" : "memory.events",
-                   "oom_kill");
+    return get_key(g->path, oom_file(g), "oom_kill");
+}
+
+static ssize_t get_again(const struct cgroup *g, int *fd, const char *file, char *out, size_t size)
+{
+    if (*fd == -1) {
+        char path[CGROUP_PATH_MAX + 64];
+        snprintf(path, sizeof path, "%s/%s", g->path, file);
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    ssize_t n = *fd == -1 ? -1 : pread(*fd, out, size - 1, 0);
+    out[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_memory,
+                  uint64_t *out_oom_kills)
+{
+    char text[1024];
+    *out_memory = *out_oom_kills = 0;
+    if (get_again(g, &w->memory_fd, memory_file(g), text, sizeof text) > 0)
+        *out_memory = strtoull(text, NULL, 10);
+    if (get_again(g, &w->oom_fd, oom_file(g), text, sizeof text) > 0)
+        *out_oom_kills = find_key(text, "oom_kill");
+}
+
+void cgroup_watch_close(struct cgroup_watch *w)
+{
+    close_p(&w->memory_fd);
+    close_p(&w->oom_fd);
 }
 
 uint64_t cgroup_cpu_ms(const struct cgroup *g)

@@ -67,6 +67,18 @@ uint64_t
 cgroup_oom_kills(const struct cgroup *g);       /* processes the kernel killed for want of memory */
 uint64_t cgroup_cpu_ms(const struct cgroup *g); /* v2 only, else 0 */
 
+/* The same of a group that is looked at again and again: the files stay open (-1 at first). */
+struct cgroup_watch {
+    int memory_fd, oom_fd;
+};
+#define CGROUP_WATCH_INIT                                                                          \
+    {                                                                                              \
+        -1, -1                                                                                     \
+    }
+void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_memory,
+                  uint64_t *out_oom_kills);
+void cgroup_watch_close(struct cgroup_watch *w);
+
 /* Kill all that is in it now. Returns how many there were. */
 unsigned cgroup_kill(const struct cgroup *g);
 

@@ -342,6 +342,7 @@ void executor_run(const struct executor_config *cfg)
                           .link.fd = -1,
                           .away_since_ms = now,
                           .beat_at_ms = INT64_MAX,
+                          .watch = CGROUP_WATCH_INIT,
                           .a.logs = { .out_fd = -1, .err_fd = -1 } };
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != cfg->keeper)

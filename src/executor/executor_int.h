@@ -73,6 +73,7 @@ struct executor {
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
     Tony__Welcome *role; /* the first Welcome, ours; NULL = none yet */
 
+    struct cgroup_watch watch;
     char *workdir;
     struct err workdir_err; /* why there is none */
     bool leaving;           /* ends as soon as nothing runs */
