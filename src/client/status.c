@@ -57,11 +57,16 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
     json_t *waiting = NULL;
     if (link_ask_pool(c, true, TONY__CLIENT_ASK__WHAT__STATUS, id, false, &a, NULL) == 0 &&
         parse(buf_span(&a.json), &waiting, NULL) == 0) {
-        json_decref(*out);
-        *out = waiting;
+        if (json_is_object(json_object_get(waiting, "waiting"))) {
+            json_decref(*out);
+            *out = TAKE(waiting);
+        } else { /* admitted; the pool knows no more than that, the directory has the rest */
+            rc = json_object_set_new(*out, "state", json_string("STARTING")) == 0 ? 0 : -ENOMEM;
+        }
     }
+    json_decref(waiting);
     answer_done(&a);
-    return 0;
+    return rc < 0 ? err_set(e, -rc, "cannot say how job '%s' stands: %m", id) : 0;
 }
 
 static int from_live(struct client *c, const char *id, const char *dir, json_t **out, struct err *e)
