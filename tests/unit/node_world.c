@@ -79,9 +79,19 @@ void world_start_keeper(struct world *w, const char *args)
     close(ready[0]);
 }
 
+static struct world *current;
+
+int world_teardown(void **state)
+{
+    (void)state;
+    if (current)
+        world_free(current); /* the test failed half way */
+    return 0;
+}
+
 struct world *world_new(const char *args)
 {
-    struct world *w = calloc(1, sizeof *w);
+    struct world *w = current = calloc(1, sizeof *w);
     char path[256];
     assert_non_null(w);
     w->app = "application_1700000000000_0007";
@@ -208,6 +218,7 @@ void world_free(struct world *w)
     }
     struct err e = { 0 };
     (void)fs_remove_tree(AT_FDCWD, w->dir, &e);
+    current = NULL;
     free(w);
 }
 

@@ -68,6 +68,7 @@ struct world {
 struct world *world_new(const char *args);
 void world_free(
     struct world *w); /* kills what is left, checks that nothing is, removes the directory */
+int world_teardown(void **state); /* after each test: the same for one that failed */
 void world_start_keeper(struct world *w, const char *args);
 
 void world_register(struct world *w,

@@ -446,7 +446,16 @@ static void two_hundred(void **state)
 {
     (void)state;
     struct world *w = world_new("");
-    world_run(w, 200, "true");
+    w->command = "true";
+    w->hold_start = true;
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 200, 64, 0);
+    world_launch(w, 200);
+    assert_true(world_until(w, all_hello, LONG_MS));
+    for (int i = 0; i < 200; i++)
+        world_start(w, i, 1);
+    assert_true(world_until(w, all_completed, LONG_MS));
     for (int i = 0; i < 200; i++) {
         assert_int_equal(w->slots[i].n_ended, 1);
         assert_int_equal(w->slots[i].exit_code, 0);
@@ -675,31 +684,33 @@ static void the_pool_is_started_again(void **state)
     end_well(w);
 }
 
+#define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exit_codes),
-        cmocka_unit_test(what_a_failure_says),
-        cmocka_unit_test(what_a_task_sees),
-        cmocka_unit_test(stops_and_reports_what_it_was),
-        cmocka_unit_test(nothing_survives_its_task),
-        cmocka_unit_test(time_limit),
-        cmocka_unit_test(too_much_memory),
-        cmocka_unit_test(executor_killed),
-        cmocka_unit_test(executor_killed_after_the_end),
-        cmocka_unit_test(master_restart),
-        cmocka_unit_test(master_that_stays_away),
-        cmocka_unit_test(attempts_in_one_container),
-        cmocka_unit_test(container_stopped_by_the_keeper),
-        cmocka_unit_test(grants_within_what_was_admitted),
-        cmocka_unit_test(two_hundred),
-        cmocka_unit_test(the_masters_process),
-        cmocka_unit_test(a_master_that_cannot_live),
-        cmocka_unit_test(taken_down),
-        cmocka_unit_test(keeper_killed),
-        cmocka_unit_test(second_keeper_is_refused),
-        cmocka_unit_test(gpus_are_locked),
-        cmocka_unit_test(the_pool_is_started_again),
+        TEST(exit_codes),
+        TEST(what_a_failure_says),
+        TEST(what_a_task_sees),
+        TEST(stops_and_reports_what_it_was),
+        TEST(nothing_survives_its_task),
+        TEST(time_limit),
+        TEST(too_much_memory),
+        TEST(executor_killed),
+        TEST(executor_killed_after_the_end),
+        TEST(master_restart),
+        TEST(master_that_stays_away),
+        TEST(attempts_in_one_container),
+        TEST(container_stopped_by_the_keeper),
+        TEST(grants_within_what_was_admitted),
+        TEST(two_hundred),
+        TEST(the_masters_process),
+        TEST(a_master_that_cannot_live),
+        TEST(taken_down),
+        TEST(keeper_killed),
+        TEST(second_keeper_is_refused),
+        TEST(gpus_are_locked),
+        TEST(the_pool_is_started_again),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));
