@@ -124,8 +124,12 @@ static void finish(struct executor *x)
     close_p(&a->logs.out_fd);
     close_p(&a->logs.err_fd);
     prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
-    if (!x->greeted)
-        return; /* it goes with the next hello */
+    if (x->greeted)
+        attempt_tell(x); /* else with the next hello, or when the answer to the last one comes */
+}
+
+void attempt_tell(struct executor *x)
+{
     Tony__AttemptEnded ended;
     attempt_message(x, &ended);
     Tony__Frame f = TONY__FRAME__INIT;

@@ -89,7 +89,8 @@ static void say_hello(struct executor *x)
     hello.generation = x->a.generation;
     hello.attempt = x->a.number;
     hello.running = attempt_alive(&x->a);
-    if (x->a.state == ATTEMPT_ENDED) {
+    x->told = x->a.state == ATTEMPT_ENDED;
+    if (x->told) {
         attempt_message(x, &ended);
         hello.unacked = unacked;
         hello.n_unacked = 1;
@@ -160,6 +161,8 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     }
     x->beat_at_ms = clock_mono_ms() + (w->heartbeat_ms ? w->heartbeat_ms : BEAT_DEFAULT_MS);
     prepare(x);
+    if (x->a.state == ATTEMPT_ENDED && !x->told)
+        attempt_tell(x); /* it ended between our hello and this */
 }
 
 static void on_ack(struct executor *x, const Tony__AckEnded *ack)

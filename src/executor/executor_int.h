@@ -69,6 +69,7 @@ struct executor {
     /* the master */
     uint32_t epoch; /* highest obeyed */
     bool greeted;   /* Welcome came on this connection */
+    bool told;      /* our hello on it had the attempt's end */
     unsigned tries; /* dials since the connection broke */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
     Tony__Welcome *role; /* the first Welcome, ours; NULL = none yet */
@@ -95,6 +96,7 @@ int64_t attempt_deadline(const struct attempt *a);
 bool attempt_alive(const struct attempt *a);
 void attempt_message(const struct executor *x, Tony__AttemptEnded *out); /* borrows from x */
 void attempt_forget(struct attempt *a);
+void attempt_tell(struct executor *x); /* the master: how it ended */
 void attempt_sample(struct executor *x, uint64_t *out_rss,
                     uint64_t *out_cpu_ms); /* and act on too much memory */
 

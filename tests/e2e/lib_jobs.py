@@ -186,13 +186,18 @@ class Lab(Tony):
             found += [f"file {p}" for p in self.home.glob(pattern)]
         return found
 
-    def settled(self, limit=10):
-        """No job lives, and nothing is left of any; their journals replay."""
+    def quiet(self, limit=10):
+        """No job lives, and nothing is left of any."""
         deadline = time.monotonic() + limit
         while (left := self.litter()) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not left, left
-        replay_all(self.home / "history")
+
+    def settled(self, limit=10):
+        """The same, and the journal of each job replays."""
+        self.quiet(limit)
+        for path in sorted((self.home / "history").glob("application_*")):
+            replay_one(path)
 
     def stop(self):
         left = super().stop()
@@ -209,16 +214,15 @@ def replay_program():
     return None
 
 
-def replay_all(history):
-    """The journal of each finished job replays to the end that was told, and from every prefix."""
+def replay_one(path):
+    """The journal of a finished job replays to the end that was told, and from every prefix."""
     program = replay_program()
-    for path in sorted(pathlib.Path(history).glob("application_*")) if program else []:
-        if not (path / "journal").exists():
-            continue
-        state = json.loads((path / "summary").read_text())["state"] if (path / "summary").exists() else None
-        r = subprocess.run([program, *(["--expect", state] if state else []), path], stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, timeout=60)
-        assert r.returncode == 0, f"{program.name} of {path}: exit {r.returncode}\n{r.stdout[-4000:]}"
+    if not program or not (path / "journal").exists():
+        return
+    state = json.loads((path / "summary").read_text())["state"] if (path / "summary").exists() else None
+    r = subprocess.run([program, *(["--expect", state] if state else []), path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       text=True, timeout=60)
+    assert r.returncode == 0, f"{program.name} of {path}: exit {r.returncode}\n{r.stdout[-4000:]}"
 
 
 @pytest.fixture

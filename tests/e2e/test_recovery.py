@@ -156,6 +156,27 @@ def test_tasks_that_end_while_there_is_no_master(lab):
     lab.settled()
 
 
+def test_an_end_between_hello_and_welcome(lab):
+    """The executor has greeted the next master as one whose task runs; the task ends before the answer comes."""
+    for _ in range(4):
+        job = Gated(lab).running()
+        executor, old = lab.executor_of(job.pid(0)), lab.one("master", job.app)
+
+        def n_sockets():
+            return sum(os.readlink(f"/proc/{executor}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{executor}/fd"))
+        connected = n_sockets()
+        kill9(old)
+        new = lab.one("master", job.app, other_than=old)
+        while n_sockets() < connected:  # stopped most of the time, so that it has hardly listened when it is stopped again
+            os.kill(new, signal.SIGCONT)
+            os.kill(new, signal.SIGSTOP)
+        job.release(0, 0)
+        os.kill(new, signal.SIGCONT)
+        job.over()
+        job.started_once()
+    lab.settled()
+
+
 def test_the_first_cause_survives_the_master(lab):
     """The order of failures is kept by whoever saw them, over the master's death."""
     job = Gated(lab, 4).running()

@@ -1,0 +1,20 @@
+"""Processes killed at random moments, for some seconds; tests/soak does it for as long as one likes."""
+
+import pytest
+from lib_chaos import Storm
+from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_short_chaos(lab, seed):
+    storm = Storm(lab, seed)
+    while storm.n_kills < 12:
+        storm.round()
+    lab.settled()
+
+
+def test_short_chaos_with_many_jobs(lab):
+    storm = Storm(lab, 4)
+    for _ in range(2):
+        storm.round(n_jobs=6, n_strikes=5)
+    lab.settled()
