@@ -13,8 +13,11 @@
 #include "proto/tony.pb-c.h"
 
 enum {
+    QUICK_TRIES = 16, /* a millisecond apart, then doubling */
     RETRY_MAX_MS = 500,
-    LOST_MS = 60000, /* neither pool nor master for so long: give up */
+    LOST_MS = 60000,   /* neither pool nor master for so long: give up */
+    REFUSED_MS = 5000, /* a pool that does not know the job may only be coming up */
+    REFUSED_RETRY_MS = 20,
 };
 
 struct follow {
@@ -25,7 +28,8 @@ struct follow {
     char *master_path;
     struct loop_timer *retry;
     struct loop_signal *signals[3];
-    int64_t lost_since; /* 0 = somebody answers */
+    int64_t lost_since;    /* 0 = somebody answers */
+    int64_t refused_since; /* 0 = the pool knows the job, or has not been asked */
     unsigned tries;
     unsigned n_signals;
     bool go_master; /* there is, or was, a master to be dialled */
@@ -80,6 +84,23 @@ static void on_answer(struct follow *f)
         end(f, 0); /* the stop is in the journal */
 }
 
+/* The job may just have moved to the history, or be on its way there. One that stays refused is a
+ * directory that the pool cannot make a job of. */
+static void on_refused(struct follow *f, const Tony__Refused *r)
+{
+    int64_t now = clock_mono_ms();
+    int rc = err_set(f->e, r->num > 0 && r->num < 4096 ? (int)r->num : EIO, "%s", r->message);
+    if (r->hint[0])
+        err_hint(f->e, "%s", r->hint);
+    conn_close(TAKE(f->pool));
+    if (!f->refused_since)
+        f->refused_since = now;
+    if (now - f->refused_since > REFUSED_MS && !f->master)
+        end(f, rc);
+    else
+        loop_timer_set(f->retry, now + REFUSED_RETRY_MS);
+}
+
 static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
 {
     struct follow *f = arg;
@@ -87,6 +108,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
     f->tries = 0;
     if (frame->body_case == TONY__FRAME__BODY_JOB_UPDATE) {
         const Tony__JobUpdate *u = frame->job_update;
+        f->refused_since = 0;
         if (conn == f->pool && f->master && !u->finished)
             return; /* the master knows better */
         on_update(f, u);
@@ -97,13 +119,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
     } else if (frame->body_case == TONY__FRAME__BODY_ANSWER) {
         on_answer(f);
     } else if (frame->body_case == TONY__FRAME__BODY_REFUSED && conn == f->pool) {
-        /* The job may just have moved to the history; if not, its master knows it or it does not
-         * exist. */
-        (void)err_set(f->e, frame->refused->num ? (int)frame->refused->num : EIO, "%s",
-                      frame->refused->message);
-        conn_close(TAKE(f->pool));
-        f->lost_since = f->lost_since ? f->lost_since : clock_mono_ms();
-        loop_timer_set(f->retry, clock_mono_ms() + 20);
+        on_refused(f, frame->refused);
     }
 }
 
@@ -160,7 +176,9 @@ static void retry_later(struct follow *f)
         end(f, -EIO);
         return;
     }
-    int64_t pause = MIN((int64_t)1 << MIN(f->tries, 10U), (int64_t)RETRY_MAX_MS);
+    /* a master needs some ms from its admission to its socket: the first tries are for that */
+    unsigned doubled = f->tries > QUICK_TRIES ? f->tries - QUICK_TRIES : 0;
+    int64_t pause = MIN((int64_t)1 << MIN(doubled, 10U), (int64_t)RETRY_MAX_MS);
     f->tries++;
     loop_timer_set(f->retry, now + pause);
 }
