@@ -9,6 +9,9 @@ NINJA ?= ninja
 PYTHON ?= /usr/bin/python3
 MESON_ARGS ?=
 
+# `enabled` where tests are to be built, too.
+TESTS ?= disabled
+
 # What meson says is worth reading only when it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 
@@ -26,16 +29,18 @@ build: ## build into build/ (programs in build/bin)
 # Without the look at packages, for targets that have just installed them.
 .PHONY: compile
 compile: $(BUILD)/build.ninja
+	@test $(TESTS) = disabled || grep -q '"name": "tests", "value": "$(TESTS)"' $(BUILD)/meson-info/intro-buildoptions.json || \
+	  $(MESON) configure $(BUILD) -Dtests=$(TESTS)
 	@$(configure)
 	@$(NINJA) -C $(BUILD) --quiet
 
 $(BUILD)/build.ninja:
-	@$(MESON) setup $(BUILD) $(MESON_ARGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
+	@$(MESON) setup $(BUILD) -Dtests=$(TESTS) $(MESON_ARGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
 
 check: ## install what the tests need, build, and run every test
 	@tools/install-deps check
-	@$(MAKE) --no-print-directory compile
+	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD)
 
 demo: ## install what the demo needs, build, and train a model on two workers
@@ -50,25 +55,25 @@ bench: ## install MPICH, build, and print the table of ratios
 
 soak: ## the long tests (an hour and more)
 	@tools/install-deps check
-	@$(MAKE) --no-print-directory compile
+	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) --only soak
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS (60) each
 	@tools/install-deps fuzz check
 	@CC=clang $(MAKE) --no-print-directory BUILD=build-fuzz \
-	  MESON_ARGS="-Dfuzz=true -Dtests=disabled -Db_sanitize=address,undefined -Db_lundef=false" build-fuzz/build.ninja
+	  MESON_ARGS="-Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false" build-fuzz/build.ninja
 	@$(NINJA) -C build-fuzz --quiet fuzzers
 	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 sanitize: ## the whole suite under ASan and UBSan, in build-asan/
 	@tools/install-deps check
-	@$(MAKE) --no-print-directory BUILD=build-asan \
+	@$(MAKE) --no-print-directory BUILD=build-asan TESTS=enabled \
 	  MESON_ARGS="-Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized" compile
 	@$(PYTHON) tools/check --build build-asan
 
 coverage: ## the suite with line coverage, in build-cov/
 	@tools/install-deps check
-	@$(MAKE) --no-print-directory BUILD=build-cov MESON_ARGS="-Dcoverage=true -Dbuildtype=debug" compile
+	@$(MAKE) --no-print-directory BUILD=build-cov TESTS=enabled MESON_ARGS="-Dcoverage=true -Dbuildtype=debug" compile
 	@find build-cov -name '*.gcda' -delete
 	@$(PYTHON) tools/check --build build-cov
 	@tools/coverage build-cov

@@ -1,0 +1,16 @@
+/*
+ * Linked into the static programs. libuv can look up the user's home directory, which we never ask for; in a
+ * static program glibc's answer would need the very shared libraries that it was linked with. Ours is: no such user.
+ */
+#include <errno.h>
+#include <pwd.h>
+
+int getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size, struct passwd **out)
+{
+    (void)uid;
+    (void)entry;
+    (void)buf;
+    (void)size;
+    *out = NULL;
+    return ENOENT;
+}
