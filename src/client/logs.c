@@ -68,11 +68,14 @@ static bool wanted(const struct logs *l, const char *role, int64_t index)
  * when it has moved. */
 static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
 {
-    free(TAKE(l->dir));
-    int rc = paths_find_job(&l->c->paths, l->id, &l->dir, &l->live, e);
     AUTO(history_freep) struct history_job *h = NULL;
-    if (rc == 0)
-        rc = history_load(l->dir, &h, e);
+    int rc = -ENOENT;
+    for (int tries = 0; tries < 2 && rc == -ENOENT; tries++) { /* it moves once at most */
+        free(TAKE(l->dir));
+        rc = paths_find_job(&l->c->paths, l->id, &l->dir, &l->live, e);
+        if (rc == 0)
+            rc = history_load(l->dir, &h, e);
+    }
     if (rc < 0)
         return rc;
     bool ended = true;
@@ -373,9 +376,14 @@ static int show(struct logs *l, struct err *e)
 {
     uint32_t n_tasks = 0;
     int rc = all_ended(l, &n_tasks, e);
-    if (rc < 0)
+    if (rc < 0 && !l->dir)
         return rc;
-    bool ended = rc == 1;
+    if (rc < 0) { /* what tasks wrote can be read without it */
+        client_note("%s", e->msg);
+        n_tasks = UINT32_MAX;
+        err_clear(e);
+    }
+    bool ended = rc != 0;
     rc = scan(l, e);
     if (rc < 0)
         return rc;

@@ -67,7 +67,8 @@ bool history_decided(const struct job *job)
     return false;
 }
 
-/* The journal of a job that waits need not be there. */
+/* The journal of a job that waits need not be there; where the directory itself is not there any
+ * more, it was moved under our eyes, and the journal with it. */
 static int load_journal(struct history_job *h, struct replay *r, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "journal");
@@ -78,7 +79,7 @@ static int load_journal(struct history_job *h, struct replay *r, struct err *e)
     int rc = 0;
     if (stat(path, &st) == 0)
         rc = journal_read(path, &text, e);
-    else if (errno != ENOENT)
+    else if (errno != ENOENT || stat(h->dir, &st) == -1)
         rc = err_set(e, errno, "cannot open '%s': %m", path);
     h->job = rc == 0 ? job_new(h->spec, e) : NULL;
     if (rc == 0 && !h->job)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -189,6 +190,39 @@ static void torn_and_damaged(void **state)
     assert_string_equal(rows.v[0].state, "DAMAGED");
     history_rows_done(&rows);
     assert_int_equal(history_load("/nonexistent/x", &job, &e), -ENOENT);
+    home_done(&h);
+}
+
+/* Its keeper moves a job while somebody reads it: then it is not there, never one without a
+ * journal. */
+static void a_job_that_is_moved_while_it_is_read(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    home_init(&h);
+    for (uint32_t i = 1; i <= 150; i++) {
+        AUTO(free_p) char *dir = make_job(&h, i, id);
+        AUTO(free_p) char *to = paths_history(&h.p, id);
+        write_events(dir, story, times, 7);
+        pid_t mover = fork();
+        if (mover == 0) {
+            usleep(100 + i * 7 % 300);
+            _exit(rename(dir, to) == 0 ? 0 : 1);
+        }
+        int rc = 0;
+        while (rc == 0) {
+            struct history_job *job = NULL;
+            rc = history_load(dir, &job, NULL);
+            if (rc == 0)
+                assert_int_equal(job_epoch(job->job), 1);
+            history_free(job);
+        }
+        assert_int_equal(rc, -ENOENT);
+        int status;
+        assert_int_equal(waitpid(mover, &status, 0), mover);
+        assert_int_equal(status, 0);
+    }
     home_done(&h);
 }
 
@@ -391,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_waiting_job),
         cmocka_unit_test(a_job_from_every_prefix),
         cmocka_unit_test(torn_and_damaged),
+        cmocka_unit_test(a_job_that_is_moved_while_it_is_read),
         cmocka_unit_test(a_job_without_a_master_is_ended),
         cmocka_unit_test(an_abort_that_crashed_before_the_move),
         cmocka_unit_test(a_journal_that_takes_nothing_more),
