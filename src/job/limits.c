@@ -327,6 +327,9 @@ int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
     } else if (ev->limit == LIMIT_CLIENT) {
         policy_decide(j, JOB_KILLED, "killed: its client was away for more than %s",
                       limit_text(j->spec->client_away_ms, text, sizeof text));
+    } else if (ev->limit == LIMIT_ALLOCATION && !j->n_state[SLOT_ASKED]) {
+        policy_decide(j, JOB_FAILED, "the job waited for its containers for more than %s",
+                      limit_text((int64_t)j->spec->allocation_timeout_ms, text, sizeof text));
     } else if (ev->limit == LIMIT_ALLOCATION) {
         policy_decide(j, JOB_FAILED, "%u of %u containers were not granted within %s",
                       j->n_state[SLOT_ASKED], j->n_slots - j->n_state[SLOT_HELD],

@@ -139,7 +139,9 @@ static void evaluate(struct job *j)
         return;
     for (uint32_t r = 0; r < j->n_roles; r++)
         succeeded += j->roles[r].awaited ? j->roles[r].n_result[RES_SUCCEEDED] : 0;
-    if (j->n_awaited && !succeeded) {
+    if (!j->n_awaited) { /* group limits have made all of them untracked */
+        policy_decide(j, JOB_FAILED, "no task is waited for any more, and none had succeeded");
+    } else if (!succeeded) {
         j->by_task = j->cause.slot >= 0;
         policy_decide(j, JOB_FAILED, "no task succeeded");
     } else if (succeeded < j->n_awaited) {

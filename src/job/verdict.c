@@ -90,15 +90,17 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
         (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s", SLOT_ARGS(j, slot), text,
                        detail ? ": " : "", detail ? detail : "");
         return;
-    case END_OUT_OF_MEMORY:
-        (void)snprintf(text, sizeof text, "used more memory than its %llu MiB",
+    case END_OUT_OF_MEMORY: /* the detail has the figures */
+        (void)snprintf(text, sizeof text, "may use %llu MiB",
                        (unsigned long long)job_slot_role(j, slot)->memory_mib);
-        what = text;
+        what = "ran out of memory";
+        detail = detail ? detail : text;
         break;
     case END_TIMED_OUT:
-        (void)snprintf(text, sizeof text, "ran longer than its limit of %s",
+        (void)snprintf(text, sizeof text, "ran longer than the %s that a task may",
                        limit_text((int64_t)j->spec->execution_timeout_ms, limit, sizeof limit));
-        what = text;
+        what = detail ? detail : text;
+        detail = NULL;
         break;
     case END_PREEMPTED:
         what = "was preempted by the scheduler";
