@@ -149,6 +149,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         .generation = s->generation,
         .restart_count = s->restart_count,
         .chief = w->chief,
+        .single_node = w->single_node,
         .n_tracked = w->n_tracked,
         .tb_port = tb ? x->tb_port : 0,
     };

@@ -82,6 +82,8 @@ static int set_compatible(const struct rt_input *in, struct strv *env)
     rc |= strv_env_set(env, "JOB_ID", in->application_id);
     if (in->chief)
         rc |= strv_env_set(env, "IS_CHIEF", "true");
+    if (in->single_node)
+        rc |= strv_env_set(env, "PREPROCESSING_JOB", "true"); /* the original's name for this */
     if (in->tb_port)
         rc |= rt_set_u32(env, "TB_PORT", in->tb_port);
     return rc;

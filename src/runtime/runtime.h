@@ -32,6 +32,7 @@ struct rt_input {
     uint32_t local_rank; /* of this task's ranks */
     uint32_t generation, restart_count;
     bool chief;
+    bool single_node;    /* the command is the whole job, in the master's place */
     uint32_t n_tracked;  /* TASK_NUM */
     uint16_t tb_port;    /* 0 = none */
     const char *spec_file; /* absolute path of the file with the cluster spec as JSON; may be NULL */

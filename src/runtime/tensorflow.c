@@ -1,7 +1,8 @@
 /*
  * TensorFlow: CLUSTER_SPEC and TF_CONFIG, in gang mode only (in FCFS the cluster is not known at
- * start). TF_CONFIG leaves out TensorBoard always and evaluators unless the task is one: neither is
- * part of the cluster for TensorFlow.
+ * start, and in single-node mode there is none: a TF_CONFIG with a "driver" is one that TensorFlow
+ * refuses). TF_CONFIG leaves out TensorBoard always and evaluators unless the task is one: neither
+ * is part of the cluster for TensorFlow.
  */
 #include "runtime/runtime_int.h"
 
@@ -13,7 +14,7 @@
 
 static int env(const struct rt_input *in, struct strv *out, struct err *e)
 {
-    if (!str_eq(in->distributed_mode, "GANG"))
+    if (!str_eq(in->distributed_mode, "GANG") || in->single_node)
         return 0;
     struct buf text = { 0 };
     buf_adds(&text, "CLUSTER_SPEC=");

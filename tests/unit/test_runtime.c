@@ -38,6 +38,7 @@ static const struct rt_role four_ranks[] = {
     { "chief", servers, 1, TRACKED, 2 },
     { "worker", workers, 2, TRACKED, 4 },
 };
+static const struct rt_role driver[] = { { "driver", one, 1, TRACKED, 1 } };
 static const struct rt_role fcfs[] = { { "worker", half, 2, TRACKED, 1 } };
 static const struct rt_role v6[] = { { "worker", (const char *const[]){ "[fd00::1]:77" }, 1,
                                        TRACKED, 1 } };
@@ -48,7 +49,7 @@ struct row {
     size_t n_roles;
     const char *role;
     uint32_t index, local_rank, n_tracked, restarts;
-    bool chief;
+    bool chief, single_node;
     uint16_t tb_port;
     const char *spec_file;
     const char *want[24];   /* K=V */
@@ -210,6 +211,19 @@ static const struct row rows[] = {
                 "TONY_LOCAL_WORLD_SIZE=1", "TONY_RESTART_COUNT=0",
                 "TONY_APPLICATION_ID=application_1_0001" },
       .absent = { "TONY_RANK", "RANK", "TF_CONFIG" } },
+    { .name = "tensorflow without roles: no cluster, which TensorFlow would refuse",
+      .framework = "tensorflow",
+      .mode = "GANG",
+      .roles = driver,
+      .n_roles = 1,
+      .role = "driver",
+      .n_tracked = 1,
+      .chief = true,
+      .single_node = true,
+      .tb_port = 6006,
+      .want = { "JOB_NAME=driver", "IS_CHIEF=true", "PREPROCESSING_JOB=true", "TB_PORT=6006",
+                "TONY_TASK=driver:0" },
+      .absent = { "TF_CONFIG", "CLUSTER_SPEC" } },
 };
 
 static int build(const struct row *r, struct strv *env)
@@ -224,6 +238,7 @@ static int build(const struct row *r, struct strv *env)
                            .generation = 1,
                            .restart_count = r->restarts,
                            .chief = r->chief,
+                           .single_node = r->single_node,
                            .n_tracked = r->n_tracked,
                            .tb_port = r->tb_port,
                            .spec_file = r->spec_file };
