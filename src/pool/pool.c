@@ -10,6 +10,8 @@
 #include "loop/loop.h"
 #include "pool/pool_int.h"
 
+enum { LIMIT_AGAIN_MS = 200 };
+
 /* ---- the list ---- */
 
 const char *pool_phase_name(enum job_phase phase)
@@ -39,6 +41,7 @@ static void pool_job_free(struct pool_job *j)
 {
     keeper_forget(j);
     loop_timer_free(j->away);
+    loop_timer_free(j->limit);
     free(j->master_socket);
     free(j->name);
     free(j);
@@ -266,6 +269,25 @@ void pool_job_abort(struct pool_job *j, const struct job_event *ev)
     if (fd >= 0)
         (void)close(fd);
     pool_job_over(j);
+}
+
+static void on_limit(void *arg)
+{
+    struct pool_job *j = arg;
+    struct job_event ev = { .type = EV_TIMER, .limit = LIMIT_ALLOCATION };
+    if (j->phase == PH_WAITING)
+        pool_job_abort(j, &ev);
+    else if (j->phase == PH_STARTING) /* it may yet find its GPUs taken and wait again */
+        loop_timer_set(j->limit, clock_mono_ms() + LIMIT_AGAIN_MS);
+}
+
+void pool_job_limit_wait(struct pool_job *j)
+{
+    if (j->allocation_ms > 0 && !j->limit)
+        j->limit = loop_timer_new(j->pool->loop, on_limit, j);
+    if (j->limit)
+        loop_timer_set(j->limit,
+                       clock_mono_ms() + MAX(j->allocation_ms - j->waited_ms, (int64_t)0));
 }
 
 void pool_stop(struct pool *p, const char *who)

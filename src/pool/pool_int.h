@@ -72,6 +72,9 @@ struct pool_job {
     bool owned;            /* a client's going away ends it */
     int64_t not_before_ms; /* its GPUs are held outside this pool: look again then; 0 = at once */
     struct loop_timer *away;
+    int64_t allocation_ms; /* it fails when it waits for longer; 0 = never */
+    int64_t waited_ms;     /* before this pool */
+    struct loop_timer *limit;
     char behind[APP_ID_MAX]; /* "" = nobody of this pool */
     uint32_t place;
 
@@ -143,6 +146,8 @@ void pool_job_over(struct pool_job *j); /* it lies in history (or was never ther
                                            followers, forget it, admit others */
 /* End a job that no process lives of any more, with a verdict in its journal, and forget it. */
 void pool_job_abort(struct pool_job *j, const struct job_event *ev);
+/* It has no master yet that would count: tony.container.allocation.timeout. */
+void pool_job_limit_wait(struct pool_job *j);
 void pool_stop(struct pool *p, const char *who); /* end all jobs, then ourselves */
 void pool_look_idle(struct pool *p); /* to be called when a job or a client has gone or come */
 

@@ -124,6 +124,8 @@ static int recover_job(struct pool *p, const char *id, struct err *e)
         keeper_look(j);
     else
         clients_owner_gone(j); /* whoever owns it comes back in time */
+    if (!started)
+        pool_job_limit_wait(j);
     return 0;
 }
 

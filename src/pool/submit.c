@@ -21,12 +21,14 @@ static int no_memory(struct err *e)
     return err_set(e, ENOMEM, "cannot take the job: %m");
 }
 
-static int load_spec(struct span text, struct job_spec **out, struct err *e)
+static int load_spec(struct span text, struct job_spec **out, int64_t *out_submitted_wall_ms,
+                     struct err *e)
 {
     AUTO(job_file_freep) struct job_file *file = NULL;
     int rc = job_file_decode(text, &file, e);
     if (rc < 0)
         return rc;
+    *out_submitted_wall_ms = file->wall_ms;
     return job_spec_build(file->conf, out, e);
 }
 
@@ -39,6 +41,7 @@ static int take_figures(struct pool_job *j, const struct job_spec *spec, struct 
     j->n_containers = demand.n_containers;
     j->priority = spec->priority;
     j->client_away_ms = spec->client_away_ms;
+    j->allocation_ms = spec->gang ? (int64_t)spec->allocation_timeout_ms : 0;
     free(j->name);
     j->name = str_dup(spec->name ? spec->name : "");
     return j->name ? 0 : no_memory(e);
@@ -49,11 +52,13 @@ int submit_load(struct pool_job *j, const char *dir, struct err *e)
     AUTO(free_p) char *path = fs_join(dir, "job.conf");
     AUTO(buf_done) struct buf text = { .max = CONF_MAX };
     AUTO(job_spec_freep) struct job_spec *spec = NULL;
+    int64_t submitted = 0;
     if (!path)
         return no_memory(e);
     int rc = fs_read(AT_FDCWD, path, &text, e);
     if (rc == 0)
-        rc = load_spec(buf_span(&text), &spec, e);
+        rc = load_spec(buf_span(&text), &spec, &submitted, e);
+    j->waited_ms = MAX(clock_wall_ms() - submitted, (int64_t)0);
     return rc < 0 ? err_wrap(e, rc, "job '%s'", j->id) : take_figures(j, spec, e);
 }
 
@@ -242,7 +247,8 @@ static int check(struct pool *p, struct span conf_text, struct job_spec **out, s
     if (conf_text.len > CONF_MAX)
         return err_set(e, E2BIG, "the job's configuration of %zu bytes is over the limit of %d",
                        conf_text.len, CONF_MAX);
-    int rc = load_spec(conf_text, out, e);
+    int64_t submitted;
+    int rc = load_spec(conf_text, out, &submitted, e);
     if (rc < 0)
         return rc == -ENOMEM ? rc
                              : -(e->num = EINVAL); /* the job's fault, whatever was wrong with it */
@@ -297,6 +303,7 @@ int submit(struct pool *p, const struct span conf_text, bool owned, struct submi
     }
     j->phase = PH_WAITING;
     j->owned = owned;
+    pool_job_limit_wait(j);
     *out = s;
     return 0;
 }
