@@ -34,8 +34,9 @@ struct cgroup_job {
     bool swap;    /* this machine swaps: the limit must say that swap counts too */
 };
 
-/* Find out what there is and make the job's groups; the caller's process (and so all it forks)
- * enters the job's cpu group. Finding none is no error: kind says it, and e (if not NULL) why. */
+/* Find out what there is (TONY_CGROUPS=none: nothing) and make the job's groups; the caller's
+ * process (and so all it forks) enters the job's cpu group. Finding none is no error: kind says it,
+ * and e (if not NULL) why. */
 void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e);
 /* Cores of all containers together; 0 = the least weight there is. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);

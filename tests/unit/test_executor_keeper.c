@@ -220,21 +220,43 @@ static void time_limit(void **state)
 
 static void too_much_memory(void **state)
 {
-    static const char *const rows[] = {
-        "/usr/bin/python3 -c 'x = bytearray(400 << 20); import time; time.sleep(100)'",
+    static const struct {
+        const char *cgroups, *command;
+    } rows[] = {
+        { "", "/usr/bin/python3 -c 'x = bytearray(400 << 20); import time; time.sleep(100)'" },
         /* the kernel takes the child; the parent would carry on */
-        "/usr/bin/python3 -c 'x = bytearray(400 << 20)'; echo survived; sleep 100",
+        { "", "/usr/bin/python3 -c 'x = bytearray(400 << 20)'; echo survived; sleep 100" },
+        /* nobody but we looks */
+        { "none", "/usr/bin/python3 -c 'x = bytearray(400 << 20); import time; time.sleep(100)'; "
+                  "sleep 100" },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        setenv("TONY_CGROUPS", rows[i].cgroups, 1);
         struct world *w = world_new("");
-        world_run(w, 1, rows[i]);
+        unsetenv("TONY_CGROUPS");
+        world_run(w, 1, rows[i].command);
         assert_int_equal(w->slots[0].reason, TONY__REASON__OUT_OF_MEMORY);
         assert_non_null(strstr(w->slots[0].detail, "64"));
         assert_int_equal(w->slots[0].completed_reason, TONY__REASON__OUT_OF_MEMORY);
         assert_int_equal(world_tasks_alive(w), 0);
         end_well(w);
     }
+}
+
+/* Many processes that share their memory are not counted as many times. */
+static void shared_memory_counts_once(void **state)
+{
+    (void)state;
+    setenv("TONY_CGROUPS", "none", 1);
+    struct world *w = world_new("");
+    unsetenv("TONY_CGROUPS");
+    world_run(w, 1,
+              "/usr/bin/python3 -c 'import os, time\nx = b\"x\" * (30 << 20)\n"
+              "for i in range(4):\n if os.fork() == 0: time.sleep(1); os._exit(0)\ntime.sleep(1)'");
+    assert_int_equal(w->slots[0].reason, TONY__REASON__EXITED);
+    assert_int_equal(w->slots[0].exit_code, 0);
+    end_well(w);
 }
 
 static void executor_killed(void **state)
@@ -696,6 +718,7 @@ int main(void)
         TEST(nothing_survives_its_task),
         TEST(time_limit),
         TEST(too_much_memory),
+        TEST(shared_memory_counts_once),
         TEST(executor_killed),
         TEST(executor_killed_after_the_end),
         TEST(master_restart),
