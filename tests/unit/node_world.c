@@ -53,8 +53,9 @@ void world_start_keeper(struct world *w, const char *args)
     snprintf(program, sizeof program, "%s/bin/tony-executor", w->dir);
     w->keeper = fork();
     if (w->keeper == 0) {
-        const char *argv[32] = { "tony-executor", "--keeper", w->app, "--ready-fd", "9" };
-        int n = 5;
+        const char *argv[32] = { "tony-executor", "--keeper", w->app, "--ready-fd", "9",
+                                 "--gpu-locks",   w->dir };
+        int n = 7;
         AUTO(free_p) char *rest = args ? strdup(args) : NULL;
         char *save = NULL;
         for (char *a = rest ? strtok_r(rest, " ", &save) : NULL; a && n < 31;
