@@ -150,15 +150,35 @@ static int check_enum(const struct conf_key *row, const char *what, const char *
     return rc;
 }
 
+/* The kernel starts no program with a longer argument or variable (MAX_ARG_STRLEN, less the NUL).
+ */
+enum { ARGUMENT_MAX = 131071 };
+
+static int check_argument(const char *what, const char *text, struct err *e)
+{
+    size_t n = strlen(text);
+    if (n <= ARGUMENT_MAX)
+        return 0;
+    (void)err_set(e, EINVAL, "%s has %zu bytes, and no program can be given more than %d", what, n,
+                  ARGUMENT_MAX);
+    return err_hint(e, "ship it as a file in 'src' or 'resources'");
+}
+
 static int check_envs(const char *what, const char *value, struct err *e)
 {
     struct strv env = { 0 };
     int rc = conf_env_parse(span_of(value), &env, e);
+    if (rc < 0) {
+        (void)err_wrap(e, rc, "%s", what);
+        rc = err_hint(e, "write NAME=VALUE, separated by commas");
+    }
+    for (size_t i = 0; i < env.n && rc >= 0; i++) {
+        rc = check_argument("a variable", env.v[i], e);
+        if (rc < 0)
+            rc = err_wrap(e, rc, "%s", what);
+    }
     strv_done(&env);
-    if (rc >= 0)
-        return 0;
-    (void)err_wrap(e, rc, "%s", what);
-    return err_hint(e, "write NAME=VALUE, separated by commas");
+    return rc < 0 ? rc : 0;
 }
 
 int conf_check_value(const struct conf_key *row, const char *key, const char *value, struct err *e)
@@ -184,6 +204,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     case CT_ENVS:
         return check_envs(what, value, e);
     case CT_STR:
+        return str_ends(key, ".command") ? check_argument(what, value, e) : 0;
     case CT_LIST:
     case CT_NONE:
     case CT_COUNT:
@@ -234,7 +255,9 @@ int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct
     struct entry mine = *x;
     mine.row = conf_key_find(span_of(x->key), NULL);
     int rc = 0;
-    if (mine.row)
+    if (!span_utf8(span_of(x->value), NULL)) /* files were looked at already, options were not */
+        rc = err_set(e, EINVAL, "the value of '%s' is not UTF-8", x->key);
+    else if (mine.row)
         rc = conf_check_value(mine.row, x->key, x->value, e);
     else if (!foreign_ok || str_starts(x->key, "tony."))
         rc = unknown_key(x->key, e);

@@ -118,6 +118,10 @@ static int build_texts(struct build *b)
         rc = copy_lower(b, "tony.cluster", &s->cluster);
     if (rc == 0 && !s->name)
         rc = build_fail(b, "tony.application.name", EINVAL, "the name of the job is empty");
+    if (rc == 0 && strlen(s->name) > JOB_NAME_MAX)
+        rc = build_fail(b, "tony.application.name", EINVAL,
+                        "the name of the job has %zu bytes, and at most %d are possible",
+                        strlen(s->name), JOB_NAME_MAX);
     for (const char *p = s->name; rc == 0 && *p; p++) {
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             rc = build_fail(b, "tony.application.name", EINVAL,

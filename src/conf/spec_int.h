@@ -9,6 +9,7 @@
 enum {
     SPEC_TASKS_MAX = 100000, /* of one job; numbers of slots and frames are sized for it */
     SPEC_ROLES_MAX = 2000,   /* edges between roles grow with the square */
+    JOB_NAME_MAX = 255,      /* it is for people, and stands in every list */
     ROLE_KEY_MAX = 128,      /* "tony." + 63 + the longest suffix */
 };
 

@@ -22,7 +22,7 @@ static const char *command_of(const struct build *b, const char *key)
 static char *tensorboard_command(const struct build *b)
 {
     const char *python = conf_get(b->c, "tony.python-exec-path");
-    return str_printf("%s sidecar_tensorboard.py", python && *python ? python : "python");
+    return str_printf("%s sidecar_tensorboard.py", python && *python ? python : "python3");
 }
 
 /* The part that a role and the master have in common. */
@@ -177,6 +177,24 @@ static int check_standalone(struct build *b)
     return err_hint(b->e, "set instances to 1, or use framework 'generic'");
 }
 
+/* What is to blame for a job of nothing: a role without instances, else the file's first key. */
+static const char *blame_for_nothing(const struct build *b)
+{
+    const char *first = "tony.containers.command";
+    bool found = false;
+    for (size_t i = 0; i < b->c->n; i++) {
+        const struct entry *x = &b->c->v[i];
+        if (x->layer < CL_JOB || !x->row)
+            continue;
+        if (str_starts(x->row->name, "tony.<role>."))
+            return x->key;
+        if (!found)
+            first = x->key;
+        found = true;
+    }
+    return first;
+}
+
 static int build_am(struct build *b)
 {
     struct role_spec *am = &b->s->am;
@@ -189,7 +207,7 @@ static int build_am(struct build *b)
     int rc = fill_role(b, am);
     if (rc < 0 || !b->s->single_node || am->command)
         return rc;
-    (void)build_fail(b, "tony.containers.command", EINVAL,
+    (void)build_fail(b, blame_for_nothing(b), EINVAL,
                      "the job has neither a role with instances nor a command");
     return err_hint(
         b->e, "write 'command: ...', or roles such as 'worker: {instances: 2, command: ...}'");

@@ -139,7 +139,7 @@ static void test_refusals(void **state)
         const char *lines, *sentence, *hint;
     } cases[] = {
         { "", "the job has neither a role with instances nor a command", "command:" },
-        { "tony.worker.memory=1g\n", "the job has neither a role", "" },
+        { "tony.worker.memory=1g\n", "j:1: the job has neither a role", "" },
         { "tony.containers.command= \n", "j:1: the job has neither a role", "" },
         { ROLE("worker", 2), "j:1: role 'worker' has no command", "tony.worker.command" },
         { CMD ROLE("a", 1) ROLE("b", 1) "tony.application.training-stage=a,chief\n",
@@ -388,7 +388,7 @@ static void test_tensorboard(void **state)
     struct job_spec *s =
         built(CMD ROLE("worker", 1) "tony.application.tensorboard-log-dir=hdfs://logs\n");
     const struct role_spec *tb = job_spec_role(s, "tensorboard");
-    assert_string_equal(tb->command, "python sidecar_tensorboard.py");
+    assert_string_equal(tb->command, "python3 sidecar_tensorboard.py");
     assert_int_equal(tb->vcores, 2);
     assert_int_equal(tb->memory_mib, 2048);
     assert_int_equal(tb->gpus, 0);
