@@ -103,7 +103,7 @@ static int home_open(char **out, struct err *e)
     if (rc == 0)
         rc = fs_mkdirs(name, 0700, e);
     if (rc < 0)
-        return err_hint(e, "TONY_HOME says where it is to be; it must be writable");
+        return name ? err_hint(e, "TONY_HOME says where it is to be; it must be writable") : rc;
     AUTO(free_p) char *real = realpath(name, NULL);
     if (!real)
         return err_set(e, errno, "cannot resolve directory '%s': %m", name);
@@ -125,6 +125,8 @@ static int home_subdir(const char *home, const char *name, char **out, struct er
     if (!*out)
         return err_set(e, ENOMEM, "cannot make directory '%s': %m", name);
     int rc = fs_private_dir(*out, e);
+    if (rc == -EPERM)
+        return err_hint(e, "remove it or make it yours (chown), or set TONY_HOME to another place");
     if (rc < 0)
         return rc;
     if (access(*out, W_OK) == -1) {
