@@ -12,9 +12,13 @@ int client_open_paths(struct client *c, struct err *e)
     if (c->have_paths)
         return 0;
     int rc = paths_open(&c->paths, e);
-    if (rc == 0)
-        c->have_paths = true;
-    return rc;
+    if (rc < 0)
+        return rc;
+    c->have_paths = true;
+    /* The pool that we may start lives in another directory. */
+    return setenv("TONY_HOME", c->paths.home, 1) == 0
+               ? 0
+               : err_set(e, ENOMEM, "cannot tell where to keep files: %m");
 }
 
 struct loop *client_loop(struct client *c, struct err *e)
@@ -95,6 +99,11 @@ int client_main(int argc, char **argv, const char *version)
         .color = color && isatty(STDERR_FILENO),
         .out_color = color && isatty(STDOUT_FILENO),
     };
+
+    const char *site = getenv("TONY_CONF_DIR");
+    AUTO(free_p) char *site_dir = site && *site && *site != '/' ? realpath(site, NULL) : NULL;
+    if (site_dir) /* for the pool too, which lives in another directory */
+        (void)setenv("TONY_CONF_DIR", site_dir, 1); /* without memory all else fails soon */
 
     const char *word = argc > 1 ? argv[1] : "";
     if (str_eq(word, "--help") || str_eq(word, "-h") || str_eq(word, "-help"))

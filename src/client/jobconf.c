@@ -24,10 +24,10 @@ static const struct {
     { OPT_TENSORBOARD, "tony.application.tensorboard-log-dir", false },
 };
 
-/* An absolute form of a path given on the command line; URLs stay. */
+/* An absolute form of a path given on the command line; URLs stay, and nothing stays nothing. */
 static char *from_cwd(const char *path)
 {
-    if (path[0] == '/' || strstr(path, "://"))
+    if (path[0] == '/' || !path[0] || strstr(path, "://"))
         return str_dup(path);
     AUTO(free_p) char *cwd = getcwd(NULL, 0);
     return cwd ? fs_join(cwd, path) : NULL;
@@ -222,6 +222,8 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         client_job_done(&j);
         return explain(c, rc, e);
     }
+    for (size_t i = 0; i < j.spec->warnings.n; i++)
+        client_note("%s", j.spec->warnings.v[i]);
     if (options_has(&c->o, OPT_HDFS_CLASSPATH))
         client_note("--hdfs_classpath has no effect with cluster 'local'");
     *out = j;

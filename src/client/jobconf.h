@@ -30,7 +30,8 @@ void client_job_done(struct client_job *j);
 /* ship.c */
 int ship_collect(struct client_job *j,
                  struct err *e); /* fill items from spec; looks at each source */
-int ship_put(struct client *c, struct client_job *j, struct err *e); /* into the store */
-int ship_exit_code(const struct err *e); /* whose fault a failed ship_put() is */
+/* Into the store. 0, or the exit code, negative. */
+int ship_put(struct client *c, struct client_job *j, struct err *e);
+int ship_exit_code(const struct err *e); /* whose fault it is that an item cannot be shipped */
 
 #endif

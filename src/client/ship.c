@@ -54,6 +54,12 @@ static int local_source(const char *source, const char *what, const char *origin
     char *path = cwd ? fs_join(cwd, source) : str_dup(source);
     if (!path)
         return err_set(e, ENOMEM, "%s: cannot ship %s '%s': %m", origin, what, source);
+    if (!span_utf8(span_of(path), NULL)) {
+        int rc = err_set(e, EINVAL, "%s: the path of %s '%s' is not UTF-8", origin, what, path);
+        free(path);
+        err_hint(e, "rename it, or use a link with another name");
+        return rc;
+    }
     for (size_t n = strlen(path); n > 2 && path[n - 1] == '.' && path[n - 2] == '/'; n -= 2)
         path[n - 2] = 0; /* "src: ." */
     if (stat(path, st) == -1) {
@@ -70,6 +76,19 @@ static const char *origin_of(const struct client_job *j, const char *key)
 {
     const char *origin = conf_origin(j->conf, key);
     return origin ? origin : key;
+}
+
+/* Where the job names this item. */
+static const char *item_origin(const struct client_job *j, const struct ship_item *it)
+{
+    if (it->kind == SHIP_SRC)
+        return origin_of(j, "tony.application.src-dir");
+    if (j->spec->venv && !it->role[0] && str_eq(it->name, "venv"))
+        return origin_of(j, "tony.application.python-venv");
+    const char *role = !it->role[0] ? "containers" : j->spec->single_node ? "am" : it->role;
+    AUTO(free_p) char *key = str_printf("tony.%s.resources", role);
+    const char *origin = key ? conf_origin(j->conf, key) : NULL;
+    return origin ? origin : "job";
 }
 
 static int collect_src(struct client_job *j, struct err *e)
@@ -117,9 +136,34 @@ static int collect_resources(struct client_job *j, const struct resource_spec *r
     return rc;
 }
 
+/* Something in src that has the name of what is to lie beside it. An archive is not looked into. */
+static int check_beside_src(const struct client_job *j, const struct ship_item *src, struct err *e)
+{
+    for (size_t i = 0; i < j->n_items; i++) {
+        const struct ship_item *x = &j->items[i];
+        AUTO(free_p) char *path = x->kind == SHIP_SRC ? NULL : fs_join(src->source, x->name);
+        struct stat st;
+        if (!path || lstat(path, &st) == -1)
+            continue;
+        int rc = err_set(e, EINVAL, "src has a '%s' already, where '%s' is to appear", x->name,
+                         x->source);
+        if (x->kind == SHIP_IN_PLACE)
+            err_hint(e, "keep the virtual environment outside of src: it would be copied too");
+        else
+            err_hint(e, "give it another name: %s::NAME", x->source);
+        return err_wrap(e, rc, "%s", item_origin(j, x));
+    }
+    return 0;
+}
+
 /* Two things under one name in the same working directory. */
 static int check_names(const struct client_job *j, struct err *e)
 {
+    if (j->n_items > 0 && j->items[0].kind == SHIP_SRC) {
+        int rc = check_beside_src(j, &j->items[0], e);
+        if (rc < 0)
+            return rc;
+    }
     for (size_t a = 0; a < j->n_items; a++) {
         for (size_t b = a + 1; b < j->n_items; b++) {
             const struct ship_item *x = &j->items[a], *y = &j->items[b];
@@ -187,11 +231,18 @@ int ship_put(struct client *c, struct client_job *j, struct err *e)
     if (j->n_items == 0)
         return 0;
     struct store *store = NULL;
-    int rc = store_open(c->paths.store, &store, e);
-    for (size_t i = 0; rc == 0 && i < j->n_items; i++)
-        rc = store_put(store, &j->items[i], e);
+    if (store_open(c->paths.store, &store, e) < 0)
+        return -EXIT_CLUSTER;
+    int code = EXIT_DONE;
+    for (size_t i = 0; code == EXIT_DONE && i < j->n_items; i++) {
+        if (store_put(store, &j->items[i], e) == 0)
+            continue;
+        code = ship_exit_code(e);
+        if (code == EXIT_MISUSE)
+            (void)err_wrap(e, -e->num, "%s", item_origin(j, &j->items[i]));
+    }
     store_free(store);
-    return rc;
+    return -code;
 }
 
 int ship_exit_code(const struct err *e)

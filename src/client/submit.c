@@ -96,6 +96,31 @@ static int submit_once(struct client *c, const struct buf *text, bool owned, str
     return rc;
 }
 
+/* The pool knows sums; the job's line that asks for the largest part is put in front. Returns
+ * -EXIT_MISUSE. */
+static int blame(const struct client_job *j, struct err *e)
+{
+    const struct job_spec *s = j->spec;
+    const char *origin = NULL;
+    bool gpus = strstr(e->msg, "GPUs") != NULL;
+    uint64_t most = 0;
+    for (size_t i = 0; i < s->n_roles; i++) {
+        const struct role_spec *r = &s->roles[i];
+        uint64_t asks = r->instances * (gpus ? (uint64_t)r->gpus : r->memory_mib);
+        AUTO(free_p)
+        char *key = str_printf("tony.%s.%s", r->name, gpus ? "gpus" : "instances");
+        if (asks <= most || !key)
+            continue;
+        most = asks;
+        origin = conf_origin(j->conf, key);
+    }
+    if (s->single_node)
+        origin = conf_origin(j->conf, gpus ? "tony.am.gpus" : "tony.containers.command");
+    if (e->num == ERANGE && origin && !strstr(e->msg, origin))
+        (void)err_wrap(e, -e->num, "%s", origin);
+    return -EXIT_MISUSE;
+}
+
 static void hold_signals(void)
 {
     sigset_t set;
@@ -142,12 +167,14 @@ int submit_job(struct client *c, struct client_job *j, bool owned, char out_id[A
     *out_pool = NULL;
     if (client_open_paths(c, e) < 0)
         return -EXIT_CLUSTER;
-    if (ship_put(c, j, e) < 0)
-        return -ship_exit_code(e);
+    int rc = ship_put(c, j, e);
+    if (rc < 0)
+        return rc;
     AUTO(buf_done) struct buf text = { 0 };
     if (encode(c, j, &text, e) < 0)
-        return -EXIT_CLUSTER;
+        return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (owned)
         hold_signals();
-    return submit_text(c, &text, owned, out_id, out_pool, e);
+    rc = submit_text(c, &text, owned, out_id, out_pool, e);
+    return rc == -EXIT_MISUSE ? blame(j, e) : rc;
 }

@@ -1,0 +1,197 @@
+"""What else users give to the program: odd texts, odd places, odd directories; and what they are told."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from test_bad_input import GOOD_ROLE, refused
+
+ROLE = ("--conf", "tony.worker.instances=1", "--conf", "tony.worker.memory=32m")
+NOT_UTF8 = os.fsdecode(b"x\xff")
+
+
+# ---- texts ----
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("args", [
+    ("--executes", "true " + NOT_UTF8),
+    ("--executes", "true", "--shell_env", "A=" + NOT_UTF8),
+    ("--executes", "true", "--conf", "tony.application.name=" + NOT_UTF8),
+], ids=["command", "environment", "conf"])
+def test_options_that_are_not_utf8(tony, tmp_path, command, args):
+    refused(tony, tmp_path, *args, *ROLE, sentence="is not UTF-8", command=command)
+
+
+def test_a_directory_that_is_not_utf8(tony, tmp_path):
+    place = tmp_path / NOT_UTF8
+    place.mkdir()
+    (place / "src").mkdir()
+    for command in "run", "plan":
+        r = subprocess.run([os.fsencode(a) for a in ("tony", command, "--src_dir", "src", "--executes", "true", *ROLE)], cwd=place,
+                           env=tony.env, capture_output=True)
+        assert r.returncode == 2, r
+        assert b"is not UTF-8" in r.stderr
+
+
+@pytest.mark.parametrize("text, where, sentence", [
+    ("roles:\n  worker: {instances: 1, memory: 16m, command: 'true " + "x" * 140000 + "'}\n", "job.yaml:2", "131071"),
+    (GOOD_ROLE + "env:\n  A: b\n  LONG: '" + "x" * 140000 + "'\n", "job.yaml:3", "131071"),
+    (GOOD_ROLE + "name: " + "x" * 300 + "\n", "job.yaml:3", "255"),
+], ids=["command", "variable", "name"])
+def test_what_no_program_could_be_given(tony, tmp_path, text, where, sentence):
+    (tmp_path / "job.yaml").write_text(text)
+    refused(tony, tmp_path, "job.yaml", where=where, sentence=sentence)
+
+
+@pytest.mark.parametrize("text, where", [
+    ("framework: generic\nroles:\n  worker: {memory: 1g}\n", "job.yaml:3"),
+    ("# nothing\nname: x\n", "job.yaml:2"),
+], ids=["a role without instances", "no role"])
+def test_a_job_of_nothing_names_a_line(tony, tmp_path, text, where):
+    (tmp_path / "job.yaml").write_text(text)
+    refused(tony, tmp_path, "job.yaml", where=where, sentence="neither")
+
+
+@pytest.mark.parametrize("text, where, sentence", [
+    ("roles:\n  a: {instances: 1, memory: 16m, command: x}\n  b: {instances: 1000, command: x}\n", "job.yaml:3", "default"),
+    ("roles:\n  a: {instances: 1, memory: 16m, command: x}\n  b:\n    instances: 1\n    gpus: 99\n    memory: 16m\n    command: x\n", "job.yaml:5",
+     "99 GPUs"),
+    ("command: x\nconf:\n  tony.am.gpus: 50\n  tony.am.memory: 16m\n", "job.yaml:3", "50 GPUs"),
+], ids=["memory by default", "GPUs", "GPUs of a single command"])
+def test_what_can_never_be_held_names_a_line(tony, tmp_path, text, where, sentence):
+    (tmp_path / "job.yaml").write_text(text)
+    refused(tony, tmp_path, "job.yaml", where=where, sentence=sentence)
+
+
+@pytest.mark.parametrize("text", [
+    "src: text\n" + GOOD_ROLE,
+    "venv: text\n" + GOOD_ROLE,
+    "resources: ['text#archive']\n" + GOOD_ROLE,
+    "conf:\n  tony.worker.resources: 'text#archive'\n" + GOOD_ROLE,
+], ids=["src", "venv", "resource", "resource of a role"])
+def test_what_is_no_archive_names_a_line(tony, tmp_path, text):
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "job.yaml").write_text(text)
+    refused(tony, tmp_path, "job.yaml", where="job.yaml:2" if text.startswith("conf") else "job.yaml:1", sentence="cannot unpack")
+
+
+@pytest.mark.parametrize("text, hint", [
+    ("src: src\nresources: [text]\n" + GOOD_ROLE, "::NAME"),
+    ("src: src\nvenv: env\n" + GOOD_ROLE, "outside of src"),
+], ids=["resource", "venv"])
+def test_what_src_has_already(tony, tmp_path, text, hint):
+    for name in "src", "env", "src/venv":
+        (tmp_path / name).mkdir()
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "src" / "text").write_text("another")
+    (tmp_path / "job.yaml").write_text(text)
+    assert hint in refused(tony, tmp_path, "job.yaml", where="job.yaml:2", sentence="already")
+
+
+def test_an_empty_src_is_none(tony):
+    plan = tony.json("plan", "--executes", "true", "--src_dir", "", *ROLE)
+    assert plan["ship"] == []
+
+
+def test_warnings_are_told(tony):
+    r = tony.run("plan", "--executes", "true", *ROLE, "--conf", "tony.am.retry-count=2")
+    assert r.returncode == 0
+    assert "tony: --conf: 'tony.am.retry-count' has no effect" in r.stderr
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + GOOD_ROLE, GOOD_ROLE.replace("\n", "\r\n")], ids=["BOM", "CRLF"])
+def test_texts_of_other_systems(tony, tmp_path, text):
+    (tmp_path / "job.yaml").write_bytes(text.encode())
+    assert tony.json("plan", tmp_path / "job.yaml")["tasks"][0]["command"] == "true"
+
+
+# ---- places ----
+
+def test_a_relative_home(own_tony):
+    t = own_tony(TONY_HOME="home")
+    path = t.workers("pwd; echo $TONY_HOME")
+    r = t.run("run", path, cwd=t.base, timeout=30)
+    assert r.returncode == 0, r.stderr
+    assert str(t.home) in t.log("application_" + r.stdout.split("application_")[1].split()[0], "worker:0")
+    assert t.run("pool", "stop", cwd=t.base).returncode == 0
+
+
+def test_a_relative_site_directory(own_tony, tmp_path):
+    t = own_tony(TONY_CONF_DIR="site")
+    (t.base / "site").mkdir()
+    (t.base / "site" / "tony-site.yaml").write_text("conf: {tony.pool.memory: 777m}\n")
+    assert t.json("pool", "start", cwd=t.base)["capacity"]["memory_mib"] == 777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files are given to another user")
+@pytest.mark.parametrize("name", ["pool", "jobs", "store", "history"])
+def test_a_part_of_home_is_another_users(own_tony, name):
+    t = own_tony()
+    t.ok("list")
+    os.chown(t.home / name, 12345, 12345)
+    r = t.run("list")
+    assert r.returncode == 4
+    assert f"'{t.home}/{name}' belongs to user 12345" in r.stderr and "hint: " in r.stderr
+    os.chown(t.home / name, 0, 0)
+
+
+def test_too_long_a_path_says_so_in_the_hint(own_tony):
+    r = own_tony(TONY_HOME="/tmp/" + "/".join(["x" * 200] * 20)).run("list")
+    assert r.returncode == 4
+    assert "hint: set TONY_HOME to a shorter path" in r.stderr
+
+
+# ---- damage ----
+
+@pytest.mark.parametrize("command", ["kill", "wait"])
+def test_a_directory_that_is_no_job(own_tony, command):
+    t = own_tony()
+    t.ok("pool", "start")
+    app = "application_1700000000000_0001"
+    (t.home / "jobs" / app).mkdir(mode=0o700)
+    r = t.run(command, app, timeout=30)
+    assert r.returncode == 4
+    assert app in r.stderr
+    (t.home / "jobs" / app).rmdir()
+
+
+def test_logs_of_a_damaged_job(own_tony):
+    t = own_tony()
+    app = t.submit(t.workers("echo hello"))
+    t.run("wait", app)
+    journal = t.in_history(app) / "journal"
+    journal.write_bytes(journal.read_bytes().replace(b"{", b"\0", 1))
+    r = t.run("logs", app, "worker:0", "--stdout")
+    assert r.returncode == 0
+    assert "hello\n" in r.stdout and "damaged" in r.stderr
+    assert t.run("status", app).returncode == 4
+
+
+# ---- documents ----
+
+def keys_of(doc, prefix=""):
+    if isinstance(doc, dict):
+        for key, value in doc.items():
+            yield prefix + key
+            yield from keys_of(value, prefix + key + ".")
+    elif isinstance(doc, list) and doc:
+        yield from keys_of(doc[0], prefix)
+
+
+def test_members_of_documents_are_documented(tony, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "f").write_text("x")
+    page = (pytest.importorskip("conftest").ROOT / "docs" / "json.md").read_text()
+    app = tony.submit(tony.workers("echo e >&2; exit 3", n=2))
+    tony.run("wait", app)
+    documents = [tony.json("status", app), tony.json("list"), tony.json("tasks", app), tony.json("pool", "status"), tony.json("version"),
+                 tony.json("plan", "--executes", "true", "--src_dir", tmp_path / "s", *ROLE), tony.json("doctor", "--keys")]
+    free = ("env.", "tasks.env.")  # variables, not members
+    for doc in documents:
+        for key in keys_of(doc):
+            name = key.split(".")[-1]
+            if not key.startswith(free) and name not in ("env",):
+                assert f'"{name}"' in page or f"`{name}`" in page, f"{key} is not documented"
+    json.dumps(documents)
