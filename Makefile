@@ -15,6 +15,10 @@ TESTS ?= disabled
 # What meson says is worth reading only when it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 
+# ninja is quiet but for warnings, and one sentence when nothing is to be done.
+build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
+  printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
+
 .PHONY: all help build check demo bench fuzz soak install clean format sanitize coverage tidy
 all: build
 
@@ -32,7 +36,7 @@ compile: $(BUILD)/build.ninja
 	@test $(TESTS) = disabled || grep -q '"name": "tests", "value": "$(TESTS)"' $(BUILD)/meson-info/intro-buildoptions.json || \
 	  $(MESON) configure $(BUILD) -Dtests=$(TESTS)
 	@$(configure)
-	@$(NINJA) -C $(BUILD) --quiet
+	@$(build)
 
 $(BUILD)/build.ninja:
 	@$(MESON) setup $(BUILD) -Dtests=$(TESTS) $(MESON_ARGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
@@ -83,7 +87,7 @@ install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@$(MESON) introspect $(BUILD) --buildoptions | grep -q '"name": "prefix", "value": "$(abspath $(PREFIX))"' || \
 	  $(MESON) setup --reconfigure $(BUILD) --prefix $(abspath $(PREFIX)) > /dev/null
 	@$(configure)
-	@$(NINJA) -C $(BUILD) --quiet
+	@$(build)
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 
 format: ## clang-format over our C files
