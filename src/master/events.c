@@ -8,13 +8,13 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "conf/conf.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
 enum {
-    TICK_MS = 1000,
-    STALL_MS =
-        2000, /* so late a tick means that the process was held up, and beats may lie unread */
+    TICK_MAX_MS = 1000,
+    STALL_WARN_MS = 2000, /* shorter ones are what a loaded machine does */
 };
 
 int64_t master_now(const struct master *m)
@@ -197,16 +197,23 @@ void master_on_sched(const struct sched_event *ev, void *arg)
 
 /* ---- time ---- */
 
+/* Several within the shortest silence that kills, so that none of our own is taken for a task's. */
+static int64_t tick_ms(const struct master *m)
+{
+    return MIN((int64_t)TICK_MAX_MS, (int64_t)m->spec->heartbeat_ms * 3 / 4);
+}
+
 /* A timer that comes late means that we were held up, and so, perhaps, were the beats: the core
- * must know before it counts. */
+ * must know before it counts. Since when is not known: from the last time we looked, at most. */
 static void look_for_stall(struct master *m)
 {
-    int64_t now = clock_mono_ms(), late = now - m->tick_due_ms;
-    if (late > STALL_MS) {
+    int64_t now = clock_mono_ms(), every = tick_ms(m), late = now - m->tick_due_ms;
+    if (late > STALL_WARN_MS)
         log_event(LOG_WARN, "master.stalled", f_int("ms", late));
-        (void)master_feed(m, &(struct job_event){ .type = EV_STALLED, .value_ms = late });
-    }
-    m->tick_due_ms = now + TICK_MS;
+    if (late > every)
+        (void)master_feed(m, &(struct job_event){ .type = EV_STALLED,
+                                                  .value_ms = MIN(late + every, master_now(m)) });
+    m->tick_due_ms = now + every;
     loop_timer_set(m->tick, m->tick_due_ms);
 }
 
@@ -262,7 +269,7 @@ int master_timers_open(struct master *m, struct err *e)
     m->notify = loop_timer_new(m->loop, clients_notify, m);
     if (!m->timer || !m->tick || !m->notify)
         return err_set(e, ENOMEM, "no memory for the master's timers");
-    m->tick_due_ms = clock_mono_ms() + TICK_MS;
+    m->tick_due_ms = clock_mono_ms() + tick_ms(m);
     loop_timer_set(m->tick, m->tick_due_ms);
     return 0;
 }

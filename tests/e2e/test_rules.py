@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import signal
 import time
 
 import pytest
+from conftest import wait_until
 from lib_jobs import lab, make_lab, replay_one  # noqa: F401
 
 SLEEP = "sleep 100"
@@ -231,3 +233,20 @@ def test_the_allocation_limit_counts_in_the_queue(lab):
     lab.ok("kill", patient)
     lab.ok("kill", first)
     lab.settled()
+
+
+# ---- the master's own silence is nobody's death ----
+
+
+@pytest.mark.parametrize("stop_s, beat_ms", [(0.5, 100), (1.5, 300), (3, 100)])
+def test_a_master_that_was_stopped_kills_nobody(lab, stop_s, beat_ms):
+    """The time in which it heard nothing because it did nothing does not count, however short the limit."""
+    app = lab.submit(lab.workers(f"sleep {stop_s + 1}", n=4,
+                                 conf={"tony.task.heartbeat-interval-ms": beat_ms, "tony.task.max-missed-heartbeats": 3}))
+    wait_until(lambda: lab.n_running(app) == 4, "all run")
+    master = lab.one("master", app)
+    os.kill(master, signal.SIGSTOP)
+    time.sleep(stop_s)
+    os.kill(master, signal.SIGCONT)
+    doc = lab.await_state(app, "SUCCEEDED", "FAILED")
+    assert doc["message"] == "all 4 tasks succeeded"
