@@ -320,12 +320,13 @@ int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _B
         if (!dir)
             return err_set(e, ENOMEM, "cannot find job '%s': %m", app_id);
         struct stat st;
-        if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) {
+        bool there = stat(dir, &st) == 0;
+        if (there && S_ISDIR(st.st_mode)) {
             *out_dir = TAKE(dir);
             *out_live = live;
             return 0;
         }
-        if (errno != ENOENT && errno != ENOTDIR)
+        if (!there && errno != ENOENT && errno != ENOTDIR)
             return err_set(e, errno, "cannot look at directory '%s': %m", dir);
     }
     (void)err_set(e, ENOENT, "there is no job '%s' in '%s'", app_id, p->home);
