@@ -192,12 +192,13 @@ static int check_framework(const struct job_spec *spec, const struct conf *conf,
     return rc < 0 ? err_wrap(e, rc, "%s", origin ? origin : "job") : 0;
 }
 
-/* Every refusal names the job file and says what to try next. */
+/* Every refusal names the job file, or the site's, and says what to try next. */
 static int explain(struct client *c, int rc, struct err *e)
 {
     int unused;
     const char *path = job_file(c, &unused, NULL);
-    if (rc != -ENOMEM && path && !strstr(e->msg, path) && !strstr(e->msg, "--"))
+    if (rc != -ENOMEM && path && !strstr(e->msg, path) && !strstr(e->msg, "--") &&
+        !strstr(e->msg, "/tony-site."))
         (void)err_wrap(e, rc, "%s", path);
     if (rc != -ENOMEM && !e->hint[0])
         err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys with "

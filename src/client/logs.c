@@ -378,15 +378,19 @@ static int show(struct logs *l, struct err *e)
     int rc = all_ended(l, &n_tasks, e);
     if (rc < 0 && !l->dir)
         return rc;
-    if (rc < 0) { /* what tasks wrote can be read without it */
-        client_note("%s", e->msg);
-        n_tasks = UINT32_MAX;
-        err_clear(e);
-    }
-    bool ended = rc != 0;
+    bool ended = rc != 0, damaged = rc < 0;
+    struct err unread = *e;
     rc = scan(l, e);
     if (rc < 0)
         return rc;
+    if (damaged && l->files.n == 0) {
+        *e = unread;
+        return -unread.num;
+    }
+    if (damaged) { /* what tasks wrote can be read without it */
+        client_note("%s", unread.msg);
+        n_tasks = UINT32_MAX;
+    }
     if (l->files.n == 0 && (ended || !l->follow || n_tasks == 0)) {
         l->code = no_files(l, n_tasks);
         return 0;

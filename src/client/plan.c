@@ -14,6 +14,8 @@
 #include "runtime/runtime.h"
 #include "storage/store.h"
 
+#define SINGLE_ROLE "driver" /* what a job without roles runs as */
+
 enum { TASKS_MAX = 1000 }; /* each carries a cluster spec: the document grows with the square */
 
 /* ---- environments ---- */
@@ -36,26 +38,32 @@ static void view_done(struct spec_view *v)
     *v = (struct spec_view){ 0 };
 }
 
+static int view_add(struct spec_view *out, const struct role_spec *r, const char *name)
+{
+    char **addresses = calloc(r->instances, sizeof *addresses);
+    if (!addresses)
+        return -ENOMEM;
+    for (uint32_t k = 0; k < r->instances; k++)
+        addresses[k] = str_printf("127.0.0.1:<port of %s %u>", name, k);
+    out->roles[out->n++] = (struct rt_role){ .name = name,
+                                             .addresses = (const char *const *)addresses,
+                                             .n = r->instances,
+                                             .kind = (uint32_t)r->kind };
+    if (r->kind == ROLE_TRACKED)
+        out->n_tracked += r->instances;
+    return 0;
+}
+
 static int view_build(const struct job_spec *s, struct spec_view *out)
 {
     out->roles = calloc(s->n_roles + 1, sizeof *out->roles);
-    for (size_t i = 0; out->roles && i < s->n_roles; i++) {
-        const struct role_spec *r = &s->roles[i];
-        if (!r->instances)
-            continue;
-        char **addresses = calloc(r->instances, sizeof *addresses);
-        if (!addresses)
-            return -ENOMEM;
-        for (uint32_t k = 0; k < r->instances; k++)
-            addresses[k] = str_printf("127.0.0.1:<port of %s %u>", r->name, k);
-        out->roles[out->n++] = (struct rt_role){ .name = r->name,
-                                                 .addresses = (const char *const *)addresses,
-                                                 .n = r->instances,
-                                                 .kind = (uint32_t)r->kind };
-        if (r->kind == ROLE_TRACKED)
-            out->n_tracked += r->instances;
-    }
-    return out->roles ? 0 : -ENOMEM;
+    int rc = out->roles ? 0 : -ENOMEM;
+    for (size_t i = 0; rc == 0 && i < s->n_roles; i++)
+        if (s->roles[i].instances)
+            rc = view_add(out, &s->roles[i], s->roles[i].name);
+    if (rc == 0 && s->single_node)
+        rc = view_add(out, &s->am, SINGLE_ROLE);
+    return rc;
 }
 
 static bool is_chief(const struct job_spec *s, const char *role, uint32_t index)
@@ -75,29 +83,61 @@ static void add_env(struct strv *env, const struct strv *more)
     }
 }
 
+/* What the executor sets beside the framework's variables. */
+static void add_own(const struct job_spec *s, struct strv *env)
+{
+    const struct {
+        const char *name, *value;
+    } own[] = {
+        { "PWD", "<working directory>" },      { "TONY_CONTAINER_ID", "<container id>" },
+        { "TONY_JOB_NAME", s->name },          { "TONY_ATTEMPT", "1" },
+        { "TONY_LOG_DIR", "<log directory>" }, { "TONY_PYTHON", s->python_binary },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (own[i].value)
+            (void)strv_env_set(env, own[i].name, own[i].value); /* as in add_env() */
+}
+
+static bool has_role(const struct spec_view *view, const char *name)
+{
+    for (size_t i = 0; i < view->n; i++)
+        if (str_eq(view->roles[i].name, name))
+            return true;
+    return false;
+}
+
 /* As the executor would build it, but for what only a running job knows. */
 static int task_env(const struct job_spec *s, const struct spec_view *view,
-                    const struct role_spec *role, uint32_t index, struct strv *env, struct err *e)
+                    const struct role_spec *role, const char *name, uint32_t index,
+                    struct strv *env, struct err *e)
 {
+    if (role->gpus) {
+        (void)strv_env_set(env, "CUDA_VISIBLE_DEVICES", "<devices>"); /* as in add_env() */
+        (void)strv_env_set(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    }
     add_env(env, &s->container_env);
     add_env(env, &s->execution_env);
-    if (role)
-        add_env(env, &role->env);
+    add_env(env, &role->env);
+    add_own(s, env);
     const struct runtime *rt = runtime_find(s->framework);
-    if (!rt || !role)
+    if (!rt)
         return 0;
+    bool chief = s->single_node || is_chief(s, name, index);
     struct rt_input in = {
         .application_id = "<application id>",
         .distributed_mode = s->gang ? "GANG" : "FCFS",
         .roles = view->roles,
         .n_roles = view->n,
-        .role = role->name,
+        .role = name,
         .index = index,
         .generation = 1,
-        .chief = is_chief(s, role->name, index),
+        .chief = chief,
+        .single_node = s->single_node,
         .n_tracked = view->n_tracked,
-        .spec_file = "<working directory>/cluster-spec.json",
+        .spec_file = str_eq(rt->name, "generic") ? "<file with the cluster spec>" : NULL,
     };
+    if (runtime_wants_tb_port(rt->name, name, chief, has_role(view, "tensorboard")))
+        (void)strv_env_set(env, "TB_PORT", "<port>"); /* as in add_env() */
     return runtime_env(rt, &in, env, e);
 }
 
@@ -120,7 +160,7 @@ static int add_task(const struct job_spec *s, const struct spec_view *view,
                     const char *command, json_t *tasks, struct err *e)
 {
     struct strv env = { 0 };
-    int rc = task_env(s, view, role, index, &env, e);
+    int rc = task_env(s, view, role, name, index, &env, e);
     if (rc == 0) {
         AUTO(free_p) char *task = str_printf("%s:%u", name, index);
         (void)json_array_append_new(
@@ -144,7 +184,7 @@ static int tasks_json(const struct job_spec *s, json_t **out, struct err *e)
             rc = add_task(s, &view, &s->roles[i], k, s->roles[i].name, s->roles[i].command, tasks,
                           e);
     if (rc == 0 && s->single_node)
-        rc = add_task(s, &view, NULL, 0, "driver", s->am.command, tasks, e);
+        rc = add_task(s, &view, &s->am, 0, SINGLE_ROLE, s->am.command, tasks, e);
     view_done(&view);
     if (rc < 0)
         json_decref(tasks);
@@ -176,7 +216,7 @@ static json_t *containers_json(const struct job_spec *s)
             (void)json_array_append_new(
                 list, role_json(s, &s->roles[i], s->roles[i].name, s->roles[i].instances));
     if (s->single_node)
-        (void)json_array_append_new(list, role_json(s, &s->am, "driver", 1));
+        (void)json_array_append_new(list, role_json(s, &s->am, SINGLE_ROLE, 1));
     return list;
 }
 

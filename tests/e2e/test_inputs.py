@@ -169,6 +169,58 @@ def test_logs_of_a_damaged_job(own_tony):
     assert t.run("status", app).returncode == 4
 
 
+def test_logs_of_a_job_that_has_none(own_tony):
+    t = own_tony()
+    t.ok("list")
+    app = "application_1700000000000_0001"
+    (t.home / "history" / app).mkdir(mode=0o700)
+    r = t.run("logs", app)
+    assert r.returncode == 4
+    assert "job.conf" in r.stderr
+
+
+def test_a_file_in_place_of_a_job(own_tony):
+    t = own_tony()
+    t.ok("list")
+    app = "application_1700000000000_0001"
+    (t.home / "history" / app).write_text("x")
+    r = t.run("status", app)
+    assert r.returncode == 2
+    assert "there is no job" in r.stderr
+
+
+def test_a_broken_site_file_is_blamed_itself(own_tony):
+    t = own_tony()
+    site = t.base / "tony-site.yaml"
+    site.write_text("conf: {tony.pool.memory: lots}\n")
+    job = t.workers("true")
+    r = t.run("run", job, env={"TONY_CONF_DIR": str(t.base)})
+    assert r.returncode == 2
+    assert f"site file {site}:1: " in r.stderr and job.name not in r.stderr
+
+
+# ---- the plan ----
+
+@pytest.mark.parametrize("doc", [
+    {"framework": "pytorch", "roles": {"worker": {"instances": 2, "env": {"X": "y"}}}, "env": {"X": "z", "W": "w"}},
+    {"framework": "tensorflow", "roles": {"worker": {"instances": 2}, "chief": {"instances": 1}, "evaluator": {"instances": 1}, "ps": {"instances": 1}}},
+    {"framework": "generic", "roles": {"a": {"instances": 2}}},
+    {"framework": "standalone", "roles": {"worker": {"instances": 1}}},
+    {"framework": "tensorflow", "conf": {"tony.am.memory": "64m", "tony.application.python-binary-path": "bin/py"}},
+], ids=["pytorch", "tensorflow", "generic", "standalone", "single"])
+def test_tasks_find_what_was_planned(tony, doc):
+    """Every variable is there; what the plan knows has the same value."""
+    path = tony.job_file(command="env", **doc)
+    plan = {task["task"]: task for task in tony.json("plan", path)["tasks"]}
+    app = tony.submit(path)
+    assert tony.run("wait", app).returncode == 0
+    for name, task in plan.items():
+        real = dict(line.split("=", 1) for line in tony.ok("logs", app, name, "--stdout").splitlines() if "=" in line and "==>" not in line)
+        assert set(real) - {"PATH", "HOME", "LANG"} == set(task["env"]), name
+        for key, value in task["env"].items():
+            assert "<" in value or real[key] == value, (name, key)
+
+
 # ---- documents ----
 
 def keys_of(doc, prefix=""):
