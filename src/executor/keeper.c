@@ -310,6 +310,7 @@ int keeper_main(int argc, char **argv)
         rc = KEEPER_ABORTED;
     /* the pool may start the next job, or end this one, as soon as it hears of it: nothing of ours
      * may be in its way */
+    (void)unlink(k.master_socket); /* a master that was killed left it */
     (void)unlink(k.socket);
     (void)unlink(k.lock_path);
     close(k.lock_fd);
