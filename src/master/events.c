@@ -75,15 +75,15 @@ int master_feed(struct master *m, const struct job_event *ev)
 /*
  * Reports lie unread for a while, each for another one, and an age that was right when it was
  * written is not when it is read. The clock is the same for all processes of a machine, so which
- * failure was the first is known to the microsecond. The millisecond is the next full one: an end
- * within the present one has no age.
+ * failure was the first is known. Job time is cut to milliseconds: what ended within the present one
+ * is taken to have ended at its beginning.
  */
 int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us)
 {
-    int64_t now = master_now(m) + 1;
+    int64_t now = master_now(m);
     int64_t now_us = (now - m->t0_job_ms + m->t0_mono_ms) * 1000;
-    if (ended_mono_us > 0 && ended_mono_us <= (uint64_t)now_us)
-        ev->age_us = (uint64_t)now_us - ended_mono_us;
+    if (ended_mono_us > 0)
+        ev->age_us = ended_mono_us < (uint64_t)now_us ? (uint64_t)now_us - ended_mono_us : 0;
     return feed_at(m, ev, now);
 }
 
