@@ -63,44 +63,45 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
     return code;
 }
 
-int cmd_run(struct client *c)
+/* From the command line to an accepted job. An exit code; what went wrong was said. */
+static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct conn **out_pool)
 {
     struct err e = { 0 };
     struct client_job j;
     if (client_job_load(c, &j, &e) < 0)
         return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+    int rc = submit_job(c, &j, owned, out_id, out_pool, &e);
+    if (rc == 0 && owned)
+        say_submitted(&j, out_id);
+    client_job_done(&j);
+    return rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
+}
 
+int cmd_run(struct client *c)
+{
     char id[APP_ID_MAX];
     struct conn *pool = NULL;
-    int rc = submit_job(c, &j, true, id, &pool, &e);
-    if (rc == 0)
-        say_submitted(&j, id);
-    client_job_done(&j);
-    if (rc < 0)
-        return client_fail(-rc, &e);
+    int code = submit(c, true, id, &pool);
+    if (code)
+        return code;
 
+    struct err e = { 0 };
     struct render *render = render_new(c, id);
     struct follow_options o = { .own = true, .signals = true, .render = render };
     struct follow_result r;
-    rc = follow_job(c, id, pool, &o, &r, &e);
+    int rc = follow_job(c, id, pool, &o, &r, &e);
     render_free(render);
     return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : finish(c, id, &r);
 }
 
 int cmd_submit(struct client *c)
 {
-    struct err e = { 0 };
-    struct client_job j;
-    if (client_job_load(c, &j, &e) < 0)
-        return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
-
     char id[APP_ID_MAX];
     struct conn *pool = NULL;
-    int rc = submit_job(c, &j, false, id, &pool, &e);
-    client_job_done(&j);
+    int code = submit(c, false, id, &pool);
     conn_close(pool);
-    if (rc < 0)
-        return client_fail(-rc, &e);
+    if (code)
+        return code;
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:s}", "application_id", id));
     (void)printf("%s\n", id);
