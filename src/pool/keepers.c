@@ -20,6 +20,8 @@ enum {
     STOP_DIAL_MS = 3000,   /* a master not to be dialled for so long is asked no more */
     STOP_LIMIT_MS = 20000, /* one that was asked has so long to end its job */
     STOP_PAUSE_MS = 200,
+    LAST_LINES = 20, /* of a log, that may hold the reason */
+    LAST_BYTES = 4096,
     EXIT_MISUSE = 2, /* of a keeper; see executor/executor.h */
     EXIT_GPU_TAKEN = 3,
     EXIT_ABORTED = 4,
@@ -37,23 +39,40 @@ static void set_timer(struct pool_job *j, int64_t in_ms)
 
 /* They end the sentence "the job's master could not be run: ...". */
 
-/* The last line of one of the job's logs; "" when it has none. */
-static void last_line(const struct pool_job *j, const char *name, char *out, size_t n)
+/* Of a log's last lines the last error; else the very last line, which may be what an abort wrote;
+ * what merely went its way tells nothing. */
+static struct span telling_line(struct span text)
+{
+    struct span line, last = { 0 }, error = { 0 };
+    while (span_split(&text, '\n', &line)) {
+        if (span_trim(line).len == 0)
+            continue;
+        last = span_trim(line);
+        if (memmem(last.p, last.len, " error ", 7))
+            error = last;
+    }
+    bool idle = last.len &&
+                (memmem(last.p, last.len, " info ", 6) || memmem(last.p, last.len, " warn ", 6));
+    return error.len ? error : idle ? (struct span){ 0 } : last;
+}
+
+/* What one of the job's logs says about the end; "" when nothing. */
+static void last_words(const struct pool_job *j, const char *name, char *out, size_t n)
 {
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
     AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
     AUTO(buf_done) struct buf text = { 0 };
     out[0] = '\0';
-    if (!path || fs_tail(AT_FDCWD, path, 1, n - 1, &text, NULL) < 0)
+    if (!path || fs_tail(AT_FDCWD, path, LAST_LINES, LAST_BYTES, &text, NULL) < 0)
         return;
-    struct span line = span_trim(buf_span(&text));
+    struct span line = telling_line(buf_span(&text));
     (void)snprintf(out, n, "%.*s", (int)line.len, line.p ? line.p : "");
 }
 
 static void set_fatal(struct pool_job *j, const char *what, const char *log)
 {
     char words[256];
-    last_line(j, log, words, sizeof words);
+    last_words(j, log, words, sizeof words);
     free(j->fatal);
     j->fatal = words[0] ? str_printf("%s: %s", what, words)
                         : str_dup(what); /* NULL: it is only started once more */

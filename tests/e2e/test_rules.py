@@ -250,3 +250,21 @@ def test_a_master_that_was_stopped_kills_nobody(lab, stop_s, beat_ms):
     os.kill(master, signal.SIGCONT)
     doc = lab.await_state(app, "SUCCEEDED", "FAILED")
     assert doc["message"] == "all 4 tasks succeeded"
+
+
+@pytest.mark.parametrize("words, says", [
+    ("T error master.failed error=no-luck\nT info  master.registered", "no-luck"),
+    ("T info  master.registered epoch=1", None),
+    ("Assertion failed: luck > 0", "Assertion failed: luck > 0"),
+])
+def test_the_last_words_of_a_master_that_cannot_live(make_lab, words, says):
+    """Its error, or what an abort wrote; not the news of a normal start."""
+    lab = make_lab(copy=True)
+    script = lab.bin / "tony-master"
+    script.unlink()
+    script.write_text(f"#!/bin/sh\ncat >&2 <<'E'\n{words}\nE\nexit 1\n")
+    script.chmod(0o755)
+    assert lab.run("run", lab.workers("true"), timeout=40).returncode == 1
+    message = lab.status(lab.jobs_on_disk()[0])["message"]
+    assert says in message if says else message.endswith("it ended again and again")
+    assert "info" not in message
