@@ -2,11 +2,12 @@
  * The core: a job is a replayable state machine. It knows neither sockets nor files nor the clock;
  * it is given an event and the time, and returns the actions it wants done. All policy lives here.
  *
- * Slot:    a place in the job ("worker:3"), dense number from 0 in the order of roles and indices,
- * with a container in it or still to get one. Attempt: one run of the command in a slot, numbered
- * from 1 over the life of the slot. Fence:   (epoch, generation, attempt). The epoch counts
- * masters; the generation counts formations of the gang (from 1). An event about an older
- * generation or attempt is refused (logged by the shell), never applied.
+ * Slot:    a place in the job ("worker:3"), dense number from 0 in the order of roles and
+ *          indices, with a container in it or still to get one.
+ * Attempt: one run of the command in a slot, numbered from 1 over the life of the slot.
+ * Fence:   (epoch, generation, attempt). The epoch counts masters; the generation counts
+ *          formations of the gang (from 1). An event about an older generation or attempt is
+ *          refused (logged by the shell), never applied.
  *
  * The shell's duty: for each event that came in, job_feed(); if that returned 0 and
  * job_is_durable(event), append what job_event_encode() gives to the journal (write() before any
@@ -192,8 +193,8 @@ int64_t job_now(const struct job *j); /* the last time fed */
     X(JOB_NEW, "NEW")                                                                              \
     X(JOB_WAITING, "WAITING")                                                                      \
     X(JOB_RUNNING, "RUNNING")                                                                      \
-    X(JOB_STOPPING, "STOPPING") X(JOB_SUCCEEDED, "SUCCEEDED") X(JOB_FAILED, "FAILED")              \
-        X(JOB_KILLED, "KILLED")
+    X(JOB_STOPPING, "STOPPING")                                                                    \
+    X(JOB_SUCCEEDED, "SUCCEEDED") X(JOB_FAILED, "FAILED") X(JOB_KILLED, "KILLED")
 #define SLOT_STATES(X)                                                                             \
     X(SLOT_HELD, "held")             /* its role's turn has not come (stages) */                   \
     X(SLOT_ASKED, "waiting")         /* a container was asked for */                               \

@@ -2,10 +2,10 @@
  * What the files of the core share. The parts, by what changes together:
  *
  *   job.c            life, dispatch of events, views
- *   slot.c           the state table of a slot, and the only function that changes a slot's state
- *   policy.c         whose turn it is, when a gang starts, what a task's end means for the job,
- * taking down, finishing verdict.c        how an attempt went, which failure was first, the
- * sentences limits.c         deadlines: a heap of one entry per slot and per limit of the job
+ *   slot.c           the state table of a slot, the only function that changes a slot's state
+ *   policy.c         whose turn it is, when a gang starts, what a task's end means, taking down
+ *   verdict.c        how an attempt went, which failure was first, the sentences
+ *   limits.c         deadlines: a heap of one entry per slot and per limit of the job
  *   recover.c        a new master: what is still there, what is wanted again
  *   journal_event.c  events to JSON and back
  *   status.c         the status document

@@ -2,17 +2,26 @@
  * Drives the core by hand, without scheduler, executors or time: a job in one line of text, a
  * script of words, and an answer to each action at once, unless the script says otherwise.
  *
- * Job:     "worker*2 ps*1/untracked tb*1/sidecar eval*1/stop prep*1 train*2<prep" and settings
- * "gang=0 fail=1 app=1000" (fail-on-worker-failure; app, alloc, reg, exec: time limits in ms; beat,
- * missed, grace, away; limit=train/10000/prep/ignored) Script:  go               submitted, a
- * master, a resync +500             half a second goes by (with beats and what becomes due)
- *          worker:1=3       its attempt ended with exit code 3; =-9: by signal 9; =oom, lost,
- * timeout, launch, disk, preempt, killed worker:1=3@40    ... 40 ms ago worker:1!137     its
- * container completed so, with no word from the executor mute:worker:1    nothing answers for it
- * any more; heal:worker:1 ends that; deny:worker:1 its container is refused grant: reg: beat: gone:
- * back:  one event for a slot, e.g. reg:worker:1 stop owns away left abort  client and pool;
- * master: a new master, everything is seen and comes back lose:worker:1    the next resync does not
- * see it
+ * Job: "worker*2 ps*1/untracked tb*1/sidecar eval*1/stop prep*1 train*2<prep", and settings
+ *   gang=0 fail=1 single=1      fail: fail-on-worker-failure
+ *   app=1000 alloc= reg= exec=  time limits in ms
+ *   beat= missed= grace= away=
+ *   limit=train/10000/prep/ignored
+ *
+ * Script:
+ *   go                     submitted, a master, a resync
+ *   +500                   half a second goes by, with beats and what becomes due
+ *   worker:1=3             its attempt ended with exit code 3; =-9: by signal 9; =oom, lost,
+ *                          timeout, launch, disk, preempt, killed
+ *   worker:1=3@40          ... 40 ms ago
+ *   worker:1!137           its container completed so, with no word from the executor
+ *   mute:worker:1          nothing answers for it any more; heal:worker:1 ends that
+ *   deny:worker:1          its container is refused
+ *   grant: reg: beat:      one event for a slot, e.g. reg:worker:1; also gone: back:
+ *   stop owns away left    client
+ *   abort                  pool
+ *   master                 a new master, everything is seen and comes back
+ *   lose:worker:1          the next resync does not see it
  */
 #ifndef TONY_TESTS_DRIVE_H
 #define TONY_TESTS_DRIVE_H
@@ -53,10 +62,10 @@ void drive_run(struct drive *d, const char *script);
 uint32_t drive_slot(const struct drive *d, const char *task); /* aborts when there is none */
 void drive_results(const struct drive *d,
                    struct buf *out); /* "worker:0=S worker:1=F": S F X(finished) L(ost) or state */
-/* A job replayed from the first n records, as a new master would have it. */
 /* Goes on from the first n records as a new master does: what the job believes to be there is there
  * (seen) or all of it is lost. */
 void drive_resume(struct drive *d, size_t n, bool seen);
+/* A job replayed from the first n records, as a new master would have it. */
 struct job *drive_replay(const struct drive *d, size_t n);
 int drive_record(const char *record, struct job_event *ev, int64_t *t, void **holder);
 
