@@ -2,11 +2,42 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "pool/pool_int.h"
 
 /* ---- ids ---- */
+
+enum { START_AHEAD_MS = 24 * 3600 * 1000 }; /* a last start further ahead is not believed */
+
+/*
+ * The time in every id of this home. Two homes of one user must not have the same: leftovers are
+ * found, and control groups named, by id alone. So the last one given lies in a file of the user's
+ * on this machine. Where that cannot be (somebody else owns the directory), the plain clock has to
+ * do.
+ */
+static int64_t unique_start_ms(void)
+{
+    char dir[64], path[80], line[32];
+    int64_t now = clock_wall_ms(), last = 0;
+    (void)snprintf(dir, sizeof dir, "/tmp/tony-%u", (unsigned)getuid());
+    (void)snprintf(path, sizeof path, "%s/last-start", dir);
+    if (fs_private_dir(dir, NULL) < 0)
+        return now;
+    AUTO(close_p) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd == -1 || flock(fd, LOCK_EX) == -1)
+        return now;
+    ssize_t n = pread(fd, line, sizeof line, 0);
+    if (n > 0 && str_i64(span_trim(span_mem(line, (size_t)n)), 1, now + START_AHEAD_MS, path, &last,
+                         NULL) < 0)
+        last = 0; /* the clock was set back, or it is damaged */
+    now = MAX(now, last + 1);
+    int len = snprintf(line, sizeof line, "%lld\n", (long long)now);
+    if (pwrite(fd, line, (size_t)len, 0) != len)
+        log_event(LOG_WARN, "pool.last_start", f_str("file", path), f_str("why", "cannot write"));
+    return now;
+}
 
 /* Written once in the life of a home, so that its ids are never used again. */
 static int read_start(struct pool *p, struct err *e)
@@ -21,7 +52,7 @@ static int read_start(struct pool *p, struct err *e)
                       : str_i64(span_trim(buf_span(&text)), 1, INT64_MAX, path, &p->start_ms, e);
     }
     char line[32];
-    p->start_ms = clock_wall_ms();
+    p->start_ms = unique_start_ms();
     (void)snprintf(line, sizeof line, "%lld\n", (long long)p->start_ms);
     return fs_write_atomic(AT_FDCWD, path, span_of(line), 0600, true, e);
 }

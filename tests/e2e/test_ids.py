@@ -1,0 +1,21 @@
+"""Application ids are never the same for two homes of a user: what a dead keeper left is found by its id alone."""
+
+import fcntl
+import os
+import pathlib
+import time
+
+
+def test_two_homes_never_have_the_same_start(own_tony):
+    first, second = own_tony(), own_tony()
+    first.ok("pool", "start")
+    last = pathlib.Path(f"/tmp/tony-{os.getuid()}/last-start")
+    with last.open("r+") as f:  # as if the first had begun in the millisecond in which the second will
+        fcntl.flock(f, fcntl.LOCK_EX)
+        taken = max(int(f.read()), int(time.time() * 1000)) + 10_000
+        f.seek(0)
+        f.write(f"{taken}\n")
+    second.ok("pool", "start")
+    starts = [int((t.home / "pool/start").read_text()) for t in (first, second)]
+    assert starts[0] != starts[1]
+    assert starts[1] > taken, "the number was given before"
