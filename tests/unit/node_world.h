@@ -40,7 +40,7 @@ struct world_slot {
 
 struct world {
     char dir[64], home[96], job_dir[200], socket_k[160], socket_m[160], lock[160];
-    const char *app;
+    char app[48];
     pid_t keeper;
     struct link link; /* to the keeper, as master */
     struct link pool; /* to the keeper, as pool */

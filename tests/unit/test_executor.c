@@ -291,15 +291,18 @@ static void killing_by_environment(void **state)
 {
     (void)state;
     pid_t pids[2];
+    char ids[2][48], vars[2][80]; /* ours alone, whoever runs this test as well */
+    for (int i = 0; i < 2; i++) {
+        snprintf(ids[i], sizeof ids[i], "application_%d_009%s", getpid(), i ? "9" : "");
+        snprintf(vars[i], sizeof vars[i], "TONY_APPLICATION_ID=%s", ids[i]);
+    }
     for (int i = 0; i < 2; i++) {
         int up[2];
         char byte;
         assert_int_equal(pipe2(up, O_CLOEXEC), 0);
         pids[i] = fork();
         if (pids[i] == 0) {
-            const char *env[] = { i ? "TONY_APPLICATION_ID=application_9_0099"
-                                    : "TONY_APPLICATION_ID=application_9_009",
-                                  NULL };
+            const char *env[] = { vars[i], NULL };
             execle("/bin/sleep", "sleep", "100", (char *)NULL, (char *const *)env);
             _exit(1);
         }
@@ -307,7 +310,7 @@ static void killing_by_environment(void **state)
         assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed it */
         close(up[0]);
     }
-    assert_int_equal(proctree_kill_job("application_9_0099"), 1);
+    assert_int_equal(proctree_kill_job(ids[1]), 1);
     int status;
     assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -324,17 +327,19 @@ static void control_groups(void **state)
     struct cgroup g;
     struct err why = { 0 }, e = { 0 };
     (void)state;
+    char app[64], container[64]; /* ours alone, whoever runs this test as well */
+    snprintf(app, sizeof app, "application_%lld_4242", 1700000000000LL + getpid());
+    snprintf(container, sizeof container, "container%s_01_000007", strchr(app, '_'));
     pid_t pid = fork(); /* the opener moves into a group */
     if (pid == 0) {
-        cgroup_job_open(&job, "application_1700000000000_4242", &why);
+        cgroup_job_open(&job, app, &why);
         if (job.kind == CGROUP_NONE) {
             printf("# no control groups here: %s\n", why.msg);
             _exit(77);
         }
         cgroup_job_weight(&job, 0);
         cgroup_job_weight(&job, 3);
-        if (!cgroup_of(&job, "container_1700000000000_4242_01_000007", &g) ||
-            !str_ends(g.path, "/4242/01_000007"))
+        if (!cgroup_of(&job, container, &g) || !str_ends(g.path, "/4242/01_000007"))
             if (!str_ends(g.path, "_4242/01_000007"))
                 _exit(1);
         if (cgroup_make(&g, 32 << 20, &e) < 0)
