@@ -120,7 +120,8 @@ static bool has_file(const char *dir, const char *name)
 
 static bool was_started(const char *dir)
 {
-    return has_file(dir, "journal") || has_file(dir, "exits") || has_file(dir, "keeper.log");
+    return has_file(dir, "journal") || has_file(dir, "exits") || has_file(dir, "keeper.log") ||
+           has_file(dir, "logs");
 }
 
 static void recover_unreadable(const char *dir, struct pool_job *j, const struct err *e)
