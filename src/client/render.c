@@ -335,13 +335,14 @@ void render_free(struct render *r)
 /* ---- the end ---- */
 
 /* "worker:1" -> <dir>/logs/worker-1/<last attempt>/stderr */
+/* NULL: it never started, so there is none. */
 static char *cause_log(const char *dir, const char *task, int64_t attempt)
 {
     const char *colon = strrchr(task, ':');
-    if (!colon)
+    if (!colon || attempt < 1)
         return NULL;
     return str_printf("%s/logs/%.*s-%s/%lld/stderr", dir, (int)(colon - task), task, colon + 1,
-                      (long long)MAX(attempt, (int64_t)1));
+                      (long long)attempt);
 }
 
 static void say_cause(const char *dir, const char *message, const json_t *cause)

@@ -208,6 +208,12 @@ def test_ranks_of_pytorch(tony):
     assert ranks == {"ps:0": None, "chief:0": "0", "worker:0": "1", "worker:1": "2", "extra:0": "3"}
 
 
+def test_no_log_is_named_of_a_task_that_never_started(tony):
+    r = tony.run("run", tony.workers("true", conf={"tony.container.registration.timeout": 1}, role={"instances": 40}))
+    if "did not register" in r.stdout:  # a fast machine may manage
+        assert r.returncode == 1 and "its log" not in r.stderr
+
+
 # ---- limits while no master runs ----
 
 
