@@ -52,7 +52,8 @@ static const char *result_name(enum slot_result r)
 /* How a task ended: the members that "cause" and an entry of "tasks" share. */
 static void add_end(const struct slot *s, struct buf *out)
 {
-    bool exited = slot_settled(s) && !s->signal && s->reason == END_EXITED;
+    /* an executor that was sent away before its task began exits as well, but no command did */
+    bool exited = s->attempt > 0 && slot_settled(s) && !s->signal && s->reason == END_EXITED;
 
     add_maybe(out, "exit_code", s->exit_code, exited);
     add_maybe(out, "signal", s->signal, s->signal != 0);

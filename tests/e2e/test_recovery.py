@@ -425,6 +425,19 @@ def test_executor_killed(lab):
     lab.settled()
 
 
+def test_tasks_that_never_began_have_no_exit_code(lab):
+    """The gang was not complete when the job failed: the others were sent away, and no command of theirs ended."""
+    app = lab.submit(lab.workers("true", n=400, role={"memory": "4m", "vcores": 0},
+                                 conf={"tony.application.fail-on-worker-failure-enabled": True}))
+    kill9(wait_until(lambda: lab.pids("executor", app), "an executor")[0])
+    lab.in_history(app)
+    doc = lab.status(app)
+    for t in doc["tasks"]:
+        assert t["attempt"] or t["exit_code"] is None, t
+        assert t["result"] in ("SUCCEEDED", "FINISHED") or t["task"] == doc["cause"]["task"], t
+    lab.settled()
+
+
 def test_executor_and_task_killed_at_once(lab):
     job = Gated(lab, 2).running()
     task = job.pid(0)
