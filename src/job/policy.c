@@ -133,17 +133,25 @@ void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t 
 
 static void evaluate(struct job *j)
 {
-    uint32_t succeeded = 0;
+    uint32_t succeeded = 0, lost = 0;
 
     if (j->n_waited)
         return;
     for (uint32_t r = 0; r < j->n_roles; r++)
-        succeeded += j->roles[r].awaited ? j->roles[r].n_result[RES_SUCCEEDED] : 0;
+        if (j->roles[r].awaited) {
+            succeeded += j->roles[r].n_result[RES_SUCCEEDED];
+            lost += j->roles[r].n_result[RES_LOST];
+        }
     if (!j->n_awaited) { /* group limits have made all of them untracked */
         policy_decide(j, JOB_FAILED, "no task is waited for any more, and none had succeeded");
     } else if (!succeeded) {
         j->by_task = j->cause.slot >= 0;
         policy_decide(j, JOB_FAILED, "no task succeeded");
+    } else if (lost) {
+        /* The original tolerates tasks that fail. One that was lost has not ended: nobody knows
+         * what became of its work. */
+        j->by_task = j->cause.slot >= 0;
+        policy_decide(j, JOB_FAILED, "%u of %u tasks were lost", lost, j->n_awaited);
     } else if (succeeded < j->n_awaited) {
         policy_decide(j, JOB_SUCCEEDED, "succeeded, though %u of %u tasks did not",
                       j->n_awaited - succeeded, j->n_awaited);

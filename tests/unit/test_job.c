@@ -441,7 +441,7 @@ static void test_new_master(void **state)
         { "worker*2", "go master worker:0=0 worker:1=0", JOB_SUCCEEDED, NULL, NULL, NULL },
         { "worker*2", "mute:worker:1 go grant:worker:1 heal:worker:1 master worker:0=0 worker:1=0",
           JOB_SUCCEEDED, NULL, NULL, NULL },
-        { "chief*1 worker*1", "go lose:worker:0 master chief:0=0", JOB_SUCCEEDED, NULL, NULL,
+        { "chief*1 worker*1", "go lose:worker:0 master chief:0=0", JOB_FAILED, NULL, "worker:0",
           "chief:0=S worker:0=L" },
         { "worker*1", "go lose:worker:0 master", JOB_FAILED,
           "task 'worker:0' was lost: the scheduler does not know its container any more "
