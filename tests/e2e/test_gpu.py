@@ -80,8 +80,9 @@ def test_a_machine_without_any(lab):
 def test_a_task_that_asked_for_none_sees_none(gpus):
     """Of a job that holds some: its other tasks must not take them."""
     lab = gpus(2)
-    path = lab.job_file({"worker": {"instances": 1, "gpus": 1, "command": "echo see[$CUDA_VISIBLE_DEVICES]"},
-                         "ps": {"instances": 1, "command": "echo see[$CUDA_VISIBLE_DEVICES]"}})
+    path = lab.job_file({"worker": {"instances": 1, "gpus": 1,
+                                    "command": "while [ ! -e $HOME/ps ]; do sleep 0.01; done; echo see[$CUDA_VISIBLE_DEVICES]"},
+                         "ps": {"instances": 1, "command": "echo see[$CUDA_VISIBLE_DEVICES]; touch $HOME/ps"}})
     app = lab.submit(path)
     assert lab.run("wait", app).returncode == 0
     assert lab.log(app, "ps:0") == "see[]\n"
