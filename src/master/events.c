@@ -75,8 +75,8 @@ int master_feed(struct master *m, const struct job_event *ev)
 /*
  * Reports lie unread for a while, each for another one, and an age that was right when it was
  * written is not when it is read. The clock is the same for all processes of a machine, so which
- * failure was the first is known. Job time is cut to milliseconds: what ended within the present one
- * is taken to have ended at its beginning.
+ * failure was the first is known. Job time is cut to milliseconds: what ended within the present
+ * one is taken to have ended at its beginning.
  */
 int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us)
 {
