@@ -3,7 +3,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
-ONLY ?=
+SUITES ?=
 # Debian's own meson first: it brings the Python it needs, whatever python3 is in front of PATH.
 MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
 NINJA ?= ninja
@@ -43,10 +43,10 @@ $(BUILD)/build.ninja:
 	@$(MESON) setup $(BUILD) -Dtests=$(TESTS) $(MESON_ARGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
 
-check: ## install what the tests need, build, and run every test (or those of ONLY="unit e2e")
+check: ## install what the tests need, build, and run every test (or those of SUITES="unit e2e")
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory TESTS=enabled compile
-	@$(PYTHON) tools/check --build $(BUILD) $(addprefix --only ,$(ONLY))
+	@$(PYTHON) tools/check --build $(BUILD) $(addprefix --only ,$(SUITES))
 
 demo: ## install what the demo needs, build, and train a model on two workers
 	@tools/install-deps demo
@@ -74,13 +74,13 @@ sanitize: ## the whole suite under ASan and UBSan, in build-asan/
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory BUILD=build-asan TESTS=enabled \
 	  MESON_ARGS="-Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized" compile
-	@$(PYTHON) tools/check --build build-asan $(addprefix --only ,$(ONLY))
+	@$(PYTHON) tools/check --build build-asan $(addprefix --only ,$(SUITES))
 
-coverage: ## line coverage by the suite, or by ONLY="unit fuzz", in build-cov/
+coverage: ## line coverage by the suite, or by SUITES="unit fuzz", in build-cov/
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory BUILD=build-cov TESTS=enabled MESON_ARGS="-Dcoverage=true -Dbuildtype=debug" compile
 	@find build-cov -name '*.gcda' -delete
-	@$(PYTHON) tools/check --build build-cov $(addprefix --only ,$(ONLY)); rc=$$?; tools/coverage build-cov; exit $$rc
+	@$(PYTHON) tools/check --build build-cov $(addprefix --only ,$(SUITES)); rc=$$?; tools/coverage build-cov; exit $$rc
 
 install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@test -d $(BUILD)/bin || $(MAKE) --no-print-directory build

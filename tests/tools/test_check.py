@@ -24,6 +24,7 @@ PROGRAMS = {
     "cmocka skips": ("1..2\nok 1 - x\nnot ok 2 # SKIP y\n", 0, "FAIL", 1, 1, []),
     "it crashes": ("1..3\nok 1 - x\n", -11, "ERROR", 1, 0, ["u: p"]),
     "a test is missing": ("1..2\nok 1 - x\n", 0, "OK", 1, 0, ["u: p"]),
+    "no test at all": ("1..0\n", 0, "SKIP", 0, 0, ["u: p"]),
     "leaks after the end": ("1..1\nok 1 - x\n", 99, "ERROR", 1, 0, ["u: p"]),
     "no TAP": ("", 0, "OK", 1, 0, []),
     "no TAP, fails": ("boo\n", 1, "FAIL", 0, 0, ["u: p"]),
