@@ -89,11 +89,15 @@ install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@$(configure)
 	@$(build)
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
+	@echo "installed into $(DESTDIR)$(abspath $(PREFIX))"
 
 format: ## clang-format over our C files
+	@tools/install-deps format
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
 tidy: ## clang-tidy over our C files
+	@tools/install-deps format build
+	@$(MAKE) --no-print-directory compile
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')
 
 clean: ## remove every build directory

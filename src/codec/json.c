@@ -41,13 +41,14 @@ static unsigned line_at(struct span text, size_t at)
 int json_parse(const char *what, struct span text, json_t **out, struct err *e)
 {
     size_t at = 0;
-    json_error_t je;
+    json_error_t je = { .line = 0 };
     if (too_deep(text, &at))
         return err_set(e, EINVAL, "%s:%u: nested more than %d levels deep", what, line_at(text, at),
                        JSON_DEPTH_MAX);
     json_t *j = json_loadb(text.len > 0 ? text.p : "", text.len,
                            JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
-    if (!j && json_error_code(&je) == json_error_out_of_memory)
+    /* the first allocation of all fails without a word */
+    if (!j && (je.text[0] == '\0' || json_error_code(&je) == json_error_out_of_memory))
         return err_set(e, ENOMEM, "%s: cannot read it: %m", what);
     if (!j)
         return err_set(e, EINVAL, "%s:%d: cannot be read as JSON: %s", what,
