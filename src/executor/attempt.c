@@ -156,6 +156,9 @@ void attempt_on_child(struct executor *x)
     int status;
     struct rusage used;
     bool left = false;
+    /* Taken before the process is reaped: who sees it gone from /proc, and fails because of that,
+     * has ended later on every clock. */
+    int64_t now_us = clock_mono_us();
     for (;;) {
         pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &used);
         if (pid == -1 && errno == EINTR)
@@ -170,7 +173,7 @@ void attempt_on_child(struct executor *x)
         if (pid == a->pid && !a->exited) {
             a->exited = true;
             a->status = status;
-            a->ended_us = clock_mono_us();
+            a->ended_us = now_us;
         }
     }
     if (!attempt_alive(a) || !a->exited)

@@ -16,7 +16,7 @@ BIN = pathlib.Path(os.environ.get("TONY_BIN") or pathlib.Path(os.environ.get("TO
 TEST_LIMIT_S = 120
 
 
-def wait_until(condition, what, limit=20.0, pause=0.01):
+def wait_until(condition, what, limit=60.0, pause=0.01):
     """The condition's first true value; fails with `what` at the deadline."""
     deadline = time.monotonic() + limit
     while True:
@@ -110,7 +110,7 @@ class Tony:
     def state(self, app):
         return self.status(app)["state"]
 
-    def await_state(self, app, *states, limit=20):
+    def await_state(self, app, *states, limit=60):
         return wait_until(lambda: (lambda s: s if s["state"] in states else None)(self.status(app)),
                           f"job {app} in {states}", limit, 0.03)
 
@@ -124,7 +124,7 @@ class Tony:
                 return self.home / where / app
         raise AssertionError(f"no directory of {app}")
 
-    def in_history(self, app, limit=20):
+    def in_history(self, app, limit=60):
         return wait_until(lambda: (self.home / "history" / app).is_dir() and self.home / "history" / app,
                           f"{app} in the history", limit)
 

@@ -43,7 +43,7 @@ def alive(pid):
     return found is not None and found[0] not in "ZX"
 
 
-def ended(pid, what=None, limit=10):
+def ended(pid, what=None, limit=60):
     """Wait until the process is gone; a zombie counts as gone."""
     try:
         fd = os.pidfd_open(pid)
@@ -136,7 +136,7 @@ class Lab(Tony):
     def pids(self, kind, app=None):
         return [p.pid for p in self.processes_all(app) if p.kind == kind]
 
-    def one(self, kind, app=None, limit=10, other_than=None):
+    def one(self, kind, app=None, limit=60, other_than=None):
         """The pid of the only process of a kind, as soon as there is one."""
         def look():
             found = [p for p in self.pids(kind, app) if p != other_than]
@@ -186,14 +186,14 @@ class Lab(Tony):
             found += [f"file {p}" for p in self.home.glob(pattern)]
         return found
 
-    def quiet(self, limit=10):
+    def quiet(self, limit=60):
         """No job lives, and nothing is left of any."""
         deadline = time.monotonic() + limit
         while (left := self.litter()) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not left, left
 
-    def settled(self, limit=10):
+    def settled(self, limit=60):
         """The same, and the journal of each job replays."""
         self.quiet(limit)
         for path in sorted((self.home / "history").glob("application_*")):
@@ -294,6 +294,7 @@ class Gated:
         os.close(fd)
         if wait:
             ended(pid, f"task {i} after it was released")
+            wait_until(lambda: stat_of(pid) is None, f"task {i} is reaped, so its end has its time", pause=0.001)
 
     def release_all(self, code=0, wait=True):
         """The chief last: a failure of it ends the job."""
@@ -313,7 +314,7 @@ class Gated:
         counts = [len(self.starts(i)) for i in range(self.n)]
         assert counts == [1] * self.n, f"how often each task was started: {counts}"
 
-    def over(self, *states, limit=20):
+    def over(self, *states, limit=60):
         """The status document once the job lies in the history."""
         self.lab.in_history(self.app, limit)
         doc = self.lab.status(self.app)

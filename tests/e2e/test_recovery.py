@@ -387,7 +387,7 @@ def test_keeper_killed_when_a_task_had_ended(lab):
 def test_keeper_killed_as_soon_as_it_is_there(lab):
     """However early, the job ends by itself, with or without its tasks having run."""
     for _ in range(3):
-        app = lab.submit(lab.workers("sleep 0.05"))
+        app = lab.submit(lab.workers("sleep 5"))
         kill9(lab.one("keeper", app))
         assert lab.run("wait", app, timeout=30).returncode in (0, 1)
         lab.in_history(app)
