@@ -1,7 +1,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -55,6 +57,22 @@ static int read_start(struct pool *p, struct err *e)
     p->start_ms = unique_start_ms();
     (void)snprintf(line, sizeof line, "%lld\n", (long long)p->start_ms);
     return fs_write_atomic(AT_FDCWD, path, span_of(line), 0600, true, e);
+}
+
+/* What a pool or client that was killed in the middle of fs_write_atomic() left: .tmp-<its
+ * pid>-<number>. */
+static void remove_half_written(const char *dir)
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        long pid = 0;
+        if (str_starts(x->d_name, ".tmp-"))
+            pid = strtol(x->d_name + strlen(".tmp-"), NULL, 10);
+        if (pid > 0 && kill((pid_t)pid, 0) == -1 && errno == ESRCH)
+            (void)unlinkat(dirfd(d), x->d_name, 0); /* it is only litter */
+    }
+    if (d)
+        (void)closedir(d);
 }
 
 static void read_next(struct pool *p)
@@ -166,6 +184,7 @@ int recover(struct pool *p, struct err *e)
     struct finds finds = { 0 };
     int rc = read_start(p, e);
     if (rc == 0) {
+        remove_half_written(p->paths.pool);
         read_next(p);
         rc = scan(p, p->paths.history, NULL, e);
     }

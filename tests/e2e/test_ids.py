@@ -19,3 +19,16 @@ def test_two_homes_never_have_the_same_start(own_tony):
     starts = [int((t.home / "pool/start").read_text()) for t in (first, second)]
     assert starts[0] != starts[1]
     assert starts[1] > taken, "the number was given before"
+
+
+def test_what_a_killed_pool_half_wrote_is_cleared(own_tony):
+    t = own_tony()
+    t.ok("pool", "start")
+    t.ok("pool", "stop")
+    dead, alive = t.home / "pool/.tmp-4194303-0", t.home / f"pool/.tmp-{os.getpid()}-0"
+    dead.write_text("half")
+    alive.write_text("somebody is at it")
+    t.ok("pool", "start")
+    assert not dead.exists()
+    assert alive.exists()
+    alive.unlink()
