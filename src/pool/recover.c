@@ -1,7 +1,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -59,6 +58,18 @@ static int read_start(struct pool *p, struct err *e)
     return fs_write_atomic(AT_FDCWD, path, span_of(line), 0600, true, e);
 }
 
+/* A killed process stays as a zombie until its parent looks. */
+static bool writes_still(pid_t pid)
+{
+    char path[32];
+    AUTO(buf_done) struct buf text = { .max = 4096 };
+    (void)snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return false;
+    const char *name_end = strrchr(buf_cstr(&text), ')');
+    return !name_end || !str_starts(name_end, ") Z");
+}
+
 /* What a pool or client that was killed in the middle of fs_write_atomic() left: .tmp-<its
  * pid>-<number>. */
 static void remove_half_written(const char *dir)
@@ -68,7 +79,7 @@ static void remove_half_written(const char *dir)
         long pid = 0;
         if (str_starts(x->d_name, ".tmp-"))
             pid = strtol(x->d_name + strlen(".tmp-"), NULL, 10);
-        if (pid > 0 && kill((pid_t)pid, 0) == -1 && errno == ESRCH)
+        if (pid > 0 && !writes_still((pid_t)pid))
             (void)unlinkat(dirfd(d), x->d_name, 0); /* it is only litter */
     }
     if (d)
