@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "codec/tls.h"
 
 struct err;
 struct loop;
@@ -98,5 +99,40 @@ int listener_open_unix(struct loop *l, const char *path,
                        void (*on_accept)(struct conn *c, void *arg), void *arg,
                        struct listener **out, struct err *e);
 void listener_close(struct listener *s); /* unlinks the path; NULL is fine */
+
+/* ---- the same over TCP, with TLS by a shared key ---- */
+
+enum {
+    CONN_HANDSHAKE_MS = 10000,  /* who has not shown that it knows a key by then is dropped */
+    CONN_HANDSHAKES_MAX = 1024, /* of one listener at once; further ones wait in its backlog */
+};
+
+struct conn_target {  /* all is copied */
+    const char *host; /* a name or a numeric address */
+    uint16_t port;
+    const char *identity;
+    const struct tls_key *key;
+    int64_t deadline_ms; /* for name, connection and handshake together; 0 = 20 s from now */
+};
+
+/* Returns at once; on_open comes after the handshake, and what was sent before it waits till then.
+ * Failures come through on_close: -ECONNREFUSED, -ETIMEDOUT, -ENOENT (no such host), -EACCES (the
+ * keys differ), ... in a sentence that names host and port. */
+int conn_dial_tls(struct loop *l, const struct conn_target *to, const struct conn_ops *ops,
+                  void *arg, struct conn **out, struct err *e);
+
+/* Listen on a numeric address (NULL = all of IPv4) and port (0 = any: listener_port() of
+ * loop/tcp.h). on_accept gets only those that have shown in time that they know the key of their
+ * identity; the others cost little, and are logged at most once a second, with a count. */
+int listener_open_tls(struct loop *l, const char *address, uint16_t port, tls_key_fn *key_of,
+                      void (*on_accept)(struct conn *c, void *arg), void *arg,
+                      struct listener **out, struct err *e);
+
+/* Who the other side of an accepted TLS connection showed to be; "" on a unix socket. */
+const char *conn_identity(const struct conn *c);
+/* Numeric "127.0.0.1" or "::1" of an open TCP connection's own or other side (46 bytes are enough).
+ * 0, or -errno. */
+int conn_local_host(const struct conn *c, char *out, size_t n);
+int conn_peer_host(const struct conn *c, char *out, size_t n);
 
 #endif
