@@ -1,0 +1,112 @@
+#include "storage/jobkey.h"
+
+#include <errno.h>
+#include <mbedtls/hkdf.h>
+#include <mbedtls/md.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+_Static_assert((int)JOB_KEY_BYTES <= (int)TLS_KEY_MAX, "a derived key is a TLS key");
+
+int job_key_new(struct job_key *out, struct err *e)
+{
+    size_t have = 0;
+    while (have < sizeof out->bytes) {
+        ssize_t n = getrandom(out->bytes + have, sizeof out->bytes - have, 0);
+        if (n == -1 && errno != EINTR)
+            return err_set(e, errno, "cannot make the job's key: %m");
+        have += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+int job_key_read(struct span secret, struct job_key *out, struct err *e)
+{
+    if (secret.len != sizeof out->bytes)
+        return err_set(e, EINVAL, "the job's key has %zu bytes, not %d", secret.len, JOB_KEY_BYTES);
+    memcpy(out->bytes, secret.p, sizeof out->bytes);
+    return 0;
+}
+
+/* Cannot fail: the arguments are within HKDF's bounds and SHA-256 is always there. */
+static void derive(const struct job_key *k, const char *info, struct tls_key *out)
+{
+    out->len = JOB_KEY_BYTES;
+    int rc = mbedtls_hkdf(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), NULL, 0, k->bytes,
+                          sizeof k->bytes, (const unsigned char *)info, strlen(info), out->bytes,
+                          out->len);
+    if (rc != 0) { /* no memory: no key, which no TLS session takes */
+        explicit_bzero(out->bytes, sizeof out->bytes);
+        out->len = 0;
+    }
+}
+
+void job_key_client(const struct job_key *k, struct tls_key *out)
+{
+    derive(k, "tony client", out);
+}
+
+void job_key_container(const struct job_key *k, const char *container_id, struct tls_key *out)
+{
+    char info[256];
+    int n = snprintf(info, sizeof info, "tony container %s", container_id);
+    if (n < 0 || (size_t)n >= sizeof info)
+        *out = (struct tls_key){ .len = 0 }; /* no such container */
+    else
+        derive(k, info, out);
+}
+
+void job_key_text(const struct tls_key *k, char out[JOB_KEY_HEX])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < JOB_KEY_BYTES; i++) {
+        out[2 * i] = digits[k->bytes[i] >> 4];
+        out[2 * i + 1] = digits[k->bytes[i] & 15];
+    }
+    out[2 * JOB_KEY_BYTES] = '\n';
+    out[2 * JOB_KEY_BYTES + 1] = '\0';
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int job_key_parse(struct span text, struct tls_key *out, struct err *e)
+{
+    struct tls_key k = { .len = JOB_KEY_BYTES };
+    bool ok = text.len == 2 * JOB_KEY_BYTES ||
+              (text.len == 2 * JOB_KEY_BYTES + 1 && text.p[text.len - 1] == '\n');
+    for (size_t i = 0; ok && i < JOB_KEY_BYTES; i++) {
+        int high = hex(text.p[2 * i]), low = hex(text.p[2 * i + 1]);
+        ok = high >= 0 && low >= 0;
+        k.bytes[i] = (unsigned char)(((unsigned)high << 4 | (unsigned)low) & 255);
+    }
+    if (ok)
+        *out = k;
+    job_key_wipe(&k, sizeof k);
+    return ok ? 0 : err_set(e, EINVAL, "the client's key is not %d hex digits", 2 * JOB_KEY_BYTES);
+}
+
+bool job_key_identity(const char *container_id, char out[TLS_IDENTITY_MAX])
+{
+    int n = snprintf(out, TLS_IDENTITY_MAX, "%s%s", JOB_KEY_EXECUTOR, container_id);
+    return n > 0 && n < TLS_IDENTITY_MAX;
+}
+
+const char *job_key_container_of(const char *identity)
+{
+    size_t n = strlen(JOB_KEY_EXECUTOR);
+    return str_starts(identity, JOB_KEY_EXECUTOR) && identity[n] ? identity + n : NULL;
+}
+
+void job_key_wipe(void *p, size_t n)
+{
+    explicit_bzero(p, n);
+}
