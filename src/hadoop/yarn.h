@@ -1,0 +1,128 @@
+/*
+ * YARN's three protocols as typed calls over rpc_client.h. Requests and answers are the messages of
+ * proto/hadoop_yarn.proto; rules about their values stand at the messages' users and in
+ * docs/decisions/0006-yarn.md.
+ *
+ *     Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
+ *     struct yarn_id_msg id;
+ *     rq.application_id = yarn_app_msg(&id, &app);
+ *     yarn_get_application_report(client, &rq, 0, on_report, self);
+ *
+ *     static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error
+ * *e, void *arg)
+ *
+ * Exactly one of r and e is not NULL; both are valid during the callback only. The request is
+ * borrowed for the call.
+ */
+#ifndef TONY_HADOOP_YARN_H
+#define TONY_HADOOP_YARN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/reason.h"
+#include "hadoop/ids.h"
+#include "hadoop/rpc_client.h"
+#include "proto/hadoop_yarn.pb-c.h"
+
+#define YARN_CLIENT_PROTOCOL "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
+#define YARN_MASTER_PROTOCOL "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
+#define YARN_NODE_PROTOCOL "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
+
+/* function, method on the wire, request and answer, may it be sent again when it may have been
+ * carried out.
+ *
+ * submit_application       safe by its application id; accepted only when a report says so
+ * kill_application         repeat until is_kill_completed
+ * register_...             a second one is RPC_FAULT_INVALID_REQUEST ("already registered"): ours,
+ * if the first answer was lost allocate                 the same response_id again gives the answer
+ * that was lost, with these asks and releases dropped finish_...               repeat until
+ * is_unregistered start_containers         not atomic: after an error that may have done something
+ * ask for statuses first
+ */
+#define YARN_CALLS(X)                                                                              \
+    /* YARN_CLIENT_PROTOCOL */                                                                     \
+    X(get_new_application, "getNewApplication", GetNewApplication, true)                           \
+    X(submit_application, "submitApplication", SubmitApplication, true)                            \
+    X(get_application_report, "getApplicationReport", GetApplicationReport, true)                  \
+    X(get_applications, "getApplications", GetApplications, true)                                  \
+    X(kill_application, "forceKillApplication", KillApplication, true)                             \
+    X(fail_attempt, "failApplicationAttempt", FailApplicationAttempt, false)                       \
+    X(get_cluster_metrics, "getClusterMetrics", GetClusterMetrics, true)                           \
+    X(get_cluster_nodes, "getClusterNodes", GetClusterNodes, true)                                 \
+    X(get_cluster_node_labels, "getClusterNodeLabels", GetClusterNodeLabels, true)                 \
+    X(get_queue_info, "getQueueInfo", GetQueueInfo, true)                                          \
+    X(get_resource_types, "getResourceTypeInfo", GetAllResourceTypeInfo, true)                     \
+    X(get_attempt_report, "getApplicationAttemptReport", GetApplicationAttemptReport, true)        \
+    X(get_attempts, "getApplicationAttempts", GetApplicationAttempts, true)                        \
+    X(get_container_report, "getContainerReport", GetContainerReport, true)                        \
+    X(get_containers, "getContainers", GetContainers, true)                                        \
+    X(move_application, "moveApplicationAcrossQueues", MoveApplicationAcrossQueues, true)          \
+    X(update_priority, "updateApplicationPriority", UpdateApplicationPriority, true)               \
+    X(update_timeouts, "updateApplicationTimeouts", UpdateApplicationTimeouts, true)               \
+    /* YARN_CLIENT_PROTOCOL and YARN_NODE_PROTOCOL */                                              \
+    X(signal_container, "signalToContainer", SignalContainer, false)                               \
+    /* YARN_MASTER_PROTOCOL */                                                                     \
+    X(register_master, "registerApplicationMaster", RegisterApplicationMaster, true)               \
+    X(allocate, "allocate", Allocate, true)                                                        \
+    X(finish_master, "finishApplicationMaster", FinishApplicationMaster, true)                     \
+    /* YARN_NODE_PROTOCOL */                                                                       \
+    X(start_containers, "startContainers", StartContainers, false)                                 \
+    X(stop_containers, "stopContainers", StopContainers, true)                                     \
+    X(get_container_statuses, "getContainerStatuses", GetContainerStatuses, true)                  \
+    X(update_container, "updateContainer", ContainerUpdate, false)
+
+/* deadline_ms, the handle and NULL: rpc_client_call(). */
+#define YARN_DECLARE(fn, method, M, again)                                                         \
+    struct rpc_call *yarn_##fn(                                                                    \
+        struct rpc_client *c, const Hadoop__##M##Request *rq, int64_t deadline_ms,                 \
+        void (*done)(const Hadoop__##M##Response *r, const struct rpc_error *e, void *arg),        \
+        void *arg);
+YARN_CALLS(YARN_DECLARE)
+#undef YARN_DECLARE
+
+/* ---- how a container ended ---- */
+
+/* Exit statuses of YARN's own; others are the process's. */
+enum {
+    YARN_EXIT_INVALID = -1000, /* of a container that is complete: it never ran */
+    YARN_EXIT_NOT_STARTED = -1,
+    YARN_EXIT_ABORTED = -100,
+    YARN_EXIT_DISKS_FAILED = -101,
+    YARN_EXIT_PREEMPTED = -102,
+    YARN_EXIT_VIRTUAL_MEMORY = -103,
+    YARN_EXIT_PHYSICAL_MEMORY = -104,
+    YARN_EXIT_KILLED_BY_MASTER = -105,
+    YARN_EXIT_KILLED_BY_RM = -106,
+    YARN_EXIT_KILLED_AFTER_APP = -107,
+    YARN_EXIT_KILLED_BY_SCHEDULER = -108,
+    YARN_EXIT_EXCESS_LOGS = -109,
+    YARN_EXIT_LOST = 154,
+};
+
+struct yarn_end {
+    enum end_reason reason;
+    int exit_code;      /* of the command (128 + signal included); -1 when none is known */
+    char sentence[480]; /* what happened, for people; with the figures, and diagnostics' first line
+                           where they say more */
+    char hint[240];     /* what to try, or "" */
+};
+
+/* diagnostics may be NULL. memory_key names the setting to raise for a memory kill
+ * ("tony.worker.memory"), or NULL. */
+void yarn_end_of(int32_t exit_status, const char *diagnostics, const char *memory_key,
+                 struct yarn_end *out);
+
+/* ---- names for people ---- */
+
+const char *
+yarn_app_state_name(Hadoop__YarnApplicationState s); /* "ACCEPTED"; "UNKNOWN" for others */
+const char *yarn_final_status_name(Hadoop__FinalApplicationStatus s); /* "SUCCEEDED", "UNDEFINED" */
+const char *yarn_node_state_name(Hadoop__NodeState s);                /* "RUNNING", "UNHEALTHY" */
+bool yarn_app_state_is_final(Hadoop__YarnApplicationState s);
+
+/* The amount of a resource ("memory-mb", "vcores", "yarn.io/gpu") in r, 0 when it is not in it; r
+ * may be NULL. */
+int64_t yarn_resource_value(const Hadoop__Resource *r, const char *name);
+
+#endif
