@@ -8,8 +8,8 @@
  *         send all of tls_out(t), also when rc < 0: it may hold the alert that tells the peer why
  *     }
  *
- * A client speaks first: send tls_out() after tls_client_new(). A session takes some 40 KiB, nearly
- * all of it mbedTLS's two record buffers, and twice that during the handshake's few milliseconds.
+ * A client speaks first: send tls_out() after tls_client_new(). A session takes 36 KiB,
+ * nearly all of it mbedTLS's two record buffers, and a little more during the handshake.
  * Randomness is getrandom(2). Nothing here is global; one session belongs to one thread.
  */
 #ifndef TONY_CODEC_TLS_H

@@ -1,0 +1,339 @@
+#include "codec/tls.h"
+
+#include <errno.h>
+#include <mbedtls/ssl.h>
+#include <sys/random.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+
+enum { RECORD_MAX = 16384 }; /* plaintext of one record */
+
+struct tls {
+    mbedtls_ssl_context ssl;
+    mbedtls_ssl_config conf;
+    tls_key_fn *key_of; /* a server's */
+    void *key_arg;
+    const unsigned char *in; /* what tls_feed() was given and is not taken yet */
+    size_t n_in;
+    struct buf out;
+    char identity[TLS_IDENTITY_MAX];
+    bool stranger; /* the server does not know the identity */
+    bool server, ready, ended, closing, failed;
+};
+
+static const int suites[] = { MBEDTLS_TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, 0 };
+static const mbedtls_ecp_group_id curves[] = { MBEDTLS_ECP_DP_CURVE25519, MBEDTLS_ECP_DP_NONE };
+
+/* ---- what mbedTLS asks for ---- */
+
+static int random_bytes(void *arg, unsigned char *out, size_t n)
+{
+    (void)arg;
+    while (n > 0) {
+        ssize_t got = getrandom(out, n, 0);
+        if (got == -1 && errno == EINTR)
+            continue;
+        if (got == -1)
+            return MBEDTLS_ERR_SSL_HW_ACCEL_FAILED; /* no kernel that we run on does that */
+        out += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+static int take_in(void *arg, unsigned char *p, size_t n)
+{
+    struct tls *t = arg;
+    size_t take = MIN(n, t->n_in);
+    if (take == 0)
+        return MBEDTLS_ERR_SSL_WANT_READ;
+    memcpy(p, t->in, take);
+    t->in += take;
+    t->n_in -= take;
+    return (int)take;
+}
+
+static int put_out(void *arg, const unsigned char *p, size_t n)
+{
+    struct tls *t = arg;
+    return buf_add(&t->out, p, n) < 0 ? MBEDTLS_ERR_SSL_ALLOC_FAILED : (int)n;
+}
+
+static bool identity_valid(struct span id)
+{
+    for (size_t i = 0; i < id.len; i++)
+        if ((unsigned char)id.p[i] < 0x20 || id.p[i] == 0x7f)
+            return false;
+    return id.len > 0 && id.len < TLS_IDENTITY_MAX;
+}
+
+static int find_key(void *arg, mbedtls_ssl_context *ssl, const unsigned char *id, size_t len)
+{
+    struct tls *t = arg;
+    struct tls_key key = { .len = 0 };
+    struct span name = span_mem(id, len);
+    t->stranger = true;
+    if (!identity_valid(name))
+        return -1;
+    memcpy(t->identity, name.p, name.len);
+    t->identity[name.len] = '\0';
+    if (!t->key_of(t->identity, &key, t->key_arg))
+        return -1;
+    t->stranger = false;
+    int rc = key.len < TLS_KEY_MIN ? -1 : mbedtls_ssl_set_hs_psk(ssl, key.bytes, key.len);
+    explicit_bzero(&key, sizeof key);
+    return rc;
+}
+
+/* ---- errors ---- */
+
+static int alert_failed(const struct tls *t, struct err *e)
+{
+    unsigned alert = t->ssl.in_msg[1];
+    switch (alert) {
+    case MBEDTLS_SSL_ALERT_MSG_UNKNOWN_PSK_IDENTITY:
+        return err_set(e, EACCES, "the other side does not know '%s'", t->identity);
+    case MBEDTLS_SSL_ALERT_MSG_BAD_RECORD_MAC:
+    case MBEDTLS_SSL_ALERT_MSG_DECRYPT_ERROR:
+        if (!t->ready)
+            return err_set(e, EACCES, "the other side has another key for '%s'", t->identity);
+        return err_set(e, EBADMSG, "what we sent was damaged on the way");
+    case MBEDTLS_SSL_ALERT_MSG_HANDSHAKE_FAILURE:
+    case MBEDTLS_SSL_ALERT_MSG_PROTOCOL_VERSION:
+    case MBEDTLS_SSL_ALERT_MSG_INSUFFICIENT_SECURITY:
+        return err_set(e, EPROTO, "the other side speaks no TLS 1.2 with shared keys");
+    default:
+        return err_set(e, EPROTO, "the other side broke off (TLS alert %u)", alert);
+    }
+}
+
+static int fail(struct tls *t, int rc, struct err *e)
+{
+    t->failed = true;
+    if (t->stranger)
+        return err_set(e, EACCES, "nobody is known by the name '%s'", t->identity);
+    /* mbedTLS has a code of every module for it, and hides some behind others */
+    if (errno == ENOMEM || rc == MBEDTLS_ERR_SSL_ALLOC_FAILED)
+        return err_set(e, ENOMEM, "cannot go on with TLS: %m");
+    if (rc == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
+        return alert_failed(t, e);
+    if (rc == MBEDTLS_ERR_SSL_INVALID_MAC && t->ready)
+        return err_set(e, EBADMSG, "what arrived was damaged or forged on the way");
+    if (rc == MBEDTLS_ERR_SSL_INVALID_MAC)
+        return err_set(e, EACCES, "the other side has another key for '%s'", t->identity);
+    if (rc == MBEDTLS_ERR_SSL_UNKNOWN_IDENTITY)
+        return err_set(e, EACCES, "the key for '%s' cannot be used", t->identity);
+    return err_set(e, EPROTO, "the other side does not speak TLS as it should (error -0x%04x)",
+                   (unsigned)-rc);
+}
+
+/* ---- birth and death ---- */
+
+static struct tls *tls_new(bool server, struct err *e)
+{
+    struct tls *t = calloc(1, sizeof *t);
+    if (!t) {
+        (void)err_set(e, ENOMEM, "cannot begin a TLS session: %m");
+        return NULL;
+    }
+    t->server = server;
+    errno = 0;
+    mbedtls_ssl_init(&t->ssl);
+    mbedtls_ssl_config_init(&t->conf);
+    int rc = mbedtls_ssl_config_defaults(&t->conf,
+                                         server ? MBEDTLS_SSL_IS_SERVER : MBEDTLS_SSL_IS_CLIENT,
+                                         MBEDTLS_SSL_TRANSPORT_STREAM, MBEDTLS_SSL_PRESET_DEFAULT);
+    if (rc != 0) {
+        (void)fail(t, rc, e);
+        tls_free(t);
+        return NULL;
+    }
+    mbedtls_ssl_conf_rng(&t->conf, random_bytes, NULL);
+    mbedtls_ssl_conf_ciphersuites(&t->conf, suites);
+    mbedtls_ssl_conf_curves(&t->conf, curves);
+    mbedtls_ssl_conf_min_version(&t->conf, MBEDTLS_SSL_MAJOR_VERSION_3,
+                                 MBEDTLS_SSL_MINOR_VERSION_3);
+    mbedtls_ssl_conf_max_version(&t->conf, MBEDTLS_SSL_MAJOR_VERSION_3,
+                                 MBEDTLS_SSL_MINOR_VERSION_3);
+    mbedtls_ssl_conf_renegotiation(&t->conf, MBEDTLS_SSL_RENEGOTIATION_DISABLED);
+    if (!server)
+        mbedtls_ssl_conf_session_tickets(&t->conf, MBEDTLS_SSL_SESSION_TICKETS_DISABLED);
+    return t;
+}
+
+/* Takes t. */
+static struct tls *tls_setup(struct tls *t, struct err *e)
+{
+    int rc = mbedtls_ssl_setup(&t->ssl, &t->conf);
+    if (rc == 0) {
+        mbedtls_ssl_set_bio(&t->ssl, t, put_out, take_in, NULL);
+        if (t->server)
+            return t;
+        rc = mbedtls_ssl_handshake(&t->ssl); /* the first words are the client's */
+        if (rc == MBEDTLS_ERR_SSL_WANT_READ)
+            return t;
+    }
+    (void)fail(t, rc, e);
+    tls_free(t);
+    return NULL;
+}
+
+struct tls *tls_client_new(const char *identity, const struct tls_key *key, struct err *e)
+{
+    if (!identity_valid(span_of(identity))) {
+        (void)err_set(e, EINVAL, "'%s' cannot be the name of a key", identity);
+        return NULL;
+    }
+    if (key->len < TLS_KEY_MIN || key->len > TLS_KEY_MAX) {
+        (void)err_set(e, EINVAL, "the key for '%s' has not between %d and %d bytes", identity,
+                      TLS_KEY_MIN, TLS_KEY_MAX);
+        return NULL;
+    }
+    struct tls *t = tls_new(false, e);
+    if (!t)
+        return NULL;
+    (void)str_copy(t->identity, sizeof t->identity, identity); /* fits: it is valid */
+    int rc = mbedtls_ssl_conf_psk(&t->conf, key->bytes, key->len, (const unsigned char *)identity,
+                                  strlen(identity));
+    if (rc != 0) {
+        (void)fail(t, rc, e);
+        tls_free(t);
+        return NULL;
+    }
+    return tls_setup(t, e);
+}
+
+struct tls *tls_server_new(tls_key_fn *key_of, void *arg, struct err *e)
+{
+    struct tls *t = tls_new(true, e);
+    if (!t)
+        return NULL;
+    t->key_of = key_of;
+    t->key_arg = arg;
+    mbedtls_ssl_conf_psk_cb(&t->conf, find_key, t);
+    return tls_setup(t, e);
+}
+
+void tls_free(struct tls *t)
+{
+    if (!t)
+        return;
+    mbedtls_ssl_free(&t->ssl);
+    mbedtls_ssl_config_free(&t->conf);
+    buf_done(&t->out);
+    free(t);
+}
+
+void tls_freep(struct tls **t)
+{
+    tls_free(*t);
+    *t = NULL;
+}
+
+/* ---- bytes ---- */
+
+/* 1: go on; 0: more bytes are needed, or none are of interest; -errno. */
+static int handshake_some(struct tls *t, struct err *e)
+{
+    int rc = mbedtls_ssl_handshake(&t->ssl);
+    if (rc == MBEDTLS_ERR_SSL_WANT_READ)
+        return 0;
+    if (rc != 0)
+        return fail(t, rc, e);
+    t->ready = true;
+    return 1;
+}
+
+static int read_some(struct tls *t, struct buf *plain, struct err *e)
+{
+    size_t room = RECORD_MAX;
+    if (t->n_in == 0 && !mbedtls_ssl_check_pending(&t->ssl)) /* no room for what cannot come */
+        return 0;
+    void *p = buf_reserve(plain, room);
+    if (!p) {
+        t->failed = true;
+        int num =
+            plain->len + room > (plain->max ? plain->max : BUF_MAX_DEFAULT) ? EMSGSIZE : ENOMEM;
+        return err_set(e, num, "cannot keep what was decrypted: %m");
+    }
+    int rc = mbedtls_ssl_read(&t->ssl, p, room);
+    if (rc > 0) {
+        buf_commit(plain, (size_t)rc);
+        return 1;
+    }
+    if (rc == MBEDTLS_ERR_SSL_WANT_READ)
+        return 0;
+    if (rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY || rc == 0) {
+        t->ended = true;
+        return 0;
+    }
+    return fail(t, rc, e);
+}
+
+int tls_feed(struct tls *t, const void *p, size_t n, struct buf *plain, struct err *e)
+{
+    if (t->failed)
+        return err_set(e, EPIPE, "this TLS session has failed before");
+    if (t->ended) /* what a peer says after its goodbye is of no interest */
+        return 0;
+    t->in = p;
+    t->n_in = n;
+    errno = 0; /* for fail() */
+    int rc;
+    do
+        rc = t->ready ? read_some(t, plain, e) : handshake_some(t, e);
+    while (rc > 0);
+    t->in = NULL; /* the caller's again */
+    t->n_in = 0;
+    return rc;
+}
+
+int tls_write(struct tls *t, const void *p, size_t n, struct err *e)
+{
+    const unsigned char *at = p;
+    if (t->failed || t->closing)
+        return err_set(e, EPIPE, "this TLS session is over");
+    if (!t->ready)
+        return err_set(e, ENOTCONN, "this TLS session has not begun");
+    errno = 0;
+    while (n > 0) {
+        int rc = mbedtls_ssl_write(&t->ssl, at, MIN(n, (size_t)RECORD_MAX));
+        if (rc <= 0)
+            return fail(t, rc, e);
+        at += rc;
+        n -= (size_t)rc;
+    }
+    return 0;
+}
+
+int tls_end(struct tls *t, struct err *e)
+{
+    if (t->failed || t->closing)
+        return 0;
+    t->closing = true;
+    errno = 0;
+    int rc = mbedtls_ssl_close_notify(&t->ssl);
+    return rc == 0 ? 0 : fail(t, rc, e);
+}
+
+struct buf *tls_out(struct tls *t)
+{
+    return &t->out;
+}
+
+bool tls_ready(const struct tls *t)
+{
+    return t->ready;
+}
+
+bool tls_ended(const struct tls *t)
+{
+    return t->ended;
+}
+
+const char *tls_identity(const struct tls *t)
+{
+    return t->stranger ? "" : t->identity;
+}
