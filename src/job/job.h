@@ -272,4 +272,14 @@ void job_verdict(const struct job *j, struct job_verdict *out);
  * with every task. Appends JSON. */
 int job_status_json(const struct job *j, bool full, struct buf *out);
 
+/* The same with what the core does not know: further members, each written as `,"name":value`. */
+struct job_status_more {
+    void (*of_job)(struct buf *out, void *arg);                 /* may be NULL */
+    void (*of_task)(uint32_t slot, struct buf *out, void *arg); /* may be NULL */
+    void *arg;
+    bool no_tail; /* nothing that tasks have written: for readers who may not see their logs */
+};
+int job_status_json_more(const struct job *j, bool full, const struct job_status_more *more,
+                         struct buf *out);
+
 #endif

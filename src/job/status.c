@@ -71,7 +71,7 @@ static void add_name(const struct job *j, uint32_t slot, struct buf *out)
     add_int(out, "index", s->index);
 }
 
-static void add_cause(const struct job *j, struct buf *out)
+static void add_cause(const struct job *j, bool tail, struct buf *out)
 {
     struct job_verdict v;
 
@@ -83,7 +83,7 @@ static void add_cause(const struct job *j, struct buf *out)
     add_name(j, v.cause_slot, out);
     add_int(out, "attempt", s->attempt);
     add_end(s, out);
-    add_str(out, "stderr_tail", s->tail);
+    add_str(out, "stderr_tail", tail ? s->tail : NULL);
     (void)buf_addc(out, '}');
 }
 
@@ -109,7 +109,8 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
     (void)buf_addc(out, '}');
 }
 
-static void add_task(const struct job *j, uint32_t slot, struct buf *out)
+static void add_task(const struct job *j, uint32_t slot, const struct job_status_more *more,
+                     struct buf *out)
 {
     const struct slot *s = &j->slots[slot];
 
@@ -131,6 +132,8 @@ static void add_task(const struct job *j, uint32_t slot, struct buf *out)
     add_int(out, "step", (int64_t)(s->step & INT64_MAX));
     add_int(out, "total", (int64_t)(s->total & INT64_MAX));
     add_str(out, "tensorboard", s->tensorboard);
+    if (more->of_task)
+        more->of_task(slot, out, more->arg);
     (void)buf_addc(out, '}');
 }
 
@@ -144,6 +147,12 @@ static void add_times(const struct job *j, struct buf *out)
 }
 
 int job_status_json(const struct job *j, bool full, struct buf *out)
+{
+    return job_status_json_more(j, full, &(struct job_status_more){ 0 }, out);
+}
+
+int job_status_json_more(const struct job *j, bool full, const struct job_status_more *more,
+                         struct buf *out)
 {
     int64_t until = j->ended_ms >= 0 ? j->ended_ms : j->now_ms;
 
@@ -159,7 +168,9 @@ int job_status_json(const struct job *j, bool full, struct buf *out)
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
     add_str(out, "tensorboard", j->tensorboard);
     add_times(j, out);
-    add_cause(j, out);
+    if (more->of_job)
+        more->of_job(out, more->arg);
+    add_cause(j, !more->no_tail, out);
     (void)buf_adds(out, ",\"roles\":[");
     for (uint32_t r = 0; r < j->n_roles; r++) {
         if (r)
@@ -172,7 +183,7 @@ int job_status_json(const struct job *j, bool full, struct buf *out)
         for (uint32_t i = 0; i < j->n_slots; i++) {
             if (i)
                 (void)buf_addc(out, ',');
-            add_task(j, i, out);
+            add_task(j, i, more, out);
         }
         (void)buf_addc(out, ']');
     }

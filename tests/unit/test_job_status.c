@@ -304,12 +304,61 @@ static void test_no_memory(void **state)
     drive_done(&d);
 }
 
+static void more_of_job(struct buf *out, void *arg)
+{
+    (void)buf_addf(out, ",\"tracking_url\":\"%s\"", (const char *)arg);
+}
+
+static void more_of_task(uint32_t slot, struct buf *out, void *arg)
+{
+    (void)arg;
+    (void)buf_addf(out, ",\"node\":\"n%u\"", slot);
+}
+
+/* What the master adds stands beside what the core says; what tasks have written can be left out.
+ */
+static void test_more(void **state)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct job_status_more more = { more_of_job, more_of_task, (void *)(uintptr_t) "http://m/",
+                                    false };
+    struct err e = { 0 };
+    struct drive d;
+    json_t *doc;
+    char value[200];
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go worker:0=3");
+    for (int i = 0; i < 2; i++) {
+        static const struct expectation rows[] = { { "tracking_url", "\"http://m/\"" },
+                                                   { "tasks.0.node", "\"n0\"" },
+                                                   { "tasks.1.node", "\"n1\"" },
+                                                   { "tasks.1.index", "1" } };
+        more.no_tail = i == 1;
+        buf_clear(&text);
+        assert_int_equal(job_status_json_more(d.job, true, &more, &text), 0);
+        assert_int_equal(json_parse("status", buf_span(&text), &doc, &e), 0);
+        for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
+            at(doc, rows[r].path, value, sizeof value);
+            assert_string_equal(value, rows[r].value);
+        }
+        at(doc, "cause.stderr_tail", value, sizeof value);
+        if (more.no_tail)
+            assert_string_equal(value, "null");
+        else
+            assert_string_not_equal(value, "null");
+        json_decref(doc);
+    }
+    drive_done(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_life),    cmocka_unit_test(test_succeeded_and_single_node),
         cmocka_unit_test(test_notices),   cmocka_unit_test(test_foreign_texts),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_more),
     };
     return cmocka_run_group_tests_name("job_status", tests, NULL, NULL);
 }
