@@ -1,6 +1,8 @@
 /*
  * tony-pack unpack ARCHIVE DIR: unpack a zip or tar (also gz, bz2, xz, zst) into an existing, empty
  * directory.
+ * tony-pack pack DIR FILE: a directory tree as a tar.gz: modes, links, empty directories and times
+ * are kept, owners are not; names are sorted, so that the same tree gives the same members.
  *
  * A program of its own because libarchive and what it needs cost milliseconds at each start. The
  * result is one line of JSON on stdout, {"bytes":N,"files":N} or
@@ -12,6 +14,9 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -207,6 +212,141 @@ static int unpack(struct unpack *u, const char *archive, const char *dir)
     return rc;
 }
 
+/* ---- packing ---- */
+
+struct pack {
+    const char *root, *file; /* for errors */
+    struct archive *out;
+    uint64_t bytes;
+    uint32_t files;
+    struct err *e;
+};
+
+static int fail_pack(struct pack *p)
+{
+    int num = archive_errno(p->out) > 0 ? archive_errno(p->out) : EIO;
+    const char *why = archive_error_string(p->out);
+    return err_set(p->e, num, "cannot pack '%s' into '%s': %s", p->root, p->file,
+                   why ? why : "unknown reason");
+}
+
+static int pack_data(struct pack *p, const char *path, const char *name, int64_t size)
+{
+    static char block[BLOCK];
+    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd == -1)
+        return err_set(p->e, errno, "cannot read '%s' of '%s': %m", name, p->root);
+    for (int64_t left = size; left > 0;) {
+        ssize_t n = read(fd, block, (size_t)MIN((int64_t)sizeof block, left));
+        if (n <= 0)
+            return err_set(p->e, n ? errno : EBUSY, "cannot read '%s' of '%s': %s", name, p->root,
+                           n ? strerror(errno) : "it became shorter");
+        if (archive_write_data(p->out, block, (size_t)n) < 0)
+            return fail_pack(p);
+        left -= n;
+        p->bytes += (uint64_t)n;
+    }
+    return 0;
+}
+
+static int pack_member(struct pack *p, const FTSENT *f, const char *name)
+{
+    struct archive_entry *x = archive_entry_new();
+    if (!x)
+        return err_set(p->e, ENOMEM, "cannot pack '%s': %m", p->root);
+    const struct stat *st = f->fts_statp;
+    mode_t perm = st->st_mode & 0777;
+    archive_entry_set_pathname(x, name);
+    archive_entry_set_filetype(x, st->st_mode & S_IFMT);
+    /* whoever unpacks it has to be able to fill and to remove directories */
+    archive_entry_set_perm(x, S_ISDIR(st->st_mode) ? perm | 0700 : perm | 0400);
+    archive_entry_set_mtime(x, st->st_mtim.tv_sec, 0);
+    archive_entry_set_size(x, S_ISREG(st->st_mode) ? st->st_size : 0);
+    char target[PATH_MAX];
+    ssize_t n = S_ISLNK(st->st_mode) ? readlink(f->fts_accpath, target, sizeof target - 1) : 0;
+    int rc = n < 0 ? err_set(p->e, errno, "cannot read link '%s' of '%s': %m", name, p->root) : 0;
+    if (n > 0) {
+        target[n] = 0;
+        archive_entry_set_symlink(x, target);
+    }
+    if (rc == 0 && archive_write_header(p->out, x) < ARCHIVE_WARN)
+        rc = fail_pack(p);
+    archive_entry_free(x);
+    if (rc == 0 && S_ISREG(st->st_mode))
+        rc = pack_data(p, f->fts_accpath, name, st->st_size);
+    p->files += !S_ISDIR(st->st_mode);
+    return rc;
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+static int pack_tree(struct pack *p)
+{
+    char *const roots[] = { (char *)(uintptr_t)p->root, NULL };
+    FTS *fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
+    if (!fts)
+        return err_set(p->e, errno, "cannot read '%s': %m", p->root);
+    int rc = 0;
+    size_t skip = strlen(p->root);
+    for (const FTSENT *f; rc == 0 && (f = fts_read(fts));) {
+        const char *name = f->fts_path + skip;
+        while (*name == '/')
+            name++;
+        switch (f->fts_info) {
+        case FTS_DP:
+            break;
+        case FTS_DNR:
+        case FTS_ERR:
+        case FTS_NS:
+            rc = err_set(p->e, f->fts_errno, "cannot read '%s': %s", f->fts_path,
+                         strerror(f->fts_errno));
+            break;
+        case FTS_D:
+            if (!*name)
+                break; /* the root itself */
+            __attribute__((fallthrough));
+        case FTS_F:
+        case FTS_SL:
+        case FTS_SLNONE:
+            rc = pack_member(p, f, name);
+            break;
+        default:
+            rc = err_set(p->e, EINVAL, "'%s' is neither a file, a directory nor a link",
+                         f->fts_path);
+        }
+    }
+    (void)fts_close(fts); /* only read */
+    return rc;
+}
+
+static int pack(struct pack *p)
+{
+    AUTO(close_p) int fd = open(p->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd == -1)
+        return err_set(p->e, errno, "cannot write '%s': %m", p->file);
+    p->out = archive_write_new();
+    if (!p->out)
+        return err_set(p->e, ENOMEM, "cannot pack '%s': %m", p->root);
+    int rc = 0;
+    /* The fastest level: what is large in a job (wheels, models) hardly gets smaller. No time in
+     * the header: the same tree is the same archive. */
+    if (archive_write_add_filter_gzip(p->out) != ARCHIVE_OK ||
+        archive_write_set_options(p->out, "gzip:compression-level=1,gzip:!timestamp") <
+            ARCHIVE_WARN ||
+        archive_write_set_format_pax_restricted(p->out) != ARCHIVE_OK ||
+        archive_write_open_fd(p->out, fd) != ARCHIVE_OK)
+        rc = fail_pack(p);
+    if (rc == 0)
+        rc = pack_tree(p);
+    if (rc == 0 && archive_write_close(p->out) != ARCHIVE_OK)
+        rc = fail_pack(p);
+    (void)archive_write_free(p->out); /* what matters was closed before */
+    return rc;
+}
+
 static void print_text(const char *key, const char *text)
 {
     printf(",\"%s\":\"", key);
@@ -221,17 +361,17 @@ static void print_text(const char *key, const char *text)
     putchar('"');
 }
 
-static int report(const struct unpack *u)
+static int report(uint64_t bytes, uint32_t files, const struct err *e)
 {
-    if (!u->e->num) {
-        printf("{\"bytes\":%llu,\"files\":%u}\n", (unsigned long long)u->bytes, u->files);
+    if (!e->num) {
+        printf("{\"bytes\":%llu,\"files\":%u}\n", (unsigned long long)bytes, files);
     } else {
-        printf("{\"errno\":%d", u->e->num);
-        print_text("message", u->e->msg);
-        print_text("hint", u->e->hint);
+        printf("{\"errno\":%d", e->num);
+        print_text("message", e->msg);
+        print_text("hint", e->hint);
         puts("}");
     }
-    return fflush(stdout) == 0 && !u->e->num ? 0 : 1;
+    return fflush(stdout) == 0 && !e->num ? 0 : 1;
 }
 
 int main(int argc, char **argv)
@@ -239,18 +379,27 @@ int main(int argc, char **argv)
     if (argc == 2 && str_eq(argv[1], "--version"))
         return puts("tony-pack " TONY_VERSION) < 0;
     if (argc == 2 && str_eq(argv[1], "--help"))
-        return puts("tony-pack unpack ARCHIVE DIR\n\n"
-                    "Unpacks a zip or tar (also gz, bz2, xz, zst) into an empty directory, for "
-                    "tony.") < 0;
-    if (argc != 4 || !str_eq(argv[1], "unpack")) {
-        fputs("tony-pack: usage: tony-pack unpack ARCHIVE DIR\n", stderr);
+        return puts(
+                   "tony-pack unpack ARCHIVE DIR\n"
+                   "tony-pack pack DIR FILE\n\n"
+                   "Unpacks a zip or tar (also gz, bz2, xz, zst) into an empty directory, or packs "
+                   "a directory as a tar.gz, for tony.") < 0;
+    bool packs = argc == 4 && str_eq(argv[1], "pack");
+    if (argc != 4 || !(packs || str_eq(argv[1], "unpack"))) {
+        fputs("tony-pack: usage: tony-pack unpack ARCHIVE DIR, or tony-pack pack DIR FILE\n",
+              stderr);
         return 2;
     }
-    /* The directory is swept when whoever asked is gone. */
+    /* What was begun is swept when whoever asked is gone. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* cannot fail with this signal */
-    (void)setlocale(LC_CTYPE, "C.UTF-8");   /* names in zips are converted; without it only ASCII */
+    (void)setlocale(LC_CTYPE, "C.UTF-8");   /* names are converted; without it only ASCII */
     struct err e = { 0 };
+    if (packs) {
+        struct pack p = { .root = argv[2], .file = argv[3], .e = &e };
+        (void)pack(&p); /* e says how it went */
+        return report(p.bytes, p.files, &e);
+    }
     AUTO(unpack_done) struct unpack u = { .name = argv[2], .e = &e };
     (void)unpack(&u, argv[2], argv[3]); /* e says how it went */
-    return report(&u);
+    return report(u.bytes, u.files, &e);
 }

@@ -14,11 +14,12 @@
 #include "base/util.h"
 #include "codec/json.h"
 #include "storage/paths.h"
+#include "storage/store.h"
 #include "storage/store_int.h"
 
 extern char **environ;
 
-enum { ANSWER_MAX = 64 * 1024 };
+enum { ANSWER_MAX = 64 * 1024, PACK_FD = 3 };
 
 static int take_off(int dirfd, const char *name, const struct stat *st, const char *root,
                     struct err *e)
@@ -67,7 +68,7 @@ int tree_read_only(int fd, const char *name, struct err *e)
 }
 
 /* {"bytes":1,"files":1} or {"errno":1,"message":"..","hint":".."} */
-static int read_answer(struct span text, const char *archive, uint64_t *out_bytes,
+static int read_answer(struct span text, const char *what, const char *archive, uint64_t *out_bytes,
                        uint32_t *out_files, struct err *e)
 {
     AUTO(json_freep) json_t *root = NULL;
@@ -81,13 +82,14 @@ static int read_answer(struct span text, const char *archive, uint64_t *out_byte
     }
     json_t *bytes = json_object_get(root, "bytes"), *files = json_object_get(root, "files");
     if (!json_is_integer(bytes) || !json_is_integer(files))
-        return err_set(e, EIO, "cannot unpack '%s': tony-pack ended without an answer", archive);
+        return err_set(e, EIO, "cannot %s '%s': tony-pack ended without an answer", what, archive);
     *out_bytes = (uint64_t)json_integer_value(bytes);
     *out_files = (uint32_t)json_integer_value(files);
     return 0;
 }
 
-static int spawn(const char *program, char *const argv[], int out_fd, pid_t *out_pid)
+/* more_fd: given as descriptor 3; -1 = none. */
+static int spawn(const char *program, char *const argv[], int out_fd, int more_fd, pid_t *out_pid)
 {
     posix_spawn_file_actions_t acts;
     int num = posix_spawn_file_actions_init(&acts);
@@ -96,29 +98,33 @@ static int spawn(const char *program, char *const argv[], int out_fd, pid_t *out
     num = posix_spawn_file_actions_adddup2(&acts, out_fd, STDOUT_FILENO);
     if (num == 0)
         num = posix_spawn_file_actions_addopen(&acts, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (num == 0 && more_fd >= 0)
+        num = posix_spawn_file_actions_adddup2(&acts, more_fd, PACK_FD);
     if (num == 0)
         num = posix_spawn(out_pid, program, &acts, NULL, argv, environ);
     (void)posix_spawn_file_actions_destroy(&acts); /* cannot fail here */
     return -num;
 }
 
-int pack_unpack(const char *archive, const char *dir, uint64_t *out_bytes, uint32_t *out_files,
-                struct err *e)
+/* what: "pack" or "unpack"; name: of what is packed, for sentences. */
+static int run(const char *what, const char *name, const char *from, const char *to, int more_fd,
+               uint64_t *out_bytes, uint32_t *out_files, struct err *e)
 {
     AUTO(free_p) char *program = paths_program("tony-pack");
     if (!program) {
-        (void)err_set(e, ENOENT, "cannot unpack '%s': there is no program tony-pack", archive);
-        return err_hint(e, "it is built when libarchive-dev is installed; or give a directory");
+        (void)err_set(e, ENOENT, "cannot %s '%s': there is no program tony-pack", what, name);
+        return err_hint(e, "it is built when libarchive-dev is installed%s",
+                        more_fd >= 0 ? "" : "; or give a directory");
     }
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) == -1)
-        return err_set(e, errno, "cannot unpack '%s': %m", archive);
+        return err_set(e, errno, "cannot %s '%s': %m", what, name);
     AUTO(close_p) int in = ends[0];
     AUTO(close_p) int out = ends[1];
-    char *const argv[] = { (char *)"tony-pack", (char *)"unpack", (char *)(uintptr_t)archive,
-                           (char *)(uintptr_t)dir, NULL };
+    char *const argv[] = { (char *)"tony-pack", (char *)(uintptr_t)what, (char *)(uintptr_t)from,
+                           (char *)(uintptr_t)to, NULL };
     pid_t pid = -1;
-    int rc = spawn(program, argv, out, &pid);
+    int rc = spawn(program, argv, out, more_fd, &pid);
     if (rc < 0)
         return err_set(e, -rc, "cannot start '%s': %m", program);
     close_p(&out);
@@ -130,6 +136,26 @@ int pack_unpack(const char *archive, const char *dir, uint64_t *out_bytes, uint3
     while (waitpid(pid, &status, 0) == -1 && errno == EINTR)
         ;
     if (got < 0)
-        return err_set(e, unread.num, "cannot unpack '%s': %s", archive, unread.msg);
-    return read_answer(buf_span(&text), archive, out_bytes, out_files, e);
+        return err_set(e, unread.num, "cannot %s '%s': %s", what, name, unread.msg);
+    return read_answer(buf_span(&text), what, name, out_bytes, out_files, e);
+}
+
+int pack_unpack(const char *archive, const char *dir, uint64_t *out_bytes, uint32_t *out_files,
+                struct err *e)
+{
+    return run("unpack", archive, archive, dir, -1, out_bytes, out_files, e);
+}
+
+int store_pack(const char *dir, int fd, struct err *e)
+{
+    uint64_t bytes;
+    uint32_t files;
+    char to[24];
+    (void)snprintf(to, sizeof to, "/dev/fd/%d", PACK_FD);
+    /* A duplicate that is neither standard descriptor nor PACK_FD: dup2 onto itself would keep it
+     * closed on exec. */
+    AUTO(close_p) int high = fcntl(fd, F_DUPFD_CLOEXEC, PACK_FD + 1);
+    if (high == -1)
+        return err_set(e, errno, "cannot pack '%s': %m", dir);
+    return run("pack", dir, dir, to, high, &bytes, &files, e);
 }

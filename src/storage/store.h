@@ -69,6 +69,10 @@ int store_put(struct store *s, struct ship_item *it, struct err *e);
 /* What store_put would do, without writing (tony plan): fills bytes and n_files, not the digest. */
 int store_survey(struct ship_item *it, struct err *e);
 
+/* A directory tree as a tar.gz into fd, by the program tony-pack: modes, links, empty directories.
+ * Blocks; may run on another thread. */
+int store_pack(const char *dir, int fd, struct err *e);
+
 /*
  * Remove entries that were not touched for max_age_ms (at least an hour), and what crashed clients
  * left half-made.
