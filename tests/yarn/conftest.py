@@ -1,0 +1,125 @@
+"""One real Hadoop cluster for all tests of this directory; see tests/fixtures/hadoop/hadoop-cluster. A test may break it, and should
+say so by mending it; what a test leaves broken is mended here before the next one, and what it leaves running fails it."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+import time
+
+import pytest
+from lib_cluster import Cluster, wait_until
+from lib_tony import BIN, Tony
+
+TEST_LIMIT_S = 240
+# Room for hundreds of small containers; heartbeats fast enough that a test does not wait for them; liveness short enough that a
+# killed daemon is noticed within a test, and long enough for a busy machine.
+OPTIONS = ["--nodemanagers", "2", "--nm-memory-mb", "8192", "--nm-vcores", "128", "--nm-heartbeat-ms", "200", "--pmem-check",
+           "--am-expiry-ms", "15000", "--nm-expiry-ms", "12000"]
+
+
+@pytest.fixture(scope="session")
+def the_cluster():
+    base = pathlib.Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))
+    cluster = Cluster(base / "c")
+    try:
+        cluster.start(*OPTIONS)
+        yield cluster
+        cluster.stop()
+        left = cluster.processes()
+        assert not left, f"processes left over: {left}"
+    finally:
+        with contextlib.suppress(AssertionError):
+            cluster.stop()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def end_applications(cluster):
+    """Ids of applications that still ran."""
+    live = cluster.live_apps()
+    for app in live:
+        cluster.kill_app(app)
+    for app in live:
+        cluster.await_app(app, "FINISHED", "FAILED", "KILLED")
+    return live
+
+
+@pytest.fixture
+def cluster(the_cluster):
+    """The cluster, whole at the start and whole, with no application and no process of one, at the end."""
+    the_cluster.repair()
+    yield the_cluster
+    mended = the_cluster.repair()
+    live = end_applications(the_cluster)
+    deadline = time.monotonic() + 20
+    while (left := the_cluster.processes()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not live, f"applications left over: {live}"
+    assert not left, f"processes left over: {left}"
+    if mended:
+        print(f"had to be mended: {mended}")
+
+
+@pytest.fixture
+def base():
+    """A directory for one test."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="tu-", dir="/tmp"))
+    yield path
+    for folder in path.rglob("*"):
+        if folder.is_dir() and not folder.is_symlink():
+            folder.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def staging(cluster):
+    """What is staged for single applications of any user."""
+    return [f"{user}/{name}" for user in cluster.ls("/user") for name in cluster.ls(f"/user/{user}/.tony")
+            if name.startswith("application_")]
+
+
+@pytest.fixture
+def tony(cluster, base):
+    """`tony` on a machine of its own; what its jobs staged must be gone in the end."""
+    assert (BIN / "tony").exists(), f"no programs in {BIN}: build first, or set TONY_BIN"
+    before = staging(cluster)
+    yield Tony(base, cluster)
+    wait_until(lambda: set(staging(cluster)) <= set(before) or bool(cluster.live_apps()), "staging directories removed", 20, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def limit():
+    """No test hangs the suite."""
+
+    def late(signo, frame):
+        raise TimeoutError(f"the test took longer than {TEST_LIMIT_S} s")
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(TEST_LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, old)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failed test shows what the daemons complained about, and the containers' logs, of its time."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when != "call" or not report.failed or "the_cluster" not in item.funcargs:
+        return
+    cluster = item.funcargs["the_cluster"]
+    parts = []
+    for path in sorted(cluster.dir.glob("nm/nm*/logs/*/*/*")):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime >= call.start and path.stat().st_size > 0:
+                parts.append(f"---- {path}\n{path.read_text(errors='replace')[-3000:]}")
+    report.sections.append(("containers", "\n".join(parts[-30:])))
+    with contextlib.suppress(OSError):
+        lines = [x for log in ("rm", "nm1", "nm2") for x in (cluster.dir / "logs" / f"{log}.log").read_text().splitlines()[-400:]
+                 if " WARN " in x or " ERROR " in x]
+        report.sections.append(("daemons", "\n".join(lines[-40:])))

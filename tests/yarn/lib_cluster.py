@@ -1,0 +1,268 @@
+"""The cluster of tests/fixtures/hadoop as an object: its state by REST, its daemons to be killed, its logs to be read."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "hadoop"
+sys.path.insert(0, str(FIXTURE))
+from hdcluster import daemons, procs  # noqa: E402
+
+FINAL = ("FINISHED", "FAILED", "KILLED")
+
+# What the daemons complain about by themselves, with no application running or with anybody's.
+THEIR_OWN = re.compile("|".join((
+    r"AuthenticationFilter: Unable to initialize FileSignerSecretProvider",
+    r"NMLogAggregationStatusTracker",
+    r"out of sync with ResourceManager|Node not found resyncing",
+    r"MetricsConfig: Cannot locate configuration",
+    r"Exit code from container \S+ is : ",  # the exit status of a command, as a warning
+    r"ContainerLaunch: Container launch failed : Container exited with a non-zero exit code",
+    r"DefaultContainerExecutor: Exit code from container",
+    r"NMAuditLogger: .*OPERATION=Container Finished - (Failed|Killed)",
+    r"RMAuditLogger: .*OPERATION=(AM Released Container|Application Finished - (Failed|Killed))",
+)))
+
+
+def wait_until(condition, what, limit=60.0, pause=0.02):
+    """The condition's first true value; fails with `what` at the deadline."""
+    deadline = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"within {limit} s: {what}"
+        time.sleep(pause)
+
+
+class Cluster:
+    def __init__(self, directory):
+        self.dir = pathlib.Path(directory)
+        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self.guard = None
+
+    # ---- the daemons ----
+
+    def call(self, command, *args, timeout=300):
+        done = subprocess.run([str(FIXTURE / "hadoop-cluster"), command, "--dir", str(self.dir), *map(str, args)],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        assert done.returncode == 0, f"hadoop-cluster {command} {args}: exit {done.returncode}\n{done.stdout}"
+        return done.stdout
+
+    def start(self, *args):
+        self.guard = subprocess.Popen([str(FIXTURE / "hadoop-cluster"), "guard", "--dir", str(self.dir), "--pid", str(os.getpid())],
+                                      start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)
+        return self.call("start", *args)
+
+    def stop(self):
+        self.call("stop")
+        if self.guard:
+            self.guard.kill()
+            self.guard.wait()
+
+    @property
+    def state(self):
+        return daemons.load(str(self.dir))
+
+    def names(self):
+        return daemons.names(self.state)
+
+    def pid(self, daemon):
+        return self.state["procs"][daemon]["pid"]
+
+    def signal(self, daemon, name="KILL"):
+        self.call("signal", daemon, name)
+
+    def up(self, *args):
+        self.call("up", *args)
+
+    def restart(self, *which, settings=()):
+        self.call("restart", *[x for s in settings for x in ("--set", s)], *which)
+
+    @contextlib.contextmanager
+    def changed(self, *settings, restart):
+        """The daemons `restart` run with these settings, and without them afterwards."""
+        try:
+            self.restart(*restart, settings=settings)
+            yield self
+        finally:
+            self.restart(*restart)
+
+    def broken(self):
+        """Daemons that do not run, or are stopped, or a ResourceManager that is elsewhere, or settings that are not the usual ones."""
+        st, bad = self.state, []
+        for name in daemons.names(st):
+            entry = st["procs"].get(name)
+            if not procs.alive(entry):
+                bad.append(name)
+            elif pathlib.Path("/proc", str(entry["pid"]), "stat").read_text().rpartition(")")[2].split()[0] in "tT":
+                bad.append(name)
+        if st["rm_at"] != 1 or st["changed"]:
+            bad.append("rm")
+        return bad
+
+    def repair(self):
+        """As it was at the start, but for what HDFS holds. What had to be done, for a message."""
+        bad, st = self.broken(), self.state
+        if not bad:
+            return bad
+        for name in bad:
+            procs.send(st["procs"].get(name), signal.SIGCONT)
+        if st["rm_at"] != 1:
+            with contextlib.suppress(AssertionError):
+                self.signal("rm")
+        if st["changed"]:
+            self.restart(*self.names())
+        self.up("--rm-at", "1")
+        return bad
+
+    # ---- what it says ----
+
+    def get(self, url, timeout=10):
+        with self.opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=timeout) as answer:
+            return answer.read().decode(errors="replace")
+
+    def rm(self, path):
+        """The JSON of the ResourceManager's /ws/v1/cluster/<path>."""
+        return json.loads(self.get(f"{daemons.rm_web(self.state)}/ws/v1/cluster/{path}"))
+
+    def jmx(self, daemon, query):
+        port = {"nn": "nn_http", "dn": "dn_http", "rm": "rm_http"}.get(daemon, daemon + "_http")
+        return json.loads(self.get(f"http://127.0.0.1:{self.state['ports'][port]}/jmx?qry={query}"))["beans"]
+
+    def nm(self, daemon, path):
+        return json.loads(self.get(f"http://127.0.0.1:{self.state['ports'][daemon + '_http']}/ws/v1/node/{path}"))
+
+    def apps(self, **filters):
+        query = urllib.parse.urlencode({"deSelects": "resourceRequests", **filters})
+        return (self.rm("apps?" + query).get("apps") or {}).get("app", [])
+
+    def app(self, app):
+        return self.rm("apps/" + app)["app"]
+
+    def live_apps(self):
+        return [a["id"] for a in self.apps() if a["state"] not in FINAL]
+
+    def attempts(self, app):
+        return self.rm(f"apps/{app}/appattempts")["appAttempts"]["appAttempt"]
+
+    def await_app(self, app, *states, limit=60):
+        return wait_until(lambda: (lambda a: a if a["state"] in states else None)(self.app(app)), f"{app} in {states}", limit, 0.05)
+
+    def kill_app(self, app):
+        request = urllib.request.Request(f"{daemons.rm_web(self.state)}/ws/v1/cluster/apps/{app}/state?user.name=root", method="PUT",
+                                         data=b'{"state":"KILLED"}', headers={"Content-Type": "application/json"})
+        with contextlib.suppress(urllib.error.HTTPError), self.opener.open(request, timeout=10):
+            pass
+
+    def nodes(self):
+        return (self.rm("nodes").get("nodes") or {}).get("node", [])
+
+    def containers(self, app=None):
+        """Containers that NodeManagers have not done with, by id; those of one application, or all."""
+        found = {}
+        for nm in self.names()[3:]:
+            with contextlib.suppress(OSError, ValueError):
+                for c in (self.nm(nm, "containers").get("containers") or {}).get("container", []):
+                    if app is None or app.partition("_")[2] in c["id"]:
+                        found[c["id"]] = {**c, "nm": nm}
+        return found
+
+    def processes(self):
+        """Pids of everything in containers: what the NodeManagers started, with its command line."""
+        st = self.state
+        own = {entry["pid"] for entry in st["procs"].values()}
+        found = {}
+        for pid in procs.belonging_to(st["dir"]):
+            with contextlib.suppress(OSError):
+                line = pathlib.Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                if pid not in own and line:
+                    found[pid] = line
+        return found
+
+    def container_log(self, app, name, container="*"):
+        """The text of every such file in the log directories of an application's containers, by container id."""
+        return {path.parent.name: path.read_text(errors="replace")
+                for path in sorted(self.dir.glob(f"nm/nm*/logs/{app}/{container}/{name}"))}
+
+    # ---- its logs ----
+
+    def mark(self):
+        """Where the logs end now."""
+        return {name: (self.dir / "logs" / f"{name}.log").stat().st_size for name in self.names()}
+
+    def log_since(self, mark, daemon):
+        with open(self.dir / "logs" / f"{daemon}.log", "rb") as f:
+            f.seek(mark.get(daemon, 0))
+            return f.read().decode(errors="replace").splitlines()
+
+    def complaints(self, mark, but=""):
+        """Warnings and errors of ResourceManager and NodeManagers since then, less what they say without us, less `but`."""
+        found = []
+        for name in self.names():
+            if name.startswith(("rm", "nm")):
+                found += [f"{name}: {line}" for line in self.log_since(mark, name)
+                          if re.match(r"\S+ \S+ (WARN|ERROR|FATAL) ", line) and not THEIR_OWN.search(line)
+                          and not (but and re.search(but, line))]
+        return found
+
+    # ---- HDFS ----
+
+    def hdfs(self, op, path, method="GET", user="root", data=None, **query):
+        """A WebHDFS call; the JSON of the answer, or its text."""
+        query = urllib.parse.urlencode({"op": op, "user.name": user, **query})
+        url = f"http://127.0.0.1:{self.state['ports']['nn_http']}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
+        if op == "CREATE":
+            url = json.loads(self.get_with(url + "&noredirect=true", "PUT"))["Location"]
+        text = self.get_with(url, method, data)
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+    def get_with(self, url, method, data=None):
+        with self.opener.open(urllib.request.Request(url, method=method, data=data), timeout=30) as answer:
+            return answer.read().decode(errors="replace")
+
+    def exists(self, path):
+        try:
+            return self.hdfs("GETFILESTATUS", path)["FileStatus"]
+        except urllib.error.HTTPError as e:
+            if e.code == 404:
+                return None
+            raise
+
+    def ls(self, path):
+        """Name to status; empty where there is nothing."""
+        if not self.exists(path):
+            return {}
+        return {s["pathSuffix"]: s for s in self.hdfs("LISTSTATUS", path)["FileStatuses"]["FileStatus"]}
+
+    def tree(self, path):
+        """Every file below, by its path relative to `path`."""
+        found = {}
+        for name, status in self.ls(path).items():
+            if status["type"] == "DIRECTORY":
+                found.update({f"{name}/{k}": v for k, v in self.tree(f"{path}/{name}").items()})
+            else:
+                found[name] = status
+        return found
+
+    def read(self, path):
+        return self.hdfs("OPEN", path)
+
+    def put(self, path, data, user="root", **query):
+        self.hdfs("CREATE", path, "PUT", user, data, overwrite="true", **query)
+
+    def remove(self, path):
+        self.hdfs("DELETE", path, "DELETE", recursive="true")

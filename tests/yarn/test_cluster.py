@@ -1,0 +1,100 @@
+"""The fixture itself: what the other tests take for granted."""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+from lib_cluster import FIXTURE, wait_until
+
+
+def submit_sleep(cluster, seconds=60):
+    """An application of one container, its master, which never registers. Submitted by REST: by nothing of ours."""
+    base = f"http://127.0.0.1:{cluster.state['ports']['rm_http']}/ws/v1/cluster"
+
+    def post(path, doc=None):
+        request = urllib.request.Request(f"{base}/{path}?user.name=root", method="POST", data=json.dumps(doc).encode() if doc else b"",
+                                         headers={"Content-Type": "application/json", "Accept": "application/json"})
+        with cluster.opener.open(request, timeout=20) as answer:
+            return answer.read()
+
+    app = json.loads(post("apps/new-application"))["application-id"]
+    post("apps", {"application-id": app, "application-name": "sleep", "max-app-attempts": 1, "resource": {"memory": 64, "vCores": 1},
+                  "am-container-spec": {"commands": {"command": f"sleep {seconds}"}}})
+    return app
+
+
+def test_all_daemons_are_there(cluster):
+    assert cluster.names() == ["nn", "dn", "rm", "nm1", "nm2"]
+    assert {n["state"] for n in cluster.nodes()} == {"RUNNING"} and len(cluster.nodes()) == 2
+    cluster.put("/tmp/hello", b"hello")
+    assert cluster.read("/tmp/hello") == "hello"
+    cluster.remove("/tmp/hello")
+    assert not cluster.exists("/tmp/hello")
+
+
+def test_an_application_runs_and_is_killed(cluster):
+    app = submit_sleep(cluster)
+    wait_until(lambda: any(line.startswith("sleep 60") for line in cluster.processes().values()), "the container's process")
+    assert list(cluster.containers(app)) and cluster.live_apps() == [app]
+    cluster.kill_app(app)
+    assert cluster.await_app(app, "KILLED")
+    wait_until(lambda: not cluster.processes(), "its process gone")
+
+
+@pytest.mark.parametrize("daemon", ["nn", "dn", "rm", "nm1"])
+def test_each_daemon_dies_and_comes_back(cluster, daemon):
+    old = cluster.pid(daemon)
+    cluster.signal(daemon, "KILL")
+    assert cluster.broken() == [daemon]
+    cluster.up()
+    assert cluster.pid(daemon) != old and not cluster.broken()
+
+
+def test_containers_outlive_their_daemons(cluster):
+    app = submit_sleep(cluster)
+    pids = wait_until(lambda: [p for p, line in cluster.processes().items() if line.startswith("sleep 60")], "the container's process")
+    nm = list(cluster.containers(app).values())[0]["nm"]
+    cluster.signal("rm")
+    cluster.signal(nm)
+    cluster.up()
+    assert os.path.exists(f"/proc/{pids[0]}") and cluster.app(app)["state"] == "ACCEPTED"
+    cluster.kill_app(app)
+    cluster.await_app(app, "KILLED")
+
+
+def test_the_resourcemanager_moves(cluster):
+    cluster.signal("rm")
+    cluster.up("--rm-at", "2")
+    assert len(cluster.nodes()) == 2
+    assert cluster.broken() == ["rm"] and cluster.repair() == ["rm"]
+    assert len(cluster.nodes()) == 2 and not cluster.broken()
+
+
+def test_settings_change_and_come_back(cluster):
+    key = "yarn.scheduler.capacity.schedule-asynchronously.enable"
+    conf = cluster.dir / "conf" / "capacity-scheduler.xml"
+    with cluster.changed(f"capacity:{key}=false", restart=["rm"]):
+        assert f"<name>{key}</name><value>false" in conf.read_text()
+    assert key not in conf.read_text() and not cluster.broken()
+
+
+def test_a_killed_test_run_leaves_nothing(tmp_path):
+    """The guard ends what a killed run started: here a process with the cluster's mark, for a daemon."""
+    directory = tmp_path / "c"
+    (directory / "nm").mkdir(parents=True)
+    runner = subprocess.Popen(["sleep", "600"])
+    marked = subprocess.Popen(["sleep", "601"], env={"PATH": "/usr/bin:/bin", "HADOOP_CLUSTER_FIXTURE_DIR": str(directory)})
+    guard = subprocess.Popen([str(FIXTURE / "hadoop-cluster"), "guard", "--dir", str(directory), "--pid", str(runner.pid)])
+    try:
+        assert marked.poll() is None and guard.poll() is None
+        runner.kill()
+        runner.wait()
+        assert guard.wait(timeout=30) == 0 and marked.wait(timeout=5) == -signal.SIGKILL
+        assert not directory.exists()
+    finally:
+        for process in (runner, marked, guard):
+            process.kill()
+            process.wait()
