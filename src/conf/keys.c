@@ -127,7 +127,7 @@ static const struct conf_key keys[] = {
     STR("tony.task.default.jvm.opts", NULL, CE_JVM, TONY5, "There is no JVM."),
 
     /* the master */
-    MEM("tony.am.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of the master. On one machine only charged when it runs the command itself; on YARN, where it is not set and the command does not run there, 128 MiB and 1 MiB for every 8 tasks."),
+    MEM("tony.am.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of the master; charged on one machine only when it runs the command itself, and on YARN, where it is not set, 128m and 1m for every 8 tasks otherwise."),
     INT("tony.am.vcores", "1", 0, COUNT_MAX, "cores", CE_ACTS, TONY, "Cores of the master."),
     INT("tony.am.gpus", "0", 0, GPUS_MAX, "devices", CE_ACTS, TONY, "GPUs of the master."),
     STR("tony.am.command", NULL, CE_ACTS, TONY, "Command of a job without roles, instead of tony.containers.command."),

@@ -40,10 +40,6 @@ static const struct {
     { "tony.application.security.enabled", "true", CT_BOOL },
     { "tony.application.hdfs-conf-path", NULL, CT_STR },
     { "tony.application.yarn-conf-path", NULL, CT_STR },
-    { "tony.application.acl-view", "*", CT_STR },
-    { "tony.application.acl-modify", "", CT_STR },
-    { "tony.<role>.resource-types", NULL, CT_LIST },
-    { "tony.yarn.cache-age", "2592000000", CT_INT },
     { "tony.application.mapred-conf-path", NULL, CT_STR },
     { "tony.application.hadoop.location", NULL, CT_STR },
     { "tony.application.hadoop.classpath", NULL, CT_STR },
@@ -158,6 +154,10 @@ static const struct {
     { "tony.pool.memory-reserve", "512m", CT_MEM },
     { "tony.pool.vcores", NULL, CT_INT },
     { "tony.pool.gpus", NULL, CT_INT },
+    { "tony.application.acl-view", "*", CT_STR },
+    { "tony.application.acl-modify", "", CT_STR },
+    { "tony.worker.resource-types", NULL, CT_LIST },
+    { "tony.yarn.cache-age", "2592000000", CT_INT },
     { "tony.store.max-age", "604800000", CT_INT },
 };
 
