@@ -143,6 +143,8 @@ void keeper_hear(struct keeper *k, struct peer *p);              /* all that cam
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
 
 /* keeper_master.c */
+/* When we begin: the one that was started beside us, else one of our own. */
+void master_first(struct keeper *k);
 void master_start(struct keeper *k);
 void master_died(struct keeper *k, int status);
 void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);

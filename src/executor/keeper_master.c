@@ -85,6 +85,33 @@ void master_start(struct keeper *k)
     pool_tell(k, false);
 }
 
+/* A keeper that died before it could write anything down had a master all the same, if there is a
+ * journal. */
+static bool has_journal(const struct keeper *k)
+{
+    AUTO(free_p) char *path = str_printf("%s/journal", k->job_dir);
+    return path && access(path, F_OK) == 0;
+}
+
+void master_first(struct keeper *k)
+{
+    int status;
+    pid_t dead = k->master_pid > 0 ? waitpid(k->master_pid, &status, WNOHANG) : -1;
+    if (dead >= 0 && k->life == 1) {
+        k->epoch = 1;
+        k->master_began_ms = clock_mono_ms();
+        exits_add_master(k);
+        log_event(LOG_INFO, "keeper.master_found", f_int("pid", k->master_pid));
+        if (dead > 0)
+            master_died(k, status);
+        return;
+    }
+    k->master_pid = 0;
+    if (k->epoch == 0 && has_journal(k))
+        k->epoch = 1;
+    master_start(k);
+}
+
 static void forget_link(struct keeper *k)
 {
     struct peer *p = keeper_peer(k, PEER_MASTER);

@@ -59,6 +59,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         { "gpus", required_argument, NULL, 'g' },
         { "gpu-locks", required_argument, NULL, 'l' },
         { "ready-fd", required_argument, NULL, 'r' },
+        { "master-pid", required_argument, NULL, 'p' },
         { NULL, 0, NULL, 0 },
     };
     int o, rc = 0;
@@ -80,6 +81,9 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         else if (o == 'r' &&
                  (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--ready-fd", &v, e)) == 0)
             k->ready_fd = (int)v;
+        else if (o == 'p' &&
+                 (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--master-pid", &v, e)) == 0)
+            k->master_pid = (pid_t)v;
         else if (o == '?')
             rc = err_set(e, EINVAL, "unknown or incomplete option '%s'", argv[optind - 1]);
     }
@@ -330,7 +334,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     k->listen_fd = link_listen(k->socket, e);
     if (k->listen_fd < 0)
         return KEEPER_FAILED;
-    master_start(k); /* it needs longer to begin than we for the rest */
+    master_first(k); /* it needs longer to begin than we for the rest */
     const char *fake = getenv("TONY_NVML");
     make_job_dirs(k);
     k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;

@@ -1,8 +1,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,31 +16,82 @@ struct child {
     void *arg;
 };
 
+/* ---- between fork and exec: on our own memory, system calls only ---- */
+
+static _Noreturn void become(const char *program, char *const *argv, char *const *envp,
+                             const char *log, int *out_errno)
+{
+    sigset_t none;
+    (void)sigemptyset(&none);
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0) {
+        if (fd > STDERR_FILENO)
+            (void)close(fd);
+        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)execve(program, argv, envp);
+    }
+    *out_errno = errno;
+    _exit(127);
+}
+
+/* The child that the program is to find beside it. What fails here is found missing by the program,
+ * which then starts it itself. */
+__attribute__((noinline)) static void start_companion(const struct spawn_companion *c, char *envp[])
+{
+    pid_t parent = getpid(), pid = vfork();
+    int unused = 0;
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* lasts over its exec, and over the parent's */
+        if (getppid() != parent)
+            _exit(127);
+        become(c->program, c->argv, envp, c->log, &unused);
+    }
+    if (pid > 0 && c->pid_text)
+        for (size_t i = c->pid_digits; i-- > 0; pid /= 10)
+            c->pid_text[i] = (char)('0' + pid % 10);
+}
+
+static _Noreturn void child(const struct spawn *s, int *out_errno)
+{
+    struct sigaction plain = { .sa_handler = SIG_DFL };
+    for (int sig = 1; sig < 32; sig++)
+        (void)sigaction(sig, &plain, NULL); /* not of KILL and STOP */
+    if (s->new_session)
+        (void)setsid();
+    int null = open("/dev/null", O_RDONLY);
+    if (null == -1 || dup2(null, STDIN_FILENO) == -1) {
+        *out_errno = errno;
+        _exit(127);
+    }
+    if (null > STDERR_FILENO)
+        (void)close(null);
+    if (s->companion) /* before it could inherit what is the program's alone */
+        start_companion(s->companion, (char **)(uintptr_t)s->envp);
+    if (s->fd3 == 3)
+        (void)fcntl(3, F_SETFD, 0);
+    else if (s->fd3 > 3)
+        (void)dup2(s->fd3, 3); /* also clears close-on-exec */
+    become(s->program, s->argv, s->envp, s->log ? s->log : "/dev/null", out_errno);
+}
+
+/* vfork: nothing of us is copied, and a failed exec tells its errno. No signal handler of ours may
+ * run meanwhile. */
 static int spawn_now(const struct spawn *s, pid_t *out_pid)
 {
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t attr;
-    sigset_t all, none;
-    const char *log = s->log ? s->log : "/dev/null";
+    sigset_t all, before;
+    int num = 0;
     (void)sigfillset(&all);
-    (void)sigemptyset(&none);
-    /* What fails in preparing fails in posix_spawn() as well, with the same errno. */
-    (void)posix_spawn_file_actions_init(&fa);
-    (void)posix_spawnattr_init(&attr);
-    (void)posix_spawnattr_setflags(&attr, (short)((s->new_session ? POSIX_SPAWN_SETSID : 0) |
-                                                  POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK));
-    (void)posix_spawnattr_setsigdefault(&attr, &all);
-    (void)posix_spawnattr_setsigmask(&attr, &none);
-    (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    (void)posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND,
-                                           0600);
-    (void)posix_spawn_file_actions_adddup2(&fa, STDOUT_FILENO, STDERR_FILENO);
-    if (s->fd3 >= 0)
-        (void)posix_spawn_file_actions_adddup2(&fa, s->fd3, 3); /* also clears close-on-exec */
-    int rc = posix_spawn(out_pid, s->program, &fa, &attr, s->argv, s->envp);
-    (void)posix_spawn_file_actions_destroy(&fa);
-    (void)posix_spawnattr_destroy(&attr);
-    return -rc;
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = vfork();
+    if (pid == 0)
+        child(s, &num);
+    if (pid == -1)
+        num = errno;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid > 0 && num)
+        (void)waitpid(pid, NULL, 0);
+    *out_pid = pid;
+    return -num;
 }
 
 int child_spawn(struct pool *p, const struct spawn *s, void (*on_exit)(void *arg, int code),

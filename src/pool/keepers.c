@@ -238,6 +238,7 @@ static int find_executor(struct pool *p, struct err *e)
 
 /* argv[1...] of a tony-executor; its output goes to the job's keeper.log. */
 static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3,
+                          const struct spawn_companion *companion,
                           void (*on_exit)(void *arg, int code), struct child **out, struct err *e)
 {
     AUTO(strv_done) struct strv env = { 0 };
@@ -250,23 +251,72 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3,
                        .envp = env.v,
                        .fd3 = fd3,
                        .log = log,
-                       .new_session = true };
+                       .new_session = true,
+                       .companion = companion };
     return child_spawn(j->pool, &s, on_exit, j, out, e);
+}
+
+/*
+ * The first master of a job begins beside its keeper, whose child it is, instead of after it: that
+ * takes an exec off the way to the first task. Not where the keeper may find that it cannot work,
+ * for then no journal may be there.
+ */
+struct first_master {
+    struct strv argv;
+    char *log;
+    struct spawn_companion c;
+};
+
+static void first_master_done(struct first_master *m)
+{
+    strv_done(&m->argv);
+    free(m->log);
+}
+
+static int first_master_build(struct pool_job *j, struct strv *keeper_argv, struct first_master *m)
+{
+    enum { DIGITS = 10 };
+    const char *const words[] = { "tony-master", "--epoch", "1", j->id };
+    AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
+    m->log = dir ? fs_join(dir, "master.log") : NULL;
+    int rc = m->log ? strv_pushf(keeper_argv, "--master-pid=%0*d", DIGITS, 0) : -ENOMEM;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(words); i++)
+        rc = strv_push(&m->argv, words[i]);
+    if (rc < 0)
+        return rc;
+    char *option = keeper_argv->v[keeper_argv->n - 1];
+    m->c = (struct spawn_companion){ .program = j->pool->master,
+                                     .argv = m->argv.v,
+                                     .log = m->log,
+                                     .pid_text = option + strlen(option) - DIGITS,
+                                     .pid_digits = DIGITS };
+    return 0;
+}
+
+static bool wants_first_master(struct pool_job *j)
+{
+    struct pool *p = j->pool;
+    if (!j->fresh || j->needs.gpus > 0)
+        return false;
+    return p->master || (p->master = paths_program("tony-master")); /* else the keeper says so */
 }
 
 static int spawn_keeper(struct pool_job *j, struct err *e)
 {
     AUTO(strv_done) struct strv argv = { 0 };
+    AUTO(first_master_done) struct first_master master = { 0 };
     int rc = find_executor(j->pool, e);
     if (rc < 0)
         return rc;
     int fds[2];
-    if (build_argv(j, &argv) < 0)
+    bool two = wants_first_master(j);
+    j->fresh = false;
+    if (build_argv(j, &argv) < 0 || (two && first_master_build(j, &argv, &master) < 0))
         return err_set(e, ENOMEM, "cannot start a keeper: %m");
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) == -1)
         return err_set(e, errno, "cannot make a pipe: %m");
     j->exit_code = -1;
-    rc = spawn_executor(j, &argv, fds[1], on_keeper_exit, &j->child, e);
+    rc = spawn_executor(j, &argv, fds[1], two ? &master.c : NULL, on_keeper_exit, &j->child, e);
     (void)close(fds[1]);
     j->ready_fd = fds[0];
     if (rc == 0 && !(j->ready = loop_fd_new(j->pool->loop, j->ready_fd, on_ready, j))) {
@@ -373,7 +423,7 @@ static void clean_groups(struct pool_job *j)
                     strv_push(&argv, j->id) < 0))
         rc = err_set(&e, ENOMEM, "cannot clean up after a keeper: %m");
     if (rc == 0)
-        rc = spawn_executor(j, &argv, -1, on_cleaned, &j->child, &e);
+        rc = spawn_executor(j, &argv, -1, NULL, on_cleaned, &j->child, &e);
     if (rc < 0) {
         log_err(LOG_WARN, "keeper.cleanup", &e);
         decide(j);

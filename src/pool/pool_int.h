@@ -82,6 +82,7 @@ struct pool_job {
     uint32_t gpus[MACHINE_GPUS_MAX]; /* needs.gpus of them */
     bool gpus_known;                 /* an adopted job's keeper must say first */
     bool was_admitted;               /* it has, or had, a keeper */
+    bool fresh;                      /* no keeper was ever started for it, by no pool */
     char *master_socket;
     struct conn *keeper;
     struct child *child; /* the keeper, when it is ours and not reaped */
@@ -130,7 +131,7 @@ struct pool {
     size_t n_submissions;
     bool stopping;  /* nothing new is taken; the end comes with the last job */
     bool ended;     /* the loop is being taken down: start nothing */
-    char *executor; /* path of tony-executor; looked up at first use */
+    char *executor, *master; /* paths of the programs; looked up at first use */
 };
 
 /* pool.c */
@@ -212,6 +213,15 @@ void tidy(void *arg); /* of the timer `tidy`; arg: the pool */
 void tidy_begin(struct pool *p);
 
 /* children.c */
+/* A child of the child, started before that becomes its program, so that both begin at once. It
+ * dies with its parent. */
+struct spawn_companion {
+    const char *program;
+    char *const *argv;
+    const char *log;
+    char *pid_text; /* its pid is written here, in so many digits: part of the parent's argv */
+    size_t pid_digits;
+};
 struct spawn {
     const char *program;
     char *const *argv;
@@ -219,6 +229,7 @@ struct spawn {
     int fd3;         /* given as descriptor 3; -1 = none */
     const char *log; /* standard output and error are appended to this file; NULL = /dev/null */
     bool new_session;
+    const struct spawn_companion *companion; /* NULL = none */
 };
 /* on_exit(arg, exit code or 128 + signal) when it has ended; child_forget() if arg goes before. */
 int child_spawn(struct pool *p, const struct spawn *s, void (*on_exit)(void *arg, int code),

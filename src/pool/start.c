@@ -376,6 +376,7 @@ static void pool_done(struct pool *p)
     drop_lock(p);
     paths_done(&p->paths);
     free(p->executor);
+    free(p->master);
 }
 
 static int run(struct options *o)

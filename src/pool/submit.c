@@ -117,7 +117,8 @@ static int check_possible(const struct pool *p, const struct job_spec *spec,
 /* ---- its directory ---- */
 
 /* The file is only a help: numbers in use are found again in jobs/ and history/ (recover.c), so it
- * need not reach the disk. */
+ * need not reach the disk, and a few bytes written over the last number are as good as a new file.
+ */
 static int next_number(struct pool *p, uint32_t *out, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(p->paths.pool, "next");
@@ -125,10 +126,11 @@ static int next_number(struct pool *p, uint32_t *out, struct err *e)
     if (!path || p->last_number == UINT32_MAX)
         return err_set(e, path ? EOVERFLOW : ENOMEM, "cannot give the job a number: %m");
     uint32_t number = p->last_number + 1;
-    (void)snprintf(text, sizeof text, "%u\n", number);
-    int rc = fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, e);
-    if (rc < 0)
-        return rc;
+    int n = snprintf(text, sizeof text, "%u\n", number);
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int rc = fd == -1 ? -errno : fs_write_all(fd, text, (size_t)n);
+    if (rc < 0 || ftruncate(fd, n) == -1)
+        return err_set(e, rc < 0 ? -rc : errno, "cannot write '%s': %m", path);
     p->last_number = *out = number;
     return 0;
 }
@@ -303,6 +305,7 @@ int submit(struct pool *p, const struct span conf_text, bool owned, struct submi
     }
     j->phase = PH_WAITING;
     j->owned = owned;
+    j->fresh = true;
     pool_job_limit_wait(j);
     *out = s;
     return 0;

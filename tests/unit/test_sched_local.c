@@ -35,6 +35,7 @@ struct stage {
     bool timed_out;
     char heard[512]; /* what the keeper heard, and what the master was told: "> asks 3, < allocated
                         container_1:0[0,2]" */
+    uint32_t epoch;
     bool drop_on_register, refuse;
     bool finish_done;
 };
@@ -251,7 +252,7 @@ static void on_watchdog(void *arg)
 static int open_sched(struct stage *s, struct err *e)
 {
     struct sched_config cfg = { .loop = s->loop,
-                                .epoch = 4,
+                                .epoch = s->epoch,
                                 .application_id = s->id,
                                 .job_dir = s->dir,
                                 .runtime_dir = s->dir,
@@ -260,19 +261,26 @@ static int open_sched(struct stage *s, struct err *e)
     return s->ops->open(&cfg, &s->sched, e);
 }
 
+static void keeper_listen(void *arg)
+{
+    struct stage *s = arg;
+    struct err e = { 0 };
+    char path[100];
+    (void)snprintf(path, sizeof path, "%s/12.k", s->dir);
+    assert_int_equal(listener_open_unix(s->loop, path, keeper_accept, s, &s->listener, &e), 0);
+}
+
 static void stage_init(struct stage *s)
 {
     struct err e = { 0 };
-    *s = (struct stage){ .dir = "/tmp/tony-l-XXXXXX", .ops = sched_find("local") };
+    *s = (struct stage){ .dir = "/tmp/tony-l-XXXXXX", .epoch = 4, .ops = sched_find("local") };
     assert_non_null(mkdtemp(s->dir));
     assert_non_null(s->ops);
     app_id_format(s->id, 1, 12);
     s->loop = loop_new(&e);
     s->watchdog = loop_timer_new(s->loop, on_watchdog, s);
     loop_timer_set(s->watchdog, clock_mono_ms() + 5000);
-    char path[100];
-    (void)snprintf(path, sizeof path, "%s/12.k", s->dir);
-    assert_int_equal(listener_open_unix(s->loop, path, keeper_accept, s, &s->listener, &e), 0);
+    keeper_listen(s);
 }
 
 static void stage_run(struct stage *s)
@@ -346,6 +354,23 @@ static void no_keeper_at_all(void **state)
     stage_done(&s);
 }
 
+/* The first master begins beside its keeper, which may listen later than that. */
+static void a_keeper_that_comes_later(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    listener_close(TAKE(s.listener));
+    s.epoch = 1;
+    s.refuse = true;
+    struct loop_timer *later = loop_timer_new(s.loop, keeper_listen, &s);
+    loop_timer_set(later, clock_mono_ms() + 5); /* after the first try, which open has made */
+    stage_run(&s);
+    assert_non_null(strstr(s.heard, "< broken: a newer master is here"));
+    loop_timer_free(later);
+    stage_done(&s);
+}
+
 static void only_known_back_ends(void **state)
 {
     (void)state;
@@ -358,9 +383,9 @@ static void only_known_back_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_conversation),  cmocka_unit_test(a_keeper_that_goes),
-        cmocka_unit_test(a_keeper_that_refuses), cmocka_unit_test(no_keeper_at_all),
-        cmocka_unit_test(only_known_back_ends),
+        cmocka_unit_test(a_whole_conversation),      cmocka_unit_test(a_keeper_that_goes),
+        cmocka_unit_test(a_keeper_that_refuses),     cmocka_unit_test(no_keeper_at_all),
+        cmocka_unit_test(a_keeper_that_comes_later), cmocka_unit_test(only_known_back_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

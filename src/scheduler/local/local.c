@@ -15,6 +15,8 @@
 #include "storage/paths.h"
 
 enum {
+    DIAL_LIMIT_MS = 10000, /* the keeper begins when we do; one that never listens */
+    DIAL_PAUSE_MS = 1,
     FINISH_POLL_MS = 2, /* how often we look whether the keeper's socket has taken our last word */
 };
 
@@ -22,6 +24,9 @@ struct local {
     const struct sched_ops *ops; /* first: struct sched is this */
     struct sched_config cfg;
     struct conn *conn;
+    char *path;                    /* of the keeper's socket */
+    struct loop_timer *dial_timer; /* the next try */
+    int64_t dial_until_ms;
     bool registered;
     bool finishing; /* the keeper may go now: that is no breakage */
     struct loop_timer *finish_timer;
@@ -175,25 +180,49 @@ static void local_close(struct sched *s)
     if (!l)
         return;
     conn_close(l->conn);
+    loop_timer_free(l->dial_timer);
     loop_timer_free(l->finish_timer);
+    free(l->path);
     free(l);
+}
+
+/* 0 also when the keeper does not listen yet: it is dialled again. */
+static int dial(struct local *l, struct err *e)
+{
+    int64_t now = clock_mono_ms();
+    int rc = conn_dial_unix(l->cfg.loop, l->path, &keeper_ops, l, &l->conn, e);
+    if ((rc != -ENOENT && rc != -ECONNREFUSED) || now >= l->dial_until_ms)
+        return rc < 0 ? err_wrap(e, rc, "cannot reach the job's keeper") : 0;
+    loop_timer_set(l->dial_timer, now + DIAL_PAUSE_MS);
+    return 0;
+}
+
+static void dial_again(void *arg)
+{
+    struct local *l = arg;
+    struct err e = { 0 };
+    if (dial(l, &e) < 0)
+        broken(l, e.msg);
 }
 
 static int local_open(const struct sched_config *cfg, struct sched **out, struct err *e)
 {
     struct paths p = { .runtime = (char *)(uintptr_t)cfg->runtime_dir };
-    AUTO(free_p) char *path = paths_socket(&p, cfg->application_id, "k");
     struct local *l = calloc(1, sizeof *l);
-    if (!l || !path) {
-        free(l);
-        return err_set(e, ENOMEM, "no memory to reach the job's keeper");
+    if (l) {
+        l->ops = &sched_local;
+        l->cfg = *cfg;
+        l->path = paths_socket(&p, cfg->application_id, "k");
+        l->dial_timer = loop_timer_new(cfg->loop, dial_again, l);
+        /* only the first master may be there before its keeper */
+        l->dial_until_ms = clock_mono_ms() + (cfg->epoch == 1 ? DIAL_LIMIT_MS : 0);
     }
-    l->ops = &sched_local;
-    l->cfg = *cfg;
-    int rc = conn_dial_unix(cfg->loop, path, &keeper_ops, l, &l->conn, e);
+    int rc = l && l->path && l->dial_timer
+                 ? dial(l, e)
+                 : err_set(e, ENOMEM, "no memory to reach the job's keeper");
     if (rc < 0) {
-        free(l);
-        return err_wrap(e, rc, "cannot reach the job's keeper");
+        local_close((struct sched *)(void *)l);
+        return rc;
     }
     *out = (struct sched *)(void *)l;
     return 0;
