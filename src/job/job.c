@@ -93,6 +93,7 @@ struct job *job_new(const struct job_spec *spec, struct err *e)
                        .ended_ms = -1,
                        .asked_ms = -1,
                        .client_due_ms = INT64_MAX,
+                       .pause_due_ms = INT64_MAX,
                        .cause = { .slot = JOB_NO_SLOT },
                        .fatal = { .slot = JOB_NO_SLOT } };
     j->n_roles = spec->single_node ? 1 : (uint32_t)spec->n_roles;
@@ -151,6 +152,17 @@ void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept)
     job_act(j, launched ? ACT_STOP_CONTAINER : ACT_RELEASE, slot)->container = j->stray;
 }
 
+void job_place(struct slot *s, struct kept *kept)
+{
+    free(s->container);
+    free(s->gpus);
+    free(s->address);
+    s->address = NULL;
+    s->tb_port = s->pid = 0;
+    s->container = TAKE(kept->container);
+    s->gpus = TAKE(kept->text);
+}
+
 /* ---- events: what has to hold, and what it does ---- */
 
 typedef int on_event(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e);
@@ -194,9 +206,8 @@ static int on_allocated(struct job *j, const struct job_event *ev, struct kept *
 {
     struct slot *s = &j->slots[ev->slot];
 
-    if (s->state == SLOT_ASKED) {
-        s->container = TAKE(kept->container);
-        s->gpus = TAKE(kept->text);
+    if (s->state == SLOT_ASKED && !str_eq(s->container, ev->container)) {
+        job_place(s, kept);
         s->seen = true;
         return slot_step(j, ev->slot, IN_GRANT, NULL, e);
     }
@@ -631,6 +642,8 @@ const struct role_spec *job_slot_role(const struct job *j, uint32_t slot)
 void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
 {
     const struct slot *s = &j->slots[slot];
+    /* kept only so that what is told of it late is known to be old */
+    bool gave_back = s->state == SLOT_HELD || s->state == SLOT_ASKED;
 
     *out = (struct slot_view){
         .role = job_role_name(j, s->role),
@@ -638,9 +651,9 @@ void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
         .index = s->index,
         .state = s->state,
         .result = s->result,
-        .container = s->container,
-        .address = s->address,
-        .gpus = s->gpus,
+        .container = gave_back ? NULL : s->container,
+        .address = gave_back ? NULL : s->address,
+        .gpus = gave_back ? NULL : s->gpus,
         .generation = s->generation,
         .attempt = s->attempt,
         .restart_count = s->attempt ? s->attempt - 1 : 0,

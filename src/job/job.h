@@ -47,7 +47,9 @@ struct role_spec; /* conf/conf.h */
 #define JOB_EVENTS(X)                                                                              \
     X(EV_SUBMITTED,                                                                                \
       "submitted") /* text: application id; who: user; wall_ms; running: an owner will come */     \
-    X(EV_MASTER_STARTED, "master_started") /* epoch; wall_ms */                                    \
+    X(EV_MASTER_STARTED,                                                                           \
+      "master_started") /* epoch; wall_ms; running: the scheduler grants gangs in parts, so that   \
+                           an incomplete one gives back (scheduler.h, gives_back) */               \
     X(EV_RESYNCED, "resynced") /* all EV_CONTAINER_SEEN are in: whatever was not seen is lost */   \
     X(EV_CONTAINER_SEEN,                                                                           \
       "container_seen")          /* slot, container, launched, text: gpus (not completed ones) */  \
@@ -91,7 +93,9 @@ enum job_event_type {
 #define JOB_LIMITS(X)                                                                              \
     X(LIMIT_APPLICATION, "application") /* tony.application.timeout: the job is killed */          \
     X(LIMIT_ALLOCATION,                                                                            \
-      "allocation") /* tony.container.allocation.timeout: the gang is not granted */               \
+      "allocation")         /* tony.container.allocation.timeout: the gang is not granted */       \
+    X(LIMIT_GANG, "gang")   /* nothing more was granted to an incomplete gang: it gives back */    \
+    X(LIMIT_PAUSE, "pause") /* a gang that gave back asks again */                                 \
     X(LIMIT_REGISTRATION, "registration") /* slot: tony.container.registration.timeout */          \
     X(LIMIT_SILENCE, "silence") /* slot: max(3, tony.task.max-missed-heartbeats) beats */          \
     X(LIMIT_STOP,                                                                                  \
@@ -139,6 +143,7 @@ void job_event_release(void *holder);
 enum job_action_type {
     ACT_NONE = 0,
     ACT_ASK,             /* slot: one container of its role's size, request id = slot */
+    ACT_CANCEL,          /* slot: its ask is taken back */
     ACT_RELEASE,         /* slot, container: granted but not wanted */
     ACT_LAUNCH,          /* slot, container */
     ACT_START,           /* slot, generation, attempt: send START with the addresses of all slots */
@@ -196,7 +201,8 @@ int64_t job_now(const struct job *j); /* the last time fed */
     X(JOB_STOPPING, "STOPPING")                                                                    \
     X(JOB_SUCCEEDED, "SUCCEEDED") X(JOB_FAILED, "FAILED") X(JOB_KILLED, "KILLED")
 #define SLOT_STATES(X)                                                                             \
-    X(SLOT_HELD, "held")             /* its role's turn has not come (stages) */                   \
+    X(SLOT_HELD, "held")             /* its role's turn has not come (stages), or its gang has     \
+                                        given back and pauses */                                   \
     X(SLOT_ASKED, "waiting")         /* a container was asked for */                               \
     X(SLOT_PLACED, "placed")         /* container granted, executor being started */               \
     X(SLOT_REGISTERED, "registered") /* executor is there, attempt not begun */                    \

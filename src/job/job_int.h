@@ -30,6 +30,13 @@ enum {
     JOB_TAIL_MAX = 4096,
     JOB_SAME_FAILURE_MS = 1000, /* failures nearer to each other are taken for one */
     JOB_NO_SLOT = -1,
+    /* Two gangs that each hold half of a cluster would wait for each other for ever. One that gets
+     * nothing more for so long gives back; by the jitter one does it before the other. */
+    GANG_HOLD_MS = 30000,
+    GANG_HOLD_JITTER_MS = 10000,
+    GANG_PAUSE_MIN_MS = 5000, /* doubles each time */
+    GANG_PAUSE_MAX_MS = 60000,
+    GANG_PAUSE_JITTER_MS = 5000,
 };
 
 /* ---- slot.c ---- */
@@ -48,6 +55,7 @@ enum {
     X(IN_SILENT, "silent")     /* not heard of for too long */                                     \
     X(IN_OVERDUE, "overdue")   /* should have ended, has not */                                    \
     X(IN_ABANDON, "abandon")   /* nobody can tell us any more how it ends, or nobody needs to */   \
+    X(IN_YIELD, "yield")       /* policy: its gang is incomplete and gives back */                 \
     X(IN_REISSUE, "reissue")   /* a new master: say again what is wanted */
 
 enum slot_input {
@@ -61,6 +69,7 @@ enum slot_input {
 enum slot_do {
     DO_NOTHING = 0,
     DO_ASK,
+    DO_CANCEL,
     DO_LAUNCH,
     DO_START,
     DO_STOP_ATTEMPT,
@@ -160,9 +169,17 @@ struct job {
     bool owned;
     int64_t submitted_wall_ms, submitted_ms, master_ms /* start of this master */, started_ms,
         ended_ms;
-    int64_t stalled_ms; /* sum of the master's own stalls */
-    int64_t beats_from; /* on the clock of beats: silence is counted from here at the earliest */
-    int64_t asked_ms;   /* since when the gang waits for containers; -1 = it does not */
+    int64_t stalled_ms;   /* sum of the master's own stalls */
+    int64_t beats_from;   /* on the clock of beats: silence is counted from here at the earliest */
+    int64_t asked_ms;     /* since when the gang waits for containers; -1 = it does not */
+    bool gives_back;      /* the scheduler grants gangs in parts */
+    uint32_t round;       /* how often the gang gave back since the last one that started */
+    int64_t granted_ms;   /* the last grant */
+    int64_t pause_due_ms; /* when the gang asks again; INT64_MAX = it does not pause */
+    struct {              /* for people: the last time it gave back */
+        uint32_t had, wanted;
+        int64_t after_ms;
+    } gave;
     int64_t client_due_ms;
     char *application_id, *user, *tensorboard;
     char *stray; /* id of a container nobody wants, for the action about it */
@@ -203,6 +220,8 @@ bool job_over(const struct job *j); /* the verdict is final */
 /* A container that is not wanted: given back, or stopped when its executor was started. Takes
  * kept->container. */
 void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept);
+/* The slot gets the container in kept; the one that it may have given back is forgotten. */
+void job_place(struct slot *s, struct kept *kept);
 struct role *job_role_of(const struct job *j, uint32_t slot);
 const struct role_spec *job_role_spec(const struct job *j, uint32_t role);
 const char *job_role_name(const struct job *j, uint32_t role);
@@ -219,7 +238,9 @@ void policy_role_over(
 void policy_settled(struct job *j, uint32_t slot, enum slot_state from,
                     int64_t at_us); /* a result stands: what the rules say */
 void policy_group_due(struct job *j, uint32_t group);
-void policy_announce(struct job *j); /* the verdict, to whom it concerns; can be repeated */
+void policy_give_back(struct job *j); /* LIMIT_GANG */
+void policy_ask_again(struct job *j); /* LIMIT_PAUSE */
+void policy_announce(struct job *j);  /* the verdict, to whom it concerns; can be repeated */
 void policy_run(struct job *j); /* after each event: requests, starts, the final evaluation, taking
                                    down, the end */
 void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
@@ -245,7 +266,9 @@ int64_t beat_clock(const struct job *j);        /* job time less the master's ow
 void limits_slot(struct job *j, uint32_t slot); /* after a change of the slot's state */
 void limits_asked(
     struct job *j); /* after a change of the number of slots that wait for a container */
-void limits_job(struct job *j); /* after a change of what else the job waits for */
+void limits_gang(struct job *j);            /* after a change of what the gang has and lacks */
+int64_t gang_pause_ms(const struct job *j); /* before it asks again, by application and round */
+void limits_job(struct job *j);             /* after a change of what else the job waits for */
 int limits_fired(struct job *j, const struct job_event *ev, struct err *e);
 int limits_suspect(struct job *j, uint32_t slot, struct err *e);
 

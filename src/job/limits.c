@@ -187,6 +187,44 @@ void limits_asked(struct job *j)
     limits_job(j);
 }
 
+/*
+ * Up to max, from application id and round: it differs between jobs and between the rounds of one,
+ * and a replay finds the same. FNV-1a, and a last stir because ids differ in few bits.
+ */
+static int64_t jitter_ms(const struct job *j, char which, uint32_t max)
+{
+    uint64_t h = 0xcbf29ce484222325;
+
+    for (const char *s = j->application_id ? j->application_id : ""; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3;
+    h = (h ^ (unsigned char)which) * 0x100000001b3;
+    h = (h ^ j->round) * 0x100000001b3;
+    h ^= h >> 33;
+    h *= 0xff51afd7ed558ccd;
+    h ^= h >> 33;
+    return (int64_t)(h % (max + 1));
+}
+
+int64_t gang_pause_ms(const struct job *j)
+{
+    return MIN((int64_t)GANG_PAUSE_MIN_MS << MIN(j->round, 16u), (int64_t)GANG_PAUSE_MAX_MS) +
+           jitter_ms(j, 'p', GANG_PAUSE_JITTER_MS);
+}
+
+/* Counted from the last grant: a gang that still grows holds up nobody for ever, and one that has
+ * nothing has nothing to give. With a limit of the user's on the allocation that one counts alone.
+ */
+void limits_gang(struct job *j)
+{
+    bool open = j->state != JOB_NEW && !j->decided;
+    bool stuck = open && j->gives_back && j->spec->gang && !j->spec->allocation_timeout_ms &&
+                 j->n_state[SLOT_ASKED] && (j->n_state[SLOT_PLACED] || j->n_state[SLOT_REGISTERED]);
+
+    heap_set(&j->dl, limit_id(j, LIMIT_GANG),
+             stuck ? j->granted_ms + GANG_HOLD_MS + jitter_ms(j, 'h', GANG_HOLD_JITTER_MS)
+                   : INT64_MAX);
+}
+
 void limits_job(struct job *j)
 {
     const struct job_spec *spec = j->spec;
@@ -199,6 +237,8 @@ void limits_job(struct job *j)
     heap_set(&j->dl, limit_id(j, LIMIT_ALLOCATION),
              gang && spec->allocation_timeout_ms ? after(j->asked_ms, spec->allocation_timeout_ms)
                                                  : INT64_MAX);
+    heap_set(&j->dl, limit_id(j, LIMIT_PAUSE), open ? j->pause_due_ms : INT64_MAX);
+    limits_gang(j);
     heap_set(&j->dl, limit_id(j, LIMIT_CLIENT), open ? j->client_due_ms : INT64_MAX);
     for (uint32_t g = 0; g < spec->n_group_timeouts; g++)
         heap_set(&j->dl, group_id(j, g),
@@ -311,6 +351,22 @@ static int slot_silent(struct job *j, const struct job_event *ev, struct err *e)
     return slot_step(j, ev->slot, IN_SILENT, placed ? &unregistered : &silent, e);
 }
 
+static int gang_fired(struct job *j, enum job_limit limit, struct err *e)
+{
+    if (limit == LIMIT_GANG && j->n_state[SLOT_ASKED] &&
+        (j->n_state[SLOT_PLACED] || j->n_state[SLOT_REGISTERED])) {
+        policy_give_back(j);
+        return 0;
+    }
+    if (limit == LIMIT_PAUSE && j->pause_due_ms != INT64_MAX) {
+        policy_ask_again(j);
+        return 0;
+    }
+    return err_set(e, EPROTO, "the gang does not wait for '%s'",
+                   limit == LIMIT_GANG ? "containers" : "its next try"),
+           1;
+}
+
 int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
 {
     char text[32];
@@ -321,6 +377,8 @@ int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
         return slot_silent(j, ev, e);
     if (j->decided)
         return err_set(e, EALREADY, "the job is already ending"), 1;
+    if (ev->limit == LIMIT_GANG || ev->limit == LIMIT_PAUSE)
+        return gang_fired(j, ev->limit, e);
     if (ev->limit == LIMIT_APPLICATION) {
         policy_decide(j, JOB_KILLED, "killed: the application timeout of %s ran out",
                       limit_text((int64_t)j->spec->app_timeout_ms, text, sizeof text));

@@ -66,11 +66,13 @@ void policy_role_over(struct job *j, uint32_t role)
 
 static void request_ready(struct job *j)
 {
+    if (j->pause_due_ms != INT64_MAX)
+        return;
     while (j->n_ready) {
         uint32_t r = j->ready[--j->n_ready];
         const struct role *role = &j->roles[r];
         for (uint32_t i = role->first; i < role->first + role->n; i++)
-            (void)slot_step(j, i, IN_WANT, NULL, NULL); /* held until now: cannot be refused */
+            (void)slot_step(j, i, IN_WANT, NULL, NULL); /* refused: not held any more */
         if (!role->n)
             policy_role_over(j, r);
     }
@@ -82,12 +84,43 @@ void policy_registered(struct job *j, uint32_t slot)
         (void)slot_step(j, slot, IN_START, NULL, NULL);
 }
 
+/*
+ * The whole gang, what is granted as what is not, goes back to held, and is asked for anew when the
+ * pause is over. Ready again, from the last role to the first, as at the beginning.
+ */
+void policy_give_back(struct job *j)
+{
+    j->gave.had = j->n_state[SLOT_PLACED] + j->n_state[SLOT_REGISTERED];
+    j->gave.wanted = j->gave.had + j->n_state[SLOT_ASKED];
+    j->gave.after_ms = j->now_ms - j->asked_ms;
+    for (uint32_t r = j->n_roles; r-- > 0;) {
+        const struct role *role = &j->roles[r];
+        if (!role->n_state[SLOT_ASKED] && !role->n_state[SLOT_PLACED] &&
+            !role->n_state[SLOT_REGISTERED])
+            continue;
+        for (uint32_t i = role->first; i < role->first + role->n; i++)
+            (void)slot_step(j, i, IN_YIELD, NULL, NULL); /* what runs or has ended refuses */
+        j->ready[j->n_ready++] = r;
+    }
+    j->pause_due_ms = j->now_ms + gang_pause_ms(j);
+    j->round++;
+    limits_job(j);
+}
+
+void policy_ask_again(struct job *j)
+{
+    j->pause_due_ms = INT64_MAX;
+    j->changed = true;
+    limits_job(j); /* policy_run() asks */
+}
+
 /* A gang is all slots that were requested and have not ended: none of them may be on its way any
  * more. */
 static void start_gang(struct job *j)
 {
     if (j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || !j->n_state[SLOT_REGISTERED])
         return;
+    j->round = 0;
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->slots[i].state == SLOT_REGISTERED)
             (void)slot_step(j, i, IN_START, NULL, NULL);

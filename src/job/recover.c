@@ -12,6 +12,7 @@ int recover_master_started(struct job *j, const struct job_event *ev, struct err
         return err_set(e, ESTALE, "master %u is not newer than master %u", ev->epoch, j->epoch), 1;
     bool again = j->epoch > 0;
     j->epoch = ev->epoch;
+    j->gives_back = ev->running;
     j->generation = MAX(j->generation, 1u);
     j->resyncing = true;
     j->master_ms = j->now_ms;
@@ -36,9 +37,10 @@ int recover_seen(struct job *j, const struct job_event *ev, struct kept *kept, s
 
     if (!j->resyncing)
         return err_set(e, EPROTO, "container '%s' was seen outside of a resync", ev->container), 1;
-    if (s->state == SLOT_ASKED) { /* granted, but the old master did not live to write it down */
-        s->container = TAKE(kept->container);
-        s->gpus = TAKE(kept->text);
+    if (s->state == SLOT_ASKED &&
+        !str_eq(s->container,
+                ev->container)) { /* granted, but the old master did not live to write it down */
+        job_place(s, kept);
         s->seen = true;
         return slot_step(j, ev->slot, IN_GRANT, NULL, e);
     }

@@ -18,6 +18,7 @@ const struct slot_cell slot_table[SLOT_STATE_COUNT][IN_COUNT] = {
     [SLOT_ASKED] = {
         [IN_GRANT] = { SLOT_PLACED, DO_LAUNCH },
         [IN_REFUSE] = { SLOT_ENDED, DO_NOTHING },
+        [IN_YIELD] = { SLOT_HELD, DO_CANCEL },
         [IN_STOP] = { SLOT_ENDED, DO_NOTHING }, /* a container that comes now is given back */
         [IN_ABANDON] = { SLOT_ENDED, DO_NOTHING },
         [IN_REISSUE] = { SLOT_ASKED, DO_ASK },
@@ -27,6 +28,7 @@ const struct slot_cell slot_table[SLOT_STATE_COUNT][IN_COUNT] = {
         [IN_GONE] = { SLOT_ENDED, DO_NOTHING },
         [IN_STOP] = { SLOT_STOPPING, DO_STOP_CONTAINER },
         [IN_SILENT] = { SLOT_STOPPING, DO_STOP_CONTAINER },
+        [IN_YIELD] = { SLOT_HELD, DO_STOP_CONTAINER }, /* no task runs in it: nobody waits for its end */
         [IN_ABANDON] = { SLOT_ENDED, DO_NOTHING },
         [IN_REISSUE] = { SLOT_PLACED, DO_LAUNCH },
     },
@@ -38,6 +40,7 @@ const struct slot_cell slot_table[SLOT_STATE_COUNT][IN_COUNT] = {
         [IN_GONE] = { SLOT_ENDED, DO_NOTHING },
         [IN_STOP] = { SLOT_STOPPING, DO_FINISH_EXECUTOR },
         [IN_SILENT] = { SLOT_STOPPING, DO_STOP_CONTAINER },
+        [IN_YIELD] = { SLOT_HELD, DO_STOP_CONTAINER },
         [IN_ABANDON] = { SLOT_ENDED, DO_NOTHING },
         [IN_REISSUE] = { SLOT_REGISTERED, DO_NOTHING },
     },
@@ -86,6 +89,7 @@ static const char *const input_names[IN_COUNT] = {
 static const char *const do_names[DO_COUNT] = {
     [DO_NOTHING] = "",
     [DO_ASK] = "ask",
+    [DO_CANCEL] = "cancel",
     [DO_LAUNCH] = "launch",
     [DO_START] = "start",
     [DO_STOP_ATTEMPT] = "stop attempt",
@@ -96,6 +100,7 @@ static const char *const do_names[DO_COUNT] = {
 static const enum job_action_type do_actions[DO_COUNT] = {
     [DO_NOTHING] = ACT_NONE,
     [DO_ASK] = ACT_ASK,
+    [DO_CANCEL] = ACT_CANCEL,
     [DO_LAUNCH] = ACT_LAUNCH,
     [DO_START] = ACT_START,
     [DO_STOP_ATTEMPT] = ACT_STOP_ATTEMPT,
@@ -144,8 +149,8 @@ static void slot_move(struct job *j, struct slot *s, enum slot_state to)
     j->n_state[to]++;
     s->since_ms = j->now_ms;
     s->stop_tries = 0;
-    if (to == SLOT_ENDED)
-        s->connected = false;
+    if (to == SLOT_ENDED || to == SLOT_HELD)
+        s->connected = s->suspect = false;
     j->changed = true;
 }
 
@@ -184,7 +189,7 @@ static void slot_emit(struct job *j, uint32_t slot, enum slot_input in, enum slo
     struct job_action *a = job_act(j, do_actions[what], slot);
     a->generation = s->generation;
     a->attempt = s->attempt;
-    a->container = s->container;
+    a->container = what == DO_ASK || what == DO_CANCEL ? NULL : s->container;
     a->reason = END_KILLED_BY_MASTER;
     /* what had its grace and did not use it gets none again */
     a->grace_ms = in == IN_OVERDUE ? 0 : j->spec->kill_grace_ms;
@@ -211,6 +216,8 @@ int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slo
         if (j->started_ms < 0)
             j->started_ms = j->now_ms;
     }
+    if (in == IN_GRANT)
+        j->granted_ms = j->now_ms;
     if (cell->to != from)
         slot_move(j, s, cell->to);
     slot_emit(j, slot, in, cell->act);
@@ -219,6 +226,8 @@ int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slo
     limits_slot(j, slot);
     if (from == SLOT_ASKED || cell->to == SLOT_ASKED)
         limits_asked(j);
+    if (j->gives_back && cell->to != from)
+        limits_gang(j);
     if (from != SLOT_ENDED && cell->to == SLOT_ENDED &&
         j->roles[s->role].n_state[SLOT_ENDED] == j->roles[s->role].n)
         policy_role_over(j, s->role);

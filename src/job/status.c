@@ -1,6 +1,8 @@
 /*
  * The status document (docs/json.md), of a live job or one replayed from its journal.
  */
+#include <stdio.h>
+
 #include "codec/json.h"
 #include "job/job_int.h"
 
@@ -113,6 +115,7 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
                      struct buf *out)
 {
     const struct slot *s = &j->slots[slot];
+    bool has = s->state != SLOT_HELD && s->state != SLOT_ASKED; /* else it is one given back */
 
     add_name(j, slot, out);
     add_str(out, "state", slot_state_name(s->state));
@@ -122,10 +125,10 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     add_bool(out, "suspect", s->suspect);
     add_int(out, "attempt", s->attempt);
     add_int(out, "generation", s->generation);
-    add_str(out, "container", s->container);
-    add_str(out, "address", s->address);
-    add_str(out, "gpus", s->gpus ? s->gpus : "");
-    add_maybe(out, "pid", s->pid, s->pid != 0 && s->state != SLOT_ENDED);
+    add_str(out, "container", has ? s->container : NULL);
+    add_str(out, "address", has ? s->address : NULL);
+    add_str(out, "gpus", has && s->gpus ? s->gpus : "");
+    add_maybe(out, "pid", s->pid, has && s->pid != 0 && s->state != SLOT_ENDED);
     add_end(s, out);
     add_maybe(out, "started_ms", s->started_ms, s->started_ms >= 0);
     add_maybe(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
@@ -135,6 +138,23 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     if (more->of_task)
         more->of_task(slot, out, more->arg);
     (void)buf_addc(out, '}');
+}
+
+/* Why a job that could run does not: its gang has given back. */
+static void add_pausing(const struct job *j, struct buf *out)
+{
+    char after[32], in[32], text[240];
+    bool pauses = j->pause_due_ms != INT64_MAX && !j->decided;
+
+    if (pauses)
+        (void)snprintf(text, sizeof text,
+                       "only %u of %u containers were granted within %s; they were given back for "
+                       "other jobs, and all are asked for again in %s (try %u)",
+                       j->gave.had, j->gave.wanted,
+                       str_duration(j->gave.after_ms, after, sizeof after),
+                       str_duration(MAX(j->pause_due_ms - j->now_ms, (int64_t)0), in, sizeof in),
+                       j->round + 1);
+    add_str(out, "pausing", pauses ? text : NULL);
 }
 
 static void add_times(const struct job *j, struct buf *out)
@@ -163,6 +183,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_str(out, "state", job_state_name(j->state));
     add_maybe(out, "exit_code", verdict_exit_code(j->state), job_over(j));
     add_str(out, "message", j->decided ? j->message : NULL);
+    add_pausing(j, out);
     add_int(out, "epoch", j->epoch);
     add_int(out, "generation", j->generation);
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);

@@ -10,14 +10,15 @@
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
-/* Asks, launches and releases that follow each other go to the scheduler in one call: a thousand
- * asks are one frame. Their order towards other calls is kept, for a release and a new ask of one
- * slot must not overtake each other. */
+/* Asks, cancels, launches and releases that follow each other go to the scheduler in one call: a
+ * thousand asks are one frame. Their order towards other calls is kept, for a release and a new ask
+ * of one slot must not overtake each other. */
 struct run {
     enum job_action_type type; /* ACT_NONE: empty */
     VEC(struct sched_ask) asks;
     VEC(struct sched_container) launches;
     VEC(const char *) releases;
+    VEC(uint32_t) cancels;
 };
 
 static int run_send(struct master *m, struct run *r, struct err *e)
@@ -29,8 +30,10 @@ static int run_send(struct master *m, struct run *r, struct err *e)
         rc = m->sched_ops->launch(m->sched, r->launches.v, r->launches.n, e);
     else if (r->type == ACT_RELEASE)
         rc = m->sched_ops->release(m->sched, r->releases.v, r->releases.n, e);
+    else if (r->type == ACT_CANCEL)
+        rc = m->sched_ops->cancel(m->sched, r->cancels.v, r->cancels.n, e);
     r->type = ACT_NONE;
-    r->asks.n = r->launches.n = r->releases.n = 0;
+    r->asks.n = r->launches.n = r->releases.n = r->cancels.n = 0;
     return rc;
 }
 
@@ -39,6 +42,7 @@ static void run_done(struct run *r)
     vec_done(&r->asks);
     vec_done(&r->launches);
     vec_done(&r->releases);
+    vec_done(&r->cancels);
 }
 
 static struct sched_ask ask_of(const struct master *m, uint32_t slot)
@@ -67,6 +71,8 @@ static int run_add(struct master *m, struct run *r, const struct job_action *a, 
         rc =
             vec_push(&r->launches,
                      ((struct sched_container){ .id = a->container, .slot = a->slot, .gpus = "" }));
+    else if (a->type == ACT_CANCEL)
+        rc = vec_push(&r->cancels, a->slot);
     else
         rc = vec_push(&r->releases, a->container);
     return rc < 0 ? err_set(e, ENOMEM, "no memory to speak to the scheduler") : 0;
@@ -85,6 +91,7 @@ static int act(struct master *m, struct run *r, const struct job_action *a, stru
     case ACT_ASK:
     case ACT_RELEASE:
     case ACT_LAUNCH:
+    case ACT_CANCEL:
         return run_add(m, r, a, e);
     case ACT_START:
         executor_start(m, a);

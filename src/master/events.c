@@ -126,6 +126,7 @@ static void registered(struct master *m, const struct sched_event *ev)
     m->phase = MP_RUNNING;
     (void)master_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
                                               .epoch = m->epoch,
+                                              .running = m->sched_ops->gives_back,
                                               .wall_ms = clock_wall_ms() });
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];

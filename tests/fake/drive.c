@@ -101,6 +101,8 @@ static void set(struct job_spec *s, struct span key, struct span value)
         return;
     }
     int64_t v = number(value);
+    if (span_eqs(key, "gives"))
+        return; /* of the scheduler, not of the job: drive_init() */
     if (span_eqs(key, "gang"))
         s->gang = v;
     else if (span_eqs(key, "fail"))
@@ -177,7 +179,7 @@ void drive_spec_free(struct job_spec *s)
 
 void drive_init(struct drive *d, const char *job)
 {
-    *d = (struct drive){ .spec = drive_spec(job) };
+    *d = (struct drive){ .spec = drive_spec(job), .gives_back = strstr(job, "gives=1") != NULL };
     d->job = job_new(d->spec, NULL);
     assert(d->job);
     d->slots = calloc((size_t)job_n_slots(d->job) + 1, sizeof *d->slots);
@@ -307,6 +309,7 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
             end_container(d, a->slot, END_KILLED_BY_MASTER);
         break;
     case ACT_NONE:
+    case ACT_CANCEL: /* what is not answered at once is not answered by itself */
     case ACT_NOTIFY:
     case ACT_SYNC:
     case ACT_FINISH:
@@ -425,7 +428,8 @@ static void task_ends(struct drive *d, char *word)
 
 static void new_master(struct drive *d)
 {
-    drive_feed(d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = ++d->epoch });
+    drive_feed(d, &(struct job_event){
+                      .type = EV_MASTER_STARTED, .epoch = ++d->epoch, .running = d->gives_back });
     for (uint32_t i = 0; i < job_n_slots(d->job); i++) {
         struct drive_slot *s = &d->slots[i];
         if (s->lost)

@@ -6,6 +6,7 @@
  *   gang=0 fail=1 single=1      fail: fail-on-worker-failure
  *   app=1000 alloc= reg= exec=  time limits in ms
  *   beat= missed= grace= away=
+ *   gives=1                the scheduler grants gangs in parts
  *   limit=train/10000/prep/ignored
  *
  * Script:
@@ -44,6 +45,7 @@ struct drive {
     struct job_actions acts; /* not carried out yet */
     int64_t now, next_beat;
     uint32_t epoch, n_containers;
+    bool gives_back;
     struct strv journal;
     unsigned n_acts[ACT_COUNT];
     int rc; /* of the last feed */

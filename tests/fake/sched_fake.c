@@ -173,7 +173,9 @@ static void grant(struct fake_cluster *c, uint32_t slot)
     struct fake_container x = { .slot = slot, .state = FAKE_GRANTED };
     for (size_t i = 0; i < c->containers.n; i++) {
         if (c->containers.v[i].slot == slot &&
-            (c->containers.v[i].state == FAKE_GRANTED || c->containers.v[i].state == FAKE_LAUNCHED))
+            (c->containers.v[i].state == FAKE_GRANTED ||
+             c->containers.v[i].state == FAKE_LAUNCHED) &&
+            !c->containers.v[i].n_stops)
             return; /* asked for twice, granted once */
     }
     (void)snprintf(x.id, sizeof x.id, "container_1_0001_01_%06zu", c->containers.n + 1);
@@ -287,6 +289,21 @@ static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n,
     return 0;
 }
 
+static int fake_cancel(struct sched *s, const uint32_t *slots, size_t n, struct err *e)
+{
+    struct fake_cluster *c = s->cluster;
+
+    (void)e;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = c->dues.n; k-- > 0;) {
+            enum due_kind kind = c->dues.v[k].kind;
+            if ((kind == DUE_GRANT || kind == DUE_REFUSE) && c->dues.v[k].slot == slots[i])
+                vec_remove_fast(&c->dues, k);
+        }
+    }
+    return 0;
+}
+
 static int fake_release(struct sched *s, const char *const *ids, size_t n, struct err *e)
 {
     (void)e;
@@ -377,6 +394,7 @@ const struct sched_ops *sched_fake_ops(struct fake_cluster *c)
         .name = "fake",
         .open = fake_open,
         .request = fake_request,
+        .cancel = fake_cancel,
         .release = fake_release,
         .launch = fake_launch,
         .stop = fake_stop,

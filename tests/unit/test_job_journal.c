@@ -218,6 +218,7 @@ static const struct {
     { "worker*2", "go lose:worker:1 master +5 worker:0=0" },
     { "single=1", "go +5 master stop" },
     { "worker*1", "submit abort" },
+    { "worker*2 gives=1", "mute:worker:1 go +40001 heal:worker:1 +10001 worker:0=0 worker:1=0" },
 };
 
 /* A crash after any record: the replay never fails, and a new master brings the job to an end,

@@ -17,6 +17,9 @@
 #include "job/job_int.h"
 #include "sched_fake.h"
 
+static uint64_t current_seed; /* for the line after a failure */
+static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_given_back;
+
 struct executor {
     char container[64];
     uint32_t slot, generation, attempt;
@@ -37,7 +40,7 @@ struct sim {
     struct strv journal;
     int64_t now, next_beat;
     uint32_t epoch;
-    bool finished, settling;
+    bool finished, settling, gives_back;
     unsigned n_feeds, n_restarts;
     struct job_verdict verdict; /* at the finish */
     char message[400];
@@ -165,6 +168,10 @@ static void carry_out(struct sim *m, const struct job_action *a)
     case ACT_ASK:
         (void)ops->request(m->sched, &ask, 1, NULL);
         break;
+    case ACT_CANCEL:
+        n_given_back += m->job->pause_due_ms != INT64_MAX;
+        (void)ops->cancel(m->sched, &a->slot, 1, NULL);
+        break;
     case ACT_RELEASE:
         (void)ops->release(m->sched, &a->container, 1, NULL);
         break;
@@ -239,7 +246,9 @@ static void on_sched(const struct sched_event *ev, void *arg)
         (void)feed(m, &(struct job_event){
                           .type = EV_ALLOCATION_REFUSED, .slot = ev->slot, .text = ev->text });
     if (ev->type == SE_REGISTERED)
-        (void)feed(m, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = ++m->epoch });
+        (void)feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
+                                           .epoch = ++m->epoch,
+                                           .running = m->gives_back });
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
         struct job_event x = { .slot = c->slot,
@@ -275,6 +284,10 @@ static void same_job(const struct job *a, const struct job *b)
     assert_int_equal(a->cause.slot, b->cause.slot);
     assert_int_equal(a->n_waited, b->n_waited);
     assert_int_equal(a->client_due_ms, b->client_due_ms);
+    assert_int_equal(a->pause_due_ms, b->pause_due_ms);
+    assert_int_equal(a->round, b->round);
+    assert_int_equal(a->granted_ms, b->granted_ms);
+    assert_int_equal(job_deadline(a) == INT64_MAX, job_deadline(b) == INT64_MAX);
     for (uint32_t i = 0; i < job_n_slots(a); i++) {
         const struct slot *x = &a->slots[i], *y = &b->slots[i];
         assert_int_equal(x->state, y->state);
@@ -459,15 +472,13 @@ static const char *const jobs[] = {
     "single=1",
 };
 
-static uint64_t current_seed; /* for the line after a failure */
-static unsigned n_ends[JOB_STATE_COUNT], n_restarts;
-
 static int say_seed(void **state)
 {
     (void)state;
-    print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters\n",
+    print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters, "
+                  "%u asks taken back by gangs\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
-                  n_ends[JOB_KILLED], n_restarts);
+                  n_ends[JOB_KILLED], n_restarts, n_given_back);
     return 0;
 }
 
@@ -481,23 +492,31 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         { .slot = 1, .grant_ms = 100, .refuse = "no such node", .complete_ms = -1 },
         { .slot = FAKE_ANY, .complete_ms = -1 },
     };
+    /* as long as an incomplete gang holds on to what it has, or longer */
+    static const struct fake_rule scarce[] = {
+        { .slot = 2, .grant_ms = GANG_HOLD_MS + GANG_HOLD_JITTER_MS / 2, .complete_ms = -1 },
+        { .slot = FAKE_ANY, .complete_ms = -1 },
+    };
+    char application[40];
     current_seed = seed;
     struct sim m = { .rng = seed * 0x9e3779b97f4a7c15u + 1, .now = 1 };
-    bool refusing = !chance(&m, 12);
+    bool refusing = !chance(&m, 12), scant = !chance(&m, 6);
 
     m.spec = drive_spec(jobs[chance(&m, ARRAY_LEN(jobs))]);
     m.job = job_new(m.spec, NULL);
-    m.cluster = fake_cluster_new(refusing ? sometimes_refused : rules, 2);
+    m.gives_back = chance(&m, 2);
+    (void)snprintf(application, sizeof application, "application_1_%04u", chance(&m, 10000));
+    m.cluster = fake_cluster_new(refusing ? sometimes_refused : scant ? scarce : rules, 2);
     fake_cluster_hooks(m.cluster,
                        &(struct fake_hooks){ .launched = launched, .stopped = stopped, .arg = &m });
     (void)feed(&m, &(struct job_event){ .type = EV_SUBMITTED,
-                                        .text = "application_1_0001",
+                                        .text = application,
                                         .running = chance(&m, 2) });
     open_sched(&m);
     for (unsigned step = 0; step < 400 && !m.finished; step++) {
         for (size_t i = 0; i < m.executors.n && !m.finished; i++)
             executor_step(&m, i);
-        pass(&m, chance(&m, 4) ? chance(&m, 50) : chance(&m, 2000));
+        pass(&m, scant ? chance(&m, 8000) : chance(&m, 4) ? chance(&m, 50) : chance(&m, 2000));
         if (!chance(&m, 10))
             nonsense(&m);
         if (!chance(&m, 40))

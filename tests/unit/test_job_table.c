@@ -30,6 +30,7 @@ static const char *const designed[IN_COUNT] = {
     [IN_SILENT] =   "-                  -                 stopping/stop_container  stopping/stop_container   stopping/stop_container   -                         -                         -",
     [IN_OVERDUE] =  "-                  -                 -                        -                         -                         stopping/stop_container   draining/stop_container   -",
     [IN_ABANDON] =  "ended              ended             ended                    ended                     ended                     ended                     ended                     ended",
+    [IN_YIELD] =    "-                  held/cancel       held/stop_container      held/stop_container       -                         -                         -                         -",
     [IN_REISSUE] =  "held               waiting/ask       placed/launch            registered                running                   stopping/stop_container   draining/stop_container   ended",
 };
 /* clang-format on */
@@ -40,6 +41,7 @@ static enum job_action_type action_named(const char *s)
         const char *name;
         enum job_action_type type;
     } names[] = { { "ask", ACT_ASK },
+                  { "cancel", ACT_CANCEL },
                   { "launch", ACT_LAUNCH },
                   { "start", ACT_START },
                   { "stop_attempt", ACT_STOP_ATTEMPT },
