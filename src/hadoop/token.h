@@ -18,8 +18,9 @@
 struct err;
 typedef struct Hadoop__Token Hadoop__Token; /* generated from proto/hadoop_yarn.proto */
 
-#define TOKEN_KIND_AM_RM "YARN_AM_RM_TOKEN" /* picked by kind: its alias and service mean nothing  \
-                                             */
+#define TOKEN_KIND_AM_RM                                                                           \
+    "YARN_AM_RM_TOKEN" /* picked by kind: its alias and service mean nothing                       \
+                        */
 #define TOKEN_KIND_NM "NMToken"
 #define TOKEN_KIND_CONTAINER "ContainerToken"
 

@@ -29,16 +29,17 @@
 #define YARN_MASTER_PROTOCOL "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
 #define YARN_NODE_PROTOCOL "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
-/* function, method on the wire, request and answer, may it be sent again when it may have been
- * carried out.
+/* Each: function, method on the wire, request and answer, whether it may be sent again when it may
+ * have been carried out already.
  *
- * submit_application       safe by its application id; accepted only when a report says so
- * kill_application         repeat until is_kill_completed
- * register_...             a second one is RPC_FAULT_INVALID_REQUEST ("already registered"): ours,
- * if the first answer was lost allocate                 the same response_id again gives the answer
- * that was lost, with these asks and releases dropped finish_...               repeat until
- * is_unregistered start_containers         not atomic: after an error that may have done something
- * ask for statuses first
+ * - submit_application: safe by its application id; it is accepted only when a report says so
+ * - kill_application: repeat until is_kill_completed
+ * - register_master: a second one is RPC_FAULT_INVALID_REQUEST ("already registered"), which is our
+ *   own first one when its answer was lost
+ * - allocate: the same response_id again gives the answer that was lost, and drops these asks
+ * - finish_master: repeat until is_unregistered
+ * - start_containers: not atomic; after an error that may have done something ask for statuses
+ * first
  */
 #define YARN_CALLS(X)                                                                              \
     /* YARN_CLIENT_PROTOCOL */                                                                     \
