@@ -133,8 +133,8 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
     for (size_t i = 0; i < n; i++) {
         const Tony__SpecRole *r = s->spec->roles[i];
         roles[i] = (struct rt_role){ .name = r->name,
-                                     .addresses = (const char *const *)r->addresses,
-                                     .n = (uint32_t)r->n_addresses,
+                                     .list = r->addresses,
+                                     .n = r->n,
                                      .kind = r->kind,
                                      .ranks = r->ranks };
     }

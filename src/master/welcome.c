@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "codec/json.h"
 #include "conf/conf.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
@@ -188,63 +189,76 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
 struct spec_room {
     Tony__SpecRole *roles;
     Tony__SpecRole **list;
-    char **addresses; /* of all slots, in their order, which is the roles' order */
+    struct buf *addresses; /* of each role */
+    size_t n;
 };
 
-static void spec_fill(const struct master *m, struct spec_room *room, size_t n_roles)
+static int spec_room_open(struct spec_room *room, size_t n)
+{
+    room->n = n;
+    room->roles = calloc(n + 1, sizeof *room->roles);
+    room->list = calloc(n + 1, sizeof *room->list);
+    room->addresses = calloc(n + 1, sizeof *room->addresses);
+    return room->roles && room->list && room->addresses ? 0 : -ENOMEM;
+}
+
+static void spec_room_done(struct spec_room *room)
+{
+    for (size_t i = 0; room->addresses && i < room->n; i++)
+        buf_done(&room->addresses[i]);
+    free(room->roles);
+    free(room->list);
+    free(room->addresses);
+}
+
+/* Slots are in the order of the roles. */
+static int spec_fill(const struct master *m, struct spec_room *room)
 {
     const struct job_spec *s = m->spec;
     uint32_t slot = 0, n_slots = job_n_slots(m->job);
-    for (size_t i = 0; i < n_roles; i++) {
-        Tony__SpecRole *r = &room->roles[i];
+    for (size_t i = 0; i < room->n; i++) {
+        Tony__SpecRole *r = room->list[i] = &room->roles[i];
+        struct buf *text = &room->addresses[i];
         tony__spec_role__init(r);
-        r->addresses = room->addresses + slot;
         r->kind = s->single_node ? ROLE_TRACKED : s->roles[i].kind;
-        for (; slot < n_slots; slot++) {
+        r->name = s->single_node ? MUTABLE("") : s->roles[i].name;
+        for (; slot < n_slots; slot++, r->n++) {
             struct slot_view v;
             job_slot(m->job, slot, &v);
             if (!s->single_node && v.role_index != i)
                 break;
             r->name = MUTABLE(v.role);
-            room->addresses[slot] = or_empty(v.address);
-            r->n_addresses++;
+            if (r->n)
+                buf_addc(text, ',');
+            (void)json_add_str(text, span_of(or_empty(v.address))); /* a failure sticks to text */
         }
-        if (r->n_addresses == 0)
-            r->name = s->roles[i].name; /* a role without instances */
-        room->list[i] = r;
+        if (text->failed)
+            return -ENOMEM;
+        r->addresses = MUTABLE(text->len ? buf_cstr(text) : "");
     }
+    return 0;
 }
 
 static struct packed *start_pack(const struct master *m, const struct job_action *a,
                                  uint32_t restart_count)
 {
-    size_t n_roles = m->spec->single_node ? 1 : m->spec->n_roles;
-    struct spec_room room = {
-        .roles = calloc(n_roles ? n_roles : 1, sizeof *room.roles),
-        .list = calloc(n_roles ? n_roles : 1, sizeof *room.list),
-        .addresses = calloc((size_t)job_n_slots(m->job) + 1, sizeof *room.addresses),
-    };
-    struct packed *frame = NULL;
-    if (room.roles && room.list && room.addresses) {
-        spec_fill(m, &room, n_roles);
-        Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
-        spec.generation = a->generation;
-        spec.n_roles = n_roles;
-        spec.roles = room.list;
-        Tony__Start s = TONY__START__INIT;
-        s.generation = a->generation;
-        s.attempt = a->attempt;
-        s.restart_count = restart_count;
-        s.spec = &spec;
-        Tony__Frame f = TONY__FRAME__INIT;
-        f.body_case = TONY__FRAME__BODY_START;
-        f.start = &s;
-        frame = packed_new(&f);
-    }
-    free(room.roles);
-    free(room.list);
-    free(room.addresses);
-    return frame;
+    AUTO(spec_room_done) struct spec_room room = { 0 };
+    if (spec_room_open(&room, m->spec->single_node ? 1 : m->spec->n_roles) < 0 ||
+        spec_fill(m, &room) < 0)
+        return NULL;
+    Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
+    spec.generation = a->generation;
+    spec.n_roles = room.n;
+    spec.roles = room.list;
+    Tony__Start s = TONY__START__INIT;
+    s.generation = a->generation;
+    s.attempt = a->attempt;
+    s.restart_count = restart_count;
+    s.spec = &spec;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_START;
+    f.start = &s;
+    return packed_new(&f);
 }
 
 struct packed *start_frame(struct master *m, const struct job_action *a, uint32_t restart_count)

@@ -21,6 +21,7 @@ struct rt_role {
     uint32_t n;
     uint32_t kind;  /* enum role_kind: 1 tracked, 2 untracked, 3 sidecar */
     uint32_t ranks; /* per task; 0 = 1 */
+    const char *list; /* unless NULL instead of addresses: a JSON list without brackets, "a:1","b:2" */
 };
 
 struct rt_input {
@@ -51,6 +52,8 @@ const struct runtime *runtime_find(const char *framework); /* NULL = unknown */
 const char *const *runtime_names(size_t *out_n);
 /* Common variables of every framework, then the framework's own. */
 int runtime_env(const struct runtime *rt, const struct rt_input *in, struct strv *env, struct err *e);
+/* host:port of one task, in out; false: not there (yet). */
+bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t n);
 /* {"worker":["h:p",...],...} of all roles in order. Appends to out. */
 struct buf;
 int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_role_a, const char *skip_role_b, struct buf *out);

@@ -14,6 +14,8 @@ enum rt_kind { RT_TRACKED = 1, RT_UNTRACKED, RT_SIDECAR };
 
 /* Where a rank stands. Only tracked roles are counted: chief first, then the order of the job file.
  */
+enum { RT_ADDRESS_MAX = 280 }; /* a host name, and a port */
+
 struct rt_place {
     bool ranked;         /* my role is tracked: the numbers below that are mine are valid */
     uint32_t rank;       /* global, over all ranks of all tracked tasks */
@@ -25,6 +27,7 @@ struct rt_place {
     uint32_t local_size; /* ranks of my task */
     const char *master;  /* host:port of rank 0; NULL = not there yet */
     const char *mine;    /* host:port of this task; NULL = unknown */
+    char master_text[RT_ADDRESS_MAX], mine_text[RT_ADDRESS_MAX];
 };
 void rt_place(const struct rt_input *in, struct rt_place *out);
 

@@ -45,23 +45,75 @@ static void add_string(struct buf *out, const char *s)
     buf_addc(out, '"');
 }
 
+/* The text of element `index` of a list of plain strings: one with an escape in it is no address.
+ */
+static struct span list_item(const char *list, uint32_t index)
+{
+    const char *at = list, *end = NULL;
+    for (uint32_t i = 0; *at == '"'; i++) {
+        if (!(end = strchr(at + 1, '"')))
+            break;
+        if (i == index)
+            return span_mem(at + 1, (size_t)(end - at - 1));
+        at = end[1] == ',' ? end + 2 : "";
+    }
+    return (struct span){ 0 };
+}
+
+bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t n)
+{
+    if (index >= r->n)
+        return false;
+    struct span s = r->list ? list_item(r->list, index)
+                            : span_of(r->addresses[index] ? r->addresses[index] : "");
+    if (s.len == 0 || s.len >= n || memchr(s.p, '\\', s.len))
+        return false;
+    memcpy(out, s.p, s.len);
+    out[s.len] = '\0';
+    return true;
+}
+
 static bool any_present(const struct rt_role *r)
 {
+    if (r->list)
+        return r->list[strspn(r->list, "\",")] != '\0';
     for (uint32_t i = 0; i < r->n; i++)
         if (present(r->addresses[i]))
             return true;
     return false;
 }
 
+static void add_list(struct buf *out, const struct rt_role *r)
+{
+    if (r->list) {
+        buf_adds(out, r->list);
+        return;
+    }
+    for (uint32_t k = 0; k < r->n; k++) {
+        if (k)
+            buf_addc(out, ',');
+        add_string(out, r->addresses[k] ? r->addresses[k] : "");
+    }
+}
+
+/* Of one of a thousand tasks' specs: said before, it is not copied as it grows. */
+static size_t list_size(const struct rt_role *r)
+{
+    if (r->list)
+        return strlen(r->list) + 3;
+    size_t size = 3;
+    for (uint32_t k = 0; k < r->n; k++)
+        size += 3 + (r->addresses[k] ? strlen(r->addresses[k]) : 0);
+    return size;
+}
+
 int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_role_a,
                       const char *skip_role_b, struct buf *out)
 {
     bool first = true;
-    size_t size =
-        0; /* of one of a thousand tasks' specs: said before, it is not copied as it grows */
+    size_t size = 2;
     for (size_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < roles[i].n; k++)
-            size += 3 + (roles[i].addresses[k] ? strlen(roles[i].addresses[k]) : 0);
+        size += list_size(&roles[i]) + strlen(roles[i].name) + 3;
     (void)buf_reserve(out, size);
     buf_addc(out, '{');
     for (size_t i = 0; i < n; i++) {
@@ -76,11 +128,7 @@ int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_ro
         first = false;
         add_string(out, r->name);
         buf_add(out, ":[", 2);
-        for (uint32_t k = 0; k < r->n; k++) {
-            if (k)
-                buf_addc(out, ',');
-            add_string(out, r->addresses[k] ? r->addresses[k] : "");
-        }
+        add_list(out, r);
         buf_addc(out, ']');
     }
     buf_addc(out, '}');
@@ -107,8 +155,8 @@ void rt_place(const struct rt_input *in, struct rt_place *out)
         if (!str_eq(r->name, in->role))
             continue;
         out->local_size = ranks_of(r);
-        if (in->index < r->n && present(r->addresses[in->index]))
-            out->mine = r->addresses[in->index];
+        if (runtime_address(r, in->index, out->mine_text, sizeof out->mine_text))
+            out->mine = out->mine_text;
     }
     bool first = true;
     for (int pass = 0; pass < 2; pass++)
@@ -116,8 +164,8 @@ void rt_place(const struct rt_input *in, struct rt_place *out)
             const struct rt_role *r = &in->roles[i];
             if (!in_pass(r, pass) || r->n == 0)
                 continue;
-            if (first && present(r->addresses[0]))
-                out->master = r->addresses[0];
+            if (first && runtime_address(r, 0, out->master_text, sizeof out->master_text))
+                out->master = out->master_text;
             first = false;
             if (str_eq(r->name, in->role)) {
                 out->ranked = true;

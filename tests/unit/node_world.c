@@ -354,15 +354,19 @@ void world_run(struct world *w, int n, const char *command)
 
 void world_start(struct world *w, int slot, uint32_t attempt)
 {
-    char addresses[WORLD_SLOTS][40], *list[WORLD_SLOTS];
+    char list[WORLD_SLOTS * 40] = "";
     for (int i = 0; i < w->n; i++) {
-        snprintf(addresses[i], sizeof addresses[i], "127.0.0.1:%u", w->slots[i].port);
-        list[i] = w->slots[i].hello ? addresses[i] : (char *)"";
+        size_t at = strlen(list);
+        if (w->slots[i].hello)
+            snprintf(list + at, sizeof list - at, "%s\"127.0.0.1:%u\"", i ? "," : "",
+                     w->slots[i].port);
+        else
+            snprintf(list + at, sizeof list - at, "%s\"\"", i ? "," : "");
     }
     Tony__SpecRole role = TONY__SPEC_ROLE__INIT, *roles[1] = { &role };
     role.name = (char *)"worker";
     role.addresses = list;
-    role.n_addresses = (size_t)w->n;
+    role.n = (uint32_t)w->n;
     role.kind = 1;
     Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
     spec.generation = 1;

@@ -226,11 +226,34 @@ static const struct row rows[] = {
       .absent = { "TF_CONFIG", "CLUSTER_SPEC" } },
 };
 
-static int build(const struct row *r, struct strv *env)
+enum { ROLES_MAX = 8, LIST_MAX = 256 };
+
+/* The same roles as the master sends them. */
+static void as_lists(const struct row *r, struct rt_role *out, char (*texts)[LIST_MAX])
 {
+    for (size_t i = 0; i < r->n_roles; i++) {
+        char *to = texts[i];
+        out[i] = r->roles[i];
+        to[0] = '\0';
+        for (uint32_t k = 0; k < out[i].n; k++) {
+            const char *a = out[i].addresses[k];
+            size_t at = strlen(to);
+            snprintf(to + at, LIST_MAX - at, "%s\"%s\"", k ? "," : "", a ? a : "");
+        }
+        out[i].addresses = NULL;
+        out[i].list = to;
+    }
+}
+
+static int build(const struct row *r, bool lists, struct strv *env)
+{
+    struct rt_role roles[ROLES_MAX];
+    char texts[ROLES_MAX][LIST_MAX];
+    if (lists)
+        as_lists(r, roles, texts);
     struct rt_input in = { .application_id = "application_1_0001",
                            .distributed_mode = r->mode,
-                           .roles = r->roles,
+                           .roles = lists ? roles : r->roles,
                            .n_roles = r->n_roles,
                            .role = r->role,
                            .index = r->index,
@@ -249,9 +272,10 @@ static int build(const struct row *r, struct strv *env)
 static void environments(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    for (size_t n = 0; n < 2 * ARRAY_LEN(rows); n++) {
         struct strv env = { 0 };
-        assert_int_equal(build(&rows[i], &env), 0);
+        size_t i = n / 2;
+        assert_int_equal(build(&rows[i], n % 2, &env), 0);
         for (size_t k = 0; k < ARRAY_LEN(rows[i].want) && rows[i].want[k]; k++) {
             char key[64];
             const char *want = strchr(rows[i].want[k], '=') + 1;
@@ -273,7 +297,7 @@ static void it_replaces_what_the_user_set(void **state)
     (void)state;
     struct strv env = { 0 };
     assert_int_equal(strv_push(&env, "RANK=77"), 0);
-    assert_int_equal(build(&rows[5], &env), 0);
+    assert_int_equal(build(&rows[5], false, &env), 0);
     assert_string_equal(strv_env_get(&env, "RANK"), "1");
     strv_done(&env);
 }
@@ -284,7 +308,7 @@ static int build_all(void *unused)
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(rows) && rc == 0; i++) {
         struct strv env = { 0 };
-        rc = build(&rows[i], &env);
+        rc = build(&rows[i], false, &env);
         strv_done(&env);
     }
     return rc;
@@ -367,12 +391,28 @@ static void spec_is_json_whatever_the_names(void **state)
     buf_done(&out);
 }
 
+static void one_address(void **state)
+{
+    static const struct rt_role r = { .name = "w", .n = 3, .list = "\"a:1\",\"\",\"c\\u0041:3\"" };
+    static const struct rt_role torn = { .name = "w", .n = 2, .list = "\"a:1\",\"b" };
+    char out[16];
+    (void)state;
+    assert_true(runtime_address(&r, 0, out, sizeof out));
+    assert_string_equal(out, "a:1");
+    assert_false(runtime_address(&r, 1, out, sizeof out)); /* not there yet */
+    assert_false(runtime_address(&r, 2, out, sizeof out)); /* escaped: no address */
+    assert_false(runtime_address(&r, 3, out, sizeof out));
+    assert_false(runtime_address(&r, 0, out, 3)); /* no room */
+    assert_false(runtime_address(&torn, 1, out, sizeof out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environments),     cmocka_unit_test(it_replaces_what_the_user_set),
         cmocka_unit_test(without_memory),   cmocka_unit_test(checks),
         cmocka_unit_test(tensorboard_port), cmocka_unit_test(spec_is_json_whatever_the_names),
+        cmocka_unit_test(one_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
