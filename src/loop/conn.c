@@ -1,4 +1,4 @@
-#include "loop_int.h"
+#include "conn_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,63 +13,14 @@
 #include "codec/frame.h"
 #include "proto/tony.pb-c.h"
 
-/*
- * Output is a queue of packed frames that is written once an iteration, so that many small frames
- * become one writev(); what the kernel does not take waits in one uv_write. Input goes through the
- * loop's one buffer; only the start of an unfinished frame is kept here.
- */
-struct conn {
-    struct object object;
-    uv_pipe_t pipe;
-    const struct conn_ops *ops;
-    void *arg;
-    struct conn *next_dirty, *prev_dirty;
-    struct buf in;            /* the start of a frame; without memory when empty */
-    VEC(struct packed *) out; /* out.v[out_first ...] is still to be written */
-    size_t out_first, out_offset, queued;
-    uv_write_t *writing; /* under way, over n_writing of them */
-    size_t n_writing;
-    struct loop_timer *finish_timer;
-    int failed; /* -errno to report in the next flush */
-    bool dirty, opening, finishing, closed, deaf /* the peer reads no more */;
-};
-
-/* Without an on_frame nothing is read: what comes waits in the socket, and the end of the
- * connection behind it. */
-static bool conn_paused(const struct conn *c)
+void conn_dirty(struct conn *c)
 {
-    return !c->ops || !c->ops->on_frame;
+    dirty_add(c->object.loop, &c->dirty);
 }
 
-static void dirty_add(struct conn *c)
+bool conn_over(const struct conn *c)
 {
-    struct loop *l = c->object.loop;
-    if (c->dirty)
-        return;
-    c->dirty = true;
-    c->next_dirty = NULL;
-    c->prev_dirty = l->dirty_last;
-    if (l->dirty_last)
-        l->dirty_last->next_dirty = c;
-    else
-        l->dirty = c;
-    l->dirty_last = c;
-}
-
-static void dirty_remove(struct conn *c)
-{
-    struct loop *l = c->object.loop;
-    if (!c->dirty)
-        return;
-    c->dirty = false;
-    if (c->prev_dirty)
-        c->prev_dirty->next_dirty = c->next_dirty;
-    else
-        l->dirty = c->next_dirty;
-    if (c->next_dirty)
-        c->next_dirty->prev_dirty = c->prev_dirty;
-    else
-        l->dirty_last = c->prev_dirty;
+    return c->closed || c->finishing;
 }
 
 /* ---- the end ---- */
@@ -85,9 +36,10 @@ static void out_drop(struct conn *c)
 static void conn_destroy(struct object *o)
 {
     struct conn *c = CONTAINER_OF(o, struct conn, object);
-    dirty_remove(c); /* loop_free() closes without conn_close() */
+    dirty_remove(c->object.loop, &c->dirty); /* loop_free() closes without conn_close() */
     out_drop(c);
     buf_done(&c->in);
+    line_free(c->line);
     free(c);
 }
 
@@ -97,12 +49,12 @@ void conn_close(struct conn *c)
         return;
     c->closed = true;
     c->ops = NULL;
-    dirty_remove(c);
+    if (c->line)
+        line_close(c);
+    dirty_remove(c->object.loop, &c->dirty);
     loop_timer_free(TAKE(c->finish_timer));
-    object_close((uv_handle_t *)&c->pipe);
+    object_close(&c->io.handle);
 }
-
-static void conn_listen(struct conn *c);
 
 void conn_finish(struct conn *c)
 {
@@ -113,12 +65,14 @@ void conn_finish(struct conn *c)
     c->opening = false;
     conn_listen(c); /* and throw away: a socket closed over unread bytes would break the connection,
                        not end it */
-    dirty_add(c);
+    conn_dirty(c);
 }
 
-static void report_close(struct conn *c, const struct err *e)
+void conn_report_close(struct conn *c, const struct err *e)
 {
     const struct conn_ops *ops = c->ops;
+    if (c->line && line_report(c, e))
+        return;
     if (!c->closed && !c->finishing && conn_paused(c)) {
         c->failed = e->num ? -e->num : -EPIPE; /* for the next owner */
         return;
@@ -130,27 +84,29 @@ static void report_close(struct conn *c, const struct err *e)
     conn_close(c);
 }
 
-static void report_errno(struct conn *c, int rc)
+void conn_report_errno(struct conn *c, int rc)
 {
     struct err e = { 0 };
-    if (rc == -ENOBUFS)
+    if (c->line && c->line->why)
+        e = *c->line->why;
+    else if (rc == -ENOBUFS)
         (void)err_set(&e, ENOBUFS, "the other side does not read what it is sent");
     else
         (void)err_set(&e, -rc, "the connection broke: %m");
-    report_close(c, &e);
+    conn_report_close(c, &e);
 }
 
 /* Reported at the next flush, so never from inside a call of the owner's. */
-static void conn_fail(struct conn *c, int rc)
+void conn_fail(struct conn *c, int rc)
 {
     if (!c->failed)
         c->failed = rc;
-    dirty_add(c);
+    conn_dirty(c);
 }
 
 /* ---- writing ---- */
 
-static void out_pop(struct conn *c, size_t n)
+void conn_out_pop(struct conn *c, size_t n)
 {
     c->queued -= n;
     while (n > 0) {
@@ -182,9 +138,7 @@ static unsigned out_chunks(const struct conn *c, uv_buf_t chunks[WRITE_CHUNKS], 
     return n;
 }
 
-static void conn_write(struct conn *c);
-
-static void write_failed(struct conn *c, int rc)
+void conn_write_failed(struct conn *c, int rc)
 {
     if (rc == -EPIPE || rc == -ECONNRESET) {
         /* The peer is gone, but its last words may still be unread: reading finds the end. */
@@ -204,10 +158,10 @@ static void on_written(uv_write_t *req, int status)
     if (c->closed || status == UV_ECANCELED)
         return;
     if (status < 0)
-        write_failed(c, status);
+        conn_write_failed(c, status);
     else
-        out_pop(c, n);
-    dirty_add(c);
+        conn_out_pop(c, n);
+    conn_dirty(c);
 }
 
 static int write_later(struct conn *c, const uv_buf_t *chunks, unsigned n, size_t bytes)
@@ -216,7 +170,7 @@ static int write_later(struct conn *c, const uv_buf_t *chunks, unsigned n, size_
     if (!req)
         return -ENOMEM;
     req->data = c;
-    int rc = uv_write(req, (uv_stream_t *)&c->pipe, chunks, n, on_written);
+    int rc = uv_write(req, &c->io.stream, chunks, n, on_written);
     if (rc < 0) {
         free(req);
         return rc;
@@ -228,17 +182,21 @@ static int write_later(struct conn *c, const uv_buf_t *chunks, unsigned n, size_
 
 static void conn_write(struct conn *c)
 {
+    if (c->line) {
+        line_write(c);
+        return;
+    }
     while (c->queued > 0 && !c->writing && !c->deaf) {
         uv_buf_t chunks[WRITE_CHUNKS];
         size_t bytes;
         unsigned n = out_chunks(c, chunks, &bytes);
-        int rc = uv_try_write((uv_stream_t *)&c->pipe, chunks, n);
+        int rc = uv_try_write(&c->io.stream, chunks, n);
         if (rc == UV_EAGAIN)
             rc = write_later(c, chunks, n, bytes);
         else if (rc > 0)
-            out_pop(c, (size_t)rc);
+            conn_out_pop(c, (size_t)rc);
         if (rc < 0) {
-            write_failed(c, rc);
+            conn_write_failed(c, rc);
             return;
         }
     }
@@ -262,7 +220,7 @@ int conn_send_packed(struct conn *c, struct packed *p)
         return -ENOMEM;
     (void)packed_ref(p);
     c->queued += p->len;
-    dirty_add(c);
+    conn_dirty(c);
     return 0;
 }
 
@@ -278,7 +236,7 @@ int conn_send(struct conn *c, const Tony__Frame *msg)
 
 size_t conn_queued(const struct conn *c)
 {
-    return c->queued;
+    return c->line ? line_queued(c) : c->queued;
 }
 
 /* ---- once an iteration ---- */
@@ -292,7 +250,12 @@ static void on_finish_limit(void *arg)
 
 static void finish_step(struct conn *c)
 {
-    if (c->queued == 0 || c->deaf || c->failed) {
+    if (c->line)
+        line_finish(c);
+    if (c->closed)
+        return;
+    bool said = conn_queued(c) == 0 && !(c->line && c->line->shut);
+    if (said || c->deaf || c->failed) {
         conn_close(c);
     } else if (!c->finish_timer) {
         c->finish_timer = loop_timer_new(c->object.loop, on_finish_limit, c);
@@ -303,8 +266,9 @@ static void finish_step(struct conn *c)
     }
 }
 
-static void conn_flush(struct conn *c)
+static void conn_flush(struct dirty *d)
 {
+    struct conn *c = CONTAINER_OF(d, struct conn, dirty);
     if (c->opening) {
         c->opening = false;
         if (c->ops && c->ops->on_open)
@@ -317,18 +281,9 @@ static void conn_flush(struct conn *c)
     if (c->finishing)
         finish_step(c);
     else if (c->failed)
-        report_errno(c, c->failed);
+        conn_report_errno(c, c->failed);
     else if (c->in.len > 0 && !conn_paused(c))
         read_kept(c);
-}
-
-void conns_flush(struct loop *l)
-{
-    while (l->dirty && !l->ending) {
-        struct conn *c = l->dirty;
-        dirty_remove(c);
-        conn_flush(c);
-    }
 }
 
 /* ---- reading ---- */
@@ -336,7 +291,7 @@ void conns_flush(struct loop *l)
 static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *out)
 {
     (void)want;
-    struct conn *c = CONTAINER_OF((uv_pipe_t *)h, struct conn, pipe);
+    struct conn *c = CONTAINER_OF((uv_stream_t *)h, struct conn, io.stream);
     *out = uv_buf_init(c->object.loop->read_buf, READ_SIZE);
 }
 
@@ -362,12 +317,7 @@ static ssize_t read_frames(struct conn *c, struct buf view, struct err *e)
     return (ssize_t)taken;
 }
 
-static bool conn_over(const struct conn *c)
-{
-    return c->closed || c->finishing;
-}
-
-static int read_bytes(struct conn *c, char *p, size_t n, struct err *e)
+int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e)
 {
     bool kept = c->in.len > 0;
     if (conn_over(c))
@@ -394,56 +344,70 @@ static void read_kept(struct conn *c)
     struct err e = { 0 };
     ssize_t taken = read_frames(c, c->in, &e);
     if (taken < 0)
-        report_close(c, &e);
+        conn_report_close(c, &e);
     else if (!conn_over(c))
         buf_consume(&c->in, (size_t)taken);
 }
 
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *chunk)
 {
-    struct conn *c = CONTAINER_OF((uv_pipe_t *)s, struct conn, pipe);
+    struct conn *c = CONTAINER_OF(s, struct conn, io.stream);
     struct err e = { 0 };
     if (n == 0 || c->closed)
         return;
     if (n == UV_EOF) {
-        if (c->in.len > 0)
+        if (c->line)
+            line_eof(c, &e);
+        else if (c->in.len > 0)
             (void)err_set(&e, EPIPE, "the other side went away in the middle of a frame");
-        report_close(c, &e);
+        conn_report_close(c, &e);
     } else if (n < 0) {
-        report_errno(c, (int)n);
-    } else if (read_bytes(c, chunk->base, (size_t)n, &e) < 0) {
-        report_close(c, &e);
+        conn_report_errno(c, (int)n);
+    } else if (c->line ? line_read(c, chunk->base, (size_t)n, &e) < 0
+                       : conn_read_bytes(c, chunk->base, (size_t)n, &e) < 0) {
+        conn_report_close(c, &e);
     }
 }
 
-static void conn_listen(struct conn *c)
+void conn_listen(struct conn *c)
 {
-    uv_stream_t *s = (uv_stream_t *)&c->pipe;
+    uv_stream_t *s = &c->io.stream;
     if (c->closed)
         return;
-    if (!c->finishing && conn_paused(c))
+    if (!c->finishing && conn_paused(c) && !conn_shaking(c))
         (void)uv_read_stop(s); /* cannot fail */
-    else if (!uv_is_active((uv_handle_t *)s))
-        (void)uv_read_start(s, on_alloc, on_read); /* fails only when closing */
+    else
+        (void)uv_read_start(s, on_alloc, on_read); /* fails when it reads already, has no socket
+                                                      yet, or is closing */
 }
 
 /* ---- the beginning ---- */
 
-struct conn *conn_adopt(struct loop *l, int fd, struct err *e)
+struct conn *conn_new(struct loop *l, bool tcp, struct err *e)
 {
     struct conn *c = calloc(1, sizeof *c);
     if (!c) {
-        (void)close(fd); /* nothing was done with it */
         (void)err_set(e, ENOMEM, "cannot make a connection: %m");
         return NULL;
     }
     c->in.max = FRAME_HEADER + FRAME_MAX + READ_SIZE;
-    (void)uv_pipe_init(&l->uv, &c->pipe, 0); /* cannot fail */
-    object_init(&c->object, l, (uv_handle_t *)&c->pipe, conn_destroy);
-    int rc = uv_pipe_open(&c->pipe, fd);
+    c->dirty.flush = conn_flush;
+    if (tcp)
+        (void)uv_tcp_init(&l->uv, &c->io.tcp); /* cannot fail without a socket */
+    else
+        (void)uv_pipe_init(&l->uv, &c->io.pipe, 0); /* cannot fail */
+    object_init(&c->object, l, &c->io.handle, conn_destroy);
+    return c;
+}
+
+struct conn *conn_adopt(struct loop *l, int fd, struct err *e)
+{
+    struct conn *c = conn_new(l, false, e);
+    int rc = c ? uv_pipe_open(&c->io.pipe, fd) : -ENOMEM;
     if (rc < 0) {
         (void)close(fd); /* not the pipe's yet */
-        (void)err_set(e, -rc, "cannot watch a connection: %m");
+        if (c)
+            (void)err_set(e, -rc, "cannot watch a connection: %m");
         conn_close(c);
         return NULL;
     }
@@ -478,7 +442,7 @@ int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops,
     c->arg = arg;
     c->opening = true;
     conn_listen(c);
-    dirty_add(c);
+    conn_dirty(c);
     *out = c;
     return 0;
 }
@@ -491,7 +455,7 @@ void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg)
     c->arg = arg;
     conn_listen(c);
     if (!conn_paused(c) && (c->in.len > 0 || c->failed))
-        dirty_add(c);
+        conn_dirty(c);
 }
 
 void *conn_arg(const struct conn *c)
@@ -509,7 +473,9 @@ int conn_peer(const struct conn *c, uid_t *out_uid, pid_t *out_pid)
     uv_os_fd_t fd;
     struct ucred cred;
     socklen_t len = sizeof cred;
-    int rc = uv_fileno((const uv_handle_t *)&c->pipe, &fd);
+    if (c->line)
+        return -EOPNOTSUPP;
+    int rc = uv_fileno(&c->io.handle, &fd);
     if (rc < 0)
         return rc;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == -1)

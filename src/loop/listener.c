@@ -12,17 +12,28 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "loop/tcp.h"
 
-enum { ACCEPT_BATCH = 256 }; /* then the connections that are there get their turn */
+enum {
+    ACCEPT_BATCH = 256, /* then the connections that are there get their turn */
+    STRANGER_MS = 1000, /* at most one line in so long */
+};
 
 struct listener {
     struct object object;
     uv_poll_t poll;
     int fd;
-    char *path;
+    char *path;               /* of a unix socket */
+    char *name;               /* for people: the path, or address and port */
     struct loop_timer *pause; /* made when it was needed once */
+    int (*take)(struct listener *s, int fd, struct err *e); /* takes fd */
     void (*on_accept)(struct conn *c, void *arg);
+    void (*on_accept_tcp)(struct tcp *t, void *arg);
     void *arg;
+    tls_key_fn *key_of;
+    struct shakes shakes;
+    int64_t stranger_next_ms;
+    unsigned strangers; /* that were not logged */
 };
 
 static void listener_destroy(struct object *o)
@@ -31,6 +42,7 @@ static void listener_destroy(struct object *o)
     if (s->fd != -1) /* loop_free() closed it */
         (void)close(s->fd);
     free(s->path);
+    free(s->name);
     free(s);
 }
 
@@ -38,19 +50,13 @@ void listener_close(struct listener *s)
 {
     if (!s || uv_is_closing((uv_handle_t *)&s->poll))
         return;
-    (void)unlink(s->path); /* gone already is as good */
+    if (s->path)
+        (void)unlink(s->path); /* gone already is as good */
+    shakes_end(&s->shakes);
     object_close((uv_handle_t *)&s->poll);
     loop_timer_free(TAKE(s->pause));
     (void)close(s->fd); /* nobody can dial it any more */
     s->fd = -1;
-}
-
-static bool peer_welcome(int fd)
-{
-    struct ucred cred;
-    socklen_t len = sizeof cred;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
-           (cred.uid == geteuid() || cred.uid == 0);
 }
 
 static void on_connection(uv_poll_t *h, int status, int events);
@@ -65,7 +71,7 @@ static void on_pause_over(void *arg)
 static void listener_pause(struct listener *s, int num)
 {
     struct err e = { 0 };
-    (void)err_set(&e, num, "cannot accept a connection on '%s': %m", s->path);
+    (void)err_set(&e, num, "cannot accept a connection on '%s': %m", s->name);
     (void)err_hint(&e, "raise the limit of open files (ulimit -n)");
     log_err(LOG_WARN, "listener.paused", &e);
     if (!s->pause)
@@ -90,21 +96,125 @@ static void on_connection(uv_poll_t *h, int status, int events)
                 listener_pause(s, errno);
             return;
         }
-        if (!peer_welcome(fd)) {
-            log_event(LOG_WARN, "listener.stranger", f_str("socket", s->path));
-            (void)close(fd); /* a stranger gets no word */
-            continue;
-        }
         struct err e = { 0 };
-        struct conn *c = conn_adopt(s->object.loop, fd, &e);
-        if (!c) {
+        if (s->take(s, fd, &e) < 0) {
             listener_pause(s, e.num);
             return;
         }
-        s->on_accept(c, s->arg);
-        if (!conn_has_owner(c))
-            conn_close(c);
     }
+}
+
+/* ---- what to do with who comes ---- */
+
+static void stranger(struct listener *s, const char *who, const char *why)
+{
+    int64_t now = clock_mono_ms();
+    if (now < s->stranger_next_ms) {
+        s->strangers++;
+        return;
+    }
+    log_event(LOG_WARN, "listener.stranger", f_str("socket", s->name), f_str("from", who),
+              f_str("why", why), f_int("unsaid", s->strangers));
+    s->strangers = 0;
+    s->stranger_next_ms = now + STRANGER_MS;
+}
+
+static bool peer_welcome(int fd)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+           (cred.uid == geteuid() || cred.uid == 0);
+}
+
+static int take_unix(struct listener *s, int fd, struct err *e)
+{
+    if (!peer_welcome(fd)) {
+        stranger(s, "another user", "it is neither ours nor root's");
+        (void)close(fd); /* a stranger gets no word */
+        return 0;
+    }
+    struct conn *c = conn_adopt(s->object.loop, fd, e);
+    if (!c)
+        return -(e->num ? e->num : ENOMEM);
+    s->on_accept(c, s->arg);
+    if (!conn_has_owner(c))
+        conn_close(c);
+    return 0;
+}
+
+static int take_tcp(struct listener *s, int fd, struct err *e)
+{
+    socket_tune(fd);
+    struct tcp *t = tcp_adopt(s->object.loop, fd, e);
+    if (!t)
+        return -(e->num ? e->num : ENOMEM);
+    s->on_accept_tcp(t, s->arg);
+    if (!tcp_has_owner(t))
+        tcp_close(t);
+    return 0;
+}
+
+static int take_tls(struct listener *s, int fd, struct err *e)
+{
+    if (s->shakes.n >= CONN_HANDSHAKES_MAX) /* whoever is real has had the time */
+        shakes_drop_oldest(&s->shakes);
+    return shake_begin(s->object.loop, &s->shakes, fd, e);
+}
+
+static bool shake_key_of(const char *identity, struct tls_key *out, void *arg)
+{
+    struct listener *s = arg;
+    return s->key_of(identity, out, s->arg);
+}
+
+static void on_shake_ready(struct conn *c, void *arg)
+{
+    struct listener *s = arg;
+    s->on_accept(c, s->arg);
+}
+
+static void on_shake_stranger(struct conn *c, const struct err *e, void *arg)
+{
+    char host[TCP_ADDRESS_TEXT] = "?";
+    (void)conn_peer_host(c, host, sizeof host); /* it may be gone already */
+    stranger(arg, host, e->msg);
+}
+
+/* ---- the beginning ---- */
+
+/* Takes fd and what s owns. 0 and s listens, or -errno. */
+static int listener_start(struct listener *s, struct loop *l, int fd, struct err *e)
+{
+    int rc = uv_poll_init(&l->uv, &s->poll, fd);
+    if (rc < 0) {
+        (void)err_set(e, -rc, "cannot watch socket '%s': %m", s->name);
+        (void)close(fd); /* nobody has dialled it yet */
+        free(s->path);
+        free(s->name);
+        free(s);
+        return rc;
+    }
+    s->fd = fd;
+    object_init(&s->object, l, (uv_handle_t *)&s->poll, listener_destroy);
+    rc = uv_poll_start(&s->poll, UV_READABLE, on_connection);
+    if (rc < 0) {
+        (void)err_set(e, -rc, "cannot watch socket '%s': %m", s->name);
+        listener_close(s);
+    }
+    return rc;
+}
+
+static struct listener *listener_new(const char *name, struct err *e)
+{
+    struct listener *s = calloc(1, sizeof *s);
+    if (s && !(s->name = str_dup(name))) {
+        free(s);
+        s = NULL;
+    }
+    if (!s)
+        (void)err_set(e, ENOMEM, "cannot listen on socket '%s': %m", name);
+    return s;
 }
 
 static int bind_private(int fd, const char *path, struct err *e)
@@ -135,27 +245,98 @@ int listener_open_unix(struct loop *l, const char *path,
     if (rc < 0)
         return rc;
 
-    struct listener *s = calloc(1, sizeof *s);
-    if (!s || !(s->path = str_dup(path))) {
+    struct listener *s = listener_new(path, e);
+    if (!s)
+        return -ENOMEM;
+    if (!(s->path = str_dup(path))) {
+        free(s->name);
         free(s);
         return err_set(e, ENOMEM, "cannot listen on socket '%s': %m", path);
     }
+    s->take = take_unix;
     s->on_accept = on_accept;
     s->arg = arg;
-    s->fd = fd;
-    rc = uv_poll_init(&l->uv, &s->poll, fd);
-    if (rc < 0) {
-        free(s->path);
-        free(s);
-        return err_set(e, -rc, "cannot watch socket '%s': %m", path);
+    int mine = fd;
+    fd = -1;
+    rc = listener_start(s, l, mine, e);
+    if (rc == 0)
+        *out = s;
+    return rc;
+}
+
+/* ---- over TCP ---- */
+
+/* A listening socket, or -errno. out_name has room for TCP_ADDRESS_TEXT. */
+static int tcp_bind(const char *address, uint16_t port, char *out_name, struct err *e)
+{
+    struct tcp_address a = { 0 };
+    if (!tcp_numeric(address ? address : "0.0.0.0", port, &a))
+        return err_set(e, EINVAL, "cannot listen on '%s': it is no numeric address", address);
+    (void)tcp_text(&a, true, out_name, TCP_ADDRESS_TEXT);
+    AUTO(close_p)
+    int fd = socket(a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    const int on = 1;
+    socklen_t len = sizeof a;
+    /* a port that was ours a moment ago is free for us */
+    if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
+        bind(fd, &a.sa, tcp_address_len(&a)) == -1 || listen(fd, BACKLOG) == -1 ||
+        getsockname(fd, &a.sa, &len) == -1)
+        return err_set(e, errno, "cannot listen on '%s': %m", out_name);
+    (void)tcp_text(&a, true, out_name, TCP_ADDRESS_TEXT); /* with the port it got */
+    int mine = fd;
+    fd = -1;
+    return mine;
+}
+
+static int tcp_open(struct loop *l, const char *address, uint16_t port, const struct listener *like,
+                    struct listener **out, struct err *e)
+{
+    char name[TCP_ADDRESS_TEXT];
+    int fd = tcp_bind(address, port, name, e);
+    if (fd < 0)
+        return fd;
+    struct listener *s = listener_new(name, e);
+    if (!s) {
+        (void)close(fd); /* nobody has dialled it yet */
+        return -ENOMEM;
     }
-    object_init(&s->object, l, (uv_handle_t *)&s->poll, listener_destroy);
-    fd = -1; /* the listener's */
-    rc = uv_poll_start(&s->poll, UV_READABLE, on_connection);
-    if (rc < 0) {
-        listener_close(s);
-        return err_set(e, -rc, "cannot watch socket '%s': %m", path);
-    }
-    *out = s;
-    return 0;
+    char *own = s->name;
+    *s = *like;
+    s->name = own;
+    s->shakes.arg = s;
+    int rc = listener_start(s, l, fd, e);
+    if (rc == 0)
+        *out = s;
+    return rc;
+}
+
+int listener_open_tcp(struct loop *l, const char *address, uint16_t port,
+                      void (*on_accept)(struct tcp *t, void *arg), void *arg, struct listener **out,
+                      struct err *e)
+{
+    const struct listener like = { .take = take_tcp, .on_accept_tcp = on_accept, .arg = arg };
+    return tcp_open(l, address, port, &like, out, e);
+}
+
+int listener_open_tls(struct loop *l, const char *address, uint16_t port, tls_key_fn *key_of,
+                      void (*on_accept)(struct conn *c, void *arg), void *arg,
+                      struct listener **out, struct err *e)
+{
+    const struct listener like = { .take = take_tls,
+                                   .on_accept = on_accept,
+                                   .arg = arg,
+                                   .key_of = key_of,
+                                   .shakes = { .key_of = shake_key_of,
+                                               .on_ready = on_shake_ready,
+                                               .on_stranger = on_shake_stranger } };
+    return tcp_open(l, address, port, &like, out, e);
+}
+
+uint16_t listener_port(const struct listener *s)
+{
+    struct tcp_address a = { 0 };
+    socklen_t len = sizeof a;
+    if (s->path || getsockname(s->fd, &a.sa, &len) == -1)
+        return 0;
+    return ntohs(a.sa.sa_family == AF_INET6 ? a.in6.sin6_port : a.in.sin_port);
 }

@@ -32,6 +32,44 @@ void object_close(uv_handle_t *h)
 
 /* ---- the loop ---- */
 
+void dirty_add(struct loop *l, struct dirty *d)
+{
+    if (d->is)
+        return;
+    d->is = true;
+    d->next = NULL;
+    d->prev = l->dirty_last;
+    if (l->dirty_last)
+        l->dirty_last->next = d;
+    else
+        l->dirty = d;
+    l->dirty_last = d;
+}
+
+void dirty_remove(struct loop *l, struct dirty *d)
+{
+    if (!d->is)
+        return;
+    d->is = false;
+    if (d->prev)
+        d->prev->next = d->next;
+    else
+        l->dirty = d->next;
+    if (d->next)
+        d->next->prev = d->prev;
+    else
+        l->dirty_last = d->prev;
+}
+
+static void flush_dirty(struct loop *l)
+{
+    while (l->dirty && !l->ending) {
+        struct dirty *d = l->dirty;
+        dirty_remove(l, d);
+        d->flush(d);
+    }
+}
+
 static void flush_all(struct loop *l)
 {
     if (l->ending)
@@ -39,7 +77,7 @@ static void flush_all(struct loop *l)
     /* What the connections report may be events that the owner batches; what it writes out may go
      * to connections. */
     do {
-        conns_flush(l);
+        flush_dirty(l);
         if (l->on_flush)
             l->on_flush(l->flush_arg);
     } while (l->dirty);
@@ -58,6 +96,7 @@ struct loop *loop_new(struct err *e)
         (void)err_set(e, ENOMEM, "cannot make an event loop: %m");
         return NULL;
     }
+    l->plain.max = PLAIN_MAX;
     int rc = uv_loop_init(&l->uv);
     if (rc < 0) {
         (void)err_set(e, -rc, "cannot make an event loop: %m");
@@ -84,6 +123,8 @@ void loop_free(struct loop *l)
     if (!l)
         return;
     l->ending = true;
+    dials_end(l);
+    resolves_end(l);
     uv_walk(&l->uv, close_each, NULL);
     (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* close callbacks, and work under way to its end */
     /* what `done` of the last work has opened */
@@ -91,6 +132,7 @@ void loop_free(struct loop *l)
         uv_walk(&l->uv, close_each, NULL);
         (void)uv_run(&l->uv, UV_RUN_DEFAULT);
     }
+    buf_done(&l->plain);
     free(l->read_buf);
     free(l);
 }

@@ -104,7 +104,7 @@ void listener_close(struct listener *s); /* unlinks the path; NULL is fine */
 
 enum {
     CONN_HANDSHAKE_MS = 10000,  /* who has not shown that it knows a key by then is dropped */
-    CONN_HANDSHAKES_MAX = 1024, /* of one listener at once; further ones wait in its backlog */
+    CONN_HANDSHAKES_MAX = 1024, /* of one listener at once; then the oldest is dropped */
 };
 
 struct conn_target {  /* all is copied */

@@ -1,0 +1,821 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "loop/loop.h"
+#include "loop/loop_int.h" /* handshake_ms, name_servers */
+#include "loop/tcp.h"
+#include "proto/tony.pb-c.h"
+
+enum { DEADLINE_MS = 20000 };
+
+static void give_up(void *arg)
+{
+    (void)arg;
+    fail_msg("nothing happened for %d ms", DEADLINE_MS);
+}
+
+static struct loop *new_loop(void)
+{
+    struct err e = { 0 };
+    struct loop *l = loop_new(&e);
+    assert_non_null(l);
+    struct loop_timer *t = loop_timer_new(l, give_up, NULL);
+    assert_non_null(t);
+    loop_timer_set(t, clock_mono_ms() + DEADLINE_MS);
+    return l;
+}
+
+/* ---- addresses ---- */
+
+static void test_split(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint16_t dflt;
+        const char *host; /* NULL = refused */
+        uint16_t port;
+    } rows[] = {
+        { "nn1:9870", 0, "nn1", 9870 },
+        { "nn1", 9870, "nn1", 9870 },
+        { "nn1", 0, NULL, 0 },
+        { "[::1]:80", 0, "::1", 80 },
+        { "[::1]", 8, "::1", 8 },
+        { "::1", 8, "::1", 8 },
+        { "[::1", 8, NULL, 0 },
+        { "[::1]x", 8, NULL, 0 },
+        { "a.b-c_d:1", 0, "a.b-c_d", 1 },
+        { "a:0", 0, NULL, 0 },
+        { "a:65536", 0, NULL, 0 },
+        { "a:65535", 0, "a", 65535 },
+        { "a:", 5, NULL, 0 },
+        { ":5", 5, NULL, 0 },
+        { "", 5, NULL, 0 },
+        { "a b:5", 5, NULL, 0 },
+        { "a/b", 5, NULL, 0 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char host[TCP_HOST_MAX + 1] = "";
+        uint16_t port = 0;
+        struct err e = { 0 };
+        int rc = tcp_split(rows[i].text, rows[i].dflt, host, &port, &e);
+        if (!rows[i].host) {
+            if (rc != -EINVAL)
+                fail_msg("'%s' is taken", rows[i].text);
+            continue;
+        }
+        if (rc != 0)
+            fail_msg("%s", e.msg);
+        assert_string_equal(host, rows[i].host);
+        assert_int_equal(port, rows[i].port);
+    }
+}
+
+static void test_numeric(void **state)
+{
+    (void)state;
+    struct tcp_address a;
+    char text[TCP_ADDRESS_TEXT];
+    assert_true(tcp_numeric("127.0.0.1", 80, &a));
+    assert_string_equal(tcp_text(&a, true, text, sizeof text), "127.0.0.1:80");
+    assert_true(tcp_numeric("localhost", 80, &a));
+    assert_string_equal(tcp_text(&a, false, text, sizeof text), "127.0.0.1");
+    assert_true(tcp_numeric("::1", 80, &a));
+    assert_string_equal(tcp_text(&a, true, text, sizeof text), "[::1]:80");
+    assert_false(tcp_numeric("127.0.0", 80, &a));
+    assert_false(tcp_numeric("node1", 80, &a));
+}
+
+/* ---- names ---- */
+
+/* A name server: "here" is 127.0.0.2, "silent" is not answered, all else does not exist. */
+struct names {
+    struct loop *l;
+    int fd;
+    char at[32];
+    struct loop_fd *watch;
+    unsigned n_asked, n_done;
+    int num;
+    char text[TCP_ADDRESS_TEXT], msg[480];
+};
+
+static void on_question(void *arg)
+{
+    struct names *x = arg;
+    unsigned char q[600];
+    struct sockaddr_in from;
+    socklen_t len = sizeof from;
+    ssize_t n = recvfrom(x->fd, q, 512, 0, (struct sockaddr *)&from, &len);
+    assert_true(n > 12);
+    x->n_asked++;
+    if (memcmp(q + 12, "\6silent", 7) == 0)
+        return;
+    bool here = memcmp(q + 12, "\4here", 5) == 0;
+    size_t end = 12; /* of the question */
+    while (q[end] != 0)
+        end += q[end] + 1u;
+    bool v4 = q[end + 2] == 1;
+    end += 5;
+    q[2] = 0x81;
+    q[3] = here ? 0x80 : 0x83;
+    memset(q + 6, 0, 6);
+    if (here && v4) {
+        static const unsigned char answer[] = {
+            0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 127, 0, 0, 2
+        };
+        q[7] = 1;
+        memcpy(q + end, answer, sizeof answer);
+        end += sizeof answer;
+    }
+    assert_int_equal(sendto(x->fd, q, end, 0, (struct sockaddr *)&from, len), end);
+}
+
+static void names_open(struct names *x)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof a;
+    x->l = new_loop();
+    x->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(x->fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(x->fd, (struct sockaddr *)&a, &len), 0);
+    (void)snprintf(x->at, sizeof x->at, "127.0.0.1:%u", ntohs(a.sin_port));
+    x->l->name_servers = x->at;
+    x->watch = loop_fd_new(x->l, x->fd, on_question, x);
+}
+
+static void names_close(struct names *x)
+{
+    loop_free(x->l);
+    assert_int_equal(close(x->fd), 0);
+}
+
+static void on_found(const struct tcp_address *v, size_t n, const struct err *e, void *arg)
+{
+    struct names *x = arg;
+    x->n_done++;
+    x->num = e->num;
+    (void)str_copy(x->msg, sizeof x->msg, e->msg);
+    assert_int_equal(n > 0, e->num == 0);
+    if (n > 0)
+        (void)tcp_text(&v[0], true, x->text, sizeof x->text);
+    loop_stop(x->l);
+}
+
+static void ask(struct names *x, const char *host, int64_t within_ms)
+{
+    struct tcp_resolve *r;
+    struct err e = { 0 };
+    unsigned before = x->n_done;
+    x->text[0] = '\0';
+    if (tcp_resolve(x->l, host, 80, clock_mono_ms() + within_ms, on_found, x, &r, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(x->n_done, before); /* never from inside */
+    (void)loop_run(x->l);
+    assert_int_equal(x->n_done, before + 1);
+}
+
+/* A name of /etc/hosts that is no short-cut of ours; false if there is none. */
+static bool hosts_name(char out[128])
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, "/etc/hosts", &text, NULL) < 0)
+        return false;
+    struct span rest = buf_span(&text), line;
+    while (span_split(&rest, '\n', &line)) {
+        char address[64], name[128];
+        AUTO(free_p) char *s = span_dup(line);
+        if (s && s[0] != '#' && sscanf(s, "%63s %127s", address, name) == 2 &&
+            strcmp(name, "localhost") != 0 && strchr(address, '.')) {
+            memcpy(out, name, sizeof name);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    struct names x = { 0 };
+    char name[128];
+    names_open(&x);
+    ask(&x, "10.1.2.3", 5000);
+    assert_string_equal(x.text, "10.1.2.3:80");
+    ask(&x, "localhost", 5000);
+    assert_string_equal(x.text, "127.0.0.1:80");
+    if (hosts_name(name)) {
+        ask(&x, name, 5000);
+        assert_int_equal(x.num, 0);
+    }
+    assert_int_equal(x.n_asked, 0); /* so far nobody had to be */
+    ask(&x, "here.example.", 5000);
+    assert_string_equal(x.text, "127.0.0.2:80");
+    ask(&x, "gone.example.", 5000);
+    assert_int_equal(x.num, ENOENT);
+    assert_string_equal(x.msg, "cannot find host 'gone.example.': there is no such name");
+    int64_t from = clock_mono_ms();
+    ask(&x, "silent.example.", 100);
+    assert_int_equal(x.num, ETIMEDOUT);
+    assert_in_range(clock_mono_ms() - from, 99, 1900);
+    struct tcp_resolve *r;
+    struct err e = { 0 };
+    assert_int_equal(tcp_resolve(x.l, "", 80, 0, on_found, &x, &r, &e), -EINVAL);
+    /* one dropped, one left to loop_free() */
+    assert_int_equal(tcp_resolve(x.l, "silent.example.", 80, 0, on_found, &x, &r, &e), 0);
+    assert_int_equal(tcp_resolve(x.l, "silent.example.", 80, 0, on_found, &x, &r, &e), 0);
+    tcp_resolve_cancel(r);
+    tcp_resolve_cancel(NULL);
+    ask(&x, "here.example.", 5000);
+    names_close(&x);
+}
+
+/* ---- streams ---- */
+
+struct stream {
+    struct loop *l;
+    struct listener *s;
+    struct tcp *client, *server;
+    struct buf at_client, at_server;
+    unsigned n_open, n_drain, n_client_closed, n_server_ended, n_client_ended;
+    size_t want; /* stop at so many bytes at the server */
+    int close_num;
+    char close_msg[480];
+};
+
+static void server_read(struct tcp *t, const char *p, size_t n, void *arg)
+{
+    struct stream *x = arg;
+    (void)t;
+    assert_int_equal(buf_add(&x->at_server, p, n), 0);
+    if (x->want > 0 && x->at_server.len >= x->want)
+        loop_stop(x->l);
+}
+
+/* Echoes all at its client's end, then ends as well. */
+static void server_end(struct tcp *t, void *arg)
+{
+    struct stream *x = arg;
+    x->n_server_ended++;
+    assert_int_equal(tcp_write(t, x->at_server.p, x->at_server.len), 0);
+    tcp_end(t);
+    assert_int_equal(tcp_write(t, "x", 1), -EPIPE);
+}
+
+static const struct tcp_ops server_ops = { .on_read = server_read, .on_end = server_end };
+
+static void stream_accept(struct tcp *t, void *arg)
+{
+    struct stream *x = arg;
+    if (x->server)
+        return; /* not taken: closed */
+    x->server = t;
+    tcp_set_arg(t, &server_ops, x);
+}
+
+static void client_open(struct tcp *t, void *arg)
+{
+    struct stream *x = arg;
+    (void)t;
+    x->n_open++;
+}
+
+static void client_read(struct tcp *t, const char *p, size_t n, void *arg)
+{
+    struct stream *x = arg;
+    (void)t;
+    assert_int_equal(x->n_open, 1);
+    assert_int_equal(buf_add(&x->at_client, p, n), 0);
+}
+
+static void client_drain(struct tcp *t, void *arg)
+{
+    struct stream *x = arg;
+    assert_int_equal(tcp_queued(t), 0);
+    x->n_drain++;
+}
+
+static void client_close(struct tcp *t, const struct err *e, void *arg)
+{
+    struct stream *x = arg;
+    (void)t;
+    x->n_client_closed++;
+    x->close_num = e->num;
+    (void)str_copy(x->close_msg, sizeof x->close_msg, e->msg);
+    loop_stop(x->l);
+}
+
+static const struct tcp_ops client_ops = { .on_open = client_open,
+                                           .on_read = client_read,
+                                           .on_drain = client_drain,
+                                           .on_close = client_close };
+
+static void stream_open(struct stream *x)
+{
+    struct err e = { 0 };
+    x->l = new_loop();
+    if (listener_open_tcp(x->l, "127.0.0.1", 0, stream_accept, x, &x->s, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_true(listener_port(x->s) > 0);
+    assert_int_equal(
+        tcp_dial(x->l, "localhost", listener_port(x->s), 0, &client_ops, x, &x->client, &e), 0);
+}
+
+static void stream_done(struct stream *x)
+{
+    loop_free(x->l);
+    buf_done(&x->at_client);
+    buf_done(&x->at_server);
+}
+
+static void test_echo_until_end(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 0, 1, 1000, 3 << 20 };
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct stream x = { 0 };
+        AUTO(free_p) char *bytes = malloc(sizes[i] + 1);
+        assert_non_null(bytes);
+        memset(bytes, 'a', sizes[i] + 1);
+        stream_open(&x);
+        /* before it is open, and in two pieces */
+        assert_int_equal(tcp_write(x.client, bytes, sizes[i] / 2), 0);
+        assert_int_equal(tcp_write(x.client, bytes, sizes[i] - sizes[i] / 2), 0);
+        assert_int_equal(tcp_queued(x.client), sizes[i]);
+        tcp_end(x.client);
+        (void)loop_run(x.l);
+        assert_int_equal(x.n_open, 1);
+        assert_int_equal(x.n_drain, sizes[i] > 0);
+        assert_int_equal(x.n_server_ended, 1);
+        assert_int_equal(x.at_client.len, sizes[i]);
+        assert_int_equal(x.n_client_closed, 1);
+        assert_int_equal(x.close_num, 0);
+        stream_done(&x);
+    }
+}
+
+static void test_pause_and_bound(void **state)
+{
+    (void)state;
+    struct stream x = { .want = 1, .at_server.max = 2 * TCP_QUEUE_MAX };
+    stream_open(&x);
+    assert_int_equal(tcp_write(x.client, "x", 1), 0);
+    (void)loop_run(x.l);
+    tcp_pause(x.server, true);
+    enum { PIECE = 8 << 20 };
+    AUTO(free_p) char *bytes = calloc(1, PIECE);
+    int rc = 0;
+    size_t sent = 1;
+    for (int i = 0; i < 9 && rc == 0; i++)
+        if ((rc = tcp_write(x.client, bytes, PIECE)) == 0)
+            sent += PIECE;
+    assert_int_equal(rc, -ENOBUFS); /* nobody reads: it is not kept without end */
+    loop_flush(x.l);
+    tcp_pause(x.server, false);
+    x.want = sent;
+    (void)loop_run(x.l);
+    assert_int_equal(x.at_server.len, sent);
+    struct tcp_address a, b;
+    assert_int_equal(tcp_local(x.client, &a), 0);
+    assert_int_equal(tcp_peer(x.server, &b), 0);
+    assert_memory_equal(&a.in.sin_port, &b.in.sin_port, sizeof a.in.sin_port);
+    tcp_close(x.client);
+    tcp_close(x.client);
+    assert_int_equal(tcp_write(x.client, "x", 1), -EPIPE);
+    stream_done(&x);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct stream x = { 0 };
+    struct err e = { 0 };
+    stream_open(&x);
+    uint16_t port = listener_port(x.s);
+    tcp_close(x.client); /* while it dials */
+    listener_close(x.s);
+    assert_int_equal(tcp_dial(x.l, "127.0.0.1", port, 0, &client_ops, &x, &x.client, &e), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.close_num, ECONNREFUSED);
+    char want[100];
+    (void)snprintf(want, sizeof want, "cannot connect to '127.0.0.1:%u': Connection refused", port);
+    assert_string_equal(x.close_msg, want);
+    assert_int_equal(x.n_open, 0);
+    assert_int_equal(listener_open_tcp(x.l, "nowhere", 0, stream_accept, &x, &x.s, &e), -EINVAL);
+    /* dials that nobody waits for */
+    assert_int_equal(tcp_dial(x.l, "127.0.0.1", port, 0, &client_ops, &x, &x.client, &e), 0);
+    stream_done(&x);
+}
+
+static void test_reset(void **state)
+{
+    (void)state;
+    struct stream x = { .want = 1 };
+    stream_open(&x);
+    assert_int_equal(tcp_write(x.client, "x", 1), 0);
+    (void)loop_run(x.l);
+    tcp_pause(x.server, true);
+    assert_int_equal(tcp_write(x.client, "unread", 6), 0);
+    loop_flush(x.l);
+    tcp_close(x.server); /* over unread bytes: a reset */
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_client_closed, 1);
+    assert_int_equal(x.close_num, ECONNRESET);
+    stream_done(&x);
+}
+
+/* ---- framed, with TLS ---- */
+
+static const struct tls_key right = { "0123456789abcdef0123456789abcdef", 32 };
+static const struct tls_key wrong = { "0123456789abcdef0123456789abcdeX", 32 };
+
+static bool key_of(const char *identity, struct tls_key *out, void *arg)
+{
+    (void)arg;
+    if (!str_starts(identity, "worker:"))
+        return false;
+    *out = right;
+    return true;
+}
+
+struct echo {
+    struct loop *l;
+    struct listener *s;
+    struct conn *accepted[400];
+    unsigned n_accepted, n_server_frames, n_server_closed, n_open, n_frames, n_closed;
+    unsigned want_closed; /* at the server */
+    uint64_t n_steps;
+    size_t filler, got_bytes;
+    int close_num, server_close_num;
+    char close_msg[480];
+    bool finish; /* the client finishes instead of closing */
+};
+
+static int send_step(struct conn *c, uint64_t step, size_t filler)
+{
+    Tony__TaskWord w = TONY__TASK_WORD__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    AUTO(free_p) char *text = calloc(1, filler + 1);
+    assert_non_null(text);
+    memset(text, 'x', filler);
+    w.step = step;
+    w.checkpoint = text;
+    f.body_case = TONY__FRAME__BODY_TASK_WORD;
+    f.task_word = &w;
+    return conn_send(c, &f);
+}
+
+static void echo_server_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct echo *x = arg;
+    x->n_server_frames++;
+    assert_int_equal(conn_send(c, f), 0);
+}
+
+static void echo_server_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct echo *x = arg;
+    (void)c;
+    x->server_close_num = e->num;
+    if (++x->n_server_closed == x->want_closed)
+        loop_stop(x->l);
+}
+
+static const struct conn_ops echo_server_ops = { NULL, echo_server_frame, echo_server_close };
+
+static void echo_accept(struct conn *c, void *arg)
+{
+    struct echo *x = arg;
+    char host[46];
+    assert_true(str_starts(conn_identity(c), "worker:"));
+    assert_int_equal(conn_peer_host(c, host, sizeof host), 0);
+    assert_string_equal(host, "127.0.0.1");
+    assert_int_equal(conn_local_host(c, host, sizeof host), 0);
+    assert_string_equal(host, "127.0.0.1");
+    uid_t uid;
+    pid_t pid;
+    assert_int_equal(conn_peer(c, &uid, &pid), -EOPNOTSUPP);
+    x->accepted[x->n_accepted++] = c;
+    conn_set_arg(c, &echo_server_ops, x);
+}
+
+static void echo_open_client(struct conn *c, void *arg)
+{
+    struct echo *x = arg;
+    (void)c;
+    x->n_open++;
+}
+
+static void echo_client_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct echo *x = arg;
+    x->n_frames++;
+    x->got_bytes += strlen(f->task_word->checkpoint);
+    if (f->task_word->step != x->n_steps)
+        return;
+    if (x->finish)
+        conn_finish(c);
+    else
+        conn_close(c);
+}
+
+static void echo_client_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct echo *x = arg;
+    (void)c;
+    x->n_closed++;
+    x->close_num = e->num;
+    (void)str_copy(x->close_msg, sizeof x->close_msg, e->msg);
+    loop_stop(x->l);
+}
+
+static const struct conn_ops echo_client_ops = { echo_open_client, echo_client_frame,
+                                                 echo_client_close };
+
+static void echo_listen(struct echo *x)
+{
+    struct err e = { 0 };
+    x->l = new_loop();
+    if (listener_open_tls(x->l, "127.0.0.1", 0, key_of, echo_accept, x, &x->s, &e) < 0)
+        fail_msg("%s", e.msg);
+}
+
+static struct conn *echo_dial(struct echo *x, const char *identity, const struct tls_key *key,
+                              uint16_t port, int64_t deadline_ms)
+{
+    struct err e = { 0 };
+    struct conn *c;
+    const struct conn_target to = { "localhost", port, identity, key, deadline_ms };
+    if (conn_dial_tls(x->l, &to, &echo_client_ops, x, &c, &e) < 0)
+        fail_msg("%s", e.msg);
+    return c;
+}
+
+static void tls_echo(unsigned clients, uint64_t steps, size_t filler, bool finish)
+{
+    struct echo x = {
+        .want_closed = clients, .n_steps = steps, .filler = filler, .finish = finish
+    };
+    echo_listen(&x);
+    for (unsigned i = 0; i < clients; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "worker:%u", i);
+        struct conn *c = echo_dial(&x, name, &right, listener_port(x.s), 0);
+        for (uint64_t k = 1; k <= steps; k++) /* at once: they wait for the handshake */
+            assert_int_equal(send_step(c, k, filler), 0);
+        assert_true(conn_queued(c) > steps * filler);
+    }
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_open, clients);
+    assert_int_equal(x.n_accepted, clients);
+    assert_int_equal(x.n_server_frames, clients * steps);
+    assert_int_equal(x.n_frames, clients * steps);
+    assert_true(x.got_bytes == clients * steps * filler);
+    assert_int_equal(x.n_closed, 0);
+    assert_int_equal(x.server_close_num, 0); /* in order: it said goodbye */
+    loop_free(x.l);
+}
+
+static void test_tls_echo(void **state)
+{
+    (void)state;
+    tls_echo(1, 3, 10, false);
+    tls_echo(1, 3, 10, true);
+    tls_echo(3, 5000, 5, true);
+    tls_echo(2, 3, 5 << 20, true);
+}
+
+static void test_tls_many(void **state)
+{
+    (void)state;
+    tls_echo(300, 2, 100, true);
+}
+
+static void test_tls_keys_differ(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *identity;
+        const struct tls_key *key;
+        const char *why;
+    } rows[] = {
+        { "worker:1", &wrong, "the other side has another key for 'worker:1'" },
+        { "stranger", &right, "the other side does not know 'stranger'" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct echo x = { 0 };
+        char want[200];
+        echo_listen(&x);
+        struct conn *c = echo_dial(&x, rows[i].identity, rows[i].key, listener_port(x.s), 0);
+        assert_int_equal(send_step(c, 1, 1), 0);
+        (void)loop_run(x.l);
+        (void)snprintf(want, sizeof want, "cannot connect to 'localhost:%u': %s",
+                       listener_port(x.s), rows[i].why);
+        assert_string_equal(x.close_msg, want);
+        assert_int_equal(x.close_num, EACCES);
+        assert_int_equal(x.n_open + x.n_accepted, 0);
+        loop_free(x.l);
+    }
+}
+
+static const struct conn_ops no_ops = { 0 };
+
+static void test_tls_nobody_there(void **state)
+{
+    (void)state;
+    struct echo x = { 0 };
+    struct err e = { 0 };
+    echo_listen(&x);
+    uint16_t port = listener_port(x.s);
+    listener_close(x.s);
+    (void)echo_dial(&x, "worker:1", &right, port, 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.close_num, ECONNREFUSED);
+    /* whose owner comes later hears the same sentence */
+    struct conn *c;
+    const struct conn_target to = { "127.0.0.1", port, "worker:1", &right, 0 };
+    assert_int_equal(conn_dial_tls(x.l, &to, &no_ops, NULL, &c, &e), 0);
+    struct echo y = { .l = x.l };
+    (void)echo_dial(&y, "worker:1", &right, port, 0);
+    (void)loop_run(x.l);
+    x.close_msg[0] = '\0';
+    conn_set_arg(c, &echo_client_ops, &x);
+    (void)loop_run(x.l);
+    assert_non_null(strstr(x.close_msg, "Connection refused"));
+    const struct tls_key none = { .len = 0 };
+    const struct conn_target bad = { "127.0.0.1", port, "worker:1", &none, 0 };
+    assert_int_equal(conn_dial_tls(x.l, &bad, &no_ops, NULL, &c, &e), -EINVAL);
+    /* left to loop_free(), and closed before anything happened */
+    (void)echo_dial(&x, "worker:1", &right, port, 0);
+    conn_close(echo_dial(&x, "worker:1", &right, port, 0));
+    conn_finish(echo_dial(&x, "worker:1", &right, port, 0));
+    loop_free(x.l);
+}
+
+static void never_accept(struct tcp *t, void *arg)
+{
+    static const struct tcp_ops deaf = { .on_read = NULL };
+    (void)arg;
+    tcp_set_arg(t, &deaf, NULL);
+    tcp_pause(t, true);
+}
+
+static void test_tls_no_answer(void **state)
+{
+    (void)state;
+    struct echo x = { .l = new_loop() };
+    struct listener *s;
+    assert_int_equal(listener_open_tcp(x.l, "127.0.0.1", 0, never_accept, NULL, &s, NULL), 0);
+    (void)echo_dial(&x, "worker:1", &right, listener_port(s), clock_mono_ms() + 50);
+    (void)loop_run(x.l);
+    assert_int_equal(x.close_num, ETIMEDOUT);
+    assert_non_null(strstr(x.close_msg, "does not answer in time"));
+    loop_free(x.l);
+}
+
+/* Strangers: one who says nothing, one who says what is no TLS, one who begins as if. */
+static void test_tls_strangers(void **state)
+{
+    (void)state;
+    struct echo x = { 0 };
+    echo_listen(&x);
+    x.l->handshake_ms = 50;
+    const char *said[] = { NULL, "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x01" };
+    struct stream y[ARRAY_LEN(said)] = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(said); i++) {
+        struct err e = { 0 };
+        y[i].l = x.l;
+        assert_int_equal(
+            tcp_dial(x.l, "127.0.0.1", listener_port(x.s), 0, &client_ops, &y[i], &y[i].client, &e),
+            0);
+        if (said[i])
+            assert_int_equal(tcp_write(y[i].client, said[i], strlen(said[i])), 0);
+    }
+    while (y[0].n_client_closed + y[1].n_client_closed + y[2].n_client_closed < 3)
+        (void)loop_run(x.l); /* stops at each; give_up() is the deadline */
+    assert_int_equal(x.n_accepted, 0);
+    /* and it still serves */
+    x.n_steps = x.want_closed = 1;
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 1);
+    loop_free(x.l);
+    for (size_t i = 0; i < ARRAY_LEN(said); i++)
+        buf_done(&y[i].at_client);
+}
+
+/* A line that is cut without a goodbye is an error, not an end. */
+struct relay {
+    struct echo *x;
+    struct tcp *in, *out;
+    bool cut;
+    unsigned n;
+};
+
+static void relay_in(struct tcp *t, const char *p, size_t n, void *arg)
+{
+    struct relay *r = arg;
+    assert_int_equal(tcp_write(t == r->in ? r->out : r->in, p, n), 0);
+    if (t == r->out && ++r->n == 3) { /* the server's hello, its finish, and an answer */
+        tcp_end(r->in);
+        r->cut = true;
+    }
+}
+
+static void relay_close(struct tcp *t, const struct err *e, void *arg)
+{
+    (void)t;
+    (void)e;
+    (void)arg;
+}
+
+static const struct tcp_ops relay_ops = { .on_read = relay_in, .on_close = relay_close };
+
+static void relay_accept(struct tcp *t, void *arg)
+{
+    struct relay *r = arg;
+    r->in = t;
+    assert_int_equal(
+        tcp_dial(r->x->l, "127.0.0.1", listener_port(r->x->s), 0, &relay_ops, r, &r->out, NULL), 0);
+    tcp_set_arg(t, &relay_ops, r);
+}
+
+static void test_tls_cut(void **state)
+{
+    (void)state;
+    struct echo x = { .n_steps = 2 };
+    struct relay r = { .x = &x };
+    struct listener *s;
+    echo_listen(&x);
+    assert_int_equal(listener_open_tcp(x.l, "127.0.0.1", 0, relay_accept, &r, &s, NULL), 0);
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_true(r.cut);
+    assert_int_equal(x.close_num, ECONNRESET);
+    assert_string_equal(x.close_msg, "the connection was cut off");
+    loop_free(x.l);
+}
+
+/* An owner that comes late finds what has arrived. */
+static void late_accept(struct conn *c, void *arg)
+{
+    struct echo *x = arg;
+    x->accepted[x->n_accepted++] = c;
+    conn_set_arg(c, &no_ops, x);
+    loop_stop(x->l);
+}
+
+static void test_tls_paused(void **state)
+{
+    (void)state;
+    struct echo x = { .want_closed = 1, .n_steps = 3 };
+    struct err e = { 0 };
+    x.l = new_loop();
+    assert_int_equal(listener_open_tls(x.l, NULL, 0, key_of, late_accept, &x, &x.s, &e), 0);
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    for (uint64_t i = 1; i <= 3; i++)
+        assert_int_equal(send_step(c, i, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_accepted, 1);
+    conn_set_arg(x.accepted[0], &echo_server_ops, &x);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_server_frames, 3);
+    assert_int_equal(x.n_frames, 3);
+    assert_int_equal(x.server_close_num, 0);
+    loop_free(x.l);
+}
+
+int main(void)
+{
+    log_setup(2, LOG_ERROR, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_numeric),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_echo_until_end),
+        cmocka_unit_test(test_pause_and_bound),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_tls_echo),
+        cmocka_unit_test(test_tls_many),
+        cmocka_unit_test(test_tls_keys_differ),
+        cmocka_unit_test(test_tls_nobody_there),
+        cmocka_unit_test(test_tls_no_answer),
+        cmocka_unit_test(test_tls_strangers),
+        cmocka_unit_test(test_tls_cut),
+        cmocka_unit_test(test_tls_paused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
