@@ -1,0 +1,25 @@
+/* Any bytes as a yarn.json: what decodes encodes, and decodes to the same again. */
+#include <assert.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "scheduler/yarn/yarnfile.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    AUTO(yarn_file_freep) struct yarn_file *a = NULL;
+    if (yarn_file_decode(span_mem(data, size), &a, NULL) < 0)
+        return 0;
+    AUTO(buf_done) struct buf once = { 0 };
+    AUTO(buf_done) struct buf twice = { 0 };
+    AUTO(yarn_file_freep) struct yarn_file *b = NULL;
+    if (yarn_file_encode(a, &once, NULL) < 0)
+        abort();
+    if (yarn_file_decode(buf_span(&once), &b, NULL) < 0 || yarn_file_encode(b, &twice, NULL) < 0)
+        abort();
+    assert(span_eq(buf_span(&once), buf_span(&twice)));
+    return 0;
+}
