@@ -20,11 +20,11 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check demo bench fuzz soak install clean format sanitize coverage tidy
+.PHONY: all help build check demo bench bench-yarn fuzz soak install clean format sanitize coverage tidy
 all: build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 build: ## build into build/ (programs in build/bin)
 	@tools/install-deps --dry-run build >&2 || \
@@ -57,6 +57,11 @@ bench: ## install MPICH, build, and print the table of ratios
 	@tools/install-deps bench
 	@$(MAKE) --no-print-directory compile
 	@bench/run
+
+bench-yarn: ## install Java and Maven, build, and measure against a real Hadoop's own floor
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory compile
+	@bench/yarn
 
 soak: ## the long tests (an hour and more)
 	@tools/install-deps check

@@ -2,7 +2,7 @@
 
 
 def number(value, unit):
-    return f"{value:.0f} {unit}" if unit == "KiB" else f"{value:.2f} {unit}"
+    return f"{value:.0f} {unit}" if unit in ("KiB", "files") else f"{value:.2f} {unit}"
 
 
 def figures(r):
@@ -16,6 +16,10 @@ def print_table(machine, rows, notes):
     print(f"{machine['tony']} beside MPICH {machine['mpich']} on {machine['cores']} cores ({machine['model']}), "
           f"{machine['memory_mib'] // 1024} GiB, Linux {machine['kernel']}; medians, at most the goal is good")
     print()
+    print_rows(rows, notes)
+
+
+def print_rows(rows, notes):
     lines = [(r["what"], number(r["value"], r["unit"]), number(r["goal"], r["unit"]) if r["goal"] is not None else "",
               {True: "pass", False: "MISS", None: ""}[r["met"]], figures(r)) for r in rows]
     head = ("what", "ours", "goal", "", "figures")

@@ -27,7 +27,7 @@ THEIR_OWN = re.compile("|".join((
     r"MetricsConfig: Cannot locate configuration",
     r"Exit code from container \S+ is : ",  # the exit status of a command, as a warning
     r"ContainerLaunch: Container launch failed : Container exited with a non-zero exit code",
-    r"DefaultContainerExecutor: Exit code from container",
+    r"DefaultContainerExecutor: (Exit code from container|delete returned false for path)",  # files that were deleted twice
     r"NMAuditLogger: .*OPERATION=Container Finished - (Failed|Killed)",
     r"RMAuditLogger: .*OPERATION=(AM Released Container|Application Finished - (Failed|Killed))",
 )))
@@ -122,7 +122,9 @@ class Cluster:
             with contextlib.suppress(AssertionError):
                 self.signal("rm")
         if st["changed"]:
-            self.restart(*self.names())
+            files = {setting.partition(":")[0] for setting in st["changed"]}
+            self.restart(*[name for name in self.names() if files & {"core", "hdfs"} or name == "rm" and files & {"capacity", "yarn"}
+                           or name.startswith("nm") and files & {"nm", "yarn"}])
         self.up("--rm-at", "1")
         return bad
 
