@@ -2,9 +2,12 @@
  * The program tony-executor as a library: runs and supervises commands in one container; as a
  * keeper, all processes of one job.
  *
- *   tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2] [--gpu-locks
- * DIR] [--ready-fd N] tony-executor --cleanup APPLICATION_ID     kill and remove what a dead keeper
- * of the job left behind
+ *   tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]
+ *                 [--gpu-locks DIR] [--ready-fd N] [--master-pid N]
+ *   tony-executor --cleanup APPLICATION_ID     kill and remove what a dead keeper of the job left
+ *
+ * --master-pid: the job's first master (epoch 1), which was started as a child of this process before
+ * it became a keeper.
  *
  * Exit codes of a keeper: 0 the job is over and lies in history; 1 it could not work (keeper.log
  * says why); 2 misuse; 3 a GPU is taken by somebody else; 4 the job was taken down and has no
