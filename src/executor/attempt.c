@@ -21,6 +21,7 @@
 enum {
     RESCAN_MS = 20,        /* between two looks at what does not want to die */
     HARD_AFTER_ROUNDS = 3, /* then stop all before killing: something forks as fast as we kill */
+    STRAYS_MS = 150,       /* a node gives 250 ms between TERM and KILL to the process group */
     TAIL_MAX = 4096,
     TAIL_LINES = 20,
     SLACK_NS =
@@ -40,7 +41,7 @@ int64_t attempt_deadline(const struct attempt *a)
     if (a->state == ATTEMPT_RUNNING)
         at = a->deadline_ms;
     if (a->state == ATTEMPT_STOPPING)
-        at = a->kill_at_ms;
+        at = a->strays_at_ms ? MIN(a->strays_at_ms, a->kill_at_ms) : a->kill_at_ms;
     if (a->state == ATTEMPT_KILLING)
         at = a->rescan_at_ms;
     return at;
@@ -124,12 +125,18 @@ static void finish(struct executor *x)
     close_p(&a->logs.out_fd);
     close_p(&a->logs.err_fd);
     prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
+    if (x->cfg->remote)
+        log_event(LOG_INFO, "task.ended", f_int("attempt", a->number),
+                  f_int("exit", x->cfg->record->exit_code), f_int("signal", x->cfg->record->signal),
+                  f_str("reason", end_reason_name(reason)), f_str("detail", a->detail));
     if (x->greeted)
         attempt_tell(x); /* else with the next hello, or when the answer to the last one comes */
 }
 
 void attempt_tell(struct executor *x)
 {
+    if (x->node_says)
+        return;
     Tony__AttemptEnded ended;
     attempt_message(x, &ended);
     Tony__Frame f = TONY__FRAME__INIT;
@@ -227,6 +234,7 @@ static int spawn(struct executor *x, const Tony__Start *s, struct err *e)
                         .out_fd = a->logs.out_fd,
                         .err_fd = a->logs.err_fd,
                         .cgroup_procs = a->in_cgroup ? procs : NULL,
+                        .own_group = !x->cfg->remote,
                         .nofile = x->cfg->nofile };
     a->started_us = clock_mono_us();
     pid_t pid = spawn_task(&sp);
@@ -259,6 +267,8 @@ static void say_started(struct executor *x)
     f.body_case = TONY__FRAME__BODY_ATTEMPT_STARTED;
     f.attempt_started = &started;
     (void)executor_send(x, &f); /* the next hello says what runs */
+    if (x->cfg->remote)
+        log_event(LOG_INFO, "task.started", f_int("attempt", x->a.number), f_int("pid", x->a.pid));
 }
 
 void attempt_start(struct executor *x, const Tony__Start *s)
@@ -288,7 +298,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     struct err e = x->workdir_err;
     int rc = x->workdir ? 0 : -EIO;
     if (rc == 0)
-        rc = logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e);
+        rc = x->cfg->remote ? remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e)
+                            : logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e);
     if (rc == 0)
         rc = spawn(x, s, &e);
     if (rc < 0) {
@@ -342,8 +353,26 @@ void attempt_tick(struct executor *x, int64_t now_ms)
         attempt_stop(x, x->role->kill_grace_ms, END_TIMED_OUT, detail);
         return;
     }
+    if (a->state == ATTEMPT_STOPPING && a->strays_at_ms && now_ms >= a->strays_at_ms) {
+        (void)remote_kill_strays();
+        a->strays_at_ms = now_ms + RESCAN_MS; /* what they left behind has come to us */
+        if (now_ms < a->kill_at_ms)
+            return;
+    }
     kill_round(x);
     attempt_on_child(x);
+}
+
+bool attempt_undecided(const struct attempt *a)
+{
+    return attempt_alive(a) && !a->exited && !a->forced;
+}
+
+void attempt_node_stops(struct executor *x, uint32_t grace_ms)
+{
+    attempt_stop(x, grace_ms, END_UNKNOWN, "the node stopped the container");
+    if (x->a.state == ATTEMPT_STOPPING)
+        x->a.strays_at_ms = clock_mono_ms() + STRAYS_MS;
 }
 
 /* Without a control group: what all its processes hold together. Shared pages count once before

@@ -30,10 +30,10 @@ static bool passes(const char *variable)
     return false;
 }
 
-static int add_base(struct strv *out)
+static int add_base(const struct remote *remote, struct strv *out)
 {
-    int rc = 0;
-    for (char **v = environ; *v && rc == 0; v++)
+    int rc = remote ? remote_environment(remote, out) : 0;
+    for (char **v = environ; !remote && *v && rc == 0; v++)
         if (passes(*v))
             rc = strv_push(out, *v);
     if (rc == 0 && !strv_env_get(out, "PATH"))
@@ -78,17 +78,19 @@ static uint64_t text_hash(const char *p, size_t len)
 /*
  * The spec as a file, for the generic framework, which promises it. All tasks of a gang have the
  * same, so the first to need it writes it beside the working directories, named by its content, and
- * the others find it there.
+ * the others find it there. On a cluster nobody shares the directory, and each attempt writes its
+ * own.
  */
 static int spec_file(const struct executor *x, struct span json, char **out, struct err *e)
 {
     AUTO(free_p)
-    char *path = str_printf("%s/containers/.spec-%016llx.json", x->cfg->job_dir,
-                            (unsigned long long)text_hash(json.p, json.len));
+    char *path = x->cfg->remote ? str_printf("%s/.tony-spec.json", x->workdir)
+                                : str_printf("%s/containers/.spec-%016llx.json", x->cfg->job_dir,
+                                             (unsigned long long)text_hash(json.p, json.len));
     struct stat st;
     if (!path)
         return err_set(e, ENOMEM, "cannot write the cluster spec: %m");
-    if (stat(path, &st) == -1 || (size_t)st.st_size != json.len) {
+    if (x->cfg->remote || stat(path, &st) == -1 || (size_t)st.st_size != json.len) {
         int rc = fs_write_atomic(AT_FDCWD, path, json, 0400, false, e);
         if (rc < 0)
             return rc;
@@ -164,7 +166,7 @@ int task_environment(struct executor *x, const Tony__Start *s, struct strv *out,
     snprintf(number, sizeof number, "%u", s->attempt);
     int rc = vec_reserve(out, 64);
     if (rc == 0)
-        rc = add_base(out);
+        rc = add_base(x->cfg->remote, out);
     if (rc == 0)
         rc = add_gpus(x->cfg, out); /* the user may say otherwise */
     if (rc == 0)

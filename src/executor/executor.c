@@ -27,6 +27,7 @@ enum {
     AWAY_DEFAULT_MS = 600000, /* before any Welcome said otherwise */
     BEAT_DEFAULT_MS = 1000,
     GRACE_DEFAULT_MS = 5000,
+    GREET_MS = 20000,    /* a network's master that accepts but does not answer */
     FLUSH_MAX_MS = 1000, /* last words to a master that does not read */
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
 };
@@ -35,7 +36,7 @@ enum {
 void executor_warn(struct executor *x, const char *event, const struct err *e)
 {
     static bool open_done;
-    if (!open_done && x->a.logs.dir) {
+    if (!open_done && x->a.logs.dir && !x->cfg->remote) {
         AUTO(free_p) char *path = str_printf("%s/executor.log", x->a.logs.dir);
         int fd =
             path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
@@ -54,14 +55,55 @@ static int away_limit_ms(const struct executor *x)
     return x->role && x->role->master_away_ms ? (int)x->role->master_away_ms : AWAY_DEFAULT_MS;
 }
 
-static void disconnect(struct executor *x)
+/* There is nothing we can do here; the exit status says so, too. */
+static void give_up(struct executor *x, const struct err *e)
+{
+    struct exit_record *r = x->cfg->record;
+    r->reason = END_LAUNCH_FAILED;
+    (void)str_copy(r->detail, sizeof r->detail, e->msg);
+    r->exit_code = 1;
+    r->at_us = clock_mono_us();
+    r->ended = 1;
+    x->leaving = true;
+}
+
+/* Over a network a connection that was made need not lead to our master: only its Welcome ends the
+ * pauses, and the time that we were without one. */
+static void remote_drop(struct executor *x, int rc)
+{
+    struct remote *r = x->cfg->remote;
+    bool greeted = x->greeted;
+    link_close(&x->link);
+    x->greeted = false;
+    if (greeted) {
+        x->tries = 0;
+        x->away_since_ms = clock_mono_ms();
+    }
+    bool hopeless = remote_lost(r, rc, greeted);
+    if (x->tries == 0 || hopeless) /* not each time that it is no better */
+        executor_warn(x, "executor.disconnected", &r->why);
+    x->dial_at_ms = clock_mono_ms() + remote_pause_ms(r, x->tries++);
+    if (hopeless && !x->role)
+        give_up(x, &r->why);
+}
+
+static void drop(struct executor *x, int rc)
 {
     if (x->link.fd < 0)
         return;
+    if (x->cfg->remote) {
+        remote_drop(x, rc);
+        return;
+    }
     link_close(&x->link);
     x->greeted = false;
     x->tries = 0;
     x->away_since_ms = x->dial_at_ms = clock_mono_ms();
+}
+
+static void disconnect(struct executor *x)
+{
+    drop(x, -EPIPE);
 }
 
 int executor_send(struct executor *x, Tony__Frame *f)
@@ -77,11 +119,14 @@ static void say_hello(struct executor *x)
     Tony__ExecutorHello hello = TONY__EXECUTOR_HELLO__INIT;
     Tony__AttemptEnded ended, *unacked[1] = { &ended };
     uint32_t ports[1] = { x->port };
+    char host[80] = "127.0.0.1";
+    if (x->cfg->remote)
+        (void)link_host(&x->link, host, sizeof host); /* it is connected: there is one */
     hello.version = PROTOCOL;
     hello.slot = x->cfg->slot;
     hello.container_id = (char *)x->cfg->container_id;
     hello.epoch_seen = x->epoch;
-    hello.host = (char *)"127.0.0.1";
+    hello.host = host;
     hello.ports = ports;
     hello.n_ports = 1;
     hello.tb_port = x->tb_port;
@@ -89,7 +134,7 @@ static void say_hello(struct executor *x)
     hello.generation = x->a.generation;
     hello.attempt = x->a.number;
     hello.running = attempt_alive(&x->a);
-    x->told = x->a.state == ATTEMPT_ENDED;
+    x->told = x->a.state == ATTEMPT_ENDED && !x->node_says;
     if (x->told) {
         attempt_message(x, &ended);
         hello.unacked = unacked;
@@ -103,10 +148,17 @@ static void say_hello(struct executor *x)
 
 static void dial(struct executor *x, int64_t now)
 {
-    int rc = link_dial(&x->link, x->cfg->master_socket);
+    struct remote *r = x->cfg->remote;
+    int rc = r ? remote_dial(r, &x->link) : link_dial(&x->link, x->cfg->master_socket);
     if (rc == 0) {
         x->dial_at_ms = INT64_MAX;
-        say_hello(x);
+        x->greet_by_ms = now + GREET_MS;
+        if (!x->link.connecting)
+            say_hello(x);
+        return;
+    }
+    if (r) {
+        remote_drop(x, rc);
         return;
     }
     unsigned n = x->tries++;
@@ -139,6 +191,12 @@ static void prepare(struct executor *x)
     const Tony__Welcome *w = x->role;
     if (x->workdir || x->workdir_err.num)
         return;
+    if (x->cfg->remote) {
+        if (remote_prepare(x->cfg->remote, w->mounts, w->n_mounts, &x->workdir_err) == 0 &&
+            !(x->workdir = str_dup(x->cfg->remote->workdir)))
+            (void)err_set(&x->workdir_err, ENOMEM, "cannot prepare the working directory: %m");
+        return;
+    }
     if (workdir_make(x->cfg->job_dir, x->cfg->container_id, x->cfg->spare_dir, w->mounts,
                      w->n_mounts, &x->workdir, &x->workdir_err) < 0)
         free(TAKE(x->workdir)); /* the attempt says why it cannot start */
@@ -151,6 +209,9 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
         x->dial_at_ms = clock_mono_ms() + DIAL_FAST_MAX_MS;
         return;
     }
+    if (x->cfg->remote)
+        log_event(LOG_INFO, "executor.welcome", f_int("epoch", w->epoch), f_str("role", w->role),
+                  f_int("index", w->index));
     x->epoch = w->epoch;
     x->greeted = true;
     if (!x->role)
@@ -161,6 +222,8 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     }
     x->beat_at_ms = clock_mono_ms() + (w->heartbeat_ms ? w->heartbeat_ms : BEAT_DEFAULT_MS);
     prepare(x);
+    if (x->cfg->remote)
+        remote_trim();
     if (x->a.state == ATTEMPT_ENDED && !x->told)
         attempt_tell(x); /* it ended between our hello and this */
 }
@@ -191,6 +254,8 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
     case TONY__FRAME__BODY_START:
         if (x->greeted)
             attempt_start(x, f->start);
+        if (x->cfg->remote)
+            remote_trim();
         break;
     case TONY__FRAME__BODY_STOP_ATTEMPT:
         on_stop(x, f->stop_attempt);
@@ -201,11 +266,16 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
     case TONY__FRAME__BODY_FINISH_EXECUTOR:
         leave(x, f->finish_executor->grace_ms, "the job is over");
         break;
+    case TONY__FRAME__BODY_READ_LOG:
+        if (x->cfg->remote && x->greeted)
+            remote_read_log(x, f->read_log);
+        break;
     case TONY__FRAME__BODY_REFUSED: {
         struct err e = { 0 };
         if (f->refused->num == EAGAIN) { /* it has just begun and is not ready for us */
             disconnect(x);
-            x->dial_at_ms = clock_mono_ms() + DIAL_AGAIN_MS;
+            if (!x->cfg->remote)
+                x->dial_at_ms = clock_mono_ms() + DIAL_AGAIN_MS;
             break;
         }
         (void)err_set(&e, ESTALE, "the master does not want us: %s", f->refused->message);
@@ -229,7 +299,7 @@ static void on_link(struct executor *x)
     if (rc < 0)
         executor_warn(x, "executor.bad_frame", &e);
     if (rc < 0 || gone < 0)
-        disconnect(x);
+        drop(x, rc < 0 ? rc : gone);
 }
 
 /* ---- the loop ---- */
@@ -245,7 +315,13 @@ static void on_signals(struct executor *x)
             uint32_t grace = si.ssi_code == SI_QUEUE && si.ssi_int >= 0 ? (uint32_t)si.ssi_int
                              : x->role                                  ? x->role->kill_grace_ms
                                                                         : GRACE_DEFAULT_MS;
-            leave(x, grace, "the container was stopped");
+            if (!x->cfg->remote) {
+                leave(x, grace, "the container was stopped");
+                continue;
+            }
+            x->leaving = true;
+            x->node_says = x->node_says || attempt_undecided(&x->a);
+            attempt_node_stops(x, grace);
         }
     }
 }
@@ -275,8 +351,12 @@ static void on_time(struct executor *x)
         (void)err_set(&e, ETIMEDOUT, "there was no master for %d s", away_limit_ms(x) / 1000);
         executor_warn(x, "executor.master_away", &e);
         x->leaving = true;
+        if (x->cfg->remote && !x->role)
+            give_up(x, &e);
         attempt_stop(x, x->role ? x->role->kill_grace_ms : 0, END_UNKNOWN, e.msg);
     }
+    if (x->cfg->remote && x->link.fd >= 0 && !x->greeted && now >= x->greet_by_ms)
+        drop(x, -ETIMEDOUT);
     if (now >= x->beat_at_ms)
         send_beat(x, now);
     attempt_tick(x, now);
@@ -289,14 +369,26 @@ static int64_t next_deadline(const struct executor *x)
         at = MIN(at, x->dial_at_ms);
     if (!x->greeted && !x->leaving)
         at = MIN(at, x->away_since_ms + away_limit_ms(x));
+    if (x->cfg->remote && x->link.fd >= 0 && !x->greeted)
+        at = MIN(at, x->greet_by_ms);
     return at;
+}
+
+/* A connection over a network was made, or not. */
+static void on_connected(struct executor *x)
+{
+    int rc = link_connected(&x->link);
+    if (rc == 0)
+        say_hello(x);
+    else if (rc != -EINPROGRESS)
+        drop(x, rc);
 }
 
 static void wait_for_something(struct executor *x)
 {
     struct pollfd p[2] = { { .fd = x->signal_fd, .events = POLLIN },
                            { .fd = x->link.fd, .events = POLLIN } };
-    if (link_unsent(&x->link))
+    if (link_unsent(&x->link) || x->link.connecting)
         p[1].events |= POLLOUT;
     int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
@@ -306,6 +398,10 @@ static void wait_for_something(struct executor *x)
         return;
     if (p[0].revents)
         on_signals(x);
+    if (p[1].revents && x->link.connecting && x->link.fd == p[1].fd) {
+        on_connected(x);
+        return;
+    }
     if (p[1].revents & POLLOUT && link_flush(&x->link) < 0)
         disconnect(x);
     if (p[1].revents & (POLLIN | POLLHUP | POLLERR) && x->link.fd == p[1].fd)
@@ -322,6 +418,7 @@ static _Noreturn void end(struct executor *x)
         if (poll(&p, 1, FLUSH_MAX_MS) > 0 && link_flush(&x->link) < 0)
             break;
     }
+    link_say_end(&x->link);
     r->clean = 1;
     _exit(!r->ended ? 0 : r->signal ? 128 + r->signal : r->exit_code);
 }
@@ -347,9 +444,11 @@ void executor_run(const struct executor_config *cfg)
                           .beat_at_ms = INT64_MAX,
                           .watch = CGROUP_WATCH_INIT,
                           .a.logs = { .out_fd = -1, .err_fd = -1 } };
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != cfg->keeper)
-        _exit(1);
+    if (!cfg->remote) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != cfg->keeper)
+            _exit(1);
+    }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "tony-executor");
     x.signal_fd = signals_open();
@@ -358,11 +457,7 @@ void executor_run(const struct executor_config *cfg)
     x.tb_fd = x.port_fd < 0 ? -1 : port_reserve(&x.tb_port, &e);
     if (x.signal_fd == -1 || x.tb_fd < 0) {
         executor_warn(&x, "executor.failed", &e);
-        cfg->record->reason = END_LAUNCH_FAILED;
-        (void)str_copy(cfg->record->detail, sizeof cfg->record->detail, e.msg);
-        cfg->record->exit_code = 1;
-        cfg->record->at_us = clock_mono_us();
-        cfg->record->ended = 1;
+        give_up(&x, &e);
         end(&x);
     }
     while (!x.leaving || attempt_alive(&x.a)) {

@@ -1,6 +1,6 @@
 /*
- * The program tony-executor as a library: runs and supervises commands in one container; as a
- * keeper, all processes of one job.
+ * The program tony-executor as a library: runs and supervises commands in one container (see
+ * container.h for `tony-executor --container`); as a keeper, all processes of one job.
  *
  *   tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]
  *                 [--gpu-locks DIR] [--ready-fd N] [--master-pid N]

@@ -1,7 +1,7 @@
 /*
- * The executor: one process that looks after one container. Forked by the keeper, it dials the
- * master, runs the attempts it is told to, and leaves when it is told to or when there has been no
- * master for too long.
+ * The executor: one process that looks after one container. Forked by the keeper, or a program of
+ * its own on a cluster (container.h), it dials the master, runs the attempts it is told to, and
+ * leaves when it is told to or when there has been no master for too long.
  */
 #ifndef TONY_EXECUTOR_EXECUTOR_INT_H
 #define TONY_EXECUTOR_EXECUTOR_INT_H
@@ -16,14 +16,16 @@
 #include "base/reason.h"
 #include "base/vec.h"
 #include "executor/cgroup.h"
+#include "executor/container.h"
 #include "executor/link.h"
 #include "executor/record.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
 
-/* All that a forked executor is born with; the keeper's memory, which is its own copy. */
+/* All that an executor is born with; of a forked one the keeper's memory, which is its own copy. */
 struct executor_config {
     const char *application_id, *container_id, *job_dir, *spare_dir, *master_socket;
+    struct remote *remote; /* NULL = forked by a keeper */
     const char *gpus;      /* "0,2" or "" */
     bool machine_has_gpus; /* then a task without any is shown none */
     uint32_t slot;
@@ -53,6 +55,8 @@ struct attempt {
     char detail[RECORD_DETAIL_MAX];
     int64_t started_us, ended_us;
     int64_t kill_at_ms, rescan_at_ms, deadline_ms; /* INT64_MAX = not set */
+    int64_t
+        strays_at_ms; /* while stopping: when what left our process group is killed; 0 = never */
     unsigned kill_rounds;
     uint64_t max_rss, cpu_ms, oom_before;
     struct logs logs;
@@ -72,12 +76,14 @@ struct executor {
     bool told;      /* our hello on it had the attempt's end */
     unsigned tries; /* dials since the connection broke */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
+    int64_t greet_by_ms; /* over a network: how long a connection may go without Welcome */
     Tony__Welcome *role; /* the first Welcome, ours; NULL = none yet */
 
     struct cgroup_watch watch;
     char *workdir;
     struct err workdir_err; /* why there is none */
     bool leaving;           /* ends as soon as nothing runs */
+    bool node_says;         /* the node stopped the container, and reports why */
     struct attempt a;
 };
 
@@ -90,7 +96,9 @@ int executor_send(struct executor *x,
 void attempt_start(struct executor *x, const Tony__Start *s);
 void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
                   const char *detail);
-void attempt_on_child(struct executor *x); /* SIGCHLD */
+void attempt_node_stops(struct executor *x, uint32_t grace_ms); /* TERM came from the node */
+bool attempt_undecided(const struct attempt *a); /* runs, and nobody has stopped it so far */
+void attempt_on_child(struct executor *x);       /* SIGCHLD */
 void attempt_tick(struct executor *x, int64_t now_ms);
 int64_t attempt_deadline(const struct attempt *a);
 bool attempt_alive(const struct attempt *a);
@@ -108,6 +116,7 @@ struct spawn {
     const char *path, *shell, *workdir;
     char *const *argv;
     char *const *env;
+    bool own_group; /* a process group for the task */
     int out_fd, err_fd;
     const char *cgroup_procs; /* NULL = none */
     struct rlimit nofile;

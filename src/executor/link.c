@@ -93,10 +93,12 @@ void link_close(struct link *l)
 {
     if (l->fd >= 0)
         close(l->fd);
+    if (l->tls)
+        link_close_tls(l);
     buf_done(&l->in);
     buf_done(&l->out);
     l->fd = -1;
-    l->ended = false;
+    l->ended = l->connecting = false;
 }
 
 /* Where the next bytes go: room for the rest of the frame that has begun, so that a large one is
@@ -120,6 +122,8 @@ int link_fill(struct link *l)
 {
     if (l->fd < 0)
         return -EPIPE;
+    if (l->tls)
+        return link_fill_tls(l);
     for (;;) {
         size_t room;
         char *to = read_room(l, &room);
@@ -209,6 +213,8 @@ int link_flush(struct link *l)
 {
     if (l->fd < 0)
         return -EPIPE;
+    if (l->tls)
+        return link_flush_tls(l);
     size_t sent = 0;
     int rc = 0;
     while (sent < l->out.len) {

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "executor/container.h"
 #include "executor/executor.h"
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
@@ -12,9 +13,11 @@ static const char usage[] =
     "usage: tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]\n"
     "                     [--gpu-locks DIR] [--ready-fd N]\n"
     "       tony-executor --cleanup APPLICATION_ID\n"
+    "       tony-executor --container\n"
     "       tony-executor --version\n"
     "\n"
-    "Runs the tasks of one job on this machine. Started by tony-pool, not by people.\n";
+    "Runs the tasks of one job on this machine, or one task in a container of a cluster.\n"
+    "Started by tony-pool or tony-master, not by people.\n";
 
 int executor_program(int argc, char **argv)
 {
@@ -22,6 +25,8 @@ int executor_program(int argc, char **argv)
     struct err e = { 0 };
     if (str_eq(mode, "--keeper") || str_starts(mode, "--keeper="))
         return keeper_main(argc, argv);
+    if (str_eq(mode, "--container") && argc == 2)
+        return container_main();
     if (str_eq(mode, "--cleanup") && argc == 3) {
         int rc = keeper_cleanup(argv[2], &e);
         if (rc != KEEPER_OK)

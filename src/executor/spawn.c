@@ -26,7 +26,8 @@ static void exec_script(const struct spawn *s)
  * the results. */
 static _Noreturn void child(struct spawn *s, pid_t parent)
 {
-    setpgid(0, 0);
+    if (s->own_group)
+        setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(127); /* it died before we asked for the signal */

@@ -15,6 +15,7 @@ struct err;
 struct tree_copy_opts {
     bool src_rules; /* leave out what tree_skips() names */
     bool read_only; /* take away all write permission: what is linked from many places */
+    bool writable;  /* give the owner write permission: of a source that a cluster made read-only */
     bool write_out; /* start writing to disk at once; who needs it durable waits later */
 };
 

@@ -114,7 +114,8 @@ static int copy_content(struct copy *c, int from, int to, off_t size)
 
 static mode_t file_mode(const struct copy *c, mode_t mode)
 {
-    return c->opts->read_only ? mode & 0777 & ~(mode_t)0222 : mode & 0777;
+    mode_t own = c->opts->writable ? 0200 : 0;
+    return c->opts->read_only ? mode & 0777 & ~(mode_t)0222 : (mode & 0777) | own;
 }
 
 static int copy_file(struct copy *c, int from, const struct stat *st, int to_dirfd,

@@ -1,0 +1,356 @@
+#include "executor/container.h"
+
+#include <arpa/inet.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "codec/hdts.h"
+#include "executor/executor.h"
+#include "executor/executor_int.h"
+#include "executor/proctree.h"
+#include "storage/jobkey.h"
+#include "storage/tree.h"
+
+extern char **environ;
+
+enum {
+    SLOT_MAX = 1 << 20,
+    REFUSED_MAX = 3, /* a master that is being replaced may not know us for a moment */
+    PAUSE_FIRST_MS = 20,
+    PAUSE_MAX_MS = 2000,
+};
+
+/* ---- what the node gave us ---- */
+
+static int env_of(const char *name, const char *what, const char **out, struct err *e)
+{
+    const char *v = getenv(name);
+    if (!v || !v[0]) {
+        (void)err_set(e, EINVAL, "the environment has no %s, %s", name, what);
+        return err_hint(e, "this mode is for containers that a tony-master has started");
+    }
+    *out = v;
+    return 0;
+}
+
+/* "10.0.0.1:4242" or "[fe80::1]:4242"; names are not looked up, which a static program cannot. */
+static int parse_master(const char *text, struct remote *out, struct err *e)
+{
+    const char *colon = strrchr(text, ':');
+    size_t len = colon ? (size_t)(colon - text) : 0;
+    bool v6 = len > 2 && text[0] == '[' && text[len - 1] == ']';
+    int64_t port;
+    struct sockaddr_in *in = (struct sockaddr_in *)&out->master;
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&out->master;
+    if (len == 0 || len >= sizeof out->master_host ||
+        str_i64(span_of(colon + 1), 1, 65535, "port", &port, NULL) < 0)
+        goto bad;
+    snprintf(out->master_host, sizeof out->master_host, "%.*s", (int)(v6 ? len - 2 : len),
+             v6 ? text + 1 : text);
+    out->master_port = (uint16_t)port;
+    if (v6 && inet_pton(AF_INET6, out->master_host, &in6->sin6_addr) == 1) {
+        in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons((uint16_t)port);
+        out->master_len = sizeof *in6;
+        return 0;
+    }
+    if (!v6 && inet_pton(AF_INET, out->master_host, &in->sin_addr) == 1) {
+        in->sin_family = AF_INET;
+        in->sin_port = htons((uint16_t)port);
+        out->master_len = sizeof *in;
+        return 0;
+    }
+bad:
+    return err_set(e, EINVAL, "TONY_MASTER_ADDRESS is '%s', not a numeric address and a port",
+                   text);
+}
+
+static int read_key(const char *path, struct tls_key *out, struct err *e)
+{
+    struct buf text = { .max = HDTS_MAX };
+    struct span secret;
+    int rc = fs_read(AT_FDCWD, path, &text, e);
+    if (rc == 0 && (rc = hdts_secret(buf_span(&text), CONTAINER_KEY_SECRET, &secret, e)) < 0)
+        rc = err_wrap(e, rc, "cannot use token file '%s'", path);
+    if (rc == 0 && (secret.len < TLS_KEY_MIN || secret.len > TLS_KEY_MAX))
+        rc = err_set(e, EINVAL, "the secret '%s' in token file '%s' has %zu bytes, not %d to %d",
+                     CONTAINER_KEY_SECRET, path, secret.len, TLS_KEY_MIN, TLS_KEY_MAX);
+    if (rc == 0) {
+        memcpy(out->bytes, secret.p, secret.len);
+        out->len = secret.len;
+    }
+    if (text.p)
+        explicit_bzero(text.p, text.cap);
+    buf_done(&text);
+    return rc;
+}
+
+/* The name that others know the directory by, if it is one; else where it really is. */
+static char *working_dir(void)
+{
+    const char *pwd = getenv("PWD");
+    struct stat a, b;
+    if (pwd && pwd[0] == '/' && stat(pwd, &a) == 0 && stat(".", &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino)
+        return str_dup(pwd);
+    return getcwd(NULL, 0);
+}
+
+/* Several disks give several directories; the node shows and collects them all, but looks for the
+ * reason of a failure only in the one where it put our own stderr. That one comes first. */
+static int find_log_dirs(struct remote *r, struct err *e)
+{
+    const char *list = "";
+    char own[4096];
+    int rc = env_of("LOG_DIRS", "where the logs of this container belong", &list, e);
+    if (rc < 0)
+        return rc;
+    ssize_t n = readlink("/proc/self/fd/2", own, sizeof own - 1);
+    own[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(own, '/');
+    if (slash)
+        *slash = '\0';
+    for (int pass = 0; pass < 2; pass++) {
+        struct span rest = span_of(list), one;
+        while (span_split(&rest, ',', &one)) {
+            one = span_trim(one);
+            if (one.len == 0 || span_eqs(one, own) != (pass == 0))
+                continue;
+            if (strv_take(&r->log_dirs, span_dup(one)) < 0)
+                return err_set(e, ENOMEM, "cannot read LOG_DIRS: %m");
+        }
+    }
+    for (size_t i = 0; i < r->log_dirs.n; i++)
+        if (access(r->log_dirs.v[i], W_OK | X_OK) == 0)
+            return 0;
+    return err_set(e, EACCES, "none of the log directories '%s' can be written to", list);
+}
+
+int remote_open(struct remote *out, struct err *e)
+{
+    const char *master = "", *slot = "", *tokens = "";
+    int64_t number = 0;
+    *out = (struct remote){ .master_len = 0 };
+    int rc = env_of("CONTAINER_ID", "the id of this container", &out->container_id, e);
+    if (rc == 0 && !job_key_identity(out->container_id, out->identity))
+        rc = err_set(e, EINVAL, "CONTAINER_ID '%s' cannot be a container's id", out->container_id);
+    if (rc == 0)
+        rc = env_of("TONY_MASTER_ADDRESS", "the address of the master", &master, e);
+    if (rc == 0)
+        rc = parse_master(master, out, e);
+    if (rc == 0)
+        rc = env_of("TONY_SLOT", "the number of the task's place in the job", &slot, e);
+    if (rc == 0)
+        rc = str_i64(span_of(slot), 0, SLOT_MAX, "TONY_SLOT", &number, e);
+    if (rc == 0)
+        rc =
+            env_of("HADOOP_TOKEN_FILE_LOCATION", "the file with the key to the master", &tokens, e);
+    if (rc == 0)
+        rc = read_key(tokens, &out->key, e);
+    if (rc == 0)
+        rc = find_log_dirs(out, e);
+    if (rc == 0 && !(out->workdir = working_dir()))
+        rc = err_set(e, errno, "cannot find the working directory: %m");
+    if (rc < 0) {
+        remote_done(out);
+        return rc;
+    }
+    out->slot = (uint32_t)number;
+    return 0;
+}
+
+void remote_done(struct remote *r)
+{
+    explicit_bzero(&r->key, sizeof r->key);
+    free(TAKE(r->workdir));
+    strv_done(&r->log_dirs);
+    vec_done(&r->attempts);
+}
+
+/* ---- the way to the master ---- */
+
+int remote_dial(struct remote *r, struct link *l)
+{
+    r->why = (struct err){ 0 };
+    struct tls *tls = tls_client_new(r->identity, &r->key, &r->why);
+    if (!tls)
+        return -r->why.num;
+    int rc = link_dial_tls(l, (const struct sockaddr *)&r->master, r->master_len, tls);
+    l->why = &r->why;
+    return rc;
+}
+
+bool remote_lost(struct remote *r, int rc, bool greeted)
+{
+    struct err said = r->why;
+    if (said.num)
+        (void)err_set(&r->why, said.num, "cannot talk to the master at %s:%u: %s", r->master_host,
+                      r->master_port, said.msg);
+    else if (rc == -EPIPE)
+        (void)err_set(&r->why, EPIPE, "the master at %s:%u closed the connection", r->master_host,
+                      r->master_port);
+    else
+        (void)err_set(&r->why, -rc, "cannot reach the master at %s:%u: %m", r->master_host,
+                      r->master_port);
+    if (greeted)
+        r->refused = 0;
+    return !greeted && rc == -EACCES && ++r->refused >= REFUSED_MAX;
+}
+
+/* Doubling, and spread: a hundred of us lose the same master at the same moment. */
+int remote_pause_ms(const struct remote *r, unsigned n)
+{
+    unsigned most = MIN((unsigned)PAUSE_FIRST_MS << MIN(n, 10U), (unsigned)PAUSE_MAX_MS);
+    unsigned random = r->slot;
+    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* any number does */
+    return (int)(most / 2 + random % (most / 2 + 1));
+}
+
+/* ---- the working directory ---- */
+
+/* Links are there already; the source is copied, since tasks may write to it. What a node unpacks
+ * it makes read-only, so the copy is made writable. */
+int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n, struct err *e)
+{
+    static const struct tree_copy_opts opts = { .writable = true };
+    AUTO(close_p) int to = open(r->workdir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (to == -1)
+        return err_set(e, errno, "cannot open working directory '%s': %m", r->workdir);
+    for (size_t i = 0; i < n; i++) {
+        const Tony__Mount *m = mounts[i];
+        if (m->kind != TONY__MOUNT__KIND__SRC_COPY)
+            continue;
+        AUTO(close_p) int from = openat(to, m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (from == -1)
+            return err_set(e, errno, "cannot open the source '%s' in the working directory: %m",
+                           m->path);
+        int rc = tree_copy_fd(from, m->path, to, &opts, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- the task's environment ---- */
+
+/* All that the node set is the task's as well, as it was for the original's, except what is between
+ * the node, the master and us. */
+static bool passes(const char *variable)
+{
+    static const char *const ours[] = {
+        "HADOOP_TOKEN_FILE_LOCATION=",
+        "TONY_MASTER_ADDRESS=",
+        "TONY_SLOT=",
+        "MALLOC_ARENA_MAX=", /* for JVMs that the node starts; the original took it away, too */
+        "LOCALIZATION_COUNTERS=",
+        "JVM_PID=",
+        "KEYSTORE_",
+        "TRUSTSTORE_",
+        "SHLVL=",
+        "OLDPWD=",
+        "_=",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+        if (str_starts(variable, ours[i]))
+            return false;
+    return strchr(variable, '=') != NULL;
+}
+
+int remote_environment(const struct remote *r, struct strv *out)
+{
+    char port[8];
+    int rc = 0;
+    for (char **v = environ; *v && rc == 0; v++)
+        if (passes(*v))
+            rc = strv_push(out, *v);
+    snprintf(port, sizeof port, "%u", r->master_port);
+    if (rc == 0)
+        rc = strv_env_set(out, "AM_HOST", r->master_host);
+    if (rc == 0)
+        rc = strv_env_set(out, "AM_PORT", port);
+    return rc;
+}
+
+/* ---- processes ---- */
+
+unsigned remote_kill_strays(void)
+{
+    struct pids list = { 0 };
+    pid_t own = getpgrp();
+    unsigned n = 0;
+    proctree_below(getpid(), &list);
+    for (size_t i = 0; i < list.n; i++) {
+        pid_t group = getpgid(list.v[i]);
+        if (group == -1 || group == own)
+            continue;
+        (void)kill(list.v[i], SIGKILL);
+        n++;
+    }
+    vec_done(&list);
+    return n;
+}
+
+/* ---- memory ---- */
+
+/* The program's own pages are read again from its file when they are needed. */
+void remote_trim(void)
+{
+    const uintptr_t mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    const Elf64_Phdr *p = (const Elf64_Phdr *)getauxval(AT_PHDR);
+    size_t n = getauxval(AT_PHNUM);
+    uintptr_t base = 0;
+    (void)malloc_trim(0);
+    for (size_t i = 0; p && i < n; i++) {
+        if (p[i].p_type == PT_PHDR) /* not in a static program, whose addresses are as they say */
+            base = (uintptr_t)p - p[i].p_vaddr;
+        if (p[i].p_type != PT_LOAD || p[i].p_flags & PF_W)
+            continue;
+        uintptr_t from = (base + p[i].p_vaddr) & mask;
+        uintptr_t to = (base + p[i].p_vaddr + p[i].p_memsz) & mask;
+        if (to > from)
+            (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    }
+}
+
+/* ---- the program ---- */
+
+int container_main(void)
+{
+    static struct remote r;
+    static struct exit_record record;
+    static struct executor_config cfg;
+    struct err e = { 0 };
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null != -1)
+        (void)dup2(null, 0); /* without one, tasks get what we got */
+    close_range(3, ~0U, 0);
+    if (remote_open(&r, &e) < 0) {
+        fprintf(stderr, "tony-executor: %s%s%s\n", e.msg, e.hint[0] ? "; " : "", e.hint);
+        return KEEPER_MISUSE;
+    }
+    cfg = (struct executor_config){ .container_id = r.container_id,
+                                    .job_dir = r.workdir,
+                                    .gpus = "",
+                                    .slot = r.slot,
+                                    .cgroup = { .kind = CGROUP_NONE },
+                                    .record = &record,
+                                    .remote = &r };
+    (void)getrlimit(RLIMIT_NOFILE, &cfg.nofile);
+    executor_run(&cfg);
+}

@@ -1,0 +1,154 @@
+/* The logs of a container of a cluster: where they lie, and pieces of them for who cannot read
+ * them there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/container.h"
+#include "executor/executor_int.h"
+
+enum { PIECE_MAX = 1 << 20 };
+
+/* "stdout" for the first attempt here, "stdout.2" for the second. */
+static void log_name(char out[48], const char *stream, size_t number)
+{
+    if (number > 1)
+        snprintf(out, 48, "%.20s.%zu", stream, number);
+    else
+        snprintf(out, 48, "%.20s", stream);
+}
+
+/* Who collects them may be another user of our group. */
+static int open_log(const char *dir, const char *name)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    if (!path)
+        return -ENOMEM;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
+    return fd == -1 ? -errno : fd;
+}
+
+static int logs_open_in(const char *dir, size_t number, struct logs *out)
+{
+    char out_name[48], err_name[48];
+    struct logs l = { .out_fd = -1, .err_fd = -1 };
+    log_name(out_name, "stdout", number);
+    log_name(err_name, "stderr", number);
+    l.dir = str_dup(dir);
+    l.err_path = fs_join(dir, err_name);
+    int rc = l.dir &&l.err_path ? l.out_fd = open_log(dir, out_name) : -ENOMEM;
+    if (rc >= 0)
+        rc = l.err_fd = open_log(dir, err_name);
+    if (rc < 0) {
+        logs_close(&l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struct err *e)
+{
+    int first = 0;
+    const char *dir = "";
+    if (vec_push(&r->attempts, attempt) < 0)
+        return err_set(e, ENOMEM, "cannot make the log files: %m");
+    for (size_t i = 0; i < r->log_dirs.n; i++) {
+        int rc = logs_open_in(r->log_dirs.v[i], r->attempts.n, out);
+        if (rc == 0)
+            return 0;
+        if (!first) {
+            first = rc;
+            dir = r->log_dirs.v[i];
+        }
+    }
+    return err_set(e, -first, "cannot make the log files in '%s': %m", dir);
+}
+
+/* ---- pieces ---- */
+
+/* -ENOENT: no such log. */
+static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *e)
+{
+    char name[48];
+    size_t number = r->attempts.n;
+    if (str_eq(m->stream, "executor.log")) {
+        int fd = open("/proc/self/fd/2", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        return fd == -1 ? err_set(e, errno, "cannot read the executor's log: %m") : fd;
+    }
+    if (!str_eq(m->stream, "stdout") && !str_eq(m->stream, "stderr"))
+        return err_set(e, EINVAL, "there is no log '%s'", m->stream);
+    while (m->attempt && number > 0 && r->attempts.v[number - 1] != m->attempt)
+        number--;
+    if (number == 0)
+        return m->attempt
+                   ? err_set(e, ENOENT, "attempt %u did not run in this container", m->attempt)
+                   : err_set(e, ENOENT, "nothing has run in this container yet");
+    log_name(name, m->stream, number);
+    for (size_t i = 0; i < r->log_dirs.n; i++) {
+        AUTO(free_p) char *path = fs_join(r->log_dirs.v[i], name);
+        int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+        if (fd != -1)
+            return fd;
+    }
+    return err_set(e, ENOENT, "log '%s' is not there", name);
+}
+
+static int read_piece(int fd, const Tony__ReadLog *m, Tony__LogData *out, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot read log '%s': %m", m->stream);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ENOENT, "log '%s' is not kept in a file", m->stream);
+    int64_t size = st.st_size, at = m->offset;
+    if (at < 0)
+        at = at < -size ? 0 : size + at;
+    at = MIN(at, size);
+    size_t want = (size_t)MIN(size - at, (int64_t)MIN(m->max, (uint32_t)PIECE_MAX)), n = 0;
+    unsigned char *p = malloc(want ? want : 1);
+    if (!p)
+        return err_set(e, ENOMEM, "cannot read log '%s': %m", m->stream);
+    while (n < want) {
+        ssize_t got = pread(fd, p + n, want - n, at + (int64_t)n);
+        if (got == -1 && errno == EINTR)
+            continue;
+        if (got == -1) {
+            int num = errno;
+            free(p);
+            return err_set(e, num, "cannot read log '%s': %m", m->stream);
+        }
+        if (got == 0)
+            break; /* it was cut meanwhile */
+        n += (size_t)got;
+    }
+    out->offset = at;
+    out->size = size;
+    out->data = (ProtobufCBinaryData){ .len = n, .data = p };
+    return 0;
+}
+
+void remote_read_log(struct executor *x, const Tony__ReadLog *m)
+{
+    Tony__LogData data = TONY__LOG_DATA__INIT;
+    struct err e = { 0 };
+    AUTO(close_p) int fd = find_log(x->cfg->remote, m, &e);
+    int rc = fd < 0 ? fd : read_piece(fd, m, &data, &e);
+    data.number = m->number;
+    if (rc < 0) {
+        data.num = (uint32_t)-rc;
+        data.message = e.msg;
+    }
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_LOG_DATA;
+    f.log_data = &data;
+    (void)executor_send(x, &f); /* a failure dials again; who asked asks again */
+    free(data.data.data);
+}
