@@ -14,7 +14,7 @@
 
 enum { VALUE_MAX = 1 << 20 }; /* of one name or value */
 
-enum where { W_OUTSIDE = 0, W_ROOT, W_PROPERTY, W_NAME, W_VALUE, W_FINAL, W_IGNORED };
+enum where { W_OUTSIDE = 0, W_ROOT, W_PROPERTY, W_NAME, W_VALUE, W_FINAL, W_INCLUDE, W_IGNORED };
 
 struct doc {
     struct xml_conf conf; /* first, so that the caller's pointer is ours */
@@ -27,9 +27,13 @@ struct reader {
     XML_Parser p;
     struct doc *doc;
     enum where where;
-    unsigned depth, ignored_from; /* depth at which an ignored element began */
-    struct buf text;              /* of the element that is open */
-    struct xml_prop prop;         /* of the property that is open */
+    unsigned depth, ignored_from;      /* depth at which an ignored element began */
+    enum where ignored_in;             /* and where that was */
+    bool site;                         /* xml_site_parse() */
+    size_t includes[XML_INCLUDES_MAX]; /* the open ones, by their place in the list */
+    unsigned n_includes;
+    struct buf text;      /* of the element that is open */
+    struct xml_prop prop; /* of the property that is open */
     uint32_t prop_line;
     bool has_final, root_seen;
     int rc; /* the first failure */
@@ -102,11 +106,80 @@ static void set_part(struct reader *r, enum where what, struct span text, uint32
     }
 }
 
-static bool is_include(const char *tag)
+static const char *local_name(const char *tag)
 {
     const char *colon = strrchr(tag, ':');
-    const char *local = colon ? colon + 1 : tag;
-    return strcmp(local, "include") == 0 || strcmp(local, "fallback") == 0;
+    return colon ? colon + 1 : tag;
+}
+
+static bool is_include(const char *tag)
+{
+    return strcmp(local_name(tag), "include") == 0 || strcmp(local_name(tag), "fallback") == 0;
+}
+
+static void ignore(struct reader *r)
+{
+    r->ignored_in = r->where;
+    r->ignored_from = r->depth;
+    r->where = W_IGNORED;
+}
+
+static void add_prop(struct reader *r, struct xml_prop prop)
+{
+    if (r->doc->props.n == XML_PROPS_MAX)
+        refuse(r, EFBIG, prop.line, "more than %d properties", XML_PROPS_MAX);
+    else if (vec_push(&r->doc->props, prop) < 0)
+        no_memory(r);
+}
+
+/* <xi:include href="...">, in the root or in the fallback of another one */
+static void open_include(struct reader *r, const char **attr)
+{
+    struct xml_prop prop = { .include = true, .line = line_now(r) };
+    for (size_t i = 0; attr[i] && r->rc == 0; i += 2)
+        if (strcmp(attr[i], "href") == 0)
+            prop.value = keep(r, "a href", span_of(attr[i + 1]));
+    if (r->rc < 0)
+        return;
+    if (!prop.value || !*prop.value)
+        refuse(r, EINVAL, prop.line, "an <xi:include> has no href");
+    else if (r->n_includes == XML_INCLUDES_MAX)
+        refuse(r, EFBIG, prop.line, "more than %d includes in each other", XML_INCLUDES_MAX);
+    if (r->rc < 0)
+        return;
+    r->includes[r->n_includes++] = r->doc->props.n;
+    r->where = W_INCLUDE;
+    add_prop(r, prop);
+}
+
+/* In the root of a site file. */
+static void site_element(struct reader *r, const char *tag, const char **attr)
+{
+    const char *local = local_name(tag);
+    if (strcmp(local, "include") == 0)
+        open_include(r, attr);
+    else if (strcmp(tag, "configuration") == 0)
+        refuse(r, EINVAL, line_now(r), "a <configuration> stands in another one");
+    else
+        ignore(r);
+}
+
+static void include_part(struct reader *r, const char *tag)
+{
+    struct xml_prop *open = &r->doc->props.v[r->includes[r->n_includes - 1]];
+    if (strcmp(local_name(tag), "fallback") == 0 && !open->has_fallback) {
+        open->has_fallback = true;
+        r->where = W_ROOT;
+    } else {
+        ignore(r);
+    }
+}
+
+static void close_fallback(struct reader *r)
+{
+    size_t at = r->includes[r->n_includes - 1];
+    r->doc->props.v[at].n_fallback = (uint32_t)(r->doc->props.n - at - 1);
+    r->where = W_INCLUDE;
 }
 
 static void open_property(struct reader *r, const char **attr)
@@ -136,9 +209,14 @@ static void open_part(struct reader *r, const char *tag)
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         if (strcmp(tag, parts[i].tag) != 0)
             continue;
+        if (parts[i].where == W_IGNORED)
+            ignore(r);
         r->where = parts[i].where;
-        r->ignored_from = r->depth;
         buf_clear(&r->text);
+        return;
+    }
+    if (r->site) {
+        ignore(r);
         return;
     }
     refuse(r, EINVAL, line_now(r), "unknown element <%s> in a <property>", tag);
@@ -155,7 +233,7 @@ static void XMLCALL on_start(void *ctx, const XML_Char *tag, const XML_Char **at
         refuse(r, EFBIG, line, "nested more than %d levels deep", XML_DEPTH_MAX);
         return;
     }
-    if (is_include(tag) && r->where != W_IGNORED) {
+    if (is_include(tag) && r->where != W_IGNORED && !r->site) {
         refuse(r, EINVAL, line, "XInclude (<%s>) is not supported here", tag);
         if (r->rc < 0)
             (void)err_hint(r->e, "write the properties of the other file into this one");
@@ -173,11 +251,16 @@ static void XMLCALL on_start(void *ctx, const XML_Char *tag, const XML_Char **at
     case W_ROOT:
         if (strcmp(tag, "property") == 0)
             open_property(r, attr);
+        else if (r->site)
+            site_element(r, tag, attr);
         else
             refuse(r, EINVAL, line, "unknown element <%s>: only <property> is known here", tag);
         return;
     case W_PROPERTY:
         open_part(r, tag);
+        return;
+    case W_INCLUDE:
+        include_part(r, tag);
         return;
     case W_NAME:
     case W_VALUE:
@@ -194,18 +277,14 @@ static void XMLCALL on_start(void *ctx, const XML_Char *tag, const XML_Char **at
 static void close_property(struct reader *r)
 {
     r->where = W_ROOT;
-    if (!r->prop.name) {
+    if (r->site && (!r->prop.name || !r->prop.value))
+        return;
+    if (!r->prop.name)
         refuse(r, EINVAL, r->prop_line, "a property has no <name>");
-        return;
-    }
-    if (!r->prop.value) {
+    else if (!r->prop.value)
         refuse(r, EINVAL, r->prop.line, "property '%s' has no <value>", r->prop.name);
-        return;
-    }
-    if (r->doc->props.n == XML_PROPS_MAX)
-        refuse(r, EFBIG, r->prop.line, "more than %d properties", XML_PROPS_MAX);
-    else if (vec_push(&r->doc->props, r->prop) < 0)
-        no_memory(r);
+    else
+        add_prop(r, r->prop);
 }
 
 static void XMLCALL on_end(void *ctx, const XML_Char *tag)
@@ -225,13 +304,20 @@ static void XMLCALL on_end(void *ctx, const XML_Char *tag)
     }
     case W_IGNORED:
         if (r->depth == r->ignored_from)
-            r->where = W_PROPERTY;
+            r->where = r->ignored_in;
         break;
     case W_PROPERTY:
         close_property(r);
         break;
     case W_ROOT:
-        r->where = W_OUTSIDE;
+        if (r->n_includes > 0)
+            close_fallback(r);
+        else
+            r->where = W_OUTSIDE;
+        break;
+    case W_INCLUDE:
+        r->n_includes--;
+        r->where = W_ROOT;
         break;
     case W_OUTSIDE:
         break;
@@ -244,8 +330,8 @@ static void XMLCALL on_text(void *ctx, const XML_Char *s, int len)
     struct reader *r = ctx;
     if (r->rc < 0 || r->where == W_IGNORED)
         return;
-    if (r->where == W_ROOT || r->where == W_PROPERTY) {
-        if (span_trim(span_mem(s, (size_t)len)).len > 0)
+    if (r->where == W_ROOT || r->where == W_PROPERTY || r->where == W_INCLUDE) {
+        if (!r->site && span_trim(span_mem(s, (size_t)len)).len > 0)
             refuse(r, EINVAL, line_now(r), "text stands outside of <name> and <value>");
         return;
     }
@@ -314,12 +400,15 @@ static int run(struct reader *r, struct span text)
     return r->rc;
 }
 
-int xml_conf_parse(const char *name, struct span text, struct xml_conf **out, struct err *e)
+static int parse(const char *name, struct span text, bool site, struct xml_conf **out,
+                 struct err *e)
 {
     struct doc *doc = calloc(1, sizeof *doc);
     if (!doc)
         return err_set(e, ENOMEM, "%s: cannot read it: %m", name);
-    struct reader r = { .name = name, .doc = doc, .e = e, .text = { .max = VALUE_MAX } };
+    struct reader r = {
+        .name = name, .doc = doc, .site = site, .e = e, .text = { .max = VALUE_MAX }
+    };
     AUTO(xml_conf_freep) struct xml_conf *x = &doc->conf;
     int rc = check_bytes(&r, text);
     if (rc == 0)
@@ -331,6 +420,16 @@ int xml_conf_parse(const char *name, struct span text, struct xml_conf **out, st
     doc->conf.n = doc->props.n;
     *out = TAKE(x);
     return 0;
+}
+
+int xml_conf_parse(const char *name, struct span text, struct xml_conf **out, struct err *e)
+{
+    return parse(name, text, false, out, e);
+}
+
+int xml_site_parse(const char *name, struct span text, struct xml_conf **out, struct err *e)
+{
+    return parse(name, text, true, out, e);
 }
 
 void xml_conf_free(struct xml_conf *x)
