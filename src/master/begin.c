@@ -11,10 +11,13 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "history/history.h"
+#include "loop/tcp.h"
+#include "master/archive.h"
 #include "master/master_int.h"
 #include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
 #include "storage/jobfile.h"
+#include "storage/jobkey.h"
 #include "storage/paths.h"
 
 enum {
@@ -83,6 +86,8 @@ static int read_journal(struct master *m, struct err *e)
 /* Does a client own the job from the start? The pool leaves a mark for that. */
 static bool submitted_owned(const struct master *m)
 {
+    if (m->remote)
+        return m->remote->owned;
     AUTO(free_p) char *path = fs_join(m->job_dir, "owned");
     AUTO(buf_done) struct buf text = { 0 };
     return path && fs_read(AT_FDCWD, path, &text, NULL) == 0;
@@ -109,7 +114,40 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         .on_event = master_on_sched,
         .arg = m,
     };
-    return m->sched_ops->open(&sc, &m->sched, e);
+    if (m->remote) {
+        sc.master_port = listener_port(m->listener);
+        sc.page_port = m->page_port;
+        sc.key = m->remote->key;
+        sc.spec = m->spec;
+        sc.container_id = m->remote->container_id;
+    }
+    if (!m->remote || !m->spec->single_node)
+        return m->sched_ops->open(&sc, &m->sched, e);
+    const struct sched_ops *behind = m->sched_ops;
+    m->sched_ops = &sched_own;
+    return own_open(m, behind, &sc, &m->sched, e);
+}
+
+/* What a master on a cluster needs before anybody can reach it. */
+static int open_remote(struct master *m, struct err *e)
+{
+    const struct master_remote *r = m->remote;
+    struct archive_config ac = {
+        .loop = m->loop,
+        .files = r->files,
+        .fs = r->fs,
+        .history_dir = r->files ? r->history_dir : NULL,
+        .staging_dir = r->files ? r->staging_dir : NULL,
+        .application_id = m->application_id,
+        .job_dir = m->job_dir,
+        .shared = r->history_is_shared,
+        .max_ms = r->archive_ms ? r->archive_ms : ARCHIVE_MAX_MS,
+    };
+    job_key_client(r->key, &m->client_key);
+    int rc = places_open(m, e);
+    if (rc == 0)
+        rc = archive_new(&ac, &m->archive, e);
+    return rc == 0 ? term_open(m, e) : rc;
 }
 
 static int open_all(struct master *m, const struct master_config *cfg, struct err *e)
@@ -134,6 +172,8 @@ static int open_all(struct master *m, const struct master_config *cfg, struct er
         rc = master_timers_open(m, e);
     if (rc == 0 && m->replay.n_records == 0)
         rc = submit(m);
+    if (rc == 0 && m->remote)
+        rc = open_remote(m, e);
     if (rc == 0)
         rc = clients_listen(m, e);
     if (rc == 0)
@@ -151,6 +191,7 @@ int master_open(const struct master_config *cfg, struct master **out, struct err
     m->loop = cfg->loop;
     m->paths = cfg->paths;
     m->probe = cfg->probe;
+    m->remote = cfg->remote;
     m->epoch = cfg->epoch;
     m->phase = MP_STARTING;
     m->exit_code = MASTER_CRASHED;
@@ -178,6 +219,9 @@ void master_close(struct master *m)
     loop_on_flush(m->loop, NULL, NULL);
     peers_close(m);
     listener_close(m->listener);
+    archive_free(m->archive);
+    loop_signal_free(m->term);
+    loop_timer_free(m->term_timer);
     if (m->sched)
         m->sched_ops->close(m->sched);
     loop_timer_free(m->timer);
@@ -187,6 +231,9 @@ void master_close(struct master *m)
     master_drop_actions(m);
     free(m->actions.v);
     welcome_done(m);
+    places_close(m);
+    vec_done(&m->questions);
+    job_key_wipe(&m->client_key, sizeof m->client_key);
     if (m->journal.fd >= 0)
         journal_close(&m->journal);
     buf_done(&m->scratch);
@@ -200,5 +247,6 @@ void master_close(struct master *m)
     free(m->application_id);
     free(m->job_dir);
     free(m->log_dir);
+    free(m->host);
     free(m);
 }

@@ -10,6 +10,7 @@
 #include "history/history.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
+#include "storage/jobkey.h"
 #include "storage/paths.h"
 
 enum {
@@ -32,6 +33,8 @@ static void peer_unlink(struct peer *p)
         p->next->prev = p->prev;
     if (p->kind == PEER_EXECUTOR && m->executors[p->slot] == p)
         m->executors[p->slot] = NULL;
+    if (p->kind == PEER_CLIENT)
+        logs_client_gone(p);
     free(p);
 }
 
@@ -71,7 +74,7 @@ static struct packed *update_pack(struct master *m)
 {
     const struct job *job = shown(m);
     AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
-    if (job_status_json(job, false, &json) < 0)
+    if (master_status_json(m, false, false, &json) < 0)
         return NULL;
     struct job_verdict v;
     job_verdict(job, &v);
@@ -148,7 +151,7 @@ static void answer(struct peer *p, const struct buf *json)
 static void ask_status(struct peer *p)
 {
     AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
-    if (job_status_json(shown(p->m), true, &json) < 0)
+    if (master_status_json(p->m, true, false, &json) < 0)
         peer_refuse(p, ENOMEM, "no memory for the job's status");
     else
         answer(p, &json);
@@ -233,6 +236,29 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 
 /* ---- connections ---- */
 
+bool peer_may(const struct peer *p, const char *container)
+{
+    const char *who = conn_identity(p->conn);
+    if (!*who) /* a unix socket: a process of ours */
+        return true;
+    if (!container)
+        return str_eq(who, JOB_KEY_CLIENT);
+    const char *its = job_key_container_of(who);
+    return its && str_eq(its, container);
+}
+
+/* A key opens one door only: an executor's none of a client's, and no other executor's. */
+static bool known(struct peer *p, const Tony__Frame *f)
+{
+    bool executor = f->body_case == TONY__FRAME__BODY_EXECUTOR_HELLO;
+    if (peer_may(p, executor ? f->executor_hello->container_id : NULL))
+        return true;
+    log_event(LOG_WARN, "peer.refused", f_str("who", conn_identity(p->conn)),
+              f_str("as", executor ? f->executor_hello->container_id : "a client"));
+    peer_refuse(p, EACCES, "this key is not for that");
+    return false;
+}
+
 static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct peer *p = arg;
@@ -243,6 +269,8 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
         executor_frame(p, f);
         return;
     }
+    if (!known(p, f))
+        return;
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_EXECUTOR_HELLO:
         if (p->kind == PEER_NEW)
@@ -259,6 +287,10 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_CLIENT_ASK:
         p->kind = PEER_CLIENT;
         client_ask(p, f->client_ask);
+        break;
+    case TONY__FRAME__BODY_READ_LOG:
+        p->kind = PEER_CLIENT;
+        logs_ask(p, f->read_log);
         break;
     default:
         peer_refuse(p, EPROTO, "the first frame must be a hello");
@@ -297,8 +329,24 @@ static void on_accept(struct conn *c, void *arg)
     conn_set_arg(c, &peer_ops, p);
 }
 
+static bool key_of(const char *identity, struct tls_key *out, void *arg)
+{
+    const struct master *m = arg;
+    const char *container = job_key_container_of(identity);
+    if (container)
+        job_key_container(m->remote->key, container, out);
+    else if (str_eq(identity, JOB_KEY_CLIENT))
+        *out = m->client_key;
+    else
+        return false;
+    return out->len > 0;
+}
+
 int clients_listen(struct master *m, struct err *e)
 {
+    if (m->remote)
+        return listener_open_tls(m->loop, m->remote->address, 0, key_of, on_accept, m, &m->listener,
+                                 e);
     AUTO(free_p) char *path = paths_socket(m->paths, m->application_id, "m");
     if (!path)
         return err_set(e, errno ? errno : ENOMEM, "cannot name the master's socket: %m");

@@ -8,33 +8,52 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "history/history.h"
+#include "master/archive.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
 enum {
     TELL_POLL_MS = 5,
-    TELL_MAX_MS = 2000,   /* a follower that reads nothing may not keep the job from ending */
-    BREAK_MAX_MS = 10000, /* beyond the tasks' own grace; then the keeper ends what is left */
+    TELL_MAX_MS = 2000,     /* a follower that reads nothing may not keep the job from ending */
+    FINISH_MAX_MS = 600000, /* a resource manager may restart while we tell it */
+    BREAK_MAX_MS = 10000,   /* beyond the tasks' own grace; then the keeper ends what is left */
 };
 
 /* ---- the good end: the verdict is written and nothing of ours is alive ---- */
 
-/* Done when the scheduler has our word and the followers theirs, or when they take too long. */
+/* Done when the scheduler has our word and the followers theirs and nothing of ours is left
+ * elsewhere, or when they take too long. */
 static void end_look(void *arg)
 {
     struct master *m = arg;
-    if (m->phase == MP_ENDING && (!m->sched_told || clients_queued(m) > 0) &&
-        clock_mono_ms() < m->end_by_ms) {
+    bool ready = m->sched_told && m->cleared && clients_queued(m) == 0;
+    if (m->phase == MP_ENDING && !ready && clock_mono_ms() < m->end_by_ms) {
         loop_timer_set(m->end, clock_mono_ms() + TELL_POLL_MS);
         return;
     }
     master_exit_now(m, m->breaking_why ? MASTER_HOPELESS : MASTER_OVER);
 }
 
+static void staging_cleared(const struct err *e, void *arg)
+{
+    struct master *m = arg;
+    if (e->num) /* the user's next client does it */
+        log_err(LOG_WARN, "staging.left", e);
+    m->cleared = true;
+    end_look(m);
+}
+
 static void sched_has_it(void *arg)
 {
     struct master *m = arg;
     m->sched_told = true;
+    if (m->archive) {
+        m->end_by_ms = clock_mono_ms() + ARCHIVE_CLEAR_MS + TELL_MAX_MS;
+        loop_timer_set(m->end, m->end_by_ms);
+        archive_clear(m->archive, staging_cleared, m);
+        return;
+    }
+    m->cleared = true;
     end_look(m);
 }
 
@@ -62,6 +81,46 @@ static void write_summary(struct master *m)
         log_err(LOG_WARN, "master.summary", &e); /* lists read the journal then */
 }
 
+static void tell_sched(struct master *m, const char *state, const char *diagnostics)
+{
+    struct err e = { 0 };
+    int64_t by = clock_mono_ms() + (m->remote ? FINISH_MAX_MS : TELL_MAX_MS);
+    if (!end_timer(m, by, by))
+        return;
+    if (m->sched_ops->finish(m->sched, state, diagnostics, sched_has_it, &e) < 0) {
+        log_err(LOG_ERROR, "sched.finish", &e); /* the next master says it again */
+        master_exit_now(m, MASTER_CRASHED);
+    }
+}
+
+/* The history is where it will be looked for, or cannot be put there: then the application says so,
+ * for nobody else will. */
+static void history_kept(const struct err *e, void *arg)
+{
+    struct master *m = arg;
+    struct job_verdict v;
+    job_verdict(m->job, &v);
+    if (!e->num) {
+        tell_sched(m, job_state_name(v.state), v.message);
+        return;
+    }
+    log_err(LOG_ERROR, "history.lost", e);
+    AUTO(free_p)
+    char *text = str_printf("%s (its history could not be written to '%s/%s': %s)", v.message,
+                            m->remote->history_dir, m->application_id, e->msg);
+    tell_sched(m, job_state_name(v.state), text ? text : v.message);
+}
+
+static void keep_history(struct master *m)
+{
+    AUTO(buf_done) struct buf status = { 0 };
+    struct err e = { 0 };
+    if (master_status_json(m, true, false, &status) < 0)
+        history_kept((err_set(&e, ENOMEM, "no memory"), &e), m);
+    else
+        archive_end(m->archive, buf_span(&status), history_kept, m);
+}
+
 void master_finish(struct master *m)
 {
     if (m->phase != MP_RUNNING)
@@ -73,14 +132,10 @@ void master_finish(struct master *m)
     m->phase = MP_ENDING;
     clients_tell_end(m);
     write_summary(m);
-    struct err e = { 0 };
-    int64_t now = clock_mono_ms();
-    if (!end_timer(m, now + TELL_MAX_MS, now + TELL_MAX_MS))
-        return;
-    if (m->sched_ops->finish(m->sched, job_state_name(v.state), v.message, sched_has_it, &e) < 0) {
-        log_err(LOG_ERROR, "sched.finish", &e); /* the next master says it again */
-        master_exit_now(m, MASTER_CRASHED);
-    }
+    if (m->archive)
+        keep_history(m);
+    else
+        tell_sched(m, job_state_name(v.state), v.message);
 }
 
 /* ---- the bad end: what happens can no longer be written down ---- */
@@ -109,10 +164,15 @@ static void break_over(void *arg)
         return;
     show_what_stands(m);
     m->phase = MP_ENDING;
-    m->sched_told = true; /* it learns from our exit code that there is no use in another master */
     clients_tell_end(m);
     loop_timer_free(m->end);
     m->end = NULL;
+    if (m->remote) {
+        tell_sched(m, job_state_name(JOB_FAILED), m->breaking_why);
+        return;
+    }
+    m->sched_told = m->cleared = true; /* it learns from our exit code that another master is of no
+                                          use */
     int64_t now = clock_mono_ms();
     (void)end_timer(m, now + TELL_MAX_MS, now);
 }

@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "base/vec.h"
 #include "conf/conf.h"
+#include "master/archive.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
@@ -124,12 +125,14 @@ static void registered(struct master *m, const struct sched_event *ev)
     }
     master_drop_actions(m); /* asked for again below, if still wanted */
     m->phase = MP_RUNNING;
+    m->host = str_dup(ev->text); /* no memory: it is not shown */
     (void)master_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
                                               .epoch = m->epoch,
                                               .running = m->sched_ops->gives_back,
                                               .wall_ms = clock_wall_ms() });
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
+        places_seen(m, c);
         if (c->completed)
             feed_completed(m, c);
         else if (known_slot(m, c->slot))
@@ -140,6 +143,8 @@ static void registered(struct master *m, const struct sched_event *ev)
                                                       .text = c->gpus });
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
+    if (m->archive)
+        archive_begin(m->archive);
     log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),
               f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_slots(m->job)));
 }
@@ -148,6 +153,7 @@ static void allocated(struct master *m, const struct sched_event *ev)
 {
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
+        places_seen(m, c);
         if (known_slot(m, c->slot))
             (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATED,
                                                       .slot = c->slot,

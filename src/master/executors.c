@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
+#include "scheduler/scheduler.h"
 
 static const char *text_or_null(const char *s)
 {
@@ -118,6 +119,7 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
     struct peer *old = m->executors[h->slot];
     if (old) { /* it dialled again before we saw the break */
         m->executors[h->slot] = NULL;
+        logs_executor_gone(m, h->slot);
         peer_refuse(old, ESTALE, "a newer connection of the same executor is here");
     }
     p->kind = PEER_EXECUTOR;
@@ -173,6 +175,9 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_TASK_WORD:
         task_word(m, p->slot, f->task_word);
         break;
+    case TONY__FRAME__BODY_LOG_DATA:
+        logs_answer(p, f->log_data);
+        break;
     default:
         log_event(LOG_DEBUG, "executor.unknown_frame", f_int("body", (int)f->body_case));
     }
@@ -184,12 +189,15 @@ void executor_gone(struct peer *p)
     if (m->executors[p->slot] != p)
         return;
     m->executors[p->slot] = NULL;
+    logs_executor_gone(m, p->slot);
     struct slot_view v;
     job_slot(m->job, p->slot, &v);
-    if (m->phase == MP_RUNNING && v.container)
-        (void)master_feed(m, &(struct job_event){ .type = EV_EXECUTOR_GONE,
-                                                  .slot = p->slot,
-                                                  .container = v.container });
+    if (m->phase != MP_RUNNING || !v.container)
+        return;
+    if (m->sched_ops->look)
+        m->sched_ops->look(m->sched, v.container);
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_EXECUTOR_GONE, .slot = p->slot, .container = v.container });
 }
 
 /* ---- to an executor: one that is not connected gets it when it is back, for the core asks again

@@ -13,8 +13,10 @@
 #include <stdint.h>
 
 struct err;
+struct job_key;
 struct loop;
 struct master;
+struct master_remote;
 struct paths;
 struct sched_ops;
 
@@ -42,8 +44,28 @@ struct master_config {
     const struct paths *paths;
     const char *application_id;
     uint32_t epoch;
-    const struct sched_ops *sched;    /* NULL: the one that the job names */
-    const struct master_probe *probe; /* NULL but in tests */
+    const struct sched_ops *sched;      /* NULL: the one that the job names */
+    const struct master_probe *probe;   /* NULL but in tests */
+    const struct master_remote *remote; /* NULL: all that is the job's is on this machine */
+};
+
+/*
+ * What a master has beyond that whose tasks and clients are on other machines: they dial it over
+ * TCP and show that they know a key that only they were given, its page is served, and what is to
+ * outlive its node is put elsewhere. All is borrowed for the master's life.
+ */
+struct master_remote {
+    const struct job_key *key;
+    const char *address;               /* to listen on; NULL = every IPv4 address */
+    const char *container_id;          /* in which the master runs */
+    const char *node, *log_url;        /* of that container, for people; NULL = not known */
+    bool owned;                        /* a client will follow as the job's owner */
+    const struct archive_files *files; /* archive.h; NULL = nothing is kept */
+    void *fs;                          /* the first argument of its functions */
+    const char *history_dir; /* in those files: of all jobs, absolute; NULL = keep nothing */
+    bool history_is_shared;  /* others of our group may read it */
+    const char *staging_dir; /* removed at the end; NULL = nothing is */
+    int64_t archive_ms;      /* how long keeping may hold up the end; 0 = ARCHIVE_MAX_MS */
 };
 
 /* Read the job, replay its journal, listen, open the scheduler. The paths and the loop are borrowed
@@ -55,7 +77,7 @@ void master_close(struct master *m); /* NULL is fine; not in one of its own call
 /* After loop_run() has returned. */
 enum master_exit master_exit_code(const struct master *m);
 
-/* tony-master [--epoch E] APPLICATION_ID */
+/* tony-master [--epoch E] APPLICATION_ID, or tony-master --yarn */
 int master_main(int argc, char **argv);
 
 #endif

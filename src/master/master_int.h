@@ -1,5 +1,5 @@
 /* What the files of master/ share: begin.c (start), events.c (in), actions.c (out), executors.c,
- * clients.c, end.c. */
+ * clients.c, end.c; of a master on a cluster also places.c, logs.c, page.c, archive.c, own.c. */
 #ifndef TONY_MASTER_MASTER_INT_H
 #define TONY_MASTER_MASTER_INT_H
 
@@ -8,25 +8,34 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/vec.h"
+#include "codec/tls.h"
 #include "history/replay.h"
 #include "job/job.h"
 #include "loop/loop.h"
 #include "master/master.h"
 #include "storage/journal.h"
 
+struct archive;
 struct history_job;
+struct http_server;
 struct job_file;
 struct job_spec;
+struct place;
 struct sched;
+struct sched_config;
+struct sched_container;
 struct sched_event;
 typedef struct Tony__Frame Tony__Frame;
+typedef struct Tony__LogData Tony__LogData;
+typedef struct Tony__ReadLog Tony__ReadLog;
 
 enum master_phase {
     MP_NONE = 0,
     MP_STARTING, /* the scheduler has not said yet what is there: events wait outside */
     MP_RUNNING,
     MP_BREAKING, /* the journal cannot be written: all is being stopped, nothing is fed any more */
-    MP_ENDING,   /* verdict written; followers and the scheduler are being told */
+    MP_ENDING,   /* verdict written; followers and the scheduler are being told, the rest kept */
     MP_GONE,     /* the loop has been told to stop */
 };
 
@@ -45,6 +54,13 @@ struct peer {
 
 /* What every task of one role is told, built once. */
 struct role_welcome;
+
+/* A client's question for a log that its executor has not answered yet. */
+struct log_question {
+    struct peer *asker;
+    uint32_t number; /* the asker's */
+    uint32_t ours, slot;
+};
 
 struct master {
     struct loop *loop;
@@ -92,12 +108,27 @@ struct master {
 
     struct loop_timer *end; /* bounded waits at the end */
     int64_t end_by_ms;
-    bool sched_told;
-    uint32_t n_to_stop; /* MP_BREAKING: containers that have not ended yet */
-    bool *to_stop;      /* by slot */
+    bool sched_told, cleared; /* what the last waits are for */
+    uint32_t n_to_stop;       /* MP_BREAKING: containers that have not ended yet */
+    bool *to_stop;            /* by slot */
     char *breaking_why;
     struct history_job
         *stands; /* the job as the journal has it, once that cannot be written any more */
+
+    VEC(struct log_question) questions;
+    uint32_t last_question;
+
+    /* of a master on a cluster only */
+    const struct master_remote *remote;
+    struct tls_key client_key;
+    char *host; /* our own, as others reach it; NULL = not known yet */
+    struct http_server *page;
+    uint16_t page_port;   /* 0 = no page is served */
+    struct place *places; /* by slot */
+    struct archive *archive;
+    struct loop_signal *term;
+    struct loop_timer *term_timer;
+    bool terminated;
 };
 
 /* ---- master.c ---- */
@@ -145,8 +176,44 @@ void peers_close(struct master *m);
 void clients_notify(
     void *arg); /* an update to the followers, if something has changed and it is time */
 void clients_answer_stops(struct master *m);
+/* May this peer, who has shown to be whoever it is, speak for that container (NULL: as a client)?
+ */
+bool peer_may(const struct peer *p, const char *container);
 void clients_tell_end(struct master *m);
 size_t clients_queued(const struct master *m); /* bytes that the kernel has not taken yet */
+
+/* ---- logs.c: a client reads a task's log through us ---- */
+void logs_ask(struct peer *client, const Tony__ReadLog *q);
+void logs_answer(struct peer *executor, const Tony__LogData *a);
+void logs_executor_gone(struct master *m, uint32_t slot);
+void logs_client_gone(struct peer *client);
+
+/* ---- places.c: where the containers are ---- */
+int places_open(struct master *m, struct err *e);
+void places_close(struct master *m);
+void places_seen(struct master *m, const struct sched_container *c);
+const char *places_log_url(const struct master *m, uint32_t slot); /* NULL = not known */
+const char *places_node(const struct master *m, uint32_t slot);    /* likewise */
+/* The names of the files of the slot's last attempt there begin with "stdout" and "stderr" and end
+ * with this: "", ".2", ... */
+void places_log_suffix(const struct master *m, uint32_t slot, char *out, size_t n);
+char *places_tracking_url(const struct master *m); /* the caller's; NULL = there is none */
+/* The status document with all that we know. for_all: for readers who may not see logs. */
+int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out);
+
+/* ---- page.c, page_serve.c ---- */
+int page_open(struct master *m, struct err *e);
+void page_close(struct master *m);
+int page_html(const struct master *m, struct buf *out);
+
+/* ---- own.c: a back-end in front of another one, for a job whose task runs beside its master ----
+ */
+extern const struct sched_ops sched_own;
+int own_open(struct master *m, const struct sched_ops *behind, const struct sched_config *cfg,
+             struct sched **out, struct err *e);
+
+/* ---- term.c: the cluster wants us gone ---- */
+int term_open(struct master *m, struct err *e);
 
 /* ---- end.c ---- */
 void master_finish(struct master *m);                       /* ACT_FINISH */

@@ -104,6 +104,24 @@ static int build_mounts(struct role_welcome *r, const struct job_file *f, const 
     return 0;
 }
 
+/* Elsewhere the node has put everything in its place but what tasks may write to. */
+static int build_remote_mounts(struct role_welcome *r, const struct job_file *f)
+{
+    for (size_t i = 0; i < f->n_ship; i++) {
+        if (f->ship[i].kind != SHIP_SRC)
+            continue;
+        Tony__Mount mount = TONY__MOUNT__INIT;
+        mount.kind = TONY__MOUNT__KIND__SRC_COPY;
+        mount.path = MUTABLE(".tony-src");
+        if (vec_push(&r->mounts, mount) < 0 || vec_push(&r->mount_list, &r->mounts.v[0]) < 0)
+            return -ENOMEM;
+        break;
+    }
+    r->w.n_mounts = r->mount_list.n;
+    r->w.mounts = r->mount_list.v;
+    return 0;
+}
+
 static char *or_empty(const char *s)
 {
     return MUTABLE(s ? s : "");
@@ -119,7 +137,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->framework = or_empty(s->framework);
     w->distributed_mode = MUTABLE(s->gang ? "GANG" : "FCFS");
     w->command = or_empty(role->command);
-    w->log_dir = m->log_dir;
+    w->log_dir = m->remote ? MUTABLE("") : m->log_dir; /* elsewhere it is the container's */
     w->kill_grace_ms = s->kill_grace_ms;
     w->execution_timeout_ms = s->execution_timeout_ms;
     w->master_away_ms = s->master_away_ms;
@@ -148,7 +166,7 @@ int welcome_build(struct master *m, struct err *e)
         build_fixed(m, &r->w, role);
         rc = build_env(r, m->spec, role);
         if (rc == 0)
-            rc = build_mounts(r, m->file, role->name);
+            rc = m->remote ? build_remote_mounts(r, m->file) : build_mounts(r, m->file, role->name);
     }
     return rc < 0 ? err_set(e, -rc, "no memory to start the master") : 0;
 }

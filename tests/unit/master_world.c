@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
+#include "master/archive.h"
 #include "proto/tony.pb-c.h"
 #include "scheduler/scheduler.h"
 #include "storage/jobfile.h"
@@ -80,7 +81,10 @@ static void pump_soon(struct world *w)
 
 static struct sched_container container_of(const struct box *b)
 {
-    return (struct sched_container){ .id = b->id,
+    bool remote = b->w->remote.key;
+    return (struct sched_container){ .node = remote ? "n1:45454" : NULL,
+                                     .log_url = remote ? "http://n1:8042/logs/<of it>" : NULL,
+                                     .id = b->id,
                                      .slot = b->slot,
                                      .gpus = "",
                                      .launched = b->launched,
@@ -97,7 +101,10 @@ static void say(struct world *w, enum sched_event_type type, bool (*pick)(struct
         if (!w->boxes[i].given_back && pick(&w->boxes[i]))
             list[n++] = container_of(&w->boxes[i]);
     if (n > 0 || type == SE_REGISTERED)
-        w->sched->on_event(&(struct sched_event){ .type = type, .containers = list, .n = n },
+        w->sched->on_event(&(struct sched_event){ .type = type,
+                                                  .containers = list,
+                                                  .n = n,
+                                                  .text = w->remote.key ? "127.0.0.1" : NULL },
                            w->sched->arg);
 }
 
@@ -249,8 +256,9 @@ static int fake_finish(struct sched *s, const char *state, const char *diagnosti
 {
     struct world *w = the_world;
     (void)s;
-    (void)diagnostics;
     (void)e;
+    (void)str_copy(w->diagnostics, sizeof w->diagnostics, diagnostics);
+    (void)strv_push(&w->files.log, "finish");
     w->finished = true;
     end_leftovers(w);
     (void)str_copy(w->finish_state, sizeof w->finish_state, state);
@@ -383,6 +391,24 @@ static void box_start(struct box *b, const Tony__Start *s, const char *role, uin
     task_runs(w);
 }
 
+static void box_log(struct box *b, const Tony__ReadLog *q)
+{
+    char text[80];
+    if (b->w->box_hides_log)
+        return;
+    int n = snprintf(text, sizeof text, "%s of slot %u from %lld", q->stream, q->slot,
+                     (long long)q->offset);
+    Tony__LogData a = TONY__LOG_DATA__INIT;
+    a.number = q->number;
+    a.data.data = (uint8_t *)text;
+    a.data.len = (size_t)n;
+    a.size = n;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_LOG_DATA;
+    f.log_data = &a;
+    (void)conn_send(b->conn, &f);
+}
+
 static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct box *b = arg;
@@ -414,6 +440,9 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
         break;
     case TONY__FRAME__BODY_REFUSED:
         box_complete(b, 1, END_EXITED);
+        break;
+    case TONY__FRAME__BODY_READ_LOG:
+        box_log(b, f->read_log);
         break;
     default:
         break;
@@ -461,8 +490,31 @@ static const struct conn_ops box_ops = { .on_open = box_open,
                                          .on_frame = box_frame,
                                          .on_close = box_closed };
 
-static int dial_master(struct world *w, const struct conn_ops *ops, void *arg, struct conn **out)
+int world_dial(struct world *w, const char *identity, const struct tls_key *key,
+               const struct conn_ops *ops, void *arg, struct conn **out)
 {
+    if (!w->sched)
+        return -ECONNREFUSED;
+    struct conn_target to = {
+        .host = "127.0.0.1", .port = w->sched->master_port, .identity = identity, .key = key
+    };
+    return conn_dial_tls(w->loop, &to, ops, arg, out, NULL);
+}
+
+/* box: NULL = a client. */
+static int dial_master(struct world *w, const struct box *box, const struct conn_ops *ops,
+                       void *arg, struct conn **out)
+{
+    if (w->remote.key) {
+        char identity[TLS_IDENTITY_MAX] = JOB_KEY_CLIENT;
+        struct tls_key key;
+        job_key_client(&w->key, &key);
+        if (box) {
+            (void)job_key_identity(box->id, identity);
+            job_key_container(&w->key, box->id, &key);
+        }
+        return world_dial(w, identity, &key, ops, arg, out);
+    }
     AUTO(free_p) char *path = paths_socket(&w->paths, w->id, "m");
     return conn_dial_unix(w->loop, path, ops, arg, out, NULL);
 }
@@ -470,7 +522,7 @@ static int dial_master(struct world *w, const struct conn_ops *ops, void *arg, s
 static void box_dial(void *arg)
 {
     struct box *b = arg;
-    if (dial_master(b->w, &box_ops, b, &b->conn) < 0) {
+    if (dial_master(b->w, b, &box_ops, b, &b->conn) < 0) {
         b->conn = NULL;
         loop_timer_set(b->timer, clock_mono_ms() + AGAIN_MS);
     }
@@ -512,6 +564,14 @@ static void client_frame(struct conn *c, const Tony__Frame *f, void *arg)
     (void)c;
     if (f->body_case == TONY__FRAME__BODY_ANSWER) {
         w->stop_answered = true;
+    } else if (f->body_case == TONY__FRAME__BODY_LOG_DATA) {
+        const Tony__LogData *a = f->log_data;
+        w->n_logs++;
+        w->log_num = a->num;
+        assert(a->number == 7000 + w->n_logs);
+        (void)snprintf(w->log_text, sizeof w->log_text, "%.*s",
+                       a->num ? (int)strlen(a->message) : (int)a->data.len,
+                       a->num ? a->message : (const char *)a->data.data);
     } else if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE) {
         w->n_updates++;
         w->n_finished += f->job_update->finished ? 1 : 0;
@@ -544,14 +604,33 @@ static const struct conn_ops client_ops = { .on_open = client_open,
 static void client_dial(void *arg)
 {
     struct world *w = arg;
-    if (dial_master(w, &client_ops, w, &w->client) < 0) {
+    if (dial_master(w, NULL, &client_ops, w, &w->client) < 0) {
         w->client = NULL;
         client_again(w);
     }
 }
 
+static void client_read_log(struct world *w)
+{
+    Tony__ReadLog q = TONY__READ_LOG__INIT;
+    q.number = 7001 + w->n_logs;
+    q.slot = w->reads_log_of - 1;
+    q.stream = (char *)(uintptr_t) "stderr";
+    q.offset = -10;
+    q.max = 1000;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_READ_LOG;
+    f.read_log = &q;
+    (void)conn_send(w->client, &f);
+}
+
 static void task_runs(struct world *w)
 {
+    if (w->reads_log_of && w->client && !w->ran)
+        client_read_log(w);
+    if (w->on_running && !w->ran)
+        w->on_running(w);
+    w->ran = true;
     if (w->stop_when_running && !w->stop_asked) {
         w->stop_asked = true;
         if (w->client)
@@ -561,6 +640,92 @@ static void task_runs(struct world *w)
         conn_close(TAKE(w->client));
         loop_timer_stop(w->client_timer);
     }
+}
+
+/* ---- files elsewhere ---- */
+
+static void files_over(void *arg, int rc)
+{
+    struct world *w = arg;
+    struct world_op ops[ARRAY_LEN(w->files.waiting)];
+    unsigned n = w->files.n_waiting;
+    struct err e = { 0 };
+    (void)rc;
+    if (w->files.fail)
+        err_set(&e, w->files.fail, "cannot do that: %m");
+    memcpy(ops, w->files.waiting, sizeof ops);
+    w->files.n_waiting = 0;
+    for (unsigned i = 0; i < n && w->master; i++)
+        ops[i].done(NULL, &e, ops[i].arg);
+}
+
+static int files_nothing(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static int files_do(struct world *w, webhdfs_done_fn *done, void *arg)
+{
+    if (w->files.hang)
+        return 0;
+    assert(w->files.n_waiting < ARRAY_LEN(w->files.waiting));
+    w->files.waiting[w->files.n_waiting++] = (struct world_op){ done, arg };
+    return w->files.n_waiting > 1 ? 0 : loop_work(w->loop, files_nothing, files_over, w);
+}
+
+static int files_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
+                        struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "mkdirs %s %o", path, (unsigned)mode);
+    return files_do(w, done, arg);
+}
+
+static int files_put(void *fs, const char *path, mode_t mode, struct span text,
+                     webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "put %s %o", path, (unsigned)mode);
+    if (str_ends(path, "/status.json")) {
+        buf_clear(&w->client_json);
+        (void)buf_add(&w->client_json, text.p, text.len);
+    }
+    return files_do(w, done, arg);
+}
+
+static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "remove %s", path);
+    return files_do(w, done, arg);
+}
+
+static const struct archive_files files = {
+    .mkdirs = files_mkdirs,
+    .put = files_put,
+    .remove = files_remove,
+};
+
+void world_go_remote(struct world *w)
+{
+    struct err e = { 0 };
+    if (job_key_new(&w->key, &e) < 0)
+        die("key", &e);
+    w->remote = (struct master_remote){
+        .key = &w->key,
+        .address = "127.0.0.1",
+        .container_id = "container_1_0001_01_000001",
+        .node = "n0:45454",
+        .log_url = "http://n0:8042/logs/master",
+        .files = &files,
+        .fs = w,
+        .history_dir = "/h",
+        .staging_dir = "/s",
+    };
 }
 
 /* ---- life ---- */
@@ -619,6 +784,7 @@ void world_done(struct world *w)
     paths_done(&w->paths);
     (void)fs_remove_tree(AT_FDCWD, w->home, NULL);
     buf_done(&w->client_json);
+    strv_done(&w->files.log);
     free(w->job_dir);
     the_world = NULL;
 }
@@ -633,6 +799,7 @@ enum master_exit world_run_once(struct world *w)
         .epoch = ++w->epoch,
         .sched = &fake_ops,
         .probe = &w->probe,
+        .remote = w->remote.key ? &w->remote : NULL,
     };
     w->n_masters++;
     int rc = master_open(&cfg, &w->master, &e);

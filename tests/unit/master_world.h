@@ -12,10 +12,15 @@
 
 #include "base/buf.h"
 #include "base/reason.h"
+#include "base/vec.h"
+#include "codec/tls.h"
+#include "hadoop/webhdfs.h"
 #include "master/master.h"
+#include "storage/jobkey.h"
 #include "storage/paths.h"
 
 struct conn;
+struct conn_ops;
 struct loop_timer;
 struct sched_config;
 
@@ -81,6 +86,28 @@ struct world {
     bool client_leaves_after_start; /* its connection breaks when a task runs, and does not come
                                        back */
 
+    /* a master on a cluster: everybody dials it over TLS, and it has files elsewhere */
+    struct master_remote remote; /* with a key: the world is remote */
+    struct job_key key;
+    struct {
+        struct strv log; /* what was done with them, in order: "mkdirs /h/app 700", ... */
+        int fail;        /* every operation, with this errno */
+        bool hang;       /* none ends */
+        struct world_op {
+            webhdfs_done_fn *done;
+            void *arg;
+        } waiting[16];
+        unsigned n_waiting;
+    } files;
+    void (*on_running)(struct world *w); /* once, when the first task runs */
+    bool ran;
+    uint32_t reads_log_of; /* slot + 1; 0 = none: the client asks for it when the task runs */
+    unsigned n_logs;       /* answers */
+    uint32_t log_num;      /* errno of the last one */
+    char log_text[200];    /* its data, or its message */
+    bool box_hides_log;    /* executors do not answer */
+    char diagnostics[600]; /* of finish() */
+
     unsigned lines_before;     /* of the journal, before write kill_at */
     unsigned n_running_at_end; /* tasks that ran when the scheduler was told that the job is over:
                                   must be 0 */
@@ -96,6 +123,11 @@ void world_done(struct world *w);
 /* Start a master, and the next one when it crashed, until one ends with another code than
  * MASTER_CRASHED. */
 enum master_exit world_run(struct world *w);
+/* Before the first run: the master is on a cluster of many machines. */
+void world_go_remote(struct world *w);
+/* Dial the master as whoever; remote worlds only. */
+int world_dial(struct world *w, const char *identity, const struct tls_key *key,
+               const struct conn_ops *ops, void *arg, struct conn **out);
 /* One master only. */
 enum master_exit world_run_once(struct world *w);
 unsigned world_alive(const struct world *w); /* containers */

@@ -1,0 +1,264 @@
+#include "master/archive.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "loop/loop.h"
+
+enum { FILE_MAX = 512 << 20 };
+
+enum archive_phase { AP_NONE = 0, AP_BEGIN, AP_END, AP_CLEAR };
+
+enum { F_CONF, F_JOURNAL, F_STATUS, F_SUMMARY, F_COUNT };
+static const char *const file_names[F_COUNT] = {
+    [F_CONF] = "job.conf",
+    [F_JOURNAL] = "journal",
+    [F_STATUS] = "status.json",
+    [F_SUMMARY] = "summary",
+};
+
+/* One operation. It ends in one call of its done(), or never when the archive is freed. */
+struct archive_op {
+    struct archive *a;
+    enum archive_phase phase; /* that it was last started in, with or without success */
+    int file;
+    bool under_way;
+};
+
+struct archive {
+    struct archive_config cfg;
+    enum archive_phase phase;
+    bool started; /* the work of this phase */
+    char *dir;    /* NULL: no history is kept */
+    bool dir_made, have[F_COUNT];
+    struct buf text[F_COUNT]; /* of puts that are under way */
+    struct archive_op file_ops[F_COUNT], dir_op, clear_op;
+    struct err why; /* the first failure of this phase */
+    struct loop_timer *timer;
+    void (*done)(const struct err *e, void *arg);
+    void *arg;
+};
+
+/* ---- life ---- */
+
+static void on_timer(void *arg);
+
+int archive_new(const struct archive_config *cfg, struct archive **out, struct err *e)
+{
+    struct archive *a = calloc(1, sizeof *a);
+    if (a) {
+        a->cfg = *cfg;
+        a->dir = cfg->history_dir ? fs_join(cfg->history_dir, cfg->application_id) : NULL;
+        a->timer = loop_timer_new(cfg->loop, on_timer, a);
+    }
+    if (!a || !a->timer || (cfg->history_dir && !a->dir)) {
+        archive_free(a);
+        return err_set(e, ENOMEM, "no memory to keep the job's history");
+    }
+    for (int i = 0; i < F_COUNT; i++) {
+        a->text[i].max = FILE_MAX;
+        a->file_ops[i] = (struct archive_op){ .a = a, .file = i };
+    }
+    a->dir_op = a->clear_op = (struct archive_op){ .a = a };
+    *out = a;
+    return 0;
+}
+
+void archive_free(struct archive *a)
+{
+    if (!a)
+        return;
+    loop_timer_free(a->timer);
+    for (int i = 0; i < F_COUNT; i++)
+        buf_done(&a->text[i]);
+    free(a->dir);
+    free(a);
+}
+
+/* ---- steps: whatever happens, step() starts what can be started now, each once in a phase ---- */
+
+static void step(struct archive *a);
+
+static bool waits(const struct archive *a)
+{
+    bool any = a->dir_op.under_way;
+    for (int i = 0; i < F_COUNT; i++)
+        any |= a->file_ops[i].under_way;
+    return any;
+}
+
+static void failed(struct archive *a, const struct err *e)
+{
+    if (!a->why.num)
+        a->why = *e;
+}
+
+/* Notes that the operation was started, or why it was not. */
+static void started(struct archive_op *op, int rc, const struct err *e)
+{
+    op->phase = op->a->phase;
+    op->under_way = rc == 0;
+    if (rc < 0)
+        failed(op->a, e);
+}
+
+/* True: it is what this phase waits for. What an earlier phase could not do is tried again. */
+static bool ended(struct archive_op *op, const struct err *e)
+{
+    op->under_way = false;
+    if (e->num && op->phase == op->a->phase)
+        failed(op->a, e);
+    return e->num == 0;
+}
+
+static void on_dir(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct archive_op *op = arg;
+    (void)r;
+    op->a->dir_made |= ended(op, e);
+    step(op->a);
+}
+
+static void on_file(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct archive_op *op = arg;
+    (void)r;
+    op->a->have[op->file] |= ended(op, e);
+    step(op->a);
+}
+
+static void on_cleared(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct archive_op *op = arg;
+    (void)r;
+    (void)ended(op, e);
+    step(op->a);
+}
+
+static void make_dir(struct archive *a)
+{
+    struct err e = { 0 };
+    int rc = a->cfg.files->mkdirs(a->cfg.fs, a->dir, a->cfg.shared ? 0770 : 0700, on_dir,
+                                  &a->dir_op, &e);
+    started(&a->dir_op, rc, &e);
+}
+
+/* The file as it is now on this machine; one that is not there is not part of the history. */
+static void put_file(struct archive *a, int file)
+{
+    AUTO(free_p) char *from = fs_join(a->cfg.job_dir, file_names[file]);
+    AUTO(free_p) char *to = fs_join(a->dir, file_names[file]);
+    struct archive_op *op = &a->file_ops[file];
+    struct err e = { 0 };
+    int rc = from && to ? 0 : err_set(&e, ENOMEM, "no memory");
+    if (rc == 0 && file != F_STATUS) {
+        buf_clear(&a->text[file]);
+        rc = fs_read(AT_FDCWD, from, &a->text[file], &e);
+        if (rc == -ENOENT) {
+            op->phase = a->phase;
+            return;
+        }
+    }
+    if (rc == 0)
+        rc = a->cfg.files->put(a->cfg.fs, to, a->cfg.shared ? 0660 : 0600, buf_span(&a->text[file]),
+                               on_file, op, &e);
+    started(op, rc, &e);
+}
+
+static void over(struct archive *a)
+{
+    void (*done)(const struct err *e, void *arg) = TAKE(a->done);
+    loop_timer_stop(a->timer);
+    a->phase = AP_NONE;
+    if (done)
+        done(&a->why, a->arg);
+}
+
+static void step_history(struct archive *a)
+{
+    if (!a->dir_made && !a->dir_op.under_way && a->dir_op.phase != a->phase)
+        make_dir(a);
+    int n = a->phase == AP_BEGIN ? F_CONF + 1 : F_COUNT;
+    for (int i = 0; a->dir_made && i < n; i++)
+        if (!a->have[i] && !a->file_ops[i].under_way && a->file_ops[i].phase != a->phase)
+            put_file(a, i);
+    if (!waits(a))
+        over(a);
+}
+
+static void step(struct archive *a)
+{
+    if (!a->started)
+        return;
+    if (a->phase == AP_BEGIN || a->phase == AP_END) {
+        if (a->dir)
+            step_history(a);
+        else
+            over(a);
+    } else if (a->phase == AP_CLEAR && !a->clear_op.under_way) {
+        struct err e = { 0 };
+        if (a->cfg.staging_dir && a->clear_op.phase != AP_CLEAR)
+            started(
+                &a->clear_op,
+                a->cfg.files->remove(a->cfg.fs, a->cfg.staging_dir, on_cleared, &a->clear_op, &e),
+                &e);
+        if (!a->clear_op.under_way)
+            over(a);
+    }
+}
+
+/* Twice in a phase: to begin, after who asked for it has returned, and when it takes too long. */
+static void on_timer(void *arg)
+{
+    struct archive *a = arg;
+    if (!a->started) {
+        int64_t max_ms = a->phase == AP_CLEAR ? ARCHIVE_CLEAR_MS : a->cfg.max_ms;
+        a->started = true;
+        loop_timer_set(a->timer, clock_mono_ms() + max_ms);
+        step(a);
+        return;
+    }
+    if (a->phase == AP_BEGIN)
+        return; /* the end finds out whether it is still too slow */
+    struct err e = { 0 };
+    err_set(&e, ETIMEDOUT, "HDFS takes too long");
+    failed(a, &e);
+    over(a);
+}
+
+static void enter(struct archive *a, enum archive_phase phase,
+                  void (*done)(const struct err *e, void *arg), void *arg)
+{
+    a->phase = phase;
+    a->started = false;
+    a->why = (struct err){ 0 };
+    a->done = done;
+    a->arg = arg;
+    loop_timer_set(a->timer, clock_mono_ms());
+}
+
+void archive_begin(struct archive *a)
+{
+    enter(a, AP_BEGIN, NULL, NULL);
+}
+
+void archive_end(struct archive *a, struct span status,
+                 void (*done)(const struct err *e, void *arg), void *arg)
+{
+    enter(a, AP_END, done, arg);
+    struct err e = { 0 };
+    if (buf_add(&a->text[F_STATUS], status.p, status.len) < 0 && err_set(&e, ENOMEM, "no memory"))
+        failed(a, &e);
+}
+
+void archive_clear(struct archive *a, void (*done)(const struct err *e, void *arg), void *arg)
+{
+    enter(a, AP_CLEAR, done, arg);
+}

@@ -1,0 +1,57 @@
+/*
+ * The cluster ends the master's container: somebody has killed the application, or its node goes
+ * down. There is a quarter of a second until SIGKILL (yarn.nodemanager.sleep-delay-before-sigkill),
+ * and the cluster ends the other containers by itself: so nothing is waited for but the tasks that
+ * are quick to tell, and the verdict is written while we can.
+ */
+#include <errno.h>
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "master/master_int.h"
+
+enum { TERM_WAIT_MS = 50 };
+
+/* What has not ended by now is taken as ended: the verdict stands then. */
+static void on_wait_over(void *arg)
+{
+    struct master *m = arg;
+    for (uint32_t i = 0; i < job_n_slots(m->job) && m->phase == MP_RUNNING; i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (v.container && v.state != SLOT_ENDED)
+            (void)master_feed(m, &(struct job_event){ .type = EV_COMPLETED,
+                                                      .slot = i,
+                                                      .container = v.container,
+                                                      .reason = END_KILLED_BY_MASTER,
+                                                      .text = "the application was ended" });
+    }
+}
+
+static void on_term(int signo, void *arg)
+{
+    struct master *m = arg;
+    log_event(LOG_WARN, "master.terminated", f_int("signal", signo));
+    if (m->phase == MP_STARTING || m->phase == MP_BREAKING) {
+        master_exit_now(m, MASTER_CRASHED);
+        return;
+    }
+    if (m->phase != MP_RUNNING || m->terminated) /* the end is under way already */
+        return;
+    m->terminated = true;
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_STOP,
+                             .who = "the cluster",
+                             .text = "the application was killed there, or its node went down",
+                         });
+    loop_timer_set(m->term_timer, clock_mono_ms() + TERM_WAIT_MS);
+}
+
+int term_open(struct master *m, struct err *e)
+{
+    m->term = loop_signal_new(m->loop, SIGTERM, on_term, m);
+    m->term_timer = loop_timer_new(m->loop, on_wait_over, m);
+    return m->term && m->term_timer ? 0 : err_set(e, ENOMEM, "no memory to start the master");
+}

@@ -1,0 +1,422 @@
+/*
+ * A master on a cluster, in the small world of master_world.h: whoever dials it must know a key,
+ * and no key opens another's door; logs are read through it; its history goes elsewhere before the
+ * scheduler hears of the end; its page.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "codec/json.h"
+#include "loop/loop.h"
+#include "master/master_int.h"
+#include "master_world.h"
+#include "proto/tony.pb-c.h"
+
+#define BASIC                                                                                      \
+    "tony.application.name=t<1>", "tony.containers.command=./run",                                 \
+        "tony.application.framework=generic"
+
+static const char *const two_workers[] = { BASIC, "tony.worker.instances=2",
+                                           "tony.worker.memory=64m", NULL };
+static const struct script soon[] = { { .task = "worker:0", .run_ms = 20 }, { 0 } };
+
+static void expect_log(const struct world *w, const char *const *lines)
+{
+    size_t i = 0;
+    for (; lines[i]; i++) {
+        if (i >= w->files.log.n)
+            fail_msg("missing: %s", lines[i]);
+        assert_string_equal(w->files.log.v[i], lines[i]);
+    }
+    if (w->files.log.n > i)
+        fail_msg("too many: %s", w->files.log.v[i]);
+}
+
+#define H "/h/application_1700000000000_0001"
+
+static void all_ends_well(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    world_go_remote(&w);
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_false(w.timed_out);
+    assert_int_equal(w.n_runs[0], 1);
+    assert_int_equal(w.n_runs[1], 1);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_string_equal(w.client_state, "SUCCEEDED");
+    expect_log(&w, (const char *const[]){ "mkdirs " H " 700", "put " H "/job.conf 600",
+                                          "put " H "/journal 600", "put " H "/status.json 600",
+                                          "put " H "/summary 600", "finish", "remove /s", NULL });
+    const char *json = buf_cstr(&w.client_json); /* the last one is that of the history */
+    assert_non_null(strstr(json, "\"log_url\":\"http://n0:8042/logs/master\""));
+    assert_non_null(strstr(json,
+                           "\"node\":\"n1:45454\",\"log_url\":\"http://n1:8042/logs/<of it>\","
+                           "\"logs\":[\"stdout\",\"stderr\"]"));
+    world_done(&w);
+}
+
+static void a_shared_history(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    world_go_remote(&w);
+    w.remote.history_is_shared = true;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.files.log.v[0], "mkdirs " H " 770");
+    assert_string_equal(w.files.log.v[1], "put " H "/job.conf 660");
+    world_done(&w);
+}
+
+static void nothing_to_keep(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    world_go_remote(&w);
+    w.remote.history_dir = w.remote.staging_dir = NULL;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    expect_log(&w, (const char *const[]){ "finish", NULL });
+    world_done(&w);
+}
+
+/* The verdict stands and is told; that nobody will find the history is said with it. */
+static void a_history_that_fails(void **state)
+{
+    (void)state;
+    struct world w;
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_init(&w, two_workers, soon);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.files.fail = EACCES;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.client_state, "SUCCEEDED");
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_non_null(strstr(w.diagnostics, "(its history could not be written to '" H
+                                          "': cannot do that: Permission denied)"));
+    expect_log(&w, (const char *const[]){ "mkdirs " H " 700", "mkdirs " H " 700", "finish",
+                                          "remove /s", NULL });
+    world_done(&w);
+}
+
+static void a_history_that_hangs(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.remote.archive_ms = 30;
+    w.remote.staging_dir = NULL;
+    w.files.hang = true;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_finished, 1);
+    assert_non_null(strstr(w.diagnostics, "HDFS takes too long"));
+    world_done(&w);
+}
+
+/* ---- who may speak for whom ---- */
+
+struct stranger {
+    struct world *w;
+    const char *identity;
+    struct tls_key key;
+    Tony__Frame *first;
+    struct conn *conn;
+    bool opened, welcomed, answered, closed;
+    char refused[100];
+};
+
+static void stranger_open(struct conn *c, void *arg)
+{
+    struct stranger *s = arg;
+    s->opened = true;
+    (void)conn_send(c, s->first);
+}
+
+static void stranger_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct stranger *s = arg;
+    (void)c;
+    s->welcomed |= f->body_case == TONY__FRAME__BODY_WELCOME;
+    s->answered |=
+        f->body_case == TONY__FRAME__BODY_ANSWER || f->body_case == TONY__FRAME__BODY_JOB_UPDATE;
+    if (f->body_case == TONY__FRAME__BODY_REFUSED)
+        (void)str_copy(s->refused, sizeof s->refused, f->refused->message);
+}
+
+static void stranger_closed(struct conn *c, const struct err *e, void *arg)
+{
+    struct stranger *s = arg;
+    (void)c;
+    (void)e;
+    s->closed = true;
+    s->conn = NULL;
+}
+
+static const struct conn_ops stranger_ops = { .on_open = stranger_open,
+                                              .on_frame = stranger_frame,
+                                              .on_close = stranger_closed };
+
+static struct stranger *the_stranger;
+
+static void send_stranger(struct world *w)
+{
+    struct stranger *s = the_stranger;
+    assert_int_equal(world_dial(w, s->identity, &s->key, &stranger_ops, s, &s->conn), 0);
+}
+
+static const struct script hangs[] = { { .task = "worker:0", .run_ms = 300 },
+                                       { .task = "worker:1", .run_ms = 300 },
+                                       { 0 } };
+
+static void run_stranger(struct stranger *s, struct world *w)
+{
+    the_stranger = s;
+    w->on_running = send_stranger;
+    assert_int_equal(world_run(w), MASTER_OVER);
+    assert_string_equal(w->client_state, "SUCCEEDED");
+    assert_int_equal(w->n_runs[0], 1);
+    assert_int_equal(w->n_runs[1], 1);
+    conn_close(s->conn);
+}
+
+static void a_clients_key_is_no_executors(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    Tony__ExecutorHello h = TONY__EXECUTOR_HELLO__INIT;
+    h.version = TONY__VERSION__PROTOCOL_VERSION;
+    h.container_id = (char *)(uintptr_t) "container_1";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
+    f.executor_hello = &h;
+    struct stranger s = { .identity = JOB_KEY_CLIENT, .first = &f };
+    job_key_client(&w.key, &s.key);
+    run_stranger(&s, &w);
+    assert_true(s.opened);
+    assert_false(s.welcomed);
+    assert_string_equal(s.refused, "this key is not for that");
+    world_done(&w);
+}
+
+static void an_executors_key_is_no_clients(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    Tony__ClientAsk a = TONY__CLIENT_ASK__INIT;
+    a.what = TONY__CLIENT_ASK__WHAT__STOP;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &a;
+    struct stranger s = { .identity = "executor container_1", .first = &f };
+    job_key_container(&w.key, "container_1", &s.key);
+    run_stranger(&s, &w);
+    assert_true(s.opened);
+    assert_false(s.answered);
+    assert_string_equal(s.refused, "this key is not for that");
+    world_done(&w);
+}
+
+static void one_container_does_not_speak_for_another(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    Tony__ExecutorHello h = TONY__EXECUTOR_HELLO__INIT;
+    h.version = TONY__VERSION__PROTOCOL_VERSION;
+    h.slot = 1;
+    h.container_id = (char *)(uintptr_t) "container_2";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
+    f.executor_hello = &h;
+    struct stranger s = { .identity = "executor container_1", .first = &f };
+    job_key_container(&w.key, "container_1", &s.key);
+    run_stranger(&s, &w);
+    assert_false(s.welcomed);
+    assert_string_equal(s.refused, "this key is not for that");
+    world_done(&w);
+}
+
+static void a_wrong_key(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    Tony__ClientAsk a = TONY__CLIENT_ASK__INIT;
+    a.what = TONY__CLIENT_ASK__WHAT__STATUS;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &a;
+    struct stranger s = { .identity = JOB_KEY_CLIENT, .first = &f };
+    job_key_container(&w.key, "container_3", &s.key);
+    run_stranger(&s, &w);
+    assert_false(s.opened);
+    assert_true(s.closed);
+    world_done(&w);
+}
+
+/* ---- logs ---- */
+
+static void a_log_through_the_master(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    w.reads_log_of = 2;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_logs, 1);
+    assert_int_equal(w.log_num, 0);
+    assert_string_equal(w.log_text, "stderr of slot 1 from -10");
+    world_done(&w);
+}
+
+static void a_log_of_no_task(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    w.reads_log_of = 3;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_logs, 1);
+    assert_int_equal(w.log_num, ENOENT);
+    assert_string_equal(w.log_text, "the job has no such task");
+    world_done(&w);
+}
+
+/* Its executor has the question and ends without a word: the asker hears where else to look. */
+static void a_log_of_a_gone_executor(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 50 },
+                                             { .task = "worker:1", .run_ms = 200 },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    world_go_remote(&w);
+    w.box_hides_log = true;
+    w.reads_log_of = 1;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_logs, 1);
+    assert_int_equal(w.log_num, ESTALE);
+    assert_string_equal(w.log_text, "the executor of task 'worker:0' is not connected; its log may "
+                                    "be read at http://n1:8042/logs/<of it>");
+    world_done(&w);
+}
+
+/* ---- the page ---- */
+
+static struct buf page, document;
+
+static void look_at_page(struct world *w)
+{
+    assert_int_equal(page_html(w->master, &page), 0);
+    assert_int_equal(master_status_json(w->master, true, true, &document), 0);
+}
+
+static void the_page(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w,
+               (const char *const[]){ BASIC, "tony.worker.instances=2",
+                                      "tony.execution.envs=SECRET=hush", NULL },
+               soon);
+    world_go_remote(&w);
+    w.on_running = look_at_page;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    const char *html = buf_cstr(&page);
+    static const char *const there[] = {
+        "<title>t&lt;1&gt;</title>",
+        "application_1700000000000_0001",
+        "RUNNING",
+        "worker:1",
+        "<td>n1:45454</td>",
+        "href=\"http://n1:8042/logs/&lt;of it&gt;/stderr?start=-65536\"",
+        "href=\"status.json\"",
+        "href=\"http://n0:8042/logs/master\"",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(there); i++)
+        if (!strstr(html, there[i]))
+            fail_msg("'%s' is not in:\n%s", there[i], html);
+    assert_null(strstr(html, "hush"));
+    assert_null(strstr(html, "<script"));
+    assert_null(strstr(buf_cstr(&document), "hush"));
+    json_t *doc = NULL;
+    struct err e = { 0 };
+    assert_int_equal(json_parse("status", buf_span(&document), &doc, &e), 0);
+    json_decref(doc);
+    buf_done(&page);
+    buf_done(&document);
+    world_done(&w);
+}
+
+/* ---- the cluster ends us ---- */
+
+static void terminate(struct world *w)
+{
+    (void)w;
+    (void)kill(getpid(), SIGTERM);
+}
+
+static void killed_by_the_cluster(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.on_running = terminate;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.finish_state, "KILLED");
+    assert_string_equal(w.client_state, "KILLED");
+    assert_non_null(strstr(w.diagnostics, "the application was killed there"));
+    world_done(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ends_well),
+        cmocka_unit_test(a_shared_history),
+        cmocka_unit_test(nothing_to_keep),
+        cmocka_unit_test(a_history_that_fails),
+        cmocka_unit_test(a_history_that_hangs),
+        cmocka_unit_test(a_clients_key_is_no_executors),
+        cmocka_unit_test(an_executors_key_is_no_clients),
+        cmocka_unit_test(one_container_does_not_speak_for_another),
+        cmocka_unit_test(a_wrong_key),
+        cmocka_unit_test(a_log_through_the_master),
+        cmocka_unit_test(a_log_of_no_task),
+        cmocka_unit_test(a_log_of_a_gone_executor),
+        cmocka_unit_test(the_page),
+        cmocka_unit_test(killed_by_the_cluster),
+    };
+    return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
+}
