@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/mind.h"
 #include "client/status.h"
 #include "history/history.h"
 
@@ -81,6 +82,9 @@ int cmd_list(struct client *c)
             client_note("there are more: --all shows them");
     }
     rows.n = kept;
+    for (size_t i = 0; i < rows.n; i++)
+        if (rows.v[i].live && mind_job(c, rows.v[i].application_id))
+            break; /* one pool for all */
     history_rows_done(&rows);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "client/follow.h"
 #include "client/jobconf.h"
 #include "client/link.h"
+#include "client/mind.h"
 #include "client/render.h"
 #include "client/status.h"
 #include "client/submit.h"
@@ -24,18 +25,6 @@ static void say_submitted(const struct client_job *j, const char *id)
                            j->spec->roles[i].instances);
     client_note("submitted %s as %s (%s)", j->spec->name, id,
                 roles.len ? buf_cstr(&roles) : "a single command");
-}
-
-/* The keeper moves the job to the history while we print. Whoever reads the logs next should find
- * them where we said. */
-static void settle(const char *dir)
-{
-    enum {
-        TRIES = 100,
-        PAUSE_US = 250
-    }; /* a large job takes longer: its directories are removed first */
-    for (int i = 0; i < TRIES && access(dir, F_OK) == -1; i++)
-        (void)usleep(PAUSE_US);
 }
 
 /* The last word on a job: as JSON the full status, else the verdict for people. */
@@ -57,8 +46,8 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
         render_verdict(c, id, dir ? dir : c->paths.history, r->summary);
         int printed = client_flush_stdout();
         code = printed ? printed : code;
-        settle(dir ? dir : c->paths.history);
     }
+    mind_settle(c, id);
     follow_result_done(r);
     return code;
 }
@@ -133,6 +122,7 @@ int cmd_kill(struct client *c)
     int rc = follow_history(c, id, &r, &e);
     if (rc == 0) {
         client_note("job %s is over already: %s", id, doc_str(r.summary, "state"));
+        mind_settle(c, id);
         follow_result_done(&r);
         return EXIT_DONE;
     }
@@ -144,6 +134,8 @@ int cmd_kill(struct client *c)
     if (rc < 0)
         return client_fail(EXIT_CLUSTER, &e);
     client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
+    if (r.finished)
+        mind_settle(c, id);
     follow_result_done(&r);
     return EXIT_DONE;
 }

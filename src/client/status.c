@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/link.h"
+#include "client/mind.h"
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
@@ -50,6 +51,7 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
                           struct err *e)
 {
     int rc = from_directory(dir, out, e);
+    (void)mind_job(c, id);
     if (rc < 0 || doc_int(*out, "epoch", 0) > 0 ||
         json_is_integer(json_object_get(*out, "exit_code")))
         return rc;

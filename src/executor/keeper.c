@@ -1,4 +1,4 @@
-/* The keeper's start, its loop, and its end. */
+/* The keeper's loop. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,21 +13,18 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
-#include "executor/spare.h"
 
 enum {
     PEERS_MAX = 64, /* the master, the pool, and those that just came */
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
     DRAIN_LOOK_MS = 10,
-    LAST_WORDS_MS = 1000,
 };
 
 /* ---- peers ---- */
@@ -232,63 +229,7 @@ static void run(struct keeper *k)
     }
 }
 
-/* ---- the end ---- */
-
-/* The order matters: what a crash in between leaves is found by the next keeper as long as the job
- * lies in jobs/. */
-static int put_away(struct keeper *k, struct err *e)
-{
-    AUTO(free_p) char *containers = str_printf("%s/containers", k->job_dir);
-    AUTO(free_p) char *cgroups = str_printf("%s/cgroups", k->job_dir);
-    AUTO(free_p) char *to = paths_history(&k->paths, k->app_id);
-    if (!containers || !cgroups || !to)
-        return err_set(e, ENOMEM, "cannot put the job away: %m");
-    spare_keep(k->spare_dir, containers);
-    int rc = fs_remove_tree(AT_FDCWD, containers, e);
-    if (rc < 0 && rc != -ENOENT)
-        log_err(LOG_WARN, "keeper.leftover",
-                e); /* the history is worth more than a clean directory */
-    cgroup_job_remove(&k->cgroup);
-    (void)unlink(cgroups); /* names nothing any more */
-    if (str_eq(k->final_state, "MASTER_FAILED"))
-        return 0;
-    if (rename(k->job_dir, to) == -1)
-        return err_set(e, errno, "cannot move the job to '%s': %m", to);
-    return 0;
-}
-
-/* Not finished, but MASTER_FAILED: the pool then writes the end of the job itself. */
-static void last_words(struct keeper *k)
-{
-    pool_tell(k, !str_eq(k->final_state, "MASTER_FAILED"));
-    int64_t until = clock_mono_ms() + LAST_WORDS_MS;
-    for (size_t i = 0; i < k->peers.n; i++) {
-        struct link *l = &k->peers.v[i].link;
-        while (link_unsent(l) && clock_mono_ms() < until) {
-            struct pollfd p = { .fd = l->fd, .events = POLLOUT };
-            if (poll(&p, 1, LAST_WORDS_MS) <= 0 || link_flush(l) < 0)
-                break;
-        }
-    }
-}
-
-static int64_t cpu_ms(int who)
-{
-    struct rusage u;
-    if (getrusage(who, &u) == -1)
-        return 0;
-    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000 +
-           (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
-}
-
-/* What the job cost here, for whoever asks where the time went. */
-static void log_end(const struct keeper *k)
-{
-    log_event(LOG_INFO, "keeper.job_over", f_str("state", k->final_state),
-              f_int("containers", (int64_t)k->containers.n),
-              f_int("keeper_cpu_ms", cpu_ms(RUSAGE_SELF)),
-              f_int("children_cpu_ms", cpu_ms(RUSAGE_CHILDREN)));
-}
+/* ---- the program ---- */
 
 int keeper_main(int argc, char **argv)
 {
@@ -300,23 +241,7 @@ int keeper_main(int argc, char **argv)
         return rc;
     }
     run(&k);
-    log_end(&k);
-    rc = KEEPER_OK;
-    if (put_away(&k, &e) < 0) {
-        log_err(LOG_ERROR, "keeper.end", &e);
-        rc = KEEPER_FAILED;
-    }
-    if (str_eq(k.final_state, "MASTER_FAILED"))
-        rc = KEEPER_ABORTED;
-    /* the pool may start the next job, or end this one, as soon as it hears of it: nothing of ours
-     * may be in its way */
-    (void)unlink(k.master_socket); /* a master that was killed left it */
-    (void)unlink(k.socket);
-    (void)unlink(k.lock_path);
-    close(k.lock_fd);
-    last_words(&k);
-    if (k.had_pool && !keeper_peer(&k, PEER_POOL)) /* others may wait for what this job held */
-        pool_start_again(&k, clock_mono_ms());
+    rc = keeper_end(&k);
     for (size_t i = 0; i < k.peers.n; i++)
         link_close(&k.peers.v[i].link);
     vec_done(&k.peers);

@@ -3,7 +3,8 @@
  * admitted, forks executors from itself, writes down every exit before it tells anybody, starts the
  * master again when it dies, and takes everything away at the end.
  *
- * keeper.c            start, the loop, the end
+ * keeper.c            the loop
+ * keeper_end.c        the job goes to the history
  * keeper_master.c     the master's process and what it asks for
  * keeper_pool.c       the pool's connection, and starting the pool again
  * keeper_containers.c granting, launching, stopping, ending
@@ -76,7 +77,7 @@ struct keeper {
     int64_t cluster_ms;
     uint32_t number;
     struct paths paths;
-    char *job_dir, *spare_dir, *master_socket, *socket, *lock_path;
+    char *job_dir, *spare_dir, *ended_dir, *master_socket, *socket, *lock_path;
     int lock_fd, listen_fd, signal_fd, exits_fd, ready_fd;
     struct cgroup_job cgroup;
     struct rlimit nofile; /* as it was given to us */
@@ -141,6 +142,12 @@ void keeper_take_down(struct keeper *k, const char *why);
 struct peer *keeper_peer(struct keeper *k, enum peer_kind kind); /* NULL = none */
 void keeper_hear(struct keeper *k, struct peer *p);              /* all that came */
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
+
+/* keeper_end.c */
+int keeper_end(struct keeper *k);     /* an exit code */
+void keeper_unlock(struct keeper *k); /* for good: sockets and lock have no names any more */
+/* What a job that is over left to be removed; nothing there is fine. spare_dir: may be NULL */
+void keeper_clear_ended(const char *ended_dir, const char *spare_dir);
 
 /* keeper_master.c */
 /* When we begin: the one that was started beside us, else one of our own. */

@@ -160,9 +160,9 @@ static int lock_gpus(struct keeper *k, struct err *e)
 
 /* ---- what an earlier keeper left ---- */
 
-static void remove_recorded_cgroups(const char *job_dir)
+void keeper_remove_cgroups(const char *dir_of_list)
 {
-    AUTO(free_p) char *path = str_printf("%s/cgroups", job_dir);
+    AUTO(free_p) char *path = str_printf("%s/cgroups", dir_of_list);
     AUTO(buf_done) struct buf text = { 0 };
     struct err unused;
     if (!path || fs_read(AT_FDCWD, path, &text, &unused) < 0)
@@ -185,7 +185,7 @@ static void remove_leftovers(const char *job_dir, const char *app_id)
         total += n;
         pause_ms(PAUSE_MS);
     }
-    remove_recorded_cgroups(job_dir);
+    keeper_remove_cgroups(job_dir);
     if (total)
         log_event(LOG_WARN, "keeper.leftovers", f_int("killed", total));
 }
@@ -283,16 +283,37 @@ static int find_places(struct keeper *k, struct err *e)
         return rc;
     k->job_dir = paths_job(&k->paths, k->app_id);
     k->spare_dir = str_printf("%s/spare", k->paths.pool);
+    k->ended_dir = str_printf("%s/ended/%s", k->paths.pool, k->app_id);
     k->socket = paths_socket(&k->paths, k->app_id, "k");
     k->master_socket = paths_socket(&k->paths, k->app_id, "m");
     k->lock_path = paths_socket(&k->paths, k->app_id, "lock");
     k->by_pid = calloc(PID_TABLE, sizeof *k->by_pid);
-    if (!k->job_dir || !k->spare_dir || !k->socket || !k->master_socket || !k->lock_path ||
-        !k->by_pid)
-        return err_set(e, ENOMEM, "cannot start: %m");
-    if (access(k->job_dir, W_OK) == -1)
-        return err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
-    return 0;
+    return k->job_dir && k->spare_dir && k->ended_dir && k->socket && k->master_socket &&
+                   k->lock_path && k->by_pid
+               ? 0
+               : err_set(e, ENOMEM, "cannot start: %m");
+}
+
+/* To be asked again under the lock: by then an earlier keeper may have ended the job. */
+static int find_job(const struct keeper *k, struct err *e)
+{
+    return access(k->job_dir, W_OK) == 0
+               ? 0
+               : err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
+}
+
+static int lock_job(struct keeper *k, struct err *e)
+{
+    int rc = find_job(k, e);
+    if (rc < 0)
+        return rc;
+    k->lock_fd = lock_file(k->lock_path, e);
+    if (k->lock_fd < 0)
+        return k->lock_fd;
+    rc = find_job(k, e);
+    if (rc < 0)
+        (void)unlink(k->lock_path); /* nobody ends that job any more, who would remove it */
+    return rc;
 }
 
 static void say_ready(struct keeper *k)
@@ -321,10 +342,10 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     log_setup(2, LOG_INFO, false);
     if (own_process(k, e) < 0 || find_places(k, e) < 0)
         return KEEPER_FAILED;
-    k->lock_fd = lock_file(k->lock_path, e);
-    if (k->lock_fd < 0)
-        return k->lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
-    int rc = lock_gpus(k, e);
+    int rc = lock_job(k, e);
+    if (rc < 0)
+        return rc == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
+    rc = lock_gpus(k, e);
     if (rc < 0)
         return rc == -EWOULDBLOCK ? KEEPER_GPU_TAKEN : KEEPER_FAILED;
     if (exits_open(k, e) < 0)
@@ -351,6 +372,7 @@ void keeper_start_done(struct keeper *k)
 {
     free(k->job_dir);
     free(k->spare_dir);
+    free(k->ended_dir);
     free(k->socket);
     free(k->master_socket);
     free(k->lock_path);
@@ -359,20 +381,30 @@ void keeper_start_done(struct keeper *k)
     paths_done(&k->paths);
 }
 
+/* Of a job that lives still, for its next keeper; or of one that lies in the history, whose keeper
+ * was killed before it had removed all. */
+static int cleanup(struct keeper *k, struct err *e)
+{
+    int rc = find_places(k, e);
+    if (rc < 0)
+        return KEEPER_FAILED;
+    k->lock_fd = lock_file(k->lock_path, e);
+    if (k->lock_fd < 0)
+        return k->lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
+    remove_leftovers(k->job_dir, k->app_id);
+    keeper_clear_ended(k->ended_dir, k->spare_dir);
+    if (access(k->job_dir, F_OK) == -1)
+        keeper_unlock(k);
+    close_p(&k->lock_fd);
+    return KEEPER_OK;
+}
+
 int keeper_cleanup(const char *application_id, struct err *e)
 {
-    struct keeper k = { .app_id = application_id };
+    struct keeper k = { .app_id = application_id, .lock_fd = -1, .cgroup.kind = CGROUP_NONE };
     if (app_id_parse(application_id, &k.cluster_ms, &k.number, e) < 0)
         return KEEPER_MISUSE;
-    int rc = find_places(&k, e) < 0 ? KEEPER_FAILED : KEEPER_OK;
-    if (rc == KEEPER_OK) {
-        k.lock_fd = lock_file(k.lock_path, e);
-        rc = k.lock_fd >= 0 ? KEEPER_OK : k.lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
-    }
-    if (rc == KEEPER_OK) {
-        remove_leftovers(k.job_dir, application_id);
-        close(k.lock_fd);
-    }
+    int rc = cleanup(&k, e);
     keeper_start_done(&k);
     return rc;
 }

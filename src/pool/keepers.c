@@ -104,6 +104,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     const Tony__KeeperState *s = f->keeper_state;
     if (s->finished) {
         log_event(LOG_INFO, "job.finished", f_str("job", j->id), f_str("state", s->state));
+        sweep_after(j->pool, TAKE(j->keeper), j->id);
         pool_job_over(j);
         return;
     }
@@ -228,7 +229,7 @@ static int build_env(const struct pool_job *j, struct strv *env)
     return rc;
 }
 
-static int find_executor(struct pool *p, struct err *e)
+int pool_find_executor(struct pool *p, struct err *e)
 {
     if (!p->executor && !(p->executor = paths_program("tony-executor")))
         return err_set(e, ENOENT,
@@ -305,7 +306,7 @@ static int spawn_keeper(struct pool_job *j, struct err *e)
 {
     AUTO(strv_done) struct strv argv = { 0 };
     AUTO(first_master_done) struct first_master master = { 0 };
-    int rc = find_executor(j->pool, e);
+    int rc = pool_find_executor(j->pool, e);
     if (rc < 0)
         return rc;
     int fds[2];
@@ -418,7 +419,7 @@ static void clean_groups(struct pool_job *j)
 {
     AUTO(strv_done) struct strv argv = { 0 };
     struct err e = { 0 };
-    int rc = find_executor(j->pool, &e);
+    int rc = pool_find_executor(j->pool, &e);
     if (rc == 0 && (strv_push(&argv, j->pool->executor) < 0 || strv_push(&argv, "--cleanup") < 0 ||
                     strv_push(&argv, j->id) < 0))
         rc = err_set(&e, ENOMEM, "cannot clean up after a keeper: %m");
@@ -501,6 +502,7 @@ static void look(void *arg)
             (void)kill(child_pid(j->child), SIGKILL);
         set_timer(j, MAX((int64_t)LOOK_MIN_MS, MIN(lost_ms / 4, (int64_t)LOOK_MAX_MS)));
     } else if (moved_to_history(j)) {
+        sweep_job(j->pool, j->id); /* it was killed when it was nearly done */
         pool_job_over(j);
     } else {
         clean(j);

@@ -113,16 +113,6 @@ bool job_is_kept(const struct pool_job *j)
     return fd == -EWOULDBLOCK;
 }
 
-static void unlink_sockets(const struct pool_job *j)
-{
-    static const char *const suffixes[] = { "k", "m", "lock" };
-    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
-        AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, suffixes[i]);
-        if (path)
-            (void)unlink(path); /* a dead keeper's; not there is fine */
-    }
-}
-
 /* ---- admission ---- */
 
 static struct admission_job *queue_of(const struct pool *p, bool *out_gpus_unknown)
@@ -265,7 +255,7 @@ void pool_job_abort(struct pool_job *j, const struct job_event *ev)
     else
         log_event(LOG_INFO, "job.aborted", f_str("job", j->id),
                   f_str("who", ev->who ? ev->who : "pool"), f_str("why", ev->text ? ev->text : ""));
-    unlink_sockets(j);
+    sweep_sockets(j->pool, j->id);
     if (fd >= 0)
         (void)close(fd);
     pool_job_over(j);

@@ -7,6 +7,7 @@
  *   clients.c    requests
  *   submit.c     a submission becomes a job's directory
  *   recover.c    what an earlier pool left
+ *   sweep.c      what is left of jobs that are over
  *   reports.c    JSON for people
  *   children.c   processes we start
  *   tidy.c       what the store need not keep
@@ -28,6 +29,7 @@ struct child;
 struct client;
 struct conf;
 struct conn;
+struct ending;
 struct job_event;
 struct listener;
 struct loop;
@@ -128,9 +130,10 @@ struct pool {
     uint32_t last_number;
     VEC(struct pool_job *) jobs; /* live ones, in order of arrival */
     struct pool_client *clients;
+    struct ending *endings; /* keepers of jobs that are over */
     size_t n_submissions;
-    bool stopping;  /* nothing new is taken; the end comes with the last job */
-    bool ended;     /* the loop is being taken down: start nothing */
+    bool stopping;           /* nothing new is taken; the end comes with the last job */
+    bool ended;              /* the loop is being taken down: start nothing */
     char *executor, *master; /* paths of the programs; looked up at first use */
 };
 
@@ -164,6 +167,7 @@ void keeper_start(struct pool_job *j);
 void keeper_look(struct pool_job *j); /* of an earlier pool's job: dial its keeper, or clean up and
                                          start another */
 void keeper_stop_job(struct pool_job *j, const char *who); /* by its master, else by its keeper */
+int pool_find_executor(struct pool *p, struct err *e);     /* p->executor is set then */
 void keeper_forget(struct pool_job *j); /* lets go of all that belongs to the keeper's side of j */
 
 /* clients.c */
@@ -207,6 +211,14 @@ int report_starting(const struct pool_job *j, struct buf *out);
 
 /* recover.c */
 int recover(struct pool *p, struct err *e); /* ids and jobs of earlier pools */
+
+/* sweep.c */
+void sweep(struct pool *p);                     /* all jobs that are over and have left something */
+void sweep_job(struct pool *p, const char *id); /* one of them; whose keeper lives is left alone */
+/* Its keeper (taken) said that the job is over and closes when all is removed: see that it is. */
+void sweep_after(struct pool *p, struct conn *keeper, const char *id);
+void sweep_done(struct pool *p);
+void sweep_sockets(const struct pool *p, const char *id); /* by who holds its lock */
 
 /* tidy.c: content that nobody used for tony.store.max-age goes; now and then, on a thread */
 void tidy(void *arg); /* of the timer `tidy`; arg: the pool */

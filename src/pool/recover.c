@@ -153,14 +153,26 @@ static bool was_started(const char *dir)
            has_file(dir, "logs");
 }
 
+/* The machine stopped before the submission was on the disk: the file is not there, empty, or ends
+ * somewhere. One that is whole is kept, whatever we think of what stands in it. */
+static bool half_made(const char *dir)
+{
+    AUTO(free_p) char *path = fs_join(dir, "job.conf");
+    AUTO(buf_done) struct buf text = { 0 };
+    int rc = path ? fs_read(AT_FDCWD, path, &text, NULL) : -ENOMEM;
+    struct span all = span_trim(buf_span(&text));
+    return rc == -ENOENT || (rc == 0 && (all.len == 0 || all.p[all.len - 1] != '}'));
+}
+
 static void recover_unreadable(const char *dir, struct pool_job *j, const struct err *e)
 {
-    if (job_is_kept(j) || was_started(dir)) {
+    if (access(dir, F_OK) == -1) {
+        /* its keeper has just moved it to the history */
+    } else if (job_is_kept(j) || was_started(dir) || !half_made(dir)) {
         log_err(LOG_ERROR, "job.damaged",
                 e); /* what runs of it runs on, and its directory stays for whoever looks */
     } else {
-        /* The machine stopped before it was on the disk: nobody was told that it was taken. */
-        log_err(LOG_WARN, "job.half_made", e);
+        log_err(LOG_WARN, "job.half_made", e); /* nobody was told that it was taken */
         (void)fs_remove_tree(AT_FDCWD, dir, NULL);
     }
     pool_job_remove(j);
@@ -197,14 +209,16 @@ int recover(struct pool *p, struct err *e)
     if (rc == 0) {
         remove_half_written(p->paths.pool);
         read_next(p);
-        rc = scan(p, p->paths.history, NULL, e);
+        rc = scan(p, p->paths.jobs, &finds, e); /* first: jobs move from here to there */
     }
     if (rc == 0)
-        rc = scan(p, p->paths.jobs, &finds, e);
+        rc = scan(p, p->paths.history, NULL, e);
     if (finds.n > 1)
         qsort(finds.v, finds.n, sizeof *finds.v, by_number);
     for (size_t i = 0; rc == 0 && i < finds.n; i++)
         rc = recover_job(p, finds.v[i].id, e);
+    if (rc == 0)
+        sweep(p);
     vec_done(&finds);
     return rc;
 }

@@ -370,6 +370,7 @@ static void pool_done(struct pool *p)
     p->ended = true;
     while (p->jobs.n > 0)
         pool_job_remove(p->jobs.v[p->jobs.n - 1]);
+    sweep_done(p);
     loop_free(p->loop);
     children_free(p);
     vec_done(&p->jobs);

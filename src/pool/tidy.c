@@ -46,6 +46,7 @@ void tidy(void *arg)
 {
     struct pool *p = arg;
     loop_timer_set(p->tidy, clock_mono_ms() + TIDY_AGAIN_MS);
+    sweep(p);
     struct tidy *t = calloc(1, sizeof *t);
     if (!t)
         return; /* in an hour */

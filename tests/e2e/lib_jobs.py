@@ -182,7 +182,7 @@ class Lab(Tony):
         found += [f"control group {p}" for p in self.cgroups()]
         found += [f"runtime file {p}" for p in self.runtime_files()]
         found += [f"in jobs/: {p.name}" for p in (self.home / "jobs").glob("*")]
-        for pattern in ("history/*/containers", "history/*/cgroups", "store/.tmp-*", "pool/*.tmp*", "history/.*"):
+        for pattern in ("history/*/containers", "history/*/cgroups", "pool/ended/*", "store/.tmp-*", "pool/*.tmp*", "history/.*"):
             found += [f"file {p}" for p in self.home.glob(pattern)]
         return found
 

@@ -387,7 +387,7 @@ def test_keeper_killed_when_a_task_had_ended(lab):
 def test_keeper_killed_as_soon_as_it_is_there(lab):
     """However early, the job ends by itself, with or without its tasks having run."""
     for _ in range(3):
-        app = lab.submit(lab.workers("sleep 5"))
+        app = lab.submit(lab.workers("sleep 1"))
         kill9(lab.one("keeper", app))
         assert lab.run("wait", app, timeout=30).returncode in (0, 1)
         lab.in_history(app)
@@ -522,4 +522,90 @@ def test_the_pool_killed_while_an_owned_job_waits(make_lab):
     first.release(0)
     out, err = p.communicate(timeout=20)
     assert p.returncode == 0, err
+    lab.settled()
+
+
+# ---- at the very end ----
+
+def a_job_that_leaves_much(lab):
+    """It takes its keeper a while to remove what its task left."""
+    job = Gated(lab, before="mkdir many && seq -f many/%g 30000 | xargs touch;")
+    job.running(60)
+    return job
+
+
+@pytest.mark.parametrize("others", [(), ("pool",)], ids=["keeper", "keeper-and-pool"])
+def test_keeper_killed_while_it_removes_what_is_left(lab, others):
+    """The job lies in the history already, so it is over; what its keeper had not removed yet is removed all the same."""
+    job = a_job_that_leaves_much(lab)
+    keeper, pools = lab.one("keeper", job.app), [lab.one(kind) for kind in others]
+    job.release(0, wait=False)
+    wait_until(lambda: (lab.home / "history" / job.app).is_dir(), "it lies in the history", pause=0)
+    kill9(keeper, *pools)
+    assert any((lab.home / "pool" / "ended").iterdir()), "there was nothing left to be removed"
+    lab.json("pool", "start")
+    lab.settled()
+    assert job.over("SUCCEEDED")["epoch"] == 1, "nobody was asked again how it ended"
+
+
+@pytest.mark.parametrize("command", ["wait", "status", "list", "kill", "run"])
+def test_pool_and_keeper_killed_when_the_verdict_was_told(lab, command):
+    """Nobody lives who would put the job away: the next command sees to it."""
+    job = Gated(lab).running()
+    keeper, pool = lab.one("keeper", job.app), lab.one("pool")
+    os.kill(keeper, signal.SIGSTOP)
+    job.release(0, wait=False)
+    assert lab.run("wait", job.app).returncode == 0
+    assert (lab.home / "jobs" / job.app).is_dir()
+    kill9(pool, keeper)
+    ended(pool)
+    args = {"list": [], "run": [lab.workers("true")]}.get(command, [job.app])
+    lab.ok(command, *args)
+    job.over("SUCCEEDED")
+    job.started_once()
+    lab.settled()
+
+
+@pytest.mark.parametrize("command", ["status", "list"])
+def test_pool_and_keeper_killed_and_somebody_asks(lab, command):
+    job = Gated(lab).running()
+    pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
+    kill9(pool, keeper)
+    ended(pool)
+    ended(keeper)
+    lab.ok(command, *([job.app] if command == "status" else []))
+    job.over("FAILED")
+    lab.settled()
+
+
+@pytest.mark.parametrize("command", ["status", "list", "wait"])
+def test_pool_killed_while_a_job_waits_and_somebody_asks(make_lab, command):
+    """Of jobs that only wait there is no process: the next command starts the pool that starts them."""
+    lab = make_lab(site={"pool.memory": "256m"})
+    first = Gated(lab, role={"memory": "200m"}).running()
+    later = lab.submit(lab.workers("true", role={"memory": "200m"}))
+    pool, keeper, master = lab.one("pool"), lab.one("keeper", first.app), lab.one("master", first.app)
+    os.kill(keeper, signal.SIGSTOP)  # it would start a pool
+    kill9(pool)
+    ended(pool)
+    kill9(keeper, master)
+    lab.ok(command, *([later] if command != "list" else []))
+    lab.in_history(later)
+    assert lab.state(later) == "SUCCEEDED"
+    first.over("FAILED")
+    lab.settled()
+
+
+def test_stray_runtime_files_are_removed(lab):
+    """What a keeper of a job of long ago may have left; nothing else."""
+    assert lab.run("run", lab.workers("true")).returncode == 0
+    lab.quiet()
+    kill9(lab.one("pool"))
+    runtime = next((lab.base / "run" / "tony").iterdir())
+    for name in ("1.k", "1.m", "1.lock", "7.lock"):
+        (runtime / name).touch()
+    (runtime / "notes").touch()
+    lab.json("pool", "start")
+    assert lab.runtime_files() == ["notes"]
+    (runtime / "notes").unlink()
     lab.settled()

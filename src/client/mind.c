@@ -1,0 +1,117 @@
+#include "client/mind.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/link.h"
+#include "loop/loop.h"
+
+enum { SETTLE_MS = 1000 };
+
+/* ---- is somebody there? ---- */
+
+static bool is_kept(const struct client *c, const char *id)
+{
+    AUTO(free_p) char *path = paths_socket(&c->paths, id, "lock");
+    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+}
+
+bool mind_job(struct client *c, const char *id)
+{
+    struct conn *pool = NULL;
+    if (is_kept(c, id))
+        return false;
+    if (link_dial_pool(c, true, &pool, NULL) == 0)
+        conn_close(pool);
+    return true;
+}
+
+/* ---- on its way to the history ---- */
+
+struct settle {
+    struct client *c;
+    const char *id, *dir;
+    int fd;              /* inotify: something came into history/ */
+    struct conn *keeper; /* closes when the keeper is done, or dead */
+};
+
+static bool arrived(const struct settle *s)
+{
+    return access(s->dir, F_OK) == 0;
+}
+
+static void on_arrival(void *arg)
+{
+    struct settle *s = arg;
+    char events[4096];
+    while (read(s->fd, events, sizeof events) > 0)
+        ; /* that something came is all we want to know */
+    if (arrived(s))
+        loop_stop(s->c->loop);
+}
+
+static void on_gone(struct conn *conn, const struct err *e, void *arg)
+{
+    struct settle *s = arg;
+    (void)conn;
+    (void)e;
+    s->keeper = NULL;
+    if (arrived(s))
+        loop_stop(s->c->loop);
+    else
+        (void)mind_job(s->c, s->id); /* the next keeper does it */
+}
+
+static void on_late(void *arg)
+{
+    struct settle *s = arg;
+    loop_stop(s->c->loop);
+}
+
+static void on_word(struct conn *conn, const Tony__Frame *f, void *arg)
+{
+    (void)conn;
+    (void)f; /* it has nothing to tell us; but who does not read does not hear of the end either */
+    (void)arg;
+}
+
+static const struct conn_ops keeper_ops = { .on_frame = on_word, .on_close = on_gone };
+
+/* Nothing to wait for any more? */
+static bool begin(struct settle *s)
+{
+    AUTO(free_p) char *socket = paths_socket(&s->c->paths, s->id, "k");
+    s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (!socket || s->fd == -1 ||
+        inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) == -1 || arrived(s))
+        return true;
+    if (conn_dial_unix(s->c->loop, socket, &keeper_ops, s, &s->keeper, NULL) < 0)
+        (void)mind_job(s->c, s->id);
+    return arrived(s);
+}
+
+void mind_settle(struct client *c, const char *id)
+{
+    AUTO(free_p) char *dir = paths_history(&c->paths, id);
+    struct settle s = { .c = c, .id = id, .dir = dir, .fd = -1 };
+    if (!dir || access(dir, F_OK) == 0 || !client_loop(c, NULL))
+        return;
+    if (!begin(&s)) {
+        struct loop_fd *watch = loop_fd_new(c->loop, s.fd, on_arrival, &s);
+        struct loop_timer *late = loop_timer_new(c->loop, on_late, &s);
+        if (watch && late) {
+            loop_timer_set(late, clock_mono_ms() + SETTLE_MS);
+            (void)loop_run(c->loop); /* ends by one of the above */
+        }
+        loop_timer_free(late);
+        loop_fd_free(watch);
+    }
+    conn_close(s.keeper);
+    close_p(&s.fd);
+}

@@ -1,0 +1,183 @@
+/*
+ * What is left of jobs that are over: a keeper that was killed after it had moved its job to the
+ * history, and before it had removed the rest.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "loop/loop.h"
+#include "pool/pool_int.h"
+
+void sweep_sockets(const struct pool *p, const char *id)
+{
+    static const char *const suffixes[] = { "k", "m", "lock" };
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        AUTO(free_p) char *path = paths_socket(&p->paths, id, suffixes[i]);
+        if (path)
+            (void)unlink(path); /* not there is fine */
+    }
+}
+
+static char *ended_dir(const struct pool *p, const char *id)
+{
+    return str_printf("%s/ended/%s", p->paths.pool, id);
+}
+
+/* Its working directories and control groups, by the program that knows them; it removes the
+ * sockets too. */
+static int start_cleanup(struct pool *p, const char *id, struct err *e)
+{
+    AUTO(strv_done) struct strv argv = { 0 }, env = { 0 };
+    AUTO(free_p) char *log = fs_join(p->paths.pool, "pool.log");
+    int rc = pool_find_executor(p, e);
+    if (rc < 0)
+        return rc;
+    if (!log || strv_push(&argv, p->executor) < 0 || strv_push(&argv, "--cleanup") < 0 ||
+        strv_push(&argv, id) < 0)
+        return err_set(e, ENOMEM, "cannot clean up after job '%s': %m", id);
+    for (char **x = environ; rc == 0 && *x; x++)
+        rc = strv_push(&env, *x);
+    if (rc == 0)
+        rc = strv_env_set(&env, "TONY_HOME", p->paths.home);
+    if (rc < 0)
+        return err_set(e, ENOMEM, "cannot clean up after job '%s': %m", id);
+    struct spawn s = { .program = p->executor,
+                       .argv = argv.v,
+                       .envp = env.v,
+                       .fd3 = -1,
+                       .log = log,
+                       .new_session = true };
+    struct child *child;
+    rc = child_spawn(p, &s, NULL, NULL, &child, e);
+    return rc;
+}
+
+void sweep_job(struct pool *p, const char *id)
+{
+    AUTO(free_p) char *lock = paths_socket(&p->paths, id, "lock");
+    AUTO(free_p) char *ended = ended_dir(p, id);
+    struct err e = { 0 };
+    if (!lock || !ended)
+        return; /* the next pool does it */
+    AUTO(close_p) int fd = pool_lock_file(lock, true);
+    if (fd < 0)
+        return; /* its keeper is still at it */
+    log_event(LOG_INFO, "job.swept", f_str("job", id));
+    if (access(ended, F_OK) == -1) {
+        sweep_sockets(p, id);
+        return;
+    }
+    (void)flock(fd, LOCK_UN); /* the other program takes it */
+    if (start_cleanup(p, id, &e) < 0)
+        log_err(LOG_WARN, "job.sweep", &e);
+}
+
+/* ---- a keeper that has still to remove what is left ---- */
+
+struct ending {
+    struct pool *pool;
+    struct ending *next;
+    struct conn *keeper;
+    char id[APP_ID_MAX];
+};
+
+static void ending_free(struct ending *x)
+{
+    struct ending **at = &x->pool->endings;
+    while (*at != x)
+        at = &(*at)->next;
+    *at = x->next;
+    conn_close(x->keeper);
+    free(x);
+}
+
+static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    (void)c;
+    (void)f; /* it has said all */
+    (void)arg;
+}
+
+/* It is done, or it was killed over it. */
+static void on_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct ending *x = arg;
+    (void)c;
+    (void)e;
+    AUTO(free_p) char *ended = ended_dir(x->pool, x->id);
+    AUTO(free_p) char *lock = paths_socket(&x->pool->paths, x->id, "lock");
+    x->keeper = NULL;
+    if (ended && lock && (access(ended, F_OK) == 0 || access(lock, F_OK) == 0))
+        sweep_job(x->pool, x->id);
+    ending_free(x);
+}
+
+void sweep_after(struct pool *p, struct conn *keeper, const char *id)
+{
+    static const struct conn_ops ops = { NULL, on_frame, on_close };
+    struct ending *x = calloc(1, sizeof *x);
+    if (!x) {
+        conn_close(keeper); /* tidy() sweeps too */
+        return;
+    }
+    *x = (struct ending){ .pool = p, .next = p->endings, .keeper = keeper };
+    (void)str_copy(x->id, sizeof x->id, id); /* of the same size */
+    p->endings = x;
+    conn_set_arg(keeper, &ops, x);
+}
+
+void sweep_done(struct pool *p)
+{
+    while (p->endings)
+        ending_free(p->endings);
+}
+
+/* ---- all of them ---- */
+
+static bool lives(const struct pool *p, const char *id)
+{
+    AUTO(free_p) char *dir = paths_job(&p->paths, id);
+    return pool_job_find(p, id) || !dir || access(dir, F_OK) == 0;
+}
+
+/* "17.k" -> the id of job 17 */
+static bool id_of_socket(const struct pool *p, const char *name, char id[APP_ID_MAX])
+{
+    const char *dot = strchr(name, '.');
+    int64_t number;
+    if (!dot || (!str_eq(dot, ".k") && !str_eq(dot, ".m") && !str_eq(dot, ".lock")) ||
+        str_i64(span_mem(name, (size_t)(dot - name)), 1, UINT32_MAX, name, &number, NULL) < 0)
+        return false;
+    app_id_format(id, p->start_ms, (uint32_t)number);
+    return true;
+}
+
+static bool id_of_ended(const struct pool *p, const char *name, char id[APP_ID_MAX])
+{
+    int64_t start_ms;
+    uint32_t number;
+    (void)p;
+    return app_id_parse(name, &start_ms, &number, NULL) == 0 && str_copy(id, APP_ID_MAX, name);
+}
+
+static void sweep_dir(struct pool *p, const char *path,
+                      bool (*id_of)(const struct pool *, const char *, char[APP_ID_MAX]))
+{
+    DIR *d = path ? opendir(path) : NULL;
+    char id[APP_ID_MAX];
+    for (struct dirent *x; d && (x = readdir(d));)
+        if (id_of(p, x->d_name, id) && !lives(p, id))
+            sweep_job(p, id);
+    if (d)
+        (void)closedir(d);
+}
+
+void sweep(struct pool *p)
+{
+    AUTO(free_p) char *ended = fs_join(p->paths.pool, "ended");
+    sweep_dir(p, ended, id_of_ended);
+    sweep_dir(p, p->paths.runtime, id_of_socket);
+}
