@@ -1,0 +1,34 @@
+/*
+ * What a master finds in its container on a YARN cluster.
+ */
+#ifndef TONY_MASTER_YARN_H
+#define TONY_MASTER_YARN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "master/master.h"
+#include "storage/jobkey.h"
+#include "storage/paths.h"
+
+struct err;
+struct yarn_file;
+
+struct master_home {
+    char *application_id, *container_id;
+    uint32_t epoch; /* the attempt's number */
+    struct job_key key;
+    struct yarn_file *yarn;
+    struct paths paths;     /* all below the container's directory */
+    bool history_is_shared; /* the site has named its directory, and others read there, too */
+    char *node, *log_url;   /* of our container; NULL = not known */
+};
+
+/* Read all from the environment and the working directory, and make jobs/<id>/ in there. The
+ * sentence says what is missing. */
+int master_home_open(struct master_home *h, struct err *e);
+void master_home_done(struct master_home *h); /* after a failure, too */
+
+int master_yarn_main(void); /* tony-master --yarn; gives the exit code */
+
+#endif

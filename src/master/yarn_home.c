@@ -1,0 +1,158 @@
+/*
+ * What the master finds in its container: the files that were localized into its directory, and the
+ * environment that the NodeManager has set.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "codec/hdts.h"
+#include "hadoop/ids.h"
+#include "master/yarn.h"
+#include "scheduler/yarn/yarnfile.h"
+#include "storage/jobkey.h"
+#include "storage/paths.h"
+
+enum { YARN_JSON_MAX = 32 << 20 };
+
+static int env_of(const char *name, const char **out, struct err *e)
+{
+    *out = getenv(name);
+    if (*out && **out)
+        return 0;
+    err_set(e, EINVAL, "the environment variable %s is not set", name);
+    return err_hint(e, "tony-master --yarn is started by YARN, not by hand");
+}
+
+static int read_ids(struct master_home *h, struct err *e)
+{
+    const char *text;
+    struct yarn_container c;
+    char id[YARN_ID_TEXT_MAX];
+    int rc = env_of("CONTAINER_ID", &text, e);
+    if (rc == 0)
+        rc = yarn_container_parse(span_of(text), &c, e);
+    if (rc < 0)
+        return rc;
+    h->epoch = (uint32_t)MAX(c.attempt.attempt, 1);
+    h->application_id = str_dup(yarn_app_text(&c.attempt.app, id));
+    h->container_id = str_dup(text);
+    return h->application_id && h->container_id ? 0 : err_set(e, ENOMEM, "no memory");
+}
+
+static int read_key(struct master_home *h, struct err *e)
+{
+    const char *path;
+    AUTO(buf_done) struct buf text = { .max = HDTS_MAX };
+    struct span secret = { 0 };
+    int rc = env_of("HADOOP_TOKEN_FILE_LOCATION", &path, e);
+    if (rc == 0)
+        rc = fs_read(AT_FDCWD, path, &text, e);
+    if (rc < 0)
+        return rc;
+    rc = hdts_secret(buf_span(&text), JOB_KEY_SECRET, &secret, e);
+    if (rc == 0)
+        rc = job_key_read(secret, &h->key, e);
+    job_key_wipe(text.p, text.len);
+    return rc < 0 ? err_wrap(e, rc, "token file '%s'", path) : 0;
+}
+
+static int read_yarn_file(struct master_home *h, struct err *e)
+{
+    AUTO(buf_done) struct buf text = { .max = YARN_JSON_MAX };
+    int rc = fs_read(AT_FDCWD, "yarn.json", &text, e);
+    return rc < 0 ? rc : yarn_file_decode(buf_span(&text), &h->yarn, e);
+}
+
+static int link_in(const char *dir, const char *name, struct err *e)
+{
+    AUTO(free_p) char *at = fs_join(dir, name);
+    AUTO(free_p) char *to = str_printf("../../%s", name);
+    if (!at || !to)
+        return err_set(e, ENOMEM, "no memory");
+    if (access(name, R_OK) == -1)
+        return err_set(e, errno, "cannot read '%s' in the container's directory: %m", name);
+    if (symlink(to, at) == -1 && errno != EEXIST)
+        return err_set(e, errno, "cannot link '%s': %m", at);
+    return 0;
+}
+
+/* The same tree as in a user's home, below the container's directory. */
+static int make_dirs(struct master_home *h, struct err *e)
+{
+    char *cwd = getcwd(NULL, 0);
+    if (!cwd)
+        return err_set(e, errno, "cannot find the container's directory: %m");
+    h->paths = (struct paths){
+        .home = cwd,
+        .pool = fs_join(cwd, "pool"),
+        .jobs = fs_join(cwd, "jobs"),
+        .store = fs_join(cwd, "store"),
+        .history = fs_join(cwd, "history"),
+        .runtime = str_dup(cwd),
+    };
+    if (!h->paths.pool || !h->paths.jobs || !h->paths.store || !h->paths.history ||
+        !h->paths.runtime)
+        return err_set(e, ENOMEM, "no memory");
+    AUTO(free_p) char *dir = paths_job(&h->paths, h->application_id);
+    int rc = dir ? fs_mkdirs(dir, 0700, e) : err_set(e, ENOMEM, "no memory");
+    if (rc == 0)
+        rc = link_in(dir, "job.conf", e);
+    return rc == 0 ? link_in(dir, "yarn.json", e) : rc;
+}
+
+/* What people see of our own container. */
+static int make_links(struct master_home *h, struct err *e)
+{
+    const char *host = getenv("NM_HOST"), *port = getenv("NM_PORT"), *http = getenv("NM_HTTP_PORT");
+    if (host && port && !(h->node = str_printf("%s:%s", host, port)))
+        return err_set(e, ENOMEM, "no memory");
+    if (host && http &&
+        !(h->log_url =
+              str_printf("%s://%s:%s/node/containerlogs/%s/%s", h->yarn->https ? "https" : "http",
+                         host, http, h->container_id, h->yarn->user)))
+        return err_set(e, ENOMEM, "no memory");
+    return 0;
+}
+
+/* A history beside the staging directories is the user's own; one that the site has named is read
+ * by others, too. */
+static bool is_shared(const struct yarn_file *y)
+{
+    const char *slash = y->staging ? strrchr(y->staging, '/') : NULL;
+    return y->history &&
+           !(slash && strncmp(y->history, y->staging, (size_t)(slash - y->staging) + 1) == 0);
+}
+
+int master_home_open(struct master_home *h, struct err *e)
+{
+    *h = (struct master_home){ 0 };
+    int rc = read_ids(h, e);
+    if (rc == 0)
+        rc = read_key(h, e);
+    if (rc == 0)
+        rc = read_yarn_file(h, e);
+    if (rc == 0)
+        rc = make_dirs(h, e);
+    if (rc == 0)
+        h->history_is_shared = is_shared(h->yarn);
+    return rc == 0 ? make_links(h, e) : rc;
+}
+
+void master_home_done(struct master_home *h)
+{
+    job_key_wipe(&h->key, sizeof h->key);
+    yarn_file_free(h->yarn);
+    paths_done(&h->paths);
+    free(h->application_id);
+    free(h->container_id);
+    free(h->node);
+    free(h->log_url);
+    *h = (struct master_home){ 0 };
+}
