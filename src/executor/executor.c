@@ -316,6 +316,8 @@ static void on_signals(struct executor *x)
                              : x->role                                  ? x->role->kill_grace_ms
                                                                         : GRACE_DEFAULT_MS;
             if (!x->cfg->remote) {
+                if (getppid() != x->cfg->keeper)
+                    grace = 0; /* it died: nobody is told how this ends */
                 leave(x, grace, "the container was stopped");
                 continue;
             }
@@ -445,7 +447,8 @@ void executor_run(const struct executor_config *cfg)
                           .watch = CGROUP_WATCH_INIT,
                           .a.logs = { .out_fd = -1, .err_fd = -1 } };
     if (!cfg->remote) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        /* Not KILL: we are the one who finds what has left the task's session and environment. */
+        prctl(PR_SET_PDEATHSIG, SIGHUP);
         if (getppid() != cfg->keeper)
             _exit(1);
     }

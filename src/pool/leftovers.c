@@ -19,6 +19,7 @@
 enum {
     ENVIRON_MAX = 4 << 20, /* the kernel's own limit is lower on usual machines */
     PAUSE_MS = 5,
+    EXECUTOR_MS = 1000, /* an executor that lost its keeper takes its tasks along; then itself */
 };
 
 /* environ: strings, each ended by a NUL */
@@ -45,7 +46,21 @@ static bool is_ours(int proc, const char *pid, const char *entry)
     return has_entry(buf_span(&text), entry);
 }
 
-static int kill_once(const char *entry)
+/* An executor is a fork of its keeper: it has the same command line. */
+static bool is_executor(int proc, const char *pid)
+{
+    char path[64], line[512];
+    (void)snprintf(path, sizeof path, "%.20s/cmdline", pid);
+    AUTO(close_p) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof line - 1) : -1;
+    if (n <= 0)
+        return false;
+    line[n] = '\0';
+    const char *second = line + strlen(line) + 1;
+    return second < line + n && str_eq(second, "--keeper");
+}
+
+static int kill_once(const char *entry, bool executors)
 {
     DIR *d = opendir("/proc");
     if (!d)
@@ -55,7 +70,10 @@ static int kill_once(const char *entry)
         if (!isdigit((unsigned char)x->d_name[0]) || !is_ours(dirfd(d), x->d_name, entry))
             continue;
         int64_t pid;
-        if (str_i64(span_of(x->d_name), 2, INT32_MAX, "pid", &pid, NULL) == 0 && pid != getpid()) {
+        if (!executors && is_executor(dirfd(d), x->d_name))
+            n++; /* it knows better than we what it has started */
+        else if (str_i64(span_of(x->d_name), 2, INT32_MAX, "pid", &pid, NULL) == 0 &&
+                 pid != getpid()) {
             (void)kill((pid_t)pid, SIGKILL); /* gone meanwhile is as good */
             n++;
         }
@@ -69,9 +87,9 @@ int leftovers_kill(const char *application_id, int limit_ms)
     AUTO(free_p) char *entry = str_printf("TONY_APPLICATION_ID=%s", application_id);
     if (!entry)
         return -ENOMEM;
-    int64_t deadline_ms = clock_mono_ms() + limit_ms;
+    int64_t begun_ms = clock_mono_ms(), deadline_ms = begun_ms + limit_ms;
     for (;;) {
-        int n = kill_once(entry);
+        int n = kill_once(entry, clock_mono_ms() - begun_ms > EXECUTOR_MS);
         if (n <= 0 || clock_mono_ms() >= deadline_ms)
             return n;
         (void)poll(NULL, 0, PAUSE_MS); /* they need a moment to go */

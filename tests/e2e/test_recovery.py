@@ -323,7 +323,14 @@ def daemons(job):
     return wait_until(look, "the daemons run")
 
 
-def test_keeper_killed_ends_the_job(lab):
+@pytest.fixture(params=[{}, {"TONY_CGROUPS": "none"}], ids=["", "no-cgroups"])
+def any_lab(request, make_lab):
+    """With control groups, where this machine has them, and without."""
+    return make_lab(**request.param)
+
+
+def test_keeper_killed_ends_the_job(any_lab):
+    lab = any_lab
     job = Gated(lab, 2, before=DAEMON).running()
     mine = daemons(job)
     tasks = [job.pid(i) for i in range(2)]
@@ -343,7 +350,8 @@ def test_keeper_killed_ends_the_job(lab):
     lab.settled()
 
 
-def test_pool_and_keeper_killed(lab):
+def test_pool_and_keeper_killed(any_lab):
+    lab = any_lab
     job = Gated(lab, 2, before=DAEMON).running()
     mine = daemons(job)
     pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
@@ -408,8 +416,9 @@ def test_another_job_does_not_notice(lab):
 
 # ---- executors ----
 
-def test_executor_killed(lab):
+def test_executor_killed(any_lab):
     """What ran in the container is gone, also what had left its session; the task is named."""
+    lab = any_lab
     job = Gated(lab, 2, before=DAEMON, conf={**QUICK, "tony.application.fail-on-worker-failure-enabled": True}).running()
     mine = daemons(job)
     task = job.pid(1)
