@@ -150,8 +150,9 @@ static int lock_gpu(const char *dir, uint32_t index, struct err *e)
 
 static int lock_gpus(struct keeper *k, struct err *e)
 {
+    const char *set = getenv("TONY_GPU_LOCKS"), *dir = set && *set ? set : "/tmp";
     for (uint32_t i = 0; i < k->n_gpus; i++) {
-        k->gpu_fd[i] = lock_gpu(k->gpu_locks ? k->gpu_locks : "/tmp", k->gpus[i], e);
+        k->gpu_fd[i] = lock_gpu(k->gpu_locks ? k->gpu_locks : dir, k->gpus[i], e);
         if (k->gpu_fd[i] < 0)
             return k->gpu_fd[i];
     }

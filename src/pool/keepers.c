@@ -16,7 +16,7 @@ enum {
     LOOK_MIN_MS = 2,
     LOOK_MAX_MS = 200,
     LEFTOVERS_LIMIT_MS = 10000,
-    GPU_PAUSE_MS = 5000,   /* devices that another user's pool holds */
+    GPU_PAUSE_MS = 1000,   /* devices that another user's pool holds */
     STOP_DIAL_MS = 3000,   /* a master not to be dialled for so long is asked no more */
     STOP_LIMIT_MS = 20000, /* one that was asked has so long to end its job */
     STOP_PAUSE_MS = 200,

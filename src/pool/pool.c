@@ -146,7 +146,9 @@ static bool held_by_us(const struct pool *p, uint32_t device)
  * somebody was faster the job waits. */
 static bool held_elsewhere(uint32_t device)
 {
-    AUTO(free_p) char *path = str_printf("/tmp/tony-gpu-%u.lock", device); /* keeper_start.c */
+    const char *set = getenv("TONY_GPU_LOCKS"); /* as in keeper_start.c */
+    AUTO(free_p)
+    char *path = str_printf("%s/tony-gpu-%u.lock", set && *set ? set : "/tmp", device);
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (fd == -1)
         return false;

@@ -17,10 +17,10 @@ def fake_nvml():
 
 
 @pytest.fixture
-def gpus(make_lab):
-    """gpus(n): a home on a machine with n devices."""
+def gpus(make_lab, tmp_path):
+    """gpus(n): a home on a machine with n devices, which other runs of these tests do not share."""
     def make(n, **extra):
-        return make_lab(TONY_NVML=fake_nvml(), FAKE_GPUS=str(n), **extra)
+        return make_lab(TONY_NVML=fake_nvml(), FAKE_GPUS=str(n), TONY_GPU_LOCKS=str(tmp_path), **extra)
     return make
 
 
@@ -28,7 +28,10 @@ SHOW = "echo \"$CUDA_VISIBLE_DEVICES\" > seen$TASK_INDEX;"
 
 
 def seen(job):
-    """Devices of each task of a job, as it sees them."""
+    """Devices of each task of a job, as it sees them; a task notes that it started before it notes these."""
+    for i in range(job.n):
+        path = job.dir / f"seen{i}"
+        wait_until(lambda: path.exists() and path.read_text().endswith("\n"), f"task {i} has said what it sees")
     return [[int(x) for x in (job.dir / f"seen{i}").read_text().strip().split(",") if x] for i in range(job.n)]
 
 
