@@ -123,8 +123,10 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
         what = "ended for an unknown reason";
         break;
     }
-    (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s (%s)", SLOT_ARGS(j, slot), what,
-                   detail ? ": " : "", detail ? detail : "", end_reason_name(s->reason));
+    bool said = s->reason == END_UNKNOWN || s->reason == END_NONE; /* in `what`; once is enough */
+    (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s%s%s%s", SLOT_ARGS(j, slot), what,
+                   detail ? ": " : "", detail ? detail : "", said ? "" : " (",
+                   said ? "" : end_reason_name(s->reason), said ? "" : ")");
 }
 
 /*

@@ -304,7 +304,7 @@ static void test_messages(void **state)
         { "worker*1", "go worker:0=disk", JOB_FAILED,
           "task 'worker:0' was ended by a failed disk (disk_failed)", NULL, "worker:0=L" },
         { "worker*1", "go worker:0=unknown", JOB_FAILED,
-          "task 'worker:0' ended for an unknown reason (unknown)", NULL, "worker:0=F" },
+          "task 'worker:0' ended for an unknown reason", NULL, "worker:0=F" },
         /* the scheduler's word alone: 128 and a signal, or a code */
         { "worker*1", "go worker:0!137", JOB_FAILED,
           "task 'worker:0' was killed by signal 9 (SIGKILL)", NULL, NULL },
