@@ -274,7 +274,13 @@ static void a_stranger_at_the_address(void **state)
     w->key = SECRET;
     assert_true(until(again, LONG_MS));
     assert_true(w->running);
+    w->keep = true; /* it is as good as before: it takes another attempt */
     write_bytes(path_of("work/go"), "", 0, 0600);
+    assert_true(until(is_ended, LONG_MS));
+    tell_start(2);
+    assert_true(until(is_ended, LONG_MS));
+    assert_int_equal(w->attempt, 2);
+    tell_ack(2, true);
     assert_int_equal(exit_status(), 0);
 }
 
