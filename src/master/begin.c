@@ -147,6 +147,8 @@ static int open_remote(struct master *m, struct err *e)
     int rc = places_open(m, e);
     if (rc == 0)
         rc = archive_new(&ac, &m->archive, e);
+    if (rc == 0)
+        rc = page_open(m, e);
     return rc == 0 ? term_open(m, e) : rc;
 }
 
@@ -219,6 +221,7 @@ void master_close(struct master *m)
     loop_on_flush(m->loop, NULL, NULL);
     peers_close(m);
     listener_close(m->listener);
+    page_close(m);
     archive_free(m->archive);
     loop_signal_free(m->term);
     loop_timer_free(m->term_timer);

@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "conf/conf.h"
+#include "loop/http.h"
 #include "master/master_int.h"
 
 enum { TASKS_SHOWN_MAX = 5000 };
@@ -36,18 +37,7 @@ static const char head[] =
 
 static void text(struct buf *b, const char *s)
 {
-    for (; s && *s; s++) { /* a failed append shows in b->failed */
-        if (*s == '<')
-            (void)buf_adds(b, "&lt;");
-        else if (*s == '>')
-            (void)buf_adds(b, "&gt;");
-        else if (*s == '&')
-            (void)buf_adds(b, "&amp;");
-        else if (*s == '"')
-            (void)buf_adds(b, "&quot;");
-        else
-            (void)buf_addc(b, *s);
-    }
+    (void)http_add_html(b, span_of(s ? s : "")); /* a failed append shows in b->failed */
 }
 
 static const char *colour(const char *word)

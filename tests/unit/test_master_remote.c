@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 
 #include "base/base.h"
 #include "codec/json.h"
+#include "loop/http.h"
 #include "loop/loop.h"
 #include "master/master_int.h"
 #include "master_world.h"
@@ -61,6 +63,7 @@ static void all_ends_well(void **state)
                                           "put " H "/journal 600", "put " H "/status.json 600",
                                           "put " H "/summary 600", "finish", "remove /s", NULL });
     const char *json = buf_cstr(&w.client_json); /* the last one is that of the history */
+    assert_non_null(strstr(json, "\"tracking_url\":\"http://127.0.0.1:"));
     assert_non_null(strstr(json, "\"log_url\":\"http://n0:8042/logs/master\""));
     assert_non_null(strstr(json,
                            "\"node\":\"n1:45454\",\"log_url\":\"http://n1:8042/logs/<of it>\","
@@ -374,6 +377,62 @@ static void the_page(void **state)
     world_done(&w);
 }
 
+static struct http *web;
+static struct {
+    int status;
+    char type[80];
+    struct buf body;
+} got[3];
+
+static void on_got(struct http_call *c, const struct http_response *r, const struct err *e,
+                   void *arg)
+{
+    size_t i = (size_t)(uintptr_t)arg;
+    (void)c;
+    if (e->num)
+        fail_msg("%s", e->msg);
+    struct span type = http_header(r, "content-type");
+    got[i].status = r->status;
+    (void)snprintf(got[i].type, sizeof got[i].type, "%.*s", (int)type.len, type.p ? type.p : "");
+    (void)buf_add(&got[i].body, r->body.p, r->body.len);
+}
+
+static void browse(struct world *w)
+{
+    static const char *const paths[] = { "/", "/status.json", "/journal" };
+    struct err e = { 0 };
+    web = http_new(w->loop, &e);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        AUTO(free_p)
+        char *url = str_printf("http://127.0.0.1:%u%s", w->master->page_port, paths[i]);
+        struct http_request q = {
+            .method = "GET", .url = url, .done = on_got, .arg = (void *)(uintptr_t)i
+        };
+        assert_int_equal(http_send(web, &q, NULL, &e), 0);
+    }
+}
+
+static void the_page_is_served(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    w.on_running = browse;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    http_free(web);
+    assert_int_equal(got[0].status, 200);
+    assert_string_equal(got[0].type, "text/html; charset=utf-8");
+    assert_non_null(strstr(buf_cstr(&got[0].body), "<h2>Tasks</h2>"));
+    assert_int_equal(got[1].status, 200);
+    assert_string_equal(got[1].type, "application/json");
+    assert_non_null(strstr(buf_cstr(&got[1].body), "\"tasks\":["));
+    assert_int_equal(got[2].status, 404);
+    for (size_t i = 0; i < ARRAY_LEN(got); i++)
+        buf_done(&got[i].body);
+    world_done(&w);
+}
+
 /* ---- the cluster ends us ---- */
 
 static void terminate(struct world *w)
@@ -416,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_log_of_no_task),
         cmocka_unit_test(a_log_of_a_gone_executor),
         cmocka_unit_test(the_page),
+        cmocka_unit_test(the_page_is_served),
         cmocka_unit_test(killed_by_the_cluster),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
