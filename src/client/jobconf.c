@@ -206,6 +206,23 @@ static int explain(struct client *c, int rc, struct err *e)
     return rc;
 }
 
+/* Keys that only a JVM would heed: one line for all of them. */
+static void say_without_effect(const struct conf *conf)
+{
+    AUTO(buf_done) struct buf names = { 0 };
+    struct conf_entry x;
+    unsigned n = 0;
+    for (size_t i = 0; conf_at(conf, i, &x); i++) {
+        const struct conf_key *row = conf_key_find(span_of(x.key), NULL);
+        if (!row || (row->effect != CE_JVM && row->effect != CE_LATER) ||
+            str_eq(x.origin, "default") || str_starts(x.key, "tony.version-info."))
+            continue;
+        (void)buf_addf(&names, "%s%s", n++ ? ", " : "", x.key);
+    }
+    if (n)
+        client_note("%s: without effect here", buf_cstr(&names));
+}
+
 int client_job_load(struct client *c, struct client_job *out, struct err *e)
 {
     *out = (struct client_job){ 0 };
@@ -217,6 +234,7 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         rc = check_cluster(j.spec, j.conf, e);
     if (rc == 0)
         rc = check_framework(j.spec, j.conf, e);
+    j.yarn = rc == 0 && str_eq(j.spec->cluster, "yarn");
     if (rc == 0)
         rc = ship_collect(&j, e);
     if (rc < 0) {
@@ -225,7 +243,9 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
     }
     for (size_t i = 0; i < j.spec->warnings.n; i++)
         client_note("%s", j.spec->warnings.v[i]);
-    if (options_has(&c->o, OPT_HDFS_CLASSPATH))
+    if (j.yarn)
+        say_without_effect(j.conf);
+    else if (options_has(&c->o, OPT_HDFS_CLASSPATH))
         client_note("--hdfs_classpath has no effect with cluster 'local'");
     *out = j;
     return 0;
@@ -236,6 +256,12 @@ void client_job_done(struct client_job *j)
     for (size_t i = 0; i < j->n_items; i++)
         ship_item_done(&j->items[i]);
     free(j->items);
+    for (size_t i = 0; i < j->n_remote; i++) {
+        free(j->remote[i].url);
+        free(j->remote[i].name);
+        free(j->remote[i].role);
+    }
+    free(j->remote);
     job_spec_free(j->spec);
     conf_free(j->conf);
     if (j->scratch)

@@ -5,6 +5,7 @@
 #ifndef TONY_CLIENT_JOBCONF_H
 #define TONY_CLIENT_JOBCONF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct client;
@@ -13,11 +14,19 @@ struct err;
 struct job_spec;
 struct ship_item;
 
+struct ship_remote {         /* a resource that lies in the cluster's file system already */
+    char *url, *name, *role; /* role "" = every role */
+    bool archive;
+};
+
 struct client_job {
     struct conf *conf;
     struct job_spec *spec;
+    bool yarn; /* else local */
     struct ship_item *items;
     size_t n_items, cap_items;
+    struct ship_remote *remote; /* on YARN only */
+    size_t n_remote, cap_remote;
     char *scratch; /* a directory of ours with generated files, removed by client_job_done(); NULL =
                       none */
 };
@@ -32,6 +41,7 @@ int ship_collect(struct client_job *j,
                  struct err *e); /* fill items from spec; looks at each source */
 /* Into the store. 0, or the exit code, negative. */
 int ship_put(struct client *c, struct client_job *j, struct err *e);
+const char *ship_origin(const struct client_job *j, const struct ship_item *it);
 int ship_exit_code(const struct err *e); /* whose fault it is that an item cannot be shipped */
 
 #endif

@@ -18,7 +18,7 @@
 
 static const struct conn_ops no_ops = { 0 };
 
-static int send_hello(struct client *c, struct conn *conn)
+int link_hello(struct client *c, struct conn *conn)
 {
     char program[32];
     (void)snprintf(program, sizeof program, "tony %s", c->cmd->name);
@@ -38,7 +38,7 @@ static int dial(struct client *c, const char *path, struct conn **out, struct er
         return -ENOMEM;
     struct conn *conn = NULL;
     int rc = conn_dial_unix(l, path, &no_ops, NULL, &conn, e);
-    if (rc == 0 && (rc = send_hello(c, conn)) < 0) {
+    if (rc == 0 && (rc = link_hello(c, conn)) < 0) {
         conn_close(conn);
         return err_set(e, -rc, "cannot send to '%s': %m", path);
     }

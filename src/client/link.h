@@ -25,6 +25,8 @@ enum {
  * yet: conn_set_arg(). The hello has been sent. -ENOENT or -ECONNREFUSED when it does not run and
  * start is not set. */
 int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *e);
+/* The first frame of every connection of ours. */
+int link_hello(struct client *c, struct conn *conn);
 /* Dial a master's socket. */
 int link_dial_master(struct client *c, const char *socket_path, struct conn **out, struct err *e);
 

@@ -93,7 +93,7 @@ static void step_text(const struct role_seen *s, int64_t now, struct buf *out)
 static void waiting_text(const json_t *summary, char *out, size_t n)
 {
     const json_t *w = json_object_get(summary, "waiting");
-    out[0] = 0;
+    (void)str_copy(out, n, doc_str(summary, "pausing"));
     if (!json_is_object(w))
         return;
     char need[32], have[32];
@@ -267,18 +267,8 @@ struct render *render_new(struct client *c, const char *application_id)
     return r;
 }
 
-void render_update(struct render *r, const char *state, const json_t *summary)
+static void show_soon(struct render *r)
 {
-    /* The core says WAITING of containers too; to people a job waits only while the pool has no
-     * room for it. */
-    bool queued = json_is_object(json_object_get(summary, "waiting"));
-    (void)str_copy(r->state, sizeof r->state,
-                   str_eq(state, "WAITING") && !queued ? "STARTING" : state);
-    waiting_text(summary, r->waiting, sizeof r->waiting);
-    if (summary) {
-        json_decref(r->summary);
-        r->summary = json_incref((json_t *)summary);
-    }
     int64_t now = clock_mono_ms(), pause = r->c->tty ? REDRAW_MS : PLAIN_MS;
     bool new_state = !str_eq(r->state, r->said_state) && !r->c->tty;
     if (r->shown_ms == 0 || new_state || now - r->shown_ms >= pause) {
@@ -291,6 +281,30 @@ void render_update(struct render *r, const char *state, const json_t *summary)
         r->pending = true;
         loop_timer_set(r->timer, r->shown_ms + pause);
     }
+}
+
+void render_state(struct render *r, const char *state, const char *why)
+{
+    (void)str_copy(r->state, sizeof r->state, state);
+    (void)str_copy(r->waiting, sizeof r->waiting, why);
+    if (!str_eq(r->state, r->said_state) || !str_eq(r->waiting, r->said_waiting))
+        show_soon(r);
+}
+
+void render_update(struct render *r, const char *state, const json_t *summary)
+{
+    /* The core says WAITING of containers too; to people a job waits only while the pool has no
+     * room for it. */
+    bool queued = json_is_object(json_object_get(summary, "waiting")) ||
+                  json_is_string(json_object_get(summary, "pausing"));
+    (void)str_copy(r->state, sizeof r->state,
+                   str_eq(state, "WAITING") && !queued ? "STARTING" : state);
+    waiting_text(summary, r->waiting, sizeof r->waiting);
+    if (summary) {
+        json_decref(r->summary);
+        r->summary = json_incref((json_t *)summary);
+    }
+    show_soon(r);
 }
 
 void render_say(struct render *r, const char *fmt, ...)
@@ -345,7 +359,7 @@ static char *cause_log(const char *dir, const char *task, int64_t attempt)
                       (long long)attempt);
 }
 
-static void say_cause(const char *dir, const char *message, const json_t *cause)
+static void say_cause(const char *log, const char *message, const json_t *cause)
 {
     if (!json_is_object(cause))
         return;
@@ -357,14 +371,13 @@ static void say_cause(const char *dir, const char *message, const json_t *cause)
         (void)buf_addf(&out, "  last lines of its stderr:\n");
     while (tail.len && span_split(&tail, '\n', &line))
         (void)buf_addf(&out, "    %.*s\n", (int)line.len, line.p);
-    AUTO(free_p) char *log = cause_log(dir, doc_str(cause, "task"), doc_int(cause, "attempt", 1));
     if (log)
         (void)buf_addf(&out, "  its log  %s\n", log);
     (void)fs_write_all(STDERR_FILENO, out.p, out.len);
 }
 
-void render_verdict(struct client *c, const char *application_id, const char *dir,
-                    const json_t *summary)
+void render_verdict_at(struct client *c, const char *application_id, const char *logs,
+                       const char *history, const char *cause_at, const json_t *summary)
 {
     const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
     char ran[32];
@@ -377,6 +390,18 @@ void render_verdict(struct client *c, const char *application_id, const char *di
     (void)printf("%s%s\n", message[0] ? ": " : "", message);
     (void)fflush(stdout); /* so that what follows on the other stream stands below it */
     if (!str_eq(state, "SUCCEEDED"))
-        say_cause(dir, message, json_object_get(summary, "cause"));
-    (void)printf("  logs     %s/logs\n  history  %s\n", dir, dir);
+        say_cause(cause_at, message, json_object_get(summary, "cause"));
+    if (logs)
+        (void)printf("  logs     %s\n", logs);
+    if (history)
+        (void)printf("  history  %s\n", history);
+}
+
+void render_verdict(struct client *c, const char *application_id, const char *dir,
+                    const json_t *summary)
+{
+    const json_t *cause = json_object_get(summary, "cause");
+    AUTO(free_p) char *log = cause_log(dir, doc_str(cause, "task"), doc_int(cause, "attempt", 1));
+    AUTO(free_p) char *logs = fs_join(dir, "logs");
+    render_verdict_at(c, application_id, logs, dir, log, summary);
 }

@@ -14,11 +14,17 @@ struct render;
 struct render *render_new(struct client *c, const char *application_id); /* NULL = no memory */
 /* state: of the job; summary: docs/json.md; may be NULL. */
 void render_update(struct render *r, const char *state, const json_t *summary);
+/* A state that is not the job's own yet (YARN's), and why it waits; why may be "". */
+void render_state(struct render *r, const char *state, const char *why);
 /* A line that stays, above the progress. */
 void render_say(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Print what is still held back, take the progress off the screen, and free. NULL is fine. */
 void render_free(struct render *r);
 
+/* The same for a job that lies elsewhere: where its logs and its history are, and the log of the
+ * task that is the cause; NULL = not known. */
+void render_verdict_at(struct client *c, const char *application_id, const char *logs,
+                       const char *history, const char *cause_log, const json_t *summary);
 /* The end: verdict and places on stdout, the first cause with the last lines of its stderr on
  * stderr. dir: the job's, as it will lie. */
 void render_verdict(struct client *c, const char *application_id, const char *dir,

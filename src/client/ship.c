@@ -39,6 +39,29 @@ static int add_item(struct client_job *j, enum ship_kind kind, const char *sourc
     return 0;
 }
 
+static int add_remote(struct client_job *j, const char *url, const char *name, const char *role,
+                      bool archive, struct err *e)
+{
+    struct ship_remote r = {
+        .url = str_dup(url), .name = str_dup(name), .role = str_dup(role), .archive = archive
+    };
+    if (!r.url || !r.name || !r.role ||
+        vec_grow((void **)&j->remote, &j->cap_remote, j->n_remote + 1, sizeof *j->remote) < 0) {
+        free(r.url);
+        free(r.name);
+        free(r.role);
+        return err_set(e, ENOMEM, "cannot list what is shipped: %m");
+    }
+    j->remote[j->n_remote++] = r;
+    return 0;
+}
+
+/* A URL that YARN's nodes can fetch themselves? */
+static bool is_remote(const struct client_job *j, const char *source)
+{
+    return j->yarn && strstr(source, "://") && !str_starts(source, "file://");
+}
+
 /* A local, absolute path out of a source as the job gives it. what: "src", "venv", "resource". */
 static int local_source(const char *source, const char *what, const char *origin, char **out,
                         struct stat *st, struct err *e)
@@ -47,7 +70,7 @@ static int local_source(const char *source, const char *what, const char *origin
         source += strlen("file://");
     if (strstr(source, "://")) {
         int rc = err_set(e, EINVAL, "%s: %s '%s' is not on this machine", origin, what, source);
-        err_hint(e, "cluster 'local' ships local files only; fetch it first");
+        err_hint(e, "only local files can be shipped here; fetch it first");
         return rc;
     }
     AUTO(free_p) char *cwd = source[0] == '/' ? NULL : getcwd(NULL, 0);
@@ -79,7 +102,7 @@ static const char *origin_of(const struct client_job *j, const char *key)
 }
 
 /* Where the job names this item. */
-static const char *item_origin(const struct client_job *j, const struct ship_item *it)
+const char *ship_origin(const struct client_job *j, const struct ship_item *it)
 {
     if (it->kind == SHIP_SRC)
         return origin_of(j, "tony.application.src-dir");
@@ -106,13 +129,18 @@ static int collect_venv(struct client_job *j, struct err *e)
 {
     if (!j->spec->venv || !j->spec->venv[0])
         return 0;
+    if (is_remote(j, j->spec->venv))
+        return add_remote(j, j->spec->venv, "venv", "", true, e);
     AUTO(free_p) char *path = NULL;
     struct stat st;
     int rc = local_source(j->spec->venv, "venv", origin_of(j, "tony.application.python-venv"),
                           &path, &st, e);
     return rc < 0 ? rc
-                  : add_item(j, S_ISDIR(st.st_mode) ? SHIP_IN_PLACE : SHIP_ARCHIVE, path, "venv",
-                             "", e);
+                  : add_item(j,
+                             !S_ISDIR(st.st_mode) ? SHIP_ARCHIVE
+                             : j->yarn            ? SHIP_DIR
+                                                  : SHIP_IN_PLACE,
+                             path, "venv", "", e);
 }
 
 static int collect_resources(struct client_job *j, const struct resource_spec *r, size_t n,
@@ -122,6 +150,10 @@ static int collect_resources(struct client_job *j, const struct resource_spec *r
     for (size_t i = 0; rc == 0 && i < n; i++) {
         AUTO(free_p) char *path = NULL;
         struct stat st;
+        if (is_remote(j, r[i].source)) {
+            rc = add_remote(j, r[i].source, r[i].name, role, r[i].archive, e);
+            continue;
+        }
         rc = local_source(r[i].source, "resource", origin_of(j, key), &path, &st, e);
         if (rc == 0 && r[i].archive && S_ISDIR(st.st_mode))
             rc = add_item(j, SHIP_DIR, path, r[i].name, role,
@@ -151,7 +183,7 @@ static int check_beside_src(const struct client_job *j, const struct ship_item *
             err_hint(e, "keep the virtual environment outside of src: it would be copied too");
         else
             err_hint(e, "give it another name: %s::NAME", x->source);
-        return err_wrap(e, rc, "%s", item_origin(j, x));
+        return err_wrap(e, rc, "%s", ship_origin(j, x));
     }
     return 0;
 }
@@ -239,7 +271,7 @@ int ship_put(struct client *c, struct client_job *j, struct err *e)
             continue;
         code = ship_exit_code(e);
         if (code == EXIT_MISUSE)
-            (void)err_wrap(e, -e->num, "%s", item_origin(j, &j->items[i]));
+            (void)err_wrap(e, -e->num, "%s", ship_origin(j, &j->items[i]));
     }
     store_free(store);
     return -code;

@@ -17,7 +17,7 @@
 #include "proto/tony.pb-c.h"
 #include "storage/jobfile.h"
 
-static int encode(struct client *c, struct client_job *j, struct buf *out, struct err *e)
+int submit_encode(struct client *c, struct client_job *j, struct buf *out, struct err *e)
 {
     struct passwd *pw = getpwuid(getuid());
     char host[65] = "";
@@ -121,7 +121,7 @@ static int blame(const struct client_job *j, struct err *e)
     return -EXIT_MISUSE;
 }
 
-static void hold_signals(void)
+void submit_hold_signals(void)
 {
     sigset_t set;
     (void)sigemptyset(&set);
@@ -171,10 +171,10 @@ int submit_job(struct client *c, struct client_job *j, bool owned, char out_id[A
     if (rc < 0)
         return rc;
     AUTO(buf_done) struct buf text = { 0 };
-    if (encode(c, j, &text, e) < 0)
+    if (submit_encode(c, j, &text, e) < 0)
         return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (owned)
-        hold_signals();
+        submit_hold_signals();
     rc = submit_text(c, &text, owned, out_id, out_pool, e);
     return rc == -EXIT_MISUSE ? blame(j, e) : rc;
 }

@@ -1,0 +1,513 @@
+/*
+ * Follow a job on YARN: the ResourceManager's report until there is a master, then the master over
+ * TLS, with the same frames as on the pool. Whatever breaks is asked or dialled again; the
+ * ResourceManager's last state and the history are the last word.
+ */
+#include <errno.h>
+#include <signal.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/follow.h"
+#include "client/link.h"
+#include "client/render.h"
+#include "client/yarn.h"
+#include "conf/conf.h"
+#include "hadoop/yarn.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+#include "storage/jobkey.h"
+
+enum {
+    POLL_MS = 20, /* while every moment may bring the next state */
+    POLL_LATER_MS = 100,
+    POLL_LONG_MS = 1000,
+    SOON_MS = 5000,
+    LATER_MS = 60000,
+    REPORT_MS = 20000,        /* one report, tries included */
+    LOST_MS = 15 * 60 * 1000, /* neither ResourceManager nor master for so long: give up */
+    /* After the verdict the ResourceManager is to have it too, but nobody waits longer for that. */
+    AFTER_MS = 100,
+    DIAL_MS = 10000,
+    DIAL_PAUSE_MS = 200,
+    STOP_BY_MASTER_MS =
+        5000, /* a stop that no master has taken by then goes to the ResourceManager */
+    TASKS_SHOWN = 16,
+    WHY_AFTER_MS = 1000, /* who waits less needs no reason */
+};
+
+struct follow {
+    struct yarn *y;
+    const char *id;
+    const struct follow_options *o;
+    struct follow_result *out;
+    const struct tls_key *key; /* NULL = none: the report is all there is */
+    struct conn *master;
+    bool open; /* the handshake is over */
+    struct loop_timer *poll;
+    struct rpc_call *asking, *killing;
+    struct loop_signal *signals[3];
+    struct yarn_report report; /* the newest */
+    int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms;
+    unsigned n_signals;
+    bool want_stop, force, over, by_report, asked_tasks, said_silent;
+    const char *stop_reason;
+    json_t *tasks; /* a status document with tasks, for their logs */
+    int rc;
+    struct err *e;
+};
+
+static void ask_report(struct follow *f);
+
+static void end(struct follow *f, int rc)
+{
+    if (f->over)
+        return;
+    f->over = true;
+    f->rc = rc;
+    loop_stop(f->y->loop);
+}
+
+static int64_t poll_pause(const struct follow *f)
+{
+    int64_t waited = clock_mono_ms() - f->began_ms;
+    if (f->verdict_ms || waited < SOON_MS)
+        return POLL_MS;
+    return waited < LATER_MS ? POLL_LATER_MS : POLL_LONG_MS;
+}
+
+static void poll_again(struct follow *f)
+{
+    loop_timer_set(f->poll, clock_mono_ms() + poll_pause(f));
+}
+
+/* ---- the master ---- */
+
+static void keep_summary(struct follow *f, const Tony__JobUpdate *u)
+{
+    json_t *doc = u->json.len ? json_loadb((const char *)u->json.data, u->json.len,
+                                           JSON_REJECT_DUPLICATES, NULL)
+                              : NULL;
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return;
+    }
+    json_decref(f->out->summary);
+    f->out->summary = doc;
+}
+
+static void ask_tasks(struct follow *f)
+{
+    if (f->asked_tasks || !f->o->render)
+        return;
+    f->asked_tasks = true;
+    (void)link_send_ask(f->master, TONY__CLIENT_ASK__WHAT__STATUS, f->id, ""); /* only to show */
+}
+
+static void say_tasks(struct follow *f, const json_t *doc)
+{
+    const json_t *tasks = json_object_get(doc, "tasks");
+    size_t i;
+    json_t *task;
+    if (doc_str(doc, "log_url")[0])
+        render_say(f->o->render, "  %-12s %s", "master", doc_str(doc, "log_url"));
+    if (json_array_size(tasks) > TASKS_SHOWN) {
+        render_say(f->o->render, "  tony tasks %s lists the %zu tasks with their logs", f->id,
+                   json_array_size(tasks));
+        return;
+    }
+    json_array_foreach(tasks, i, task) if (doc_str(task, "log_url")[0])
+        render_say(f->o->render, "  %-12s %s", doc_str(task, "task"), doc_str(task, "log_url"));
+}
+
+static void on_answer(struct follow *f, const Tony__Answer *a)
+{
+    json_t *doc = a->json.len ? json_loadb((const char *)a->json.data, a->json.len, 0, NULL) : NULL;
+    if (json_is_array(json_object_get(doc, "tasks"))) {
+        json_decref(f->tasks);
+        f->tasks = doc;
+        if (f->o->render && !f->verdict_ms)
+            say_tasks(f, doc);
+        return;
+    }
+    json_decref(doc);
+    if (f->want_stop && f->o->told)
+        end(f, 0); /* the stop is in the journal */
+}
+
+static void on_update(struct follow *f, const Tony__JobUpdate *u)
+{
+    keep_summary(f, u);
+    if (f->o->render)
+        render_update(f->o->render, u->state, f->out->summary);
+    if (str_eq(u->state, "RUNNING") || u->finished)
+        ask_tasks(f);
+    if (!u->finished || f->verdict_ms)
+        return;
+    f->out->finished = true;
+    f->out->exit_code = u->exit_code;
+    f->verdict_ms = clock_mono_ms();
+    ask_report(f);
+}
+
+static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
+{
+    struct follow *f = arg;
+    (void)conn;
+    f->silent_ms = 0;
+    if (frame->body_case == TONY__FRAME__BODY_JOB_UPDATE)
+        on_update(f, frame->job_update);
+    else if (frame->body_case == TONY__FRAME__BODY_ANSWER)
+        on_answer(f, frame->answer);
+}
+
+static void on_close(struct conn *conn, const struct err *why, void *arg)
+{
+    struct follow *f = arg;
+    (void)conn;
+    f->master = NULL;
+    f->open = false;
+    if (why->num == EACCES) /* another key will not come */
+        f->key = NULL;
+    if (!f->over)
+        poll_again(f);
+}
+
+static void send_stop(struct follow *f)
+{
+    if (f->open && f->want_stop)
+        (void)link_send_ask(f->master, TONY__CLIENT_ASK__WHAT__STOP, f->id,
+                            f->stop_reason); /* a broken one is dialled again */
+}
+
+static void on_open(struct conn *conn, void *arg)
+{
+    struct follow *f = arg;
+    f->open = true;
+    f->silent_ms = 0;
+    int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
+    (void)link_send_ask(conn, what, f->id, ""); /* see send_stop() */
+    send_stop(f);
+}
+
+static const struct conn_ops master_ops = { .on_open = on_open,
+                                            .on_frame = on_frame,
+                                            .on_close = on_close };
+
+static void dial(struct follow *f)
+{
+    int64_t now = clock_mono_ms();
+    const struct yarn_report *r = &f->report;
+    if (f->master || !f->key || !r->host[0] || r->rpc_port <= 0 || r->rpc_port > UINT16_MAX ||
+        f->verdict_ms || now - f->dialled_ms < DIAL_PAUSE_MS)
+        return;
+    const struct conn_target to = { .host = r->host,
+                                    .port = (uint16_t)r->rpc_port,
+                                    .identity = JOB_KEY_CLIENT,
+                                    .key = f->key,
+                                    .deadline_ms = now + DIAL_MS };
+    f->dialled_ms = now;
+    struct err e = { 0 };
+    if (conn_dial_tls(f->y->loop, &to, &master_ops, f, &f->master, &e) == 0)
+        (void)link_hello(f->y->c, f->master); /* a broken one is dialled again */
+}
+
+/* ---- stopping without a master ---- */
+
+static void on_killed(const Hadoop__KillApplicationResponse *r, const struct rpc_error *e,
+                      void *arg)
+{
+    struct follow *f = arg;
+    f->killing = NULL;
+    if (e && (e->kind == RPC_FAULT_AUTH || e->kind == RPC_FAULT_APPLICATION)) {
+        *f->e = e->err;
+        end(f, -EXIT_CLUSTER);
+    }
+    (void)r; /* the report says when it is over */
+}
+
+static void force_kill(struct follow *f)
+{
+    struct yarn_app app;
+    struct yarn_id_msg m;
+    Hadoop__KillApplicationRequest rq = HADOOP__KILL_APPLICATION_REQUEST__INIT;
+    if (f->killing || yarn_app_parse(span_of(f->id), &app, NULL) < 0)
+        return;
+    rq.application_id = yarn_app_msg(&m, &app);
+    rq.diagnostics = (char *)(uintptr_t)f->stop_reason;
+    f->killing = yarn_kill_application(f->y->rpc, &rq, clock_mono_ms() + REPORT_MS, on_killed, f);
+}
+
+/* A stop goes through the master, which stops tasks gently and writes the verdict; where there is
+ * none, the ResourceManager has to do it. */
+static void see_to_stop(struct follow *f)
+{
+    bool before = f->report.state < HADOOP__YARN_APPLICATION_STATE__RUNNING;
+    if (!f->want_stop || f->open || f->verdict_ms)
+        return;
+    if (before || f->force || !f->key || clock_mono_ms() - f->stop_ms > STOP_BY_MASTER_MS)
+        force_kill(f);
+}
+
+static void see_to_startup(struct follow *f)
+{
+    bool before = f->report.state && f->report.state < HADOOP__YARN_APPLICATION_STATE__RUNNING;
+    if (!f->startup_limit_ms || !before || f->want_stop ||
+        clock_mono_ms() - f->began_ms < f->startup_limit_ms)
+        return;
+    f->want_stop = f->force = true;
+    f->stop_reason = "the master did not start within tony.am.startup-timeout";
+}
+
+/* ---- the report ---- */
+
+/* Why it waits, in the ResourceManager's words: without the time in front. */
+static void why_waiting(const struct follow *f, char *out, size_t n)
+{
+    out[0] = 0;
+    if (clock_mono_ms() - f->began_ms < WHY_AFTER_MS)
+        return;
+    char line[200];
+    const char *text = f->report.diagnostics;
+    if (text[0] == '[' && strchr(text, ']'))
+        text = strchr(text, ']') + 1;
+    yarn_first_line(text, line, sizeof line);
+    (void)snprintf(out, n, "queue %s%s%s", f->report.queue, line[0] ? ": " : "", line);
+}
+
+static void show_report(struct follow *f)
+{
+    char why[256];
+    if (!f->o->render || f->out->summary)
+        return;
+    if (f->report.state == HADOOP__YARN_APPLICATION_STATE__RUNNING) {
+        render_state(f->o->render, "STARTING", "");
+        return;
+    }
+    why_waiting(f, why, sizeof why);
+    render_state(f->o->render, yarn_app_state_name(f->report.state), why);
+}
+
+static void on_silence(struct follow *f, const struct rpc_error *e)
+{
+    int64_t now = clock_mono_ms();
+    if (!f->silent_ms)
+        f->silent_ms = now;
+    if (e->kind == RPC_FAULT_AUTH || now - f->silent_ms > LOST_MS) {
+        *f->e = e->err;
+        (void)err_wrap(f->e, -EIO, "lost contact with job '%s'", f->id);
+        err_hint(f->e, "it may still run: tony status %s", f->id);
+        end(f, -EXIT_CLUSTER);
+    } else if (!f->said_silent && f->o->render) {
+        f->said_silent = true;
+        render_say(f->o->render, "the ResourceManager does not answer; still trying: %s",
+                   e->err.msg);
+    }
+}
+
+static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
+                      void *arg)
+{
+    struct follow *f = arg;
+    f->asking = NULL;
+    if (f->over)
+        return;
+    bool after = f->verdict_ms && clock_mono_ms() - f->verdict_ms >= AFTER_MS;
+    if (e && e->kind == RPC_FAULT_NOT_FOUND && !f->verdict_ms) {
+        (void)err_set(f->e, ENOENT, "the ResourceManager knows no application '%s' any more",
+                      f->id);
+        end(f, -EXIT_CLUSTER);
+    } else if (e) {
+        if (f->verdict_ms)
+            end(f, 0);
+        else
+            on_silence(f, e);
+    } else if (r->application_report) {
+        struct yarn_report now;
+        if (yarn_report_copy(r->application_report, &now) == 0) {
+            yarn_report_done(&f->report);
+            f->report = now;
+        }
+        f->silent_ms = 0;
+        f->said_silent = false;
+        if (yarn_app_state_is_final(f->report.state)) {
+            f->by_report = !f->verdict_ms;
+            end(f, 0);
+        } else if (f->report.state == HADOOP__YARN_APPLICATION_STATE__RUNNING) {
+            dial(f);
+        }
+        if (!f->over && !f->verdict_ms)
+            show_report(f);
+    }
+    if (after)
+        end(f, 0);
+    if (f->over)
+        return;
+    see_to_startup(f);
+    see_to_stop(f);
+    if (!f->open || f->verdict_ms)
+        poll_again(f);
+}
+
+static void ask_report(struct follow *f)
+{
+    struct yarn_app app;
+    struct yarn_id_msg m;
+    Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
+    if (f->asking || f->over || yarn_app_parse(span_of(f->id), &app, NULL) < 0)
+        return;
+    rq.application_id = yarn_app_msg(&m, &app);
+    f->asking =
+        yarn_get_application_report(f->y->rpc, &rq, clock_mono_ms() + REPORT_MS, on_report, f);
+    if (!f->asking)
+        poll_again(f);
+}
+
+/* The verdict is known and the ResourceManager may be slow to answer: do not wait for it. */
+static void on_poll(void *arg)
+{
+    struct follow *f = arg;
+    if (f->verdict_ms && clock_mono_ms() - f->verdict_ms >= AFTER_MS) {
+        end(f, 0);
+        return;
+    }
+    if (f->verdict_ms && f->asking)
+        poll_again(f);
+    else
+        ask_report(f);
+}
+
+static void on_signal(int signo, void *arg)
+{
+    struct follow *f = arg;
+    if (++f->n_signals > 1) {
+        if (f->o->render)
+            render_say(f->o->render, "not waiting any longer; job %s is being stopped", f->id);
+        f->out->finished = false;
+        f->out->exit_code = EXIT_STOPPED;
+        end(f, 0);
+        return;
+    }
+    f->want_stop = true;
+    f->stop_ms = clock_mono_ms();
+    f->stop_reason = signo == SIGINT ? "interrupted by the user" : "the client was told to end";
+    if (f->o->render)
+        render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
+    send_stop(f);
+    see_to_stop(f);
+}
+
+/* ---- the end ---- */
+
+/* The last words of a master that never spoke: they stand in the diagnostics. */
+static void add_diagnostics(json_t *doc, const struct yarn_report *r)
+{
+    const char *tail = strstr(r->diagnostics, "bytes of stderr");
+    const char *text = tail ? strchr(tail, '\n') : NULL;
+    struct span rest = span_trim(span_of(text ? text : ""));
+    const char *stop = rest.len ? strstr(rest.p, "\nFor more detailed output") : NULL;
+    if (stop && stop < rest.p + rest.len)
+        rest.len = (size_t)(stop - rest.p);
+    if (rest.len)
+        (void)json_object_set_new(doc, "master_stderr", json_stringn_nocheck(rest.p, rest.len));
+}
+
+static int last_word(struct follow *f)
+{
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    if (yarn_history(f->y, f->id, &doc, &e) < 0 ||
+        !json_is_integer(json_object_get(doc, "exit_code"))) {
+        json_decref(doc);
+        doc = yarn_report_json(f->y, &f->report);
+        if (doc)
+            add_diagnostics(doc, &f->report);
+    }
+    json_decref(f->out->summary);
+    f->out->summary = doc;
+    f->out->finished = true;
+    f->out->exit_code = doc ? (int)doc_int(doc, "exit_code", EXIT_JOB_FAILED) : EXIT_CLUSTER;
+    /* A master that was killed has not cleared up. */
+    AUTO(free_p) char *dir = str_printf("%s/%s", f->y->dir, f->id);
+    if (dir && str_eq(f->report.user, f->y->user))
+        (void)yarn_remove(f->y, dir, NULL); /* else the next client does it */
+    return 0;
+}
+
+static int start(struct follow *f, struct err *e)
+{
+    static const int signos[] = { SIGINT, SIGTERM, SIGHUP };
+    f->poll = loop_timer_new(f->y->loop, on_poll, f);
+    if (!f->poll) {
+        (void)err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
+        return -EXIT_CLUSTER;
+    }
+    for (size_t i = 0; f->o->signals && i < ARRAY_LEN(signos); i++)
+        f->signals[i] = loop_signal_new(f->y->loop, signos[i], on_signal, f); /* else we just end */
+    ask_report(f);
+    return 0;
+}
+
+static void attach_logs(struct follow *f)
+{
+    json_t *tasks = json_object_get(f->tasks, "tasks");
+    const char *master = doc_str(f->tasks, "log_url");
+    if (f->out->summary && tasks && !json_object_get(f->out->summary, "tasks"))
+        (void)json_object_set(f->out->summary, "tasks", tasks); /* for the cause's log */
+    if (f->out->summary && master[0] && !json_object_get(f->out->summary, "log_url"))
+        (void)json_object_set_new(f->out->summary, "log_url", json_string(master));
+}
+
+int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
+                const struct follow_options *o, struct follow_result *out, struct err *e)
+{
+    *out = (struct follow_result){ 0 };
+    struct tls_key read = { .len = 0 };
+    if (yarn_home(y, e) < 0)
+        return -EXIT_CLUSTER;
+    struct err unread = { 0 };
+    if (!key && yarn_client_key(y, id, &read, &unread) == 0)
+        key = &read;
+    int64_t now = clock_mono_ms();
+    struct follow f = { .y = y,
+                        .id = id,
+                        .o = o,
+                        .out = out,
+                        .key = key,
+                        .began_ms = now,
+                        .stop_ms = now,
+                        .startup_limit_ms =
+                            o->own ? conf_int(y->conf, "tony.am.startup-timeout") : 0,
+                        .want_stop = o->stop != NULL,
+                        .stop_reason = o->stop,
+                        .e = e };
+    f.startup_limit_ms = MAX(f.startup_limit_ms, (int64_t)0);
+    int rc = start(&f, e);
+    if (rc == 0) {
+        /* Signals held back since before the submission come in now. */
+        sigset_t set;
+        (void)sigemptyset(&set);
+        (void)sigprocmask(SIG_SETMASK, &set, NULL);
+        while (!f.over)
+            (void)loop_run(y->loop); /* there is always a call, a connection or the timer */
+        rc = f.rc;
+    }
+    if (f.asking)
+        rpc_call_cancel(f.asking);
+    if (f.killing)
+        rpc_call_cancel(f.killing);
+    conn_close(f.master);
+    loop_timer_free(f.poll);
+    for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
+        loop_signal_free(f.signals[i]);
+    if (rc == 0 && f.by_report)
+        rc = last_word(&f);
+    if (rc == 0)
+        attach_logs(&f);
+    json_decref(f.tasks);
+    yarn_report_done(&f.report);
+    job_key_wipe(&read, sizeof read);
+    if (rc < 0)
+        follow_result_done(out);
+    return rc;
+}

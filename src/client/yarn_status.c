@@ -1,0 +1,236 @@
+/*
+ * Where a job on YARN stands: its master, its history in HDFS, or the ResourceManager's report.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/link.h"
+#include "client/yarn.h"
+#include "conf/conf.h"
+#include "hadoop/yarn.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+#include "storage/jobkey.h"
+
+enum { STATUS_FILE_MAX = 64 << 20, LIST_MAX = 10000 };
+
+static int parse(struct span text, json_t **out, struct err *e)
+{
+    json_t *doc = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return err_set(e, EBADMSG, "the job's status is not what it should be");
+    }
+    *out = doc;
+    return 0;
+}
+
+/* The master wrote it before it went. */
+int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
+{
+    if (yarn_home(y, e) < 0)
+        return -e->num;
+    AUTO(free_p) char *path = str_printf("%s/%s/status.json", y->history, id);
+    AUTO(buf_done) struct buf text = { .max = STATUS_FILE_MAX };
+    if (!path)
+        return err_set(e, ENOMEM, "cannot read the history of job '%s': %m", id);
+    int rc = yarn_read(y, path, STATUS_FILE_MAX, &text, e);
+    return rc < 0 ? rc : parse(buf_span(&text), out, e);
+}
+
+int yarn_exit_code_of(const struct yarn_report *r)
+{
+    if (r->state == HADOOP__YARN_APPLICATION_STATE__KILLED ||
+        r->final == HADOOP__FINAL_APPLICATION_STATUS__APP_KILLED)
+        return EXIT_STOPPED;
+    return r->final == HADOOP__FINAL_APPLICATION_STATUS__APP_SUCCEEDED ? EXIT_DONE
+                                                                       : EXIT_JOB_FAILED;
+}
+
+static const char *state_of(const struct yarn_report *r)
+{
+    if (!yarn_app_state_is_final(r->state))
+        return r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING ? "STARTING" : "WAITING";
+    switch (yarn_exit_code_of(r)) {
+    case EXIT_DONE:
+        return "SUCCEEDED";
+    case EXIT_STOPPED:
+        return "KILLED";
+    default:
+        return "FAILED";
+    }
+}
+
+static json_t *text_or_null(const char *s)
+{
+    return s && *s ? json_string(s) : json_null();
+}
+
+json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r)
+{
+    bool over = yarn_app_state_is_final(r->state);
+    char line[400];
+    yarn_first_line(r->diagnostics, line, sizeof line);
+    int64_t ran = over && r->finished_ms > r->submitted_ms ? r->finished_ms - r->submitted_ms : -1;
+    (void)y;
+    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:s, s:o, s:s, s:o, s:{s:I}}",
+                     "application_id", r->id, "name", text_or_null(r->name), "user",
+                     text_or_null(r->user), "state", state_of(r), "exit_code",
+                     over ? json_integer(yarn_exit_code_of(r)) : json_null(), "message",
+                     text_or_null(line), "ran_ms", ran >= 0 ? json_integer(ran) : json_null(),
+                     "yarn_state", yarn_app_state_name(r->state), "queue", text_or_null(r->queue),
+                     "cluster", "yarn", "tracking_url", text_or_null(r->url), "times",
+                     "submitted_wall_ms", (json_int_t)r->submitted_ms);
+}
+
+static const struct conn_ops no_ops = { 0 };
+
+int yarn_ask_master(struct yarn *y, const struct yarn_report *r, int what, struct answer *out,
+                    struct err *e)
+{
+    struct tls_key key = { .len = 0 };
+    int rc = yarn_client_key(y, r->id, &key, e);
+    if (rc < 0)
+        return rc;
+    const struct conn_target to = { .host = r->host,
+                                    .port = (uint16_t)r->rpc_port,
+                                    .identity = JOB_KEY_CLIENT,
+                                    .key = &key,
+                                    .deadline_ms = yarn_deadline(y) };
+    struct conn *conn = NULL;
+    rc = conn_dial_tls(y->loop, &to, &no_ops, NULL, &conn, e);
+    if (rc == 0)
+        rc = link_hello(y->c, conn);
+    if (rc == 0)
+        rc = link_ask_what(y->c, &conn, what, r->id, false, out, e);
+    conn_close(conn);
+    job_key_wipe(&key, sizeof key);
+    return rc;
+}
+
+static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out)
+{
+    struct answer a = { 0 };
+    struct err e = { 0 };
+    int rc = r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING && r->host[0] && r->rpc_port > 0
+                 ? yarn_ask_master(y, r, TONY__CLIENT_ASK__WHAT__STATUS, &a, &e)
+                 : -ENOENT;
+    if (rc == 0)
+        rc = parse(buf_span(&a.json), out, &e);
+    answer_done(&a);
+    return rc;
+}
+
+int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e)
+{
+    struct yarn_report r = { 0 };
+    struct err unread = { 0 };
+    json_t *doc = NULL;
+    int rc = yarn_report(y, id, &r, e);
+    if (rc == -ENOENT && yarn_history(y, id, &doc, &unread) == 0) { /* older than the RM's memory */
+        *out = doc;
+        return 0;
+    }
+    if (rc < 0)
+        return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
+    bool over = yarn_app_state_is_final(r.state);
+    int got = over ? yarn_history(y, id, &doc, &unread) : from_master(y, &r, &doc);
+    if (got < 0)
+        doc = yarn_report_json(y, &r);
+    if (doc) {
+        (void)json_object_set_new(doc, "cluster", json_string("yarn")); /* a member less, if that */
+        (void)json_object_set_new(doc, "queue", text_or_null(r.queue));
+        (void)json_object_set_new(doc, "yarn_state", json_string(yarn_app_state_name(r.state)));
+        (void)json_object_set_new(doc, "live", json_boolean(!over));
+        AUTO(free_p)
+        char *dir = y->dir ? str_printf("hdfs:%s/%s", over ? y->history : y->dir, id) : NULL;
+        (void)json_object_set_new(doc, "directory", text_or_null(dir));
+    }
+    yarn_report_done(&r);
+    if (!doc) {
+        (void)err_set(e, ENOMEM, "cannot say how job '%s' stands: %m", id);
+        return -EXIT_CLUSTER;
+    }
+    *out = doc;
+    return 0;
+}
+
+/* ---- lists ---- */
+
+struct listing {
+    struct yarn_join join;
+    json_t *jobs;
+};
+
+static void on_apps(const Hadoop__GetApplicationsResponse *r, const struct rpc_error *e, void *arg)
+{
+    struct listing *l = arg;
+    for (size_t i = 0; r && i < r->n_applications; i++) {
+        struct yarn_report a;
+        if (yarn_report_copy(r->applications[i], &a) < 0)
+            continue;
+        bool over = yarn_app_state_is_final(a.state);
+        const char *state =
+            over || a.state != HADOOP__YARN_APPLICATION_STATE__RUNNING ? state_of(&a) : "RUNNING";
+        (void)json_array_append_new(
+            l->jobs,
+            json_pack("{s:s, s:s, s:s, s:s, s:b, s:n, s:I, s:o, s:o, s:s, s:s}", "application_id",
+                      a.id, "name", a.name, "user", a.user, "state", state, "live", !over, "tasks",
+                      "submitted_ms", (json_int_t)a.submitted_ms, "started_ms",
+                      a.started_ms ? json_integer(a.started_ms) : json_null(), "ended_ms",
+                      a.finished_ms ? json_integer(a.finished_ms) : json_null(), "cluster", "yarn",
+                      "queue", a.queue));
+        yarn_report_done(&a);
+    }
+    yarn_join_end(&l->join, e ? &e->err : NULL);
+}
+
+int yarn_list(struct yarn *y, json_t *jobs, struct err *e)
+{
+    struct listing l = { .join = { .loop = y->loop, .n = 1 }, .jobs = jobs };
+    const char *own = conf_get(y->conf, "tony.application.type");
+    char *types[] = { (char *)"TONY", (char *)(uintptr_t)(own && *own ? own : "TONY") };
+    Hadoop__GetApplicationsRequest rq = HADOOP__GET_APPLICATIONS_REQUEST__INIT;
+    rq.application_types = types;
+    rq.n_application_types = str_eq(types[0], types[1]) ? 1 : 2;
+    rq.users = &y->user;
+    rq.n_users = 1;
+    rq.has_limit = true;
+    rq.limit = LIST_MAX;
+    if (!yarn_get_applications(y->rpc, &rq, yarn_deadline(y), on_apps, &l)) {
+        (void)err_set(e, ENOMEM, "cannot ask the ResourceManager: %m");
+        return -EXIT_CLUSTER;
+    }
+    yarn_join_wait(&l.join);
+    if (!l.join.e.num)
+        return 0;
+    *e = l.join.e;
+    return -EXIT_CLUSTER;
+}
+
+int yarn_find(struct yarn *y, const char *word, char out[APP_ID_MAX], struct err *e)
+{
+    int64_t number = 0, best = -1;
+    if (!str_eq(word, "last") && str_i64(span_of(word), 1, UINT32_MAX, "number", &number, NULL) < 0)
+        return str_copy(out, APP_ID_MAX, word) ? 0 : -EXIT_MISUSE;
+    json_t *jobs = json_array(), *job;
+    int rc = yarn_list(y, jobs, e);
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        struct yarn_app app;
+        int64_t when = doc_int(job, "submitted_ms", 0);
+        if (yarn_app_parse(span_of(doc_str(job, "application_id")), &app, NULL) < 0 ||
+            (number && app.id != number) || when < best)
+            continue;
+        best = when;
+        (void)str_copy(out, APP_ID_MAX, doc_str(job, "application_id"));
+    }
+    json_decref(jobs);
+    if (rc == 0 && best < 0) {
+        (void)err_set(e, ENOENT, "there is no job '%s' of yours on the cluster", word);
+        rc = -EXIT_MISUSE;
+    }
+    return rc;
+}

@@ -1,0 +1,172 @@
+/* What the client checks against a cluster's figures before it sends anything. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "client/jobconf.h"
+#include "client/yarn.h"
+#include "conf/conf.h"
+
+/* Two nodes of 4 GiB and 8 cores, one of them with 2 GPUs and the label gpu; containers of 3 GiB at
+ * most. */
+static void facts_init(struct yarn_facts *f)
+{
+    *f = (struct yarn_facts){
+        .max_memory_mib = 3072, .max_vcores = 8, .queue_there = true, .queue_runs = true
+    };
+    struct yarn_node plain = { .memory_mib = 4096, .vcores = 8 }, gpu = plain;
+    struct yarn_amount two = { .name = str_dup("yarn.io/gpu"), .n = 2 };
+    assert_int_equal(vec_push(&gpu.types, two), 0);
+    assert_int_equal(strv_push(&gpu.labels, "gpu"), 0);
+    assert_int_equal(vec_push(&f->nodes, plain), 0);
+    assert_int_equal(vec_push(&f->nodes, gpu), 0);
+    assert_int_equal(strv_push(&f->types, "yarn.io/gpu"), 0);
+    assert_int_equal(strv_push(&f->types, "yarn.io/fpga"), 0);
+    assert_int_equal(strv_push(&f->labels, "gpu"), 0);
+    assert_int_equal(strv_push(&f->queues, "default"), 0);
+    assert_int_equal(strv_push(&f->queues, "research"), 0);
+}
+
+static void job_init(struct client_job *j, const char *text)
+{
+    struct err e = { 0 };
+    *j = (struct client_job){ .conf = conf_new(), .yarn = true };
+    assert_non_null(j->conf);
+    if (conf_load_text(j->conf, CL_JOB, "job.yaml", span_of(text), false, &e) < 0 ||
+        job_spec_build(j->conf, &j->spec, &e) < 0)
+        fail_msg("%s", e.msg);
+}
+
+static const char head[] = "cluster: yarn\ncommand: 'true'\n";
+
+static void test_check(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *job;
+        const char *sentence; /* NULL: it passes */
+    } cases[] = {
+        { "roles: {worker: {instances: 2, memory: 1g}}\n", NULL },
+        { "roles: {worker: {instances: 1, memory: 3g}}\n", NULL },
+        { "roles:\n  worker:\n    instances: 1\n    memory: 3073m\n",
+          "job.yaml:6: a 'worker' asks" },
+        { "roles: {worker: {instances: 8, memory: 1g}}\n", "its master included" },
+        { "roles: {worker: {instances: 8, memory: 1g}}\n"
+          "conf: {tony.application.distributed-mode: FCFS}\n",
+          NULL },
+        { "roles: {worker: {instances: 1, memory: 1g, vcores: 9}}\n", "8 at most" },
+        { "roles: {worker: {instances: 1, memory: 1g, gpus: 2}}\n", NULL },
+        { "roles: {worker: {instances: 1, memory: 1g, gpus: 3}}\n", "no node of this cluster" },
+        { "roles: {worker: {instances: 2, memory: 1g, gpus: 2}}\n", "the whole cluster has 2" },
+        { "roles: {worker: {instances: 1, memory: 1g}}\n"
+          "conf: {tony.worker.resource-types: yarn.io/fpgs=1}\n",
+          "knows no such resource" },
+        { "roles: {worker: {instances: 1, memory: 1g}}\n"
+          "conf: {tony.worker.resource-types: yarn.io/fpga}\n",
+          "needs NAME=NUMBER" },
+        { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.worker.node-label: gpu}\n",
+          NULL },
+        { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.worker.node-label: gpo}\n",
+          "no node label 'gpo'" },
+        { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.am.memory: 5g}\n", "a 'am'" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct yarn_facts f;
+        struct client_job j;
+        struct strv notes = { 0 };
+        struct err e = { 0 };
+        AUTO(free_p) char *text = str_printf("%s%s", head, cases[i].job);
+        facts_init(&f);
+        job_init(&j, text);
+        int rc = yarn_check(&f, &j, &notes, &e);
+        if (!cases[i].sentence && rc < 0)
+            fail_msg("%s: %s", cases[i].job, e.msg);
+        if (cases[i].sentence && (rc == 0 || !strstr(e.msg, cases[i].sentence) || !e.hint[0]))
+            fail_msg("%s: '%s', hint '%s'", cases[i].job, e.msg, e.hint);
+        strv_done(&notes);
+        client_job_done(&j);
+        yarn_facts_done(&f);
+    }
+}
+
+static void test_queue(void **state)
+{
+    (void)state;
+    struct yarn_facts f;
+    struct client_job j;
+    struct strv notes = { 0 };
+    struct err e = { 0 };
+    facts_init(&f);
+    job_init(&j, "cluster: yarn\ncommand: 'true'\nroles: {worker: {instances: 1, memory: 1g}}\n"
+                 "conf:\n  tony.yarn.queue: reserch\n");
+    f.queue_there = false;
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), -EINVAL);
+    assert_string_equal(e.msg, "job.yaml:5: the cluster has no queue 'reserch'");
+    assert_string_equal(e.hint, "did you mean 'research'?");
+    f.queue_there = true;
+    f.queue_runs = false;
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), -EINVAL);
+    assert_non_null(strstr(e.msg, "is stopped"));
+    f.queue_is_parent = true;
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), -EINVAL);
+    assert_non_null(strstr(e.msg, "takes no jobs itself"));
+    client_job_done(&j);
+    yarn_facts_done(&f);
+}
+
+/* Cores beyond the cluster's are a note: most clusters schedule by memory alone. */
+static void test_notes(void **state)
+{
+    (void)state;
+    struct yarn_facts f;
+    struct client_job j;
+    struct strv notes = { 0 };
+    struct err e = { 0 };
+    facts_init(&f);
+    job_init(&j, "cluster: yarn\ncommand: 'true'\n"
+                 "roles: {worker: {instances: 3, memory: 1g, vcores: 8}}\n");
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), 0);
+    assert_int_equal(notes.n, 1);
+    assert_string_equal(notes.v[0], "the job asks for 24 cores at once, and the cluster has 16");
+    strv_done(&notes);
+    client_job_done(&j);
+    yarn_facts_done(&f);
+}
+
+static void test_master(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *job;
+        uint64_t mib;
+    } cases[] = {
+        { "roles: {worker: {instances: 2}}\n", 128 },
+        { "roles: {worker: {instances: 800}}\n", 228 },
+        { "roles: {worker: {instances: 2}}\nconf: {tony.am.memory: 1g}\n", 1024 },
+        { "", 2048 }, /* the command runs there */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct client_job j;
+        AUTO(free_p) char *text = str_printf("%s%s", head, cases[i].job);
+        job_init(&j, text);
+        assert_int_equal(yarn_master_memory_mib(&j), cases[i].mib);
+        client_job_done(&j);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_master),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
