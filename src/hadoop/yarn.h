@@ -29,8 +29,8 @@
 #define YARN_MASTER_PROTOCOL "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
 #define YARN_NODE_PROTOCOL "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
-/* Each: function, method on the wire, request and answer, whether it may be sent again when it may
- * have been carried out already.
+/* Each: function, method on the wire, its messages (as types, and in functions), whether it may be
+ * sent again when it may have been carried out already.
  *
  * - submit_application: safe by its application id; it is accepted only when a report says so
  * - kill_application: repeat until is_kill_completed
@@ -43,38 +43,50 @@
  */
 #define YARN_CALLS(X)                                                                              \
     /* YARN_CLIENT_PROTOCOL */                                                                     \
-    X(get_new_application, "getNewApplication", GetNewApplication, true)                           \
-    X(submit_application, "submitApplication", SubmitApplication, true)                            \
-    X(get_application_report, "getApplicationReport", GetApplicationReport, true)                  \
-    X(get_applications, "getApplications", GetApplications, true)                                  \
-    X(kill_application, "forceKillApplication", KillApplication, true)                             \
-    X(fail_attempt, "failApplicationAttempt", FailApplicationAttempt, false)                       \
-    X(get_cluster_metrics, "getClusterMetrics", GetClusterMetrics, true)                           \
-    X(get_cluster_nodes, "getClusterNodes", GetClusterNodes, true)                                 \
-    X(get_cluster_node_labels, "getClusterNodeLabels", GetClusterNodeLabels, true)                 \
-    X(get_queue_info, "getQueueInfo", GetQueueInfo, true)                                          \
-    X(get_resource_types, "getResourceTypeInfo", GetAllResourceTypeInfo, true)                     \
-    X(get_attempt_report, "getApplicationAttemptReport", GetApplicationAttemptReport, true)        \
-    X(get_attempts, "getApplicationAttempts", GetApplicationAttempts, true)                        \
-    X(get_container_report, "getContainerReport", GetContainerReport, true)                        \
-    X(get_containers, "getContainers", GetContainers, true)                                        \
-    X(move_application, "moveApplicationAcrossQueues", MoveApplicationAcrossQueues, true)          \
-    X(update_priority, "updateApplicationPriority", UpdateApplicationPriority, true)               \
-    X(update_timeouts, "updateApplicationTimeouts", UpdateApplicationTimeouts, true)               \
+    X(get_new_application, "getNewApplication", GetNewApplication, get_new_application, true)      \
+    X(submit_application, "submitApplication", SubmitApplication, submit_application, true)        \
+    X(get_application_report, "getApplicationReport", GetApplicationReport,                        \
+      get_application_report, true)                                                                \
+    X(get_applications, "getApplications", GetApplications, get_applications, true)                \
+    X(kill_application, "forceKillApplication", KillApplication, kill_application, true)           \
+    X(fail_attempt, "failApplicationAttempt", FailApplicationAttempt, fail_application_attempt,    \
+      false)                                                                                       \
+    X(get_cluster_metrics, "getClusterMetrics", GetClusterMetrics, get_cluster_metrics, true)      \
+    X(get_cluster_nodes, "getClusterNodes", GetClusterNodes, get_cluster_nodes, true)              \
+    X(get_cluster_node_labels, "getClusterNodeLabels", GetClusterNodeLabels,                       \
+      get_cluster_node_labels, true)                                                               \
+    X(get_queue_info, "getQueueInfo", GetQueueInfo, get_queue_info, true)                          \
+    X(get_resource_types, "getResourceTypeInfo", GetAllResourceTypeInfo,                           \
+      get_all_resource_type_info, true)                                                            \
+    X(get_attempt_report, "getApplicationAttemptReport", GetApplicationAttemptReport,              \
+      get_application_attempt_report, true)                                                        \
+    X(get_attempts, "getApplicationAttempts", GetApplicationAttempts, get_application_attempts,    \
+      true)                                                                                        \
+    X(get_container_report, "getContainerReport", GetContainerReport, get_container_report, true)  \
+    X(get_containers, "getContainers", GetContainers, get_containers, true)                        \
+    X(move_application, "moveApplicationAcrossQueues", MoveApplicationAcrossQueues,                \
+      move_application_across_queues, true)                                                        \
+    X(update_priority, "updateApplicationPriority", UpdateApplicationPriority,                     \
+      update_application_priority, true)                                                           \
+    X(update_timeouts, "updateApplicationTimeouts", UpdateApplicationTimeouts,                     \
+      update_application_timeouts, true)                                                           \
     /* YARN_CLIENT_PROTOCOL and YARN_NODE_PROTOCOL */                                              \
-    X(signal_container, "signalToContainer", SignalContainer, false)                               \
+    X(signal_container, "signalToContainer", SignalContainer, signal_container, false)             \
     /* YARN_MASTER_PROTOCOL */                                                                     \
-    X(register_master, "registerApplicationMaster", RegisterApplicationMaster, true)               \
-    X(allocate, "allocate", Allocate, true)                                                        \
-    X(finish_master, "finishApplicationMaster", FinishApplicationMaster, true)                     \
+    X(register_master, "registerApplicationMaster", RegisterApplicationMaster,                     \
+      register_application_master, true)                                                           \
+    X(allocate, "allocate", Allocate, allocate, true)                                              \
+    X(finish_master, "finishApplicationMaster", FinishApplicationMaster,                           \
+      finish_application_master, true)                                                             \
     /* YARN_NODE_PROTOCOL */                                                                       \
-    X(start_containers, "startContainers", StartContainers, false)                                 \
-    X(stop_containers, "stopContainers", StopContainers, true)                                     \
-    X(get_container_statuses, "getContainerStatuses", GetContainerStatuses, true)                  \
-    X(update_container, "updateContainer", ContainerUpdate, false)
+    X(start_containers, "startContainers", StartContainers, start_containers, false)               \
+    X(stop_containers, "stopContainers", StopContainers, stop_containers, true)                    \
+    X(get_container_statuses, "getContainerStatuses", GetContainerStatuses,                        \
+      get_container_statuses, true)                                                                \
+    X(update_container, "updateContainer", ContainerUpdate, container_update, false)
 
 /* deadline_ms, the handle and NULL: rpc_client_call(). */
-#define YARN_DECLARE(fn, method, M, again)                                                         \
+#define YARN_DECLARE(fn, method, M, m, again)                                                      \
     struct rpc_call *yarn_##fn(                                                                    \
         struct rpc_client *c, const Hadoop__##M##Request *rq, int64_t deadline_ms,                 \
         void (*done)(const Hadoop__##M##Response *r, const struct rpc_error *e, void *arg),        \
