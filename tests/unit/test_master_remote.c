@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "codec/hdts.h"
 #include "codec/json.h"
 #include "loop/http.h"
 #include "loop/loop.h"
@@ -433,6 +434,67 @@ static void the_page_is_served(void **state)
     world_done(&w);
 }
 
+/* ---- a job without roles: its executor is a child of the master ---- */
+
+static void run_beside(const char *script, struct world *w)
+{
+    static const char *const conf[] = { BASIC, NULL };
+    struct err e = { 0 };
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    world_init(w, conf, NULL);
+    world_go_remote(w);
+    log_setup(open("/dev/null", O_WRONLY | O_CLOEXEC), LOG_ERROR, false);
+    assert_int_equal(chdir(w->home), 0);
+    (void)setenv("LOG_DIRS", w->home, 1);
+    (void)setenv("TONY_OWNED", "1", 1);
+    assert_int_equal(fs_write_atomic(AT_FDCWD, "tony-executor", span_of(script), 0755, false, &e),
+                     0);
+    assert_int_equal(world_run(w), MASTER_OVER);
+    (void)unsetenv("LOG_DIRS");
+    assert_int_equal(chdir(before), 0);
+}
+
+static void a_task_beside_its_master(void **state)
+{
+    (void)state;
+    struct world w;
+    AUTO(buf_done) struct buf env = { 0 };
+    run_beside("#!/bin/sh\nenv > env.txt\ncat \"$HADOOP_TOKEN_FILE_LOCATION\" > key.txt\n"
+               "echo \"$@\" >&2\nexit 3\n",
+               &w);
+    assert_int_equal(w.n_asks, 0); /* the cluster was not asked for anything */
+    assert_string_equal(w.finish_state, "FAILED");
+    AUTO(free_p) char *env_path = fs_join(w.home, "env.txt");
+    assert_int_equal(fs_read(AT_FDCWD, env_path, &env, NULL), 0);
+    assert_non_null(strstr(buf_cstr(&env), "TONY_SLOT=0\n"));
+    assert_non_null(strstr(buf_cstr(&env), "TONY_MASTER_ADDRESS=127.0.0.1:"));
+    assert_null(strstr(buf_cstr(&env), "TONY_OWNED"));
+    AUTO(free_p) char *key_path = fs_join(w.home, "key.txt");
+    AUTO(buf_done) struct buf text = { 0 };
+    struct span secret;
+    struct tls_key key;
+    job_key_container(&w.key, w.remote.container_id, &key);
+    assert_int_equal(fs_read(AT_FDCWD, key_path, &text, NULL), 0);
+    assert_int_equal(hdts_secret(buf_span(&text), CONTAINER_KEY_SECRET, &secret, NULL), 0);
+    assert_int_equal(secret.len, key.len);
+    assert_memory_equal(secret.p, key.bytes, key.len);
+    AUTO(free_p) char *log_path = fs_join(w.home, "executor.log");
+    AUTO(buf_done) struct buf log = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, log_path, &log, NULL), 0);
+    assert_string_equal(buf_cstr(&log), "--container\n");
+    world_done(&w);
+}
+
+static void no_executor_beside_the_master(void **state)
+{
+    (void)state;
+    struct world w;
+    run_beside("#!/nonexistent/interpreter\n", &w);
+    assert_string_equal(w.finish_state, "FAILED");
+    world_done(&w);
+}
+
 /* ---- the cluster ends us ---- */
 
 static void terminate(struct world *w)
@@ -476,6 +538,8 @@ int main(void)
         cmocka_unit_test(a_log_of_a_gone_executor),
         cmocka_unit_test(the_page),
         cmocka_unit_test(the_page_is_served),
+        cmocka_unit_test(a_task_beside_its_master),
+        cmocka_unit_test(no_executor_beside_the_master),
         cmocka_unit_test(killed_by_the_cluster),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
