@@ -1,6 +1,7 @@
 #include "client/client.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -100,6 +101,7 @@ int client_main(int argc, char **argv, const char *version)
         .out_color = color && isatty(STDOUT_FILENO),
     };
 
+    (void)umask(umask(077) & 077); /* a mask that takes from ourselves helps nobody */
     const char *site = getenv("TONY_CONF_DIR");
     AUTO(free_p) char *site_dir = site && *site && *site != '/' ? realpath(site, NULL) : NULL;
     if (site_dir) /* for the pool too, which lives in another directory */

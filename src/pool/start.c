@@ -183,7 +183,6 @@ static void close_strangers(const struct options *o)
         last = (unsigned)o->ready_fd + 1;
     }
     (void)close_range(last, ~0U, 0); /* an old kernel: they stay open, and harm little */
-    (void)umask(077);
     (void)!chdir("/"); /* always there */
 }
 
@@ -408,6 +407,7 @@ int pool_main(int argc, char **argv)
     if (!conf)
         return complain(EXIT_CANNOT, (err_set(&e, ENOMEM, "cannot start the pool: %m"), &e));
     leave_job(argv);
+    (void)umask(077); /* before the first directory is made */
     int rc = read_options(argc, argv, &o, &e);
     if (rc >= 0)
         return rc;
