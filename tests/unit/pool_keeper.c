@@ -1,0 +1,177 @@
+/* It locks, listens, and does what the file `do` in its job's directory says. */
+#include "pool_keeper.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "conf/conf.h"
+#include "history/history.h"
+#include "job/job.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+#include "storage/jobfile.h"
+#include "storage/paths.h"
+
+struct keeper {
+    struct loop *loop;
+    struct paths paths;
+    const char *id;
+    char *dir;
+    struct conn *pool;
+    struct loop_timer *timer;
+    uint64_t memory_mib;
+};
+
+static void keeper_say(struct keeper *k, bool finished, const char *state)
+{
+    Tony__KeeperState s = TONY__KEEPER_STATE__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    uint32_t gpus[] = { 0 };
+    s.application_id = (char *)k->id;
+    s.pid = getpid();
+    s.memory_mib = k->memory_mib;
+    s.finished = finished;
+    s.state = (char *)state;
+    s.gpus = gpus;
+    s.n_gpus = 0;
+    f.body_case = TONY__FRAME__BODY_KEEPER_STATE;
+    f.keeper_state = &s;
+    if (k->pool)
+        (void)conn_send(k->pool, &f);
+}
+
+static void keeper_end(struct keeper *k)
+{
+    AUTO(free_p) char *history = paths_history(&k->paths, k->id);
+    if (rename(k->dir, history) == -1)
+        _exit(9);
+    keeper_say(k, true, "SUCCEEDED");
+    loop_stop(k->loop);
+}
+
+/* The word in the file `do`: end, die, or nothing yet. */
+static void keeper_look(void *arg)
+{
+    struct keeper *k = arg;
+    if (access(k->dir, F_OK) == -1) /* the test is over */
+        _exit(0);
+    AUTO(free_p) char *path = fs_join(k->dir, "do");
+    AUTO(buf_done) struct buf word = { 0 };
+    if (fs_read(AT_FDCWD, path, &word, NULL) == 0 && word.len > 0) {
+        (void)unlink(path);
+        if (span_eqs(buf_span(&word), "end"))
+            keeper_end(k);
+        else if (span_eqs(buf_span(&word), "die"))
+            (void)kill(getpid(), SIGKILL);
+        else if (span_eqs(buf_span(&word), "fail"))
+            keeper_say(k, false, "MASTER_FAILED");
+        else if (span_eqs(buf_span(&word), "exit4"))
+            _exit(4);
+    }
+    loop_timer_set(k->timer, clock_mono_ms() + 5);
+}
+
+static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct keeper *k = arg;
+    k->pool = c;
+    if (f->body_case == TONY__FRAME__BODY_POOL_HELLO)
+        keeper_say(k, false, "");
+    else if (f->body_case == TONY__FRAME__BODY_KILL_JOB)
+        _exit(4);
+}
+
+static void keeper_closed(struct conn *c, const struct err *e, void *arg)
+{
+    struct keeper *k = arg;
+    (void)e;
+    if (k->pool == c)
+        k->pool = NULL;
+}
+
+static void keeper_accept(struct conn *c, void *arg)
+{
+    static const struct conn_ops ops = { NULL, keeper_frame, keeper_closed };
+    conn_set_arg(c, &ops, arg);
+}
+
+int fake_keeper_main(int argc, char **argv)
+{
+    struct keeper k = { .id = argv[2] };
+    struct err e = { 0 };
+    struct listener *s;
+    int ready = -1;
+    if (str_eq(argv[1], "--cleanup"))
+        return 0;
+    for (int i = 3; i + 1 < argc; i++) {
+        int64_t n = 0;
+        (void)str_i64(span_of(argv[i + 1]), 0, INT32_MAX, "n", &n, NULL);
+        if (str_eq(argv[i], "--ready-fd"))
+            ready = (int)n;
+        if (str_eq(argv[i], "--memory-mib"))
+            k.memory_mib = (uint64_t)n;
+    }
+    if (paths_open(&k.paths, &e) < 0 || !(k.loop = loop_new(&e)))
+        return 1;
+    k.dir = paths_job(&k.paths, k.id);
+    AUTO(free_p) char *refuse = fs_join(k.dir, "refuse");
+    if (access(refuse, F_OK) == 0) {
+        (void)!write(STDERR_FILENO, "tony-executor: no luck today\n", 29);
+        return 1;
+    }
+    AUTO(free_p) char *lock = paths_socket(&k.paths, k.id, "lock");
+    AUTO(free_p) char *sock = paths_socket(&k.paths, k.id, "k");
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (flock(fd, LOCK_EX | LOCK_NB) == -1)
+        return 5;
+    if (listener_open_unix(k.loop, sock, keeper_accept, &k, &s, &e) < 0)
+        return 1;
+    AUTO(free_p) char *lives = str_printf("%s/life-%d", k.dir, getpid());
+    (void)close(open(lives, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    (void)!write(ready, "r", 1);
+    (void)close(ready);
+    k.timer = loop_timer_new(k.loop, keeper_look, &k);
+    loop_timer_set(k.timer, clock_mono_ms());
+    (void)loop_run(k.loop);
+    (void)unlink(sock);
+    (void)unlink(lock);
+    return 0;
+}
+
+/* ---- its job ---- */
+
+void encode_job(const struct want *j, struct buf *out)
+{
+    struct err e = { 0 };
+    AUTO(conf_freep) struct conf *conf = conf_new();
+    const char *const set[][2] = {
+        { "tony.application.name", "sleepy" },
+        { "tony.worker.instances", j->instances ? j->instances : "1" },
+        { "tony.worker.command", "sleep 1000" },
+        { "tony.worker.memory", j->memory },
+        { "tony.application.priority", j->priority },
+        { "tony.client.away-limit", j->away },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(set); i++)
+        if (set[i][1] && conf_set(conf, CL_JOB, set[i][0], set[i][1], "job.yaml:1", false, &e) < 0)
+            fail_msg("%s", e.msg);
+    struct job_file f = { .conf = conf,
+                          .user = (char *)"tester",
+                          .host = (char *)"here",
+                          .cwd = (char *)"/",
+                          .version = (char *)"0",
+                          .wall_ms = clock_wall_ms() };
+    assert_int_equal(job_file_encode(&f, out, &e), 0);
+}
