@@ -327,6 +327,11 @@ static void the_node_stops_it(void **state)
 
 /* The same with a task that does not want to: KILL to the group ends it and us, and what left the
  * group is gone before that. */
+static bool all_are_there(void)
+{
+    return processes(false) == 4;
+}
+
 static bool daemon_is_gone(void)
 {
     return processes(false) == 3; /* we, the shell, its sleep */
@@ -341,6 +346,7 @@ static void the_node_kills_it(void **state)
     launch(NULL, NULL);
     pid_t group = w->executor;
     wait_said("daemon");
+    assert_true(until(all_are_there, LONG_MS));
     kill(-group, SIGTERM);
     assert_true(until(daemon_is_gone, LONG_MS));
     assert_false(until(is_gone, 100));
