@@ -538,7 +538,8 @@ def test_the_pool_killed_while_an_owned_job_waits(make_lab):
 
 def a_job_that_leaves_much(lab):
     """It takes its keeper a while to remove what its task left."""
-    job = Gated(lab, before="mkdir many && seq -f many/%g 30000 | xargs touch;")
+    # the gate is elsewhere: $OLDPWD is the container's own directory
+    job = Gated(lab, before='mkdir "$OLDPWD/many" && seq -f "$OLDPWD/many/%g" 30000 | xargs touch;')
     job.running(60)
     return job
 
