@@ -1,0 +1,795 @@
+#include "hadoop/webhdfs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "hadoop/webhdfs_parse.h"
+#include "loop/http.h"
+#include "loop/loop.h"
+#include "loop/tcp.h"
+
+enum { PAUSE_FIRST_MS = 200, PAUSE_MAX_MS = 5000, DATANODE_TRIES = 4, LIST_MAX = 1000000 };
+
+enum op_kind {
+    OP_HOME = 1,
+    OP_STAT,
+    OP_LIST,
+    OP_MKDIRS,
+    OP_RENAME,
+    OP_DELETE,
+    OP_SETTIMES,
+    OP_SETPERMISSION,
+    OP_PUT,
+    OP_GET,
+};
+
+enum op_step {
+    STEP_NAMENODE = 1, /* all there is to it; for put and get: which DataNode? */
+    STEP_DATA,         /* the bytes */
+    STEP_RENAME,       /* a put's temporary name to its own */
+    STEP_CLEAR,        /* a put failed: its temporary file goes */
+};
+
+struct webhdfs_op {
+    struct webhdfs *w;
+    struct webhdfs_op *next;
+    enum op_kind kind;
+    enum op_step step;
+    char *path, *to;   /* to: a rename's; a put's temporary name */
+    struct buf params; /* "&permission=700" */
+    struct webhdfs_put put;
+    struct webhdfs_get get;
+    struct http_call *call;
+    struct loop_timer *timer;
+    int64_t deadline_ms, safe_deadline_ms;
+    unsigned n_tried, n_data_tries; /* NameNodes in this round; DataNodes */
+    int64_t pause_ms;
+    bool running, repeated /* a try before this one may have done it */, created;
+    struct buf exclude; /* DataNodes that failed */
+    char *location;
+    struct webhdfs_stats stats;
+    struct err failed; /* before STEP_CLEAR; or in on_body */
+    uint64_t n_bytes;
+    webhdfs_done_fn *done;
+    void *arg;
+};
+
+struct webhdfs {
+    struct loop *loop;
+    struct http *http;
+    struct strv namenodes;
+    size_t at; /* the NameNode that answered last */
+    char *user;
+    int64_t stall_ms, try_ms, safe_mode_ms;
+    struct webhdfs_op *ops;
+    unsigned n_running;
+};
+
+static void op_ask(struct webhdfs_op *op);
+
+/* ---- the end ---- */
+
+static void op_unlink(struct webhdfs_op *op)
+{
+    struct webhdfs_op **at = &op->w->ops;
+    while (*at && *at != op)
+        at = &(*at)->next;
+    if (*at)
+        *at = op->next;
+    if (op->running)
+        op->w->n_running--;
+}
+
+static void op_free(struct webhdfs_op *op)
+{
+    loop_timer_free(op->timer);
+    webhdfs_stats_done(&op->stats);
+    buf_done(&op->params);
+    buf_done(&op->exclude);
+    free(op->location);
+    free(op->path);
+    free(op->to);
+    free(op);
+}
+
+/* By their timers, so that no callback comes from inside a call. */
+static void start_waiting(struct webhdfs *w)
+{
+    for (struct webhdfs_op *op = w->ops; op && w->n_running < WEBHDFS_AT_ONCE; op = op->next) {
+        if (op->running)
+            continue;
+        op->running = true;
+        w->n_running++;
+        op->deadline_ms = clock_mono_ms() + MAX(w->try_ms, (int64_t)0);
+        op->safe_deadline_ms = clock_mono_ms() + w->safe_mode_ms;
+        loop_timer_set(op->timer, clock_mono_ms());
+    }
+}
+
+static void op_finish(struct webhdfs_op *op, struct webhdfs_result *r, const struct err *e)
+{
+    struct err none = { 0 };
+    op_unlink(op);
+    start_waiting(op->w);
+    op->done(r, e ? e : &none, op->arg);
+    op_free(op);
+}
+
+static void op_good(struct webhdfs_op *op)
+{
+    struct webhdfs_result r = { .stats = op->stats.v.v,
+                                .n_stats = op->stats.v.n,
+                                .n_bytes = op->n_bytes };
+    op_finish(op, &r, NULL);
+}
+
+static const char *verb(enum op_kind kind)
+{
+    static const char *const verbs[] = {
+        [OP_HOME] = "find the home directory",
+        [OP_STAT] = "look at",
+        [OP_LIST] = "list",
+        [OP_MKDIRS] = "make directory",
+        [OP_RENAME] = "rename",
+        [OP_DELETE] = "remove",
+        [OP_SETTIMES] = "set the times of",
+        [OP_SETPERMISSION] = "set the permission of",
+        [OP_PUT] = "write",
+        [OP_GET] = "read",
+    };
+    return verbs[kind];
+}
+
+static void op_bad(struct webhdfs_op *op, const struct err *why)
+{
+    struct err e = *why;
+    if (op->kind == OP_PUT && op->created && !op->put.direct && op->step != STEP_CLEAR) {
+        op->failed = e;
+        op->step = STEP_CLEAR;
+        op->n_tried = 0;
+        op->deadline_ms = clock_mono_ms(); /* one round */
+        op_ask(op);
+        return;
+    }
+    if (op->step == STEP_CLEAR)
+        e = op->failed;
+    if (op->kind == OP_HOME)
+        (void)err_wrap(&e, 0, "cannot %s of '%s' in HDFS", verb(op->kind), op->w->user);
+    else
+        (void)err_wrap(&e, 0, "cannot %s '%s' in HDFS", verb(op->kind), op->path);
+    op_finish(op, NULL, &e);
+}
+
+void webhdfs_cancel(struct webhdfs_op *op)
+{
+    if (!op)
+        return;
+    http_cancel(op->call);
+    op_unlink(op);
+    start_waiting(op->w);
+    op_free(op);
+}
+
+/* ---- again ---- */
+
+static void op_again_in(struct webhdfs_op *op, int64_t ms)
+{
+    loop_timer_set(op->timer, clock_mono_ms() + ms);
+}
+
+/* The next NameNode; after all of them a pause, until the time is over. */
+static void op_next(struct webhdfs_op *op, const struct err *e)
+{
+    struct webhdfs *w = op->w;
+    int64_t now = clock_mono_ms();
+    w->at = (w->at + 1) % w->namenodes.n;
+    if (++op->n_tried < w->namenodes.n) {
+        op_again_in(op, 0);
+        return;
+    }
+    if (now >= op->deadline_ms) {
+        op_bad(op, e);
+        return;
+    }
+    op->n_tried = 0;
+    op->pause_ms = op->pause_ms ? MIN(op->pause_ms * 2, (int64_t)PAUSE_MAX_MS) : PAUSE_FIRST_MS;
+    log_event(LOG_DEBUG, "webhdfs.again", f_str("path", op->path), f_str("why", e->msg),
+              f_int("in_ms", op->pause_ms));
+    op_again_in(op, MIN(op->pause_ms, MAX(op->deadline_ms - now, (int64_t)1)));
+}
+
+static void op_refused(struct webhdfs_op *op, const struct http_response *r)
+{
+    struct err e = { 0 };
+    const char *path = op->step == STEP_RENAME || op->kind != OP_RENAME ? op->path : op->to;
+    if (op->kind == OP_RENAME)
+        path = op->path;
+    switch (webhdfs_refusal(r->status, r->body, path, op->w->user, &e)) {
+    case WC_NEXT:
+        op_next(op, &e);
+        return;
+    case WC_SAFE_MODE:
+        if (clock_mono_ms() < op->safe_deadline_ms) {
+            op_again_in(op, 1000);
+            return;
+        }
+        break;
+    case WC_FINAL:
+    default:
+        break;
+    }
+    if (e.num == ENOENT && op->kind == OP_RENAME && op->repeated) {
+        op_good(op); /* the try whose answer was lost has done it */
+        return;
+    }
+    if (e.num == EEXIST && op->kind == OP_RENAME)
+        (void)err_set(&e, EEXIST, "'%s' is there already", op->to);
+    op_bad(op, &e);
+}
+
+/* A DataNode that fails is named to the NameNode, which then gives another. */
+static void data_failed(struct webhdfs_op *op, const struct err *e)
+{
+    if (++op->n_data_tries >= DATANODE_TRIES) {
+        op_bad(op, e);
+        return;
+    }
+    const char *at = op->location + strlen("http://");
+    size_t n = strcspn(at, "/?");
+    if (op->kind == OP_PUT)
+        (void)buf_addf(&op->exclude, "%s%.*s", op->exclude.len > 0 ? "," : "", (int)n, at);
+    op->step = STEP_NAMENODE;
+    op->n_bytes = 0;
+    op_again_in(op, PAUSE_FIRST_MS);
+}
+
+/* ---- answers ---- */
+
+static int take_list(struct webhdfs_op *op, struct span body, bool *out_more, struct err *e)
+{
+    int64_t left = 0;
+    int rc = webhdfs_read_list(body, &op->stats, &left, e);
+    if (rc == 0 && op->stats.v.n > LIST_MAX)
+        rc = err_set(e, EFBIG, "it has more than %d entries", LIST_MAX);
+    *out_more = left > 0;
+    return rc;
+}
+
+static void put_renamed(struct webhdfs_op *op, struct span body)
+{
+    struct err e = { 0 };
+    bool yes = true;
+    /* with options there is no body; a gateway that knows none says yes or no */
+    if (body.len > 0 && webhdfs_read_bool(body, &yes, &e) < 0)
+        op_bad(op, &e);
+    else if (!yes && op->kind == OP_RENAME && op->repeated)
+        op_good(op);
+    else if (!yes) {
+        (void)err_set(&e, EEXIST, "'%s' is there already, or its directory is not",
+                      op->kind == OP_PUT ? op->path : op->to);
+        op_bad(op, &e);
+    } else {
+        op_good(op);
+    }
+}
+
+static void take_bool(struct webhdfs_op *op, struct span body)
+{
+    struct err e = { 0 };
+    struct webhdfs_result r = { 0 };
+    int rc = webhdfs_read_bool(body, &r.changed, &e);
+    if (rc == 0 && op->kind == OP_MKDIRS && !r.changed)
+        rc = err_set(&e, EIO, "the NameNode did not");
+    if (op->repeated)
+        r.changed = true;
+    if (rc < 0)
+        op_bad(op, &e);
+    else
+        op_finish(op, &r, NULL);
+}
+
+static void take_home(struct webhdfs_op *op, struct span body)
+{
+    struct err e = { 0 };
+    AUTO(free_p) char *path = NULL;
+    if (webhdfs_read_path(body, &path, &e) < 0)
+        op_bad(op, &e);
+    else
+        op_finish(op, &(struct webhdfs_result){ .text = path }, NULL);
+}
+
+static void data_done(struct webhdfs_op *op, const struct http_response *r)
+{
+    struct webhdfs_result result = { .data = r->body, .n_bytes = op->n_bytes };
+    if (op->failed.num) {
+        op_bad(op, &op->failed);
+    } else if (op->kind == OP_GET) {
+        result.n_bytes = r->n_body;
+        op_finish(op, &result, NULL);
+    } else {
+        op->n_bytes = op->put.from_fd ? (uint64_t)op->put.n : op->put.data.len;
+        if (op->put.direct) {
+            op_good(op);
+            return;
+        }
+        op->step = STEP_RENAME;
+        op->n_tried = 0;
+        op_ask(op);
+    }
+}
+
+static void answered(struct webhdfs_op *op, const struct http_response *r)
+{
+    struct err e = { 0 };
+    bool more = false;
+    if (op->step == STEP_RENAME) {
+        put_renamed(op, r->body);
+        return;
+    }
+    if (op->step == STEP_DATA) {
+        data_done(op, r);
+        return;
+    }
+    switch (op->kind) {
+    case OP_HOME:
+        take_home(op, r->body);
+        return;
+    case OP_MKDIRS:
+    case OP_DELETE:
+        take_bool(op, r->body);
+        return;
+    case OP_RENAME:
+        put_renamed(op, r->body);
+        return;
+    case OP_STAT:
+        if (webhdfs_read_stat(r->body, &op->stats, &e) < 0)
+            op_bad(op, &e);
+        else
+            op_good(op);
+        return;
+    case OP_LIST:
+        if (take_list(op, r->body, &more, &e) < 0)
+            op_bad(op, &e);
+        else if (more)
+            op_ask(op);
+        else
+            op_good(op);
+        return;
+    case OP_GET: /* a gateway gives the bytes at once */
+        data_done(op, r);
+        return;
+    case OP_PUT:
+        (void)err_set(&e, EPROTO, "the NameNode names no DataNode");
+        op_bad(op, &e);
+        return;
+    case OP_SETTIMES:
+    case OP_SETPERMISSION:
+    default:
+        op_good(op);
+    }
+}
+
+static void op_data(struct webhdfs_op *op);
+
+static void on_done(struct http_call *c, const struct http_response *r, const struct err *e,
+                    void *arg)
+{
+    struct webhdfs_op *op = arg;
+    (void)c;
+    op->call = NULL;
+    if (op->step == STEP_CLEAR) {
+        op_bad(op, &op->failed); /* cleared or not */
+        return;
+    }
+    if (e->num && op->step == STEP_DATA) {
+        if (op->failed.num || e->num == EFBIG || e->num == ENOMEM || e->num == ESTALE ||
+            (op->kind == OP_GET && op->n_bytes > 0))
+            op_bad(op, op->failed.num ? &op->failed : e);
+        else
+            data_failed(op, e);
+        return;
+    }
+    if (e->num) {
+        op->repeated = op->repeated || e->num != ECONNREFUSED;
+        if (e->num == EFBIG || e->num == ENOMEM || e->num == EPROTONOSUPPORT)
+            op_bad(op, e);
+        else
+            op_next(op, e);
+        return;
+    }
+    if (r->status == 307 && op->step == STEP_NAMENODE &&
+        (op->kind == OP_PUT || op->kind == OP_GET)) {
+        struct span to = http_header(r, "Location");
+        free(op->location);
+        op->location = to.p ? span_dup(to) : NULL;
+        struct err bad = { 0 };
+        if (!op->location || !str_starts(op->location, "http://")) {
+            (void)err_set(&bad, to.p ? EPROTONOSUPPORT : EPROTO,
+                          to.p ? "the DataNode is at '%.200s', and https is not supported yet"
+                               : "the NameNode names no DataNode (%.0s)",
+                          op->location ? op->location : "");
+            op_bad(op, &bad);
+            return;
+        }
+        op_data(op);
+        return;
+    }
+    if (r->status / 100 == 2) {
+        answered(op, r);
+        return;
+    }
+    if (op->step == STEP_DATA) { /* a DataNode's own trouble, or the user's */
+        struct err why = { 0 };
+        (void)webhdfs_refusal(r->status, r->body, op->path, op->w->user, &why);
+        if (why.num == EIO || why.num == EOPNOTSUPP || why.num == EAGAIN)
+            data_failed(op, &why);
+        else
+            op_bad(op, &why);
+        return;
+    }
+    op_refused(op, r);
+}
+
+/* ---- questions ---- */
+
+static int add_param(struct buf *b, const char *name, const char *value)
+{
+    (void)buf_addf(b, "&%s=", name);
+    return http_encode(b, span_of(value), false);
+}
+
+static const struct {
+    const char *method, *op;
+} questions[] = {
+    [OP_HOME] = { "GET", "GETHOMEDIRECTORY" },
+    [OP_STAT] = { "GET", "GETFILESTATUS" },
+    [OP_LIST] = { "GET", "LISTSTATUS_BATCH" },
+    [OP_MKDIRS] = { "PUT", "MKDIRS" },
+    [OP_RENAME] = { "PUT", "RENAME" },
+    [OP_DELETE] = { "DELETE", "DELETE" },
+    [OP_SETTIMES] = { "PUT", "SETTIMES" },
+    [OP_SETPERMISSION] = { "PUT", "SETPERMISSION" },
+    [OP_PUT] = { "PUT", "CREATE" },
+    [OP_GET] = { "GET", "OPEN" },
+};
+
+static void add_put_params(struct webhdfs_op *op, struct buf *url)
+{
+    const struct webhdfs_put *put = &op->put;
+    bool overwrite = put->overwrite || !put->direct || op->created;
+    (void)buf_addf(url, "&overwrite=%s&permission=%o", overwrite ? "true" : "false",
+                   put->mode ? put->mode : 0644u);
+    if (put->replication)
+        (void)buf_addf(url, "&replication=%u", put->replication);
+    if (op->exclude.len > 0)
+        (void)add_param(url, "excludedatanodes", buf_cstr(&op->exclude));
+}
+
+static int build_url(struct webhdfs_op *op, struct buf *url, const char **out_method)
+{
+    const struct webhdfs *w = op->w;
+    enum op_kind kind = op->step == STEP_RENAME  ? OP_RENAME
+                        : op->step == STEP_CLEAR ? OP_DELETE
+                                                 : op->kind;
+    const char *path = op->kind == OP_PUT && !op->put.direct ? op->to : op->path;
+    *out_method = questions[kind].method;
+    (void)buf_addf(url, "http://%s/webhdfs/v1", w->namenodes.v[w->at]);
+    (void)http_encode(url, span_of(path), true);
+    (void)buf_addf(url, "?op=%s", questions[kind].op);
+    (void)add_param(url, "user.name", w->user);
+    (void)buf_add(url, op->params.p, op->params.len);
+    if (kind == OP_PUT)
+        add_put_params(op, url);
+    if (kind == OP_LIST && op->stats.v.n > 0)
+        (void)add_param(url, "startAfter", op->stats.v.v[op->stats.v.n - 1].name);
+    if (op->step == STEP_RENAME) {
+        (void)add_param(url, "destination", op->path);
+        (void)buf_addf(url, "&renameoptions=%s", op->put.overwrite ? "OVERWRITE" : "NONE");
+    }
+    return url->failed ? -ENOMEM : 0;
+}
+
+static void send_failed(struct webhdfs_op *op, int rc, const struct err *e)
+{
+    struct err why = *e;
+    if (!why.num)
+        (void)err_set(&why, -rc, "%m");
+    op_bad(op, &why);
+}
+
+static void on_got(struct http_call *c, const char *p, size_t n, void *arg)
+{
+    struct webhdfs_op *op = arg;
+    (void)c;
+    if (op->failed.num)
+        return;
+    int rc = fs_write_all(op->get.fd, p, n);
+    op->n_bytes += n;
+    if (rc < 0)
+        (void)err_set(&op->failed, -rc, "cannot write it to the file: %m");
+}
+
+/* From a timer or an answer only: what fails at once is reported from here. */
+static void op_ask(struct webhdfs_op *op)
+{
+    AUTO(buf_done) struct buf url = { .max = HTTP_URL_MAX };
+    struct err e = { 0 };
+    const char *method;
+    int rc = build_url(op, &url, &method);
+    if (rc == 0) {
+        struct http_request q = { .method = method,
+                                  .url = buf_cstr(&url),
+                                  .body_max = 64 << 20, /* a batch of a listing; a gateway's
+                                                           file */
+                                  .stall_ms = op->w->stall_ms,
+                                  .done = on_done,
+                                  .arg = op };
+        if (op->kind == OP_GET && op->get.to_fd)
+            q.on_body = on_got;
+        rc = http_send(op->w->http, &q, &op->call, &e);
+    }
+    if (rc < 0)
+        send_failed(op, rc, &e);
+}
+
+static void on_sent(struct http_call *c, uint64_t n, void *arg)
+{
+    struct webhdfs_op *op = arg;
+    (void)c;
+    if (op->put.progress)
+        op->put.progress(n, op->put.from_fd ? (uint64_t)op->put.n : op->put.data.len, op->arg);
+}
+
+static void op_data(struct webhdfs_op *op)
+{
+    static const char *const headers[] = { "Content-Type: application/octet-stream", NULL };
+    bool put = op->kind == OP_PUT;
+    struct err e = { 0 };
+    op->step = STEP_DATA;
+    op->created = put;
+    struct http_request q = { .method = put ? "PUT" : "GET",
+                              .url = op->location,
+                              .stall_ms = op->w->stall_ms,
+                              .fresh = true, /* DataNodes close after a file */
+                              .body_max = op->get.max,
+                              .done = on_done,
+                              .arg = op };
+    if (put) {
+        q.headers = headers;
+        q.body = op->put.data;
+        q.body_from_fd = op->put.from_fd;
+        q.body_fd = op->put.fd;
+        q.body_n = op->put.n;
+        q.on_sent = on_sent;
+    } else if (op->get.to_fd) {
+        q.on_body = on_got;
+    }
+    int rc = http_send(op->w->http, &q, &op->call, &e);
+    if (rc < 0)
+        send_failed(op, rc, &e);
+}
+
+static void on_timer(void *arg)
+{
+    op_ask(arg);
+}
+
+/* ---- the operations ---- */
+
+static bool path_valid(const char *path)
+{
+    return path && *path == '/' && strlen(path) < 4096 && !strchr(path, '\n') &&
+           span_utf8(span_of(path), NULL);
+}
+
+static int op_new(struct webhdfs *w, enum op_kind kind, const char *path, webhdfs_done_fn *done,
+                  void *arg, struct webhdfs_op **out, struct err *e)
+{
+    if (!path_valid(path))
+        return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", path ? path : "");
+    struct webhdfs_op *op = calloc(1, sizeof *op);
+    if (!op || !(op->path = str_dup(path)) ||
+        !(op->timer = loop_timer_new(w->loop, on_timer, op))) {
+        if (op)
+            op_free(op);
+        return err_set(e, ENOMEM, "cannot %s '%s' in HDFS: %m", verb(kind), path);
+    }
+    op->w = w;
+    op->kind = kind;
+    op->step = STEP_NAMENODE;
+    op->done = done;
+    op->arg = arg;
+    *out = op;
+    return 0;
+}
+
+/* Takes op. */
+static int op_start(struct webhdfs_op *op, struct webhdfs_op **out, struct err *e)
+{
+    if (op->params.failed) {
+        int rc = err_set(e, ENOMEM, "cannot %s '%s' in HDFS: %m", verb(op->kind), op->path);
+        op_free(op);
+        return rc;
+    }
+    struct webhdfs_op **at = &op->w->ops;
+    while (*at)
+        at = &(*at)->next;
+    *at = op;
+    start_waiting(op->w);
+    if (out)
+        *out = op;
+    return 0;
+}
+
+int webhdfs_home(struct webhdfs *w, webhdfs_done_fn *done, void *arg, struct webhdfs_op **out,
+                 struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_HOME, "/", done, arg, &op, e);
+    return rc < 0 ? rc : op_start(op, out, e);
+}
+
+int webhdfs_stat(struct webhdfs *w, const char *path, webhdfs_done_fn *done, void *arg,
+                 struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_STAT, path, done, arg, &op, e);
+    return rc < 0 ? rc : op_start(op, out, e);
+}
+
+int webhdfs_list(struct webhdfs *w, const char *path, webhdfs_done_fn *done, void *arg,
+                 struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_LIST, path, done, arg, &op, e);
+    return rc < 0 ? rc : op_start(op, out, e);
+}
+
+int webhdfs_mkdirs(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
+                   void *arg, struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_MKDIRS, path, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    (void)buf_addf(&op->params, "&permission=%o", mode & 07777);
+    return op_start(op, out, e);
+}
+
+int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_done_fn *done,
+                   void *arg, struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    if (!path_valid(to))
+        return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", to ? to : "");
+    int rc = op_new(w, OP_RENAME, from, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    op->to = str_dup(to);
+    (void)add_param(&op->params, "destination", to);
+    (void)buf_adds(&op->params, "&renameoptions=NONE"); /* then refusals come with their reason */
+    op->params.failed |= !op->to;
+    return op_start(op, out, e);
+}
+
+int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_done_fn *done,
+                   void *arg, struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_DELETE, path, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    (void)buf_addf(&op->params, "&recursive=%s", recursive ? "true" : "false");
+    return op_start(op, out, e);
+}
+
+int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int64_t atime_ms,
+                     webhdfs_done_fn *done, void *arg, struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_SETTIMES, path, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    (void)buf_addf(&op->params, "&modificationtime=%lld&accesstime=%lld", (long long)mtime_ms,
+                   (long long)atime_ms);
+    return op_start(op, out, e);
+}
+
+int webhdfs_setpermission(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
+                          void *arg, struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_SETPERMISSION, path, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    (void)buf_addf(&op->params, "&permission=%o", mode & 07777);
+    return op_start(op, out, e);
+}
+
+int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_fn *done, void *arg,
+                struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_PUT, put->path, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    op->put = *put;
+    op->put.path = NULL; /* borrowed only until here */
+    if (!put->direct)
+        op->to = str_printf("%s._COPYING_", put->path);
+    op->params.failed |= !put->direct && !op->to;
+    return op_start(op, out, e);
+}
+
+int webhdfs_get(struct webhdfs *w, const struct webhdfs_get *get, webhdfs_done_fn *done, void *arg,
+                struct webhdfs_op **out, struct err *e)
+{
+    struct webhdfs_op *op;
+    int rc = op_new(w, OP_GET, get->path, done, arg, &op, e);
+    if (rc < 0)
+        return rc;
+    op->get = *get;
+    op->get.path = NULL;
+    if (get->offset > 0)
+        (void)buf_addf(&op->params, "&offset=%lld", (long long)get->offset);
+    if (get->length > 0)
+        (void)buf_addf(&op->params, "&length=%lld", (long long)get->length);
+    return op_start(op, out, e);
+}
+
+/* ---- the file system ---- */
+
+void webhdfs_free(struct webhdfs *w)
+{
+    if (!w)
+        return;
+    http_free(w->http); /* calls end without a word */
+    while (w->ops) {
+        struct webhdfs_op *op = w->ops;
+        op_unlink(op);
+        op_free(op);
+    }
+    strv_done(&w->namenodes);
+    free(w->user);
+    free(w);
+}
+
+int webhdfs_new(struct loop *l, const struct webhdfs_config *cfg, struct webhdfs **out,
+                struct err *e)
+{
+    if (cfg->n_namenodes == 0 || !cfg->user || !*cfg->user)
+        return err_set(e, EINVAL, "no NameNode is known to which files could be sent, or no user");
+    struct webhdfs *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, ENOMEM, "cannot use HDFS: %m");
+    w->loop = l;
+    w->stall_ms = cfg->stall_ms ? cfg->stall_ms : WEBHDFS_STALL_MS;
+    w->try_ms = cfg->try_ms ? cfg->try_ms : WEBHDFS_TRY_MS;
+    w->safe_mode_ms = cfg->safe_mode_ms;
+    w->user = str_dup(cfg->user);
+    w->http = http_new(l, e);
+    int rc = w->user && w->http ? 0 : err_set(e, ENOMEM, "cannot use HDFS: %m");
+    for (size_t i = 0; i < cfg->n_namenodes && rc == 0; i++) {
+        char host[TCP_HOST_MAX + 1];
+        uint16_t port;
+        rc = tcp_split(cfg->namenodes[i], 0, host, &port, e);
+        if (rc < 0)
+            (void)err_wrap(e, rc, "NameNode's HTTP address");
+        else if (strv_push(&w->namenodes, cfg->namenodes[i]) < 0)
+            rc = err_set(e, ENOMEM, "cannot use HDFS: %m");
+    }
+    if (rc < 0) {
+        webhdfs_free(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
