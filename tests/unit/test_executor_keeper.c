@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,8 @@ static void end_well(struct world *w)
     snprintf(path, sizeof path, "%s/history/%s/containers", w->home, w->app);
     assert_int_equal(access(path, F_OK), -1);
     snprintf(path, sizeof path, "%s/history/%s/cgroups", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/pool/ended/%s", w->home, w->app);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(world_tasks_alive(w), 0);
     world_free(w);
@@ -139,6 +142,17 @@ static void what_a_task_sees(void **state)
     end_well(w);
 }
 
+/* The task has made a file `up` in its working directory. */
+static bool is_up(struct world *w)
+{
+    char pattern[400];
+    glob_t found = { 0 };
+    snprintf(pattern, sizeof pattern, "%s/containers/*/up", w->job_dir);
+    bool up = glob(pattern, 0, NULL, &found) == 0;
+    globfree(&found);
+    return up;
+}
+
 static void stops_and_reports_what_it_was(void **state)
 {
     static const struct {
@@ -148,18 +162,18 @@ static void stops_and_reports_what_it_was(void **state)
         int code, signal;
         int least_ms, most_ms;
     } rows[] = {
-        { "sleep 100", 5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 0, 1500 },
-        { "trap 'exit 7' TERM; while :; do sleep 0.05; done", 5000, TONY__REASON__PREEMPTED, 7, 0,
-          0, 1500 },
-        { "trap '' TERM; while :; do sleep 0.05; done", 400, TONY__REASON__KILLED_BY_MASTER, 0, 9,
-          350, 3000 },
-        { "sleep 100", 0, TONY__REASON__KILLED_BY_MASTER, 0, 9, 0, 1500 },
+        { "touch up; exec sleep 100", 5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 0, 1500 },
+        { "trap 'exit 7' TERM; touch up; while :; do sleep 0.05; done", 5000,
+          TONY__REASON__PREEMPTED, 7, 0, 0, 1500 },
+        { "trap '' TERM; touch up; while :; do sleep 0.05; done", 400,
+          TONY__REASON__KILLED_BY_MASTER, 0, 9, 350, 3000 },
+        { "touch up; exec sleep 100", 0, TONY__REASON__KILLED_BY_MASTER, 0, 9, 0, 1500 },
         /* the first process dies of TERM at once; its child has the grace to say good-bye */
         { "(trap 'sleep 0.2; echo bye; exit 0' TERM; touch up; while :; do sleep 0.05; done) & "
           "while ! [ -e up ]; do sleep 0.01; done; wait",
           5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 150, 3000 },
         /* a daemon in a session of its own does not get away */
-        { "setsid sh -c 'trap \"\" TERM; sleep 100' & sleep 100", 300,
+        { "setsid sh -c 'trap \"\" TERM; touch up; sleep 100' & sleep 100", 300,
           TONY__REASON__KILLED_BY_MASTER, 0, 15, 250, 3000 },
     };
     (void)state;
@@ -171,7 +185,7 @@ static void stops_and_reports_what_it_was(void **state)
         world_ask(w, 1, 64, 0);
         world_launch(w, 1);
         assert_true(world_until(w, all_started, LONG_MS));
-        (void)world_until(w, never, 200); /* the traps are to be set */
+        assert_true(world_until(w, is_up, LONG_MS)); /* its traps are set */
         int64_t from = clock_mono_ms();
         world_stop(w, 0, rows[i].grace_ms, rows[i].reason);
         assert_true(world_until(w, all_ended, LONG_MS));
