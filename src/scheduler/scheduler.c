@@ -3,10 +3,12 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "scheduler/local/local.h"
+#include "scheduler/yarn/yarn.h"
 
 /* One line a back-end; docs/add-a-backend.md says what else it takes. */
 static const struct sched_ops *const backends[] = {
     &sched_local,
+    &sched_yarn,
 };
 
 const struct sched_ops *sched_find(const char *name)

@@ -1,0 +1,580 @@
+/*
+ * The heartbeat. An ask is an absolute number (0 or 1) under the key (priority, slot); what has
+ * changed is sent with each allocate, and again until an answer is known to be that to it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "codec/arena.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "scheduler/yarn/yarn_int.h"
+
+/* ---- asks ---- */
+
+const char *yarn_slot_role(const struct yarn *y, uint32_t slot)
+{
+    const struct job_spec *s = y->cfg.spec;
+    uint32_t at = slot;
+    if (slot < y->asks.n && y->asks.v[slot].role)
+        return y->asks.v[slot].role;
+    for (size_t r = 0; s && r < s->n_roles; at -= s->roles[r++].instances)
+        if (at < s->roles[r].instances)
+            return s->roles[r].name;
+    return "";
+}
+
+static const char *type_in(const struct yarn *y, const char *role, const char *type)
+{
+    const struct yarn_role *r = yarn_file_role(y->file, role);
+    return r ? strv_env_get(&r->types, type) : NULL;
+}
+
+static uint64_t number(const char *s)
+{
+    int64_t v = 0;
+    return s && str_i64(span_of(s), 0, INT64_MAX, "amount", &v, NULL) == 0 ? (uint64_t)v : 0;
+}
+
+/* How much of a further resource type one container of the ask needs. */
+uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type)
+{
+    const char *s = type_in(y, a->role, type);
+    s = s ? s : type_in(y, "", type);
+    return !s && str_eq(type, "yarn.io/gpu") ? a->gpus : number(s);
+}
+
+/* Calls fn for each further type that the ask may need, once. */
+static int each_type(const struct yarn *y, const struct ask *a,
+                     int (*fn)(const char *type, uint64_t amount, void *arg), void *arg)
+{
+    AUTO(strv_done) struct strv seen = { 0 };
+    const struct yarn_role *from[] = { yarn_file_role(y->file, a->role),
+                                       yarn_file_role(y->file, "") };
+    int rc = strv_env_set(&seen, "yarn.io/gpu", "");
+    for (size_t r = 0; r < ARRAY_LEN(from); r++) {
+        for (size_t i = 0; rc == 0 && from[r] && i < from[r]->types.n; i++) {
+            const char *t = from[r]->types.v[i];
+            AUTO(free_p) char *name = span_dup((struct span){ t, strcspn(t, "=") });
+            rc = name ? strv_env_set(&seen, name, "") : -ENOMEM;
+        }
+    }
+    for (size_t i = 0; rc == 0 && i < seen.n; i++) {
+        seen.v[i][strcspn(seen.v[i], "=")] = 0;
+        uint64_t n = yarn_amount(y, a, seen.v[i]);
+        rc = n ? fn(seen.v[i], n, arg) : 0;
+    }
+    return rc;
+}
+
+int yarn_learn_max(struct yarn *y, const Hadoop__Resource *max)
+{
+    int rc = 0;
+    y->max_memory = max ? max->memory : 0;
+    y->max_vcores = max ? max->virtual_cores : 0;
+    strv_done(&y->max_types);
+    for (size_t i = 0; max && rc == 0 && i < max->n_resource_value_map; i++)
+        rc = strv_pushf(&y->max_types, "%s=%lld", max->resource_value_map[i]->key,
+                        (long long)max->resource_value_map[i]->value);
+    return rc;
+}
+
+struct too_much {
+    const struct yarn *y;
+    char text[300];
+};
+
+static int type_fits(const char *type, uint64_t amount, void *arg)
+{
+    struct too_much *t = arg;
+    const char *has = strv_env_get(&t->y->max_types, type);
+    if (number(has) < amount)
+        (void)snprintf(t->text, sizeof t->text,
+                       has ? "asks for %llu of '%s', and this cluster gives %s at most"
+                           : "asks for %llu of '%s', which this cluster does not know",
+                       (unsigned long long)amount, type, has);
+    return 0;
+}
+
+/* Why a container of this size can never be had; "" = it may. */
+static void too_much(struct too_much *t, const struct ask *a)
+{
+    const struct yarn *y = t->y;
+    if (!y->max_memory)
+        return;
+    if (a->memory_mib > (uint64_t)y->max_memory)
+        (void)snprintf(t->text, sizeof t->text,
+                       "asks for %llu MiB, and this cluster gives a container %lld MiB at most",
+                       (unsigned long long)a->memory_mib, (long long)y->max_memory);
+    else if (y->max_vcores > 0 && a->vcores > (uint32_t)y->max_vcores)
+        (void)snprintf(t->text, sizeof t->text,
+                       "asks for %u vcores, and this cluster gives a container %d at most",
+                       a->vcores, y->max_vcores);
+    else
+        (void)each_type(y, a, type_fits, t);
+}
+
+static void ask_set(struct yarn *y, struct ask *a, bool open)
+{
+    if (a->open != open) {
+        y->n_open += open ? 1 : -1u;
+        if (open)
+            y->open_since = clock_mono_ms();
+    }
+    a->open = open;
+}
+
+static bool has_box(const struct yarn *y, uint32_t slot)
+{
+    for (struct map_entry *x = map_next(&y->boxes, NULL); x; x = map_next(&y->boxes, x)) {
+        const struct box *b = x->value;
+        if (b->slot == slot && b->state != BOX_ENDED && !b->stop_wanted && !b->released)
+            return true;
+    }
+    return false;
+}
+
+int yarn_ask(struct yarn *y, const struct sched_ask *from)
+{
+    struct too_much t = { .y = y };
+    while (y->asks.n <= from->slot)
+        if (vec_push(&y->asks, (struct ask){ 0 }) < 0)
+            return -ENOMEM;
+    struct ask *a = &y->asks.v[from->slot];
+    char *role = str_dup(from->role ? from->role : yarn_slot_role(y, from->slot));
+    if (!role)
+        return -ENOMEM;
+    free(a->role);
+    a->role = role;
+    a->memory_mib = MAX(from->memory_mib, (uint64_t)1);
+    a->vcores = MAX(from->vcores, 1u);
+    a->gpus = from->gpus;
+    if (a->open || has_box(y, from->slot))
+        return 0;
+    too_much(&t, a);
+    if (*t.text)
+        return told_later(y, from->slot, NULL, t.text);
+    ask_set(y, a, true);
+    a->dirty = true;
+    return 0;
+}
+
+void yarn_release(struct yarn *y, const struct yarn_container *id)
+{
+    for (size_t i = 0; i < y->releases.n; i++)
+        if (yarn_container_eq(&y->releases.v[i].id, id))
+            return;
+    if (vec_push(&y->releases, (struct release){ .id = *id }) < 0)
+        log_event(LOG_ERROR, "container.not_released"); /* it expires by itself */
+    yarn_wake(y);
+}
+
+bool yarn_has_news(const struct yarn *y)
+{
+    for (size_t i = 0; i < y->asks.n; i++)
+        if (y->asks.v[i].dirty)
+            return true;
+    return y->releases.n > 0;
+}
+
+void yarn_replay(struct yarn *y)
+{
+    for (size_t i = 0; i < y->asks.n; i++) {
+        y->asks.v[i].dirty = y->asks.v[i].open;
+        y->asks.v[i].inflight = false;
+    }
+    for (size_t i = 0; i < y->releases.n; i++)
+        y->releases.v[i].inflight = false;
+    y->doubtful = false;
+}
+
+int64_t yarn_beat_ms(const struct yarn *y)
+{
+    int64_t waits = clock_mono_ms() - y->open_since, ms = YARN_BEAT_MS;
+    if (y->n_open)
+        ms = waits < 2000    ? YARN_BEAT_FAST_MS
+             : waits < 30000 ? YARN_BEAT_WAIT_MS
+                             : YARN_BEAT_LONG_MS;
+    if (y->file->am_expiry_ms)
+        ms = MIN(ms, MAX(y->file->am_expiry_ms / 3, (int64_t)YARN_BEAT_FAST_MS));
+    return ms;
+}
+
+/* ---- the request ---- */
+
+struct capability {
+    Hadoop__Resource r;
+    struct arena *a;
+};
+
+static int add_type(const char *type, uint64_t amount, void *arg)
+{
+    struct capability *c = arg;
+    Hadoop__ResourceInformation *i = arena_alloc(c->a, sizeof *i);
+    Hadoop__ResourceInformation **v =
+        arena_alloc(c->a, (c->r.n_resource_value_map + 1) * sizeof *v);
+    if (!i || !v)
+        return -ENOMEM;
+    hadoop__resource_information__init(i);
+    i->key = arena_dup(c->a, type, strlen(type));
+    i->units = arena_dup(c->a, "", 0);
+    i->has_value = i->has_type = true;
+    i->value = (int64_t)amount;
+    if (c->r.n_resource_value_map)
+        memcpy(v, c->r.resource_value_map, c->r.n_resource_value_map * sizeof *v);
+    v[c->r.n_resource_value_map++] = i;
+    c->r.resource_value_map = v;
+    return i->key && i->units ? 0 : -ENOMEM;
+}
+
+static const char *label_of(const struct yarn *y, const struct ask *a)
+{
+    const struct yarn_role *r = yarn_file_role(y->file, a->role),
+                           *all = yarn_file_role(y->file, "");
+    return r && r->label ? r->label : all ? all->label : NULL;
+}
+
+static Hadoop__ResourceRequest *entry(struct arena *a, struct yarn *y, uint32_t slot,
+                                      const char *where, Hadoop__Resource *capability,
+                                      Hadoop__Priority *priority)
+{
+    Hadoop__ResourceRequest *m = arena_alloc(a, sizeof *m);
+    if (!m)
+        return NULL;
+    hadoop__resource_request__init(m);
+    m->priority = priority;
+    m->resource_name = (char *)(uintptr_t)where; /* packing writes nothing */
+    m->capability = capability;
+    m->has_num_containers = m->has_relax_locality = m->has_allocation_request_id = true;
+    m->num_containers = y->asks.v[slot].open ? 1 : 0;
+    m->relax_locality = true;
+    m->allocation_request_id = slot;
+    if (str_eq(where, "*"))
+        m->node_label_expression = (char *)(uintptr_t)label_of(y, &y->asks.v[slot]);
+    return m;
+}
+
+/* Beside "*" one entry for each rack: a scheduler that grants in node heartbeats gives but one
+ * container a heartbeat to an ask without a place. */
+static int add_asks(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq,
+                    Hadoop__Priority *priority)
+{
+    size_t n = 0, racks = y->racks.n;
+    for (size_t i = 0; i < y->asks.n; i++)
+        n += y->asks.v[i].dirty;
+    if (n * racks > YARN_ASK_ENTRIES_MAX)
+        racks = YARN_ASK_ENTRIES_MAX / n;
+    rq->ask = arena_alloc(a, (n * (racks + 1) + 1) * sizeof(void *));
+    if (!rq->ask)
+        return -ENOMEM;
+    for (size_t i = 0; i < y->asks.n; i++) {
+        struct ask *ask = &y->asks.v[i];
+        if (!ask->dirty)
+            continue;
+        struct capability *c = arena_alloc(a, sizeof *c);
+        if (!c)
+            return -ENOMEM;
+        hadoop__resource__init(&c->r);
+        c->a = a;
+        c->r.has_memory = c->r.has_virtual_cores = true;
+        c->r.memory = (int64_t)ask->memory_mib;
+        c->r.virtual_cores = (int32_t)ask->vcores;
+        if (each_type(y, ask, add_type, c) < 0)
+            return -ENOMEM;
+        for (size_t k = 0; k <= racks; k++) {
+            Hadoop__ResourceRequest *m =
+                entry(a, y, (uint32_t)i, k ? y->racks.v[k - 1] : "*", &c->r, priority);
+            if (!m)
+                return -ENOMEM;
+            rq->ask[rq->n_ask++] = m;
+        }
+        ask->inflight = true;
+        if (y->one_ask)
+            break;
+    }
+    return 0;
+}
+
+static int add_releases(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq)
+{
+    rq->release = arena_alloc(a, (y->releases.n + 1) * sizeof(void *));
+    for (size_t i = 0; rq->release && i < y->releases.n; i++) {
+        struct yarn_id_msg *id = arena_alloc(a, sizeof *id);
+        if (!id)
+            return -ENOMEM;
+        rq->release[rq->n_release++] = yarn_container_msg(id, &y->releases.v[i].id);
+        y->releases.v[i].inflight = true;
+        if (y->one_release)
+            break;
+    }
+    return rq->release ? 0 : -ENOMEM;
+}
+
+/* ---- the answer ---- */
+
+int yarn_take_tokens(struct yarn *y, Hadoop__NmToken **v, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct node *node = node_get(y, v[i]->node_id, NULL);
+        rc = node && v[i]->token ? node_token(node, v[i]->token) : -ENOMEM;
+    }
+    return rc;
+}
+
+struct box *yarn_adopt(struct yarn *y, const Hadoop__Container *c, bool launched)
+{
+    struct box *b = calloc(1, sizeof *b);
+    if (!b || !yarn_container_get(c->id, &b->key))
+        goto failed;
+    (void)yarn_container_text(&b->key, b->id);
+    b->slot = (uint32_t)c->allocation_request_id;
+    b->state = launched ? BOX_STARTED : BOX_GRANTED;
+    b->born_ms = clock_mono_ms();
+    b->memory_mib = c->resource ? (uint64_t)c->resource->memory : 0;
+    b->role = str_dup(yarn_slot_role(y, b->slot));
+    b->node = node_get(y, c->node_id, c->node_http_address);
+    b->log_url = str_printf("http%s://%s/node/containerlogs/%s/%s", y->file->https ? "s" : "",
+                            c->node_http_address ? c->node_http_address : "", b->id, y->file->user);
+    if (!b->role || !b->node || !b->log_url ||
+        (c->container_token && token_from_msg(c->container_token, &b->token) < 0) ||
+        vec_push(&b->node->boxes, b) < 0)
+        goto failed;
+    if (map_set(&y->boxes, b->id, b, NULL) == 0)
+        return b;
+    box_leave_node(b);
+failed:
+    if (b)
+        box_free(b);
+    return NULL;
+}
+
+struct shortfall {
+    const Hadoop__Container *c;
+    char text[240];
+};
+
+static int type_granted(const char *type, uint64_t amount, void *arg)
+{
+    struct shortfall *s = arg;
+    int64_t has = 0;
+    for (size_t i = 0; s->c->resource && i < s->c->resource->n_resource_value_map; i++)
+        if (str_eq(s->c->resource->resource_value_map[i]->key, type))
+            has = s->c->resource->resource_value_map[i]->value;
+    if ((uint64_t)has < amount)
+        (void)snprintf(s->text, sizeof s->text,
+                       "the cluster granted %lld of %llu '%s': it does not know this resource",
+                       (long long)has, (unsigned long long)amount, type);
+    return 0;
+}
+
+static void granted(struct yarn *y, const Hadoop__Container *c)
+{
+    struct yarn_container key;
+    int64_t id = c->allocation_request_id;
+    struct ask *a = id >= 0 && (uint64_t)id < y->asks.n ? &y->asks.v[id] : NULL;
+
+    if (!yarn_container_get(c->id, &key) || box_find(y, c->id))
+        return;           /* said again */
+    if (!a || !a->open) { /* an ask that was changed while the grant was on its way */
+        log_event(LOG_INFO, "container.surplus", f_int("slot", id));
+        yarn_release(y, &key);
+        return;
+    }
+    ask_set(y, a, false);
+    y->open_since = clock_mono_ms();
+    struct shortfall s = { .c = c };
+    (void)each_type(y, a, type_granted, &s);
+    if (*s.text) {
+        yarn_release(y, &key);
+        yarn_emit(
+            y, &(struct sched_event){ .type = SE_REFUSED, .slot = (uint32_t)id, .text = s.text });
+        return;
+    }
+    struct box *b = yarn_adopt(y, c, false);
+    if (!b) {
+        yarn_broken(y, "no memory for a container");
+        return;
+    }
+    struct sched_container v;
+    box_view(b, &v);
+    log_event(LOG_INFO, "container.granted", f_str("container", b->id), f_int("slot", b->slot),
+              f_str("node", b->node->id));
+    yarn_emit(y, &(struct sched_event){ .type = SE_ALLOCATED, .containers = &v, .n = 1 });
+}
+
+static void completed(struct yarn *y, const Hadoop__ContainerStatus *s)
+{
+    struct box *b = box_find(y, s->container_id);
+    if (b)
+        box_end(y, b, s->exit_status, s->diagnostics);
+}
+
+/* What the request carried has arrived, unless the answer may be the one before it. */
+static void settle(struct yarn *y, bool arrived)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < y->asks.n; i++) {
+        struct ask *a = &y->asks.v[i];
+        if (a->inflight && !arrived)
+            a->dirty = true;
+        a->inflight = false;
+    }
+    for (size_t i = 0; i < y->releases.n; i++) {
+        struct release r = y->releases.v[i];
+        if (r.inflight && arrived)
+            continue;
+        r.inflight = false;
+        y->releases.v[kept++] = r;
+    }
+    y->releases.n = kept;
+}
+
+static void others(struct yarn *y, const Hadoop__AllocateResponse *r)
+{
+    for (size_t i = 0; i < r->n_updated_nodes; i++) {
+        const Hadoop__NodeReport *x = r->updated_nodes[i];
+        if (x->node_state != HADOOP__NODE_STATE__NS_RUNNING && x->node_id)
+            log_event(LOG_WARN, "node.changed", f_str("node", x->node_id->host),
+                      f_int("port", x->node_id->port), f_int("state", x->node_state),
+                      f_str("health", x->health_report ? x->health_report : ""));
+    }
+    if (r->preempt && r->preempt->strict_contract)
+        for (size_t i = 0; i < r->preempt->strict_contract->n_container; i++) {
+            struct box *b = box_find(y, r->preempt->strict_contract->container[i]->id);
+            if (b)
+                log_event(LOG_WARN, "container.preempting", f_str("container", b->id));
+        }
+    for (size_t i = 0; i < r->n_containers_from_previous_attempts; i++) {
+        const Hadoop__Container *c = r->containers_from_previous_attempts[i];
+        struct yarn_container key;
+        if (!box_find(y, c->id) && yarn_container_get(c->id, &key))
+            yarn_release(y, &key); /* of a master before us, and reported too late */
+    }
+}
+
+static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
+{
+    settle(y, !y->call_doubtful);
+    y->doubtful = false;
+    y->one_ask = y->one_ask && yarn_has_news(y);
+    y->one_release = y->one_release && y->releases.n > 0;
+    y->last_id = r->response_id;
+    y->failing_since = 0;
+    y->n_odd = 0;
+    int rc = r->am_rm_token ? yarn_new_token(y, r->am_rm_token) : 0;
+    if (rc == 0)
+        rc = yarn_take_tokens(y, r->nm_tokens, r->n_nm_tokens);
+    if (rc < 0) {
+        yarn_broken(y, "no memory for the tokens of the cluster");
+        return;
+    }
+    for (size_t i = 0; i < r->n_completed_container_statuses && y->phase != YP_OVER; i++)
+        completed(y, r->completed_container_statuses[i]);
+    for (size_t i = 0; i < r->n_allocated_containers && y->phase != YP_OVER; i++)
+        granted(y, r->allocated_containers[i]);
+    others(y, r);
+}
+
+/* "... expect responseId to be 7 but get 5" */
+static bool adopt_id(struct yarn *y, const char *line)
+{
+    static const char mark[] = "expect responseId to be ";
+    const char *at = strstr(line, mark);
+    int64_t id;
+    if (!at)
+        return false;
+    at += sizeof mark - 1;
+    if (str_i64((struct span){ at, strspn(at, "0123456789") }, 0, INT32_MAX, "id", &id, NULL) < 0)
+        return false;
+    y->last_id = (int32_t)id;
+    return true;
+}
+
+/* One ask spoils the whole request. Which one is found by sending them one at a time; those of its
+ * role are all alike. */
+static void ask_refused(struct yarn *y, const char *why)
+{
+    const char *role = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < y->asks.n; i++) {
+        n += y->asks.v[i].inflight;
+        role = y->asks.v[i].inflight ? y->asks.v[i].role : role;
+    }
+    settle(y, false);
+    if (n > 1) {
+        y->one_ask = true;
+        return;
+    }
+    for (size_t i = 0; role && i < y->asks.n; i++) {
+        struct ask *a = &y->asks.v[i];
+        if (a->dirty && str_eq(a->role, role)) {
+            a->dirty = false;
+            ask_set(y, a, false);
+            (void)told_later(y, (uint32_t)i, NULL, why);
+        }
+    }
+}
+
+static void release_refused(struct yarn *y, const char *why)
+{
+    if (y->releases.n > 1 && !y->one_release) {
+        y->one_release = true;
+    } else if (y->releases.n) {
+        log_event(LOG_WARN, "container.not_released", f_str("why", why));
+        y->releases.v[0] = y->releases.v[y->releases.n - 1];
+        y->releases.n--;
+    }
+    settle(y, false);
+}
+
+static void on_allocate(const Hadoop__AllocateResponse *r, const struct rpc_error *e, void *arg)
+{
+    struct yarn *y = arg;
+    y->call = NULL;
+    y->next_ms = y->sent_ms;
+    if (r && r->has_a_m_command && r->a_m_command == HADOOP__AM_COMMAND__AM_RESYNC) {
+        yarn_replay(y);
+        y->phase = YP_REGISTERING;
+    } else if (r && r->has_a_m_command && r->a_m_command == HADOOP__AM_COMMAND__AM_SHUTDOWN) {
+        yarn_broken(y, "the resource manager told this master to end");
+    } else if (r) {
+        on_answer(y, r);
+    } else if (e->kind == RPC_FAULT_INVALID_RESOURCE) {
+        ask_refused(y, *e->line ? e->line : e->err.msg);
+    } else if (e->kind == RPC_FAULT_INVALID_RELEASE) {
+        release_refused(y, e->err.msg);
+    } else if (e->kind == RPC_FAULT_INVALID_REQUEST && adopt_id(y, e->line)) {
+        settle(y, false);
+    } else {
+        settle(y, false);
+        y->doubtful |= e->maybe_done;
+        yarn_failed(y, e, "allocate");
+    }
+    yarn_step(y);
+}
+
+void yarn_heartbeat(struct yarn *y)
+{
+    struct arena a = { 0 };
+    Hadoop__AllocateRequest rq = HADOOP__ALLOCATE_REQUEST__INIT;
+    Hadoop__Priority priority = HADOOP__PRIORITY__INIT;
+    priority.has_priority = true;
+    priority.priority = YARN_PRIORITY;
+    rq.has_response_id = rq.has_progress = true;
+    rq.response_id = y->last_id;
+    y->sent_ms = clock_mono_ms();
+    y->call_doubtful = y->doubtful;
+    if (add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0)
+        y->call = y->wire->allocate(y->rm, &rq, y->sent_ms + YARN_CALL_MS, on_allocate, y);
+    for (size_t i = 0; y->call && i < y->asks.n; i++)
+        if (y->asks.v[i].inflight)
+            y->asks.v[i].dirty = false; /* a change while it is under way makes it so again */
+    if (!y->call)
+        settle(y, false);
+    arena_done(&a);
+}

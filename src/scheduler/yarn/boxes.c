@@ -1,0 +1,135 @@
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "loop/loop.h"
+#include "scheduler/yarn/yarn_int.h"
+
+struct box *box_find(struct yarn *y, const Hadoop__ContainerId *id)
+{
+    struct yarn_container key;
+    char text[YARN_ID_TEXT_MAX];
+    return yarn_container_get(id, &key) ? map_get(&y->boxes, yarn_container_text(&key, text))
+                                        : NULL;
+}
+
+void box_view(const struct box *b, struct sched_container *out)
+{
+    *out = (struct sched_container){
+        .id = b->id,
+        .slot = b->slot,
+        .gpus = "",
+        .launched = b->state > BOX_GRANTED,
+        .completed = b->state == BOX_ENDED,
+        .node = b->node ? b->node->id : NULL,
+        .log_url = b->log_url,
+    };
+}
+
+void box_leave_node(struct box *b)
+{
+    for (size_t i = 0; b->node && i < b->node->boxes.n; i++)
+        if (b->node->boxes.v[i] == b) {
+            vec_remove_fast(&b->node->boxes, i);
+            break;
+        }
+}
+
+void box_free(void *p)
+{
+    struct box *b = p;
+    token_done(&b->token);
+    free(b->log_url);
+    free(b->role);
+    free(b);
+}
+
+static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int exit_code,
+                     const char *detail)
+{
+    struct sched_container c;
+    if (b->state == BOX_ENDED)
+        return;
+    b->state = BOX_ENDED;
+    box_leave_node(b);
+    token_done(&b->token);
+    log_event(LOG_INFO, "container.ended", f_str("container", b->id), f_int("slot", b->slot),
+              f_str("reason", end_reason_name(reason)), f_int("exit", exit_code),
+              f_str("why", detail ? detail : ""));
+    box_view(b, &c);
+    c.reason = reason;
+    c.exit_code = exit_code;
+    c.detail = detail;
+    if (!y->finishing)
+        yarn_emit(y, &(struct sched_event){ .type = SE_COMPLETED, .containers = &c, .n = 1 });
+}
+
+/* By whichever way it came: the ResourceManager says it at least once, its node when asked. */
+void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
+{
+    struct yarn_end end = { 0 };
+    char key[160], detail[sizeof end.sentence + sizeof end.hint + 4];
+
+    if (b->state == BOX_ENDED)
+        return;
+    if (b->stop_wanted &&
+        (exit_status == YARN_EXIT_ABORTED || exit_status == YARN_EXIT_KILLED_BY_MASTER ||
+         exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == 143 || exit_status == 137)) {
+        tell_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : 143, NULL);
+        return;
+    }
+    (void)snprintf(key, sizeof key, "tony.%s.memory", b->role ? b->role : "<role>");
+    y->wire->end_of(exit_status, diagnostics, key, &end);
+    (void)snprintf(detail, sizeof detail, "%s%s%s", end.sentence, *end.hint ? "; " : "", end.hint);
+    /* a plain exit needs no words: the code says it */
+    bool plain = end.reason == END_EXITED && exit_status == 0;
+    tell_end(y, b, end.reason, end.exit_code, plain || !*detail ? NULL : detail);
+}
+
+void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)
+{
+    char text[700];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (b->state == BOX_ENDED)
+        return;
+    yarn_release(y, &b->key);
+    b->released = true;
+    tell_end(y, b, b->stop_wanted ? END_KILLED_BY_MASTER : reason, -1, text);
+}
+
+int told_later(struct yarn *y, uint32_t slot, struct box *b, const char *text)
+{
+    struct told t = { .slot = slot, .box = b, .text = str_dup(text) };
+    if (!t.text || vec_push(&y->tolds, t) < 0) {
+        free(t.text);
+        return -ENOMEM;
+    }
+    loop_timer_set(y->soon, clock_mono_ms());
+    return 0;
+}
+
+void told_all(void *arg)
+{
+    struct yarn *y = arg;
+    while (y->tolds.n && y->phase != YP_OVER) {
+        struct told t = y->tolds.v[0];
+        for (size_t i = 1; i < y->tolds.n; i++)
+            y->tolds.v[i - 1] = y->tolds.v[i];
+        y->tolds.n--;
+        if (t.box)
+            tell_end(y, t.box, END_KILLED_BY_MASTER, 143, t.text);
+        else
+            yarn_emit(y,
+                      &(struct sched_event){ .type = SE_REFUSED, .slot = t.slot, .text = t.text });
+        free(t.text);
+    }
+    if (y->finishing && y->phase == YP_OVER) /* it was over before */
+        yarn_finished(y);
+    yarn_step(y);
+}

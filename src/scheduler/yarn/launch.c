@@ -1,0 +1,179 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "codec/arena.h"
+#include "scheduler/yarn/yarn_int.h"
+
+/* PATH is not inherited from the NodeManager; bash's own ends in ".". */
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define COMMAND "exec ./tony-executor --container 1>/dev/null 2><LOG_DIR>/executor.log"
+
+enum { LAUNCH_MAX = 64 << 20 };
+
+static char *dup_text(struct arena *a, const char *s)
+{
+    return arena_dup(a, s, strlen(s));
+}
+
+static bool is_for(const struct yarn_resource *r, const struct box *b)
+{
+    return !*r->role || str_eq(r->role, b->role);
+}
+
+static int add_resources(struct arena *a, const struct yarn_file *f, const struct box *b,
+                         Hadoop__ContainerLaunchContext *ctx)
+{
+    ctx->local_resources = arena_alloc(a, (f->resources.n + 1) * sizeof(void *));
+    for (size_t i = 0; ctx->local_resources && i < f->resources.n; i++) {
+        const struct yarn_resource *r = &f->resources.v[i];
+        if (!is_for(r, b))
+            continue;
+        struct {
+            Hadoop__LocalResourceEntry entry;
+            Hadoop__LocalResource resource;
+            Hadoop__Url url;
+        } *m = arena_alloc(a, sizeof *m);
+        if (!m)
+            return -ENOMEM;
+        hadoop__local_resource_entry__init(&m->entry);
+        hadoop__local_resource__init(&m->resource);
+        hadoop__url__init(&m->url);
+        m->entry.key = r->name;
+        m->entry.value = &m->resource;
+        m->url.scheme = r->scheme;
+        m->url.host = *r->host ? r->host : NULL;
+        m->url.has_port = true; /* an absent one is read as 0, which is no port */
+        m->url.port = r->port;
+        m->url.file = r->file;
+        m->resource.resource = &m->url;
+        m->resource.has_size = m->resource.has_timestamp = m->resource.has_type =
+            m->resource.has_visibility = true;
+        m->resource.size = r->size;
+        m->resource.timestamp = r->timestamp_ms;
+        m->resource.type =
+            r->archive ? HADOOP__LOCAL_RESOURCE_TYPE__ARCHIVE : HADOOP__LOCAL_RESOURCE_TYPE__FILE;
+        m->resource.visibility =
+            r->visibility == YARN_PUBLIC    ? HADOOP__LOCAL_RESOURCE_VISIBILITY__PUBLIC
+            : r->visibility == YARN_PRIVATE ? HADOOP__LOCAL_RESOURCE_VISIBILITY__PRIVATE
+                                            : HADOOP__LOCAL_RESOURCE_VISIBILITY__APPLICATION;
+        ctx->local_resources[ctx->n_local_resources++] = &m->entry;
+    }
+    return ctx->local_resources ? 0 : -ENOMEM;
+}
+
+static int env_all(struct strv *env, const struct yarn_role *r)
+{
+    int rc = 0;
+    for (size_t i = 0; r && rc == 0 && i < r->env.n; i++) {
+        char *eq = strchr(r->env.v[i], '=');
+        AUTO(free_p) char *key = span_dup((struct span){ r->env.v[i], (size_t)(eq - r->env.v[i]) });
+        rc = key ? strv_env_set(env, key, eq + 1) : -ENOMEM;
+    }
+    return rc;
+}
+
+static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
+                   Hadoop__ContainerLaunchContext *ctx)
+{
+    AUTO(strv_done) struct strv env = { 0 };
+    char address[96], slot[16];
+    (void)snprintf(address, sizeof address, strchr(y->host, ':') ? "[%s]:%u" : "%s:%u", y->host,
+                   y->cfg.master_port);
+    (void)snprintf(slot, sizeof slot, "%u", b->slot);
+    int rc = strv_env_set(&env, "PATH", DEFAULT_PATH);
+    if (rc == 0)
+        rc = env_all(&env, yarn_file_role(y->file, ""));
+    if (rc == 0)
+        rc = env_all(&env, yarn_file_role(y->file, b->role));
+    if (rc == 0)
+        rc = strv_env_set(&env, "TONY_MASTER_ADDRESS", address);
+    if (rc == 0)
+        rc = strv_env_set(&env, "TONY_SLOT", slot);
+    ctx->environment = rc == 0 ? arena_alloc(a, env.n * sizeof(void *)) : NULL;
+    for (size_t i = 0; ctx->environment && i < env.n; i++) {
+        Hadoop__StringPair *p = arena_alloc(a, sizeof *p);
+        char *text = dup_text(a, env.v[i]);
+        if (!p || !text)
+            return -ENOMEM;
+        hadoop__string_pair__init(p);
+        char *eq = strchr(text, '=');
+        *eq = 0;
+        p->key = text;
+        p->value = eq + 1;
+        ctx->environment[ctx->n_environment++] = p;
+    }
+    return ctx->environment ? 0 : -ENOMEM;
+}
+
+/* The one secret that an executor has. */
+static int add_secret(const struct yarn *y, const struct box *b, struct buf *out,
+                      Hadoop__ContainerLaunchContext *ctx)
+{
+    struct tls_key key;
+    struct credentials c = { 0 };
+    job_key_container(&y->key, b->id, &key);
+    int rc = credentials_add_secret(&c, CONTAINER_KEY_SECRET, span_mem(key.bytes, key.len));
+    if (rc == 0)
+        rc = credentials_write(&c, out);
+    credentials_done(&c);
+    job_key_wipe(&key, sizeof key);
+    ctx->has_tokens = true;
+    ctx->tokens = (ProtobufCBinaryData){ .data = (uint8_t *)out->p, .len = out->len };
+    return rc;
+}
+
+static Hadoop__StartContainerRequest *one(struct arena *a, const struct yarn *y,
+                                          const struct box *b, struct buf *secret)
+{
+    struct {
+        Hadoop__StartContainerRequest rq;
+        Hadoop__ContainerLaunchContext ctx;
+        Hadoop__Token token;
+        char *command[1];
+    } *m = arena_alloc(a, sizeof *m);
+    if (!m)
+        return NULL;
+    hadoop__start_container_request__init(&m->rq);
+    hadoop__container_launch_context__init(&m->ctx);
+    token_to_msg(&b->token, &m->token);
+    m->rq.container_launch_context = &m->ctx;
+    m->rq.container_token = &m->token;
+    m->command[0] = dup_text(a, COMMAND);
+    m->ctx.command = m->command;
+    m->ctx.n_command = 1;
+    return m->command[0] && add_resources(a, y->file, b, &m->ctx) == 0 &&
+                   add_env(a, y, b, &m->ctx) == 0 && add_secret(y, b, secret, &m->ctx) == 0
+               ? &m->rq
+               : NULL;
+}
+
+struct rpc_call *
+launch_send(struct node *n, struct box *const *v, size_t count, int64_t deadline_ms,
+            void (*done)(const Hadoop__StartContainersResponse *, const struct rpc_error *, void *),
+            struct err *e)
+{
+    struct arena a = { .max = LAUNCH_MAX };
+    struct buf *secrets = calloc(count, sizeof *secrets);
+    Hadoop__StartContainersRequest rq = HADOOP__START_CONTAINERS_REQUEST__INIT;
+    rq.start_container_request = arena_alloc(&a, count * sizeof(void *));
+    bool ok = secrets && rq.start_container_request;
+    for (size_t i = 0; ok && i < count; i++) {
+        rq.start_container_request[i] = one(&a, n->y, v[i], &secrets[i]);
+        rq.n_start_container_request++;
+        ok = rq.start_container_request[i] != NULL;
+    }
+    struct rpc_call *call =
+        ok ? n->y->wire->start_containers(n->client, &rq, deadline_ms, done, n) : NULL;
+    for (size_t i = 0; secrets && i < count; i++) {
+        if (secrets[i].p)
+            job_key_wipe(secrets[i].p, secrets[i].len);
+        buf_done(&secrets[i]);
+    }
+    free(secrets);
+    arena_done(&a);
+    if (!call)
+        (void)err_set(e, ENOMEM, "no memory to start containers");
+    return call;
+}
