@@ -86,6 +86,9 @@ const char *state_color(const char *state); /* escape sequence for a job's or ta
 /* ---- find.c ---- */
 /* "application_..._0012", "12" or "last" -> the whole id. -ENOENT, -EINVAL. */
 int find_app(struct client *c, const char *word, char out[APP_ID_MAX], struct err *e);
+/* Is this job the cluster yarn's? What is known here is local; else by --cluster, the site's
+ * tony.cluster, HADOOP_CONF_DIR. */
+bool find_on_yarn(struct client *c, const char *word);
 /* The exit code for an error of find_app(). */
 int find_exit_code(const struct err *e);
 

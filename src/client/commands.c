@@ -10,7 +10,10 @@
     (OPT_BIT(OPT_CONF_FILE) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_EXECUTES) |   \
      OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_SRC_DIR) | OPT_BIT(OPT_PYTHON_VENV) |                  \
      OPT_BIT(OPT_PYTHON_BINARY) | OPT_BIT(OPT_SHELL_ENV) | OPT_BIT(OPT_CONTAINER_ENV) |            \
-     OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD))
+     OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD) | OPT_BIT(OPT_VERBOSE))
+
+/* Of commands about a job that is somewhere. */
+#define WHERE_OPTIONS (OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_VERBOSE))
 
 #define APP_TEXT "APP is an application id, its number alone, or `last`.\n"
 
@@ -43,14 +46,14 @@ static const struct command table[] = {
       .summary = "live and finished jobs, newest first",
       .examples = "  tony list\n  tony list --all --json\n",
       .text = "The last 20 without -n or --all.\n",
-      .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL),
+      .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL) | WHERE_OPTIONS,
       .fn = cmd_list },
     { .name = "status",
       .usage = "status APP [--json]",
       .summary = "where a job stands, or how it ended and why",
       .examples = "  tony status last\n  tony status 12 --json\n",
       .text = APP_TEXT,
-      .options = OPT_BIT(OPT_JSON),
+      .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_status },
@@ -59,7 +62,7 @@ static const struct command table[] = {
       .summary = "each task of a job: state, address, exit",
       .examples = "  tony tasks last\n",
       .text = APP_TEXT,
-      .options = OPT_BIT(OPT_JSON),
+      .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_tasks },
@@ -70,7 +73,7 @@ static const struct command table[] = {
       .text = APP_TEXT "TASK is ROLE:INDEX; without it all tasks are shown, standard output first. "
                        "With more than one file each\n"
                        "gets a head line.\n",
-      .options = OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) | OPT_BIT(OPT_FOLLOW) |
+      .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) | OPT_BIT(OPT_FOLLOW) |
                  OPT_BIT(OPT_ATTEMPT),
       .min_args = 1,
       .max_args = 2,
@@ -80,7 +83,7 @@ static const struct command table[] = {
       .summary = "wait for a job to end; its exit code is ours",
       .examples = "  tony wait last\n",
       .text = APP_TEXT,
-      .options = OPT_BIT(OPT_JSON),
+      .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_wait },
@@ -90,7 +93,7 @@ static const struct command table[] = {
       .examples = "  tony kill 12\n",
       .text = APP_TEXT "Returns when the job is over, unless --no-wait. A job that is over already "
                        "is left as it is.\n",
-      .options = OPT_BIT(OPT_NO_WAIT),
+      .options = OPT_BIT(OPT_NO_WAIT) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_kill },

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/yarn_cmd.h"
 
 /* The newest id in a directory of jobs, or the newest with that number (0 = any). */
 static int newest_in(const char *dir, uint32_t number, int64_t *best_start, uint32_t *best_number,
@@ -63,6 +64,15 @@ int find_app(struct client *c, const char *word, char out[APP_ID_MAX], struct er
     }
     app_id_format(out, start, found);
     return 0;
+}
+
+bool find_on_yarn(struct client *c, const char *word)
+{
+    if (options_has(&c->o, OPT_CLUSTER))
+        return yarn_wanted(c);
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    return find_app(c, word, id, &e) < 0 && e.num == ENOENT && yarn_wanted(c);
 }
 
 int find_exit_code(const struct err *e)

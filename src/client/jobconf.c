@@ -163,7 +163,7 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
 
 static int check_cluster(const struct job_spec *spec, const struct conf *conf, struct err *e)
 {
-    if (str_eq(spec->cluster, "local"))
+    if (str_eq(spec->cluster, "local") || str_eq(spec->cluster, "yarn"))
         return 0;
     const char *origin = conf_origin(conf, "tony.cluster");
     int rc = err_set(e, EINVAL, "%s: cluster '%s' is known but not supported in this release",

@@ -16,6 +16,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/yarn_cmd.h"
 #include "history/history.h"
 #include "job/job.h"
 
@@ -418,6 +419,8 @@ static int set_up(struct logs *l, struct err *e)
 
 int cmd_logs(struct client *c)
 {
+    if (find_on_yarn(c, c->o.args[0]))
+        return yarn_cmd_logs(c, c->o.args[0]);
     struct err e = { 0 };
     struct logs l = { .c = c, .index = -1, .inotify = -1 };
     int rc = set_up(&l, &e);

@@ -8,6 +8,7 @@
 #include "client/client_int.h"
 #include "client/jobconf.h"
 #include "client/link.h"
+#include "client/yarn_cmd.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
@@ -292,7 +293,9 @@ static void print_demand(const json_t *doc)
                  str_size((uint64_t)doc_int(d, "memory_mib", 0) << 20, want, sizeof want),
                  (long long)doc_int(d, "gpus", 0));
     if (json_is_object(c))
-        (void)printf("; this machine's pool has %s, %lld GPUs",
+        (void)printf("; %s has %s, %lld GPUs",
+                     str_eq(doc_str(doc, "cluster"), "yarn") ? "the cluster"
+                                                             : "this machine's pool",
                      str_size((uint64_t)doc_int(c, "memory_mib", 0) << 20, have, sizeof have),
                      (long long)doc_int(c, "gpus", 0));
     (void)printf(".\n");
@@ -356,11 +359,17 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
         json_decref(ship);
         return rc;
     }
-    struct err pool_error = { 0 };
-    json_t *capacity = capacity_json(c, &pool_error);
-    if (json_is_null(capacity))
-        client_note("the pool's capacity is not known: %s", pool_error.msg);
-    *out_fits = fits(&d, capacity);
+    struct err unknown = { 0 };
+    json_t *capacity = NULL;
+    if (j->yarn) {
+        *out_fits = yarn_plan(c, j, &capacity, &unknown) != -EXIT_MISUSE;
+        capacity = capacity ? capacity : json_null();
+    } else {
+        capacity = capacity_json(c, &unknown);
+        *out_fits = fits(&d, capacity);
+    }
+    if (unknown.num)
+        client_note("%s%s", j->yarn ? "" : "the pool's capacity is not known: ", unknown.msg);
     *out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:{s:i, s:I, s:i, s:i}, s:o, s:b, s:o, s:i, s:o}",
                      "name", s->name, "framework", s->framework, "cluster", s->cluster,
                      "distributed_mode", s->gang ? "GANG" : "FCFS", "containers",
@@ -380,6 +389,7 @@ int cmd_plan(struct client *c)
     json_t *doc = NULL;
     bool fit = true;
     int rc = plan_json(c, &j, &doc, &fit, &e);
+    bool on_yarn = j.yarn;
     client_job_done(&j);
     if (rc < 0)
         return client_fail(ship_exit_code(&e), &e);
@@ -397,7 +407,8 @@ int cmd_plan(struct client *c)
         code = client_flush_stdout();
     }
     if (code == EXIT_DONE && !fit) {
-        client_note("the pool would refuse this job: it can never hold it");
+        if (!on_yarn)
+            client_note("the pool would refuse this job: it can never hold it");
         return EXIT_MISUSE;
     }
     return code;

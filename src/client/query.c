@@ -7,6 +7,7 @@
 #include "client/client_int.h"
 #include "client/mind.h"
 #include "client/status.h"
+#include "client/yarn_cmd.h"
 #include "history/history.h"
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
@@ -58,6 +59,8 @@ int cmd_list(struct client *c)
     int64_t dflt = options_has(&c->o, OPT_ALL) ? 0 : LIST_DEFAULT;
     if (options_int(&c->o, OPT_N, 1, LIST_MAX, dflt, &n, &e) < 0)
         return client_fail(EXIT_MISUSE, &e);
+    if (yarn_wanted(c))
+        return yarn_cmd_list(c, (size_t)n);
     if (client_open_paths(c, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
 
@@ -189,6 +192,8 @@ static int load(struct client *c, json_t **out)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
+    if (find_on_yarn(c, c->o.args[0]))
+        return yarn_cmd_load(c, c->o.args[0], out);
     if (find_app(c, c->o.args[0], id, &e) < 0)
         return client_fail(find_exit_code(&e), &e);
     if (status_load(c, id, out, &e) < 0)

@@ -13,6 +13,7 @@
 #include "client/render.h"
 #include "client/status.h"
 #include "client/submit.h"
+#include "client/yarn_cmd.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
 
@@ -52,13 +53,21 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
     return code;
 }
 
-/* From the command line to an accepted job. An exit code; what went wrong was said. */
-static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct conn **out_pool)
+/* From the command line to an accepted job. An exit code; what went wrong was said. out_done: the
+ * job was for YARN, and the command is over. */
+static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct conn **out_pool,
+                  bool *out_done)
 {
     struct err e = { 0 };
     struct client_job j;
     if (client_job_load(c, &j, &e) < 0)
         return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+    *out_done = j.yarn;
+    if (j.yarn) {
+        int code = owned ? yarn_cmd_run(c, &j) : yarn_cmd_submit(c, &j);
+        client_job_done(&j);
+        return code;
+    }
     int rc = submit_job(c, &j, owned, out_id, out_pool, &e);
     if (rc == 0 && owned)
         say_submitted(&j, out_id);
@@ -70,8 +79,9 @@ int cmd_run(struct client *c)
 {
     char id[APP_ID_MAX];
     struct conn *pool = NULL;
-    int code = submit(c, true, id, &pool);
-    if (code)
+    bool done = false;
+    int code = submit(c, true, id, &pool, &done);
+    if (code || done)
         return code;
 
     struct err e = { 0 };
@@ -87,9 +97,10 @@ int cmd_submit(struct client *c)
 {
     char id[APP_ID_MAX];
     struct conn *pool = NULL;
-    int code = submit(c, false, id, &pool);
+    bool done = false;
+    int code = submit(c, false, id, &pool, &done);
     conn_close(pool);
-    if (code)
+    if (code || done)
         return code;
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:s}", "application_id", id));
@@ -101,6 +112,8 @@ int cmd_wait(struct client *c)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
+    if (find_on_yarn(c, c->o.args[0]))
+        return yarn_cmd_wait(c, c->o.args[0]);
     if (find_app(c, c->o.args[0], id, &e) < 0)
         return client_fail(find_exit_code(&e), &e);
     struct follow_options o = { 0 };
@@ -115,6 +128,8 @@ int cmd_kill(struct client *c)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
+    if (find_on_yarn(c, c->o.args[0]))
+        return yarn_cmd_kill(c, c->o.args[0]);
     if (find_app(c, c->o.args[0], id, &e) < 0)
         return client_fail(find_exit_code(&e), &e);
 

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/vec.h"
+#include "client/yarn_cmd.h"
 #include "codec/tls.h"
 #include "hadoop/ids.h"
 #include "hadoop/rpc_client.h"
@@ -231,14 +232,5 @@ int yarn_ask_master(struct yarn *y, const struct yarn_report *r, int what, struc
 int yarn_find(struct yarn *y, const char *word, char out[APP_ID_MAX], struct err *e);
 /* Rows as `tony list --json` has them, newest first. */
 int yarn_list(struct yarn *y, json_t *jobs, struct err *e);
-
-/* ---- the commands on YARN; each an exit code ---- */
-
-int yarn_cmd_run(struct client *c, struct client_job *j);
-int yarn_cmd_submit(struct client *c, struct client_job *j);
-int yarn_cmd_wait(struct client *c, const char *id);
-int yarn_cmd_kill(struct client *c, const char *id);
-int yarn_cmd_logs(struct client *c, const char *id);
-int yarn_cmd_plan(struct client *c, struct client_job *j, json_t *doc, bool *out_fits);
 
 #endif

@@ -23,12 +23,6 @@ enum {
 
 /* ---- whose commands these are ---- */
 
-bool yarn_demanded(const struct client *c)
-{
-    const char *option = options_get(&c->o, OPT_CLUSTER);
-    return option && str_eq(option, "yarn");
-}
-
 bool yarn_wanted(struct client *c)
 {
     const char *option = options_get(&c->o, OPT_CLUSTER);

@@ -11,6 +11,7 @@
 #include "client/yarn.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
+#include "history/history.h"
 #include "loop/loop.h"
 
 static int fail(int rc, const struct err *e)
@@ -189,4 +190,151 @@ int yarn_cmd_kill(struct client *c, const char *word)
     client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
     follow_result_done(&r);
     return EXIT_DONE;
+}
+
+int yarn_cmd_load(struct client *c, const char *word, json_t **out)
+{
+    struct err e = { 0 };
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    char id[APP_ID_MAX];
+    int rc = yarn_open(c, NULL, &y, &e);
+    if (rc == 0)
+        rc = yarn_find(y, word, id, &e);
+    if (rc == 0)
+        rc = yarn_status(y, id, out, &e);
+    return rc < 0 ? fail(rc, &e) : EXIT_DONE;
+}
+
+/* ---- list: those of the cluster, and those of this machine ---- */
+
+static int add_local(struct client *c, json_t *jobs, struct err *e)
+{
+    struct history_rows rows = { 0 };
+    if (client_open_paths(c, e) < 0 || history_list(&c->paths, 0, &rows, e) < 0)
+        return -EXIT_CLUSTER;
+    for (size_t i = 0; i < rows.n; i++) {
+        const struct history_row *r = &rows.v[i];
+        (void)json_array_append_new(
+            jobs,
+            json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:I, s:o, s:o, s:s}", "application_id",
+                      r->application_id, "name", r->name, "user", r->user, "state", r->state,
+                      "live", r->live, "tasks", (int)r->n_tasks, "submitted_ms",
+                      (json_int_t)r->submitted_wall_ms, "started_ms",
+                      r->started_wall_ms ? json_integer(r->started_wall_ms) : json_null(),
+                      "ended_ms", r->ended_wall_ms ? json_integer(r->ended_wall_ms) : json_null(),
+                      "cluster", "local"));
+    }
+    history_rows_done(&rows);
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    json_t *const *x = a, *const *y = b;
+    int64_t p = doc_int(*x, "submitted_ms", 0), q = doc_int(*y, "submitted_ms", 0);
+    return p < q ? 1 : p > q ? -1 : 0;
+}
+
+static void print_jobs(const json_t *jobs)
+{
+    struct table t = { .n_cols = 6 };
+    size_t i;
+    json_t *job;
+    table_add(&t, "APPLICATION", "NAME", "STATE", "CLUSTER", "SUBMITTED", "RAN", NULL);
+    json_array_foreach(jobs, i, job)
+    {
+        char submitted[32], ran[32] = "";
+        int64_t begun = doc_int(job, "started_ms", 0), ended = doc_int(job, "ended_ms", 0);
+        if (!ended && json_is_true(json_object_get(job, "live")))
+            ended = clock_wall_ms();
+        local_time(doc_int(job, "submitted_ms", 0), submitted, sizeof submitted);
+        if (begun && ended >= begun)
+            (void)str_duration(ended - begun, ran, sizeof ran);
+        table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
+                  doc_str(job, "cluster"), submitted, ran, NULL);
+    }
+    table_print(&t);
+}
+
+int yarn_cmd_list(struct client *c, size_t n)
+{
+    struct err e = { 0 };
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    json_t *all = json_array(), *jobs = json_array();
+    int rc = yarn_open(c, NULL, &y, &e);
+    if (rc == 0)
+        rc = yarn_list(y, all, &e);
+    if (!options_has(&c->o, OPT_CLUSTER)) {
+        if (rc < 0) /* those of this machine can be shown all the same */
+            client_note("the cluster's jobs are not known: %s", e.msg);
+        rc = add_local(c, all, &e);
+    }
+    size_t total = json_array_size(all);
+    AUTO(free_p) json_t **v = calloc(total + 1, sizeof *v);
+    for (size_t i = 0; v && i < total; i++)
+        v[i] = json_array_get(all, i);
+    if (v)
+        qsort(v, total, sizeof *v, newest_first);
+    for (size_t i = 0; v && i < total && (!n || i < n); i++)
+        (void)json_array_append(jobs, v[i]);
+    json_decref(all);
+    if (rc < 0) {
+        json_decref(jobs);
+        return fail(rc, &e);
+    }
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(json_pack("{s:o}", "jobs", jobs));
+    if (total == 0)
+        client_note("no jobs of yours on the cluster");
+    else
+        print_jobs(jobs);
+    json_decref(jobs);
+    int code = client_flush_stdout();
+    if (n && total > n)
+        client_note("there are more: --all shows them");
+    return code;
+}
+
+/* ---- plan: what the cluster has ---- */
+
+static json_t *capacity(const struct yarn_facts *f)
+{
+    int64_t memory = 0, vcores = 0, gpus = 0;
+    for (size_t i = 0; i < f->nodes.n; i++) {
+        const struct yarn_node *n = &f->nodes.v[i];
+        memory += n->memory_mib;
+        vcores += n->vcores;
+        for (size_t k = 0; k < n->types.n; k++)
+            if (str_eq(n->types.v[k].name, "yarn.io/gpu"))
+                gpus += n->types.v[k].n;
+    }
+    return json_pack("{s:I, s:I, s:I, s:i}", "memory_mib", (json_int_t)memory, "vcores",
+                     (json_int_t)vcores, "gpus", (json_int_t)gpus, "nodes", (int)f->nodes.n);
+}
+
+int yarn_plan(struct client *c, const struct client_job *j, json_t **out, struct err *e)
+{
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    struct yarn_facts f = { 0 };
+    struct yarn_ask *ask = NULL;
+    struct strv notes = { 0 };
+    int rc = yarn_open(c, j->conf, &y, e);
+    struct yarn_join join = { .loop = c->loop };
+    if (rc == 0)
+        rc = yarn_ask_begin(y, j, &join, &f, NULL, &ask, e);
+    if (rc == 0) {
+        yarn_join_wait(&join);
+        rc = yarn_ask_finish(ask, e);
+    }
+    if (rc == 0) {
+        *out = capacity(&f);
+        if (yarn_check(&f, j, &notes, e) < 0)
+            rc = -yarn_exit_code(e);
+    }
+    for (size_t i = 0; i < notes.n; i++)
+        client_note("%s", notes.v[i]);
+    strv_done(&notes);
+    yarn_ask_free(ask);
+    yarn_facts_done(&f);
+    return rc;
 }

@@ -405,9 +405,12 @@ static void add_diagnostics(json_t *doc, const struct yarn_report *r)
     const char *tail = strstr(r->diagnostics, "bytes of stderr");
     const char *text = tail ? strchr(tail, '\n') : NULL;
     struct span rest = span_trim(span_of(text ? text : ""));
-    const char *stop = rest.len ? strstr(rest.p, "\nFor more detailed output") : NULL;
-    if (stop && stop < rest.p + rest.len)
-        rest.len = (size_t)(stop - rest.p);
+    /* YARN's own text goes on after it, with the time in front */
+    for (const char *p = rest.len ? strchr(rest.p, '\n') : NULL; p; p = strchr(p + 1, '\n'))
+        if (p[1] == '[' || str_starts(p + 1, "For more detailed output")) {
+            rest = span_trim(span_mem(rest.p, (size_t)(p - rest.p)));
+            break;
+        }
     if (rest.len)
         (void)json_object_set_new(doc, "master_stderr", json_stringn_nocheck(rest.p, rest.len));
 }
@@ -427,6 +430,9 @@ static int last_word(struct follow *f)
     f->out->summary = doc;
     f->out->finished = true;
     f->out->exit_code = doc ? (int)doc_int(doc, "exit_code", EXIT_JOB_FAILED) : EXIT_CLUSTER;
+    /* Refused by the scheduler before it had an attempt: nothing ran. */
+    if (f->report.state == HADOOP__YARN_APPLICATION_STATE__FAILED && f->report.attempt <= 0)
+        f->out->exit_code = EXIT_MISUSE;
     /* A master that was killed has not cleared up. */
     AUTO(free_p) char *dir = str_printf("%s/%s", f->y->dir, f->id);
     if (dir && str_eq(f->report.user, f->y->user))
