@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "master/master_int.h"
+#include "master/yarn.h"
 #include "storage/paths.h"
 
 void master_exit_now(struct master *m, enum master_exit code)
@@ -75,7 +76,8 @@ static int usage(const char *why, const char *word)
 {
     fprintf(stderr,
             "tony-master: %s%s%s\n"
-            "usage: tony-master [--epoch E] APPLICATION_ID     (started by the job's keeper)\n",
+            "usage: tony-master [--epoch E] APPLICATION_ID     (started by the job's keeper)\n"
+            "       tony-master --yarn                         (started by a YARN NodeManager)\n",
             why, word ? ": " : "", word ? word : "");
     return MASTER_MISUSE;
 }
@@ -90,6 +92,8 @@ int master_main(int argc, char **argv)
         if (str_eq(argv[i], "--version")) {
             puts("tony-master " TONY_VERSION);
             return 0;
+        } else if (str_eq(argv[i], "--yarn") && argc == 2) {
+            return master_yarn_main();
         } else if (str_eq(argv[i], "--epoch")) {
             if (++i == argc || str_i64(span_of(argv[i]), 1, INT32_MAX, "epoch", &epoch, &e) < 0)
                 return usage("--epoch wants a number from 1", argv[i]);
