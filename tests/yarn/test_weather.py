@@ -1,0 +1,82 @@
+"""What is wrong with a cluster, a job or a configuration is said in a sentence that names it, and leaves nothing behind."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from lib_tony import BIN
+
+
+def test_the_resourcemanager_is_down(tony, cluster):
+    cluster.signal("rm")
+    r = tony.run("run", tony.workers("true"), timeout=90)
+    assert r.returncode == 4, r.stderr
+    assert f"127.0.0.1:{cluster.state['ports']['rm']}" in r.stderr
+
+
+def test_no_configuration(tony):
+    del tony.env["HADOOP_CONF_DIR"]
+    r = tony.run("run", tony.workers("true"))
+    assert r.returncode in (2, 4) and "HADOOP_CONF_DIR" in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize("address", ["", "0.0.0.0:8032"])
+def test_no_address_of_the_resourcemanager(tony, cluster, base, address):
+    shutil.copytree(cluster.dir / "conf", base / "conf")
+    site = base / "conf" / "yarn-site.xml"
+    lines = [x for x in site.read_text().splitlines() if "yarn.resourcemanager" not in x or "address" not in x and "hostname" not in x]
+    if address:
+        lines.insert(2, f"<property><name>yarn.resourcemanager.address</name><value>{address}</value></property>")
+    site.write_text("\n".join(lines))
+    r = tony.run("run", tony.workers("true"), env={"HADOOP_CONF_DIR": str(base / "conf")})
+    assert r.returncode in (2, 4) and "yarn.resourcemanager" in r.stderr and "yarn-site.xml" in r.stderr, r.stderr
+
+
+def test_unknown_queue(tony, cluster):
+    r = tony.run("run", tony.workers("true", conf={"tony.yarn.queue": "nowhere"}))
+    assert r.returncode in (1, 2, 4) and "nowhere" in r.stderr, r.stderr
+
+
+def test_more_than_the_largest_node(tony, cluster):
+    r = tony.run("run", tony.workers("true", role={"memory": "100g"}))
+    assert r.returncode == 2 and "worker" in r.stderr and re.search(r"8 GB|8192|8g", r.stderr), r.stderr
+    assert not cluster.live_apps()
+
+
+
+def test_safe_mode(tony, cluster):
+    subprocess.run([str(cluster.dir / "bin" / "hdfs"), "dfsadmin", "-safemode", "enter"], check=True, capture_output=True)
+    try:
+        r = tony.run("run", tony.workers("true"), timeout=90)
+        assert r.returncode == 4 and "safe mode" in r.stderr, r.stderr
+    finally:
+        subprocess.run([str(cluster.dir / "bin" / "hdfs"), "dfsadmin", "-safemode", "leave"], check=True, capture_output=True)
+
+
+
+
+def test_a_stopped_queue(tony, cluster):
+    with cluster.changed("capacity:yarn.scheduler.capacity.root.second.state=STOPPED", restart=["rm"]):
+        r = tony.run("run", tony.workers("true", conf={"tony.yarn.queue": "second"}))
+        assert r.returncode in (1, 2, 4) and "second" in r.stderr and re.search("STOPPED|stopped", r.stderr), r.stderr
+
+
+def test_no_permission_on_the_home_directory(tony, cluster):
+    cluster.hdfs("MKDIRS", "/user/stranger", "PUT", permission="755")  # root's
+    try:
+        r = tony.run("run", tony.workers("true"), env={"HADOOP_USER_NAME": "stranger"})
+        assert r.returncode in (2, 4) and "/user/stranger" in r.stderr and "stranger" in r.stderr, r.stderr
+        assert re.search("ermission|denied|may not", r.stderr), r.stderr
+    finally:
+        cluster.remove("/user/stranger")
+
+
+def test_a_master_that_cannot_start(tony, cluster, base):
+    """Its last words are shown."""
+    programs = base / "bin"
+    shutil.copytree(BIN, programs, ignore=lambda d, names: [n for n in names if n.endswith(".p")])
+    (programs / "tony-master").write_text("#!/bin/sh\necho the master is broken >&2\nexit 3\n")
+    p = tony.start("run", tony.workers("true"), executable=str(programs / "tony"))
+    out, err = p.communicate(timeout=90)
+    assert p.returncode in (1, 4) and "the master is broken" in err, out + err
