@@ -18,7 +18,8 @@
 #include "base/util.h"
 #include "executor/cgroup.h"
 
-enum { REMOVE_TRIES = 200, REMOVE_PAUSE_MS = 5 }; /* a dying process holds its group for a moment */
+/* A dying process holds its group for a moment; v1 does not tell when a group is empty. */
+enum { REMOVE_TRIES = 200, REMOVE_PAUSE_MS = 5 };
 
 /* "a,b,c" contains word? */
 static bool in_list(struct span list, const char *word)

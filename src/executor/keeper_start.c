@@ -26,7 +26,8 @@
 enum {
     LOCK_PATIENCE_MS = 1000, /* somebody who only looks holds it for a moment */
     LEFTOVER_PATIENCE_MS = 5000,
-    PAUSE_MS = 10,
+    PAUSE_MS = 10, /* between two looks: flock() has no deadline, and what is left of a task is not
+                      our child, so that its death tells us nothing */
 };
 
 static void pause_ms(int ms)

@@ -22,8 +22,8 @@
 #include "storage/tree.h"
 
 enum {
-    TRIES = 3, /* a source that is being changed is looked at so often */
-    PAUSE_MS = 100,
+    TRIES = 3,      /* a source that is being changed is looked at so often */
+    PAUSE_MS = 100, /* a writer gives no sign that it has done */
     /* A file changed within one tick of the file system's clock after we read it would look as it
      * did; what was touched so shortly before is not remembered. */
     FRESH_MS = 2000,
