@@ -87,10 +87,12 @@ def test_a_failure_names_cause_tail_and_log(tony):
     assert log.endswith("/logs/worker-1/1/stderr")
 
 
-def test_the_first_failure_by_time_is_the_cause(tony):
-    """Three fail within 50 ms; those that die because the job is taken down are never the cause."""
-    command = ("case $TASK_INDEX in 1) sleep 0.3; exit 11;; 2) sleep 0.35; exit 12;; 0) sleep 0.34; exit 10;; "
-               "*) trap 'exit 66' TERM; sleep 20 & wait;; esac")
+def test_the_first_failure_by_time_is_the_cause(tony, tmp_path):
+    """Three fail at almost the same time; those that die because the job is taken down are never the cause."""
+    first_is_gone = "until [ -s first ]; do sleep 0.005; done; while [ -d /proc/$(cat first) ]; do :; done;"
+    command = (f"cd {tmp_path}; touch up$TASK_INDEX; case $TASK_INDEX in "
+               "1) until [ -e up0 ] && [ -e up2 ] && [ -e up3 ]; do sleep 0.005; done; echo $$ > first; exit 11;; "
+               f"2) {first_is_gone} exit 12;; 0) {first_is_gone} exit 10;; *) trap 'exit 66' TERM; sleep 20 & wait;; esac")
     path = tony.job_file({"worker": {"instances": 4, "command": command}},
                          conf={"tony.application.fail-on-worker-failure-enabled": True})
     app = tony.submit(path)
