@@ -210,6 +210,8 @@ static void on_body(const char *p, size_t n, void *arg)
         return;
     }
     if (!good)
+        c->body.max = ERROR_BODY_MAX; /* a refusal is read, however little was wanted */
+    if (!good)
         n = MIN(n, ERROR_BODY_MAX - MIN(c->body.len, (size_t)ERROR_BODY_MAX));
     int rc = n > 0 ? buf_add(&c->body, p, n) : 0;
     if (rc < 0)
