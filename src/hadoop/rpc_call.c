@@ -69,7 +69,10 @@ struct rpc_call *call_find(struct rpc_client *c, uint32_t id)
 
 void client_wrap(struct rpc_client *c, struct rpc_error *e)
 {
-    (void)err_wrap(&e->err, -e->err.num, "%s (%s)", c->what, rpc_client_address(c));
+    if (e->kind == RPC_FAULT_UNREACHABLE) /* its sentence names the address */
+        (void)err_wrap(&e->err, -e->err.num, "%s", c->what);
+    else
+        (void)err_wrap(&e->err, -e->err.num, "%s (%s)", c->what, rpc_client_address(c));
 }
 
 static void deliver(struct rpc_call *call, const ProtobufCMessage *answer,

@@ -271,6 +271,7 @@ static void test_unreachable(void **state)
     assert_int_equal(w.failed, 1);
     assert_int_equal(w.error.kind, RPC_FAULT_UNREACHABLE);
     assert_false(w.error.maybe_done);
+    assert_true(str_starts(w.error.err.msg, "the resource manager: cannot connect to '127.0.0.1:"));
     assert_non_null(strstr(w.error.err.msg, "Connection refused"));
     world_close(&w);
 }
