@@ -287,9 +287,11 @@ static int no_fs(struct site *s, const char *key, const char *v, struct err *e)
 static int parse_fs(struct site *s, const char *key, const char *v, struct site_hdfs *out,
                     struct err *e)
 {
+    if (!str_starts(v, "hdfs://") || strstr(v, "${"))
+        return no_fs(s, key, v, e);
     const char *authority = v + strlen("hdfs://");
     size_t len = strcspn(authority, "/");
-    if (!str_starts(v, "hdfs://") || len == 0 || strstr(v, "${"))
+    if (len == 0)
         return no_fs(s, key, v, e);
     out->fs = str_printf("hdfs://%.*s", (int)len, authority);
     if (in_list(site_get(s, "dfs.nameservices"), span_mem(authority, len))) {

@@ -303,6 +303,7 @@ static void test_hdfs(void **state)
     check_hdfs("", "fs.defaultFS is not set");
     check_hdfs(P("fs.defaultFS", "file:///"), "staged in HDFS");
     check_hdfs(P("fs.defaultFS", "hdfs:///"), "staged in HDFS");
+    check_hdfs(P("fs.defaultFS", "x"), "staged in HDFS");
     check_hdfs(P("fs.default.name", "hdfs://nn"), "hdfs://nn nn 8020 nn:9870");
     check_hdfs(P("fs.defaultFS", "hdfs://nn:9000/x"), "hdfs://nn:9000 nn 9000 nn:9870");
     check_hdfs(P("fs.defaultFS", "hdfs://nn") P(NN "http-address", "0.0.0.0:5"),
