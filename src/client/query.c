@@ -111,17 +111,20 @@ static void ended_text(const json_t *task, char *out, size_t n)
 
 static void task_table(const json_t *tasks)
 {
-    struct table t = { .n_cols = 7 };
-    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", "GPUS", NULL);
     size_t i;
     json_t *task;
+    bool far = false; /* on a cluster, where the logs have addresses */
+    json_array_foreach(tasks, i, task) far = far || doc_str(task, "log_url")[0];
+    struct table t = { .n_cols = 7 };
+    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", far ? "LOG" : "GPUS",
+              NULL);
     json_array_foreach(tasks, i, task)
     {
         char end[48], attempt[24];
         ended_text(task, end, sizeof end);
         (void)snprintf(attempt, sizeof attempt, "%lld", (long long)doc_int(task, "attempt", 0));
         table_add(&t, doc_str(task, "task"), doc_str(task, "state"), doc_str(task, "result"), end,
-                  attempt, doc_str(task, "address"), doc_str(task, "gpus"), NULL);
+                  attempt, doc_str(task, "address"), doc_str(task, far ? "log_url" : "gpus"), NULL);
     }
     table_print(&t);
 }

@@ -80,7 +80,7 @@ static struct span tail(struct span text, int64_t n)
 /* The NodeManager puts a head before the text and a line behind it. */
 static struct span contents(struct span page)
 {
-    static const char head[] = "LogContents:\n", foot[] = "\nEnd of LogType:";
+    static const char head[] = "LogContents:\n", foot[] = "End of LogType:";
     const char *p = page.len ? memmem(page.p, page.len, head, sizeof head - 1) : NULL;
     if (!p)
         return page;
