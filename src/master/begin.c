@@ -155,6 +155,8 @@ static int open_remote(struct master *m, struct err *e)
 static int open_all(struct master *m, const struct master_config *cfg, struct err *e)
 {
     int rc = read_job(m, e);
+    if (rc == 0 && m->remote && m->spec->single_node)
+        own_log();
     if (rc == 0)
         rc = check_framework(m, e);
     if (rc == 0 && !(m->job = job_new(m->spec, e)))

@@ -209,6 +209,8 @@ int page_html(const struct master *m, struct buf *out);
 /* ---- own.c: a back-end in front of another one, for a job whose task runs beside its master ----
  */
 extern const struct sched_ops sched_own;
+/* Our log to a file of its own: the task's stderr is that of the container. */
+void own_log(void);
 int own_open(struct master *m, const struct sched_ops *behind, const struct sched_config *cfg,
              struct sched **out, struct err *e);
 

@@ -86,19 +86,26 @@ static int build_env(const struct own *o, const char *key_path, struct strv *env
     return rc == 0 ? strv_pushf(env, "TONY_SLOT=0") : rc;
 }
 
-/* Its own log; where there is no log directory, ours. */
-static int open_log(void)
+/* A file of the container's log directory; where there is none, what stderr is. */
+static int open_log(const char *file)
 {
     const char *dirs = getenv("LOG_DIRS");
     struct span rest = span_of(dirs ? dirs : ""), dir;
     while (span_split(&rest, ',', &dir)) {
         AUTO(free_p) char *name = span_dup(dir);
-        AUTO(free_p) char *path = name && *name ? fs_join(name, "executor.log") : NULL;
+        AUTO(free_p) char *path = name && *name ? fs_join(name, file) : NULL;
         int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640) : -1;
         if (fd >= 0)
             return fd;
     }
     return fcntl(2, F_DUPFD_CLOEXEC, 3);
+}
+
+void own_log(void)
+{
+    int fd = open_log("master.log");
+    if (fd >= 0)
+        log_setup(fd, LOG_INFO, false); /* open to the end */
 }
 
 static void child(int log_fd, char *const *env)
@@ -125,7 +132,7 @@ static int spawn(struct own *o, struct err *e)
     int rc = key_path ? write_key(o, key_path, e) : err_set(e, ENOMEM, "no memory");
     if (rc == 0 && build_env(o, key_path, &env) < 0)
         rc = err_set(e, ENOMEM, "no memory to start the executor");
-    AUTO(close_p) int log_fd = rc == 0 ? open_log() : -1;
+    AUTO(close_p) int log_fd = rc == 0 ? open_log("executor.log") : -1;
     if (rc == 0) {
         o->pid = fork();
         if (o->pid == 0)
