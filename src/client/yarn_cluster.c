@@ -224,6 +224,8 @@ int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, stru
     }
     y->c = c;
     y->conf = conf;
+    /* What the libraries log beside their errors is for who asked for it. */
+    log_setup(STDERR_FILENO, options_has(&c->o, OPT_VERBOSE) ? LOG_INFO : LOG_ERROR, false);
     y->loop = client_loop(c, e);
     y->user = user_name();
     int rc = y->loop && y->user ? 0 : -EXIT_CLUSTER;
