@@ -73,8 +73,8 @@ static const struct command table[] = {
       .text = APP_TEXT "TASK is ROLE:INDEX; without it all tasks are shown, standard output first. "
                        "With more than one file each\n"
                        "gets a head line.\n",
-      .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) | OPT_BIT(OPT_FOLLOW) |
-                 OPT_BIT(OPT_ATTEMPT),
+      .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) |
+                 OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT),
       .min_args = 1,
       .max_args = 2,
       .fn = cmd_logs },

@@ -19,7 +19,7 @@ struct buf;
 #define OPTIONS(X)                                                                                 \
     X(OPT_CONF_FILE, "conf_file", 0, "FILE", false, "the job file (YAML, or XML by its suffix)")   \
     X(OPT_CONF, "conf", 0, "KEY=VALUE", true, "set any key; wins over job file and other options") \
-    X(OPT_CLUSTER, "cluster", 0, "NAME", false, "where: local or yarn (tony.cluster)")              \
+    X(OPT_CLUSTER, "cluster", 0, "NAME", false, "where: local or yarn (tony.cluster)")             \
     X(OPT_EXECUTES, "executes", 0, "COMMAND", false,                                               \
       "command or script that each task runs, relative to src")                                    \
     X(OPT_TASK_PARAMS, "task_params", 0, "TEXT", false, "appended to --executes")                  \
@@ -33,7 +33,7 @@ struct buf;
     X(OPT_CONTAINER_ENV, "container_env", 0, "KEY=VALUE", true,                                    \
       "environment of executors and commands")                                                     \
     X(OPT_HDFS_CLASSPATH, "hdfs_classpath", 0, "LIST", false,                                      \
-      "files and directories of HDFS for all containers; no effect on cluster local")                                                  \
+      "files and directories of HDFS for all containers; no effect on cluster local")              \
     X(OPT_TENSORBOARD, "sidecar_tensorboard_log_dir", 0, "DIR", false,                             \
       "run TensorBoard beside the job over DIR")                                                   \
     X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
@@ -47,7 +47,7 @@ struct buf;
     X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
-    X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                       \
+    X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \
     X(OPT_HELP, "help", 'h', NULL, false, "show this help")
 
 enum option_id {
