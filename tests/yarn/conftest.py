@@ -37,8 +37,10 @@ def the_cluster():
 
 
 def end_applications(cluster):
-    """Ids of applications that still ran."""
-    live = cluster.live_apps()
+    """Ids of applications that still ran. One whose client has left with the verdict may need a moment to say goodbye."""
+    deadline = time.monotonic() + 15
+    while (live := cluster.live_apps()) and time.monotonic() < deadline:
+        time.sleep(0.1)
     for app in live:
         cluster.kill_app(app)
     for app in live:

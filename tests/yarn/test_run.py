@@ -1,0 +1,158 @@
+"""A job on a cluster, from its submission to its end, as the user of `tony` sees it."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import zipfile
+
+import pytest
+from lib_cluster import wait_until
+from lib_tony import APP, ROOT, Tony
+
+
+def test_run_succeeds(tony, cluster):
+    mark = cluster.mark()
+    r = tony.run("run", tony.workers("echo out $JOB_NAME $TASK_INDEX; echo err >&2", n=2))
+    assert r.returncode == 0, r.stderr
+    app = APP.search(r.stdout).group()
+    assert f"job {app} SUCCEEDED" in r.stdout
+    report = cluster.await_app(app, "FINISHED")
+    assert (report["state"], report["finalStatus"], report["applicationType"], report["user"]) == ("FINISHED", "SUCCEEDED", "TONY", "root")
+    assert sorted(t for t in cluster.container_log(app, "stdout").values() if t) == ["out worker 0\n", "out worker 1\n"]
+    assert sorted(t for t in cluster.container_log(app, "stderr").values() if t == "err\n") == ["err\n"] * 2
+    assert not cluster.complaints(mark)
+
+
+@pytest.mark.parametrize("command, code, cause", [
+    ("exit 7", 1, {"exit_code": 7, "reason": "exited"}),
+    ("kill -SEGV $$", 1, {"signal": signal.SIGSEGV}),
+    ("exit 255", 1, {"exit_code": 255}),
+])
+def test_a_failure_has_its_cause(tony, cluster, command, code, cause):
+    r = tony.run("run", tony.workers(f"echo why >&2; {command}"), "--json")
+    assert r.returncode == code, r.stderr
+    doc = json.loads(r.stdout)
+    assert doc["state"] == "FAILED" and doc["cause"]["task"] == "worker:0"
+    assert {k: doc["cause"][k] for k in cause} == cause
+    assert "why" in doc["cause"]["stderr_tail"]
+    report = cluster.await_app(doc["application_id"], "FINISHED")
+    assert report["finalStatus"] == "FAILED" and "worker:0" in report["diagnostics"]
+
+
+def test_what_the_resourcemanager_is_told(tony, cluster):
+    path = tony.workers("sleep 60", conf={"tony.yarn.queue": "second", "tony.application.tags": "Red,blue",
+                                          "tony.worker.vcores": 3}, role={"memory": "100m"})
+    app = tony.submit(path)
+    report = cluster.await_app(app, "RUNNING")
+    assert (report["name"], report["queue"].rpartition(".")[2]) == ("test", "second")
+    assert sorted(report["applicationTags"].split(",")) == ["blue", "red"]
+    got = wait_until(lambda: [c for c in cluster.containers(app).values() if c["totalVCoresNeeded"] == 3], "the worker's container")
+    assert got[0]["totalMemoryNeededMB"] == 128  # rounded up by the scheduler
+    assert tony.run("kill", app).returncode == 0
+    assert cluster.await_app(app, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
+
+
+def test_other_commands_from_another_machine(tony, cluster, base):
+    app = tony.submit(tony.workers("echo hello; sleep 60", n=2))
+    assert tony.run("status", app).returncode == 0
+    tony.await_state(app, "RUNNING")
+    other_base = base / "other"
+    other_base.mkdir()
+    other = Tony(other_base, cluster)
+    doc = other.status(app)
+    assert doc["state"] == "RUNNING" and [x["running"] for x in doc["roles"]] == [2]
+    assert sorted(other.tasks(app)) == ["worker:0", "worker:1"]
+    wait_until(lambda: "hello" in other.ok("logs", app, "worker:1"), "the log")
+    assert app in other.ok("list")
+    assert other.run("kill", app).returncode == 0
+    assert other.run("wait", app).returncode == 3
+    assert other.status(app)["state"] == "KILLED"
+    assert "hello" in other.ok("logs", app, "worker:1")
+
+
+def test_wait(tony):
+    app = tony.submit(tony.workers("sleep 1"))
+    assert tony.run("wait", app).returncode == 0
+
+
+def test_ctrl_c_stops_the_job(tony, cluster):
+    p = tony.start("run", tony.workers("sleep 600"))
+    wait_until(lambda: any("sleep 600" in x for x in cluster.processes().values()), "the task")
+    app = cluster.live_apps()[0]
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 3, err
+    assert cluster.await_app(app, "FINISHED", "KILLED")["finalStatus"] == "KILLED"
+
+
+def test_what_is_shipped(tony, base):
+    src = base / "src"
+    (src / "sub" / "empty").mkdir(parents=True)
+    (src / "run.sh").write_text("#!/bin/bash\ntest -x run.sh && test -L link && test -d sub/empty && echo mine > written && cat link data.txt lib/in.txt\n")
+    (src / "run.sh").chmod(0o750)
+    (src / "file").write_text("linked\n")
+    (src / "link").symlink_to("file")
+    (base / "words.txt").write_text("words\n")
+    with zipfile.ZipFile(base / "lib.zip", "w") as z:
+        z.writestr("in.txt", "zipped\n")
+    job = tony.workers("./run.sh", n=2, src=str(src), resources=[f"{base}/words.txt::data.txt", f"{base}/lib.zip::lib#archive"])
+    r = tony.run("run", job)
+    assert r.returncode == 0, r.stderr
+    app = APP.search(r.stdout).group()
+    assert [t for t in tony.cluster.container_log(app, "stdout").values() if t] == ["linked\nwords\nzipped\n"] * 2
+
+
+def test_a_second_submission_uploads_nothing(tony, cluster, base):
+    (base / "big").write_bytes(os.urandom(1 << 20))
+    job = tony.workers("true", n=2, resources=[str(base / "big")])
+    assert tony.run("run", job).returncode == 0
+    cache = {k: v["modificationTime"] for k, v in cluster.tree("/user/root/.tony/cache").items()}
+    assert cache
+    written = cluster.jmx("dn", "Hadoop:service=DataNode,name=DataNodeActivity*")[0]["BytesWritten"]
+    assert tony.run("run", job).returncode == 0
+    assert {k: v["modificationTime"] for k, v in cluster.tree("/user/root/.tony/cache").items()} == cache
+    assert cluster.jmx("dn", "Hadoop:service=DataNode,name=DataNodeActivity*")[0]["BytesWritten"] - written < 100000
+
+
+def test_secrets_are_nobodys(tony, cluster):
+    app = tony.submit(tony.workers("env; sleep 60"))
+    tony.await_state(app, "RUNNING")
+    home = f"/user/root/.tony/{app}"
+    assert cluster.exists(home)["permission"] == "700"
+    key = cluster.read(home + "/client.key").strip()
+    assert {s["permission"] for s in cluster.tree(home).values()} == {"600"}
+    for pid in cluster.processes():
+        for name in ("environ", "cmdline"):
+            assert key.encode() not in pathlib.Path("/proc", str(pid), name).read_bytes()
+    for path in cluster.dir.glob("nm/nm*/l*/**/*"):
+        if path.is_file() and path.name in ("launch_container.sh", "stdout", "stderr", "executor.log", "directory.info"):
+            assert key not in path.read_text(errors="replace"), path
+    tony.ok("kill", app)
+
+
+def test_the_page_is_served_through_the_proxy(tony, cluster):
+    app = tony.submit(tony.workers("sleep 60"))
+    tony.await_state(app, "RUNNING")
+    page = cluster.get(cluster.app(app)["trackingUrl"])
+    assert app in page or "worker" in page
+    tony.ok("kill", app)
+
+
+def test_many_clients_at_once(tony, cluster, base):
+    (base / "shared.bin").write_bytes(os.urandom(1 << 20))
+    job = tony.workers("true", resources=[str(base / "shared.bin")])
+    clients = [tony.start("run", job) for _ in range(6)]
+    for p in clients:
+        out, err = p.communicate(timeout=100)
+        assert p.returncode == 0, err
+
+
+def test_the_digits_are_learned(tony):
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    r = tony.run("run", ROOT / "examples" / "digits" / "job.yaml", timeout=200)
+    assert r.returncode == 0, r.stderr
+    app = APP.search(r.stdout).group()
+    assert re.search(r"accuracy\D*0\.9", tony.ok("logs", app, "worker:0")), tony.ok("logs", app, "worker:0")
