@@ -552,7 +552,7 @@ int yarn_remove(struct yarn *y, const char *path, struct err *e)
     if (rc < 0)
         return rc;
     yarn_join_wait(&o.join);
-    if (o.join.e.num)
+    if (o.join.e.num && e)
         *e = o.join.e;
     return -o.join.e.num;
 }

@@ -73,7 +73,7 @@ TABLE = [
     ("framework of a later release", "job.yaml", "framework: horovod\n" + GOOD_ROLE, "job.yaml:1", "horovod"),
     ("pytorch without workers", "job.yaml", "framework: pytorch\nroles:\n  trainer: {instances: 1, command: x, memory: 16m}\n", "job.yaml:1", "worker"),
     ("unknown cluster", "job.yaml", "cluster: lokal\n" + GOOD_ROLE, "job.yaml:1", "local"),
-    ("cluster of a later release", "job.yaml", "cluster: yarn\n" + GOOD_ROLE, "job.yaml:1", "yarn"),
+    ("cluster of a later release", "job.yaml", "cluster: slurm\n" + GOOD_ROLE, "job.yaml:1", "slurm"),
     ("missing src", "job.yaml", "src: nowhere\n" + GOOD_ROLE, "job.yaml:1", "nowhere"),
     ("missing venv", "job.yaml", "venv: nowhere.zip\n" + GOOD_ROLE, "job.yaml:1", "nowhere.zip"),
     ("missing resource", "job.yaml", GOOD_ROLE + "resources: [here, nowhere.txt]\n", "job.yaml:3", "here"),
