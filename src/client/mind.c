@@ -37,13 +37,20 @@ bool mind_job(struct client *c, const char *id)
 struct settle {
     struct client *c;
     const char *id, *dir;
-    int fd;              /* inotify: something came into history/ */
-    struct conn *keeper; /* closes when the keeper is done, or dead */
+    struct conn *keeper; /* closes when the job has been moved, or the keeper is dead */
+    int fd;              /* inotify on history/, once no keeper is there to tell us */
+    struct loop_fd *watch;
 };
 
 static bool arrived(const struct settle *s)
 {
     return access(s->dir, F_OK) == 0;
+}
+
+static void stop_if_arrived(struct settle *s)
+{
+    if (arrived(s))
+        loop_stop(s->c->loop);
 }
 
 static void on_arrival(void *arg)
@@ -52,8 +59,18 @@ static void on_arrival(void *arg)
     char events[4096];
     while (read(s->fd, events, sizeof events) > 0)
         ; /* that something came is all we want to know */
-    if (arrived(s))
-        loop_stop(s->c->loop);
+    stop_if_arrived(s);
+}
+
+/* The pool is to start another keeper, which puts the job away and never hears of us. A watch is
+ * not for every end: the kernel takes 10 to 20 ms to give one up. */
+static void await_next_keeper(struct settle *s)
+{
+    s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (s->fd != -1 &&
+        inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) != -1)
+        s->watch = loop_fd_new(s->c->loop, s->fd, on_arrival, s);
+    (void)mind_job(s->c, s->id);
 }
 
 static void on_gone(struct conn *conn, const struct err *e, void *arg)
@@ -62,10 +79,9 @@ static void on_gone(struct conn *conn, const struct err *e, void *arg)
     (void)conn;
     (void)e;
     s->keeper = NULL;
-    if (arrived(s))
-        loop_stop(s->c->loop);
-    else
-        (void)mind_job(s->c, s->id); /* the next keeper does it */
+    if (!arrived(s))
+        await_next_keeper(s);
+    stop_if_arrived(s);
 }
 
 static void on_late(void *arg)
@@ -83,35 +99,22 @@ static void on_word(struct conn *conn, const Tony__Frame *f, void *arg)
 
 static const struct conn_ops keeper_ops = { .on_frame = on_word, .on_close = on_gone };
 
-/* Nothing to wait for any more? */
-static bool begin(struct settle *s)
-{
-    AUTO(free_p) char *socket = paths_socket(&s->c->paths, s->id, "k");
-    s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (!socket || s->fd == -1 ||
-        inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) == -1 || arrived(s))
-        return true;
-    if (conn_dial_unix(s->c->loop, socket, &keeper_ops, s, &s->keeper, NULL) < 0)
-        (void)mind_job(s->c, s->id);
-    return arrived(s);
-}
-
 void mind_settle(struct client *c, const char *id)
 {
     AUTO(free_p) char *dir = paths_history(&c->paths, id);
+    AUTO(free_p) char *socket = paths_socket(&c->paths, id, "k");
     struct settle s = { .c = c, .id = id, .dir = dir, .fd = -1 };
-    if (!dir || access(dir, F_OK) == 0 || !client_loop(c, NULL))
+    if (!dir || !socket || arrived(&s) || !client_loop(c, NULL))
         return;
-    if (!begin(&s)) {
-        struct loop_fd *watch = loop_fd_new(c->loop, s.fd, on_arrival, &s);
-        struct loop_timer *late = loop_timer_new(c->loop, on_late, &s);
-        if (watch && late) {
-            loop_timer_set(late, clock_mono_ms() + SETTLE_MS);
-            (void)loop_run(c->loop); /* ends by one of the above */
-        }
-        loop_timer_free(late);
-        loop_fd_free(watch);
+    if (conn_dial_unix(c->loop, socket, &keeper_ops, &s, &s.keeper, NULL) < 0 && !arrived(&s))
+        await_next_keeper(&s);
+    struct loop_timer *late = arrived(&s) ? NULL : loop_timer_new(c->loop, on_late, &s);
+    if (late) {
+        loop_timer_set(late, clock_mono_ms() + SETTLE_MS);
+        (void)loop_run(c->loop); /* ends by one of the above */
     }
+    loop_timer_free(late);
+    loop_fd_free(s.watch);
     conn_close(s.keeper);
     close_p(&s.fd);
 }

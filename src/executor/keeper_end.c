@@ -96,6 +96,16 @@ static int put_away(struct keeper *k, struct err *e)
     return 0;
 }
 
+/* Clients that wait for the move hear of it by the end of their connection, also those that nobody
+ * has accepted yet. (Not by watching the directory: the end of a watch takes the kernel 10 ms.) */
+static void release_watchers(struct keeper *k)
+{
+    close_p(&k->listen_fd);
+    for (size_t i = 0; i < k->peers.n; i++)
+        if (k->peers.v[i].kind == PEER_NEW)
+            link_close(&k->peers.v[i].link);
+}
+
 /* ---- words ---- */
 
 /* Not finished, but MASTER_FAILED: the pool then writes the end of the job itself. */
@@ -155,6 +165,8 @@ int keeper_end(struct keeper *k)
     int rc = put_away(k, &e);
     if (rc < 0)
         log_err(LOG_ERROR, "keeper.end", &e);
+    else if (!aborted)
+        release_watchers(k);
     log_end(k);
     release_gpus(k);
     if (aborted || rc < 0)
