@@ -10,16 +10,38 @@
 
 int client_open_paths(struct client *c, struct err *e)
 {
-    if (c->have_paths)
+    if (c->have_paths && !c->looks_only)
         return 0;
-    int rc = paths_open(&c->paths, e);
+    struct paths p;
+    int rc = paths_open(&p, e);
     if (rc < 0)
         return rc;
+    if (c->have_paths)
+        paths_done(&c->paths);
+    c->paths = p;
     c->have_paths = true;
+    c->looks_only = false;
     /* The pool that we may start lives in another directory. */
     return setenv("TONY_HOME", c->paths.home, 1) == 0
                ? 0
                : err_set(e, ENOMEM, "cannot tell where to keep files: %m");
+}
+
+static bool can_be_looked_at(int num)
+{
+    return num == EROFS || num == EACCES || num == EPERM || num == ENOSPC || num == EDQUOT;
+}
+
+int client_look_paths(struct client *c, struct err *e)
+{
+    if (c->have_paths || client_open_paths(c, e) == 0)
+        return 0;
+    if (!can_be_looked_at(e->num) || paths_open_look(&c->paths, NULL) < 0)
+        return -e->num;
+    c->have_paths = c->looks_only = true;
+    c->not_opened = *e;
+    err_clear(e);
+    return 0;
 }
 
 struct loop *client_loop(struct client *c, struct err *e)

@@ -22,11 +22,13 @@ struct client {
     const struct command *cmd;
     struct options o;
     const char *version;
-    struct paths paths; /* after client_open_paths() */
+    struct paths paths; /* after client_open_paths() or client_look_paths() */
     bool have_paths;
-    struct loop *loop; /* after client_loop() */
-    bool tty, color;   /* of stderr, where progress goes */
-    bool out_color;    /* of stdout */
+    bool looks_only;       /* they can only be read */
+    struct err not_opened; /* and why */
+    struct loop *loop;     /* after client_loop() */
+    bool tty, color;       /* of stderr, where progress goes */
+    bool out_color;        /* of stdout */
 };
 
 struct command {
@@ -58,6 +60,9 @@ int cmd_help(struct client *c);
 
 /* ---- client.c ---- */
 int client_open_paths(struct client *c, struct err *e); /* once; creates what is missing */
+/* The same for commands that only show something: a home that cannot be written or is another
+ * user's will do. */
+int client_look_paths(struct client *c, struct err *e);
 struct loop *client_loop(struct client *c, struct err *e);
 
 /* ---- output.c ---- */

@@ -29,7 +29,7 @@ static int newest_in(const char *dir, uint32_t number, int64_t *best_start, uint
 
 int find_app(struct client *c, const char *word, char out[APP_ID_MAX], struct err *e)
 {
-    int rc = client_open_paths(c, e);
+    int rc = client_look_paths(c, e);
     if (rc < 0)
         return rc;
 

@@ -296,7 +296,7 @@ void follow_result_done(struct follow_result *r)
 int follow_history(struct client *c, const char *application_id, struct follow_result *out,
                    struct err *e)
 {
-    int rc = client_open_paths(c, e);
+    int rc = client_look_paths(c, e);
     AUTO(free_p) char *dir = NULL;
     bool live = false;
     if (rc == 0)

@@ -61,13 +61,15 @@ int cmd_list(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     if (yarn_wanted(c))
         return yarn_cmd_list(c, (size_t)n);
-    if (client_open_paths(c, &e) < 0)
+    if (client_look_paths(c, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
 
     /* One more than asked for, to know whether there are more. */
     struct history_rows rows = { 0 };
     if (history_list(&c->paths, n ? (size_t)n + 1 : 0, &rows, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
+    if (rows.n == 0 && c->looks_only) /* nothing to be read: what is wrong there is the news */
+        return client_fail(EXIT_CLUSTER, &c->not_opened);
     bool more = n && rows.n > (size_t)n;
     size_t kept = rows.n;
     if (more)

@@ -75,9 +75,9 @@ static int from_live(struct client *c, const char *id, const char *dir, json_t *
 {
     AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
     struct conn *conn = NULL;
-    if (!path)
+    if (!path && errno == ENOMEM)
         return err_set(e, ENOMEM, "cannot ask for job '%s': %m", id);
-    if (link_dial_master(c, path, &conn, NULL) == 0 && from_conn(c, conn, id, out, NULL) == 0)
+    if (path && link_dial_master(c, path, &conn, NULL) == 0 && from_conn(c, conn, id, out, NULL) == 0)
         return 0;
     return without_master(c, id, dir, out, e);
 }
@@ -94,7 +94,7 @@ static int complete(struct client *c, const char *id, const char *dir, bool live
 
 int status_load(struct client *c, const char *id, json_t **out, struct err *e)
 {
-    int rc = client_open_paths(c, e);
+    int rc = client_look_paths(c, e);
     for (int tries = 0; rc == 0; tries++) {
         AUTO(free_p) char *dir = NULL;
         bool live = false;

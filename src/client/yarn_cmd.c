@@ -210,7 +210,7 @@ int yarn_cmd_load(struct client *c, const char *word, json_t **out)
 static int add_local(struct client *c, json_t *jobs, struct err *e)
 {
     struct history_rows rows = { 0 };
-    if (client_open_paths(c, e) < 0 || history_list(&c->paths, 0, &rows, e) < 0)
+    if (client_look_paths(c, e) < 0 || history_list(&c->paths, 0, &rows, e) < 0)
         return -EXIT_CLUSTER;
     for (size_t i = 0; i < rows.n; i++) {
         const struct history_row *r = &rows.v[i];

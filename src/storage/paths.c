@@ -172,19 +172,26 @@ static int runtime_choose(const char *hash, char **out, struct err *e)
     return rc;
 }
 
-/* The recorded directory, if it is (or can be made again) a private one of ours. */
-static bool runtime_recorded(const char *record, const char *hash, char **out)
+/* The recorded directory; NULL: none, or not this home's, which was moved or copied. */
+static char *runtime_read(const char *record, const char *hash)
 {
     AUTO(buf_done) struct buf text = { .max = PATH_MAX };
     struct err unused;
     if (fs_read(AT_FDCWD, record, &text, &unused) < 0)
-        return false;
+        return NULL;
     AUTO(free_p) char *dir = span_dup(span_trim(buf_span(&text)));
-    char *slash = dir ? strrchr(dir, '/') : NULL;
-    /* A home that was moved or copied brings a record along that is not its own. */
-    if (!slash || slash == dir || strcmp(slash + 1, hash) != 0)
+    const char *slash = dir ? strrchr(dir, '/') : NULL;
+    return slash && slash > dir && strcmp(slash + 1, hash) == 0 ? TAKE(dir) : NULL;
+}
+
+/* The recorded directory, if it is (or can be made again) a private one of ours. */
+static bool runtime_recorded(const char *record, const char *hash, char **out)
+{
+    AUTO(free_p) char *dir = runtime_read(record, hash);
+    struct err unused;
+    if (!dir)
         return false;
-    *slash = '\0';
+    *strrchr(dir, '/') = '\0';
     return runtime_make(dir, hash, out, &unused) == 0;
 }
 
@@ -240,6 +247,41 @@ int paths_open(struct paths *out, struct err *e)
     return 0;
 }
 
+/* Of sockets that somebody else could have made, none is used. */
+static char *runtime_look(const char *home, const char *pool)
+{
+    char hash[HASH_DIGITS + 1];
+    home_hash(home, hash);
+    AUTO(free_p) char *record = fs_join(pool, "runtime");
+    AUTO(free_p) char *dir = record ? runtime_read(record, hash) : NULL;
+    struct stat st;
+    bool ours = dir && *dir == '/' && lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) &&
+                st.st_uid == geteuid() && (st.st_mode & 0077) == 0;
+    return ours ? TAKE(dir) : NULL;
+}
+
+int paths_open_look(struct paths *out, struct err *e)
+{
+    AUTO(paths_done) struct paths p = { 0 };
+    AUTO(free_p) char *name = NULL;
+    int rc = home_name(&name, e);
+    if (rc < 0)
+        return rc;
+    p.home = realpath(name, NULL);
+    if (!p.home)
+        return err_set(e, errno, "cannot resolve directory '%s': %m", name);
+    p.pool = fs_join(p.home, "pool");
+    p.jobs = fs_join(p.home, "jobs");
+    p.store = fs_join(p.home, "store");
+    p.history = fs_join(p.home, "history");
+    if (!p.pool || !p.jobs || !p.store || !p.history)
+        return err_set(e, ENOMEM, "cannot look into directory '%s': %m", name);
+    p.runtime = runtime_look(p.home, p.pool);
+    *out = p;
+    p = (struct paths){ 0 };
+    return 0;
+}
+
 /* ---- ids and what is named after them ---- */
 
 void app_id_format(char out[APP_ID_MAX], int64_t start_ms, uint32_t number)
@@ -289,8 +331,9 @@ char *paths_socket(const struct paths *p, const char *app_id, const char *suffix
 {
     int64_t start = 0;
     uint32_t number = 0;
-    if (app_id_parse(app_id, &start, &number, NULL) < 0) {
-        errno = EINVAL;
+    bool ok = app_id_parse(app_id, &start, &number, NULL) == 0;
+    if (!ok || !p->runtime) {
+        errno = ok ? ENOENT : EINVAL;
         return NULL;
     }
     return str_printf("%s/%" PRIu32 ".%s", p->runtime, number, suffix);

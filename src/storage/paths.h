@@ -30,6 +30,9 @@ struct paths {
 /* Resolve and create what is missing, check owner and modes. Errors: another user's directory,
  * read-only, no space, path too long. */
 int paths_open(struct paths *out, struct err *e);
+/* For looking only, where that fails (read-only, another user's): nothing is made or checked, and
+ * what is missing is missing. runtime is NULL unless the recorded one is there and ours. */
+int paths_open_look(struct paths *out, struct err *e);
 void paths_done(struct paths *p);
 
 enum { APP_ID_MAX = 64 };
@@ -40,7 +43,8 @@ int app_id_parse(const char *id, int64_t *out_start_ms, uint32_t *out_number, st
 char *paths_job(const struct paths *p, const char *app_id);     /* jobs/<id> */
 char *paths_history(const struct paths *p, const char *app_id); /* history/<id> */
 char *paths_socket(const struct paths *p, const char *app_id,
-                   const char *suffix); /* runtime/<number>.<suffix>; "k", "m", "lock" */
+                   const char *suffix); /* runtime/<number>.<suffix>; "k", "m", "lock"; NULL
+                                           without a runtime */
 char *paths_pool_socket(const struct paths *p);
 char *paths_pool_lock(const struct paths *p);
 /* The directory of a job wherever it is now; -ENOENT with a sentence. *out_live tells which. */

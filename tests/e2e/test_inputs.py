@@ -131,7 +131,7 @@ def test_a_part_of_home_is_another_users(own_tony, name):
     t = own_tony()
     t.ok("list")
     os.chown(t.home / name, 12345, 12345)
-    r = t.run("list")
+    r = t.run("submit", t.workers("true"))
     assert r.returncode == 4
     assert f"'{t.home}/{name}' belongs to user 12345" in r.stderr and "hint: " in r.stderr
     os.chown(t.home / name, 0, 0)

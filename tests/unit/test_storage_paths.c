@@ -216,6 +216,39 @@ static void test_other_users_home(void **state)
     assert_int_equal(rmdir(dir), 0); /* nothing was made in it */
 }
 
+/* For looking only: whoever owns it, nothing is made, and only sockets of ours are spoken to. */
+static void test_looking(void **state)
+{
+    (void)state;
+    AUTO(free_p) char *dir = at("looked-at");
+    use_home("looked-at");
+    struct err e = { 0 };
+    AUTO(paths_done) struct paths none = { 0 }, bare = { 0 }, full = { 0 }, look = { 0 };
+    assert_int_equal(paths_open_look(&none, &e), -ENOENT);
+    assert_non_null(strstr(e.msg, dir));
+
+    assert_int_equal(mkdir(dir, 0755), 0);
+    if (geteuid() == 0)
+        assert_int_equal(chown(dir, 65534, 65534), 0);
+    assert_int_equal(paths_open_look(&bare, &e), 0);
+    assert_string_equal(bare.home, dir);
+    assert_null(bare.runtime);
+    assert_null(paths_socket(&bare, "application_1767225600000_0001", "m"));
+    assert_int_equal(errno, ENOENT);
+    if (geteuid() == 0)
+        assert_int_equal(chown(dir, 0, 0), 0);
+    assert_int_equal(rmdir(dir), 0); /* nothing was made in it */
+
+    assert_int_equal(paths_open(&full, &e), 0);
+    assert_int_equal(paths_open_look(&look, &e), 0);
+    assert_string_equal(look.history, full.history);
+    assert_string_equal(look.runtime, full.runtime);
+    assert_int_equal(chmod(full.runtime, 0755), 0);
+    paths_done(&look);
+    assert_int_equal(paths_open_look(&look, &e), 0);
+    assert_null(look.runtime);
+}
+
 static void test_ids(void **state)
 {
     (void)state;
@@ -301,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_homes_that_cannot_be),
         cmocka_unit_test(test_existing_home),
         cmocka_unit_test(test_other_users_home),
+        cmocka_unit_test(test_looking),
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_find_job),
         cmocka_unit_test(test_program),

@@ -1,0 +1,129 @@
+"""A home that cannot be written, or is another user's: what is in it can still be looked at, and nothing is made there."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+
+def tree(path):
+    """What could have been changed: names, modes, owners, times."""
+    return {str(p.relative_to(path)): (s.st_mode, s.st_uid, s.st_size, s.st_mtime_ns)
+            for p in [path, *path.rglob("*")] if (s := p.lstat())}
+
+
+@pytest.fixture
+def finished(own_tony):
+    """A home with a job that failed and one that succeeded, without a pool."""
+    t = own_tony()
+    t.failed = t.submit(t.workers("echo lost >&2; exit 3", name="bad"))
+    t.run("wait", t.failed)
+    t.good = t.submit(t.workers("echo done", name="good"))
+    t.run("wait", t.good)
+    for app in (t.failed, t.good):
+        t.in_history(app)
+    t.ok("pool", "stop")
+    return t
+
+
+def looks(t):
+    """All commands that only show something do, and leave no trace."""
+    before = tree(t.home)
+    rows = t.json("list")["jobs"]
+    assert [(r["name"], r["state"]) for r in rows] == [("good", "SUCCEEDED"), ("bad", "FAILED")]
+    assert "good" in t.ok("list")
+    status = t.json("status", t.failed)
+    assert status["state"] == "FAILED" and status["cause"]["exit_code"] == 3 and status["live"] is False
+    assert "worker:0" in t.ok("tasks", t.good)
+    assert t.ok("logs", "last") .endswith("done\n")
+    assert "lost" in t.ok("logs", t.failed, "worker:0", "--stderr", "-n", "1")
+    assert t.run("wait", t.failed).returncode == 1
+    assert t.run("kill", t.good).returncode == 0
+    assert t.run("status", "77").returncode == 2
+    assert tree(t.home) == before
+    assert not t.processes()
+
+
+def refuses_to_write(t, sentence):
+    r = t.run("submit", t.workers("true"))
+    assert r.returncode == 4 and sentence in r.stderr
+    assert not t.processes()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_another_users_copy(finished):
+    t = finished
+    for p in [t.home, *t.home.rglob("*")]:
+        os.chown(p, 12345, 12345, follow_symlinks=False)
+    looks(t)
+    refuses_to_write(t, "belongs to user 12345")
+    os.chown(t.home, 0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_a_copy_of_the_history_alone(finished):
+    t = finished
+    for name in ("pool", "jobs", "store"):
+        shutil.rmtree(t.home / name)
+    os.chown(t.home, 12345, 12345)
+    looks(t)
+    os.chown(t.home, 0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_home_without_permission_to_write(finished):
+    """One in which a directory is missing and cannot be made; the modes of its own that are there are mended, as ever."""
+    t = finished
+    shutil.rmtree(t.home / "store")
+    t.home.chmod(0o500)
+    try:
+        looks(t)
+        refuses_to_write(t, str(t.home))
+    finally:
+        t.home.chmod(0o700)
+
+
+def test_a_read_only_mount(finished):
+    t = finished
+    home = str(t.home)
+    if subprocess.run(["mount", "--bind", home, home], capture_output=True).returncode:
+        pytest.skip("cannot mount here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", home], check=True)
+        looks(t)
+        refuses_to_write(t, str(t.home))
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
+
+
+def test_a_live_job_in_a_home_that_became_read_only(own_tony):
+    """Its master still answers; where nobody does, its files tell."""
+    t = own_tony()
+    app = t.submit(t.workers("echo up; sleep 60"))
+    t.await_state(app, "RUNNING")
+    home = str(t.home)
+    if subprocess.run(["mount", "--bind", home, home], capture_output=True).returncode:
+        t.ok("kill", app)
+        pytest.skip("cannot mount here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", home], check=True)
+        status = t.status(app)
+        assert status["state"] == "RUNNING" and status["live"] is True
+        assert status["tasks"][0]["connected"] is True
+        assert t.json("list")["jobs"][0]["live"] is True
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
+    t.ok("kill", app)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+def test_nothing_to_be_seen_is_no_success(own_tony):
+    """An empty list would hide that this is the wrong home."""
+    t = own_tony()
+    t.home.mkdir(0o755)
+    os.chown(t.home, 12345, 12345)
+    r = t.run("list")
+    assert r.returncode == 4 and "belongs to user 12345" in r.stderr and r.stdout == ""
+    assert os.listdir(t.home) == []
+    os.chown(t.home, 0, 0)
