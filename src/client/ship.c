@@ -12,6 +12,7 @@
 #include "client/jobconf.h"
 #include "conf/conf.h"
 #include "storage/store.h"
+#include "storage/tree.h"
 
 /* Without ours the job's own file named so, or the module on the path, would be needed; TonY ships
  * one too. */
@@ -125,6 +126,43 @@ static int collect_src(struct client_job *j, struct err *e)
     return rc < 0 ? rc : add_item(j, SHIP_SRC, path, "", "", e);
 }
 
+/* Where path lies below dir, both real; NULL: elsewhere, or it is dir itself. */
+static const char *below(const char *dir, const char *path)
+{
+    size_t n = strlen(dir);
+    if (str_eq(dir, "/"))
+        return path[0] == '/' && path[1] ? path + 1 : NULL;
+    return strncmp(dir, path, n) == 0 && path[n] == '/' && path[n + 1] ? path + n + 1 : NULL;
+}
+
+static int leave_out(struct ship_item *src, const char *dir, const char *path, struct err *e)
+{
+    const char *rest = path ? below(dir, path) : NULL;
+    return rest && strv_push(&src->leave_out, rest) < 0
+               ? err_set(e, ENOMEM, "cannot list what is shipped: %m")
+               : 0;
+}
+
+/* A virtual environment in src (`src: .` beside `venv: .venv`) has its own way to the containers
+ * and may be gigabytes: it is no part of src, neither by its name nor where a link of that name
+ * leads. */
+static int leave_venv_out(struct ship_item *src, const struct ship_item *venv, struct err *e)
+{
+    AUTO(free_p) char *dir = realpath(src->source, NULL);
+    AUTO(free_p) char *real = realpath(venv->source, NULL);
+    AUTO(free_p) char *parent = str_dup(venv->source);
+    AUTO(free_p) char *named = NULL;
+    char *slash = parent ? strrchr(parent, '/') : NULL;
+    if (!dir || !real || !slash)
+        return 0; /* gone meanwhile: storing it will tell */
+    *slash = '\0';
+    AUTO(free_p) char *real_parent = realpath(slash == parent ? "/" : parent, NULL);
+    if (real_parent && slash[1] && !str_eq(slash + 1, ".."))
+        named = fs_join(real_parent, slash + 1);
+    int rc = leave_out(src, dir, real, e);
+    return rc == 0 && named && !str_eq(named, real) ? leave_out(src, dir, named, e) : rc;
+}
+
 static int collect_venv(struct client_job *j, struct err *e)
 {
     if (!j->spec->venv || !j->spec->venv[0])
@@ -135,12 +173,15 @@ static int collect_venv(struct client_job *j, struct err *e)
     struct stat st;
     int rc = local_source(j->spec->venv, "venv", origin_of(j, "tony.application.python-venv"),
                           &path, &st, e);
-    return rc < 0 ? rc
-                  : add_item(j,
-                             !S_ISDIR(st.st_mode) ? SHIP_ARCHIVE
-                             : j->yarn            ? SHIP_DIR
-                                                  : SHIP_IN_PLACE,
-                             path, "venv", "", e);
+    if (rc == 0)
+        rc = add_item(j,
+                      !S_ISDIR(st.st_mode) ? SHIP_ARCHIVE
+                      : j->yarn            ? SHIP_DIR
+                                           : SHIP_IN_PLACE,
+                      path, "venv", "", e);
+    if (rc == 0 && j->items[0].kind == SHIP_SRC)
+        rc = leave_venv_out(&j->items[0], &j->items[j->n_items - 1], e);
+    return rc;
 }
 
 static int collect_resources(struct client_job *j, const struct resource_spec *r, size_t n,
@@ -175,12 +216,12 @@ static int check_beside_src(const struct client_job *j, const struct ship_item *
         const struct ship_item *x = &j->items[i];
         AUTO(free_p) char *path = x->kind == SHIP_SRC ? NULL : fs_join(src->source, x->name);
         struct stat st;
-        if (!path || lstat(path, &st) == -1)
+        if (!path || lstat(path, &st) == -1 || tree_leaves_out(&src->leave_out, x->name))
             continue;
         int rc = err_set(e, EINVAL, "src has a '%s' already, where '%s' is to appear", x->name,
                          x->source);
-        if (x->kind == SHIP_IN_PLACE)
-            err_hint(e, "keep the virtual environment outside of src: it would be copied too");
+        if (j->spec->venv && str_eq(x->name, "venv"))
+            err_hint(e, "the virtual environment appears as venv/: rename what src has");
         else
             err_hint(e, "give it another name: %s::NAME", x->source);
         return err_wrap(e, rc, "%s", ship_origin(j, x));

@@ -7,6 +7,7 @@ void ship_item_done(struct ship_item *it)
     free(it->source);
     free(it->name);
     free(it->role);
+    strv_done(&it->leave_out);
     free(it->digest);
     free(it->path);
     *it = (struct ship_item){ 0 };

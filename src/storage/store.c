@@ -134,8 +134,8 @@ static int look(struct put *p, struct tree *out)
         bool avoid = fstatat(p->s->fd, "..", &home, 0) == 0;
         if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev)
             return err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->it->source);
-        return tree_scan(p->source_fd, p->it->source, p->src_rules, avoid ? &home : NULL, out,
-                         p->e);
+        return tree_scan(p->source_fd, p->it->source, p->src_rules, &p->it->leave_out,
+                         avoid ? &home : NULL, out, p->e);
     }
     struct stat st;
     if (stat(p->real, &st) == -1)
@@ -220,6 +220,7 @@ static int publish(struct put *p, const char *entry)
 static int bring_tree(struct put *p, char entry[ENTRY_MAX])
 {
     const struct tree_copy_opts opts = { .src_rules = p->src_rules,
+                                         .leave_out = &p->it->leave_out,
                                          .read_only = p->read_only,
                                          .write_out = true };
     char digest[DIGEST_HEX];
@@ -419,7 +420,7 @@ int store_survey(struct ship_item *it, struct err *e)
         return 0;
     }
     AUTO(tree_done) struct tree t = { 0 };
-    rc = tree_scan(fd, it->source, it->kind == SHIP_SRC, NULL, &t, e);
+    rc = tree_scan(fd, it->source, it->kind == SHIP_SRC, &it->leave_out, NULL, &t, e);
     if (rc < 0)
         return rc;
     it->bytes = t.bytes;

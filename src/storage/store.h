@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/vec.h"
+
 struct err;
 struct store;
 
@@ -33,11 +35,12 @@ enum ship_kind {
 
 struct ship_item { /* one thing of a job that goes to containers */
     enum ship_kind kind;
-    char *source; /* absolute path */
-    char *name;   /* in the working directory; "" for SHIP_SRC */
-    char *role;   /* "" = every role */
-    char *digest; /* after store_put; "" for SHIP_IN_PLACE */
-    char *path;   /* in the store after store_put, absolute */
+    char *source;          /* absolute path */
+    char *name;            /* in the working directory; "" for SHIP_SRC */
+    char *role;            /* "" = every role */
+    struct strv leave_out; /* of SHIP_SRC: paths below it that stay where they are */
+    char *digest;          /* after store_put; "" for SHIP_IN_PLACE */
+    char *path;            /* in the store after store_put, absolute */
     uint64_t bytes;
     uint32_t n_files;
 };
@@ -56,10 +59,10 @@ void store_free(struct store *s);
  * Bring it->source into the store; fill digest, path, bytes and n_files.
  *
  * The source is only read; nothing is written beside it. A SHIP_SRC leaves out what is named .git
- * or __pycache__ and may also be an archive. Symbolic links are kept as they are, also those that
- * lead out of the tree. Archives (zip, tar, also gz, bz2, xz, zst) are unpacked by the program
- * tony-pack, which refuses members that leave the directory (.., absolute, through links),
- * devices, and bombs.
+ * or __pycache__ and what leave_out names, and may also be an archive. Symbolic links are kept as
+ * they are, also those that lead out of the tree. Archives (zip, tar, also gz, bz2, xz, zst) are
+ * unpacked by the program tony-pack, which refuses members that leave the directory (.., absolute,
+ * through links), devices, and bombs.
  *
  * Errors  -ENOENT, -EACCES, ... of a file, named; -EINVAL a socket, pipe or device in it, or not
  *         what the kind says; -EBUSY it is being changed while it is read; -EFBIG over a ceiling;

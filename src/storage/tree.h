@@ -11,9 +11,11 @@
 #include <time.h>
 
 struct err;
+struct strv;
 
 struct tree_copy_opts {
-    bool src_rules; /* leave out what tree_skips() names */
+    bool src_rules;               /* leave out what tree_skips() names */
+    const struct strv *leave_out; /* and these paths below the root; may be NULL */
     bool read_only; /* take away all write permission: what is linked from many places */
     bool writable;  /* give the owner write permission: of a source that a cluster made read-only */
     bool write_out; /* start writing to disk at once; who needs it durable waits later */
@@ -21,6 +23,7 @@ struct tree_copy_opts {
 
 /* Is this name left out of a job's src? Version control and bytecode are not part of a job. */
 bool tree_skips(const char *name);
+bool tree_leaves_out(const struct strv *leave_out, const char *path);
 
 /* name stands for from_fd in errors. */
 int tree_copy_fd(int from_fd, const char *name, int to_fd, const struct tree_copy_opts *opts,
@@ -47,9 +50,9 @@ struct tree {
     struct timespec newest; /* change (ctime) of any of those */
 };
 
-/* avoid: a directory that must not lie inside, may be NULL. */
-int tree_scan(int root_fd, const char *name, bool src_rules, const struct stat *avoid,
-              struct tree *out, struct err *e);
+/* avoid: a directory that must not lie inside, may be NULL; leave_out: as in tree_copy_opts. */
+int tree_scan(int root_fd, const char *name, bool src_rules, const struct strv *leave_out,
+              const struct stat *avoid, struct tree *out, struct err *e);
 void tree_done(struct tree *t);
 /* The first path that is not as it was; NULL = nothing changed. Borrowed from a or b. */
 const char *tree_changed(const struct tree *a, const struct tree *b);

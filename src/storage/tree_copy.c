@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "base/vec.h"
 #include "storage/store.h"
 #include "storage/tree.h"
 
@@ -20,7 +21,8 @@ enum { CHUNK = 128 * 1024, PATH_TEXT_MAX = 64 * 1024 };
 
 struct copy {
     const struct tree_copy_opts *opts;
-    struct buf path; /* of what is being copied, for errors */
+    struct buf path; /* of what is being copied, beginning with the root's name */
+    size_t root;     /* length of that */
     bool no_reflink; /* the file system said so once */
     bool no_range;
     char *chunk; /* CHUNK bytes, made when first needed */
@@ -43,6 +45,14 @@ static void dir_p(DIR **d)
 bool tree_skips(const char *name)
 {
     return str_eq(name, ".git") || str_eq(name, "__pycache__");
+}
+
+bool tree_leaves_out(const struct strv *leave_out, const char *path)
+{
+    for (size_t i = 0; leave_out && i < leave_out->n; i++)
+        if (str_eq(leave_out->v[i], path))
+            return true;
+    return false;
 }
 
 static int fail(struct copy *c, int num, const char *what)
@@ -230,7 +240,8 @@ static int copy_dir(struct copy *c, int from_fd, int to_fd)
             continue;
         if (buf_addf(&c->path, "/%s", d->d_name) < 0)
             return err_set(c->e, ENAMETOOLONG, "cannot copy '%s': %m", buf_cstr(&c->path));
-        int rc = copy_entry(c, dirfd(dir), d, to_fd);
+        bool left_out = tree_leaves_out(c->opts->leave_out, buf_cstr(&c->path) + c->root + 1);
+        int rc = left_out ? 0 : copy_entry(c, dirfd(dir), d, to_fd);
         if (rc < 0)
             return rc;
         c->path.len = base;
@@ -245,6 +256,7 @@ int tree_copy_fd(int from_fd, const char *name, int to_fd, const struct tree_cop
     struct copy c = { .opts = opts, .path.max = PATH_TEXT_MAX, .e = e };
     if (buf_adds(&c.path, name) < 0)
         return err_set(e, ENOMEM, "cannot copy '%s': %m", name);
+    c.root = c.path.len;
     return copy_dir(&c, from_fd, to_fd);
 }
 

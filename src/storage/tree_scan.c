@@ -20,6 +20,7 @@ struct scan {
     struct tree *tree;
     const char *root; /* for errors */
     bool src_rules;
+    const struct strv *leave_out;
     const struct stat *avoid;
     struct buf path; /* below the root */
     unsigned depth;
@@ -179,7 +180,8 @@ static int scan_dir(struct scan *s, int fd)
     for (size_t i = 0; rc == 0 && i < names.n; i++) {
         if (buf_addf(&s->path, "%s%s", base ? "/" : "", names.v[i]) < 0)
             return fail(s, ENAMETOOLONG);
-        rc = scan_entry(s, own, names.v[i]);
+        if (!tree_leaves_out(s->leave_out, buf_cstr(&s->path)))
+            rc = scan_entry(s, own, names.v[i]);
         s->path.len = base;
         s->path.p[base] = '\0';
     }
@@ -192,14 +194,15 @@ static void scan_done(struct scan *s)
     buf_done(&s->path);
 }
 
-int tree_scan(int root_fd, const char *name, bool src_rules, const struct stat *avoid,
-              struct tree *out, struct err *e)
+int tree_scan(int root_fd, const char *name, bool src_rules, const struct strv *leave_out,
+              const struct stat *avoid, struct tree *out, struct err *e)
 {
     AUTO(tree_done) struct tree t = { 0 };
     AUTO(scan_done)
     struct scan s = { .tree = &t,
                       .root = name,
                       .src_rules = src_rules,
+                      .leave_out = leave_out,
                       .avoid = avoid,
                       .path.max = PATH_TEXT_MAX,
                       .e = e };

@@ -79,7 +79,7 @@ def test_what_is_no_archive_names_a_line(tony, tmp_path, text):
 
 @pytest.mark.parametrize("text, hint", [
     ("src: src\nresources: [text]\n" + GOOD_ROLE, "::NAME"),
-    ("src: src\nvenv: env\n" + GOOD_ROLE, "outside of src"),
+    ("src: src\nvenv: env\n" + GOOD_ROLE, "appears as venv/"),
 ], ids=["resource", "venv"])
 def test_what_src_has_already(tony, tmp_path, text, hint):
     for name in "src", "env", "src/venv":

@@ -193,6 +193,38 @@ def test_a_venv_that_is_a_directory_is_used_in_place(tony, tmp_path):
     assert tree(tmp_path / "env") == before
 
 
+@pytest.mark.parametrize("name", ["venv", ".venv", "envs/one", "venv.zip"])
+def test_a_venv_in_src_is_no_part_of_src(own_tony, tmp_path, name):
+    """It has its own way to the tasks; gigabytes of it are neither stored nor copied."""
+    tony = own_tony()
+    env = tmp_path / name
+    if name.endswith(".zip"):
+        make_zip(env)
+    else:
+        (env / "bin").mkdir(parents=True)
+        (env / "bin" / "tool").write_text("#!/bin/sh\necho unpacked\n")
+        (env / "bin" / "tool").chmod(0o755)
+    (tmp_path / "train.py").write_text("x")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "venv").write_text("of src, by chance of that name")
+    path = tony.workers("venv/bin/tool; find . | sort", directory=tmp_path, src=".", venv=name)
+    src = next(s for s in tony.json("plan", path)["ship"] if s["kind"] == "src")
+    assert src["files"] == 3
+    out = tony.log(run(tony, path), "worker:0").split()
+    expected = {".", f"./{path.name}", "./sub", "./sub/venv", "./train.py", "./venv"} | ({"./envs"} if "/" in name else set())
+    assert out[0] == "unpacked" and set(out[1:]) == expected
+    assert not list((tony.home / "store").glob(f"d-*/{name}"))
+
+
+def test_a_link_in_src_to_a_venv_in_src(tony, tmp_path):
+    (tmp_path / "env-3" / "bin").mkdir(parents=True)
+    (tmp_path / "env-3" / "bin" / "tool").write_text("#!/bin/sh\necho linked\n")
+    (tmp_path / "env-3" / "bin" / "tool").chmod(0o755)
+    (tmp_path / "venv").symlink_to("env-3")
+    path = tony.workers("venv/bin/tool; ls -A", directory=tmp_path, src=".", venv="venv")
+    assert tony.log(run(tony, path), "worker:0").split() == ["linked", path.name, "venv"]
+
+
 @pytest.mark.parametrize("member", ["../escape", "/abs", "a/../../escape"])
 def test_archives_that_leave_their_directory_are_refused(tony, tmp_path, member):
     with tarfile.open(tmp_path / "evil.tar", "w") as t:
