@@ -11,6 +11,8 @@
 #include "runtime/runtime.h"
 #include "storage/store.h"
 
+enum { JOB_NAME_MAX = 64 }; /* of a name made here; given ones may be longer */
+
 /* Options that set one key as it is. */
 static const struct {
     enum option_id id;
@@ -137,6 +139,55 @@ static const char *job_file(struct client *c, int *rc, struct err *e)
     return path;
 }
 
+static bool can_be_name(const char *s)
+{
+    size_t n = strlen(s);
+    for (const char *p = s; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return false;
+    return n > 0 && n <= JOB_NAME_MAX && span_utf8(span_of(s), NULL);
+}
+
+/* The last part of a directory's real path, or of the current one's; NULL: it has none. */
+static char *directory_name(const char *dir)
+{
+    AUTO(free_p) char *real = realpath(dir, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    return slash ? str_dup(slash + 1) : NULL;
+}
+
+/*
+ * A job without a name has its file's, as in hello.yaml; where that says nothing, as in job.yaml,
+ * or where there is none, its directory's. TonY's own files keep TonY's constant.
+ */
+static int default_name(struct conf *conf, const char *path, struct err *e)
+{
+    static const char key[] = "tony.application.name";
+    static const char *const nothing[] = { "job.yaml", "job.yml", "tony.yaml", "tony.yml" };
+    if (!str_eq(conf_origin(conf, key), "default") || (path && str_ends(path, ".xml")))
+        return 0;
+    AUTO(free_p) char *dir = str_dup(path ? path : "");
+    char *slash = dir ? strrchr(dir, '/') : NULL;
+    const char *file = slash ? slash + 1 : dir;
+    bool by_directory = !path;
+    for (size_t i = 0; i < ARRAY_LEN(nothing); i++)
+        by_directory = by_directory || str_eq(file, nothing[i]);
+    AUTO(free_p) char *name = NULL;
+    if (by_directory && slash) {
+        slash[slash == dir] = '\0';
+        name = directory_name(dir);
+    } else if (by_directory) {
+        name = directory_name(".");
+    } else {
+        name = str_dup(file);
+        char *dot = name ? strrchr(name, '.') : NULL;
+        if (dot && dot > name && (str_eq(dot, ".yaml") || str_eq(dot, ".yml")))
+            *dot = '\0';
+    }
+    return name && can_be_name(name) ? conf_set(conf, CL_DEFAULT, key, name, "default", false, e)
+                                     : 0;
+}
+
 static int load_layers(struct client *c, struct conf *conf, struct err *e)
 {
     int rc = conf_load_site(conf, e);
@@ -158,7 +209,7 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
     for (size_t i = 0; rc == 0 && i < c->o.n; i++)
         if (c->o.v[i].id == OPT_CONF)
             rc = set_conf_option(conf, c->o.v[i].value, e);
-    return rc;
+    return rc < 0 ? rc : default_name(conf, path, e);
 }
 
 static int check_cluster(const struct job_spec *spec, const struct conf *conf, struct err *e)

@@ -35,7 +35,7 @@
 
 static const struct conf_key keys[] = {
     /* the job */
-    STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job, for people."),
+    STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job, for people; a YAML file without it gives its own name or its directory's."),
     STR("tony.application.type", "TONY", CE_YARN, TONY, "Application type that YARN shows."),
     LIST("tony.application.tags", "", CE_YARN, TONY, "Tags that YARN shows."),
     ENUM("tony.application.framework", "tensorflow", "tensorflow|pytorch|mxnet|horovod|standalone|generic", CE_ACTS, TONY,

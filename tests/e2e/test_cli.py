@@ -146,6 +146,26 @@ def test_options_of_the_original(tony, tmp_path):
     assert [(s["kind"], s["source"], s["files"]) for s in doc["ship"]] == [("src", str(tmp_path / "src"), 1)]
 
 
+@pytest.mark.parametrize("file, name", [
+    ("hello.yaml", "hello"), ("job.yaml", "project"), ("tony.yml", "project"), ("a.b.yml", "a.b"), (".yaml", ".yaml"), ("odd", "odd"),
+    ("tony.xml", "TensorFlowApplication"), (None, "project"), ("new\nline.yaml", "TensorFlowApplication"),
+])
+def test_a_job_without_a_name(tony, tmp_path, file, name):
+    """It is called by its file, or by its directory where the file's name says nothing; TonY's files keep TonY's name."""
+    project = tmp_path / "project"
+    project.mkdir()
+    text = "command: 'true'\n"
+    if file and file.endswith(".xml"):
+        text = "<configuration><property><name>tony.containers.command</name><value>true</value></property></configuration>"
+    if file:
+        (project / file).write_text(text)
+    args = ["--conf_file", file] if file else ["--executes", "true"]
+    assert tony.json("plan", *args, cwd=project)["name"] == name
+    if file:
+        assert tony.json("plan", project / file)["name"] == name
+    assert tony.json("plan", *args, "--conf", "tony.application.name=mine", cwd=project)["name"] == "mine"
+
+
 def test_tony_xml_in_the_directory_is_used(tony, tmp_path):
     (tmp_path / "tony.xml").write_text("<configuration><property><name>tony.worker.instances</name><value>3</value></property>"
                                        "<property><name>tony.containers.command</name><value>true</value></property>"
