@@ -237,12 +237,36 @@ static int warn_entries(struct build *b)
                             b->s->cluster);
         else if (str_eq(x->key, "tony.am.retry-count") && b->s->am_retry_count > 0)
             rc = strv_pushf(w, "%s: '%s' has no effect in this release", x->origin, x->key);
-        else if (b->s->single_node && str_starts(x->row->name, "tony.<role>.") &&
-                 str_ends(x->key, ".memory"))
-            rc = strv_pushf(w,
-                            "%s: '%s' belongs to a role without instances; the command runs alone",
-                            x->origin, x->key);
     }
+    return rc < 0 ? build_no_memory(b) : 0;
+}
+
+/* Keys of roles that are no part of the job, once a role. Who wrote 'instances: 0' knows it, and
+ * the site's file has keys for jobs of all kinds. */
+static int warn_absent_roles(struct build *b)
+{
+    struct map known = { 0 };
+    char name[ROLE_KEY_MAX];
+    int rc = 0;
+    for (size_t i = 0; i < b->s->n_roles && rc == 0; i++)
+        rc = map_set(&known, b->s->roles[i].name, b, NULL);
+    for (size_t i = 0; i < b->c->n && rc == 0; i++) {
+        const struct entry *x = &b->c->v[i];
+        char key[ROLE_KEY_MAX];
+        struct span role;
+        if (!x->row || x->layer < CL_JOB || !str_starts(x->row->name, "tony.<role>."))
+            continue;
+        (void)conf_key_find(span_of(x->key), &role);
+        (void)snprintf(name, sizeof name, "%.*s", (int)role.len, role.p); /* 63 at most */
+        if (map_has(&known, name) || conf_find(b->c, role_key(key, name, "instances")))
+            continue;
+        rc = map_set(&known, name, b, NULL);
+        if (rc == 0)
+            rc = strv_pushf(&b->s->warnings,
+                            "%s: role '%s' has no instances, so what is set of it has no effect%s",
+                            x->origin, name, b->s->single_node ? "; the command runs alone" : "");
+    }
+    map_done(&known, NULL);
     return rc < 0 ? build_no_memory(b) : 0;
 }
 
@@ -263,7 +287,9 @@ static int build_all(struct build *b)
         rc = build_stages(b);
     if (rc == 0)
         rc = build_groups(b);
-    return rc == 0 ? warn_entries(b) : rc;
+    if (rc == 0)
+        rc = warn_entries(b);
+    return rc == 0 ? warn_absent_roles(b) : rc;
 }
 
 int job_spec_build(const struct conf *c, struct job_spec **out, struct err *e)

@@ -89,6 +89,20 @@ static int wait_by_stage(struct build *b, const enum stage *of)
     return 0;
 }
 
+/* Nobody stops such a role before the job ends, and who waits for it keeps the job from ending. */
+static int warn_endless(struct build *b, const char *key, const struct role_spec *r,
+                        const struct role_spec *on)
+{
+    if (on->kind == ROLE_TRACKED)
+        return 0;
+    return strv_pushf(&b->s->warnings,
+                      "%s: role '%s' waits for the end of '%s', which is %s: it must end by itself",
+                      conf_origin(b->c, key), r->name, on->name,
+                      on->kind == ROLE_SIDECAR ? "a sidecar" : "untracked") < 0
+               ? build_no_memory(b)
+               : 0;
+}
+
 static int wait_by_key(struct build *b, struct role_spec *r)
 {
     char key[ROLE_KEY_MAX];
@@ -100,6 +114,8 @@ static int wait_by_key(struct build *b, struct role_spec *r)
         rc = build_role_of(b, key, names.v[i], &on);
         if (rc == 0)
             rc = add_wait(b, r, on);
+        if (rc == 0)
+            rc = warn_endless(b, key, r, &b->s->roles[on]);
     }
     strv_done(&names);
     return rc;

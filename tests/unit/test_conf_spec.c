@@ -329,8 +329,40 @@ static void test_single_node(void **state)
     assert_int_equal(s->warnings.n, 1);
     assert_string_equal(
         s->warnings.v[0],
-        "j:2: 'tony.worker.memory' belongs to a role without instances; the command runs alone");
+        "j:2: role 'worker' has no instances, so what is set of it has no effect; the command runs "
+        "alone");
     job_spec_free(s);
+}
+
+static void test_roles_that_are_no_part_of_the_job(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *warning; /* NULL = none */
+    } rows[] = {
+        { CMD ROLE("w", 1) "tony.ps.memory=1g\ntony.ps.vcores=2\n",
+          "j:3: role 'ps' has no instances, so what is set of it has no effect" },
+        { CMD ROLE("w", 1) "tony.ps.instances=0\ntony.ps.memory=1g\n", NULL },
+        { CMD ROLE("w", 1) "tony.w.memory=1g\ntony.am.memory=1g\n", NULL },
+        { CMD "tony.ps.command=x\n", "j:2: role 'ps' has no instances, so what is set of it has no "
+                                     "effect; the command runs alone" },
+        { CMD "tony.application.tensorboard-log-dir=d\ntony.tensorboard.vcores=1\n" ROLE("w", 1),
+          NULL },
+        { CMD ROLE("ps", 1) ROLE("w", 1) "tony.w.depends-on=ps\n",
+          "j:4: role 'w' waits for the end of 'ps', which is untracked: it must end by itself" },
+        { CMD ROLE("tensorboard", 1) ROLE("w", 1) "tony.w.depends-on=tensorboard\n",
+          "j:4: role 'w' waits for the end of 'tensorboard', which is a sidecar: it must end by "
+          "itself" },
+        { CMD ROLE("v", 1) ROLE("w", 1) "tony.w.depends-on=v\n", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct job_spec *s = built(rows[i].text);
+        size_t n = rows[i].warning ? 1 : 0;
+        if (s->warnings.n != n || (n && strcmp(s->warnings.v[0], rows[i].warning) != 0))
+            fail_msg("row %zu: %zu warnings: %s", i, s->warnings.n,
+                     s->warnings.n ? s->warnings.v[0] : "none");
+        job_spec_free(s);
+    }
 }
 
 static void test_numbers(void **state)
@@ -507,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_caps_that_fit),
         cmocka_unit_test(test_sizes_and_commands),
         cmocka_unit_test(test_single_node),
+        cmocka_unit_test(test_roles_that_are_no_part_of_the_job),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_tensorboard),
         cmocka_unit_test(test_groups),
