@@ -48,6 +48,7 @@ int cmd_submit(struct client *c);
 int cmd_list(struct client *c);
 int cmd_status(struct client *c);
 int cmd_tasks(struct client *c);
+int cmd_why(struct client *c);
 int cmd_logs(struct client *c);
 int cmd_wait(struct client *c);
 int cmd_kill(struct client *c);
@@ -87,6 +88,11 @@ int64_t doc_int(const json_t *obj, const char *key, int64_t dflt);
 void local_time(int64_t wall_ms, char *out, size_t n);  /* "2026-01-31 12:00:00", or "-" */
 void time_of_day(int64_t wall_ms, char *out, size_t n); /* "12:00:00" */
 const char *state_color(const char *state); /* escape sequence for a job's or task's state */
+
+/* ---- query.c ---- */
+/* The status document of the job that the first argument names. An exit code; what went wrong was
+ * said. */
+int query_load(struct client *c, json_t **out);
 
 /* ---- find.c ---- */
 /* "application_..._0012", "12" or "last" -> the whole id. -ENOENT, -EINVAL. */

@@ -189,11 +189,12 @@ static void status_text(struct client *c, const json_t *doc)
         struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
         while (tail.len && span_split(&tail, '\n', &line))
             (void)printf("    %.*s\n", (int)line.len, line.p);
+        (void)printf("  more      tony why %s\n", doc_str(doc, "application_id"));
     }
     (void)printf("  directory %s\n", doc_str(doc, "directory"));
 }
 
-static int load(struct client *c, json_t **out)
+int query_load(struct client *c, json_t **out)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
@@ -209,7 +210,7 @@ static int load(struct client *c, json_t **out)
 int cmd_status(struct client *c)
 {
     json_t *doc = NULL;
-    int code = load(c, &doc);
+    int code = query_load(c, &doc);
     if (code)
         return code;
     if (options_has(&c->o, OPT_JSON))
@@ -222,7 +223,7 @@ int cmd_status(struct client *c)
 int cmd_tasks(struct client *c)
 {
     json_t *doc = NULL;
-    int code = load(c, &doc);
+    int code = query_load(c, &doc);
     if (code)
         return code;
     json_t *tasks = json_object_get(doc, "tasks");

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/why.h"
 #include "loop/loop.h"
 
 enum {
@@ -89,8 +90,7 @@ static void step_text(const struct role_seen *s, int64_t now, struct buf *out)
                        str_duration(ms / done * (s->total - s->step), left, sizeof left));
 }
 
-/* Why the job waits, from the pool's "waiting" object. */
-static void waiting_text(const json_t *summary, char *out, size_t n)
+void render_waiting(const json_t *summary, char *out, size_t n)
 {
     const json_t *w = json_object_get(summary, "waiting");
     (void)str_copy(out, n, doc_str(summary, "pausing"));
@@ -299,7 +299,7 @@ void render_update(struct render *r, const char *state, const json_t *summary)
                   json_is_string(json_object_get(summary, "pausing"));
     (void)str_copy(r->state, sizeof r->state,
                    str_eq(state, "WAITING") && !queued ? "STARTING" : state);
-    waiting_text(summary, r->waiting, sizeof r->waiting);
+    render_waiting(summary, r->waiting, sizeof r->waiting);
     if (summary) {
         json_decref(r->summary);
         r->summary = json_incref((json_t *)summary);
@@ -348,34 +348,6 @@ void render_free(struct render *r)
 
 /* ---- the end ---- */
 
-/* "worker:1" -> <dir>/logs/worker-1/<last attempt>/stderr */
-/* NULL: it never started, so there is none. */
-static char *cause_log(const char *dir, const char *task, int64_t attempt)
-{
-    const char *colon = strrchr(task, ':');
-    if (!colon || attempt < 1)
-        return NULL;
-    return str_printf("%s/logs/%.*s-%s/%lld/stderr", dir, (int)(colon - task), task, colon + 1,
-                      (long long)attempt);
-}
-
-static void say_cause(const char *log, const char *message, const json_t *cause)
-{
-    if (!json_is_object(cause))
-        return;
-    AUTO(buf_done) struct buf out = { 0 };
-    if (!strstr(message, doc_str(cause, "detail"))) /* an empty one is in every message */
-        (void)buf_addf(&out, "  %s\n", doc_str(cause, "detail"));
-    struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
-    if (tail.len)
-        (void)buf_addf(&out, "  last lines of its stderr:\n");
-    while (tail.len && span_split(&tail, '\n', &line))
-        (void)buf_addf(&out, "    %.*s\n", (int)line.len, line.p);
-    if (log)
-        (void)buf_addf(&out, "  its log  %s\n", log);
-    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
-}
-
 void render_verdict_at(struct client *c, const char *application_id, const char *logs,
                        const char *history, const char *cause_at, const json_t *summary)
 {
@@ -389,8 +361,10 @@ void render_verdict_at(struct client *c, const char *application_id, const char 
                      str_duration(ran_ms, ran, sizeof ran));
     (void)printf("%s%s\n", message[0] ? ": " : "", message);
     (void)fflush(stdout); /* so that what follows on the other stream stands below it */
+    AUTO(buf_done) struct buf why = { 0 };
     if (!str_eq(state, "SUCCEEDED"))
-        say_cause(cause_at, message, json_object_get(summary, "cause"));
+        why_failed(summary, cause_at, &why);
+    (void)fs_write_all(STDERR_FILENO, why.p, why.len); /* nowhere else to say it */
     if (logs)
         (void)printf("  logs     %s\n", logs);
     if (history)
@@ -400,8 +374,7 @@ void render_verdict_at(struct client *c, const char *application_id, const char 
 void render_verdict(struct client *c, const char *application_id, const char *dir,
                     const json_t *summary)
 {
-    const json_t *cause = json_object_get(summary, "cause");
-    AUTO(free_p) char *log = cause_log(dir, doc_str(cause, "task"), doc_int(cause, "attempt", 1));
+    AUTO(free_p) char *log = why_log(dir, summary);
     AUTO(free_p) char *logs = fs_join(dir, "logs");
     render_verdict_at(c, application_id, logs, dir, log, summary);
 }

@@ -14,6 +14,8 @@ struct render;
 struct render *render_new(struct client *c, const char *application_id); /* NULL = no memory */
 /* state: of the job; summary: docs/json.md; may be NULL. */
 void render_update(struct render *r, const char *state, const json_t *summary);
+/* Why the job waits for the pool or pauses, in words; "" = it does neither. */
+void render_waiting(const json_t *summary, char *out, size_t n);
 /* A state that is not the job's own yet (YARN's), and why it waits; why may be "". */
 void render_state(struct render *r, const char *state, const char *why);
 /* A line that stays, above the progress. */

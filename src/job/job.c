@@ -123,6 +123,7 @@ void job_free(struct job *j)
     for (uint32_t i = 0; j->slots && i < j->n_slots; i++)
         slot_done(&j->slots[i]);
     limits_done(j);
+    failures_done(j);
     free(j->slots);
     free(j->roles);
     free(j->ready);

@@ -5,6 +5,8 @@
  *   slot.c           the state table of a slot, the only function that changes a slot's state
  *   policy.c         whose turn it is, when a gang starts, what a task's end means, taking down
  *   verdict.c        how an attempt went, which failure was first, the sentences
+ *   known.c          what an end means to a person: a table of known causes (known.h)
+ *   failures.c       what has failed so far, for `tony why`
  *   limits.c         deadlines: a heap of one entry per slot and per limit of the job
  *   recover.c        a new master: what is still there, what is wanted again
  *   journal_event.c  events to JSON and back
@@ -18,6 +20,7 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "job/job.h"
+#include "job/known.h"
 
 enum {
     JOB_SUSPECT_BEATS = 3,
@@ -29,6 +32,10 @@ enum {
     JOB_TEXT_MAX = 1024,       /* of a text kept from an event */
     JOB_TAIL_MAX = 4096,
     JOB_SAME_FAILURE_MS = 1000, /* failures nearer to each other are taken for one */
+    /* Who lost a peer may well be gone before that peer is, which still writes its traceback. */
+    JOB_VICTIM_MS = 10000,
+    JOB_FAILURES_KEPT = 16, /* of attempts that were followed by another one */
+    JOB_FAILURES_SHOWN = 16,
     JOB_NO_SLOT = -1,
     /* Two gangs that each hold half of a cluster would wait for each other for ever. One that gets
      * nothing more for so long gives back; by the jitter one does it before the other. */
@@ -111,6 +118,8 @@ struct slot {
     int64_t beat_ms;  /* last sign of life, on the clock of beats (limits.c) */
     int64_t stop_us;  /* when it was told to stop; -1 = was not */
     int64_t started_ms, ended_ms;
+    int64_t ended_us;          /* the same, exactly, once settled */
+    const struct known *known; /* once settled: what its end means; NULL = no failure */
     uint64_t step, total;
     char *container, *address, *gpus, *tensorboard, *detail, *tail;
     const char *note;
@@ -142,6 +151,19 @@ struct deadlines {
 struct failure {
     int64_t slot; /* JOB_NO_SLOT */
     int64_t at_us;
+    bool victim; /* it lost a peer */
+};
+
+/* A failed attempt that was followed by another one, or a view of one that was not. */
+struct past_failure {
+    uint32_t slot, generation, attempt;
+    enum end_reason reason;
+    int exit_code, signal;
+    int64_t at_us;
+    uint64_t step;
+    char *detail, *tail;     /* may be NULL */
+    const char *note, *done; /* live as long as the job; done: what was done about it, or NULL */
+    const struct known *known;
 };
 
 struct job {
@@ -190,6 +212,8 @@ struct job {
     bool by_task;           /* FAILED because of a task: the first failure is named */
     struct failure cause;   /* the first */
     struct failure fatal;   /* the one that decided, by the rules */
+    struct past_failure past[JOB_FAILURES_KEPT]; /* a ring */
+    uint32_t n_past;                             /* ever */
     char message[640];
 
     struct job_actions *out; /* during a feed */
@@ -251,11 +275,25 @@ void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
 enum slot_result verdict_result(const struct slot *s, const struct slot_end *end);
 bool verdict_is_failure(enum slot_result r);
 void verdict_candidate(struct job *j, uint32_t slot,
-                       int64_t at_us); /* a failure: perhaps the first by time */
+                       int64_t at_us); /* a failure: perhaps the first */
+/* One that was stopped: perhaps it was the first, and those that lost it were quicker to end. */
+void verdict_witness(struct job *j, uint32_t slot, int64_t at_us);
+const struct known *verdict_known(struct slot *s); /* of a slot that is being settled */
 void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size);
 void verdict_compose(struct job *j); /* writes j->message from what was decided */
 const char *signal_name(int signal); /* "SIGKILL"; NULL when it has none */
 int verdict_exit_code(enum job_state s);
+
+/* ---- failures.c ---- */
+
+/* Before what is known of a slot's ended attempt gives way to its next one: keeps it, for people.
+ * done: what is being done about it ("started again"), a text that lives as long as the job. */
+void failures_keep(struct job *j, uint32_t slot, const char *done);
+void failures_done(struct job *j);
+/* How much of what the tasks themselves have written. */
+enum failure_words { WORDS_NONE = 0, WORDS_LINE, WORDS_TAIL };
+/* ,"failures":[...] in the order of their time; nothing when there was none. */
+void failures_json(const struct job *j, enum failure_words words, struct buf *out);
 
 /* ---- limits.c ---- */
 

@@ -154,8 +154,12 @@ static bool failure_is_fatal(const struct job *j, uint32_t slot, enum slot_state
 
 void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t at_us)
 {
-    if (!verdict_is_failure(j->slots[slot].result) || job_role_of(j, slot)->kind == ROLE_SIDECAR)
+    if (job_role_of(j, slot)->kind == ROLE_SIDECAR)
         return;
+    if (!verdict_is_failure(j->slots[slot].result)) {
+        verdict_witness(j, slot, at_us);
+        return;
+    }
     verdict_candidate(j, slot, at_us);
     if (!j->decided && failure_is_fatal(j, slot, from)) {
         j->by_task = true;

@@ -170,6 +170,8 @@ static void slot_settle(struct job *j, uint32_t slot, enum slot_state from,
         s->detail = TAKE(*end->detail);
     if (end->tail && *end->tail && **end->tail)
         s->tail = TAKE(*end->tail);
+    s->ended_us = end->at_us;
+    s->known = verdict_known(s);
     s->ended_ms = MIN(MAX(end->at_us / 1000, MAX(s->started_ms, 0)), j->now_ms);
     r->n_result[s->result]++;
     r->n_settled++;

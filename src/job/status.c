@@ -192,6 +192,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     if (more->of_job)
         more->of_job(out, more->arg);
     add_cause(j, !more->no_tail, out);
+    failures_json(j, more->no_tail ? WORDS_NONE : full ? WORDS_TAIL : WORDS_LINE, out);
     (void)buf_adds(out, ",\"roles\":[");
     for (uint32_t r = 0; r < j->n_roles; r++) {
         if (r)

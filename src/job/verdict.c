@@ -38,13 +38,50 @@ bool verdict_is_failure(enum slot_result r)
     return r == RES_FAILED || r == RES_LOST;
 }
 
+/* What we stopped is no failure, and yet it may have been failing, with a word on why: then it
+ * ended by itself. */
+const struct known *verdict_known(struct slot *s)
+{
+    const struct known *k = known_find(&(struct known_end){ .reason = s->reason,
+                                                            .exit_code = s->exit_code,
+                                                            .signal = s->signal,
+                                                            .detail = s->detail,
+                                                            .tail = s->tail },
+                                       NULL);
+    if (s->reason == END_KILLED_BY_MASTER && k && !s->signal)
+        s->reason = END_EXITED;
+    return verdict_is_failure(s->result) || s->result == RES_FINISHED ? k : NULL;
+}
+
+/* Is this failure rather the first than the one that was taken for it? By time; but who lost a peer
+ * is not the cause of what the peer died of. */
+static bool is_rather_first(const struct job *j, bool victim, int64_t at_us)
+{
+    int64_t apart_us = at_us - j->cause.at_us;
+    bool together = apart_us <= JOB_VICTIM_MS * 1000LL && apart_us >= -JOB_VICTIM_MS * 1000LL;
+
+    if (j->cause.slot < 0)
+        return true;
+    return victim != j->cause.victim && together ? j->cause.victim : apart_us < 0;
+}
+
 void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us)
 {
-    if (j->cause.slot >= 0 && j->cause.at_us <= at_us)
+    const struct known *k = j->slots[slot].known;
+    bool victim = k && k->victim;
+
+    if (!is_rather_first(j, victim, at_us))
         return;
-    j->cause.slot = slot;
-    j->cause.at_us = at_us;
+    j->cause = (struct failure){ .slot = slot, .at_us = at_us, .victim = victim };
     j->changed = true;
+}
+
+void verdict_witness(struct job *j, uint32_t slot, int64_t at_us)
+{
+    const struct known *k = j->slots[slot].known;
+
+    if (k && !k->victim && j->by_task && j->cause.victim)
+        verdict_candidate(j, slot, at_us);
 }
 
 int verdict_exit_code(enum job_state s)
@@ -115,7 +152,7 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
         what = "was ended by a failed disk";
         break;
     case END_KILLED_BY_MASTER:
-        what = "was stopped";
+        what = s->known ? "was failing when it was stopped" : "was stopped";
         break;
     case END_NONE:
     case END_UNKNOWN:
@@ -130,7 +167,7 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
 }
 
 /*
- * The first failure by time is the cause: what failed later may well have failed of it. Where the
+ * The first failure is the cause: what failed later may well have failed of it. Where the
  * rules tolerated it for a while, the one that they did not tolerate is named, too, since the two
  * may have nothing to do with each other.
  */

@@ -1,0 +1,225 @@
+"""`tony why`: failures of real programs, the first cause named, its victims apart; and what a waiting job waits for."""
+
+import json
+import os
+import shlex
+import textwrap
+
+import pytest
+from conftest import wait_until
+
+PYTHON = "/usr/bin/python3"
+
+
+def py(text):
+    return f"{PYTHON} -c {shlex.quote(textwrap.dedent(text).strip())}"
+
+
+# name of the known cause, command, keys of the role and of conf; {dir} is a directory of the test's own
+ONE_TASK = {
+    "a missing module": ("missing_module", py("import no_such_module"), {}, {}),
+    "a module to be run": ("missing_module", f"{PYTHON} -m no_such_module", {}, {}),
+    "a missing library": ("missing_library", py("import ctypes; ctypes.CDLL('libno_such.so.1')"), {}, {}),
+    "a taken port": ("port_in_use", py("""
+        import socket
+        a = socket.create_server(('127.0.0.1', 0))
+        socket.create_server(a.getsockname())"""), {}, {}),
+    "a full disk": ("disk_full", py("print('x' * 100000, file=open('/dev/full', 'w'))"), {}, {}),
+    "a full disk, of a shell": ("disk_full", "echo x > /dev/full", {}, {}),
+    "NaN": ("nan", py("""
+        import math
+        loss = math.inf - math.inf
+        if math.isnan(loss):
+            raise ValueError(f'loss is {loss} at step 12')"""), {}, {}),
+    "a segmentation fault": ("segfault", py("import ctypes; ctypes.string_at(0)"), {}, {}),
+    "a segmentation fault under a shell": ("segfault", "kill -SEGV $$; true", {}, {}),
+    "kill -9": ("killed", "kill -9 $$; true", {}, {}),
+    "kill -9 of what a shell waits for": ("killed", py("import os; os.kill(os.getpid(), 9)") + "; exit $?", {}, {}),
+    "kill": ("terminated", "kill $$; true", {}, {}),
+    "an abort": ("aborted", py("import os; os.abort()"), {}, {}),
+    "a wrong path": ("wrong_path", py("open('data/train.csv')"), {}, {}),
+    "a script that is not there": ("wrong_path", f"{PYTHON} tarin.py", {}, {}),
+    "no permission": ("permission", py("open('/sys/kernel/no_such', 'w')"), {}, {}),
+    "a command that is not there": ("command_not_found", "pyhton3 train.py", {}, {}),
+    "a path that is not there": ("command_not_found", "./train.sh --x=1", {}, {}),
+    "one that cannot be executed": ("not_executable", "cp /etc/passwd p; chmod 644 p; ./p", {}, {}),
+    "a binary for another machine": ("not_executable", r"printf '\177ELFnothing' > p; chmod 755 p; ./p", {}, {}),
+    "a first line that names nothing": ("not_executable", r"printf '#!/no/such\n' > p; chmod 755 p; ./p", {}, {}),
+    "too little memory": ("out_of_memory", py("x = bytearray(512 << 20)"), {"memory": "64m"}, {}),
+    "no address space": ("out_of_memory", "ulimit -v 4000000; " + py("x = bytearray(1 << 40)"), {}, {}),
+    "too slow": ("timed_out", "sleep 60", {}, {"tony.task.executor.execution-timeout-ms": 200}),
+    "wrong arguments": ("wrong_arguments", py("""
+        import argparse
+        argparse.ArgumentParser().parse_args(['--epoch', '3'])"""), {}, {}),
+    "a syntax error": ("syntax_error", py("def f(:"), {}, {}),
+    "a syntax error of a shell": ("syntax_error", "if true; then echo )", {}, {}),
+    "too many files": ("open_files", "ulimit -n 32; " + py("x = [open('/dev/null') for _ in range(99)]"), {}, {}),
+    "a damaged file": ("damaged_file", py("import pickle, io; pickle.load(io.BytesIO(b''))"), {}, {}),
+    "a name that is no host's": ("host_name", py("import socket; socket.getaddrinfo('no-such.invalid', 1)"), {}, {}),
+    "nobody listens outside": ("network", py("""
+        import socket, urllib.request
+        with socket.create_server(('127.0.0.1', 0)) as s:
+            port = s.getsockname()[1]
+        urllib.request.urlopen(f'http://127.0.0.1:{port}/')"""), {}, {}),
+    "an error of its own": ("exception", py("raise KeyError('label')"), {}, {}),
+    "an error in an error": ("exception", py("""
+        try:
+            {}['label']
+        except KeyError:
+            raise RuntimeError('no batch')"""), {}, {}),
+    "an exit code": ("exit_code", "exit 7", {}, {}),
+}
+
+
+@pytest.mark.parametrize("case", ONE_TASK)
+def test_one_task(tony, case):
+    known, command, role, conf = ONE_TASK[case]
+    app = tony.submit(tony.workers(command, role={"memory": "256m", **role}, conf=conf))
+    tony.run("wait", app)
+    doc = tony.json("why", app)
+    first = [f for f in doc["failures"] if f["first"]]
+    assert [(f["task"], f["known"]) for f in first] == [("worker:0", known)], doc
+    text = tony.ok("why", app)
+    assert first[0]["what"].split()[0] in text and "remedy" in text
+    if first[0]["line"]:
+        assert first[0]["line"] in " ".join(text.split()) or first[0]["line"][:60] in text
+
+
+def why_of(tony, path, code=1):
+    r = tony.run("run", path, timeout=110)
+    assert r.returncode == code, r.stderr
+    app = r.stdout.split()[1]
+    return tony.json("why", app), tony.ok("why", app), r
+
+
+def first_of(doc):
+    found = [f for f in doc["failures"] if f["first"]]
+    assert len(found) == 1, doc
+    return found[0]
+
+
+# Two that talk over a socket: rank 0, which is the chief, listens. The one with $BAD = its index fails as the case says, and closes its
+# connection before it is gone, as an interpreter does; the other one dies of the lost connection.
+PAIR = """
+    import os, socket, sys, time
+    me, bad = int(os.environ['TASK_INDEX']), int(os.environ['BAD'])
+    place = os.environ['PLACE']
+    if me == 0:
+        s = socket.create_server(('127.0.0.1', 0))
+        open(place + '.new', 'w').write(str(s.getsockname()[1]))
+        os.rename(place + '.new', place)
+        peer = s.accept()[0]
+    else:
+        while not os.path.exists(place):
+            time.sleep(0.01)
+        peer = socket.create_connection(('127.0.0.1', int(open(place).read())))
+    if me == bad:
+        {fail}
+    if not peer.recv(1):
+        raise ConnectionResetError(104, 'Connection reset by peer')
+"""
+# What the bad one does; the known cause.
+PAIR_CASES = {
+    "exits": ("peer.close(); sys.exit(5)", "exit_code"),
+    "is killed": ("os.kill(os.getpid(), 9)", "killed"),
+    "raises": ("raise ValueError('no such digit')", "exception"),
+    "misses a module": ("import no_such_module", "missing_module"),
+    "lingers after its traceback": (
+        "sys.excepthook(*((ValueError, ValueError('no such digit'), None))); sys.stderr.flush(); peer.close(); time.sleep(30)", "exception"),
+}
+
+
+@pytest.mark.parametrize("case", PAIR_CASES)
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_victim_is_never_the_cause(tony, tmp_path, case, bad):
+    fail, known = PAIR_CASES[case]
+    path = tony.workers(py(PAIR.replace("{fail}", fail)), n=2, role={"memory": "128m"},
+                        env={"BAD": str(bad), "PLACE": str(tmp_path / "port")},
+                        conf={"tony.application.fail-on-worker-failure-enabled": True})
+    doc, text, run = why_of(tony, path)
+    first = first_of(doc)
+    assert (first["task"], first["known"]) == (f"worker:{bad}", known), doc
+    assert f"worker:{bad}" in doc["message"] and f"worker:{1 - bad}" not in doc["message"]
+    victims = [f["task"] for f in doc["failures"] if f["victim"]]
+    assert victims in ([], [f"worker:{1 - bad}"])
+    if victims:
+        assert f"victims   worker:{1 - bad} lost a peer" in text and f"victims   worker:{1 - bad}" in run.stderr
+    assert first["what"][:20] in run.stderr and "remedy" in run.stderr
+
+
+TORCH = """
+    import os, sys, time
+    os.environ['OMP_NUM_THREADS'] = '1'
+    import torch, torch.distributed as dist
+    dist.init_process_group('gloo')
+    rank = dist.get_rank()
+    for step in range(100000):
+        t = torch.ones(4)
+        dist.all_reduce(t)
+        if step == 20 and rank == int(os.environ['BAD']):
+            {fail}
+"""
+TORCH_CASES = {
+    "killed": ("os.kill(os.getpid(), 9)", "killed"),
+    "exception": ("raise ValueError('no such digit')", "exception"),
+    "exit": ("sys.exit(3)", "exit_code"),
+    "memory": ("torch.empty(1 << 50)", "out_of_memory"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", "segfault"),
+}
+
+
+@pytest.mark.skipif(os.system(f"{PYTHON} -c 'import torch' 2>/dev/null") != 0, reason="no PyTorch here")
+@pytest.mark.parametrize("case", TORCH_CASES)
+def test_pytorch(tony, case):
+    fail, known = TORCH_CASES[case]
+    bad = len(case) % 2
+    path = tony.workers(py(TORCH.replace("{fail}", fail)), n=2, framework="pytorch", role={"memory": "700m"}, env={"BAD": str(bad)},
+                        conf={"tony.application.fail-on-worker-failure-enabled": True})
+    doc, text, _ = why_of(tony, path)
+    first = first_of(doc)
+    assert (first["task"], first["known"]) == (f"worker:{bad}", known), json.dumps(doc, indent=1)
+    assert f"first     worker:{bad}" in text
+
+
+# ---- jobs that are not over ----
+
+
+def test_a_waiting_job(own_tony):
+    t = own_tony()
+    memory = t.json("pool", "start")["capacity"]["memory_mib"]
+    big = t.submit(t.workers("sleep 600", role={"memory": f"{memory * 2 // 3}m"}))
+    t.await_state(big, "RUNNING")
+    waits = t.submit(t.workers("true", role={"memory": f"{memory * 2 // 3}m"}))
+    text = t.ok("why", waits)
+    assert "waits" in text and "needs" in text and f"behind {big}" in text
+    assert t.json("why", waits)["waiting"]["behind"] == big
+    assert "all tasks run" in t.ok("why", big)
+    t.ok("kill", waits)
+    text = t.ok("why", waits)
+    assert "KILLED: killed by" in text
+    t.ok("kill", big)
+
+
+def test_a_role_whose_turn_has_not_come(tony, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    app = tony.submit(tony.job_file({"prep": {"instances": 1, "command": f"read x < {gate}"},
+                                     "worker": {"instances": 2, "command": "true", "depends-on": "prep"}}))
+    tony.await_state(app, "RUNNING")
+    text = wait_until(lambda: (lambda s: s if "held" in s else None)(tony.ok("why", app)), "it says what is held")
+    assert "worker:0, worker:1: its turn has not come" in text
+    gate.write_text("x\n")
+    assert tony.run("wait", app).returncode == 0
+    assert tony.ok("why", app).startswith(f"job {app} SUCCEEDED")
+
+
+def test_a_tolerated_failure_is_told(tony):
+    app = tony.submit(tony.workers("exit $((TASK_INDEX * 3))", n=2))
+    assert tony.run("wait", app).returncode == 0
+    text = tony.ok("why", app)
+    assert "SUCCEEDED" in text and "worker:1" in text and "exit code 3" in text
+
+
+def test_misuse(tony):
+    assert tony.run("why").returncode == 2
+    assert tony.run("why", "nonsense").returncode == 2

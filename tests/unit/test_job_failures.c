@@ -1,0 +1,199 @@
+/* Who failed first when several fail together, and the list of what has failed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+
+#include "base/base.h"
+#include "codec/json.h"
+#include "drive.h"
+#include "job/job.h"
+#include "job/job_int.h"
+#include "torture.h"
+
+#define LOST "RuntimeError: [pair.cc:598] Connection closed by peer\n"
+#define ROOT "Traceback (most recent call last):\nValueError: no such digit\n"
+
+static void end(struct drive *d, const char *task, struct job_event ev)
+{
+    uint32_t slot = drive_slot(d, task);
+    ev.type = EV_ATTEMPT_ENDED;
+    ev.slot = slot;
+    ev.generation = d->slots[slot].generation;
+    ev.attempt = d->slots[slot].attempt;
+    if (!ev.reason)
+        ev.reason = END_EXITED;
+    (void)drive_feed(d, &ev);
+}
+
+static json_t *failures(const struct drive *d, bool full)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    assert_int_equal(job_status_json(d->job, full, &text), 0);
+    if (json_parse("status", buf_span(&text), &doc, &e) < 0)
+        fail_msg("%s\n%s", e.msg, buf_cstr(&text));
+    json_t *list = json_incref(json_object_get(doc, "failures"));
+    json_decref(doc);
+    return list;
+}
+
+static void check_cause(const struct drive *d, const char *task, const char *message)
+{
+    struct job_verdict v;
+    job_verdict(d->job, &v);
+    if (v.state != JOB_FAILED || v.cause_slot != drive_slot(d, task) || !strstr(v.message, message))
+        fail_msg("%s, cause %d: %s", job_state_name(v.state), (int)v.cause_slot, v.message);
+}
+
+/* The victims are heard of first, and end first; the job waits for all of them. */
+static void test_a_victim_is_not_the_cause(void **state)
+{
+    static const struct {
+        int64_t victim_ms, root_ms;
+        const char *cause;
+    } rows[] = {
+        { 100, 100, "worker:2" },   { 100, 900, "worker:2" },   { 900, 100, "worker:2" },
+        { 100, 10099, "worker:2" }, { 100, 10200, "worker:1" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        bool root_first = rows[i].root_ms < rows[i].victim_ms;
+        struct drive d;
+        drive_init(&d, "worker*3");
+        drive_run(&d, "go");
+        for (int k = 0; k < 2; k++) {
+            bool root = (k == 0) == root_first;
+            d.now = root ? rows[i].root_ms : rows[i].victim_ms;
+            end(&d, root ? "worker:2" : "worker:1",
+                (struct job_event){ .exit_code = 1, .tail = root ? ROOT : LOST });
+        }
+        d.now += 5;
+        end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST });
+        check_cause(&d, rows[i].cause, "failed with exit code 1");
+        drive_done(&d);
+    }
+}
+
+/* All are victims: the cause lies outside, and the first of them is named. */
+static void test_only_victims(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*2 fail=1");
+    drive_run(&d, "go mute:worker:0");
+    end(&d, "worker:1", (struct job_event){ .exit_code = 1, .tail = LOST });
+    end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST, .age_us = 3000 });
+    check_cause(&d, "worker:0", "exit code 1");
+    drive_done(&d);
+}
+
+/* It wrote its traceback, and was stopped before it was gone. */
+static void test_one_that_was_stopped_while_it_failed(void **state)
+{
+    static const struct {
+        struct job_event ev;
+        const char *cause, *message;
+    } rows[] = {
+        { { .reason = END_KILLED_BY_MASTER, .signal = SIGTERM, .tail = ROOT },
+          "worker:1",
+          "was failing when it was stopped" },
+        { { .reason = END_KILLED_BY_MASTER, .exit_code = 1, .tail = ROOT },
+          "worker:1",
+          "failed with exit code 1" },
+        { { .reason = END_KILLED_BY_MASTER, .signal = SIGTERM, .tail = LOST },
+          "worker:0",
+          "failed with exit code 1" },
+        { { .reason = END_KILLED_BY_MASTER, .signal = SIGTERM },
+          "worker:0",
+          "failed with exit code 1" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*2 fail=1");
+        drive_run(&d, "go mute:worker:1");
+        end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST });
+        end(&d, "worker:1", rows[i].ev);
+        check_cause(&d, rows[i].cause, rows[i].message);
+        json_t *list = failures(&d, true);
+        size_t n = str_eq(rows[i].cause, "worker:1") ? 2 : 1;
+        assert_int_equal(json_array_size(list), n);
+        json_t *first = json_array_get(list, n - 1);
+        assert_true(json_is_true(json_object_get(first, "first")));
+        assert_string_equal(json_str(first, "task", ""), rows[i].cause);
+        json_decref(list);
+        drive_done(&d);
+    }
+}
+
+static void test_the_list(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*40");
+    drive_run(&d, "go");
+    assert_null(failures(&d, true));
+    for (int i = 0; i < 30; i++) {
+        char task[16];
+        (void)snprintf(task, sizeof task, "worker:%d", 30 - i);
+        d.now += 10;
+        end(&d, task, (struct job_event){ .exit_code = 40 + i, .tail = i ? LOST : ROOT });
+    }
+    json_t *list = failures(&d, true);
+    assert_int_equal(json_array_size(list), JOB_FAILURES_SHOWN);
+    for (int i = 0; i < JOB_FAILURES_SHOWN; i++) {
+        const json_t *f = json_array_get(list, (size_t)i);
+        assert_int_equal(json_int(f, "exit_code", -1), 40 + i);
+        assert_int_equal(json_flag(f, "first", false), i == 0);
+        assert_int_equal(json_flag(f, "victim", false), i != 0);
+        assert_string_equal(json_str(f, "known", ""), i ? "lost_peer" : "exception");
+        assert_string_equal(json_str(f, "stderr_tail", ""), i ? LOST : ROOT);
+    }
+    assert_string_equal(json_str(json_array_get(list, 0), "line", ""), "ValueError: no such digit");
+    json_decref(list);
+    list = failures(&d, false); /* followers get it at each change */
+    assert_null(json_object_get(json_array_get(list, 0), "stderr_tail"));
+    json_decref(list);
+
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(
+        job_status_json_more(d.job, true, &(struct job_status_more){ .no_tail = true }, &text), 0);
+    assert_null(strstr(buf_cstr(&text), "no such digit"));
+    drive_done(&d);
+}
+
+/* What failed before the last attempt, and what was done about it. */
+static void test_kept_ones(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    d.now = 50;
+    end(&d, "worker:1", (struct job_event){ .exit_code = 7, .tail = ROOT });
+    for (int i = 0; i < JOB_FAILURES_KEPT + 3; i++)
+        failures_keep(d.job, drive_slot(&d, "worker:1"), "started again");
+    json_t *list = failures(&d, true);
+    assert_int_equal(json_array_size(list), JOB_FAILURES_SHOWN);
+    assert_string_equal(json_str(json_array_get(list, 0), "done", ""), "started again");
+    json_decref(list);
+    drive_done(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_victim_is_not_the_cause),
+        cmocka_unit_test(test_only_victims),
+        cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
+        cmocka_unit_test(test_the_list),
+        cmocka_unit_test(test_kept_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,288 @@
+/* What an end means: the words of real programs on one side, the known cause on the other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+
+#include "base/base.h"
+#include "job/known.h"
+
+#define TRACE                                                                                      \
+    "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\n"
+
+static const struct sample {
+    const char *known;
+    int exit_code, signal;
+    const char *tail;
+} samples[] = {
+    /* what is missing */
+    { "missing_module", 1, 0, TRACE "ModuleNotFoundError: No module named 'sklearn'\n" },
+    { "missing_module", 1, 0, "/usr/bin/python3: No module named tensorboard\n" },
+    { "missing_module", 1, 0,
+      TRACE "ImportError: cannot import name 'triu' from 'scipy.linalg' (/usr/lib/python3)\n" },
+    { "missing_library", 127, 0,
+      "./prog: error while loading shared libraries: libcudart.so.11.0: cannot open shared object "
+      "file: No such file or directory\n" },
+    { "missing_library", 1, 0,
+      TRACE "ImportError: libmkl_rt.so.1: cannot open shared object file: No such file or "
+            "directory\n" },
+    { "missing_library", 1, 0,
+      "./prog: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by "
+      "./prog)\n" },
+    { "wrong_path", 2, 0,
+      "/usr/bin/python3: can't open file '/w/tarin.py': [Errno 2] No such file or directory\n" },
+    { "wrong_path", 1, 0,
+      TRACE "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.csv'\n" },
+    { "command_not_found", 127, 0, "bash: line 1: pyhton3: command not found\n" },
+    { "command_not_found", 127, 0, "bash: line 1: ./run.sh: No such file or directory\n" },
+    { "command_not_found", 127, 0, "" },
+    { "not_executable", 126, 0, "bash: line 1: ./train.py: Permission denied\n" },
+    { "not_executable", 126, 0,
+      "bash: line 1: ./a.out: cannot execute binary file: Exec format error\n" },
+    { "not_executable", 126, 0,
+      "bash: line 1: ./x.py: /usr/bin/pyton: bad interpreter: No such file or directory\n" },
+    { "permission", 1, 0,
+      TRACE "PermissionError: [Errno 13] Permission denied: '/root/model.pt'\n" },
+    { "permission", 1, 0, TRACE "OSError: [Errno 30] Read-only file system: 'venv/x'\n" },
+    { "wrong_arguments", 2, 0,
+      "usage: train.py [-h] [--epochs EPOCHS]\ntrain.py: error: unrecognized arguments: "
+      "--epoch\n" },
+    { "syntax_error", 1, 0,
+      "  File \"/w/train.py\", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax\n" },
+    /* memory and disk */
+    { "out_of_memory", 1, 0, TRACE "MemoryError\n" },
+    { "out_of_memory", 1, 0,
+      TRACE
+      "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB for an array\n" },
+    { "out_of_memory", 1, 0,
+      TRACE
+      "RuntimeError: [enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate "
+      "memory: you tried to allocate 4000000000000 bytes. Error code 12 (Cannot allocate "
+      "memory)\n" },
+    { "out_of_memory", 0, SIGABRT,
+      "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  "
+      "std::bad_alloc\n" },
+    { "gpu_out_of_memory", 1, 0,
+      TRACE "RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB (GPU 0; 79.15 GiB total "
+            "capacity)\n" },
+    { "gpu_out_of_memory", 1, 0,
+      TRACE "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n" },
+    { "gpu_out_of_memory", 1, 0,
+      TRACE "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying "
+            "to allocate 8589934592 bytes.\n" },
+    { "gpu_out_of_memory", 1, 0,
+      TRACE "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating "
+            "tensor with shape[8192,8192] on /job:localhost/replica:0/task:0/device:GPU:0\n" },
+    { "shared_memory", 1, 0,
+      "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient "
+      "shared memory (shm).\n" TRACE
+      "RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error.\n" },
+    { "shared_memory", 1, 0,
+      TRACE
+      "RuntimeError: unable to open shared memory object </torch_23_1> in read-write mode: No "
+      "space left on device (28)\n" },
+    { "disk_full", 1, 0, TRACE "OSError: [Errno 28] No space left on device\n" },
+    { "disk_full", 1, 0, "cp: error writing 'x': Disk quota exceeded\n" },
+    { "damaged_file", 1, 0,
+      TRACE "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central "
+            "directory\n" },
+    /* the machine */
+    { "port_in_use", 1, 0, TRACE "OSError: [Errno 98] Address already in use\n" },
+    { "port_in_use", 1, 0,
+      TRACE
+      "RuntimeError: The server socket has failed to listen on any local network address. The "
+      "server socket has failed to bind to [::]:29500 (errno: 98 - Address already in "
+      "use).\n" },
+    { "open_files", 1, 0, TRACE "OSError: [Errno 24] Too many open files: 'x'\n" },
+    { "too_many_processes", 1, 0, TRACE "RuntimeError: can't start new thread\n" },
+    { "too_many_processes", 254, 0, "bash: fork: retry: Resource temporarily unavailable\n" },
+    { "no_gpu", 1, 0, TRACE "RuntimeError: No CUDA GPUs are available\n" },
+    { "no_gpu", 1, 0, TRACE "AssertionError: Torch not compiled with CUDA enabled\n" },
+    { "gpu_fault", 1, 0, TRACE "RuntimeError: CUDA error: device-side assert triggered\n" },
+    { "host_name", 1, 0, TRACE "socket.gaierror: [Errno -2] Name or service not known\n" },
+    { "network", 1, 0,
+      TRACE "requests.exceptions.SSLError: HTTPSConnectionPool(host='example.org', port=443): Max "
+            "retries exceeded with url: /x\n" },
+    /* results */
+    { "nan", 1, 0, TRACE "ValueError: loss is nan at step 120\n" },
+    { "nan", 1, 0, "step 41 loss NaN\n" TRACE "RuntimeError: training diverged\n" },
+    { "nan", 1, 0,
+      TRACE "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.\n" },
+    { "exception", 1, 0, TRACE "ValueError: banana is no value\n" },
+    { "exception", 1, 0, TRACE "AssertionError\n" },
+    { "exception", 0, SIGABRT,
+      "terminate called after throwing an instance of 'std::runtime_error'\n  what():  no\n" },
+    /* signals, also by way of a shell */
+    { "segfault", 0, SIGSEGV, "" },
+    { "segfault", 139, 0, "bash: line 1: 4711 Segmentation fault      python3 x.py\n" },
+    { "segfault", 1, 0, "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1:\n" },
+    { "killed", 0, SIGKILL, TRACE "ModuleNotFoundError: No module named 'optional'\n" },
+    { "killed", 137, 0, "bash: line 1: 4711 Killed                  python3 x.py\n" },
+    { "terminated", 0, SIGTERM, "" },
+    { "cpu_type", 0, SIGILL, "" },
+    { "bus_error", 0, SIGBUS, "" },
+    { "arithmetic", 0, SIGFPE, "" },
+    { "aborted", 0, SIGABRT, "" },
+    { "resource_limit", 0, SIGXCPU, "" },
+    { "signal", 0, SIGUSR1, "" },
+    { "exit_code", 3, 0, "" },
+    { "exit_code", 3, 0, "epoch 1 done\nepoch 2 done\n" },
+    /* victims */
+    { "lost_peer", 1, 0,
+      TRACE
+      "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by "
+      "peer [127.0.0.1]:31337\n" },
+    { "lost_peer", 1, 0,
+      TRACE "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Read error "
+            "[127.0.0.1]:4711: Connection reset by peer\n" },
+    { "lost_peer", 1, 0,
+      TRACE "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1331, remote "
+            "process exited or there was a network error, NCCL version 2.18.1\n" },
+    { "lost_peer", 0, SIGABRT,
+      "[E ProcessGroupNCCL.cpp:828] [Rank 1] Watchdog caught collective operation timeout: "
+      "WorkNCCL(SeqNum=8) ran for 1800000 milliseconds before timing out.\nterminate called after "
+      "throwing an instance of 'std::runtime_error'\n" },
+    { "lost_peer", 1, 0,
+      TRACE
+      "RuntimeError: Timed out initializing process group in store based barrier on rank: 0\n" },
+    { "lost_peer", 1, 0, TRACE "torch.distributed.DistStoreError: Socket Timeout\n" },
+    { "lost_peer", 1, 0,
+      TRACE "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted "
+            "by: failed to connect to all addresses\n" },
+    { "lost_peer", 0, SIGABRT,
+      "2024-01-01 10:00:00.1: F external/xla/client.h:88] Terminating process because the JAX "
+      "distributed service detected fatal errors.\n" },
+    { "lost_peer", 1, 0,
+      TRACE "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was "
+            "caused by an exception on one of the ranks\n" },
+    { "lost_peer", 1, 0,
+      "Fatal error in internal_Allreduce: Unknown error class, error stack:\n"
+      "MPIDI_CH3I_Progress(1): Communication error with rank 1\n" },
+    { "lost_peer", 1, 0, TRACE "ConnectionRefusedError: [Errno 111] Connection refused\n" },
+    { "lost_peer", 1, 0, TRACE "BrokenPipeError: [Errno 32] Broken pipe\n" },
+    /* a chain: its first exception is its root, and what is torn down comes later */
+    { "lost_peer", 1, 0,
+      TRACE "ConnectionResetError: [Errno 104] Connection reset by peer\n\nDuring handling of the "
+            "above exception, another exception occurred:\n\n" TRACE
+            "RuntimeError: step failed\n" },
+    { "exception", 1, 0,
+      TRACE "ValueError: no such digit\nException ignored in: <Pool>\n" TRACE
+            "BrokenPipeError: [Errno 32] Broken pipe\n" },
+    { "missing_module", 1, 0,
+      TRACE "ConnectionRefusedError: [Errno 111] Connection refused\n" TRACE
+            "ModuleNotFoundError: No module named 'x'\n" },
+    { "exception", 1, 0,
+      "[W socket.cpp:601] [c10d] The client socket has failed to connect to [::1]:29500 "
+      "(Connection "
+      "refused).\n" TRACE "KeyError: 'label'\n" },
+    { "exception", 1, 0,
+      "2024-01-01 10:00:00.1: W tensorflow/core/x.cc:1] UNAVAILABLE: failed to connect\n" TRACE
+      "KeyError: 'label'\n" },
+    { "lost_peer", 1, 0,
+      TRACE "RuntimeError: [pair.cc:598] Connection closed by peer\n" TRACE
+            "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/pymp-1/listener'\n" },
+};
+
+static void test_samples(void **state)
+{
+    (void)state;
+    unsigned wrong = 0;
+    for (size_t i = 0; i < ARRAY_LEN(samples); i++) {
+        const struct sample *s = &samples[i];
+        struct span line;
+        const struct known *k = known_find(&(struct known_end){ .reason = END_EXITED,
+                                                                .exit_code = s->exit_code,
+                                                                .signal = s->signal,
+                                                                .tail = s->tail },
+                                           &line);
+        assert_non_null(k);
+        if (!str_eq(k->name, s->known)) {
+            print_error("'%s', not '%s', of:\n%s\n", k->name, s->known, s->tail);
+            wrong++;
+        }
+        assert_int_equal(k->victim, str_eq(k->name, "lost_peer"));
+        assert_true(line.len == 0 || memmem(s->tail, strlen(s->tail), line.p, line.len));
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void test_reasons(void **state)
+{
+    static const struct {
+        enum end_reason reason;
+        int exit_code, signal;
+        const char *known, *detail, *tail;
+    } rows[] = {
+        { END_OUT_OF_MEMORY, 0, 9, "out_of_memory", "used 2 GB", "ModuleNotFoundError: x\n" },
+        { END_TIMED_OUT, 0, 15, "timed_out", NULL, NULL },
+        { END_PREEMPTED, 0, 0, "preempted", NULL, NULL },
+        { END_NODE_LOST, 0, 0, "node_lost", NULL, NULL },
+        { END_DISK_FAILED, 0, 0, "disk_failed", NULL, NULL },
+        { END_LAUNCH_FAILED, 127, 0, "command_not_found",
+          "cannot run '/opt/py': No such file or directory", NULL },
+        { END_LAUNCH_FAILED, 127, 0, "not_executable", "cannot run 'x': Permission denied", NULL },
+        { END_LAUNCH_FAILED, 127, 0, "not_executable", "cannot run 'x': Exec format error", NULL },
+        { END_LAUNCH_FAILED, 0, 0, "launch_failed", "its executor did not register", NULL },
+        { END_UNKNOWN, 0, 0, "unknown", NULL, NULL },
+        { END_EXITED, 0, 0, NULL, NULL, "ValueError: caught\n" },
+        /* stopped by us: only a word of its own counts */
+        { END_KILLED_BY_MASTER, 0, 15, NULL, NULL, "" },
+        { END_KILLED_BY_MASTER, 0, 15, "exception", NULL, "ValueError: no\n" },
+        { END_KILLED_BY_MASTER, 0, 15, NULL, NULL, "ValueError: no\n1\n2\n3\n4\n5\n6\n7\n8\n" },
+        { END_KILLED_BY_MASTER, 1, 0, "exception", NULL, "ValueError: no\n" },
+        { END_KILLED_BY_MASTER, 1, 0, NULL, NULL, "RuntimeError: got signal 15\n" },
+        { END_KILLED_BY_MASTER, 1, 0, NULL, NULL, "KeyboardInterrupt\n" },
+        { END_KILLED_BY_MASTER, 3, 0, NULL, NULL, "bye\n" },
+        { END_KILLED_BY_MASTER, 143, 0, NULL, NULL, "ValueError: no\n" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct known *k = known_find(&(struct known_end){ .reason = rows[i].reason,
+                                                                .exit_code = rows[i].exit_code,
+                                                                .signal = rows[i].signal,
+                                                                .detail = rows[i].detail,
+                                                                .tail = rows[i].tail },
+                                           NULL);
+        if (!str_eq(k ? k->name : NULL, rows[i].known))
+            fail_msg("row %zu: %s", i, k ? k->name : "nothing");
+    }
+}
+
+static void test_the_remedy_names_the_role(void **state)
+{
+    (void)state;
+    AUTO(buf_done) struct buf text = { 0 };
+    const struct known *k = known_find(&(struct known_end){ .reason = END_OUT_OF_MEMORY }, NULL);
+    assert_int_equal(known_remedy(k, "evaluator", &text), 0);
+    assert_non_null(strstr(buf_cstr(&text), "tony.evaluator.memory"));
+    assert_null(strstr(buf_cstr(&text), "<role>"));
+}
+
+/* Whatever the bytes, a line that is found lies within them. */
+static void test_any_bytes(void **state)
+{
+    static const char *const tails[] = { "\n\n\n",   "\xff\xfe\n", ":",   "Error",   "Error:",
+                                         "nan loss", "loss nan",   "nan", "loss na", "\r\n\r\n" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(tails); i++) {
+        struct span line;
+        assert_non_null(known_find(
+            &(struct known_end){ .reason = END_EXITED, .exit_code = 1, .tail = tails[i] }, &line));
+        assert_true(line.len <= strlen(tails[i]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_the_remedy_names_the_role),
+        cmocka_unit_test(test_any_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
