@@ -225,6 +225,8 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
         if (nobody_there(rc))
             (void)poll(NULL, 0, 10 << MIN(tries, 4));
     }
+    if (rc == 0)
+        err_clear(e); /* of the first try */
     return rc;
 }
 

@@ -193,6 +193,12 @@ def test_plan_shows_what_would_be_and_does_nothing(tony, tmp_path):
     assert tony.jobs_on_disk() == before
 
 
+def test_a_plan_that_starts_the_pool_has_nothing_to_complain_of(own_tony):
+    tony = own_tony()
+    r = tony.run("plan", tony.workers("true"))
+    assert r.returncode == 0 and r.stderr == ""
+
+
 def test_programs_need_no_shared_library_but_libc():
     out = subprocess.run(["ldd", str(BIN / "tony")], capture_output=True, text=True, check=True).stdout
     for heavy in ("curl", "archive", "sqlite", "microhttpd", "xml2"):
