@@ -116,6 +116,17 @@ bool span_utf8(struct span a, size_t *out_bad_at)
     return true;
 }
 
+bool span_has_control(struct span a)
+{
+    const unsigned char *p = (const unsigned char *)a.p;
+    for (size_t i = 0; i < a.len; i++) {
+        bool c1 = p[i] == 0xc2 && i + 1 < a.len && p[i + 1] >= 0x80 && p[i + 1] < 0xa0;
+        if (p[i] < 0x20 || p[i] == 0x7f || c1)
+            return true;
+    }
+    return false;
+}
+
 static size_t limit(const struct buf *b)
 {
     return b->max ? b->max : BUF_MAX_DEFAULT;

@@ -142,10 +142,8 @@ static const char *job_file(struct client *c, int *rc, struct err *e)
 static bool can_be_name(const char *s)
 {
     size_t n = strlen(s);
-    for (const char *p = s; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            return false;
-    return n > 0 && n <= JOB_NAME_MAX && span_utf8(span_of(s), NULL);
+    return n > 0 && n <= JOB_NAME_MAX && span_utf8(span_of(s), NULL) &&
+           !span_has_control(span_of(s));
 }
 
 /* The last part of a directory's real path, or of the current one's; NULL: it has none. */

@@ -102,17 +102,23 @@ static const char *origin_of(const struct client_job *j, const char *key)
     return origin ? origin : key;
 }
 
+static const char *origin_of_named(const struct client_job *j, const char *name, const char *role)
+{
+    if (j->spec->venv && !role[0] && str_eq(name, "venv"))
+        return origin_of(j, "tony.application.python-venv");
+    AUTO(free_p)
+    char *key = str_printf("tony.%s.resources", !role[0]               ? "containers"
+                                                : j->spec->single_node ? "am"
+                                                                       : role);
+    const char *origin = key ? conf_origin(j->conf, key) : NULL;
+    return origin ? origin : "job";
+}
+
 /* Where the job names this item. */
 const char *ship_origin(const struct client_job *j, const struct ship_item *it)
 {
-    if (it->kind == SHIP_SRC)
-        return origin_of(j, "tony.application.src-dir");
-    if (j->spec->venv && !it->role[0] && str_eq(it->name, "venv"))
-        return origin_of(j, "tony.application.python-venv");
-    const char *role = !it->role[0] ? "containers" : j->spec->single_node ? "am" : it->role;
-    AUTO(free_p) char *key = str_printf("tony.%s.resources", role);
-    const char *origin = key ? conf_origin(j->conf, key) : NULL;
-    return origin ? origin : "job";
+    return it->kind == SHIP_SRC ? origin_of(j, "tony.application.src-dir")
+                                : origin_of_named(j, it->name, it->role);
 }
 
 static int collect_src(struct client_job *j, struct err *e)
@@ -229,26 +235,61 @@ static int check_beside_src(const struct client_job *j, const struct ship_item *
     return 0;
 }
 
-/* Two things under one name in the same working directory. */
-static int check_names(const struct client_job *j, struct err *e)
+/* What goes to containers, from here or from where it lies in the cluster. */
+struct thing {
+    const char *source, *name, *role;
+    int kind;
+};
+
+static struct thing thing_at(const struct client_job *j, size_t i)
+{
+    if (i < j->n_items)
+        return (struct thing){ j->items[i].source, j->items[i].name, j->items[i].role,
+                               (int)j->items[i].kind };
+    const struct ship_remote *r = &j->remote[i - j->n_items];
+    return (struct thing){ r->url, r->name, r->role, r->archive ? -1 : -2 };
+}
+
+static void drop(struct client_job *j, size_t i)
+{
+    if (i < j->n_items) {
+        ship_item_done(&j->items[i]);
+        j->n_items--;
+        memmove(&j->items[i], &j->items[i + 1], (j->n_items - i) * sizeof *j->items);
+        return;
+    }
+    i -= j->n_items;
+    free(j->remote[i].url);
+    free(j->remote[i].name);
+    free(j->remote[i].role);
+    j->n_remote--;
+    memmove(&j->remote[i], &j->remote[i + 1], (j->n_remote - i) * sizeof *j->remote);
+}
+
+/* Two things under one name in the same working directory; the same thing twice is one. */
+static int check_names(struct client_job *j, struct err *e)
 {
     if (j->n_items > 0 && j->items[0].kind == SHIP_SRC) {
         int rc = check_beside_src(j, &j->items[0], e);
         if (rc < 0)
             return rc;
     }
-    for (size_t a = 0; a < j->n_items; a++) {
-        for (size_t b = a + 1; b < j->n_items; b++) {
-            const struct ship_item *x = &j->items[a], *y = &j->items[b];
-            bool meet = !x->role[0] || !y->role[0] || str_eq(x->role, y->role);
-            if (x->kind == SHIP_SRC || !meet || !str_eq(x->name, y->name) ||
-                str_eq(x->source, y->source))
+    for (size_t a = 0; a < j->n_items + j->n_remote; a++) {
+        for (size_t b = a + 1; b < j->n_items + j->n_remote; b++) {
+            struct thing x = thing_at(j, a), y = thing_at(j, b);
+            bool meet = !x.role[0] || !y.role[0] || str_eq(x.role, y.role);
+            if (x.kind == SHIP_SRC || !meet || !str_eq(x.name, y.name))
                 continue;
+            bool same = x.kind == y.kind && str_eq(x.source, y.source);
+            if (same && (!x.role[0] || str_eq(x.role, y.role))) {
+                drop(j, b--);
+                continue;
+            }
             int rc = err_set(e, EINVAL,
                              "resources '%s' and '%s' would both be '%s' in the working directory",
-                             x->source, y->source, x->name);
-            err_hint(e, "give one another name: %s::NAME", y->source);
-            return rc;
+                             x.source, y.source, x.name);
+            err_hint(e, "give one another name: %s::NAME", y.source);
+            return err_wrap(e, rc, "%s", origin_of_named(j, y.name, y.role));
         }
     }
     return 0;
@@ -299,6 +340,15 @@ int ship_collect(struct client_job *j, struct err *e)
     return rc < 0 ? rc : check_names(j, e);
 }
 
+/* Long work says what it is. */
+static void on_copy(const char *source, uint64_t bytes)
+{
+    enum { LONG_MIB = 128 };
+    char size[32];
+    if (bytes >> 20 >= LONG_MIB)
+        client_note("storing '%s', %s", source, str_size(bytes, size, sizeof size));
+}
+
 int ship_put(struct client *c, struct client_job *j, struct err *e)
 {
     if (j->n_items == 0)
@@ -306,11 +356,14 @@ int ship_put(struct client *c, struct client_job *j, struct err *e)
     struct store *store = NULL;
     if (store_open(c->paths.store, &store, e) < 0)
         return -EXIT_CLUSTER;
+    store_on_copy(store, on_copy);
     int code = EXIT_DONE;
     for (size_t i = 0; code == EXIT_DONE && i < j->n_items; i++) {
         if (store_put(store, &j->items[i], e) == 0)
             continue;
         code = ship_exit_code(e);
+        if (code == EXIT_MISUSE && !e->hint[0])
+            err_hint(e, "all that is shipped must be there, readable and at rest");
         if (code == EXIT_MISUSE)
             (void)err_wrap(e, -e->num, "%s", ship_origin(j, &j->items[i]));
     }

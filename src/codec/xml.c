@@ -371,8 +371,10 @@ static int check_bytes(const struct reader *r, struct span text)
         return err_set(r->e, EFBIG, "%s: larger than %d MiB", r->name, XML_TEXT_MAX >> 20);
     if (span_utf8(text, &at))
         return 0;
-    return err_set(r->e, EINVAL, "%s:%u: the text %s", r->name, line_at(text, at),
-                   text.p[at] == '\0' ? "has a NUL byte in it" : "is not UTF-8");
+    bool nul = text.p[at] == '\0';
+    int rc = err_set(r->e, EINVAL, "%s:%u: the text %s", r->name, line_at(text, at),
+                     nul ? "has a NUL byte in it" : "is not UTF-8");
+    return nul ? rc : err_hint(r->e, "save it as UTF-8, for example by iconv -t UTF-8");
 }
 
 static int run(struct reader *r, struct span text)

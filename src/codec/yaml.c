@@ -247,7 +247,8 @@ static int check_bytes(struct reader *r, struct span text)
         return 0;
     if (text.p[at] == '\0')
         return refuse(r, EINVAL, line_at(text, at), "the text has a NUL byte in it");
-    return refuse(r, EINVAL, line_at(text, at), "the text is not UTF-8");
+    (void)refuse(r, EINVAL, line_at(text, at), "the text is not UTF-8");
+    return err_hint(r->e, "save it as UTF-8, for example by iconv -t UTF-8");
 }
 
 static int read_all(struct reader *r, yaml_parser_t *p)

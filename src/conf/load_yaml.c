@@ -115,6 +115,8 @@ static int list_items(struct load *l, const char *what, const struct ynode *n, b
         if (v->kind != YN_SCALAR || ynode_is_null(v))
             return fail(l, EINVAL, v->line, "an item of '%s' must be text, not %s", what,
                         ynode_kind_name(v));
+        if (span_trim(span_mem(v->text, v->len)).len == 0)
+            return fail(l, EINVAL, v->line, "an item of '%s' is empty", what);
         int rc = add_item(l, span_mem(v->text, v->len), paths, out);
         if (rc < 0)
             return rc;
@@ -181,7 +183,8 @@ static int set_node(struct load *l, const char *what, const char *key, const str
 {
     const struct conf_key *row = conf_key_find(span_of(key), NULL);
     AUTO(buf_done) struct buf value = { 0 };
-    int rc = value_text(l, what, key, row ? row->type : CT_STR, n, &value);
+    /* of an unknown key the name is what is wrong, whatever stands behind it */
+    int rc = row ? value_text(l, what, key, row->type, n, &value) : 0;
     if (rc == 0)
         rc = load_set(l, key, buf_cstr(&value), n->key_line, final, false);
     return rc;
@@ -291,7 +294,7 @@ int load_yaml(struct load *l, struct span text)
     if (ynode_is_null(root) && l->layer == CL_SITE)
         return 0;
     if (ynode_is_null(root))
-        return err_set(l->e, EINVAL, "%s: the file is empty", l->name);
+        return fail(l, EINVAL, 1, "the file is empty");
     if (root->kind != YN_MAP) {
         (void)fail(l, EINVAL, root->line,
                    "the file must be a mapping of keys such as 'name' and "

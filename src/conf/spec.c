@@ -19,8 +19,9 @@ int build_fail(struct build *b, const char *key, int num, const char *fmt, ...)
     va_start(ap, fmt);
     int rc = err_vset(b->e, num, fmt, ap);
     va_end(ap);
-    const char *where = x && x->layer != CL_DEFAULT ? x->origin : b->c->job_file;
-    return where ? err_wrap(b->e, rc, "%s", where) : rc;
+    if (x && x->layer != CL_DEFAULT)
+        return err_wrap(b->e, rc, "%s", x->origin);
+    return b->c->job_file ? err_wrap(b->e, rc, "%s:1", b->c->job_file) : rc;
 }
 
 int build_no_memory(struct build *b)
@@ -122,11 +123,9 @@ static int build_texts(struct build *b)
         rc = build_fail(b, "tony.application.name", EINVAL,
                         "the name of the job has %zu bytes, and at most %d are possible",
                         strlen(s->name), JOB_NAME_MAX);
-    for (const char *p = s->name; rc == 0 && *p; p++) {
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            rc = build_fail(b, "tony.application.name", EINVAL,
-                            "the name of the job has a control character in it");
-    }
+    if (rc == 0 && span_has_control(span_of(s->name)))
+        rc = build_fail(b, "tony.application.name", EINVAL,
+                        "the name of the job has a control character in it");
     return rc;
 }
 

@@ -67,6 +67,11 @@ void store_free(struct store *s)
     free(s);
 }
 
+void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t bytes))
+{
+    s->on_copy = fn;
+}
+
 void temp_name(char out[48])
 {
     uint64_t r = 0;
@@ -116,8 +121,10 @@ static int open_source(struct put *p)
     p->source_fd = open(source, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (p->source_fd == -1 || fstat(p->source_fd, &p->st) == -1)
         return err_set(p->e, errno, "cannot open '%s': %m", source);
-    if (!S_ISDIR(p->st.st_mode) && !S_ISREG(p->st.st_mode))
-        return err_set(p->e, EINVAL, "'%s' is neither a file nor a directory", source);
+    if (!S_ISDIR(p->st.st_mode) && !S_ISREG(p->st.st_mode)) {
+        (void)err_set(p->e, EINVAL, "'%s' is neither a file nor a directory", source);
+        return err_hint(p->e, "only files, directories and symbolic links can be shipped");
+    }
     p->real = realpath(source, NULL);
     if (!p->real)
         return err_set(p->e, errno, "cannot resolve '%s': %m", source);
@@ -132,8 +139,10 @@ static int look(struct put *p, struct tree *out)
     struct stat home;
     if (S_ISDIR(p->st.st_mode)) {
         bool avoid = fstatat(p->s->fd, "..", &home, 0) == 0;
-        if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev)
-            return err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->it->source);
+        if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev) {
+            (void)err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->it->source);
+            return err_hint(p->e, "keep what is to be shipped in a directory of its own");
+        }
         return tree_scan(p->source_fd, p->it->source, p->src_rules, &p->it->leave_out,
                          avoid ? &home : NULL, out, p->e);
     }
@@ -299,6 +308,8 @@ static int put_once(struct put *p)
     if (cache_find(p->s, p->source_key, p->looks_key, &row) && entry_there(p, row.entry))
         return settle(p, row.entry, row.bytes, row.n_files);
 
+    if (p->s->on_copy)
+        p->s->on_copy(p->it->source, p->looks.bytes);
     row.bytes = p->looks.bytes;
     row.n_files = p->looks.n_files;
     if (S_ISDIR(p->st.st_mode))

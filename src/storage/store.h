@@ -55,6 +55,8 @@ enum ship_kind ship_kind_parse(const char *name); /* SHIP_NONE when unknown */
 
 int store_open(const char *store_dir, struct store **out, struct err *e);
 void store_free(struct store *s);
+/* fn is told of each source before its content is brought in, for people who wait. */
+void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t bytes));
 /*
  * Bring it->source into the store; fill digest, path, bytes and n_files.
  *

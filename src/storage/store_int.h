@@ -19,6 +19,7 @@ struct store {
     char *dir;
     int fd;
     int lock_fd; /* held shared while open; -1 where there are no locks */
+    void (*on_copy)(const char *source, uint64_t bytes); /* may be NULL */
 };
 
 /* What is known of a source seen before. */

@@ -59,7 +59,8 @@ TABLE = [
     ("a map for a command", "job.yaml", "roles:\n  worker:\n    instances: 1\n    command: {a: b}\n", "job.yaml:4", "command"),
     ("roles are no map", "job.yaml", "roles: [worker]\n", "job.yaml:1", "roles"),
     ("a role without command", "job.yaml", "roles:\n  worker:\n    instances: 2\n    memory: 16m\n", "job.yaml", "command"),
-    ("neither role nor command", "job.yaml", "name: x\n", "job.yaml", "command"),
+    ("neither role nor command", "job.yaml", "name: x\n", "job.yaml:1", "command"),
+    ("a role of nothing", "job.yaml", "roles:\n  worker:\n", "job.yaml:1", "command"),
     ("reserved role name", "job.yaml", "roles:\n  application: {instances: 1, command: x}\n", "job.yaml:2", "application"),
     ("reserved role name am", "job.yaml", "roles:\n  am: {instances: 1, command: x}\n", "job.yaml:2", "am"),
     ("role name with a dot", "job.yaml", "roles:\n  a.b: {instances: 1, command: x}\n", "job.yaml:2", "a.b"),
@@ -77,6 +78,12 @@ TABLE = [
     ("missing src", "job.yaml", "src: nowhere\n" + GOOD_ROLE, "job.yaml:1", "nowhere"),
     ("missing venv", "job.yaml", "venv: nowhere.zip\n" + GOOD_ROLE, "job.yaml:1", "nowhere.zip"),
     ("missing resource", "job.yaml", GOOD_ROLE + "resources: [here, nowhere.txt]\n", "job.yaml:3", "here"),
+    ("an unknown mapping in conf", "job.yaml", GOOD_ROLE + "conf:\n  tony: {application: {name: x}}\n", "job.yaml:4", "unknown key 'tony'"),
+    ("an empty resource", "job.yaml", GOOD_ROLE + "resources: ['']\n", "job.yaml:3", "empty"),
+    ("two things of one name", "job.yaml", "resources: [job.yaml]\n" + GOOD_ROLE.replace("16m", "16m, resources: ['/etc/passwd::job.yaml']"),
+     "job.yaml:3", "::NAME"),
+    ("one archive, unpacked and not", "job.yaml", GOOD_ROLE + "resources: ['job.yaml#archive', job.yaml]\n", "job.yaml:3", "::NAME"),
+    ("a control character in the name", "job.yaml", 'name: "a\\x9b31mb"\n' + GOOD_ROLE, "job.yaml:1", "control"),
     ("resource with two names", "job.yaml", GOOD_ROLE + "resources: ['job.yaml::a::b']\n", "job.yaml:3", "::"),
     ("resource elsewhere", "job.yaml", GOOD_ROLE + "resources: ['hdfs://nn/a']\n", "job.yaml:3", "hdfs://nn/a"),
     ("does not parse", "job.yaml", "name: x\nroles:\n  worker: {instances: 1\n", "job.yaml:", None),
@@ -86,9 +93,10 @@ TABLE = [
     ("an alias", "job.yaml", "name: &a x\nframework: *a\n" + GOOD_ROLE, "job.yaml:1", None),
     ("a tag", "job.yaml", "name: !!python/object:os.system x\n" + GOOD_ROLE, "job.yaml:1", None),
     ("two documents", "job.yaml", "name: x\n---\n" + GOOD_ROLE, "job.yaml:", None),
-    ("no document", "job.yaml", "", "job.yaml", None),
+    ("no document", "job.yaml", "", "job.yaml:1", None),
     ("a scalar", "job.yaml", "hello\n", "job.yaml:1", None),
     ("XML that does not parse", "job.xml", XML_HEAD + "<configuration>\n<property>\n</configuration>\n", "job.xml:4", None),
+    ("YAML in a file named .xml", "job.xml", "name: x\n" + GOOD_ROLE, "job.xml:1", ".yaml"),
     ("XML of something else", "job.xml", XML_HEAD + "<html></html>\n", "job.xml:2", None),
     ("unknown key in XML", "job.xml", xml(prop("tony.worker.instances", 1), prop("tony.worker.comand", "x")), "job.xml:4", "command"),
     ("wrong type in XML", "job.xml", xml(prop("tony.worker.instances", "many")), "job.xml:3", "many"),
@@ -133,7 +141,7 @@ def test_not_text(tony, tmp_path, name, content):
     if name.endswith("xml"):
         content = b"<configuration><property><name>tony.application.name</name><value>" + content + b"</value></property></configuration>"
     (tmp_path / name).write_bytes(content)
-    refused(tony, tmp_path, name, where=f"{name}:1", hint=False)
+    refused(tony, tmp_path, name, where=f"{name}:1")
 
 
 @pytest.mark.parametrize("name", ["job.yaml", "job.xml"])

@@ -140,6 +140,24 @@ def test_resources(tony, tmp_path):
     assert sorted(tony.log(app, "side:0").split()) == ["plain.txt", "renamed"]
 
 
+def test_a_long_copy_says_what_it_is(tony, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "small").write_text("x")
+    path = tony.workers("true", directory=tmp_path, src="src")
+    assert tony.run("submit", path).stderr == ""
+    with open(tmp_path / "src" / "large", "wb") as f:
+        f.truncate(128 << 20)
+    r = tony.run("submit", path)
+    assert r.stderr == f"tony: storing '{tmp_path}/src', 128 MB\n"
+    assert tony.run("wait", r.stdout.strip()).returncode == 0
+
+
+def test_the_same_thing_twice_is_one(tony, tmp_path):
+    (tmp_path / "f").write_text("x")
+    path = tony.workers("ls", directory=tmp_path, role={"resources": ["f", "f::g"]}, resources=["f", "f", "f::h"])
+    assert tony.log(run(tony, path), "worker:0").split() == ["f", "g", "h"]
+
+
 def make_zip(path):
     with zipfile.ZipFile(path, "w") as z:
         info = zipfile.ZipInfo("bin/tool")
@@ -241,8 +259,9 @@ def test_archives_that_leave_their_directory_are_refused(tony, tmp_path, member)
 
 def test_what_cannot_be_shipped_is_refused(tony, source):
     os.mkfifo(source / "pipe")
-    r = tony.run("run", tony.workers("true", directory=source.parent, src="project"))
-    assert r.returncode == 2 and "pipe" in r.stderr
+    for what in "project", "project/pipe", "/dev/null", tony.home:
+        r = tony.run("run", tony.workers("true", directory=source.parent, src=str(what)))
+        assert r.returncode == 2 and str(what) in r.stderr and ".yaml:" in r.stderr and "\n  hint: " in r.stderr
 
 
 def test_two_things_of_one_name(tony, tmp_path):

@@ -267,6 +267,23 @@ static void test_span_utf8(void **state)
     }
 }
 
+static void test_span_has_control(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool has;
+    } cases[] = {
+        { "", false },         { "plain ~", false },      { "a\nb", true },
+        { "\x1b[31m", true },  { "\x7f", true },          { "\xc2\x80", true },
+        { "x\xc2\x9b", true }, { "\xc2\xa0", false },     { "\xc3\x9b", false },
+        { "\xc2", false },     { "\xe2\x82\x9b", false },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        if (span_has_control(span_of(cases[i].text)) != cases[i].has)
+            fail_msg("case %zu", i);
+}
+
 static void test_vec(void **state)
 {
     (void)state;
@@ -439,14 +456,23 @@ static void test_reason(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err_set),     cmocka_unit_test(test_err_without_object),
-        cmocka_unit_test(test_err_texts),   cmocka_unit_test(test_buf_limits),
-        cmocka_unit_test(test_buf_grows),   cmocka_unit_test(test_buf_no_memory),
-        cmocka_unit_test(test_buf_fill_fd), cmocka_unit_test(test_span),
-        cmocka_unit_test(test_span_split),  cmocka_unit_test(test_span_utf8),
-        cmocka_unit_test(test_vec),         cmocka_unit_test(test_strv),
-        cmocka_unit_test(test_map),         cmocka_unit_test(test_map_churn),
-        cmocka_unit_test(test_clock),       cmocka_unit_test(test_small_things),
+        cmocka_unit_test(test_err_set),
+        cmocka_unit_test(test_err_without_object),
+        cmocka_unit_test(test_err_texts),
+        cmocka_unit_test(test_buf_limits),
+        cmocka_unit_test(test_buf_grows),
+        cmocka_unit_test(test_buf_no_memory),
+        cmocka_unit_test(test_buf_fill_fd),
+        cmocka_unit_test(test_span),
+        cmocka_unit_test(test_span_split),
+        cmocka_unit_test(test_span_utf8),
+        cmocka_unit_test(test_span_has_control),
+        cmocka_unit_test(test_vec),
+        cmocka_unit_test(test_strv),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_map_churn),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_small_things),
         cmocka_unit_test(test_reason),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

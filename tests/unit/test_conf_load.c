@@ -154,8 +154,8 @@ static void test_refusals(void **state)
         const char *text, *sentence, *hint;
         bool xml;
     } cases[] = {
-        { "", "j: the file is empty", "", false },
-        { "# nothing\n", "j: the file is empty", "", false },
+        { "", "j:1: the file is empty", "", false },
+        { "# nothing\n", "j:1: the file is empty", "", false },
         { "- a\n", "j:1: the file must be a mapping of keys such as 'name' and 'roles', not a list",
           "name: digits", false },
         { "just text\n", "j:1: the file must be a mapping", "", false },
@@ -244,7 +244,7 @@ static void test_refused_as_a_whole(void **state)
     static const struct {
         const char *text, *sentence;
     } cases[] = {
-        { "roles:\n", "j: the job has neither a role with instances nor a command" },
+        { "roles:\n", "j:1: the job has neither a role with instances nor a command" },
         { "name: x\nroles: {w: {instances: 1}}\n", "j:2: role 'w' has no command" },
         { "command: x\nroles:\n  b: {instances: 1}\n  a: {instances: 1, depends-on: b}\n"
           "conf:\n  tony.application.prepare-stage: a\n",
