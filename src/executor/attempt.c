@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/command.h"
 #include "executor/executor_int.h"
-#include "executor/proctree.h"
 
 enum {
     RESCAN_MS = 20,        /* between two looks at what does not want to die */

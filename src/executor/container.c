@@ -18,12 +18,12 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "codec/hdts.h"
 #include "executor/executor.h"
 #include "executor/executor_int.h"
-#include "executor/proctree.h"
 #include "storage/jobkey.h"
 #include "storage/tree.h"
 

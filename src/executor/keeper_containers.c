@@ -12,12 +12,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
 #include "executor/executor_int.h"
 #include "executor/keeper_int.h"
-#include "executor/proctree.h"
 
 enum {
     LAUNCH_BATCH = 32,     /* forks between two looks at everything else: some 3 ms */

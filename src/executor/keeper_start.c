@@ -18,10 +18,10 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/keeper_int.h"
-#include "executor/proctree.h"
 
 enum {
     LOCK_PATIENCE_MS = 1000, /* somebody who only looks holds it for a moment */

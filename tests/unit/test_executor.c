@@ -23,6 +23,7 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "codec/frame.h"
@@ -30,7 +31,6 @@
 #include "executor/command.h"
 #include "executor/link.h"
 #include "executor/ports.h"
-#include "executor/proctree.h"
 #include "executor/spare.h"
 #include "executor/workdir.h"
 #include "torture.h"

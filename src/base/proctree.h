@@ -3,8 +3,8 @@
  * below its executor, and what a dead executor leaves behind comes to the keeper, so that walking
  * down from ourselves finds all of it.
  */
-#ifndef TONY_EXECUTOR_PROCTREE_H
-#define TONY_EXECUTOR_PROCTREE_H
+#ifndef TONY_BASE_PROCTREE_H
+#define TONY_BASE_PROCTREE_H
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-#include "executor/proctree.h"
+#include "base/proctree.h"
 
 #include <dirent.h>
 #include <errno.h>
