@@ -102,7 +102,7 @@ struct keeper {
     unsigned n_deaths;
 
     /* the pool */
-    bool had_pool;
+    bool had_pool;      /* one has started us, or dialled us */
     int64_t pool_at_ms; /* when to start it again */
     unsigned pool_tries;
 
@@ -163,6 +163,8 @@ void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
 void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
 void pool_tell(struct keeper *k, bool finished);
 void pool_gone(struct keeper *k);
+/* One has started us and is to dial us now; not heard: it is dead already. */
+void pool_expect(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
 
 /* keeper_containers.c */

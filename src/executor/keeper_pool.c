@@ -13,7 +13,11 @@
 #include "base/util.h"
 #include "executor/keeper_int.h"
 
-enum { POOL_PAUSE_MS = 200, POOL_PAUSE_MAX_MS = 60000 };
+enum {
+    POOL_PAUSE_MS = 200,
+    POOL_PAUSE_MAX_MS = 60000,
+    POOL_DIALS_MS = 2000, /* one that started us and does not dial is taken for dead */
+};
 
 void pool_tell(struct keeper *k, bool finished)
 {
@@ -55,6 +59,12 @@ void pool_gone(struct keeper *k)
 {
     if (k->had_pool && !keeper_peer(k, PEER_POOL) && k->pool_at_ms == INT64_MAX)
         k->pool_at_ms = clock_mono_ms(); /* at once; then with growing pauses */
+}
+
+void pool_expect(struct keeper *k, bool heard)
+{
+    k->had_pool = true;
+    k->pool_at_ms = clock_mono_ms() + (heard ? POOL_DIALS_MS : 0);
 }
 
 /*

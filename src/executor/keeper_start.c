@@ -257,6 +257,7 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGPIPE); /* of --ready-fd: whoever waited may be dead */
     sigprocmask(SIG_SETMASK, &set, NULL);
     k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (k->signal_fd == -1)
@@ -322,9 +323,10 @@ static void say_ready(struct keeper *k)
 {
     if (k->ready_fd < 0)
         return;
-    (void)!write(k->ready_fd, "1", 1); /* nobody waits any more: fine */
+    bool heard = write(k->ready_fd, "1", 1) == 1;
     close(k->ready_fd);
     k->ready_fd = -1;
+    pool_expect(k, heard);
 }
 
 int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)

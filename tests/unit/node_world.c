@@ -50,6 +50,8 @@ void world_start_keeper(struct world *w, const char *args)
     char program[128];
     int ready[2];
     assert_int_equal(pipe(ready), 0);
+    if (w->deaf)
+        close(ready[0]);
     snprintf(program, sizeof program, "%s/bin/tony-executor", w->dir);
     w->keeper = fork();
     if (w->keeper == 0) {
@@ -73,6 +75,8 @@ void world_start_keeper(struct world *w, const char *args)
         _exit(126);
     }
     close(ready[1]);
+    if (w->deaf)
+        return;
     struct pollfd p = { .fd = ready[0], .events = POLLIN };
     char byte;
     assert_int_equal(poll(&p, 1, ANSWER_MS), 1);
@@ -123,7 +127,7 @@ struct world *world_new(const char *args)
         "[ -e \"$TONY_HOME/final\" ] && exit 4\nexec sleep 1000\n",
         0755);
     snprintf(path, sizeof path, "%s/bin/tony-pool", w->dir);
-    write_text(path, "#!/bin/sh\necho $$ >> \"$TONY_HOME/pools\"\nexec sleep 2\n", 0755);
+    write_text(path, "#!/bin/sh\necho $$ >> \"$TONY_HOME/pools\"\nexec sleep 100\n", 0755);
     struct paths p;
     struct err e = { 0 };
     assert_int_equal(paths_open(&p, &e), 0);
@@ -168,6 +172,12 @@ static int with_variable(const char *want, bool kill_them)
     return n;
 }
 
+static void kill_all_with(const char *want)
+{
+    for (int i = 0; i < 500 && with_variable(want, true) > 0; i++)
+        usleep(2000);
+}
+
 int world_tasks_alive(struct world *w)
 {
     char want[300];
@@ -203,8 +213,7 @@ void world_free(struct world *w)
         waitpid(w->keeper, NULL, 0);
     }
     snprintf(want, sizeof want, "TONY_HOME=%s", w->home);
-    for (int i = 0; i < 500 && with_variable(want, true) > 0; i++)
-        usleep(2000);
+    kill_all_with(want);
     if (getenv("TONY_TEST_SHOW")) {
         snprintf(path, sizeof path, "%s/keeper.log", w->job_dir);
         show(path);
@@ -217,6 +226,7 @@ void world_free(struct world *w)
         world_start_keeper(w, "");
         kill(w->keeper, SIGTERM);
         (void)world_wait_keeper(w, 5000);
+        kill_all_with(want); /* it has started a pool */
     }
     struct err e = { 0 };
     (void)fs_remove_tree(AT_FDCWD, w->dir, &e);

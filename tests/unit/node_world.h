@@ -60,7 +60,8 @@ struct world {
     Tony__Mount **mounts;
     size_t n_mounts;
     bool hold_start, hold_ack, keep_after_ack;
-    int n; /* slots in use */
+    bool deaf; /* nobody reads what the keeper says when it is ready */
+    int n;     /* slots in use */
     struct world_slot slots[WORLD_SLOTS];
 };
 
