@@ -1,7 +1,7 @@
 /*
  * Processes below us. The executor and the keeper are subreapers: whatever a task starts stays
- * below its executor, and what a dead executor leaves behind comes to the keeper, so that walking
- * down from ourselves finds all of it.
+ * below its executor, what a dead executor leaves behind comes to the keeper, and what a dead
+ * keeper leaves to the pool that started it, so that walking down from ourselves finds all of it.
  */
 #ifndef TONY_BASE_PROCTREE_H
 #define TONY_BASE_PROCTREE_H

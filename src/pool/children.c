@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/proctree.h"
 #include "pool/pool_int.h"
 
 /* The loop's library starts no processes here, so SIGCHLD is ours. */
@@ -122,30 +123,52 @@ pid_t child_pid(const struct child *c)
     return c->pid;
 }
 
+static struct child *take_child(struct pool *p, pid_t pid)
+{
+    for (struct child **at = &p->children; *at; at = &(*at)->next)
+        if ((*at)->pid == pid) {
+            struct child *c = *at;
+            *at = c->next;
+            return c;
+        }
+    return NULL;
+}
+
 void children_reap(int signo, void *arg)
 {
     struct pool *p = arg;
+    int status;
+    pid_t pid;
     (void)signo;
-    for (struct child **at = &p->children; *at;) {
-        struct child *c = *at;
-        int status;
-        pid_t pid = waitpid(c->pid, &status, WNOHANG);
-        if (pid == 0 || (pid == -1 && errno == EINTR)) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        int code = pid == -1           ? -1
-                   : WIFEXITED(status) ? WEXITSTATUS(status)
-                                       : 128 + WTERMSIG(status);
-        if (c->on_exit) {
-            c->on_exit(c->arg, code); /* may start others: they go to the front */
-            free(c);
-            at = &p->children; /* so begin again; the list is short */
-            continue;
-        }
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        struct child *c = take_child(p, pid); /* NULL: a dead keeper left it to us */
+        if (c && c->on_exit)
+            c->on_exit(c->arg, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         free(c);
     }
+}
+
+static bool is_known(const struct pool *p, pid_t pid)
+{
+    for (const struct child *c = p->children; c; c = c->next)
+        if (c->pid == pid)
+            return true;
+    return false;
+}
+
+unsigned children_kill_strangers(const struct pool *p)
+{
+    struct pids list = { 0 };
+    unsigned n = 0;
+    if (p->adopts)
+        proctree_children(getpid(), &list);
+    for (size_t i = 0; i < list.n; i++)
+        if (!is_known(p, list.v[i])) {
+            (void)kill(list.v[i], SIGKILL); /* dead already is fine: SIGCHLD is on its way */
+            n++;
+        }
+    vec_done(&list);
+    return n;
 }
 
 void children_free(struct pool *p)

@@ -431,6 +431,18 @@ static void clean_groups(struct pool_job *j)
     }
 }
 
+/* What carries no mark of the job any more has come to us, if nobody nearer to it lives. */
+static void clean_strangers(struct pool_job *j)
+{
+    if (children_kill_strangers(j->pool) > 0 && clock_mono_ms() < j->adopt_by_ms) {
+        j->phase = PH_ADOPTING;
+        set_timer(j, LOOK_MIN_MS);
+        return;
+    }
+    j->phase = PH_CLEANING;
+    clean_groups(j);
+}
+
 struct leftovers {
     struct pool *pool;
     char id[APP_ID_MAX];
@@ -450,7 +462,8 @@ static void on_leftovers(void *arg, int rc)
         return;
     if (rc != 0)
         log_event(LOG_WARN, "keeper.leftovers", f_str("job", j->id), f_int("rc", rc));
-    clean_groups(j);
+    j->adopt_by_ms = clock_mono_ms() + LEFTOVERS_LIMIT_MS;
+    clean_strangers(j);
 }
 
 static void clean(struct pool_job *j)
@@ -489,6 +502,8 @@ static void look(void *arg)
         keeper_lost(j);
         return;
     }
+    if (j->phase == PH_ADOPTING)
+        clean_strangers(j);
     if (j->phase != PH_LOST)
         return;
     if (!j->fatal && dial(j, &e) == 0) {
@@ -606,8 +621,11 @@ void keeper_stop_job(struct pool_job *j, const char *who)
         return;
     j->stop_who = str_dup(who);
     j->stop_timer = loop_timer_new(j->pool->loop, on_stop_timer, j);
-    if (!j->stop_who || !j->stop_timer)
+    if (!j->stop_who || !j->stop_timer) {
+        free(TAKE(j->stop_who));
+        loop_timer_free(TAKE(j->stop_timer));
         return; /* no memory: it may be asked for again */
+    }
     j->stop_deadline_ms = clock_mono_ms() + STOP_DIAL_MS;
     loop_timer_set(j->stop_timer, clock_mono_ms());
 }

@@ -44,7 +44,8 @@ struct submission;
     X(PH_STARTING, "STARTING") /* admitted; its keeper was started, or is being dialled */         \
     X(PH_LIVE, "RUNNING")      /* its keeper is connected */                                       \
     X(PH_LOST, "STARTING")     /* the connection to its keeper broke: is it dead? */               \
-    X(PH_CLEANING, "STARTING") /* it is dead; what it left is being removed */
+    X(PH_CLEANING, "STARTING") /* it is dead; what it left is being removed */                     \
+    X(PH_ADOPTING, "STARTING") /* the same; what came to us is being killed */
 
 enum job_phase {
     PH_NONE = 0,
@@ -92,7 +93,7 @@ struct pool_job {
     int ready_fd;
     struct loop_fd *ready;
     struct loop_timer *timer; /* the next look, or the limit of the keeper's start */
-    int64_t lost_since_ms;
+    int64_t lost_since_ms, adopt_by_ms;
     int64_t deaths[DEATHS_MAX];
     char *fatal;          /* why it is to be ended instead of started again */
     char *stop_who;       /* somebody asked for its end: then it is a stop, not a failure */
@@ -132,6 +133,7 @@ struct pool {
     struct pool_client *clients;
     struct ending *endings; /* keepers of jobs that are over */
     size_t n_submissions;
+    bool adopts;             /* what dead keepers leave comes to us */
     bool stopping;           /* nothing new is taken; the end comes with the last job */
     bool ended;              /* the loop is being taken down: start nothing */
     char *executor, *master; /* paths of the programs; looked up at first use */
@@ -248,6 +250,8 @@ int child_spawn(struct pool *p, const struct spawn *s, void (*on_exit)(void *arg
                 void *arg, struct child **out, struct err *e);
 void child_forget(struct child *c);
 pid_t child_pid(const struct child *c);
+/* KILL to our children that we did not start, which dead keepers have left; how many there were. */
+unsigned children_kill_strangers(const struct pool *p);
 void children_reap(int signo, void *arg); /* on SIGCHLD; arg: the pool */
 void children_free(struct pool *p);
 

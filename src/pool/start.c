@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -183,7 +184,7 @@ static void close_strangers(const struct options *o)
         last = (unsigned)o->ready_fd + 1;
     }
     (void)close_range(last, ~0U, 0); /* an old kernel: they stay open, and harm little */
-    (void)!chdir("/"); /* always there */
+    (void)!chdir("/");               /* always there */
 }
 
 static void be_ready(const struct options *o, int log_fd)
@@ -392,6 +393,9 @@ static int run(struct options *o)
     }
     close_strangers(o);
     raise_limits();
+    /* For children_kill_strangers(). In the foreground we may have had children before we were a
+     * pool. */
+    p.adopts = !o->foreground && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
     rc = serve(&p, o, &e);
     if (rc)
         (void)complain(rc, &e);

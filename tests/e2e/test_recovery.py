@@ -378,6 +378,22 @@ def test_pool_and_keeper_killed_and_nobody_looks(lab):
     lab.settled()
 
 
+def test_keeper_and_executors_killed(any_lab):
+    """Of what the tasks left in the background nobody knows any more but the pool, to which it falls."""
+    lab = any_lab
+    job = Gated(lab, 2, before=DAEMON).running()
+    other = Gated(lab, 1, before=DAEMON).running()
+    mine, others = daemons(job), daemons(other)
+    kill9(*lab.pids("executor", job.app), lab.one("keeper", job.app))
+    job.over("FAILED")
+    for pid in mine:
+        ended(pid)
+    assert all(alive(pid) for pid in others), "another job's"
+    other.release(0)
+    other.over()
+    lab.settled()
+
+
 def test_keeper_killed_when_a_task_had_ended(lab):
     """What was known before stays known."""
     job = Gated(lab, 2).running()
