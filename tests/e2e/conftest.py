@@ -13,6 +13,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TONY_BIN") or pathlib.Path(os.environ.get("TONY_BUILD", ROOT / "build")) / "bin")
+PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
+NOBODY = 65534
 TEST_LIMIT_S = 120
 
 
@@ -45,13 +47,27 @@ def processes_with(variable):
 
 
 class Tony:
-    """The program `tony` with a home."""
+    """
+    The program `tony` with a home. copy: programs of its own, so that one can be taken away. as_nobody: also where the tests are run
+    by root, it is run by somebody who may not read and write everything.
+    """
 
-    def __init__(self, base, **extra):
+    def __init__(self, base, copy=False, as_nobody=False, **extra):
         self.base = pathlib.Path(base)
         self.home = self.base / "home"
+        self.bin = BIN
+        self.user = {}
+        if as_nobody and os.geteuid() == 0:
+            copy = True  # nobody may not come where BIN is
+            self.user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        if copy:
+            self.bin = self.base / "bin"
+            self.bin.mkdir()
+            for name in PROGRAMS:
+                if (BIN / name).exists():
+                    shutil.copy2(BIN / name, self.bin / name)
         self.env = {
-            "PATH": f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self.base),
             "LANG": "C.UTF-8",
             "TONY_HOME": str(self.home),
@@ -62,15 +78,22 @@ class Tony:
             if name in os.environ:
                 self.env[name] = os.environ[name]
         (self.base / "run").mkdir(mode=0o700, exist_ok=True)
+        if self.user:
+            self.give(self.base, self.base / "run")
         self.n_files = 0
+
+    def give(self, *paths):
+        """To whoever runs it."""
+        for path in paths if self.user else ():
+            os.chown(path, NOBODY, NOBODY)
 
     # ---- running it ----
 
     def run(self, *args, timeout=60, cwd=None, env=None, **kw):
         """Any exit code; stdout and stderr as text."""
-        return subprocess.run([str(BIN / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
+        return subprocess.run([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
                               stdin=subprocess.DEVNULL, stdout=kw.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE,
-                              text=True, timeout=timeout, **kw)
+                              text=True, timeout=timeout, **self.user, **kw)
 
     def ok(self, *args, **kw):
         """stdout of a command that must succeed."""
@@ -83,8 +106,9 @@ class Tony:
 
     def start(self, *args, cwd=None, env=None, **kw):
         """A Popen, for what is to be interrupted."""
-        return subprocess.Popen([str(BIN / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
+        return subprocess.Popen([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                **self.user, **kw)
 
     # ---- jobs ----
 

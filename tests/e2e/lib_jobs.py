@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -15,8 +14,6 @@ from typing import NamedTuple
 
 import pytest
 from conftest import BIN, Tony, make_base, wait_until
-
-PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
 
 
 class Process(NamedTuple):
@@ -65,32 +62,15 @@ def kill9(*pids):
 
 
 class Lab(Tony):
-    """A home of one test, with eyes for its processes. copy: programs of its own, so that one can be taken away."""
+    """A home of one test, with eyes for its processes."""
 
-    def __init__(self, base, copy=False, site=None, **extra):
+    def __init__(self, base, site=None, **extra):
         super().__init__(base, **extra)
-        self.bin = BIN
-        if copy:
-            self.bin = self.base / "bin"
-            self.bin.mkdir()
-            for name in PROGRAMS:
-                if (BIN / name).exists():
-                    shutil.copy2(BIN / name, self.bin / name)
-            self.env["PATH"] = f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         if site:
             conf = self.base / "conf"
             conf.mkdir()
             (conf / "tony-site.yaml").write_text("conf:\n" + "".join(f"  tony.{k}: {v}\n" for k, v in site.items()))
             self.env["TONY_CONF_DIR"] = str(conf)
-
-    def run(self, *args, timeout=60, cwd=None, env=None, **kw):
-        return subprocess.run([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=timeout, **kw)
-
-    def start(self, *args, cwd=None, env=None, **kw):
-        return subprocess.Popen([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
 
     # ---- processes ----
 

@@ -127,11 +127,12 @@ def test_a_directory(tony, tmp_path):
     refused(tony, tmp_path, "d", where="'d'")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_file(tony, tmp_path):
-    (tmp_path / "job.yaml").write_text(GOOD_ROLE)
-    (tmp_path / "job.yaml").chmod(0)
-    refused(tony, tmp_path, "job.yaml", where="job.yaml", sentence="permission denied", hint=False)
+def test_unreadable_file(own_tony):
+    tony = own_tony(as_nobody=True)
+    (tony.base / "d").mkdir(0o755)
+    (tony.base / "d" / "job.yaml").write_text(GOOD_ROLE)
+    (tony.base / "d" / "job.yaml").chmod(0)
+    refused(tony, tony.base / "d", "job.yaml", where="job.yaml", sentence="permission denied", hint=False)
 
 
 @pytest.mark.parametrize("name", ["job.yaml", "job.xml"])
@@ -245,10 +246,10 @@ def test_home_is_a_file(own_tony):
     assert tony.home.read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 def test_home_is_read_only(own_tony):
-    tony = own_tony()
+    tony = own_tony(as_nobody=True)
     tony.home.mkdir(0o500)
+    tony.give(tony.home)
     r = tony.run("run", tony.workers("true"))
     assert r.returncode == 4 and str(tony.home) in r.stderr
 
