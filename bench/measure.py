@@ -64,7 +64,8 @@ def kill_once(world, argv, marker, n):
     launcher = world.start(argv)
     try:
         tasks = world.tasks_running(marker, n)
-        time.sleep(0.3)  # past the registration of the last one: a job in full swing is meant
+        if argv[0] == world.tony:
+            world.all_running(n)  # a job in full swing is meant
         poller = select.poll()
         fds = {os.pidfd_open(pid): pid for pid in tasks + [launcher.pid]}
         for fd in fds:
@@ -117,7 +118,7 @@ def memory(world, args, notes):
     launcher = world.start([world.tony, "run", world.job(n, marker, **{"tony.task.heartbeat-interval-ms": 1000})])
     try:
         world.tasks_running(marker, n)
-        time.sleep(2)
+        world.all_running(n)
         home = world.env["TONY_HOME"].encode()
         mine = [p for p in pids() if program_of(p) in ("tony-master", "tony-executor") and home in environ(p)]
         masters = [p for p in mine if program_of(p) == "tony-master"]

@@ -179,6 +179,17 @@ class World:
                 raise Missing(f"{len(found)} of {n} tasks run after {limit_s} s")
             time.sleep(0.02)
 
+    def all_running(self, n, limit_s=120):
+        """Our newest job's master knows that all n tasks run."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            roles = json.loads(self.call("status", self.newest_job().name, "--json"))["roles"]
+            if sum(r["running"] for r in roles) == n:
+                return
+            if time.monotonic() > deadline:
+                raise Missing(f"the master does not know of {n} running tasks after {limit_s} s")
+            time.sleep(0.02)
+
     def machine(self):
         model = re.search(r"^model name\s*:\s*(.*)", read("/proc/cpuinfo"), re.M)
         version = subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
