@@ -81,10 +81,8 @@ void yarn_first_line(const char *text, char *out, size_t n);
 /* Is this command for the cluster `yarn`? By --cluster, the site's tony.cluster, HADOOP_CONF_DIR.
  */
 bool yarn_wanted(struct client *c);
-/* Is it for it and nothing else (--cluster yarn)? */
-bool yarn_demanded(const struct client *c);
 
-/* ---- waiting for one thing ---- */
+/* ---- yarn_one.c: waiting for one thing ---- */
 
 struct yarn_report { /* of an application, copied */
     Hadoop__YarnApplicationState state;
@@ -100,13 +98,12 @@ int yarn_report_copy(const Hadoop__ApplicationReport *from, struct yarn_report *
 void yarn_report_done(struct yarn_report *r);
 /* -errno; -ENOENT: the ResourceManager does not know it. */
 int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct err *e);
-/* Repeats until it is killed. -errno. */
-int yarn_force_kill(struct yarn *y, const char *id, const char *why, struct err *e);
 /* A whole file of HDFS, or a GET of a NodeManager's or the ResourceManager's page. -errno. */
 int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, struct err *e);
 int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
              struct err *e);
 int yarn_remove(struct yarn *y, const char *path, struct err *e); /* what is not there is fine */
+void yarn_pause(struct yarn *y, int64_t ms);
 /* The client's key of a running job, out of its staging directory. -errno. */
 int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct err *e);
 

@@ -11,67 +11,12 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
-#include "hadoop/webhdfs_parse.h"
+#include "hadoop/webhdfs_int.h"
 #include "loop/http.h"
 #include "loop/loop.h"
 #include "loop/tcp.h"
 
 enum { PAUSE_FIRST_MS = 200, PAUSE_MAX_MS = 5000, DATANODE_TRIES = 4, LIST_MAX = 1000000 };
-
-enum op_kind {
-    OP_HOME = 1,
-    OP_STAT,
-    OP_LIST,
-    OP_MKDIRS,
-    OP_RENAME,
-    OP_DELETE,
-    OP_SETTIMES,
-    OP_SETPERMISSION,
-    OP_PUT,
-    OP_GET,
-};
-
-enum op_step {
-    STEP_NAMENODE = 1, /* all there is to it; for put and get: which DataNode? */
-    STEP_DATA,         /* the bytes */
-    STEP_RENAME,       /* a put's temporary name to its own */
-    STEP_CLEAR,        /* a put failed: its temporary file goes */
-};
-
-struct webhdfs_op {
-    struct webhdfs *w;
-    struct webhdfs_op *next;
-    enum op_kind kind;
-    enum op_step step;
-    char *path, *to;   /* to: a rename's; a put's temporary name */
-    struct buf params; /* "&permission=700" */
-    struct webhdfs_put put;
-    struct webhdfs_get get;
-    struct http_call *call;
-    struct loop_timer *timer;
-    int64_t deadline_ms, safe_deadline_ms;
-    unsigned n_tried, n_data_tries; /* NameNodes in this round; DataNodes */
-    int64_t pause_ms;
-    bool running, repeated /* a try before this one may have done it */, created;
-    struct buf exclude; /* DataNodes that failed */
-    char *location;
-    struct webhdfs_stats stats;
-    struct err failed; /* before STEP_CLEAR; or in on_body */
-    uint64_t n_bytes;
-    webhdfs_done_fn *done;
-    void *arg;
-};
-
-struct webhdfs {
-    struct loop *loop;
-    struct http *http;
-    struct strv namenodes;
-    size_t at; /* the NameNode that answered last */
-    char *user;
-    int64_t stall_ms, try_ms, safe_mode_ms;
-    struct webhdfs_op *ops;
-    unsigned n_running;
-};
 
 static void op_ask(struct webhdfs_op *op);
 
@@ -88,7 +33,7 @@ static void op_unlink(struct webhdfs_op *op)
         op->w->n_running--;
 }
 
-static void op_free(struct webhdfs_op *op)
+void webhdfs_op_free(struct webhdfs_op *op)
 {
     loop_timer_free(op->timer);
     webhdfs_stats_done(&op->stats);
@@ -120,7 +65,7 @@ static void op_finish(struct webhdfs_op *op, struct webhdfs_result *r, const str
     op_unlink(op);
     start_waiting(op->w);
     op->done(r, e ? e : &none, op->arg);
-    op_free(op);
+    webhdfs_op_free(op);
 }
 
 static void op_good(struct webhdfs_op *op)
@@ -129,23 +74,6 @@ static void op_good(struct webhdfs_op *op)
                                 .n_stats = op->stats.v.n,
                                 .n_bytes = op->n_bytes };
     op_finish(op, &r, NULL);
-}
-
-static const char *verb(enum op_kind kind)
-{
-    static const char *const verbs[] = {
-        [OP_HOME] = "find the home directory",
-        [OP_STAT] = "look at",
-        [OP_LIST] = "list",
-        [OP_MKDIRS] = "make directory",
-        [OP_RENAME] = "rename",
-        [OP_DELETE] = "remove",
-        [OP_SETTIMES] = "set the times of",
-        [OP_SETPERMISSION] = "set the permission of",
-        [OP_PUT] = "write",
-        [OP_GET] = "read",
-    };
-    return verbs[kind];
 }
 
 static void op_bad(struct webhdfs_op *op, const struct err *why)
@@ -162,9 +90,9 @@ static void op_bad(struct webhdfs_op *op, const struct err *why)
     if (op->step == STEP_CLEAR)
         e = op->failed;
     if (op->kind == OP_HOME)
-        (void)err_wrap(&e, 0, "cannot %s of '%s' in HDFS", verb(op->kind), op->w->user);
+        (void)err_wrap(&e, 0, "cannot %s of '%s' in HDFS", webhdfs_op_verb(op->kind), op->w->user);
     else
-        (void)err_wrap(&e, 0, "cannot %s '%s' in HDFS", verb(op->kind), op->path);
+        (void)err_wrap(&e, 0, "cannot %s '%s' in HDFS", webhdfs_op_verb(op->kind), op->path);
     op_finish(op, NULL, &e);
 }
 
@@ -175,7 +103,7 @@ void webhdfs_cancel(struct webhdfs_op *op)
     http_cancel(op->call);
     op_unlink(op);
     start_waiting(op->w);
-    op_free(op);
+    webhdfs_op_free(op);
 }
 
 /* ---- again ---- */
@@ -438,65 +366,6 @@ static void on_done(struct http_call *c, const struct http_response *r, const st
     op_refused(op, r);
 }
 
-/* ---- questions ---- */
-
-static int add_param(struct buf *b, const char *name, const char *value)
-{
-    (void)buf_addf(b, "&%s=", name);
-    return http_encode(b, span_of(value), false);
-}
-
-static const struct {
-    const char *method, *op;
-} questions[] = {
-    [OP_HOME] = { "GET", "GETHOMEDIRECTORY" },
-    [OP_STAT] = { "GET", "GETFILESTATUS" },
-    [OP_LIST] = { "GET", "LISTSTATUS_BATCH" },
-    [OP_MKDIRS] = { "PUT", "MKDIRS" },
-    [OP_RENAME] = { "PUT", "RENAME" },
-    [OP_DELETE] = { "DELETE", "DELETE" },
-    [OP_SETTIMES] = { "PUT", "SETTIMES" },
-    [OP_SETPERMISSION] = { "PUT", "SETPERMISSION" },
-    [OP_PUT] = { "PUT", "CREATE" },
-    [OP_GET] = { "GET", "OPEN" },
-};
-
-static void add_put_params(struct webhdfs_op *op, struct buf *url)
-{
-    const struct webhdfs_put *put = &op->put;
-    bool overwrite = put->overwrite || !put->direct || op->created;
-    (void)buf_addf(url, "&overwrite=%s&permission=%o", overwrite ? "true" : "false",
-                   put->mode ? put->mode : 0644u);
-    if (put->replication)
-        (void)buf_addf(url, "&replication=%u", put->replication);
-    if (op->exclude.len > 0)
-        (void)add_param(url, "excludedatanodes", buf_cstr(&op->exclude));
-}
-
-static int build_url(struct webhdfs_op *op, struct buf *url, const char **out_method)
-{
-    const struct webhdfs *w = op->w;
-    enum op_kind kind = op->step == STEP_RENAME  ? OP_RENAME
-                        : op->step == STEP_CLEAR ? OP_DELETE
-                                                 : op->kind;
-    const char *path = op->kind == OP_PUT && !op->put.direct ? op->to : op->path;
-    *out_method = questions[kind].method;
-    (void)buf_addf(url, "http://%s/webhdfs/v1", w->namenodes.v[w->at]);
-    (void)http_encode(url, span_of(path), true);
-    (void)buf_addf(url, "?op=%s", questions[kind].op);
-    (void)add_param(url, "user.name", w->user);
-    (void)buf_add(url, op->params.p, op->params.len);
-    if (kind == OP_PUT)
-        add_put_params(op, url);
-    if (kind == OP_LIST && op->stats.v.n > 0)
-        (void)add_param(url, "startAfter", op->stats.v.v[op->stats.v.n - 1].name);
-    if (op->step == STEP_RENAME) {
-        (void)add_param(url, "destination", op->path);
-        (void)buf_addf(url, "&renameoptions=%s", op->put.overwrite ? "OVERWRITE" : "NONE");
-    }
-    return url->failed ? -ENOMEM : 0;
-}
-
 static void send_failed(struct webhdfs_op *op, int rc, const struct err *e)
 {
     struct err why = *e;
@@ -523,7 +392,7 @@ static void op_ask(struct webhdfs_op *op)
     AUTO(buf_done) struct buf url = { .max = HTTP_URL_MAX };
     struct err e = { 0 };
     const char *method;
-    int rc = build_url(op, &url, &method);
+    int rc = webhdfs_op_url(op, &url, &method);
     if (rc == 0) {
         struct http_request q = { .method = method,
                                   .url = buf_cstr(&url),
@@ -577,172 +446,18 @@ static void op_data(struct webhdfs_op *op)
         send_failed(op, rc, &e);
 }
 
-static void on_timer(void *arg)
+void webhdfs_op_due(void *arg)
 {
     op_ask(arg);
 }
 
-/* ---- the operations ---- */
-
-static bool path_valid(const char *path)
+void webhdfs_op_begin(struct webhdfs_op *op)
 {
-    return path && *path == '/' && strlen(path) < 4096 && !strchr(path, '\n') &&
-           span_utf8(span_of(path), NULL);
-}
-
-static int op_new(struct webhdfs *w, enum op_kind kind, const char *path, webhdfs_done_fn *done,
-                  void *arg, struct webhdfs_op **out, struct err *e)
-{
-    if (!path_valid(path))
-        return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", path ? path : "");
-    struct webhdfs_op *op = calloc(1, sizeof *op);
-    if (!op || !(op->path = str_dup(path)) ||
-        !(op->timer = loop_timer_new(w->loop, on_timer, op))) {
-        if (op)
-            op_free(op);
-        return err_set(e, ENOMEM, "cannot %s '%s' in HDFS: %m", verb(kind), path);
-    }
-    op->w = w;
-    op->kind = kind;
-    op->step = STEP_NAMENODE;
-    op->done = done;
-    op->arg = arg;
-    *out = op;
-    return 0;
-}
-
-/* Takes op. */
-static int op_start(struct webhdfs_op *op, struct webhdfs_op **out, struct err *e)
-{
-    if (op->params.failed) {
-        int rc = err_set(e, ENOMEM, "cannot %s '%s' in HDFS: %m", verb(op->kind), op->path);
-        op_free(op);
-        return rc;
-    }
     struct webhdfs_op **at = &op->w->ops;
     while (*at)
         at = &(*at)->next;
     *at = op;
     start_waiting(op->w);
-    if (out)
-        *out = op;
-    return 0;
-}
-
-int webhdfs_home(struct webhdfs *w, webhdfs_done_fn *done, void *arg, struct webhdfs_op **out,
-                 struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_HOME, "/", done, arg, &op, e);
-    return rc < 0 ? rc : op_start(op, out, e);
-}
-
-int webhdfs_stat(struct webhdfs *w, const char *path, webhdfs_done_fn *done, void *arg,
-                 struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_STAT, path, done, arg, &op, e);
-    return rc < 0 ? rc : op_start(op, out, e);
-}
-
-int webhdfs_list(struct webhdfs *w, const char *path, webhdfs_done_fn *done, void *arg,
-                 struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_LIST, path, done, arg, &op, e);
-    return rc < 0 ? rc : op_start(op, out, e);
-}
-
-int webhdfs_mkdirs(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
-                   void *arg, struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_MKDIRS, path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    (void)buf_addf(&op->params, "&permission=%o", mode & 07777);
-    return op_start(op, out, e);
-}
-
-int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_done_fn *done,
-                   void *arg, struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    if (!path_valid(to))
-        return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", to ? to : "");
-    int rc = op_new(w, OP_RENAME, from, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    op->to = str_dup(to);
-    (void)add_param(&op->params, "destination", to);
-    (void)buf_adds(&op->params, "&renameoptions=NONE"); /* then refusals come with their reason */
-    op->params.failed |= !op->to;
-    return op_start(op, out, e);
-}
-
-int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_done_fn *done,
-                   void *arg, struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_DELETE, path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    (void)buf_addf(&op->params, "&recursive=%s", recursive ? "true" : "false");
-    return op_start(op, out, e);
-}
-
-int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int64_t atime_ms,
-                     webhdfs_done_fn *done, void *arg, struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_SETTIMES, path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    (void)buf_addf(&op->params, "&modificationtime=%lld&accesstime=%lld", (long long)mtime_ms,
-                   (long long)atime_ms);
-    return op_start(op, out, e);
-}
-
-int webhdfs_setpermission(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
-                          void *arg, struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_SETPERMISSION, path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    (void)buf_addf(&op->params, "&permission=%o", mode & 07777);
-    return op_start(op, out, e);
-}
-
-int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_fn *done, void *arg,
-                struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_PUT, put->path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    op->put = *put;
-    op->put.path = NULL; /* borrowed only until here */
-    if (!put->direct)
-        op->to = str_printf("%s._COPYING_", put->path);
-    op->params.failed |= !put->direct && !op->to;
-    return op_start(op, out, e);
-}
-
-int webhdfs_get(struct webhdfs *w, const struct webhdfs_get *get, webhdfs_done_fn *done, void *arg,
-                struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op;
-    int rc = op_new(w, OP_GET, get->path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    op->get = *get;
-    op->get.path = NULL;
-    if (get->offset > 0)
-        (void)buf_addf(&op->params, "&offset=%lld", (long long)get->offset);
-    if (get->length > 0)
-        (void)buf_addf(&op->params, "&length=%lld", (long long)get->length);
-    return op_start(op, out, e);
 }
 
 /* ---- the file system ---- */
@@ -755,7 +470,7 @@ void webhdfs_free(struct webhdfs *w)
     while (w->ops) {
         struct webhdfs_op *op = w->ops;
         op_unlink(op);
-        op_free(op);
+        webhdfs_op_free(op);
     }
     strv_done(&w->namenodes);
     free(w->user);
