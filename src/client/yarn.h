@@ -77,6 +77,9 @@ int64_t yarn_deadline(const struct yarn *y);
 int yarn_exit_code(const struct err *e);
 /* A text of the cluster's, fit for one line: without white space at its ends, the first line. */
 void yarn_first_line(const char *text, char *out, size_t n);
+/* Why an application waits, out of its diagnostics: without the time in front, and without the
+ * figures behind, which are others in every report. */
+void yarn_waiting_text(const char *diagnostics, char *out, size_t n);
 
 /* Is this command for the cluster `yarn`? By --cluster, the site's tony.cluster, HADOOP_CONF_DIR.
  */
@@ -98,7 +101,11 @@ int yarn_report_copy(const Hadoop__ApplicationReport *from, struct yarn_report *
 void yarn_report_done(struct yarn_report *r);
 /* -errno; -ENOENT: the ResourceManager does not know it. */
 int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct err *e);
-/* A whole file of HDFS, or a GET of a NodeManager's or the ResourceManager's page. -errno. */
+/* A whole file of HDFS, or a GET of a NodeManager's, the ResourceManager's or a log server's page,
+ * redirects followed. -errno. */
+/* The path of a URL in the cluster's own file system; the caller's, NULL with e set when it is
+ * another's. Needs yarn_home(). */
+char *yarn_path_of(const struct yarn *y, const char *url, struct err *e);
 int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, struct err *e);
 int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
              struct err *e);

@@ -10,6 +10,7 @@
 #include "client/client_int.h"
 #include "client/link.h"
 #include "client/yarn.h"
+#include "client/yarn_pages.h"
 #include "hadoop/yarn.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
@@ -18,8 +19,18 @@
 enum {
     PIECE = 256 << 10,
     PAGE_MAX = 64 << 20,
-    LOOK_MS = 500,
+    LOOK_MS = 200, /* --follow asks so often */
     ANSWER_WAIT_MS = 30000,
+    NOBODY_MS = 10000, /* neither a master nor an end: it may be changing just now */
+};
+
+#define N_STREAMS 2
+static const char *const streams[N_STREAMS] = { "stdout", "stderr" };
+
+struct place { /* how far a task's log was shown */
+    int64_t attempt;
+    int64_t at[N_STREAMS]; /* -1: nothing yet, and only the last lines are wanted */
+    bool missing;          /* and the user was told */
 };
 
 struct logs {
@@ -28,19 +39,21 @@ struct logs {
     const char *role; /* NULL = all */
     size_t role_len;
     int64_t index, attempt, lines;
-    bool want[2], follow, heads;
-    const char *last_task, *last_stream;
+    bool want[N_STREAMS], follow, heads;
+    char last[200]; /* what the text written last was headed by */
+    json_t *doc;    /* where the job stands */
+    VEC(struct place) places;
     /* live */
     struct conn *master;
-    uint32_t number;
-    struct yarn_join join;
+    uint32_t number, last_number; /* of the question: 0 = where the job stands */
+    struct yarn_join join;        /* n = 1: an answer is waited for */
+    json_t *answer;
     struct buf piece;
     int64_t at, size;
     int num;
-    char message[480];
 };
 
-static const char *const streams[] = { "stdout", "stderr" };
+/* ---- which tasks ---- */
 
 static bool wanted(const struct logs *l, const json_t *task)
 {
@@ -49,126 +62,149 @@ static bool wanted(const struct logs *l, const json_t *task)
                         (l->index < 0 || doc_int(task, "index", -1) == l->index));
 }
 
+static const json_t *tasks_of(const struct logs *l)
+{
+    return json_object_get(l->doc, "tasks");
+}
+
+static bool is_over(const struct logs *l)
+{
+    return json_is_integer(json_object_get(l->doc, "exit_code"));
+}
+
+static bool all_ended(const struct logs *l)
+{
+    bool ended = true;
+    size_t i;
+    json_t *task;
+    json_array_foreach(tasks_of(l), i, task) if (wanted(l, task)) ended =
+        ended && str_eq(doc_str(task, "state"), "ended");
+    return ended || is_over(l);
+}
+
+static size_t count_wanted(const struct logs *l)
+{
+    size_t n = 0, i;
+    json_t *task;
+    json_array_foreach(tasks_of(l), i, task) n += wanted(l, task);
+    return n;
+}
+
+/* ---- out ---- */
+
 static int write_text(struct logs *l, const char *task, const char *stream, struct span text)
 {
+    char head[sizeof l->last];
     if (!text.len)
         return 0;
-    if (l->heads && (!str_eq(l->last_task, task) || !str_eq(l->last_stream, stream))) {
-        AUTO(buf_done) struct buf head = { 0 };
-        (void)buf_addf(&head, "%s==> %s %s <==\n", l->last_task ? "\n" : "", task, stream);
-        (void)fs_write_all(STDOUT_FILENO, head.p, head.len); /* the text itself will fail too */
+    (void)snprintf(head, sizeof head, "%s %s", task, stream);
+    if (l->heads && !str_eq(l->last, head)) {
+        AUTO(buf_done) struct buf line = { 0 };
+        (void)buf_addf(&line, "%s==> %s <==\n", l->last[0] ? "\n" : "", head);
+        (void)fs_write_all(STDOUT_FILENO, line.p, line.len); /* the text itself will fail too */
     }
-    l->last_task = task;
-    l->last_stream = stream;
+    (void)str_copy(l->last, sizeof l->last, head);
     return fs_write_all(STDOUT_FILENO, text.p, text.len);
 }
 
-/* The last n lines of a text. */
-static struct span tail(struct span text, int64_t n)
-{
-    size_t at = text.len;
-    if (n < 0)
-        return text;
-    for (; at > 0 && n > 0; at--)
-        if (text.p[at - 1] == '\n' && at != text.len && --n == 0)
-            break;
-    return span_mem(text.p + at, text.len - at);
-}
-
-/* ---- after the end ---- */
-
-/* The NodeManager puts a head before the text and a line behind it. */
-static struct span contents(struct span page)
-{
-    static const char head[] = "LogContents:\n", foot[] = "End of LogType:";
-    const char *p = page.len ? memmem(page.p, page.len, head, sizeof head - 1) : NULL;
-    if (!p)
-        return page;
-    p += sizeof head - 1;
-    size_t len = page.len - (size_t)(p - page.p);
-    const char *end = memmem(p, len, foot, sizeof foot - 1);
-    for (const char *next = end; next;) { /* the last one */
-        end = next;
-        next = memmem(next + 1, len - (size_t)(next + 1 - p), foot, sizeof foot - 1);
-    }
-    return span_mem(p, end ? (size_t)(end - p) : len);
-}
-
-/* http://<node>/node/containerlogs/<container>/<user> -> the page of one file. */
-static char *page_url(const char *log_url, const char *stream)
-{
-    const char *host = str_starts(log_url, "http://") ? log_url + strlen("http://") : NULL;
-    const char *slash = host ? strchr(host, '/') : NULL;
-    const char *id = slash ? strstr(slash, "/containerlogs/") : NULL;
-    if (!id)
-        return NULL;
-    id += strlen("/containerlogs/");
-    return str_printf("http://%.*s/ws/v1/node/containers/%.*s/logs/%s", (int)(slash - host), host,
-                      (int)strcspn(id, "/"), id, stream);
-}
-
-static char *server_url(struct yarn *y, const char *container, const char *stream)
-{
-    const char *base = site_get(y->site, "yarn.log.server.web-service.url");
-    return base && *container ? str_printf("%s/containers/%s/logs/%s", base, container, stream)
-                              : NULL;
-}
+/* ---- from a node or a log server ---- */
 
 static bool fetch(struct logs *l, const char *url, struct buf *out)
 {
     int status = 0;
     struct err e = { 0 };
+    buf_clear(out);
     return url && yarn_get(l->y, url, PAGE_MAX, out, &status, &e) == 0 && status == 200;
 }
 
-static int show_page(struct logs *l, const json_t *task, const char *stream)
+/* "stdout", or "stdout.2" for a further attempt in the same container. */
+static const char *file_of(const json_t *task, const char *stream)
 {
-    const char *name = doc_str(task, "task"), *where = doc_str(task, "log_url");
-    AUTO(buf_done) struct buf page = { .max = PAGE_MAX + 1 };
-    AUTO(free_p) char *node = page_url(where, stream);
-    AUTO(free_p) char *server = server_url(l->y, doc_str(task, "container"), stream);
-    if (!where[0])
-        return 0; /* it never had a container */
-    bool ok = fetch(l, node, &page);
-    if (!ok) {
-        buf_clear(&page);
-        ok = fetch(l, server, &page);
+    size_t i, n = strlen(stream);
+    json_t *name;
+    json_array_foreach(json_object_get(task, "logs"), i, name)
+    {
+        const char *s = json_string_value(name);
+        if (s && str_starts(s, stream) && (!s[n] || s[n] == '.'))
+            return s;
     }
-    if (!ok) {
-        client_note("the %s of %s is not to be had from the node any more; it lay at %s/%s", stream,
-                    name, where, stream);
-        return 0;
-    }
-    return write_text(l, name, stream, tail(contents(buf_span(&page)), l->lines));
+    return stream;
 }
 
-/* ---- live ---- */
+static void say_missing(struct logs *l, const json_t *task, struct place *p)
+{
+    const char *server = site_get(l->y->site, "yarn.log.server.web-service.url");
+    if (p->missing)
+        return;
+    p->missing = true;
+    client_note("the log of %s is not to be had from its node any more%s%s; it lay at %s%s",
+                doc_str(task, "task"), server ? ", nor from " : "", server ? server : "",
+                doc_str(task, "log_url"),
+                server ? "" : ", and 'yarn logs' has it if the cluster collects logs");
+}
+
+/* From what was shown already to the end. */
+static int show_page(struct logs *l, const json_t *task, size_t s, struct place *p)
+{
+    const char *url = doc_str(task, "log_url"), *file = file_of(task, streams[s]);
+    if (!url[0])
+        return 0; /* it never had a container */
+    AUTO(buf_done) struct buf page = { .max = PAGE_MAX + 1 };
+    AUTO(free_p) char *node = yarn_page_of_node(url, file);
+    AUTO(free_p)
+    char *server = yarn_page_of_server(site_get(l->y->site, "yarn.log.server.web-service.url"),
+                                       doc_str(task, "container"), file);
+    if (!fetch(l, node, &page) && !fetch(l, server, &page)) {
+        say_missing(l, task, p);
+        return 0;
+    }
+    struct span text = yarn_page_text(buf_span(&page));
+    int64_t size = (int64_t)text.len;
+    if (p->at[s] < 0)
+        text = yarn_page_tail(text, l->lines);
+    else
+        text = span_mem(text.p + MIN(p->at[s], size), (size_t)(size - MIN(p->at[s], size)));
+    p->at[s] = MAX(size, p->at[s]);
+    return write_text(l, doc_str(task, "task"), streams[s], text);
+}
+
+/* ---- from the master ---- */
 
 static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 {
     struct logs *l = arg;
     (void)conn;
-    if (f->body_case != TONY__FRAME__BODY_LOG_DATA || f->log_data->number != l->number ||
-        !l->join.n)
+    if (!l->join.n)
         return;
-    const Tony__LogData *d = f->log_data;
-    buf_clear(&l->piece);
-    l->num = (int)d->num;
-    (void)str_copy(l->message, sizeof l->message, d->message);
-    l->at = d->offset;
-    l->size = d->size;
-    if (buf_add(&l->piece, d->data.data, d->data.len) < 0)
-        l->num = ENOMEM;
+    if (f->body_case == TONY__FRAME__BODY_ANSWER && l->number == 0) {
+        const Tony__Answer *a = f->answer;
+        l->answer =
+            a->json.len ? json_loadb((const char *)a->json.data, a->json.len, 0, NULL) : NULL;
+    } else if (f->body_case == TONY__FRAME__BODY_LOG_DATA && l->number &&
+               f->log_data->number == l->number) {
+        const Tony__LogData *d = f->log_data;
+        buf_clear(&l->piece);
+        l->num = (int)d->num;
+        l->at = d->offset;
+        l->size = d->size;
+        if (buf_add(&l->piece, d->data.data, d->data.len) < 0)
+            l->num = ENOMEM;
+    } else {
+        return;
+    }
     yarn_join_end(&l->join, NULL);
 }
 
 static void on_close(struct conn *conn, const struct err *why, void *arg)
 {
     struct logs *l = arg;
+    struct err e = *why;
     (void)conn;
     l->master = NULL;
+    if (!e.num)
+        (void)err_set(&e, ECONNRESET, "the master has closed the connection");
     if (l->join.n)
-        yarn_join_end(&l->join, why);
+        yarn_join_end(&l->join, &e);
 }
 
 static void late(void *arg)
@@ -182,23 +218,8 @@ static void late(void *arg)
 
 static const struct conn_ops ops = { .on_frame = on_frame, .on_close = on_close };
 
-static int read_piece(struct logs *l, uint32_t slot, const char *stream, int64_t offset)
+static int await_answer(struct logs *l)
 {
-    Tony__ReadLog ask = TONY__READ_LOG__INIT;
-    ask.number = ++l->number;
-    ask.slot = slot;
-    ask.attempt = (uint32_t)l->attempt;
-    ask.stream = (char *)(uintptr_t)stream;
-    ask.offset = offset;
-    ask.max = PIECE;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_READ_LOG;
-    f.read_log = &ask;
-    if (!l->master)
-        return -ECONNRESET;
-    int rc = conn_send(l->master, &f);
-    if (rc < 0)
-        return rc;
     struct loop_timer *t = loop_timer_new(l->y->loop, late, l);
     if (!t)
         return -ENOMEM;
@@ -206,146 +227,227 @@ static int read_piece(struct logs *l, uint32_t slot, const char *stream, int64_t
     l->join = (struct yarn_join){ .loop = l->y->loop, .n = 1 };
     yarn_join_wait(&l->join);
     loop_timer_free(t);
-    return l->join.e.num ? -l->join.e.num : l->master ? 0 : -ECONNRESET;
+    return -l->join.e.num;
 }
 
-/* From *at to the file's present end. 1: the executor is gone, the node has it. */
-static int copy_rest(struct logs *l, const char *task, uint32_t slot, const char *stream,
-                     int64_t *at)
+static int read_piece(struct logs *l, uint32_t slot, int64_t attempt, const char *stream,
+                      int64_t offset)
 {
-    for (bool first = true;; first = false) {
-        bool from_end = first && *at < 0;
-        int rc = read_piece(l, slot, stream, from_end ? -(int64_t)PIECE : *at);
+    if (!l->master)
+        return -ECONNRESET;
+    l->last_number = l->last_number == UINT32_MAX ? 1 : l->last_number + 1;
+    Tony__ReadLog ask = TONY__READ_LOG__INIT;
+    ask.number = l->number = l->last_number;
+    ask.slot = slot;
+    ask.attempt = (uint32_t)attempt;
+    ask.stream = (char *)(uintptr_t)stream;
+    ask.offset = offset;
+    ask.max = PIECE;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_READ_LOG;
+    f.read_log = &ask;
+    int rc = conn_send(l->master, &f);
+    return rc < 0 ? rc : await_answer(l);
+}
+
+/* From where it was shown to, to the file's present end. 1: the executor is gone, the node has it.
+ */
+static int copy_rest(struct logs *l, const json_t *task, uint32_t slot, size_t s, struct place *p)
+{
+    int64_t attempt = l->attempt ? l->attempt : p->attempt;
+    for (;;) {
+        bool from_end = p->at[s] < 0;
+        int rc = read_piece(l, slot, attempt, streams[s], from_end ? -(int64_t)PIECE : p->at[s]);
         if (rc < 0)
             return rc;
-        if (l->num) {
-            if (*at < 0)
-                *at = 0;
+        if (l->num)
             return l->num == ESTALE ? 1 : 0; /* not there yet, or never */
-        }
-        struct span text = from_end ? tail(buf_span(&l->piece), l->lines) : buf_span(&l->piece);
-        if ((rc = write_text(l, task, stream, text)) < 0)
+        struct span text = buf_span(&l->piece);
+        if (from_end)
+            text = yarn_page_tail(text, l->lines);
+        if ((rc = write_text(l, doc_str(task, "task"), streams[s], text)) < 0)
             return rc;
-        *at = l->at + (int64_t)l->piece.len;
-        if (*at >= l->size || l->piece.len == 0)
+        p->at[s] = l->at + (int64_t)l->piece.len;
+        if (p->at[s] >= l->size || l->piece.len == 0)
             return 0;
     }
 }
 
-static int connect_master(struct logs *l, const struct yarn_report *r, struct err *e)
+/* ---- where the job stands ---- */
+
+static void take_doc(struct logs *l, json_t *doc)
 {
+    json_decref(l->doc);
+    l->doc = doc;
+}
+
+/* The master's document over the connection that is there. */
+static int ask_status(struct logs *l)
+{
+    l->number = 0;
+    int rc = link_send_ask(l->master, TONY__CLIENT_ASK__WHAT__STATUS, l->id, "");
+    if (rc == 0)
+        rc = await_answer(l);
+    json_t *doc = TAKE(l->answer);
+    if (rc == 0 && json_is_array(json_object_get(doc, "tasks"))) {
+        take_doc(l, doc);
+        return 0;
+    }
+    json_decref(doc);
+    return rc < 0 ? rc : -EPROTO;
+}
+
+static int connect_master(struct logs *l, struct err *e)
+{
+    struct yarn_report r = { 0 };
     struct tls_key key = { .len = 0 };
-    int rc = yarn_client_key(l->y, l->id, &key, e);
-    if (rc < 0)
-        return rc;
-    const struct conn_target to = { .host = r->host,
-                                    .port = (uint16_t)r->rpc_port,
+    int rc = yarn_report(l->y, l->id, &r, e);
+    if (rc == 0 && (!r.host[0] || r.rpc_port <= 0 || r.rpc_port > UINT16_MAX))
+        rc = err_set(e, ENOENT, "job '%s' has no master now", l->id);
+    if (rc == 0)
+        rc = yarn_client_key(l->y, l->id, &key, e);
+    const struct conn_target to = { .host = r.host,
+                                    .port = (uint16_t)r.rpc_port,
                                     .identity = JOB_KEY_CLIENT,
                                     .key = &key,
                                     .deadline_ms = yarn_deadline(l->y) };
-    rc = conn_dial_tls(l->y->loop, &to, &ops, l, &l->master, e);
+    if (rc == 0)
+        rc = conn_dial_tls(l->y->loop, &to, &ops, l, &l->master, e);
     job_key_wipe(&key, sizeof key);
+    yarn_report_done(&r);
     return rc < 0 ? rc : link_hello(l->y->c, l->master);
 }
 
-static void pause_over(void *arg)
+/* The newest document, and a connection to the master while there is one. Minus the exit code. */
+static int look(struct logs *l, struct err *e)
 {
-    struct yarn_join *j = arg;
-    yarn_join_end(j, NULL);
-}
-
-static void pause_a_bit(struct logs *l)
-{
-    struct yarn_join j = { .loop = l->y->loop, .n = 1 };
-    struct loop_timer *t = loop_timer_new(l->y->loop, pause_over, &j);
-    if (!t)
-        return;
-    loop_timer_set(t, clock_mono_ms() + LOOK_MS);
-    yarn_join_wait(&j);
-    loop_timer_free(t);
-}
-
-static bool is_over(const json_t *doc)
-{
-    return json_is_integer(json_object_get(doc, "exit_code"));
-}
-
-/* All wanted tasks have ended, as the document has it. */
-static bool all_ended(const struct logs *l, const json_t *doc)
-{
-    bool ended = true;
-    size_t i;
-    json_t *task;
-    json_array_foreach(json_object_get(doc, "tasks"), i, task) if (wanted(l, task)) ended =
-        ended && str_eq(doc_str(task, "state"), "ended");
-    return ended || is_over(doc);
-}
-
-/* One round over all wanted files; at: a position for each task and stream, -1 at first with -n. */
-static int show_round(struct logs *l, const json_t *doc, int64_t *at)
-{
-    size_t i;
-    json_t *task;
-    json_array_foreach(json_object_get(doc, "tasks"), i, task)
-    {
-        for (size_t s = 0; s < ARRAY_LEN(streams); s++) {
-            int64_t *pos = &at[2 * i + s];
-            if (!wanted(l, task) || !l->want[s])
-                continue;
-            int rc =
-                l->master ? copy_rest(l, doc_str(task, "task"), (uint32_t)i, streams[s], pos) : 1;
-            if (rc == 1 && *pos <= 0)
-                rc = show_page(l, task, streams[s]);
-            if (rc < 0 && rc != -ECONNRESET)
-                return rc;
-        }
-    }
+    if (l->master && ask_status(l) == 0)
+        return 0;
+    conn_close(TAKE(l->master));
+    json_t *doc = NULL;
+    struct err none = { 0 };
+    int rc = yarn_status(l->y, l->id, &doc, e);
+    if (rc < 0)
+        return rc;
+    take_doc(l, doc);
+    if (!is_over(l) && tasks_of(l))
+        (void)connect_master(l, &none); /* else it is going just now: the next look tells */
     return 0;
 }
 
-static int show(struct logs *l, json_t **doc, const struct yarn_report *r, struct err *e)
+/* ---- showing ---- */
+
+static int show_stream(struct logs *l, const json_t *task, uint32_t slot, size_t s, struct place *p)
 {
-    size_t n = json_array_size(json_object_get(*doc, "tasks")), n_wanted = 0, i;
+    int rc = l->master ? copy_rest(l, task, slot, s, p) : is_over(l) ? 1 : 0;
+    if (rc == 1 && l->attempt && l->attempt != p->attempt) {
+        if (!p->missing)
+            client_note("only the last attempt of %s, %lld, can be read now", doc_str(task, "task"),
+                        (long long)p->attempt);
+        p->missing = true;
+        return 0;
+    }
+    if (rc == 1)
+        rc = show_page(l, task, s, p);
+    return rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT ? 0 : rc; /* asked again */
+}
+
+/* Another attempt has other files: what is left of the old ones first. */
+static int show_task(struct logs *l, const json_t *task, uint32_t slot, struct place *p)
+{
+    int64_t attempt = doc_int(task, "attempt", 0);
+    bool again = p->attempt > 0 && attempt != p->attempt && !l->attempt;
+    int rc = 0;
+    for (size_t s = 0; again && rc == 0 && s < N_STREAMS; s++)
+        if (l->want[s] && l->master && (rc = copy_rest(l, task, slot, s, p)) > 0)
+            rc = 0;
+    if (again)
+        *p = (struct place){ .attempt = attempt };
+    p->attempt = attempt;
+    for (size_t s = 0; rc >= 0 && s < N_STREAMS; s++)
+        if (l->want[s])
+            rc = show_stream(l, task, slot, s, p);
+    return rc == -ECONNRESET || rc == -EPIPE ? 0 : rc;
+}
+
+static int show_round(struct logs *l)
+{
+    size_t i;
     json_t *task;
-    json_array_foreach(json_object_get(*doc, "tasks"), i, task) n_wanted += wanted(l, task);
-    if (n_wanted == 0) {
+    int rc = 0;
+    json_array_foreach(tasks_of(l), i, task)
+    {
+        struct place p = { .at = { 0 } };
+        for (size_t s = 0; s < N_STREAMS; s++)
+            p.at[s] = l->lines >= 0 ? -1 : 0;
+        if (i >= l->places.n && vec_push(&l->places, p) < 0)
+            return -ENOMEM;
+        if (rc == 0 && wanted(l, task))
+            rc = show_task(l, task, (uint32_t)i, &l->places.v[i]);
+    }
+    return rc;
+}
+
+/* There is no task to show. 0: there may be one later, and that is waited for. */
+static int no_tasks(struct logs *l, bool *out_done, struct err *e)
+{
+    const char *message = doc_str(l->doc, "message");
+    *out_done = true;
+    if (tasks_of(l)) {
         (void)err_set(e, ENOENT, "job '%s' has no such task", l->id);
         err_hint(e, "tony tasks %s lists them", l->id);
         return -EXIT_MISUSE;
     }
-    l->heads = n_wanted > 1 || (l->want[0] && l->want[1]);
-    AUTO(free_p) int64_t *at = calloc(2 * n + 1, sizeof *at);
-    if (!at) {
-        (void)err_set(e, ENOMEM, "cannot show the logs: %m");
+    if (is_over(l)) {
+        (void)err_set(e, ENOENT, "the master of '%s' has left no record of tasks%s%s", l->id,
+                      message[0] ? ": " : "", message);
+        err_hint(e, "yarn logs -applicationId %s has what the cluster has collected", l->id);
         return -EXIT_CLUSTER;
     }
-    for (size_t k = 0; l->lines >= 0 && k < 2 * n; k++)
-        at[k] = -1;
-    bool live = !is_over(*doc) && r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
-    if (live && connect_master(l, r, e) < 0)
+    *out_done = !l->follow;
+    if (!l->follow)
+        client_note("nothing can be read yet: job %s is %s", l->id, doc_str(l->doc, "state"));
+    return 0;
+}
+
+/* Shows what there is now. *out_last: and there will be no more. */
+static int show_now(struct logs *l, bool *out_last, struct err *e)
+{
+    l->heads = count_wanted(l) > 1 || (l->want[0] && l->want[1]);
+    bool last = !l->follow || all_ended(l);
+    int rc = show_round(l);
+    if (rc < 0) {
+        (void)err_set(e, -rc, "cannot show the logs: %m");
         return -EXIT_CLUSTER;
-    for (;;) {
-        bool last = !l->follow || !live || all_ended(l, *doc) || !l->master;
-        int rc = show_round(l, *doc, at);
-        if (rc < 0) {
-            (void)err_set(e, -rc, "cannot show the logs: %m");
+    }
+    *out_last = last && (l->master || is_over(l)); /* else it broke off under us */
+    return 0;
+}
+
+static int show(struct logs *l, struct err *e)
+{
+    int64_t heard_ms = clock_mono_ms();
+    for (bool last = false; !last;) {
+        int rc = look(l, e);
+        if (rc == 0)
+            rc = count_wanted(l) ? show_now(l, &last, e) : no_tasks(l, &last, e);
+        if (rc < 0)
+            return rc;
+        int64_t now = clock_mono_ms();
+        if (l->master || is_over(l) || !tasks_of(l))
+            heard_ms = now;
+        if (!l->follow && now - heard_ms > NOBODY_MS) {
+            (void)err_set(e, ETIMEDOUT, "the master of '%s' does not answer", l->id);
+            err_hint(e, "tony tasks %s shows where the logs lie", l->id);
             return -EXIT_CLUSTER;
         }
-        if (last)
-            return 0;
-        pause_a_bit(l);
-        json_t *now = NULL;
-        struct err unread = { 0 };
-        if (yarn_status(l->y, l->id, &now, &unread) == 0 &&
-            json_array_size(json_object_get(now, "tasks")) == n) {
-            l->last_task = NULL; /* it points into the old one */
-            json_decref(*doc);
-            *doc = now;
-        } else {
-            json_decref(now);
-        }
+        if (!last)
+            yarn_pause(l->y, LOOK_MS);
     }
+    return 0;
 }
+
+/* ---- the command ---- */
 
 static int set_up(struct logs *l, const char *word, struct err *e)
 {
@@ -372,22 +474,16 @@ int yarn_cmd_logs(struct client *c, const char *word)
     struct err e = { 0 };
     AUTO(yarn_freep) struct yarn *y = NULL;
     struct logs l = { 0 };
-    struct yarn_report r = { 0 };
-    json_t *doc = NULL;
     int rc = yarn_open(c, NULL, &y, &e);
     l.y = y;
     if (rc == 0)
         rc = set_up(&l, word, &e);
     if (rc == 0)
-        rc = yarn_status(y, l.id, &doc, &e);
-    struct err unread = { 0 };
-    if (rc == 0)
-        (void)yarn_report(y, l.id, &r, &unread); /* forgotten: then it is over */
-    if (rc == 0)
-        rc = show(&l, &doc, &r, &e);
+        rc = show(&l, &e);
     conn_close(l.master);
     buf_done(&l.piece);
-    yarn_report_done(&r);
-    json_decref(doc);
+    vec_done(&l.places);
+    json_decref(l.doc);
+    json_decref(l.answer);
     return rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
 }

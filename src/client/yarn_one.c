@@ -11,13 +11,18 @@
 #include "loop/loop.h"
 #include "storage/jobkey.h"
 
-enum { KEY_FILE_MAX = 4096 };
+enum {
+    KEY_FILE_MAX = 4096,
+    PAGE_STALL_MS = 20000, /* the first page of a NodeManager takes 5 s */
+    REDIRECTS_MAX = 3, /* a NodeManager sends on to a log server, which may send on to another */
+};
 
 struct one { /* one operation that is waited for */
     struct yarn *y;
     struct yarn_join join;
     struct buf *out;
     int *out_status;
+    char *location; /* of a redirect */
     struct yarn_report *report;
 };
 
@@ -192,18 +197,19 @@ static void page_done(struct http_call *c, const struct http_response *r, const 
     struct err err = *e;
     (void)c;
     if (r) {
+        struct span to = r->status / 100 == 3 ? http_header(r, "Location") : (struct span){ 0 };
         *o->out_status = r->status;
-        if (buf_add(o->out, r->body.p, r->body.len) < 0)
+        o->location = to.p ? span_dup(to) : NULL;
+        if (buf_add(o->out, r->body.p, r->body.len) < 0 || (to.p && !o->location))
             (void)err_set(&err, ENOMEM, "cannot keep what was read: %m");
     }
     yarn_join_end(&o->join, &err);
 }
 
-int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
-             struct err *e)
+/* *out_location: where it is to be had instead, or NULL. */
+static int get_once(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
+                    char **out_location, struct err *e)
 {
-    if (!yarn_http(y, e))
-        return -e->num;
     struct one o = {
         .y = y, .join = { .loop = y->loop, .n = 1 }, .out = out, .out_status = out_status
     };
@@ -212,7 +218,7 @@ int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *
                                     .url = url,
                                     .headers = headers,
                                     .body_max = max,
-                                    .stall_ms = y->patience_ms,
+                                    .stall_ms = PAGE_STALL_MS,
                                     .done = page_done,
                                     .arg = &o };
     int rc = http_send(y->http, &q, NULL, e);
@@ -221,7 +227,21 @@ int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *
     yarn_join_wait(&o.join);
     if (o.join.e.num)
         *e = o.join.e;
+    *out_location = o.location;
     return -o.join.e.num;
+}
+
+int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
+             struct err *e)
+{
+    AUTO(free_p) char *at = str_dup(url);
+    int rc = at && yarn_http(y, e) ? 0 : err_set(e, ENOMEM, "cannot read '%s': %m", url);
+    for (int hops = 0; rc == 0 && at && hops <= REDIRECTS_MAX; hops++) {
+        AUTO(free_p) char *from = TAKE(at);
+        buf_clear(out);
+        rc = get_once(y, from, max, out, out_status, &at, e);
+    }
+    return rc;
 }
 
 int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct err *e)

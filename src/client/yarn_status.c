@@ -13,7 +13,12 @@
 #include "proto/tony.pb-c.h"
 #include "storage/jobkey.h"
 
-enum { STATUS_FILE_MAX = 64 << 20, LIST_MAX = 10000 };
+enum {
+    STATUS_FILE_MAX = 64 << 20,
+    LIST_MAX = 10000,
+    GONE_MS = 2000, /* between its last word and its history, or between two masters */
+    GONE_PAUSE_MS = 100,
+};
 
 static int parse(struct span text, json_t **out, struct err *e)
 {
@@ -122,7 +127,20 @@ static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out
     return rc;
 }
 
-int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e)
+/* What the master cannot know. */
+static void complete(struct yarn *y, const struct yarn_report *r, bool over, json_t *doc)
+{
+    AUTO(free_p)
+    char *dir = y->dir ? str_printf("hdfs:%s/%s", over ? y->history : y->dir, r->id) : NULL;
+    (void)json_object_set_new(doc, "cluster", json_string("yarn")); /* a member less, if that */
+    (void)json_object_set_new(doc, "queue", text_or_null(r->queue));
+    (void)json_object_set_new(doc, "yarn_state", json_string(yarn_app_state_name(r->state)));
+    (void)json_object_set_new(doc, "live", json_boolean(!over));
+    (void)json_object_set_new(doc, "directory", text_or_null(dir));
+}
+
+/* One look. *out_gone: there is or was a master, but it does not answer, and has left nothing. */
+static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, struct err *e)
 {
     struct yarn_report r = { 0 };
     struct err unread = { 0 };
@@ -135,22 +153,39 @@ int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e)
     if (rc < 0)
         return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
     bool over = yarn_app_state_is_final(r.state);
-    int got = over ? yarn_history(y, id, &doc, &unread) : from_master(y, &r, &doc);
+    bool running = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
+    int got = over ? -ENOENT : from_master(y, &r, &doc);
+    /* A master writes its history before it tells the ResourceManager that it is over. */
+    if (got < 0 && (over || running))
+        got = yarn_history(y, id, &doc, &unread);
+    *out_gone = got < 0 && running && r.host[0] && str_eq(r.user, y->user);
     if (got < 0)
         doc = yarn_report_json(y, &r);
-    if (doc) {
-        (void)json_object_set_new(doc, "cluster", json_string("yarn")); /* a member less, if that */
-        (void)json_object_set_new(doc, "queue", text_or_null(r.queue));
-        (void)json_object_set_new(doc, "yarn_state", json_string(yarn_app_state_name(r.state)));
-        (void)json_object_set_new(doc, "live", json_boolean(!over));
-        AUTO(free_p)
-        char *dir = y->dir ? str_printf("hdfs:%s/%s", over ? y->history : y->dir, id) : NULL;
-        (void)json_object_set_new(doc, "directory", text_or_null(dir));
-    }
+    over = over || json_is_integer(json_object_get(doc, "exit_code"));
+    if (doc)
+        complete(y, &r, over, doc);
     yarn_report_done(&r);
     if (!doc) {
         (void)err_set(e, ENOMEM, "cannot say how job '%s' stands: %m", id);
         return -EXIT_CLUSTER;
+    }
+    *out = doc;
+    return 0;
+}
+
+int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e)
+{
+    int64_t until = clock_mono_ms() + GONE_MS;
+    json_t *doc = NULL;
+    for (;;) {
+        bool gone = false;
+        int rc = look(y, id, &doc, &gone, e);
+        if (rc < 0)
+            return rc;
+        if (!gone || clock_mono_ms() > until)
+            break;
+        json_decref(TAKE(doc));
+        yarn_pause(y, GONE_PAUSE_MS);
     }
     *out = doc;
     return 0;

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "client/jobconf.h"
 #include "client/yarn.h"
+#include "client/yarn_pages.h"
 #include "conf/conf.h"
 
 /* Two nodes of 4 GiB and 8 cores, one of them with 2 GPUs and the label gpu; containers of 3 GiB at
@@ -160,13 +161,87 @@ static void test_master(void **state)
     }
 }
 
+#define HEAD "Container: c on n:1\nLogAggregationType: LOCAL\n====\nLogType:stdout\nLogLength:4\n"
+#define FOOT "End of LogType:stdout.\n****\n\n"
+
+static void test_page_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *page, *text;
+    } cases[] = {
+        { HEAD "LogContents:\none\ntwo\n" FOOT, "one\ntwo\n" },
+        { HEAD "LogContents:\n" FOOT, "" },
+        /* what a task may print itself */
+        { HEAD "LogContents:\nLogContents:\nEnd of LogType:stdout\nx\n" FOOT,
+          "LogContents:\nEnd of LogType:stdout\nx\n" },
+        { HEAD "LogContents:\ncut off", "cut off" },
+        { "bare text", "bare text" },
+        { "", "" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct span text = yarn_page_text(span_of(cases[i].page));
+        assert_int_equal(text.len, strlen(cases[i].text));
+        assert_memory_equal(text.p, cases[i].text, text.len);
+    }
+}
+
+static void test_page_address(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *node, *base, *url;
+    } cases[] = {
+        { "http://n:8042/node/containerlogs/container_1/me", NULL,
+          "http://n:8042/ws/v1/node/containers/container_1/logs/stdout" },
+        { "http://n:8042/node/containerlogs/container_1", NULL,
+          "http://n:8042/ws/v1/node/containers/container_1/logs/stdout" },
+        { "https://n:8042/node/containerlogs/container_1/me", NULL, NULL },
+        { "http://n:8042", NULL, NULL },
+        { "", NULL, NULL },
+        { NULL, "http://h:19888/ws/v1/history",
+          "http://h:19888/ws/v1/history/containers/container_1/logs/stdout" },
+        { NULL, "h:19888/ws/v1/history//",
+          "http://h:19888/ws/v1/history/containers/container_1/logs/stdout" },
+        { NULL, "", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO(free_p)
+        char *url = cases[i].node ? yarn_page_of_node(cases[i].node, "stdout")
+                                  : yarn_page_of_server(cases[i].base, "container_1", "stdout");
+        if (cases[i].url)
+            assert_string_equal(url, cases[i].url);
+        else
+            assert_null(url);
+    }
+    assert_null(yarn_page_of_server("http://h", "", "stdout"));
+}
+
+static void test_page_tail(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t n;
+        const char *tail;
+    } cases[] = {
+        { "a\nb\nc\n", 2, "b\nc\n" }, { "a\nb\nc", 1, "c" },      { "a\n", 0, "" },
+        { "a\nb\n", 9, "a\nb\n" },    { "a\nb\n", -1, "a\nb\n" }, { "", 3, "" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct span tail = yarn_page_tail(span_of(cases[i].text), cases[i].n);
+        assert_int_equal(tail.len, strlen(cases[i].tail));
+        assert_memory_equal(tail.p, cases[i].tail, tail.len);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_notes),
-        cmocka_unit_test(test_master),
+        cmocka_unit_test(test_check),        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_notes),        cmocka_unit_test(test_master),
+        cmocka_unit_test(test_page_text),
+        cmocka_unit_test(test_page_address), cmocka_unit_test(test_page_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
