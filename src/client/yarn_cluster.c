@@ -312,6 +312,19 @@ void yarn_first_line(const char *text, char *out, size_t n)
     (void)snprintf(out, n, "%.*s", (int)MIN(line.len, (size_t)1000), line.p);
 }
 
+void yarn_waiting_text(const char *diagnostics, char *out, size_t n)
+{
+    if (diagnostics && diagnostics[0] == '[' && strchr(diagnostics, ']'))
+        diagnostics = strchr(diagnostics, ']') + 1;
+    yarn_first_line(diagnostics, out, n);
+    char *details = strstr(out, "Details :");
+    if (!details)
+        return;
+    while (details > out && (details[-1] == ' ' || details[-1] == '.'))
+        details--;
+    *details = 0;
+}
+
 /* ---- home ---- */
 
 static int set_home(struct yarn *y, const char *home, struct err *e)

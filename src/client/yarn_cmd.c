@@ -102,27 +102,6 @@ int yarn_cmd_run(struct client *c, struct client_job *j)
     return code;
 }
 
-/* The ResourceManager takes a job first and judges it a moment later. */
-static int await_acceptance(struct yarn *y, const char *id, struct err *e)
-{
-    for (;;) {
-        struct yarn_report r = { 0 };
-        if (yarn_report(y, id, &r, e) < 0)
-            return -EXIT_CLUSTER;
-        bool waits = r.state < HADOOP__YARN_APPLICATION_STATE__ACCEPTED;
-        bool refused = r.state == HADOOP__YARN_APPLICATION_STATE__FAILED && r.attempt <= 0;
-        char line[300];
-        yarn_first_line(r.diagnostics, line, sizeof line);
-        yarn_report_done(&r);
-        if (refused) {
-            (void)err_set(e, EINVAL, "the cluster refused the job: %s", line);
-            return -EXIT_MISUSE;
-        }
-        if (!waits)
-            return 0;
-    }
-}
-
 int yarn_cmd_submit(struct client *c, struct client_job *j)
 {
     struct err e = { 0 };
@@ -131,8 +110,6 @@ int yarn_cmd_submit(struct client *c, struct client_job *j)
     int rc = yarn_open(c, j->conf, &y, &e);
     if (rc == 0)
         rc = yarn_submit(y, j, false, &job, &e);
-    if (rc == 0)
-        rc = await_acceptance(y, job.id, &e);
     int code = EXIT_DONE;
     if (rc < 0) {
         code = fail(rc, &e);
@@ -337,4 +314,18 @@ int yarn_plan(struct client *c, const struct client_job *j, json_t **out, struct
     yarn_ask_free(ask);
     yarn_facts_done(&f);
     return rc;
+}
+
+/* ---- a job file in HDFS ---- */
+
+int yarn_job_file(struct client *c, const char *url, struct buf *out, struct err *e)
+{
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    int rc = yarn_open(c, NULL, &y, e);
+    if (rc == 0)
+        rc = yarn_home(y, e);
+    AUTO(free_p) char *path = rc == 0 ? yarn_path_of(y, url, e) : NULL;
+    if (!path)
+        return -e->num;
+    return yarn_read(y, path, out->max, out, e);
 }

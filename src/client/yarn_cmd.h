@@ -8,8 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct buf;
 struct client;
 struct client_job;
+struct err;
 
 /* Is this command for it? By --cluster, else HADOOP_CONF_DIR, else the site's tony.cluster. */
 bool yarn_wanted(struct client *c);
@@ -23,9 +25,12 @@ int yarn_cmd_kill(struct client *c, const char *word);
 int yarn_cmd_logs(struct client *c, const char *word);
 int yarn_cmd_load(struct client *c, const char *word, json_t **out); /* the status document */
 int yarn_cmd_list(struct client *c, size_t n);                       /* 0 = all */
+/* A job file that lies in HDFS. -errno. */
+int yarn_job_file(struct client *c, const char *url, struct buf *out, struct err *e);
+/* For `doctor`: the cluster's entries in the list of findings. */
+void yarn_doctor(struct client *c, json_t *checks);
 /* For `plan`: what the cluster has in all, also when it refuses the job (minus the exit code, with
  * the reason); nothing of it is known: *out stays as it is. */
-struct err;
 int yarn_plan(struct client *c, const struct client_job *j, json_t **out, struct err *e);
 
 #endif

@@ -2,6 +2,7 @@
  * The submission context: a job as the ResourceManager takes it.
  */
 #include <errno.h>
+#include <signal.h>
 
 #include "base/base.h"
 #include "client/client_int.h"
@@ -17,6 +18,8 @@ enum {
     TAGS_MAX = 10,
     TAG_MAX = 100,
     LIFETIME_MORE_S = 120, /* the master's own limit comes first */
+    LOOK_MS = 10,          /* an acceptance takes 20 ms */
+    ACCEPTANCE_MS = 60000, /* a ResourceManager may restart meanwhile */
 };
 
 #define NODE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -354,8 +357,6 @@ static int send_context(struct submission *s, struct context *k, struct err *e)
 {
     Hadoop__SubmitApplicationRequest rq = HADOOP__SUBMIT_APPLICATION_REQUEST__INIT;
     rq.application_submission_context = &k->msg;
-    if (s->owned)
-        submit_hold_signals();
     if (!yarn_submit_application(s->y->rpc, &rq, yarn_deadline(s->y), accepted, s))
         return no_memory(e);
     s->join.n++;
@@ -366,6 +367,49 @@ static int send_context(struct submission *s, struct context *k, struct err *e)
     return -yarn_exit_code(e);
 }
 
+/* The user interrupts, while signals are held back: whoever follows the job sees to it. */
+static bool interrupted(void)
+{
+    sigset_t set;
+    return sigpending(&set) == 0 &&
+           (sigismember(&set, SIGINT) == 1 || sigismember(&set, SIGTERM) == 1 ||
+            sigismember(&set, SIGHUP) == 1);
+}
+
+static int send_again(struct submission *s, struct context *k, struct err *e)
+{
+    client_note("the ResourceManager has restarted and knows nothing of %s: it is told again",
+                s->id);
+    return send_context(s, k, e);
+}
+
+/* A ResourceManager answers before it has written the job down, and judges it after that: one that
+ * restarts in between knows nothing of it, and is told again. One that cannot be asked has taken it
+ * all the same, and whoever follows the job hears how it went on. */
+static int await_acceptance(struct submission *s, struct context *k, struct err *e)
+{
+    int64_t until = clock_mono_ms() + ACCEPTANCE_MS;
+    for (int rc = 0; clock_mono_ms() < until && !interrupted(); yarn_pause(s->y, LOOK_MS)) {
+        struct yarn_report r = { 0 };
+        struct err unread = { 0 };
+        int asked = yarn_report(s->y, s->id, &r, &unread);
+        Hadoop__YarnApplicationState state = r.state;
+        bool refused = state == HADOOP__YARN_APPLICATION_STATE__FAILED && r.attempt <= 0;
+        char line[300];
+        yarn_first_line(r.diagnostics, line, sizeof line);
+        yarn_report_done(&r);
+        if (asked == 0 && refused) {
+            (void)err_set(e, EINVAL, "the cluster refused the job: %s", line);
+            return -EXIT_MISUSE;
+        }
+        if (asked == 0 && state >= HADOOP__YARN_APPLICATION_STATE__ACCEPTED)
+            return 0;
+        if (asked == -ENOENT && (rc = send_again(s, k, e)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
 int submission_send(struct submission *s, struct err *e)
 {
     struct context k = { 0 };
@@ -374,8 +418,12 @@ int submission_send(struct submission *s, struct err *e)
         rc = no_memory(e);
     else if (rc < 0)
         rc = -yarn_exit_code(e);
-    else
+    if (rc == 0 && s->owned)
+        submit_hold_signals();
+    if (rc == 0)
         rc = send_context(s, &k, e);
+    if (rc == 0)
+        rc = await_acceptance(s, &k, e);
     context_done(&k);
     return rc;
 }

@@ -50,7 +50,7 @@ struct follow {
     struct yarn_report report; /* the newest */
     int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms;
     unsigned n_signals;
-    bool want_stop, force, over, by_report, asked_tasks, said_silent;
+    bool want_stop, force, over, by_report, forgotten, asked_tasks, said_silent;
     const char *stop_reason;
     json_t *tasks; /* a status document with tasks, for their logs */
     int rc;
@@ -261,17 +261,15 @@ static void see_to_startup(struct follow *f)
 
 /* ---- the report ---- */
 
-/* Why it waits, in the ResourceManager's words: without the time in front. */
+/* Why it waits, in the ResourceManager's words: without the time in front, and without the figures
+ * behind, which change with every look. */
 static void why_waiting(const struct follow *f, char *out, size_t n)
 {
     out[0] = 0;
     if (clock_mono_ms() - f->began_ms < WHY_AFTER_MS)
         return;
     char line[200];
-    const char *text = f->report.diagnostics;
-    if (text[0] == '[' && strchr(text, ']'))
-        text = strchr(text, ']') + 1;
-    yarn_first_line(text, line, sizeof line);
+    yarn_waiting_text(f->report.diagnostics, line, sizeof line);
     (void)snprintf(out, n, "queue %s%s%s", f->report.queue, line[0] ? ": " : "", line);
 }
 
@@ -305,6 +303,17 @@ static void on_silence(struct follow *f, const struct rpc_error *e)
     }
 }
 
+/* One that restarts without its state store has nothing of what was submitted, and the nodes end
+ * what they still run of it. */
+static void forgotten(struct follow *f)
+{
+    (void)err_set(f->e, ENOENT, "the ResourceManager knows no application '%s' any more", f->id);
+    err_hint(f->e, "it forgets its jobs when it restarts without a state store "
+                   "(yarn.resourcemanager.recovery.enabled); submit the job again");
+    f->forgotten = true;
+    end(f, -EXIT_CLUSTER);
+}
+
 static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
                       void *arg)
 {
@@ -314,9 +323,7 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
         return;
     bool after = f->verdict_ms && clock_mono_ms() - f->verdict_ms >= AFTER_MS;
     if (e && e->kind == RPC_FAULT_NOT_FOUND && !f->verdict_ms) {
-        (void)err_set(f->e, ENOENT, "the ResourceManager knows no application '%s' any more",
-                      f->id);
-        end(f, -EXIT_CLUSTER);
+        forgotten(f);
     } else if (e) {
         if (f->verdict_ms)
             end(f, 0);
@@ -415,6 +422,13 @@ static void add_diagnostics(json_t *doc, const struct yarn_report *r)
         (void)json_object_set_new(doc, "master_stderr", json_stringn_nocheck(rest.p, rest.len));
 }
 
+static void clear_staging(struct follow *f)
+{
+    AUTO(free_p) char *dir = str_printf("%s/%s", f->y->dir, f->id);
+    if (dir && str_eq(f->report.user, f->y->user))
+        (void)yarn_remove(f->y, dir, NULL); /* else the next client does it */
+}
+
 static int last_word(struct follow *f)
 {
     struct err e = { 0 };
@@ -433,10 +447,7 @@ static int last_word(struct follow *f)
     /* Refused by the scheduler before it had an attempt: nothing ran. */
     if (f->report.state == HADOOP__YARN_APPLICATION_STATE__FAILED && f->report.attempt <= 0)
         f->out->exit_code = EXIT_MISUSE;
-    /* A master that was killed has not cleared up. */
-    AUTO(free_p) char *dir = str_printf("%s/%s", f->y->dir, f->id);
-    if (dir && str_eq(f->report.user, f->y->user))
-        (void)yarn_remove(f->y, dir, NULL); /* else the next client does it */
+    clear_staging(f); /* a master that was killed has not */
     return 0;
 }
 
@@ -506,6 +517,8 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
     loop_timer_free(f.poll);
     for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
         loop_signal_free(f.signals[i]);
+    if (f.forgotten && o->own)
+        clear_staging(&f);
     if (rc == 0 && f.by_report)
         rc = last_word(&f);
     if (rc == 0)

@@ -23,7 +23,7 @@ enum {
 /* ---- URLs ---- */
 
 /* The path in the cluster's own file system; NULL with e set when it is another's. */
-static char *path_of(const struct yarn *y, const char *url, struct err *e)
+char *yarn_path_of(const struct yarn *y, const char *url, struct err *e)
 {
     const char *scheme = strstr(url, "://");
     if (!scheme)
@@ -44,7 +44,7 @@ static char *path_of(const struct yarn *y, const char *url, struct err *e)
 static int add(struct yarn_staging *s, const char *url, const char *name, const char *role,
                bool archive, bool optional, const char *origin, struct err *e)
 {
-    AUTO(free_p) char *path = path_of(s->y, url, e);
+    AUTO(free_p) char *path = yarn_path_of(s->y, url, e);
     if (!path) {
         (void)err_wrap(e, -e->num, "%s", origin);
         return -EXIT_MISUSE;
@@ -216,6 +216,7 @@ struct sweep {
     struct yarn *y;
     struct yarn_join join;
     const char *own_id;
+    int64_t cache_age_ms;
     VEC(struct leftover {
         struct sweep *sweep;
         char id[APP_ID_MAX];
@@ -246,7 +247,8 @@ static bool same_cluster(const char *a, const char *b)
 }
 
 /* Over: its staging may go. Unknown: its client died before it submitted, or the ResourceManager
- * has forgotten it; but another ResourceManager on the same HDFS may know it. */
+ * has forgotten it. An id of another start of a ResourceManager may be one that another on the same
+ * HDFS knows, or one that was lost with its memory: that is left alone for long. */
 static void judged(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
                    void *arg)
 {
@@ -254,8 +256,8 @@ static void judged(const Hadoop__GetApplicationReportResponse *r, const struct r
     struct sweep *w = l->sweep;
     const Hadoop__ApplicationReport *a = r ? r->application_report : NULL;
     bool over = a && yarn_app_state_is_final(a->yarn_application_state);
-    bool orphan = e && e->kind == RPC_FAULT_NOT_FOUND && l->age_ms > ORPHAN_MS &&
-                  same_cluster(l->id, w->own_id);
+    int64_t limit = same_cluster(l->id, w->own_id) ? (int64_t)ORPHAN_MS : w->cache_age_ms;
+    bool orphan = e && e->kind == RPC_FAULT_NOT_FOUND && l->age_ms > limit;
     AUTO(free_p) char *path = over || orphan ? str_printf("%s/%s", w->y->dir, l->id) : NULL;
     if (path)
         begin_remove(w, path);
@@ -282,7 +284,10 @@ static void jobs_listed(const struct webhdfs_result *r, const struct err *e, voi
 
 void yarn_sweep(struct yarn_staging *s, const char *own_id)
 {
-    struct sweep w = { .y = s->y, .join = { .loop = s->y->loop }, .own_id = own_id };
+    struct sweep w = { .y = s->y,
+                       .join = { .loop = s->y->loop },
+                       .own_id = own_id,
+                       .cache_age_ms = conf_int(s->j->conf, "tony.yarn.cache-age") };
     for (size_t i = 0; i < s->stale.n && i < SWEEP_MAX; i++)
         begin_remove(&w, s->stale.v[i]);
     if (webhdfs_list(s->y->fs, s->y->dir, jobs_listed, &w, NULL, NULL) == 0)

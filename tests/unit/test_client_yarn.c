@@ -161,6 +161,33 @@ static void test_master(void **state)
     }
 }
 
+/* What the ResourceManager says while a job waits, as 3.5.0 does. */
+static void test_waiting_text(void **state)
+{
+    (void)state;
+    static const char activated[] =
+        "[Sat Nov 21 15:51:30 +0000 2026] Application is Activated, waiting for resources to be "
+        "assigned for AM.  Details : AM Partition = <DEFAULT_PARTITION> ; Partition Resource = "
+        "<memory:16384, vCores:16> ; Queue's Absolute used capacity = 12.5 % ; ";
+    static const struct {
+        const char *diagnostics, *text;
+    } cases[] = {
+        { activated, "Application is Activated, waiting for resources to be assigned for AM" },
+        { "AM container is launched, waiting for AM container to Register with RM",
+          "AM container is launched, waiting for AM container to Register with RM" },
+        { "[a time] first\nsecond", "first" },
+        { "Details : none", "" },
+        { "[unclosed", "[unclosed" },
+        { "", "" },
+        { NULL, "" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char out[400];
+        yarn_waiting_text(cases[i].diagnostics, out, sizeof out);
+        assert_string_equal(out, cases[i].text);
+    }
+}
+
 #define HEAD "Container: c on n:1\nLogAggregationType: LOCAL\n====\nLogType:stdout\nLogLength:4\n"
 #define FOOT "End of LogType:stdout.\n****\n\n"
 
@@ -240,7 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check),        cmocka_unit_test(test_queue),
         cmocka_unit_test(test_notes),        cmocka_unit_test(test_master),
-        cmocka_unit_test(test_page_text),
+        cmocka_unit_test(test_waiting_text), cmocka_unit_test(test_page_text),
         cmocka_unit_test(test_page_address), cmocka_unit_test(test_page_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,15 @@
-"""The command line on a cluster: logs, uploads, the cache, killing, doctor."""
+"""The command line on a cluster: logs, uploads, the cache, waiting, killing, doctor."""
 
+import contextlib
 import http.server
+import os
+import pty
 import re
 import shutil
+import signal
+import subprocess
 import threading
+import time
 
 from lib_cluster import wait_until
 from lib_tony import APP
@@ -82,3 +88,118 @@ def test_logs_of_the_sites_log_server(tony, cluster, base):
         server.server_close()
     assert r.returncode == 0 and r.stdout.strip() == "kept stdout", r.stdout + r.stderr
     assert re.fullmatch(r"/ws/v1/history/containers/container_\w+/logs/stdout", LogServer.asked[0]), LogServer.asked
+
+
+# ---- uploads and the cache ----
+
+def on_terminal(tony, *args, timeout=100):
+    """What it writes on a terminal, and its exit code."""
+    master, slave = pty.openpty()
+    p = tony.start(*args, stdout=subprocess.DEVNULL, stderr=slave, env={"TERM": "xterm"})
+    os.close(slave)
+    parts = []
+    reader = threading.Thread(target=lambda: read_all(master, parts))
+    reader.start()
+    code = p.wait(timeout)
+    reader.join(10)
+    os.close(master)
+    return b"".join(parts).decode(), code
+
+
+def read_all(fd, parts):
+    with contextlib.suppress(OSError):
+        while data := os.read(fd, 65536):
+            parts.append(data)
+
+
+def test_uploads_have_a_progress_bar(tony, base):
+    for i in range(4):
+        (base / f"big{i}").write_bytes(os.urandom(8 << 20))
+    text, code = on_terminal(tony, "run", tony.workers("true", resources=[str(base / f"big{i}") for i in range(4)]))
+    assert code == 0, text
+    assert re.search(r"uploading \d+ files \[[# ]{24}\] \S+ ?\S* of ", text), text
+    assert "\x1b[K" in text
+
+
+def age(cluster, path, ms):
+    """As if it had last been used so long ago."""
+    cluster.hdfs("SETTIMES", path, "PUT", modificationtime=int(time.time() * 1000) - ms, accesstime=-1)
+
+
+def test_the_cache_ages(tony, cluster, base):
+    hour = 3600 * 1000
+    (base / "old").write_text("old" + os.urandom(8).hex())
+    before = set(cluster.ls(CACHE))
+    assert tony.run("run", tony.workers("true", resources=[str(base / "old")])).returncode == 0
+    old, = set(cluster.ls(CACHE)) - before - {name for name in cluster.ls(CACHE) if "old" not in cluster.ls(f"{CACHE}/{name}")}
+    cluster.put(f"{CACHE}/_COPYING_.left-1-1", b"half")
+    half = "_COPYING_.left-1-1"
+    assert tony.run("run", tony.workers("true", conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
+    assert {old, half} <= set(cluster.ls(CACHE))  # it is young
+    age(cluster, f"{CACHE}/{old}", 3 * hour)
+    age(cluster, f"{CACHE}/{half}", 25 * hour)
+    assert tony.run("run", tony.workers("true", conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
+    assert not {old, half} & set(cluster.ls(CACHE))
+    # who uses it again after a day says so
+    assert tony.run("run", tony.workers("true", resources=[str(base / "old")])).returncode == 0
+    age(cluster, f"{CACHE}/{old}", 30 * hour)
+    assert tony.run("run", tony.workers("true", resources=[str(base / "old")])).returncode == 0
+    assert cluster.ls(CACHE)[old]["modificationTime"] > time.time() * 1000 - hour
+
+
+def test_staging_of_what_is_over_is_swept(tony, cluster):
+    """A client and a master that were killed have left theirs."""
+    app = APP.search(tony.ok("run", tony.workers("true"))).group()
+    never = app[:-4] + "9876"
+    for name, old in ((app, 0), (never, 3600 * 1000)):
+        cluster.hdfs("MKDIRS", f"/user/root/.tony/{name}", "PUT")
+        age(cluster, f"/user/root/.tony/{name}", old)
+    assert tony.run("run", tony.workers("true")).returncode == 0
+    assert not {app, never} & set(cluster.ls("/user/root/.tony"))
+
+
+def test_twenty_clients_at_once(tony, cluster, base):
+    """The same new content, from twenty machines."""
+    (base / "shared.bin").write_bytes(os.urandom(2 << 20))
+    job = tony.workers("cksum < shared.bin", role={"memory": "64m"}, conf={"tony.am.memory": "64m"}, resources=[str(base / "shared.bin")])
+    before = set(cluster.ls(CACHE))
+    clients = [tony.start("run", job, "--json", env={"TONY_HOME": str(base / f"home{i}")}) for i in range(20)]
+    for p in clients:
+        out, err = p.communicate(timeout=110)
+        assert p.returncode == 0, err
+    new = [name for name in set(cluster.ls(CACHE)) - before if "shared.bin" in cluster.ls(f"{CACHE}/{name}")]
+    assert len(new) == 1
+    assert not [name for name in cluster.ls(CACHE) if name.startswith("_COPYING_")]
+
+
+def test_a_client_killed_while_it_stages(tony, cluster, base):
+    """Nothing half-uploaded is ever used, and nothing runs."""
+    (base / "big").write_bytes(os.urandom(96 << 20))
+    job = tony.workers("cksum < big", resources=[str(base / "big")])
+    before = set(cluster.ls(CACHE))
+    p = tony.start("run", job)
+    wait_until(lambda: any(name.startswith("_COPYING_") for name in set(cluster.ls(CACHE)) - before), "an upload")
+    p.kill()
+    p.communicate()
+    assert not cluster.live_apps()
+    assert not [n for n in set(cluster.ls(CACHE)) - before if not n.startswith("_COPYING_") and "big" in cluster.ls(f"{CACHE}/{n}")]
+    app = APP.search(tony.ok("run", job)).group()
+    sum_ = subprocess.run(["cksum"], stdin=open(base / "big", "rb"), capture_output=True, check=True).stdout.decode()
+    assert [t for t in cluster.container_log(app, "stdout").values() if t] == [sum_]
+
+
+# ---- waiting and killing ----
+
+def test_killed_without_a_master(tony, cluster):
+    """Nobody listens: the ResourceManager does it."""
+    first = tony.submit(tony.workers("sleep 60"))
+    tony.await_state(first, "RUNNING")
+    pid = next(pid for pid, line in cluster.processes().items() if "tony-master --yarn" in line and "exec" not in line)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        r = tony.run("kill", first, timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert r.returncode == 0, r.stderr
+    assert cluster.await_app(first, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
