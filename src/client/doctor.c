@@ -14,15 +14,15 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/doctor.h"
 #include "client/machine.h"
+#include "client/yarn_cmd.h"
 #include "conf/conf.h"
 
 /* ---- the list of findings ---- */
 
-enum finding { FINE = 1, NOTE, WRONG };
-
-static void __attribute__((format(printf, 5, 6)))
-add(json_t *checks, const char *name, enum finding f, const char *hint, const char *fmt, ...)
+void doctor_add(json_t *checks, const char *name, enum finding f, const char *hint, const char *fmt,
+                ...)
 {
     static const char *const words[] = { "", "ok", "note", "wrong" };
     AUTO(buf_done) struct buf value = { 0 };
@@ -41,20 +41,20 @@ static void check_machine(json_t *checks)
 {
     struct utsname un;
     if (uname(&un) == 0)
-        add(checks, "system", FINE, NULL, "%s %s, %s", un.sysname, un.release, un.machine);
+        doctor_add(checks, "system", FINE, NULL, "%s %s, %s", un.sysname, un.release, un.machine);
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                             : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    add(checks, "cores", FINE, NULL, "%d", cores);
+    doctor_add(checks, "cores", FINE, NULL, "%d", cores);
 
     uint64_t total = 0, available = 0;
     char a[32], b[32];
     if (machine_memory(&total, &available) < 0)
-        add(checks, "memory", WRONG, "mount /proc", "/proc/meminfo cannot be read");
+        doctor_add(checks, "memory", WRONG, "mount /proc", "/proc/meminfo cannot be read");
     else
-        add(checks, "memory", available < (UINT64_C(256) << 20) ? NOTE : FINE,
-            "little is free: tasks may be killed", "%s, %s available", str_size(total, a, sizeof a),
-            str_size(available, b, sizeof b));
+        doctor_add(checks, "memory", available < (UINT64_C(256) << 20) ? NOTE : FINE,
+                   "little is free: tasks may be killed", "%s, %s available",
+                   str_size(total, a, sizeof a), str_size(available, b, sizeof b));
 }
 
 static void check_gpus(json_t *checks, json_t **out_gpus)
@@ -63,18 +63,18 @@ static void check_gpus(json_t *checks, json_t **out_gpus)
     json_t *gpus = json_array();
     int rc = machine_gpus(gpus, &e);
     if (rc < 0)
-        add(checks, "GPUs", NOTE, "they are found through NVIDIA's libnvidia-ml.so.1", "none: %s",
-            e.msg);
+        doctor_add(checks, "GPUs", NOTE, "they are found through NVIDIA's libnvidia-ml.so.1",
+                   "none: %s", e.msg);
     else if (json_array_size(gpus) == 0)
-        add(checks, "GPUs", FINE, NULL, "none");
+        doctor_add(checks, "GPUs", FINE, NULL, "none");
     size_t i;
     json_t *gpu;
     json_array_foreach(gpus, i, gpu)
     {
         char memory[32];
-        add(checks, "GPU", FINE, NULL, "%lld: %s, %s", (long long)doc_int(gpu, "index", (int64_t)i),
-            doc_str(gpu, "name"),
-            str_size((uint64_t)doc_int(gpu, "memory_mib", 0) << 20, memory, sizeof memory));
+        doctor_add(checks, "GPU", FINE, NULL, "%lld: %s, %s",
+                   (long long)doc_int(gpu, "index", (int64_t)i), doc_str(gpu, "name"),
+                   str_size((uint64_t)doc_int(gpu, "memory_mib", 0) << 20, memory, sizeof memory));
     }
     *out_gpus = gpus;
 }
@@ -87,12 +87,13 @@ static void check_cgroups(json_t *checks)
                                "its limit for a moment; "
                                "systemd-run --user --scope -p Delegate=yes gives a shell one";
     if (g.version == 0)
-        add(checks, "cgroups", NOTE, hint, "none mounted");
+        doctor_add(checks, "cgroups", NOTE, hint, "none mounted");
     else if (!g.writable)
-        add(checks, "cgroups", NOTE, hint, "v%d at '%s', which we cannot write", g.version, g.path);
+        doctor_add(checks, "cgroups", NOTE, hint, "v%d at '%s', which we cannot write", g.version,
+                   g.path);
     else
-        add(checks, "cgroups", g.memory ? FINE : NOTE, hint, "v%d at '%s', controllers: %s",
-            g.version, g.path, g.controllers);
+        doctor_add(checks, "cgroups", g.memory ? FINE : NOTE, hint, "v%d at '%s', controllers: %s",
+                   g.version, g.path, g.controllers);
 }
 
 static void check_limits(json_t *checks)
@@ -101,16 +102,17 @@ static void check_limits(json_t *checks)
     enum { FILES_WANTED = 4096, PROCESSES_WANTED = 4096 };
     if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
         if (r.rlim_max == RLIM_INFINITY)
-            add(checks, "open files", FINE, NULL, "unlimited");
+            doctor_add(checks, "open files", FINE, NULL, "unlimited");
         else
-            add(checks, "open files", r.rlim_max < FILES_WANTED ? WRONG : FINE,
+            doctor_add(
+                checks, "open files", r.rlim_max < FILES_WANTED ? WRONG : FINE,
                 "raise it (ulimit -Hn, /etc/security/limits.conf): a job of 1000 tasks needs about "
                 "2100",
                 "%llu", (unsigned long long)r.rlim_max);
     }
     if (getrlimit(RLIMIT_NPROC, &r) == 0 && geteuid() != 0 && r.rlim_max != RLIM_INFINITY)
-        add(checks, "processes", r.rlim_max < PROCESSES_WANTED ? NOTE : FINE,
-            "large jobs may not fit (ulimit -Hu)", "%llu", (unsigned long long)r.rlim_max);
+        doctor_add(checks, "processes", r.rlim_max < PROCESSES_WANTED ? NOTE : FINE,
+                   "large jobs may not fit (ulimit -Hu)", "%llu", (unsigned long long)r.rlim_max);
 }
 
 /* ---- programs ---- */
@@ -131,18 +133,18 @@ static void check_programs(json_t *checks)
     for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
         AUTO(free_p) char *path = paths_program(ours[i].name);
         if (path)
-            add(checks, ours[i].name, FINE, NULL, "%s", path);
+            doctor_add(checks, ours[i].name, FINE, NULL, "%s", path);
         else
-            add(checks, ours[i].name, ours[i].missing, ours[i].hint,
-                "not found beside this program or on PATH");
+            doctor_add(checks, ours[i].name, ours[i].missing, ours[i].hint,
+                       "not found beside this program or on PATH");
     }
     static const char *const others[] = { "bash", "python3" };
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         AUTO(free_p) char *path = machine_which(others[i]);
-        add(checks, others[i], path ? FINE : NOTE,
-            i == 0 ? "commands with shell syntax need it; /bin/sh is used instead"
-                   : "jobs in Python need it",
-            "%s", path ? path : "not found on PATH");
+        doctor_add(checks, others[i], path ? FINE : NOTE,
+                   i == 0 ? "commands with shell syntax need it; /bin/sh is used instead"
+                          : "jobs in Python need it",
+                   "%s", path ? path : "not found on PATH");
     }
 }
 
@@ -158,9 +160,9 @@ static void check_owner(json_t *checks, const char *dir)
             fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) == -1 || st.st_uid == geteuid())
             continue;
         bool self = str_eq(de->d_name, ".");
-        add(checks, "owner", WRONG, "remove it, or give it to yourself with chown -R",
-            "'%s%s%s' belongs to user %u", dir, self ? "" : "/", self ? "" : de->d_name,
-            (unsigned)st.st_uid);
+        doctor_add(checks, "owner", WRONG, "remove it, or give it to yourself with chown -R",
+                   "'%s%s%s' belongs to user %u", dir, self ? "" : "/", self ? "" : de->d_name,
+                   (unsigned)st.st_uid);
     }
     if (d)
         (void)closedir(d);
@@ -170,8 +172,8 @@ static void check_home(struct client *c, json_t *checks)
 {
     struct err e = { 0 };
     if (client_open_paths(c, &e) < 0) {
-        add(checks, "TONY_HOME", WRONG,
-            e.hint[0] ? e.hint : "set TONY_HOME to a directory of your own", "%s", e.msg);
+        doctor_add(checks, "TONY_HOME", WRONG,
+                   e.hint[0] ? e.hint : "set TONY_HOME to a directory of your own", "%s", e.msg);
         return;
     }
     const struct paths *p = &c->paths;
@@ -188,12 +190,12 @@ static void check_home(struct client *c, json_t *checks)
     if (probe)
         (void)unlink(probe);
     if (rc < 0)
-        add(checks, "TONY_HOME", WRONG, "jobs cannot be accepted there",
-            "'%s' cannot be written: %s", p->home, e.msg);
+        doctor_add(checks, "TONY_HOME", WRONG, "jobs cannot be accepted there",
+                   "'%s' cannot be written: %s", p->home, e.msg);
     else
-        add(checks, "TONY_HOME", full ? WRONG : FINE, "make room: jobs are refused on a full disk",
-            "%s, %s free", p->home, avail);
-    add(checks, "sockets", FINE, NULL, "%s", p->runtime);
+        doctor_add(checks, "TONY_HOME", full ? WRONG : FINE,
+                   "make room: jobs are refused on a full disk", "%s, %s free", p->home, avail);
+    doctor_add(checks, "sockets", FINE, NULL, "%s", p->runtime);
     const char *const dirs[] = { p->home, p->pool, p->jobs, p->store, p->history, p->runtime };
     for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
         check_owner(checks, dirs[i]);
@@ -205,11 +207,11 @@ static void check_site(json_t *checks)
     struct conf *conf = conf_new();
     const char *dir = getenv("TONY_CONF_DIR");
     if (conf && conf_load_site(conf, &e) < 0)
-        add(checks, "site settings", WRONG,
-            e.hint[0] ? e.hint : "every job is refused until it is mended", "%s", e.msg);
+        doctor_add(checks, "site settings", WRONG,
+                   e.hint[0] ? e.hint : "every job is refused until it is mended", "%s", e.msg);
     else
-        add(checks, "site settings", FINE, NULL, "%s",
-            dir ? dir : "none (TONY_CONF_DIR is not set)");
+        doctor_add(checks, "site settings", FINE, NULL, "%s",
+                   dir ? dir : "none (TONY_CONF_DIR is not set)");
     conf_free(conf);
 }
 
@@ -293,7 +295,7 @@ int cmd_doctor(struct client *c)
     if (options_has(&c->o, OPT_KEYS))
         return print_keys(c);
     json_t *checks = json_array(), *gpus = NULL;
-    add(checks, "version", FINE, NULL, "%s", c->version);
+    doctor_add(checks, "version", FINE, NULL, "%s", c->version);
     check_machine(checks);
     check_gpus(checks, &gpus);
     check_cgroups(checks);
@@ -301,6 +303,8 @@ int cmd_doctor(struct client *c)
     check_programs(checks);
     check_home(c, checks);
     check_site(checks);
+    if (yarn_wanted(c))
+        yarn_doctor(c, checks);
 
     bool json = options_has(&c->o, OPT_JSON);
     bool wrong = print_checks(c, checks, !json);

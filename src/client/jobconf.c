@@ -7,11 +7,15 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/yarn_cmd.h"
 #include "conf/conf.h"
 #include "runtime/runtime.h"
 #include "storage/store.h"
 
-enum { JOB_NAME_MAX = 64 }; /* of a name made here; given ones may be longer */
+enum {
+    JOB_NAME_MAX = 64, /* of a name made here; given ones may be longer */
+    REMOTE_JOB_MAX = 4 << 20,
+};
 
 /* Options that set one key as it is. */
 static const struct {
@@ -132,8 +136,9 @@ static const char *job_file(struct client *c, int *rc, struct err *e)
         path = "tony.xml";
     if (path && str_starts(path, "file://"))
         path += strlen("file://");
-    if (path && strstr(path, "://")) {
-        *rc = err_set(e, EINVAL, "job file '%s': only local files can be read", path);
+    if (path && strstr(path, "://") && !str_starts(path, "hdfs://")) {
+        *rc = err_set(e, EINVAL, "job file '%s': only local files and those of HDFS can be read",
+                      path);
         return NULL;
     }
     return path;
@@ -186,6 +191,19 @@ static int default_name(struct conf *conf, const char *path, struct err *e)
                                      : 0;
 }
 
+static int load_job_file(struct client *c, struct conf *conf, const char *path, struct err *e)
+{
+    if (!str_starts(path, "hdfs://"))
+        return conf_load_file(conf, CL_JOB, path, e);
+    AUTO(buf_done) struct buf text = { .max = REMOTE_JOB_MAX };
+    int rc = yarn_job_file(c, path, &text, e);
+    if (rc < 0)
+        return err_wrap(e, rc, "cannot read job file '%s'", path);
+    struct span first = span_trim(buf_span(&text));
+    bool xml = str_ends(path, ".xml") || (first.len && first.p[0] == '<');
+    return conf_load_text(conf, CL_JOB, path, buf_span(&text), xml, e);
+}
+
 static int load_layers(struct client *c, struct conf *conf, struct err *e)
 {
     int rc = conf_load_site(conf, e);
@@ -195,7 +213,7 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
     if (rc < 0)
         return rc;
     if (path)
-        rc = conf_load_file(conf, CL_JOB, path, e);
+        rc = load_job_file(c, conf, path, e);
     else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF))
         rc = (err_set(e, EINVAL, "no job is given"),
               err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",

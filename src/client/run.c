@@ -53,6 +53,16 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
     return code;
 }
 
+/* The job cannot be read: mostly it is at fault; but it may lie in an HDFS that does not answer. */
+static int load_exit_code(const struct err *e)
+{
+    static const int nums[] = { ENOMEM, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, EAGAIN };
+    for (size_t i = 0; i < ARRAY_LEN(nums); i++)
+        if (e->num == nums[i])
+            return EXIT_CLUSTER;
+    return EXIT_MISUSE;
+}
+
 /* From the command line to an accepted job. An exit code; what went wrong was said. out_done: the
  * job was for YARN, and the command is over. */
 static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct conn **out_pool,
@@ -61,7 +71,7 @@ static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct 
     struct err e = { 0 };
     struct client_job j;
     if (client_job_load(c, &j, &e) < 0)
-        return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+        return client_fail(load_exit_code(&e), &e);
     *out_done = j.yarn;
     if (j.yarn) {
         int code = owned ? yarn_cmd_run(c, &j) : yarn_cmd_submit(c, &j);

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import json
 import os
 import pty
 import re
@@ -203,3 +204,31 @@ def test_killed_without_a_master(tony, cluster):
             os.kill(pid, signal.SIGCONT)
     assert r.returncode == 0, r.stderr
     assert cluster.await_app(first, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
+
+
+# ---- configuration ----
+
+def test_a_job_file_in_hdfs(tony, cluster, base):
+    path = tony.xml_file(**{"tony.worker.instances": "1", "tony.worker.memory": "64m", "tony.worker.command": "echo from hdfs",
+                            "tony.application.framework": "standalone"})
+    cluster.put("/user/root/tony.xml", path.read_bytes())
+    fs = f"hdfs://127.0.0.1:{cluster.state['ports']['nn']}"
+    try:
+        app = APP.search(tony.ok("run", "--conf_file", fs + "/user/root/tony.xml", cwd=base)).group()
+        r = tony.run("run", "--conf_file", "hdfs:///user/root/none.xml")
+        assert r.returncode == 2 and "/user/root/none.xml" in r.stderr, r.stderr
+    finally:
+        cluster.remove("/user/root/tony.xml")
+    assert tony.ok("logs", app, "worker:0", "--stdout") == "from hdfs\n"
+
+
+def test_doctor(tony, cluster):
+    found = {c["name"]: c for c in tony.json("doctor")["checks"]}
+    assert f"127.0.0.1:{cluster.state['ports']['rm']}" in found["YARN"]["value"] and found["YARN"]["state"] == "ok", found
+    assert f"127.0.0.1:{cluster.state['ports']['nn_http']}" in found["HDFS"]["value"] and found["HDFS"]["state"] == "ok", found
+    assert "no Kerberos" in found["isolation"]["value"]
+    cluster.signal("rm")
+    r = tony.run("doctor", "--json")
+    found = {c["name"]: c for c in json.loads(r.stdout)["checks"]}
+    assert r.returncode == 1 and found["YARN"]["state"] == "wrong" and found["HDFS"]["state"] == "ok", found
+    assert f"127.0.0.1:{cluster.state['ports']['rm']}" in found["YARN"]["value"]
