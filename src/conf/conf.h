@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/reason.h"
 #include "base/vec.h"
 
 struct err;
@@ -141,6 +142,29 @@ enum role_kind {
     ROLE_SIDECAR,   /* not waited for; its failure is ignored */
 };
 
+enum restart_policy { /* tony.<role>.restart */
+    RESTART_UNSET = 0,  /* not for what the task itself does; but for what happens to it */
+    RESTART_NEVER,      /* whatever the reason */
+    RESTART_ON_FAILURE, /* also when it fails by itself */
+    RESTART_ALWAYS,     /* also when it ends well */
+};
+
+enum restart_scope { /* tony.<role>.restart-scope */
+    SCOPE_UNSET = 0, /* the framework says (runtime.h) */
+    SCOPE_TASK,      /* only the task itself */
+    SCOPE_ROLE,      /* all tasks of its role */
+    SCOPE_JOB,       /* the gang is formed anew */
+};
+
+struct code_range { /* exit codes from..to; 128 + n stands for signal n */
+    int from, to;
+};
+
+struct code_list {
+    struct code_range *v;
+    size_t n;
+};
+
 struct resource_spec { /* SRC[::NAME][#archive] */
     char *source; /* path or URL as given (relative ones against the job file's directory or the
                      cwd) */
@@ -164,6 +188,13 @@ struct role_spec {
     uint32_t *waits_for; /* indices of roles all of whose tasks must have completed before this one
                             is requested */
     size_t n_waits_for;
+    enum restart_policy restart;
+    enum restart_scope restart_scope;
+    int64_t max_restarts;       /* for what the task does itself; -1 = no limit */
+    uint64_t restart_window_ms; /* in which max_restarts counts; 0 = over the whole job */
+    uint64_t restart_delay_ms;  /* before the first restart; doubles */
+    struct code_list retry_on, no_retry_on;
+    uint32_t spares; /* containers kept ready besides the instances */
 };
 
 struct group_timeout { /* tony.application.dependency.<role>.timeout.after.<group>[.ignored] */
@@ -197,6 +228,10 @@ struct job_spec {
     int64_t client_away_ms; /* -1 never */
     uint32_t kill_grace_ms, master_away_ms, stderr_lines;
     uint32_t am_retry_count;
+    uint32_t restarts[END_COUNT]; /* by reason: how often a task is started again for what was done
+                                     to it; 0 = not at all */
+    uint32_t node_max_failures;   /* 0 = nodes are not judged */
+    uint64_t node_window_ms;
     struct group_timeout *group_timeouts;
     size_t n_group_timeouts;
     char *tensorboard_log_dir;

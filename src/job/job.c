@@ -34,12 +34,12 @@ const char *slot_state_name(enum slot_state s)
 
 const struct role_spec *job_role_spec(const struct job *j, uint32_t role)
 {
-    return j->spec->single_node ? &j->spec->am : &j->spec->roles[role];
+    return j->spec->single_node ? &j->spec->am : &j->spec->roles[j->roles[role].of];
 }
 
 const char *job_role_name(const struct job *j, uint32_t role)
 {
-    return j->spec->single_node ? "driver" : j->spec->roles[role].name;
+    return j->spec->single_node ? "driver" : j->spec->roles[j->roles[role].of].name;
 }
 
 struct role *job_role_of(const struct job *j, uint32_t slot)
@@ -52,6 +52,11 @@ bool job_is_chief(const struct job *j, uint32_t slot)
     return j->chief == (int64_t)j->slots[slot].role || j->chief_slot == (int64_t)slot;
 }
 
+bool job_is_spare(const struct job *j, uint32_t slot)
+{
+    return slot >= j->n_tasks;
+}
+
 /* ---- life ---- */
 
 static uint32_t role_instances(const struct job *j, uint32_t role)
@@ -59,25 +64,48 @@ static uint32_t role_instances(const struct job *j, uint32_t role)
     return j->spec->single_node ? 1 : j->spec->roles[role].instances;
 }
 
+static uint32_t role_spares(const struct job *j, uint32_t role)
+{
+    return j->spec->single_node ? 0 : j->spec->roles[role].spares;
+}
+
+static void make_role(struct job *j, uint32_t r, uint32_t first, uint32_t n, uint32_t index)
+{
+    struct role *role = &j->roles[r];
+
+    role->first = first;
+    role->n = n;
+    role->n_state[SLOT_HELD] = n;
+    for (uint32_t i = 0; i < n; i++)
+        j->slots[first + i] = (struct slot){ .role = r,
+                                             .index = index + i,
+                                             .state = SLOT_HELD,
+                                             .stop_us = -1,
+                                             .started_ms = -1,
+                                             .ended_ms = -1,
+                                             .node = -1,
+                                             .quick = { -1, -1, -1 },
+                                             .lent_to = UINT32_MAX };
+}
+
 static void make_slots(struct job *j)
 {
-    uint32_t at = 0;
+    uint32_t at = 0, r = j->n_roles;
 
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        struct role *role = &j->roles[r];
-        role->first = at;
-        role->n = role_instances(j, r);
-        role->kind = j->spec->single_node ? ROLE_TRACKED : j->spec->roles[r].kind;
-        role->n_state[SLOT_HELD] = role->n;
-        for (uint32_t i = 0; i < role->n; i++, at++)
-            j->slots[at] = (struct slot){ .role = r,
-                                          .index = i,
-                                          .state = SLOT_HELD,
-                                          .stop_us = -1,
-                                          .started_ms = -1,
-                                          .ended_ms = -1 };
+    for (uint32_t i = 0; i < j->n_roles; at += j->roles[i++].n) {
+        j->roles[i].of = i;
+        j->roles[i].kind = j->spec->single_node ? ROLE_TRACKED : j->spec->roles[i].kind;
+        make_role(j, i, at, role_instances(j, i), 0);
     }
     j->n_state[SLOT_HELD] = at;
+    for (uint32_t i = 0; i < j->n_roles; i++) {
+        if (!role_spares(j, i))
+            continue;
+        j->roles[r].of = i;
+        j->roles[r].kind = ROLE_SIDECAR;
+        make_role(j, r, at, role_spares(j, i), j->roles[i].n);
+        at += j->roles[r++].n;
+    }
 }
 
 struct job *job_new(const struct job_spec *spec, struct err *e)
@@ -94,19 +122,26 @@ struct job *job_new(const struct job_spec *spec, struct err *e)
                        .asked_ms = -1,
                        .client_due_ms = INT64_MAX,
                        .pause_due_ms = INT64_MAX,
+                       .restart_due_ms = INT64_MAX,
                        .cause = { .slot = JOB_NO_SLOT },
                        .fatal = { .slot = JOB_NO_SLOT } };
     j->n_roles = spec->single_node ? 1 : (uint32_t)spec->n_roles;
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        j->n_slots += role_instances(j, r);
+    j->n_all_roles = j->n_roles;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        j->n_tasks += role_instances(j, r);
+        j->n_slots += role_instances(j, r) + role_spares(j, r);
+        j->n_all_roles += role_spares(j, r) > 0;
+    }
     /* one more than needed, so that none is of size 0 */
     j->slots = calloc((size_t)j->n_slots + 1, sizeof *j->slots);
-    j->roles = calloc((size_t)j->n_roles + 1, sizeof *j->roles);
+    j->roles = calloc((size_t)j->n_all_roles + 1, sizeof *j->roles);
     j->ready = calloc((size_t)j->n_roles + 1, sizeof *j->ready);
     j->groups = calloc(spec->n_group_timeouts + 1, sizeof *j->groups);
     if (!j->slots || !j->roles || !j->ready || !j->groups || limits_init(j) < 0)
         goto no_memory;
     make_slots(j);
+    if (restart_init(j) < 0)
+        goto no_memory;
     policy_init(j);
     return j;
 
@@ -124,6 +159,8 @@ void job_free(struct job *j)
         slot_done(&j->slots[i]);
     limits_done(j);
     failures_done(j);
+    restart_done(j);
+    nodes_free(j);
     free(j->slots);
     free(j->roles);
     free(j->ready);
@@ -153,7 +190,7 @@ void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept)
     job_act(j, launched ? ACT_STOP_CONTAINER : ACT_RELEASE, slot)->container = j->stray;
 }
 
-void job_place(struct slot *s, struct kept *kept)
+void job_place(struct job *j, struct slot *s, const struct job_event *ev, struct kept *kept)
 {
     free(s->container);
     free(s->gpus);
@@ -162,6 +199,9 @@ void job_place(struct slot *s, struct kept *kept)
     s->tb_port = s->pid = 0;
     s->container = TAKE(kept->container);
     s->gpus = TAKE(kept->text);
+    s->node = nodes_enter(j, ev->node, &kept->node);
+    s->seen = true;
+    s->moved = false;
 }
 
 /* ---- events: what has to hold, and what it does ---- */
@@ -208,8 +248,7 @@ static int on_allocated(struct job *j, const struct job_event *ev, struct kept *
     struct slot *s = &j->slots[ev->slot];
 
     if (s->state == SLOT_ASKED && !str_eq(s->container, ev->container)) {
-        job_place(s, kept);
-        s->seen = true;
+        job_place(j, s, ev, kept);
         return slot_step(j, ev->slot, IN_GRANT, NULL, e);
     }
     if (slot_has_container(s->state) && str_eq(s->container, ev->container))
@@ -224,6 +263,8 @@ static int on_allocated(struct job *j, const struct job_event *ev, struct kept *
 
 static int on_refused(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
 {
+    if (!job_is_spare(j, ev->slot))
+        j->hopeless = true;
     struct slot_end end = { .reason = END_LAUNCH_FAILED,
                             .at_us = j->now_ms * 1000,
                             .detail = &kept->text,
@@ -243,7 +284,7 @@ static int on_completed(struct job *j, const struct job_event *ev, struct kept *
                             .at_us = j->now_ms * 1000 -
                                      (int64_t)MIN(ev->age_us, (uint64_t)INT64_MAX / 4),
                             .detail = &kept->text };
-    return slot_step(j, ev->slot, IN_GONE, &end, e);
+    return restart_ended(j, ev->slot, IN_GONE, &end, e);
 }
 
 static void heard(struct job *j, struct slot *s)
@@ -259,7 +300,11 @@ static int on_registered(struct job *j, const struct job_event *ev, struct kept 
 {
     struct slot *s = &j->slots[ev->slot];
 
-    int rc = slot_step(j, ev->slot, IN_REGISTER, NULL, e);
+    if (ev->generation && ev->generation != j->generation)
+        return err_set(e, ESTALE, "slot '" SLOT_NAME "' is ready for generation %u, not %u",
+                       SLOT_ARGS(j, ev->slot), ev->generation, j->generation),
+               1;
+    int rc = slot_step(j, ev->slot, ev->generation ? IN_READY : IN_REGISTER, NULL, e);
     if (rc)
         return rc;
     heard(j, s);
@@ -287,10 +332,15 @@ static int on_executor_back(struct job *j, const struct job_event *ev, struct ke
 {
     struct slot *s = &j->slots[ev->slot];
     bool current = ev->generation == s->generation && ev->attempt == s->attempt;
+    /* the end of our journal may be lost, but what was restarted is in it (ACT_SYNC) */
+    bool first =
+        s->state == SLOT_REGISTERED && !s->attempt && ev->generation == 1 && ev->attempt == 1;
 
     (void)kept;
-    if (ev->generation > s->generation ||
-        (ev->generation == s->generation && ev->attempt > s->attempt))
+    if (first)
+        current = false;
+    else if (ev->generation > s->generation ||
+             (ev->generation == s->generation && ev->attempt > s->attempt))
         return err_set(e, ESTALE,
                        "the executor of slot '" SLOT_NAME
                        "' speaks of attempt %u.%u, which was never begun",
@@ -308,7 +358,13 @@ static int on_executor_back(struct job *j, const struct job_event *ev, struct ke
 static int fence(const struct job *j, const struct job_event *ev, struct err *e)
 {
     const struct slot *s = &j->slots[ev->slot];
+    bool over = s->attempt && (s->state < SLOT_RUNNING || s->state == SLOT_RENEWING);
 
+    if (over && ev->attempt == s->attempt)
+        return err_set(e, ESTALE, "slot '" SLOT_NAME "' is %s: attempt %u.%u is over",
+                       SLOT_ARGS(j, ev->slot), slot_state_name(s->state), s->generation,
+                       s->attempt),
+               1;
     if (ev->attempt == s->attempt && (ev->generation == s->generation || !s->attempt))
         return 0;
     return err_set(e, ESTALE, "slot '" SLOT_NAME "' is at attempt %u.%u, not %u.%u",
@@ -325,7 +381,7 @@ static int on_attempt_started(struct job *j, const struct job_event *ev, struct 
     (void)kept;
     if (rc)
         return rc;
-    if (s->state != SLOT_RUNNING && s->state != SLOT_STOPPING)
+    if (s->state != SLOT_RUNNING && s->state != SLOT_STOPPING && s->state != SLOT_HALTING)
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: no attempt can have begun",
                        SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
                1;
@@ -335,15 +391,9 @@ static int on_attempt_started(struct job *j, const struct job_event *ev, struct 
     return 0;
 }
 
-static int on_attempt_ended(struct job *j, const struct job_event *ev, struct kept *kept,
-                            struct err *e)
+static int attempt_ended(struct job *j, const struct job_event *ev, struct kept *kept,
+                         struct err *e)
 {
-    /* Also for one that we know already, or refuse: the executor tells it until it was heard. */
-    struct job_action *ack = job_act(j, ACT_ACK, ev->slot);
-    ack->generation = ev->generation;
-    ack->attempt = ev->attempt;
-    ack->finish = true;
-
     int rc = fence(j, ev, e);
     if (rc)
         return rc;
@@ -354,7 +404,20 @@ static int on_attempt_ended(struct job *j, const struct job_event *ev, struct ke
                                      (int64_t)MIN(ev->age_us, (uint64_t)INT64_MAX / 4),
                             .detail = &kept->text,
                             .tail = &kept->tail };
-    return slot_step(j, ev->slot, IN_END, &end, e);
+    return restart_ended(j, ev->slot, IN_END, &end, e);
+}
+
+static int on_attempt_ended(struct job *j, const struct job_event *ev, struct kept *kept,
+                            struct err *e)
+{
+    int rc = attempt_ended(j, ev, kept, e);
+    /* Also for one that we know already, or refuse: the executor tells it until it was heard. */
+    struct job_action *ack = job_act(j, ACT_ACK, ev->slot);
+
+    ack->generation = ev->generation;
+    ack->attempt = ev->attempt;
+    ack->finish = !restart_wants_executor(j, ev->slot);
+    return rc;
 }
 
 static int on_beat(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
@@ -459,6 +522,7 @@ static int on_launch_failed(struct job *j, const struct job_event *ev, struct ke
 {
     (void)kept;
     (void)e;
+    j->hopeless = true;
     policy_decide(j, JOB_FAILED, "the job's master could not be run%s%.300s",
                   ev->text && *ev->text ? ": " : "", ev->text ? ev->text : "");
     policy_abandon(j);
@@ -538,7 +602,7 @@ static bool keep(char **out, const char *s, size_t max, bool wanted)
 }
 
 /* Copies what the event's handler may keep. */
-static int kept_init(struct kept *k, const struct job_event *ev)
+static int kept_init(struct job *j, struct kept *k, const struct job_event *ev)
 {
     bool ended = ev->type == EV_ATTEMPT_ENDED, tb = ev->type == EV_TENSORBOARD;
     size_t tail = ended && ev->tail ? strlen(ev->tail) : 0;
@@ -552,7 +616,8 @@ static int kept_init(struct kept *k, const struct job_event *ev)
                    keep(&k->tail,
                         ended && tail ? ev->tail + (tail > JOB_TAIL_MAX ? tail - JOB_TAIL_MAX : 0)
                                       : ev->text,
-                        JOB_TAIL_MAX, (ended && tail) || tb)
+                        JOB_TAIL_MAX, (ended && tail) || tb) &&
+                   (!container || !ev->node || nodes_keep(j, ev, &k->node) == 0)
                ? 0
                : -ENOMEM;
 }
@@ -563,19 +628,28 @@ static void kept_done(struct kept *k)
     free(k->text);
     free(k->who);
     free(k->tail);
+    node_done(&k->node);
 }
 
 int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct job_actions *out,
              struct err *e)
 {
     AUTO(kept_done) struct kept kept = { 0 };
+    struct job_event moved;
 
+    if ((unsigned)ev->type < EV_COUNT && handlers[ev->type].slot &&
+        job_slot_now(j, ev->slot) != ev->slot) {
+        moved = *ev;
+        moved.slot = job_slot_now(j, ev->slot);
+        ev = &moved;
+    }
     int rc = check_event(j, ev, e);
     if (rc)
         return rc;
-    /* A slot is acted on at most three times in one event: asked for or started, stopped; and a few
-     * for the job. */
-    if (vec_reserve(out, out->n + 3 * (size_t)j->n_slots + 8) < 0 || kept_init(&kept, ev) < 0)
+    /* A slot is acted on at most four times in one event: asked for, taken or started, stopped; and
+     * a few for the job. */
+    size_t most = 4 * (size_t)j->n_slots + j->nodes.n + 16;
+    if (vec_reserve(out, out->n + most) < 0 || kept_init(j, &kept, ev) < 0)
         return err_set(e, ENOMEM, "no memory for event '%s'", job_event_name(ev->type));
     j->now_ms = MAX(j->now_ms, now_ms);
     j->out = out;
@@ -604,6 +678,23 @@ int64_t job_now(const struct job *j)
 uint32_t job_n_slots(const struct job *j)
 {
     return j->n_slots;
+}
+
+uint32_t job_n_tasks(const struct job *j)
+{
+    return j->n_tasks;
+}
+
+uint32_t job_slot_now(const struct job *j, uint32_t slot)
+{
+    bool lent = slot >= j->n_tasks && slot < j->n_slots && j->slots[slot].lent_to != UINT32_MAX;
+
+    return lent ? j->slots[slot].lent_to : slot;
+}
+
+uint32_t job_retries(const struct job *j)
+{
+    return j->retries;
 }
 
 uint32_t job_n_tracked(const struct job *j)
@@ -648,13 +739,16 @@ void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
 
     *out = (struct slot_view){
         .role = job_role_name(j, s->role),
-        .role_index = s->role,
+        .role_index = j->roles[s->role].of,
         .index = s->index,
         .state = s->state,
         .result = s->result,
         .container = gave_back ? NULL : s->container,
         .address = gave_back ? NULL : s->address,
         .gpus = gave_back ? NULL : s->gpus,
+        .node = gave_back || s->node < 0 ? NULL : j->nodes.v[s->node].name,
+        .spare = job_is_spare(j, slot),
+        .moved = s->moved,
         .generation = s->generation,
         .attempt = s->attempt,
         .restart_count = s->attempt ? s->attempt - 1 : 0,

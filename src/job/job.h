@@ -20,6 +20,19 @@
  * wanted. The first start is the same with an empty journal: EV_SUBMITTED, EV_MASTER_STARTED,
  * EV_RESYNCED. Every action can be repeated without harm.
  *
+ * Restarts (restart.c): what ended may begin again. Which end allows it is the role's policy for
+ * what the task does itself, and a budget per reason for what is done to it; how many begin again
+ * is the scope: the task alone, its role, or the gang, which is a new generation. A slot whose
+ * executor lives goes RUNNING -> (HALTING ->) RENEWING -> REGISTERED and has its next attempt in
+ * the same container; one whose container is gone, or has to go, gets another: (REPLACING ->) HELD
+ * -> ASKED, or a spare's at once. No attempt of a new generation begins before all of the old one
+ * are dead. All of it follows from the events, so that a replay finds it again; pauses end with an
+ * EV_TIMER.
+ *
+ * Spares: slots behind those of all tasks (job_n_tasks() .. job_n_slots()), asked for when the
+ * tasks run, registered, idle. One that takes a task's place gives its container to that slot,
+ * once; ACT_TAKE says so. Events about the container may go on to name the spare's slot.
+ *
  * Ending a job that has no master (history): EV_STOP of a job whose containers are all gone ends it
  * at once when followed by EV_MASTER_STARTED (epoch + 1) and EV_RESYNCED; EV_LAUNCH_FAILED_JOB ends
  * it at once by itself.
@@ -52,13 +65,14 @@ struct role_spec; /* conf/conf.h */
                            an incomplete one gives back (scheduler.h, gives_back) */               \
     X(EV_RESYNCED, "resynced") /* all EV_CONTAINER_SEEN are in: whatever was not seen is lost */   \
     X(EV_CONTAINER_SEEN,                                                                           \
-      "container_seen")          /* slot, container, launched, text: gpus (not completed ones) */  \
-    X(EV_ALLOCATED, "allocated") /* slot, container, text: gpus "0,1" */                           \
+      "container_seen") /* slot, container, launched, text: gpus, node; if it lives */             \
+    X(EV_ALLOCATED,                                                                                \
+      "allocated") /* slot, container, text: gpus "0,1", node: NULL = this machine */              \
     X(EV_ALLOCATION_REFUSED, "allocation_refused") /* slot, text: why */                           \
     X(EV_COMPLETED,                                                                                \
       "completed") /* slot, container, exit_code, reason, age_us, text: the container ended */     \
     X(EV_REGISTERED, "registered") /* slot, container, text: host:port of rank 0, tb_port, pid;    \
-                                      first time or again */                                       \
+                                      generation: of the ACT_RENEW that it answers, else 0 */      \
     X(EV_EXECUTOR_GONE, "executor_gone") /* slot, container: its connection broke; not durable */  \
     X(EV_EXECUTOR_BACK, "executor_back") /* slot, container, generation, attempt, running:         \
                                             re-connected; not durable */                           \
@@ -100,8 +114,10 @@ enum job_event_type {
     X(LIMIT_SILENCE, "silence") /* slot: max(3, tony.task.max-missed-heartbeats) beats */          \
     X(LIMIT_STOP,                                                                                  \
       "stop") /* slot: told to stop, or its task has ended, and its container is still there */    \
-    X(LIMIT_CLIENT, "client") /* tony.client.away-limit: the job is killed */                      \
-    X(LIMIT_GROUP, "group")   /* group: tony.application.dependency.<role>.timeout.after.<group> */
+    X(LIMIT_RESTART, "restart") /* what is to begin again has paused long enough */                \
+    X(LIMIT_NODE, "node")       /* a node that was left out may be used again */                   \
+    X(LIMIT_CLIENT, "client")   /* tony.client.away-limit: the job is killed */                    \
+    X(LIMIT_GROUP, "group") /* group: tony.application.dependency.<role>.timeout.after.<group> */
 enum job_limit {
     LIMIT_NONE = 0,
 #define X(id, name) id,
@@ -124,7 +140,7 @@ struct job_event {
     uint64_t step, total;
     uint32_t pid, tb_port;
     bool running, launched;
-    const char *who, *text, *tail;
+    const char *who, *text, *tail, *node;
 };
 
 const char *job_event_name(enum job_event_type t);
@@ -152,8 +168,14 @@ enum job_action_type {
     ACT_FINISH_EXECUTOR, /* slot, container, grace_ms: end, with whatever runs in it */
     ACT_STOP_CONTAINER,  /* slot, container, grace_ms: by the scheduler; the executor cannot be
                             reached or does not obey */
-    ACT_NOTIFY,          /* something that followers see has changed (coalesced) */
-    ACT_SYNC,            /* fdatasync the journal before any later action */
+    ACT_RENEW,  /* slot, generation: another attempt will follow here, in this generation. The
+                   executor forgets the last, reserves other ports if `fresh`, and
+                   registers again (EV_REGISTERED with the generation) */
+    ACT_TAKE,   /* slot: has the container that was given to the slot `from`, a spare's */
+    ACT_AVOID,  /* container: name of a node; on: leave it out of new requests, or do not */
+    ACT_PEERS,  /* addresses have changed: tell all tasks that run */
+    ACT_NOTIFY, /* something that followers see has changed (coalesced) */
+    ACT_SYNC,   /* fdatasync the journal before any later action */
     ACT_FINISH, /* the verdict stands (job_verdict) and nothing of ours is alive: tell the scheduler
                    and end */
     ACT_COUNT,
@@ -162,9 +184,9 @@ enum job_action_type {
 struct job_action {
     enum job_action_type type;
     uint32_t slot, generation, attempt;
-    uint32_t grace_ms;
+    uint32_t grace_ms, from;
     enum end_reason reason;
-    bool finish;
+    bool finish, fresh, on;
     const char *container; /* valid until the next job_feed */
 };
 
@@ -181,7 +203,7 @@ void job_free(struct job *j);
 
 /* 0 = applied; 1 = refused (stale or impossible now; e says why, for the log), nothing changed;
  * -ENOMEM = nothing changed, may be fed again. out is appended to, also by a refusal; keep it over
- * calls (it is reserved for the largest answer, about 3 actions a slot). */
+ * calls (it is reserved for the largest answer, about 4 actions a slot). */
 int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct job_actions *out,
              struct err *e);
 /* Job time at which to call job_due(); INT64_MAX = none. May be early (a beat does not move it),
@@ -207,6 +229,9 @@ int64_t job_now(const struct job *j); /* the last time fed */
     X(SLOT_PLACED, "placed")         /* container granted, executor being started */               \
     X(SLOT_REGISTERED, "registered") /* executor is there, attempt not begun */                    \
     X(SLOT_RUNNING, "running")       /* an attempt was started */                                  \
+    X(SLOT_HALTING, "halting")       /* its attempt was told to stop; another will follow it */    \
+    X(SLOT_RENEWING, "renewing")     /* between two attempts: its executor makes ready */          \
+    X(SLOT_REPLACING, "replacing")   /* its container was told to end; it will get another */      \
     X(SLOT_STOPPING, "stopping")     /* told to stop */                                            \
     X(SLOT_DRAINING, "draining")     /* attempt ended; container not yet */                        \
     X(SLOT_ENDED, "ended")           /* nothing of it is alive */
@@ -243,6 +268,9 @@ struct slot_view {
     enum slot_state state;
     enum slot_result result;
     const char *container, *address /* host:port, NULL until registered */, *gpus;
+    const char *node; /* NULL = this machine, or not known */
+    bool spare;       /* of its role; index then goes on after its tasks */
+    bool moved;       /* its container was asked for as a spare: the executor knows another index */
     uint32_t generation, attempt, restart_count, tb_port, pid;
     bool connected, chief;
     bool suspect; /* silent for 3 beats */
@@ -253,7 +281,10 @@ struct slot_view {
     uint64_t step, total;
     const char *tensorboard;
 };
-uint32_t job_n_slots(const struct job *j);
+uint32_t job_n_slots(const struct job *j); /* with spares */
+uint32_t job_n_tasks(const struct job *j); /* without: these come first */
+/* The slot that has the container asked for as `slot`: another one when a spare was used. */
+uint32_t job_slot_now(const struct job *j, uint32_t slot);
 void job_slot(const struct job *j, uint32_t slot, struct slot_view *out);
 /* What a slot's container is asked for with; of single-node mode's driver:0 it is spec->am (whose
  * name is not the slot's role). */
@@ -261,6 +292,7 @@ const struct role_spec *job_slot_role(const struct job *j, uint32_t slot);
 uint32_t job_n_tracked(const struct job *j); /* tasks that the job waits for: TASK_NUM */
 uint32_t job_epoch(const struct job *j);
 uint32_t job_generation(const struct job *j);
+uint32_t job_retries(const struct job *j); /* how often the whole job began again */
 enum job_state job_state(const struct job *j);
 const char *job_application_id(const struct job *j);
 

@@ -4,6 +4,8 @@
  *   job.c            life, dispatch of events, views
  *   slot.c           the state table of a slot, the only function that changes a slot's state
  *   policy.c         whose turn it is, when a gang starts, what a task's end means, taking down
+ *   restart.c        which end is followed by another attempt, of whom, and when
+ *   nodes.c          failures per node
  *   verdict.c        how an attempt went, which failure was first, the sentences
  *   known.c          what an end means to a person: a table of known causes (known.h)
  *   failures.c       what has failed so far, for `tony why`
@@ -44,6 +46,14 @@ enum {
     GANG_PAUSE_MIN_MS = 5000, /* doubles each time */
     GANG_PAUSE_MAX_MS = 60000,
     GANG_PAUSE_JITTER_MS = 5000,
+    RESTART_BACKOFF_MS = 1000,    /* the second restart in a row waits at least so long */
+    RESTART_PAUSE_MAX_MS = 60000, /* unless the user's own delay is longer */
+    RESTART_STEADY_MS = 600000,   /* who ran so long has not failed in a row */
+    RESTART_FORGIVE_MS = 3600000, /* who ran so long has all its budgets again */
+    RESTART_QUICK_MS = 10000,     /* who failed so soon, on */
+    RESTART_QUICK_NODES = 3,      /* so many nodes, is to blame itself */
+    NODES_MAX = 10000,            /* that failures are counted for */
+    NODES_OUT_PERCENT = 20,       /* of the nodes of a job, at most, are left out */
 };
 
 /* ---- slot.c ---- */
@@ -54,6 +64,7 @@ enum {
     X(IN_GRANT, "grant")       /* a container was allocated */                                     \
     X(IN_REFUSE, "refuse")     /* it will never get one */                                         \
     X(IN_REGISTER, "register") /* its executor is there and knows of no current attempt */         \
+    X(IN_READY, "ready")       /* its executor has made ready for another attempt */               \
     X(IN_START, "start")       /* policy: begin the attempt */                                     \
     X(IN_RETURN, "return")     /* its executor is back and knows the current attempt */            \
     X(IN_END, "end")           /* the attempt ended */                                             \
@@ -63,6 +74,12 @@ enum {
     X(IN_OVERDUE, "overdue")   /* should have ended, has not */                                    \
     X(IN_ABANDON, "abandon")   /* nobody can tell us any more how it ends, or nobody needs to */   \
     X(IN_YIELD, "yield")       /* policy: its gang is incomplete and gives back */                 \
+    X(IN_RETRY, "retry")       /* like end, and another attempt follows in this container */       \
+    X(IN_LOST, "lost")         /* like gone, and it gets another container */                      \
+    X(IN_DROP, "drop")         /* its container is to end, and it gets another */                  \
+    X(IN_AGAIN, "again")       /* policy: it has to begin again, with others */                    \
+    X(IN_TAKE, "take")         /* it has got the container of a spare */                           \
+    X(IN_LEND, "lend")         /* the spare that gave it */                                        \
     X(IN_REISSUE, "reissue")   /* a new master: say again what is wanted */
 
 enum slot_input {
@@ -82,6 +99,7 @@ enum slot_do {
     DO_STOP_ATTEMPT,
     DO_FINISH_EXECUTOR,
     DO_STOP_CONTAINER,
+    DO_RENEW,
     DO_COUNT,
 };
 
@@ -104,13 +122,20 @@ struct slot_end {
     const char *note;      /* instead of a detail: text that lives as long as the job */
 };
 
+/* Restarts that count together: those of a task, or of all that begin again with it. */
+struct tally {
+    uint32_t n;     /* charged to the user's limit */
+    uint32_t row;   /* one soon after the other, whatever for */
+    int64_t *times; /* of the last max_restarts; NULL = they are not forgotten */
+};
+
 struct slot {
     uint32_t role, index;
     enum slot_state state;
     enum slot_result result; /* RES_NONE until settled */
     enum end_reason reason;
     bool connected, suspect, seen;
-    uint8_t stop_tries;
+    uint32_t stop_tries;
     uint32_t generation, attempt; /* current or last; 0 = none yet */
     uint32_t tb_port, pid;
     int exit_code, signal;
@@ -123,10 +148,21 @@ struct slot {
     uint64_t step, total;
     char *container, *address, *gpus, *tensorboard, *detail, *tail;
     const char *note;
+
+    struct tally tally;
+    uint32_t spent[END_COUNT];          /* of the budgets, by reason */
+    int64_t due_ms;                     /* not to be started before */
+    int32_t node;                       /* index of its container's; -1 = this machine */
+    int32_t quick[RESTART_QUICK_NODES]; /* nodes on which it failed at once; -1 = none */
+    uint32_t lent_to;                   /* of a spare: who has its container */
+    bool moved;                         /* has that of a spare */
 };
 
 struct role {
-    uint32_t first, n;   /* its slots are first .. first + n - 1 */
+    uint32_t first, n; /* its slots are first .. first + n - 1 */
+    uint32_t of;       /* the role itself; of a role of spares, theirs */
+    bool forming;      /* its tasks begin again together, in the same generation */
+    struct tally tally;
     uint32_t n_unmet;    /* roles that it waits for and that are not over */
     bool awaited;        /* the job waits for it */
     enum role_kind kind; /* as the spec says, until a group limit makes it untracked */
@@ -137,6 +173,14 @@ struct role {
 struct group {
     bool armed, over;
     int64_t due_ms;
+};
+
+/* A machine of the cluster that this job has had a container on. */
+struct node {
+    char *name;
+    uint32_t n;       /* failures */
+    int64_t *times;   /* of the last node_max_failures */
+    int64_t until_ms; /* left out until then; -1 = it is not */
 };
 
 /* A min-heap of deadlines with an entry per id; INT64_MAX = not in it. */
@@ -169,8 +213,8 @@ struct past_failure {
 struct job {
     const struct job_spec *spec;
     struct slot *slots;
-    struct role *roles;
-    uint32_t n_slots, n_roles;
+    struct role *roles; /* n_roles of the job file's, then those of spares */
+    uint32_t n_slots, n_tasks, n_roles, n_all_roles;
     uint32_t *ready; /* roles whose turn has come and that were not requested yet: a stack */
     uint32_t n_ready;
     struct group *groups;
@@ -202,6 +246,16 @@ struct job {
         uint32_t had, wanted;
         int64_t after_ms;
     } gave;
+    /* restarts */
+    bool mending;           /* something is to begin again, and has not */
+    bool hopeless;          /* no whole restart helps against what was decided */
+    bool retry;             /* a whole restart is on */
+    uint32_t retries;       /* whole restarts */
+    uint32_t n_restarts;    /* in all, one for each time that something began again */
+    int64_t restart_due_ms; /* the next pause's end; INT64_MAX = none */
+    int64_t paused_ms;      /* pauses up to here are over, as a timer said */
+    VEC(struct node) nodes;
+    uint32_t n_out; /* nodes left out */
     int64_t client_due_ms;
     char *application_id, *user, *tensorboard;
     char *stray; /* id of a container nobody wants, for the action about it */
@@ -227,6 +281,8 @@ struct job {
  * ended, settles the slot. */
 int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slot_end *end,
               struct err *e);
+/* How it ended, kept in the slot until the next attempt. */
+void slot_keep_end(struct job *j, struct slot *s, const struct slot_end *end);
 bool slot_settled(const struct slot *s);
 bool slot_has_container(enum slot_state s); /* granted and not known to be gone */
 void slot_done(struct slot *s);
@@ -237,6 +293,7 @@ void slot_done(struct slot *s);
  * not at all. Who keeps one takes it out; the rest is freed after the event. */
 struct kept {
     char *container, *text, *who, *tail;
+    struct node node; /* that the job does not know yet; name NULL = none */
 };
 
 struct job_action *job_act(struct job *j, enum job_action_type type, uint32_t slot);
@@ -245,7 +302,8 @@ bool job_over(const struct job *j); /* the verdict is final */
  * kept->container. */
 void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept);
 /* The slot gets the container in kept; the one that it may have given back is forgotten. */
-void job_place(struct slot *s, struct kept *kept);
+void job_place(struct job *j, struct slot *s, const struct job_event *ev, struct kept *kept);
+bool job_is_spare(const struct job *j, uint32_t slot);
 struct role *job_role_of(const struct job *j, uint32_t slot);
 const struct role_spec *job_role_spec(const struct job *j, uint32_t role);
 const char *job_role_name(const struct job *j, uint32_t role);
@@ -254,6 +312,8 @@ bool job_is_chief(const struct job *j, uint32_t slot);
 /* ---- policy.c ---- */
 
 void policy_init(struct job *j);
+void policy_recount(struct job *j); /* who is waited for, after results were taken back */
+void policy_stages(struct job *j);  /* all stages begin from the first */
 void policy_registered(struct job *j, uint32_t slot);
 void policy_abandon(
     struct job *j); /* nobody watches over the containers any more: the job ends now */
@@ -269,6 +329,38 @@ void policy_run(struct job *j); /* after each event: requests, starts, the final
                                    down, the end */
 void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* ---- restart.c ---- */
+
+int restart_init(struct job *j); /* -ENOMEM */
+void restart_done(struct job *j);
+/* An attempt or a container has ended, or must: `plain` (IN_END, IN_GONE, IN_SILENT) is given to
+ * the slot, or what stands for it when another attempt follows; and to others what they have to do.
+ */
+int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
+                  struct err *e);
+/* A container is gone that the scheduler does not know. Where no attempt had begun in it nothing is
+ * charged: a cluster forgets what it had not heard to run. */
+void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost);
+/* What is to begin again asks, takes, starts. After each event, while j->mending. */
+void restart_mend(struct job *j);
+void restart_spares(struct job *j); /* asks for them when the tasks have theirs */
+/* A job that was decided FAILED begins again as a whole, if it may. */
+bool restart_whole(struct job *j);
+int restart_fired(struct job *j, struct err *e);                 /* LIMIT_RESTART */
+bool restart_wants_executor(const struct job *j, uint32_t slot); /* there will be other attempts */
+
+/* ---- nodes.c ---- */
+
+/* Room for the node of an event, if it is new: 0 or -ENOMEM. */
+int nodes_keep(struct job *j, const struct job_event *ev, struct node *out);
+void node_done(struct node *n);
+int32_t nodes_enter(struct job *j, const char *name, struct node *kept); /* -1: none */
+void nodes_failed(struct job *j, int32_t node);
+int nodes_fired(struct job *j, struct err *e); /* LIMIT_NODE */
+int64_t nodes_due(const struct job *j);
+void nodes_announce(struct job *j); /* to a new master's scheduler */
+void nodes_free(struct job *j);
 
 /* ---- verdict.c ---- */
 
@@ -306,7 +398,9 @@ void limits_asked(
     struct job *j); /* after a change of the number of slots that wait for a container */
 void limits_gang(struct job *j);            /* after a change of what the gang has and lacks */
 int64_t gang_pause_ms(const struct job *j); /* before it asks again, by application and round */
-void limits_job(struct job *j);             /* after a change of what else the job waits for */
+/* 0 .. max, by application, kind and number: the same in a replay, another for another job. */
+int64_t jitter_ms(const struct job *j, char which, uint32_t number, uint32_t max);
+void limits_job(struct job *j); /* after a change of what else the job waits for */
 int limits_fired(struct job *j, const struct job_event *ev, struct err *e);
 int limits_suspect(struct job *j, uint32_t slot, struct err *e);
 

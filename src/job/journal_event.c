@@ -89,7 +89,7 @@ static const struct field {
     FIELD(wall_ms, F_I64),  FIELD(value_ms, F_I64),   FIELD(step, F_U64),
     FIELD(total, F_U64),    FIELD(pid, F_U32),        FIELD(tb_port, F_U32),
     FIELD(running, F_BOOL), FIELD(launched, F_BOOL),  FIELD(who, F_STR),
-    FIELD(text, F_STR),     FIELD(tail, F_TAIL),
+    FIELD(text, F_STR),     FIELD(tail, F_TAIL),      FIELD(node, F_STR),
 #undef FIELD
 };
 

@@ -152,11 +152,14 @@ static int64_t slot_due(const struct job *j, const struct slot *s)
         return j->spec->registration_timeout_ms ? after(since, j->spec->registration_timeout_ms)
                                                 : INT64_MAX;
     case SLOT_REGISTERED:
+    case SLOT_RENEWING:
     case SLOT_RUNNING: {
         int64_t silence =
             s->suspect ? dead_ms(j) : (int64_t)JOB_SUSPECT_BEATS * j->spec->heartbeat_ms;
         return MAX(s->beat_ms, j->beats_from) + silence + j->stalled_ms;
     }
+    case SLOT_HALTING:
+    case SLOT_REPLACING:
     case SLOT_STOPPING:
         return since + j->spec->kill_grace_ms + (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
     case SLOT_DRAINING:
@@ -188,27 +191,27 @@ void limits_asked(struct job *j)
 }
 
 /*
- * Up to max, from application id and round: it differs between jobs and between the rounds of one,
+ * Up to max, from application id and number: it differs between jobs and between the rounds of one,
  * and a replay finds the same. FNV-1a, and a last stir because ids differ in few bits.
  */
-static int64_t jitter_ms(const struct job *j, char which, uint32_t max)
+int64_t jitter_ms(const struct job *j, char which, uint32_t number, uint32_t max)
 {
     uint64_t h = 0xcbf29ce484222325;
 
     for (const char *s = j->application_id ? j->application_id : ""; *s; s++)
         h = (h ^ (unsigned char)*s) * 0x100000001b3;
     h = (h ^ (unsigned char)which) * 0x100000001b3;
-    h = (h ^ j->round) * 0x100000001b3;
+    h = (h ^ number) * 0x100000001b3;
     h ^= h >> 33;
     h *= 0xff51afd7ed558ccd;
     h ^= h >> 33;
-    return (int64_t)(h % (max + 1));
+    return (int64_t)(h % ((uint64_t)max + 1));
 }
 
 int64_t gang_pause_ms(const struct job *j)
 {
     return MIN((int64_t)GANG_PAUSE_MIN_MS << MIN(j->round, 16u), (int64_t)GANG_PAUSE_MAX_MS) +
-           jitter_ms(j, 'p', GANG_PAUSE_JITTER_MS);
+           jitter_ms(j, 'p', j->round, GANG_PAUSE_JITTER_MS);
 }
 
 /* Counted from the last grant: a gang that still grows holds up nobody for ever, and one that has
@@ -221,7 +224,7 @@ void limits_gang(struct job *j)
                  j->n_state[SLOT_ASKED] && (j->n_state[SLOT_PLACED] || j->n_state[SLOT_REGISTERED]);
 
     heap_set(&j->dl, limit_id(j, LIMIT_GANG),
-             stuck ? j->granted_ms + GANG_HOLD_MS + jitter_ms(j, 'h', GANG_HOLD_JITTER_MS)
+             stuck ? j->granted_ms + GANG_HOLD_MS + jitter_ms(j, 'h', j->round, GANG_HOLD_JITTER_MS)
                    : INT64_MAX);
 }
 
@@ -239,6 +242,8 @@ void limits_job(struct job *j)
                                                  : INT64_MAX);
     heap_set(&j->dl, limit_id(j, LIMIT_PAUSE), open ? j->pause_due_ms : INT64_MAX);
     limits_gang(j);
+    heap_set(&j->dl, limit_id(j, LIMIT_RESTART), open ? j->restart_due_ms : INT64_MAX);
+    heap_set(&j->dl, limit_id(j, LIMIT_NODE), open ? nodes_due(j) : INT64_MAX);
     heap_set(&j->dl, limit_id(j, LIMIT_CLIENT), open ? j->client_due_ms : INT64_MAX);
     for (uint32_t g = 0; g < spec->n_group_timeouts; g++)
         heap_set(&j->dl, group_id(j, g),
@@ -251,6 +256,12 @@ int64_t job_deadline(const struct job *j)
 {
     return j->resyncing || !j->epoch || job_over(j) || !j->dl.n ? INT64_MAX
                                                                 : j->dl.due[j->dl.heap[0]];
+}
+
+/* Is its silence a sign? */
+static bool slot_beats(enum slot_state s)
+{
+    return s == SLOT_REGISTERED || s == SLOT_RUNNING || s == SLOT_RENEWING;
 }
 
 static void due_event(const struct job *j, uint32_t id, struct job_event *out)
@@ -269,7 +280,7 @@ static void due_event(const struct job *j, uint32_t id, struct job_event *out)
     out->slot = id;
     if (s->state == SLOT_PLACED)
         out->limit = LIMIT_REGISTRATION;
-    else if (s->state != SLOT_REGISTERED && s->state != SLOT_RUNNING)
+    else if (!slot_beats(s->state))
         out->limit = LIMIT_STOP;
     else if (s->suspect)
         out->limit = LIMIT_SILENCE;
@@ -303,7 +314,7 @@ int limits_suspect(struct job *j, uint32_t slot, struct err *e)
 {
     struct slot *s = &j->slots[slot];
 
-    if (s->state != SLOT_REGISTERED && s->state != SLOT_RUNNING)
+    if (!slot_beats(s->state))
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: its beats do not count",
                        SLOT_ARGS(j, slot), slot_state_name(s->state)),
                1;
@@ -313,18 +324,33 @@ int limits_suspect(struct job *j, uint32_t slot, struct err *e)
     return 0;
 }
 
+static bool slot_replaced(enum slot_state s)
+{
+    return s == SLOT_HALTING || s == SLOT_REPLACING;
+}
+
+/* An executor that hears of no master ends its task and itself after this. */
+static bool lease_over(const struct job *j, const struct slot *s)
+{
+    return j->now_ms - s->since_ms >=
+           (int64_t)j->spec->master_away_ms + j->spec->kill_grace_ms + JOB_STOP_MARGIN_MS;
+}
+
 static int stop_overdue(struct job *j, uint32_t slot, struct err *e)
 {
     struct slot *s = &j->slots[slot];
 
-    if (s->state != SLOT_STOPPING && s->state != SLOT_DRAINING)
+    if (s->state != SLOT_STOPPING && s->state != SLOT_DRAINING && !slot_replaced(s->state))
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s, not told to end", SLOT_ARGS(j, slot),
                        slot_state_name(s->state)),
                1;
-    if (s->stop_tries < JOB_STOP_TRIES) {
+    /* What is to be replaced must be dead: by the scheduler's word, or by its own lease. */
+    if (s->stop_tries < JOB_STOP_TRIES || (slot_replaced(s->state) && !lease_over(j, s))) {
         s->stop_tries++;
         return slot_step(j, slot, IN_OVERDUE, NULL, e);
     }
+    if (slot_replaced(s->state))
+        return slot_step(j, slot, IN_LOST, NULL, e);
     struct slot_end end = { .reason = END_NODE_LOST,
                             .at_us = j->now_ms * 1000,
                             .note = "the scheduler never confirmed the end of its container" };
@@ -336,7 +362,7 @@ static int slot_silent(struct job *j, const struct job_event *ev, struct err *e)
     enum slot_state s = j->slots[ev->slot].state;
     bool placed = ev->limit == LIMIT_REGISTRATION;
 
-    if (placed ? s != SLOT_PLACED : s != SLOT_REGISTERED && s != SLOT_RUNNING)
+    if (placed ? s != SLOT_PLACED : !slot_beats(s))
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: it has no such limit",
                        SLOT_ARGS(j, ev->slot), slot_state_name(s)),
                1;
@@ -348,7 +374,7 @@ static int slot_silent(struct job *j, const struct job_event *ev, struct err *e)
     struct slot_end unregistered = { .reason = END_LAUNCH_FAILED,
                                      .at_us = j->now_ms * 1000,
                                      .note = j->registration_note };
-    return slot_step(j, ev->slot, IN_SILENT, placed ? &unregistered : &silent, e);
+    return restart_ended(j, ev->slot, IN_SILENT, placed ? &unregistered : &silent, e);
 }
 
 static int gang_fired(struct job *j, enum job_limit limit, struct err *e)
@@ -379,6 +405,10 @@ int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
         return err_set(e, EALREADY, "the job is already ending"), 1;
     if (ev->limit == LIMIT_GANG || ev->limit == LIMIT_PAUSE)
         return gang_fired(j, ev->limit, e);
+    if (ev->limit == LIMIT_RESTART)
+        return restart_fired(j, e);
+    if (ev->limit == LIMIT_NODE)
+        return nodes_fired(j, e);
     if (ev->limit == LIMIT_APPLICATION) {
         policy_decide(j, JOB_KILLED, "killed: the application timeout of %s ran out",
                       limit_text((int64_t)j->spec->app_timeout_ms, text, sizeof text));

@@ -28,27 +28,44 @@ static void find_chief(struct job *j)
         j->chief_slot = JOB_NO_SLOT;
 }
 
-void policy_init(struct job *j)
+/* From the last to the first: the stack gives them back in the order of the job file. */
+void policy_stages(struct job *j)
+{
+    j->n_ready = 0;
+    for (uint32_t r = j->n_roles; r-- > 0;) {
+        j->roles[r].n_unmet = (uint32_t)job_role_spec(j, r)->n_waits_for;
+        if (!j->roles[r].n_unmet)
+            j->ready[j->n_ready++] = r;
+    }
+}
+
+void policy_recount(struct job *j)
 {
     bool any_tracked = false;
 
-    for (uint32_t r = 0; r < j->n_roles; r++)
+    j->n_awaited = j->n_waited = 0;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        j->roles[r].kind = j->spec->single_node ? ROLE_TRACKED : job_role_spec(j, r)->kind;
         any_tracked |= j->roles[r].n && j->roles[r].kind == ROLE_TRACKED;
+    }
     for (uint32_t r = 0; r < j->n_roles; r++) {
         struct role *role = &j->roles[r];
         role->awaited =
             !any_tracked ||
             role->kind == ROLE_TRACKED; /* where nothing is tracked, all are waited for */
         j->n_awaited += role->awaited ? role->n : 0;
-        role->n_unmet = (uint32_t)job_role_spec(j, r)->n_waits_for;
+        j->n_waited += role->awaited ? role->n - role->n_settled : 0;
     }
-    j->n_waited = j->n_awaited;
+    for (uint32_t g = 0; g < j->spec->n_group_timeouts; g++)
+        j->groups[g] = (struct group){ 0 };
+    j->check_groups = true;
+}
+
+void policy_init(struct job *j)
+{
+    policy_recount(j);
     find_chief(j);
-    /* From the last to the first: the stack gives them back in the order of the job file. */
-    for (uint32_t r = j->n_roles; r-- > 0;) {
-        if (!j->roles[r].n_unmet)
-            j->ready[j->n_ready++] = r;
-    }
+    policy_stages(j);
 }
 
 /* ---- requests and starts ---- */
@@ -80,7 +97,8 @@ static void request_ready(struct job *j)
 
 void policy_registered(struct job *j, uint32_t slot)
 {
-    if (!j->spec->gang && !j->decided && j->slots[slot].state == SLOT_REGISTERED)
+    if (!j->spec->gang && !j->decided && !j->mending && !job_is_spare(j, slot) &&
+        j->slots[slot].state == SLOT_REGISTERED)
         (void)slot_step(j, slot, IN_START, NULL, NULL);
 }
 
@@ -121,7 +139,7 @@ static void start_gang(struct job *j)
     if (j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || !j->n_state[SLOT_REGISTERED])
         return;
     j->round = 0;
-    for (uint32_t i = 0; i < j->n_slots; i++) {
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
         if (j->slots[i].state == SLOT_REGISTERED)
             (void)slot_step(j, i, IN_START, NULL, NULL);
     }
@@ -148,8 +166,9 @@ static bool failure_is_fatal(const struct job *j, uint32_t slot, enum slot_state
     const struct role *role = job_role_of(j, slot);
     const struct role_spec *spec = job_role_spec(j, j->slots[slot].role);
 
-    return from < SLOT_RUNNING /* it never came so far */ || role->kind == ROLE_UNTRACKED ||
-           job_is_chief(j, slot) || spec->stop_on_failure || j->spec->fail_on_worker_failure;
+    return (from < SLOT_RUNNING && !j->slots[slot].attempt) /* it never came so far */ ||
+           role->kind == ROLE_UNTRACKED || job_is_chief(j, slot) || spec->stop_on_failure ||
+           j->spec->fail_on_worker_failure;
 }
 
 void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t at_us)
@@ -285,10 +304,14 @@ void policy_abandon(struct job *j)
 /* Nothing of the user's is alive: executors that still end are the scheduler's to clear away. */
 static void finish(struct job *j)
 {
+    struct slot_end end = { .reason = END_KILLED_BY_MASTER, .at_us = j->now_ms * 1000 };
+
     for (uint32_t i = 0; i < j->n_slots && j->n_state[SLOT_DRAINING]; i++) {
         if (j->slots[i].state == SLOT_DRAINING)
             (void)slot_step(j, i, IN_ABANDON, NULL, NULL);
     }
+    for (uint32_t i = j->n_tasks; i < j->n_slots; i++)
+        (void)slot_step(j, i, IN_ABANDON, &end, NULL); /* nobody waits for spares */
     j->state = j->decided;
     j->ended_ms = j->now_ms;
     policy_announce(j);
@@ -302,18 +325,28 @@ void policy_announce(struct job *j)
     (void)job_act(j, ACT_FINISH, 0);
 }
 
+static void go_on(struct job *j)
+{
+    request_ready(j);
+    if (j->check_groups)
+        arm_groups(j);
+    if (j->mending)
+        restart_mend(j);
+    else if (j->spec->gang)
+        start_gang(j);
+    if (j->n_slots > j->n_tasks)
+        restart_spares(j);
+    evaluate(j);
+}
+
 void policy_run(struct job *j)
 {
     if (job_over(j) || j->resyncing)
         return;
-    if (!j->decided && j->epoch) {
-        request_ready(j);
-        if (j->check_groups)
-            arm_groups(j);
-        if (j->spec->gang)
-            start_gang(j);
-        evaluate(j);
-    }
+    if (!j->decided && j->epoch)
+        go_on(j);
+    if (restart_whole(j))
+        go_on(j);
     if (j->state < JOB_RUNNING && j->n_state[SLOT_RUNNING])
         j->state = JOB_RUNNING;
     if (!j->decided)

@@ -37,11 +37,10 @@ int recover_seen(struct job *j, const struct job_event *ev, struct kept *kept, s
 
     if (!j->resyncing)
         return err_set(e, EPROTO, "container '%s' was seen outside of a resync", ev->container), 1;
-    if (s->state == SLOT_ASKED &&
-        !str_eq(s->container,
-                ev->container)) { /* granted, but the old master did not live to write it down */
-        job_place(s, kept);
-        s->seen = true;
+    /* granted, but the old master did not live to write it down; perhaps not even that it asked */
+    bool unwritten = s->state == SLOT_ASKED || (s->state == SLOT_HELD && ev->launched);
+    if (unwritten && !str_eq(s->container, ev->container)) {
+        job_place(j, s, ev, kept);
         return slot_step(j, ev->slot, IN_GRANT, NULL, e);
     }
     if (slot_has_container(s->state) && str_eq(s->container, ev->container)) {
@@ -69,9 +68,10 @@ int recover_resynced(struct job *j, struct err *e)
                                  .at_us = j->now_ms * 1000,
                                  .note = "the scheduler does not know its container any more" };
         if (slot_has_container(s->state) && !s->seen)
-            (void)slot_step(j, i, IN_GONE, &lost, NULL); /* every state with a container takes it */
+            restart_unseen(j, i, &lost);
         else
             (void)slot_step(j, i, IN_REISSUE, NULL, NULL); /* every state takes it */
     }
+    nodes_announce(j);
     return 0;
 }

@@ -50,7 +50,7 @@ const struct known *verdict_known(struct slot *s)
                                        NULL);
     if (s->reason == END_KILLED_BY_MASTER && k && !s->signal)
         s->reason = END_EXITED;
-    return verdict_is_failure(s->result) || s->result == RES_FINISHED ? k : NULL;
+    return s->result != RES_SUCCEEDED ? k : NULL; /* none yet: it begins again */
 }
 
 /* Is this failure rather the first than the one that was taken for it? By time; but who lost a peer

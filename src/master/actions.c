@@ -114,6 +114,10 @@ static int act(struct master *m, struct run *r, const struct job_action *a, stru
     case ACT_FINISH:
         master_finish(m);
         break;
+    case ACT_RENEW:
+    case ACT_TAKE:
+    case ACT_AVOID:
+    case ACT_PEERS:
     case ACT_NONE:
     case ACT_SYNC: /* done with the write */
     case ACT_COUNT:

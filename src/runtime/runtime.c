@@ -43,6 +43,22 @@ bool runtime_wants_tb_port(const char *framework, const char *role, bool chief,
     return str_eq(role, "tensorboard") || (chief && !has_tensorboard_role);
 }
 
+/*
+ * PyTorch's process groups, and TensorFlow's collectives, end with any of their members. TensorFlow
+ * with parameter servers goes on without a worker, who finds his state with the servers; without a
+ * server, or the one who coordinates, the state is gone. An evaluator is nobody's peer. What the
+ * generic framework runs is not known: it is told of the change in its spec file.
+ */
+bool runtime_lives_with_new(const char *framework, const char *role, bool chief, bool gang,
+                            bool has_ps)
+{
+    if (!gang || str_eq(role, "tensorboard") || str_eq(role, "evaluator"))
+        return true;
+    if (str_eq(framework, "tensorflow"))
+        return has_ps && !chief && !str_eq(role, "ps");
+    return !str_eq(framework, "pytorch");
+}
+
 int rt_set_u32(struct strv *env, const char *key, uint32_t v)
 {
     char text[16];

@@ -57,6 +57,9 @@ bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t 
 /* {"worker":["h:p",...],...} of all roles in order. Appends to out. */
 struct buf;
 int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_role_a, const char *skip_role_b, struct buf *out);
+/* When one task of a running gang is gone: can the others go on with a new one in its place? If not, all have to begin again
+ * together. What is known of each framework; NULL or unknown: yes. */
+bool runtime_lives_with_new(const char *framework, const char *role, bool chief, bool gang, bool has_ps);
 /* Does this task reserve a TensorBoard port? chief without a tensorboard role, or role tensorboard. */
 bool runtime_wants_tb_port(const char *framework, const char *role, bool chief, bool has_tensorboard_role);
 

@@ -44,6 +44,53 @@ static void add_waits(struct job_spec *s, struct role_spec *r, struct span list)
     }
 }
 
+static void add_codes(struct code_list *l, struct span text)
+{
+    struct span from;
+    (void)span_split(&text, '-', &from);
+    l->v = realloc(l->v, (l->n + 1) * sizeof *l->v);
+    l->v[l->n++] = (struct code_range){ (int)number(from), (int)number(text.len ? text : from) };
+}
+
+static bool takes(struct span *text, const char *word)
+{
+    size_t len = strlen(word);
+    if (text->len < len || memcmp(text->p, word, len) != 0)
+        return false;
+    *text = span_mem(text->p + len, text->len - len);
+    return true;
+}
+
+static void restart_flag(struct role_spec *r, struct span part)
+{
+    if (span_eqs(part, "on"))
+        r->restart = RESTART_ON_FAILURE;
+    else if (span_eqs(part, "always"))
+        r->restart = RESTART_ALWAYS;
+    else if (span_eqs(part, "never"))
+        r->restart = RESTART_NEVER;
+    else if (span_eqs(part, "scope-task"))
+        r->restart_scope = SCOPE_TASK;
+    else if (span_eqs(part, "scope-role"))
+        r->restart_scope = SCOPE_ROLE;
+    else if (span_eqs(part, "scope-job"))
+        r->restart_scope = SCOPE_JOB;
+    else if (takes(&part, "max"))
+        r->max_restarts = number(part);
+    else if (takes(&part, "win"))
+        r->restart_window_ms = (uint64_t)number(part);
+    else if (takes(&part, "delay"))
+        r->restart_delay_ms = (uint64_t)number(part);
+    else if (takes(&part, "retry"))
+        add_codes(&r->retry_on, part);
+    else if (takes(&part, "noretry"))
+        add_codes(&r->no_retry_on, part);
+    else if (takes(&part, "spares"))
+        r->spares = (uint32_t)number(part);
+    else
+        bad("a role's flag", NULL);
+}
+
 static void add_role(struct job_spec *s, struct span text)
 {
     struct span name, part, flags;
@@ -55,7 +102,8 @@ static void add_role(struct job_spec *s, struct span text)
                              .max_instances = -1,
                              .memory_mib = 512,
                              .vcores = 1,
-                             .kind = ROLE_TRACKED };
+                             .kind = ROLE_TRACKED,
+                             .max_restarts = 3 };
     flags = text;
     (void)span_split(&text, '<', &flags);
     (void)span_split(&flags, '/', &part);
@@ -69,7 +117,7 @@ static void add_role(struct job_spec *s, struct span text)
         else if (span_eqs(part, "stop"))
             r->stop_on_failure = true;
         else
-            bad("a role's flag", NULL);
+            restart_flag(r, part);
     }
     if (text.len)
         add_waits(s, r, text);
@@ -101,7 +149,7 @@ static void set(struct job_spec *s, struct span key, struct span value)
         return;
     }
     int64_t v = number(value);
-    if (span_eqs(key, "gives"))
+    if (span_eqs(key, "gives") || span_eqs(key, "nodes"))
         return; /* of the scheduler, not of the job: drive_init() */
     if (span_eqs(key, "gang"))
         s->gang = v;
@@ -123,6 +171,22 @@ static void set(struct job_spec *s, struct span key, struct span value)
         s->kill_grace_ms = (uint32_t)v;
     else if (span_eqs(key, "away"))
         s->client_away_ms = v;
+    else if (span_eqs(key, "retries"))
+        s->am_retry_count = (uint32_t)v;
+    else if (span_eqs(key, "lease"))
+        s->master_away_ms = (uint32_t)v;
+    else if (span_eqs(key, "lost"))
+        s->restarts[END_NODE_LOST] = (uint32_t)v;
+    else if (span_eqs(key, "pre"))
+        s->restarts[END_PREEMPTED] = (uint32_t)v;
+    else if (span_eqs(key, "disk"))
+        s->restarts[END_DISK_FAILED] = (uint32_t)v;
+    else if (span_eqs(key, "launch"))
+        s->restarts[END_LAUNCH_FAILED] = (uint32_t)v;
+    else if (span_eqs(key, "nodefail"))
+        s->node_max_failures = (uint32_t)v;
+    else if (span_eqs(key, "nodewin"))
+        s->node_window_ms = (uint64_t)v;
     else if (span_eqs(key, "single"))
         s->single_node = v;
     else
@@ -163,6 +227,8 @@ void drive_spec_free(struct job_spec *s)
     for (size_t i = 0; i < s->n_roles; i++) {
         free(s->roles[i].name);
         free(s->roles[i].waits_for);
+        free(s->roles[i].retry_on.v);
+        free(s->roles[i].no_retry_on.v);
     }
     for (size_t i = 0; i < s->n_group_timeouts; i++) {
         free(s->group_timeouts[i].group);
@@ -179,7 +245,10 @@ void drive_spec_free(struct job_spec *s)
 
 void drive_init(struct drive *d, const char *job)
 {
-    *d = (struct drive){ .spec = drive_spec(job), .gives_back = strstr(job, "gives=1") != NULL };
+    const char *nodes = strstr(job, "nodes=");
+    *d = (struct drive){ .spec = drive_spec(job),
+                         .gives_back = strstr(job, "gives=1") != NULL,
+                         .n_nodes = nodes ? (uint32_t)strtoul(nodes + 6, NULL, 10) : 0 };
     d->job = job_new(d->spec, NULL);
     assert(d->job);
     d->slots = calloc((size_t)job_n_slots(d->job) + 1, sizeof *d->slots);
@@ -209,6 +278,11 @@ static void feed_only(struct drive *d, const struct job_event *ev)
     }
 }
 
+static uint32_t asked_as(const struct drive_slot *s, uint32_t slot)
+{
+    return s->asked ? s->asked : slot;
+}
+
 static void end_container(struct drive *d, uint32_t slot, enum end_reason reason)
 {
     struct drive_slot *s = &d->slots[slot];
@@ -218,8 +292,10 @@ static void end_container(struct drive *d, uint32_t slot, enum end_reason reason
     s->container[0] = 0;
     s->running = s->registered = false;
     if (known)
-        feed_only(d, &(struct job_event){
-                         .type = EV_COMPLETED, .slot = slot, .container = id, .reason = reason });
+        feed_only(d, &(struct job_event){ .type = EV_COMPLETED,
+                                          .slot = asked_as(s, slot),
+                                          .container = id,
+                                          .reason = reason });
 }
 
 static void end_attempt(struct drive *d, uint32_t slot, enum end_reason reason)
@@ -239,11 +315,16 @@ static void grant(struct drive *d, uint32_t slot)
     struct drive_slot *s = &d->slots[slot];
     (void)snprintf(s->container, sizeof s->container, "c%u.%u", slot, ++d->n_containers);
     s->launched = s->registered = s->started = false;
-    feed_only(d,
-              &(struct job_event){ .type = EV_ALLOCATED, .slot = slot, .container = s->container });
+    s->asked = 0;
+    char node[16];
+    (void)snprintf(node, sizeof node, "n%u", d->n_nodes ? d->n_containers % d->n_nodes : 0);
+    feed_only(d, &(struct job_event){ .type = EV_ALLOCATED,
+                                      .slot = slot,
+                                      .container = s->container,
+                                      .node = d->n_nodes ? node : NULL });
 }
 
-static void registers(struct drive *d, uint32_t slot)
+static void registers(struct drive *d, uint32_t slot, uint32_t generation)
 {
     struct drive_slot *s = &d->slots[slot];
     char address[32];
@@ -253,6 +334,7 @@ static void registers(struct drive *d, uint32_t slot)
                                       .slot = slot,
                                       .container = s->container,
                                       .text = address,
+                                      .generation = generation,
                                       .pid = 100 + slot });
 }
 
@@ -275,7 +357,7 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
     case ACT_LAUNCH:
         if (!s->mute && !s->launched) {
             s->launched = true;
-            registers(d, a->slot);
+            registers(d, a->slot, 0);
         }
         break;
     case ACT_START:
@@ -308,6 +390,29 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
         if (!s->mute && str_eq(container, s->container))
             end_container(d, a->slot, END_KILLED_BY_MASTER);
         break;
+    case ACT_RENEW:
+        if (!s->mute && !s->running && s->registered)
+            registers(d, a->slot, a->generation);
+        break;
+    case ACT_TAKE:
+        *s = (struct drive_slot){ .asked = a->from };
+        {
+            struct drive_slot *from = &d->slots[a->from];
+            str_copy(s->container, sizeof s->container, from->container);
+            s->launched = s->registered = true;
+            s->mute = from->mute;
+            *from = (struct drive_slot){ 0 };
+        }
+        break;
+    case ACT_PEERS:
+        d->n_peers++;
+        break;
+    case ACT_AVOID: {
+        size_t at = strlen(d->avoided);
+        (void)snprintf(d->avoided + at, sizeof d->avoided - at, "%s%c%s", at ? " " : "",
+                       a->on ? '+' : '-', container);
+        break;
+    }
     case ACT_NONE:
     case ACT_CANCEL: /* what is not answered at once is not answered by itself */
     case ACT_NOTIFY:
@@ -327,9 +432,11 @@ int drive_feed(struct drive *d, const struct job_event *ev)
         char container[64] = "";
         str_copy(container, sizeof container, a.container ? a.container : "");
         memmove(d->acts.v, d->acts.v + 1, --d->acts.n * sizeof a);
-        for (size_t i = 0; i < d->acts.n; i++)
-            d->acts.v[i].container =
-                NULL; /* valid until the next feed only; ours are looked up by slot */
+        for (size_t i = 0; i < d->acts.n; i++) {
+            if (d->acts.v[i].type !=
+                ACT_AVOID)                     /* valid until the next feed only; ours are looked */
+                d->acts.v[i].container = NULL; /* up by slot */
+        }
         d->n_acts[a.type]++;
         answer(d, &a, *container ? container : d->slots[a.slot].container);
     }
@@ -419,6 +526,7 @@ static void task_ends(struct drive *d, char *word)
     str_copy(id, sizeof id, s->container);
     s->running = false;
     if (container) {
+        ev.slot = asked_as(s, ev.slot);
         ev.container = id;
         s->container[0] = 0;
         s->registered = false;
@@ -436,7 +544,7 @@ static void new_master(struct drive *d)
             s->container[0] = 0;
         if (*s->container)
             drive_feed(d, &(struct job_event){ .type = EV_CONTAINER_SEEN,
-                                               .slot = i,
+                                               .slot = asked_as(s, i),
                                                .container = s->container,
                                                .launched = s->launched });
     }
@@ -468,7 +576,7 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
     else if (str_eq(verb, "grant"))
         grant(d, slot);
     else if (str_eq(verb, "reg"))
-        registers(d, slot);
+        registers(d, slot, 0);
     else if (str_eq(verb, "beat"))
         feed_only(d, &(struct job_event){ .type = EV_BEAT, .slot = slot });
     else if (str_eq(verb, "gone"))
@@ -603,7 +711,9 @@ void drive_resume(struct drive *d, size_t n, bool seen)
         str_copy(s->container, sizeof s->container, v.container);
         s->launched = v.state != SLOT_PLACED;
         s->registered = s->launched;
-        s->running = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING;
+        s->running = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING || v.state == SLOT_HALTING;
+        for (uint32_t k = job_n_tasks(j); v.moved && k < job_n_slots(j); k++)
+            s->asked = job_slot_now(j, k) == i ? k : s->asked;
     }
     if (job_state(j) == JOB_NEW)
         drive_run(d, "submit");

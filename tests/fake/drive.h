@@ -8,6 +8,11 @@
  *   beat= missed= grace= away=
  *   gives=1                the scheduler grants gangs in parts
  *   limit=train/10000/prep/ignored
+ *   retries=1 lease=       of the whole job; lease of an executor without a master
+ *   lost= pre= disk= launch=   budgets per task and reason
+ *   nodes=5 nodefail=3 nodewin=60000   containers lie on n0 n1 ... in turn
+ * and of roles: "worker*4/on/always/never/scope-task/scope-role/scope-job/max3/win1000/delay100/
+ *   retry3-5/noretry9/spares1"
  *
  * Script:
  *   go                     submitted, a master, a resync
@@ -33,6 +38,7 @@
 
 struct drive_slot {
     bool mute, deny, lost;
+    uint32_t asked;     /* the slot that the container was asked for as */
     char container[32]; /* what the scheduler and the executor know, "" = none */
     bool launched, registered, running, started;
     uint32_t generation, attempt;
@@ -44,7 +50,9 @@ struct drive {
     struct drive_slot *slots;
     struct job_actions acts; /* not carried out yet */
     int64_t now, next_beat;
-    uint32_t epoch, n_containers;
+    uint32_t epoch, n_containers, n_nodes;
+    int n_peers;
+    char avoided[256]; /* "+n1 -n1 " */
     bool gives_back;
     struct strv journal;
     unsigned n_acts[ACT_COUNT];

@@ -208,6 +208,10 @@ static void carry_out(struct sim *m, const struct job_action *a)
         check_end(m);
         (void)ops->finish(m->sched, "DONE", "", NULL, NULL);
         break;
+    case ACT_RENEW:
+    case ACT_TAKE:
+    case ACT_AVOID:
+    case ACT_PEERS:
     case ACT_NONE:
     case ACT_NOTIFY:
     case ACT_SYNC:

@@ -10,28 +10,36 @@
 #include "drive.h"
 #include "job/job_int.h"
 
-static const char slot_states[][12] = { "held",    "waiting",  "placed",   "registered",
-                                        "running", "stopping", "draining", "ended" };
+static const char slot_states[][12] = { "held",     "waiting",  "placed",   "registered",
+                                        "running",  "halting",  "renewing", "replacing",
+                                        "stopping", "draining", "ended" };
 
 /* The table again, as it was designed: input, then per state what it becomes and what is done; - is
  * refused. */
 /* clang-format off */
 static const char *const designed[IN_COUNT] = {
-    /*                held              waiting           placed                   registered                running                   stopping                  draining                  ended */
-    [IN_WANT] =     "waiting/ask        -                 -                        -                         -                         -                         -                         -",
-    [IN_GRANT] =    "-                  placed/launch     -                        -                         -                         -                         -                         -",
-    [IN_REFUSE] =   "-                  ended             -                        -                         -                         -                         -                         -",
-    [IN_REGISTER] = "-                  -                 registered               registered                running/start             stopping/finish_executor  draining/finish_executor  -",
-    [IN_START] =    "-                  -                 -                        running/start             -                         -                         -                         -",
-    [IN_RETURN] =   "-                  -                 -                        registered                running                   stopping/stop_attempt     draining/finish_executor  -",
-    [IN_END] =      "-                  -                 -                        draining                  draining                  draining                  -                         -",
-    [IN_GONE] =     "-                  -                 ended                    ended                     ended                     ended                     ended                     -",
-    [IN_STOP] =     "ended              ended             stopping/stop_container  stopping/finish_executor  stopping/stop_attempt     stopping                  draining                  ended",
-    [IN_SILENT] =   "-                  -                 stopping/stop_container  stopping/stop_container   stopping/stop_container   -                         -                         -",
-    [IN_OVERDUE] =  "-                  -                 -                        -                         -                         stopping/stop_container   draining/stop_container   -",
-    [IN_ABANDON] =  "ended              ended             ended                    ended                     ended                     ended                     ended                     ended",
-    [IN_YIELD] =    "-                  held/cancel       held/stop_container      held/stop_container       -                         -                         -                         -",
-    [IN_REISSUE] =  "held               waiting/ask       placed/launch            registered                running                   stopping/stop_container   draining/stop_container   ended",
+    /*                held           waiting        placed                    registered                running                   halting                   renewing                  replacing                  stopping                  draining                  ended */
+    [IN_WANT] =     "waiting/ask    -              -                         -                         -                         -                         -                         -                          -                         -                         -",
+    [IN_GRANT] =    "placed/launch  placed/launch  -                         -                         -                         -                         -                         -                          -                         -                         -",
+    [IN_REFUSE] =   "-              ended          -                         -                         -                         -                         -                         -                          -                         -                         -",
+    [IN_REGISTER] = "-              -              registered                registered                running/start             halting/renew             renewing/renew            replacing/finish_executor  stopping/finish_executor  draining/finish_executor  -",
+    [IN_READY] =    "-              -              -                         registered                -                         registered                registered                replacing/finish_executor  stopping/finish_executor  draining/finish_executor  -",
+    [IN_START] =    "-              -              -                         running/start             -                         -                         -                         -                          -                         -                         -",
+    [IN_RETURN] =   "-              -              -                         registered                running                   halting/stop_attempt      renewing/renew            replacing/finish_executor  stopping/stop_attempt     draining/finish_executor  -",
+    [IN_END] =      "-              -              -                         draining                  draining                  -                         -                         replacing                  draining                  -                         -",
+    [IN_GONE] =     "-              -              ended                     ended                     ended                     ended                     ended                     ended                      ended                     ended                     -",
+    [IN_STOP] =     "ended          ended          stopping/stop_container   stopping/finish_executor  stopping/stop_attempt     stopping                  stopping/finish_executor  stopping                   stopping                  draining                  ended",
+    [IN_SILENT] =   "-              -              stopping/stop_container   stopping/stop_container   stopping/stop_container   -                         stopping/stop_container   -                          -                         -                         -",
+    [IN_OVERDUE] =  "-              -              -                         -                         -                         replacing/stop_container  -                         replacing/stop_container   stopping/stop_container   draining/stop_container   -",
+    [IN_ABANDON] =  "ended          ended          ended                     ended                     ended                     ended                     ended                     ended                      ended                     ended                     ended",
+    [IN_YIELD] =    "-              held/cancel    held/stop_container       held/stop_container       -                         -                         held/stop_container       -                          -                         -                         -",
+    [IN_RETRY] =    "-              -              -                         renewing/renew            renewing/renew            renewing/renew            -                         -                          -                         -                         -",
+    [IN_LOST] =     "-              -              held                      held                      held                      held                      held                      held                       -                         -                         -",
+    [IN_DROP] =     "-              -              replacing/stop_container  replacing/stop_container  replacing/stop_container  replacing/stop_container  replacing/stop_container  -                          -                         -                         -",
+    [IN_AGAIN] =    "held           waiting        placed                    renewing/renew            halting/stop_attempt      halting                   renewing/renew            replacing                  replacing                 replacing                 held",
+    [IN_TAKE] =     "registered     -              -                         -                         -                         -                         -                         -                          -                         -                         -",
+    [IN_LEND] =     "-              -              -                         ended                     -                         -                         -                         -                          -                         -                         -",
+    [IN_REISSUE] =  "held           waiting/ask    placed/launch             registered                running                   halting                   renewing                  replacing/stop_container   stopping/stop_container   draining/stop_container   ended",
 };
 /* clang-format on */
 
@@ -46,7 +54,8 @@ static enum job_action_type action_named(const char *s)
                   { "start", ACT_START },
                   { "stop_attempt", ACT_STOP_ATTEMPT },
                   { "finish_executor", ACT_FINISH_EXECUTOR },
-                  { "stop_container", ACT_STOP_CONTAINER } };
+                  { "stop_container", ACT_STOP_CONTAINER },
+                  { "renew", ACT_RENEW } };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (str_eq(names[i].name, s))
             return names[i].type;
@@ -66,6 +75,9 @@ static void bring_to(struct drive *d, const char *state)
         { "registered", "chief*1 worker*1",
           "mute:worker:0 mute:chief:0 go grant:worker:0 reg:worker:0" },
         { "running", "chief*1 worker*1", "go mute:worker:0" },
+        { "halting", "chief*1/on/scope-job worker*1", "go mute:worker:0 chief:0=1" },
+        { "renewing", "chief*1/on/scope-job worker*1/on", "go mute:worker:0 worker:0=1" },
+        { "replacing", "chief*1 worker*1 lost=2 lease=600000", "go mute:worker:0 +60000" },
         { "stopping", "chief*1 worker*1", "go mute:worker:0 stop" },
         { "draining", "chief*1 worker*1", "go mute:worker:0 worker:0=0" },
         { "ended", "chief*1 worker*1", "go worker:0=0" },
@@ -192,7 +204,7 @@ static void test_every_job_cell(void **state)
             assert_string_equal(job_state_name(job_state(d.job)), states[s].name);
             struct job_event ev = { .type = rows[r].type,
                                     .container = "c0.1",
-                                    .generation = 1,
+                                    .generation = rows[r].type != EV_REGISTERED,
                                     .attempt = 1,
                                     .epoch = 9,
                                     .limit = LIMIT_APPLICATION,

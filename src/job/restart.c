@@ -1,0 +1,605 @@
+/*
+ * Which end is followed by another attempt, of whom, and when. Three questions, in this order:
+ *
+ * May it?  What a task does itself (it exits, needs too much memory, takes too long) is a matter of
+ *          its role's policy and limit; what is done to it (preempted, its node or executor lost, a
+ *          failed disk, a container that does not start) of a small budget per task and reason.
+ * Who?     The task alone, its role, or the gang; a task of a gang that is still forming, alone.
+ * When?    The first time at once or after the user's delay, then later and later.
+ *
+ * While anything is on its way back (j->mending) restart_mend() looks at all slots after each
+ * event. Nothing here depends on what is not in the journal: whose connection is up, who is silent.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/job_int.h"
+#include "runtime/runtime.h"
+
+/* ---- life ---- */
+
+static int tally_init(struct tally *t, const struct role_spec *r)
+{
+    if (!r->restart_window_ms || r->max_restarts <= 0)
+        return 0;
+    t->times = calloc((size_t)r->max_restarts, sizeof *t->times);
+    return t->times ? 0 : -ENOMEM;
+}
+
+int restart_init(struct job *j)
+{
+    int rc = 0;
+
+    for (uint32_t r = 0; r < j->n_roles && rc == 0; r++)
+        rc = tally_init(&j->roles[r].tally, job_role_spec(j, r));
+    for (uint32_t i = 0; i < j->n_tasks && rc == 0; i++)
+        rc = tally_init(&j->slots[i].tally, job_slot_role(j, i));
+    return rc;
+}
+
+void restart_done(struct job *j)
+{
+    for (uint32_t r = 0; j->roles && r < j->n_roles; r++)
+        free(j->roles[r].tally.times); /* those of slots go with them */
+}
+
+/* ---- may it? ---- */
+
+/* Whose doing it was: END_EXITED stands for all of the task's own, END_NONE for nobody's. */
+static enum end_reason blame(const struct slot *s, enum slot_input plain,
+                             const struct slot_end *end)
+{
+    switch (end->reason) {
+    case END_EXITED:
+        if (s->state == SLOT_RUNNING)
+            return END_EXITED;
+        return s->state == SLOT_PLACED ? END_LAUNCH_FAILED : END_NODE_LOST; /* the executor went */
+    case END_OUT_OF_MEMORY:
+    case END_TIMED_OUT:
+        return END_EXITED;
+    case END_LAUNCH_FAILED:
+        /* The executor could not start the command. On the only machine there is it will not do
+         * so the next time, either; on another one it may. */
+        return plain == IN_END && s->node < 0 ? END_EXITED : END_LAUNCH_FAILED;
+    case END_PREEMPTED:
+    case END_DISK_FAILED:
+        return end->reason;
+    case END_KILLED_BY_MASTER:
+        return END_NONE;
+    case END_NONE:
+    case END_NODE_LOST:
+    case END_UNKNOWN: /* its executor died */
+    case END_COUNT:
+        break;
+    }
+    return END_NODE_LOST;
+}
+
+static bool has_code(const struct code_list *l, int code)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (code >= l->v[i].from && code <= l->v[i].to)
+            return true;
+    }
+    return false;
+}
+
+static bool policy_allows(const struct role_spec *r, const struct slot_end *end, bool failed)
+{
+    enum restart_policy p = r->restart;
+
+    if (p == RESTART_UNSET && r->retry_on.n)
+        p = RESTART_ON_FAILURE;
+    if (!failed)
+        return p == RESTART_ALWAYS;
+    if (p != RESTART_ON_FAILURE && p != RESTART_ALWAYS)
+        return false;
+    int code = end->signal ? 128 + end->signal : end->exit_code;
+    if (end->reason == END_EXITED && has_code(&r->no_retry_on, code))
+        return false;
+    return end->reason != END_EXITED || !r->retry_on.n || has_code(&r->retry_on, code);
+}
+
+static bool charge_limit(const struct job *j, const struct role_spec *r, struct tally *t)
+{
+    if (r->max_restarts >= 0 && t->n >= r->max_restarts) {
+        if (!t->times || !r->max_restarts)
+            return false;
+        int64_t oldest = t->times[t->n % r->max_restarts];
+        if (j->now_ms - oldest < (int64_t)r->restart_window_ms)
+            return false;
+    }
+    if (t->times)
+        t->times[t->n % r->max_restarts] = j->now_ms;
+    t->n++;
+    return true;
+}
+
+static bool charge_budget(const struct job *j, struct slot *s, enum end_reason why)
+{
+    if (s->spent[why] >= j->spec->restarts[why])
+        return false;
+    s->spent[why]++;
+    return true;
+}
+
+/* ---- who? ---- */
+
+static bool is_sidecar(const struct job *j, uint32_t role)
+{
+    return role >= j->n_roles ||
+           (!j->spec->single_node && job_role_spec(j, role)->kind == ROLE_SIDECAR);
+}
+
+static bool has_ps(const struct job *j)
+{
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        if (j->roles[r].n && str_eq(job_role_name(j, r), "ps"))
+            return true;
+    }
+    return false;
+}
+
+/* It belongs to a gang that has not started yet: the others still wait for it. */
+static bool still_forms(const struct job *j, const struct slot *s)
+{
+    return !s->attempt || s->generation != j->generation || j->roles[s->role].forming;
+}
+
+static enum restart_scope scope_of(const struct job *j, uint32_t slot)
+{
+    const struct slot *s = &j->slots[slot];
+    const struct role_spec *r = job_slot_role(j, slot);
+
+    if (is_sidecar(j, s->role) || still_forms(j, s))
+        return SCOPE_TASK;
+    if (r->restart_scope)
+        return r->restart_scope;
+    return runtime_lives_with_new(j->spec->framework, r->name, job_is_chief(j, slot), j->spec->gang,
+                                  has_ps(j))
+               ? SCOPE_TASK
+               : SCOPE_JOB;
+}
+
+/* All of its stage is over, and others were waiting for that. */
+static bool stage_is_done(const struct job *j, uint32_t role)
+{
+    if (j->roles[role].n_state[SLOT_ENDED] < j->roles[role].n)
+        return false;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        const struct role_spec *spec = job_role_spec(j, r);
+        for (size_t i = 0; i < spec->n_waits_for; i++) {
+            if (spec->waits_for[i] == role)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool concerned(const struct job *j, uint32_t role, uint32_t by, enum restart_scope scope)
+{
+    if (scope == SCOPE_ROLE)
+        return role == by;
+    return role == by || (!is_sidecar(j, role) && !stage_is_done(j, role));
+}
+
+/* ---- when? ---- */
+
+/* row: which one in a row, from 1. By slot and count a pause has its jitter, so that those of many
+ * tasks do not end together. */
+static int64_t pause_until(const struct job *j, uint32_t slot, uint64_t delay_ms, uint32_t row)
+{
+    uint64_t most = MAX(delay_ms, (uint64_t)RESTART_PAUSE_MAX_MS), pause = delay_ms;
+
+    if (row > 1)
+        pause = MIN(MAX(2 * delay_ms, (uint64_t)RESTART_BACKOFF_MS) << MIN(row - 2, 16u), most);
+    if (!pause)
+        return 0;
+    uint32_t spread = (uint32_t)MIN(pause / 4, (uint64_t)UINT32_MAX);
+    return j->now_ms + (int64_t)pause + jitter_ms(j, 'r', slot * 31 + j->n_restarts, spread);
+}
+
+/* ---- the decision ---- */
+
+struct again {
+    enum restart_scope scope; /* SCOPE_UNSET: it ends as it would without all this */
+    bool elsewhere;           /* not in the same container */
+    int64_t due_ms;
+};
+
+/* Where it failed at once: whoever does so everywhere is to blame itself. */
+static bool everywhere(struct slot *s, int64_t ran_ms)
+{
+    uint32_t i = 0;
+
+    if (ran_ms >= RESTART_QUICK_MS) {
+        for (i = 0; i < RESTART_QUICK_NODES; i++)
+            s->quick[i] = -1;
+        return false;
+    }
+    while (i < RESTART_QUICK_NODES && s->quick[i] >= 0 && s->quick[i] != s->node)
+        i++;
+    if (i < RESTART_QUICK_NODES)
+        s->quick[i] = s->node;
+    return s->quick[RESTART_QUICK_NODES - 1] >= 0;
+}
+
+static void decide(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
+                   struct again *out)
+{
+    struct slot *s = &j->slots[slot];
+    const struct role_spec *r = job_slot_role(j, slot);
+    enum slot_result result = verdict_result(s, end);
+    enum end_reason why = blame(s, plain, end);
+    int64_t ran_ms = s->state == SLOT_RUNNING ? j->now_ms - s->started_ms : 0;
+
+    *out = (struct again){ 0 };
+    if (j->decided || j->spec->single_node || result == RES_FINISHED || why == END_NONE)
+        return;
+    bool failed = result != RES_SUCCEEDED, own = why == END_EXITED;
+    if (failed && why != END_PREEMPTED)
+        nodes_failed(j, s->node);
+    if (failed && s->node >= 0 && everywhere(s, ran_ms) && !own)
+        return;
+    if (ran_ms >= RESTART_FORGIVE_MS)
+        memset(s->spent, 0, sizeof s->spent);
+    if (own ? !policy_allows(r, end, failed) || job_is_spare(j, slot) : r->restart == RESTART_NEVER)
+        return;
+    enum restart_scope scope = scope_of(j, slot);
+    struct tally *t = scope == SCOPE_TASK ? &s->tally : &j->roles[s->role].tally;
+    if (own ? !charge_limit(j, r, t) : !charge_budget(j, s, why))
+        return;
+    if (ran_ms >= RESTART_STEADY_MS)
+        t->row = 0;
+    t->row++;
+    out->scope = scope;
+    out->elsewhere = why == END_LAUNCH_FAILED;
+    out->due_ms = pause_until(j, slot, r->restart_delay_ms, t->row);
+}
+
+/* A failure that does not count any more is no cause. */
+static void forget_cause(struct job *j)
+{
+    if (j->cause.slot < 0 || verdict_is_failure(j->slots[j->cause.slot].result))
+        return;
+    j->cause = (struct failure){ .slot = JOB_NO_SLOT };
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        const struct slot *s = &j->slots[i];
+        if (verdict_is_failure(s->result) && !is_sidecar(j, s->role))
+            verdict_candidate(j, i, s->ended_us);
+    }
+}
+
+static void others_again(struct job *j, uint32_t slot, const struct again *how)
+{
+    uint32_t by = j->slots[slot].role;
+
+    if (how->scope == SCOPE_ROLE)
+        j->roles[by].forming = true;
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        if (!concerned(j, j->slots[i].role, by, how->scope))
+            continue;
+        if (i != slot)
+            (void)slot_step(j, i, IN_AGAIN, NULL, NULL); /* every state takes it */
+        j->slots[i].due_ms = how->due_ms;
+    }
+    policy_recount(j);
+    forget_cause(j);
+}
+
+/* An input, and what stands for it when another attempt follows. */
+static enum slot_input instead_of(enum slot_input plain)
+{
+    return plain == IN_END ? IN_RETRY : plain == IN_GONE ? IN_LOST : IN_DROP;
+}
+
+static int begin_again(struct job *j, uint32_t slot, enum slot_input in, const struct again *how,
+                       const struct slot_end *end, struct err *e)
+{
+    static const char *const done[] = { [SCOPE_TASK] = "restarted",
+                                        [SCOPE_ROLE] = "its role restarted",
+                                        [SCOPE_JOB] = "gang formed anew" };
+    struct slot *s = &j->slots[slot];
+
+    if (how->scope == SCOPE_JOB) {
+        j->generation++;
+        for (uint32_t r = 0; r < j->n_roles; r++)
+            j->roles[r].forming = false; /* all of them form together now */
+    }
+    if (how->scope == SCOPE_JOB || j->gives_back)
+        (void)job_act(j, ACT_SYNC, 0);
+    slot_keep_end(j, s, end);
+    if (verdict_result(s, end) != RES_SUCCEEDED)
+        failures_keep(j, slot, done[how->scope]);
+    int rc = slot_step(j, slot, in, NULL, e);
+    if (rc)
+        return rc;
+    s->due_ms = how->due_ms;
+    j->n_restarts++;
+    j->mending = true;
+    if (how->scope != SCOPE_TASK)
+        others_again(j, slot, how);
+    return 0;
+}
+
+int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
+                  struct err *e)
+{
+    struct slot *s = &j->slots[slot];
+    struct again how = { 0 };
+
+    if (s->state == SLOT_HALTING || (s->state == SLOT_REPLACING && plain != IN_END))
+        return slot_step(j, slot, instead_of(plain), end, e); /* it was to end */
+    bool may = (s->state >= SLOT_PLACED && s->state <= SLOT_RUNNING) || s->state == SLOT_RENEWING;
+    if (may && slot_table[s->state][plain].to != SLOT_NONE)
+        decide(j, slot, plain, end, &how);
+    if (!how.scope)
+        return slot_step(j, slot, plain, end, e);
+    return begin_again(j, slot, plain == IN_END && how.elsewhere ? IN_DROP : instead_of(plain),
+                       &how, end, e);
+}
+
+/* ---- on the way back ---- */
+
+static bool on_its_way(enum slot_state s)
+{
+    return s == SLOT_HELD || s == SLOT_ASKED || s == SLOT_PLACED || s == SLOT_HALTING ||
+           s == SLOT_RENEWING || s == SLOT_REPLACING;
+}
+
+/* The spare's container, executor and all, becomes the slot's. */
+static bool take_spare(struct job *j, uint32_t slot)
+{
+    struct slot *s = &j->slots[slot], *spare = NULL;
+    struct slot_end end = { .reason = END_KILLED_BY_MASTER, .at_us = j->now_ms * 1000 };
+    uint32_t i = j->n_tasks;
+
+    while (i < j->n_slots &&
+           (j->roles[j->slots[i].role].of != s->role || j->slots[i].state != SLOT_REGISTERED))
+        i++;
+    if (i == j->n_slots)
+        return false;
+    spare = &j->slots[i];
+    free(s->container);
+    free(s->address);
+    free(s->gpus);
+    s->container = TAKE(spare->container);
+    s->address = TAKE(spare->address);
+    s->gpus = TAKE(spare->gpus);
+    s->node = spare->node;
+    s->tb_port = spare->tb_port;
+    s->pid = spare->pid;
+    s->beat_ms = spare->beat_ms;
+    s->seen = s->moved = true;
+    spare->lent_to = slot;
+    bool connected = spare->connected;
+    (void)slot_step(j, i, IN_LEND, &end, NULL);
+    (void)slot_step(j, slot, IN_TAKE, NULL, NULL);
+    s->connected = connected;
+    struct job_action *a = job_act(j, ACT_TAKE, slot);
+    a->from = i;
+    a->container = s->container;
+    return true;
+}
+
+/* Its stage has come, or had. */
+static bool is_wanted(const struct job *j, const struct slot *s)
+{
+    return j->roles[s->role].n_unmet == 0;
+}
+
+static void ask_again(struct job *j)
+{
+    if (j->pause_due_ms != INT64_MAX)
+        return;
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        if (j->slots[i].state == SLOT_HELD && is_wanted(j, &j->slots[i]) && !take_spare(j, i))
+            (void)slot_step(j, i, IN_WANT, NULL, NULL);
+    }
+}
+
+/* What one pass over the slots finds, or does. */
+struct mend {
+    uint32_t left;             /* on their way, or waiting for a time or for others */
+    uint32_t waiting, n_ready; /* of those that begin together */
+    int64_t due_ms;            /* when they may */
+    int64_t next_ms;           /* the next pause's end */
+    bool old;                  /* an attempt of an older generation may still live */
+    bool synced, peers;
+};
+
+static void start(struct job *j, uint32_t slot, struct mend *m)
+{
+    if (!m->synced && j->gives_back) /* what a later master does not know of must not run */
+        (void)job_act(j, ACT_SYNC, 0);
+    m->synced = true;
+    (void)slot_step(j, slot, IN_START, NULL, NULL);
+}
+
+static bool is_due(const struct job *j, int64_t due_ms, struct mend *m)
+{
+    if (due_ms <= j->paused_ms)
+        return true;
+    m->next_ms = MIN(m->next_ms, due_ms);
+    m->left++;
+    return false;
+}
+
+static void start_alone(struct job *j, uint32_t slot, struct mend *m)
+{
+    if (j->slots[slot].state != SLOT_REGISTERED || !is_due(j, j->slots[slot].due_ms, m))
+        return;
+    m->peers = true;
+    start(j, slot, m);
+}
+
+/* Those with a place in what forms together: the gang, or with `role` that one. */
+static bool belongs(const struct job *j, const struct slot *s, int64_t role)
+{
+    if (!is_wanted(j, s))
+        return false;
+    if (role >= 0)
+        return s->role == role;
+    bool alone = s->attempt && (is_sidecar(j, s->role) || s->generation == j->generation);
+    return !alone && !j->roles[s->role].forming;
+}
+
+static void start_together(struct job *j, uint32_t from, uint32_t n, int64_t role, struct mend *m)
+{
+    m->waiting = m->n_ready = 0;
+    m->due_ms = 0;
+    for (uint32_t i = from; i < from + n; i++) {
+        const struct slot *s = &j->slots[i];
+        if (!belongs(j, s, role))
+            continue;
+        m->waiting += on_its_way(s->state);
+        if (s->state != SLOT_REGISTERED)
+            continue;
+        m->n_ready++;
+        m->due_ms = MAX(m->due_ms, s->due_ms);
+    }
+    m->left += m->n_ready && m->waiting;
+    if (!m->n_ready || m->waiting || !is_due(j, m->due_ms, m))
+        return;
+    if (role >= 0) {
+        j->roles[role].forming = false;
+        m->peers = true;
+    } else {
+        j->round = 0;
+    }
+    for (uint32_t i = from; i < from + n; i++) {
+        if (j->slots[i].state == SLOT_REGISTERED && (role >= 0 || belongs(j, &j->slots[i], role)))
+            start(j, i, m);
+    }
+}
+
+/* Without a gang each starts when it can, but none beside what is left of an older generation. */
+static void start_apart(struct job *j, struct mend *m)
+{
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        if (!belongs(j, &j->slots[i], JOB_NO_SLOT) || j->slots[i].state != SLOT_REGISTERED)
+            continue;
+        if (m->old)
+            m->left++;
+        else
+            start_alone(j, i, m);
+    }
+}
+
+void restart_mend(struct job *j)
+{
+    struct mend m = { .next_ms = INT64_MAX };
+
+    ask_again(j);
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        const struct slot *s = &j->slots[i];
+        m.left += on_its_way(s->state) && is_wanted(j, s);
+        m.old |= s->state == SLOT_HALTING || s->state == SLOT_REPLACING;
+        if (is_wanted(j, s) && !j->roles[s->role].forming && !belongs(j, s, JOB_NO_SLOT))
+            start_alone(j, i, &m);
+    }
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        if (j->roles[r].forming)
+            start_together(j, j->roles[r].first, j->roles[r].n, r, &m);
+    }
+    if (j->spec->gang)
+        start_together(j, 0, j->n_tasks, JOB_NO_SLOT, &m);
+    else
+        start_apart(j, &m);
+    if (m.peers)
+        (void)job_act(j, ACT_PEERS, 0);
+    j->mending = m.left > 0;
+    if (j->restart_due_ms != m.next_ms) {
+        j->restart_due_ms = m.next_ms;
+        limits_job(j);
+    }
+}
+
+int restart_fired(struct job *j, struct err *e)
+{
+    if (!j->mending || j->restart_due_ms > j->now_ms)
+        return err_set(e, EPROTO, "nothing pauses before it begins again"), 1;
+    j->paused_ms = j->now_ms; /* policy_run() starts what may */
+    return 0;
+}
+
+void restart_spares(struct job *j)
+{
+    if (j->mending || !j->n_state[SLOT_RUNNING] || j->n_state[SLOT_ASKED] ||
+        j->n_state[SLOT_PLACED] || j->n_state[SLOT_REGISTERED])
+        return;
+    for (uint32_t i = j->n_tasks; i < j->n_slots; i++) {
+        if (j->slots[i].state == SLOT_HELD &&
+            j->roles[j->roles[j->slots[i].role].of].n_state[SLOT_RUNNING])
+            (void)slot_step(j, i, IN_WANT, NULL, NULL);
+    }
+}
+
+bool restart_wants_executor(const struct job *j, uint32_t slot)
+{
+    enum slot_state s = j->slots[slot].state;
+
+    return s == SLOT_PLACED || s == SLOT_REGISTERED || s == SLOT_RUNNING || s == SLOT_HALTING ||
+           s == SLOT_RENEWING;
+}
+
+void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost)
+{
+    struct slot *s = &j->slots[slot];
+
+    if (s->state == SLOT_RUNNING || !j->spec->restarts[END_NODE_LOST] || j->decided ||
+        slot_table[s->state][IN_LOST].to == SLOT_NONE) {
+        (void)restart_ended(j, slot, IN_GONE, lost, NULL); /* all that have a container take it */
+        return;
+    }
+    (void)slot_step(j, slot, IN_LOST, NULL, NULL);
+    j->mending = true;
+}
+
+/* ---- the whole job ---- */
+
+static void slot_from_the_start(struct job *j, uint32_t slot)
+{
+    struct slot *s = &j->slots[slot];
+    bool holds = s->state >= SLOT_PLACED && s->state <= SLOT_RENEWING;
+    struct tally *t = &s->tally;
+
+    /* One of a later stage gives back what it has: the first stage may need the room. */
+    (void)slot_step(j, slot, holds && !is_wanted(j, s) ? IN_DROP : IN_AGAIN, NULL, NULL);
+    t->n = t->row = 0;
+    memset(s->spent, 0, sizeof s->spent);
+}
+
+bool restart_whole(struct job *j)
+{
+    if (j->decided != JOB_FAILED || j->state == JOB_STOPPING || j->hopeless ||
+        j->spec->single_node || j->retries >= j->spec->am_retry_count)
+        return false;
+    if (j->by_task && j->cause.slot >= 0)
+        failures_keep(j, (uint32_t)j->cause.slot, "the whole job started again");
+    j->retries++;
+    j->n_restarts++;
+    j->generation++;
+    (void)job_act(j, ACT_SYNC, 0);
+    j->decided = JOB_NONE;
+    j->by_task = false;
+    j->message[0] = 0;
+    j->cause = j->fatal = (struct failure){ .slot = JOB_NO_SLOT };
+    j->pause_due_ms = INT64_MAX;
+    policy_stages(j);
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        j->roles[r].forming = false;
+        j->roles[r].tally.n = j->roles[r].tally.row = 0;
+    }
+    int64_t due_ms = pause_until(j, 0, 0, j->retries);
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        slot_from_the_start(j, i);
+        j->slots[i].due_ms = due_ms;
+    }
+    policy_recount(j);
+    j->asked_ms = j->n_state[SLOT_ASKED] ? j->now_ms : -1;
+    j->mending = j->changed = true;
+    limits_job(j);
+    return true;
+}

@@ -1,0 +1,432 @@
+/* Restarts, as tables: a job, a script (tests/fake/drive.h), and where that leads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "drive.h"
+#include "job/job_int.h"
+
+/* "worker:0=running/2.1": state or result, attempt.generation */
+static void describe(const struct drive *d, struct buf *out)
+{
+    static const char letters[] = "-SFXL";
+    for (uint32_t i = 0; i < job_n_tasks(d->job); i++) {
+        struct slot_view v;
+        job_slot(d->job, i, &v);
+        (void)buf_addf(out, "%s%s:%u=", i ? " " : "", v.role, v.index);
+        if (v.result)
+            (void)buf_addc(out, letters[v.result]);
+        else
+            (void)buf_adds(out, slot_state_name(v.state));
+        (void)buf_addf(out, "/%u.%u", v.attempt, v.generation);
+    }
+}
+
+struct row {
+    const char *job, *script;
+    enum job_state state;
+    const char *tasks; /* NULL: not looked at */
+    const char *message;
+};
+
+static void check(const struct row *r)
+{
+    struct drive d;
+    struct job_verdict v;
+    AUTO(buf_done) struct buf tasks = { 0 };
+
+    drive_init(&d, r->job);
+    drive_run(&d, r->script);
+    job_verdict(d.job, &v);
+    describe(&d, &tasks);
+    if (v.state != r->state || (r->tasks && !str_eq(buf_cstr(&tasks), r->tasks)) ||
+        (r->message && !str_eq(v.message, r->message)))
+        fail_msg("[%s] after [%s]:\n%s \"%s\"\n%s\nnot\n%s \"%s\"\n%s", r->job, r->script,
+                 job_state_name(v.state), v.message, buf_cstr(&tasks), job_state_name(r->state),
+                 r->message ? r->message : "", r->tasks ? r->tasks : "");
+    /* whatever was reached is reached again by a replay, and can go on from there */
+    struct job *again = drive_replay(&d, d.journal.n);
+    for (uint32_t i = 0; i < job_n_slots(d.job); i++) {
+        assert_int_equal(again->slots[i].state, d.job->slots[i].state);
+        assert_int_equal(again->slots[i].attempt, d.job->slots[i].attempt);
+        assert_int_equal(again->slots[i].generation, d.job->slots[i].generation);
+        assert_int_equal(again->slots[i].due_ms, d.job->slots[i].due_ms);
+        assert_true(str_eq(again->slots[i].container, d.job->slots[i].container));
+    }
+    assert_int_equal(again->generation, d.job->generation);
+    assert_int_equal(again->n_restarts, d.job->n_restarts);
+    assert_int_equal(job_state(again), job_state(d.job));
+    job_free(again);
+    drive_done(&d);
+}
+
+static void check_all(const struct row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        check(&rows[i]);
+}
+
+/* Who may begin again, for what, how often. */
+static void test_whether(void **state)
+{
+    static const struct row rows[] = {
+        /* by default nothing that a task does itself */
+        { "chief*1 worker*2", "go worker:0=1", JOB_RUNNING,
+          "chief:0=running/1.1 worker:0=F/1.1 worker:1=running/1.1", NULL },
+        { "chief*1 worker*2 lost=4 launch=4 pre=4 disk=4", "go worker:0=oom worker:1=-9",
+          JOB_RUNNING, "chief:0=running/1.1 worker:0=F/1.1 worker:1=F/1.1", NULL },
+        { "chief*1 worker*1 lost=4", "go worker:0=timeout", JOB_RUNNING,
+          "chief:0=running/1.1 worker:0=F/1.1", NULL },
+        /* on-failure: all of these, and no good end */
+        { "worker*1/on", "go worker:0=1", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on", "go worker:0=-9", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on", "go worker:0=oom", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on", "go worker:0=timeout", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on", "go worker:0=launch", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on", "go worker:0=1 worker:0=0", JOB_SUCCEEDED, "worker:0=S/2.1",
+          "the task succeeded" },
+        { "worker*1/never lost=4 pre=4", "go worker:0!137", JOB_FAILED, "worker:0=F/1.1", NULL },
+        { "worker*1/never lost=4 pre=4", "go worker:0!lost", JOB_FAILED, "worker:0=L/1.1", NULL },
+        { "worker*1/always/max1 ps*1/untracked", "go worker:0=0", JOB_RUNNING,
+          "worker:0=running/2.1 ps:0=running/1.1", NULL },
+        { "worker*1/always/max1 ps*1/untracked", "go worker:0=0 worker:0=0", JOB_SUCCEEDED,
+          "worker:0=S/2.1 ps:0=X/1.1", NULL },
+        /* limits */
+        { "worker*1/on/max2", "go worker:0=1 worker:0=1 +2000", JOB_RUNNING, "worker:0=running/3.1",
+          NULL },
+        { "worker*1/on/max2", "go worker:0=1 worker:0=1 +2000 worker:0=7", JOB_FAILED,
+          "worker:0=F/3.1", "task 'worker:0' failed with exit code 7" },
+        { "worker*1/on/max0", "go worker:0=1", JOB_FAILED, "worker:0=F/1.1", NULL },
+        { "worker*1/on/max-1", "go worker:0=1 worker:0=1 +5000 worker:0=1 +9000 worker:0=1 +9000",
+          JOB_RUNNING, "worker:0=running/5.1", NULL },
+        { "worker*1/on/max1/win60000", "go worker:0=1 +61000 worker:0=1 +5000", JOB_RUNNING,
+          "worker:0=running/3.1", NULL },
+        { "worker*1/on/max1/win60000", "go worker:0=1 +31000 worker:0=1 +5000", JOB_FAILED,
+          "worker:0=F/2.1", NULL },
+        { "worker*2/on/max1 chief*1", "go worker:0=1 worker:1=1", JOB_RUNNING,
+          "worker:0=running/2.1 worker:1=running/2.1 chief:0=running/1.1", NULL },
+        /* codes */
+        { "worker*1/retry3-5/retry9", "go worker:0=4", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/retry3-5/retry9", "go worker:0=9", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/retry3-5", "go worker:0=6", JOB_FAILED, "worker:0=F/1.1", NULL },
+        { "worker*1/on/noretry2", "go worker:0=2", JOB_FAILED, "worker:0=F/1.1", NULL },
+        { "worker*1/on/noretry2", "go worker:0=3", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on/noretry139", "go worker:0=-11", JOB_FAILED, "worker:0=F/1.1", NULL },
+        { "worker*1/on/retry2/noretry2", "go worker:0=2", JOB_FAILED, "worker:0=F/1.1", NULL },
+        { "worker*1/never/retry2", "go worker:0=2", JOB_FAILED, "worker:0=F/1.1", NULL },
+        /* what is done to a task has budgets of its own, and never costs the user's */
+        { "worker*1/on/max1 pre=2 lost=1",
+          "go worker:0!preempt worker:0!preempt +2000 worker:0=1 +4000", JOB_RUNNING,
+          "worker:0=running/4.1", NULL },
+        { "worker*1 pre=2", "go worker:0!preempt worker:0!preempt +2000 worker:0!preempt",
+          JOB_FAILED, "worker:0=L/3.1",
+          "task 'worker:0' was preempted by the scheduler (preempted)" },
+        { "worker*1 pre=1 lost=1 disk=1 launch=1",
+          "go worker:0!preempt worker:0!lost +2000 worker:0!disk +4000 worker:0!launch +8000",
+          JOB_RUNNING, "worker:0=running/5.1", NULL },
+        { "worker*1 lost=1", "go worker:0!unknown", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1 lost=1", "go worker:0!unknown worker:0!lost", JOB_FAILED, "worker:0=L/2.1",
+          NULL },
+        { "worker*1 lost=1", "go worker:0!killed", JOB_FAILED, "worker:0=X/1.1", NULL },
+        { "single=1 lost=4", "go driver:0!lost", JOB_FAILED, "driver:0=L/1.1", NULL },
+        /* before it ever ran */
+        { "worker*2 launch=1", "mute:worker:1 go grant:worker:1 worker:1!1", JOB_WAITING,
+          "worker:0=registered/0.0 worker:1=waiting/0.0", NULL },
+        { "worker*2 launch=1",
+          "mute:worker:1 go grant:worker:1 worker:1!1 heal:worker:1 grant:worker:1 +1", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/1.1", NULL },
+        { "worker*2", "mute:worker:1 go grant:worker:1 worker:1!1", JOB_FAILED,
+          "worker:0=X/0.0 worker:1=F/0.0", NULL },
+        { "worker*1 launch=1 reg=5000", "mute:worker:0 go grant:worker:0 +5000", JOB_WAITING,
+          "worker:0=replacing/0.0", NULL },
+        /* silence: replaced when the scheduler says that it is gone, or its lease is over */
+        { "worker*1 lost=1 lease=100000", "go mute:worker:0 +60000", JOB_RUNNING,
+          "worker:0=replacing/1.1", NULL },
+        { "worker*1 lost=1 lease=100000",
+          "go mute:worker:0 +60000 worker:0!killed heal:worker:0 grant:worker:0 +1", JOB_RUNNING,
+          "worker:0=running/2.1", NULL },
+        { "worker*1 lost=1 lease=100000", "go mute:worker:0 +150000", JOB_RUNNING,
+          "worker:0=waiting/1.1", NULL },
+        /* a sidecar may have a policy, too */
+        { "worker*1 tb*1/sidecar/on", "go tb:0=1", JOB_RUNNING,
+          "worker:0=running/1.1 tb:0=running/2.1", NULL },
+        { "worker*1 tb*1/sidecar lost=1", "go tb:0!lost", JOB_RUNNING,
+          "worker:0=running/1.1 tb:0=running/2.1", NULL },
+        /* a stop is no failure */
+        { "worker*1/always", "go stop", JOB_KILLED, "worker:0=X/1.1", NULL },
+        { "worker*1/on/delay5000", "go worker:0=1 stop", JOB_KILLED, "worker:0=X/1.1", NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_who(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*3/on/scope-task", "go worker:1=1", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/2.1 worker:2=running/1.1", NULL },
+        { "worker*2/on/scope-role ps*1/untracked", "go worker:1=1", JOB_RUNNING,
+          "worker:0=running/2.1 worker:1=running/2.1 ps:0=running/1.1", NULL },
+        { "worker*2/on/scope-job ps*1/untracked tb*1/sidecar", "go worker:1=1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2 ps:0=running/2.2 tb:0=running/1.1", NULL },
+        /* what had ended well runs again, with the others */
+        { "worker*2/on/scope-job", "go worker:0=0 worker:1=1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        { "worker*2/on/scope-job", "go worker:0=0 worker:1=1 worker:0=0 worker:1=0", JOB_SUCCEEDED,
+          "worker:0=S/2.2 worker:1=S/2.2", "all 2 tasks succeeded" },
+        /* a stage that is over stays over; the next has not come yet */
+        { "prep*1 train*2/on/scope-job<prep", "go prep:0=0 train:0=1", JOB_RUNNING,
+          "prep:0=S/1.1 train:0=running/2.2 train:1=running/2.2", NULL },
+        { "prep*2/on/scope-job train*1<prep", "go prep:1=1", JOB_RUNNING,
+          "prep:0=running/2.2 prep:1=running/2.2 train:0=held/0.0", NULL },
+        /* a tolerated failure of before is no cause after a new beginning */
+        { "chief*1/on/scope-job/max1 worker*1", "go worker:0=3 chief:0=1 chief:0=4", JOB_FAILED,
+          "chief:0=F/2.2 worker:0=X/2.2", "task 'chief:0' failed with exit code 4" },
+        /* none of the new generation begins beside one of the old */
+        { "worker*3/on/scope-job", "go mute:worker:2 worker:0=1 +1000", JOB_RUNNING,
+          "worker:0=registered/1.1 worker:1=registered/1.1 worker:2=halting/1.1", NULL },
+        { "worker*3/on/scope-job",
+          "go mute:worker:2 worker:0=1 +1000 heal:worker:2 worker:2=killed +1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2 worker:2=running/2.2", NULL },
+        { "worker*2/on/scope-job lease=100000", "go mute:worker:1 worker:0=1 +30000", JOB_RUNNING,
+          "worker:0=registered/1.1 worker:1=replacing/1.1", NULL },
+        { "worker*2/on/scope-job gang=0", "go mute:worker:1 worker:0=1 +1000", JOB_RUNNING,
+          "worker:0=registered/1.1 worker:1=halting/1.1", NULL },
+        { "worker*2/on/scope-role", "go mute:worker:1 worker:0=1 +1000", JOB_RUNNING,
+          "worker:0=registered/1.1 worker:1=halting/1.1", NULL },
+        /* the ends of those that were told to end cost nothing */
+        { "worker*3/on/scope-job/max1", "go worker:0=1 +1000 worker:0=1", JOB_FAILED, NULL,
+          "task 'worker:0' failed with exit code 1" },
+        { "worker*3 lost=1", "go worker:0!lost worker:1!lost +5000", JOB_RUNNING,
+          "worker:0=running/2.1 worker:1=running/2.1 worker:2=running/1.1", NULL },
+        { "worker*3/scope-job lost=1",
+          "go mute:worker:1 worker:0!lost worker:1!lost heal:worker:1 grant:worker:1 +5000",
+          JOB_RUNNING, "worker:0=running/2.2 worker:1=running/2.2 worker:2=running/2.2", NULL },
+        /* while a gang forms nobody else begins again for one that is lost */
+        { "worker*2/scope-job launch=1",
+          "mute:worker:1 go grant:worker:1 worker:1!launch heal:worker:1 grant:worker:1 +1",
+          JOB_RUNNING, "worker:0=running/1.1 worker:1=running/1.1", NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_when(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*1/on", "go worker:0=1", JOB_RUNNING, "worker:0=running/2.1", NULL },
+        { "worker*1/on", "go worker:0=1 worker:0=1 +999", JOB_RUNNING, "worker:0=registered/2.1",
+          NULL },
+        { "worker*1/on", "go worker:0=1 worker:0=1 +1250", JOB_RUNNING, "worker:0=running/3.1",
+          NULL },
+        { "worker*1/on/delay4000", "go worker:0=1 +3999", JOB_RUNNING, "worker:0=registered/1.1",
+          NULL },
+        { "worker*1/on/delay4000", "go worker:0=1 +5000", JOB_RUNNING, "worker:0=running/2.1",
+          NULL },
+        { "worker*1/on/delay4000", "go worker:0=1 +5000 worker:0=1 +7999", JOB_RUNNING,
+          "worker:0=registered/2.1", NULL },
+        { "worker*1/on/delay4000", "go worker:0=1 +5000 worker:0=1 +10000", JOB_RUNNING,
+          "worker:0=running/3.1", NULL },
+        /* who ran for long did not fail in a row */
+        { "worker*1/on", "go worker:0=1 +600000 worker:0=1", JOB_RUNNING, "worker:0=running/3.1",
+          NULL },
+        /* a gang pauses as one */
+        { "worker*2/on/scope-job/delay4000", "go worker:0=1 +3999", JOB_RUNNING,
+          "worker:0=registered/1.1 worker:1=registered/1.1", NULL },
+        { "worker*2/on/scope-job/delay4000", "go worker:0=1 +5000", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        /* a new master knows of the pause */
+        { "worker*2/on/delay4000", "go worker:0=1 +1000 master +4000", JOB_RUNNING,
+          "worker:0=running/2.1 worker:1=running/1.1", NULL },
+        { "worker*2/on/scope-job", "go mute:worker:1 worker:0=1 master heal:worker:1 master +10",
+          JOB_RUNNING, "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        { "worker*2 lost=1", "go lose:worker:0 master +10", JOB_RUNNING,
+          "worker:0=running/2.1 worker:1=running/1.1", NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+/* tony.am.retry-count */
+static void test_the_whole_job(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2 retries=1", "go worker:0=1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        { "worker*2 retries=1", "go worker:0=1 worker:0=0 worker:1=0", JOB_SUCCEEDED,
+          "worker:0=S/2.2 worker:1=S/2.2", "all 2 tasks succeeded" },
+        { "worker*2 retries=1", "go worker:0=1 worker:0=5", JOB_FAILED,
+          "worker:0=F/2.2 worker:1=X/2.2", "task 'worker:0' failed with exit code 5" },
+        { "trainer*2 retries=2", "go trainer:0=1 trainer:1=1 +1", JOB_RUNNING,
+          "trainer:0=running/2.2 trainer:1=running/2.2", NULL },
+        { "trainer*1 retries=2", "go trainer:0=1 trainer:0=1 +999", JOB_RUNNING,
+          "trainer:0=registered/2.2", NULL },
+        { "trainer*1 retries=2", "go trainer:0=1 trainer:0=1 +2000", JOB_RUNNING,
+          "trainer:0=running/3.3", NULL },
+        /* from the first stage on */
+        { "prep*1 train*1/stop<prep tb*1/sidecar retries=1", "go prep:0=0 train:0=1", JOB_RUNNING,
+          "prep:0=running/2.2 train:0=held/1.1 tb:0=running/2.2", NULL },
+        { "prep*1 train*1/stop<prep retries=1", "go prep:0=0 train:0=1 prep:0=0 train:0=0",
+          JOB_SUCCEEDED, "prep:0=S/2.2 train:0=S/2.2", NULL },
+        { "a*1/stop b*1 c*1<a retries=1", "go a:0=0 b:0=0 c:0=1 a:0=0 b:0=0 c:0=0", JOB_SUCCEEDED,
+          "a:0=S/1.1 b:0=S/1.1 c:0=F/1.1", NULL },
+        /* after the restarts of tasks, not instead */
+        { "worker*1/on/max1 retries=1", "go worker:0=1 worker:0=1 +1", JOB_RUNNING,
+          "worker:0=running/3.2", NULL },
+        { "worker*2 alloc=1000 retries=1",
+          "mute:worker:1 go +1000 +100 grant:worker:1 reg:worker:1 +2000", JOB_RUNNING,
+          "worker:0=running/1.2 worker:1=running/1.2", NULL },
+        /* what no restart can help */
+        { "worker*2 retries=3", "deny:worker:1 go", JOB_FAILED, NULL, NULL },
+        { "worker*2 retries=3", "go stop", JOB_KILLED, NULL, NULL },
+        { "worker*2 retries=3", "go abort", JOB_FAILED, NULL, NULL },
+        { "worker*2 retries=3 app=1000", "go +1000", JOB_KILLED, NULL, NULL },
+        { "single=1 retries=3", "go driver:0=1", JOB_FAILED, NULL, NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_spares(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+    static const struct row rows[] = {
+        /* it stands in at once, though no container comes for the lost one */
+        { "worker*2/spares1 lost=1", "go mute:worker:1 worker:1!lost +1", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/2.1", NULL },
+        { "worker*2/spares1/scope-job lost=1", "go worker:1!lost +1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        /* each is used once */
+        { "worker*2/spares1 lost=2", "go worker:1!lost mute:worker:0 worker:0!lost +1", JOB_RUNNING,
+          "worker:0=waiting/1.1 worker:1=running/2.1", NULL },
+        /* nobody waits for a spare, and it goes with the job */
+        { "worker*1/spares2", "mute:worker:1 go worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1",
+          "the task succeeded" },
+        { "worker*1/spares1", "deny:worker:1 go worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1",
+          NULL },
+        { "worker*1/spares1", "go worker:1!1 worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1", NULL },
+        { "worker*1/spares1 gang=0 lost=1", "go worker:0!lost +1", JOB_RUNNING,
+          "worker:0=running/2.1", NULL },
+        /* another master knows where its container went */
+        { "worker*2/spares1 lost=1", "go worker:1!lost +1 master +5000", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/2.1", NULL },
+        { "worker*2/spares1 lost=2", "go worker:1!lost +1 worker:1!lost +2000", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/3.1", NULL },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+
+    drive_init(&d, "worker*2/spares1 ps*1/untracked lost=1");
+    drive_run(&d, "go");
+    assert_int_equal(job_n_tasks(d.job), 3);
+    assert_int_equal(job_n_slots(d.job), 4);
+    job_slot(d.job, 3, &v);
+    assert_true(v.spare);
+    assert_int_equal(v.state, SLOT_REGISTERED);
+    assert_string_equal(v.role, "worker");
+    assert_int_equal(v.index, 2);
+    drive_run(&d, "worker:0!lost");
+    job_slot(d.job, 0, &v);
+    assert_true(v.moved);
+    assert_int_equal(job_slot_now(d.job, 3), 0);
+    assert_int_equal(d.n_acts[ACT_TAKE], 1);
+    assert_int_equal(d.n_peers, 1);
+    drive_done(&d);
+}
+
+static void test_nodes(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    /* ten tasks on ten nodes, n1 .. n9 n0; worker:0 is on n1 */
+    drive_init(&d, "chief*1 worker*9/on/max-1 nodes=10 nodefail=3 nodewin=60000");
+    drive_run(&d, "go worker:0=1 worker:0=1 +5000");
+    assert_string_equal(d.avoided, "");
+    drive_run(&d, "worker:0=1 +10000");
+    assert_string_equal(d.avoided, "+n2");
+    drive_run(&d, "worker:1=1 worker:1=1 +5000 worker:1=1 worker:2=1 worker:2=1 +5000 worker:2=1");
+    assert_string_equal(d.avoided, "+n2 +n3"); /* a fifth of the nodes, no more */
+    drive_run(&d, "master");
+    assert_string_equal(d.avoided, "+n2 +n3 +n2 +n3"); /* its scheduler does not know */
+    drive_run(&d, "+70000");
+    assert_string_equal(d.avoided, "+n2 +n3 +n2 +n3 -n2 -n3");
+    drive_done(&d);
+
+    /* whose failures lie too far apart is no bad node */
+    drive_init(&d, "chief*1 worker*9/on/max-1 nodes=10 nodefail=3 nodewin=10000");
+    drive_run(&d, "go worker:0=1 +20000 worker:0=1 +20000 worker:0=1 +20000");
+    assert_string_equal(d.avoided, "");
+    drive_done(&d);
+
+    /* a task that fails at once on three nodes is to blame itself */
+    drive_init(&d, "chief*1 worker*1 nodes=10 launch=100");
+    drive_run(&d, "go worker:0=launch +5000 worker:0=launch +5000");
+    assert_int_equal(job_state(d.job), JOB_RUNNING);
+    assert_int_equal(d.job->slots[1].result, RES_NONE);
+    drive_run(&d, "worker:0=launch");
+    assert_int_equal(d.job->slots[1].result, RES_FAILED);
+    drive_done(&d);
+}
+
+/* Other ports for a new generation, the same for one that comes back to its peers. */
+static void test_ports(void **state)
+{
+    struct drive d;
+    struct job_actions acts = { 0 };
+    struct job_event end = { .type = EV_ATTEMPT_ENDED,
+                             .generation = 1,
+                             .attempt = 1,
+                             .reason = END_EXITED,
+                             .exit_code = 1 };
+    static const bool whole[] = { false, true };
+
+    (void)state;
+    for (size_t w = 0; w < 2; w++) {
+        drive_init(&d, whole[w] ? "worker*2/on/scope-job" : "worker*2/on/scope-task");
+        drive_run(&d, "go");
+        acts.n = 0;
+        assert_int_equal(job_feed(d.job, &end, d.now, &acts, NULL), 0);
+        bool renewed = false, acked = false, synced = false;
+        for (size_t i = 0; i < acts.n; i++) {
+            const struct job_action *a = &acts.v[i];
+            if (a->type == ACT_SYNC)
+                synced = true;
+            if (a->type == ACT_RENEW) {
+                renewed = true;
+                assert_int_equal(a->fresh, whole[w]);
+                assert_int_equal(a->generation, whole[w] ? 2 : 1);
+                assert_int_equal(synced, whole[w]);
+            }
+            if (a->type == ACT_ACK) {
+                acked = true;
+                assert_false(a->finish);
+            }
+        }
+        assert_true(renewed && acked);
+        /* its word that it is ready for the older generation is not taken */
+        struct job_event ready = {
+            .type = EV_REGISTERED, .container = d.slots[0].container, .text = "h:1", .generation = 1
+        };
+        assert_int_equal(job_feed(d.job, &ready, d.now, &acts, NULL), whole[w]);
+        drive_done(&d);
+    }
+    vec_done(&acts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whether), cmocka_unit_test(test_who),
+        cmocka_unit_test(test_when),    cmocka_unit_test(test_the_whole_job),
+        cmocka_unit_test(test_spares),  cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_ports),
+    };
+    return cmocka_run_group_tests_name("job_restart", tests, NULL, NULL);
+}
