@@ -116,6 +116,14 @@ bool span_utf8(struct span a, size_t *out_bad_at)
     return true;
 }
 
+unsigned span_line_at(struct span text, size_t at)
+{
+    unsigned line = 1;
+    for (size_t i = 0; i < at && i < text.len; i++)
+        line += text.p[i] == '\n';
+    return line;
+}
+
 bool span_has_control(struct span a)
 {
     const unsigned char *p = (const unsigned char *)a.p;

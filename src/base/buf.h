@@ -39,8 +39,9 @@ struct span span_trim(struct span a); /* ASCII white space at both ends */
 /* The next field; false when *rest is used up (its p is NULL then). "a,,b," has the fields a, "", b
  * and ""; "" has one, "". */
 bool span_split(struct span *rest, char sep, struct span *out);
-char *span_dup(struct span a);                     /* NUL-terminated copy; NULL = no memory */
-bool span_utf8(struct span a, size_t *out_bad_at); /* valid UTF-8 without NUL? */
+char *span_dup(struct span a);                      /* NUL-terminated copy; NULL = no memory */
+bool span_utf8(struct span a, size_t *out_bad_at);  /* valid UTF-8 without NUL? */
+unsigned span_line_at(struct span text, size_t at); /* counted from 1 */
 /* Anything in it that a terminal could take for a command: C0, DEL, or C1 in UTF-8? */
 bool span_has_control(struct span a);
 

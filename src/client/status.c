@@ -11,7 +11,7 @@
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
-static int parse(struct span text, json_t **out, struct err *e)
+int status_parse(struct span text, json_t **out, struct err *e)
 {
     json_t *doc = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(doc)) {
@@ -29,7 +29,7 @@ static int from_directory(const char *dir, json_t **out, struct err *e)
     AUTO(buf_done) struct buf text = { 0 };
     if (rc == 0 && (rc = job_status_json(h->job, true, &text)) < 0)
         return err_set(e, -rc, "cannot read the status of the job in '%s': %m", dir);
-    return rc < 0 ? rc : parse(buf_span(&text), out, e);
+    return rc < 0 ? rc : status_parse(buf_span(&text), out, e);
 }
 
 /* Takes conn. */
@@ -39,7 +39,7 @@ static int from_conn(struct client *c, struct conn *conn, const char *id, json_t
     struct answer a = { 0 };
     int rc = link_ask_what(c, &conn, TONY__CLIENT_ASK__WHAT__STATUS, id, false, &a, e);
     if (rc == 0)
-        rc = parse(buf_span(&a.json), out, e);
+        rc = status_parse(buf_span(&a.json), out, e);
     answer_done(&a);
     conn_close(conn);
     return rc;
@@ -58,7 +58,7 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
     struct answer a = { 0 };
     json_t *waiting = NULL;
     if (link_ask_pool(c, true, TONY__CLIENT_ASK__WHAT__STATUS, id, false, &a, NULL) == 0 &&
-        parse(buf_span(&a.json), &waiting, NULL) == 0) {
+        status_parse(buf_span(&a.json), &waiting, NULL) == 0) {
         if (json_is_object(json_object_get(waiting, "waiting"))) {
             json_decref(*out);
             *out = TAKE(waiting);
@@ -77,7 +77,8 @@ static int from_live(struct client *c, const char *id, const char *dir, json_t *
     struct conn *conn = NULL;
     if (!path && errno == ENOMEM)
         return err_set(e, ENOMEM, "cannot ask for job '%s': %m", id);
-    if (path && link_dial_master(c, path, &conn, NULL) == 0 && from_conn(c, conn, id, out, NULL) == 0)
+    if (path && link_dial_master(c, path, &conn, NULL) == 0 &&
+        from_conn(c, conn, id, out, NULL) == 0)
         return 0;
     return without_master(c, id, dir, out, e);
 }

@@ -7,9 +7,13 @@
 
 #include <jansson.h>
 
+#include "base/buf.h"
+
 struct client;
 struct err;
 
+/* The document out of its text; *out is the caller's. -EBADMSG. */
+int status_parse(struct span text, json_t **out, struct err *e);
 /* *out is the caller's. Adds "directory" and "live" to what the core says. */
 int status_load(struct client *c, const char *application_id, json_t **out, struct err *e);
 

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/link.h"
+#include "client/status.h"
 #include "client/yarn.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
@@ -20,17 +21,6 @@ enum {
     GONE_PAUSE_MS = 100,
 };
 
-static int parse(struct span text, json_t **out, struct err *e)
-{
-    json_t *doc = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
-    if (!json_is_object(doc)) {
-        json_decref(doc);
-        return err_set(e, EBADMSG, "the job's status is not what it should be");
-    }
-    *out = doc;
-    return 0;
-}
-
 /* The master wrote it before it went. */
 int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
 {
@@ -41,7 +31,7 @@ int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
     if (!path)
         return err_set(e, ENOMEM, "cannot read the history of job '%s': %m", id);
     int rc = yarn_read(y, path, STATUS_FILE_MAX, &text, e);
-    return rc < 0 ? rc : parse(buf_span(&text), out, e);
+    return rc < 0 ? rc : status_parse(buf_span(&text), out, e);
 }
 
 int yarn_exit_code_of(const struct yarn_report *r)
@@ -122,7 +112,7 @@ static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out
                  ? yarn_ask_master(y, r, TONY__CLIENT_ASK__WHAT__STATUS, &a, &e)
                  : -ENOENT;
     if (rc == 0)
-        rc = parse(buf_span(&a.json), out, &e);
+        rc = status_parse(buf_span(&a.json), out, &e);
     answer_done(&a);
     return rc;
 }

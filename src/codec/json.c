@@ -30,21 +30,13 @@ static bool too_deep(struct span text, size_t *out_at)
     return false;
 }
 
-static unsigned line_at(struct span text, size_t at)
-{
-    unsigned line = 1;
-    for (size_t i = 0; i < at && i < text.len; i++)
-        line += text.p[i] == '\n';
-    return line;
-}
-
 int json_parse(const char *what, struct span text, json_t **out, struct err *e)
 {
     size_t at = 0;
     json_error_t je = { .line = 0 };
     if (too_deep(text, &at))
-        return err_set(e, EINVAL, "%s:%u: nested more than %d levels deep", what, line_at(text, at),
-                       JSON_DEPTH_MAX);
+        return err_set(e, EINVAL, "%s:%u: nested more than %d levels deep", what,
+                       span_line_at(text, at), JSON_DEPTH_MAX);
     json_t *j = json_loadb(text.len > 0 ? text.p : "", text.len,
                            JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     /* the first allocation of all fails without a word */

@@ -356,14 +356,6 @@ static void XMLCALL on_doctype(void *ctx, const XML_Char *name, const XML_Char *
     (void)err_hint(r->e, "remove the <!DOCTYPE ...> part and write the values out");
 }
 
-static uint32_t line_at(struct span text, size_t at)
-{
-    uint32_t line = 1;
-    for (size_t i = 0; i < at && i < text.len; i++)
-        line += text.p[i] == '\n';
-    return line;
-}
-
 static int check_bytes(const struct reader *r, struct span text)
 {
     size_t at = 0;
@@ -372,7 +364,7 @@ static int check_bytes(const struct reader *r, struct span text)
     if (span_utf8(text, &at))
         return 0;
     bool nul = text.p[at] == '\0';
-    int rc = err_set(r->e, EINVAL, "%s:%u: the text %s", r->name, line_at(text, at),
+    int rc = err_set(r->e, EINVAL, "%s:%u: the text %s", r->name, span_line_at(text, at),
                      nul ? "has a NUL byte in it" : "is not UTF-8");
     return nul ? rc : err_hint(r->e, "save it as UTF-8, for example by iconv -t UTF-8");
 }

@@ -229,14 +229,6 @@ static int on_event(struct reader *r, const yaml_event_t *ev)
     return 0;
 }
 
-static uint32_t line_at(struct span text, size_t at)
-{
-    uint32_t line = 1;
-    for (size_t i = 0; i < at && i < text.len; i++)
-        line += text.p[i] == '\n';
-    return line;
-}
-
 /* What is wrong with the bytes, before libyaml sees them: it would also take UTF-16. */
 static int check_bytes(struct reader *r, struct span text)
 {
@@ -246,8 +238,8 @@ static int check_bytes(struct reader *r, struct span text)
     if (span_utf8(text, &at))
         return 0;
     if (text.p[at] == '\0')
-        return refuse(r, EINVAL, line_at(text, at), "the text has a NUL byte in it");
-    (void)refuse(r, EINVAL, line_at(text, at), "the text is not UTF-8");
+        return refuse(r, EINVAL, span_line_at(text, at), "the text has a NUL byte in it");
+    (void)refuse(r, EINVAL, span_line_at(text, at), "the text is not UTF-8");
     return err_hint(r->e, "save it as UTF-8, for example by iconv -t UTF-8");
 }
 

@@ -23,6 +23,8 @@ struct tree_copy_opts {
 
 /* Is this name left out of a job's src? Version control and bytecode are not part of a job. */
 bool tree_skips(const char *name);
+/* "a socket": the kind of what can be neither copied nor shipped. */
+const char *tree_odd_kind(mode_t mode);
 bool tree_leaves_out(const struct strv *leave_out, const char *path);
 
 /* name stands for from_fd in errors. */

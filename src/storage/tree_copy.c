@@ -47,6 +47,11 @@ bool tree_skips(const char *name)
     return str_eq(name, ".git") || str_eq(name, "__pycache__");
 }
 
+const char *tree_odd_kind(mode_t mode)
+{
+    return S_ISSOCK(mode) ? "a socket" : S_ISFIFO(mode) ? "a named pipe" : "a device";
+}
+
 bool tree_leaves_out(const struct strv *leave_out, const char *path)
 {
     for (size_t i = 0; leave_out && i < leave_out->n; i++)
@@ -65,8 +70,8 @@ static int fail(struct copy *c, int num, const char *what)
 
 static int fail_type(struct copy *c, mode_t mode)
 {
-    const char *what = S_ISSOCK(mode) ? "a socket" : S_ISFIFO(mode) ? "a named pipe" : "a device";
-    (void)err_set(c->e, EINVAL, "'%s' is %s and cannot be copied", buf_cstr(&c->path), what);
+    (void)err_set(c->e, EINVAL, "'%s' is %s and cannot be copied", buf_cstr(&c->path),
+                  tree_odd_kind(mode));
     return err_hint(c->e, "only files, directories and symbolic links can be shipped");
 }
 

@@ -88,10 +88,8 @@ static int check_kind(struct scan *s, const struct stat *st)
 {
     const char *path = buf_cstr(&s->path);
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode)) {
-        const char *what = S_ISSOCK(st->st_mode)   ? "a socket"
-                           : S_ISFIFO(st->st_mode) ? "a named pipe"
-                                                   : "a device";
-        (void)err_set(s->e, EINVAL, "'%s/%s' is %s and cannot be shipped", s->root, path, what);
+        (void)err_set(s->e, EINVAL, "'%s/%s' is %s and cannot be shipped", s->root, path,
+                      tree_odd_kind(st->st_mode));
         return err_hint(s->e, "only files, directories and symbolic links can be shipped");
     }
     if (s->avoid && S_ISDIR(st->st_mode) && st->st_ino == s->avoid->st_ino &&
