@@ -181,7 +181,10 @@ static void timer_destroy(struct object *o)
 static void on_timer(uv_timer_t *h)
 {
     struct loop_timer *t = CONTAINER_OF(h, struct loop_timer, uv);
-    t->fn(t->arg);
+    struct loop *l = t->object.loop;
+    l->timer = t;
+    t->fn(t->arg); /* may free it */
+    l->timer = NULL;
 }
 
 struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *arg)
@@ -201,6 +204,10 @@ void loop_timer_set(struct loop_timer *t, int64_t deadline_ms)
     /* libuv counts from its own idea of now, on the same clock as clock_mono_ms() */
     int64_t from_ms = (int64_t)uv_now(t->uv.loop);
     uint64_t timeout_ms = deadline_ms > from_ms ? (uint64_t)(deadline_ms - from_ms) : 0;
+    /* One that sets itself to a time that has passed would run again and again, before anything
+     * else has its turn. */
+    if (timeout_ms == 0 && t == t->object.loop->timer)
+        timeout_ms = 1;
     (void)uv_timer_start(&t->uv, on_timer, timeout_ms, 0); /* fails only when closing */
 }
 

@@ -42,6 +42,7 @@ struct loop {
     void (*on_flush)(void *arg);
     void *flush_arg;
     struct dirty *dirty, *dirty_last; /* in the order it came */
+    struct loop_timer *timer;         /* whose function runs */
     bool stopped;
     bool ending; /* loop_free(): no callbacks but those of loop_work */
     char *read_buf;

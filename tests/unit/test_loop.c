@@ -121,6 +121,48 @@ static void test_timers(void **state)
     loop_free(o.l);
 }
 
+struct eager {
+    struct loop *l;
+    struct loop_timer *t;
+    unsigned runs;
+    bool read;
+};
+
+static void run_eagerly(void *arg)
+{
+    struct eager *x = arg;
+    if (++x->runs < 1000) /* else nothing else had its turn */
+        loop_timer_set(x->t, clock_mono_ms() - 5);
+    else
+        loop_stop(x->l);
+}
+
+static void read_eagerly(void *arg)
+{
+    struct eager *x = arg;
+    x->read = true;
+    loop_stop(x->l);
+}
+
+static void test_a_timer_that_is_always_late_starves_nobody(void **state)
+{
+    (void)state;
+    struct eager x = { .l = new_loop() };
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    struct loop_fd *f = loop_fd_new(x.l, fds[0], read_eagerly, &x);
+    x.t = loop_timer_new(x.l, run_eagerly, &x);
+    loop_timer_set(x.t, clock_mono_ms());
+    assert_int_equal(loop_run(x.l), 0);
+    assert_true(x.read);
+    assert_in_range(x.runs, 1, 2);
+    loop_fd_free(f);
+    loop_free(x.l);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void test_ends_when_nothing_is_left(void **state)
 {
     (void)state;
@@ -766,6 +808,7 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timers),
+        cmocka_unit_test(test_a_timer_that_is_always_late_starves_nobody),
         cmocka_unit_test(test_ends_when_nothing_is_left),
         cmocka_unit_test(test_signal),
         cmocka_unit_test(test_fd),
