@@ -156,7 +156,7 @@ static void arm(struct rpc_client *c)
     }
     if (c->broken)
         earlier(&at, 0);
-    if (c->retry_ms && !c->tcp)
+    if (c->retry_ms && !c->tcp && c->n_calls > 0)
         earlier(&at, c->retry_ms);
     if (c->conn && c->n_calls == 0 && c->idle_ms != UINT32_MAX)
         earlier(&at, c->used_ms + c->idle_ms);

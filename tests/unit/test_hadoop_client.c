@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "hadoop/rpc_client.h"
@@ -31,6 +32,7 @@ struct world {
     unsigned connections;
     unsigned close_first;  /* so many connections are closed at their first call */
     unsigned refuse_first; /* so many calls are refused with refuse_class */
+    bool silent;           /* it listens and says nothing */
     const char *refuse_class;
     bool with_qop;
     struct rpc_client *client;
@@ -60,6 +62,8 @@ static void serve_read(struct tcp *t, const char *p, size_t n, void *arg)
 {
     struct world *w = arg;
     size_t before = w->server.calls.n;
+    if (w->silent)
+        return;
     server_feed(&w->server, p, n);
     for (size_t i = before; i < w->server.calls.n; i++) {
         if (w->close_first > 0) {
@@ -276,6 +280,39 @@ static void test_unreachable(void **state)
     world_close(&w);
 }
 
+static void on_quiet(void *arg)
+{
+    loop_stop(arg);
+}
+
+/* A server that is stopped: the calls end, nothing is done while there are none, and it is dialled
+ * anew when there is one. */
+static void test_silent(void **state)
+{
+    (void)state;
+    struct world w = { .silent = true };
+    world_open(&w, false, true, 0);
+    for (int i = 0; i < 3; i++)
+        (void)ask(&w, 50 + i % 2);
+    (void)alarm(60); /* a timer that is always due lets no other one come */
+    (void)loop_run(w.loop);
+    assert_int_equal(w.failed, 3);
+    assert_int_equal(w.error.kind, RPC_FAULT_TIMEOUT);
+    struct loop_timer *t = loop_timer_new(w.loop, on_quiet, w.loop);
+    assert_non_null(t);
+    loop_timer_set(t, clock_mono_ms() + 20);
+    (void)loop_run(w.loop);
+    loop_timer_free(t);
+    (void)alarm(0);
+    assert_int_equal(w.connections, 1);
+    w.silent = false;
+    (void)ask(&w, 0);
+    (void)loop_run(w.loop);
+    assert_int_equal(w.done, 1);
+    assert_int_equal(w.connections, 2);
+    world_close(&w);
+}
+
 static void test_auth_ends_at_once(void **state)
 {
     (void)state;
@@ -377,10 +414,11 @@ int main(void)
 {
     log_setup(2, LOG_WARN, false);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),           cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_next_address),
-        cmocka_unit_test(test_unreachable),     cmocka_unit_test(test_auth_ends_at_once),
-        cmocka_unit_test(test_free_and_retire), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_calls),       cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_next_address),
+        cmocka_unit_test(test_unreachable), cmocka_unit_test(test_auth_ends_at_once),
+        cmocka_unit_test(test_silent),      cmocka_unit_test(test_free_and_retire),
+        cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
