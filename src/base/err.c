@@ -5,12 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a text of n bytes may be cut without tearing a UTF-8 sequence apart. */
-static size_t cut_at(const char *s, size_t n)
+static bool inside_sequence(char c)
 {
-    while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80)
-        n--;
-    return n;
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+/* Make s fit into size bytes. What is long is mostly a name in the middle, and the reason stands at
+ * the end: both ends are kept, and no UTF-8 sequence is torn apart. */
+static void shorten(char *s, size_t size)
+{
+    size_t len = strlen(s);
+    if (len < size)
+        return;
+    size_t tail = len - size / 3, head = size - sizeof "..." - size / 3;
+    while (head > 0 && inside_sequence(s[head]))
+        head--;
+    while (inside_sequence(s[tail]))
+        tail++;
+    memcpy(s + head, "...", 3);
+    memmove(s + head + 3, s + tail, len - tail + 1);
 }
 
 /* Names and values in a sentence come from users' files: nothing in them may break the line or
@@ -22,6 +35,9 @@ static void one_line(char *s)
             *s = ' ';
         else if ((unsigned char)*s < 0x20 || *s == 0x7f)
             *s = '?';
+        else if ((unsigned char)*s == 0xc2 && (unsigned char)s[1] >= 0x80 &&
+                 (unsigned char)s[1] < 0xa0) /* C1: a terminal takes U+009B for ESC [ */
+            s[0] = s[1] = '?';
     }
 }
 
@@ -30,17 +46,11 @@ static void put(char *out, size_t size, int num, const char *fmt, va_list ap)
     __attribute__((format(printf, 4, 0)));
 static void put(char *out, size_t size, int num, const char *fmt, va_list ap)
 {
-    char text[1024];
-    errno = num; /* for %m */
-    int len = vsnprintf(text, sizeof text, fmt, ap);
-    if (len < 0) {
+    char text[5 << 10]; /* a path of PATH_MAX and more */
+    errno = num;        /* for %m */
+    if (vsnprintf(text, sizeof text, fmt, ap) < 0)
         text[0] = '\0';
-        len = 0;
-    }
-    if ((size_t)len >= size) {
-        size_t keep = cut_at(text, size - sizeof "...");
-        memcpy(text + keep, "...", sizeof "...");
-    }
+    shorten(text, size);
     one_line(text);
     (void)snprintf(out, size, "%s", text);
 }
@@ -71,7 +81,7 @@ int err_wrap(struct err *e, int rc, const char *fmt, ...)
 {
     if (!e)
         return rc;
-    char context[sizeof e->msg], text[2 * sizeof e->msg];
+    char context[sizeof e->msg], text[2 * sizeof e->msg + 2];
     va_list ap;
     va_start(ap, fmt);
     put(context, sizeof context, rc < 0 ? -rc : EIO, fmt, ap);
@@ -80,9 +90,8 @@ int err_wrap(struct err *e, int rc, const char *fmt, ...)
         e->num = rc < 0 ? -rc : EIO;
     if (e->msg[0] == '\0')
         (void)snprintf(e->msg, sizeof e->msg, "%s", strerror(e->num));
-    int len = snprintf(text, sizeof text, "%s: %s", context, e->msg);
-    if (len >= (int)sizeof e->msg)
-        memcpy(text + cut_at(text, sizeof e->msg - sizeof "..."), "...", sizeof "...");
+    (void)snprintf(text, sizeof text, "%s: %s", context, e->msg);
+    shorten(text, sizeof e->msg);
     memcpy(e->msg, text, strlen(text) + 1);
     return rc;
 }

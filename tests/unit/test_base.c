@@ -53,21 +53,22 @@ static void test_err_texts(void **state)
     err_set(&e, EIO, "outer: %s", e.msg);
     assert_string_equal(e.msg, "outer: inner");
     /* Nothing from outside breaks the line or reaches a terminal. */
-    err_set(&e, EIO, "key 'a\nb\x1b[31m\x7f'");
-    assert_string_equal(e.msg, "key 'a b?[31m?'");
-    /* Too long: cut with dots, never in the middle of a character. */
+    err_set(&e, EIO, "key 'a\nb\x1b[31m\x7f\xc2\x9b\xc2\xa0'");
+    assert_string_equal(e.msg, "key 'a b?[31m???\xc2\xa0'");
+    /* Too long: dots in place of the middle, never in the middle of a character. */
     char longer[700];
     for (size_t i = 0; i + 2 < sizeof longer; i += 2)
         memcpy(longer + i, "\xc3\xbc", 3);
-    for (unsigned shift = 0; shift < 2; shift++) {
-        err_set(&e, EIO, "%s%s", shift ? "x" : "", longer);
+    for (unsigned shift = 0; shift < 4; shift++) {
+        err_set(&e, EIO, "open '%s%s': %s%m", shift & 1 ? "x" : "", longer, shift & 2 ? "x" : "");
         size_t len = strlen(e.msg);
-        assert_in_range(len, sizeof e.msg - 4, sizeof e.msg - 1);
-        assert_string_equal(e.msg + len - 3, "...");
+        assert_in_range(len, sizeof e.msg - 6, sizeof e.msg - 1);
+        assert_true(str_starts(e.msg, "open '") && strstr(e.msg, "..."));
+        assert_true(str_ends(e.msg, "Input/output error"));
         assert_true(span_utf8(span_of(e.msg), NULL));
         err_wrap(&e, -EIO, "context");
-        assert_true(str_starts(e.msg, "context: "));
-        assert_true(str_ends(e.msg, "..."));
+        assert_true(str_starts(e.msg, "context: open '"));
+        assert_true(str_ends(e.msg, "Input/output error"));
         assert_true(strlen(e.msg) < sizeof e.msg);
         assert_true(span_utf8(span_of(e.msg), NULL));
     }
