@@ -290,6 +290,16 @@ static void say_without_effect(const struct conf *conf)
         client_note("%s: without effect here", buf_cstr(&names));
 }
 
+static void say_warnings(const struct job_spec *spec)
+{
+    enum { SAID_MAX = 20 };
+    size_t n = MIN(spec->warnings.n, (size_t)SAID_MAX);
+    for (size_t i = 0; i < n; i++)
+        client_note("%s", spec->warnings.v[i]);
+    if (n < spec->warnings.n)
+        client_note("and %zu more of this kind", spec->warnings.n - n);
+}
+
 int client_job_load(struct client *c, struct client_job *out, struct err *e)
 {
     *out = (struct client_job){ 0 };
@@ -308,8 +318,7 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         client_job_done(&j);
         return explain(c, rc, e);
     }
-    for (size_t i = 0; i < j.spec->warnings.n; i++)
-        client_note("%s", j.spec->warnings.v[i]);
+    say_warnings(j.spec);
     if (j.yarn)
         say_without_effect(j.conf);
     else if (options_has(&c->o, OPT_HDFS_CLASSPATH))

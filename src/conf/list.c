@@ -116,8 +116,13 @@ int conf_list_parse(struct span text, struct strv *out)
     return 0;
 }
 
+/* Setting a variable looks through all that are there, and no program could be given that many. */
+enum { VARIABLES_MAX = 4096 };
+
 static int add_env(struct span raw, struct strv *out, struct err *e)
 {
+    if (out->n >= VARIABLES_MAX)
+        return err_set(e, EINVAL, "an environment of more than %d variables", VARIABLES_MAX);
     AUTO(buf_done) struct buf name = { 0 }, value = { 0 };
     const char *eq = memchr(raw.p, '=', raw.len);
     size_t n = eq ? (size_t)(eq - raw.p) : raw.len;

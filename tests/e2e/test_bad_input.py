@@ -188,6 +188,28 @@ def test_alias_bomb(tony, tmp_path):
     refused(tony, tmp_path, "job.yaml", where="job.yaml:1", hint=False)
 
 
+@pytest.mark.parametrize("text", [
+    "env:\n" + "".join(f"  V{i}: x\n" for i in range(40000)),
+    "env: [" + ", ".join(f"V{i}=1" for i in range(40000)) + "]\n",
+    "env: '" + ", ".join(f"V{i}=1" for i in range(40000)) + "'\n",
+], ids=["map", "list", "text"])
+def test_more_variables_than_any_program_could_be_given(tony, tmp_path, text):
+    (tmp_path / "job.yaml").write_text("name: x\n" + text + GOOD_ROLE)
+    refused(tony, tmp_path, "job.yaml", where="job.yaml:2", sentence="4096 variables")
+
+
+def test_a_name_that_is_too_long_keeps_its_reason(tony, tmp_path):
+    refused(tony, tmp_path, "d/" * 1000 + "job.yaml", sentence="no such file")
+    refused(tony, tmp_path, "d" * 3000, sentence="file name too long")
+
+
+def test_a_flood_of_warnings_is_counted(tony, tmp_path):
+    (tmp_path / "job.yaml").write_text(GOOD_ROLE + "".join(f"  r{i}: {{memory: 1m}}\n" for i in range(100)))
+    r = tony.run("plan", "job.yaml", cwd=tmp_path)
+    assert r.returncode == 0
+    assert len(r.stderr.splitlines()) == 21 and r.stderr.endswith("tony: and 80 more of this kind\n")
+
+
 @pytest.mark.parametrize("args, sentence", [
     (["--conf", "tony.worker.instances=x"], "--conf"),
     (["--conf", "tony.worker.instanses=1"], "tony.worker.instances"),
