@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+
 static bool inside_sequence(char c)
 {
     return ((unsigned char)c & 0xc0) == 0x80;
@@ -26,21 +28,6 @@ static void shorten(char *s, size_t size)
     memmove(s + head + 3, s + tail, len - tail + 1);
 }
 
-/* Names and values in a sentence come from users' files: nothing in them may break the line or
- * steer a terminal. */
-static void one_line(char *s)
-{
-    for (; *s; s++) {
-        if (*s == '\n' || *s == '\t' || *s == '\r')
-            *s = ' ';
-        else if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
-        else if ((unsigned char)*s == 0xc2 && (unsigned char)s[1] >= 0x80 &&
-                 (unsigned char)s[1] < 0xa0) /* C1: a terminal takes U+009B for ESC [ */
-            s[0] = s[1] = '?';
-    }
-}
-
 /* out may be what the arguments point into, so the text is made elsewhere first. */
 static void put(char *out, size_t size, int num, const char *fmt, va_list ap)
     __attribute__((format(printf, 4, 0)));
@@ -51,7 +38,7 @@ static void put(char *out, size_t size, int num, const char *fmt, va_list ap)
     if (vsnprintf(text, sizeof text, fmt, ap) < 0)
         text[0] = '\0';
     shorten(text, size);
-    one_line(text);
+    str_mask_controls(text); /* names and values in it come from users' files */
     (void)snprintf(out, size, "%s", text);
 }
 

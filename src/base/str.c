@@ -36,6 +36,19 @@ bool str_ends(const char *s, const char *suffix)
     return n >= m && memcmp(s + n - m, suffix, m) == 0;
 }
 
+void str_mask_controls(char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\n' || *s == '\t' || *s == '\r')
+            *s = ' ';
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+        else if ((unsigned char)*s == 0xc2 && (unsigned char)s[1] >= 0x80 &&
+                 (unsigned char)s[1] < 0xa0) /* C1: a terminal takes U+009B for ESC [ */
+            s[0] = s[1] = '?';
+    }
+}
+
 bool str_copy(char *dst, size_t size, const char *src)
 {
     size_t len = strnlen(src, size);

@@ -42,6 +42,10 @@ const char *str_nearest(const char *s, const char *const *list, size_t n);
 /* Copy into a fixed array, always terminated; returns false when it was cut. */
 bool str_copy(char *dst, size_t size, const char *src);
 
+/* Nothing in s breaks the line or steers a terminal afterwards: white space becomes blanks, other
+ * control characters '?'. */
+void str_mask_controls(char *s);
+
 /* Human forms into buf: "1.5 GB", "2 m 03 s" (n bytes at most; returns buf). */
 const char *str_size(uint64_t bytes, char *buf, size_t n);
 const char *str_duration(int64_t ms, char *buf, size_t n);

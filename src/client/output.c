@@ -57,9 +57,9 @@ void table_add(struct table *t, ...)
     va_start(ap, t);
     for (size_t i = 0; i < t->n_cols; i++) {
         const char *cell = va_arg(ap, const char *);
-        (void)strv_push(&t->cells, cell && cell[0]
-                                       ? cell
-                                       : "-"); /* without memory a cell is lost, not the program */
+        if (strv_push(&t->cells, cell && cell[0] ? cell : "-") == 0)
+            str_mask_controls(t->cells.v[t->cells.n - 1]);
+        /* without memory a cell is lost, not the program */
     }
     va_end(ap);
 }

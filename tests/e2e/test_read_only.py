@@ -61,6 +61,13 @@ def test_another_users_copy(finished):
     os.chown(t.home, 0, 0)
 
 
+def test_another_users_names_do_not_steer_the_terminal(finished):
+    t = finished
+    path = t.home / "history" / t.good / "summary"
+    path.write_text(path.read_text().replace('"good"', '"a\\u001b[31mb\\u009b2Jc"'))
+    assert " a?[31mb??2Jc " in t.ok("list")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
 def test_a_copy_of_the_history_alone(finished):
     t = finished
