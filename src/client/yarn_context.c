@@ -308,7 +308,11 @@ static int fill_context(struct submission *s, struct context *k, struct err *e)
     k->msg.priority = &k->priority;
     k->msg.am_container_spec = &k->launch;
     k->msg.has_max_app_attempts = true;
-    k->msg.max_app_attempts = 1;
+    k->msg.max_app_attempts = submission_max_attempts(s);
+    k->msg.has_keep_containers_across_application_attempts = true;
+    k->msg.keep_containers_across_application_attempts = k->msg.max_app_attempts > 1;
+    k->msg.has_attempt_failures_validity_interval = true;
+    k->msg.attempt_failures_validity_interval = conf_int(s->j->conf, "tony.am.attempt-window");
     k->msg.application_type = keep(s, str_printf("%.*s", TYPE_MAX, type && *type ? type : "TONY"));
     k->msg.resource = &k->resource;
     k->command = (char *)"exec ./tony-master --yarn 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr";

@@ -9,6 +9,8 @@
 #include "client/yarn_submit.h"
 #include "conf/conf.h"
 
+enum { SITE_ATTEMPTS = 2 }; /* YARN's default */
+
 static int out_of_memory(struct err *e)
 {
     (void)err_set(e, ENOMEM, "cannot submit the job: %m");
@@ -51,6 +53,21 @@ char *submission_class_path(const struct yarn *y, const struct client_job *j)
         if (*p == ',')
             *p = ':';
     return text;
+}
+
+/* More than the cluster allows would be a warning in its log. Without roles the command runs in the
+ * master's container and ends with it. */
+int32_t submission_max_attempts(const struct submission *s)
+{
+    static const char *const keys[] = { "yarn.resourcemanager.am.global-max-attempts",
+                                        "yarn.resourcemanager.am.max-attempts" };
+    int64_t most = SITE_ATTEMPTS, wanted = conf_int(s->j->conf, "tony.am.max-attempts");
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const char *v = site_get(s->y->site, keys[i]);
+        if (v && str_i64(span_trim(span_of(v)), 1, INT32_MAX, keys[i], &most, NULL) == 0)
+            break;
+    }
+    return s->j->spec->single_node ? 1 : (int32_t)MIN(wanted, most);
 }
 
 /* ---- yarn.json ---- */
@@ -146,6 +163,7 @@ int submission_yarn_json(struct submission *s, struct err *e)
     f->history = str_dup(y->history);
     f->am_expiry_ms = site_ms_or(y, "yarn.am.liveness-monitor.expiry-interval-ms", 600000);
     f->https = policy && str_eq(policy, "HTTPS_ONLY");
+    f->keep_containers = submission_max_attempts(s) > 1;
     int rc = f->user && f->queue && f->default_fs && f->protection && f->staging && f->history
                  ? add_addresses(&f->rm, &y->rm)
                  : -ENOMEM;

@@ -38,6 +38,9 @@ int submission_docker_env(const struct client_job *j, const char *role, struct s
 /* The class path that programs of Hadoop find their jars by; the caller's, NULL = no memory. */
 char *submission_class_path(const struct yarn *y, const struct client_job *j);
 
+/* How many masters there may be, one after the other. */
+int32_t submission_max_attempts(const struct submission *s);
+
 /* ---- yarn_context.c: what the ResourceManager is told ---- */
 
 /* Hands the job over, again if a ResourceManager restarts before it has written it down. Minus the

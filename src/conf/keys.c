@@ -134,6 +134,8 @@ static const struct conf_key keys[] = {
     LIST("tony.am.resources", NULL, CE_ACTS, TONY, "Files for the master: SRC[::NAME][#archive]."),
     STR("tony.am.node-label", NULL, CE_YARN, TONY5, "Node label for the master."),
     INT("tony.am.retry-count", "0", 0, 1000000, "", CE_LATER, TONY, "How often the whole job is started again after a failure."),
+    INT("tony.am.max-attempts", "5", 1, 1000, "", CE_YARN, OURS, "A master that dies on YARN is started again until so many have died within tony.am.attempt-window; the cluster's own limit (yarn.resourcemanager.am.max-attempts) counts if it is lower."),
+    INT("tony.am.attempt-window", "10000", 1000, YEARS_MS, "ms", CE_YARN, OURS, "How long the death of a master counts for tony.am.max-attempts."),
     INT("tony.am.wait-client-signal-stop-timeout-sec", "15", 0, YEARS_S, "s", CE_JVM, TONY, "The master does not wait for the client."),
     INT("tony.am.startup-timeout", "0", -1, YEARS_MS, "ms", CE_YARN, TONY5, "The client kills a job whose master has not started by then; 0 means never."),
 

@@ -297,6 +297,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     if (s->generation == a->generation && s->attempt == a->number) {
         if (attempt_alive(a))
             say_started(x); /* a new master asks again for what runs */
+        else if (a->state == ATTEMPT_ENDED)
+            attempt_tell(x); /* or for what ran, of which it has not heard */
         return;
     }
     if (a->state != ATTEMPT_NONE || x->leaving || s->attempt < a->number) {

@@ -50,7 +50,7 @@ static int env_of(const char *name, const char *what, const char **out, struct e
 }
 
 /* "10.0.0.1:4242" or "[fe80::1]:4242"; names are not looked up, which a static program cannot. */
-static int parse_master(const char *text, struct remote *out, struct err *e)
+int remote_parse_master(const char *text, struct remote *out, struct err *e)
 {
     const char *colon = strrchr(text, ':');
     size_t len = colon ? (size_t)(colon - text) : 0;
@@ -146,14 +146,16 @@ int remote_open(struct remote *out, struct err *e)
 {
     const char *master = "", *slot = "", *tokens = "";
     int64_t number = 0;
-    *out = (struct remote){ .master_len = 0 };
+    *out = (struct remote){ .listen_fd = -1 };
+    for (size_t i = 0; i < CALLERS_MAX; i++)
+        out->callers[i].link.fd = -1;
     int rc = env_of("CONTAINER_ID", "the id of this container", &out->container_id, e);
     if (rc == 0 && !job_key_identity(out->container_id, out->identity))
         rc = err_set(e, EINVAL, "CONTAINER_ID '%s' cannot be a container's id", out->container_id);
     if (rc == 0)
         rc = env_of("TONY_MASTER_ADDRESS", "the address of the master", &master, e);
     if (rc == 0)
-        rc = parse_master(master, out, e);
+        rc = remote_parse_master(master, out, e);
     if (rc == 0)
         rc = env_of("TONY_SLOT", "the number of the task's place in the job", &slot, e);
     if (rc == 0)
@@ -177,6 +179,7 @@ int remote_open(struct remote *out, struct err *e)
 
 void remote_done(struct remote *r)
 {
+    remote_listen_done(r);
     explicit_bzero(&r->key, sizeof r->key);
     free(TAKE(r->workdir));
     strv_done(&r->log_dirs);

@@ -24,11 +24,21 @@
 #include "base/err.h"
 #include "base/vec.h"
 #include "codec/tls.h"
+#include "executor/link.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
 
 struct executor;
-struct link;
+
+struct pollfd;
+
+/* One that has dialled us and has not shown yet that it knows our key. */
+struct caller {
+    struct link link; /* fd -1 = none */
+    int64_t until_ms;
+};
+
+enum { CALLERS_MAX = 2, REMOTE_POLL_MAX = 1 + CALLERS_MAX };
 
 struct remote {
     struct sockaddr_storage master;
@@ -44,6 +54,8 @@ struct remote {
     VEC(uint32_t) attempts; /* that ran here, in order: their logs are numbered by it */
     unsigned refused;       /* times in a row that the master did not know our key */
     struct err why;         /* what went wrong with the connection */
+    int listen_fd;          /* where a new master calls; -1 = nowhere */
+    struct caller callers[CALLERS_MAX];
 };
 
 int container_main(void);
@@ -51,6 +63,8 @@ int container_main(void);
 /* Read the environment; what out points to lives as long as the environment. */
 int remote_open(struct remote *out, struct err *e);
 void remote_done(struct remote *r);
+/* "10.0.0.1:4242" or "[fe80::1]:4242" into the master's address. */
+int remote_parse_master(const char *text, struct remote *out, struct err *e);
 
 int remote_dial(struct remote *r, struct link *l);
 /* The connection is over, or was not made; `why` becomes a sentence. True: the master does not know
@@ -58,6 +72,19 @@ int remote_dial(struct remote *r, struct link *l);
 bool remote_lost(struct remote *r, int rc, bool greeted);
 /* How long to wait before the next dial, after n that failed. */
 int remote_pause_ms(const struct remote *r, unsigned n);
+
+/* ---- container_call.c: a new master does not wait to be found, it calls ---- */
+
+/* Without a port to listen at only a new master misses something: it is logged. */
+void remote_listen(struct remote *r);
+void remote_listen_done(struct remote *r);
+/* What to poll for callers; how many. */
+size_t remote_poll(const struct remote *r, struct pollfd *out);
+/* After the poll. True: a master of ours has called, *out is the connection to it. */
+bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct link *out);
+int64_t remote_call_deadline(const struct remote *r);
+/* Where the new master wants to be dialled from now on; nonsense is ignored. */
+void remote_moved(struct remote *r, const char *address);
 
 /* The mounts into the working directory, which is there already. */
 int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n, struct err *e);

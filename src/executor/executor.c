@@ -214,6 +214,8 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
                   f_int("index", w->index));
     x->epoch = w->epoch;
     x->greeted = true;
+    if (x->cfg->remote)
+        remote_moved(x->cfg->remote, w->master_address);
     if (!x->role)
         x->role = welcome_copy(w);
     if (!x->role) {
@@ -373,7 +375,24 @@ static int64_t next_deadline(const struct executor *x)
         at = MIN(at, x->away_since_ms + away_limit_ms(x));
     if (x->cfg->remote && x->link.fd >= 0 && !x->greeted)
         at = MIN(at, x->greet_by_ms);
+    if (x->cfg->remote)
+        at = MIN(at, remote_call_deadline(x->cfg->remote));
     return at;
+}
+
+/* A master that knows our key is on the line: whatever we had, and were about to dial, is over.
+ * Its Welcome tells whether it is newer. */
+static void on_call(struct executor *x, const struct link *line)
+{
+    link_close(&x->link);
+    x->link = *line;
+    x->link.why = &x->cfg->remote->why;
+    if (x->greeted)
+        x->away_since_ms = clock_mono_ms();
+    x->greeted = false;
+    x->dial_at_ms = INT64_MAX;
+    x->greet_by_ms = clock_mono_ms() + GREET_MS;
+    say_hello(x);
 }
 
 /* A connection over a network was made, or not. */
@@ -388,15 +407,20 @@ static void on_connected(struct executor *x)
 
 static void wait_for_something(struct executor *x)
 {
-    struct pollfd p[2] = { { .fd = x->signal_fd, .events = POLLIN },
-                           { .fd = x->link.fd, .events = POLLIN } };
+    struct pollfd p[2 + REMOTE_POLL_MAX] = { { .fd = x->signal_fd, .events = POLLIN },
+                                             { .fd = x->link.fd, .events = POLLIN } };
+    size_t n_calls = x->cfg->remote ? remote_poll(x->cfg->remote, p + 2) : 0;
+    struct link line;
     if (link_unsent(&x->link) || x->link.connecting)
         p[1].events |= POLLOUT;
     int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
     if (left < 0 && at != INT64_MAX)
         t = (struct timespec){ 0 };
-    if (ppoll(p, 2, at == INT64_MAX ? NULL : &t, NULL) <= 0)
+    int n = ppoll(p, 2 + n_calls, at == INT64_MAX ? NULL : &t, NULL);
+    if (n_calls && n >= 0 && remote_called(x->cfg->remote, p + 2, n_calls, &line))
+        on_call(x, &line);
+    if (n <= 0)
         return;
     if (p[0].revents)
         on_signals(x);
@@ -456,6 +480,8 @@ void executor_run(const struct executor_config *cfg)
     prctl(PR_SET_NAME, "tony-executor");
     x.signal_fd = signals_open();
     struct err e = { 0 };
+    if (cfg->remote)
+        remote_listen(cfg->remote);
     x.port_fd = port_reserve(&x.port, &e);
     x.tb_fd = x.port_fd < 0 ? -1 : port_reserve(&x.tb_port, &e);
     if (x.signal_fd == -1 || x.tb_fd < 0) {

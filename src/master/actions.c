@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "base/vec.h"
 #include "conf/conf.h"
+#include "master/copies.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
@@ -136,6 +137,7 @@ static void actions_done(struct job_actions *list)
 void master_drop_actions(struct master *m)
 {
     actions_done(&m->actions);
+    actions_done(&m->held);
 }
 
 static void carry_out(struct master *m, const struct job_actions *list)
@@ -177,6 +179,64 @@ static int write_out(struct master *m, bool sync, struct err *e)
     return rc;
 }
 
+/* What a charged restart or a new generation begins must not be begun before the next master would
+ * know of it, too. The first start of all needs no such care: it would find the same. */
+static bool wants_store(const struct job_actions *list)
+{
+    bool sync = false;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct job_action *a = &list->v[i];
+        sync |= a->type == ACT_SYNC;
+        if (sync && a->type == ACT_START && (a->generation > 1 || a->attempt > 1))
+            return true;
+    }
+    return false;
+}
+
+static void carry_out_all(struct master *m, struct job_actions *from)
+{
+    struct job_actions list = *from;
+    *from = (struct job_actions){ 0 };
+    carry_out(m, &list);
+    actions_done(&list);
+    if (from->v) /* nothing above feeds, but if it did, nothing is lost */
+        free(list.v);
+    else
+        *from = list;
+}
+
+/* Behind those that wait already: their order counts. */
+static int hold(struct master *m)
+{
+    if (vec_reserve(&m->held, m->held.n + m->actions.n) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < m->actions.n; i++)
+        m->held.v[m->held.n++] = m->actions.v[i];
+    m->actions.n = 0;
+    copies_hurry(m->copies);
+    return 0;
+}
+
+void master_stored(void *arg)
+{
+    struct master *m = arg;
+    if (m->phase == MP_RUNNING && m->held.n)
+        carry_out_all(m, &m->held);
+    if (m->stop_answers)
+        clients_answer_stops(m);
+}
+
+static void act_on_all(struct master *m)
+{
+    if (m->copies)
+        copies_wrote(m->copies, (uint64_t)m->journal.size);
+    if (!m->copies || (!m->held.n && !wants_store(&m->actions)) ||
+        (copies_stored(m->copies) && !m->held.n))
+        carry_out_all(m, &m->actions);
+    else if (hold(m) < 0)
+        master_exit_now(m, MASTER_CRASHED);
+}
+
 void master_flush(void *arg)
 {
     struct master *m = arg;
@@ -193,17 +253,12 @@ void master_flush(void *arg)
             master_drop_actions(m);
             master_break(m, &e);
         } else if (m->phase == MP_RUNNING) {
-            struct job_actions list = m->actions;
-            m->actions = (struct job_actions){ 0 };
-            carry_out(m, &list);
-            actions_done(&list);
-            if (m->actions.v) /* nothing above feeds, but if it did, nothing is lost */
-                free(list.v);
-            else
-                m->actions = list;
+            act_on_all(m);
         }
     }
-    if (m->stop_answers)
+    if (m->stop_answers && m->copies && m->phase == MP_RUNNING)
+        copies_hurry(m->copies);
+    if (m->stop_answers && (!m->copies || m->phase != MP_RUNNING || copies_stored(m->copies)))
         clients_answer_stops(m);
     if (m->dirty && m->phase == MP_RUNNING)
         clients_notify(m);

@@ -27,7 +27,7 @@ enum {
     ARCHIVE_CLEAR_MS = 3000,
 };
 
-/* The files: each ends in one done() (its result is not looked at), never before it has returned.
+/* The files: each ends in one done(), never before it has returned.
  * Function by function what webhdfs.h has. */
 struct archive_files {
     int (*mkdirs)(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
@@ -35,6 +35,9 @@ struct archive_files {
     int (*put)(void *fs, const char *path, mode_t mode, struct span text, webhdfs_done_fn *done,
                void *arg, struct err *e); /* text is borrowed until done */
     int (*remove)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
+    /* These two have results: the names in a directory, in their order, and a file's bytes. */
+    int (*list)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
+    int (*get)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
 };
 extern const struct archive_files archive_webhdfs; /* fs: a struct webhdfs */
 

@@ -1,6 +1,8 @@
 /* The files of archive.h in HDFS. */
 #include "master/archive.h"
 
+enum { GET_MAX = 512 << 20 };
+
 static int hdfs_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
                        struct err *e)
 {
@@ -22,8 +24,21 @@ static int hdfs_remove(void *fs, const char *path, webhdfs_done_fn *done, void *
     return webhdfs_delete(fs, path, true, done, arg, NULL, e);
 }
 
+static int hdfs_list(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    return webhdfs_list(fs, path, done, arg, NULL, e);
+}
+
+static int hdfs_get(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    const struct webhdfs_get get = { .path = path, .max = GET_MAX };
+    return webhdfs_get(fs, &get, done, arg, NULL, e);
+}
+
 const struct archive_files archive_webhdfs = {
     .mkdirs = hdfs_mkdirs,
     .put = hdfs_put,
     .remove = hdfs_remove,
+    .list = hdfs_list,
+    .get = hdfs_get,
 };

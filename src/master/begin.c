@@ -13,6 +13,7 @@
 #include "history/history.h"
 #include "loop/tcp.h"
 #include "master/archive.h"
+#include "master/copies.h"
 #include "master/master_int.h"
 #include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
@@ -100,6 +101,13 @@ static int submit(struct master *m)
     return master_feed(m, &ev);
 }
 
+static bool ends_are_stored(void *arg)
+{
+    const struct master *m = arg;
+    copies_hurry(m->copies);
+    return copies_stored(m->copies);
+}
+
 static int open_sched(struct master *m, const struct master_config *cfg, struct err *e)
 {
     m->sched_ops = cfg->sched ? cfg->sched : sched_find(m->spec->cluster);
@@ -120,12 +128,30 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         sc.key = m->remote->key;
         sc.spec = m->spec;
         sc.container_id = m->remote->container_id;
+        sc.stored = m->copies ? ends_are_stored : NULL;
     }
     if (!m->remote || !m->spec->single_node)
         return m->sched_ops->open(&sc, &m->sched, e);
     const struct sched_ops *behind = m->sched_ops;
     m->sched_ops = &sched_own;
     return own_open(m, behind, &sc, &m->sched, e);
+}
+
+static int open_copies(struct master *m, struct err *e)
+{
+    AUTO(free_p) char *journal = fs_join(m->job_dir, "journal");
+    const struct copies_config cc = {
+        .loop = m->loop,
+        .files = m->remote->files,
+        .fs = m->remote->fs,
+        .dir = m->remote->journal_dir,
+        .journal = journal,
+        .epoch = m->epoch,
+        .stored = m->remote->journal_there,
+        .on_stored = master_stored,
+        .arg = m,
+    };
+    return journal ? copies_new(&cc, &m->copies, e) : no_memory(e);
 }
 
 /* What a master on a cluster needs before anybody can reach it. */
@@ -149,6 +175,8 @@ static int open_remote(struct master *m, struct err *e)
         rc = archive_new(&ac, &m->archive, e);
     if (rc == 0)
         rc = page_open(m, e);
+    if (rc == 0 && r->journal_dir && r->files)
+        rc = open_copies(m, e);
     return rc == 0 ? term_open(m, e) : rc;
 }
 
@@ -225,6 +253,8 @@ void master_close(struct master *m)
     listener_close(m->listener);
     page_close(m);
     archive_free(m->archive);
+    copies_free(m->copies);
+    calls_close(m);
     loop_signal_free(m->term);
     loop_timer_free(m->term_timer);
     if (m->sched)
@@ -235,6 +265,7 @@ void master_close(struct master *m)
     loop_timer_free(m->end);
     master_drop_actions(m);
     free(m->actions.v);
+    free(m->held.v);
     welcome_done(m);
     places_close(m);
     vec_done(&m->questions);

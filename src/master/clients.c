@@ -314,9 +314,8 @@ static void on_close(struct conn *c, const struct err *e, void *arg)
 
 static const struct conn_ops peer_ops = { .on_frame = on_frame, .on_close = on_close };
 
-static void on_accept(struct conn *c, void *arg)
+void peer_take(struct master *m, struct conn *c)
 {
-    struct master *m = arg;
     struct peer *p = calloc(1, sizeof *p);
     if (!p) {
         conn_close(c); /* it dials again */
@@ -327,6 +326,11 @@ static void on_accept(struct conn *c, void *arg)
         m->peers->prev = p;
     m->peers = p;
     conn_set_arg(c, &peer_ops, p);
+}
+
+static void on_accept(struct conn *c, void *arg)
+{
+    peer_take(arg, c);
 }
 
 static bool key_of(const char *identity, struct tls_key *out, void *arg)

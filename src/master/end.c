@@ -9,6 +9,7 @@
 #include "conf/conf.h"
 #include "history/history.h"
 #include "master/archive.h"
+#include "master/copies.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
@@ -130,6 +131,9 @@ void master_finish(struct master *m)
     log_event(LOG_INFO, "job.ended", f_str("state", job_state_name(v.state)),
               f_str("why", v.message), f_int("ran_ms", job_now(m->job)));
     m->phase = MP_ENDING;
+    if (m->copies) /* the journal goes into the history now; until it is there, another master would
+                      come to the same verdict */
+        copies_stop(m->copies);
     clients_tell_end(m);
     write_summary(m);
     if (m->archive)

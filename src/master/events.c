@@ -99,14 +99,27 @@ static bool known_slot(const struct master *m, uint32_t slot)
     return false;
 }
 
+/* Of a container that ended between two masters the scheduler may know no more than its name. */
+static uint32_t slot_of(const struct master *m, const struct sched_container *c)
+{
+    for (uint32_t i = 0; c->slot == SCHED_NO_SLOT && i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (v.container && str_eq(v.container, c->id))
+            return i;
+    }
+    return c->slot;
+}
+
 static void feed_completed(struct master *m, const struct sched_container *c)
 {
-    if (!known_slot(m, c->slot))
+    uint32_t slot = slot_of(m, c);
+    if (slot == SCHED_NO_SLOT || !known_slot(m, slot))
         return;
     (void)master_feed_end(m,
                           &(struct job_event){
                               .type = EV_COMPLETED,
-                              .slot = c->slot,
+                              .slot = slot,
                               .container = c->id,
                               .exit_code = c->exit_code,
                               .reason = c->reason,
@@ -133,6 +146,7 @@ static void registered(struct master *m, const struct sched_event *ev)
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
         places_seen(m, c);
+        calls_begin(m, c);
         if (c->completed)
             feed_completed(m, c);
         else if (known_slot(m, c->slot))

@@ -65,6 +65,11 @@ struct master_remote {
     const char *history_dir; /* in those files: of all jobs, absolute; NULL = keep nothing */
     bool history_is_shared;  /* others of our group may read it */
     const char *staging_dir; /* removed at the end; NULL = nothing is */
+    /* In those files: the journal is copied there, for another master after this one; NULL = there
+     * will be none. journal_there: so many bytes of it are, the file in the job's directory has
+     * just been put together from it. */
+    const char *journal_dir;
+    uint64_t journal_there;
     int64_t archive_ms;      /* how long keeping may hold up the end; 0 = ARCHIVE_MAX_MS */
 };
 

@@ -17,6 +17,8 @@
 #include "storage/journal.h"
 
 struct archive;
+struct call;
+struct copies;
 struct history_job;
 struct http_server;
 struct job_file;
@@ -126,6 +128,9 @@ struct master {
     uint16_t page_port;   /* 0 = no page is served */
     struct place *places; /* by slot */
     struct archive *archive;
+    struct copies *copies; /* NULL: there is no other master after us */
+    struct job_actions held; /* until what stands in the journal is stored elsewhere */
+    struct call *calls;
     struct loop_signal *term;
     struct loop_timer *term_timer;
     bool terminated;
@@ -151,6 +156,7 @@ void master_timer_arm(struct master *m);
 /* ---- actions.c ---- */
 void master_flush(void *arg); /* write, then carry out; called before the loop blocks */
 void master_drop_actions(struct master *m);
+void master_stored(void *arg); /* what stands in the journal is stored elsewhere, too */
 
 /* ---- executors.c ---- */
 void executor_hello(struct peer *p, const Tony__Frame *f);
@@ -173,6 +179,8 @@ struct packed *start_frame(struct master *m, const struct job_action *a,
 int clients_listen(struct master *m, struct err *e);
 void peer_refuse(struct peer *p, int num, const char *message);
 void peers_close(struct master *m);
+/* A connection whose other side has shown that it is of the job. */
+void peer_take(struct master *m, struct conn *c);
 void clients_notify(
     void *arg); /* an update to the followers, if something has changed and it is time */
 void clients_answer_stops(struct master *m);
@@ -200,6 +208,10 @@ void places_log_suffix(const struct master *m, uint32_t slot, char *out, size_t 
 char *places_tracking_url(const struct master *m); /* the caller's; NULL = there is none */
 /* The status document with all that we know. for_all: for readers who may not see logs. */
 int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out);
+
+/* ---- calls.c: executors that a master before us has started ---- */
+void calls_begin(struct master *m, const struct sched_container *c);
+void calls_close(struct master *m);
 
 /* ---- page.c, page_serve.c ---- */
 int page_open(struct master *m, struct err *e);

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "base/vec.h"
 #include "codec/json.h"
 #include "conf/conf.h"
+#include "loop/tcp.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobfile.h"
@@ -196,6 +198,11 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     w.role = MUTABLE(v->role);
     w.index = v->index;
     w.chief = v->chief;
+    char address[96] = "";
+    if (m->remote && m->epoch > 1 && m->host) /* it knows that of a master before us */
+        (void)snprintf(address, sizeof address, strchr(m->host, ':') ? "[%s]:%u" : "%s:%u",
+                       m->host, listener_port(m->listener));
+    w.master_address = address;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_WELCOME;
     f.welcome = &w;

@@ -10,12 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "hadoop/webhdfs.h"
 #include "loop/loop.h"
 #include "master/archive.h"
+#include "master/copies.h"
 #include "scheduler/yarn/yarnfile.h"
 
 static int open_hdfs(const struct master_home *h, struct loop *loop, struct webhdfs **out,
@@ -29,6 +33,45 @@ static int open_hdfs(const struct master_home *h, struct loop *loop, struct webh
     return webhdfs_new(loop, &cfg, out, e);
 }
 
+/* ---- the journal of the masters before us ---- */
+
+struct fetching {
+    struct loop *loop;
+    struct copies_found found;
+    struct err why;
+};
+
+static void on_fetched(const struct copies_found *found, const struct err *e, void *arg)
+{
+    struct fetching *f = arg;
+    f->found = *found;
+    f->why = *e;
+    loop_stop(f->loop);
+}
+
+/* Without it all that runs would be taken for another job's. So there is no other way than to have
+ * it: the calls themselves try for a while, and a master that gives up makes room for the next. */
+static int fetch_journal(const struct master_home *h, struct loop *loop, struct webhdfs *hdfs,
+                         const char *dir, struct copies_found *out, struct err *e)
+{
+    struct fetching f = { .loop = loop };
+    AUTO(free_p) char *job = paths_job(&h->paths, h->application_id);
+    AUTO(free_p) char *path = job ? fs_join(job, "journal") : NULL;
+    int64_t began = clock_mono_ms();
+    int rc = path ? copies_fetch(&archive_webhdfs, hdfs, dir, path, on_fetched, &f, e)
+                  : err_set(e, ENOMEM, "no memory to start the master");
+    if (rc == 0)
+        rc = loop_run(loop);
+    if (rc == 0 && f.why.num) {
+        *e = f.why;
+        rc = err_wrap(e, -e->num, "cannot read the journal of the master before this one");
+    }
+    *out = f.found;
+    log_event(LOG_INFO, "master.second", f_int("epoch", h->epoch), f_int("files", f.found.n_files),
+              f_int("bytes", (int64_t)f.found.size), f_int("ms", clock_mono_ms() - began));
+    return rc;
+}
+
 static enum master_exit run(const struct master_home *h, struct err *e)
 {
     struct webhdfs *hdfs = NULL;
@@ -36,7 +79,13 @@ static enum master_exit run(const struct master_home *h, struct err *e)
     struct loop *loop = loop_new(e);
     enum master_exit code = MASTER_CRASHED;
     int rc = loop ? open_hdfs(h, loop, &hdfs, e) : -ENOMEM;
-    const char *owned = getenv("TONY_OWNED");
+    const char *owned = getenv("TONY_OWNED"), *staging = h->yarn->staging;
+    AUTO(free_p)
+    char *journal_dir =
+        h->yarn->keep_containers && staging && *staging ? fs_join(staging, "journal") : NULL;
+    struct copies_found found = { 0 };
+    if (rc == 0 && h->epoch > 1 && journal_dir)
+        rc = fetch_journal(h, loop, hdfs, journal_dir, &found, e);
     struct master_remote remote = {
         .key = &h->key,
         .container_id = h->container_id,
@@ -47,7 +96,10 @@ static enum master_exit run(const struct master_home *h, struct err *e)
         .fs = hdfs,
         .history_dir = h->yarn->history && *h->yarn->history ? h->yarn->history : NULL,
         .history_is_shared = h->history_is_shared,
-        .staging_dir = h->yarn->staging && *h->yarn->staging ? h->yarn->staging : NULL,
+        .staging_dir = staging && *staging ? staging : NULL,
+        .journal_dir = journal_dir,
+        /* very many files become one */
+        .journal_there = found.n_files <= COPIES_FILES_MAX ? found.size : 0,
     };
     struct master_config cfg = {
         .loop = loop,

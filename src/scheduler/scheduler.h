@@ -43,9 +43,11 @@ enum sched_event_type {
     SE_COUNT,
 };
 
+#define SCHED_NO_SLOT UINT32_MAX
+
 struct sched_container {
     const char *id; /* borrowed for the call */
-    uint32_t slot;
+    uint32_t slot;  /* SCHED_NO_SLOT: not known, of one that completed while there was no master */
     const char *gpus; /* "0,2" or "" */
     bool launched, completed;
     int exit_code; /* of the container: code, or 128 + signal */
@@ -77,6 +79,9 @@ struct sched_config {
     const struct job_spec *spec; /* borrowed while open; NULL is possible in tests */
     const char *container_id;    /* the master's own; NULL = the environment's CONTAINER_ID */
     const char *token_file;      /* NULL = the environment's HADOOP_TOKEN_FILE_LOCATION */
+    /* Would a master after this one know of all ends that were told? Until it says so (it never
+     * takes long) the scheduler is not to be told that we have heard of them. NULL = yes. */
+    bool (*stored)(void *arg);
     void (*on_event)(const struct sched_event *ev, void *arg);
     void *arg;
 };

@@ -60,6 +60,18 @@ void job_key_container(const struct job_key *k, const char *container_id, struct
         derive(k, info, out);
 }
 
+void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS])
+{
+    unsigned char bytes[2 * JOB_KEY_PORTS];
+    if (mbedtls_hkdf(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), NULL, 0, container->bytes,
+                     container->len, (const unsigned char *)"tony ports", 10, bytes,
+                     sizeof bytes) != 0)
+        explicit_bzero(bytes, sizeof bytes); /* no memory: others than the other side tries */
+    for (size_t i = 0; i < JOB_KEY_PORTS; i++)
+        out[i] = (uint16_t)(JOB_KEY_PORT_FIRST +
+                            (bytes[2 * i] << 8 | bytes[2 * i + 1]) % JOB_KEY_PORT_COUNT);
+}
+
 void job_key_text(const struct tls_key *k, char out[JOB_KEY_HEX])
 {
     static const char digits[] = "0123456789abcdef";

@@ -42,6 +42,12 @@ int job_key_read(struct span secret, struct job_key *out, struct err *e);
 void job_key_client(const struct job_key *k, struct tls_key *out);
 void job_key_container(const struct job_key *k, const char *container_id, struct tls_key *out);
 
+/* The ports at which a container's executor can be called by a new master, in the order in which it
+ * tries to listen there: both know them from the container's key alone, so that nothing has to be
+ * written down for it. Below what kernels give to who asks for any port. */
+enum { JOB_KEY_PORTS = 8, JOB_KEY_PORT_FIRST = 20000, JOB_KEY_PORT_COUNT = 8000 };
+void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS]);
+
 /* The text of client.key, and back. */
 void job_key_text(const struct tls_key *k, char out[JOB_KEY_HEX]);
 int job_key_parse(struct span text, struct tls_key *out, struct err *e);

@@ -30,7 +30,7 @@ extern struct world {
     /* what it is told */
     const char *command;
     uint32_t epoch, away_ms, grace_ms;
-    bool src, hold_start, hold_ack, keep, refuse;
+    bool src, hold_start, hold_ack, keep, refuse, moved;
     /* what it said */
     int n_dials, n_hellos, n_ended, n_logs;
     char host[80], container[80], identity[TLS_IDENTITY_MAX];
@@ -72,6 +72,9 @@ void make_listener(void); /* at w->port, if it is set */
 void tell_start(uint32_t attempt);
 void tell_ack(uint32_t attempt, bool finish);
 void cut(void); /* all connections */
+/* Call the executor where its key says, as a new master does; false: it is not there, or hangs up
+ * on who has another key. */
+bool call_it(const char *key);
 
 #define SEND(which, case_, msg)                                                                    \
     do {                                                                                           \

@@ -242,6 +242,58 @@ static void masters(void **state)
     assert_int_equal(w->exit_code, 3);
 }
 
+/* Its master is dead and another one sits elsewhere: that calls, and is dialled from then on. */
+static void a_new_master_calls(void **state)
+{
+    (void)state;
+    w->command = "echo begun; while [ ! -e go ]; do sleep 0.01; done; exit 3";
+    launch(NULL, NULL);
+    assert_true(until(is_started, LONG_MS));
+    wait_said("begun");
+    assert_false(call_it("fedcba9876543210fedcba9876543210")); /* who knows nothing takes nothing */
+    assert_int_equal(w->n_hellos, 1);
+    close_p(&w->listen_fd);
+    cut();
+    w->port = 0;
+    make_listener(); /* at another address */
+    w->epoch = 2;
+    w->moved = true;
+    assert_true(call_it(SECRET));
+    assert_true(until(again, LONG_MS));
+    assert_true(w->running);
+    assert_int_equal(w->epoch_seen, 1);
+    tell_start(1); /* of which the new master does not know that it runs */
+    assert_true(until(is_started, LONG_MS));
+    cut(); /* now it knows where to find us */
+    w->n_hellos = 1;
+    assert_true(until(again, LONG_MS));
+    assert_int_equal(w->epoch_seen, 2);
+    w->n_ended = 0;
+    write_bytes(path_of("work/go"), "", 0, 0600);
+    assert_int_equal(exit_status(), 3);
+    assert_int_equal(w->n_ended, 1);
+    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* once */
+}
+
+/* It has ended, and the new master's journal does not even say that it had begun. */
+static void a_new_master_starts_what_is_over(void **state)
+{
+    (void)state;
+    w->command = "echo begun; exit 3";
+    w->hold_ack = true;
+    launch(NULL, NULL);
+    assert_true(until(is_ended, LONG_MS));
+    w->ended = false;
+    w->n_ended = 0;
+    w->hold_start = true;
+    tell_start(1);
+    assert_true(until(is_ended, LONG_MS));
+    assert_int_equal(w->exit_code, 3);
+    tell_ack(1, true);
+    assert_int_equal(exit_status(), 3);
+    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* once */
+}
+
 static void wrong_key(void **state)
 {
     (void)state;
@@ -583,6 +635,8 @@ int main(void)
         TEST(no_source),
         TEST(a_cut_connection),
         TEST(masters),
+        TEST(a_new_master_calls),
+        TEST(a_new_master_starts_what_is_over),
         TEST(wrong_key),
         TEST(a_stranger_at_the_address),
         TEST(nobody_there_for_long),

@@ -75,7 +75,10 @@ static struct world {
     char env[2000], command[200], diagnostics[100], page[100];
     size_t n_tokens, n_resources;
     bool finished;
-    int want_n; /* of `said`, for until() */
+    bool second; /* the master is another's successor: it gets kept[] and the ends in complete[] */
+    bool not_stored;
+    int n_stored; /* questions */
+    int want_n;   /* of `said`, for until() */
     const char *want_text;
     int64_t deadline;
     bool timed_out;
@@ -213,6 +216,19 @@ static int box_of(const Hadoop__ContainerId *id)
 
 static struct err no_err;
 
+static Hadoop__Token *token(const char *identifier)
+{
+    static Hadoop__Token t[2];
+    static int at;
+    Hadoop__Token *x = &t[at++ % 2];
+    hadoop__token__init(x);
+    x->identifier = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)identifier,
+                                           .len = strlen(identifier) };
+    x->password = x->identifier;
+    x->kind = x->service = (char *)(uintptr_t) "k";
+    return x;
+}
+
 static void answer_register(struct rpc_call *c)
 {
     const Hadoop__RegisterApplicationMasterRequest *rq = (const void *)c->rq;
@@ -227,6 +243,31 @@ static void answer_register(struct rpc_call *c)
     max.virtual_cores = 8;
     r.maximum_capability = &max;
     w->id = 0;
+    static Hadoop__Container kept[2], *list[2];
+    static struct yarn_id_msg ids[2];
+    static Hadoop__NodeId node;
+    static Hadoop__NmToken nm, *nms[1] = { &nm };
+    hadoop__node_id__init(&node);
+    node.host = (char *)(uintptr_t) "n1";
+    node.has_port = true;
+    node.port = 45454;
+    hadoop__nm_token__init(&nm);
+    nm.node_id = &node;
+    nm.token = token("kept");
+    for (int i = 0; w->second && i < 2; i++) {
+        struct yarn_container key = box_key(i);
+        hadoop__container__init(&kept[i]);
+        kept[i].id = yarn_container_msg(&ids[i], &key);
+        kept[i].node_id = &node;
+        kept[i].node_http_address = (char *)(uintptr_t) "n1:8042";
+        kept[i].has_allocation_request_id = true;
+        kept[i].allocation_request_id = w->boxes[i].slot;
+        list[i] = &kept[i];
+        r.n_containers_from_previous_attempts++;
+    }
+    r.containers_from_previous_attempts = list;
+    r.nm_tokens_from_previous_attempts = nms;
+    r.n_nm_tokens_from_previous_attempts = w->second;
     deliver(c, &r.base, NULL);
 }
 
@@ -275,19 +316,6 @@ static void take_asks(const Hadoop__AllocateRequest *rq)
             w->complete[w->n_complete++] = (int)(b - w->boxes);
         }
     }
-}
-
-static Hadoop__Token *token(const char *identifier)
-{
-    static Hadoop__Token t[2];
-    static int at;
-    Hadoop__Token *x = &t[at++ % 2];
-    hadoop__token__init(x);
-    x->identifier = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)identifier,
-                                           .len = strlen(identifier) };
-    x->password = x->identifier;
-    x->kind = x->service = (char *)(uintptr_t) "k";
-    return x;
 }
 
 static void answer_allocate(struct rpc_call *c)
@@ -510,6 +538,8 @@ static void on_event(const struct sched_event *ev, void *arg)
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
         (void)buf_addf(&w->said, ":%u", c->slot);
+        if (ev->type == SE_REGISTERED && c->completed)
+            (void)buf_addf(&w->said, "=%d", c->exit_code);
         if (ev->type == SE_COMPLETED)
             (void)buf_addf(&w->said, ":%s", end_reason_name(c->reason));
         if (ev->type != SE_ALLOCATED)
@@ -608,10 +638,36 @@ static void write_files(void)
     assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(json), 0600, false, NULL), 0);
 }
 
+static bool is_stored(void *arg)
+{
+    (void)arg;
+    w->n_stored++;
+    return !w->not_stored;
+}
+
+static void open_it(uint32_t epoch)
+{
+    static struct job_key key;
+    char tokens[100];
+    struct err e = no_err;
+    (void)snprintf(tokens, sizeof tokens, "%s/tokens", w->dir);
+    struct sched_config cfg = { .loop = w->loop,
+                                .epoch = epoch,
+                                .application_id = "application_1_0001",
+                                .job_dir = w->dir,
+                                .master_port = 7000,
+                                .page_port = 7001,
+                                .key = &key,
+                                .token_file = tokens,
+                                .stored = is_stored,
+                                .on_event = on_event };
+    if (yarn_open_with(&wire, &cfg, &w->s, &e) < 0)
+        fail_msg("%s", e.msg);
+    until("reg", 1);
+}
+
 static int setup(void **state)
 {
-    char tokens[100];
-    static struct job_key key;
     (void)state;
     w = calloc(1, sizeof *w);
     w->grants = w->launches = true;
@@ -621,20 +677,7 @@ static int setup(void **state)
     w->loop = loop_new(NULL);
     w->timer = loop_timer_new(w->loop, on_timer, NULL);
     w->tick = loop_timer_new(w->loop, on_tick, NULL);
-    (void)snprintf(tokens, sizeof tokens, "%s/tokens", w->dir);
-    struct sched_config cfg = { .loop = w->loop,
-                                .epoch = 1,
-                                .application_id = "application_1_0001",
-                                .job_dir = w->dir,
-                                .master_port = 7000,
-                                .page_port = 7001,
-                                .key = &key,
-                                .token_file = tokens,
-                                .on_event = on_event };
-    struct err e = no_err;
-    if (yarn_open_with(&wire, &cfg, &w->s, &e) < 0)
-        fail_msg("%s", e.msg);
-    until("reg ", 1);
+    open_it(1);
     return 0;
 }
 
@@ -939,6 +982,62 @@ static void test_look(void **state)
     sched_yarn.look(w->s, "container_nobody_knows");
 }
 
+static bool asked_again(int since)
+{
+    return w->n_calls[K_ALLOCATE] > since;
+}
+
+/* The ResourceManager forgets an end when it is asked again: not before it is stored elsewhere. */
+static void test_ends_are_stored(void **state)
+{
+    (void)state;
+    ask(0, 1, 100);
+    until("got:0", 1);
+    pass(30);
+    w->not_stored = true;
+    w->boxes[0].ended = true;
+    w->boxes[0].exit_status = 9;
+    w->complete[w->n_complete++] = 0;
+    until("end:0:exited", 1);
+    int n = w->n_calls[K_ALLOCATE], stored = w->n_stored;
+    ask(1, 1, 100); /* there is reason to ask */
+    for (int i = 0; i < 1000 && w->n_stored < stored + 3; i++)
+        pass(5);
+    assert_true(w->n_stored >= stored + 3);
+    assert_false(asked_again(n));
+    w->not_stored = false;
+    until("got:1", 1);
+}
+
+/* Two containers of the master before us run, one has ended of which we know nothing but the name,
+ * and of a kept one the end is known. */
+static void test_second_master(void **state)
+{
+    (void)state;
+    sched_yarn.close(w->s);
+    w->s = NULL;
+    buf_clear(&w->said);
+    w->second = true;
+    w->n_boxes = w->told = 3;
+    for (int i = 0; i < 3; i++)
+        w->boxes[i] = (struct fake_box){ .slot = (uint32_t)i + 4, .starts = 1 };
+    w->boxes[1].ended = w->boxes[2].ended = true;
+    w->boxes[1].exit_status = 7;
+    w->n_calls[K_ALLOCATE] = 0;
+    w->complete[0] = 1;
+    w->complete[1] = 2;
+    w->n_complete = 2;
+    open_it(2);
+    assert_string_equal(buf_cstr(&w->said), "reg:5=7:4294967295=0:4 ");
+    assert_int_equal(w->n_calls[K_ALLOCATE], 1);
+    /* what runs is stopped with the tokens of before, and not started */
+    struct sched_container c = { .id = "container_1_0001_01_000002", .slot = 4 };
+    assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
+    assert_int_equal(sched_yarn.stop(w->s, c.id, 0, NULL), 0);
+    until("end:4:killed_by_master", 1);
+    assert_int_equal(w->n_calls[K_START], 0);
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
@@ -956,6 +1055,8 @@ int main(void)
         CASE(test_start_errors),
         CASE(test_start_in_doubt),
         CASE(test_look),
+        CASE(test_ends_are_stored),
+        CASE(test_second_master),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn", tests, NULL, NULL);

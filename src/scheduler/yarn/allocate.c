@@ -452,7 +452,9 @@ static void others(struct yarn *y, const Hadoop__AllocateResponse *r)
     for (size_t i = 0; i < r->n_containers_from_previous_attempts; i++) {
         const Hadoop__Container *c = r->containers_from_previous_attempts[i];
         struct yarn_container key;
-        if (!box_find(y, c->id) && yarn_container_get(c->id, &key))
+        if (box_find(y, c->id) || !yarn_container_get(c->id, &key))
+            continue;
+        if (y->registered || !yarn_adopt(y, c, true))
             yarn_release(y, &key); /* of a master before us, and reported too late */
     }
 }
@@ -471,6 +473,12 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
         rc = yarn_take_tokens(y, r->nm_tokens, r->n_nm_tokens);
     if (rc < 0) {
         yarn_broken(y, "no memory for the tokens of the cluster");
+        return;
+    }
+    y->ends_told = r->n_completed_container_statuses > 0;
+    if (!y->registered) {
+        others(y, r);
+        yarn_tell_registered(y, r->completed_container_statuses, r->n_completed_container_statuses);
         return;
     }
     for (size_t i = 0; i < r->n_completed_container_statuses && y->phase != YP_OVER; i++)

@@ -67,11 +67,48 @@ static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int 
         yarn_emit(y, &(struct sched_event){ .type = SE_COMPLETED, .containers = &c, .n = 1 });
 }
 
+/* What YARN's number means; false: it needs no words. */
+static bool words(const struct yarn *y, const char *role, int32_t exit_status,
+                  const char *diagnostics, struct yarn_end *end, char *detail, size_t size)
+{
+    char key[160];
+    (void)snprintf(key, sizeof key, "tony.%s.memory", role && *role ? role : "<role>");
+    y->wire->end_of(exit_status, diagnostics, key, end);
+    (void)snprintf(detail, size, "%s%s%s", end->sentence, *end->hint ? "; " : "", end->hint);
+    /* a plain exit: the code says it */
+    return *detail && !(end->reason == END_EXITED && exit_status == 0);
+}
+
+void box_ended_before(struct yarn *y, const struct yarn_container *key,
+                      const Hadoop__ContainerStatus *s, struct box_end_text *t,
+                      struct sched_container *out)
+{
+    struct yarn_end end = { 0 };
+    struct box *b = box_find(y, s->container_id);
+    (void)yarn_container_text(key, t->id);
+    bool said = words(y, b ? b->role : NULL, s->exit_status, s->diagnostics, &end, t->detail,
+                      sizeof t->detail);
+    if (b) {
+        b->state = BOX_ENDED;
+        box_leave_node(b);
+    }
+    log_event(LOG_INFO, "container.ended_before", f_str("container", t->id),
+              f_str("reason", end_reason_name(end.reason)), f_int("exit", end.exit_code));
+    *out = (struct sched_container){ .id = t->id,
+                                     .slot = b ? b->slot : SCHED_NO_SLOT,
+                                     .gpus = "",
+                                     .launched = true,
+                                     .completed = true,
+                                     .reason = end.reason,
+                                     .exit_code = end.exit_code,
+                                     .detail = said ? t->detail : NULL };
+}
+
 /* By whichever way it came: the ResourceManager says it at least once, its node when asked. */
 void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
 {
     struct yarn_end end = { 0 };
-    char key[160], detail[sizeof end.sentence + sizeof end.hint + 4];
+    char detail[sizeof end.sentence + sizeof end.hint + 4];
 
     if (b->state == BOX_ENDED)
         return;
@@ -81,12 +118,8 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
         tell_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : 143, NULL);
         return;
     }
-    (void)snprintf(key, sizeof key, "tony.%s.memory", b->role ? b->role : "<role>");
-    y->wire->end_of(exit_status, diagnostics, key, &end);
-    (void)snprintf(detail, sizeof detail, "%s%s%s", end.sentence, *end.hint ? "; " : "", end.hint);
-    /* a plain exit needs no words: the code says it */
-    bool plain = end.reason == END_EXITED && exit_status == 0;
-    tell_end(y, b, end.reason, end.exit_code, plain || !*detail ? NULL : detail);
+    bool said = words(y, b->role, exit_status, diagnostics, &end, detail, sizeof detail);
+    tell_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
 }
 
 void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)

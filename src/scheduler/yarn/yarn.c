@@ -157,22 +157,57 @@ static void meet(struct yarn *y)
         y->wire->get_cluster_nodes(y->client, &rq, clock_mono_ms() + YARN_CALL_MS, on_nodes, y);
 }
 
-static void tell_registered(struct yarn *y)
+struct seen {
+    VEC(struct sched_container) v;
+    VEC(struct box_end_text *) texts;
+};
+
+static void seen_done(struct seen *s)
 {
-    VEC(struct sched_container) v = { 0 };
-    for (struct map_entry *x = map_next(&y->boxes, NULL); x; x = map_next(&y->boxes, x)) {
+    for (size_t i = 0; i < s->texts.n; i++)
+        free(s->texts.v[i]);
+    vec_done(&s->texts);
+    vec_done(&s->v);
+}
+
+static int see_end(struct yarn *y, struct seen *s, const Hadoop__ContainerStatus *status)
+{
+    struct yarn_container key;
+    struct sched_container c;
+    if (!yarn_container_get(status->container_id, &key))
+        return 0;
+    struct box_end_text *t = calloc(1, sizeof *t);
+    if (!t || vec_push(&s->texts, t) < 0) {
+        free(t);
+        return -ENOMEM;
+    }
+    box_ended_before(y, &key, status, t, &c);
+    return vec_push(&s->v, c);
+}
+
+void yarn_tell_registered(struct yarn *y, Hadoop__ContainerStatus *const *v, size_t n)
+{
+    struct seen s = { 0 };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = see_end(y, &s, v[i]);
+    for (struct map_entry *x = map_next(&y->boxes, NULL); x && rc == 0;
+         x = map_next(&y->boxes, x)) {
         struct sched_container c;
-        box_view(x->value, &c);
-        if (vec_push(&v, c) < 0) {
-            vec_done(&v);
-            yarn_broken(y, "no memory for what the resource manager said");
-            return;
-        }
+        const struct box *b = x->value;
+        box_view(b, &c);
+        if (b->state != BOX_ENDED)
+            rc = vec_push(&s.v, c);
+    }
+    if (rc < 0) {
+        seen_done(&s);
+        yarn_broken(y, "no memory for what the resource manager said");
+        return;
     }
     y->registered = true;
     yarn_emit(y, &(struct sched_event){
-                     .type = SE_REGISTERED, .containers = v.v, .n = v.n, .text = y->host });
-    vec_done(&v);
+                     .type = SE_REGISTERED, .containers = s.v.v, .n = s.v.n, .text = y->host });
+    seen_done(&s);
 }
 
 static void on_registered(const Hadoop__RegisterApplicationMasterResponse *r,
@@ -204,8 +239,9 @@ static void on_registered(const Hadoop__RegisterApplicationMasterResponse *r,
         yarn_broken(y, "no memory for what the resource manager said");
     log_event(LOG_INFO, "yarn.registered", f_str("host", y->host), f_int("again", y->registered),
               f_int("racks", (int64_t)y->racks.n));
-    if (rc == 0 && !y->registered && !y->finishing)
-        tell_registered(y);
+    /* A master after another learns with the first answer how its containers have ended. */
+    if (rc == 0 && !y->registered && !y->finishing && y->cfg.epoch < 2)
+        yarn_tell_registered(y, NULL, 0);
     yarn_step(y);
 }
 
@@ -272,6 +308,9 @@ void yarn_step(struct yarn *y)
     }
     if (y->phase == YP_READY && !y->finishing && y->next_ms <= y->sent_ms)
         due = y->sent_ms + yarn_pause(y, yarn_has_news(y) ? 1 : yarn_beat_ms(y));
+    if (now >= due && y->phase == YP_READY && !y->finishing && y->ends_told && y->cfg.stored &&
+        !y->cfg.stored(y->cfg.arg))
+        due = now + YARN_STORE_MS; /* our next question tells that we have heard of the last ends */
     if (now < due) {
         loop_timer_set(y->timer, due);
         return;

@@ -61,6 +61,7 @@ enum {
     YARN_BEAT_FAST_MS = 20,  /* when asks are open, and for the first seconds of them */
     YARN_BEAT_WAIT_MS = 50,  /* when they are open for longer */
     YARN_BEAT_LONG_MS = 250, /* and when they are open for very long */
+    YARN_STORE_MS = 10,      /* between two looks whether the ends are stored */
     YARN_RETRY_MS = 1000,    /* after a failed call */
     YARN_FINISH_MS = 20,     /* between two finish calls */
     YARN_FINISH_WAIT_MS = 60000, /* for a ResourceManager that is down at the end */
@@ -161,6 +162,7 @@ struct yarn {
 
     enum yarn_phase phase;
     bool registered; /* SE_REGISTERED was told */
+    bool ends_told;  /* by the last answer: it must be stored that we know before we ask again */
     bool finishing;
     struct rpc_call *call;
     int32_t last_id;
@@ -207,6 +209,8 @@ void yarn_emit(struct yarn *y, const struct sched_event *ev);
 void yarn_step(struct yarn *y);     /* do the next call to the ResourceManager, if it is time */
 void yarn_wake(struct yarn *y);     /* there is something to tell it: not within this call */
 void yarn_finished(struct yarn *y); /* tells it; once */
+/* SE_REGISTERED: what is there, and how those ended (v, n) that have while there was no master. */
+void yarn_tell_registered(struct yarn *y, Hadoop__ContainerStatus *const *v, size_t n);
 void yarn_broken(struct yarn *y, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int yarn_new_token(struct yarn *y, const Hadoop__Token *m); /* the rolled AMRMToken */
 /* A call to the ResourceManager failed; decides what follows. */
@@ -228,6 +232,13 @@ const char *yarn_slot_role(const struct yarn *y, uint32_t slot);
 /* ---- boxes.c ---- */
 struct box *box_find(struct yarn *y, const Hadoop__ContainerId *id);
 void box_view(const struct box *b, struct sched_container *out);
+/* How a container of a master before us ended; the words live in t. */
+struct box_end_text {
+    char id[YARN_ID_TEXT_MAX], detail[1024];
+};
+void box_ended_before(struct yarn *y, const struct yarn_container *key,
+                      const Hadoop__ContainerStatus *s, struct box_end_text *t,
+                      struct sched_container *out);
 void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics);
 /* Our own word on it: not from YARN. */
 void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)

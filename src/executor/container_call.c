@@ -1,0 +1,157 @@
+/*
+ * A master that was started in another's place has another address, which nothing on our node
+ * knows. So executors can be called: each listens at the first free one of a few ports that follow
+ * from its key (storage/jobkey.h), and who shows there that it knows the key is our master.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/container.h"
+#include "executor/link.h"
+#include "storage/jobkey.h"
+
+enum {
+    BACKLOG = 8,
+    CALLER_MS = 5000, /* who has not shown the key by then is a stranger */
+};
+
+static int listen_at(uint16_t port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+    at.sin_addr.s_addr = htonl(INADDR_ANY);
+    if (fd == -1)
+        return -errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* old connections' sake */
+    if (bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int rc = -errno;
+    close(fd);
+    return rc;
+}
+
+void remote_listen(struct remote *r)
+{
+    uint16_t ports[JOB_KEY_PORTS];
+    job_key_ports(&r->key, ports);
+    int rc = -EADDRINUSE;
+    for (size_t i = 0; i < JOB_KEY_PORTS && rc == -EADDRINUSE; i++)
+        rc = listen_at(ports[i]);
+    if (rc < 0)
+        log_event(LOG_WARN, "executor.not_listening", f_int("errno", -rc));
+    r->listen_fd = rc < 0 ? -1 : rc;
+}
+
+static void caller_done(struct caller *c)
+{
+    link_close(&c->link);
+    c->until_ms = 0;
+}
+
+void remote_listen_done(struct remote *r)
+{
+    if (r->listen_fd >= 0)
+        close(r->listen_fd);
+    r->listen_fd = -1;
+    for (size_t i = 0; i < CALLERS_MAX; i++)
+        caller_done(&r->callers[i]);
+}
+
+size_t remote_poll(const struct remote *r, struct pollfd *out)
+{
+    size_t n = 0;
+    if (r->listen_fd < 0)
+        return 0;
+    out[n++] = (struct pollfd){ .fd = r->listen_fd, .events = POLLIN };
+    for (size_t i = 0; i < CALLERS_MAX; i++) /* those that are none have -1, which poll() skips */
+        out[n++] = (struct pollfd){ .fd = r->callers[i].link.fd,
+                                    .events = link_unsent(&r->callers[i].link) ? POLLIN | POLLOUT
+                                                                               : POLLIN };
+    return n;
+}
+
+int64_t remote_call_deadline(const struct remote *r)
+{
+    int64_t at = INT64_MAX;
+    for (size_t i = 0; i < CALLERS_MAX; i++)
+        if (r->callers[i].link.fd >= 0)
+            at = MIN(at, r->callers[i].until_ms);
+    return at;
+}
+
+static bool our_key(const char *identity, struct tls_key *out, void *arg)
+{
+    const struct remote *r = arg;
+    if (!str_eq(identity, r->identity))
+        return false;
+    *out = r->key;
+    return true;
+}
+
+/* Of several strangers the one that has had most time goes. */
+static struct caller *place_for(struct remote *r)
+{
+    struct caller *best = &r->callers[0];
+    for (size_t i = 0; i < CALLERS_MAX; i++) {
+        if (r->callers[i].link.fd < 0)
+            return &r->callers[i];
+        if (r->callers[i].until_ms < best->until_ms)
+            best = &r->callers[i];
+    }
+    caller_done(best);
+    return best;
+}
+
+static void take_call(struct remote *r)
+{
+    int fd = accept4(r->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd == -1)
+        return;
+    struct tls *tls = tls_server_new(our_key, r, NULL);
+    if (!tls) {
+        close(fd);
+        return;
+    }
+    struct caller *c = place_for(r);
+    link_of_tls(&c->link, fd, tls);
+    c->until_ms = clock_mono_ms() + CALLER_MS;
+}
+
+bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct link *out)
+{
+    int64_t now = clock_mono_ms();
+    for (size_t i = 0; i < CALLERS_MAX; i++) {
+        struct caller *c = &r->callers[i];
+        bool heard = i + 1 < n && v[i + 1].fd == c->link.fd && v[i + 1].revents;
+        if (c->link.fd < 0)
+            continue;
+        if ((heard && link_fill(&c->link) < 0) || now >= c->until_ms) {
+            caller_done(c);
+        } else if (tls_ready(c->link.tls)) {
+            *out = c->link;
+            c->link = (struct link){ .fd = -1 };
+            return true;
+        }
+    }
+    if (n > 0 && v[0].revents)
+        take_call(r);
+    return false;
+}
+
+void remote_moved(struct remote *r, const char *address)
+{
+    struct remote at = { .listen_fd = -1 };
+    if (!address || !*address || remote_parse_master(address, &at, NULL) < 0)
+        return;
+    r->master = at.master;
+    r->master_len = at.master_len;
+    r->master_port = at.master_port;
+    (void)str_copy(r->master_host, sizeof r->master_host, at.master_host);
+}

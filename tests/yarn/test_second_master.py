@@ -1,0 +1,104 @@
+"""The master dies and YARN starts another: the tasks go on as if nothing had happened."""
+
+import json
+import os
+import pathlib
+import signal
+
+import pytest
+from lib_cluster import wait_until
+
+
+def masters(cluster):
+    return [pid for pid, line in cluster.processes().items() if line.startswith("./tony-master")]
+
+
+def kill_master(cluster):
+    pid, = wait_until(lambda: masters(cluster), "the master's process")
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@pytest.fixture
+def job(tony, base, cluster):
+    """Workers that write when they begin and end, and end when there is a file `go`."""
+
+    def make(n=3, end="exit 0", **top):
+        command = f"echo begin >> {base}/$TASK_INDEX; while [ ! -e {base}/go ]; do sleep 0.05; done; echo end >> {base}/$TASK_INDEX; {end}"
+        return tony.workers(command, n=n, **top)
+
+    def said(n=3):
+        return {i: (pathlib.Path(base) / str(i)).read_text().split() for i in range(n) if (pathlib.Path(base) / str(i)).exists()}
+
+    make.said = said
+    make.go = lambda: (pathlib.Path(base) / "go").touch()
+
+    def begun(n=3):
+        """All tasks have begun, and their nodes have said so: what YARN has not heard of dies with the master. The application's id."""
+        wait_until(lambda: len(said(n)) == n, "all tasks have begun", 60)
+        app, = cluster.live_apps()
+        mine = app.partition("_")[2]
+        wait_until(lambda: sum(mine in line and "from ACQUIRED to RUNNING" in line for line in cluster.log_since({}, "rm")) > n,
+                   "the ResourceManager knows that all run")
+        return app
+
+    make.begun = begun
+    return make
+
+
+def followed(cluster, app):
+    """The job's second master has all its executors: each has been welcomed by it."""
+    return sum("epoch=2" in text for text in cluster.container_log(app, "executor.log").values())
+
+
+def test_the_tasks_go_on(tony, cluster, job):
+    p = tony.start("run", job())
+    app = job.begun()
+    kill_master(cluster)
+    wait_until(lambda: followed(cluster, app) == 3, "all executors have the second master")
+    assert tony.status(app)["state"] == "RUNNING"
+    job.go()
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, out + err
+    assert job.said() == {i: ["begin", "end"] for i in range(3)}
+    report = cluster.await_app(app, "FINISHED")
+    assert report["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 2
+    assert json.loads(tony.ok("status", app, "--json"))["state"] == "SUCCEEDED"
+
+
+def test_what_ended_meanwhile(tony, cluster, job):
+    """While there is no master the tasks end: their exit codes are those of the job."""
+    p = tony.start("run", job(end="exit $((TASK_INDEX + 3))"), "--json")
+    app = job.begun()
+    kill_master(cluster)
+    job.go()
+    out, err = p.communicate(timeout=60)
+    doc = json.loads(out)
+    assert p.returncode == 1, out + err
+    assert doc["state"] == "FAILED" and doc["cause"]["task"] in ("worker:0", "worker:1", "worker:2")
+    assert doc["cause"]["exit_code"] == 3 + int(doc["cause"]["task"][-1])
+    assert job.said() == {i: ["begin", "end"] for i in range(3)}
+
+
+def test_a_stop_stands(tony, cluster, job):
+    """Who was told that the job is being stopped need not fear for the master."""
+    path = job(conf={"tony.task.kill-grace-ms": 20000})
+    app = tony.submit(path)
+    assert job.begun() == app
+    wait_until(lambda: tony.status(app)["state"] == "RUNNING", "the job runs")
+    kill_master(cluster)
+    assert tony.run("kill", app).returncode == 0
+    assert cluster.await_app(app, "FINISHED", "KILLED")["finalStatus"] == "KILLED"
+
+
+def test_too_many_masters(tony, cluster, job):
+    """The site allows two: with the second the job is over, and its containers."""
+    p = tony.start("run", job(n=1, conf={"tony.am.attempt-window": 3600000}))
+    app = job.begun(1)
+    first = kill_master(cluster)
+    wait_until(lambda: followed(cluster, app) == 1, "the executor has the second master")
+    assert kill_master(cluster) != first
+    out, _ = p.communicate(timeout=60)
+    assert p.returncode != 0 and app in out
+    assert cluster.await_app(app, "FAILED")
+    wait_until(lambda: not cluster.processes(), "nothing of it runs", 20)
