@@ -102,8 +102,6 @@ static const struct {
     { "tony.am.vcores", "1", CT_INT },
     { "tony.am.gpus", "0", CT_INT },
     { "tony.am.retry-count", "0", CT_INT },
-    { "tony.am.max-attempts", "5", CT_INT },
-    { "tony.am.attempt-window", "10000", CT_INT },
     { "tony.am.wait-client-signal-stop-timeout-sec", "15", CT_INT },
     { "tony.am.startup-timeout", "0", CT_INT },
     { "tony.horovod.mode.test", "false", CT_BOOL },
@@ -142,6 +140,8 @@ static const struct {
     const char *key, *dflt;
     enum conf_type type;
 } ours[] = {
+    { "tony.am.max-attempts", "5", CT_INT },
+    { "tony.am.attempt-window", "10000", CT_INT },
     { "tony.cluster", "local", CT_ENUM },
     { "tony.application.priority", "0", CT_INT },
     { "tony.application.src-dir", NULL, CT_STR },
