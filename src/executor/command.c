@@ -122,6 +122,14 @@ static int wrap_hadoop(struct command *c)
     return rc;
 }
 
+/* A shell does not look where it stands: "run.sh 'a b'" has to find what "run.sh a" finds. */
+static char *for_shell(const char *text, const char *word, const char *path, const char *workdir)
+{
+    AUTO(free_p) char *here = str_printf("%s/%s", workdir, word);
+    bool found_here = here && path && !strchr(word, '/') && str_eq(path, here);
+    return str_printf("%s%s", found_here ? "./" : "", text + strspn(text, BLANKS));
+}
+
 int command_prepare(const char *text, const char *workdir, const struct strv *env,
                     struct command *out, struct err *e)
 {
@@ -139,13 +147,14 @@ int command_prepare(const char *text, const char *workdir, const struct strv *en
     if (!by_shell && c.path) {
         rc = command_split(text, &c.argv);
     } else {
+        AUTO(free_p) char *line = for_shell(text, word, c.path, workdir);
         free(c.path);
         c.path = shell();
-        rc = c.path ? strv_push(&c.argv, c.path) : -ENOMEM;
+        rc = c.path && line ? strv_push(&c.argv, c.path) : -ENOMEM;
         if (rc == 0)
             rc = strv_push(&c.argv, "-c");
         if (rc == 0)
-            rc = strv_push(&c.argv, text);
+            rc = strv_push(&c.argv, line);
     }
     if (rc == 0 && wants_hadoop(env))
         rc = wrap_hadoop(&c);

@@ -120,6 +120,7 @@ static void how_commands_are_run(void **state)
         { "echo a; echo b", "/bin/bash", { "/bin/bash", "-c", "echo a; echo b" } },
         { "./run.sh 1", dotted, { "./run.sh", "1" } }, /* was not executable */
         { "run.sh 1", own, { "run.sh", "1" } },
+        { " run.sh 'a b'", "/bin/bash", { "/bin/bash", "-c", "./run.sh 'a b'" } },
         { "../etc 1", "/bin/bash", { "/bin/bash", "-c", "../etc 1" } },
     };
     (void)state;
