@@ -129,6 +129,20 @@ static void feed_completed(struct master *m, const struct sched_container *c)
                           c->ended_mono_us);
 }
 
+/* A node that is given up takes nothing with it: its containers run on, and whoever is still
+ * connected is told to end, as nobody else can tell it. */
+static void completed(struct master *m, const struct sched_container *c)
+{
+    struct slot_view v = { 0 };
+    if (m->remote && c->slot < job_n_slots(m->job))
+        job_slot(m->job, c->slot, &v);
+    bool its_own = v.container && str_eq(v.container, c->id); /* before a new one takes its place */
+    struct peer *p = its_own ? m->executors[c->slot] : NULL;
+    feed_completed(m, c);
+    if (p && m->executors[c->slot] == p)
+        (void)executor_finish(m, c->slot, m->spec->kill_grace_ms);
+}
+
 /* A new master: this is the only start there is, with an empty journal or a long one. */
 static void registered(struct master *m, const struct sched_event *ev)
 {
@@ -203,7 +217,7 @@ void master_on_sched(const struct sched_event *ev, void *arg)
         break;
     case SE_COMPLETED:
         for (size_t i = 0; i < ev->n; i++)
-            feed_completed(m, &ev->containers[i]);
+            completed(m, &ev->containers[i]);
         break;
     case SE_SHRINK:
         (void)master_feed(m, &(struct job_event){
