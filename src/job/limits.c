@@ -393,8 +393,32 @@ static int gang_fired(struct job *j, enum job_limit limit, struct err *e)
            1;
 }
 
+/* Of which roles, and how large each is: what the scheduler could not find room for. */
+static void missing_text(const struct job *j, char *out, size_t size)
+{
+    struct buf b = { 0 };
+
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        const struct role_spec *spec = job_role_spec(j, r);
+        uint32_t n = j->roles[r].n_state[SLOT_ASKED];
+        char memory[32];
+        if (!n)
+            continue;
+        (void)buf_addf(&b, "%s%u of '%s' (%s, %u core%s", b.len ? ", " : ": ", n,
+                       job_role_name(j, j->roles[r].of),
+                       str_size(spec->memory_mib << 20, memory, sizeof memory), spec->vcores,
+                       spec->vcores == 1 ? "" : "s");
+        if (spec->gpus)
+            (void)buf_addf(&b, ", %u GPU%s", spec->gpus, spec->gpus == 1 ? "" : "s");
+        (void)buf_addc(&b, ')');
+    }
+    (void)str_copy(out, size, b.failed ? "" : buf_cstr(&b)); /* too long is cut */
+    buf_done(&b);
+}
+
 int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
 {
+    char missing[200];
     char text[32];
 
     if (ev->limit == LIMIT_STOP)
@@ -419,9 +443,11 @@ int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
         policy_decide(j, JOB_FAILED, "the job waited for its containers for more than %s",
                       limit_text((int64_t)j->spec->allocation_timeout_ms, text, sizeof text));
     } else if (ev->limit == LIMIT_ALLOCATION) {
-        policy_decide(j, JOB_FAILED, "%u of %u containers were not granted within %s",
+        missing_text(j, missing, sizeof missing);
+        policy_decide(j, JOB_FAILED, "%u of %u containers were not granted within %s%s",
                       j->n_state[SLOT_ASKED], j->n_slots - j->n_state[SLOT_HELD],
-                      limit_text((int64_t)j->spec->allocation_timeout_ms, text, sizeof text));
+                      limit_text((int64_t)j->spec->allocation_timeout_ms, text, sizeof text),
+                      missing);
     } else if (ev->limit == LIMIT_GROUP && ev->group < j->spec->n_group_timeouts) {
         policy_group_due(j, ev->group);
     } else {
