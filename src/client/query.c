@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/mind.h"
+#include "client/render.h"
 #include "client/status.h"
 #include "client/yarn_cmd.h"
 #include "history/history.h"
@@ -149,18 +150,12 @@ static void waiting_lines(const json_t *w)
 
 static void role_lines(const json_t *roles)
 {
-    static const char *const states[] = { "held",    "waiting",  "placed",   "registered",
-                                          "running", "stopping", "draining", "succeeded",
-                                          "failed",  "finished", "lost" };
     size_t i;
     json_t *role;
     json_array_foreach(roles, i, role)
     {
         AUTO(buf_done) struct buf text = { 0 };
-        for (size_t s = 0; s < ARRAY_LEN(states); s++)
-            if (doc_int(role, states[s], 0) > 0)
-                (void)buf_addf(&text, "%s%lld %s", text.len ? ", " : "",
-                               (long long)doc_int(role, states[s], 0), states[s]);
+        render_role(role, &text);
         if (doc_int(role, "step", 0) > 0)
             (void)buf_addf(&text, "  step %lld/%lld", (long long)doc_int(role, "step", 0),
                            (long long)doc_int(role, "total", 0));

@@ -37,12 +37,10 @@ struct render {
 
 /* ---- what a role looks like ---- */
 
-/* "1 registered, 2 running" in the order of a task's life. */
-static void role_text(const json_t *role, struct buf *out)
+void render_role(const json_t *role, struct buf *out)
 {
-    static const char *const states[] = { "held",    "waiting",  "placed",   "registered",
-                                          "running", "stopping", "draining", "succeeded",
-                                          "failed",  "finished", "lost" };
+    static const char *const states[] = { "waiting",   "placed", "registered", "running",
+                                          "succeeded", "failed", "finished" };
     size_t start = out->len;
     for (size_t i = 0; i < ARRAY_LEN(states); i++) {
         int64_t n = doc_int(role, states[i], 0);
@@ -132,7 +130,7 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
         if (!s)
             continue;
         AUTO(buf_done) struct buf text = { 0 };
-        role_text(role, &text);
+        render_role(role, &text);
         note_step(s, role, now);
         bool changed = !str_eq(s->text, buf_cstr(&text));
         bool step_due = s->step > 0 && now - s->said_step_ms >= STEP_MS;
@@ -220,7 +218,7 @@ static void tty_show(struct render *r, int64_t now)
         note_step(s, role, now);
         AUTO(buf_done) struct buf line = { 0 };
         (void)buf_addf(&line, "  %-12s ", s->name);
-        role_text(role, &line);
+        render_role(role, &line);
         step_text(s, now, &line);
         tty_line(r, &out, buf_cstr(&line), width);
     }

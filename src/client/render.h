@@ -8,12 +8,15 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+struct buf;
 struct client;
 struct render;
 
 struct render *render_new(struct client *c, const char *application_id); /* NULL = no memory */
 /* state: of the job; summary: docs/json.md; may be NULL. */
 void render_update(struct render *r, const char *state, const json_t *summary);
+/* Append "1 registered, 2 running" of an entry of `roles`, in the order of a task's life. */
+void render_role(const json_t *role, struct buf *out);
 /* Why the job waits for the pool or pauses, in words; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);
 /* A state that is not the job's own yet (YARN's), and why it waits; why may be "". */
