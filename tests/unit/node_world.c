@@ -254,7 +254,8 @@ char *world_read(struct world *w, const char *path)
     static struct buf text;
     char full[400];
     buf_clear(&text);
-    snprintf(full, sizeof full, "%s/%s", w->job_dir, path);
+    snprintf(full, sizeof full, "%s%s%s", path[0] == '/' ? "" : w->job_dir,
+             path[0] == '/' ? "" : "/", path);
     (void)fs_read(AT_FDCWD, full, &text, NULL);
     return text.p ? text.p : (char *)"";
 }

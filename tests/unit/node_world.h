@@ -99,8 +99,7 @@ int world_wait_keeper(struct world *w, int ms); /* its exit code; -1: it lives; 
 
 /* Processes that carry this job in their environment, the keeper and executors left out. */
 int world_tasks_alive(struct world *w);
-char *
-world_read(struct world *w,
-           const char *path); /* relative to the job's directory; borrowed until the next call */
+char *world_read(struct world *w, const char *path); /* absolute, or relative to the job's
+                                                        directory; borrowed until the next call */
 
 #endif

@@ -36,6 +36,7 @@ static void end_well(struct world *w)
     assert_true(w->finished);
     assert_string_equal(w->state, "SUCCEEDED");
     assert_int_equal(access(w->socket_k, F_OK), -1);
+    assert_int_equal(access(w->socket_m, F_OK), -1); /* also the one that we left */
     assert_int_equal(access(w->lock, F_OK), -1);
     assert_int_equal(access(w->job_dir, F_OK), -1);
     snprintf(path, sizeof path, "%s/history/%s/exits", w->home, w->app);
@@ -702,9 +703,16 @@ static void gpus_are_locked(void **state)
 
 static int pools_before;
 
+static const char *pools(struct world *w)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/pools", w->home); /* the job may be over */
+    return world_read(w, path);
+}
+
 static bool another_pool(struct world *w)
 {
-    return count_lines(world_read(w, "../../pools")) > pools_before;
+    return count_lines(pools(w)) > pools_before;
 }
 
 static void the_pool_is_started_again(void **state)
@@ -714,10 +722,10 @@ static void the_pool_is_started_again(void **state)
     world_register(w, 1);
     world_pool_dial(w);
     (void)world_until(w, never, 50);
-    pools_before = count_lines(world_read(w, "../../pools")); /* none, unless we were slow */
+    pools_before = count_lines(pools(w)); /* none, unless we were slow */
     link_close(&w->pool);
     assert_true(world_until(w, another_pool, LONG_MS));
-    const char *last = world_read(w, "../../pools");
+    const char *last = pools(w);
     for (int i = 0; i < pools_before; i++)
         last = strchr(last, '\n') + 1;
     pid_t pool = (pid_t)strtol(last, NULL, 10);
@@ -746,6 +754,36 @@ static void a_pool_that_dies_early(void **state)
         world_register(w, 1);
         end_well(w);
     }
+}
+
+/* Nobody is told of the end: others may wait for what the job held. */
+static void a_job_without_a_pool_ends(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_register(w, 1);
+    world_finish(w, "SUCCEEDED");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    pools_before = 0;
+    assert_true(world_until(w, another_pool, LONG_MS));
+    world_free(w);
+}
+
+/* Empty ones, for the next job; what a task has written is removed. */
+static void working_directories_are_kept(void **state)
+{
+    (void)state;
+    char path[300];
+    struct world *w = world_new("");
+    world_run(w, 2, "[ $TASK_INDEX = 0 ] || touch mine");
+    world_pool_dial(w);
+    world_finish(w, "SUCCEEDED");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    snprintf(path, sizeof path, "%s/pool/spare/1", w->home);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/pool/spare/2", w->home);
+    assert_int_equal(access(path, F_OK), -1);
+    world_free(w);
 }
 
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
@@ -777,6 +815,8 @@ int main(void)
         TEST(gpus_are_locked),
         TEST(the_pool_is_started_again),
         TEST(a_pool_that_dies_early),
+        TEST(a_job_without_a_pool_ends),
+        TEST(working_directories_are_kept),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));
