@@ -109,6 +109,10 @@ static int act(struct master *m, struct run *r, const struct job_action *a, stru
         break;
     case ACT_STOP_CONTAINER:
         return stop_container(m, r, a, e);
+    case ACT_AVOID:
+        if (m->sched_ops->avoid)
+            m->sched_ops->avoid(m->sched, a->container, a->on);
+        break;
     case ACT_NOTIFY:
         m->dirty = true;
         break;
@@ -117,7 +121,6 @@ static int act(struct master *m, struct run *r, const struct job_action *a, stru
         break;
     case ACT_RENEW:
     case ACT_TAKE:
-    case ACT_AVOID:
     case ACT_PEERS:
     case ACT_NONE:
     case ACT_SYNC: /* done with the write */

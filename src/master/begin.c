@@ -101,6 +101,23 @@ static int submit(struct master *m)
     return master_feed(m, &ev);
 }
 
+/* Of tasks that say how far they are, what they say; else how many have ended. */
+static float progress(void *arg)
+{
+    const struct master *m = arg;
+    uint32_t n = job_n_slots(m->job);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (v.state == SLOT_ENDED || v.state == SLOT_DRAINING)
+            sum += 1;
+        else if (v.total > 0)
+            sum += MIN((double)v.step / (double)v.total, 1.0);
+    }
+    return n ? (float)(sum / n) : 0;
+}
+
 static bool ends_are_stored(void *arg)
 {
     const struct master *m = arg;
@@ -128,6 +145,7 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         sc.key = m->remote->key;
         sc.spec = m->spec;
         sc.container_id = m->remote->container_id;
+        sc.progress = progress;
         sc.stored = m->copies ? ends_are_stored : NULL;
     }
     if (!m->remote || !m->spec->single_node)

@@ -291,6 +291,14 @@ static int own_finish(struct sched *s, const char *state, const char *diagnostic
     return o->behind->finish(o->sched, state, diagnostics, done, e);
 }
 
+static int own_fate(struct sched *s, int64_t within_ms,
+                    void (*done)(bool over, const char *who, const char *text, void *arg),
+                    void *arg)
+{
+    struct own *o = own_of(s);
+    return o->behind->fate ? o->behind->fate(o->sched, within_ms, done, arg) : -EOPNOTSUPP;
+}
+
 static void own_close(struct sched *s)
 {
     struct own *o = own_of(s);
@@ -315,6 +323,7 @@ const struct sched_ops sched_own = {
     .release = own_release,
     .launch = own_launch,
     .stop = own_stop,
+    .fate = own_fate,
     .finish = own_finish,
     .close = own_close,
 };

@@ -1,8 +1,10 @@
 /*
- * The cluster ends the master's container: somebody has killed the application, or its node goes
- * down. There is a quarter of a second until SIGKILL (yarn.nodemanager.sleep-delay-before-sigkill),
- * and the cluster ends the other containers by itself: so nothing is waited for but the tasks that
- * are quick to tell, and the verdict is written while we can.
+ * The cluster ends the master's container. There is a quarter of a second until SIGKILL
+ * (yarn.nodemanager.sleep-delay-before-sigkill), and only the scheduler knows what is meant: if
+ * somebody has killed the application, it ends the other containers by itself, nothing is waited
+ * for but the tasks that are quick to tell, and the verdict is written while we can. If only our
+ * node goes down, or the place is wanted for others, the next master goes on: nothing is decided
+ * here.
  */
 #include <errno.h>
 #include <signal.h>
@@ -11,8 +13,12 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "master/master_int.h"
+#include "scheduler/scheduler.h"
 
-enum { TERM_WAIT_MS = 50 };
+enum {
+    TERM_ASK_MS = 120,
+    TERM_WAIT_MS = 50,
+};
 
 /* What has not ended by now is taken as ended: the verdict stands then. */
 static void on_wait_over(void *arg)
@@ -30,6 +36,28 @@ static void on_wait_over(void *arg)
     }
 }
 
+static void stop(struct master *m, const char *who, const char *text)
+{
+    (void)master_feed(m, &(struct job_event){ .type = EV_STOP, .who = who, .text = text });
+    loop_timer_set(m->term_timer, clock_mono_ms() + TERM_WAIT_MS);
+}
+
+static void on_fate(bool over, const char *who, const char *text, void *arg)
+{
+    struct master *m = arg;
+    if (m->phase != MP_RUNNING)
+        return;
+    if (over) {
+        log_event(LOG_WARN, "application.killed", f_str("why", text));
+        stop(m, who ? who : "the cluster", who ? "in the cluster" : text);
+    } else if (m->copies) { /* what the copy lacks the next master learns in other ways */
+        log_event(LOG_WARN, "master.leaves", f_str("to", "the next one"));
+        master_exit_now(m, MASTER_CRASHED);
+    } else {
+        stop(m, "the cluster", "the application was killed there, or its node went down");
+    }
+}
+
 static void on_term(int signo, void *arg)
 {
     struct master *m = arg;
@@ -41,12 +69,8 @@ static void on_term(int signo, void *arg)
     if (m->phase != MP_RUNNING || m->terminated) /* the end is under way already */
         return;
     m->terminated = true;
-    (void)master_feed(m, &(struct job_event){
-                             .type = EV_STOP,
-                             .who = "the cluster",
-                             .text = "the application was killed there, or its node went down",
-                         });
-    loop_timer_set(m->term_timer, clock_mono_ms() + TERM_WAIT_MS);
+    if (!m->sched_ops->fate || m->sched_ops->fate(m->sched, TERM_ASK_MS, on_fate, m) < 0)
+        stop(m, "the cluster", "the application was killed there, or its node went down");
 }
 
 int term_open(struct master *m, struct err *e)

@@ -82,6 +82,8 @@ struct sched_config {
     /* Would a master after this one know of all ends that were told? Until it says so (it never
      * takes long) the scheduler is not to be told that we have heard of them. NULL = yes. */
     bool (*stored)(void *arg);
+    /* How far the job is, 0 to 1, for the cluster's lists. NULL = not known. */
+    float (*progress)(void *arg);
     void (*on_event)(const struct sched_event *ev, void *arg);
     void *arg;
 };
@@ -110,6 +112,14 @@ struct sched_ops {
     /* Its executor is not heard of any more: learn soon how the container ended, if it did. May be
      * NULL. */
     void (*look)(struct sched *s, const char *id);
+    /* Leave this node (sched_container.node) out of new requests, or take it in again. May be NULL.
+     */
+    void (*avoid)(struct sched *s, const char *node, bool avoid);
+    /* This master was told to end by its own node. Is the whole application over, and in whose
+     * words (text, NULL = not over: another master comes)? done comes within within_ms, not before
+     * it has returned; who: a user's name, NULL = not known. May be NULL: nobody can say. */
+    int (*fate)(struct sched *s, int64_t within_ms,
+                void (*done)(bool over, const char *who, const char *text, void *arg), void *arg);
     /* More or fewer containers later on (elastic partitions): -EOPNOTSUPP where a back-end cannot.
      */
     int (*resize_wanted)(struct sched *s, uint32_t n_containers, struct err *e);

@@ -19,7 +19,17 @@
 #include "scheduler/yarn/yarn.h"
 #include "scheduler/yarn/yarn_int.h"
 
-enum kind { K_NODES, K_REGISTER, K_ALLOCATE, K_FINISH, K_START, K_STOP, K_STATUS, K_COUNT };
+enum kind {
+    K_NODES,
+    K_REPORT,
+    K_REGISTER,
+    K_ALLOCATE,
+    K_FINISH,
+    K_START,
+    K_STOP,
+    K_STATUS,
+    K_COUNT
+};
 enum { BOXES_MAX = 300, HURRY = 50 };
 
 struct rpc_client {
@@ -77,6 +87,9 @@ static struct world {
     bool finished;
     bool second; /* the master is another's successor: it gets kept[] and the ends in complete[] */
     bool not_stored;
+    int killed_after;    /* reports */
+    struct strv avoided; /* "+n1", "-n1": of the last request that had any */
+    float progress;
     int n_stored; /* questions */
     int want_n;   /* of `said`, for until() */
     const char *want_text;
@@ -157,6 +170,7 @@ static struct rpc_call *called(enum kind kind, struct rpc_client *c, const Proto
         return called(kind, c, &rq->base, (void (*)(void))done, arg);                              \
     }
 FAKE(get_cluster_nodes, GetClusterNodes, K_NODES)
+FAKE(get_application_report, GetApplicationReport, K_REPORT)
 FAKE(register_master, RegisterApplicationMaster, K_REGISTER)
 FAKE(allocate, Allocate, K_ALLOCATE)
 FAKE(finish_master, FinishApplicationMaster, K_FINISH)
@@ -281,6 +295,19 @@ static void answer_nodes(struct rpc_call *c)
     deliver(c, &r.base, NULL);
 }
 
+static void answer_report(struct rpc_call *c)
+{
+    Hadoop__GetApplicationReportResponse r = HADOOP__GET_APPLICATION_REPORT_RESPONSE__INIT;
+    Hadoop__ApplicationReport app = HADOOP__APPLICATION_REPORT__INIT;
+    app.has_yarn_application_state = true;
+    app.yarn_application_state = --w->killed_after == 0 ? HADOOP__YARN_APPLICATION_STATE__KILLED
+                                                        : HADOOP__YARN_APPLICATION_STATE__RUNNING;
+    app.diagnostics =
+        (char *)(uintptr_t) "Application application_1_0001 was killed by user ann at 10.0.0.1";
+    r.application_report = &app;
+    deliver(c, &r.base, NULL);
+}
+
 static void grant(uint32_t slot)
 {
     struct fake_box *b = &w->boxes[w->n_boxes];
@@ -342,6 +369,14 @@ static void answer_allocate(struct rpc_call *c)
         deliver(c, NULL, &e);
         return;
     }
+    if (rq->blacklist_request) {
+        strv_done(&w->avoided);
+        for (size_t i = 0; i < rq->blacklist_request->n_blacklist_additions; i++)
+            (void)strv_pushf(&w->avoided, "+%s", rq->blacklist_request->blacklist_additions[i]);
+        for (size_t i = 0; i < rq->blacklist_request->n_blacklist_removals; i++)
+            (void)strv_pushf(&w->avoided, "-%s", rq->blacklist_request->blacklist_removals[i]);
+    }
+    w->progress = rq->progress;
     take_asks(rq);
     r.has_response_id = true;
     r.response_id = ++w->id;
@@ -495,8 +530,8 @@ static void answer_status(struct rpc_call *c)
 static void on_timer(void *arg)
 {
     static void (*const answers[K_COUNT])(struct rpc_call *) = {
-        answer_nodes, answer_register, answer_allocate, answer_finish,
-        answer_start, answer_stop,     answer_status,
+        answer_nodes,  answer_report, answer_register, answer_allocate,
+        answer_finish, answer_start,  answer_stop,     answer_status,
     };
     (void)arg;
     struct rpc_call *todo = TAKE(w->first), *kept = NULL, *next;
@@ -645,6 +680,12 @@ static bool is_stored(void *arg)
     return !w->not_stored;
 }
 
+static float half(void *arg)
+{
+    (void)arg;
+    return 0.5F;
+}
+
 static void open_it(uint32_t epoch)
 {
     static struct job_key key;
@@ -660,6 +701,7 @@ static void open_it(uint32_t epoch)
                                 .key = &key,
                                 .token_file = tokens,
                                 .stored = is_stored,
+                                .progress = half,
                                 .on_event = on_event };
     if (yarn_open_with(&wire, &cfg, &w->s, &e) < 0)
         fail_msg("%s", e.msg);
@@ -697,6 +739,7 @@ static int teardown(void **state)
     (void)fs_remove_tree(AT_FDCWD, w->dir, NULL);
     buf_done(&w->said);
     strv_done(&w->ids);
+    strv_done(&w->avoided);
     free(w);
     return 0;
 }
@@ -1009,6 +1052,51 @@ static void test_ends_are_stored(void **state)
     until("got:1", 1);
 }
 
+static void expect_avoided(const char *a, const char *b)
+{
+    for (int i = 0; i < 1000 && w->avoided.n < 2; i++)
+        pass(5);
+    assert_int_equal(w->avoided.n, 2);
+    assert_string_equal(w->avoided.v[0], a);
+    assert_string_equal(w->avoided.v[1], b);
+    strv_done(&w->avoided);
+}
+
+/* A node is left out under both of its names, again after the ResourceManager has forgotten, and no
+ * more when it is taken in again. */
+static void test_avoid(void **state)
+{
+    (void)state;
+    sched_yarn.avoid(w->s, "n1:45454", true);
+    expect_avoided("+n1:45454", "+n1");
+    sched_yarn.avoid(w->s, "n1:45454", true);
+    pass(100);
+    assert_int_equal(w->avoided.n, 0); /* said once */
+    w->fail[K_ALLOCATE].kind = RPC_FAULT_NOT_REGISTERED;
+    ask(0, 1, 100);
+    expect_avoided("+n1:45454", "+n1");
+    sched_yarn.avoid(w->s, "n1:45454", false);
+    expect_avoided("-n1:45454", "-n1");
+    assert_true(w->progress > 0.4F && w->progress < 0.6F);
+}
+
+static void on_fate(bool over, const char *who, const char *text, void *arg)
+{
+    (void)arg;
+    (void)buf_addf(&w->said, "fate:%d:%s:%s ", over, who ? who : "?", text ? text : "");
+}
+
+static void test_fate(void **state)
+{
+    (void)state;
+    w->killed_after = 3; /* it takes the ResourceManager a moment to say so */
+    assert_int_equal(sched_yarn.fate(w->s, 5000, on_fate, NULL), 0);
+    until("fate:1:ann:Application application_1_0001 was killed by user ann", 1);
+    w->killed_after = 0;
+    assert_int_equal(sched_yarn.fate(w->s, 50, on_fate, NULL), 0);
+    until("fate:0:?: ", 1);
+}
+
 /* Two containers of the master before us run, one has ended of which we know nothing but the name,
  * and of a kept one the end is known. */
 static void test_second_master(void **state)
@@ -1057,6 +1145,8 @@ int main(void)
         CASE(test_look),
         CASE(test_ends_are_stored),
         CASE(test_second_master),
+        CASE(test_avoid),
+        CASE(test_fate),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn", tests, NULL, NULL);

@@ -173,8 +173,68 @@ void yarn_release(struct yarn *y, const struct yarn_container *id)
     yarn_wake(y);
 }
 
+/* ---- nodes to leave out ---- */
+
+/* The scheduler knows nodes by their host, or by host and port where the site says so
+ * (yarn.scheduler.include-port-in-node-name): whichever it is, the other name does no harm. */
+static int avoid_name(struct yarn *y, struct span name, bool avoid)
+{
+    for (size_t i = 0; i < y->avoided.n; i++) {
+        struct avoided *a = &y->avoided.v[i];
+        if (!span_eqs(name, a->host))
+            continue;
+        a->dirty |= a->avoid != avoid;
+        a->avoid = avoid;
+        return 0;
+    }
+    struct avoided a = { .host = span_dup(name), .avoid = avoid, .dirty = avoid };
+    if (!a.host || vec_push(&y->avoided, a) < 0) {
+        free(a.host);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+int yarn_avoid(struct yarn *y, const char *node, bool avoid)
+{
+    const char *colon = strrchr(node, ':');
+    int rc = avoid_name(y, span_of(node), avoid);
+    if (rc == 0 && colon)
+        rc = avoid_name(y, span_mem(node, (size_t)(colon - node)), avoid);
+    yarn_wake(y);
+    return rc;
+}
+
+static int add_avoided(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq)
+{
+    Hadoop__ResourceBlacklistRequest *m = arena_alloc(a, sizeof *m);
+    size_t n = y->avoided.n + 1;
+    if (!m)
+        return -ENOMEM;
+    hadoop__resource_blacklist_request__init(m);
+    m->blacklist_additions = arena_alloc(a, n * sizeof(char *));
+    m->blacklist_removals = arena_alloc(a, n * sizeof(char *));
+    if (!m->blacklist_additions || !m->blacklist_removals)
+        return -ENOMEM;
+    for (size_t i = 0; i < y->avoided.n; i++) {
+        struct avoided *x = &y->avoided.v[i];
+        if (!x->dirty)
+            continue;
+        if (x->avoid)
+            m->blacklist_additions[m->n_blacklist_additions++] = x->host;
+        else
+            m->blacklist_removals[m->n_blacklist_removals++] = x->host;
+        x->inflight = true;
+        rq->blacklist_request = m;
+    }
+    return 0;
+}
+
 bool yarn_has_news(const struct yarn *y)
 {
+    for (size_t i = 0; i < y->avoided.n; i++)
+        if (y->avoided.v[i].dirty)
+            return true;
     for (size_t i = 0; i < y->asks.n; i++)
         if (y->asks.v[i].dirty)
             return true;
@@ -189,6 +249,10 @@ void yarn_replay(struct yarn *y)
     }
     for (size_t i = 0; i < y->releases.n; i++)
         y->releases.v[i].inflight = false;
+    for (size_t i = 0; i < y->avoided.n; i++) {
+        y->avoided.v[i].dirty = y->avoided.v[i].avoid;
+        y->avoided.v[i].inflight = false;
+    }
     y->doubtful = false;
 }
 
@@ -424,6 +488,10 @@ static void settle(struct yarn *y, bool arrived)
             a->dirty = true;
         a->inflight = false;
     }
+    for (size_t i = 0; i < y->avoided.n; i++) {
+        y->avoided.v[i].dirty |= y->avoided.v[i].inflight && !arrived;
+        y->avoided.v[i].inflight = false;
+    }
     for (size_t i = 0; i < y->releases.n; i++) {
         struct release r = y->releases.v[i];
         if (r.inflight && arrived)
@@ -575,13 +643,18 @@ void yarn_heartbeat(struct yarn *y)
     priority.priority = YARN_PRIORITY;
     rq.has_response_id = rq.has_progress = true;
     rq.response_id = y->last_id;
+    rq.progress = y->cfg.progress ? y->cfg.progress(y->cfg.arg) : 0;
     y->sent_ms = clock_mono_ms();
     y->call_doubtful = y->doubtful;
-    if (add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0)
+    if (add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0 &&
+        add_avoided(y, &a, &rq) == 0)
         y->call = y->wire->allocate(y->rm, &rq, y->sent_ms + YARN_CALL_MS, on_allocate, y);
     for (size_t i = 0; y->call && i < y->asks.n; i++)
         if (y->asks.v[i].inflight)
             y->asks.v[i].dirty = false; /* a change while it is under way makes it so again */
+    for (size_t i = 0; y->call && i < y->avoided.n; i++)
+        if (y->avoided.v[i].inflight)
+            y->avoided.v[i].dirty = false;
     if (!y->call)
         settle(y, false);
     arena_done(&a);

@@ -349,6 +349,10 @@ static void yarn_close(struct sched *s)
     y->wire->client_free(y->rm);
     loop_timer_free(y->timer);
     loop_timer_free(y->soon);
+    yarn_fate_close(y);
+    for (size_t i = 0; i < y->avoided.n; i++)
+        free(y->avoided.v[i].host);
+    vec_done(&y->avoided);
     for (size_t i = 0; i < y->asks.n; i++)
         free(y->asks.v[i].role);
     for (size_t i = 0; i < y->tolds.n; i++)
@@ -545,6 +549,12 @@ static void yarn_look(struct sched *s, const char *id)
     node_pump(b->node);
 }
 
+static void yarn_avoid_node(struct sched *s, const char *node, bool avoid)
+{
+    if (yarn_avoid(yarn_of(s), node, avoid) < 0)
+        log_event(LOG_ERROR, "node.not_avoided", f_str("node", node)); /* no memory */
+}
+
 static int yarn_resize(struct sched *s, uint32_t n_containers, struct err *e)
 {
     (void)s;
@@ -589,6 +599,8 @@ const struct sched_ops sched_yarn = {
     .launch = yarn_launch,
     .stop = yarn_stop,
     .look = yarn_look,
+    .avoid = yarn_avoid_node,
+    .fate = yarn_fate,
     .resize_wanted = yarn_resize,
     .finish = yarn_finish,
     .close = yarn_close,

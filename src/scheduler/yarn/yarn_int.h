@@ -28,6 +28,7 @@ struct loop_timer;
 
 #define YARN_WIRE(X)                                                                               \
     X(get_cluster_nodes, GetClusterNodes)                                                          \
+    X(get_application_report, GetApplicationReport)                                                \
     X(register_master, RegisterApplicationMaster)                                                  \
     X(allocate, Allocate)                                                                          \
     X(finish_master, FinishApplicationMaster)                                                      \
@@ -63,6 +64,7 @@ enum {
     YARN_BEAT_LONG_MS = 250, /* and when they are open for very long */
     YARN_STORE_MS = 10,      /* between two looks whether the ends are stored */
     YARN_RETRY_MS = 1000,    /* after a failed call */
+    YARN_FATE_MS = 15,       /* between two questions whether the application is over */
     YARN_FINISH_MS = 20,     /* between two finish calls */
     YARN_FINISH_WAIT_MS = 60000, /* for a ResourceManager that is down at the end */
     YARN_START_MS = 180000,      /* one start call; the start of a node that does not answer */
@@ -181,6 +183,13 @@ struct yarn {
     uint32_t n_open;
     int64_t open_since;
     VEC(struct release) releases;
+    VEC(struct avoided {
+        char *host; /* as the scheduler names nodes */
+        bool avoid;
+        bool dirty;    /* the ResourceManager must be told */
+        bool inflight; /* it is being told */
+    })
+    avoided;
     struct map boxes, nodes;
     uint32_t n_starting;
     VEC(struct told {
@@ -191,6 +200,14 @@ struct yarn {
     tolds; /* to be told when the present call has returned */
 
     struct loop_timer *timer, *soon;
+    struct {
+        struct rpc_client *client;
+        struct rpc_call *call;
+        struct loop_timer *timer;
+        int64_t by_ms;
+        void (*done)(bool over, const char *who, const char *text, void *arg);
+        void *arg;
+    } fate;
     void (*finish_done)(void *arg);
     int64_t finish_by;
     Hadoop__FinalApplicationStatus finish_status;
@@ -228,6 +245,13 @@ int yarn_take_tokens(struct yarn *y, Hadoop__NmToken **v, size_t n);
 struct box *yarn_adopt(struct yarn *y, const Hadoop__Container *c, bool launched);
 uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type);
 const char *yarn_slot_role(const struct yarn *y, uint32_t slot);
+
+int yarn_avoid(struct yarn *y, const char *node, bool avoid);
+
+/* ---- fate.c ---- */
+int yarn_fate(struct sched *s, int64_t within_ms,
+              void (*done)(bool over, const char *who, const char *text, void *arg), void *arg);
+void yarn_fate_close(struct yarn *y);
 
 /* ---- boxes.c ---- */
 struct box *box_find(struct yarn *y, const Hadoop__ContainerId *id);

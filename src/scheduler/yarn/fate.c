@@ -1,0 +1,109 @@
+/*
+ * Our own node has told us to end. It does so when the application was killed and when only this
+ * container is to go: the ResourceManager knows which, a moment after it has told the node.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "loop/loop.h"
+#include "scheduler/yarn/yarn_int.h"
+
+static void answer(struct yarn *y, bool over, const char *who, const char *text)
+{
+    void (*done)(bool, const char *, const char *, void *) = TAKE(y->fate.done);
+    loop_timer_stop(y->fate.timer);
+    if (done)
+        done(over, who, text, y->fate.arg);
+}
+
+/* "Application application_1_0001 was killed by user ann at 10.0.0.1." */
+static void user_of(const char *text, char *out, size_t size)
+{
+    static const char mark[] = "killed by user ";
+    const char *at = strstr(text, mark);
+    struct span name = { 0 };
+    if (at) {
+        at += sizeof mark - 1;
+        name = span_mem(at, strcspn(at, " .,\n"));
+    }
+    (void)snprintf(out, size, "%.*s", (int)MIN(name.len, size - 1), name.p ? name.p : "");
+}
+
+static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
+                      void *arg)
+{
+    struct yarn *y = arg;
+    const Hadoop__ApplicationReport *app = r ? r->application_report : NULL;
+    y->fate.call = NULL;
+    (void)e; /* asked again, until it is too late */
+    if (app && (app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__KILLED ||
+                app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__FAILED ||
+                app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__FINISHED)) {
+        char who[64];
+        const char *text = app->diagnostics ? app->diagnostics : "";
+        user_of(text, who, sizeof who);
+        answer(y, true, *who ? who : NULL, text);
+        return;
+    }
+    loop_timer_set(y->fate.timer, clock_mono_ms() + YARN_FATE_MS);
+}
+
+static void ask(struct yarn *y)
+{
+    struct yarn_id_msg id;
+    Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
+    struct yarn_app app;
+    if (yarn_app_parse(span_of(y->cfg.application_id), &app, NULL) < 0)
+        return;
+    rq.application_id = yarn_app_msg(&id, &app);
+    y->fate.call =
+        y->wire->get_application_report(y->fate.client, &rq, y->fate.by_ms, on_report, y);
+}
+
+static void on_timer(void *arg)
+{
+    struct yarn *y = arg;
+    if (clock_mono_ms() < y->fate.by_ms) {
+        if (!y->fate.call)
+            ask(y);
+        loop_timer_set(y->fate.timer, y->fate.by_ms);
+        return;
+    }
+    if (y->fate.call)
+        y->wire->call_cancel(TAKE(y->fate.call));
+    answer(y, false, NULL, NULL);
+}
+
+int yarn_fate(struct sched *s, int64_t within_ms,
+              void (*done)(bool over, const char *who, const char *text, void *arg), void *arg)
+{
+    struct yarn *y = (struct yarn *)(void *)s;
+    struct rpc_client_options o = {
+        .loop = y->cfg.loop,
+        .what = "the resource manager",
+        .protocol = YARN_CLIENT_PROTOCOL,
+        .addresses = &y->rm_at,
+        .user = y->file->user,
+    };
+    if (y->fate.done)
+        return -EALREADY;
+    if (!y->fate.client && y->wire->client_new(&o, &y->fate.client, NULL) < 0)
+        return -ENOMEM;
+    if (!y->fate.timer && !(y->fate.timer = loop_timer_new(y->cfg.loop, on_timer, y)))
+        return -ENOMEM;
+    y->fate.done = done;
+    y->fate.arg = arg;
+    y->fate.by_ms = clock_mono_ms() + within_ms;
+    loop_timer_set(y->fate.timer, clock_mono_ms());
+    return 0;
+}
+
+void yarn_fate_close(struct yarn *y)
+{
+    y->fate.done = NULL;
+    loop_timer_free(y->fate.timer);
+    y->wire->client_free(y->fate.client);
+}
