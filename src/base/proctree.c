@@ -126,6 +126,28 @@ unsigned proctree_signal(int sig, bool hard)
     return n;
 }
 
+static bool catches(pid_t pid, int sig)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (slurp(path, text, sizeof text) <= 0)
+        return false;
+    const char *at = strstr(text, "\nSigCgt:");
+    return at && strtoull(at + 8, NULL, 16) >> (sig - 1) & 1;
+}
+
+unsigned proctree_signal_catchers(int sig)
+{
+    struct pids list = { 0 };
+    unsigned n = 0;
+    proctree_below(getpid(), &list);
+    for (size_t i = 0; i < list.n; i++)
+        if (sig > 0 && sig <= 64 && catches(list.v[i], sig) && kill(list.v[i], sig) == 0)
+            n++;
+    vec_done(&list);
+    return n;
+}
+
 static uint64_t rss_of(pid_t pid)
 {
     char path[64], text[128];

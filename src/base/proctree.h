@@ -22,6 +22,8 @@ void proctree_below(pid_t pid, struct pids *out);
 /* Send sig to everything below us; how many there were. With hard, first SIGSTOP to all until no
  * new ones appear: what forks faster than we look cannot get away. */
 unsigned proctree_signal(int sig, _Bool hard);
+/* Send sig to those below us that have a handler for it; how many there were. */
+unsigned proctree_signal_catchers(int sig);
 /* Resident memory of all below us; pss: shared pages counted once (slow). */
 uint64_t proctree_rss(_Bool pss);
 /* SIGKILL to every process of our user whose environment has TONY_APPLICATION_ID=id, but us; how

@@ -51,7 +51,7 @@ int cmd_tasks(struct client *c);
 int cmd_why(struct client *c);
 int cmd_logs(struct client *c);
 int cmd_wait(struct client *c);
-int cmd_kill(struct client *c);
+int cmd_kill(struct client *c); /* stop, too */
 int cmd_plan(struct client *c);
 int cmd_pool(struct client *c);
 int cmd_doctor(struct client *c);

@@ -97,6 +97,18 @@ static const struct command table[] = {
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_wait },
+    { .name = "stop",
+      .usage = "stop APP [--checkpoint] [--no-wait]",
+      .summary = "the same as kill, or after a last checkpoint",
+      .examples = "  tony stop 12 --checkpoint\n",
+      .text = APP_TEXT "With --checkpoint each task is asked to save one, by a signal and on its "
+                       "socket, and has tony.task.checkpoint-grace\n"
+                       "for it; then, or where nothing handles the signal, it is stopped like any "
+                       "other. `tony kill` cuts the wait short.\n",
+      .options = OPT_BIT(OPT_CHECKPOINT) | OPT_BIT(OPT_NO_WAIT) | WHERE_OPTIONS,
+      .min_args = 1,
+      .max_args = 1,
+      .fn = cmd_kill },
     { .name = "kill",
       .usage = "kill APP [--no-wait]",
       .summary = "stop a job: TERM, a grace period, KILL",

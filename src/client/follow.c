@@ -143,8 +143,8 @@ static void send_stop(struct follow *f)
 {
     struct conn *to = f->master ? f->master : f->pool;
     if (to && f->want_stop)
-        (void)link_send_ask(to, TONY__CLIENT_ASK__WHAT__STOP, f->id,
-                            f->stop_reason); /* a broken one is dialled again */
+        (void)link_send_stop(to, f->id, f->stop_reason,
+                             f->o->checkpoint); /* a broken one is dialled again */
 }
 
 static void greet(struct follow *f, struct conn *conn)

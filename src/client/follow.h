@@ -19,6 +19,7 @@ struct follow_options {
     bool own;              /* the job stops tony.client.away-limit after we are gone */
     bool signals;          /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
     const char *stop;      /* ask the job to stop at once, with this reason; NULL = do not */
+    bool checkpoint;       /* the tasks are to save one first */
     bool told;             /* return as soon as the stop was accepted */
     struct render *render; /* may be NULL */
 };

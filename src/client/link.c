@@ -365,6 +365,18 @@ int link_send_ask(struct conn *conn, int what, const char *application_id, const
     return conn_send(conn, &f);
 }
 
+int link_send_stop(struct conn *conn, const char *application_id, const char *reason,
+                   bool checkpoint)
+{
+    Tony__ClientAsk ask;
+    Tony__Frame f;
+    char who[128];
+    ask_init(&ask, &f, TONY__CLIENT_ASK__WHAT__STOP, application_id, who);
+    ask.reason = (char *)(reason ? reason : "");
+    ask.checkpoint = checkpoint;
+    return conn_send(conn, &f);
+}
+
 int link_ask_what(struct client *c, struct conn **conn, int what, const char *application_id,
                   bool force, struct answer *out, struct err *e)
 {

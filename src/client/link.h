@@ -46,6 +46,8 @@ int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struc
 bool link_broke(int rc);
 
 /* One ClientAsk: sent and not waited for, or with its answer. what: a Tony__ClientAsk__What. */
+int link_send_stop(struct conn *conn, const char *application_id, const char *reason,
+                   bool checkpoint);
 int link_send_ask(struct conn *conn, int what, const char *application_id, const char *reason);
 int link_ask_what(struct client *c, struct conn **conn, int what, const char *application_id,
                   bool force, struct answer *out, struct err *e);

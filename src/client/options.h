@@ -44,6 +44,8 @@ struct buf;
     X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
     X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
     X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the job was told")                \
+    X(OPT_CHECKPOINT, "checkpoint", 0, NULL, false,                                                \
+      "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \
     X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \

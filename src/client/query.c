@@ -20,26 +20,74 @@ static json_t *time_or_null(int64_t wall_ms)
     return wall_ms > 0 ? json_integer(wall_ms) : json_null();
 }
 
-static json_t *list_json(const struct history_rows *rows)
+/* How far a live job is; a step of 0 = it has not told. */
+struct far {
+    int64_t step, total;
+    json_t *role; /* the first that tells of any */
+};
+
+static void far_done(struct far *f, size_t n)
+{
+    for (size_t i = 0; f && i < n; i++)
+        json_decref(f[i].role);
+    free(f);
+}
+
+/* Asked of the masters: steps are in no journal. One that does not answer is the last to be asked.
+ */
+static struct far *ask_far(struct client *c, const struct history_rows *rows)
+{
+    struct far *far = calloc(rows->n + 1, sizeof *far);
+    int rc = far ? 0 : -ENOMEM;
+    for (size_t i = 0; i < rows->n && rc != -ETIMEDOUT; i++) {
+        json_t *doc = NULL, *role;
+        size_t k;
+        if (!rows->v[i].live || !str_eq(rows->v[i].state, "RUNNING"))
+            continue;
+        rc = status_of_master(c, rows->v[i].application_id, &doc);
+        if (rc < 0)
+            continue;
+        json_array_foreach(json_object_get(doc, "roles"), k, role)
+        {
+            if (far[i].role || doc_int(role, "step", 0) <= 0)
+                continue;
+            far[i].role = json_incref(role);
+            far[i].step = doc_int(role, "step", 0);
+            far[i].total = doc_int(role, "total", 0);
+        }
+        json_decref(doc);
+    }
+    return far;
+}
+
+static json_t *list_json(const struct history_rows *rows, const struct far *far)
 {
     json_t *jobs = json_array();
     for (size_t i = 0; i < rows->n; i++) {
         const struct history_row *r = &rows->v[i];
-        (void)json_array_append_new(
-            jobs, json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o}", "application_id",
-                            r->application_id, "name", r->name, "user", r->user, "state", r->state,
-                            "live", r->live, "tasks", (int)r->n_tasks, "submitted_ms",
-                            time_or_null(r->submitted_wall_ms), "started_ms",
-                            time_or_null(r->started_wall_ms), "ended_ms",
-                            time_or_null(r->ended_wall_ms)));
+        json_t *job = json_pack(
+            "{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o}", "application_id", r->application_id,
+            "name", r->name, "user", r->user, "state", r->state, "live", r->live, "tasks",
+            (int)r->n_tasks, "submitted_ms", time_or_null(r->submitted_wall_ms), "started_ms",
+            time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms));
+        if (far && far[i].role) {
+            (void)json_object_set_new(job, "step", json_integer(far[i].step));
+            (void)json_object_set_new(job, "total", json_integer(far[i].total));
+            (void)json_object_set(job, "left_ms", json_object_get(far[i].role, "left_ms"));
+        }
+        (void)json_array_append_new(jobs, job);
     }
     return json_pack("{s:o}", "jobs", jobs);
 }
 
-static void list_table(const struct history_rows *rows)
+static void list_table(const struct history_rows *rows, const struct far *far)
 {
-    struct table t = { .n_cols = 6 };
-    table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN", NULL);
+    bool any = false;
+    for (size_t i = 0; far && i < rows->n; i++)
+        any = any || far[i].role;
+    struct table t = { .n_cols = any ? 7 : 6 };
+    table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
+              any ? "PROGRESS" : NULL, NULL);
     for (size_t i = 0; i < rows->n; i++) {
         const struct history_row *r = &rows->v[i];
         char tasks[16], submitted[32], ran[32] = "";
@@ -48,7 +96,12 @@ static void list_table(const struct history_rows *rows)
         local_time(r->submitted_wall_ms, submitted, sizeof submitted);
         if (r->started_wall_ms && end >= r->started_wall_ms)
             (void)str_duration(end - r->started_wall_ms, ran, sizeof ran);
-        table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran, NULL);
+        AUTO(buf_done) struct buf steps = { 0 };
+        if (any && far[i].role)
+            render_steps(far[i].role, &steps);
+        const char *text = buf_cstr(&steps);
+        table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
+                  any ? text + strspn(text, " ") : NULL, NULL);
     }
     table_print(&t);
 }
@@ -75,18 +128,20 @@ int cmd_list(struct client *c)
     size_t kept = rows.n;
     if (more)
         rows.n = (size_t)n;
+    struct far *far = ask_far(c, &rows);
     int code;
     if (options_has(&c->o, OPT_JSON)) {
-        code = client_print_json(list_json(&rows));
+        code = client_print_json(list_json(&rows, far));
     } else {
         if (rows.n == 0)
             client_note("no jobs in %s", c->paths.home);
         else
-            list_table(&rows);
+            list_table(&rows, far);
         code = client_flush_stdout();
         if (more)
             client_note("there are more: --all shows them");
     }
+    far_done(far, rows.n);
     rows.n = kept;
     for (size_t i = 0; i < rows.n; i++)
         if (rows.v[i].live && mind_job(c, rows.v[i].application_id))
@@ -156,9 +211,7 @@ static void role_lines(const json_t *roles)
     {
         AUTO(buf_done) struct buf text = { 0 };
         render_role(role, &text);
-        if (doc_int(role, "step", 0) > 0)
-            (void)buf_addf(&text, "  step %lld/%lld", (long long)doc_int(role, "step", 0),
-                           (long long)doc_int(role, "total", 0));
+        render_steps(role, &text);
         (void)printf("  %-9s %s\n", doc_str(role, "name"), buf_cstr(&text));
     }
 }
@@ -175,6 +228,10 @@ static void status_text(struct client *c, const json_t *doc)
     char ran[32];
     if (doc_int(doc, "ran_ms", -1) >= 0)
         (void)printf("  ran       %s\n", str_duration(doc_int(doc, "ran_ms", 0), ran, sizeof ran));
+    const json_t *saved = json_object_get(doc, "checkpoint");
+    if (saved)
+        (void)printf("  checkpoint  step %lld, %s\n", (long long)doc_int(saved, "step", 0),
+                     doc_str(saved, "path"));
     if (doc_str(doc, "tensorboard")[0])
         (void)printf("  tensorboard  %s\n", doc_str(doc, "tensorboard"));
     const json_t *cause = json_object_get(doc, "cause");

@@ -20,7 +20,7 @@ enum {
 
 struct role_seen {
     char *name, *text;
-    int64_t step, total, first_step, first_step_ms, said_step_ms;
+    int64_t said_step_ms;
 };
 
 struct render {
@@ -54,7 +54,7 @@ static struct role_seen *seen(struct render *r, const char *name)
     for (size_t i = 0; i < r->roles.n; i++)
         if (str_eq(r->roles.v[i].name, name))
             return &r->roles.v[i];
-    struct role_seen s = { .name = str_dup(name), .text = str_dup(""), .total = -1 };
+    struct role_seen s = { .name = str_dup(name), .text = str_dup("") };
     if (!s.name || !s.text || vec_push(&r->roles, s) < 0) {
         free(s.name);
         free(s.text);
@@ -63,29 +63,19 @@ static struct role_seen *seen(struct render *r, const char *name)
     return &r->roles.v[r->roles.n - 1];
 }
 
-static void note_step(struct role_seen *s, const json_t *role, int64_t now)
+void render_steps(const json_t *role, struct buf *out)
 {
-    s->step = doc_int(role, "step", 0);
-    s->total = doc_int(role, "total", 0);
-    if (s->step > 0 && (s->first_step_ms == 0 || s->step < s->first_step)) {
-        s->first_step = s->step;
-        s->first_step_ms = now;
-    }
-}
-
-static void step_text(const struct role_seen *s, int64_t now, struct buf *out)
-{
-    if (s->step <= 0)
-        return;
-    (void)buf_addf(out, "  step %lld", (long long)s->step);
-    if (s->total <= 0)
-        return;
-    (void)buf_addf(out, "/%lld", (long long)s->total);
-    int64_t done = s->step - s->first_step, ms = now - s->first_step_ms;
+    int64_t step = doc_int(role, "step", 0), total = doc_int(role, "total", 0);
+    int64_t left_ms = doc_int(role, "left_ms", -1);
     char left[32];
-    if (done > 0 && s->total > s->step)
-        (void)buf_addf(out, ", %s left",
-                       str_duration(ms / done * (s->total - s->step), left, sizeof left));
+    if (step <= 0)
+        return;
+    (void)buf_addf(out, "  step %lld", (long long)step);
+    if (total <= 0)
+        return;
+    (void)buf_addf(out, "/%lld", (long long)total);
+    if (left_ms >= 0 && total > step)
+        (void)buf_addf(out, ", %s left", str_duration(left_ms, left, sizeof left));
 }
 
 void render_waiting(const json_t *summary, char *out, size_t n)
@@ -131,16 +121,15 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
             continue;
         AUTO(buf_done) struct buf text = { 0 };
         render_role(role, &text);
-        note_step(s, role, now);
-        bool changed = !str_eq(s->text, buf_cstr(&text));
-        bool step_due = s->step > 0 && now - s->said_step_ms >= STEP_MS;
+        bool changed = !str_eq(s->text, buf_cstr(&text)), steps = doc_int(role, "step", 0) > 0;
+        bool step_due = steps && now - s->said_step_ms >= STEP_MS;
         if (!changed && !step_due)
             continue;
         free(s->text);
         s->text = str_dup(buf_cstr(&text));
-        if (s->step > 0)
+        if (steps)
             s->said_step_ms = now;
-        step_text(s, now, &text);
+        render_steps(role, &text);
         AUTO(free_p) char *line = str_printf("%s %s", s->name, buf_cstr(&text));
         if (line && text.len)
             plain_line(out, line);
@@ -215,11 +204,10 @@ static void tty_show(struct render *r, int64_t now)
         struct role_seen *s = i < ROLES_SHOWN ? seen(r, doc_str(role, "name")) : NULL;
         if (!s)
             break;
-        note_step(s, role, now);
         AUTO(buf_done) struct buf line = { 0 };
         (void)buf_addf(&line, "  %-12s ", s->name);
         render_role(role, &line);
-        step_text(s, now, &line);
+        render_steps(role, &line);
         tty_line(r, &out, buf_cstr(&line), width);
     }
     (void)buf_adds(&out, "\033[J");

@@ -152,7 +152,10 @@ int cmd_kill(struct client *c)
         return EXIT_DONE;
     }
     if (rc == -EBUSY) {
-        struct follow_options o = { .stop = "killed by the user",
+        struct follow_options o = { .stop = options_has(&c->o, OPT_CHECKPOINT)
+                                                ? "stopped with a checkpoint"
+                                                : "killed by the user",
+                                    .checkpoint = options_has(&c->o, OPT_CHECKPOINT),
                                     .told = options_has(&c->o, OPT_NO_WAIT) };
         rc = follow_job(c, id, NULL, &o, &r, &e);
     }

@@ -71,6 +71,15 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
     return rc < 0 ? err_set(e, -rc, "cannot say how job '%s' stands: %m", id) : 0;
 }
 
+int status_of_master(struct client *c, const char *id, json_t **out)
+{
+    struct err unread = { 0 };
+    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
+    struct conn *conn = NULL;
+    int rc = path ? link_dial_master(c, path, &conn, &unread) : -ENOENT;
+    return rc < 0 ? rc : from_conn(c, conn, id, out, &unread);
+}
+
 static int from_live(struct client *c, const char *id, const char *dir, json_t **out, struct err *e)
 {
     AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");

@@ -17,4 +17,7 @@ int status_parse(struct span text, json_t **out, struct err *e);
 /* *out is the caller's. Adds "directory" and "live" to what the core says. */
 int status_load(struct client *c, const char *application_id, json_t **out, struct err *e);
 
+/* Only what its master says, if there is one that answers. 0 or -errno; nothing is said. */
+int status_of_master(struct client *c, const char *application_id, json_t **out);
+
 #endif

@@ -158,7 +158,10 @@ int yarn_cmd_kill(struct client *c, const char *word)
         return EXIT_DONE;
     }
     yarn_report_done(&now);
-    struct follow_options o = { .stop = "killed by the user",
+    struct follow_options o = { .stop = options_has(&c->o, OPT_CHECKPOINT)
+                                            ? "stopped with a checkpoint"
+                                            : "killed by the user",
+                                .checkpoint = options_has(&c->o, OPT_CHECKPOINT),
                                 .told = options_has(&c->o, OPT_NO_WAIT) };
     struct follow_result r;
     rc = yarn_follow(y, id, NULL, &o, &r, &e);

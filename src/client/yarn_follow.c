@@ -176,8 +176,8 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
 static void send_stop(struct follow *f)
 {
     if (f->open && f->want_stop)
-        (void)link_send_ask(f->master, TONY__CLIENT_ASK__WHAT__STOP, f->id,
-                            f->stop_reason); /* a broken one is dialled again */
+        (void)link_send_stop(f->master, f->id, f->stop_reason,
+                             f->o->checkpoint); /* a broken one is dialled again */
 }
 
 static void on_open(struct conn *conn, void *arg)

@@ -287,6 +287,8 @@ static int build_all(struct build *b)
     if (rc == 0)
         rc = build_groups(b);
     if (rc == 0)
+        rc = build_watch(b);
+    if (rc == 0)
         rc = warn_entries(b);
     return rc == 0 ? warn_absent_roles(b) : rc;
 }
@@ -314,6 +316,7 @@ static void role_done(struct role_spec *r)
 {
     free(r->name);
     free(r->command);
+    free(r->progress_pattern);
     free(r->memory_origin);
     strv_done(&r->env);
     resources_free(r->resources, r->n_resources);
@@ -345,6 +348,9 @@ void job_spec_free(struct job_spec *s)
     free(s->venv);
     free(s->python_binary);
     free(s->tensorboard_log_dir);
+    free(s->checkpoint_dir);
+    free(s->checkpoint_pattern);
+    free(s->checkpoint_marker);
     free(s);
 }
 

@@ -35,6 +35,7 @@ int build_roles(struct build *b);  /* roles with sizes, commands, kinds, resourc
 int build_stages(struct build *b); /* waits_for; that it is a DAG */
 int build_groups(struct build *b); /* group timeouts */
 int build_caps(struct build *b);   /* max-instances, max-total-* */
+int build_watch(struct build *b);  /* progress and checkpoints */
 int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n);
 
 #endif

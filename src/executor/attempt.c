@@ -40,7 +40,7 @@ int64_t attempt_deadline(const struct attempt *a)
 {
     int64_t at = INT64_MAX;
     if (a->state == ATTEMPT_RUNNING)
-        at = a->deadline_ms;
+        at = a->save_until_ms ? MIN(a->deadline_ms, a->save_until_ms) : a->deadline_ms;
     if (a->state == ATTEMPT_STOPPING)
         at = a->strays_at_ms ? MIN(a->strays_at_ms, a->kill_at_ms) : a->kill_at_ms;
     if (a->state == ATTEMPT_KILLING)
@@ -99,6 +99,8 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     int64_t age = clock_mono_us() - a->ended_us;
     out->age_us = age > 0 ? (uint64_t)age : 0;
     out->ended_mono_us = (uint64_t)a->ended_us;
+    out->step = x->task.step;
+    out->total = x->task.total;
     out->detail = (char *)a->detail;
     out->stderr_tail = (char *)buf_cstr(&a->tail);
     out->max_rss_bytes = a->max_rss;
@@ -134,6 +136,7 @@ static void keep_tail(struct executor *x, enum end_reason reason)
 static void finish(struct executor *x)
 {
     struct attempt *a = &x->a;
+    task_side_end(x);
     if (a->in_cgroup && !a->forced && cgroup_oom_kills(&x->cfg->cgroup) > a->oom_before)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
     enum end_reason reason = reason_of(a);
@@ -316,6 +319,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
                            .rescan_at_ms = INT64_MAX,
                            .logs = { .out_fd = -1, .err_fd = -1 },
                            .tail.max = TAIL_MAX + 1 };
+    task_side_open(x);
+    task_side_begin(x);
     struct err e = x->workdir_err;
     int rc = x->workdir ? 0 : -EIO;
     if (rc == 0)
@@ -361,11 +366,42 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
     (void)proctree_signal(SIGTERM, false);
 }
 
+/* Who catches the signal gets it, for what does not would only die of it: the shell around the
+ * program, processes that load its data. Without any such and with nobody on the socket there is
+ * nothing to wait for. */
+void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms)
+{
+    struct attempt *a = &x->a;
+    if (a->state != ATTEMPT_RUNNING || a->save_until_ms)
+        return;
+    bool heard = task_side_stop(x, save_ms);
+    heard = proctree_signal_catchers(signal) > 0 || heard;
+    if (!heard) {
+        attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, "");
+        return;
+    }
+    a->save_until_ms = clock_mono_ms() + save_ms;
+    a->save_grace_ms = grace_ms;
+}
+
+void attempt_wait(struct executor *x, uint32_t wait_ms, uint32_t grace_ms)
+{
+    struct attempt *a = &x->a;
+    if (a->state != ATTEMPT_RUNNING || a->save_until_ms)
+        return;
+    a->save_until_ms = clock_mono_ms() + wait_ms;
+    a->save_grace_ms = grace_ms;
+}
+
 void attempt_tick(struct executor *x, int64_t now_ms)
 {
     struct attempt *a = &x->a;
     if (!attempt_alive(a) || now_ms < attempt_deadline(a))
         return;
+    if (a->state == ATTEMPT_RUNNING && a->save_until_ms && now_ms >= a->save_until_ms) {
+        attempt_stop(x, a->save_grace_ms, END_KILLED_BY_MASTER, "");
+        return;
+    }
     if (a->state == ATTEMPT_RUNNING) {
         char detail[RECORD_DETAIL_MAX], text[32];
         a->deadline_ms = INT64_MAX;

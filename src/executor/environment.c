@@ -159,6 +159,15 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
     return rc == 0 && str_eq(rt->name, "generic") ? add_spec_file(x, &in, out, e) : rc;
 }
 
+/* Where to go on; without a checkpoint there is neither. */
+static int add_checkpoint(const Tony__Start *s, struct strv *out)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%llu", (unsigned long long)s->checkpoint_step);
+    int rc = strv_env_set(out, "TONY_CHECKPOINT", s->checkpoint);
+    return rc < 0 ? rc : strv_env_set(out, "TONY_CHECKPOINT_STEP", number);
+}
+
 int task_environment(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e)
 {
     const Tony__Welcome *w = x->role;
@@ -183,6 +192,10 @@ int task_environment(struct executor *x, const Tony__Start *s, struct strv *out,
         rc = strv_env_set(out, "TONY_ATTEMPT", number);
     if (rc == 0)
         rc = strv_env_set(out, "TONY_LOG_DIR", x->a.logs.dir);
+    if (rc == 0 && x->task.name[0])
+        rc = strv_env_set(out, "TONY_TASK_SOCKET", x->task.name);
+    if (rc == 0 && s->checkpoint[0])
+        rc = add_checkpoint(s, out);
     if (rc == 0 && w->python[0])
         rc = strv_env_set(out, "TONY_PYTHON", w->python);
     if (rc < 0)

@@ -226,6 +226,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     prepare(x);
     if (x->cfg->remote)
         remote_trim();
+    task_side_again(x);
     if (x->a.state == ATTEMPT_ENDED && !x->told)
         attempt_tell(x); /* it ended between our hello and this */
 }
@@ -243,7 +244,13 @@ static void on_stop(struct executor *x, const Tony__StopAttempt *s)
 {
     bool known = s->reason > TONY__REASON__REASON_NONE && (int)s->reason < (int)END_COUNT;
     enum end_reason reason = known ? (enum end_reason)(int)s->reason : END_KILLED_BY_MASTER;
-    if (s->generation == x->a.generation && s->attempt == x->a.number)
+    if (s->generation != x->a.generation || s->attempt != x->a.number)
+        return;
+    if (s->wait_ms)
+        attempt_wait(x, s->wait_ms, s->grace_ms);
+    else if (s->save_ms)
+        attempt_save(x, s->save_ms, (int)s->save_signal, s->grace_ms);
+    else
         attempt_stop(x, s->grace_ms, reason, "");
 }
 
@@ -363,12 +370,13 @@ static void on_time(struct executor *x)
         drop(x, -ETIMEDOUT);
     if (now >= x->beat_at_ms)
         send_beat(x, now);
+    task_side_tick(x, now);
     attempt_tick(x, now);
 }
 
 static int64_t next_deadline(const struct executor *x)
 {
-    int64_t at = MIN(attempt_deadline(&x->a), x->beat_at_ms);
+    int64_t at = MIN(MIN(attempt_deadline(&x->a), x->beat_at_ms), task_side_deadline(x));
     if (x->link.fd < 0)
         at = MIN(at, x->dial_at_ms);
     if (!x->greeted && !x->leaving)
@@ -407,9 +415,11 @@ static void on_connected(struct executor *x)
 
 static void wait_for_something(struct executor *x)
 {
-    struct pollfd p[2 + REMOTE_POLL_MAX] = { { .fd = x->signal_fd, .events = POLLIN },
-                                             { .fd = x->link.fd, .events = POLLIN } };
+    struct pollfd p[2 + REMOTE_POLL_MAX + TASK_POLL_MAX] = {
+        { .fd = x->signal_fd, .events = POLLIN }, { .fd = x->link.fd, .events = POLLIN }
+    };
     size_t n_calls = x->cfg->remote ? remote_poll(x->cfg->remote, p + 2) : 0;
+    size_t n_task = task_side_poll(x, p + 2 + n_calls);
     struct link line;
     if (link_unsent(&x->link) || x->link.connecting)
         p[1].events |= POLLOUT;
@@ -417,11 +427,13 @@ static void wait_for_something(struct executor *x)
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
     if (left < 0 && at != INT64_MAX)
         t = (struct timespec){ 0 };
-    int n = ppoll(p, 2 + n_calls, at == INT64_MAX ? NULL : &t, NULL);
+    int n = ppoll(p, 2 + n_calls + n_task, at == INT64_MAX ? NULL : &t, NULL);
     if (n_calls && n >= 0 && remote_called(x->cfg->remote, p + 2, n_calls, &line))
         on_call(x, &line);
     if (n <= 0)
         return;
+    task_side_ready(x, p + 2 + n_calls,
+                    n_task); /* what a task said before it ended is said before */
     if (p[0].revents)
         on_signals(x);
     if (p[1].revents && x->link.connecting && x->link.fd == p[1].fd) {
@@ -478,6 +490,7 @@ void executor_run(const struct executor_config *cfg)
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "tony-executor");
+    task_side_init(&x.task);
     x.signal_fd = signals_open();
     struct err e = { 0 };
     if (cfg->remote)

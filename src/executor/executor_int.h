@@ -19,6 +19,7 @@
 #include "executor/container.h"
 #include "executor/link.h"
 #include "executor/record.h"
+#include "executor/task_side.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
 
@@ -55,6 +56,8 @@ struct attempt {
     char detail[RECORD_DETAIL_MAX];
     int64_t started_us, ended_us;
     int64_t kill_at_ms, rescan_at_ms, deadline_ms; /* INT64_MAX = not set */
+    int64_t save_until_ms; /* it has time to end, or to save a checkpoint, and is stopped then */
+    uint32_t save_grace_ms;
     int64_t
         strays_at_ms; /* while stopping: when what left our process group is killed; 0 = never */
     unsigned kill_rounds;
@@ -85,6 +88,7 @@ struct executor {
     bool leaving;           /* ends as soon as nothing runs */
     bool node_says;         /* the node stopped the container, and reports why */
     struct attempt a;
+    struct task_side task;
 };
 
 _Noreturn void executor_run(const struct executor_config *cfg);
@@ -96,6 +100,10 @@ int executor_send(struct executor *x,
 void attempt_start(struct executor *x, const Tony__Start *s);
 void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
                   const char *detail);
+/* Ask it to save a checkpoint, wait for its end, then stop it. At once where nobody would hear. */
+void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms);
+/* Let it end by itself for so long, then stop it. */
+void attempt_wait(struct executor *x, uint32_t wait_ms, uint32_t grace_ms);
 void attempt_node_stops(struct executor *x, uint32_t grace_ms); /* TERM came from the node */
 bool attempt_undecided(const struct attempt *a); /* runs, and nobody has stopped it so far */
 void attempt_on_child(struct executor *x);       /* SIGCHLD */

@@ -391,12 +391,28 @@ static int on_attempt_started(struct job *j, const struct job_event *ev, struct 
     return 0;
 }
 
+static void note_progress(struct job *j, const struct job_event *ev)
+{
+    struct slot *s = &j->slots[ev->slot];
+
+    if (!s->first_ms || ev->step < s->first_step) {
+        s->first_step = ev->step;
+        s->first_ms = MAX(j->now_ms, (int64_t)1);
+    }
+    s->step = ev->step;
+    s->total = ev->total;
+    s->step_ms = j->now_ms;
+    j->changed = true;
+}
+
 static int attempt_ended(struct job *j, const struct job_event *ev, struct kept *kept,
                          struct err *e)
 {
     int rc = fence(j, ev, e);
     if (rc)
         return rc;
+    if (ev->step || ev->total)
+        note_progress(j, ev);
     struct slot_end end = { .reason = ev->reason ? ev->reason : END_UNKNOWN,
                             .exit_code = ev->exit_code,
                             .signal = ev->signal,
@@ -436,19 +452,22 @@ static int on_beat(struct job *j, const struct job_event *ev, struct kept *kept,
 static int on_progress(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
 {
     struct slot *s = &j->slots[ev->slot];
-    struct role *r = &j->roles[s->role];
 
     (void)kept;
     if (s->state != SLOT_RUNNING)
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: it makes no progress",
                        SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
                1;
-    s->step = ev->step;
-    s->total = ev->total;
-    r->step = MAX(r->step, ev->step);
-    r->total = MAX(r->total, ev->total);
-    j->changed = true;
+    note_progress(j, ev);
     return 0;
+}
+
+static int on_checkpoint(struct job *j, const struct job_event *ev, struct kept *kept,
+                         struct err *e)
+{
+    int rc = fence(j, ev, e);
+
+    return rc ? rc : checkpoint_saved(j, ev, kept, e);
 }
 
 static int on_tensorboard(struct job *j, const struct job_event *ev, struct kept *kept,
@@ -479,8 +498,13 @@ static int on_client(struct job *j, const struct job_event *ev, struct kept *kep
 static int on_stop(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
 {
     (void)kept;
-    if (j->decided)
+    if (j->decided && !(j->save_ms && !ev->value_ms))
         return err_set(e, EALREADY, "the job is already ending"), 1;
+    if (j->decided) { /* it waits for checkpoints, which nobody wants any more */
+        policy_stop_now(j);
+        return 0;
+    }
+    j->save_ms = (uint32_t)MIN(MAX(ev->value_ms, (int64_t)0), (int64_t)UINT32_MAX);
     bool who = ev->who && *ev->who, why = ev->text && *ev->text;
     policy_decide(j, JOB_KILLED, "killed%s%.120s%s%.200s", who ? " by " : "", who ? ev->who : "",
                   why ? ": " : "", why ? ev->text : "");
@@ -550,6 +574,7 @@ static const struct handler {
     [EV_ATTEMPT_ENDED] = { on_attempt_ended, .slot = true },
     [EV_BEAT] = { on_beat, .slot = true, .quiet = true },
     [EV_PROGRESS] = { on_progress, .slot = true, .quiet = true },
+    [EV_CHECKPOINT] = { on_checkpoint, .slot = true, .quiet = true },
     [EV_TENSORBOARD] = { on_tensorboard, .slot = true, .quiet = true },
     [EV_CLIENT_OWNS] = { on_client, .quiet = true },
     [EV_CLIENT_AWAY] = { on_client, .quiet = true },
@@ -608,7 +633,8 @@ static int kept_init(struct job *j, struct kept *k, const struct job_event *ev)
     size_t tail = ended && ev->tail ? strlen(ev->tail) : 0;
     bool container = ev->type == EV_ALLOCATED || ev->type == EV_CONTAINER_SEEN;
     bool text = container || ended || tb || ev->type == EV_SUBMITTED || ev->type == EV_REGISTERED ||
-                ev->type == EV_COMPLETED || ev->type == EV_ALLOCATION_REFUSED;
+                ev->type == EV_COMPLETED || ev->type == EV_ALLOCATION_REFUSED ||
+                ev->type == EV_CHECKPOINT;
 
     return keep(&k->container, ev->container, JOB_TEXT_MAX, container) &&
                    keep(&k->text, ev->text, JOB_TEXT_MAX, text) &&

@@ -81,12 +81,16 @@ struct role_spec; /* conf/conf.h */
                                             reason, age_us, text: detail, tail */                  \
     X(EV_BEAT, "beat")                   /* slot; not durable */                                   \
     X(EV_PROGRESS, "progress")           /* slot, step, total; not durable */                      \
-    X(EV_TENSORBOARD, "tensorboard")     /* slot, text: url */                                     \
-    X(EV_CLIENT_OWNS, "client_owns")     /* an owner is attached */                                \
-    X(EV_CLIENT_AWAY, "client_away")     /* the last owner is gone */                              \
+    X(EV_CHECKPOINT,                                                                               \
+      "checkpoint") /* slot, generation, attempt, step, text: path of one that is complete;        \
+                       group: how many tasks must tell of it, 0 = all that ever do */              \
+    X(EV_TENSORBOARD, "tensorboard") /* slot, text: url */                                         \
+    X(EV_CLIENT_OWNS, "client_owns") /* an owner is attached */                                    \
+    X(EV_CLIENT_AWAY, "client_away") /* the last owner is gone */                                  \
     X(EV_CLIENT_LEFT,                                                                              \
-      "client_left")   /* the last owner left on purpose: the job goes on without one */           \
-    X(EV_STOP, "stop") /* client asked; who, text: reason */                                       \
+      "client_left") /* the last owner left on purpose: the job goes on without one */             \
+    X(EV_STOP,                                                                                     \
+      "stop") /* client asked; who, text: reason; value_ms: first, to save a checkpoint */         \
     X(EV_STALLED,                                                                                  \
       "stalled")         /* value_ms: the master itself did nothing for so long; not durable */    \
     X(EV_TIMER, "timer") /* made by job_due(): limit, slot or group */                             \
@@ -185,6 +189,8 @@ struct job_action {
     enum job_action_type type;
     uint32_t slot, generation, attempt;
     uint32_t grace_ms, from;
+    uint32_t wait_ms; /* ACT_STOP_ATTEMPT: to end by itself before all that; 0 = none */
+    uint32_t save_ms; /* ACT_STOP_ATTEMPT: to save a checkpoint before all that; 0 = none */
     enum end_reason reason;
     bool finish, fresh, on;
     const char *container; /* valid until the next job_feed */
@@ -295,6 +301,10 @@ uint32_t job_generation(const struct job *j);
 uint32_t job_retries(const struct job *j); /* how often the whole job began again */
 enum job_state job_state(const struct job *j);
 const char *job_application_id(const struct job *j);
+
+/* Where the slot's next attempt goes on: the newest checkpoint that all tasks share; NULL = there
+ * is none. The job's, valid until the next feed. */
+const char *job_checkpoint(const struct job *j, uint32_t slot, uint64_t *out_step);
 
 /* The end. cause_slot = UINT32_MAX when no task is the cause. exit_code: of `tony run` (0, 1, 3).
  * Strings are the job's. */

@@ -8,6 +8,7 @@
  *   nodes.c          failures per node
  *   verdict.c        how an attempt went, which failure was first, the sentences
  *   known.c          what an end means to a person: a table of known causes (known.h)
+ *   checkpoint.c     which checkpoints there are, and the newest that all share
  *   failures.c       what has failed so far, for `tony why`
  *   limits.c         deadlines: a heap of one entry per slot and per limit of the job
  *   recover.c        a new master: what is still there, what is wanted again
@@ -36,6 +37,7 @@ enum {
     JOB_SAME_FAILURE_MS = 1000, /* failures nearer to each other are taken for one */
     /* Who lost a peer may well be gone before that peer is, which still writes its traceback. */
     JOB_VICTIM_MS = 10000,
+    JOB_WITNESS_MS = 300,   /* while it ends, and could say how, nobody is told to stop */
     JOB_FAILURES_KEPT = 16, /* of attempts that were followed by another one */
     JOB_FAILURES_SHOWN = 16,
     JOB_NO_SLOT = -1,
@@ -143,9 +145,11 @@ struct slot {
     int64_t beat_ms;  /* last sign of life, on the clock of beats (limits.c) */
     int64_t stop_us;  /* when it was told to stop; -1 = was not */
     int64_t started_ms, ended_ms;
-    int64_t ended_us;          /* the same, exactly, once settled */
-    const struct known *known; /* once settled: what its end means; NULL = no failure */
-    uint64_t step, total;
+    int64_t ended_us;                 /* the same, exactly, once settled */
+    const struct known *known;        /* once settled: what its end means; NULL = no failure */
+    uint64_t step, total, first_step; /* of this attempt; first_step: that it was heard of with */
+    int64_t first_ms, step_ms;        /* and when; 0 = was not */
+    struct checkpoints *saved;        /* NULL = it never told of one; outlives its attempts */
     char *container, *address, *gpus, *tensorboard, *detail, *tail;
     const char *note;
 
@@ -167,7 +171,6 @@ struct role {
     bool awaited;        /* the job waits for it */
     enum role_kind kind; /* as the spec says, until a group limit makes it untracked */
     uint32_t n_state[SLOT_STATE_COUNT], n_result[RES_LOST + 1], n_settled;
-    uint64_t step, total;
 };
 
 struct group {
@@ -266,6 +269,11 @@ struct job {
     bool by_task;           /* FAILED because of a task: the first failure is named */
     struct failure cause;   /* the first */
     struct failure fatal;   /* the one that decided, by the rules */
+    bool has_checkpoint;
+    uint64_t checkpoint_step; /* that all share */
+    uint32_t n_savers;        /* slots that ever told of one */
+    uint32_t wait_ms;         /* before tasks are stopped: one of them may be ending already */
+    uint32_t save_ms;         /* what tasks get to save one, now that the job is stopped */
     struct past_failure past[JOB_FAILURES_KEPT]; /* a ring */
     uint32_t n_past;                             /* ever */
     char message[640];
@@ -315,6 +323,7 @@ void policy_init(struct job *j);
 void policy_recount(struct job *j); /* who is waited for, after results were taken back */
 void policy_stages(struct job *j);  /* all stages begin from the first */
 void policy_registered(struct job *j, uint32_t slot);
+void policy_stop_now(struct job *j); /* what is given time to save a checkpoint has it no more */
 void policy_abandon(
     struct job *j); /* nobody watches over the containers any more: the job ends now */
 void policy_role_over(
@@ -375,6 +384,12 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
 void verdict_compose(struct job *j); /* writes j->message from what was decided */
 const char *signal_name(int signal); /* "SIGKILL"; NULL when it has none */
 int verdict_exit_code(enum job_state s);
+
+/* ---- checkpoint.c ---- */
+
+int checkpoint_saved(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e);
+const char *checkpoint_newest(const struct slot *s, uint64_t *out_step); /* of one slot; NULL */
+void checkpoint_done(struct slot *s);
 
 /* ---- failures.c ---- */
 

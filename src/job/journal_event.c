@@ -41,6 +41,7 @@ static const struct {
     ROW(EV_ATTEMPT_ENDED, true, true),
     ROW(EV_BEAT, false, true),
     ROW(EV_PROGRESS, false, true),
+    ROW(EV_CHECKPOINT, true, true),
     ROW(EV_TENSORBOARD, true, true),
     ROW(EV_CLIENT_OWNS, true, false),
     ROW(EV_CLIENT_AWAY, true, false),

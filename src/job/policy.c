@@ -282,11 +282,29 @@ static void take_down(struct job *j)
 
     j->state = JOB_STOPPING;
     j->changed = true;
+    /* Who lost a peer was quicker to end than that peer, which is about to say why. */
+    j->wait_ms = j->by_task && j->cause.victim ? JOB_WITNESS_MS : 0;
     limits_job(j);
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->slots[i].state != SLOT_ENDED)
             (void)slot_step(j, i, IN_STOP, &end,
                             NULL); /* every state but an unknown one takes it */
+    }
+}
+
+void policy_stop_now(struct job *j)
+{
+    j->save_ms = 0;
+    for (uint32_t i = 0; i < j->n_slots; i++) {
+        const struct slot *s = &j->slots[i];
+        if (s->state != SLOT_STOPPING)
+            continue;
+        struct job_action *a = job_act(j, ACT_STOP_ATTEMPT, i);
+        a->generation = s->generation;
+        a->attempt = s->attempt;
+        a->grace_ms = j->spec->kill_grace_ms;
+        a->reason = END_KILLED_BY_MASTER;
+        limits_slot(j, i);
     }
 }
 

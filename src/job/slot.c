@@ -202,6 +202,7 @@ void slot_done(struct slot *s)
     free(s->detail);
     free(s->tail);
     free(s->tally.times);
+    checkpoint_done(s);
 }
 
 /* Spares are not among those that the job waits for, in any sense: only their own role counts them.
@@ -305,6 +306,8 @@ static void slot_emit(struct job *j, uint32_t slot, enum slot_input in, enum slo
     }
     /* what had its grace and did not use it gets none again */
     a->grace_ms = in == IN_OVERDUE ? 0 : j->spec->kill_grace_ms;
+    a->save_ms = j->save_ms;
+    a->wait_ms = j->wait_ms;
 }
 
 int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slot_end *end,
@@ -329,6 +332,8 @@ int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slo
         s->generation = j->generation;
         s->attempt++;
         s->started_ms = j->now_ms;
+        s->step = s->total = s->first_step = 0;
+        s->first_ms = s->step_ms = 0;
         if (j->started_ms < 0)
             j->started_ms = j->now_ms;
     }

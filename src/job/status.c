@@ -89,6 +89,26 @@ static void add_cause(const struct job *j, bool tail, struct buf *out)
     (void)buf_addc(out, '}');
 }
 
+/* How far a role is: the task that is the furthest. What is left is reckoned by its own pace. */
+static void add_progress(const struct job *j, uint32_t role, struct buf *out)
+{
+    const struct role *r = &j->roles[role];
+    const struct slot *far = &j->slots[r->first];
+    int64_t left = -1;
+
+    for (uint32_t i = r->first + 1; i < r->first + r->n; i++)
+        if (j->slots[i].step > far->step)
+            far = &j->slots[i];
+    bool any = r->n > 0;
+    uint64_t step = any ? far->step : 0, total = any ? far->total : 0;
+    int64_t took = any ? far->step_ms - far->first_ms : 0;
+    if (step > far->first_step && total >= step && took > 0 && !job_over(j))
+        left = (int64_t)((double)took / (double)(step - far->first_step) * (double)(total - step));
+    add_int(out, "step", (int64_t)(step & INT64_MAX));
+    add_int(out, "total", (int64_t)(total & INT64_MAX));
+    add_maybe(out, "left_ms", left, left >= 0);
+}
+
 static void add_role(const struct job *j, uint32_t role, struct buf *out)
 {
     const struct role *r = &j->roles[role];
@@ -106,8 +126,14 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
     add_int(out, "succeeded", r->n_result[RES_SUCCEEDED]);
     add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
     add_int(out, "finished", r->n_result[RES_FINISHED]);
-    add_int(out, "step", (int64_t)(r->step & INT64_MAX));
-    add_int(out, "total", (int64_t)(r->total & INT64_MAX));
+    add_progress(j, role, out);
+    (void)buf_addc(out, '}');
+}
+
+static void add_checkpoint(uint64_t step, const char *path, struct buf *out)
+{
+    (void)buf_addf(out, ",\"checkpoint\":{\"step\":%llu", (unsigned long long)(step & INT64_MAX));
+    add_str(out, "path", path);
     (void)buf_addc(out, '}');
 }
 
@@ -115,6 +141,8 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
                      struct buf *out)
 {
     const struct slot *s = &j->slots[slot];
+    uint64_t step = 0;
+    const char *path;
     bool has = s->state != SLOT_HELD && s->state != SLOT_ASKED; /* else it is one given back */
 
     add_name(j, slot, out);
@@ -135,6 +163,9 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     add_int(out, "step", (int64_t)(s->step & INT64_MAX));
     add_int(out, "total", (int64_t)(s->total & INT64_MAX));
     add_str(out, "tensorboard", s->tensorboard);
+    path = checkpoint_newest(s, &step);
+    if (path)
+        add_checkpoint(step, path, out);
     if (more->of_task)
         more->of_task(slot, out, more->arg);
     (void)buf_addc(out, '}');
@@ -174,6 +205,8 @@ int job_status_json(const struct job *j, bool full, struct buf *out)
 int job_status_json_more(const struct job *j, bool full, const struct job_status_more *more,
                          struct buf *out)
 {
+    uint64_t step = 0;
+    const char *path = j->has_checkpoint ? job_checkpoint(j, 0, &step) : NULL;
     int64_t until = j->ended_ms >= 0 ? j->ended_ms : j->now_ms;
 
     (void)buf_adds(out, "{\"application_id\":");
@@ -189,6 +222,8 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
     add_str(out, "tensorboard", j->tensorboard);
     add_times(j, out);
+    if (path)
+        add_checkpoint(step, path, out);
     if (more->of_job)
         more->of_job(out, more->arg);
     add_cause(j, !more->no_tail, out);

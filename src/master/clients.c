@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "conf/conf.h"
 #include "history/history.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
@@ -190,6 +191,7 @@ static void ask_stop(struct peer *p, const Tony__ClientAsk *a)
                              .type = EV_STOP,
                              .who = *a->who ? a->who : "a client",
                              .text = *a->reason ? a->reason : NULL,
+                             .value_ms = a->checkpoint ? m->spec->checkpoint_grace_ms : 0,
                          });
     p->stop_asked = m->stop_answers = true;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "conf/conf.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 #include "scheduler/scheduler.h"
@@ -37,6 +38,8 @@ static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEn
                               .signal = x->signal,
                               .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
                               .age_us = x->age_us,
+                              .step = x->step,
+                              .total = x->total,
                               .text = text_or_null(x->detail),
                               .tail = text_or_null(x->stderr_tail),
                           },
@@ -139,6 +142,14 @@ static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
         (void)master_feed(
             m, &(struct job_event){
                    .type = EV_PROGRESS, .slot = slot, .step = w->step, .total = w->total });
+    if (text_or_null(w->checkpoint))
+        (void)master_feed(m, &(struct job_event){ .type = EV_CHECKPOINT,
+                                                  .slot = slot,
+                                                  .generation = w->generation,
+                                                  .attempt = w->attempt,
+                                                  .step = w->checkpoint_step,
+                                                  .group = w->checkpoint_parts,
+                                                  .text = w->checkpoint });
     if (text_or_null(w->tensorboard_url))
         (void)master_feed(m, &(struct job_event){ .type = EV_TENSORBOARD,
                                                   .slot = slot,
@@ -229,6 +240,9 @@ void executor_stop_attempt(struct master *m, const struct job_action *a)
     s.attempt = a->attempt;
     s.grace_ms = a->grace_ms;
     s.reason = (Tony__Reason)a->reason;
+    s.wait_ms = a->wait_ms;
+    s.save_ms = a->save_ms;
+    s.save_signal = (uint32_t)m->spec->checkpoint_signal;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_STOP_ATTEMPT;
     f.stop_attempt = &s;

@@ -97,6 +97,7 @@ struct master {
         struct packed *frame;
         uint32_t generation, attempt, restart_count;
         uint64_t addresses_version;
+        char *checkpoint; /* tasks may have theirs in several places */
     } start; /* the last Start that was packed: most tasks get the very same */
 
     struct loop_timer *timer; /* the job's next deadline */

@@ -149,6 +149,10 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;
     w->python = or_empty(s->python_binary);
+    w->progress_pattern = or_empty(role->progress_pattern);
+    w->checkpoint_dir = or_empty(s->checkpoint_dir);
+    w->checkpoint_pattern = or_empty(s->checkpoint_pattern);
+    w->checkpoint_marker = or_empty(s->checkpoint_marker);
 }
 
 static const struct role_spec *role_of(const struct job_spec *s, size_t i)
@@ -189,6 +193,7 @@ void welcome_done(struct master *m)
     m->n_welcomes = 0;
     packed_unref(m->start.frame);
     m->start.frame = NULL;
+    free(TAKE(m->start.checkpoint));
 }
 
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
@@ -280,6 +285,7 @@ static struct packed *start_pack(const struct master *m, const struct job_action
     s.attempt = a->attempt;
     s.restart_count = restart_count;
     s.spec = &spec;
+    s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;
     f.start = &s;
@@ -288,8 +294,10 @@ static struct packed *start_pack(const struct master *m, const struct job_action
 
 struct packed *start_frame(struct master *m, const struct job_action *a, uint32_t restart_count)
 {
+    uint64_t step;
+    const char *checkpoint = job_checkpoint(m->job, a->slot, &step);
     if (m->start.frame && m->start.generation == a->generation && m->start.attempt == a->attempt &&
-        m->start.restart_count == restart_count &&
+        m->start.restart_count == restart_count && str_eq(m->start.checkpoint, checkpoint) &&
         m->start.addresses_version == m->addresses_version)
         return m->start.frame;
     packed_unref(m->start.frame);
@@ -298,5 +306,7 @@ struct packed *start_frame(struct master *m, const struct job_action *a, uint32_
     m->start.attempt = a->attempt;
     m->start.restart_count = restart_count;
     m->start.addresses_version = m->addresses_version;
+    free(m->start.checkpoint);
+    m->start.checkpoint = str_dup(checkpoint);
     return m->start.frame;
 }

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from conftest import BIN
 
-COMMANDS = ["run", "submit", "list", "status", "tasks", "why", "logs", "wait", "kill", "plan", "pool", "doctor", "version",
+COMMANDS = ["run", "submit", "list", "status", "tasks", "why", "logs", "wait", "stop", "kill", "plan", "pool", "doctor", "version",
             "completion", "help"]
 
 
@@ -87,7 +87,7 @@ def test_bash_completion(tony):
                                           'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
         return r.stdout.split()
 
-    assert complete("tony", "st") == ["status"]
+    assert complete("tony", "st") == ["status", "stop"]
     assert "--stderr" in complete("tony", "logs", "--std")
     assert complete("tony", "pool", "sto") == ["stop"]
 

@@ -106,6 +106,10 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
         { { .reason = END_KILLED_BY_MASTER, .exit_code = 1, .tail = ROOT },
           "worker:1",
           "failed with exit code 1" },
+        /* it ended by itself, while nobody was told to stop yet */
+        { { .reason = END_EXITED, .exit_code = 5 }, "worker:1", "failed with exit code 5" },
+        { { .reason = END_EXITED, .exit_code = 1, .tail = LOST }, "worker:0", "exit code 1" },
+        { { .reason = END_EXITED }, "worker:0", "exit code 1" },
         { { .reason = END_KILLED_BY_MASTER, .signal = SIGTERM, .tail = LOST },
           "worker:0",
           "failed with exit code 1" },

@@ -182,6 +182,7 @@ static void test_every_job_cell(void **state)
         { EV_ATTEMPT_ENDED, "nnyynnn" },
         { EV_BEAT, "nnyynnn" },
         { EV_PROGRESS, "nnynnnn" },
+        { EV_CHECKPOINT, "nnyynnn" },
         { EV_TENSORBOARD, "nyyynnn" },
         { EV_CLIENT_OWNS, "nyyynnn" },
         { EV_CLIENT_AWAY, "nyyynnn" },

@@ -1,0 +1,100 @@
+"""What a task may say to tony, and hear from it: progress, checkpoints, and whether it should stop.
+
+One file without dependencies: copy it beside your program. Outside of tony every call does nothing, so that the
+program runs anywhere. Nothing here ever raises or waits because of tony.
+
+    import tony_task
+    tony = tony_task.connect()
+    for step in range(tony_task.resume_step(), total):
+        ...
+        tony.progress(step + 1, total)
+        if tony.should_stop():              # save now: the end is near
+            ...
+    tony.checkpoint(step, "/data/run/step-120.pt")      # when it is complete, i.e. after its rename
+
+From a shell: python3 tony_task.py progress 120 1000; python3 tony_task.py checkpoint 120 /data/run/step-120.pt
+"""
+import json
+import os
+import socket
+import sys
+
+
+def resume_path():
+    """The checkpoint to go on from, or None."""
+    return os.environ.get("TONY_CHECKPOINT")
+
+
+def resume_step():
+    """Its step, or 0."""
+    return int(os.environ.get("TONY_CHECKPOINT_STEP", "0"))
+
+
+class Task:
+    def __init__(self, name):
+        self._socket = None
+        self._heard = b""
+        self._stop = False
+        if not name or not name.startswith("@"):
+            return
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.connect(b"\0" + os.fsencode(name[1:]))
+            self._socket.setblocking(False)
+        except OSError:
+            self._socket = None
+
+    def _say(self, **words):
+        if not self._socket:
+            return
+        try:
+            self._socket.send(json.dumps(words).encode() + b"\n")
+        except BlockingIOError:
+            pass  # said too fast: the next word says more
+        except OSError:
+            self._socket = None
+
+    def _listen(self):
+        while self._socket:
+            try:
+                data = self._socket.recv(4096)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self._socket = None
+                break
+            self._heard += data
+        *lines, self._heard = self._heard.split(b"\n")
+        for line in lines:
+            self._stop = self._stop or json.loads(line).get("stop", False)
+
+    def progress(self, step, total=None):
+        self._say(step=step, **({} if total is None else {"total": total}))
+
+    def checkpoint(self, step, path, parts=None):
+        """Say it when the checkpoint is complete. parts: how many tasks must say so before it is whole."""
+        self._say(step=step, checkpoint=os.path.abspath(path), **({} if parts is None else {"parts": parts}))
+
+    def tensorboard(self, url):
+        self._say(tensorboard=url)
+
+    def should_stop(self):
+        """Was this task asked to save a checkpoint and end? Costs one system call."""
+        self._listen()
+        return self._stop
+
+
+def connect():
+    return Task(os.environ.get("TONY_TASK_SOCKET"))
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    if words[:1] == ["progress"] and len(words) in (2, 3):
+        connect().progress(*map(int, words[1:]))
+    elif words[:1] == ["checkpoint"] and len(words) == 3:
+        connect().checkpoint(int(words[1]), words[2])
+    else:
+        sys.exit("usage: tony_task.py progress STEP [TOTAL] | checkpoint STEP PATH")

@@ -1,0 +1,410 @@
+#include "executor/task_side.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/executor_int.h"
+#include "executor/task_word.h"
+
+enum {
+    WINDOW_MS = 100,
+    WINDOW_BYTES =
+        32 << 10,     /* some 10,000 lines a second cost 5 % of a core; a writer waits then */
+    REFUSED_MAX = 16, /* a window */
+    READ_MAX = 4 << 10,
+    TELL_MS = 250, /* progress goes to the master at most so often; checkpoints at once */
+    BACKLOG = 16,
+};
+
+void task_side_init(struct task_side *t)
+{
+    *t = (struct task_side){ .listen_fd = -1 };
+    for (size_t i = 0; i < ARRAY_LEN(t->conns); i++)
+        t->conns[i].fd = -1;
+}
+
+/*
+ * An abstract name that the kernel chooses: no file is made and none is left behind, and it costs
+ * four system calls a container. There are no permissions on such a name, so each connection is
+ * asked who it is.
+ */
+static int listen_abstract(char name[TASK_NAME_MAX])
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    socklen_t len = sizeof at;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd == -1)
+        return -1;
+    if (bind(fd, (const struct sockaddr *)&at, offsetof(struct sockaddr_un, sun_path)) == -1 ||
+        listen(fd, BACKLOG) == -1 || getsockname(fd, (struct sockaddr *)&at, &len) == -1) {
+        close(fd);
+        return -1;
+    }
+    size_t n = len - offsetof(struct sockaddr_un, sun_path);
+    (void)snprintf(name, TASK_NAME_MAX, "@%.*s", (int)MIN(n - 1, (size_t)TASK_NAME_MAX - 2),
+                   at.sun_path + 1);
+    return fd;
+}
+
+void task_side_open(struct executor *x)
+{
+    struct task_side *t = &x->task;
+    const Tony__Welcome *w = x->role;
+    if (t->listen_fd < 0)
+        t->listen_fd = listen_abstract(t->name);
+    if (!t->watch && (w->progress_pattern[0] || w->checkpoint_dir[0]))
+        t->watch = task_watch_new(w->progress_pattern, w->checkpoint_dir, w->checkpoint_pattern,
+                                  w->checkpoint_marker);
+}
+
+/* ---- to the master ---- */
+
+static bool has_news(const struct task_side *t)
+{
+    return t->new_progress || t->new_checkpoint || t->new_tensorboard;
+}
+
+static void tell(struct executor *x, int64_t now)
+{
+    struct task_side *t = &x->task;
+    Tony__TaskWord w = TONY__TASK_WORD__INIT;
+    if (!x->greeted || !has_news(t))
+        return;
+    w.generation = x->a.generation;
+    w.attempt = x->a.number;
+    if (t->new_progress) {
+        w.step = t->step;
+        w.total = t->total;
+    }
+    if (t->new_checkpoint) {
+        w.checkpoint = t->checkpoint;
+        w.checkpoint_step = t->checkpoint_step;
+        w.checkpoint_parts = t->checkpoint_parts;
+    }
+    if (t->new_tensorboard)
+        w.tensorboard_url = t->tensorboard;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_TASK_WORD;
+    f.task_word = &w;
+    t->new_progress = t->new_checkpoint = t->new_tensorboard = false;
+    t->sent_ms = now;
+    (void)executor_send(x, &f); /* else task_side_again() does, when there is a master again */
+}
+
+static void tell_soon(struct executor *x)
+{
+    int64_t now = clock_mono_ms();
+    if (x->task.new_checkpoint || now - x->task.sent_ms >= TELL_MS)
+        tell(x, now);
+}
+
+void task_side_again(struct executor *x)
+{
+    struct task_side *t = &x->task;
+    t->new_progress = t->new_progress || t->step || t->total;
+    t->new_checkpoint = t->new_checkpoint || t->checkpoint;
+    t->new_tensorboard = t->new_tensorboard || t->tensorboard;
+    if (x->a.number)
+        tell(x, clock_mono_ms());
+}
+
+/* ---- what was said ---- */
+
+static void note_progress(struct task_side *t, bool has_total, uint64_t step, uint64_t total)
+{
+    t->new_progress = true;
+    t->step = step;
+    if (has_total)
+        t->total = total;
+}
+
+/* Takes path. */
+static void note_checkpoint(struct task_side *t, char *path, uint64_t step, uint32_t parts)
+{
+    if (!path)
+        return;
+    free(t->checkpoint);
+    t->checkpoint = path;
+    t->checkpoint_step = step;
+    t->checkpoint_parts = parts;
+    t->new_checkpoint = true;
+}
+
+/* A name that means something in the working directory means nothing to the next attempt's node. */
+static char *full_path(const struct executor *x, const char *path)
+{
+    if (path[0] == '/' || strstr(path, "://") || !x->workdir)
+        return str_dup(path);
+    return str_printf("%s/%s", x->workdir, path);
+}
+
+static void note_word(struct executor *x, const struct task_word *w)
+{
+    struct task_side *t = &x->task;
+    if (!attempt_alive(&x->a))
+        return;
+    if (w->checkpoint) {
+        char *path = full_path(x, w->checkpoint);
+        if (path && strlen(path) > TASK_PATH_MAX)
+            free(TAKE(path));
+        note_checkpoint(t, path, w->has_step ? w->step : t->step, w->parts);
+    }
+    if ((w->has_step || w->has_total) && !(w->checkpoint && w->step < t->step))
+        note_progress(t, w->has_total, w->has_step ? w->step : t->step, w->total);
+    if (w->tensorboard && !str_eq(t->tensorboard, w->tensorboard)) {
+        free(t->tensorboard);
+        t->tensorboard = str_dup(w->tensorboard);
+        t->new_tensorboard = t->tensorboard != NULL;
+    }
+}
+
+static void answer(struct task_conn *c, const struct buf *text)
+{
+    /* who does not read is not waited for */
+    (void)send(c->fd, text->p, text->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void answer_stop(struct task_side *t, struct task_conn *c)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (t->stop)
+        (void)buf_addf(&text, "{\"stop\": true, \"within_ms\": %u}\n", t->stop_ms);
+    else
+        (void)buf_adds(&text, "{\"stop\": false}\n");
+    c->told = t->stop;
+    answer(c, &text);
+}
+
+static void on_line(struct executor *x, struct task_conn *c, struct span line)
+{
+    struct task_word w;
+    struct err e = { 0 };
+    line = span_trim(line);
+    if (!line.len)
+        return;
+    if (task_word_parse(line, &w, &e) < 0) {
+        AUTO(buf_done) struct buf text = { 0 };
+        (void)buf_adds(&text, "{\"error\": \"");
+        for (const char *p = e.msg; *p; p++)
+            (void)buf_addc(&text, *p == '"' || *p == '\\' || (unsigned char)*p < 0x20 ? '\'' : *p);
+        (void)buf_adds(&text, "\"}\n");
+        answer(c, &text);
+        return;
+    }
+    note_word(x, &w);
+    if (w.asks_stop)
+        answer_stop(&x->task, c);
+    task_word_done(&w);
+}
+
+/* ---- connections ---- */
+
+static void conn_end(struct task_side *t, struct task_conn *c)
+{
+    close(c->fd);
+    c->fd = -1;
+    buf_done(&c->in);
+    t->n_conns--;
+}
+
+static void on_bytes(struct executor *x, struct task_conn *c)
+{
+    const char *end;
+    while (c->in.len && (end = memchr(c->in.p, '\n', c->in.len))) {
+        size_t len = (size_t)(end - c->in.p);
+        on_line(x, c, span_mem(c->in.p, len));
+        buf_consume(&c->in, len + 1);
+    }
+}
+
+/* False: it was closed. */
+static bool conn_read(struct executor *x, struct task_conn *c, size_t max)
+{
+    struct task_side *t = &x->task;
+    if (c->in.len >= TASK_LINE_MAX) { /* no end of a line in all that */
+        AUTO(buf_done) struct buf text = { 0 };
+        (void)buf_addf(&text, "{\"error\": \"a line has at most %d bytes\"}\n", TASK_LINE_MAX - 1);
+        answer(c, &text);
+        conn_end(t, c);
+        return false;
+    }
+    c->in.max = TASK_LINE_MAX + 1;
+    char *room = buf_reserve(&c->in, MIN(MIN(max, (size_t)READ_MAX), TASK_LINE_MAX - c->in.len));
+    ssize_t n = room ? recv(c->fd, room, MIN(MIN(max, (size_t)READ_MAX), TASK_LINE_MAX - c->in.len),
+                            MSG_DONTWAIT)
+                     : 0;
+    if (n > 0) {
+        buf_commit(&c->in, (size_t)n);
+        t->left -= MIN(t->left, (uint32_t)n);
+        on_bytes(x, c);
+        return true;
+    }
+    if (n == -1 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    if (c->in.len) /* a last line without its end */
+        on_line(x, c, buf_span(&c->in));
+    conn_end(t, c);
+    return false;
+}
+
+static bool is_ours(int fd)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 &&
+           (who.uid == geteuid() || who.uid == 0);
+}
+
+static void accept_all(struct task_side *t)
+{
+    while (t->listen_fd >= 0 && t->n_conns < TASK_CONNS_MAX && t->refused < REFUSED_MAX) {
+        int fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd == -1)
+            return;
+        if (!is_ours(fd)) {
+            t->refused++;
+            close(fd);
+            continue;
+        }
+        for (size_t i = 0; i < ARRAY_LEN(t->conns); i++) {
+            if (t->conns[i].fd >= 0)
+                continue;
+            t->conns[i] = (struct task_conn){ .fd = fd };
+            t->n_conns++;
+            break;
+        }
+    }
+}
+
+size_t task_side_poll(const struct executor *x, struct pollfd out[TASK_POLL_MAX])
+{
+    const struct task_side *t = &x->task;
+    size_t n = 0;
+    if (t->listen_fd >= 0 && t->n_conns < TASK_CONNS_MAX && t->refused < REFUSED_MAX)
+        out[n++] = (struct pollfd){ .fd = t->listen_fd, .events = POLLIN };
+    for (size_t i = 0; t->n_conns && t->left && i < ARRAY_LEN(t->conns); i++)
+        if (t->conns[i].fd >= 0)
+            out[n++] = (struct pollfd){ .fd = t->conns[i].fd, .events = POLLIN };
+    return n;
+}
+
+static void open_window(struct task_side *t)
+{
+    t->window_ms = clock_mono_ms() + WINDOW_MS;
+    t->left = WINDOW_BYTES;
+    t->refused = 0;
+}
+
+void task_side_ready(struct executor *x, const struct pollfd *p, size_t n)
+{
+    struct task_side *t = &x->task;
+    for (size_t i = 0; i < n; i++) {
+        if (!p[i].revents)
+            continue;
+        if (p[i].fd == t->listen_fd) {
+            if (clock_mono_ms() >= t->window_ms)
+                open_window(t);
+            accept_all(t);
+            continue;
+        }
+        for (size_t k = 0; k < ARRAY_LEN(t->conns); k++)
+            if (t->conns[k].fd == p[i].fd && t->left)
+                (void)conn_read(x, &t->conns[k], t->left);
+    }
+    if (n && has_news(t))
+        tell_soon(x);
+}
+
+/* ---- the life of an attempt ---- */
+
+void task_side_begin(struct executor *x)
+{
+    struct task_side *t = &x->task;
+    t->step = t->total = 0;
+    t->stop = t->new_progress = false;
+    if (t->watch)
+        task_watch_begin(t->watch);
+}
+
+static void look(struct executor *x, int64_t now)
+{
+    struct task_side *t = &x->task;
+    uint64_t step = t->step, total = t->total;
+    if (!t->watch)
+        return;
+    if (task_watch_logs(t->watch, x->a.logs.out_fd, x->a.logs.err_fd, &step, &total))
+        note_progress(t, true, step, total);
+    char *path = task_watch_checkpoint(t->watch, x->workdir, &step);
+    if (path)
+        note_checkpoint(t, path, step, 0);
+    task_watch_done(t->watch, now);
+}
+
+void task_side_end(struct executor *x)
+{
+    enum { LAST_BYTES = 64 << 10 };
+    struct task_side *t = &x->task;
+    int64_t now = 0;
+    t->refused = 0;
+    accept_all(t);
+    for (size_t i = 0; t->n_conns && i < ARRAY_LEN(t->conns); i++) {
+        /* its processes are gone: what there is, is there now */
+        for (size_t read = 0; t->conns[i].fd >= 0 && read < LAST_BYTES; read += READ_MAX) {
+            struct pollfd p = { .fd = t->conns[i].fd, .events = POLLIN };
+            if (poll(&p, 1, 0) <= 0 || !conn_read(x, &t->conns[i], READ_MAX))
+                break;
+        }
+    }
+    if (t->watch)
+        look(x, now = clock_mono_ms());
+    if (has_news(t))
+        tell(x, now ? now : clock_mono_ms());
+}
+
+bool task_side_stop(struct executor *x, uint32_t within_ms)
+{
+    struct task_side *t = &x->task;
+    bool anybody = false;
+    t->stop = true;
+    t->stop_ms = within_ms;
+    for (size_t i = 0; i < ARRAY_LEN(t->conns); i++) {
+        if (t->conns[i].fd < 0)
+            continue;
+        anybody = true;
+        if (!t->conns[i].told)
+            answer_stop(t, &t->conns[i]);
+    }
+    return anybody;
+}
+
+int64_t task_side_deadline(const struct executor *x)
+{
+    const struct task_side *t = &x->task;
+    int64_t at = INT64_MAX;
+    if (!attempt_alive(&x->a))
+        return at;
+    if (t->n_conns || t->refused)
+        at = t->left && t->refused < REFUSED_MAX ? INT64_MAX : t->window_ms;
+    if (has_news(t) && x->greeted)
+        at = MIN(at, t->sent_ms + TELL_MS);
+    return t->watch ? MIN(at, task_watch_due(t->watch)) : at;
+}
+
+void task_side_tick(struct executor *x, int64_t now)
+{
+    struct task_side *t = &x->task;
+    if ((!t->left || t->refused) && now >= t->window_ms)
+        open_window(t);
+    if (t->watch && attempt_alive(&x->a) && now >= task_watch_due(t->watch))
+        look(x, now);
+    if (has_news(t) && (t->new_checkpoint || now - t->sent_ms >= TELL_MS))
+        tell(x, now);
+}

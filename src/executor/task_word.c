@@ -1,0 +1,84 @@
+#include "executor/task_word.h"
+
+#include <errno.h>
+#include <jansson.h>
+
+#include "base/err.h"
+#include "codec/json.h"
+
+enum { PARTS_MAX = 1000000 };
+
+static int read_count(const json_t *obj, const char *key, int64_t max, bool *out_has, uint64_t *out,
+                      struct err *e)
+{
+    const json_t *v = json_object_get(obj, key);
+    if (!v)
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max)
+        return err_set(e, EINVAL, "'%s' is not a whole number from 0 to %lld", key, (long long)max);
+    *out_has = true;
+    *out = (uint64_t)json_integer_value(v);
+    return 0;
+}
+
+static int read_text(const json_t *obj, const char *key, const char **out, struct err *e)
+{
+    const json_t *v = json_object_get(obj, key);
+    const char *s = json_string_value(v);
+    if (!v)
+        return 0;
+    if (!s || !*s || strlen(s) > TASK_PATH_MAX)
+        return err_set(e, EINVAL, "'%s' is not a text of 1 to %d bytes", key, TASK_PATH_MAX);
+    for (const char *p = s; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return err_set(e, EINVAL, "'%s' has a control character in it", key);
+    *out = s;
+    return 0;
+}
+
+static int read_ask(const json_t *obj, bool *out, struct err *e)
+{
+    const json_t *v = json_object_get(obj, "ask");
+    const char *s = json_string_value(v);
+    if (v && (!s || strcmp(s, "stop") != 0))
+        return err_set(e, EINVAL, "'ask' can only be \"stop\"");
+    *out = v != NULL;
+    return 0;
+}
+
+int task_word_parse(struct span line, struct task_word *out, struct err *e)
+{
+    struct task_word w = { 0 };
+    bool has_parts = false;
+    uint64_t parts = 0;
+    json_t *obj = NULL;
+    int rc = json_parse("line", line, &obj, e);
+    if (rc == 0 && !json_is_object(obj))
+        rc = err_set(e, EINVAL, "a line is one JSON object: {\"step\": 1}");
+    if (rc == 0)
+        rc = read_count(obj, "step", INT64_MAX, &w.has_step, &w.step, e);
+    if (rc == 0)
+        rc = read_count(obj, "total", INT64_MAX, &w.has_total, &w.total, e);
+    if (rc == 0)
+        rc = read_count(obj, "parts", PARTS_MAX, &has_parts, &parts, e);
+    if (rc == 0)
+        rc = read_text(obj, "checkpoint", &w.checkpoint, e);
+    if (rc == 0)
+        rc = read_text(obj, "tensorboard", &w.tensorboard, e);
+    if (rc == 0)
+        rc = read_ask(obj, &w.asks_stop, e);
+    if (rc < 0) {
+        json_decref(obj);
+        return rc == -ENOMEM ? rc : -EINVAL;
+    }
+    w.parts = (uint32_t)parts;
+    w.holder = obj;
+    *out = w;
+    return 0;
+}
+
+void task_word_done(struct task_word *w)
+{
+    json_decref(w->holder);
+    *w = (struct task_word){ 0 };
+}

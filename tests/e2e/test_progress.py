@@ -1,0 +1,169 @@
+"""What a task says of itself on its socket, and what is seen of it in its logs."""
+
+import json
+import os
+import pathlib
+import shlex
+import textwrap
+
+from conftest import ROOT, wait_until
+from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
+
+PYTHON = "/usr/bin/python3"
+# say(line) on one connection, heard() the next line that comes back; wait() until the test writes to the pipe GATE
+SAY = """
+import json, os, socket, sys, time
+sys.path.insert(0, {client!r})
+s = socket.socket(socket.AF_UNIX)
+s.connect("\\0" + os.environ["TONY_TASK_SOCKET"][1:])
+f = s.makefile("rw")
+def say(line):
+    f.write(line + "\\n"); f.flush()
+def heard():
+    return f.readline().strip()
+def wait():
+    return open(os.environ["GATE"]).readline().strip()
+"""
+
+
+def program(text):
+    return f"{PYTHON} -c {shlex.quote(SAY.format(client=str(ROOT / 'clients/python')) + textwrap.dedent(text))}"
+
+
+class Talk:
+    """One task that runs `text` and waits at its gate."""
+
+    def __init__(self, tony, tmp_path, text, n=1, **more):
+        self.tony = tony
+        self.gate = tmp_path / "gate"
+        os.mkfifo(self.gate)
+        path = tony.workers(program(text), n=n, env={"GATE": str(self.gate)}, **more)
+        self.app = tony.submit(path)
+
+    def until(self, condition, what):
+        return wait_until(lambda: condition(self.tony.status(self.app)), what, pause=0.05)
+
+    def open(self, word=""):
+        self.gate.write_text(word + "\n")
+
+    def over(self, code=0):
+        r = self.tony.run("wait", self.app)
+        assert r.returncode == code, r.stdout + r.stderr
+        return self.tony.status(self.app)
+
+
+def test_progress_is_shown(tony, tmp_path):
+    t = Talk(tony, tmp_path, """
+        say('{"step": 1, "total": 1000}')
+        say('{"step": 2}')
+        time.sleep(0.6)
+        say('{"step": 250, "metrics": {"loss": 0.5}}')
+        wait()
+        say('{"step": 1000}')""")
+    doc = t.until(lambda d: d["roles"][0]["step"] == 250 and d, "step 250 is known")
+    assert doc["roles"][0]["total"] == 1000 and doc["tasks"][0]["step"] == 250
+    assert 0 < doc["roles"][0]["left_ms"] < 600000
+    text = tony.ok("status", t.app)
+    assert "step 250/1000, " in text and " left" in text
+    row = next(j for j in tony.json("list")["jobs"] if j["application_id"] == t.app)
+    assert (row["step"], row["total"]) == (250, 1000)
+    assert "250/1000" in tony.ok("list")
+    t.open()
+    doc = t.over()
+    # its last word, though nobody heard it before its end; and it is still known when the journal is all there is
+    assert (doc["roles"][0]["step"], doc["roles"][0]["total"], doc["roles"][0]["left_ms"]) == (1000, 1000, None)
+
+
+def test_run_shows_steps(tony):
+    r = tony.run("run", tony.workers(program("""
+        for i in range(1, 4):
+            say(json.dumps({"step": i * 10, "total": 30}))
+            time.sleep(0.3)""")))
+    assert r.returncode == 0
+    assert "step 30/30" in r.stderr
+
+
+def test_a_log_tells_progress(tony, tmp_path):
+    """A bar drawn with \\r on stderr, lines cut in the middle, and text that only looks like it."""
+    t = Talk(tony, tmp_path, r"""
+        print("loading 7 files", flush=True)
+        for i in (1, 2, 3):
+            sys.stderr.write(f"\rtrain: {i}"); sys.stderr.flush(); time.sleep(0.2)
+            sys.stderr.write(f"0/400 [loss 0.{i}]"); sys.stderr.flush()
+        sys.stderr.write("\r"); sys.stderr.flush()
+        wait()
+        print("train: 400/400")""", role={"progress-pattern": "train: ([0-9]+)/([0-9]+)"})
+    doc = t.until(lambda d: d["roles"][0]["step"] == 30 and d, "step 30 is seen")
+    assert doc["roles"][0]["total"] == 400
+    t.open()
+    assert t.over()["roles"][0]["step"] == 400
+
+
+def test_hostile_words(tony, tmp_path):
+    """Whatever comes, the executor lives, answers what is wrong, and the task ends as it ends."""
+    t = Talk(tony, tmp_path, r"""
+        bad = ['{', '[]', '"x"', '{"step": -1}', '{"step": 1.5}', '{"step": "7"}', '{"step": 99999999999999999999}', '{"ask": "time"}',
+               '{"checkpoint": ""}', '{"checkpoint": "/a\\u0000b"}', '{"checkpoint": "' + 'x' * 2000 + '"}', '[' * 3000]
+        for line in bad:
+            say(line)
+            got = json.loads(heard())
+            assert set(got) == {"error"}, (line[:50], got)
+        say('{"ask": "stop"}')
+        assert json.loads(heard()) == {"stop": False}
+        long = socket.socket(socket.AF_UNIX); long.connect("\0" + os.environ["TONY_TASK_SOCKET"][1:])
+        try:
+            long.sendall(b'{"step": 5' + b' ' * 100000)
+        except OSError:
+            pass
+        assert b"error" in long.recv(1000)
+        crowd = []
+        for i in range(40):     # more than it takes; none of them says anything
+            c = socket.socket(socket.AF_UNIX); c.setblocking(False)
+            try:
+                c.connect("\0" + os.environ["TONY_TASK_SOCKET"][1:])
+            except OSError:
+                break
+            crowd.append(c)
+        raw = os.fdopen(os.dup(s.fileno()), "wb", buffering=0)
+        for i in range(2000):   # 1 MB without a word read
+            raw.write(b'{"ask": "stop"}\n' * 32)
+        print("said all", flush=True)
+        wait()
+        sys.exit(7)""")
+    t.until(lambda d: d["tasks"][0]["state"] == "running", "it runs")
+    wait_until(lambda: "said all" in tony.log(t.app, "worker:0"), "it could say it all")
+    assert tony.state(t.app) == "RUNNING"
+    t.open()
+    assert t.over(1)["tasks"][0]["exit_code"] == 7
+
+
+def test_the_client_file(tony):
+    """clients/python does nothing without tony, and says the same from a shell."""
+    client = ROOT / "clients/python/tony_task.py"
+    app = tony.submit(tony.workers(f"{PYTHON} {client} progress 3 9 && {PYTHON} {client} checkpoint 3 out/step-3"))
+    assert tony.run("wait", app).returncode == 0
+    doc = tony.status(app)
+    assert (doc["roles"][0]["step"], doc["roles"][0]["total"]) == (3, 9)
+    assert doc["checkpoint"]["step"] == 3 and doc["checkpoint"]["path"].endswith("/out/step-3")
+    assert os.system(f"{PYTHON} {client} progress 3 9") == 0
+    assert pathlib.Path(client).read_text().count("import tony_task") >= 1
+
+
+def test_a_new_master_hears_it_again(make_lab, tmp_path):
+    lab = make_lab()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    app = lab.submit(lab.workers(program("""
+        say('{"step": 40, "total": 80}')
+        say('{"step": 40, "checkpoint": "/data/step-40"}')
+        wait()"""), env={"GATE": str(gate)}))
+    known = lambda: (lambda d: d["roles"] and d["roles"][0]["step"] == 40 and "checkpoint" in d and d)(lab.status(app))
+    wait_until(known, "it is known", pause=0.05)
+    master = lab.one("master", app)
+    os.kill(master, 9)
+    lab.one("master", app, other_than=master)
+    doc = wait_until(known, "a new master knows it", pause=0.05)
+    assert doc["epoch"] == 2 and doc["checkpoint"]["path"] == "/data/step-40"
+    gate.write_text("\n")
+    assert lab.run("wait", app).returncode == 0
+    assert json.loads(lab.ok("status", app, "--json"))["roles"][0]["step"] == 40

@@ -1,0 +1,25 @@
+/* What a task says on its socket, whoever it is. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "executor/task_word.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct task_word w;
+    struct err e = { 0 };
+    int rc = task_word_parse(span_mem(data, size), &w, &e);
+    if (rc < 0) {
+        if (!e.msg[0])
+            abort(); /* whoever wrote it is to be told */
+        return 0;
+    }
+    if ((w.checkpoint && strlen(w.checkpoint) > TASK_PATH_MAX) || w.step > INT64_MAX)
+        abort();
+    task_word_done(&w);
+    return 0;
+}
