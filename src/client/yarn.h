@@ -45,7 +45,7 @@ struct yarn {
     char *web; /* "host:port" of the ResourceManager's pages; NULL = not known */
     char *user;
     char *home, *dir, *history; /* after yarn_home(): /user/ada, /user/ada/.tony, ... */
-    int64_t patience_ms;        /* for a ResourceManager or NameNode that does not answer */
+    int64_t patience_ms;        /* for a ResourceManager or NameNode that cannot be reached */
     struct rpc_client *rpc;
     struct webhdfs *fs;
     struct http *http; /* after yarn_http() */
@@ -66,7 +66,8 @@ int yarn_home(struct yarn *y, struct err *e);
 struct yarn_join {
     struct loop *loop;
     unsigned n;
-    struct err e; /* the first failure that was given to yarn_join_end() */
+    struct err e;          /* the first failure that was given to yarn_join_end() */
+    const char *waits_for; /* said when it takes long; may be NULL */
 };
 void yarn_join_end(struct yarn_join *j, const struct err *e);
 void yarn_join_wait(struct yarn_join *j);

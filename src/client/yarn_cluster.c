@@ -15,6 +15,8 @@
 #include "storage/jobkey.h"
 
 enum {
+    LONG_WAIT_MS = 3000,
+    ANSWER_WAIT_MS = 20000,       /* of one that is there, but busy */
     RETRY_INTERVAL_MAX_MS = 5000, /* Hadoop's own 30 s would be a minute and a half of silence */
 };
 
@@ -168,6 +170,7 @@ static int make_clients(struct yarn *y, struct err *e)
         .user = y->user,
         .idle_ms = UINT32_MAX,
         .retry_max_ms = 1000,
+        .reach_ms = (uint32_t)MIN(y->patience_ms, (int64_t)INT32_MAX),
         .on_retry = on_rm_retry,
         .arg = y,
     };
@@ -286,15 +289,25 @@ void yarn_join_end(struct yarn_join *j, const struct err *e)
         loop_stop(j->loop);
 }
 
+static void on_long_wait(void *arg)
+{
+    const struct yarn_join *j = arg;
+    client_note("waiting for %s", j->waits_for);
+}
+
 void yarn_join_wait(struct yarn_join *j)
 {
+    struct loop_timer *t = j->waits_for && j->n ? loop_timer_new(j->loop, on_long_wait, j) : NULL;
+    if (t)
+        loop_timer_set(t, clock_mono_ms() + LONG_WAIT_MS);
     while (j->n)
         (void)loop_run(j->loop); /* everything that is begun has a deadline of its own */
+    loop_timer_free(t);
 }
 
 int64_t yarn_deadline(const struct yarn *y)
 {
-    return clock_mono_ms() + y->patience_ms;
+    return clock_mono_ms() + MAX(y->patience_ms, (int64_t)ANSWER_WAIT_MS);
 }
 
 int yarn_exit_code(const struct err *e)
@@ -314,15 +327,20 @@ void yarn_first_line(const char *text, char *out, size_t n)
 
 void yarn_waiting_text(const char *diagnostics, char *out, size_t n)
 {
-    if (diagnostics && diagnostics[0] == '[' && strchr(diagnostics, ']'))
-        diagnostics = strchr(diagnostics, ']') + 1;
-    yarn_first_line(diagnostics, out, n);
-    char *details = strstr(out, "Details :");
-    if (!details)
-        return;
-    while (details > out && (details[-1] == ' ' || details[-1] == '.'))
-        details--;
-    *details = 0;
+    static const char *const figures[] = { "Details :", "Last Node which was processed" };
+    struct span text = span_of(diagnostics ? diagnostics : "");
+    if (text.len && text.p[0] == '[' && strchr(text.p, ']'))
+        text = span_of(strchr(text.p, ']') + 1);
+    for (size_t i = 0; i < ARRAY_LEN(figures); i++) {
+        const char *at = text.len ? memmem(text.p, text.len, figures[i], strlen(figures[i])) : NULL;
+        if (at)
+            text.len = (size_t)(at - text.p);
+    }
+    const char *end = text.len ? memchr(text.p, '\n', text.len) : NULL;
+    text = span_trim(end ? span_mem(text.p, (size_t)(end - text.p)) : text);
+    if (text.len && text.p[text.len - 1] == '.')
+        text.len--;
+    (void)snprintf(out, n, "%.*s", (int)MIN(text.len, (size_t)1000), text.p);
 }
 
 /* ---- home ---- */

@@ -112,11 +112,18 @@ static int prepare(struct submission *s, struct err *e)
     if (rc == 0)
         rc = yarn_stage_collect(&s->staging, e);
     struct yarn_ask *ask = NULL;
+    AUTO(free_p) char *rm = site_addresses_text(&s->y->rm);
+    AUTO(free_p) char *nn = site_addresses_text(&s->y->hdfs.http);
+    AUTO(free_p)
+    char *whom = str_printf("the ResourceManager at %s and the NameNode at %s", rm ? rm : "?",
+                            nn ? nn : "?");
     if (rc == 0)
         rc = yarn_ask_begin(s->y, s->j, &s->staging.join, &s->facts, &s->app, &ask, e);
     if (rc == 0) {
         yarn_stage_ask(&s->staging);
+        s->staging.join.waits_for = whom;
         yarn_join_wait(&s->staging.join);
+        s->staging.join.waits_for = NULL;
         rc = yarn_ask_finish(ask, e);
     }
     if (rc == 0 && yarn_check(&s->facts, s->j, &notes, e) < 0)

@@ -80,6 +80,7 @@ static int fill(struct rpc_client *c, const struct rpc_client_options *o)
     c->calls_end = &c->calls;
     c->idle_ms = o->idle_ms ? o->idle_ms : RPC_IDLE_MS;
     c->retry_max_ms = o->retry_max_ms ? o->retry_max_ms : RPC_RETRY_MAX_MS;
+    c->reach_ms = o->reach_ms;
     c->on_retry = o->on_retry;
     c->arg = o->arg;
     c->what = str_dup(o->what);
@@ -146,11 +147,21 @@ static bool in_flight(const struct rpc_client *c)
     return false;
 }
 
+static int64_t ends_by(const struct rpc_call *call)
+{
+    return call->sent ? call->deadline_ms : MIN(call->deadline_ms, call->reach_by_ms);
+}
+
+static int64_t reach_by(const struct rpc_client *c, int64_t now)
+{
+    return c->reach_ms ? now + c->reach_ms : INT64_MAX;
+}
+
 static void arm(struct rpc_client *c)
 {
     int64_t at = INT64_MAX;
     for (const struct rpc_call *call = c->calls; call; call = call->next) {
-        earlier(&at, call->too_large ? 0 : call->deadline_ms);
+        earlier(&at, call->too_large ? 0 : ends_by(call));
         if (!call->sent && c->conn)
             earlier(&at, call->not_before_ms);
     }
@@ -272,6 +283,7 @@ static void refused(struct rpc_client *c, struct rpc_call *call, struct rpc_erro
         call->sent = false;
         call->retry++;
         call->not_before_ms = clock_mono_ms() + pause;
+        call->reach_by_ms = reach_by(c, call->not_before_ms);
         return;
     }
     if (e->kind == RPC_FAULT_STANDBY && c->addresses.n > 1) {
@@ -400,8 +412,10 @@ static void lost(struct rpc_client *c, const struct rpc_error *why)
     for (struct rpc_call *call = c->calls; call; call = call->next) {
         bool maybe = call->sent && ready && why->kind != RPC_FAULT_AUTH;
         call->doomed = is_final(why->kind) || (maybe && !call->m->idempotent);
-        if (call->sent)
+        if (call->sent) {
             call->retry++;
+            call->reach_by_ms = reach_by(c, clock_mono_ms());
+        }
         call->sent = false;
         call->maybe_done = call->maybe_done || maybe;
     }
@@ -452,7 +466,7 @@ static void time_out(struct rpc_client *c, struct rpc_call *call, int64_t now)
 static void end_late(struct rpc_client *c, int64_t now)
 {
     for (struct rpc_call *call = c->calls; call; call = call->next)
-        call->doomed = call->too_large || call->deadline_ms <= now;
+        call->doomed = call->too_large || ends_by(call) <= now;
     while (!c->dead) {
         struct rpc_call *call = c->calls;
         while (call && !call->doomed)
@@ -503,6 +517,7 @@ struct rpc_call *rpc_client_call(struct rpc_client *c, const struct rpc_method *
     if (!call)
         return NULL;
     call->deadline_ms = deadline_ms ? deadline_ms : clock_mono_ms() + RPC_ANSWER_MS;
+    call->reach_by_ms = reach_by(c, clock_mono_ms());
     call->done = done;
     call->arg = arg;
     call->id = c->next_call;

@@ -52,6 +52,9 @@ struct rpc_client_options {
     const struct token *token;              /* SASL with it; copied; NULL = SIMPLE */
     uint32_t idle_ms;                       /* 0 = RPC_IDLE_MS; UINT32_MAX = never */
     uint32_t retry_max_ms;                  /* 0 = RPC_RETRY_MAX_MS */
+    /* A call ends, before its deadline, when it could not be sent to anybody for so long; 0 = there
+     * is only the deadline. A server that is there may take longer for its answer. */
+    uint32_t reach_ms;
     /* A try has failed and another follows in next_ms (may be NULL). For "waiting for the resource
      * manager ..." lines; the event is also logged. */
     void (*on_retry)(const struct rpc_error *why, uint32_t next_ms, void *arg);

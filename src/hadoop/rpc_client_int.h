@@ -18,6 +18,7 @@ struct rpc_call {
     const struct rpc_method *m;
     struct buf body;
     int64_t deadline_ms, sent_ms;
+    int64_t reach_by_ms;   /* while it is not sent */
     int64_t not_before_ms; /* the server asked to come again then; 0 = now */
     uint32_t id, retry;
     bool sent;       /* on the present connection */
@@ -37,7 +38,7 @@ struct rpc_client {
     struct site_addresses addresses;
     size_t address; /* in use, or to be tried next */
     uint8_t id[RPC_CLIENT_ID];
-    uint32_t next_call, idle_ms, retry_max_ms;
+    uint32_t next_call, idle_ms, retry_max_ms, reach_ms;
     void (*on_retry)(const struct rpc_error *why, uint32_t next_ms, void *arg);
     void *arg;
 

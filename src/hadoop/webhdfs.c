@@ -16,7 +16,13 @@
 #include "loop/loop.h"
 #include "loop/tcp.h"
 
-enum { PAUSE_FIRST_MS = 200, PAUSE_MAX_MS = 5000, DATANODE_TRIES = 4, LIST_MAX = 1000000 };
+enum {
+    PAUSE_FIRST_MS = 200,
+    PAUSE_MAX_MS = 5000,
+    DATANODE_TRIES = 4,
+    LIST_MAX = 1000000,
+    NAMENODE_STALL_MS = 20000, /* it only looks things up: another one is to be asked sooner */
+};
 
 static void op_ask(struct webhdfs_op *op);
 
@@ -398,7 +404,7 @@ static void op_ask(struct webhdfs_op *op)
                                   .url = buf_cstr(&url),
                                   .body_max = 64 << 20, /* a batch of a listing; a gateway's
                                                            file */
-                                  .stall_ms = op->w->stall_ms,
+                                  .stall_ms = MIN(op->w->stall_ms, (int64_t)NAMENODE_STALL_MS),
                                   .done = on_done,
                                   .arg = op };
         if (op->kind == OP_GET && op->get.to_fd)

@@ -175,6 +175,9 @@ static void test_waiting_text(void **state)
         { activated, "Application is Activated, waiting for resources to be assigned for AM" },
         { "AM container is launched, waiting for AM container to Register with RM",
           "AM container is launched, waiting for AM container to Register with RM" },
+        { "[a time] Application is Activated, waiting.  Last Node which was processed for the "
+          "application : localhost:1 ( Partition : [], Total resource : <memory:4096>,",
+          "Application is Activated, waiting" },
         { "[a time] first\nsecond", "first" },
         { "Details : none", "" },
         { "[unclosed", "[unclosed" },
