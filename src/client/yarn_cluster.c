@@ -317,12 +317,21 @@ int yarn_exit_code(const struct err *e)
                : EXIT_CLUSTER;
 }
 
+/* As much as fits, whole characters. */
+static void copy_cut(struct span text, char *out, size_t n)
+{
+    size_t len = MIN(text.len, n - 1), bad = 0;
+    if (len < text.len && !span_utf8(span_mem(text.p, len), &bad) && len - bad < 4)
+        len = bad; /* in the midst of the last one */
+    memcpy(out, text.p ? text.p : "", len);
+    out[len] = 0;
+}
+
 void yarn_first_line(const char *text, char *out, size_t n)
 {
     struct span rest = span_trim(span_of(text ? text : "")), line = { "", 0 };
     (void)span_split(&rest, '\n', &line);
-    line = span_trim(line);
-    (void)snprintf(out, n, "%.*s", (int)MIN(line.len, (size_t)1000), line.p);
+    copy_cut(span_trim(line), out, n);
 }
 
 void yarn_waiting_text(const char *diagnostics, char *out, size_t n)
@@ -340,7 +349,7 @@ void yarn_waiting_text(const char *diagnostics, char *out, size_t n)
     text = span_trim(end ? span_mem(text.p, (size_t)(end - text.p)) : text);
     if (text.len && text.p[text.len - 1] == '.')
         text.len--;
-    (void)snprintf(out, n, "%.*s", (int)MIN(text.len, (size_t)1000), text.p);
+    copy_cut(text, out, n);
 }
 
 /* ---- home ---- */

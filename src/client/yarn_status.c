@@ -57,9 +57,11 @@ static const char *state_of(const struct yarn_report *r)
     }
 }
 
+/* Also what is no UTF-8 is null, rather than no document at all. */
 static json_t *text_or_null(const char *s)
 {
-    return s && *s ? json_string(s) : json_null();
+    json_t *text = s && *s ? json_string(s) : NULL;
+    return text ? text : json_null();
 }
 
 json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r)

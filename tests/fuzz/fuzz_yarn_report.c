@@ -1,0 +1,31 @@
+/* Any bytes as what a ResourceManager says of an application, up to what the user is shown. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <jansson.h>
+
+#include "base/base.h"
+#include "client/yarn.h"
+#include "hadoop/rpc.h"
+#include "proto/hadoop_yarn.pb-c.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    ProtobufCMessage *m = rpc_unpack(&hadoop__application_report__descriptor, span_mem(data, size));
+    struct yarn_report r;
+    if (m && yarn_report_copy((const Hadoop__ApplicationReport *)m, &r) == 0) {
+        char line[64];
+        yarn_waiting_text(r.diagnostics, line, sizeof line);
+        yarn_first_line(r.diagnostics, line, sizeof line);
+        json_t *doc = yarn_report_json(NULL, &r);
+        if (!doc)
+            abort(); /* there is something to say of every application */
+        json_decref(doc);
+        yarn_report_done(&r);
+    }
+    if (m)
+        protobuf_c_message_free_unpacked(m, NULL);
+    return 0;
+}

@@ -1,0 +1,383 @@
+/* A job handed over to a ResourceManager, which is a process of ours that answers by a script. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/jobconf.h"
+#include "client/yarn_submit.h"
+#include "conf/conf.h"
+#include "hadoop/rpc.h"
+#include "hadoop/token.h"
+#include "hadoop/yarn.h"
+#include "hadoop_server.h"
+#include "loop/loop.h"
+#include "torture.h"
+
+/* ---- the ResourceManager ---- */
+
+enum { FORGOTTEN = -1, SCRIPT_MAX = 8 };
+
+struct script {              /* shared with the process */
+    int reports[SCRIPT_MAX]; /* states, or FORGOTTEN; the last one is repeated */
+    unsigned n_reports, at;
+    unsigned n_submits;
+    size_t len; /* of the last submission */
+    unsigned char body[16384];
+};
+
+struct rm {
+    pid_t pid;
+    uint16_t port;
+    struct script *script;
+};
+
+static void answer(struct server *s, int32_t id, const ProtobufCMessage *m)
+{
+    unsigned char text[4096];
+    if (protobuf_c_message_get_packed_size(m) > sizeof text)
+        abort();
+    server_answer(s, id, span_mem(text, protobuf_c_message_pack(m, text)));
+}
+
+static void report(struct server *s, int32_t id, struct script *k)
+{
+    int state = k->reports[MIN(k->at, k->n_reports - 1)];
+    k->at++;
+    if (state == FORGOTTEN) {
+        server_refuse(s, id, 1, 1, "org.apache.hadoop.yarn.exceptions.ApplicationNotFoundException",
+                      "Application doesn't exist in RM.");
+        return;
+    }
+    Hadoop__ApplicationReport r = HADOOP__APPLICATION_REPORT__INIT;
+    r.has_yarn_application_state = true;
+    r.yarn_application_state = (Hadoop__YarnApplicationState)state;
+    r.diagnostics = (char *)"no such\nqueue";
+    Hadoop__GetApplicationReportResponse a = HADOOP__GET_APPLICATION_REPORT_RESPONSE__INIT;
+    a.application_report = &r;
+    answer(s, id, &a.base);
+}
+
+static void serve_call(struct server *s, const struct server_call *c, struct script *k)
+{
+    if (str_eq(c->method, "getApplicationReport")) {
+        report(s, c->id, k);
+    } else if (str_eq(c->method, "submitApplication")) {
+        k->n_submits++;
+        k->len = MIN(c->body.len, sizeof k->body);
+        memcpy(k->body, c->body.p, k->len);
+        server_answer(s, c->id, SPAN(""));
+    } else {
+        abort();
+    }
+}
+
+static void serve(int fd, struct script *k)
+{
+    struct server s;
+    char text[65536];
+    size_t done = 0;
+    server_init(&s);
+    for (ssize_t n; (n = read(fd, text, sizeof text)) > 0;) {
+        server_feed(&s, text, (size_t)n);
+        for (; done < s.calls.n; done++)
+            serve_call(&s, &s.calls.v[done], k);
+        if (fs_write_all(fd, s.out.p, s.out.len) < 0)
+            break;
+        buf_clear(&s.out);
+    }
+    server_done(&s);
+    (void)close(fd);
+}
+
+static void rm_open(struct rm *rm)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    rm->script =
+        mmap(NULL, sizeof *rm->script, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(rm->script != MAP_FAILED);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    rm->port = ntohs(at.sin_port);
+    rm->pid = fork();
+    assert_true(rm->pid >= 0);
+    if (rm->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)signal(SIGPIPE, SIG_IGN);
+        for (;;) {
+            int one = accept(fd, NULL, NULL);
+            if (one >= 0)
+                serve(one, rm->script);
+        }
+    }
+    (void)close(fd);
+}
+
+static void rm_close(struct rm *rm)
+{
+    (void)kill(rm->pid, SIGKILL);
+    (void)waitpid(rm->pid, NULL, 0);
+    (void)munmap(rm->script, sizeof *rm->script);
+}
+
+static void rm_script(struct rm *rm, const int *states, unsigned n)
+{
+    *rm->script = (struct script){ .n_reports = n };
+    memcpy(rm->script->reports, states, n * sizeof *states);
+}
+
+/* ---- the client ---- */
+
+static const char job_text[] = "name: digits\n"
+                               "command: 'true'\n"
+                               "roles: {worker: {instances: 2, memory: 1g}}\n"
+                               "conf:\n"
+                               "  tony.yarn.queue: research\n"
+                               "  tony.application.tags: Red,blue\n"
+                               "  tony.application.priority: 7\n"
+                               "  tony.application.acl-view: 'ada,bob staff'\n"
+                               "  tony.application.node-label: fast\n"
+                               "  tony.am.gpus: 1\n"
+                               "  tony.docker.enabled: 'true'\n"
+                               "  tony.docker.am.image: 'img:1'\n"
+                               "  tony.containers.envs: \"A=with \\\"quotes\\\"\"\n";
+
+static void job_init(struct client_job *j)
+{
+    struct err e = { 0 };
+    *j = (struct client_job){ .conf = conf_new(), .yarn = true };
+    assert_non_null(j->conf);
+    if (conf_load_text(j->conf, CL_JOB, "job.yaml", span_of(job_text), false, &e) < 0 ||
+        job_spec_build(j->conf, &j->spec, &e) < 0)
+        fail_msg("%s", e.msg);
+}
+
+struct handing { /* for torture, too */
+    struct rm *rm;
+    struct client_job *job;
+    struct loop *loop; /* NULL = one of its own */
+    struct err e;
+};
+
+static int yarn_init(struct yarn *y, struct client *c, const struct handing *h, struct err *e)
+{
+    static char user[] = "ada", host[] = "nn";
+    *y = (struct yarn){ .c = c,
+                        .conf = h->job->conf,
+                        .user = user,
+                        .patience_ms = 2000,
+                        .hdfs = { .host = host, .port = 8020 } };
+    y->loop = client_loop(c, e);
+    y->site = y->loop ? site_new(e) : NULL;
+    if (!y->site || site_addresses_add(&y->rm, "127.0.0.1", h->rm->port) < 0)
+        return err_set(e, ENOMEM, "no memory");
+    const struct rpc_client_options o = { .loop = y->loop,
+                                          .what = "the ResourceManager",
+                                          .protocol = YARN_CLIENT_PROTOCOL,
+                                          .addresses = &y->rm,
+                                          .user = y->user,
+                                          .idle_ms = UINT32_MAX,
+                                          .reach_ms = 2000 };
+    return rpc_client_new(&o, &y->rpc, e);
+}
+
+static int hand_over(void *arg)
+{
+    struct handing *h = arg;
+    struct client c = { .version = "test", .loop = h->loop };
+    struct yarn y;
+    char id[] = "application_1700000000000_0007", dir[] = "/user/ada/.tony/x";
+    h->e = (struct err){ 0 };
+    int rc = yarn_init(&y, &c, h, &h->e);
+    struct submission s = { .y = &y,
+                            .j = h->job,
+                            .app = { .cluster = 1700000000000, .id = 7 },
+                            .dir = dir,
+                            .join = { .loop = y.loop },
+                            .files = { { "job.conf", 10, 1001 }, { "yarn.json", 20, 1002 } } };
+    (void)str_copy(s.id, sizeof s.id, id);
+    if (rc == 0)
+        rc = submission_send(&s, &h->e);
+    strv_done(&s.texts);
+    rpc_client_free(y.rpc);
+    site_addresses_done(&y.rm);
+    site_free(y.site);
+    if (h->loop)
+        (void)loop_run(c.loop); /* what was closed is freed there */
+    else
+        loop_free(c.loop);
+    return rc;
+}
+
+/* ---- what comes of it ---- */
+
+static void test_told_again(void **state)
+{
+    (void)state;
+    static const struct {
+        int states[SCRIPT_MAX];
+        unsigned n, submits;
+    } rows[] = {
+        { { HADOOP__YARN_APPLICATION_STATE__ACCEPTED }, 1, 1 },
+        { { HADOOP__YARN_APPLICATION_STATE__NEW, HADOOP__YARN_APPLICATION_STATE__NEW_SAVING,
+            HADOOP__YARN_APPLICATION_STATE__SUBMITTED, HADOOP__YARN_APPLICATION_STATE__RUNNING },
+          4,
+          1 },
+        { { HADOOP__YARN_APPLICATION_STATE__NEW_SAVING, FORGOTTEN, FORGOTTEN,
+            HADOOP__YARN_APPLICATION_STATE__NEW, HADOOP__YARN_APPLICATION_STATE__ACCEPTED },
+          5,
+          3 },
+    };
+    struct client_job job;
+    struct rm rm;
+    job_init(&job);
+    rm_open(&rm);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct handing h = { .rm = &rm, .job = &job };
+        rm_script(&rm, rows[i].states, rows[i].n);
+        if (hand_over(&h) != 0)
+            fail_msg("row %zu: %s", i, h.e.msg);
+        assert_int_equal(rm.script->n_submits, rows[i].submits);
+        assert_int_equal(rm.script->at, rows[i].n);
+    }
+    rm_close(&rm);
+    client_job_done(&job);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const int states[] = { HADOOP__YARN_APPLICATION_STATE__SUBMITTED,
+                                  HADOOP__YARN_APPLICATION_STATE__FAILED };
+    struct client_job job;
+    struct rm rm;
+    job_init(&job);
+    rm_open(&rm);
+    rm_script(&rm, states, ARRAY_LEN(states));
+    struct handing h = { .rm = &rm, .job = &job };
+    assert_int_equal(hand_over(&h), -EXIT_MISUSE);
+    assert_string_equal(h.e.msg, "the cluster refused the job: no such");
+    rm_close(&rm);
+    client_job_done(&job);
+}
+
+static const char *env_of(const Hadoop__ContainerLaunchContext *l, const char *name)
+{
+    for (size_t i = 0; i < l->n_environment; i++)
+        if (str_eq(l->environment[i]->key, name))
+            return l->environment[i]->value;
+    return "";
+}
+
+static void check_launch(const Hadoop__ContainerLaunchContext *l)
+{
+    assert_int_equal(l->n_command, 1);
+    assert_non_null(strstr(l->command[0], "./tony-master --yarn"));
+    assert_string_equal(env_of(l, "YARN_CONTAINER_RUNTIME_TYPE"), "docker");
+    assert_string_equal(env_of(l, "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"), "img:1");
+    assert_string_equal(env_of(l, "A"), "with \\\"quotes\\\"");
+    assert_non_null(strstr(env_of(l, "PATH"), "/usr/bin"));
+    assert_int_equal(l->n_local_resources, 2);
+    assert_string_equal(l->local_resources[1]->key, "yarn.json");
+    assert_int_equal(l->local_resources[1]->value->size, 20);
+    assert_int_equal(l->local_resources[1]->value->timestamp, 1002);
+    assert_string_equal(l->local_resources[1]->value->resource->file,
+                        "/user/ada/.tony/x/yarn.json");
+    assert_int_equal(l->n_application_acls, 2);
+    assert_string_equal(l->application_acls[0]->acl, "ada,bob staff");
+    assert_string_equal(l->application_acls[1]->acl, " ");
+    assert_true(l->tokens.len > 32 && memcmp(l->tokens.data, "HDTS", 4) == 0);
+}
+
+/* All that the ResourceManager is told, read back from the bytes. */
+static void test_context(void **state)
+{
+    (void)state;
+    static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED };
+    struct client_job job;
+    struct rm rm;
+    job_init(&job);
+    rm_open(&rm);
+    rm_script(&rm, states, ARRAY_LEN(states));
+    struct handing h = { .rm = &rm, .job = &job };
+    assert_int_equal(hand_over(&h), 0);
+    Hadoop__SubmitApplicationRequest *rq = (Hadoop__SubmitApplicationRequest *)rpc_unpack(
+        &hadoop__submit_application_request__descriptor, span_mem(rm.script->body, rm.script->len));
+    assert_non_null(rq);
+    const Hadoop__ApplicationSubmissionContext *c = rq->application_submission_context;
+    assert_int_equal(c->application_id->id, 7);
+    assert_string_equal(c->application_name, "digits");
+    assert_string_equal(c->queue, "research");
+    assert_int_equal(c->priority->priority, 7);
+    assert_int_equal(c->n_application_tags, 2);
+    assert_string_equal(c->application_tags[0], "red");
+    assert_true(c->has_max_app_attempts && c->max_app_attempts > 0);
+    assert_string_equal(c->node_label_expression, "fast");
+    assert_string_equal(c->application_type, "TONY");
+    assert_int_equal(c->resource->n_resource_value_map, 1);
+    assert_string_equal(c->resource->resource_value_map[0]->key, "yarn.io/gpu");
+    assert_int_equal(c->resource->resource_value_map[0]->value, 1);
+    check_launch(c->am_container_spec);
+    protobuf_c_message_free_unpacked(&rq->base, NULL);
+    rm_close(&rm);
+    client_job_done(&job);
+}
+
+/* Whatever allocation fails, the job is handed over or it is said why not, and nothing is lost. */
+static int handed_or_said(void *arg)
+{
+    struct handing *h = arg;
+    h->rm->script->at = 0;
+    int rc = hand_over(h);
+    if (rc < 0 && !h->e.msg[0])
+        fail_msg("%d without a sentence", rc);
+    return rc < 0 ? -ENOMEM : 0;
+}
+
+static void test_torture(void **state)
+{
+    (void)state;
+    static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED };
+    struct client_job job;
+    struct rm rm;
+    job_init(&job);
+    rm_open(&rm);
+    rm_script(&rm, states, ARRAY_LEN(states));
+    /* libuv ends the process where it cannot grow its tables: they are grown before. */
+    struct handing h = { .rm = &rm, .job = &job, .loop = loop_new(NULL) };
+    assert_non_null(h.loop);
+    assert_int_equal(handed_or_said(&h), 0);
+    assert_true(torture(handed_or_said, &h) > 50);
+    loop_free(h.loop);
+    rm_close(&rm);
+    client_job_done(&job);
+}
+
+int main(void)
+{
+    log_setup(STDERR_FILENO, LOG_ERROR, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_told_again),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_torture),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
