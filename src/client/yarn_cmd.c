@@ -68,9 +68,12 @@ static int finish(struct yarn *y, const char *id, struct follow_result *r, const
         code = printed ? printed : code;
     } else if (r->finished && r->summary) {
         const char *log = cause_log(r->summary), *master = doc_str(r->summary, "log_url");
-        AUTO(free_p) char *history = str_printf("hdfs:%s/%s", y->history, id);
+        /* What only the ResourceManager knows of has left neither. */
+        bool kept = !json_object_get(r->summary, "yarn_state");
+        AUTO(free_p) char *history = kept ? str_printf("hdfs:%s/%s", y->history, id) : NULL;
         AUTO(free_p)
-        char *logs = str_printf("tony logs %s%s%s", id, master[0] ? "; master: " : "", master);
+        char *logs =
+            kept ? str_printf("tony logs %s%s%s", id, master[0] ? "; master: " : "", master) : NULL;
         render_verdict_at(c, id, logs, history, log[0] ? log : NULL, r->summary);
         if (code != EXIT_DONE)
             say_master_stderr(r->summary);

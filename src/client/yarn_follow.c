@@ -50,7 +50,7 @@ struct follow {
     struct yarn_report report; /* the newest */
     int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms;
     unsigned n_signals;
-    bool want_stop, force, over, by_report, forgotten, asked_tasks, said_silent;
+    bool want_stop, force, over, by_report, forgotten, never_started, asked_tasks, said_silent;
     const char *stop_reason;
     json_t *tasks; /* a status document with tasks, for their logs */
     int rc;
@@ -255,7 +255,7 @@ static void see_to_startup(struct follow *f)
     if (!f->startup_limit_ms || !before || f->want_stop ||
         clock_mono_ms() - f->began_ms < f->startup_limit_ms)
         return;
-    f->want_stop = f->force = true;
+    f->want_stop = f->force = f->never_started = true;
     f->stop_reason = "the master did not start within tony.am.startup-timeout";
 }
 
@@ -440,6 +440,10 @@ static int last_word(struct follow *f)
         if (doc)
             add_diagnostics(doc, &f->report);
     }
+    if (doc && f->never_started) /* we killed it, but that is not what happened to it */
+        (void)json_object_update_new(doc,
+                                     json_pack("{s:s, s:i, s:s}", "state", "FAILED", "exit_code",
+                                               EXIT_JOB_FAILED, "message", f->stop_reason));
     json_decref(f->out->summary);
     f->out->summary = doc;
     f->out->finished = true;

@@ -232,3 +232,19 @@ def test_doctor(tony, cluster):
     found = {c["name"]: c for c in json.loads(r.stdout)["checks"]}
     assert r.returncode == 1 and found["YARN"]["state"] == "wrong" and found["HDFS"]["state"] == "ok", found
     assert f"127.0.0.1:{cluster.state['ports']['rm']}" in found["YARN"]["value"]
+
+
+# ---- what the ResourceManager does ----
+
+def test_a_master_that_never_starts(tony, cluster):
+    """No node takes it: the job fails after tony.am.startup-timeout, and nothing is left."""
+    for nm in ("nm1", "nm2"):
+        cluster.signal(nm, "STOP")
+    try:
+        r = tony.run("run", tony.workers("true", conf={"tony.am.startup-timeout": 1000}))
+    finally:
+        for nm in ("nm1", "nm2"):
+            cluster.signal(nm, "CONT")
+    assert r.returncode == 1, r.stdout + r.stderr
+    assert "FAILED" in r.stdout and "tony.am.startup-timeout" in r.stdout and "hdfs:" not in r.stdout, r.stdout
+    assert cluster.await_app(APP.search(r.stderr).group(), "KILLED")
