@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "hadoop/rpc.h"
 #include "proto/hadoop_yarn.pb-c.h"
 
 static void wipe_free(char *p, size_t n)
@@ -312,27 +313,6 @@ static int read_v0(struct writable *r, struct credentials *c)
     return rc < 0 ? rc : r->bad ? -EINVAL : 0;
 }
 
-/* What protobuf-c may allocate for so many bytes: an entry is some 60 bytes in memory and four on
- * the wire at least. */
-struct budget {
-    size_t left;
-};
-
-static void *budget_alloc(void *arg, size_t n)
-{
-    struct budget *b = arg;
-    if (n > b->left)
-        return NULL;
-    b->left -= n;
-    return malloc(n);
-}
-
-static void budget_free(void *arg, void *p)
-{
-    (void)arg;
-    free(p);
-}
-
 static int take_v1(const Hadoop__Credentials *m, struct credentials *c)
 {
     int rc = 0;
@@ -369,9 +349,8 @@ static int read_v1(struct writable *r, struct credentials *c)
     }
     if (len != (uint64_t)(r->end - r->p))
         return -EINVAL;
-    struct budget budget = { (size_t)len * 64 + 4096 };
-    ProtobufCAllocator allocator = { budget_alloc, budget_free, &budget };
-    Hadoop__Credentials *m = hadoop__credentials__unpack(&allocator, (size_t)len, r->p);
+    Hadoop__Credentials *m = (Hadoop__Credentials *)rpc_unpack(&hadoop__credentials__descriptor,
+                                                               span_mem(r->p, (size_t)len));
     if (!m)
         return -EINVAL;
     int rc = take_v1(m, c);
