@@ -18,6 +18,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/follow.h"
 #include "client/jobconf.h"
 #include "client/yarn_submit.h"
 #include "conf/conf.h"
@@ -278,6 +279,45 @@ static void test_refused(void **state)
     client_job_done(&job);
 }
 
+/* It restarts without a store while the job runs: whoever follows it is told, and what to do. */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED,
+                                  HADOOP__YARN_APPLICATION_STATE__ACCEPTED, FORGOTTEN };
+    static const char *const nobody[] = { "127.0.0.1:1" };
+    const struct webhdfs_config cfg = {
+        .namenodes = nobody, .n_namenodes = 1, .user = "ada", .try_ms = -1
+    };
+    struct client_job job;
+    struct rm rm;
+    struct yarn y;
+    struct client c = { .version = "test" };
+    struct follow_options o = { .own = true };
+    struct follow_result r;
+    job_init(&job);
+    rm_open(&rm);
+    rm_script(&rm, states, ARRAY_LEN(states));
+    struct handing h = { .rm = &rm, .job = &job };
+    assert_int_equal(yarn_init(&y, &c, &h, &h.e), 0);
+    assert_int_equal(webhdfs_new(y.loop, &cfg, &y.fs, &h.e), 0);
+    struct tls_key key = { .len = 0 };
+    assert_int_equal(yarn_follow(&y, "application_1700000000000_0007", &key, &o, &r, &h.e),
+                     -EXIT_CLUSTER);
+    assert_non_null(strstr(h.e.msg, "knows no application 'application_1700000000000_0007'"));
+    assert_non_null(strstr(h.e.hint, "submit the job again"));
+    webhdfs_free(y.fs);
+    rpc_client_free(y.rpc);
+    site_addresses_done(&y.rm);
+    site_free(y.site);
+    free(y.home);
+    free(y.dir);
+    free(y.history);
+    loop_free(c.loop);
+    rm_close(&rm);
+    client_job_done(&job);
+}
+
 static const char *env_of(const Hadoop__ContainerLaunchContext *l, const char *name)
 {
     for (size_t i = 0; i < l->n_environment; i++)
@@ -374,9 +414,8 @@ int main(void)
 {
     log_setup(STDERR_FILENO, LOG_ERROR, false);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_told_again),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_told_again), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_forgotten),  cmocka_unit_test(test_context),
         cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
