@@ -67,8 +67,7 @@ static void on_arrival(void *arg)
 static void await_next_keeper(struct settle *s)
 {
     s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (s->fd != -1 &&
-        inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) != -1)
+    if (s->fd != -1 && inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) != -1)
         s->watch = loop_fd_new(s->c->loop, s->fd, on_arrival, s);
     (void)mind_job(s->c, s->id);
 }

@@ -1,10 +1,12 @@
 """A home that cannot be written, or is another user's: what is in it can still be looked at, and nothing is made there."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 
 import pytest
+from conftest import wait_until
 
 
 def tree(path):
@@ -43,6 +45,20 @@ def looks(t):
     assert t.run("status", "77").returncode == 2
     assert tree(t.home) == before
     assert not t.processes()
+
+
+@contextlib.contextmanager
+def mounted_read_only(t):
+    home = str(t.home)
+    if subprocess.run(["mount", "--bind", home, home], capture_output=True).returncode:
+        pytest.skip("cannot mount here")
+    try:
+        # busy while anybody has just opened a file to write it
+        wait_until(lambda: subprocess.run(["mount", "-o", "remount,bind,ro", home], capture_output=True).returncode == 0,
+                   f"'{home}' is read-only")
+        yield
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
 
 
 def refuses_to_write(t, sentence):
@@ -93,15 +109,9 @@ def test_a_home_without_permission_to_write(finished):
 
 def test_a_read_only_mount(finished):
     t = finished
-    home = str(t.home)
-    if subprocess.run(["mount", "--bind", home, home], capture_output=True).returncode:
-        pytest.skip("cannot mount here")
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", home], check=True)
+    with mounted_read_only(t):
         looks(t)
         refuses_to_write(t, str(t.home))
-    finally:
-        subprocess.run(["umount", "-l", home], check=True)
 
 
 def test_a_live_job_in_a_home_that_became_read_only(own_tony):
@@ -109,19 +119,14 @@ def test_a_live_job_in_a_home_that_became_read_only(own_tony):
     t = own_tony()
     app = t.submit(t.workers("echo up; sleep 60"))
     t.await_state(app, "RUNNING")
-    home = str(t.home)
-    if subprocess.run(["mount", "--bind", home, home], capture_output=True).returncode:
-        t.ok("kill", app)
-        pytest.skip("cannot mount here")
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", home], check=True)
-        status = t.status(app)
-        assert status["state"] == "RUNNING" and status["live"] is True
-        assert status["tasks"][0]["connected"] is True
-        assert t.json("list")["jobs"][0]["live"] is True
+        with mounted_read_only(t):
+            status = t.status(app)
+            assert status["state"] == "RUNNING" and status["live"] is True
+            assert status["tasks"][0]["connected"] is True
+            assert t.json("list")["jobs"][0]["live"] is True
     finally:
-        subprocess.run(["umount", "-l", home], check=True)
-    t.ok("kill", app)
+        t.ok("kill", app)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
