@@ -159,10 +159,12 @@ static void plain_show(struct render *r, int64_t now)
 
 /* ---- in place ---- */
 
-static unsigned terminal_width(void)
+static void terminal_size(unsigned *out_width, unsigned *out_height)
 {
-    struct winsize ws;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20 ? ws.ws_col : 80;
+    struct winsize ws = { 0 };
+    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws); /* else it is unknown */
+    *out_width = ws.ws_col > 20 ? ws.ws_col : 80;
+    *out_height = ws.ws_row > 4 ? ws.ws_row : 24;
 }
 
 /* One line, cut to the terminal: a wrapped line could not be taken back. */
@@ -187,9 +189,13 @@ static void tty_up(struct render *r, struct buf *out)
 
 static void tty_show(struct render *r, int64_t now)
 {
-    enum { ROLES_SHOWN = 20 };
+    enum { ROLES_SHOWN = 20, OTHER_LINES = 3 }; /* head, rest, and where the cursor stands */
     AUTO(buf_done) struct buf out = { 0 };
-    unsigned width = terminal_width();
+    unsigned width, height;
+    terminal_size(&width, &height);
+    /* what has scrolled away could not be taken back */
+    size_t shown = MIN((size_t)ROLES_SHOWN, (size_t)height - OTHER_LINES);
+    const json_t *roles = json_object_get(r->summary, "roles");
     tty_up(r, &out);
     char since[32];
     AUTO(free_p)
@@ -199,9 +205,9 @@ static void tty_show(struct render *r, int64_t now)
     tty_line(r, &out, head ? head : r->state, width);
     size_t i;
     json_t *role;
-    json_array_foreach(json_object_get(r->summary, "roles"), i, role)
+    json_array_foreach(roles, i, role)
     {
-        struct role_seen *s = i < ROLES_SHOWN ? seen(r, doc_str(role, "name")) : NULL;
+        struct role_seen *s = i < shown ? seen(r, doc_str(role, "name")) : NULL;
         if (!s)
             break;
         AUTO(buf_done) struct buf line = { 0 };
@@ -209,6 +215,11 @@ static void tty_show(struct render *r, int64_t now)
         render_role(role, &line);
         render_steps(role, &line);
         tty_line(r, &out, buf_cstr(&line), width);
+    }
+    if (json_array_size(roles) > shown) {
+        char more[48];
+        (void)snprintf(more, sizeof more, "  and %zu more roles", json_array_size(roles) - shown);
+        tty_line(r, &out, more, width);
     }
     (void)buf_adds(&out, "\033[J");
     (void)fs_write_all(STDERR_FILENO, out.p,

@@ -1,10 +1,14 @@
 """A job from its submission to its end, as the user of `tony` sees it."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import pytest
@@ -319,12 +323,12 @@ def test_logs_follow_before_the_task_has_started(tony):
 
 # ---- progress on a terminal ----
 
-def test_progress_in_place_on_a_terminal(tony):
-    """With a terminal for standard error the lines are redrawn, and gone at the end."""
-    import pty
+def on_a_terminal(tony, path, rows=24, columns=80):
+    """What `tony run` writes to a terminal, and to its standard output."""
     ours, theirs = pty.openpty()
-    p = subprocess.Popen([str(BIN / "tony"), "run", str(tony.workers("sleep 0.5", n=2))],
-                         env={**tony.env, "TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    p = subprocess.Popen([str(BIN / "tony"), "run", str(path)], env={**tony.env, "TERM": "xterm"}, stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
     seen = b""
     try:
@@ -335,8 +339,26 @@ def test_progress_in_place_on_a_terminal(tony):
     os.close(ours)
     out = p.communicate(timeout=20)[0].decode()
     assert p.returncode == 0
+    return seen, out
+
+
+def test_progress_in_place_on_a_terminal(tony):
+    """With a terminal for standard error the lines are redrawn, and gone at the end."""
+    seen, out = on_a_terminal(tony, tony.workers("sleep 0.5", n=2))
     assert b"2 running" in seen and b"\033[K" in seen and seen.rstrip().endswith(b"\033[J")
     assert "SUCCEEDED" in out and "\033" not in out
+
+
+def test_progress_fits_the_terminal(tony):
+    """What has scrolled away or wrapped could not be redrawn."""
+    path = tony.job_file({f"role-with-a-long-name-{i}": {"instances": 1, "command": "sleep 0.3", "memory": "8m"} for i in range(9)})
+    seen, _ = on_a_terminal(tony, path, rows=8, columns=30)
+    drawn = seen.split(b"\r\n", 1)[1]  # behind "submitted ..."
+    screens = [s for s in drawn.split(b"\033[J") if b"\033[K" in s]
+    assert any(b"and 4 more roles" in s for s in screens)
+    for s in screens:
+        lines = re.sub(rb"\033\[[0-9]*[AKJ]|\r", b"", s).strip(b"\n").split(b"\n")
+        assert len(lines) < 8 and max(map(len, lines)) < 30, lines
 
 
 # ---- kinds of jobs ----
