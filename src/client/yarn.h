@@ -229,10 +229,10 @@ int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e);
 /* What the ResourceManager alone knows, as a status document. */
 json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r);
 int yarn_exit_code_of(const struct yarn_report *r); /* of `tony run` */
-/* Ask a running master one question. -errno. */
-struct answer;
-int yarn_ask_master(struct yarn *y, const struct yarn_report *r, int what, struct answer *out,
-                    struct err *e);
+/* A connection to a running job's master, greeted. -errno. */
+struct conn_ops;
+int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct conn_ops *ops,
+                     void *arg, struct conn **out, struct err *e);
 /* "last" or a number -> the whole id of one of the user's applications. */
 int yarn_find(struct yarn *y, const char *word, char out[APP_ID_MAX], struct err *e);
 /* Rows as `tony list --json` has them, newest first. */

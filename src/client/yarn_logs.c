@@ -14,7 +14,6 @@
 #include "hadoop/yarn.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
-#include "storage/jobkey.h"
 
 enum {
     PIECE = 256 << 10,
@@ -300,22 +299,11 @@ static int ask_status(struct logs *l)
 static int connect_master(struct logs *l, struct err *e)
 {
     struct yarn_report r = { 0 };
-    struct tls_key key = { .len = 0 };
     int rc = yarn_report(l->y, l->id, &r, e);
-    if (rc == 0 && (!r.host[0] || r.rpc_port <= 0 || r.rpc_port > UINT16_MAX))
-        rc = err_set(e, ENOENT, "job '%s' has no master now", l->id);
     if (rc == 0)
-        rc = yarn_client_key(l->y, l->id, &key, e);
-    const struct conn_target to = { .host = r.host,
-                                    .port = (uint16_t)r.rpc_port,
-                                    .identity = JOB_KEY_CLIENT,
-                                    .key = &key,
-                                    .deadline_ms = yarn_deadline(l->y) };
-    if (rc == 0)
-        rc = conn_dial_tls(l->y->loop, &to, &ops, l, &l->master, e);
-    job_key_wipe(&key, sizeof key);
+        rc = yarn_dial_master(l->y, &r, &ops, l, &l->master, e);
     yarn_report_done(&r);
-    return rc < 0 ? rc : link_hello(l->y->c, l->master);
+    return rc;
 }
 
 /* The newest document, and a connection to the master while there is one. Minus the exit code. */

@@ -81,12 +81,13 @@ json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r)
                      "submitted_wall_ms", (json_int_t)r->submitted_ms);
 }
 
-static const struct conn_ops no_ops = { 0 };
-
-int yarn_ask_master(struct yarn *y, const struct yarn_report *r, int what, struct answer *out,
-                    struct err *e)
+int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct conn_ops *ops,
+                     void *arg, struct conn **out, struct err *e)
 {
     struct tls_key key = { .len = 0 };
+    struct conn *conn = NULL;
+    if (!r->host[0] || r->rpc_port <= 0 || r->rpc_port > UINT16_MAX)
+        return err_set(e, ENOENT, "job '%s' has no master now", r->id);
     int rc = yarn_client_key(y, r->id, &key, e);
     if (rc < 0)
         return rc;
@@ -95,14 +96,27 @@ int yarn_ask_master(struct yarn *y, const struct yarn_report *r, int what, struc
                                     .identity = JOB_KEY_CLIENT,
                                     .key = &key,
                                     .deadline_ms = yarn_deadline(y) };
-    struct conn *conn = NULL;
-    rc = conn_dial_tls(y->loop, &to, &no_ops, NULL, &conn, e);
+    rc = conn_dial_tls(y->loop, &to, ops, arg, &conn, e);
+    job_key_wipe(&key, sizeof key);
+    if (rc == 0 && (rc = link_hello(y->c, conn)) < 0) {
+        conn_close(conn);
+        return err_set(e, -rc, "cannot speak to the master of '%s': %m", r->id);
+    }
     if (rc == 0)
-        rc = link_hello(y->c, conn);
+        *out = conn;
+    return rc;
+}
+
+static const struct conn_ops no_ops = { 0 };
+
+static int ask_master(struct yarn *y, const struct yarn_report *r, int what, struct answer *out,
+                      struct err *e)
+{
+    struct conn *conn = NULL;
+    int rc = yarn_dial_master(y, r, &no_ops, NULL, &conn, e);
     if (rc == 0)
         rc = link_ask_what(y->c, &conn, what, r->id, false, out, e);
     conn_close(conn);
-    job_key_wipe(&key, sizeof key);
     return rc;
 }
 
@@ -110,8 +124,8 @@ static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out
 {
     struct answer a = { 0 };
     struct err e = { 0 };
-    int rc = r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING && r->host[0] && r->rpc_port > 0
-                 ? yarn_ask_master(y, r, TONY__CLIENT_ASK__WHAT__STATUS, &a, &e)
+    int rc = r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING
+                 ? ask_master(y, r, TONY__CLIENT_ASK__WHAT__STATUS, &a, &e)
                  : -ENOENT;
     if (rc == 0)
         rc = status_parse(buf_span(&a.json), out, &e);
