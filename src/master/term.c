@@ -49,7 +49,7 @@ static void on_fate(bool over, const char *who, const char *text, void *arg)
         return;
     if (over) {
         log_event(LOG_WARN, "application.killed", f_str("why", text));
-        stop(m, who ? who : "the cluster", who ? "in the cluster" : text);
+        stop(m, who ? who : "the cluster", who ? "the application was killed in the cluster" : text);
     } else if (m->copies) { /* what the copy lacks the next master learns in other ways */
         log_event(LOG_WARN, "master.leaves", f_str("to", "the next one"));
         master_exit_now(m, MASTER_CRASHED);

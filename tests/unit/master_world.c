@@ -274,6 +274,29 @@ static void fake_close(struct sched *s)
     the_world->finish_done = NULL;
 }
 
+static int fake_fate(struct sched *s, int64_t within_ms,
+                     void (*done)(bool over, const char *who, const char *text, void *arg),
+                     void *arg)
+{
+    struct world *w = the_world;
+    (void)s;
+    (void)within_ms;
+    if (!w->fate)
+        return -EOPNOTSUPP;
+    w->fate_done = done;
+    w->fate_arg = arg;
+    loop_timer_set(w->fate_timer, clock_mono_ms());
+    return 0;
+}
+
+static void fate_is_known(void *arg)
+{
+    struct world *w = arg;
+    bool over = str_eq(w->fate, "over");
+    if (w->master)
+        w->fate_done(over, over ? "ann" : NULL, over ? "killed by ann" : NULL, w->fate_arg);
+}
+
 static const struct sched_ops fake_ops = {
     .name = "world",
     .open = fake_open,
@@ -281,6 +304,7 @@ static const struct sched_ops fake_ops = {
     .release = fake_release,
     .launch = fake_launch,
     .stop = fake_stop,
+    .fate = fake_fate,
     .finish = fake_finish,
     .close = fake_close,
 };
@@ -767,6 +791,7 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     if (!w->loop)
         die("loop", &e);
     w->pump = loop_timer_new(w->loop, on_pump, w);
+    w->fate_timer = loop_timer_new(w->loop, fate_is_known, w);
     w->client_timer = loop_timer_new(w->loop, client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
     w->probe = (struct master_probe){ .on_write = on_write, .arg = w };
@@ -778,6 +803,7 @@ void world_done(struct world *w)
         box_quiet(&w->boxes[i]);
     conn_close(w->client);
     loop_timer_free(w->pump);
+    loop_timer_free(w->fate_timer);
     loop_timer_free(w->client_timer);
     loop_timer_free(w->watchdog);
     loop_free(w->loop);

@@ -107,6 +107,11 @@ struct world {
     char log_text[200];    /* its data, or its message */
     bool box_hides_log;    /* executors do not answer */
     char diagnostics[600]; /* of finish() */
+    const char *fate;      /* what the scheduler says when the master is told to end: "over",
+                              "another"; NULL = it cannot say */
+    void (*fate_done)(bool over, const char *who, const char *text, void *arg);
+    void *fate_arg;
+    struct loop_timer *fate_timer;
 
     unsigned lines_before;     /* of the journal, before write kill_at */
     unsigned n_running_at_end; /* tasks that ran when the scheduler was told that the job is over:

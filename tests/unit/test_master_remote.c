@@ -521,6 +521,53 @@ static void killed_by_the_cluster(void **state)
     world_done(&w);
 }
 
+static void killed_by_somebody(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.on_running = terminate;
+    w.remote.journal_dir = "/s/journal";
+    w.fate = "over";
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_masters, 1);
+    assert_string_equal(w.finish_state, "KILLED");
+    assert_non_null(strstr(w.diagnostics, "killed by ann"));
+    world_done(&w);
+}
+
+/* Only its own container is to go: the next master finds all as it was, and its journal is where it
+ * looks for it. */
+static void our_node_goes_down(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 300 },
+                                             { .task = "worker:1", .run_ms = 300 },
+                                             { 0 } };
+    struct world w;
+    bool copied = false;
+    world_init(&w, two_workers, scripts);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.on_running = terminate;
+    w.remote.journal_dir = "/s/journal";
+    w.fate = "another";
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_masters, 2);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_int_equal(w.n_runs[0], 1);
+    assert_int_equal(w.n_runs[1], 1);
+    for (size_t i = 0; i < w.files.log.n; i++)
+        copied |= str_eq(w.files.log.v[i], "put /s/journal/0002-00000000 600");
+    assert_true(copied); /* by the second; the first one may have had no time for it */
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +588,8 @@ int main(void)
         cmocka_unit_test(a_task_beside_its_master),
         cmocka_unit_test(no_executor_beside_the_master),
         cmocka_unit_test(killed_by_the_cluster),
+        cmocka_unit_test(killed_by_somebody),
+        cmocka_unit_test(our_node_goes_down),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
 }

@@ -88,6 +88,8 @@ static struct world {
     bool second; /* the master is another's successor: it gets kept[] and the ends in complete[] */
     bool not_stored;
     int killed_after;    /* reports */
+    const char *health;  /* of n0, in the next answer */
+    char detail[300];    /* of the last end */
     struct strv avoided; /* "+n1", "-n1": of the last request that had any */
     float progress;
     int n_stored; /* questions */
@@ -425,6 +427,16 @@ static void answer_allocate(struct rpc_call *c)
     r.completed_container_statuses = ended;
     r.n_completed_container_statuses = (size_t)w->n_complete;
     w->n_complete = 0;
+    Hadoop__NodeReport report = HADOOP__NODE_REPORT__INIT, *reports[] = { &report };
+    Hadoop__NodeId id = HADOOP__NODE_ID__INIT;
+    id.host = (char *)(uintptr_t) "n0";
+    id.has_port = report.has_node_state = true;
+    id.port = 45454;
+    report.node_id = &id;
+    report.node_state = HADOOP__NODE_STATE__NS_UNHEALTHY;
+    report.health_report = (char *)(uintptr_t)TAKE(w->health);
+    r.updated_nodes = reports;
+    r.n_updated_nodes = report.health_report != NULL;
     if (w->roll)
         r.am_rm_token = token("rolled");
     deliver(c, &r.base, NULL);
@@ -575,6 +587,8 @@ static void on_event(const struct sched_event *ev, void *arg)
         (void)buf_addf(&w->said, ":%u", c->slot);
         if (ev->type == SE_REGISTERED && c->completed)
             (void)buf_addf(&w->said, "=%d", c->exit_code);
+        if (ev->type == SE_COMPLETED)
+            (void)str_copy(w->detail, sizeof w->detail, c->detail ? c->detail : "");
         if (ev->type == SE_COMPLETED)
             (void)buf_addf(&w->said, ":%s", end_reason_name(c->reason));
         if (ev->type != SE_ALLOCATED)
@@ -919,6 +933,21 @@ static void test_ends(void **state)
     }
 }
 
+static void test_whose_node(void **state)
+{
+    (void)state;
+    ask(0, 2, 100);
+    until("got:", 2);
+    w->health = "1/1 local-dirs are bad";
+    ends(0, -100);
+    until("end:0:node_lost", 1);
+    assert_non_null(strstr(w->detail, "; node 'n0:45454' reports: 1/1 local-dirs are bad"));
+    ends(1, -101);
+    until("end:1:disk_failed", 1);
+    assert_non_null(strstr(w->detail, "; node 'n1:45454'"));
+    assert_null(strstr(w->detail, "reports"));
+}
+
 static void test_stop(void **state)
 {
     (void)state;
@@ -1138,6 +1167,7 @@ int main(void)
         CASE(test_token_rolls),
         CASE(test_attempt_is_over),
         CASE(test_ends),
+        CASE(test_whose_node),
         CASE(test_stop),
         CASE(test_node_does_not_answer),
         CASE(test_start_errors),

@@ -502,15 +502,30 @@ static void settle(struct yarn *y, bool arrived)
     y->releases.n = kept;
 }
 
-static void others(struct yarn *y, const Hadoop__AllocateResponse *r)
+/* Before the ends, which may be its nodes' doing. */
+static void node_reports(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
     for (size_t i = 0; i < r->n_updated_nodes; i++) {
         const Hadoop__NodeReport *x = r->updated_nodes[i];
-        if (x->node_state != HADOOP__NODE_STATE__NS_RUNNING && x->node_id)
-            log_event(LOG_WARN, "node.changed", f_str("node", x->node_id->host),
-                      f_int("port", x->node_id->port), f_int("state", x->node_state),
+        bool well = x->node_state == HADOOP__NODE_STATE__NS_RUNNING;
+        if (!x->node_id || !x->node_id->host)
+            continue;
+        AUTO(free_p) char *name = str_printf("%s:%d", x->node_id->host, x->node_id->port);
+        struct node *n = name ? map_get(&y->nodes, name) : NULL;
+        if (n) { /* no memory: it is not said */
+            free(n->health);
+            n->health =
+                well || !x->health_report || !*x->health_report ? NULL : str_dup(x->health_report);
+        }
+        if (!well)
+            log_event(LOG_WARN, "node.changed", f_str("node", name ? name : x->node_id->host),
+                      f_int("state", x->node_state),
                       f_str("health", x->health_report ? x->health_report : ""));
     }
+}
+
+static void others(struct yarn *y, const Hadoop__AllocateResponse *r)
+{
     if (r->preempt && r->preempt->strict_contract)
         for (size_t i = 0; i < r->preempt->strict_contract->n_container; i++) {
             struct box *b = box_find(y, r->preempt->strict_contract->container[i]->id);
@@ -543,6 +558,7 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
         yarn_broken(y, "no memory for the tokens of the cluster");
         return;
     }
+    node_reports(y, r);
     y->ends_told = r->n_completed_container_statuses > 0;
     if (!y->registered) {
         others(y, r);

@@ -67,14 +67,19 @@ static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int 
         yarn_emit(y, &(struct sched_event){ .type = SE_COMPLETED, .containers = &c, .n = 1 });
 }
 
-/* What YARN's number means; false: it needs no words. */
-static bool words(const struct yarn *y, const char *role, int32_t exit_status,
+/* What YARN's number means; false: it needs no words. Where the node is to blame, it is named. */
+static bool words(const struct yarn *y, const struct box *b, int32_t exit_status,
                   const char *diagnostics, struct yarn_end *end, char *detail, size_t size)
 {
-    char key[160];
-    (void)snprintf(key, sizeof key, "tony.%s.memory", role && *role ? role : "<role>");
+    char key[160], node[400] = "";
+    (void)snprintf(key, sizeof key, "tony.%s.memory",
+                   b && b->role && *b->role ? b->role : "<role>");
     y->wire->end_of(exit_status, diagnostics, key, end);
-    (void)snprintf(detail, size, "%s%s%s", end->sentence, *end->hint ? "; " : "", end->hint);
+    if (b && b->node && (end->reason == END_NODE_LOST || end->reason == END_DISK_FAILED))
+        (void)snprintf(node, sizeof node, "; node '%.120s'%s%.250s", b->node->id,
+                       b->node->health ? " reports: " : "", b->node->health ? b->node->health : "");
+    (void)snprintf(detail, size, "%s%s%s%s", end->sentence, node, *end->hint ? "; " : "",
+                   end->hint);
     /* a plain exit: the code says it */
     return *detail && !(end->reason == END_EXITED && exit_status == 0);
 }
@@ -86,8 +91,7 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
     struct yarn_end end = { 0 };
     struct box *b = box_find(y, s->container_id);
     (void)yarn_container_text(key, t->id);
-    bool said = words(y, b ? b->role : NULL, s->exit_status, s->diagnostics, &end, t->detail,
-                      sizeof t->detail);
+    bool said = words(y, b, s->exit_status, s->diagnostics, &end, t->detail, sizeof t->detail);
     if (b) {
         b->state = BOX_ENDED;
         box_leave_node(b);
@@ -108,7 +112,7 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
 void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
 {
     struct yarn_end end = { 0 };
-    char detail[sizeof end.sentence + sizeof end.hint + 4];
+    char detail[sizeof end.sentence + sizeof end.hint + 404];
 
     if (b->state == BOX_ENDED)
         return;
@@ -118,7 +122,7 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
         tell_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : 143, NULL);
         return;
     }
-    bool said = words(y, b->role, exit_status, diagnostics, &end, detail, sizeof detail);
+    bool said = words(y, b, exit_status, diagnostics, &end, detail, sizeof detail);
     tell_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
 }
 

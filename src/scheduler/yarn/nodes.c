@@ -62,6 +62,7 @@ void node_free(void *p)
     free(n->id);
     free(n->host);
     free(n->http);
+    free(n->health);
     free(n);
 }
 

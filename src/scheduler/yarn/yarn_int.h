@@ -128,6 +128,7 @@ struct box {
 struct node {
     struct yarn *y;
     char *id, *host, *http; /* id "host:port" */
+    char *health;           /* what its report says is wrong; NULL = nothing */
     uint16_t port;
     struct token token;
     bool has_token, one_by_one, counted;
