@@ -25,30 +25,48 @@ static void op_done(const struct webhdfs_result *r, const struct err *e, void *a
     yarn_join_end(&s->join, e);
 }
 
-struct file_stat {
+/* One file of the directory: written, and then looked at for its size and time. */
+struct job_put {
     struct submission *s;
     struct job_file_at *at;
+    char *path;
 };
 
 static void file_looked(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
-    struct file_stat *f = arg;
+    struct job_put *p = arg;
     if (r) {
-        f->at->size = r->stats->length;
-        f->at->mtime_ms = r->stats->mtime_ms;
+        p->at->size = r->stats->length;
+        p->at->mtime_ms = r->stats->mtime_ms;
     }
-    yarn_join_end(&f->s->join, e);
+    yarn_join_end(&p->s->join, e);
 }
 
-static int begin_put(struct submission *s, const char *name, struct span data, struct err *e)
+static void file_put(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
-    AUTO(free_p) char *path = fs_join(s->dir, name);
+    struct job_put *p = arg;
+    struct err err = *e;
+    if (!r || webhdfs_stat(p->s->y->fs, p->path, file_looked, p, NULL, &err) < 0)
+        yarn_join_end(&p->s->join, &err);
+}
+
+static void key_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct submission *s = arg;
+    (void)r;
+    yarn_join_end(&s->key_join, e);
+}
+
+static int begin_put(struct submission *s, const char *path, struct span data,
+                     webhdfs_done_fn *done, void *arg, struct yarn_join *join, struct err *e)
+{
     /* Under its own name: nobody looks before the job is submitted. */
     const struct webhdfs_put put = {
         .path = path, .mode = 0600, .overwrite = true, .direct = true, .data = data
     };
-    int rc = path ? webhdfs_put(s->y->fs, &put, op_done, s, NULL, e) : -ENOMEM;
-    s->join.n += rc == 0;
+    int rc = path ? webhdfs_put(s->y->fs, &put, done, arg, NULL, e)
+                  : err_set(e, ENOMEM, "cannot stage the job: %m");
+    join->n += rc == 0;
     return rc;
 }
 
@@ -62,37 +80,46 @@ static int join_end(struct submission *s, struct err *e)
     return -EXIT_CLUSTER;
 }
 
-static int write_dir(struct submission *s, struct err *e)
+static int make_dir(struct submission *s, struct err *e)
 {
-    char key[JOB_KEY_HEX];
-    job_key_text(&s->client_key, key);
     s->made = true;
     if (webhdfs_mkdirs(s->y->fs, s->dir, 0700, op_done, s, NULL, e) < 0)
         return -EXIT_CLUSTER;
     s->join.n++;
-    int rc = join_end(s, e);
+    return join_end(s, e);
+}
+
+/* All at once, for a DataNode takes 20 ms for a file, or 420. Nobody has to wait for the key, which
+ * is for later commands of the user: see finish_key(). */
+static int write_dir(struct submission *s, struct err *e)
+{
+    const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
+    struct job_put puts[ARRAY_LEN(s->files)];
+    int rc = make_dir(s, e);
     if (rc < 0)
         return rc;
-    if (begin_put(s, s->files[0].name, buf_span(&s->job_conf), e) < 0 ||
-        begin_put(s, s->files[1].name, buf_span(&s->yarn_json), e) < 0 ||
-        begin_put(s, JOB_KEY_CLIENT_FILE, span_of(key), e) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(puts); i++) {
+        puts[i] = (struct job_put){ s, &s->files[i], fs_join(s->dir, s->files[i].name) };
+        if (begin_put(s, puts[i].path, texts[i], file_put, &puts[i], &s->join, e) < 0)
+            rc = -EXIT_CLUSTER;
+    }
+    AUTO(free_p) char *key = fs_join(s->dir, JOB_KEY_CLIENT_FILE);
+    job_key_text(&s->client_key, s->key_text);
+    if (begin_put(s, key, span_of(s->key_text), key_put, s, &s->key_join, e) < 0)
         rc = -EXIT_CLUSTER;
     int ended = join_end(s, e);
-    job_key_wipe(key, sizeof key);
-    if (rc < 0 || ended < 0)
-        return -EXIT_CLUSTER;
+    for (size_t i = 0; i < ARRAY_LEN(puts); i++)
+        free(puts[i].path);
     s->staging.bytes_sent += s->job_conf.len + s->yarn_json.len;
-    struct file_stat looks[2];
-    for (size_t i = 0; i < ARRAY_LEN(looks); i++) {
-        AUTO(free_p) char *path = fs_join(s->dir, s->files[i].name);
-        looks[i] = (struct file_stat){ s, &s->files[i] };
-        if (!path || webhdfs_stat(s->y->fs, path, file_looked, &looks[i], NULL, e) < 0)
-            rc = -EXIT_CLUSTER;
-        else
-            s->join.n++;
-    }
-    ended = join_end(s, e);
     return rc < 0 ? rc : ended;
+}
+
+static void finish_key(struct submission *s, bool accepted)
+{
+    yarn_join_wait(&s->key_join);
+    job_key_wipe(s->key_text, sizeof s->key_text);
+    if (accepted && s->key_join.e.num)
+        client_note("other commands will not reach the master of %s: %s", s->id, s->key_join.e.msg);
 }
 
 /* ---- all of it ---- */
@@ -165,6 +192,7 @@ int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_jo
         .j = j,
         .owned = owned,
         .join = { .loop = y->loop },
+        .key_join = { .loop = y->loop },
         .files = { { .name = "job.conf" }, { .name = "yarn.json" } },
     };
     s.staging.y = y;
@@ -179,6 +207,7 @@ int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_jo
         rc = stage(&s, e);
     if (rc == 0)
         rc = submission_send(&s, e);
+    finish_key(&s, rc == 0);
     if (rc == 0) {
         (void)str_copy(out->id, sizeof out->id, s.id);
         out->key = s.client_key;

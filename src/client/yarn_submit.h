@@ -25,8 +25,9 @@ struct submission {
         const char *name;
         int64_t size, mtime_ms;
     } files[2]; /* job.conf, yarn.json: of the master's container */
-    struct yarn_join join;
-    struct strv texts; /* strings of the context */
+    struct yarn_join join, key_join;
+    char key_text[JOB_KEY_HEX]; /* until the key is written */
+    struct strv texts;          /* strings of the context */
 };
 
 /* ---- yarn_json.c: what the master is told of the cluster ---- */
