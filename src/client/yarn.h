@@ -153,6 +153,8 @@ uint64_t yarn_master_memory_mib(const struct client_job *j);
 /* "yarn.io/gpu=1" and what tony.<role>.resource-types adds; checked. */
 int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus, struct strv *out,
                     struct err *e);
+/* tony.application.tags as YARN takes them: lower case; -EINVAL. */
+int yarn_tags(const struct client_job *j, struct strv *out, struct err *e);
 const char *yarn_role_label(const struct client_job *j, const char *role); /* NULL = none */
 const char *yarn_origin(const struct client_job *j, const char *key);      /* never NULL */
 

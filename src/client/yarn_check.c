@@ -103,6 +103,43 @@ static const char *label_origin(const struct client_job *j, const char *role)
     return label && *label ? yarn_origin(j, key) : yarn_origin(j, "tony.application.node-label");
 }
 
+int yarn_tags(const struct client_job *j, struct strv *out, struct err *e)
+{
+    enum { TAGS_MAX = 10, TAG_MAX = 100 }; /* YARN's own */
+    const char *key = "tony.application.tags", *text = conf_get(j->conf, key);
+    int rc = text ? conf_list_parse(span_of(text), out) : 0;
+    if (rc < 0)
+        return err_set(e, ENOMEM, "cannot check the job: %m");
+    if (out->n > TAGS_MAX) {
+        (void)err_set(e, EINVAL, "%s: '%s' has %zu tags, and YARN takes %d", yarn_origin(j, key),
+                      key, out->n, TAGS_MAX);
+        return err_hint(e, "leave some out");
+    }
+    for (size_t i = 0; i < out->n; i++) {
+        char *tag = out->v[i];
+        bool fine = strlen(tag) <= TAG_MAX;
+        for (char *p = tag; *p; p++) {
+            fine = fine && *p >= 0x20 && *p < 0x7f;
+            if (*p >= 'A' && *p <= 'Z')
+                *p = (char)(*p - 'A' + 'a'); /* searches are for lower case */
+        }
+        if (!fine) {
+            (void)err_set(e, EINVAL, "%s: tag '%s' is not ASCII of at most %d characters",
+                          yarn_origin(j, key), tag, TAG_MAX);
+            return err_hint(e, "YARN takes no other tags");
+        }
+    }
+    return 0;
+}
+
+static int check_tags(const struct client_job *j, struct err *e)
+{
+    struct strv tags = { 0 };
+    int rc = yarn_tags(j, &tags, e);
+    strv_done(&tags);
+    return rc;
+}
+
 /* ---- checks ---- */
 
 struct check {
@@ -352,6 +389,8 @@ int yarn_check(const struct yarn_facts *f, const struct client_job *j, struct st
     struct check k = { .f = f, .j = j, .notes = notes, .e = e };
     const struct job_spec *s = j->spec;
     int rc = check_queue(&k);
+    if (rc == 0)
+        rc = check_tags(j, e);
     for (size_t i = 0; rc == 0 && i < s->n_roles; i++)
         if (s->roles[i].instances)
             rc = check_role(&k, &s->roles[i], s->roles[i].name, s->roles[i].instances,

@@ -14,9 +14,7 @@
 #include "hadoop/yarn.h"
 
 enum {
-    TYPE_MAX = 20, /* YARN cuts it there */
-    TAGS_MAX = 10,
-    TAG_MAX = 100,
+    TYPE_MAX = 20,         /* YARN cuts it there */
     LIFETIME_MORE_S = 120, /* the master's own limit comes first */
     LOOK_MS = 10,          /* an acceptance takes 20 ms */
     ACCEPTANCE_MS = 60000, /* a ResourceManager may restart meanwhile */
@@ -271,23 +269,7 @@ static void fill_label(struct submission *s, struct context *k)
 
 static int fill_tags(struct submission *s, struct context *k, struct err *e)
 {
-    const char *key = "tony.application.tags", *text = conf_get(s->j->conf, key);
-    int rc = text ? conf_list_parse(span_of(text), &k->tags) : 0;
-    if (rc == 0 && k->tags.n > TAGS_MAX)
-        return err_set(e, EINVAL, "%s: '%s' has %zu tags, and YARN takes %d",
-                       yarn_origin(s->j, key), key, k->tags.n, TAGS_MAX);
-    for (size_t i = 0; rc == 0 && i < k->tags.n; i++) {
-        char *tag = k->tags.v[i];
-        bool ascii = strlen(tag) <= TAG_MAX;
-        for (char *p = tag; *p; p++) {
-            ascii = ascii && *p >= 0x20 && *p < 0x7f;
-            if (*p >= 'A' && *p <= 'Z')
-                *p = (char)(*p - 'A' + 'a'); /* searches are for lower case */
-        }
-        if (!ascii)
-            return err_set(e, EINVAL, "%s: tag '%s' is not ASCII of at most %d characters",
-                           yarn_origin(s->j, key), tag, TAG_MAX);
-    }
+    int rc = yarn_tags(s->j, &k->tags, e);
     k->msg.application_tags = k->tags.v;
     k->msg.n_application_tags = k->tags.n;
     return rc;

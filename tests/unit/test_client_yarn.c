@@ -76,6 +76,14 @@ static void test_check(void **state)
         { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.worker.node-label: gpo}\n",
           "no node label 'gpo'" },
         { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.am.memory: 5g}\n", "a 'am'" },
+        { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.application.tags: 'a b,C'}\n",
+          NULL },
+        { "roles: {worker: {instances: 1, memory: 1g}}\nconf: {tony.application.tags: "
+          "'a,\xc3\xa4'}\n",
+          "tag '\xc3\xa4' is not ASCII" },
+        { "roles: {worker: {instances: 1, memory: 1g}}\n"
+          "conf: {tony.application.tags: 'a,b,c,d,e,f,g,h,i,j,k'}\n",
+          "has 11 tags, and YARN takes 10" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct yarn_facts f;
