@@ -81,7 +81,7 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
         return rc;
     bool ended = true;
     *out_n = 0;
-    for (uint32_t i = 0; i < job_n_slots(h->job); i++) {
+    for (uint32_t i = 0; i < job_n_tasks(h->job); i++) {
         struct slot_view v;
         job_slot(h->job, i, &v);
         if (!wanted(l, v.role, v.index))

@@ -61,6 +61,23 @@ static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
     return rc < 0 ? err_wrap(e, rc, "configuration") : conf_put(c, &x, e);
 }
 
+/* What a version that had no such key did: its jobs go on, and are shown, as they were. */
+static int add_former(struct conf *c, struct err *e)
+{
+    static const char *const keys[] = { "tony.task.restarts.preempted",
+                                        "tony.task.restarts.node-lost",
+                                        "tony.task.restarts.disk-failed",
+                                        "tony.task.restarts.launch-failed" };
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(keys) && rc == 0; i++) {
+        struct entry x = { .key = keys[i], .value = "0", .origin = "default", .layer = CL_DEFAULT };
+        x.row = conf_key_find(span_of(keys[i]), NULL);
+        if (!conf_find(c, keys[i]))
+            rc = conf_put(c, &x, e);
+    }
+    return rc;
+}
+
 int conf_decode_json(const json_t *list, struct conf **out, struct err *e)
 {
     if (!json_is_array(list))
@@ -71,6 +88,8 @@ int conf_decode_json(const json_t *list, struct conf **out, struct err *e)
     int rc = 0;
     for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
         rc = decode_one(c, json_array_get(list, i), i, e);
+    if (rc == 0)
+        rc = add_former(c, e);
     if (rc == 0)
         rc = conf_add_defaults(c, e);
     if (rc == 0)

@@ -152,6 +152,12 @@ static void build_numbers(struct build *b)
     s->master_away_ms = (uint32_t)conf_int(c, "tony.task.master-away-limit");
     s->stderr_lines = (uint32_t)conf_int(c, "tony.task.executor.execution.error-message-max-depth");
     s->am_retry_count = (uint32_t)conf_int(c, "tony.am.retry-count");
+    s->restarts[END_PREEMPTED] = (uint32_t)conf_int(c, "tony.task.restarts.preempted");
+    s->restarts[END_NODE_LOST] = (uint32_t)conf_int(c, "tony.task.restarts.node-lost");
+    s->restarts[END_DISK_FAILED] = (uint32_t)conf_int(c, "tony.task.restarts.disk-failed");
+    s->restarts[END_LAUNCH_FAILED] = (uint32_t)conf_int(c, "tony.task.restarts.launch-failed");
+    s->node_max_failures = (uint32_t)conf_int(c, "tony.node.max-failures");
+    s->node_window_ms = (uint64_t)conf_int(c, "tony.node.failure-window");
 }
 
 /* Known, but not there yet: better no job than one that does something else. */
@@ -234,8 +240,9 @@ static int warn_entries(struct build *b)
         else if (local && str_eq(x->key, "tony.docker.enabled") && conf_bool(b->c, x->key))
             rc = strv_pushf(w, "%s: '%s' has no effect on cluster '%s'", x->origin, x->key,
                             b->s->cluster);
-        else if (str_eq(x->key, "tony.am.retry-count") && b->s->am_retry_count > 0)
-            rc = strv_pushf(w, "%s: '%s' has no effect in this release", x->origin, x->key);
+        else if (str_eq(x->key, "tony.am.retry-count") && b->s->am_retry_count > 0 &&
+                 b->s->single_node)
+            rc = strv_pushf(w, "%s: '%s' has no effect on a job without roles", x->origin, x->key);
     }
     return rc < 0 ? build_no_memory(b) : 0;
 }
@@ -321,6 +328,8 @@ static void role_done(struct role_spec *r)
     strv_done(&r->env);
     resources_free(r->resources, r->n_resources);
     free(r->waits_for);
+    free(r->retry_on.v);
+    free(r->no_retry_on.v);
 }
 
 void job_spec_free(struct job_spec *s)

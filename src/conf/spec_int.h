@@ -32,6 +32,7 @@ int64_t build_role(const struct build *b, const char *name);
 int build_role_of(struct build *b, const char *key, const char *name, uint32_t *out);
 
 int build_roles(struct build *b);  /* roles with sizes, commands, kinds, resources, environment */
+int build_restart(struct build *b, struct role_spec *r); /* what follows the end of its tasks */
 int build_stages(struct build *b); /* waits_for; that it is a DAG */
 int build_groups(struct build *b); /* group timeouts */
 int build_caps(struct build *b);   /* max-instances, max-total-* */

@@ -66,6 +66,8 @@ static int add_role(struct build *b, struct span name, uint32_t instances)
     const char *env = rc == 0 ? conf_get(b->c, role_key(key, r->name, "env")) : NULL;
     if (env)
         rc = conf_env_parse(span_of(env), &r->env, b->e);
+    if (rc == 0)
+        rc = build_restart(b, r);
     if (rc == 0 && !r->command) {
         (void)build_fail(b, role_key(key, r->name, "instances"), EINVAL, "role '%s' has no command",
                          r->name);

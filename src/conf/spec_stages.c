@@ -319,10 +319,11 @@ static uint32_t plus_each(uint32_t sum, uint32_t each, uint32_t n)
 
 static void add_to(struct job_demand *d, const struct role_spec *r)
 {
-    d->memory_mib += r->memory_mib * r->instances; /* 64 TiB times 100,000 fits */
-    d->gpus = plus_each(d->gpus, r->gpus, r->instances);
-    d->vcores = plus_each(d->vcores, r->vcores, r->instances);
-    d->n_containers += r->instances;
+    uint32_t n = r->instances + r->spares;
+    d->memory_mib += r->memory_mib * n; /* 64 TiB times 101,000 fits */
+    d->gpus = plus_each(d->gpus, r->gpus, n);
+    d->vcores = plus_each(d->vcores, r->vcores, n);
+    d->n_containers += n;
 }
 
 static void try_sets(struct peak *p, size_t i, uint32_t taken, struct job_demand sum)

@@ -319,6 +319,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
                            .rescan_at_ms = INT64_MAX,
                            .logs = { .out_fd = -1, .err_fd = -1 },
                            .tail.max = TAIL_MAX + 1 };
+    executor_rename(x, s);
     task_side_open(x);
     task_side_begin(x);
     struct err e = x->workdir_err;

@@ -99,7 +99,7 @@ static int spec_file(const struct executor *x, struct span json, char **out, str
     return 0;
 }
 
-static int add_spec_file(const struct executor *x, const struct rt_input *in, struct strv *out,
+static int add_spec_file(struct executor *x, const struct rt_input *in, struct strv *out,
                          struct err *e)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -111,6 +111,8 @@ static int add_spec_file(const struct executor *x, const struct rt_input *in, st
                   : err_set(e, ENOMEM, "cannot write the cluster spec: %m");
     if (rc == 0 && strv_env_set(out, "TONY_SPEC_FILE", path) < 0)
         rc = err_set(e, ENOMEM, "cannot build the environment: %m");
+    free(x->spec_path);
+    x->spec_path = TAKE(path);
     return rc;
 }
 
@@ -128,18 +130,10 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
     const struct runtime *rt = runtime_find(w->framework);
     if (!rt)
         return err_set(e, EINVAL, "framework '%s' is not known here", w->framework);
-    size_t n = s->spec ? s->spec->n_roles : 0;
-    AUTO(free_p) struct rt_role *roles = calloc(n + 1, sizeof *roles);
+    size_t n;
+    AUTO(free_p) struct rt_role *roles = executor_roles(s->spec, &n);
     if (!roles)
         return err_set(e, ENOMEM, "cannot build the environment: %m");
-    for (size_t i = 0; i < n; i++) {
-        const Tony__SpecRole *r = s->spec->roles[i];
-        roles[i] = (struct rt_role){ .name = r->name,
-                                     .list = r->addresses,
-                                     .n = r->n,
-                                     .kind = r->kind,
-                                     .ranks = r->ranks };
-    }
     bool tb = runtime_wants_tb_port(rt->name, w->role, w->chief, has_role(roles, n, "tensorboard"));
     struct rt_input in = {
         .application_id = w->application_id,
@@ -150,6 +144,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         .index = w->index,
         .generation = s->generation,
         .restart_count = s->restart_count,
+        .session = s->session,
         .chief = w->chief,
         .single_node = w->single_node,
         .n_tracked = w->n_tracked,

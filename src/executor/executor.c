@@ -272,6 +272,13 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
     case TONY__FRAME__BODY_ACK_ENDED:
         on_ack(x, f->ack_ended);
         break;
+    case TONY__FRAME__BODY_RENEW:
+        if (x->greeted)
+            executor_renew(x, f->renew);
+        break;
+    case TONY__FRAME__BODY_PEERS:
+        executor_peers(x, f->peers);
+        break;
     case TONY__FRAME__BODY_FINISH_EXECUTOR:
         leave(x, f->finish_executor->grace_ms, "the job is over");
         break;

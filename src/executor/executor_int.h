@@ -83,6 +83,7 @@ struct executor {
     Tony__Welcome *role; /* the first Welcome, ours; NULL = none yet */
 
     struct cgroup_watch watch;
+    char *spec_path; /* the file with the cluster spec that the task was told of; NULL = none */
     char *workdir;
     struct err workdir_err; /* why there is none */
     bool leaving;           /* ends as soon as nothing runs */
@@ -115,6 +116,14 @@ void attempt_forget(struct attempt *a);
 void attempt_tell(struct executor *x); /* the master: how it ended */
 void attempt_sample(struct executor *x, uint64_t *out_rss,
                     uint64_t *out_cpu_ms); /* and act on too much memory */
+
+/* renew.c */
+struct rt_role;
+void executor_renew(struct executor *x, const Tony__Renew *r); /* another attempt will follow */
+void executor_peers(struct executor *x, const Tony__Peers *p); /* others have other addresses */
+void executor_rename(struct executor *x, const Tony__Start *s); /* a spare becomes a task */
+struct rt_role *executor_roles(const Tony__ClusterSpec *spec,
+                               size_t *out_n); /* borrow from spec; the caller's; NULL = no memory */
 
 /* environment.c */
 int task_environment(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e);

@@ -35,7 +35,7 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
                           "user", f->user, "state", job_state_name(job_state(job)),
                           "submitted_wall_ms", (json_int_t)f->wall_ms, "started_wall_ms",
                           (json_int_t)started_wall_ms, "ended_wall_ms", (json_int_t)ended_wall_ms,
-                          "n_tasks", (json_int_t)job_n_slots(job));
+                          "n_tasks", (json_int_t)job_n_tasks(job));
     AUTO(free_p) char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     AUTO(free_p) char *path = fs_join(dir, "summary");
     json_decref(o);
@@ -98,7 +98,7 @@ static int row_from_journal(const char *dir, struct history_row *row)
         row->submitted_wall_ms = h->file->wall_ms;
         row->started_wall_ms = h->started_wall_ms;
         row->ended_wall_ms = h->ended_wall_ms;
-        row->n_tasks = job_n_slots(h->job);
+        row->n_tasks = job_n_tasks(h->job);
     } else if (rc != -ENOENT && rc != -ENOMEM) {
         row->name = str_dup("");
         row->user = str_dup("");

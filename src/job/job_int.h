@@ -368,7 +368,8 @@ int32_t nodes_enter(struct job *j, const char *name, struct node *kept); /* -1: 
 void nodes_failed(struct job *j, int32_t node);
 int nodes_fired(struct job *j, struct err *e); /* LIMIT_NODE */
 int64_t nodes_due(const struct job *j);
-void nodes_announce(struct job *j); /* to a new master's scheduler */
+void nodes_announce(struct job *j);                      /* to a new master's scheduler */
+void nodes_status(const struct job *j, struct buf *out); /* of the document: those left out */
 void nodes_free(struct job *j);
 
 /* ---- verdict.c ---- */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "codec/json.h"
 #include "job/job_int.h"
 
 static int32_t find(const struct job *j, const char *name)
@@ -113,6 +114,23 @@ void nodes_announce(struct job *j)
         if (j->nodes.v[i].until_ms >= 0)
             avoid(j, &j->nodes.v[i], true);
     }
+}
+
+void nodes_status(const struct job *j, struct buf *out)
+{
+    const char *comma = "";
+
+    if (!j->n_out)
+        return;
+    (void)buf_adds(out, ",\"nodes_left_out\":["); /* a failed append shows in out->failed */
+    for (size_t i = 0; i < j->nodes.n; i++) {
+        if (j->nodes.v[i].until_ms < 0)
+            continue;
+        (void)buf_adds(out, comma);
+        (void)json_add_str(out, span_of(j->nodes.v[i].name));
+        comma = ",";
+    }
+    (void)buf_addc(out, ']');
 }
 
 void nodes_free(struct job *j)

@@ -109,6 +109,15 @@ static void add_progress(const struct job *j, uint32_t role, struct buf *out)
     add_maybe(out, "left_ms", left, left >= 0);
 }
 
+static const struct role *spares_of(const struct job *j, uint32_t role)
+{
+    for (uint32_t r = j->n_roles; r < j->n_all_roles; r++) {
+        if (j->roles[r].of == role)
+            return &j->roles[r];
+    }
+    return NULL;
+}
+
 static void add_role(const struct job *j, uint32_t role, struct buf *out)
 {
     const struct role *r = &j->roles[role];
@@ -127,6 +136,8 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
     add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
     add_int(out, "finished", r->n_result[RES_FINISHED]);
     add_progress(j, role, out);
+    if (spares_of(j, role))
+        add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
     (void)buf_addc(out, '}');
 }
 
@@ -219,6 +230,9 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_pausing(j, out);
     add_int(out, "epoch", j->epoch);
     add_int(out, "generation", j->generation);
+    add_int(out, "restarts", j->n_restarts);
+    add_int(out, "retries", j->retries);
+    nodes_status(j, out);
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
     add_str(out, "tensorboard", j->tensorboard);
     add_times(j, out);
@@ -237,7 +251,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     (void)buf_addc(out, ']');
     if (full) {
         (void)buf_adds(out, ",\"tasks\":[");
-        for (uint32_t i = 0; i < j->n_slots; i++) {
+        for (uint32_t i = 0; i < j->n_tasks; i++) {
             if (i)
                 (void)buf_addc(out, ',');
             add_task(j, i, more, out);

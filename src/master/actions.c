@@ -86,6 +86,14 @@ static int stop_container(struct master *m, struct run *r, const struct job_acti
     return rc < 0 ? rc : m->sched_ops->stop(m->sched, a->container, a->grace_ms, e);
 }
 
+static void avoid(struct master *m, const struct job_action *a)
+{
+    log_event(a->on ? LOG_WARN : LOG_INFO, a->on ? "node.left_out" : "node.used_again",
+              f_str("node", a->container));
+    if (m->sched_ops->avoid)
+        m->sched_ops->avoid(m->sched, a->container, a->on);
+}
+
 static int act(struct master *m, struct run *r, const struct job_action *a, struct err *e)
 {
     switch (a->type) {
@@ -110,8 +118,7 @@ static int act(struct master *m, struct run *r, const struct job_action *a, stru
     case ACT_STOP_CONTAINER:
         return stop_container(m, r, a, e);
     case ACT_AVOID:
-        if (m->sched_ops->avoid)
-            m->sched_ops->avoid(m->sched, a->container, a->on);
+        avoid(m, a);
         break;
     case ACT_NOTIFY:
         m->dirty = true;
@@ -120,8 +127,14 @@ static int act(struct master *m, struct run *r, const struct job_action *a, stru
         master_finish(m);
         break;
     case ACT_RENEW:
+        executor_renew(m, a);
+        break;
     case ACT_TAKE:
+        executor_moved(m, a);
+        break;
     case ACT_PEERS:
+        executors_peers(m);
+        break;
     case ACT_NONE:
     case ACT_SYNC: /* done with the write */
     case ACT_COUNT:

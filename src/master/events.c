@@ -168,13 +168,14 @@ static void registered(struct master *m, const struct sched_event *ev)
                                                       .slot = c->slot,
                                                       .container = c->id,
                                                       .launched = c->launched,
-                                                      .text = c->gpus });
+                                                      .text = c->gpus,
+                                                      .node = c->node });
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
     if (m->archive)
         archive_begin(m->archive);
     log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),
-              f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_slots(m->job)));
+              f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_tasks(m->job)));
 }
 
 static void allocated(struct master *m, const struct sched_event *ev)
@@ -186,7 +187,8 @@ static void allocated(struct master *m, const struct sched_event *ev)
             (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATED,
                                                       .slot = c->slot,
                                                       .container = c->id,
-                                                      .text = c->gpus });
+                                                      .text = c->gpus,
+                                                      .node = c->node });
     }
 }
 

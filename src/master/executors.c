@@ -46,15 +46,15 @@ static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEn
                           x->ended_mono_us);
 }
 
-/* NULL: it may come in. Else why not. */
-static const char *why_not(const struct master *m, const Tony__ExecutorHello *h,
+/* NULL: it may come in. Else why not. The slot that it was made for may have been a spare's. */
+static const char *why_not(const struct master *m, const Tony__ExecutorHello *h, uint32_t slot,
                            struct slot_view *out_v)
 {
     if (h->version != TONY__VERSION__PROTOCOL_VERSION)
         return "the executor speaks another version of the protocol";
-    if (h->slot >= job_n_slots(m->job))
+    if (slot >= job_n_slots(m->job))
         return "the job has no such task";
-    job_slot(m->job, h->slot, out_v);
+    job_slot(m->job, slot, out_v);
     if (!out_v->container || !str_eq(out_v->container, h->container_id))
         return "this container is no longer the task's";
     if (out_v->state == SLOT_ENDED)
@@ -62,14 +62,14 @@ static const char *why_not(const struct master *m, const Tony__ExecutorHello *h,
     return NULL;
 }
 
-static void first_hello(struct master *m, const Tony__ExecutorHello *h)
+static void first_hello(struct master *m, const Tony__ExecutorHello *h, uint32_t slot)
 {
     char address[300];
     (void)snprintf(address, sizeof address, "%s:%u", h->host, h->n_ports ? h->ports[0] : 0);
     m->addresses_version++;
     (void)master_feed(m, &(struct job_event){
                              .type = EV_REGISTERED,
-                             .slot = h->slot,
+                             .slot = slot,
                              .container = h->container_id,
                              .text = address,
                              .tb_port = h->tb_port,
@@ -79,17 +79,38 @@ static void first_hello(struct master *m, const Tony__ExecutorHello *h)
 
 /* What it has kept for us comes first: an attempt that ended while we were away must not look like
  * one that was lost. */
-static void hello_again(struct master *m, const Tony__ExecutorHello *h)
+static void hello_again(struct master *m, const Tony__ExecutorHello *h, uint32_t slot)
 {
     for (size_t i = 0; i < h->n_unacked; i++)
-        attempt_ended(m, h->slot, h->unacked[i]);
+        attempt_ended(m, slot, h->unacked[i]);
     (void)master_feed(m, &(struct job_event){
                              .type = EV_EXECUTOR_BACK,
-                             .slot = h->slot,
+                             .slot = slot,
                              .container = h->container_id,
                              .generation = h->generation,
                              .attempt = h->attempt,
                              .running = h->running,
+                         });
+}
+
+/* It is ready for another attempt. */
+static void ready(struct peer *p, const Tony__Ready *r)
+{
+    struct master *m = p->m;
+    struct slot_view v;
+    char address[300];
+    job_slot(m->job, p->slot, &v);
+    (void)snprintf(address, sizeof address, "%s:%u", r->host, r->n_ports ? r->ports[0] : 0);
+    if (!str_eq(v.address, address))
+        m->addresses_version++;
+    (void)master_feed(m, &(struct job_event){
+                             .type = EV_REGISTERED,
+                             .slot = p->slot,
+                             .container = v.container,
+                             .generation = r->generation,
+                             .text = address,
+                             .tb_port = r->tb_port,
+                             .pid = v.pid,
                          });
 }
 
@@ -112,28 +133,29 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
         return;
     }
     struct slot_view v;
-    const char *why = why_not(m, h, &v);
+    uint32_t slot = job_slot_now(m->job, h->slot);
+    const char *why = why_not(m, h, slot, &v);
     if (why) {
-        log_event(LOG_INFO, "executor.refused", f_int("slot", h->slot),
+        log_event(LOG_INFO, "executor.refused", f_int("slot", slot),
                   f_str("container", h->container_id), f_str("why", why));
         peer_refuse(p, ESTALE, why);
         return;
     }
-    struct peer *old = m->executors[h->slot];
+    struct peer *old = m->executors[slot];
     if (old) { /* it dialled again before we saw the break */
-        m->executors[h->slot] = NULL;
-        logs_executor_gone(m, h->slot);
+        m->executors[slot] = NULL;
+        logs_executor_gone(m, slot);
         peer_refuse(old, ESTALE, "a newer connection of the same executor is here");
     }
     p->kind = PEER_EXECUTOR;
-    p->slot = h->slot;
-    m->executors[h->slot] = p;
+    p->slot = slot;
+    m->executors[slot] = p;
     if (welcome_send(m, p, &v) < 0)
         return; /* the connection is going; its end is told */
     if (v.address)
-        hello_again(m, h);
+        hello_again(m, h, slot);
     else
-        first_hello(m, h);
+        first_hello(m, h, slot);
 }
 
 static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
@@ -183,6 +205,9 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_ATTEMPT_ENDED:
         attempt_ended(m, p->slot, f->attempt_ended);
         break;
+    case TONY__FRAME__BODY_READY:
+        ready(p, f->ready);
+        break;
     case TONY__FRAME__BODY_TASK_WORD:
         task_word(m, p->slot, f->task_word);
         break;
@@ -221,7 +246,7 @@ void executor_start(struct master *m, const struct job_action *a)
         return;
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
-    struct packed *frame = start_frame(m, a, v.restart_count);
+    struct packed *frame = start_frame(m, a, &v);
     if (!frame || conn_send_packed(c, frame) == -ENOMEM)
         master_exit_now(m, MASTER_CRASHED);
 }
@@ -259,6 +284,48 @@ void executor_ack(struct master *m, const struct job_action *a)
     f.body_case = TONY__FRAME__BODY_ACK_ENDED;
     f.ack_ended = &s;
     send_to(m, a->slot, &f);
+}
+
+void executor_renew(struct master *m, const struct job_action *a)
+{
+    Tony__Renew s = TONY__RENEW__INIT;
+    s.generation = a->generation;
+    s.fresh = a->fresh;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_RENEW;
+    f.renew = &s;
+    send_to(m, a->slot, &f);
+}
+
+void executor_moved(struct master *m, const struct job_action *a)
+{
+    struct peer *p = m->executors[a->from];
+    m->executors[a->from] = NULL;
+    logs_executor_gone(m, a->from);
+    m->addresses_version++;
+    places_move(m, a->slot, a->from);
+    if (!p)
+        return; /* it dials again, and is told then */
+    p->slot = a->slot;
+    m->executors[a->slot] = p;
+}
+
+/* Tasks of the generic framework find them in their spec file; others could not take them. */
+void executors_peers(struct master *m)
+{
+    if (m->peers_version == m->addresses_version || !str_eq(m->spec->framework, "generic"))
+        return;
+    m->peers_version = m->addresses_version;
+    struct packed *frame = peers_frame(m);
+    for (uint32_t i = 0; frame && i < job_n_tasks(m->job); i++) {
+        struct slot_view v;
+        struct conn *c = executor_conn(m, i);
+        job_slot(m->job, i, &v);
+        if (c && v.state == SLOT_RUNNING && conn_send_packed(c, frame) == -ENOMEM)
+            frame = NULL;
+    }
+    if (!frame)
+        master_exit_now(m, MASTER_CRASHED);
 }
 
 bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms)

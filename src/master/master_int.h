@@ -93,8 +93,10 @@ struct master {
     struct role_welcome *welcomes; /* by role index */
     size_t n_welcomes;
     uint64_t addresses_version; /* grows with each registration */
+    uint64_t peers_version;     /* of the addresses that running tasks were told last */
     struct {
         struct packed *frame;
+        bool moved; /* for one only */
         uint32_t generation, attempt, restart_count;
         uint64_t addresses_version;
         char *checkpoint; /* tasks may have theirs in several places */
@@ -166,6 +168,9 @@ void executor_gone(struct peer *p);
 void executor_start(struct master *m, const struct job_action *a);
 void executor_stop_attempt(struct master *m, const struct job_action *a);
 void executor_ack(struct master *m, const struct job_action *a);
+void executor_renew(struct master *m, const struct job_action *a);
+void executor_moved(struct master *m, const struct job_action *a); /* a spare became a task */
+void executors_peers(struct master *m); /* the addresses of all, to all that run */
 bool executor_finish(struct master *m, uint32_t slot,
                      uint32_t grace_ms); /* false: it is not connected */
 
@@ -173,8 +178,9 @@ bool executor_finish(struct master *m, uint32_t slot,
 int welcome_build(struct master *m, struct err *e);
 void welcome_done(struct master *m);
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v);
-struct packed *start_frame(struct master *m, const struct job_action *a,
-                           uint32_t restart_count); /* borrowed; NULL = no memory */
+/* Both borrowed; NULL = no memory. */
+struct packed *start_frame(struct master *m, const struct job_action *a, const struct slot_view *v);
+struct packed *peers_frame(struct master *m);
 
 /* ---- clients.c ---- */
 int clients_listen(struct master *m, struct err *e);
@@ -201,6 +207,7 @@ void logs_client_gone(struct peer *client);
 int places_open(struct master *m, struct err *e);
 void places_close(struct master *m);
 void places_seen(struct master *m, const struct sched_container *c);
+void places_move(struct master *m, uint32_t slot, uint32_t from);
 const char *places_log_url(const struct master *m, uint32_t slot); /* NULL = not known */
 const char *places_node(const struct master *m, uint32_t slot);    /* likewise */
 /* The names of the files of the slot's last attempt there begin with "stdout" and "stderr" and end

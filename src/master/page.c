@@ -138,7 +138,7 @@ static void add_roles(const struct master *m, struct buf *b)
                       "<th class=\"n\">placed</th><th class=\"n\">running</th>"
                       "<th class=\"n\">succeeded</th><th class=\"n\">failed</th>"
                       "<th class=\"n\">stopped</th></tr>\n");
-    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
+    for (uint32_t i = 0; i < job_n_tasks(m->job); i++) {
         struct slot_view v;
         job_slot(m->job, i, &v);
         if (name && !str_eq(name, v.role)) {
@@ -218,7 +218,7 @@ static void add_task(const struct master *m, struct buf *b, uint32_t slot)
 
 static void add_tasks(const struct master *m, struct buf *b)
 {
-    uint32_t n = job_n_slots(m->job), shown = MIN(n, (uint32_t)TASKS_SHOWN_MAX);
+    uint32_t n = job_n_tasks(m->job), shown = MIN(n, (uint32_t)TASKS_SHOWN_MAX);
     (void)buf_adds(b, "<h2>Tasks</h2>\n<div class=\"wide\"><table><tr><th>task</th><th>state</th>"
                       "<th>node</th><th>address</th><th class=\"n\">attempt</th><th>end</th>"
                       "<th>logs</th></tr>\n");
@@ -237,7 +237,7 @@ static void add_links(const struct master *m, struct buf *b)
         (void)buf_adds(b, " &nbsp; ");
         link_to(b, m->remote->log_url, "the master's log");
     }
-    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
+    for (uint32_t i = 0; i < job_n_tasks(m->job); i++) {
         struct slot_view v;
         job_slot(m->job, i, &v);
         bool http = v.tensorboard &&

@@ -46,13 +46,14 @@ void places_close(struct master *m)
 /* Before the core hears of it: the attempts that it counts are those in other containers. */
 void places_seen(struct master *m, const struct sched_container *c)
 {
-    if (!m->places || c->slot >= job_n_slots(m->job))
+    uint32_t slot = job_slot_now(m->job, c->slot);
+    if (!m->places || slot >= job_n_slots(m->job))
         return;
-    struct place *p = &m->places[c->slot];
+    struct place *p = &m->places[slot];
     if (p->container && str_eq(p->container, c->id))
         return;
     struct slot_view v;
-    job_slot(m->job, c->slot, &v);
+    job_slot(m->job, slot, &v);
     bool known = v.container && str_eq(v.container, c->id); /* to the journal */
     place_done(p);
     *p = (struct place){
@@ -61,6 +62,18 @@ void places_seen(struct master *m, const struct sched_container *c)
         .log_url = str_dup(c->log_url),
         .before = known && v.attempt > 0 ? v.attempt - 1 : v.attempt,
     };
+}
+
+void places_move(struct master *m, uint32_t slot, uint32_t from)
+{
+    struct slot_view v;
+    if (!m->places)
+        return;
+    job_slot(m->job, slot, &v);
+    place_done(&m->places[slot]);
+    m->places[slot] = m->places[from];
+    m->places[slot].before = v.attempt;
+    m->places[from] = (struct place){ 0 };
 }
 
 const char *places_log_url(const struct master *m, uint32_t slot)

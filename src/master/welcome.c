@@ -245,7 +245,7 @@ static void spec_room_done(struct spec_room *room)
 static int spec_fill(const struct master *m, struct spec_room *room)
 {
     const struct job_spec *s = m->spec;
-    uint32_t slot = 0, n_slots = job_n_slots(m->job);
+    uint32_t slot = 0, n_slots = job_n_tasks(m->job);
     for (size_t i = 0; i < room->n; i++) {
         Tony__SpecRole *r = room->list[i] = &room->roles[i];
         struct buf *text = &room->addresses[i];
@@ -269,44 +269,71 @@ static int spec_fill(const struct master *m, struct spec_room *room)
     return 0;
 }
 
-static struct packed *start_pack(const struct master *m, const struct job_action *a,
-                                 uint32_t restart_count)
+static struct packed *spec_pack(const struct master *m, uint32_t generation, Tony__Frame *f,
+                                Tony__ClusterSpec **out_spec)
 {
     AUTO(spec_room_done) struct spec_room room = { 0 };
     if (spec_room_open(&room, m->spec->single_node ? 1 : m->spec->n_roles) < 0 ||
         spec_fill(m, &room) < 0)
         return NULL;
     Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
-    spec.generation = a->generation;
+    spec.generation = generation;
     spec.n_roles = room.n;
     spec.roles = room.list;
+    *out_spec = &spec;
+    struct packed *packed = packed_new(f);
+    *out_spec = NULL;
+    return packed;
+}
+
+static struct packed *start_pack(const struct master *m, const struct job_action *a,
+                                 const struct slot_view *v)
+{
     Tony__Start s = TONY__START__INIT;
     s.generation = a->generation;
     s.attempt = a->attempt;
-    s.restart_count = restart_count;
-    s.spec = &spec;
+    s.restart_count = v->restart_count;
+    s.session = job_retries(m->job);
+    s.renamed = v->moved;
+    s.index = v->moved ? v->index : 0;
+    s.chief = v->moved && v->chief;
     s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;
     f.start = &s;
-    return packed_new(&f);
+    return spec_pack(m, a->generation, &f, &s.spec);
 }
 
-struct packed *start_frame(struct master *m, const struct job_action *a, uint32_t restart_count)
+struct packed *start_frame(struct master *m, const struct job_action *a, const struct slot_view *v)
 {
     uint64_t step;
     const char *checkpoint = job_checkpoint(m->job, a->slot, &step);
-    if (m->start.frame && m->start.generation == a->generation && m->start.attempt == a->attempt &&
-        m->start.restart_count == restart_count && str_eq(m->start.checkpoint, checkpoint) &&
-        m->start.addresses_version == m->addresses_version)
+    bool same = m->start.frame && m->start.generation == a->generation &&
+                m->start.attempt == a->attempt && m->start.restart_count == v->restart_count &&
+                str_eq(m->start.checkpoint, checkpoint) &&
+                m->start.addresses_version == m->addresses_version;
+    if (same && !v->moved && !m->start.moved)
         return m->start.frame;
     packed_unref(m->start.frame);
-    m->start.frame = start_pack(m, a, restart_count);
+    m->start.frame = start_pack(m, a, v);
+    m->start.moved = v->moved;
     m->start.generation = a->generation;
     m->start.attempt = a->attempt;
-    m->start.restart_count = restart_count;
+    m->start.restart_count = v->restart_count;
     m->start.addresses_version = m->addresses_version;
     free(m->start.checkpoint);
     m->start.checkpoint = str_dup(checkpoint);
+    return m->start.frame;
+}
+
+struct packed *peers_frame(struct master *m)
+{
+    Tony__Peers s = TONY__PEERS__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_PEERS;
+    f.peers = &s;
+    packed_unref(m->start.frame); /* kept in the same place: the next start is packed anew */
+    m->start.frame = spec_pack(m, job_generation(m->job), &f, &s.spec);
+    m->start.moved = true;
     return m->start.frame;
 }

@@ -49,8 +49,10 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rc |= rt_set_u32(out, "WORLD", at.world_size);
     rc |= rt_set_u32(out, "WORLD_SIZE", at.world_size);
     rc |= rt_set_u32(out, "GROUP_WORLD_SIZE", at.n_groups);
-    rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", in->restart_count);
-    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", in->restart_count);
+    /* torchrun counts the formations of the gang, and so that all ranks have the same number */
+    uint32_t again = in->generation ? in->generation - 1 : 0;
+    rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", again);
+    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", again);
     rc |= strv_env_set(out, "TORCHELASTIC_RUN_ID", in->application_id);
     if (at.ranked)
         rc |= set_ranks(in, &at, out);

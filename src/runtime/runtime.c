@@ -92,7 +92,9 @@ static int set_compatible(const struct rt_input *in, struct strv *env)
     rc |= rt_set_u32(env, "TASK_INDEX", in->index);
     rc |= rt_set_u32(env, "TASK_NUM", in->n_tracked);
     rc |= strv_env_set(env, "DISTRIBUTED_MODE", in->distributed_mode);
-    rc |= strv_env_set(env, "SESSION_ID", "0");
+    rc |= rt_set_u32(env, "SESSION_ID", in->session);
+    if (in->session) /* scripts take its being there for a restart */
+        rc |= rt_set_u32(env, "NUM_AM_RETRIES", in->session);
     rc |= rt_set_u32(env, "ATTEMPT_NUMBER", in->restart_count);
     rc |= strv_env_set(env, "appid", in->application_id);
     rc |= strv_env_set(env, "JOB_ID", in->application_id);

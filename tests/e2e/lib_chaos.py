@@ -33,10 +33,10 @@ class Job:
             sleep = f"sleep {seconds};" if seconds else ""
             lines.append(f"{i}) {daemon} {sleep} echo > done{i}; exit {code};;")
         command = f"cd {self.dir}; echo $$ >> start$TASK_INDEX; case $TASK_INDEX in " + " ".join(lines) + " esac"
-        conf = {"tony.task.kill-grace-ms": 300, "tony.task.heartbeat-interval-ms": 100}
+        conf = {"tony.task.kill-grace-ms": 300, "tony.task.heartbeat-interval-ms": 100, "tony.task.restarts.node-lost": 0}
         if rnd.random() < 0.3:
             conf["tony.application.fail-on-worker-failure-enabled"] = True
-        self.strict = len(conf) == 3
+        self.strict = len(conf) == 4
         path = lab.workers(command, n=len(self.plan), role={"memory": "16m"}, conf=conf)
         self.app = lab.submit(path)
 

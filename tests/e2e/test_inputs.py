@@ -96,7 +96,7 @@ def test_an_empty_src_is_none(tony):
 
 
 def test_warnings_are_told(tony):
-    r = tony.run("plan", "--executes", "true", *ROLE, "--conf", "tony.am.retry-count=2")
+    r = tony.run("plan", "--executes", "true", "--conf", "tony.am.retry-count=2")
     assert r.returncode == 0
     assert "tony: --conf: 'tony.am.retry-count' has no effect" in r.stderr
 

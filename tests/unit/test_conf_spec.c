@@ -405,7 +405,8 @@ static void test_numbers(void **state)
     assert_int_equal(s->priority, -3);
     assert_true(s->fail_on_worker_failure);
     assert_string_equal(s->src, "/s");
-    assert_int_equal(s->warnings.n, 2);
+    assert_int_equal(s->am_retry_count, 2);
+    assert_int_equal(s->warnings.n, 1);
     job_spec_free(s);
     /* the newer of the two names counts */
     s = built(
@@ -530,6 +531,72 @@ static void test_demand(void **state)
     job_spec_free(s);
 }
 
+static void test_restarts(void **state)
+{
+    (void)state;
+    struct job_spec *s = built(CMD ROLE("w", 1));
+    const struct role_spec *r = &s->roles[0];
+    assert_int_equal(r->restart, RESTART_UNSET);
+    assert_int_equal(r->restart_scope, SCOPE_UNSET);
+    assert_int_equal(r->max_restarts, 3);
+    assert_int_equal(r->restart_window_ms, 0);
+    assert_int_equal(r->restart_delay_ms, 0);
+    assert_int_equal(r->spares, 0);
+    assert_int_equal(s->restarts[END_PREEMPTED], 8);
+    assert_int_equal(s->restarts[END_NODE_LOST], 4);
+    assert_int_equal(s->restarts[END_EXITED], 0);
+    assert_int_equal(s->node_max_failures, 3);
+    job_spec_free(s);
+
+    s = built(CMD ROLE("w", 2) "tony.w.restart=On-Failure\ntony.w.restart-scope=job\n"
+                               "tony.w.max-restarts=-1\ntony.w.restart-window=60000\n"
+                               "tony.w.restart-delay=5\ntony.w.retry-on=3, 10-20\n"
+                               "tony.w.no-retry-on=12\ntony.w.spares=2\ntony.w.memory=10m\n"
+                               "tony.task.restarts.node-lost=0\n");
+    r = &s->roles[0];
+    assert_int_equal(r->restart, RESTART_ON_FAILURE);
+    assert_int_equal(r->restart_scope, SCOPE_JOB);
+    assert_int_equal(r->max_restarts, -1);
+    assert_int_equal(r->restart_window_ms, 60000);
+    assert_int_equal(r->restart_delay_ms, 5);
+    assert_int_equal(r->retry_on.n, 2);
+    assert_int_equal(r->retry_on.v[1].from, 10);
+    assert_int_equal(r->retry_on.v[1].to, 20);
+    assert_int_equal(r->no_retry_on.v[0].to, 12);
+    assert_int_equal(s->restarts[END_NODE_LOST], 0);
+    struct job_demand d;
+    job_spec_demand(s, &d);
+    assert_int_equal(d.n_containers, 4); /* spares are held as well */
+    assert_int_equal(d.memory_mib, 40);
+    job_spec_free(s);
+
+    static const char *const bad[] = { "x", "256", "5-3", "-1", "3-", "1 2" };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct err e = { 0 };
+        AUTO(free_p) char *text = str_printf("%stony.w.retry-on=%s\n", CMD ROLE("w", 1), bad[i]);
+        if (build(text, &s, &e) == 0 || !strstr(e.msg, "exit code") || !strstr(e.msg, "j:"))
+            fail_msg("'%s': %s", bad[i], e.msg);
+    }
+}
+
+/* A job of a version that knew of no restarts is read as one without. */
+static void test_jobs_of_older_versions(void **state)
+{
+    struct conf *c;
+    struct err e = { 0 };
+    struct job_spec *s;
+    (void)state;
+    assert_int_equal(conf_decode(span_of("[[\"tony.w.instances\",\"1\",3,\"j\",false],"
+                                         "[\"tony.containers.command\",\"true\",3,\"j\",false]]"),
+                                 &c, &e),
+                     0);
+    assert_int_equal(job_spec_build(c, &s, &e), 0);
+    assert_int_equal(s->restarts[END_NODE_LOST], 0);
+    assert_int_equal(s->restarts[END_PREEMPTED], 0);
+    job_spec_free(s);
+    conf_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -544,6 +611,8 @@ int main(void)
         cmocka_unit_test(test_tensorboard),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_demand),
+        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_jobs_of_older_versions),
     };
     return cmocka_run_group_tests_name("conf_spec", tests, NULL, NULL);
 }

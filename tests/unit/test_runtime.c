@@ -169,7 +169,8 @@ static const struct row rows[] = {
       .restarts = 2,
       .want = { "RANK=9", "WORLD_SIZE=10", "LOCAL_RANK=3", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=2",
                 "GROUP_WORLD_SIZE=3", "NODE_RANK=2", "ROLE_RANK=7", "ROLE_WORLD_SIZE=8",
-                "TORCHELASTIC_RESTART_COUNT=2", "ATTEMPT_NUMBER=2" } },
+                "TORCHELASTIC_RESTART_COUNT=2", "ATTEMPT_NUMBER=2", "SESSION_ID=2",
+                "NUM_AM_RETRIES=2", "TONY_GENERATION=3" } },
     { .name = "pytorch: an untracked task has no rank, but knows where rank 0 is",
       .framework = "pytorch",
       .mode = "GANG",
@@ -258,7 +259,8 @@ static int build(const struct row *r, bool lists, struct strv *env)
                            .role = r->role,
                            .index = r->index,
                            .local_rank = r->local_rank,
-                           .generation = 1,
+                           .generation = 1 + r->restarts,
+                           .session = r->restarts,
                            .restart_count = r->restarts,
                            .chief = r->chief,
                            .single_node = r->single_node,
@@ -406,13 +408,39 @@ static void one_address(void **state)
     assert_false(runtime_address(&torn, 1, out, sizeof out));
 }
 
+static void who_lives_with_a_new_member(void **state)
+{
+    static const struct {
+        const char *framework, *role;
+        bool chief, gang, has_ps, lives;
+    } lives[] = {
+        { "pytorch", "worker", false, true, false, false },
+        { "pytorch", "tensorboard", false, true, false, true },
+        { "pytorch", "worker", false, false, false, true },
+        { "tensorflow", "worker", false, true, false, false },
+        { "tensorflow", "worker", false, true, true, true },
+        { "tensorflow", "worker", true, true, true, false },
+        { "tensorflow", "ps", false, true, true, false },
+        { "tensorflow", "chief", true, true, true, false },
+        { "tensorflow", "evaluator", false, true, false, true },
+        { "generic", "worker", true, true, false, true },
+        { "standalone", "worker", true, true, false, true },
+        { NULL, "worker", true, true, false, true },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lives); i++)
+        if (runtime_lives_with_new(lives[i].framework, lives[i].role, lives[i].chief, lives[i].gang,
+                                   lives[i].has_ps) != lives[i].lives)
+            fail_msg("row %zu: %s %s", i, lives[i].framework, lives[i].role);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environments),     cmocka_unit_test(it_replaces_what_the_user_set),
         cmocka_unit_test(without_memory),   cmocka_unit_test(checks),
         cmocka_unit_test(tensorboard_port), cmocka_unit_test(spec_is_json_whatever_the_names),
-        cmocka_unit_test(one_address),
+        cmocka_unit_test(one_address),      cmocka_unit_test(who_lives_with_a_new_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
