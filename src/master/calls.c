@@ -142,7 +142,9 @@ void calls_begin(struct master *m, const struct sched_container *from)
         return;
     struct call *c = calloc(1, sizeof *c);
     if (c) {
-        *c = (struct call){ .m = m, .slot = from->slot, .container = str_dup(from->id) };
+        *c = (struct call){ .m = m,
+                            .slot = job_slot_now(m->job, from->slot),
+                            .container = str_dup(from->id) };
         c->timer = loop_timer_new(m->loop, on_timer, c);
     }
     if (!c || !c->container || !c->timer || !job_key_identity(c->container, c->identity) ||

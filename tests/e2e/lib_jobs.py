@@ -225,7 +225,8 @@ def lab(make_lab):
 class Gated:
     """
     A job whose tasks note that they started, then wait for the exit code that the test gives them. There is one file and one
-    named pipe a task, so nothing depends on time: whoever opens the pipe for writing knows that the task reads it.
+    named pipe a task, so nothing depends on time: whoever opens the pipe for writing knows that the task reads it. A task that
+    is lost is a failure, unless conf says otherwise (test_restart.py has what else it is).
     """
 
     def __init__(self, lab, n=1, before="", role=None, args=(), owned=False, **top):
@@ -236,6 +237,7 @@ class Gated:
             os.mkfifo(self.dir / f"gate{i}")
         command = (f"cd {self.dir}; echo $$ >> starts$TASK_INDEX; {before} read code < gate$TASK_INDEX; "
                    "echo $code >> ends$TASK_INDEX; exit $code")
+        top["conf"] = {"tony.task.restarts.node-lost": 0, **top.get("conf", {})}
         path = lab.workers(command, n=n, role=role, **top)
         self.client = None
         if owned:

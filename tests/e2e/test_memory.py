@@ -113,7 +113,7 @@ def test_out_of_memory_and_the_executor_killed(lab):
     """The group outlives the executor: no page of the task stays behind."""
     if not has_groups(lab):
         pytest.skip("no control groups")
-    job = Gated(lab, before=eat(20) + ";", role={"memory": "128m"}, conf={**QUICK, "tony.task.restarts.node-lost": 0}).running()
+    job = Gated(lab, before=eat(20) + ";", role={"memory": "128m"}, conf=QUICK).running()
     groups = lab.cgroups()
     assert groups, "a running job has a group"
     kill9(lab.executor_of(job.pid(0)))

@@ -9,7 +9,6 @@ from conftest import wait_until
 from lib_jobs import Gated, alive, ended, kill9, lab, make_lab  # noqa: F401 (fixtures)
 
 QUICK = {"tony.task.kill-grace-ms": 500, "tony.task.heartbeat-interval-ms": 100}
-FINAL = {"tony.task.restarts.node-lost": 0}  # a lost task is a failure (test_restart.py has what it is without)
 
 
 def test_one_master_is_enough(lab):
@@ -445,7 +444,7 @@ def test_another_job_does_not_notice(lab):
 def test_executor_killed(any_lab):
     """What ran in the container is gone, also what had left its session; the task is named."""
     lab = any_lab
-    job = Gated(lab, 2, before=DAEMON, conf={**QUICK, **FINAL, "tony.application.fail-on-worker-failure-enabled": True}).running()
+    job = Gated(lab, 2, before=DAEMON, conf={**QUICK, "tony.application.fail-on-worker-failure-enabled": True}).running()
     mine = daemons(job)
     task = job.pid(1)
     kill9(lab.executor_of(task))
@@ -463,7 +462,8 @@ def test_executor_killed(any_lab):
 def test_tasks_that_never_began_have_no_exit_code(lab):
     """The gang was not complete when the job failed: the others were sent away, and no command of theirs ended."""
     app = lab.submit(lab.workers("true", n=400, role={"memory": "4m", "vcores": 0},
-                                 conf={**FINAL, "tony.application.fail-on-worker-failure-enabled": True}))
+                                 conf={"tony.application.fail-on-worker-failure-enabled": True,
+                                       "tony.task.restarts.node-lost": 0}))
     kill9(wait_until(lambda: lab.pids("executor", app), "an executor")[0])
     lab.in_history(app)
     doc = lab.status(app)
@@ -474,7 +474,7 @@ def test_tasks_that_never_began_have_no_exit_code(lab):
 
 
 def test_executor_and_task_killed_at_once(lab):
-    job = Gated(lab, 2, conf=FINAL).running()
+    job = Gated(lab, 2).running()
     task = job.pid(0)
     kill9(lab.executor_of(task), task)
     doc = job.over("FAILED")
@@ -483,7 +483,7 @@ def test_executor_and_task_killed_at_once(lab):
 
 
 def test_all_executors_and_the_master_killed(lab):
-    job = Gated(lab, 3, conf=FINAL).running()
+    job = Gated(lab, 3).running()
     tasks = [job.pid(i) for i in range(3)]
     kill9(lab.one("master", job.app), *lab.pids("executor", job.app))
     for pid in tasks:
@@ -496,7 +496,7 @@ def test_all_executors_and_the_master_killed(lab):
 
 def test_an_executor_that_hangs_is_given_up(lab):
     """Stopped, not dead: it misses its beats, is taken for dead, and its task goes with it."""
-    job = Gated(lab, 2, conf={**FINAL, "tony.task.heartbeat-interval-ms": 50, "tony.task.max-missed-heartbeats": 5,
+    job = Gated(lab, 2, conf={"tony.task.heartbeat-interval-ms": 50, "tony.task.max-missed-heartbeats": 5,
                               "tony.task.kill-grace-ms": 100,
                               "tony.application.fail-on-worker-failure-enabled": True}).running()
     task = job.pid(0)

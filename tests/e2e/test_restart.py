@@ -178,6 +178,20 @@ def test_a_lost_executor_costs_a_container_only(lab):
     lab.settled()
 
 
+def test_the_keeper_is_killed(lab):
+    """All containers go with it, and the job carries on in others."""
+    job = Runs(lab, {"worker": {"instances": 2}})
+    old = [job.pid(f"worker:{i}") for i in range(2)]
+    kill9(lab.one("keeper", job.app))
+    for i in range(2):
+        job.env(f"worker:{i}", 2)
+        ended(old[i])
+        job.ends(f"worker:{i}", 2, 0)
+    job.over()
+    assert job.ran("worker:0") == job.ran("worker:1") == [1, 2]
+    lab.settled()
+
+
 def test_a_spare_takes_over(lab):
     job = Runs(lab, {"worker": {"instances": 2, "spares": 1}})
     for i in range(2):
