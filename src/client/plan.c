@@ -92,7 +92,8 @@ static void add_own(const struct job_spec *s, struct strv *env)
     } own[] = {
         { "PWD", "<working directory>" },      { "TONY_CONTAINER_ID", "<container id>" },
         { "TONY_JOB_NAME", s->name },          { "TONY_ATTEMPT", "1" },
-        { "TONY_LOG_DIR", "<log directory>" }, { "TONY_PYTHON", s->python_binary },
+        { "TONY_LOG_DIR", "<log directory>" }, { "TONY_TASK_SOCKET", "<socket>" },
+        { "TONY_PYTHON", s->python_binary },
     };
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
         if (own[i].value)
