@@ -370,11 +370,15 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
 /* Who catches the signal gets it, for what does not would only die of it: the shell around the
  * program, processes that load its data. Without any such and with nobody on the socket there is
  * nothing to wait for. */
-void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms)
+void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms,
+                  enum end_reason reason)
 {
     struct attempt *a = &x->a;
     if (a->state != ATTEMPT_RUNNING || a->save_until_ms)
         return;
+    /* However it ends now, it does because its place is taken away: it has not done its work. */
+    if (reason == END_PREEMPTED && !a->exited)
+        a->forced = reason;
     bool heard = task_side_stop(x, save_ms);
     heard = proctree_signal_catchers(signal) > 0 || heard;
     if (!heard) {

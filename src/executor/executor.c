@@ -249,7 +249,7 @@ static void on_stop(struct executor *x, const Tony__StopAttempt *s)
     if (s->wait_ms)
         attempt_wait(x, s->wait_ms, s->grace_ms);
     else if (s->save_ms)
-        attempt_save(x, s->save_ms, (int)s->save_signal, s->grace_ms);
+        attempt_save(x, s->save_ms, (int)s->save_signal, s->grace_ms, reason);
     else
         attempt_stop(x, s->grace_ms, reason, "");
 }

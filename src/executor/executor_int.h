@@ -102,7 +102,8 @@ void attempt_start(struct executor *x, const Tony__Start *s);
 void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
                   const char *detail);
 /* Ask it to save a checkpoint, wait for its end, then stop it. At once where nobody would hear. */
-void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms);
+void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms,
+                  enum end_reason reason);
 /* Let it end by itself for so long, then stop it. */
 void attempt_wait(struct executor *x, uint32_t wait_ms, uint32_t grace_ms);
 void attempt_node_stops(struct executor *x, uint32_t grace_ms); /* TERM came from the node */

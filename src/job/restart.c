@@ -254,7 +254,7 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
         t->row = 0;
     t->row++;
     out->scope = scope;
-    out->elsewhere = why == END_LAUNCH_FAILED;
+    out->elsewhere = why == END_LAUNCH_FAILED || why == END_PREEMPTED;
     out->due_ms = pause_until(j, slot, r->restart_delay_ms, t->row);
 }
 

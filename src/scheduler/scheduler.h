@@ -40,6 +40,8 @@ enum sched_event_type {
     SE_SHRINK,     /* n, deadline_ms from now */
     SE_BROKEN, /* text: the scheduler is gone for good; the master should end (it is started again
                   or not) */
+    SE_PREEMPTING, /* containers that the scheduler wants back for others, each told once;
+                      deadline_ms from now it takes them: SE_COMPLETED with END_PREEMPTED */
     SE_COUNT,
 };
 

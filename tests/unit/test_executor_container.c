@@ -425,6 +425,25 @@ static void the_master_stops_it(void **state)
     assert_int_equal(w->reason, TONY__REASON__KILLED_BY_MASTER);
 }
 
+/* It is told to make room, saves what it has and ends well: that is not its work done. */
+static void it_is_preempted(void **state)
+{
+    (void)state;
+    w->command = "trap 'echo saved; exit 0' USR1; echo begun; while :; do sleep 0.01; done";
+    launch(NULL, NULL);
+    wait_said("begun");
+    Tony__StopAttempt m = TONY__STOP_ATTEMPT__INIT;
+    m.generation = m.attempt = 1;
+    m.reason = TONY__REASON__PREEMPTED;
+    m.grace_ms = m.save_ms = 10000;
+    m.save_signal = SIGUSR1;
+    SEND(stop_attempt, STOP_ATTEMPT, &m);
+    assert_true(until(is_ended, LONG_MS));
+    assert_int_equal(w->reason, TONY__REASON__PREEMPTED);
+    assert_string_equal(text_of("log1/stdout"), "begun\nsaved\n");
+    (void)exit_status();
+}
+
 static void a_daemon_is_left(void **state)
 {
     (void)state;
@@ -644,6 +663,7 @@ int main(void)
         TEST(the_node_stops_it),
         TEST(the_node_kills_it),
         TEST(the_master_stops_it),
+        TEST(it_is_preempted),
         TEST(a_daemon_is_left),
         TEST(attempts_and_logs),
         TEST(an_empty_root),

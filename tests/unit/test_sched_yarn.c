@@ -88,6 +88,7 @@ static struct world {
     bool second; /* the master is another's successor: it gets kept[] and the ends in complete[] */
     bool not_stored;
     int killed_after;    /* reports */
+    int preempt[2];      /* boxes + 1 that are to go: in a strict contract, and in the other kind */
     const char *health;  /* of n0, in the next answer */
     char detail[300];    /* of the last end */
     struct strv avoided; /* "+n1", "-n1": of the last request that had any */
@@ -437,6 +438,22 @@ static void answer_allocate(struct rpc_call *c)
     report.health_report = (char *)(uintptr_t)TAKE(w->health);
     r.updated_nodes = reports;
     r.n_updated_nodes = report.health_report != NULL;
+    Hadoop__PreemptionMessage preempt = HADOOP__PREEMPTION_MESSAGE__INIT;
+    Hadoop__StrictPreemptionContract strict = HADOOP__STRICT_PREEMPTION_CONTRACT__INIT;
+    Hadoop__PreemptionContract other = HADOOP__PREEMPTION_CONTRACT__INIT;
+    Hadoop__PreemptionContainer gone[2], *list[2] = { &gone[0], &gone[1] };
+    struct yarn_id_msg gone_ids[2];
+    for (int i = 0; i < 2; i++) {
+        struct yarn_container key = box_key(MAX(w->preempt[i], 1) - 1);
+        hadoop__preemption_container__init(&gone[i]);
+        gone[i].id = yarn_container_msg(&gone_ids[i], &key);
+    }
+    strict.container = &list[0];
+    other.container = &list[1];
+    strict.n_container = other.n_container = 1;
+    preempt.strict_contract = w->preempt[0] ? &strict : NULL;
+    preempt.contract = w->preempt[1] ? &other : NULL;
+    r.preempt = w->preempt[0] || w->preempt[1] ? &preempt : NULL;
     if (w->roll)
         r.am_rm_token = token("rolled");
     deliver(c, &r.base, NULL);
@@ -572,8 +589,8 @@ static void on_timer(void *arg)
 
 static void on_event(const struct sched_event *ev, void *arg)
 {
-    static const char *const names[SE_COUNT] = { "",    "reg",    "got",   "refused",
-                                                 "end", "shrink", "broken" };
+    static const char *const names[SE_COUNT] = { "",    "reg",    "got",    "refused",
+                                                 "end", "shrink", "broken", "preempting" };
     (void)arg;
     (void)buf_addf(&w->said, "%s", names[ev->type]);
     if (ev->type == SE_REFUSED)
@@ -948,6 +965,25 @@ static void test_whose_node(void **state)
     assert_null(strstr(w->detail, "reports"));
 }
 
+/* Of both kinds, each once although it is repeated. */
+static void test_preempting(void **state)
+{
+    (void)state;
+    ask(0, 3, 100);
+    until("got:", 3);
+    w->preempt[0] = 2;
+    until("preempting:1", 1);
+    w->preempt[1] = 3;
+    until("preempting:2", 1);
+    int n = w->n_calls[K_ALLOCATE];
+    for (int i = 0; i < 1000 && w->n_calls[K_ALLOCATE] < n + 3; i++)
+        pass(5);
+    assert_true(w->n_calls[K_ALLOCATE] >= n + 3);
+    assert_null(strstr(strstr(buf_cstr(&w->said), "preempting:2") + 1, "preempting"));
+    ends(1, -102);
+    until("end:1:preempted", 1);
+}
+
 static void test_stop(void **state)
 {
     (void)state;
@@ -1168,6 +1204,7 @@ int main(void)
         CASE(test_attempt_is_over),
         CASE(test_ends),
         CASE(test_whose_node),
+        CASE(test_preempting),
         CASE(test_stop),
         CASE(test_node_does_not_answer),
         CASE(test_start_errors),

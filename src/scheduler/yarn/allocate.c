@@ -524,14 +524,37 @@ static void node_reports(struct yarn *y, const Hadoop__AllocateResponse *r)
     }
 }
 
-static void others(struct yarn *y, const Hadoop__AllocateResponse *r)
+/* The notice is repeated with each answer until the end. Of what may be chosen what is named is
+ * taken: it goes first if nothing is done. */
+static void preempting(struct yarn *y, Hadoop__PreemptionContainer *const *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct box *b = v[i]->id ? box_find(y, v[i]->id) : NULL;
+        if (!b || b->preempting || b->state == BOX_ENDED || b->stop_wanted)
+            continue;
+        b->preempting = true;
+        struct sched_container c;
+        box_view(b, &c);
+        log_event(LOG_WARN, "container.preempting", f_str("container", b->id),
+                  f_int("slot", b->slot));
+        yarn_emit(y, &(struct sched_event){ .type = SE_PREEMPTING,
+                                            .containers = &c,
+                                            .n = 1,
+                                            .deadline_ms = YARN_PREEMPT_MS });
+    }
+}
+
+static void preemption(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
     if (r->preempt && r->preempt->strict_contract)
-        for (size_t i = 0; i < r->preempt->strict_contract->n_container; i++) {
-            struct box *b = box_find(y, r->preempt->strict_contract->container[i]->id);
-            if (b)
-                log_event(LOG_WARN, "container.preempting", f_str("container", b->id));
-        }
+        preempting(y, r->preempt->strict_contract->container,
+                   r->preempt->strict_contract->n_container);
+    if (r->preempt && r->preempt->contract)
+        preempting(y, r->preempt->contract->container, r->preempt->contract->n_container);
+}
+
+static void kept_late(struct yarn *y, const Hadoop__AllocateResponse *r)
+{
     for (size_t i = 0; i < r->n_containers_from_previous_attempts; i++) {
         const Hadoop__Container *c = r->containers_from_previous_attempts[i];
         struct yarn_container key;
@@ -561,7 +584,7 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
     node_reports(y, r);
     y->ends_told = r->n_completed_container_statuses > 0;
     if (!y->registered) {
-        others(y, r);
+        kept_late(y, r);
         yarn_tell_registered(y, r->completed_container_statuses, r->n_completed_container_statuses);
         return;
     }
@@ -569,7 +592,9 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
         completed(y, r->completed_container_statuses[i]);
     for (size_t i = 0; i < r->n_allocated_containers && y->phase != YP_OVER; i++)
         granted(y, r->allocated_containers[i]);
-    others(y, r);
+    kept_late(y, r);
+    if (y->phase != YP_OVER)
+        preemption(y, r);
 }
 
 /* "... expect responseId to be 7 but get 5" */

@@ -78,6 +78,10 @@ enum {
     YARN_SLOW_MS = 2000,
     YARN_ASK_ENTRIES_MAX = 4000, /* rack entries are left out beyond */
     YARN_PRIORITY = 1,
+    /* From the notice to the end: the default of
+     * yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill, which nobody tells us.
+     */
+    YARN_PREEMPT_MS = 15000,
 };
 
 /* ---- asks ---- */
@@ -117,6 +121,7 @@ struct box {
     struct token token; /* until it is started */
     char *log_url, *role;
     uint64_t memory_mib;
+    bool preempting;             /* was told */
     bool stop_wanted, stop_told; /* told: its node has been, or is being */
     bool released;
     int64_t look_until; /* its end is expected: the node is asked; 0 = not */
