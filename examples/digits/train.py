@@ -2,12 +2,20 @@
 
 Each worker holds the same small network and sees its own share of the images; after each step the
 workers average their gradients. Who they are comes from the environment that tony sets
-(MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), so this file knows nothing of tony and also runs by
-hand or with torchrun. The last line of rank 0 is JSON with the accuracy on images held out.
+(MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), so this file also runs by hand or with torchrun.
+
+Rank 0 saves a checkpoint every few steps, under another name first: half of one is never taken for
+a whole one. A worker that is started again goes on from the newest (TONY_CHECKPOINT), and since
+the order of the images follows from the epoch, the model becomes the same, bit for bit, as without
+the interruption. The last line of rank 0 is JSON with the accuracy on images held out.
 """
 import argparse
+import glob
+import hashlib
 import json
 import os
+import signal
+import sys
 import time
 
 import numpy as np
@@ -17,7 +25,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../clients/python"))  # by hand
+import tony_task  # noqa: E402  progress and checkpoints; without tony it does nothing
+
 HELD_OUT = 360  # of 1797 images
+KEPT = 2  # checkpoints: the newest, and the one before while that is being written
 
 
 def data(seed):
@@ -36,30 +48,87 @@ def network():
         nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def train(model, x, y, args, rank, world):
-    """All ranks walk one common random order and take every world-th image of it."""
+class Checkpoints:
+    """step-<n>.pt in a directory. tony is told of each when it is complete."""
+
+    def __init__(self, directory, task):
+        self.directory, self.task = directory, task
+
+    def save(self, step, model, optimizer):
+        os.makedirs(self.directory, exist_ok=True)
+        path = os.path.join(self.directory, f"step-{step:08d}.pt")
+        with open(path + ".tmp", "wb") as f:
+            torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(path + ".tmp", path)
+        self.task.checkpoint(step, path)
+        for old in sorted(glob.glob(os.path.join(self.directory, "step-*.pt")))[:-KEPT]:
+            os.unlink(old)
+
+    @staticmethod
+    def load(model, optimizer):
+        """The step to go on from; 0 without a checkpoint."""
+        path = tony_task.resume_path()
+        if not path:
+            return 0
+        state = torch.load(path, map_location="cpu")
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return state["step"]
+
+
+def train(model, x, y, args, rank, world, task):
+    """All ranks walk one common random order and take every world-th image of it. False: it was told to stop."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     loss_of = nn.CrossEntropyLoss()
     share = len(y) // world  # equal shares: every rank takes part in every step
-    for epoch in range(1, args.epochs + 1):
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(args.seed + epoch))
-        mine = order[rank::world][:share]
-        total = torch.zeros(1)
-        for at in range(0, share, args.batch):
-            pick = mine[at:at + args.batch]
-            optimizer.zero_grad()
-            loss = loss_of(model(x[pick]), y[pick])
-            loss.backward()
-            optimizer.step()
-            total += loss.detach() * len(pick)
-        dist.all_reduce(total)
-        if rank == 0:
-            print(f"epoch {epoch:2d}  loss {total.item() / (share * world):.4f}", flush=True)
+    per_epoch = -(-share // args.batch)
+    last = args.epochs * per_epoch
+    checkpoints = Checkpoints(args.checkpoints, task)
+    start = checkpoints.load(model.module, optimizer)
+    if start and rank == 0:
+        print(f"going on from step {start}", flush=True)
+    asked = []  # SIGTERM, from tony or a cluster that wants the machine: save, then end
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+
+    total = torch.zeros(1)
+    for step in range(start, last):
+        epoch, at = divmod(step, per_epoch)
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(args.seed + epoch + 1))
+        pick = order[rank::world][:share][at * args.batch:(at + 1) * args.batch]
+        optimizer.zero_grad()
+        loss = loss_of(model(x[pick]), y[pick])
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(pick)
+        task.progress(step + 1, last)
+
+        stop = torch.tensor(float(bool(asked) or task.should_stop()))
+        dist.all_reduce(stop)  # all of them stop at the same step
+        if rank == 0 and (stop or (step + 1) % args.save_every == 0):
+            checkpoints.save(step + 1, model.module, optimizer)
+        if stop:
+            return False
+        if at == per_epoch - 1:
+            dist.all_reduce(total)
+            if rank == 0:
+                print(f"epoch {epoch + 1:2d}  loss {total.item() / (share * world):.4f}", flush=True)
+            total.zero_()
+    return True
 
 
 def accuracy(model, x, y):
     with torch.no_grad():
         return (model(x).argmax(1) == y).float().mean().item()
+
+
+def digest(model):
+    """Equal for models that are equal in every bit."""
+    h = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        h.update(name.encode() + value.numpy().tobytes())
+    return h.hexdigest()[:16]
 
 
 def main():
@@ -68,6 +137,10 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="images of one worker in one step")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--save-every", type=int, default=25, help="steps between two checkpoints")
+    parser.add_argument("--checkpoints", metavar="DIR",
+                        default=os.path.join(os.environ.get("TONY_LOG_DIR", "."), "checkpoints"),
+                        help="on a cluster it must be one that every node can read")
     args = parser.parse_args()
 
     started = time.monotonic()
@@ -79,11 +152,11 @@ def main():
     torch.manual_seed(args.seed)
     (x, y), (x_test, y_test) = data(args.seed)
     model = DistributedDataParallel(network())
-    train(model, x, y, args, rank, world)
-    if rank == 0:
+    done = train(model, x, y, args, rank, world, tony_task.connect())
+    if rank == 0 and done:
         print(json.dumps({"accuracy": round(accuracy(model.module, x_test, y_test), 4),
                           "held_out_images": HELD_OUT, "workers": world, "epochs": args.epochs,
-                          "seconds": round(time.monotonic() - started, 1)}), flush=True)
+                          "model": digest(model.module), "seconds": round(time.monotonic() - started, 1)}), flush=True)
     dist.barrier()  # nobody leaves while others still want to talk
     dist.destroy_process_group()
 

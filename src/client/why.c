@@ -106,7 +106,7 @@ static void say_first(const json_t *doc, const json_t *f, struct buf *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
     char since[64], end[40];
-    const char *node = doc_str(task_of(doc, doc_str(f, "task")), "node");
+    const char *node = doc_str(f, "node");
     int64_t attempt = doc_int(f, "attempt", 0), step = doc_int(f, "step", 0);
     (void)buf_addf(&text, "%s, %s", doc_str(f, "task"),
                    since_text(doc, doc_int(f, "at_ms", 0), since, sizeof since));
@@ -204,12 +204,31 @@ static void say_done(const json_t *doc, const json_t *first, struct buf *out)
     }
 }
 
+/* Where something failed more than once, or that is left out. */
+static void say_nodes(const json_t *doc, struct buf *out)
+{
+    size_t i, n = 0;
+    json_t *node;
+    json_array_foreach(json_object_get(doc, "bad_nodes"), i, node)
+    {
+        int64_t failures = doc_int(node, "failures", 0);
+        if (failures < 2 && !flag(node, "left_out"))
+            continue;
+        AUTO(free_p)
+        char *text = str_printf("%s: %lld failures%s", doc_str(node, "node"), (long long)failures,
+                                flag(node, "left_out") ? "; left out of new requests" : "");
+        if (text && n < DONE_SHOWN)
+            say(out, n++ ? "" : "nodes", text);
+    }
+}
+
 void why_failed(const json_t *doc, const char *log, struct buf *out)
 {
     const json_t *cause = json_object_get(doc, "cause"), *first = first_failure(doc);
     if (!json_is_object(cause)) {
         say_others(doc, NULL, out);
         say_done(doc, NULL, out);
+        say_nodes(doc, out);
         return;
     }
     if (first) {
@@ -222,6 +241,7 @@ void why_failed(const json_t *doc, const char *log, struct buf *out)
     say_victims(doc, first, out);
     say_others(doc, first, out);
     say_done(doc, first, out);
+    say_nodes(doc, out);
 }
 
 /* ---- a job that is not over ---- */
@@ -268,6 +288,7 @@ void why_not_over(const json_t *doc, struct buf *out)
     say_tasks(doc, NULL, "silent", "nothing was heard of it for three heartbeats", out);
     say_others(doc, NULL, out);
     say_done(doc, NULL, out);
+    say_nodes(doc, out);
     if (!out->len)
         say(out, "nothing", "all tasks run, and none has failed");
 }
@@ -276,8 +297,9 @@ void why_not_over(const json_t *doc, struct buf *out)
 
 static int why_json(json_t *doc)
 {
-    static const char *const members[] = { "application_id", "state",   "exit_code", "message",
-                                           "waiting",        "pausing", "cause",     "failures" };
+    static const char *const members[] = { "application_id", "state",    "exit_code",
+                                           "message",        "waiting",  "pausing",
+                                           "cause",          "failures", "bad_nodes" };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);

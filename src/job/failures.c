@@ -35,6 +35,7 @@ static struct past_failure view(const struct job *j, uint32_t slot)
                                   .detail = s->detail,
                                   .tail = s->tail,
                                   .note = s->note,
+                                  .node = s->node,
                                   .known = s->known };
 }
 
@@ -84,15 +85,6 @@ static bool is_shown(const struct job *j, uint32_t slot)
     return slot_settled(s) && (verdict_is_failure(s->result) || (s->known && is_cause(j, &p)));
 }
 
-static void add_str(struct buf *out, const char *key, const char *s)
-{
-    (void)buf_addf(out, ",\"%s\":", key); /* a failed append shows in out->failed */
-    if (s)
-        (void)json_add_str(out, span_of(s));
-    else
-        (void)buf_adds(out, "null");
-}
-
 static void add_number(struct buf *out, const char *key, int64_t v, bool there)
 {
     if (there)
@@ -116,10 +108,10 @@ static void add_meaning(const struct job *j, const struct past_failure *p, bool 
     if (!k)
         return;
     (void)known_remedy(k, job_role_name(j, j->slots[p->slot].role), &remedy);
-    add_str(out, "known", k->name);
+    status_text(out, "known", k->name);
     (void)buf_addf(out, ",\"victim\":%s", k->victim ? "true" : "false");
-    add_str(out, "what", k->what);
-    add_str(out, "remedy", buf_cstr(&remedy));
+    status_text(out, "what", k->what);
+    status_text(out, "remedy", buf_cstr(&remedy));
     (void)buf_adds(out, ",\"line\":");
     (void)json_add_str(out, lines ? line : span_of(""));
 }
@@ -133,16 +125,17 @@ static void add_one(const struct job *j, const struct past_failure *p, enum fail
     (void)buf_addf(out, ",\"first\":%s", is_cause(j, p) ? "true" : "false");
     add_number(out, "attempt", p->attempt, true);
     add_number(out, "generation", p->generation, true);
+    status_text(out, "node", p->node >= 0 ? j->nodes.v[p->node].name : NULL);
     add_number(out, "at_ms", p->at_us / 1000, true);
     add_number(out, "exit_code", p->exit_code, exited);
     add_number(out, "signal", p->signal, p->signal != 0);
-    add_str(out, "reason", end_reason_name(p->reason));
-    add_str(out, "detail", p->detail ? p->detail : p->note);
+    status_text(out, "reason", end_reason_name(p->reason));
+    status_text(out, "detail", p->detail ? p->detail : p->note);
     add_number(out, "step", (int64_t)(p->step & INT64_MAX), true);
-    add_str(out, "done", p->done);
+    status_text(out, "done", p->done);
     add_meaning(j, p, words >= WORDS_LINE, out);
     if (words >= WORDS_TAIL)
-        add_str(out, "stderr_tail", p->tail);
+        status_text(out, "stderr_tail", p->tail);
     (void)buf_addc(out, '}');
 }
 
@@ -164,4 +157,22 @@ void failures_json(const struct job *j, enum failure_words words, struct buf *ou
         add_one(j, &l.v[i], words, out);
     }
     (void)buf_addc(out, ']');
+}
+
+void nodes_json(const struct job *j, struct buf *out)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < j->nodes.n; i++) {
+        const struct node *n = &j->nodes.v[i];
+        if (!n->n)
+            continue;
+        (void)buf_adds(out, any ? ",{\"node\":" : ",\"bad_nodes\":[{\"node\":");
+        (void)json_add_str(out, span_of(n->name));
+        add_number(out, "failures", (int64_t)n->n, true);
+        (void)buf_addf(out, ",\"left_out\":%s}", n->until_ms >= 0 ? "true" : "false");
+        any = true;
+    }
+    if (any)
+        (void)buf_addc(out, ']');
 }

@@ -209,6 +209,7 @@ struct past_failure {
     int64_t at_us;
     uint64_t step;
     char *detail, *tail;     /* may be NULL */
+    int32_t node;            /* as in struct slot */
     const char *note, *done; /* live as long as the job; done: what was done about it, or NULL */
     const struct known *known;
 };
@@ -400,6 +401,9 @@ void failures_keep(struct job *j, uint32_t slot, const char *done);
 void failures_done(struct job *j);
 /* How much of what the tasks themselves have written. */
 enum failure_words { WORDS_NONE = 0, WORDS_LINE, WORDS_TAIL };
+/* ,"bad_nodes":[...]: those where something failed; nothing when there are none. */
+void nodes_json(const struct job *j, struct buf *out);
+void status_text(struct buf *out, const char *key, const char *s); /* ,"key":"s", or null */
 /* ,"failures":[...] in the order of their time; nothing when there was none. */
 void failures_json(const struct job *j, enum failure_words words, struct buf *out);
 

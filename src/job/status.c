@@ -6,7 +6,7 @@
 #include "codec/json.h"
 #include "job/job_int.h"
 
-static void add_str(struct buf *out, const char *key, const char *s)
+void status_text(struct buf *out, const char *key, const char *s)
 {
     (void)buf_addf(out, ",\"%s\":", key); /* a failed append shows in out->failed */
     if (s)
@@ -59,8 +59,8 @@ static void add_end(const struct slot *s, struct buf *out)
 
     add_maybe(out, "exit_code", s->exit_code, exited);
     add_maybe(out, "signal", s->signal, s->signal != 0);
-    add_str(out, "reason", slot_settled(s) ? end_reason_name(s->reason) : NULL);
-    add_str(out, "detail", s->detail ? s->detail : s->note);
+    status_text(out, "reason", slot_settled(s) ? end_reason_name(s->reason) : NULL);
+    status_text(out, "detail", s->detail ? s->detail : s->note);
 }
 
 static void add_name(const struct job *j, uint32_t slot, struct buf *out)
@@ -69,7 +69,7 @@ static void add_name(const struct job *j, uint32_t slot, struct buf *out)
 
     (void)buf_addf(out, "{\"task\":\"" SLOT_NAME "\"",
                    SLOT_ARGS(j, slot)); /* role names have no quotes in them */
-    add_str(out, "role", job_role_name(j, s->role));
+    status_text(out, "role", job_role_name(j, s->role));
     add_int(out, "index", s->index);
 }
 
@@ -85,7 +85,7 @@ static void add_cause(const struct job *j, bool tail, struct buf *out)
     add_name(j, v.cause_slot, out);
     add_int(out, "attempt", s->attempt);
     add_end(s, out);
-    add_str(out, "stderr_tail", tail ? s->tail : NULL);
+    status_text(out, "stderr_tail", tail ? s->tail : NULL);
     (void)buf_addc(out, '}');
 }
 
@@ -144,7 +144,7 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
 static void add_checkpoint(uint64_t step, const char *path, struct buf *out)
 {
     (void)buf_addf(out, ",\"checkpoint\":{\"step\":%llu", (unsigned long long)(step & INT64_MAX));
-    add_str(out, "path", path);
+    status_text(out, "path", path);
     (void)buf_addc(out, '}');
 }
 
@@ -157,23 +157,23 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     bool has = s->state != SLOT_HELD && s->state != SLOT_ASKED; /* else it is one given back */
 
     add_name(j, slot, out);
-    add_str(out, "state", slot_state_name(s->state));
-    add_str(out, "result", result_name(s->result));
+    status_text(out, "state", slot_state_name(s->state));
+    status_text(out, "result", result_name(s->result));
     add_bool(out, "chief", job_is_chief(j, slot));
     add_bool(out, "connected", s->connected);
     add_bool(out, "suspect", s->suspect);
     add_int(out, "attempt", s->attempt);
     add_int(out, "generation", s->generation);
-    add_str(out, "container", has ? s->container : NULL);
-    add_str(out, "address", has ? s->address : NULL);
-    add_str(out, "gpus", has && s->gpus ? s->gpus : "");
+    status_text(out, "container", has ? s->container : NULL);
+    status_text(out, "address", has ? s->address : NULL);
+    status_text(out, "gpus", has && s->gpus ? s->gpus : "");
     add_maybe(out, "pid", s->pid, has && s->pid != 0 && s->state != SLOT_ENDED);
     add_end(s, out);
     add_maybe(out, "started_ms", s->started_ms, s->started_ms >= 0);
     add_maybe(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
     add_int(out, "step", (int64_t)(s->step & INT64_MAX));
     add_int(out, "total", (int64_t)(s->total & INT64_MAX));
-    add_str(out, "tensorboard", s->tensorboard);
+    status_text(out, "tensorboard", s->tensorboard);
     path = checkpoint_newest(s, &step);
     if (path)
         add_checkpoint(step, path, out);
@@ -196,7 +196,7 @@ static void add_pausing(const struct job *j, struct buf *out)
                        str_duration(j->gave.after_ms, after, sizeof after),
                        str_duration(MAX(j->pause_due_ms - j->now_ms, (int64_t)0), in, sizeof in),
                        j->round + 1);
-    add_str(out, "pausing", pauses ? text : NULL);
+    status_text(out, "pausing", pauses ? text : NULL);
 }
 
 static void add_times(const struct job *j, struct buf *out)
@@ -222,11 +222,11 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
 
     (void)buf_adds(out, "{\"application_id\":");
     (void)json_add_str(out, span_of(job_application_id(j)));
-    add_str(out, "name", j->spec->name);
-    add_str(out, "user", j->user);
-    add_str(out, "state", job_state_name(j->state));
+    status_text(out, "name", j->spec->name);
+    status_text(out, "user", j->user);
+    status_text(out, "state", job_state_name(j->state));
     add_maybe(out, "exit_code", verdict_exit_code(j->state), job_over(j));
-    add_str(out, "message", j->decided ? j->message : NULL);
+    status_text(out, "message", j->decided ? j->message : NULL);
     add_pausing(j, out);
     add_int(out, "epoch", j->epoch);
     add_int(out, "generation", j->generation);
@@ -234,7 +234,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_int(out, "retries", j->retries);
     nodes_status(j, out);
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
-    add_str(out, "tensorboard", j->tensorboard);
+    status_text(out, "tensorboard", j->tensorboard);
     add_times(j, out);
     if (path)
         add_checkpoint(step, path, out);
@@ -242,6 +242,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
         more->of_job(out, more->arg);
     add_cause(j, !more->no_tail, out);
     failures_json(j, more->no_tail ? WORDS_NONE : full ? WORDS_TAIL : WORDS_LINE, out);
+    nodes_json(j, out);
     (void)buf_adds(out, ",\"roles\":[");
     for (uint32_t r = 0; r < j->n_roles; r++) {
         if (r)

@@ -190,6 +190,35 @@ static void test_kept_ones(void **state)
     drive_done(&d);
 }
 
+/* A node where it fails again and again is named, and is left out. */
+static void test_nodes(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "chief*1 worker*9/on/max-1 nodes=10 nodefail=3 nodewin=60000");
+    drive_run(&d, "go worker:1=3 +2000 worker:1=3 +4000 worker:1=3");
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    assert_int_equal(job_status_json(d.job, false, &text), 0);
+    assert_int_equal(json_parse("status", buf_span(&text), &doc, &e), 0);
+    const json_t *nodes = json_object_get(doc, "bad_nodes"),
+                 *list = json_object_get(doc, "failures");
+    assert_int_equal(json_array_size(nodes), 1);
+    const json_t *node = json_array_get(nodes, 0);
+    assert_int_equal(json_int(node, "failures", 0), 3);
+    assert_true(json_flag(node, "left_out", false));
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *f = json_array_get(list, i);
+        assert_string_equal(json_str(f, "node", ""), json_str(node, "node", "?"));
+        assert_int_equal(json_int(f, "attempt", 0), (int64_t)i + 1);
+        assert_true(json_str(f, "done", "")[0] != 0);
+    }
+    json_decref(doc);
+    drive_done(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
         cmocka_unit_test(test_the_list),
         cmocka_unit_test(test_kept_ones),
+        cmocka_unit_test(test_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

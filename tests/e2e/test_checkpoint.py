@@ -1,0 +1,243 @@
+"""Checkpoints: which are known, what a task that begins again is given, a last one before a stop, and a model that is the same."""
+
+import json
+import os
+import re
+import signal
+import textwrap
+import time
+
+import pytest
+from conftest import ROOT, wait_until
+from test_progress import Talk, program
+
+PYTHON = "/usr/bin/python3"
+
+# ---- a stop that waits for a last checkpoint ----
+
+SAVES = """
+    import signal
+    signal.signal(signal.{signal}, lambda *_: [say('{{"step": 9, "checkpoint": "/data/step-9"}}'), os._exit({code})])
+    say('{{"step": 8, "checkpoint": "/data/step-8"}}')
+    time.sleep(600)
+"""
+
+
+def is_known(doc):
+    return doc.get("checkpoint")
+
+
+def stop(tony, app, *args):
+    before = time.monotonic()
+    tony.ok("stop", app, *args)
+    return tony.status(app), time.monotonic() - before
+
+
+def submitted(tony, text, shell=False, **conf):
+    command = program(text)
+    path = tony.workers(f"true; {command}; true" if shell else command, conf={f"tony.task.{k}": v for k, v in conf.items()})
+    app = tony.submit(path)
+    wait_until(lambda: is_known(tony.status(app)), "a first checkpoint is known", pause=0.05)
+    return app
+
+
+@pytest.mark.parametrize("shell", [False, True])
+@pytest.mark.parametrize("signo", ["SIGTERM", "SIGUSR1"])
+def test_a_stop_lets_save(tony, signo, shell):
+    """The signal is for the program: a shell around it would die of it, and the program with the shell."""
+    app = submitted(tony, SAVES.format(signal=signo, code=0), shell=shell,
+                    **({} if signo == "SIGTERM" else {"checkpoint-signal": signo[3:]}))
+    doc, _ = stop(tony, app, "--checkpoint")
+    assert doc["state"] == "KILLED" and doc["checkpoint"] == {"step": 9, "path": "/data/step-9"}
+    assert doc["tasks"][0]["result"] == "FINISHED"
+    assert "step 9" in tony.ok("status", app)
+
+
+def test_a_plain_stop_does_not_wait(tony):
+    app = submitted(tony, SAVES.format(signal="SIGUSR1", code=0))
+    doc, took = stop(tony, app)
+    assert doc["state"] == "KILLED" and doc["checkpoint"]["step"] == 8
+
+
+def test_where_nobody_listens_nobody_waits(tony):
+    app = tony.submit(tony.workers("sleep 600", conf={"tony.task.checkpoint-grace": 60000}))
+    wait_until(lambda: tony.status(app)["roles"][0]["running"] == 1, "it runs", pause=0.05)
+    doc, took = stop(tony, app, "--checkpoint")
+    assert doc["state"] == "KILLED" and took < 50
+
+
+def test_the_socket_says_stop(tony):
+    """Nobody handles the signal, but somebody is on the socket."""
+    app = submitted(tony, """
+        say('{"step": 1, "checkpoint": "/data/step-1"}')
+        word = json.loads(heard())
+        assert word["stop"] and word["within_ms"] == 20000, word
+        say('{"step": 2, "checkpoint": "/data/step-2"}')""", **{"checkpoint-grace": 20000})
+    doc, _ = stop(tony, app, "--checkpoint")
+    assert doc["checkpoint"]["step"] == 2, doc
+
+
+def test_the_grace_ends(tony):
+    app = submitted(tony, """
+        import signal
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        say('{"step": 1, "checkpoint": "/data/step-1"}')
+        while True: time.sleep(600)""", **{"checkpoint-grace": 300, "kill-grace-ms": 300})
+    doc, _ = stop(tony, app, "--checkpoint")
+    assert doc["state"] == "KILLED" and doc["tasks"][0]["signal"] == 9
+
+
+def test_a_kill_cuts_the_wait_short(tony):
+    app = submitted(tony, """
+        import signal
+        signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+        say('{"step": 1, "checkpoint": "/data/step-1"}')
+        while True: time.sleep(600)""", **{"checkpoint-grace": 600000, "kill-grace-ms": 100})
+    tony.ok("stop", app, "--checkpoint", "--no-wait")
+    wait_until(lambda: "asked" in tony.log(app, "worker:0"), "it was asked")
+    assert tony.state(app) == "STOPPING"
+    tony.ok("kill", app, timeout=60)
+    assert tony.state(app) == "KILLED"
+
+
+# ---- found in a directory ----
+
+
+def test_found_by_name(tony, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    t = Talk(tony, tmp_path, """
+        wait()""", conf={"tony.task.checkpoint-dir": str(data), "tony.task.checkpoint-pattern": r"step-([0-9]+)\.pt"})
+    (data / "step-5.pt").write_text("x")
+    (data / "step-7.pt.tmp").write_text("x")  # half of one
+    (data / "last.pt").write_text("x")
+    doc = t.until(lambda d: is_known(d) and d, "a checkpoint is found")
+    assert doc["checkpoint"] == {"step": 5, "path": str(data / "step-5.pt")}
+    (data / "step-7.pt.tmp").rename(data / "step-7.pt")
+    t.until(lambda d: d["checkpoint"]["step"] == 7, "the next one is found")
+    (data / "step-12.pt").write_text("x")
+    t.open()  # it may well end before anybody has looked again
+    assert t.over()["checkpoint"]["step"] == 12
+
+
+def test_found_by_its_marker(tony, tmp_path):
+    data = tmp_path / "data"
+    (data / "step-3").mkdir(parents=True)
+    (data / "step-8").mkdir()
+    (data / "step-3" / "DONE").write_text("")
+    t = Talk(tony, tmp_path, """
+        wait()""", conf={"tony.task.checkpoint-dir": str(data), "tony.task.checkpoint-pattern": "step-([0-9]+)",
+                         "tony.task.checkpoint-marker": "DONE"})
+    t.until(lambda d: is_known(d) and d["checkpoint"]["step"] == 3, "the complete one is found")
+    (data / "step-8" / "DONE").write_text("")
+    t.until(lambda d: d["checkpoint"]["step"] == 8, "it is complete")
+    t.open()
+    t.over()
+
+
+@pytest.mark.parametrize("conf, words", [
+    ({"tony.task.checkpoint-dir": "x"}, "needs a pattern"),
+    ({"tony.task.checkpoint-pattern": "x"}, "no group"),
+    ({"tony.task.checkpoint-pattern": "x("}, "regular expression"),
+    ({"tony.worker.progress-pattern": "(a)\\1"}, "refer to its own groups"),
+    ({"tony.worker.progress-pattern": "(" + "a" * 300 + ")"}, "at most 256 bytes"),
+    ({"tony.task.checkpoint-signal": "KILL"}, "TERM"),
+])
+def test_what_is_refused(tony, conf, words):
+    r = tony.run("submit", tony.workers("true", conf=conf))
+    assert r.returncode == 2 and words in r.stderr, r.stderr
+
+
+# ---- going on ----
+
+
+def test_a_task_that_begins_again_is_told(tony):
+    """What all share: worker:1 was faster, but worker:0 has no step 30."""
+    app = tony.submit(tony.workers(program("""
+        me = os.environ["TASK_INDEX"]
+        print(os.environ.get("TONY_CHECKPOINT"), os.environ.get("TONY_CHECKPOINT_STEP"), flush=True)
+        if "TONY_CHECKPOINT" in os.environ:
+            sys.exit(0)
+        for step in (10, 20) if me == "0" else (10, 20, 30):
+            say(json.dumps({"step": step, "checkpoint": f"/data/{me}/step-{step}", "parts": 2}))
+        if me == "1":
+            say('{"ask": "stop"}'); heard()     # all was read
+            os.kill(os.getpid(), 9)
+        time.sleep(600)"""), n=2, role={"restart": "on-failure", "restart-scope": "job"}))
+    r = tony.run("wait", app, timeout=90)
+    assert r.returncode == 0, r.stdout + r.stderr
+    for i in (0, 1):
+        assert tony.log(app, f"worker:{i}", attempt=1) == "None None\n"
+        step = tony.log(app, f"worker:{i}", attempt=2).split()[1]
+        assert tony.log(app, f"worker:{i}", attempt=2) == f"/data/{i}/step-{step} {step}\n"
+    steps = {tony.log(app, f"worker:{i}", attempt=2).split()[1] for i in (0, 1)}
+    assert steps <= {"10", "20"} and len(steps) == 1
+    assert "in its attempt" not in tony.ok("why", app) and "before" in tony.ok("why", app)
+
+
+# Kills the process at the moments that the file PLAN lists, each once: "before 17": rank 1 when it has made step 17; "half 20": rank 0 while
+# the checkpoint of step 20 is half written; "unnamed 30": when it is written and not yet renamed.
+KILLER = """
+import os, signal, socket
+plan, rank = os.environ.get("PLAN"), os.environ.get("RANK")
+def die(what):
+    try:
+        os.rename(os.path.join(plan, what), os.path.join(plan, what + ".done"))
+    except OSError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+if plan and rank is not None:
+    import json
+    send, replace = socket.socket.send, os.replace
+    class Socket(socket.socket):
+        def send(self, data, *args):
+            n = super().send(data, *args)
+            if data[:1] == b"{":
+                step = json.loads(data).get("step")
+                die(f"rank{rank}-{step}")
+            return n
+    socket.socket = Socket
+    def replaced(src, dst, **kw):
+        name = os.path.basename(dst)
+        if os.path.exists(os.path.join(plan, "half-" + name)):
+            os.truncate(src, os.path.getsize(src) // 2)
+            die("half-" + name)
+        die("unnamed-" + name)
+        return replace(src, dst, **kw)
+    os.replace = replaced
+"""
+
+
+def final(tony, app, attempt):
+    line = tony.log(app, "worker:0", attempt=attempt).strip().splitlines()[-1]
+    return json.loads(line)
+
+
+@pytest.mark.skipif(os.system(f"{PYTHON} -c 'import torch, sklearn' 2>/dev/null") != 0, reason="no PyTorch or scikit-learn here")
+def test_the_digits_are_the_same(own_tony, tmp_path):
+    """Killed before any checkpoint, at steps, while one is half written and before its rename: the same model in every bit."""
+    signal.alarm(540)  # it imports PyTorch a dozen times
+    t = own_tony()
+    killer = tmp_path / "killer"
+    killer.mkdir()
+    (killer / "sitecustomize.py").write_text(textwrap.dedent(KILLER))
+    job = ROOT / "examples/digits/job.yaml"
+    args = ["--conf", f"tony.containers.command={PYTHON} train.py --epochs 2 --save-every 10"]
+    plain = t.submit(job, *args)
+    assert t.run("wait", plain, timeout=200).returncode == 0
+    expected = final(t, plain, 1)["model"]
+
+    plan = tmp_path / "plan"
+    plan.mkdir()
+    for what in ("rank1-3", "rank0-17", "half-step-00000020.pt", "unnamed-step-00000030.pt"):
+        (plan / what).write_text("")
+    app = t.submit(job, *args, "--conf", "tony.worker.restart=on-failure", "--conf", "tony.worker.restart-scope=job",
+                   "--conf", "tony.worker.max-restarts=9", "--shell_env", f"PLAN={plan}", "--shell_env", f"PYTHONPATH={killer}")
+    assert t.run("wait", app, timeout=500).returncode == 0, t.ok("why", app)
+    assert sorted(p.name for p in plan.iterdir() if p.suffix != ".done") == []
+    attempts = t.tasks(app)["worker:0"]["attempt"]
+    assert attempts == 5
+    assert final(t, app, attempts)["model"] == expected
+    begun = [int(m.group(1)) for a in range(1, 6) for m in [re.search(r"going on from step (\d+)", t.log(app, "worker:0", attempt=a))] if m]
+    assert begun == [10, 10, 20], begun
+    assert t.status(app)["checkpoint"]["path"].endswith("step-00000040.pt")
