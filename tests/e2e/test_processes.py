@@ -151,12 +151,12 @@ def test_the_first_of_three_failures_is_named(lab, order):
                "if [ $place -gt 0 ]; then read before < pid$((place-1)); "
                "while [ -e /proc/$before ]; do :; done; fi; "
                "exit $((20+TASK_INDEX))")
-    path = lab.job_file({"node": {"instances": 3, "command": command}},
+    path = lab.job_file({"place": {"instances": 3, "command": command}},
                         conf={"tony.application.fail-on-worker-failure-enabled": True, "tony.task.kill-grace-ms": 0})
     app = lab.submit(path)
     assert lab.run("wait", app).returncode == 1
     cause = lab.status(app)["cause"]
-    assert (cause["task"], cause["exit_code"]) == (f"node:{order[0]}", 20 + order[0])
+    assert (cause["task"], cause["exit_code"]) == (f"place:{order[0]}", 20 + order[0])
     lab.settled()
 
 
