@@ -23,7 +23,7 @@ CACHE = "/user/root/.tony/cache"
 def test_logs_right_after_the_end(tony):
     """Also in the moment between the master's last word and the ResourceManager's."""
     job = tony.workers("echo hello from $TASK_INDEX", n=2)
-    for _ in range(5):
+    for _ in range(3):
         app = APP.search(tony.ok("run", job)).group()
         assert tony.ok("logs", app, "worker:1", "--stdout") == "hello from 1\n"
         assert tony.run("logs", app, "worker:2").returncode == 2
