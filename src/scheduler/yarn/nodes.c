@@ -148,8 +148,12 @@ static void start_refused(struct node *n, struct box *b, struct span class_name,
         n->start_at = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
         return;
     }
-    box_fail(n->y, b, END_LAUNCH_FAILED, "node manager '%s' could not start it: %s%s", n->id, why,
-             strstr(why, "expired") ? "; the clocks of node and resource manager may differ" : "");
+    /* "Unauthorized request to start container." and, on a line of its own, the reason */
+    if (message.len > 0 && memmem(message.p, message.len, "token is expired", 16))
+        why =
+            "its grant had expired; the node is too slow, or its clock and the resource manager's "
+            "differ";
+    box_fail(n->y, b, END_LAUNCH_FAILED, "node manager '%s' could not start it: %s", n->id, why);
 }
 
 /* The call as a whole failed. It is not atomic: what was in it may have been started or not. */
