@@ -13,11 +13,28 @@ import pytest
 from lib_cluster import Cluster, wait_until
 from lib_tony import BIN, Tony
 
-TEST_LIMIT_S = 240
-# Room for hundreds of small containers; heartbeats fast enough that a test does not wait for them; liveness short enough that a
-# killed daemon is noticed within a test, and long enough for a busy machine.
+TEST_LIMIT_S = 900  # a test takes some 10 s; a machine may be busy
+# Room for hundreds of small containers; heartbeats fast enough that a test does not wait for them; liveness long enough for a busy
+# machine. A test that waits for somebody to be given up sets it shorter.
 OPTIONS = ["--nodemanagers", "2", "--nm-memory-mb", "8192", "--nm-vcores", "128", "--nm-heartbeat-ms", "200", "--pmem-check",
-           "--am-expiry-ms", "15000", "--nm-expiry-ms", "12000"]
+           "--am-expiry-ms", "60000", "--nm-expiry-ms", "60000",
+           # GPUs (2 a node, none of them real) and licences (3 a node), which are only counted
+           *[x for s in ("yarn:yarn.resource-types=yarn.io/gpu,example.com/licence", "nm:yarn.nodemanager.resource-type.yarn.io/gpu=2",
+                         "nm:yarn.nodemanager.resource-type.example.com/licence=3") for x in ("--set", s)]]
+
+
+# What takes long and guards what rarely breaks is marked slow: `make soak` runs it, and TONY_SLOW=1.
+SLOW_TOO = bool(os.environ.get("TONY_SLOW"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: only in `make soak`, or with TONY_SLOW=1")
+
+
+def pytest_collection_modifyitems(config, items):
+    slow = [item for item in items if item.get_closest_marker("slow") and not SLOW_TOO]
+    items[:] = [item for item in items if item not in slow]
+    config.hook.pytest_deselected(items=slow)
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +55,7 @@ def the_cluster():
 
 def end_applications(cluster):
     """Ids of applications that still ran. One whose client has left with the verdict may need a moment to say goodbye."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while (live := cluster.live_apps()) and time.monotonic() < deadline:
         time.sleep(0.1)
     for app in live:
@@ -55,7 +72,7 @@ def cluster(the_cluster):
     yield the_cluster
     mended = the_cluster.repair()
     live = end_applications(the_cluster)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (left := the_cluster.processes()) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in left:
@@ -90,7 +107,7 @@ def tony(cluster, base):
     assert (BIN / "tony").exists(), f"no programs in {BIN}: build first, or set TONY_BIN"
     before = staging(cluster)
     yield Tony(base, cluster)
-    wait_until(lambda: set(staging(cluster)) <= set(before) or bool(cluster.live_apps()), "staging directories removed", 20, 0.1)
+    wait_until(lambda: set(staging(cluster)) <= set(before) or bool(cluster.live_apps()), "staging directories removed", 60, 0.1)
 
 
 @pytest.fixture(autouse=True)

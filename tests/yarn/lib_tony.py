@@ -15,6 +15,15 @@ APP = re.compile(r"application_\d+_\d{4,}")
 SANITIZER = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE", "GCOV_PREFIX", "GCOV_PREFIX_STRIP")
 
 
+def floor(cluster, command, n=2):
+    """The application of bench/ that has nothing of ours runs the command in n containers."""
+    p = cluster.state["ports"]
+    at = "127.0.0.1:{}".format
+    return subprocess.run([str(BUILD / "bench" / "yarn-floor"), "--rm", at(p["rm"]), "--scheduler", at(p["rm_sched"]), "--namenode",
+                           at(p["nn"]), "--webhdfs", f"http://{at(p['nn_http'])}/webhdfs/v1", str(n), command],
+                          capture_output=True, text=True, timeout=300)
+
+
 class Tony:
     """One machine of a user: a HOME, the programs, the configuration of the cluster and nothing else of it."""
 
@@ -29,10 +38,14 @@ class Tony:
             "TONY_HOME": str(self.home),
             "XDG_RUNTIME_DIR": str(self.base / "run"),
             "HADOOP_CONF_DIR": str(cluster.dir / conf),
+            "TONY_CONF_DIR": str(self.base / "site"),
             **extra,
         }
         self.env.update({name: os.environ[name] for name in SANITIZER if name in os.environ})
         (self.base / "run").mkdir(mode=0o700, exist_ok=True)
+        (self.base / "site").mkdir(exist_ok=True)
+        # A busy machine's daemons may need long for an answer; what they retry after is short in this cluster.
+        (self.base / "site" / "tony-site.yaml").write_text("conf: {tony.application.num-client-rm-connect-retries: 60}\n")
         self.n_files = 0
 
     # ---- running it ----
@@ -44,7 +57,7 @@ class Tony:
             args[1:1] = ["--cluster", "yarn"]
         return [str(BIN / "tony"), *args]
 
-    def run(self, *args, timeout=100, cwd=None, env=None, stdout=subprocess.PIPE):
+    def run(self, *args, timeout=300, cwd=None, env=None, stdout=subprocess.PIPE):
         """Any exit code; stdout and stderr as text."""
         return subprocess.run(self.argv(args), env={**self.env, **(env or {})}, cwd=cwd or self.base, stdin=subprocess.DEVNULL,
                               stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout)
@@ -93,8 +106,32 @@ class Tony:
     def status(self, app):
         return self.json("status", app)
 
-    def await_state(self, app, *states, limit=90):
+    def await_state(self, app, *states, limit=300):
         return wait_until(lambda: (lambda s: s if s["state"] in states else None)(self.status(app)), f"job {app} in {states}", limit, 0.1)
 
     def tasks(self, app):
         return {t["task"]: t for t in self.json("tasks", app)["tasks"]}
+
+    # ---- a job that runs until it is let go ----
+
+    def gated(self, n=1, tail="", **top):
+        """A running job whose tasks end, and well, at let_go(): its client, its id and the pids of its tasks."""
+        self.n_files += 1
+        gate = self.base / f"gate{self.n_files}"
+        p = self.start("run", self.workers(f"while [ ! -e {gate} ]; do sleep 0.1; done{tail}", n=n, **top))
+        p.gate = gate
+
+        def tasks():
+            found = [pid for pid, line in self.cluster.processes().items() if str(gate) in line and "bash -c while" in line]
+            return len(found) == n and found
+
+        pids = wait_until(lambda: tasks() or p.poll() is not None, "the tasks of the job", 300)
+        assert p.poll() is None, p.communicate()
+        return p, self.cluster.environ(pids[0])["JOB_ID"], pids
+
+    def let_go(self, p, code=0):
+        """What the client of a gated job says until it ends."""
+        p.gate.write_text("")
+        out, err = p.communicate(timeout=300)
+        assert p.returncode == code, out + err
+        return out + err

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from lib_bare import bare_root
-from lib_tony import BIN, BUILD
+from lib_tony import BIN, BUILD, floor
 
 
 @pytest.fixture(autouse=True)
@@ -15,14 +15,6 @@ def static_programs():
     options = {o["name"]: o["value"] for o in json.loads((BUILD / "meson-info" / "intro-buildoptions.json").read_text())}
     if options["b_sanitize"] != "none" or not options["static_node"]:
         pytest.skip("this build links dynamically")
-
-
-def floor(cluster, command, n=2):
-    p = cluster.state["ports"]
-    at = "127.0.0.1:{}".format
-    return subprocess.run([str(BUILD / "bench" / "yarn-floor"), "--rm", at(p["rm"]), "--scheduler", at(p["rm_sched"]), "--namenode",
-                           at(p["nn"]), "--webhdfs", f"http://{at(p['nn_http'])}/webhdfs/v1", str(n), command],
-                          capture_output=True, text=True, timeout=90)
 
 
 def said(cluster, command, n=2):

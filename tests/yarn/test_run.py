@@ -82,7 +82,7 @@ def test_ctrl_c_stops_the_job(tony, cluster):
     wait_until(lambda: any("sleep 600" in x for x in cluster.processes().values()), "the task")
     app = cluster.live_apps()[0]
     p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(timeout=300)
     assert p.returncode == 3, err
     assert cluster.await_app(app, "FINISHED", "KILLED")["finalStatus"] == "KILLED"
 
@@ -145,7 +145,7 @@ def test_many_clients_at_once(tony, cluster, base):
     job = tony.workers("true", resources=[str(base / "shared.bin")])
     clients = [tony.start("run", job) for _ in range(6)]
     for p in clients:
-        out, err = p.communicate(timeout=100)
+        out, err = p.communicate(timeout=300)
         assert p.returncode == 0, err
 
 

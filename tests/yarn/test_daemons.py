@@ -1,0 +1,98 @@
+"""Daemons and our own processes die, change or are taken away under a running job."""
+
+import os
+import signal
+
+import pytest
+from lib_bare import bare_root
+from lib_cluster import wait_until
+from lib_tony import APP
+
+
+def alive(pids):
+    return all(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_resourcemanager_restarted(tony, cluster):
+    p, app, pids = tony.gated(2)
+    cluster.signal("rm")
+    cluster.up()
+    assert alive(pids)
+    cluster.await_app(app, "RUNNING")
+    tony.let_go(p)
+    assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 1
+
+
+def test_resourcemanager_comes_back_at_its_other_address(tony, cluster):
+    tony.env["HADOOP_CONF_DIR"] = str(cluster.dir / "conf-list")
+    p, app, pids = tony.gated(2)
+    cluster.signal("rm")
+    cluster.up("--rm-at", "2")
+    assert alive(pids)
+    cluster.await_app(app, "RUNNING")
+    tony.let_go(p)
+    assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 1
+
+
+def test_nodemanagers_restarted(tony, cluster):
+    p, app, pids = tony.gated(2)
+    cluster.signal("nm1")
+    cluster.signal("nm2")
+    cluster.up()
+    assert alive(pids)
+    tony.let_go(p)
+
+
+def test_executor_killed(tony, cluster):
+    p, app, pids = tony.gated(conf={"tony.task.restarts.node-lost": 0})
+    executors = [k for k, v in cluster.processes().items() if v.startswith("./tony-executor")]
+    os.kill(executors[0], signal.SIGKILL)
+    out, err = p.communicate(timeout=300)
+    assert p.returncode == 1, err
+    wait_until(lambda: not alive(pids), "the task gone with it")
+
+
+def test_too_much_memory(tony, cluster):
+    r = tony.run("run", tony.workers("exec /usr/bin/python3 -c 'import time; x = b\"x\" * (200 << 20); time.sleep(60)'"))
+    said = r.stdout + r.stderr
+    assert r.returncode == 1 and "out_of_memory" in r.stdout and "raise tony.worker.memory" in said, said
+    assert "of 64 MB" in said, said  # with how much it had
+
+
+@pytest.mark.slow
+def test_an_amrm_token_is_rolled(tony, cluster):
+    with cluster.changed("yarn:yarn.am.liveness-monitor.expiry-interval-ms=6000",
+                         "yarn:yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs=30", restart=["rm"]):
+        p, app, pids = tony.gated(2)
+        mark = cluster.mark()
+        wait_until(lambda: any("Activating" in line for line in cluster.log_since(mark, "rm")), "the key rolled", 180, 0.5)
+        tony.let_go(p)
+        assert len(cluster.attempts(app)) == 1
+
+
+@pytest.mark.parametrize("protection", [pytest.param("integrity", marks=pytest.mark.slow), "privacy"])
+def test_protections(tony, cluster, protection):
+    with cluster.changed(f"core:hadoop.rpc.protection={protection}", restart=cluster.names()):
+        r = tony.run("run", tony.workers("true", n=2))
+        assert r.returncode == 0, r.stderr
+        cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are taken away
+
+
+@pytest.mark.slow
+def test_synchronous_scheduling(tony, cluster):
+    with cluster.changed("capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false", restart=["rm"]):
+        r = tony.run("run", tony.workers("true", n=8))
+        assert r.returncode == 0, r.stderr
+
+
+def test_in_a_bare_root(tony, cluster, base):
+    with bare_root(cluster, base):
+        r = tony.run("run", tony.workers("/bin/ls /", n=2))
+        assert r.returncode == 0, r.stderr
+        app = APP.search(r.stdout).group()
+        assert [x.split() for x in cluster.container_log(app, "stdout").values() if x] == [["bin", "dev", "proc", "tmp"]] * 2
+
+
+def test_a_hundred_containers(tony, cluster):
+    r = tony.run("run", tony.workers("true", n=100), timeout=300)
+    assert r.returncode == 0, r.stderr

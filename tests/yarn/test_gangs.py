@@ -1,0 +1,20 @@
+"""Jobs that do not fit beside each other, and a cluster that cannot give what a job needs. The same, 20 times in a row: `make soak`."""
+
+import re
+
+from lib_gangs import MIB, two_jobs_of_sixty_percent, workers
+
+
+def test_two_jobs_of_sixty_percent(tony):
+    assert "given back" in (said := two_jobs_of_sixty_percent(tony)), said  # else they were not in each other's way
+
+
+def test_a_gang_that_cannot_be_had_in_time(tony, cluster):
+    filling, app, _ = tony.gated(12, role={"memory": f"{MIB}m"})
+    r = tony.run("run", workers(tony, 8, "second", **{"tony.container.allocation.timeout": 4000}), timeout=300)
+    said = r.stdout + r.stderr
+    assert r.returncode == 1, said
+    missing, of, what = re.search(r"(\d+) of (\d+) containers were not granted within 4 s: (.*)", said).groups()
+    assert of == "8" and 4 <= int(missing) <= 6 and what.startswith(f"{missing} of 'worker' (1 GB, 1 core)"), said
+    assert cluster.app(app)["state"] == "RUNNING"  # nobody else's were taken
+    tony.let_go(filling)

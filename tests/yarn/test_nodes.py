@@ -1,0 +1,159 @@
+"""Nodes are lost, fall ill, fill up, are given to others; NameNode and DataNode go. What the job is told is what happened."""
+
+import os
+import re
+import shutil
+
+import pytest
+from lib_cluster import wait_until
+from lib_tony import BIN
+
+ONE_A_NODE = {"memory": "5g"}  # of 8
+# Nothing is started again here: what is lost fails the job, and the job says of what.
+STRICT = {"tony.application.fail-on-worker-failure-enabled": "true",
+          **{f"tony.task.restarts.{why}": 0 for why in ("node-lost", "preempted", "disk-failed")}}
+
+
+def spread(tony, cluster, conf=None, **top):
+    """A gated job with a task on each node: its client, its id, and the NodeManager that has a task but not the master, with that
+    task's pid and name."""
+    p, app, pids = tony.gated(2, role=ONE_A_NODE, conf={**STRICT, **(conf or {})}, **top)
+    master = cluster.app(app)["amContainerLogs"]
+    live = cluster.containers(app)
+    other, = {c["nm"] for c in live.values()} - {c["nm"] for cid, c in live.items() if cid in master}
+    for pid in pids:
+        env = cluster.environ(pid)
+        if live[env["CONTAINER_ID"]]["nm"] == other:
+            return p, app, other, pid, env["TONY_TASK"]
+    raise AssertionError("no task on the other node")
+
+
+def gone(pid):
+    return lambda: not os.path.exists(f"/proc/{pid}")
+
+
+def master_log(cluster, app):
+    return "\n".join(text for cid, text in cluster.container_log(app, "stderr").items() if "job." in text)
+
+
+def decided(tony, p, app, task, *reasons):
+    """A job that lost a task by no fault of its own has failed of that, and says so."""
+    out, err = p.communicate(timeout=300)
+    assert re.search("container.ended .*reason=(%s)" % "|".join(reasons), master_log(tony.cluster, app)), out + err
+    cause = tony.status(app)["cause"]
+    assert p.returncode == 1 and cause["task"] == (task or cause["task"]) and cause["reason"] in reasons, out + err
+    assert tony.tasks(app)[cause["task"]]["result"] == "LOST" and f"'{cause['task']}'" in out, out + err
+    return out + err
+
+
+def test_a_nodemanager_killed_for_good(tony, cluster):
+    with cluster.changed("yarn:yarn.nm.liveness-monitor.expiry-interval-ms=6000", restart=["rm"]):
+        p, app, nm, pid, task = spread(tony, cluster)
+        cluster.signal(nm)
+        wait_until(gone(pid), "the lost task ended: no NodeManager does it", 180)
+        cluster.up()
+        decided(tony, p, app, task, "node_lost")
+
+
+@pytest.mark.parametrize("settings, words", [
+    pytest.param(["nm:yarn.nodemanager.health-checker.script.path={base}/ill", "nm:yarn.nodemanager.health-checker.interval-ms=500"],
+                 "ran hot", id="unhealthy", marks=pytest.mark.slow),
+    pytest.param(["nm:yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage=0.0",
+                  "nm:yarn.nodemanager.disk-health-checker.interval-ms=500"], "local-dirs", id="out_of_disk"),
+])
+def test_a_node_that_is_not_well(tony, cluster, base, settings, words):
+    (base / "ill").write_text("#!/bin/sh\necho ERROR it ran hot\n")
+    (base / "ill").chmod(0o755)
+    p, app, nm, pid, task = spread(tony, cluster)
+    with cluster.changed(*[s.replace("{base}", str(base)) for s in settings], restart=[nm], wait=False):
+        wait_until(gone(pid), "the task ended", 180)
+    said = decided(tony, p, app, task, "node_lost", "disk_failed")
+    assert words in said + master_log(cluster, app), said  # what is wrong with the node
+
+
+@pytest.mark.slow
+def test_no_node_is_there(tony, cluster):
+    """The job waits, says so, and goes on when there is one."""
+    with cluster.changed("nm:yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage=0.0", restart=["nm1", "nm2"],
+                         wait=False):
+        wait_until(lambda: {n["state"] for n in cluster.nodes()} <= {"UNHEALTHY", "LOST"}, "no node is well", 180, 0.1)
+        p = tony.start("run", tony.workers("true"))
+        wait_until(lambda: cluster.live_apps() or p.poll() is not None, "the submission")
+    out, err = p.communicate(timeout=300)
+    assert p.returncode == 0 and "no running node" in err, out + err
+
+
+PREEMPTION = ["yarn:yarn.resourcemanager.scheduler.monitor.enable=true",
+              *[f"capacity:yarn.resourcemanager.monitor.capacity.preemption.{k}={v}" for k, v in {
+                  "monitoring_interval": 300, "max_wait_before_kill": 500, "total_preemption_per_round": "1.0",
+                  "natural_termination_factor": "1.0", "max_ignored_over_capacity": "0.0"}.items()]]
+
+
+def test_preempted_for_another_queue(tony, cluster):
+    with cluster.changed(*PREEMPTION, restart=["rm"]):
+        p, app, _ = tony.gated(14, role={"memory": "1g"}, conf=STRICT)
+        r = tony.run("run", tony.workers("true", n=6, role={"memory": "1g"}, conf={"tony.yarn.queue": "second"}))
+        assert r.returncode == 0, r.stderr
+        wait_until(lambda: "reason=preempted" in master_log(cluster, app), "containers preempted")
+        decided(tony, p, app, None, "preempted")
+
+
+@pytest.mark.slow
+def test_a_token_that_expired(tony, cluster, base):
+    """A grant that its node can be told of only when the container's token is too old: no fault of the task's."""
+    programs = base / "bin"
+    shutil.copytree(BIN, programs, ignore=lambda d, names: [n for n in names if n.endswith(".p")])
+    (programs / "tony-master").write_text(f"#!/bin/sh\nwhile [ ! -e {base}/begin ]; do sleep 0.05; done\nexec {BIN}/tony-master \"$@\"\n")
+    with cluster.changed("yarn:yarn.resourcemanager.rm.container-allocation.expiry-interval-ms=3000",
+                         "yarn:yarn.resourcemanager.nodemanagers.heartbeat-interval-ms=3000", restart=["rm"]):
+        mark = cluster.mark()
+        job = tony.workers("true", n=2, role=ONE_A_NODE)
+        p = tony.start("run", job, executable=str(programs / "tony"))
+        wait_until(lambda: any("tony-master" in line for line in cluster.processes().values()), "the master's container", 180)
+        app, = cluster.live_apps()
+        master_at, = {c["nm"] for c in cluster.containers(app).values()}
+        other = {"nm1": "nm2", "nm2": "nm1"}[master_at]
+        cluster.signal(other, "STOP")
+        try:
+            (base / "begin").write_text("")
+            wait_until(lambda: any("Expired" in line and "Timed out" in line for line in cluster.log_since(mark, "rm")),
+                       "the ResourceManager gives the container up", 180)
+        finally:
+            cluster.signal(other, "CONT")
+        out, err = p.communicate(timeout=300)
+        assert p.returncode == 0 or "expired" in out, out + err
+
+
+@pytest.mark.slow
+def test_namenode_and_datanode_restarted(tony, cluster):
+    p, app, _ = tony.gated(2)
+    for daemon in ("nn", "dn"):
+        cluster.signal(daemon)
+        cluster.up()
+    tony.let_go(p)
+    assert tony.status(app)["state"] == "SUCCEEDED"  # from the history in HDFS
+
+
+@pytest.mark.slow
+def test_the_namenode_is_away_at_the_end(tony, cluster):
+    """The verdict does not depend on HDFS. What is left there the next client clears away."""
+    p, app, _ = tony.gated(2)
+    cluster.signal("nn")
+    try:
+        tony.let_go(p)
+    finally:
+        cluster.up()
+    assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED"
+    assert app in cluster.ls("/user/root/.tony")
+    assert tony.run("run", tony.workers("true")).returncode == 0
+    assert app not in cluster.ls("/user/root/.tony")
+
+
+def test_the_client_is_killed(tony, cluster):
+    """`run` owns its job, which ends soon after it; `submit` does not."""
+    p, app, pids = tony.gated(conf={"tony.client.away-limit": 1000})
+    p.kill()
+    p.communicate()
+    assert cluster.await_app(app, "FINISHED", "KILLED", limit=180)["finalStatus"] == "KILLED"
+    wait_until(gone(pids[0]), "the task gone")
+    assert "client" in tony.status(app)["message"]
