@@ -1,16 +1,42 @@
 """What is wrong with a cluster, a job or a configuration is said in a sentence that names it, and leaves nothing behind."""
 
+import contextlib
+import http.server
 import re
 import shutil
 import subprocess
+import threading
 
 import pytest
+from lib_cluster import wait_until
 from lib_tony import BIN
+
+
+@contextlib.contextmanager
+def not_found():
+    """A web server that has nothing. Gives its port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(404)
+
+        do_PUT = do_POST = do_DELETE = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_the_resourcemanager_is_down(tony, cluster):
     cluster.signal("rm")
-    r = tony.run("run", tony.workers("true"), timeout=90)
+    r = tony.run("run", tony.workers("true", conf={"tony.application.num-client-rm-connect-retries": 3}), timeout=300)
     assert r.returncode == 4, r.stderr
     assert f"127.0.0.1:{cluster.state['ports']['rm']}" in r.stderr
 
@@ -44,15 +70,13 @@ def test_more_than_the_largest_node(tony, cluster):
     assert not cluster.live_apps()
 
 
-
 def test_safe_mode(tony, cluster):
     subprocess.run([str(cluster.dir / "bin" / "hdfs"), "dfsadmin", "-safemode", "enter"], check=True, capture_output=True)
     try:
-        r = tony.run("run", tony.workers("true"), timeout=90)
+        r = tony.run("run", tony.workers("true"), timeout=300)
         assert r.returncode == 4 and "safe mode" in r.stderr, r.stderr
     finally:
         subprocess.run([str(cluster.dir / "bin" / "hdfs"), "dfsadmin", "-safemode", "leave"], check=True, capture_output=True)
-
 
 
 
@@ -78,5 +102,36 @@ def test_a_master_that_cannot_start(tony, cluster, base):
     shutil.copytree(BIN, programs, ignore=lambda d, names: [n for n in names if n.endswith(".p")])
     (programs / "tony-master").write_text("#!/bin/sh\necho the master is broken >&2\nexit 3\n")
     p = tony.start("run", tony.workers("true"), executable=str(programs / "tony"))
-    out, err = p.communicate(timeout=90)
+    out, err = p.communicate(timeout=300)
     assert p.returncode in (1, 4) and "the master is broken" in err, out + err
+
+
+def test_the_namenode_is_down(tony, cluster):
+    cluster.signal("nn")
+    r = tony.run("run", tony.workers("true"), timeout=300)
+    cluster.up()
+    assert r.returncode == 4 and re.search(rf"127.0.0.1:{cluster.state['ports']['nn_http']}\b", r.stderr), r.stderr
+
+
+def test_webhdfs_is_disabled(tony, cluster, base):
+    """A NameNode without it has nothing there: 404, and a page for people."""
+    with not_found() as port:
+        shutil.copytree(cluster.dir / "conf", base / "conf")
+        site = base / "conf" / "hdfs-site.xml"
+        site.write_text(site.read_text().replace(f"127.0.0.1:{cluster.state['ports']['nn_http']}", f"127.0.0.1:{port}"))
+        r = tony.run("run", tony.workers("true"), env={"HADOOP_CONF_DIR": str(base / "conf")})
+        assert r.returncode == 4 and "dfs.webhdfs.enabled" in r.stderr and not cluster.live_apps(), r.stderr
+
+
+def test_killed_by_somebody_else(tony, cluster):
+    p, app, _ = tony.gated()
+    cluster.kill_app(app)
+    out, err = p.communicate(timeout=300)
+    assert p.returncode == 3 and re.search("[Kk]illed", out), out + err
+
+
+def test_killed_by_hadoops_own_client(tony, cluster):
+    p, app, _ = tony.gated()
+    subprocess.run([str(cluster.dir / "bin" / "yarn"), "application", "-kill", app], check=True, capture_output=True, timeout=300)
+    out, err = p.communicate(timeout=300)
+    assert p.returncode == 3 and re.search("[Kk]illed", out), out + err

@@ -1,0 +1,48 @@
+"""What ResourceManager and NodeManagers write into their logs about us: no warning that we cause."""
+
+import collections
+import re
+import signal
+
+from lib_cluster import wait_until
+from lib_tony import floor
+
+
+def test_no_daemon_complains_of_a_job(tony, cluster, base):
+    """However it ends. What is allowed, and why, stands in lib_cluster."""
+    (base / "src").mkdir()
+    (base / "src" / "file").write_text("x")
+    mark = cluster.mark()
+    assert tony.run("run", tony.workers("test -e file", n=10, src=str(base / "src"))).returncode == 0
+    assert tony.run("run", tony.job_file(None, command="true")).returncode == 0  # in the master's container
+    assert tony.run("run", tony.workers("exit 3", n=3)).returncode == 1
+    assert tony.run("run", tony.workers("exit 3", n=3, conf={"tony.application.fail-on-worker-failure-enabled": "true"})).returncode == 1
+    assert tony.run("run", tony.workers("x=$(head -c 300m /dev/zero | tail -c 299m); sleep 60")).returncode == 1  # too much memory
+    p, app, _ = tony.gated(3)
+    assert tony.run("kill", app).returncode == 0
+    p.communicate(timeout=300)
+    p, app, _ = tony.gated(3)
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=300)
+    wait_until(lambda: not cluster.live_apps() and not cluster.processes(), "all is over", 180, 0.1)
+    assert not cluster.complaints(mark)
+
+
+def deleted_twice(cluster, mark):
+    """How often the NodeManagers complained of files that were deleted already, by the file's name."""
+    return collections.Counter(m[1] for nm in ("nm1", "nm2") for line in cluster.log_since(mark, nm)
+                               if (m := re.search(r"delete returned false for path: \[.*/([^/\]]+)\]", line)))
+
+
+def test_who_deletes_twice(tony, cluster):
+    """The NodeManager itself, and as often for an application that has nothing of ours."""
+    mark = cluster.mark()
+    assert floor(cluster, "/bin/true", 4).returncode == 0
+    wait_until(lambda: not cluster.live_apps(), "the end")
+    theirs = deleted_twice(cluster, mark)
+    mark = cluster.mark()
+    assert tony.run("run", tony.workers("true", n=4)).returncode == 0
+    wait_until(lambda: not cluster.live_apps(), "the end")
+    ours = deleted_twice(cluster, mark)
+    assert set(ours) <= set(theirs) | {"tony-executor"}, (ours, theirs)
+    assert all(n <= theirs[name] for name, n in ours.items() if name in theirs), (ours, theirs)
