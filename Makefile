@@ -66,7 +66,7 @@ bench-yarn: ## install Java and Maven, build, and measure against a real Hadoop'
 soak: ## the long tests (an hour and more)
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory TESTS=enabled compile
-	@$(PYTHON) tools/check --build $(BUILD) --only soak
+	@$(PYTHON) tools/check --build $(BUILD) --only soak --only soak-yarn
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS (60) each
 	@tools/install-deps fuzz check
