@@ -346,7 +346,13 @@ static int on_executor_back(struct job *j, const struct job_event *ev, struct ke
                        "' speaks of attempt %u.%u, which was never begun",
                        SLOT_ARGS(j, ev->slot), ev->generation, ev->attempt),
                1;
-    int rc = slot_step(j, ev->slot, current ? IN_RETURN : IN_REGISTER, NULL, e);
+    enum slot_input in = current ? IN_RETURN : IN_REGISTER;
+    enum slot_state to = slot_table[s->state][in].to;
+    if (to != SLOT_NONE && to != s->state) /* this event is not in the journal */
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: its executor has to register",
+                       SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
+               1;
+    int rc = slot_step(j, ev->slot, in, NULL, e);
     if (rc)
         return rc;
     s->connected = true;

@@ -2,7 +2,7 @@
  * The core and a scheduler in simulated time, driven by chance: executors that register, fail, fall
  * silent, ignore stops or die; connections that break; masters that crash and replay; clients;
  * nonsense from outside. What must hold is asserted all the time. TONY_SEED=n runs one seed;
- * TONY_EVENTS=n goes on for n events instead of 100,000.
+ * TONY_EVENTS=n goes on for n events instead of 1,000,000.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +18,13 @@
 #include "sched_fake.h"
 
 static uint64_t current_seed; /* for the line after a failure */
-static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_given_back;
+static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_given_back, n_again, n_generations, n_taken;
 
 struct executor {
     char container[64];
-    uint32_t slot, generation, attempt;
+    uint32_t slot, asked /* as which it was */, generation, attempt, ready /* for a generation */;
+    int64_t away_ms; /* since when it has no master */
+    bool sidecar;
     bool alive, connected, registered, running, started_told, mute, unkillable, dying;
     bool pending; /* a result that was not acknowledged */
     struct job_event result;
@@ -42,6 +44,8 @@ struct sim {
     uint32_t epoch;
     bool finished, settling, gives_back;
     unsigned n_feeds, n_restarts;
+    uint32_t n_nodes;
+    char nodes[10][12];
     struct job_verdict verdict; /* at the finish */
     char message[400];
 };
@@ -64,6 +68,8 @@ static void check_counters(const struct sim *m)
         n[s->state]++;
         waited += m->job->roles[s->role].awaited && s->result == RES_NONE;
         assert_true(s->state != SLOT_ENDED || s->result != RES_NONE);
+        if (job_is_spare(m->job, i))
+            n[s->state]--; /* nobody counts spares */
         assert_true(s->state != SLOT_RUNNING || s->result == RES_NONE);
         assert_true(!slot_has_container(s->state) || s->container);
     }
@@ -77,17 +83,43 @@ static void check_counters(const struct sim *m)
     assert_int_equal(waited, m->job->n_waited);
 }
 
-static void check_one_attempt(const struct sim *m)
+/* Nobody runs beside it who should not: another attempt of its slot, or what is left of the gang
+ * that its own has followed. Those that no scheduler can kill are nobody's fault. */
+static void check_one_attempt(const struct sim *m, const struct executor *a)
 {
-    for (size_t i = 0; i < m->executors.n; i++) {
-        const struct executor *a = &m->executors.v[i];
-        for (size_t k = i + 1; k < m->executors.n && a->running; k++) {
-            const struct executor *b = &m->executors.v[k];
-            if (b->running && a->slot == b->slot && a->generation == b->generation &&
-                a->attempt == b->attempt)
-                fail_msg("two live attempts of slot %u", a->slot);
-        }
+    for (size_t k = 0; k < m->executors.n; k++) {
+        const struct executor *b = &m->executors.v[k];
+        if (b == a || !b->running || b->unkillable || b->mute)
+            continue;
+        if (a->slot == b->slot)
+            fail_msg("two live attempts of slot %u: %u.%u and %u.%u", a->slot, a->generation,
+                     a->attempt, b->generation, b->attempt);
+        if (b->generation < a->generation && !a->sidecar && !b->sidecar)
+            fail_msg("slot %u begins generation %u beside slot %u of %u", a->slot, a->generation,
+                     b->slot, b->generation);
     }
+}
+
+/* No limit is passed: each beginning was charged to somebody. */
+static void check_limits(const struct sim *m)
+{
+    const struct job *j = m->job;
+    uint64_t most = m->spec->am_retry_count, each = 0;
+
+    for (int r = END_NONE; r < END_COUNT; r++)
+        each += m->spec->restarts[r];
+    assert_true(j->retries <= m->spec->am_retry_count);
+    for (uint32_t i = 0; i < j->n_slots; i++) {
+        const struct role_spec *r = job_slot_role(j, i);
+        for (int k = END_NONE; k < END_COUNT; k++)
+            assert_true(j->slots[i].spent[k] <= m->spec->restarts[k]);
+        assert_true(j->slots[i].tally.times || j->slots[i].tally.n <= r->max_restarts);
+        if (r->restart_window_ms)
+            most += 100000;
+        most += each + 2 * (uint64_t)r->max_restarts;
+    }
+    assert_true(j->n_restarts <= most * (1 + j->retries));
+    assert_true(j->generation <= 1 + j->n_restarts);
 }
 
 static void check_end(struct sim *m)
@@ -102,7 +134,7 @@ static void check_end(struct sim *m)
         for (size_t i = 0; i < m->executors.n;
              i++) { /* nothing of the user's runs on, but what nobody could stop */
             const struct executor *x = &m->executors.v[i];
-            if (x->alive && x->running && !x->mute && !x->unkillable && x->connected)
+            if (x->alive && x->running && !x->mute && !x->unkillable && x->connected && !x->dying)
                 fail_msg("the job is over and slot %u runs on", x->slot);
         }
     }
@@ -155,7 +187,8 @@ static void dies(struct sim *m, struct executor *x, int exit_code, enum end_reas
 static void carry_out(struct sim *m, const struct job_action *a)
 {
     struct executor *x = a->type == ACT_START || a->type == ACT_STOP_ATTEMPT ||
-                                 a->type == ACT_ACK || a->type == ACT_FINISH_EXECUTOR
+                                 a->type == ACT_ACK || a->type == ACT_FINISH_EXECUTOR ||
+                                 a->type == ACT_RENEW
                              ? executor_at(m, a->slot)
                              : NULL;
     struct sched_ask ask = { .slot = a->slot, .memory_mib = 512 };
@@ -184,9 +217,12 @@ static void carry_out(struct sim *m, const struct job_action *a)
     case ACT_START:
         if (x && !x->running && a->attempt > x->attempt) {
             x->running = true;
+            x->started_told = false;
             x->generation = a->generation;
             x->attempt = a->attempt;
-            check_one_attempt(m);
+            x->sidecar =
+                !m->spec->single_node && job_slot_role(m->job, a->slot)->kind == ROLE_SIDECAR;
+            check_one_attempt(m, x);
         }
         break;
     case ACT_STOP_ATTEMPT:
@@ -209,7 +245,17 @@ static void carry_out(struct sim *m, const struct job_action *a)
         (void)ops->finish(m->sched, "DONE", "", NULL, NULL);
         break;
     case ACT_RENEW:
+        if (x && !x->running && !x->mute) {
+            x->pending = false;
+            x->ready = a->generation;
+        }
+        break;
     case ACT_TAKE:
+        n_taken++;
+        x = executor_of(m, a->container);
+        if (x)
+            x->slot = a->slot;
+        break;
     case ACT_AVOID:
     case ACT_PEERS:
     case ACT_NONE:
@@ -234,6 +280,7 @@ static int feed(struct sim *m, const struct job_event *ev)
         assert_int_equal(strv_push(&m->journal, buf_cstr(&line)), 0);
     }
     check_counters(m);
+    check_limits(m);
     for (size_t i = 0; i < acts.n; i++)
         carry_out(m, &acts.v[i]);
     vec_done(&acts);
@@ -259,6 +306,7 @@ static void on_sched(const struct sched_event *ev, void *arg)
                                .container = c->id,
                                .launched = c->launched,
                                .text = c->gpus,
+                               .node = m->n_nodes ? m->nodes[c->slot % m->n_nodes] : NULL,
                                .exit_code = c->exit_code,
                                .reason = c->reason,
                                .age_us = c->age_us };
@@ -291,6 +339,15 @@ static void same_job(const struct job *a, const struct job *b)
     assert_int_equal(a->pause_due_ms, b->pause_due_ms);
     assert_int_equal(a->round, b->round);
     assert_int_equal(a->granted_ms, b->granted_ms);
+    assert_int_equal(a->generation, b->generation);
+    assert_int_equal(a->retries, b->retries);
+    assert_int_equal(a->n_restarts, b->n_restarts);
+    assert_int_equal(a->mending, b->mending);
+    assert_int_equal(a->paused_ms, b->paused_ms);
+    assert_int_equal(a->restart_due_ms, b->restart_due_ms);
+    assert_int_equal(a->n_out, b->n_out);
+    for (uint32_t r = 0; r < a->n_all_roles; r++)
+        assert_int_equal(a->roles[r].forming, b->roles[r].forming);
     assert_int_equal(job_deadline(a) == INT64_MAX, job_deadline(b) == INT64_MAX);
     for (uint32_t i = 0; i < job_n_slots(a); i++) {
         const struct slot *x = &a->slots[i], *y = &b->slots[i];
@@ -302,6 +359,14 @@ static void same_job(const struct job *a, const struct job *b)
         assert_int_equal(x->ended_ms, y->ended_ms);
         assert_true(str_eq(x->container, y->container));
         assert_true(str_eq(x->detail, y->detail));
+        assert_int_equal(x->generation, y->generation);
+        assert_int_equal(x->due_ms, y->due_ms);
+        assert_int_equal(x->node, y->node);
+        assert_int_equal(x->moved, y->moved);
+        assert_int_equal(x->lent_to, y->lent_to);
+        assert_int_equal(x->tally.n, y->tally.n);
+        assert_int_equal(x->tally.row, y->tally.row);
+        assert_memory_equal(x->spent, y->spent, sizeof x->spent);
     }
 }
 
@@ -320,8 +385,10 @@ static void crash_master(struct sim *m)
     m->job = again;
     m->n_restarts++;
     sched_fake_ops(m->cluster)->close(m->sched);
-    for (size_t i = 0; i < m->executors.n; i++)
+    for (size_t i = 0; i < m->executors.n; i++) {
         m->executors.v[i].connected = false;
+        m->executors.v[i].away_ms = m->now;
+    }
     m->now += chance(m, 3000);
     open_sched(m);
 }
@@ -331,9 +398,12 @@ static void crash_master(struct sim *m)
 static void launched(const struct fake_container *c, void *arg)
 {
     struct sim *m = arg;
-    struct executor x = {
-        .slot = c->slot, .alive = true, .mute = !chance(m, 20), .unkillable = !chance(m, 40)
-    };
+    struct executor x = { .slot = c->slot,
+                          .asked = c->slot,
+                          .alive = true,
+                          .away_ms = m->now,
+                          .mute = !chance(m, 20),
+                          .unkillable = !chance(m, 40) };
     str_copy(x.container, sizeof x.container, c->id);
     assert_int_equal(vec_push(&m->executors, x), 0);
 }
@@ -361,6 +431,7 @@ static void connects(struct sim *m, struct executor *x)
     char container[64];
     str_copy(container, sizeof container, x->container);
     ev.container = container;
+    ev.slot = x->slot = job_slot_now(m->job, x->asked);
     if (!x->attempt)
         ev.text = "127.0.0.1:4000";
     x->connected = true;
@@ -382,6 +453,17 @@ static void task_ends(struct sim *m, struct executor *x)
                  r == END_EXITED && !chance(m, 5) ? 9 : 0);
 }
 
+static void makes_ready(struct sim *m, struct executor *x)
+{
+    struct job_event ev = { .type = EV_REGISTERED,
+                            .slot = x->slot,
+                            .container = x->container,
+                            .generation = x->ready,
+                            .text = "127.0.0.1:5000" };
+    x->ready = 0;
+    (void)feed(m, &ev);
+}
+
 static void executor_step(struct sim *m, size_t at)
 {
     struct executor *x = &m->executors.v[at];
@@ -393,6 +475,9 @@ static void executor_step(struct sim *m, size_t at)
         dies(m, x, 0, END_EXITED);
     } else if (!chance(m, 400) && !eager) {
         dies(m, x, 137, chance(m, 2) ? END_EXITED : END_NODE_LOST);
+    } else if (!x->connected && x->registered && !x->unkillable &&
+               m->now - x->away_ms > (int64_t)m->spec->master_away_ms) {
+        dies(m, x, 1, END_UNKNOWN); /* its lease is over */
     } else if (!x->connected) {
         if (x->pending || !x->mute || x->attempt)
             if (eager || chance(m, 3))
@@ -402,7 +487,10 @@ static void executor_step(struct sim *m, size_t at)
                                 .slot = x->slot,
                                 .container = x->container };
         x->connected = false;
+        x->away_ms = m->now;
         (void)feed(m, &ev);
+    } else if (x->ready) {
+        makes_ready(m, x);
     } else if (x->pending) {
         struct job_event ev = x->result;
         ev.age_us = (uint64_t)(m->now - x->ended_ms) * 1000;
@@ -451,7 +539,7 @@ static void nonsense(struct sim *m)
                             .slot = chance(m, m->job->n_slots + 2),
                             .container = "container_nobody_knows",
                             .generation = chance(m, 3),
-                            .attempt = 7,
+                            .attempt = 7000, /* none comes so far */
                             .text = "text",
                             .step = chance(m, 100),
                             .total = 100,
@@ -474,15 +562,24 @@ static const char *const jobs[] = {
     "chief*1 worker*2 limit=worker/3000/chief/ignored grace=500",
     "a*1 b*1<a c*2<a,b gang=0 away=3000",
     "single=1",
+    "worker*4/on lost=2 launch=2 pre=2",
+    "worker*4/on/scope-job/max5 lost=2 launch=2 missed=3",
+    "chief*1 worker*3/on/scope-role/delay3000 ps*2/untracked/scope-job tb*1/sidecar/always lost=1",
+    "worker*3/spares2 lost=3 launch=1 missed=3",
+    "worker*3/on/scope-job/spares1/max8 lost=3 retries=1",
+    "prep*2/on train*3/on/scope-job<prep retries=2 lost=1",
+    "worker*3/on/scope-job gang=0 lost=2 reg=20000 launch=3",
+    "chief*1/on/scope-job/win20000/max2 worker*2/retry0-2 limit=worker/3000/chief/ignored lost=1",
+    "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 lost=4 launch=4",
 };
 
 static int say_seed(void **state)
 {
     (void)state;
     print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters, "
-                  "%u asks taken back by gangs\n",
+                  "%u asks taken back by gangs; %u restarts, %u generations, %u spares used\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
-                  n_ends[JOB_KILLED], n_restarts, n_given_back);
+                  n_ends[JOB_KILLED], n_restarts, n_given_back, n_again, n_generations, n_taken);
     return 0;
 }
 
@@ -506,16 +603,21 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     struct sim m = { .rng = seed * 0x9e3779b97f4a7c15u + 1, .now = 1 };
     bool refusing = !chance(&m, 12), scant = !chance(&m, 6);
 
-    m.spec = drive_spec(jobs[chance(&m, ARRAY_LEN(jobs))]);
+    uint32_t kind = chance(&m, ARRAY_LEN(jobs));
+    m.spec = drive_spec(jobs[kind]);
+    m.spec->master_away_ms = 20000;
+    if (strstr(jobs[kind], "nodefail"))
+        m.n_nodes = ARRAY_LEN(m.nodes);
+    for (uint32_t i = 0; i < m.n_nodes; i++)
+        (void)snprintf(m.nodes[i], sizeof m.nodes[i], "n%u", i);
     m.job = job_new(m.spec, NULL);
     m.gives_back = chance(&m, 2);
     (void)snprintf(application, sizeof application, "application_1_%04u", chance(&m, 10000));
     m.cluster = fake_cluster_new(refusing ? sometimes_refused : scant ? scarce : rules, 2);
     fake_cluster_hooks(m.cluster,
                        &(struct fake_hooks){ .launched = launched, .stopped = stopped, .arg = &m });
-    (void)feed(&m, &(struct job_event){ .type = EV_SUBMITTED,
-                                        .text = application,
-                                        .running = chance(&m, 2) });
+    (void)feed(&m, &(struct job_event){
+                       .type = EV_SUBMITTED, .text = application, .running = chance(&m, 2) });
     open_sched(&m);
     for (unsigned step = 0; step < 400 && !m.finished; step++) {
         for (size_t i = 0; i < m.executors.n && !m.finished; i++)
@@ -542,6 +644,8 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         nonsense(&m);
     assert_non_null(fake_cluster_finished(m.cluster));
     *n_feeds += m.n_feeds;
+    n_again += m.job->n_restarts;
+    n_generations += m.job->generation;
     n_ends[m.verdict.state]++;
     n_restarts += m.n_restarts;
 
@@ -557,7 +661,7 @@ static void test_random(void **state)
 {
     const char *one = getenv("TONY_SEED"), *more = getenv("TONY_EVENTS");
     unsigned n_feeds = 0;
-    int64_t seed = 0, events = 100000;
+    int64_t seed = 0, events = 1000000;
 
     (void)state;
     if (more)
