@@ -565,8 +565,10 @@ static void slot_from_the_start(struct job *j, uint32_t slot)
     bool holds = s->state >= SLOT_PLACED && s->state <= SLOT_RENEWING;
     struct tally *t = &s->tally;
 
-    /* One of a later stage gives back what it has: the first stage may need the room. */
-    (void)slot_step(j, slot, holds && !is_wanted(j, s) ? IN_DROP : IN_AGAIN, NULL, NULL);
+    /* One of a later stage gives back what it has or asked for: the first stage may need the room.
+     */
+    enum slot_input in = holds ? IN_DROP : s->state == SLOT_ASKED ? IN_YIELD : IN_AGAIN;
+    (void)slot_step(j, slot, is_wanted(j, s) ? IN_AGAIN : in, NULL, NULL);
     t->n = t->row = 0;
     memset(s->spent, 0, sizeof s->spent);
 }

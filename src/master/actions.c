@@ -31,7 +31,7 @@ static int run_send(struct master *m, struct run *r, struct err *e)
         rc = m->sched_ops->launch(m->sched, r->launches.v, r->launches.n, e);
     else if (r->type == ACT_RELEASE)
         rc = m->sched_ops->release(m->sched, r->releases.v, r->releases.n, e);
-    else if (r->type == ACT_CANCEL)
+    else if (r->type == ACT_CANCEL && m->sched_ops->cancel) /* else what is granted is released */
         rc = m->sched_ops->cancel(m->sched, r->cancels.v, r->cancels.n, e);
     r->type = ACT_NONE;
     r->asks.n = r->launches.n = r->releases.n = r->cancels.n = 0;

@@ -275,6 +275,10 @@ static void test_the_whole_job(void **state)
           JOB_SUCCEEDED, "prep:0=S/2.2 train:0=S/2.2", NULL },
         { "a*1/stop b*1 c*1<a retries=1", "go a:0=0 b:0=0 c:0=1 a:0=0 b:0=0 c:0=0", JOB_SUCCEEDED,
           "a:0=S/1.1 b:0=S/1.1 c:0=F/1.1", NULL },
+        /* a later stage takes back what it asked for */
+        { "prep*1 train*2/stop<prep retries=1 launch=1",
+          "mute:train:1 go prep:0=0 grant:train:1 train:1!launch train:0!1", JOB_RUNNING,
+          "prep:0=running/2.2 train:0=held/0.0 train:1=held/0.0", NULL },
         /* after the restarts of tasks, not instead */
         { "worker*1/on/max1 retries=1", "go worker:0=1 worker:0=1 +1", JOB_RUNNING,
           "worker:0=running/3.2", NULL },
