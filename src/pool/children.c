@@ -35,11 +35,19 @@ static _Noreturn void become(const char *program, char *const *argv, char *const
     _exit(127);
 }
 
+/* ASan notes where a vfork() is to return to in one place a thread, and this one is called within
+ * another: the pool would go on somewhere else. */
+#ifdef __SANITIZE_ADDRESS__
+#define vfork_within fork
+#else
+#define vfork_within vfork
+#endif
+
 /* The child that the program is to find beside it. What fails here is found missing by the program,
  * which then starts it itself. */
 __attribute__((noinline)) static void start_companion(const struct spawn_companion *c, char *envp[])
 {
-    pid_t parent = getpid(), pid = vfork();
+    pid_t parent = getpid(), pid = vfork_within();
     int unused = 0;
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* lasts over its exec, and over the parent's */
