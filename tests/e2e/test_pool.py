@@ -84,6 +84,15 @@ def test_many_first_runs_at_once(own_tony):
     assert len(set(ids)) == 6
 
 
+def test_one_pool_for_many_jobs(own_tony):
+    """Whoever misses the pool starts another, so a pool that dies of each job would not be noticed otherwise."""
+    tony = own_tony()
+    pid = tony.json("pool", "start")["pid"]
+    for command in ("true", "exit 3", "sleep 0.1"):
+        tony.run("run", tony.workers(command))
+        assert tony.json("pool", "status").get("pid") == pid
+
+
 def test_ends_when_idle(own_tony, tmp_path):
     tony = own_tony(TONY_CONF_DIR=site(tmp_path, **{"pool.idle-timeout": "400"}))
     assert tony.run("run", tony.workers("sleep 1")).returncode == 0
