@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 
 import pytest
@@ -13,9 +14,9 @@ def masters(cluster):
     return [pid for pid, line in cluster.processes().items() if line.startswith("./tony-master")]
 
 
-def kill_master(cluster):
+def kill_master(cluster, signo=signal.SIGKILL):
     pid, = wait_until(lambda: masters(cluster), "the master's process")
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signo)
     return pid
 
 
@@ -64,6 +65,27 @@ def test_the_tasks_go_on(tony, cluster, job):
     report = cluster.await_app(app, "FINISHED")
     assert report["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 2
     assert json.loads(tony.ok("status", app, "--json"))["state"] == "SUCCEEDED"
+
+
+def test_only_its_container_is_ended(tony, cluster, job):
+    """As when its node goes down, or its place is taken: that is not the end of the job."""
+    p = tony.start("run", job())
+    app = job.begun()
+    kill_master(cluster, signal.SIGTERM)
+    wait_until(lambda: followed(cluster, app) == 3, "all executors have the second master")
+    job.go()
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, out + err
+    assert job.said() == {i: ["begin", "end"] for i in range(3)}
+
+
+def test_who_killed_the_application(tony, cluster, job):
+    p = tony.start("run", job(), "--json")
+    app = job.begun()
+    cluster.kill_app(app)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 3, out + err
+    assert json.loads(out)["state"] == "KILLED" and re.search("killed by (user )?root", json.loads(out)["message"])
 
 
 def test_what_ended_meanwhile(tony, cluster, job):
