@@ -1,13 +1,18 @@
 /*
  * The core and a scheduler in simulated time, driven by chance: executors that register, fail, fall
  * silent, ignore stops or die; connections that break; masters that crash and replay; clients;
- * nonsense from outside. What must hold is asserted all the time. TONY_SEED=n runs one seed;
+ * nonsense from outside. What must hold is asserted all the time. What fails is fed again, less and
+ * less of it, and the shortest trace that still fails is kept in a file. TONY_SEED=n runs one seed;
  * TONY_EVENTS=n goes on for n events instead of 1,000,000.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -17,7 +22,12 @@
 #include "job/job_int.h"
 #include "sched_fake.h"
 
-static uint64_t current_seed; /* for the line after a failure */
+enum { LEASE_MS = 20000 };
+
+static uint64_t current_seed; /* for what is said after a failure */
+static const char *current_job;
+static struct strv trace; /* all that was fed for this seed, a line each; "crash": a new master */
+static bool failing = true;
 static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_given_back, n_again, n_generations, n_taken;
 
 struct executor {
@@ -272,6 +282,9 @@ static int feed(struct sim *m, const struct job_event *ev)
     struct job_actions acts = { 0 };
     int rc = job_feed(m->job, ev, m->now, &acts, &e);
 
+    AUTO(buf_done) struct buf text = { 0 };
+    if (job_event_encode(ev, m->now, &text) == 0)
+        assert_int_equal(strv_push(&trace, buf_cstr(&text)), 0);
     m->n_feeds++;
     assert_true(rc == 0 || (rc == 1 && *e.msg));
     if (rc == 0 && job_is_durable(ev->type)) {
@@ -378,6 +391,7 @@ static struct job *replayed(const struct sim *m)
 
 static void crash_master(struct sim *m)
 {
+    assert_int_equal(strv_push(&trace, "crash"), 0);
     struct job *again = replayed(m);
 
     same_job(m->job, again);
@@ -573,6 +587,100 @@ static const char *const jobs[] = {
     "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 lost=4 launch=4",
 };
 
+/* ---- the shortest trace that fails as well ---- */
+
+static void feed_line(struct sim *m, const char *line)
+{
+    struct job_event ev;
+    struct job_actions acts = { 0 };
+    void *holder;
+    int64_t t;
+
+    if (str_eq(line, "crash")) {
+        struct drive d = { .spec = m->spec, .journal = m->journal };
+        struct job *again = drive_replay(&d, m->journal.n);
+        same_job(m->job, again);
+        job_free(m->job);
+        m->job = again;
+        return;
+    }
+    if (drive_record(line, &ev, &t, &holder) < 0)
+        return; /* nonsense on purpose */
+    int rc = job_feed(m->job, &ev, t, &acts, NULL);
+    if (rc == 0 && job_is_durable(ev.type)) {
+        AUTO(buf_done) struct buf record = { 0 };
+        assert_int_equal(job_event_encode(&ev, job_now(m->job), &record), 0);
+        assert_int_equal(strv_push(&m->journal, buf_cstr(&record)), 0);
+    }
+    check_counters(m);
+    check_limits(m);
+    vec_done(&acts);
+    job_event_release(holder);
+}
+
+/* In a child, which may do whatever a broken core does. Only what the core says is looked at: what
+ * failed in the world around it does not fail again here. */
+static bool fails(const bool *keep)
+{
+    pid_t pid = fork();
+    int status = 0;
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        (void)dup2(null, 1);
+        (void)dup2(null, 2);
+        struct sim m = { .spec = drive_spec(current_job) };
+        m.spec->master_away_ms = LEASE_MS;
+        m.job = job_new(m.spec, NULL);
+        for (size_t i = 0; i < trace.n; i++)
+            if (keep[i])
+                feed_line(&m, trace.v[i]);
+        _exit(0);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status != 0;
+}
+
+static void shrink(bool *keep, bool *old)
+{
+    unsigned tries = 3000;
+
+    for (size_t chunk = trace.n / 2; chunk > 0 && tries; chunk /= 2) {
+        for (size_t at = 0; at < trace.n && tries; at += chunk, tries--) {
+            size_t n = MIN(chunk, trace.n - at);
+            memcpy(old, keep + at, n);
+            memset(keep + at, false, n);
+            if (!fails(keep))
+                memcpy(keep + at, old, n);
+        }
+    }
+}
+
+static void keep_trace(void)
+{
+    const char *dir = getenv("TMPDIR");
+    AUTO(free_p)
+    char *path = str_printf("%s/job-random-%llu.trace", dir ? dir : "/tmp",
+                            (unsigned long long)current_seed);
+    AUTO(free_p) bool *keep = malloc(trace.n + 1), *old = malloc(trace.n + 1);
+    size_t n = 0;
+
+    if (!path || !keep || !old)
+        return;
+    memset(keep, true, trace.n + 1);
+    bool again = fails(keep);
+    if (again)
+        shrink(keep, old);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    (void)fprintf(f, "# job: %s\n", current_job);
+    for (size_t i = 0; i < trace.n; i++)
+        n += keep[i] && fprintf(f, "%s\n", trace.v[i]) > 0;
+    (void)fclose(f);
+    print_message("# seed %llu: %zu of %zu events%s in %s\n", (unsigned long long)current_seed, n,
+                  trace.n, again ? " fail as well," : " (the core alone does not fail),", path);
+}
+
 static int say_seed(void **state)
 {
     (void)state;
@@ -580,6 +688,9 @@ static int say_seed(void **state)
                   "%u asks taken back by gangs; %u restarts, %u generations, %u spares used\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
                   n_ends[JOB_KILLED], n_restarts, n_given_back, n_again, n_generations, n_taken);
+    if (failing)
+        keep_trace();
+    strv_done(&trace);
     return 0;
 }
 
@@ -604,8 +715,10 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     bool refusing = !chance(&m, 12), scant = !chance(&m, 6);
 
     uint32_t kind = chance(&m, ARRAY_LEN(jobs));
+    current_job = jobs[kind];
+    strv_done(&trace);
     m.spec = drive_spec(jobs[kind]);
-    m.spec->master_away_ms = 20000;
+    m.spec->master_away_ms = LEASE_MS;
     if (strstr(jobs[kind], "nodefail"))
         m.n_nodes = ARRAY_LEN(m.nodes);
     for (uint32_t i = 0; i < m.n_nodes; i++)
@@ -668,11 +781,13 @@ static void test_random(void **state)
         assert_int_equal(str_i64(span_of(more), 1, UINT32_MAX, "TONY_EVENTS", &events, NULL), 0);
     if (one && str_i64(span_of(one), 0, INT64_MAX / 2, "seed", &seed, NULL) == 0) {
         run_seed((uint64_t)seed, &n_feeds);
+        failing = false;
         return;
     }
     for (uint64_t s = 1; n_feeds < events; s++) {
         run_seed(s, &n_feeds);
     }
+    failing = false;
 }
 
 int main(void)
