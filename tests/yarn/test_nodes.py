@@ -55,6 +55,17 @@ def test_a_nodemanager_killed_for_good(tony, cluster):
         decided(tony, p, app, task, "node_lost")
 
 
+def test_what_is_lost_begins_again(tony, cluster):
+    """Elsewhere, or where it was when that is back: here there is nowhere else."""
+    with cluster.changed("yarn:yarn.nm.liveness-monitor.expiry-interval-ms=6000", restart=["rm"]):
+        p, app, nm, pid, task = spread(tony, cluster, conf={"tony.task.restarts.node-lost": 4})
+        cluster.signal(nm)
+        wait_until(gone(pid), "the lost task ended", 180)
+        cluster.up()
+        tony.let_go(p)
+        assert len(cluster.attempts(app)) == 1
+
+
 @pytest.mark.parametrize("settings, words", [
     pytest.param(["nm:yarn.nodemanager.health-checker.script.path={base}/ill", "nm:yarn.nodemanager.health-checker.interval-ms=500"],
                  "ran hot", id="unhealthy", marks=pytest.mark.slow),
