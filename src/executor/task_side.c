@@ -153,6 +153,8 @@ static void note_word(struct executor *x, const struct task_word *w)
         return;
     if (w->checkpoint) {
         char *path = full_path(x, w->checkpoint);
+        if (t->new_checkpoint) /* each is told: the newest of one task need not be what all share */
+            tell(x, clock_mono_ms());
         if (path && strlen(path) > TASK_PATH_MAX)
             free(TAKE(path));
         note_checkpoint(t, path, w->has_step ? w->step : t->step, w->parts);

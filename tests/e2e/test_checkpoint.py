@@ -151,7 +151,7 @@ def test_what_is_refused(tony, conf, words):
 # ---- going on ----
 
 
-def test_a_task_that_begins_again_is_told(tony):
+def test_a_task_that_begins_again_is_told(tony, tmp_path):
     """What all share: worker:1 was faster, but worker:0 has no step 30."""
     app = tony.submit(tony.workers(program("""
         me = os.environ["TASK_INDEX"]
@@ -160,10 +160,15 @@ def test_a_task_that_begins_again_is_told(tony):
             sys.exit(0)
         for step in (10, 20) if me == "0" else (10, 20, 30):
             say(json.dumps({"step": step, "checkpoint": f"/data/{me}/step-{step}", "parts": 2}))
-        if me == "1":
-            say('{"ask": "stop"}'); heard()     # all was read
-            os.kill(os.getpid(), 9)
-        time.sleep(600)"""), n=2, role={"restart": "on-failure", "restart-scope": "job"}))
+        say('{"ask": "stop"}'); heard()         # all was read
+        said = os.path.join(os.environ["HERE"], "said")
+        if me == "0":
+            open(said, "w").close()
+        while me == "1":
+            if os.path.exists(said):
+                os.kill(os.getpid(), 9)
+            time.sleep(0.01)
+        time.sleep(600)"""), n=2, role={"restart": "on-failure", "restart-scope": "job"}, env={"HERE": str(tmp_path)}))
     r = tony.run("wait", app, timeout=90)
     assert r.returncode == 0, r.stdout + r.stderr
     for i in (0, 1):
