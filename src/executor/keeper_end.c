@@ -85,15 +85,18 @@ void keeper_clear_ended(const char *ended_dir, const char *spare_dir)
 static int put_away(struct keeper *k, struct err *e)
 {
     AUTO(free_p) char *to = paths_history(&k->paths, k->app_id);
-    if (!to)
+    AUTO(free_p) char *key = str_printf("%s/key", k->job_dir);
+    if (!to || !key)
         return err_set(e, ENOMEM, "cannot put the job away: %m");
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
     if (!aborted)
         move_aside(k);
     remove_in_place(k, aborted);
-    if (!aborted && rename(k->job_dir, to) == -1)
-        return err_set(e, errno, "cannot move the job to '%s': %m", to);
-    return 0;
+    if (aborted)
+        return 0;
+    (void)unlink(key); /* no secret of use to a job that is over */
+    return rename(k->job_dir, to) == 0 ? 0
+                                       : err_set(e, errno, "cannot move the job to '%s': %m", to);
 }
 
 /* Clients that wait for the move hear of it by the end of their connection, also those that nobody
