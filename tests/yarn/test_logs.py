@@ -17,7 +17,8 @@ def test_no_daemon_complains_of_a_job(tony, cluster, base):
     assert tony.run("run", tony.job_file(None, command="true")).returncode == 0  # in the master's container
     assert tony.run("run", tony.workers("exit 3", n=3)).returncode == 1
     assert tony.run("run", tony.workers("exit 3", n=3, conf={"tony.application.fail-on-worker-failure-enabled": "true"})).returncode == 1
-    assert tony.run("run", tony.workers("x=$(head -c 300m /dev/zero | tail -c 299m); sleep 60")).returncode == 1  # too much memory
+    too_much = "exec python3 -c 'import time; x = b\"x\" * (300 << 20); time.sleep(60)'"
+    assert tony.run("run", tony.workers(too_much)).returncode == 1
     p, app, _ = tony.gated(3)
     assert tony.run("kill", app).returncode == 0
     p.communicate(timeout=300)
@@ -35,7 +36,7 @@ def deleted_twice(cluster, mark):
 
 
 def test_who_deletes_twice(tony, cluster):
-    """The NodeManager itself, and as often for an application that has nothing of ours."""
+    """The NodeManager itself, also of an application that has nothing of ours. (How often cannot be compared: it writes the lines late.)"""
     mark = cluster.mark()
     assert floor(cluster, "/bin/true", 4).returncode == 0
     wait_until(lambda: not cluster.live_apps(), "the end")
@@ -45,4 +46,3 @@ def test_who_deletes_twice(tony, cluster):
     wait_until(lambda: not cluster.live_apps(), "the end")
     ours = deleted_twice(cluster, mark)
     assert set(ours) <= set(theirs) | {"tony-executor"}, (ours, theirs)
-    assert all(n <= theirs[name] for name, n in ours.items() if name in theirs), (ours, theirs)

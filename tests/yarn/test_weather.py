@@ -128,7 +128,6 @@ def test_killed_by_somebody_else(tony, cluster):
     cluster.kill_app(app)
     out, err = p.communicate(timeout=300)
     assert p.returncode == 3 and re.search("[Kk]illed", out), out + err
-    tony.ok("run", tony.workers("true"))  # clears away what a master that was killed could not
 
 
 def test_killed_by_hadoops_own_client(tony, cluster):
@@ -136,4 +135,3 @@ def test_killed_by_hadoops_own_client(tony, cluster):
     subprocess.run([str(cluster.dir / "bin" / "yarn"), "application", "-kill", app], check=True, capture_output=True, timeout=300)
     out, err = p.communicate(timeout=300)
     assert p.returncode == 3 and re.search("[Kk]illed", out), out + err
-    tony.ok("run", tony.workers("true"))  # clears away what a master that was killed could not
