@@ -1,7 +1,8 @@
 /*
  * What the files of the core share. The parts, by what changes together:
  *
- *   job.c            life, dispatch of events, views
+ *   job.c            life, dispatch of events
+ *   view.c           what others may look at
  *   slot.c           the state table of a slot, the only function that changes a slot's state
  *   policy.c         whose turn it is, when a gang starts, what a task's end means, taking down
  *   restart.c        which end is followed by another attempt, of whom, and when
@@ -306,12 +307,15 @@ struct kept {
 };
 
 struct job_action *job_act(struct job *j, enum job_action_type type, uint32_t slot);
-bool job_over(const struct job *j); /* the verdict is final */
 /* A container that is not wanted: given back, or stopped when its executor was started. Takes
  * kept->container. */
 void job_discard(struct job *j, uint32_t slot, bool launched, struct kept *kept);
 /* The slot gets the container in kept; the one that it may have given back is forgotten. */
 void job_place(struct job *j, struct slot *s, const struct job_event *ev, struct kept *kept);
+
+/* ---- view.c ---- */
+
+bool job_over(const struct job *j); /* the verdict is final */
 bool job_is_spare(const struct job *j, uint32_t slot);
 struct role *job_role_of(const struct job *j, uint32_t slot);
 const struct role_spec *job_role_spec(const struct job *j, uint32_t role);
