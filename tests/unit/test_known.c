@@ -46,7 +46,7 @@ static const struct sample {
     { "not_executable", 126, 0,
       "bash: line 1: ./x.py: /usr/bin/pyton: bad interpreter: No such file or directory\n" },
     { "permission", 1, 0,
-      TRACE "PermissionError: [Errno 13] Permission denied: '/root/model.pt'\n" },
+      TRACE "PermissionError: [Errno 13] Permission denied: '/srv/model.pt'\n" },
     { "permission", 1, 0, TRACE "OSError: [Errno 30] Read-only file system: 'venv/x'\n" },
     { "wrong_arguments", 2, 0,
       "usage: train.py [-h] [--epochs EPOCHS]\ntrain.py: error: unrecognized arguments: "
