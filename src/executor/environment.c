@@ -149,6 +149,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         .single_node = w->single_node,
         .n_tracked = w->n_tracked,
         .tb_port = tb ? x->tb_port : 0,
+        .service = s->service[0] ? s->service : NULL,
     };
     int rc = runtime_env(rt, &in, out, e);
     return rc == 0 && str_eq(rt->name, "generic") ? add_spec_file(x, &in, out, e) : rc;

@@ -53,16 +53,9 @@ static int check_framework(const struct master *m, struct err *e)
         return err_set(e, EINVAL, "framework '%s' is not known", s->framework);
     if (!rt->check || s->single_node)
         return 0;
-    struct rt_role *roles = calloc(s->n_roles ? s->n_roles : 1, sizeof *roles);
-    if (!roles)
-        return no_memory(e);
-    for (size_t i = 0; i < s->n_roles; i++)
-        roles[i] = (struct rt_role){ .name = s->roles[i].name,
-                                     .n = s->roles[i].instances,
-                                     .kind = s->roles[i].kind };
-    int rc = rt->check(roles, s->n_roles, e);
-    free(roles);
-    return rc;
+    size_t n;
+    AUTO(free_p) struct rt_role *roles = master_roles(m, &n);
+    return roles ? rt->check(roles, n, e) : no_memory(e);
 }
 
 /* Open the journal and replay what stands in it; the job's clock goes on from there. */
@@ -272,6 +265,7 @@ void master_close(struct master *m)
     page_close(m);
     archive_free(m->archive);
     copies_free(m->copies);
+    services_close(m);
     calls_close(m);
     loop_signal_free(m->term);
     loop_timer_free(m->term_timer);

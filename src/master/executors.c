@@ -244,6 +244,7 @@ void executor_start(struct master *m, const struct job_action *a)
     struct conn *c = executor_conn(m, a->slot);
     if (!c)
         return;
+    service_ensure(m, a->generation);
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
     struct packed *frame = start_frame(m, a, &v);

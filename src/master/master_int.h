@@ -28,6 +28,7 @@ struct sched;
 struct sched_config;
 struct sched_container;
 struct sched_event;
+struct service;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
 typedef struct Tony__ReadLog Tony__ReadLog;
@@ -100,7 +101,13 @@ struct master {
         uint32_t generation, attempt, restart_count;
         uint64_t addresses_version;
         char *checkpoint; /* tasks may have theirs in several places */
-    } start; /* the last Start that was packed: most tasks get the very same */
+    } start;              /* the last Start that was packed: most tasks get the very same */
+
+    struct {
+        struct service *s; /* NULL: this job needs none, or it could not begin */
+        uint32_t generation;
+        char address[64]; /* host:port; "" = there is none */
+    } service;
 
     struct loop_timer *timer; /* the job's next deadline */
     struct loop_timer *tick;  /* notices when the process as a whole was held up */
@@ -131,7 +138,7 @@ struct master {
     uint16_t page_port;   /* 0 = no page is served */
     struct place *places; /* by slot */
     struct archive *archive;
-    struct copies *copies; /* NULL: there is no other master after us */
+    struct copies *copies;   /* NULL: there is no other master after us */
     struct job_actions held; /* until what stands in the journal is stored elsewhere */
     struct call *calls;
     struct loop_signal *term;
@@ -181,6 +188,13 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v);
 /* Both borrowed; NULL = no memory. */
 struct packed *start_frame(struct master *m, const struct job_action *a, const struct slot_view *v);
 struct packed *peers_frame(struct master *m);
+
+/* ---- services.c ---- */
+void service_ensure(struct master *m, uint32_t generation); /* the server of that generation runs */
+void services_close(struct master *m);
+struct rt_role;
+struct rt_role *master_roles(const struct master *m,
+                             size_t *out_n); /* the caller's; NULL = no memory */
 
 /* ---- clients.c ---- */
 int clients_listen(struct master *m, struct err *e);

@@ -298,6 +298,7 @@ static struct packed *start_pack(const struct master *m, const struct job_action
     s.index = v->moved ? v->index : 0;
     s.chief = v->moved && v->chief;
     s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
+    s.service = MUTABLE(m->service.address);
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;
     f.start = &s;

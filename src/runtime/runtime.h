@@ -37,6 +37,7 @@ struct rt_input {
     bool single_node;    /* the command is the whole job, in the master's place */
     uint32_t n_tracked;  /* TASK_NUM */
     uint16_t tb_port;    /* 0 = none */
+    const char *service;   /* host:port of the server that the framework named; NULL = there is none */
     const char *spec_file; /* absolute path of the file with the cluster spec as JSON; may be NULL */
 };
 
@@ -47,12 +48,18 @@ struct runtime {
     /* Add variables to env (K=V, replacing). */
     int (*env)(const struct rt_input *in, struct strv *env, struct err *e);
     bool waits_for_spec;  /* false: tasks may start without the gang (standalone) */
+    /* The server in the master by which the ranks find each other, by its name in src/rendezvous, fresh for every
+     * generation; NULL = none. It runs where there are at least service_from ranks (0 = 1). */
+    const char *service;
+    uint32_t service_from;
 };
 
 const struct runtime *runtime_find(const char *framework); /* NULL = unknown */
 const char *const *runtime_names(size_t *out_n);
 /* Common variables of every framework, then the framework's own. */
 int runtime_env(const struct runtime *rt, const struct rt_input *in, struct strv *env, struct err *e);
+/* Ranks of all tracked roles. */
+uint32_t runtime_world_size(const struct rt_role *roles, size_t n);
 /* host:port of one task, in out; false: not there (yet). */
 bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t n);
 /* {"worker":["h:p",...],...} of all roles in order. Appends to out. */

@@ -147,6 +147,14 @@ static bool in_pass(const struct rt_role *r, int pass)
     return r->kind == RT_TRACKED && str_eq(r->name, "chief") == (pass == 0);
 }
 
+uint32_t runtime_world_size(const struct rt_role *roles, size_t n)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += roles[i].kind == RT_TRACKED ? roles[i].n * ranks_of(&roles[i]) : 0;
+    return sum;
+}
+
 void rt_place(const struct rt_input *in, struct rt_place *out)
 {
     *out = (struct rt_place){ .local_size = 1 };

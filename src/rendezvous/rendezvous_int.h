@@ -1,0 +1,7 @@
+/* The servers themselves, one file each. */
+#ifndef TONY_RENDEZVOUS_RENDEZVOUS_INT_H
+#define TONY_RENDEZVOUS_RENDEZVOUS_INT_H
+
+#include "rendezvous/service.h"
+
+#endif

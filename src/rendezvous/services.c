@@ -1,0 +1,46 @@
+/* The table of servers. */
+#include <errno.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "rendezvous/rendezvous_int.h"
+#include "rendezvous/service.h"
+
+static const struct service_ops *const services[] = {
+    NULL, /* an array of none is not C */
+};
+
+const struct service_ops *service_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(services); i++)
+        if (services[i] && str_eq(services[i]->name, name))
+            return services[i];
+    return NULL;
+}
+
+int service_start(const char *name, const struct service_config *cfg, struct service **out,
+                  struct err *e)
+{
+    const struct service_ops *ops = service_find(name);
+    if (!ops)
+        return err_set(e, ENOENT, "there is no rendezvous server '%s'", name);
+    return ops->start(cfg, out, e);
+}
+
+static const struct service_ops *ops_of(const struct service *s)
+{
+    return ((const struct service_head *)(const void *)s)->ops;
+}
+
+uint16_t service_port(const struct service *s)
+{
+    return ops_of(s)->port(s);
+}
+
+void service_stop(struct service *s)
+{
+    if (s)
+        ops_of(s)->stop(s);
+}
