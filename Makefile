@@ -20,7 +20,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check demo bench bench-yarn fuzz soak install clean format sanitize coverage tidy
+.PHONY: all help build check demo bench bench-recovery bench-yarn fuzz soak install clean format sanitize coverage tidy
 all: build
 
 help: ## this list
@@ -57,6 +57,11 @@ bench: ## install MPICH, build, and print the table of ratios
 	@tools/install-deps bench
 	@$(MAKE) --no-print-directory compile
 	@bench/run
+
+bench-recovery: ## install MPICH and PyTorch, build, and print how fast what is killed runs again
+	@tools/install-deps bench demo
+	@$(MAKE) --no-print-directory compile
+	@bench/recovery
 
 bench-yarn: ## install Java and Maven, build, and measure against a real Hadoop's own floor
 	@tools/install-deps check

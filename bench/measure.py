@@ -6,7 +6,7 @@ import signal
 import statistics
 import time
 
-from world import Missing, command_of, cpu_ms, parent_of, pids, private_kib, program_of, read, status_kib
+from world import Missing, command_of, cpu_ms, environ, parent_of, pids, private_kib, program_of, read, status_kib
 
 # docs/architecture.md, "Speed and size": at most so many times the peer.
 HYDRA_GOAL = {1: 1.5, 64: 1.0, 256: 0.8, 1000: 0.6}
@@ -147,14 +147,6 @@ def memory(world, args, notes):
         world.call("kill", name, check=False)
         launcher.wait(timeout=120)
     return rows
-
-
-def environ(pid):
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as f:
-            return f.read()
-    except OSError:
-        return b""
 
 
 def journal(world, args, notes):

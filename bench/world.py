@@ -35,6 +35,14 @@ def program_of(pid):
         return ""
 
 
+def environ(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
 def parent_of(pid):
     found = re.search(r"^PPid:\s+(\d+)", read(f"/proc/{pid}/status"), re.M)
     return int(found[1]) if found else 0
@@ -60,10 +68,11 @@ def cpu_ms(pid):
 
 
 class World:
-    def __init__(self, bin_dir):
+    def __init__(self, bin_dir, slurm=True):
         self.bin = bin_dir.resolve()
         self.notes = []
         self.base = None
+        self.with_slurm = slurm
 
     def __enter__(self):
         self.tony = str(self.program(self.bin / "tony", "build first, or give --bin"))
@@ -75,14 +84,15 @@ class World:
         (self.base / "run").mkdir(mode=0o700)
         self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.base), "LANG": "C.UTF-8",
                     "TONY_HOME": str(self.base / "home"), "XDG_RUNTIME_DIR": str(self.base / "run")}
-        self.srun = self.start_slurm()
+        self.srun = self.start_slurm() if self.with_slurm else None
         self.start_pool()
         return self
 
     def __exit__(self, *_):
         try:
             self.call("pool", "stop", "--force", check=False)
-            self.slurm("stop")
+            if self.with_slurm:
+                self.slurm("stop")
         finally:
             shutil.rmtree(self.base, ignore_errors=True)
 

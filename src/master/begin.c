@@ -208,7 +208,8 @@ static int open_all(struct master *m, const struct master_config *cfg, struct er
     uint32_t n = job_n_slots(m->job);
     m->executors = calloc(n ? n : 1, sizeof *m->executors);
     m->to_stop = calloc(n ? n : 1, sizeof *m->to_stop);
-    if (!m->executors || !m->to_stop)
+    m->awaited = calloc(n ? n : 1, sizeof *m->awaited);
+    if (!m->executors || !m->to_stop || !m->awaited)
         return no_memory(e);
     rc = welcome_build(m, e);
     if (rc == 0)
@@ -290,6 +291,7 @@ void master_close(struct master *m)
     job_file_free(m->file);
     free(m->executors);
     free(m->to_stop);
+    free(m->awaited);
     free(m->breaking_why);
     history_free(m->stands);
     free(m->application_id);

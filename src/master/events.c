@@ -143,6 +143,18 @@ static void completed(struct master *m, const struct sched_container *c)
         (void)executor_finish(m, c->slot, m->spec->kill_grace_ms);
 }
 
+/* Whose executors a master before us had; when the last of them is back, we say so. */
+static void await_executor(struct master *m, uint32_t asked_as)
+{
+    uint32_t slot = job_slot_now(m->job, asked_as);
+    struct slot_view v;
+    job_slot(m->job, slot, &v);
+    if (!v.address || v.state == SLOT_ENDED || m->awaited[slot])
+        return;
+    m->awaited[slot] = true;
+    m->n_awaited++;
+}
+
 /* A new master: this is the only start there is, with an empty journal or a long one. */
 static void registered(struct master *m, const struct sched_event *ev)
 {
@@ -172,6 +184,10 @@ static void registered(struct master *m, const struct sched_event *ev)
                                                       .node = c->node });
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
+    for (size_t i = 0; i < ev->n; i++)
+        if (ev->containers[i].launched && !ev->containers[i].completed &&
+            ev->containers[i].slot < job_n_slots(m->job))
+            await_executor(m, ev->containers[i].slot);
     if (m->archive)
         archive_begin(m->archive);
     log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),

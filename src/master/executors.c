@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -114,6 +115,17 @@ static void ready(struct peer *p, const Tony__Ready *r)
                          });
 }
 
+static void is_back(struct master *m, uint32_t slot)
+{
+    if (!m->awaited[slot])
+        return;
+    m->awaited[slot] = false;
+    m->n_back++;
+    if (--m->n_awaited == 0)
+        log_event(LOG_INFO, "master.back", f_int("executors", m->n_back),
+                  f_int("ms", clock_mono_ms() - m->t0_mono_ms));
+}
+
 void executor_hello(struct peer *p, const Tony__Frame *f)
 {
     struct master *m = p->m;
@@ -156,6 +168,7 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
         hello_again(m, h, slot);
     else
         first_hello(m, h, slot);
+    is_back(m, slot);
 }
 
 static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)

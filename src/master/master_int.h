@@ -90,6 +90,8 @@ struct master {
     struct listener *listener;
     struct peer *peers;
     struct peer **executors; /* by slot; NULL = not connected */
+    bool *awaited;           /* by slot: a master before us had its executor, we do not yet */
+    uint32_t n_awaited, n_back;
 
     struct role_welcome *welcomes; /* by role index */
     size_t n_welcomes;

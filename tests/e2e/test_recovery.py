@@ -1,6 +1,7 @@
 """kill -9 of the pool, the master, the keeper, executors and clients: what must not be noticed is not, what must be said is."""
 
 import os
+import re
 import signal
 import time
 
@@ -134,6 +135,7 @@ def test_master_killed_twice_in_a_row(lab):
     wait_until(lambda: lab.status(job.app).get("epoch") == 3 and all(t["connected"] for t in lab.tasks(job.app).values()),
                "the third master has its executors back")
     assert all(t["state"] == "running" for t in lab.tasks(job.app).values())
+    wait_until(lambda: re.search(r"master\.back +executors=3 ", (lab.dir(job.app) / "master.log").read_text()), "it says so")
     job.release(2, 0)
     job.release(1, 3)
     job.release(0, 0)
