@@ -86,7 +86,10 @@ static void check_cgroups(json_t *checks)
     static const char hint[] = "without cgroups resident memory is sampled, and a task may be over "
                                "its limit for a moment; "
                                "systemd-run --user --scope -p Delegate=yes gives a shell one";
-    if (g.version == 0)
+    if (g.off)
+        doctor_add(checks, "cgroups", NOTE, "unset TONY_CGROUPS to have memory limits enforced",
+                   "switched off by TONY_CGROUPS=none: resident memory is sampled");
+    else if (g.version == 0)
         doctor_add(checks, "cgroups", NOTE, hint, "none mounted");
     else if (!g.writable)
         doctor_add(checks, "cgroups", NOTE, hint, "v%d at '%s', which we cannot write", g.version,

@@ -332,11 +332,8 @@ void client_job_done(struct client_job *j)
     for (size_t i = 0; i < j->n_items; i++)
         ship_item_done(&j->items[i]);
     free(j->items);
-    for (size_t i = 0; i < j->n_remote; i++) {
-        free(j->remote[i].url);
-        free(j->remote[i].name);
-        free(j->remote[i].role);
-    }
+    for (size_t i = 0; i < j->n_remote; i++)
+        ship_remote_done(&j->remote[i]);
     free(j->remote);
     job_spec_free(j->spec);
     conf_free(j->conf);

@@ -42,6 +42,7 @@ int ship_collect(struct client_job *j,
 /* Into the store. 0, or the exit code, negative. */
 int ship_put(struct client *c, struct client_job *j, struct err *e);
 const char *ship_origin(const struct client_job *j, const struct ship_item *it);
+void ship_remote_done(struct ship_remote *r);
 int ship_exit_code(const struct err *e); /* whose fault it is that an item cannot be shipped */
 
 #endif

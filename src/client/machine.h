@@ -16,6 +16,7 @@ struct machine_cgroup {
     char controllers[256];
     bool memory;   /* memory can be limited */
     bool writable; /* we may make groups there */
+    bool off;      /* TONY_CGROUPS=none: nobody looks for them */
 };
 
 int machine_memory(uint64_t *out_total, uint64_t *out_available); /* bytes; -errno */

@@ -11,6 +11,7 @@
 #include "client/client_int.h"
 #include "client/jobconf.h"
 #include "conf/conf.h"
+#include "storage/jobfile.h"
 #include "storage/store.h"
 #include "storage/tree.h"
 
@@ -40,6 +41,13 @@ static int add_item(struct client_job *j, enum ship_kind kind, const char *sourc
     return 0;
 }
 
+void ship_remote_done(struct ship_remote *r)
+{
+    free(r->url);
+    free(r->name);
+    free(r->role);
+}
+
 static int add_remote(struct client_job *j, const char *url, const char *name, const char *role,
                       bool archive, struct err *e)
 {
@@ -48,9 +56,7 @@ static int add_remote(struct client_job *j, const char *url, const char *name, c
     };
     if (!r.url || !r.name || !r.role ||
         vec_grow((void **)&j->remote, &j->cap_remote, j->n_remote + 1, sizeof *j->remote) < 0) {
-        free(r.url);
-        free(r.name);
-        free(r.role);
+        ship_remote_done(&r);
         return err_set(e, ENOMEM, "cannot list what is shipped: %m");
     }
     j->remote[j->n_remote++] = r;
@@ -241,58 +247,98 @@ struct thing {
     int kind;
 };
 
-static struct thing thing_at(const struct client_job *j, size_t i)
+/* The first thing of each name, for whom a name is taken by anything ("/name"), and for each role
+ * that has one of its own ("role/name"; a role's name has no '/'). */
+struct names {
+    struct thing *things;
+    size_t n;
+    struct map first;
+};
+
+static void names_done(struct names *a)
 {
-    if (i < j->n_items)
-        return (struct thing){ j->items[i].source, j->items[i].name, j->items[i].role,
-                               (int)j->items[i].kind };
-    const struct ship_remote *r = &j->remote[i - j->n_items];
-    return (struct thing){ r->url, r->name, r->role, r->archive ? -1 : -2 };
+    free(a->things);
+    map_done(&a->first, NULL);
 }
 
-static void drop(struct client_job *j, size_t i)
+static int names_no_memory(struct err *e)
 {
-    if (i < j->n_items) {
-        ship_item_done(&j->items[i]);
-        j->n_items--;
-        memmove(&j->items[i], &j->items[i + 1], (j->n_items - i) * sizeof *j->items);
-        return;
+    return err_set(e, ENOMEM, "cannot compare the names of what is shipped: %m");
+}
+
+/* Two things under one name in the same working directory are refused; the same thing twice is one:
+ * 0 = y is new, 1 = it is there already. */
+static int names_add(struct names *a, const struct client_job *j, const struct thing *y,
+                     struct err *e)
+{
+    AUTO(free_p) char *of_all = str_printf("/%s", y->name);
+    AUTO(free_p) char *of_role = str_printf("%s/%s", y->role, y->name);
+    if (!of_all || !of_role)
+        return names_no_memory(e);
+    const struct thing *x = map_get(&a->first, of_all);
+    bool taken = x != NULL;
+    if (x && x->role[0] && y->role[0])
+        x = map_get(&a->first, of_role);
+    if (x) {
+        bool same = x->kind == y->kind && str_eq(x->source, y->source);
+        if (same && (!x->role[0] || str_eq(x->role, y->role)))
+            return 1;
+        int rc = err_set(e, EINVAL,
+                         "resources '%s' and '%s' would both be '%s' in the working directory",
+                         x->source, y->source, x->name);
+        err_hint(e, "give one another name: %s::NAME", y->source);
+        return err_wrap(e, rc, "%s", origin_of_named(j, y->name, y->role));
     }
-    i -= j->n_items;
-    free(j->remote[i].url);
-    free(j->remote[i].name);
-    free(j->remote[i].role);
-    j->n_remote--;
-    memmove(&j->remote[i], &j->remote[i + 1], (j->n_remote - i) * sizeof *j->remote);
+    struct thing *kept = &a->things[a->n++];
+    *kept = *y;
+    if ((!taken && map_set(&a->first, of_all, kept, NULL) < 0) ||
+        (y->role[0] && map_set(&a->first, of_role, kept, NULL) < 0))
+        return names_no_memory(e);
+    return 0;
 }
 
-/* Two things under one name in the same working directory; the same thing twice is one. */
+/* Once over all of them: a data set of a file an image may be tens of thousands. */
 static int check_names(struct client_job *j, struct err *e)
 {
+    AUTO(names_done)
+    struct names names = { .things = calloc(j->n_items + j->n_remote + 1, sizeof *names.things) };
+    if (!names.things)
+        return names_no_memory(e);
     if (j->n_items > 0 && j->items[0].kind == SHIP_SRC) {
         int rc = check_beside_src(j, &j->items[0], e);
         if (rc < 0)
             return rc;
     }
-    for (size_t a = 0; a < j->n_items + j->n_remote; a++) {
-        for (size_t b = a + 1; b < j->n_items + j->n_remote; b++) {
-            struct thing x = thing_at(j, a), y = thing_at(j, b);
-            bool meet = !x.role[0] || !y.role[0] || str_eq(x.role, y.role);
-            if (x.kind == SHIP_SRC || !meet || !str_eq(x.name, y.name))
-                continue;
-            bool same = x.kind == y.kind && str_eq(x.source, y.source);
-            if (same && (!x.role[0] || str_eq(x.role, y.role))) {
-                drop(j, b--);
-                continue;
-            }
-            int rc = err_set(e, EINVAL,
-                             "resources '%s' and '%s' would both be '%s' in the working directory",
-                             x.source, y.source, x.name);
-            err_hint(e, "give one another name: %s::NAME", y.source);
-            return err_wrap(e, rc, "%s", origin_of_named(j, y.name, y.role));
+    size_t to = 0;
+    int rc = 0;
+    for (size_t i = 0; i < j->n_items; i++) {
+        struct ship_item *x = &j->items[i];
+        struct thing y = { x->source, x->name, x->role, (int)x->kind };
+        if (rc >= 0 && x->kind != SHIP_SRC)
+            rc = names_add(&names, j, &y, e);
+        if (rc == 1) {
+            ship_item_done(x);
+            rc = 0;
+        } else {
+            j->items[to++] = *x;
         }
     }
-    return 0;
+    j->n_items = to;
+    to = 0;
+    for (size_t i = 0; i < j->n_remote; i++) {
+        struct ship_remote *x = &j->remote[i];
+        struct thing y = { x->url, x->name, x->role, x->archive ? -1 : -2 };
+        if (rc >= 0)
+            rc = names_add(&names, j, &y, e);
+        if (rc == 1) {
+            ship_remote_done(x);
+            rc = 0;
+        } else {
+            j->remote[to++] = *x;
+        }
+    }
+    j->n_remote = to;
+    return rc;
 }
 
 /* The bundled script, where the sidecar's command is the one that runs it. */
@@ -337,7 +383,13 @@ int ship_collect(struct client_job *j, struct err *e)
                                e);
     if (rc == 0)
         rc = collect_tensorboard(j, e);
-    return rc < 0 ? rc : check_names(j, e);
+    if (rc == 0)
+        rc = check_names(j, e);
+    if (rc < 0 || j->n_items <= JOB_FILE_SHIP_MAX)
+        return rc;
+    (void)err_set(e, E2BIG, "the job ships %zu files and directories, and at most %d are taken",
+                  j->n_items, JOB_FILE_SHIP_MAX);
+    return err_hint(e, "put them into one directory, and ship that");
 }
 
 /* Long work says what it is. */

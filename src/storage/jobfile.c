@@ -13,7 +13,6 @@
 
 enum {
     TEXT_MAX = 32 << 20, /* a job file may have 4 MiB; the rest is what escaping can make of it */
-    SHIP_MAX = 10000,
 };
 
 /* The text is ours alone, so its beginning is fixed; what follows it is found without a parser. */
@@ -212,7 +211,7 @@ static int decode_item(json_t *obj, struct ship_item *it, struct err *e)
 static int decode_ship(json_t *list, struct job_file *f, struct err *e)
 {
     size_t n = json_array_size(list);
-    if (!json_is_array(list) || n > SHIP_MAX)
+    if (!json_is_array(list) || n > JOB_FILE_SHIP_MAX)
         return bad_field(e, "ship");
     f->ship = calloc(n > 0 ? n : 1, sizeof *f->ship);
     if (!f->ship)

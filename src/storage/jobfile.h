@@ -19,6 +19,8 @@ struct conf;
 struct err;
 struct ship_item;
 
+enum { JOB_FILE_SHIP_MAX = 10000 }; /* whoever ships more ships a directory of them */
+
 struct job_file {
     struct conf *conf;
     struct ship_item *ship;

@@ -57,8 +57,11 @@ static void sweep_one(int store_fd, const char *name)
     (void)fs_remove_tree(store_fd, name, NULL); /* else the next one does */
 }
 
-void temp_sweep(const struct store *s)
+void temp_sweep(struct store *s)
 {
+    if (s->swept)
+        return;
+    s->swept = true;
     AUTO(dir_p) DIR *dir = open_dir(s->fd, ".");
     const struct dirent *d;
     while (dir && (d = readdir(dir))) {

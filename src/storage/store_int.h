@@ -20,6 +20,7 @@ struct store {
     int fd;
     int lock_fd; /* held shared while open; -1 where there are no locks */
     void (*on_copy)(const char *source, uint64_t bytes); /* may be NULL */
+    bool swept; /* once is enough: a job may bring thousands of files into a store of as many */
 };
 
 /* What is known of a source seen before. */
@@ -39,8 +40,8 @@ bool entry_name_ok(const char *name);
 
 /* A temporary name of ours in the store; the thing by that name is locked while its maker lives. */
 void temp_name(char out[48]);
-/* Remove what dead makers left. */
-void temp_sweep(const struct store *s);
+/* Remove what dead makers left; the first time that a store is asked. */
+void temp_sweep(struct store *s);
 
 /* Take away all write permission below an open directory, and its own. */
 int tree_read_only(int fd, const char *name, struct err *e);

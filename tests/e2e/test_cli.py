@@ -105,6 +105,15 @@ def test_doctor_json(own_tony):
     assert isinstance(doc["gpus"], list)
 
 
+def test_doctor_knows_that_cgroups_are_switched_off(own_tony):
+    """As the pool and the keepers do that run with the same variable."""
+    tony = own_tony()
+    r = tony.run("doctor", "--json", env={"TONY_CGROUPS": "none"})
+    checks = {c["name"]: c for c in json.loads(r.stdout)["checks"]}
+    assert checks["cgroups"]["state"] == "note"
+    assert "TONY_CGROUPS" in checks["cgroups"]["value"]
+
+
 def test_doctor_finds_what_is_wrong(own_tony):
     tony = own_tony()
     tony.home.write_text("a file in the way")

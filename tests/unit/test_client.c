@@ -16,6 +16,7 @@
 #include "client/client_int.h"
 #include "client/jobconf.h"
 #include "conf/conf.h"
+#include "storage/jobfile.h"
 #include "storage/store.h"
 #include "torture.h"
 
@@ -250,6 +251,80 @@ static void test_job_of_options(void **state)
     client_job_done(&j);
 }
 
+/* What has one name for one container is one thing, or refused. */
+static void test_names_in_one_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *all, *worker, *ps, *says; /* says: of the refusal; NULL = taken */
+        size_t n_items;
+    } rows[] = {
+        { "a.txt,a.txt,a.txt::b", "", "", NULL, 2 },
+        { "", "a.txt,a.txt", "a.txt", NULL, 2 },
+        { "a.txt", "a.txt", "a.txt,b.txt", NULL, 2 },
+        { "", "a.txt::x,b.txt", "b.txt::x", NULL, 3 }, /* not in one container */
+        { "", "a.txt::x,b.txt::x", "", "would both be 'x'", 0 },
+        { "", "a.txt::x", "a.txt::x,b.txt::x", "would both be 'x'", 0 },
+        { "a.txt::x", "", "b.txt::x", "would both be 'x'", 0 },
+        { "a.txt::x,b.txt::x", "", "", "would both be 'x'", 0 },
+        { "a.txt,a.txt,b.txt::a.txt", "", "", "would both be 'a.txt'", 0 },
+    };
+    assert_int_equal(fs_write_atomic(AT_FDCWD, "b.txt", SPAN("b"), 0600, false, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO(free_p) char *all = str_printf("tony.containers.resources=%s", rows[i].all);
+        AUTO(free_p) char *worker = str_printf("tony.worker.resources=%s", rows[i].worker);
+        AUTO(free_p) char *ps = str_printf("tony.ps.resources=%s", rows[i].ps);
+        const char *const argv[] = { "-executes", "true",
+                                     "-conf",     "tony.worker.instances=1",
+                                     "-conf",     "tony.ps.instances=1",
+                                     "-conf",     all,
+                                     "-conf",     worker,
+                                     "-conf",     ps,
+                                     NULL };
+        struct client_job j = { 0 };
+        struct err e = { 0 };
+        int rc = load(argv, &j, &e);
+        if (rc < 0 && !rows[i].says)
+            fail_msg("row %zu: %s", i, e.msg);
+        if (rows[i].says && (rc == 0 || !strstr(e.msg, rows[i].says) || !strstr(e.hint, "::NAME")))
+            fail_msg("row %zu: %d '%s', '%s'", i, rc, e.msg, e.hint);
+        assert_int_equal(j.n_items, rows[i].n_items);
+        client_job_done(&j);
+    }
+}
+
+static void test_many_resources(void **state)
+{
+    (void)state;
+    enum { MANY = 5000 };
+    AUTO(buf_done) struct buf list = { 0 };
+    (void)buf_adds(&list, "tony.containers.resources=a.txt");
+    for (int i = 0; i < MANY; i++)
+        (void)buf_addf(&list, ",a.txt::n%d,a.txt::n%d", i, i);
+    const char *const argv[] = { "-executes", "true",          "-conf", "tony.worker.instances=1",
+                                 "-conf",     buf_cstr(&list), NULL };
+    struct client_job j;
+    struct err e = { 0 };
+    if (load(argv, &j, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(j.n_items, MANY + 1);
+    for (int i = 0; i < MANY; i++) { /* each once, in the order of the job */
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", i);
+        assert_string_equal(j.items[i + 1].name, name);
+    }
+    client_job_done(&j);
+
+    for (int i = MANY; i < JOB_FILE_SHIP_MAX; i++)
+        (void)buf_addf(&list, ",a.txt::n%d", i);
+    const char *const too_many[] = {
+        "-executes", "true", "-conf", "tony.worker.instances=1", "-conf", buf_cstr(&list), NULL
+    };
+    assert_int_equal(load(too_many, &j, &e), -E2BIG); /* before anything is stored */
+    assert_non_null(strstr(e.msg, "10001"));
+    assert_non_null(strstr(e.hint, "directory"));
+}
+
 static int load_full(void *ctx)
 {
     (void)ctx;
@@ -317,6 +392,8 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test_setup_teardown(test_job_of_options, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(test_names_in_one_place, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(test_many_resources, make_place, remove_place),
         cmocka_unit_test_setup_teardown(test_no_memory, make_place, remove_place),
         cmocka_unit_test_setup_teardown(test_find, make_place, remove_place),
     };
