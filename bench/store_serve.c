@@ -1,0 +1,47 @@
+/* Serve torch's store by itself, for measures and tests against real clients: prints its port, ends
+ * with its standard input. */
+#include <poll.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "rendezvous/tcpstore_server.h"
+
+enum { BYTES_MAX = 512 << 20 };
+
+static void on_refused(const struct err *why, void *arg)
+{
+    (void)arg;
+    fprintf(stderr, "%s\n", why->msg);
+}
+
+int main(void)
+{
+    struct tcpstore_server *s;
+    struct err e = { 0 };
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files); /* then fewer clients find room */
+    }
+    if (tcpstore_server_open("127.0.0.1", 0, BYTES_MAX, &s, &e) < 0) {
+        fprintf(stderr, "%s\n", e.msg);
+        return 1;
+    }
+    printf("%u\n", tcpstore_server_port(s));
+    fflush(stdout);
+    for (;;) {
+        struct pollfd p[] = { { .fd = 0, .events = POLLIN },
+                              { .fd = tcpstore_server_fd(s), .events = POLLIN } };
+        char unused[64];
+        if (poll(p, 2, -1) <= 0)
+            continue;
+        if (p[1].revents)
+            tcpstore_server_turn(s, on_refused, NULL);
+        if (p[0].revents && read(0, unused, sizeof unused) <= 0)
+            break;
+    }
+    tcpstore_server_close(s);
+    return 0;
+}

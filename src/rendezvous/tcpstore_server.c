@@ -1,0 +1,241 @@
+#include "rendezvous/tcpstore_server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/util.h"
+#include "rendezvous/tcpstore.h"
+
+enum {
+    EVENTS = 256,
+    ACCEPTS = 128, /* in one turn: those who are there already shall not wait longer */
+    REFUSALS = 16, /* that are told of */
+    BLOCK = 64 << 10,
+};
+
+struct line {
+    int fd;
+    uint32_t events; /* that are waited for; OUT: it did not take all that it was to get */
+    struct tcpstore_client *client;
+};
+
+struct tcpstore_server {
+    int epoll_fd, listen_fd;
+    bool full; /* not listening until somebody leaves: there are no descriptors left */
+    uint16_t port;
+    unsigned refusals;
+    struct tcpstore *store;
+    char block[BLOCK];
+};
+
+static int listen_at(const char *host, uint16_t port, uint16_t *out_port, struct err *e)
+{
+    union {
+        struct sockaddr sa;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } at = { 0 };
+    int on = 1;
+    bool v6 = inet_pton(AF_INET6, host, &at.in6.sin6_addr) == 1;
+    if (!v6 && inet_pton(AF_INET, host, &at.in.sin_addr) != 1)
+        return err_set(e, EINVAL, "cannot serve torch's store at '%s': that is no address", host);
+    at.sa.sa_family = v6 ? AF_INET6 : AF_INET;
+    *(v6 ? &at.in6.sin6_port : &at.in.sin_port) = htons(port);
+    socklen_t len = v6 ? sizeof at.in6 : sizeof at.in;
+    AUTO(close_p) int fd = socket(at.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* REUSEPORT: the caller has kept the port for us, bound, so that nobody else gets it */
+    if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == -1 ||
+        bind(fd, &at.sa, len) == -1 || listen(fd, SOMAXCONN) == -1 ||
+        getsockname(fd, &at.sa, &len) == -1)
+        return err_set(e, errno, "cannot serve torch's store at '%s', port %u: %m", host, port);
+    *out_port = ntohs(v6 ? at.in6.sin6_port : at.in.sin_port);
+    int taken = fd;
+    fd = -1;
+    return taken;
+}
+
+static int watch(const struct tcpstore_server *s, int op, int fd, void *what, uint32_t events)
+{
+    struct epoll_event ev = { .events = events, .data.ptr = what };
+    return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
+}
+
+int tcpstore_server_open(const char *host, uint16_t port, size_t max_bytes,
+                         struct tcpstore_server **out, struct err *e)
+{
+    struct tcpstore_server *s = calloc(1, sizeof *s);
+    uint64_t seed;
+    if (!s)
+        return err_set(e, ENOMEM, "cannot serve torch's store: %m");
+    s->epoll_fd = -1;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
+        seed = (uint64_t)clock_mono_us(); /* a machine that has just been started */
+    int rc = s->listen_fd = listen_at(host, port, &s->port, e);
+    if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
+        rc = err_set(e, errno, "cannot serve torch's store: %m");
+    if (rc >= 0 && (rc = watch(s, EPOLL_CTL_ADD, s->listen_fd, NULL, EPOLLIN)) < 0)
+        rc = err_set(e, -rc, "cannot serve torch's store: %m");
+    if (rc >= 0 && !(s->store = tcpstore_new(max_bytes, seed)))
+        rc = err_set(e, ENOMEM, "cannot serve torch's store: %m");
+    if (rc < 0) {
+        tcpstore_server_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+static void line_close(struct tcpstore_server *s, struct line *l)
+{
+    tcpstore_leave(l->client);
+    close(l->fd);
+    free(l);
+    if (s->full)
+        s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+}
+
+void tcpstore_server_close(struct tcpstore_server *s)
+{
+    if (!s)
+        return;
+    for (struct tcpstore_client *c; s->store && (c = tcpstore_any(s->store));)
+        line_close(s, tcpstore_user(c));
+    tcpstore_free(s->store);
+    close_p(&s->listen_fd);
+    close_p(&s->epoll_fd);
+    free(s);
+}
+
+uint16_t tcpstore_server_port(const struct tcpstore_server *s)
+{
+    return s->port;
+}
+
+size_t tcpstore_server_n_clients(const struct tcpstore_server *s)
+{
+    return tcpstore_n_clients(s->store);
+}
+
+int tcpstore_server_fd(const struct tcpstore_server *s)
+{
+    return s->epoll_fd;
+}
+
+static struct line *line_open(struct tcpstore_server *s, int fd)
+{
+    int on = 1;
+    struct line *l = malloc(sizeof *l);
+    if (!l)
+        return NULL;
+    *l = (struct line){ .fd = fd, .events = EPOLLIN, .client = tcpstore_join(s->store, l) };
+    if (!l->client || watch(s, EPOLL_CTL_ADD, fd, l, EPOLLIN) < 0) {
+        tcpstore_leave(l->client);
+        free(l);
+        return NULL;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* it is only slower without */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* a host that is gone */
+    return l;
+}
+
+static void accept_some(struct tcpstore_server *s)
+{
+    for (int i = 0; i < ACCEPTS; i++) {
+        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+            s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
+        if (fd == -1)
+            return;
+        if (tcpstore_n_clients(s->store) >= TCPSTORE_CLIENTS_MAX || !line_open(s, fd))
+            close(fd);
+    }
+}
+
+/* Write what it will take, and wait for what comes next. -errno: it is gone. */
+static int send_out(struct tcpstore_server *s, struct line *l)
+{
+    bool left = false;
+    for (struct span out; !left && (out = tcpstore_out(l->client)).len > 0;) {
+        ssize_t n = send(l->fd, out.p, out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n == -1 && errno != EAGAIN && errno != EINTR)
+            return -errno;
+        left = n == -1 && errno == EAGAIN;
+        if (n > 0)
+            tcpstore_sent(l->client, (size_t)n);
+    }
+    uint32_t events =
+        (tcpstore_paused(l->client) ? 0 : (uint32_t)EPOLLIN) | (left ? (uint32_t)EPOLLOUT : 0);
+    if (events == l->events)
+        return 0;
+    l->events = events;
+    return watch(s, EPOLL_CTL_MOD, l->fd, l, events);
+}
+
+/* 0, or -errno: it has to go; with a sentence where it is its own fault. */
+static int read_in(struct tcpstore_server *s, struct line *l, struct err *e)
+{
+    ssize_t n = recv(l->fd, s->block, sizeof s->block, MSG_DONTWAIT);
+    if (n == -1 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0)
+        return n == 0 ? -EPIPE : -errno;
+    return tcpstore_feed(l->client, s->block, (size_t)n, n == (ssize_t)sizeof s->block, e);
+}
+
+static int serve(struct tcpstore_server *s, struct line *l, uint32_t events, struct err *e)
+{
+    int rc = 0;
+    if (tcpstore_broken(l->client))
+        return -ENOBUFS;
+    if (tcpstore_paused(l->client) && events & (EPOLLHUP | EPOLLERR))
+        return -EPIPE;
+    if (events & EPOLLOUT && (rc = send_out(s, l)) < 0)
+        return rc;
+    if (events & EPOLLOUT) /* what had to wait */
+        rc = tcpstore_feed(l->client, NULL, 0, false, e);
+    if (rc == 0 && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !tcpstore_paused(l->client))
+        rc = read_in(s, l, e);
+    return rc;
+}
+
+/* Whoever was told something: the client itself, and those that it has woken. Nobody is closed
+ * here: an event of his may still be under way. */
+static void send_ready(struct tcpstore_server *s)
+{
+    for (struct tcpstore_client *c; (c = tcpstore_ready(s->store));) {
+        struct line *l = tcpstore_user(c);
+        if (tcpstore_broken(c) || send_out(s, l) < 0)
+            (void)shutdown(l->fd, SHUT_RDWR); /* seen when it is read from */
+    }
+}
+
+void tcpstore_server_turn(struct tcpstore_server *s,
+                          void (*on_refused)(const struct err *why, void *arg), void *arg)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(s->epoll_fd, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        struct line *l = events[i].data.ptr;
+        struct err e = { 0 };
+        if (!l) {
+            accept_some(s);
+            continue;
+        }
+        if (serve(s, l, events[i].events, &e) < 0) {
+            if (e.num && s->refusals++ < REFUSALS)
+                on_refused(&e, arg);
+            line_close(s, l);
+        }
+        send_ready(s);
+    }
+}
