@@ -124,7 +124,10 @@ struct world *world_new(const char *args)
     write_text(
         path,
         "#!/bin/sh\necho \"$@\" >> \"$TONY_HOME/masters\"\n[ -e \"$TONY_HOME/die\" ] && exit 9\n"
-        "[ -e \"$TONY_HOME/final\" ] && exit 4\nexec sleep 1000\n",
+        "[ -e \"$TONY_HOME/final\" ] && exit 4\n"
+        "[ -e \"$TONY_HOME/litter\" ] && {\n"
+        "env -i setsid sh -c \"echo \\$\\$ > $TONY_HOME/litter; exec sleep 1000\" &\n}\n"
+        "exec sleep 1000\n",
         0755);
     snprintf(path, sizeof path, "%s/bin/tony-pool", w->dir);
     write_text(path, "#!/bin/sh\necho $$ >> \"$TONY_HOME/pools\"\nexec sleep 100\n", 0755);
@@ -647,4 +650,31 @@ bool never(struct world *w)
 {
     (void)w;
     return false;
+}
+
+/* ---- the end ---- */
+
+void world_end_well(struct world *w)
+{
+    char path[300];
+    world_pool_dial(w);
+    world_finish(w, "SUCCEEDED");
+    assert_int_equal(world_wait_keeper(w, ANSWER_MS), 0);
+    (void)world_until(w, never, 20);
+    assert_true(w->finished);
+    assert_string_equal(w->state, "SUCCEEDED");
+    assert_int_equal(access(w->socket_k, F_OK), -1);
+    assert_int_equal(access(w->socket_m, F_OK), -1); /* also the one that we left */
+    assert_int_equal(access(w->lock, F_OK), -1);
+    assert_int_equal(access(w->job_dir, F_OK), -1);
+    snprintf(path, sizeof path, "%s/history/%s/exits", w->home, w->app);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/history/%s/containers", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/history/%s/cgroups", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/pool/ended/%s", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(world_tasks_alive(w), 0);
+    world_free(w);
 }

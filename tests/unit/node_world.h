@@ -97,6 +97,10 @@ bool all_completed(struct world *w);
 bool never(struct world *w);
 int world_wait_keeper(struct world *w, int ms); /* its exit code; -1: it lives; 1000 + signal */
 
+/* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. Frees
+ * w. */
+void world_end_well(struct world *w);
+
 /* Processes that carry this job in their environment, the keeper and executors left out. */
 int world_tasks_alive(struct world *w);
 char *world_read(struct world *w, const char *path); /* absolute, or relative to the job's

@@ -25,32 +25,6 @@
 
 enum { LONG_MS = 20000 };
 
-/* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. */
-static void end_well(struct world *w)
-{
-    char path[300];
-    world_pool_dial(w);
-    world_finish(w, "SUCCEEDED");
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
-    (void)world_until(w, never, 20);
-    assert_true(w->finished);
-    assert_string_equal(w->state, "SUCCEEDED");
-    assert_int_equal(access(w->socket_k, F_OK), -1);
-    assert_int_equal(access(w->socket_m, F_OK), -1); /* also the one that we left */
-    assert_int_equal(access(w->lock, F_OK), -1);
-    assert_int_equal(access(w->job_dir, F_OK), -1);
-    snprintf(path, sizeof path, "%s/history/%s/exits", w->home, w->app);
-    assert_int_equal(access(path, F_OK), 0);
-    snprintf(path, sizeof path, "%s/history/%s/containers", w->home, w->app);
-    assert_int_equal(access(path, F_OK), -1);
-    snprintf(path, sizeof path, "%s/history/%s/cgroups", w->home, w->app);
-    assert_int_equal(access(path, F_OK), -1);
-    snprintf(path, sizeof path, "%s/pool/ended/%s", w->home, w->app);
-    assert_int_equal(access(path, F_OK), -1);
-    assert_int_equal(world_tasks_alive(w), 0);
-    world_free(w);
-}
-
 static void exit_codes(void **state)
 {
     static const struct {
@@ -80,7 +54,7 @@ static void exit_codes(void **state)
         assert_int_equal(s->exit_status, rows[i].exit_status);
         assert_int_equal(s->completed_reason, rows[i].reason);
         assert_true(s->age_us < 5000000);
-        end_well(w);
+        world_end_well(w);
     }
 }
 
@@ -93,7 +67,7 @@ static void what_a_failure_says(void **state)
     assert_string_equal(world_read(w, "logs/worker-0/1/stdout"), "out\n");
     assert_non_null(
         strstr(world_read(w, "exits"), "\"code\":5,\"signal\":0,\"reason\":\"exited\""));
-    end_well(w);
+    world_end_well(w);
 }
 
 static void what_a_task_sees(void **state)
@@ -140,7 +114,7 @@ static void what_a_task_sees(void **state)
     assert_non_null(strstr(out, "\nCUDA_VISIBLE_DEVICES=3\n"));
     snprintf(line, sizeof line, "\nTB_PORT=%u\n", w->slots[0].tb_port);
     assert_non_null(strstr(out, line));
-    end_well(w);
+    world_end_well(w);
 }
 
 /* The task has made a file `up` in its working directory. */
@@ -199,7 +173,7 @@ static void stops_and_reports_what_it_was(void **state)
         if (i == 4)
             assert_string_equal(world_read(w, "logs/worker-0/1/stdout"), "bye\n");
         assert_true(world_until(w, all_completed, LONG_MS));
-        end_well(w);
+        world_end_well(w);
     }
 }
 
@@ -220,7 +194,7 @@ static void nothing_survives_its_task(void **state)
         assert_int_equal(w->slots[0].exit_code, 0);
         assert_int_equal(w->slots[0].reason, TONY__REASON__EXITED);
         assert_int_equal(world_tasks_alive(w), 0);
-        end_well(w);
+        world_end_well(w);
     }
 }
 
@@ -233,7 +207,7 @@ static void time_limit(void **state)
     assert_int_equal(w->slots[0].reason, TONY__REASON__TIMED_OUT);
     assert_int_equal(w->slots[0].signal, 15);
     assert_non_null(strstr(w->slots[0].detail, "ran longer than"));
-    end_well(w);
+    world_end_well(w);
 }
 
 static void too_much_memory(void **state)
@@ -258,7 +232,7 @@ static void too_much_memory(void **state)
         assert_non_null(strstr(w->slots[0].detail, "64"));
         assert_int_equal(w->slots[0].completed_reason, TONY__REASON__OUT_OF_MEMORY);
         assert_int_equal(world_tasks_alive(w), 0);
-        end_well(w);
+        world_end_well(w);
     }
 }
 
@@ -274,7 +248,7 @@ static void shared_memory_counts_once(void **state)
               "for i in range(4):\n if os.fork() == 0: time.sleep(1); os._exit(0)\ntime.sleep(1)'");
     assert_int_equal(w->slots[0].reason, TONY__REASON__EXITED);
     assert_int_equal(w->slots[0].exit_code, 0);
-    end_well(w);
+    world_end_well(w);
 }
 
 static void executor_killed(void **state)
@@ -298,7 +272,7 @@ static void executor_killed(void **state)
         assert_int_equal(w->slots[i].completed_reason, TONY__REASON__UNKNOWN);
         assert_non_null(strstr(w->slots[i].completed_detail, "signal 9"));
     }
-    end_well(w);
+    world_end_well(w);
 }
 
 /* What the executor learned before it was killed is what the keeper reports. */
@@ -317,7 +291,7 @@ static void executor_killed_after_the_end(void **state)
     assert_true(world_until(w, all_completed, LONG_MS));
     assert_int_equal(w->slots[0].exit_status, 42);
     assert_int_equal(w->slots[0].completed_reason, TONY__REASON__EXITED);
-    end_well(w);
+    world_end_well(w);
 }
 
 static bool all_twice(struct world *w)
@@ -359,7 +333,7 @@ static void master_restart(void **state)
     assert_true(world_until(w, all_completed, LONG_MS));
     for (int i = 0; i < 4; i++)
         assert_int_equal(w->slots[i].n_ended, 1);
-    end_well(w);
+    world_end_well(w);
 }
 
 static void master_that_stays_away(void **state)
@@ -380,7 +354,7 @@ static void master_that_stays_away(void **state)
     assert_true(world_until(w, all_completed, LONG_MS));
     assert_int_equal(w->slots[0].exit_status, 9);
     assert_non_null(strstr(w->slots[0].completed_detail, "no master"));
-    end_well(w);
+    world_end_well(w);
 }
 
 static void attempts_in_one_container(void **state)
@@ -406,7 +380,7 @@ static void attempts_in_one_container(void **state)
     world_stop_container(w, 0, 100);
     assert_true(world_until(w, all_completed, LONG_MS));
     assert_int_equal(w->slots[0].n_ended, 3);
-    end_well(w);
+    world_end_well(w);
 }
 
 static void container_stopped_by_the_keeper(void **state)
@@ -431,7 +405,7 @@ static void container_stopped_by_the_keeper(void **state)
         assert_int_equal(w->slots[i].completed_reason, TONY__REASON__KILLED_BY_MASTER);
     assert_int_equal(w->slots[0].exit_status, 143);
     assert_int_equal(w->slots[1].exit_status, 137);
-    end_well(w);
+    world_end_well(w);
 }
 
 static void grants_within_what_was_admitted(void **state)
@@ -479,7 +453,7 @@ static void grants_within_what_was_admitted(void **state)
     assert_int_equal(w->slots[2].gpus[0], 0);
     world_stop_container(w, 1, 100);
     assert_true(world_until(w, all_completed, LONG_MS));
-    end_well(w);
+    world_end_well(w);
 }
 
 static void two_hundred(void **state)
@@ -503,287 +477,7 @@ static void two_hundred(void **state)
         for (int k = 0; k < i; k++)
             assert_int_not_equal(w->slots[i].port, w->slots[k].port);
     }
-    end_well(w);
-}
-
-static int count_lines(const char *text)
-{
-    int n = 0;
-    for (; *text; text++)
-        n += *text == '\n';
-    return n;
-}
-
-static const char *masters(struct world *w)
-{
-    return world_read(w, "../../masters");
-}
-
-static pid_t child_of(pid_t pid)
-{
-    char path[64];
-    pid_t child = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%d", &child) != 1)
-        child = 0;
-    if (f)
-        fclose(f);
-    return child;
-}
-
-static void the_masters_process(void **state)
-{
-    (void)state;
-    struct world *w = world_new("");
-    for (int i = 1; i <= 3; i++) {
-        for (int t = 0; t < 4000 && count_lines(masters(w)) < i; t++)
-            usleep(5000);
-        assert_int_equal(count_lines(masters(w)), i);
-        usleep(20000);
-        kill(child_of(w->keeper), SIGKILL);
-    }
-    for (int t = 0; t < 4000 && count_lines(masters(w)) < 4; t++)
-        usleep(5000);
-    AUTO(free_p)
-    char *four = str_printf("--epoch 1 %s\n--epoch 2 %s\n--epoch 3 %s\n--epoch 4 %s\n", w->app,
-                            w->app, w->app, w->app);
-    assert_string_equal(masters(w), four);
-    /* a master of an older epoch is refused */
-    assert_int_equal(link_dial(&w->link, w->socket_k), 0);
-    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
-    m.epoch = 3;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
-    f.register_master = &m;
-    (void)link_send(&w->link, &f);
-    (void)world_until(w, never, 300);
-    assert_string_equal(w->state, "REFUSED");
-    link_close(&w->link);
-    world_register(w, 4);
-    end_well(w);
-}
-
-static void touch(struct world *w, const char *name)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", w->home, name);
-    int fd = open(path, O_WRONLY | O_CREAT, 0600);
-    assert_true(fd >= 0);
-    close(fd);
-}
-
-static void a_master_that_cannot_live(void **state)
-{
-    static const struct {
-        const char *flag;
-        int n_masters;
-    } rows[] = { { "die", 5 }, { "final", 1 } };
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct world *w = world_new(NULL);
-        touch(w, rows[i].flag);
-        world_start_keeper(w, "");
-        if (i == 0)
-            world_pool_dial(w);
-        assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
-        if (i == 0) {
-            (void)world_until(w, never, 20);
-            assert_false(w->finished);
-            assert_string_equal(w->state, "MASTER_FAILED");
-        }
-        assert_int_equal(count_lines(masters(w)), rows[i].n_masters);
-        assert_int_equal(access(w->job_dir, F_OK), 0); /* whoever holds the pool ends it */
-        assert_int_equal(access(w->socket_k, F_OK), -1);
-        world_free(w);
-    }
-}
-
-static void taken_down(void **state)
-{
-    (void)state;
-    for (int by_pool = 0; by_pool < 2; by_pool++) {
-        struct world *w = world_new("");
-        w->command = "setsid sleep 100 & trap '' TERM; while :; do sleep 0.1; done";
-        world_pool_dial(w);
-        world_register(w, 1);
-        world_listen(w);
-        world_ask(w, 3, 64, 0);
-        world_launch(w, 3);
-        assert_true(world_until(w, all_started, LONG_MS));
-        if (by_pool) {
-            Tony__KillJob m = TONY__KILL_JOB__INIT;
-            Tony__Frame f = TONY__FRAME__INIT;
-            f.body_case = TONY__FRAME__BODY_KILL_JOB;
-            f.kill_job = &m;
-            (void)link_send(&w->pool, &f);
-        } else {
-            kill(w->keeper, SIGTERM);
-        }
-        assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
-        assert_int_equal(world_tasks_alive(w), 0);
-        assert_int_equal(count_lines(world_read(w, "exits")),
-                         2 + 1 + 3); /* keeper, master, its exit, containers */
-        world_free(w);
-    }
-}
-
-/* kill -9 of the keeper: all of the job dies; the next keeper knows what had ended and counts on.
- */
-static void keeper_killed(void **state)
-{
-    (void)state;
-    struct world *w = world_new("");
-    w->command =
-        "[ $TASK_INDEX = 0 ] && exit 4; setsid sh -c 'setsid sleep 100 & sleep 100' & sleep 100";
-    world_register(w, 1);
-    world_listen(w);
-    world_ask(w, 3, 64, 0);
-    world_launch(w, 3);
-    assert_true(world_until(w, all_started, LONG_MS));
-    (void)world_until(w, never, 200);
-    assert_true(w->slots[0].completed);
-    kill(w->keeper, SIGKILL);
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 1009);
-    world_drop_master(w);
-    w->slots[0].completed = false;
-    world_start_keeper(w, "");
-    assert_int_equal(world_tasks_alive(w), 0); /* daemons of the dead one's included */
-    world_register(w, 2);
-    assert_int_equal(w->n_registered, 1);
-    assert_int_equal(w->n_registered_done, 1);
-    assert_int_equal(w->slots[0].exit_status, 4);
-    world_listen(w);
-    w->command = "true";
-    for (int i = 0; i < 3; i++)
-        w->slots[i] = (struct world_slot){ .link.fd = -1 };
-    world_ask(w, 3, 64, 0);
-    AUTO(free_p) char *third = str_printf("container%s_02_000003", strchr(w->app, '_'));
-    assert_string_equal(w->slots[2].container, third);
-    world_launch(w, 3);
-    assert_true(world_until(w, all_completed, LONG_MS));
-    end_well(w);
-}
-
-static void second_keeper_is_refused(void **state)
-{
-    (void)state;
-    struct world *w = world_new("");
-    pid_t first = w->keeper;
-    world_start_keeper(w, "");
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 5);
-    w->keeper = first;
-    world_register(w, 1);
-    end_well(w);
-}
-
-static void gpus_are_locked(void **state)
-{
-    char args[200];
-    (void)state;
-    struct world *w = world_new(NULL);
-    snprintf(args, sizeof args, "--gpus 0,1 --gpu-locks %s", w->dir);
-    char lock[128];
-    snprintf(lock, sizeof lock, "%s/tony-gpu-1.lock", w->dir);
-    int fd = open(lock, O_RDONLY | O_CREAT, 0666);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
-    world_start_keeper(w, args);
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 3);
-    assert_non_null(strstr(world_read(w, "keeper.log"), "GPU 1 is used by another job"));
-    close(fd);
-    assert_int_equal(unlink(lock), 0);
-    assert_int_equal(symlink("/etc/passwd", lock), 0);
-    world_start_keeper(w, args);
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 1); /* a link is not followed */
-    assert_int_equal(unlink(lock), 0);
-    world_start_keeper(w, args);
-    world_register(w, 1);
-    end_well(w);
-}
-
-static int pools_before;
-
-static const char *pools(struct world *w)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/pools", w->home); /* the job may be over */
-    return world_read(w, path);
-}
-
-static bool another_pool(struct world *w)
-{
-    return count_lines(pools(w)) > pools_before;
-}
-
-static void the_pool_is_started_again(void **state)
-{
-    (void)state;
-    struct world *w = world_new("");
-    world_register(w, 1);
-    world_pool_dial(w);
-    (void)world_until(w, never, 50);
-    pools_before = count_lines(pools(w)); /* none, unless we were slow */
-    link_close(&w->pool);
-    assert_true(world_until(w, another_pool, LONG_MS));
-    const char *last = pools(w);
-    for (int i = 0; i < pools_before; i++)
-        last = strchr(last, '\n') + 1;
-    pid_t pool = (pid_t)strtol(last, NULL, 10);
-    assert_true(pool > 0);
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/stat", pool);
-    FILE *f = fopen(path, "r");
-    int parent = 0;
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%*d (%*[^)]) %*c %d", &parent), 1);
-    fclose(f);
-    assert_int_not_equal(parent, w->keeper); /* it would be killed as an orphan */
-    end_well(w);
-}
-
-/* Before it could be told that the keeper is there, or after that and before it dialled. */
-static void a_pool_that_dies_early(void **state)
-{
-    (void)state;
-    for (int deaf = 0; deaf < 2; deaf++) {
-        struct world *w = world_new(NULL);
-        w->deaf = deaf;
-        world_start_keeper(w, "");
-        pools_before = 0;
-        assert_true(world_until(w, another_pool, LONG_MS));
-        world_register(w, 1);
-        end_well(w);
-    }
-}
-
-/* Nobody is told of the end: others may wait for what the job held. */
-static void a_job_without_a_pool_ends(void **state)
-{
-    (void)state;
-    struct world *w = world_new("");
-    world_register(w, 1);
-    world_finish(w, "SUCCEEDED");
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
-    pools_before = 0;
-    assert_true(world_until(w, another_pool, LONG_MS));
-    world_free(w);
-}
-
-/* Empty ones, for the next job; what a task has written is removed. */
-static void working_directories_are_kept(void **state)
-{
-    (void)state;
-    char path[300];
-    struct world *w = world_new("");
-    world_run(w, 2, "[ $TASK_INDEX = 0 ] || touch mine");
-    world_pool_dial(w);
-    world_finish(w, "SUCCEEDED");
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
-    snprintf(path, sizeof path, "%s/pool/spare/1", w->home);
-    assert_int_equal(access(path, F_OK), 0);
-    snprintf(path, sizeof path, "%s/pool/spare/2", w->home);
-    assert_int_equal(access(path, F_OK), -1);
-    world_free(w);
+    world_end_well(w);
 }
 
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
@@ -807,16 +501,6 @@ int main(void)
         TEST(container_stopped_by_the_keeper),
         TEST(grants_within_what_was_admitted),
         TEST(two_hundred),
-        TEST(the_masters_process),
-        TEST(a_master_that_cannot_live),
-        TEST(taken_down),
-        TEST(keeper_killed),
-        TEST(second_keeper_is_refused),
-        TEST(gpus_are_locked),
-        TEST(the_pool_is_started_again),
-        TEST(a_pool_that_dies_early),
-        TEST(a_job_without_a_pool_ends),
-        TEST(working_directories_are_kept),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));

@@ -1,0 +1,558 @@
+/* The keeper's own life: its locks, masters, pools and ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "node_world.h"
+
+enum { LONG_MS = 20000 };
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+static const char *masters(struct world *w)
+{
+    return world_read(w, "../../masters");
+}
+
+static pid_t child_of(pid_t pid)
+{
+    char path[64];
+    pid_t child = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%d", &child) != 1)
+        child = 0;
+    if (f)
+        fclose(f);
+    return child;
+}
+
+static void the_masters_process(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    for (int i = 1; i <= 3; i++) {
+        for (int t = 0; t < 4000 && count_lines(masters(w)) < i; t++)
+            usleep(5000);
+        assert_int_equal(count_lines(masters(w)), i);
+        usleep(20000);
+        kill(child_of(w->keeper), SIGKILL);
+    }
+    for (int t = 0; t < 4000 && count_lines(masters(w)) < 4; t++)
+        usleep(5000);
+    AUTO(free_p)
+    char *four = str_printf("--epoch 1 %s\n--epoch 2 %s\n--epoch 3 %s\n--epoch 4 %s\n", w->app,
+                            w->app, w->app, w->app);
+    assert_string_equal(masters(w), four);
+    /* a master of an older epoch is refused */
+    assert_int_equal(link_dial(&w->link, w->socket_k), 0);
+    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
+    m.epoch = 3;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
+    f.register_master = &m;
+    (void)link_send(&w->link, &f);
+    (void)world_until(w, never, 300);
+    assert_string_equal(w->state, "REFUSED");
+    link_close(&w->link);
+    world_register(w, 4);
+    world_end_well(w);
+}
+
+static void touch(struct world *w, const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", w->home, name);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void a_master_that_cannot_live(void **state)
+{
+    static const struct {
+        const char *flag;
+        int n_masters;
+    } rows[] = { { "die", 5 }, { "final", 1 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world *w = world_new(NULL);
+        touch(w, rows[i].flag);
+        world_start_keeper(w, "");
+        if (i == 0)
+            world_pool_dial(w);
+        assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
+        if (i == 0) {
+            (void)world_until(w, never, 20);
+            assert_false(w->finished);
+            assert_string_equal(w->state, "MASTER_FAILED");
+        }
+        assert_int_equal(count_lines(masters(w)), rows[i].n_masters);
+        assert_int_equal(access(w->job_dir, F_OK), 0); /* whoever holds the pool ends it */
+        assert_int_equal(access(w->socket_k, F_OK), -1);
+        assert_int_equal(access(w->lock, F_OK), -1);
+        world_free(w);
+    }
+}
+
+/* The control groups of the job; "" where there are none. The caller frees. */
+static char *groups(struct world *w)
+{
+    char *text = str_dup(world_read(w, "cgroups"));
+    assert_non_null(text);
+    return text;
+}
+
+static void assert_no_groups(const char *list)
+{
+    struct span rest = span_of(list), line;
+    while (rest.len && span_split(&rest, '\n', &line)) {
+        AUTO(free_p) char *dir = span_dup(line);
+        if (dir[0] && access(dir, F_OK) == 0)
+            fail_msg("control group '%s' is left", dir);
+    }
+}
+
+static void taken_down(void **state)
+{
+    char path[300];
+    (void)state;
+    for (int by_pool = 0; by_pool < 2; by_pool++) {
+        struct world *w = world_new("");
+        w->command = "setsid sleep 100 & trap '' TERM; while :; do sleep 0.1; done";
+        world_pool_dial(w);
+        world_register(w, 1);
+        world_listen(w);
+        world_ask(w, 3, 64, 0);
+        world_launch(w, 3);
+        assert_true(world_until(w, all_started, LONG_MS));
+        AUTO(free_p) char *had = groups(w);
+        if (by_pool) {
+            Tony__KillJob m = TONY__KILL_JOB__INIT;
+            Tony__Frame f = TONY__FRAME__INIT;
+            f.body_case = TONY__FRAME__BODY_KILL_JOB;
+            f.kill_job = &m;
+            (void)link_send(&w->pool, &f);
+        } else {
+            kill(w->keeper, SIGTERM);
+        }
+        assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
+        assert_int_equal(world_tasks_alive(w), 0);
+        assert_int_equal(count_lines(world_read(w, "exits")),
+                         2 + 1 + 3); /* keeper, master, its exit, containers */
+        /* the job is where it was, but takes no room and is in nobody's way */
+        snprintf(path, sizeof path, "%s/containers", w->job_dir);
+        assert_int_equal(access(path, F_OK), -1);
+        snprintf(path, sizeof path, "%s/cgroups", w->job_dir);
+        assert_int_equal(access(path, F_OK), -1);
+        assert_no_groups(had);
+        assert_int_equal(access(w->socket_k, F_OK), -1);
+        assert_int_equal(access(w->socket_m, F_OK), -1);
+        assert_int_equal(access(w->lock, F_OK), -1);
+        world_free(w);
+    }
+}
+
+static bool first_completed(struct world *w)
+{
+    return w->slots[0].completed;
+}
+
+/* The pid that stands in a file of the job's, as soon as there is one. */
+static pid_t await_pid(struct world *w, const char *pattern)
+{
+    char full[400];
+    int64_t until = clock_mono_ms() + LONG_MS;
+    snprintf(full, sizeof full, "%s%s%s", pattern[0] == '/' ? "" : w->job_dir,
+             pattern[0] == '/' ? "" : "/", pattern);
+    for (;;) {
+        glob_t found = { 0 };
+        pid_t pid = 0;
+        if (glob(full, 0, NULL, &found) == 0)
+            pid = (pid_t)strtol(world_read(w, found.gl_pathv[0]), NULL, 10);
+        globfree(&found);
+        if (pid > 0)
+            return pid;
+        if (clock_mono_ms() > until)
+            fail_msg("no process wrote '%s'", full);
+        (void)world_until(w, never, 5);
+    }
+}
+
+/* A zombie is one: whoever is to reap it may be slow. */
+static bool is_dead(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    AUTO(buf_done) struct buf text = { 0 };
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
+        return true;
+    const char *name_end = strrchr(buf_cstr(&text), ')');
+    return name_end && (name_end[2] == 'Z' || name_end[2] == 'X');
+}
+
+static void await_death(struct world *w, pid_t pid)
+{
+    for (int64_t until = clock_mono_ms() + LONG_MS; !is_dead(pid);) {
+        if (clock_mono_ms() > until)
+            fail_msg("process %d lives", pid);
+        (void)world_until(w, never, 2);
+    }
+}
+
+/* kill -9 of the keeper: all of the job dies; the next keeper knows what had ended and counts on.
+ */
+static void keeper_killed_once(const char *cgroups)
+{
+    setenv("TONY_CGROUPS", cgroups, 1);
+    struct world *w = world_new("");
+    w->command =
+        "[ $TASK_INDEX = 0 ] && exit 4; setsid sh -c 'setsid sleep 100 & sleep 100' & "
+        "[ $TASK_INDEX = 1 ] && env -i setsid sh -c 'echo $$ > nameless; exec sleep 100' & "
+        "sleep 100";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 3, 64, 0);
+    world_launch(w, 3);
+    assert_true(world_until(w, all_started, LONG_MS));
+    assert_true(world_until(w, first_completed, LONG_MS));
+    pid_t nameless = await_pid(w, "containers/*_000002/nameless");
+    AUTO(free_p) char *had = groups(w);
+    kill(w->keeper, SIGKILL);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 1009);
+    world_drop_master(w);
+    w->slots[0].completed = false;
+    world_start_keeper(w, "");
+    unsetenv("TONY_CGROUPS");
+    assert_int_equal(world_tasks_alive(w), 0); /* daemons of the dead one's included */
+    if (had[0]) /* one that bears no mark of the job is known by its group alone */
+        assert_true(is_dead(nameless));
+    else
+        (void)kill(nameless, SIGKILL); /* the pool's affair: it is a child of ours here */
+    world_register(w, 2);
+    assert_int_equal(w->n_registered, 1);
+    assert_int_equal(w->n_registered_done, 1);
+    assert_int_equal(w->slots[0].exit_status, 4);
+    world_listen(w);
+    w->command = "true";
+    for (int i = 0; i < 3; i++)
+        w->slots[i] = (struct world_slot){ .link.fd = -1 };
+    world_ask(w, 3, 64, 0);
+    AUTO(free_p) char *third = str_printf("container%s_02_000003", strchr(w->app, '_'));
+    assert_string_equal(w->slots[2].container, third);
+    world_launch(w, 3);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    world_end_well(w);
+}
+
+static void keeper_killed(void **state)
+{
+    (void)state;
+    keeper_killed_once("");
+    keeper_killed_once("none");
+}
+
+static void second_keeper_is_refused(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    pid_t first = w->keeper;
+    world_start_keeper(w, "");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 5);
+    w->keeper = first;
+    world_register(w, 1);
+    world_end_well(w);
+}
+
+static void gpus_are_locked(void **state)
+{
+    char args[200];
+    (void)state;
+    struct world *w = world_new(NULL);
+    snprintf(args, sizeof args, "--gpus 0,1 --gpu-locks %s", w->dir);
+    char lock[128];
+    snprintf(lock, sizeof lock, "%s/tony-gpu-1.lock", w->dir);
+    int fd = open(lock, O_RDONLY | O_CREAT, 0666);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    world_start_keeper(w, args);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 3);
+    assert_non_null(strstr(world_read(w, "keeper.log"), "GPU 1 is used by another job"));
+    close(fd);
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(symlink("/etc/passwd", lock), 0);
+    world_start_keeper(w, args);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 1); /* a link is not followed */
+    assert_int_equal(unlink(lock), 0);
+    world_start_keeper(w, args);
+    world_register(w, 1);
+    world_end_well(w);
+}
+
+static int pools_before;
+
+static const char *pools(struct world *w)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/pools", w->home); /* the job may be over */
+    return world_read(w, path);
+}
+
+static bool another_pool(struct world *w)
+{
+    return count_lines(pools(w)) > pools_before;
+}
+
+static void the_pool_is_started_again(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_register(w, 1);
+    world_pool_dial(w);
+    (void)world_until(w, never, 50);
+    pools_before = count_lines(pools(w)); /* none, unless we were slow */
+    link_close(&w->pool);
+    assert_true(world_until(w, another_pool, LONG_MS));
+    const char *last = pools(w);
+    for (int i = 0; i < pools_before; i++)
+        last = strchr(last, '\n') + 1;
+    pid_t pool = (pid_t)strtol(last, NULL, 10);
+    assert_true(pool > 0);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", pool);
+    FILE *f = fopen(path, "r");
+    int parent = 0;
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d (%*[^)]) %*c %d", &parent), 1);
+    fclose(f);
+    assert_int_not_equal(parent, w->keeper); /* it would be killed as an orphan */
+    world_end_well(w);
+}
+
+/* Before it could be told that the keeper is there, or after that and before it dialled. */
+static void a_pool_that_dies_early(void **state)
+{
+    (void)state;
+    for (int deaf = 0; deaf < 2; deaf++) {
+        struct world *w = world_new(NULL);
+        w->deaf = deaf;
+        world_start_keeper(w, "");
+        pools_before = 0;
+        assert_true(world_until(w, another_pool, LONG_MS));
+        world_register(w, 1);
+        world_end_well(w);
+    }
+}
+
+/* Nobody is told of the end: others may wait for what the job held. */
+static void a_job_without_a_pool_ends(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_register(w, 1);
+    world_finish(w, "SUCCEEDED");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    pools_before = 0;
+    assert_true(world_until(w, another_pool, LONG_MS));
+    world_free(w);
+}
+
+/* Empty ones, for the next job; what a task has written is removed. */
+static void working_directories_are_kept(void **state)
+{
+    (void)state;
+    char path[300];
+    struct world *w = world_new("");
+    world_run(w, 2, "[ $TASK_INDEX = 0 ] || touch mine");
+    world_pool_dial(w);
+    world_finish(w, "SUCCEEDED");
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    snprintf(path, sizeof path, "%s/pool/spare/1", w->home);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/pool/spare/2", w->home);
+    assert_int_equal(access(path, F_OK), -1);
+    world_free(w);
+}
+
+/* Where pool/ended cannot be, the working directories go in their place. */
+static void what_cannot_be_moved(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    touch(w, "pool/ended");
+    world_run(w, 2, "mkdir -p a/b; touch a/b/c");
+    AUTO(free_p) char *had = groups(w);
+    world_end_well(w);
+    assert_no_groups(had);
+}
+
+static bool is_finished(struct world *w)
+{
+    return w->finished;
+}
+
+/* The pool may start the next job on them as soon as it is told. What takes long is done after. */
+static void devices_are_free_when_the_end_is_told(void **state)
+{
+    char lock[128];
+    (void)state;
+    struct world *w = world_new("--gpus 0");
+    snprintf(lock, sizeof lock, "%s/tony-gpu-0.lock", w->dir);
+    int fd = open(lock, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+    world_run(w, 1, "for i in $(seq 4000); do : > file$i; done");
+    world_pool_dial(w);
+    world_finish(w, "SUCCEEDED");
+    assert_true(world_until(w, is_finished, LONG_MS));
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    world_free(w);
+}
+
+/* What a master leaves behind without a mark comes to the keeper when the master dies. */
+static void what_a_master_leaves(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    touch(w, "litter");
+    world_start_keeper(w, "");
+    AUTO(free_p) char *path = str_printf("%s/litter", w->home);
+    pid_t litter = await_pid(w, path);
+    world_register(w, 1);
+    world_end_well(w);
+    assert_true(is_dead(litter));
+}
+
+static void pause_keeper(struct world *w)
+{
+    int status;
+    kill(w->keeper, SIGSTOP);
+    assert_int_equal(waitpid(w->keeper, &status, WUNTRACED), w->keeper);
+    assert_true(WIFSTOPPED(status));
+}
+
+static bool has_master(struct world *w)
+{
+    return count_lines(masters(w)) > 0;
+}
+
+/* The master says how the job ended, and is dead when the keeper comes to look. */
+static void last_words_of_a_master(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_pool_dial(w);
+    world_register(w, 1);
+    assert_true(world_until(w, has_master, LONG_MS));
+    pid_t master = child_of(w->keeper);
+    pause_keeper(w);
+    world_finish(w, "FAILED");
+    await_death(w, master);
+    link_close(&w->link);
+    kill(w->keeper, SIGCONT);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    assert_true(world_until(w, is_finished, LONG_MS));
+    assert_string_equal(w->state, "FAILED");
+    AUTO(free_p) char *path = str_printf("%s/masters", w->home); /* the job's directory is gone */
+    assert_int_equal(count_lines(world_read(w, path)), 1);
+    world_free(w);
+}
+
+/* The same of one that reads no more: what the keeper cannot say to it is no reason not to listen.
+ */
+static void last_words_of_a_deaf_master(void **state)
+{
+    (void)state;
+    struct world *w = world_new("--memory-mib 100");
+    world_pool_dial(w);
+    w->command = "true";
+    w->hold_ack = true;
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 1, 64, 0);
+    world_launch(w, 1);
+    assert_true(world_until(w, all_ended, LONG_MS));
+    Tony__Ask ask = TONY__ASK__INIT, *asks[1] = { &ask };
+    ask.slot = 1; /* waits for the end of the first, and will be told of */
+    ask.memory_mib = 64;
+    Tony__RequestContainers m = TONY__REQUEST_CONTAINERS__INIT;
+    m.asks = asks;
+    m.n_asks = 1;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REQUEST_CONTAINERS;
+    f.request_containers = &m;
+    assert_int_equal(link_send(&w->link, &f), 0);
+    world_pool_dial(w); /* by its answer the keeper has read what was before */
+    pid_t master = child_of(w->keeper), executor = w->slots[0].executor;
+    pause_keeper(w);
+    world_ack(w, 0, 1, true);
+    await_death(w, executor);
+    Tony__FinishJob end = TONY__FINISH_JOB__INIT;
+    end.state = (char *)"SUCCEEDED";
+    f.body_case = TONY__FRAME__BODY_FINISH_JOB;
+    f.finish_job = &end;
+    assert_int_equal(link_send(&w->link, &f), 0);
+    link_close(&w->link);
+    kill(w->keeper, SIGCONT);
+    for (int64_t until = clock_mono_ms() + LONG_MS;
+         !strstr(world_read(w, "exits"), "\"container\"") && clock_mono_ms() < until;)
+        (void)world_until(w, never, 2);
+    kill(master, SIGTERM);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
+    assert_true(world_until(w, is_finished, LONG_MS));
+    assert_string_equal(w->state, "SUCCEEDED");
+    world_free(w);
+}
+
+#define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_masters_process),
+        TEST(a_master_that_cannot_live),
+        TEST(taken_down),
+        TEST(keeper_killed),
+        TEST(second_keeper_is_refused),
+        TEST(gpus_are_locked),
+        TEST(the_pool_is_started_again),
+        TEST(a_pool_that_dies_early),
+        TEST(a_job_without_a_pool_ends),
+        TEST(working_directories_are_kept),
+        TEST(what_cannot_be_moved),
+        TEST(devices_are_free_when_the_end_is_told),
+        TEST(what_a_master_leaves),
+        TEST(last_words_of_a_master),
+        TEST(last_words_of_a_deaf_master),
+    };
+    if (getenv("ONLY"))
+        cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
