@@ -52,6 +52,19 @@ static void keeper_say(struct keeper *k, bool finished, const char *state)
         (void)conn_send(k->pool, &f);
 }
 
+/* Killed over its end: the job is put away, and what took room is left to be removed. */
+static _Noreturn void keeper_dies_late(struct keeper *k, bool says, bool leaves_room)
+{
+    AUTO(free_p) char *history = paths_history(&k->paths, k->id);
+    AUTO(free_p) char *ended = str_printf("%s/ended/%s/box", k->paths.pool, k->id);
+    if ((leaves_room && fs_mkdirs(ended, 0700, NULL) < 0) || rename(k->dir, history) == -1)
+        _exit(9);
+    if (says)
+        keeper_say(k, true, "SUCCEEDED");
+    (void)kill(getpid(), SIGKILL);
+    _exit(9);
+}
+
 static void keeper_end(struct keeper *k)
 {
     AUTO(free_p) char *history = paths_history(&k->paths, k->id);
@@ -61,7 +74,7 @@ static void keeper_end(struct keeper *k)
     loop_stop(k->loop);
 }
 
-/* The word in the file `do`: end, die, or nothing yet. */
+/* The word in the file `do`, if there is one yet. */
 static void keeper_look(void *arg)
 {
     struct keeper *k = arg;
@@ -75,6 +88,12 @@ static void keeper_look(void *arg)
             keeper_end(k);
         else if (span_eqs(buf_span(&word), "die"))
             (void)kill(getpid(), SIGKILL);
+        else if (span_eqs(buf_span(&word), "end, die"))
+            keeper_dies_late(k, true, true);
+        else if (span_eqs(buf_span(&word), "end, die later"))
+            keeper_dies_late(k, true, false);
+        else if (span_eqs(buf_span(&word), "move, die"))
+            keeper_dies_late(k, false, true);
         else if (span_eqs(buf_span(&word), "fail"))
             keeper_say(k, false, "MASTER_FAILED");
         else if (span_eqs(buf_span(&word), "exit4"))
@@ -107,6 +126,24 @@ static void keeper_accept(struct conn *c, void *arg)
     conn_set_arg(c, &ops, arg);
 }
 
+/* Says in $TONY_HOME/cleaned that it was called, and for whom. */
+static int cleanup(const char *id)
+{
+    struct paths paths;
+    struct err e = { 0 };
+    if (paths_open(&paths, &e) < 0)
+        return 1;
+    AUTO(free_p) char *note = fs_join(paths.home, "cleaned");
+    AUTO(free_p) char *ended = str_printf("%s/ended/%s", paths.pool, id);
+    AUTO(free_p) char *line = str_printf("%s\n", id);
+    (void)fs_remove_tree(AT_FDCWD, ended, NULL);
+    int fd = open(note, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int rc = fd == -1 ? -1 : fs_write_all(fd, line, strlen(line));
+    close_p(&fd);
+    paths_done(&paths);
+    return rc < 0;
+}
+
 int fake_keeper_main(int argc, char **argv)
 {
     struct keeper k = { .id = argv[2] };
@@ -114,7 +151,7 @@ int fake_keeper_main(int argc, char **argv)
     struct listener *s;
     int ready = -1;
     if (str_eq(argv[1], "--cleanup"))
-        return 0;
+        return cleanup(k.id);
     for (int i = 3; i + 1 < argc; i++) {
         int64_t n = 0;
         (void)str_i64(span_of(argv[i + 1]), 0, INT32_MAX, "n", &n, NULL);

@@ -78,6 +78,173 @@ static void test_numbers_survive(void **state)
     assert_true(str_ends(b, "_0002"));
 }
 
+/* ---- what is left of jobs that are over ---- */
+
+static bool was_cleaned(const struct world *w, const char *id)
+{
+    AUTO(free_p) char *note = fs_join(w->paths.home, "cleaned");
+    AUTO(buf_done) struct buf text = { 0 };
+    return fs_read(AT_FDCWD, note, &text, NULL) == 0 && strstr(buf_cstr(&text), id);
+}
+
+static void await_cleaned(struct world *w, const char *id)
+{
+    int64_t deadline = clock_mono_ms() + DEADLINE_MS;
+    while (!was_cleaned(w, id)) {
+        if (clock_mono_ms() > deadline)
+            fail_msg("nobody cleaned up after %s", id);
+        world_pause_ms(5);
+    }
+}
+
+static void await_gone(const char *path)
+{
+    int64_t deadline = clock_mono_ms() + DEADLINE_MS;
+    while (access(path, F_OK) == 0) {
+        if (clock_mono_ms() > deadline)
+            fail_msg("'%s' is still there", path);
+        world_pause_ms(5);
+    }
+}
+
+/* A keeper that is killed when its job lies in the history already: the job is over as it was
+ * meant to be, and what it had still to remove goes all the same. */
+static void test_keeper_dies_late(void **state)
+{
+    static const char *const words[] = { "end, die", "end, die later", "move, die" };
+    struct world *w = *state;
+    world_open_pool(w);
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        char id[APP_ID_MAX];
+        world_submit(w, (struct want){ .memory = "10m" }, id);
+        world_await_state(w, id, "RUNNING");
+        AUTO(free_p) char *sock = paths_socket(&w->paths, id, "k");
+        AUTO(free_p) char *lock = paths_socket(&w->paths, id, "lock");
+        assert_int_equal(access(sock, F_OK), 0);
+        world_tell_keeper(w, id, words[i]);
+        world_await_state(w, id, "");
+        if (i == 1) {
+            await_gone(sock);
+            await_gone(lock);
+            assert_false(was_cleaned(w, id)); /* there was nothing to start a program for */
+        } else {
+            await_cleaned(w, id);
+        }
+    }
+}
+
+static void make_file(const char *dir, const char *name, const char *text)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+    assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, NULL), 0);
+}
+
+static bool has(const char *dir, const char *name)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* A pool that was killed too. */
+static void test_sweeps_at_its_start(void **state)
+{
+    struct world *w = *state;
+    char first[APP_ID_MAX], id[APP_ID_MAX], kept[APP_ID_MAX];
+    int64_t start_ms;
+    uint32_t number;
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "10m" }, first);
+    world_await_state(w, first, "RUNNING");
+    world_kill_pool(w);
+
+    assert_int_equal(app_id_parse(first, &start_ms, &number, NULL), 0);
+    app_id_format(id, start_ms, 70);
+    app_id_format(kept, start_ms, 71);
+    AUTO(free_p) char *ended = str_printf("%s/ended/%s", w->paths.pool, id);
+    make_file(ended, "cgroups", "");
+    AUTO(free_p) char *ended_kept = str_printf("%s/ended/%s", w->paths.pool, kept);
+    make_file(ended_kept, "cgroups", "");
+    AUTO(free_p) char *lock = paths_socket(&w->paths, kept, "lock");
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* its keeper is still at it */
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    make_file(w->paths.runtime, "72.k", ""); /* nothing but sockets and lock */
+    make_file(w->paths.runtime, "72.m", "");
+    make_file(w->paths.runtime, "72.lock", "");
+    make_file(w->paths.runtime, "x.k", "");
+
+    world_open_pool(w);
+    await_cleaned(w, id);
+    world_await_state(w, first, "RUNNING");
+    assert_false(was_cleaned(w, kept));
+    assert_int_equal(access(lock, F_OK), 0);
+    assert_false(has(w->paths.runtime, "72.k"));
+    assert_false(has(w->paths.runtime, "72.m"));
+    assert_false(has(w->paths.runtime, "72.lock"));
+    assert_true(has(w->paths.runtime, "x.k"));
+    AUTO(free_p) char *live = paths_socket(&w->paths, first, "k");
+    assert_int_equal(access(live, F_OK), 0);
+    (void)close(fd);
+}
+
+/* What a submission that nobody was told of has left goes; what might be somebody's job stays. */
+static void test_half_made_jobs(void **state)
+{
+    static const struct {
+        const char *conf, *beside; /* NULL: no such file */
+        bool stays;
+    } rows[] = {
+        { NULL, NULL, false },
+        { "", NULL, false },
+        { " \n", NULL, false },
+        { "{\"format\":1,\"conf\":[", NULL, false },
+        { "{\"format\":1}\n", NULL, true }, /* whole, if strange */
+        { "", "journal", true },            /* it was started */
+        { "{\"format\":1,\"conf\":[", "exits", true },
+        { NULL, "logs", true },
+        { NULL, "keeper.log", true },
+    };
+    struct world *w = *state;
+    char first[APP_ID_MAX], id[APP_ID_MAX], mine[32];
+    int64_t start_ms;
+    uint32_t number;
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "10m" }, first);
+    world_await_state(w, first, "RUNNING");
+    world_kill_pool(w);
+    assert_int_equal(app_id_parse(first, &start_ms, &number, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        app_id_format(id, start_ms, 80 + (uint32_t)i);
+        AUTO(free_p) char *dir = paths_job(&w->paths, id);
+        make_file(dir, "key", "k");
+        if (rows[i].conf)
+            make_file(dir, "job.conf", rows[i].conf);
+        if (rows[i].beside)
+            make_file(dir, rows[i].beside, "");
+    }
+    pid_t dead = fork();
+    if (dead == 0)
+        _exit(0);
+    assert_int_equal(waitpid(dead, NULL, 0), dead);
+    AUTO(free_p) char *litter = str_printf(".tmp-%d-1", (int)dead);
+    (void)snprintf(mine, sizeof mine, ".tmp-%d-1", (int)getpid());
+    make_file(w->paths.pool, litter, "x");
+    make_file(w->paths.pool, mine, "x"); /* whoever writes it lives */
+
+    world_open_pool(w);
+    world_ask(w, ASK(POOL_JOBS), "", false);
+    assert_int_equal(json_array_size(json_object_get(w->json, "jobs")), 1);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        app_id_format(id, start_ms, 80 + (uint32_t)i);
+        if (has(w->paths.jobs, id) != rows[i].stays)
+            fail_msg("row %zu %s", i, rows[i].stays ? "is gone" : "stays");
+    }
+    assert_false(has(w->paths.pool, litter));
+    assert_true(has(w->paths.pool, mine));
+    world_submit(w, (struct want){ .memory = "10m" }, id);
+    assert_true(str_ends(id, "_0089")); /* behind all that lie there, also those that went */
+}
+
 int main(int argc, char **argv)
 {
     int code = world_other_program(argc, argv);
@@ -85,8 +252,9 @@ int main(int argc, char **argv)
         return code;
 #define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_adopts),
-        T(test_numbers_survive),
+        T(test_adopts),           T(test_numbers_survive),
+        T(test_keeper_dies_late), T(test_sweeps_at_its_start),
+        T(test_half_made_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
