@@ -12,7 +12,8 @@ program runs anywhere. Nothing here ever raises or waits because of tony.
             ...
     tony.checkpoint(step, "/data/run/step-120.pt")      # when it is complete, i.e. after its rename
 
-From a shell: python3 tony_task.py progress 120 1000; python3 tony_task.py checkpoint 120 /data/run/step-120.pt
+From a shell: python3 tony_task.py progress 120 1000; python3 tony_task.py checkpoint 120 /data/run/step-120.pt;
+python3 tony_task.py ready
 """
 import json
 import os
@@ -80,6 +81,10 @@ class Task:
     def tensorboard(self, url):
         self._say(tensorboard=url)
 
+    def ready(self):
+        """Roles that wait for this one to be ready need not wait for this task."""
+        self._say(ready=True)
+
     def should_stop(self):
         """Was this task asked to save a checkpoint and end? Costs one system call."""
         self._listen()
@@ -96,5 +101,7 @@ if __name__ == "__main__":
         connect().progress(*map(int, words[1:]))
     elif words[:1] == ["checkpoint"] and len(words) == 3:
         connect().checkpoint(int(words[1]), words[2])
+    elif words == ["ready"]:
+        connect().ready()
     else:
-        sys.exit("usage: tony_task.py progress STEP [TOTAL] | checkpoint STEP PATH")
+        sys.exit("usage: tony_task.py progress STEP [TOTAL] | checkpoint STEP PATH | ready")

@@ -47,6 +47,8 @@ void render_role(const json_t *role, struct buf *out)
         if (n > 0)
             (void)buf_addf(out, "%s%lld %s", out->len > start ? ", " : "", (long long)n, states[i]);
     }
+    if (doc_str(role, "waits_for")[0])
+        (void)buf_addf(out, ": waits for %s", doc_str(role, "waits_for"));
 }
 
 static struct role_seen *seen(struct render *r, const char *name)

@@ -172,6 +172,11 @@ struct resource_spec { /* SRC[::NAME][#archive] */
     bool archive;
 };
 
+struct role_gate { /* all tasks of `role` have started, or are ready */
+    uint32_t role;
+    bool ready;
+};
+
 struct role_spec {
     char *name;
     uint32_t instances;
@@ -188,6 +193,14 @@ struct role_spec {
     uint32_t *waits_for; /* indices of roles all of whose tasks must have completed before this one
                             is requested */
     size_t n_waits_for;
+    uint32_t *needs; /* of these, those whose tasks must all have succeeded */
+    size_t n_needs;
+    struct role_gate *gates; /* it is requested, but its tasks begin no sooner */
+    size_t n_gates;
+    uint32_t *stops; /* roles that are stopped when all of its tasks have ended */
+    size_t n_stops;
+    char *ready; /* how its tasks become ready: "port", "port:N", "file:PATH", "word"; NULL = nobody
+                    asks */
     enum restart_policy restart;
     enum restart_scope restart_scope;
     int64_t max_restarts;       /* for what the task does itself; -1 = no limit */

@@ -328,6 +328,10 @@ static void role_done(struct role_spec *r)
     strv_done(&r->env);
     resources_free(r->resources, r->n_resources);
     free(r->waits_for);
+    free(r->needs);
+    free(r->gates);
+    free(r->stops);
+    free(r->ready);
     free(r->retry_on.v);
     free(r->no_retry_on.v);
 }

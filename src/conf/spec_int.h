@@ -33,7 +33,10 @@ int build_role_of(struct build *b, const char *key, const char *name, uint32_t *
 
 int build_roles(struct build *b);  /* roles with sizes, commands, kinds, resources, environment */
 int build_restart(struct build *b, struct role_spec *r); /* what follows the end of its tasks */
-int build_stages(struct build *b); /* waits_for; that it is a DAG */
+int build_stages(struct build *b); /* waits_for, gates; that it is a DAG */
+/* tony.<role>.depends-on, .stops and .ready; the edges of stages are there already. */
+int build_depends(struct build *b);
+int build_add_role(struct build *b, uint32_t **list, size_t *n, uint32_t role); /* once */
 int build_groups(struct build *b); /* group timeouts */
 int build_caps(struct build *b);   /* max-instances, max-total-* */
 int build_watch(struct build *b);  /* progress and checkpoints */

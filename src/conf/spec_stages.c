@@ -1,5 +1,6 @@
 /*
- * Who waits for whom: stages, depends-on, group timeouts; and what a job holds at its peak.
+ * Who waits for whom: stages, group timeouts; and what a job holds at its peak. What depends-on
+ * says is in spec_depends.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,20 +15,6 @@ enum stage { STAGE_NONE = 0, STAGE_PREPARE, STAGE_TRAINING };
 
 static const char prepare_key[] = "tony.application.prepare-stage";
 static const char training_key[] = "tony.application.training-stage";
-
-static int add_wait(struct build *b, struct role_spec *r, uint32_t on)
-{
-    for (size_t i = 0; i < r->n_waits_for; i++) {
-        if (r->waits_for[i] == on)
-            return 0;
-    }
-    uint32_t *grown = reallocarray(r->waits_for, r->n_waits_for + 1, sizeof *grown);
-    if (!grown)
-        return build_no_memory(b);
-    r->waits_for = grown;
-    grown[r->n_waits_for++] = on;
-    return 0;
-}
 
 /* Put the roles of a list key into their stage. */
 static int read_stage(struct build *b, const char *key, enum stage stage, enum stage *of,
@@ -89,38 +76,6 @@ static int wait_by_stage(struct build *b, const enum stage *of)
     return 0;
 }
 
-/* Nobody stops such a role before the job ends, and who waits for it keeps the job from ending. */
-static int warn_endless(struct build *b, const char *key, const struct role_spec *r,
-                        const struct role_spec *on)
-{
-    if (on->kind == ROLE_TRACKED)
-        return 0;
-    return strv_pushf(&b->s->warnings,
-                      "%s: role '%s' waits for the end of '%s', which is %s: it must end by itself",
-                      conf_origin(b->c, key), r->name, on->name,
-                      on->kind == ROLE_SIDECAR ? "a sidecar" : "untracked") < 0
-               ? build_no_memory(b)
-               : 0;
-}
-
-static int wait_by_key(struct build *b, struct role_spec *r)
-{
-    char key[ROLE_KEY_MAX];
-    const char *v = conf_get(b->c, role_key(key, r->name, "depends-on"));
-    struct strv names = { 0 };
-    int rc = v && conf_list_parse(span_of(v), &names) < 0 ? build_no_memory(b) : 0;
-    for (size_t i = 0; i < names.n && rc == 0; i++) {
-        uint32_t on = 0;
-        rc = build_role_of(b, key, names.v[i], &on);
-        if (rc == 0)
-            rc = add_wait(b, r, on);
-        if (rc == 0)
-            rc = warn_endless(b, key, r, &b->s->roles[on]);
-    }
-    strv_done(&names);
-    return rc;
-}
-
 /* ---- no circles ---- */
 
 enum mark { M_NEW = 0, M_OPEN, M_DONE };
@@ -144,6 +99,29 @@ static int say_circle(struct build *b, const uint32_t *path, size_t from, size_t
     return err_hint(b->e, "look at depends-on and at the stages");
 }
 
+static size_t n_edges(const struct role_spec *r)
+{
+    return r->n_waits_for + r->n_gates;
+}
+
+static uint32_t edge(const struct role_spec *r, size_t i)
+{
+    return i < r->n_waits_for ? r->waits_for[i] : r->gates[i - r->n_waits_for].role;
+}
+
+/* A role whose tasks begin after those of another is not asked for before that one is: it would
+ * hold containers that wait for nothing else. */
+static int inherit(struct build *b, struct role_spec *r)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->n_gates && rc == 0; i++) {
+        const struct role_spec *on = &b->s->roles[r->gates[i].role];
+        for (size_t k = 0; k < on->n_waits_for && rc == 0; k++)
+            rc = build_add_role(b, &r->waits_for, &r->n_waits_for, on->waits_for[k]);
+    }
+    return rc;
+}
+
 /* Depth first, without recursion: path is the way from the start, next the edge to try at each
  * step. */
 static int walk_from(struct build *b, uint32_t start, enum mark *marks, uint32_t *path,
@@ -154,12 +132,15 @@ static int walk_from(struct build *b, uint32_t start, enum mark *marks, uint32_t
     next[0] = 0;
     marks[start] = M_OPEN;
     while (depth > 0) {
-        const struct role_spec *r = &b->s->roles[path[depth - 1]];
-        if (next[depth - 1] == r->n_waits_for) {
+        struct role_spec *r = &b->s->roles[path[depth - 1]];
+        if (next[depth - 1] == n_edges(r)) {
+            int rc = inherit(b, r);
+            if (rc < 0)
+                return rc;
             marks[path[--depth]] = M_DONE;
             continue;
         }
-        uint32_t to = r->waits_for[next[depth - 1]++];
+        uint32_t to = edge(r, next[depth - 1]++);
         if (marks[to] == M_OPEN) {
             size_t from = depth;
             while (path[from - 1] != to)
@@ -206,8 +187,8 @@ int build_stages(struct build *b)
         if (rc == 0)
             rc = wait_by_stage(b, of);
     }
-    for (size_t i = 0; i < s->n_roles && rc == 0; i++)
-        rc = wait_by_key(b, &s->roles[i]);
+    if (rc == 0)
+        rc = build_depends(b);
     return rc < 0 ? rc : check_dag(b);
 }
 

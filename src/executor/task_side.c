@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/executor_int.h"
+#include "executor/task_ready.h"
 #include "executor/task_word.h"
 
 enum {
@@ -63,13 +64,21 @@ void task_side_open(struct executor *x)
     if (!t->watch && (w->progress_pattern[0] || w->checkpoint_dir[0]))
         t->watch = task_watch_new(w->progress_pattern, w->checkpoint_dir, w->checkpoint_pattern,
                                   w->checkpoint_marker);
+    if (!t->waited && w->ready[0])
+        t->waited = task_ready_new(w->ready);
 }
 
 /* ---- to the master ---- */
 
 static bool has_news(const struct task_side *t)
 {
-    return t->new_progress || t->new_checkpoint || t->new_tensorboard;
+    return t->new_progress || t->new_checkpoint || t->new_tensorboard || t->new_ready;
+}
+
+/* What others wait for does not wait. */
+static bool is_urgent(const struct task_side *t)
+{
+    return t->new_checkpoint || t->new_ready;
 }
 
 static void tell(struct executor *x, int64_t now)
@@ -94,7 +103,8 @@ static void tell(struct executor *x, int64_t now)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_TASK_WORD;
     f.task_word = &w;
-    t->new_progress = t->new_checkpoint = t->new_tensorboard = false;
+    w.ready = t->new_ready;
+    t->new_progress = t->new_checkpoint = t->new_tensorboard = t->new_ready = false;
     t->sent_ms = now;
     (void)executor_send(x, &f); /* else task_side_again() does, when there is a master again */
 }
@@ -102,7 +112,7 @@ static void tell(struct executor *x, int64_t now)
 static void tell_soon(struct executor *x)
 {
     int64_t now = clock_mono_ms();
-    if (x->task.new_checkpoint || now - x->task.sent_ms >= TELL_MS)
+    if (is_urgent(&x->task) || now - x->task.sent_ms >= TELL_MS)
         tell(x, now);
 }
 
@@ -112,6 +122,7 @@ void task_side_again(struct executor *x)
     t->new_progress = t->new_progress || t->step || t->total;
     t->new_checkpoint = t->new_checkpoint || t->checkpoint;
     t->new_tensorboard = t->new_tensorboard || t->tensorboard;
+    t->new_ready = t->new_ready || t->ready;
     if (x->a.number)
         tell(x, clock_mono_ms());
 }
@@ -124,6 +135,12 @@ static void note_progress(struct task_side *t, bool has_total, uint64_t step, ui
     t->step = step;
     if (has_total)
         t->total = total;
+}
+
+static void note_ready(struct task_side *t)
+{
+    t->new_ready = t->new_ready || !t->ready;
+    t->ready = true;
 }
 
 /* Takes path. */
@@ -166,6 +183,8 @@ static void note_word(struct executor *x, const struct task_word *w)
         t->tensorboard = str_dup(w->tensorboard);
         t->new_tensorboard = t->tensorboard != NULL;
     }
+    if (w->ready)
+        note_ready(t);
 }
 
 static void answer(struct task_conn *c, const struct buf *text)
@@ -295,6 +314,8 @@ size_t task_side_poll(const struct executor *x, struct pollfd out[TASK_POLL_MAX]
     for (size_t i = 0; t->n_conns && t->left && i < ARRAY_LEN(t->conns); i++)
         if (t->conns[i].fd >= 0)
             out[n++] = (struct pollfd){ .fd = t->conns[i].fd, .events = POLLIN };
+    if (t->waited && attempt_alive(&x->a) && task_ready_fd(t->waited) >= 0)
+        out[n++] = (struct pollfd){ .fd = task_ready_fd(t->waited), .events = POLLIN };
     return n;
 }
 
@@ -317,6 +338,10 @@ void task_side_ready(struct executor *x, const struct pollfd *p, size_t n)
             accept_all(t);
             continue;
         }
+        if (t->waited && p[i].fd == task_ready_fd(t->waited)) {
+            task_ready_event(t->waited, clock_mono_ms());
+            continue;
+        }
         for (size_t k = 0; k < ARRAY_LEN(t->conns); k++)
             if (t->conns[k].fd == p[i].fd && t->left)
                 (void)conn_read(x, &t->conns[k], t->left);
@@ -331,9 +356,15 @@ void task_side_begin(struct executor *x)
 {
     struct task_side *t = &x->task;
     t->step = t->total = 0;
-    t->stop = t->new_progress = false;
+    t->stop = t->new_progress = t->ready = t->new_ready = false;
     if (t->watch)
         task_watch_begin(t->watch);
+    if (t->waited) {
+        char host[80] = "";
+        if (x->cfg->remote && x->link.fd >= 0)
+            (void)link_host(&x->link, host, sizeof host); /* the loopback may do as well */
+        task_ready_begin(t->waited, x->workdir, x->port, host);
+    }
 }
 
 static void look(struct executor *x, int64_t now)
@@ -367,6 +398,8 @@ void task_side_end(struct executor *x)
     }
     if (t->watch)
         look(x, now = clock_mono_ms());
+    if (t->waited && task_ready_look(t->waited, now = clock_mono_ms())) /* a file stays */
+        note_ready(t);
     if (has_news(t))
         tell(x, now ? now : clock_mono_ms());
 }
@@ -397,6 +430,8 @@ int64_t task_side_deadline(const struct executor *x)
         at = t->left && t->refused < REFUSED_MAX ? INT64_MAX : t->window_ms;
     if (has_news(t) && x->greeted)
         at = MIN(at, t->sent_ms + TELL_MS);
+    if (t->waited && !t->ready)
+        at = MIN(at, task_ready_due(t->waited));
     return t->watch ? MIN(at, task_watch_due(t->watch)) : at;
 }
 
@@ -407,6 +442,9 @@ void task_side_tick(struct executor *x, int64_t now)
         open_window(t);
     if (t->watch && attempt_alive(&x->a) && now >= task_watch_due(t->watch))
         look(x, now);
-    if (has_news(t) && (t->new_checkpoint || now - t->sent_ms >= TELL_MS))
+    if (t->waited && !t->ready && attempt_alive(&x->a) && now >= task_ready_due(t->waited) &&
+        task_ready_look(t->waited, now))
+        note_ready(t);
+    if (has_news(t) && (is_urgent(t) || now - t->sent_ms >= TELL_MS))
         tell(x, now);
 }

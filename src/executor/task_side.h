@@ -14,11 +14,12 @@
 #include "base/buf.h"
 
 struct executor;
+struct task_ready;
 struct task_watch;
 
 enum {
     TASK_CONNS_MAX = 8,
-    TASK_POLL_MAX = TASK_CONNS_MAX + 1,
+    TASK_POLL_MAX = TASK_CONNS_MAX + 2,
     TASK_NAME_MAX = 24,
 };
 
@@ -41,13 +42,15 @@ struct task_side {
     uint64_t step, total, checkpoint_step;
     uint32_t checkpoint_parts;
     char *checkpoint, *tensorboard;
-    bool new_progress, new_checkpoint, new_tensorboard;
+    bool ready; /* this attempt */
+    bool new_progress, new_checkpoint, new_tensorboard, new_ready;
     int64_t sent_ms;
 
     bool stop; /* it was told, or is being told, to stop */
     uint32_t stop_ms;
 
-    struct task_watch *watch; /* NULL = there is nothing to watch */
+    struct task_ready *waited; /* NULL = nobody waits, or only for its word */
+    struct task_watch *watch;  /* NULL = there is nothing to watch */
 };
 
 void task_side_init(struct task_side *t);

@@ -46,6 +46,15 @@ static int read_ask(const json_t *obj, bool *out, struct err *e)
     return 0;
 }
 
+static int read_ready(const json_t *obj, bool *out, struct err *e)
+{
+    const json_t *v = json_object_get(obj, "ready");
+    if (v && !json_is_true(v))
+        return err_set(e, EINVAL, "'ready' can only be true: what was ready stays so");
+    *out = v != NULL;
+    return 0;
+}
+
 int task_word_parse(struct span line, struct task_word *out, struct err *e)
 {
     struct task_word w = { 0 };
@@ -67,6 +76,8 @@ int task_word_parse(struct span line, struct task_word *out, struct err *e)
         rc = read_text(obj, "tensorboard", &w.tensorboard, e);
     if (rc == 0)
         rc = read_ask(obj, &w.asks_stop, e);
+    if (rc == 0)
+        rc = read_ready(obj, &w.ready, e);
     if (rc < 0) {
         json_decref(obj);
         return rc == -ENOMEM ? rc : -EINVAL;

@@ -17,7 +17,7 @@ enum {
 };
 
 struct task_word {
-    bool has_step, has_total, asks_stop;
+    bool has_step, has_total, asks_stop, ready;
     uint64_t step, total;
     const char *checkpoint, *tensorboard; /* NULL = not said */
     uint32_t parts;                       /* of the checkpoint: 0 = not said */

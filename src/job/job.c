@@ -93,6 +93,8 @@ struct job *job_new(const struct job_spec *spec, struct err *e)
     if (!j->slots || !j->roles || !j->ready || !j->groups || limits_init(j) < 0)
         goto no_memory;
     make_slots(j);
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        j->has_gates |= job_role_spec(j, r)->n_gates > 0;
     if (restart_init(j) < 0)
         goto no_memory;
     policy_init(j);
@@ -442,6 +444,25 @@ static int on_tensorboard(struct job *j, const struct job_event *ev, struct kept
     return 0;
 }
 
+static int on_task_ready(struct job *j, const struct job_event *ev, struct kept *kept,
+                         struct err *e)
+{
+    struct slot *s = &j->slots[ev->slot];
+    int rc = fence(j, ev, e);
+
+    (void)kept;
+    if (rc)
+        return rc;
+    if (s->state != SLOT_RUNNING)
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: nobody waits for it to be ready",
+                       SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
+               1;
+    if (!s->ready)
+        j->changed = true;
+    s->ready = true;
+    return 0;
+}
+
 static int on_client(struct job *j, const struct job_event *ev, struct kept *kept, struct err *e)
 {
     (void)kept;
@@ -535,6 +556,7 @@ static const struct handler {
     [EV_PROGRESS] = { on_progress, .slot = true, .quiet = true },
     [EV_CHECKPOINT] = { on_checkpoint, .slot = true, .quiet = true },
     [EV_TENSORBOARD] = { on_tensorboard, .slot = true, .quiet = true },
+    [EV_TASK_READY] = { on_task_ready, .slot = true },
     [EV_CLIENT_OWNS] = { on_client, .quiet = true },
     [EV_CLIENT_AWAY] = { on_client, .quiet = true },
     [EV_CLIENT_LEFT] = { on_client, .quiet = true },

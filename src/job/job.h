@@ -85,6 +85,7 @@ struct role_spec; /* conf/conf.h */
       "checkpoint") /* slot, generation, attempt, step, text: path of one that is complete;        \
                        group: how many tasks must tell of it, 0 = all that ever do */              \
     X(EV_TENSORBOARD, "tensorboard") /* slot, text: url */                                         \
+    X(EV_TASK_READY, "task_ready")   /* slot, generation, attempt: others need not wait for it */  \
     X(EV_CLIENT_OWNS, "client_owns") /* an owner is attached */                                    \
     X(EV_CLIENT_AWAY, "client_away") /* the last owner is gone */                                  \
     X(EV_CLIENT_LEFT,                                                                              \
@@ -280,6 +281,7 @@ struct slot_view {
     uint32_t generation, attempt, restart_count, tb_port, pid;
     bool connected, chief;
     bool suspect; /* silent for 3 beats */
+    bool ready;   /* its attempt has become so */
     int exit_code, signal;
     enum end_reason reason;
     const char *detail, *tail;

@@ -5,6 +5,7 @@
  *   view.c           what others may look at
  *   slot.c           the state table of a slot, the only function that changes a slot's state
  *   policy.c         whose turn it is, when a gang starts, what a task's end means, taking down
+ *   depends.c        whose tasks have to wait for those of others, and who is stopped by whose end
  *   restart.c        which end is followed by another attempt, of whom, and when
  *   nodes.c          failures per node
  *   verdict.c        how an attempt went, which failure was first, the sentences
@@ -138,6 +139,7 @@ struct slot {
     enum slot_result result; /* RES_NONE until settled */
     enum end_reason reason;
     bool connected, suspect, seen;
+    bool ready; /* this attempt; what ends stays so until it begins again */
     uint32_t stop_tries;
     uint32_t generation, attempt; /* current or last; 0 = none yet */
     uint32_t tb_port, pid;
@@ -170,6 +172,7 @@ struct role {
     struct tally tally;
     uint32_t n_unmet;    /* roles that it waits for and that are not over */
     bool awaited;        /* the job waits for it */
+    bool stopped;        /* by the end of another role */
     enum role_kind kind; /* as the spec says, until a group limit makes it untracked */
     uint32_t n_state[SLOT_STATE_COUNT], n_result[RES_LOST + 1], n_settled;
 };
@@ -237,6 +240,9 @@ struct job {
     bool resyncing; /* between EV_MASTER_STARTED and EV_RESYNCED */
     bool changed;   /* something that followers see: one ACT_NOTIFY at the end of the feed */
     bool check_groups;
+    bool check_depends; /* a task has ended: somebody may be stopped by that, or wait in vain */
+    bool has_gates;     /* some role's tasks begin after those of another */
+    bool gates_moved;   /* one has begun: others may have to begin, too */
     bool owned;
     int64_t submitted_wall_ms, submitted_ms, master_ms /* start of this master */, started_ms,
         ended_ms;
@@ -269,6 +275,7 @@ struct job {
     /* what was decided, and when it is final: state is SUCCEEDED, FAILED or KILLED */
     enum job_state decided; /* JOB_NONE until then */
     bool by_task;           /* FAILED because of a task: the first failure is named */
+    bool own_words;         /* but the message says more than that */
     struct failure cause;   /* the first */
     struct failure fatal;   /* the one that decided, by the rules */
     bool has_checkpoint;
@@ -343,6 +350,17 @@ void policy_run(struct job *j); /* after each event: requests, starts, the final
                                    down, the end */
 void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* ---- depends.c ---- */
+
+/* May tasks of the role begin? All that its gates are about have started, or are ready. */
+bool depends_open(const struct job *j, uint32_t role);
+/* After ends: stops the roles that those of others stop; decides that the job has failed when a
+ * role waits for what can never be. */
+void depends_check(struct job *j);
+/* What a role waits for whose tasks have not begun: a sentence's rest ("'ps' to be ready"), false =
+ * for nothing of this kind. */
+bool depends_text(const struct job *j, uint32_t role, struct buf *out);
 
 /* ---- restart.c ---- */
 

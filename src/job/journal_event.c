@@ -43,6 +43,7 @@ static const struct {
     ROW(EV_PROGRESS, false, true),
     ROW(EV_CHECKPOINT, true, true),
     ROW(EV_TENSORBOARD, true, true),
+    ROW(EV_TASK_READY, true, true),
     ROW(EV_CLIENT_OWNS, true, false),
     ROW(EV_CLIENT_AWAY, true, false),
     ROW(EV_CLIENT_LEFT, true, false),

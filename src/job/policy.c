@@ -45,6 +45,7 @@ void policy_recount(struct job *j)
 
     j->n_awaited = j->n_waited = 0;
     for (uint32_t r = 0; r < j->n_roles; r++) {
+        j->roles[r].stopped = false;
         j->roles[r].kind = j->spec->single_node ? ROLE_TRACKED : job_role_spec(j, r)->kind;
         any_tracked |= j->roles[r].n && j->roles[r].kind == ROLE_TRACKED;
     }
@@ -58,7 +59,7 @@ void policy_recount(struct job *j)
     }
     for (uint32_t g = 0; g < j->spec->n_group_timeouts; g++)
         j->groups[g] = (struct group){ 0 };
-    j->check_groups = true;
+    j->check_groups = j->check_depends = true;
 }
 
 void policy_init(struct job *j)
@@ -98,7 +99,7 @@ static void request_ready(struct job *j)
 void policy_registered(struct job *j, uint32_t slot)
 {
     if (!j->spec->gang && !j->decided && !j->mending && !job_is_spare(j, slot) &&
-        j->slots[slot].state == SLOT_REGISTERED)
+        j->slots[slot].state == SLOT_REGISTERED && depends_open(j, j->slots[slot].role))
         (void)slot_step(j, slot, IN_START, NULL, NULL);
 }
 
@@ -132,6 +133,24 @@ void policy_ask_again(struct job *j)
     limits_job(j); /* policy_run() asks */
 }
 
+/* All that are there, of roles that need not wait for others. One that has begun may let others
+ * begin. */
+static void start_open(struct job *j)
+{
+    do {
+        j->gates_moved = false;
+        for (uint32_t r = 0; r < j->n_roles; r++) {
+            const struct role *role = &j->roles[r];
+            if (!role->n_state[SLOT_REGISTERED] || !depends_open(j, r))
+                continue;
+            for (uint32_t i = role->first; i < role->first + role->n; i++) {
+                if (j->slots[i].state == SLOT_REGISTERED)
+                    (void)slot_step(j, i, IN_START, NULL, NULL);
+            }
+        }
+    } while (j->has_gates && j->gates_moved);
+}
+
 /* A gang is all slots that were requested and have not ended: none of them may be on its way any
  * more. */
 static void start_gang(struct job *j)
@@ -139,10 +158,7 @@ static void start_gang(struct job *j)
     if (j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || !j->n_state[SLOT_REGISTERED])
         return;
     j->round = 0;
-    for (uint32_t i = 0; i < j->n_tasks; i++) {
-        if (j->slots[i].state == SLOT_REGISTERED)
-            (void)slot_step(j, i, IN_START, NULL, NULL);
-    }
+    start_open(j);
 }
 
 /* ---- what an end means ---- */
@@ -189,18 +205,19 @@ void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t 
 
 static void evaluate(struct job *j)
 {
-    uint32_t succeeded = 0, lost = 0;
+    uint32_t succeeded = 0, stopped = 0, lost = 0;
 
-    if (j->n_waited)
+    if (j->n_waited || j->decided)
         return;
     for (uint32_t r = 0; r < j->n_roles; r++)
         if (j->roles[r].awaited) {
             succeeded += j->roles[r].n_result[RES_SUCCEEDED];
+            stopped += j->roles[r].stopped ? j->roles[r].n_result[RES_FINISHED] : 0;
             lost += j->roles[r].n_result[RES_LOST];
         }
     if (!j->n_awaited) { /* group limits have made all of them untracked */
         policy_decide(j, JOB_FAILED, "no task is waited for any more, and none had succeeded");
-    } else if (!succeeded) {
+    } else if (!succeeded && stopped < j->n_awaited) {
         j->by_task = j->cause.slot >= 0;
         policy_decide(j, JOB_FAILED, "no task succeeded");
     } else if (lost) {
@@ -208,9 +225,13 @@ static void evaluate(struct job *j)
          * what became of its work. */
         j->by_task = j->cause.slot >= 0;
         policy_decide(j, JOB_FAILED, "%u of %u tasks were lost", lost, j->n_awaited);
-    } else if (succeeded < j->n_awaited) {
+    } else if (succeeded + stopped < j->n_awaited) {
         policy_decide(j, JOB_SUCCEEDED, "succeeded, though %u of %u tasks did not",
-                      j->n_awaited - succeeded, j->n_awaited);
+                      j->n_awaited - succeeded - stopped, j->n_awaited);
+    } else if (stopped) {
+        policy_decide(j, JOB_SUCCEEDED,
+                      "%u of %u tasks succeeded, the others were stopped by the end of a role",
+                      succeeded, j->n_awaited);
     } else if (j->n_awaited == 1) {
         policy_decide(j, JOB_SUCCEEDED, "the task succeeded");
     } else {
@@ -348,10 +369,14 @@ static void go_on(struct job *j)
     request_ready(j);
     if (j->check_groups)
         arm_groups(j);
+    if (j->check_depends)
+        depends_check(j);
     if (j->mending)
         restart_mend(j);
     else if (j->spec->gang)
         start_gang(j);
+    else if (j->has_gates && j->n_state[SLOT_REGISTERED])
+        start_open(j);
     if (j->n_slots > j->n_tasks)
         restart_spares(j);
     evaluate(j);
@@ -371,7 +396,7 @@ void policy_run(struct job *j)
         return;
     if (j->state != JOB_STOPPING)
         take_down(j);
-    if (j->by_task)
+    if (j->by_task && !j->own_words)
         verdict_compose(j);
     if (!j->n_state[SLOT_STOPPING]) /* take_down() left only what stops, drains, or has ended */
         finish(j);

@@ -407,7 +407,18 @@ struct mend {
     int64_t next_ms;           /* the next pause's end */
     bool old;                  /* an attempt of an older generation may still live */
     bool synced, peers;
+    uint32_t role; /* that `open` is about, plus 1 */
+    bool open;
 };
+
+/* Need its tasks not wait for others? Slots come in the order of their roles. */
+static bool is_open(const struct job *j, const struct slot *s, struct mend *m)
+{
+    if (m->role != s->role + 1)
+        m->open = depends_open(j, s->role);
+    m->role = s->role + 1;
+    return m->open;
+}
 
 static void start(struct job *j, uint32_t slot, struct mend *m)
 {
@@ -428,8 +439,14 @@ static bool is_due(const struct job *j, int64_t due_ms, struct mend *m)
 
 static void start_alone(struct job *j, uint32_t slot, struct mend *m)
 {
-    if (j->slots[slot].state != SLOT_REGISTERED || !is_due(j, j->slots[slot].due_ms, m))
+    const struct slot *s = &j->slots[slot];
+
+    if (s->state != SLOT_REGISTERED || !is_due(j, s->due_ms, m))
         return;
+    if (!is_open(j, s, m)) {
+        m->left++;
+        return;
+    }
     m->peers = true;
     start(j, slot, m);
 }
@@ -456,6 +473,10 @@ static void start_together(struct job *j, uint32_t from, uint32_t n, int64_t rol
         m->waiting += on_its_way(s->state);
         if (s->state != SLOT_REGISTERED)
             continue;
+        if (!is_open(j, s, m)) {
+            m->left++;
+            continue;
+        }
         m->n_ready++;
         m->due_ms = MAX(m->due_ms, s->due_ms);
     }
@@ -469,7 +490,8 @@ static void start_together(struct job *j, uint32_t from, uint32_t n, int64_t rol
         j->round = 0;
     }
     for (uint32_t i = from; i < from + n; i++) {
-        if (j->slots[i].state == SLOT_REGISTERED && (role >= 0 || belongs(j, &j->slots[i], role)))
+        const struct slot *s = &j->slots[i];
+        if (s->state == SLOT_REGISTERED && (role >= 0 || belongs(j, s, role)) && is_open(j, s, m))
             start(j, i, m);
     }
 }
@@ -487,26 +509,35 @@ static void start_apart(struct job *j, struct mend *m)
     }
 }
 
-void restart_mend(struct job *j)
+static void mend_once(struct job *j, struct mend *m)
 {
-    struct mend m = { .next_ms = INT64_MAX };
-
-    ask_again(j);
     for (uint32_t i = 0; i < j->n_tasks; i++) {
         const struct slot *s = &j->slots[i];
-        m.left += on_its_way(s->state) && is_wanted(j, s);
-        m.old |= s->state == SLOT_HALTING || s->state == SLOT_REPLACING;
+        m->left += on_its_way(s->state) && is_wanted(j, s);
+        m->old |= s->state == SLOT_HALTING || s->state == SLOT_REPLACING;
         if (is_wanted(j, s) && !j->roles[s->role].forming && !belongs(j, s, JOB_NO_SLOT))
-            start_alone(j, i, &m);
+            start_alone(j, i, m);
     }
     for (uint32_t r = 0; r < j->n_roles; r++) {
         if (j->roles[r].forming)
-            start_together(j, j->roles[r].first, j->roles[r].n, r, &m);
+            start_together(j, j->roles[r].first, j->roles[r].n, r, m);
     }
     if (j->spec->gang)
-        start_together(j, 0, j->n_tasks, JOB_NO_SLOT, &m);
+        start_together(j, 0, j->n_tasks, JOB_NO_SLOT, m);
     else
-        start_apart(j, &m);
+        start_apart(j, m);
+}
+
+void restart_mend(struct job *j)
+{
+    struct mend m = { 0 };
+
+    ask_again(j);
+    do { /* what has begun may let others begin */
+        m = (struct mend){ .next_ms = INT64_MAX, .synced = m.synced, .peers = m.peers };
+        j->gates_moved = false;
+        mend_once(j, &m);
+    } while (j->has_gates && j->gates_moved);
     if (m.peers)
         (void)job_act(j, ACT_PEERS, 0);
     j->mending = m.left > 0;
@@ -585,7 +616,7 @@ bool restart_whole(struct job *j)
     j->generation++;
     (void)job_act(j, ACT_SYNC, 0);
     j->decided = JOB_NONE;
-    j->by_task = false;
+    j->by_task = j->own_words = false;
     j->message[0] = 0;
     j->cause = j->fatal = (struct failure){ .slot = JOB_NO_SLOT };
     j->pause_due_ms = INT64_MAX;

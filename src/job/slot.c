@@ -224,6 +224,8 @@ static void slot_move(struct job *j, struct slot *s, enum slot_state to)
         s->connected = s->suspect = false;
     if (to == SLOT_HELD || to == SLOT_RENEWING)
         s->stop_us = -1; /* what comes now is another attempt */
+    if (to == SLOT_HELD || (to >= SLOT_HALTING && to <= SLOT_REPLACING))
+        s->ready = false;
     j->changed = true;
 }
 
@@ -270,7 +272,7 @@ static void slot_settle(struct job *j, uint32_t slot, enum slot_state from,
     r->n_settled++;
     if (r->awaited)
         j->n_waited--;
-    j->check_groups = true;
+    j->check_groups = j->check_depends = true;
     j->changed = true;
     policy_settled(j, slot, from, end->at_us);
 }
@@ -329,6 +331,8 @@ int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slo
     if (in == IN_START) {
         forget_end(s);
         s->stop_us = -1;
+        s->ready = false;
+        j->gates_moved = true;
         s->generation = j->generation;
         s->attempt++;
         s->started_ms = j->now_ms;

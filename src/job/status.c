@@ -118,6 +118,15 @@ static const struct role *spares_of(const struct job *j, uint32_t role)
     return NULL;
 }
 
+/* What keeps its tasks from beginning; nothing when nothing of the job's does. */
+static void add_waits(const struct job *j, uint32_t role, struct buf *out)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+
+    if (depends_text(j, role, &text))
+        status_text(out, "waits_for", text.failed ? NULL : buf_cstr(&text));
+}
+
 static void add_role(const struct job *j, uint32_t role, struct buf *out)
 {
     const struct role *r = &j->roles[role];
@@ -136,6 +145,7 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
     add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
     add_int(out, "finished", r->n_result[RES_FINISHED]);
     add_progress(j, role, out);
+    add_waits(j, role, out);
     if (spares_of(j, role))
         add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
     (void)buf_addc(out, '}');
@@ -173,6 +183,8 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     add_maybe(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
     add_int(out, "step", (int64_t)(s->step & INT64_MAX));
     add_int(out, "total", (int64_t)(s->total & INT64_MAX));
+    if (job_role_spec(j, s->role)->ready)
+        add_bool(out, "ready", s->ready);
     status_text(out, "tensorboard", s->tensorboard);
     path = checkpoint_newest(s, &step);
     if (path)

@@ -144,6 +144,7 @@ void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
         .connected = s->connected,
         .chief = job_is_chief(j, slot),
         .suspect = s->suspect,
+        .ready = s->ready,
         .exit_code = s->exit_code,
         .signal = s->signal,
         .reason = s->reason,

@@ -185,6 +185,11 @@ static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
                                                   .step = w->checkpoint_step,
                                                   .group = w->checkpoint_parts,
                                                   .text = w->checkpoint });
+    if (w->ready)
+        (void)master_feed(m, &(struct job_event){ .type = EV_TASK_READY,
+                                                  .slot = slot,
+                                                  .generation = w->generation,
+                                                  .attempt = w->attempt });
     if (text_or_null(w->tensorboard_url))
         (void)master_feed(m, &(struct job_event){ .type = EV_TENSORBOARD,
                                                   .slot = slot,

@@ -35,12 +35,35 @@ static int64_t number(struct span text)
     return n;
 }
 
+static void add_number(uint32_t **list, size_t *n, uint32_t role)
+{
+    *list = realloc(*list, (*n + 1) * sizeof **list);
+    (*list)[(*n)++] = role;
+}
+
+static void add_gate(struct job_spec *s, struct role_spec *r, uint32_t on, bool ready)
+{
+    r->gates = realloc(r->gates, (r->n_gates + 1) * sizeof *r->gates);
+    r->gates[r->n_gates++] = (struct role_gate){ .role = on, .ready = ready };
+    for (size_t i = 0; i < s->roles[on].n_waits_for; i++) /* as src/conf does */
+        add_number(&r->waits_for, &r->n_waits_for, s->roles[on].waits_for[i]);
+    if (ready && !s->roles[on].ready)
+        s->roles[on].ready = str_dup("word");
+}
+
 static void add_waits(struct job_spec *s, struct role_spec *r, struct span list)
 {
-    struct span one;
+    struct span one, name;
     while (span_split(&list, ',', &one)) {
-        r->waits_for = realloc(r->waits_for, (r->n_waits_for + 1) * sizeof *r->waits_for);
-        r->waits_for[r->n_waits_for++] = role_at(s, one);
+        (void)span_split(&one, ':', &name);
+        uint32_t on = role_at(s, name);
+        if (span_eqs(one, "started") || span_eqs(one, "ready")) {
+            add_gate(s, r, on, span_eqs(one, "ready"));
+            continue;
+        }
+        add_number(&r->waits_for, &r->n_waits_for, on);
+        if (span_eqs(one, "succeeded"))
+            add_number(&r->needs, &r->n_needs, on);
     }
 }
 
@@ -116,6 +139,8 @@ static void add_role(struct job_spec *s, struct span text)
             r->kind = ROLE_SIDECAR;
         else if (span_eqs(part, "stop"))
             r->stop_on_failure = true;
+        else if (takes(&part, "stops-"))
+            add_number(&r->stops, &r->n_stops, role_at(s, part));
         else
             restart_flag(r, part);
     }
@@ -146,6 +171,12 @@ static void set(struct job_spec *s, struct span key, struct span value)
 {
     if (span_eqs(key, "limit")) {
         add_group(s, value);
+        return;
+    }
+    if (span_eqs(key, "after")) {
+        struct span role;
+        (void)span_split(&value, '<', &role);
+        add_waits(s, role_named(s, role), value);
         return;
     }
     int64_t v = number(value);
@@ -227,6 +258,10 @@ void drive_spec_free(struct job_spec *s)
     for (size_t i = 0; i < s->n_roles; i++) {
         free(s->roles[i].name);
         free(s->roles[i].waits_for);
+        free(s->roles[i].needs);
+        free(s->roles[i].gates);
+        free(s->roles[i].stops);
+        free(s->roles[i].ready);
         free(s->roles[i].retry_on.v);
         free(s->roles[i].no_retry_on.v);
     }
@@ -577,6 +612,11 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
         grant(d, slot);
     else if (str_eq(verb, "reg"))
         registers(d, slot, 0);
+    else if (str_eq(verb, "ready"))
+        feed_only(d, &(struct job_event){ .type = EV_TASK_READY,
+                                          .slot = slot,
+                                          .generation = s->generation,
+                                          .attempt = s->attempt });
     else if (str_eq(verb, "beat"))
         feed_only(d, &(struct job_event){ .type = EV_BEAT, .slot = slot });
     else if (str_eq(verb, "gone"))

@@ -2,10 +2,12 @@
  * Drives the core by hand, without scheduler, executors or time: a job in one line of text, a
  * script of words, and an answer to each action at once, unless the script says otherwise.
  *
- * Job: "worker*2 ps*1/untracked tb*1/sidecar eval*1/stop prep*1 train*2<prep", and settings
+ * Job: "worker*2 ps*1/untracked tb*1/sidecar eval*1/stop prep*1 train*2<prep", and settings;
+ *   train*2<prep:succeeded,ps:ready; chief*1/stops-ps, of a role that stands before it
  *   gang=0 fail=1 single=1      fail: fail-on-worker-failure
  *   app=1000 alloc= reg= exec=  time limits in ms
  *   beat= missed= grace= away=
+ *   after=a<b:started      where a stands before b
  *   gives=1                the scheduler grants gangs in parts
  *   limit=train/10000/prep/ignored
  *   retries=1 lease=       of the whole job; lease of an executor without a master
@@ -23,6 +25,7 @@
  *   worker:1!137           its container completed so, with no word from the executor
  *   mute:worker:1          nothing answers for it any more; heal:worker:1 ends that
  *   deny:worker:1          its container is refused
+ *   ready:ps:0             it says that it is
  *   grant: reg: beat:      one event for a slot, e.g. reg:worker:1; also gone: back:
  *   stop owns away left    client
  *   abort                  pool

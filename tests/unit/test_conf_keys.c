@@ -163,6 +163,8 @@ static const struct {
     { "tony.application.python-binary-path", NULL, CT_STR },
     { "tony.worker.env", NULL, CT_ENVS },
     { "tony.worker.progress-pattern", NULL, CT_STR },
+    { "tony.worker.ready", NULL, CT_STR },
+    { "tony.worker.stops", NULL, CT_LIST },
     { "tony.task.checkpoint-dir", NULL, CT_STR },
     { "tony.task.checkpoint-pattern", NULL, CT_STR },
     { "tony.task.checkpoint-marker", NULL, CT_STR },

@@ -60,6 +60,15 @@ static void print_roles(const struct job_spec *s, struct buf *b)
                                      r->stop_on_failure ? "!" : ""));
         for (size_t k = 0; k < r->n_waits_for; k++)
             assert_int_equal(0, buf_addf(b, "<%s", s->roles[r->waits_for[k]].name));
+        for (size_t k = 0; k < r->n_needs; k++)
+            assert_int_equal(0, buf_addf(b, "+%s", s->roles[r->needs[k]].name));
+        for (size_t k = 0; k < r->n_gates; k++)
+            assert_int_equal(0, buf_addf(b, "%c%s", r->gates[k].ready ? '^' : '~',
+                                         s->roles[r->gates[k].role].name));
+        for (size_t k = 0; k < r->n_stops; k++)
+            assert_int_equal(0, buf_addf(b, "/%s", s->roles[r->stops[k]].name));
+        if (r->ready)
+            assert_int_equal(0, buf_addf(b, " %s", r->ready));
         assert_int_equal(0, buf_adds(b, "; "));
     }
 }
@@ -118,6 +127,18 @@ static void test_roles(void **state)
         { CMD ROLE("a", 1) ROLE("b", 1) "tony.application.prepare-stage=a\ntony.b.depends-on=a\n",
           "a:1 T; b:1 T<a; " },
         { CMD ROLE("a", 1) "tony.gone.depends-on=nobody\n", "a:1 T; " },
+        /* conditions: + succeeded, ~ started, ^ ready; / stops */
+        { CMD ROLE("a", 1) ROLE("b", 1) ROLE("c", 1) "tony.b.depends-on=a:completed\n"
+                                                     "tony.c.depends-on=a:succeeded, b:started\n",
+          "a:1 T; b:1 T<a; c:1 T<a+a~b; " },
+        { CMD ROLE("a", 1) ROLE("b", 1) "tony.b.depends-on=a:started,a:ready,a:started\n",
+          "a:1 T port; b:1 T^a; " },
+        { CMD ROLE("a", 1) ROLE("b", 1) ROLE("c", 1) ROLE(
+              "d", 1) "tony.d.depends-on=c:ready\ntony.c.depends-on=b:ready\ntony.b.depends-on=a\n"
+                      "tony.b.ready=file:a/b\ntony.a.ready=word\ntony.c.ready=port:80\n",
+          "a:1 T word; b:1 T<a file:a/b; c:1 T<a^b port:80; d:1 T<a^c; " },
+        { CMD ROLE("a", 1) ROLE("b", 1) ROLE("c", 1) "tony.a.stops=c,b,c\n",
+          "a:1 T/c/b; b:1 T; c:1 T; " },
         { CMD, "" },
         { CMD ROLE("worker", 0), "" },
     };
@@ -155,6 +176,17 @@ static void test_refusals(void **state)
           "j:5: role 'c' is in neither the prepare nor the training stage", "" },
         { CMD ROLE("a", 1) "tony.a.depends-on=b\n", "j:3: 'tony.a.depends-on' names role 'b'",
           "tony.b.instances" },
+        { CMD ROLE("a", 1) ROLE("b", 1) "tony.a.depends-on=b:redy\n",
+          "j:4: 'a' cannot wait for 'b' to be 'redy'", "b:ready" },
+        { CMD ROLE("a", 1) ROLE("b", 1) "tony.a.depends-on=b:\n", "j:4: 'a' cannot wait for", "" },
+        { CMD ROLE("a", 1) ROLE("b", 1) "tony.a.depends-on=b:ready\ntony.b.depends-on=a:started\n",
+          "j:4: the roles are not a DAG", "" },
+        { CMD ROLE("a", 1) "tony.a.ready=port:70000\n", "j:3: 'port:70000' is no way",
+          "port:8080" },
+        { CMD ROLE("a", 1) "tony.a.ready=file:\n", "j:3: 'file:' is no way", "" },
+        { CMD ROLE("a", 1) "tony.a.ready=soon\n", "j:3: 'soon' is no way to become ready", "" },
+        { CMD ROLE("a", 1) "tony.a.stops=a\n", "j:3: role 'a' cannot stop itself", "" },
+        { CMD ROLE("a", 1) "tony.a.stops=b\n", "j:3: 'tony.a.stops' names role 'b'", "" },
         { CMD ROLE("a", 1) "tony.a.depends-on=a\n",
           "j:3: the roles are not a DAG, so none of them could start: "
           "'a' waits for 'a'",
@@ -354,6 +386,9 @@ static void test_roles_that_are_no_part_of_the_job(void **state)
           "j:4: role 'w' waits for the end of 'tensorboard', which is a sidecar: it must end by "
           "itself" },
         { CMD ROLE("v", 1) ROLE("w", 1) "tony.w.depends-on=v\n", NULL },
+        { CMD ROLE("ps", 1) ROLE("w", 1) "tony.w.depends-on=ps:ready\n", NULL },
+        { CMD ROLE("ps", 1) ROLE("w", 1) ROLE("v", 1) "tony.v.depends-on=ps\ntony.w.stops=ps\n",
+          NULL },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct job_spec *s = built(rows[i].text);

@@ -137,6 +137,126 @@ static void test_success_rules(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
+/* One role waits for another to have started, to be ready, to have succeeded. */
+static void test_conditions(void **state)
+{
+#define PS "ps*2/untracked worker*2<ps:ready"
+#define NEVER(what) "role 'worker' cannot begin, since it waits for 'ps' to " what ": task 'ps:0' "
+    static const struct row rows[] = {
+        /* all have their containers at once; only the beginning waits */
+        { PS, "go", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
+        { PS, "go ready:ps:0", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
+        { PS, "go ready:ps:0 ready:ps:1", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=running worker:1=running" },
+        { PS, "go ready:ps:0 master ready:ps:1 worker:0=0 worker:1=0", JOB_SUCCEEDED, NULL, "",
+          "ps:0=X ps:1=X worker:0=S worker:1=S" },
+        { PS, "go ready:ps:0 lose:ps:0 master ready:ps:1", JOB_FAILED, NULL, "ps:0", NULL },
+        { PS " gang=0", "mute:ps:1 go ready:ps:0 grant:ps:1 reg:ps:1", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
+        { PS " gang=0", "go ready:ps:0 ready:ps:1", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=running worker:1=running" },
+        /* what has ended well is ready; nobody else ever is */
+        { PS, "go ps:0=0 ready:ps:1", JOB_RUNNING, NULL, NULL,
+          "ps:0=S ps:1=running worker:0=running worker:1=running" },
+        { PS, "go ps:0=1", JOB_FAILED, "task 'ps:0' failed with exit code 1", "ps:0",
+          "ps:0=F ps:1=X worker:0=X worker:1=X" },
+        { "ps*2/sidecar worker*1<ps:ready", "go ps:0=1", JOB_FAILED,
+          NEVER("become ready") "failed with exit code 1", "", "ps:0=F ps:1=X worker:0=X" },
+        { "ps*2/sidecar worker*1<ps:ready", "go ready:ps:0 ps:0=1 ready:ps:1", JOB_RUNNING, NULL,
+          NULL, "ps:0=F ps:1=running worker:0=running" },
+        { "ps*1 worker*1<ps:ready c*1", "go ps:0=3 c:0=0", JOB_FAILED,
+          NEVER("become ready") "failed with exit code 3", "ps:0", "ps:0=F worker:0=X c:0=X" },
+        { "ps*1 worker*1/sidecar<ps:ready c*1", "go ps:0=3 c:0=0", JOB_SUCCEEDED, NULL, "",
+          "ps:0=F worker:0=X c:0=S" },
+        /* begins again, waits again */
+        { "ps*1/on worker*1/on/scope-task<ps:ready", "go ready:ps:0 ps:0=1 worker:0=1", JOB_RUNNING,
+          NULL, NULL, "ps:0=running worker:0=registered" },
+        { "ps*1/on worker*1/on/scope-task<ps:ready", "go ready:ps:0 ps:0=1 worker:0=1 ready:ps:0",
+          JOB_RUNNING, NULL, NULL, "ps:0=running worker:0=running" },
+        { "ps*1/on/scope-job worker*1<ps:ready", "go ready:ps:0 ps:0=1", JOB_RUNNING, NULL, NULL,
+          "ps:0=running worker:0=registered" },
+        { "ps*1/on/scope-job worker*1<ps:ready", "go ready:ps:0 ps:0=1 ready:ps:0", JOB_RUNNING,
+          NULL, NULL, "ps:0=running worker:0=running" },
+        { "ps*2/on/scope-role worker*1<ps:ready", "go ready:ps:0 ps:1=1 ready:ps:1", JOB_RUNNING,
+          NULL, NULL, "ps:0=running ps:1=running worker:0=registered" },
+        { PS " retries=1", "go ready:ps:0 ready:ps:1 worker:0=1", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
+        /* started */
+        { "ps*2 worker*1<ps:started", "go", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=running" },
+        { "a*1 b*1 c*1 after=a<b:started after=b<c:started", "go", JOB_RUNNING, NULL, NULL,
+          "a:0=running b:0=running c:0=running" },
+        { "a*1 b*1 c*1 after=a<b:started after=b<c:started gang=0", "mute:c:0 go grant:c:0 reg:c:0",
+          JOB_RUNNING, NULL, NULL, "a:0=running b:0=running c:0=running" },
+        { "a*1 b*1 c*1/on/scope-job after=a<b:started after=b<c:started", "go c:0=1", JOB_RUNNING,
+          NULL, NULL, "a:0=running b:0=running c:0=running" },
+        { "a*1 b*1<a:started c*1<b:started", "mute:b:0 go", JOB_WAITING, NULL, NULL,
+          "a:0=registered b:0=waiting c:0=registered" },
+        { "a*1/sidecar b*1<a:started", "mute:a:0 go grant:a:0 a:0!1", JOB_FAILED,
+          "role 'b' cannot begin, since it waits for 'a' to start: task 'a:0' ended before it "
+          "started: exit code 1",
+          "", "a:0=F b:0=X" },
+        { "a*1/sidecar b*1<a:started", "mute:b:0 go grant:b:0 reg:b:0 a:0=1", JOB_RUNNING, NULL,
+          NULL, "a:0=F b:0=running" },
+        /* succeeded: it is not even asked for before */
+        { "prep*2 worker*1<prep:succeeded", "go prep:0=0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S prep:1=running worker:0=held" },
+        { "prep*2 worker*1<prep:succeeded", "go prep:0=0 prep:1=0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S prep:1=S worker:0=running" },
+        { "prep*2 worker*1<prep", "go prep:0=0 prep:1=1", JOB_RUNNING, NULL, NULL,
+          "prep:0=S prep:1=F worker:0=running" },
+        { "prep*2 worker*1<prep:succeeded", "go prep:1=1", JOB_FAILED,
+          "role 'worker' cannot begin, since it waits for 'prep' to succeed: task 'prep:1' failed "
+          "with exit code 1",
+          "prep:1", "prep:0=X prep:1=F worker:0=X" },
+        { "prep*1/on worker*1<prep:succeeded", "go prep:0=1 prep:0=0", JOB_RUNNING, NULL, NULL,
+          "prep:0=S worker:0=running" },
+        { "a*1 b*1<a:succeeded c*1<b:ready", "go", JOB_RUNNING, NULL, NULL,
+          "a:0=running b:0=held c:0=held" },
+        { "a*1 b*1<a:succeeded c*1<b:ready", "go a:0=0", JOB_RUNNING, NULL, NULL,
+          "a:0=S b:0=running c:0=registered" },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+/* When a role ends, others are stopped; that is not their failure. */
+static void test_stops(void **state)
+{
+    static const struct row rows[] = {
+        { "ps*2 worker*2/stops-ps", "go worker:0=0", JOB_RUNNING, NULL, NULL,
+          "ps:0=running ps:1=running worker:0=S worker:1=running" },
+        { "ps*2 worker*2/stops-ps", "go worker:0=0 worker:1=0", JOB_SUCCEEDED,
+          "2 of 4 tasks succeeded, the others were stopped by the end of a role", "",
+          "ps:0=X ps:1=X worker:0=S worker:1=S" },
+        { "ps*1 worker*2/stops-ps", "go worker:1=1 worker:0=0", JOB_SUCCEEDED,
+          "succeeded, though 1 of 3 tasks did not", "", "ps:0=X worker:0=S worker:1=F" },
+        { "ps*1 trainer*1/stops-ps", "go trainer:0=1", JOB_FAILED, NULL, "trainer:0",
+          "ps:0=X trainer:0=F" },
+        { "ps*1 worker*1/on/stops-ps", "go worker:0=1", JOB_RUNNING, NULL, NULL,
+          "ps:0=running worker:0=running" },
+        { "ps*1/untracked worker*1/stops-ps eval*1", "go worker:0=0", JOB_RUNNING, NULL, NULL,
+          "ps:0=X worker:0=S eval:0=running" },
+        { "ps*1 worker*1/stops-ps eval*1<ps", "go mute:ps:0 worker:0=0", JOB_RUNNING, NULL, NULL,
+          "ps:0=stopping worker:0=S eval:0=held" },
+        { "ps*1 worker*1/stops-ps eval*1<ps:succeeded", "go worker:0=0", JOB_RUNNING, NULL, NULL,
+          "ps:0=X worker:0=S eval:0=running" },
+        { "ps*1 worker*1/stops-ps", "go mute:ps:0 worker:0=0 master heal:ps:0 +60000",
+          JOB_SUCCEEDED, NULL, "", "ps:0=X worker:0=S" },
+        /* one that has not begun never does, and what it stops is stopped in turn */
+        { "c*1 b*1/stops-c<c:succeeded a*1/stops-b", "go a:0=0", JOB_SUCCEEDED, NULL, "",
+          "c:0=X b:0=X a:0=S" },
+        { "c*1 b*1/stops-c a*1/stops-b", "go a:0=0", JOB_SUCCEEDED, NULL, "", "c:0=X b:0=X a:0=S" },
+        /* the gang begins again, and with it what was stopped */
+        { "ps*1 worker*1/stops-ps eval*1/on/scope-job", "go worker:0=0 eval:0=1", JOB_RUNNING, NULL,
+          NULL, "ps:0=running worker:0=running eval:0=running" },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
 /* The end-to-end scenarios of the original that are about the rules, by their names there. */
 static void test_scenarios_of_the_original(void **state)
 {
@@ -859,6 +979,8 @@ int main(void)
         cmocka_unit_test(test_gang_master_dies),
         cmocka_unit_test(test_gang_stopped_in_pause),
         cmocka_unit_test(test_success_rules),
+        cmocka_unit_test(test_conditions),
+        cmocka_unit_test(test_stops),
         cmocka_unit_test(test_scenarios_of_the_original),
         cmocka_unit_test(test_gang_and_stages),
         cmocka_unit_test(test_first_cause),

@@ -110,6 +110,34 @@ static void check_one_attempt(const struct sim *m, const struct executor *a)
     }
 }
 
+/* Whoever can begin has begun, and what another role's end stops is stopping. */
+static void check_depends(const struct sim *m)
+{
+    const struct job *j = m->job;
+
+    if (j->decided || j->resyncing || !j->epoch)
+        return;
+    bool whole = !j->spec->gang || (!j->n_state[SLOT_ASKED] && !j->n_state[SLOT_PLACED]);
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        const struct role *role = &j->roles[r];
+        const struct role_spec *spec = job_role_spec(j, r);
+        if (whole && !j->mending && role->n_state[SLOT_REGISTERED] && depends_open(j, r))
+            fail_msg("role '%s' could begin and does not", job_role_name(j, r));
+        for (size_t k = 0; k < spec->n_stops && role->n_settled == role->n; k++) {
+            const struct role *other = &j->roles[spec->stops[k]];
+            assert_int_equal(other->n, other->n_settled + other->n_state[SLOT_STOPPING]);
+        }
+    }
+}
+
+/* After a feed: what has begun was allowed to. */
+static void check_begun(const struct sim *m, const uint32_t *attempts)
+{
+    for (uint32_t i = 0; i < m->job->n_tasks; i++)
+        if (m->job->slots[i].attempt != attempts[i] && !depends_open(m->job, m->job->slots[i].role))
+            fail_msg("slot %u begins too early", i);
+}
+
 /* No limit is passed: each beginning was charged to somebody. */
 static void check_limits(const struct sim *m)
 {
@@ -280,7 +308,16 @@ static int feed(struct sim *m, const struct job_event *ev)
 {
     struct err e = { 0 };
     struct job_actions acts = { 0 };
+    uint32_t attempts[32];
+
+    assert_true(m->job->n_tasks <= ARRAY_LEN(attempts));
+    for (uint32_t i = 0; i < m->job->n_tasks; i++)
+        attempts[i] = m->job->slots[i].attempt;
     int rc = job_feed(m->job, ev, m->now, &acts, &e);
+    if (rc == 0) {
+        check_begun(m, attempts);
+        check_depends(m);
+    }
 
     AUTO(buf_done) struct buf text = { 0 };
     if (job_event_encode(ev, m->now, &text) == 0)
@@ -365,6 +402,7 @@ static void same_job(const struct job *a, const struct job *b)
     for (uint32_t i = 0; i < job_n_slots(a); i++) {
         const struct slot *x = &a->slots[i], *y = &b->slots[i];
         assert_int_equal(x->state, y->state);
+        assert_int_equal(x->ready, y->ready);
         assert_int_equal(x->result, y->result);
         assert_int_equal(x->reason, y->reason);
         assert_int_equal(x->attempt, y->attempt);
@@ -518,6 +556,11 @@ static void executor_step(struct sim *m, size_t at)
                                            .generation = x->generation,
                                            .attempt = x->attempt,
                                            .pid = 7 });
+    } else if (x->running && !chance(m, 20)) {
+        (void)feed(m, &(struct job_event){ .type = EV_TASK_READY,
+                                           .slot = x->slot,
+                                           .generation = x->generation,
+                                           .attempt = x->attempt });
     } else if (x->running && !chance(m, 40)) {
         task_ends(m, x);
     }
@@ -547,7 +590,7 @@ static void nonsense(struct sim *m)
     static const enum job_event_type types[] = {
         EV_SUBMITTED,     EV_RESYNCED,        EV_ALLOCATED,     EV_COMPLETED, EV_REGISTERED,
         EV_EXECUTOR_BACK, EV_ATTEMPT_STARTED, EV_ATTEMPT_ENDED, EV_PROGRESS,  EV_TENSORBOARD,
-        EV_SHRINK,        EV_SUSPECT,         EV_NONE,          EV_COUNT
+        EV_SHRINK,        EV_SUSPECT,         EV_TASK_READY,    EV_NONE,      EV_COUNT
     };
     struct job_event ev = { .type = types[chance(m, ARRAY_LEN(types))],
                             .slot = chance(m, m->job->n_slots + 2),
@@ -584,6 +627,11 @@ static const char *const jobs[] = {
     "prep*2/on train*3/on/scope-job<prep retries=2 lost=1",
     "worker*3/on/scope-job gang=0 lost=2 reg=20000 launch=3",
     "chief*1/on/scope-job/win20000/max2 worker*2/retry0-2 limit=worker/3000/chief/ignored lost=1",
+    "ps*2/untracked worker*3<ps:ready eval*1/sidecar<worker:started lost=2",
+    "ps*2/untracked worker*3/on/scope-job/stops-ps<ps:ready lost=2 retries=1 missed=3",
+    "ps*2/on/scope-role worker*2/on/scope-task<ps:ready tb*1/sidecar<ps:started lost=2 gang=0",
+    "prep*2/on ps*1/stops-prep<prep:succeeded worker*3/stops-ps<ps:ready,prep:started lost=1",
+    "a*2/stop b*2/sidecar/on<a:started c*1<b:ready d*1<b:succeeded limit=d/3000/a/ignored lost=1",
     "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 lost=4 launch=4",
 };
 

@@ -184,6 +184,7 @@ static void test_every_job_cell(void **state)
         { EV_PROGRESS, "nnynnnn" },
         { EV_CHECKPOINT, "nnyynnn" },
         { EV_TENSORBOARD, "nyyynnn" },
+        { EV_TASK_READY, "nnynnnn" },
         { EV_CLIENT_OWNS, "nyyynnn" },
         { EV_CLIENT_AWAY, "nyyynnn" },
         { EV_CLIENT_LEFT, "nyyynnn" },
