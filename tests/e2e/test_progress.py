@@ -22,7 +22,11 @@ def say(line):
 def heard():
     return f.readline().strip()
 def wait():
-    return open(os.environ["GATE"]).readline().strip()
+    while True:
+        with open(os.environ["GATE"]) as gate:
+            line = gate.readline()
+        if line:    # else whoever opened it before had not closed it yet
+            return line.strip()
 """
 
 
@@ -56,10 +60,12 @@ def test_progress_is_shown(tony, tmp_path):
     t = Talk(tony, tmp_path, """
         say('{"step": 1, "total": 1000}')
         say('{"step": 2}')
-        time.sleep(0.6)
+        wait()
         say('{"step": 250, "metrics": {"loss": 0.5}}')
         wait()
         say('{"step": 1000}')""")
+    t.until(lambda d: d["roles"][0]["step"] == 2, "step 2 is known")
+    t.open()
     doc = t.until(lambda d: d["roles"][0]["step"] == 250 and d, "step 250 is known")
     assert doc["roles"][0]["total"] == 1000 and doc["tasks"][0]["step"] == 250
     assert 0 < doc["roles"][0]["left_ms"] < 600000
@@ -78,7 +84,7 @@ def test_run_shows_steps(tony):
     r = tony.run("run", tony.workers(program("""
         for i in range(1, 4):
             say(json.dumps({"step": i * 10, "total": 30}))
-            time.sleep(0.3)""")))
+        say('{"ask": "stop"}'); heard()         # all was read""")))
     assert r.returncode == 0
     assert "step 30/30" in r.stderr
 
@@ -88,11 +94,16 @@ def test_a_log_tells_progress(tony, tmp_path):
     t = Talk(tony, tmp_path, r"""
         print("loading 7 files", flush=True)
         for i in (1, 2, 3):
-            sys.stderr.write(f"\rtrain: {i}"); sys.stderr.flush(); time.sleep(0.2)
+            sys.stderr.write(f"\rtrain: {i}"); sys.stderr.flush()
+            if i > 1:
+                wait()      # until the line before was seen, and so the half of this one
             sys.stderr.write(f"0/400 [loss 0.{i}]"); sys.stderr.flush()
         sys.stderr.write("\r"); sys.stderr.flush()
         wait()
         print("train: 400/400")""", role={"progress-pattern": "train: ([0-9]+)/([0-9]+)"})
+    for step in (10, 20):
+        t.until(lambda d: d["roles"][0]["step"] == step, f"step {step} is seen")
+        t.open()
     doc = t.until(lambda d: d["roles"][0]["step"] == 30 and d, "step 30 is seen")
     assert doc["roles"][0]["total"] == 400
     t.open()
