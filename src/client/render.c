@@ -16,6 +16,7 @@ enum {
     REDRAW_MS = 100, /* at most one redraw in so long */
     TICK_MS = 1000,  /* the clock of the in-place form */
     STEP_MS = 10000, /* plain lines tell steps only so often */
+    ROWS_AROUND = 7, /* of the verdict, where all lies, and some of what went before */
 };
 
 struct role_seen {
@@ -362,7 +363,7 @@ void render_verdict_at(struct client *c, const char *application_id, const char 
     (void)fflush(stdout); /* so that what follows on the other stream stands below it */
     AUTO(buf_done) struct buf why = { 0 };
     if (!str_eq(state, "SUCCEEDED"))
-        why_failed(summary, cause_at, &why);
+        why_failed(summary, cause_at, ROWS_AROUND, &why);
     (void)fs_write_all(STDERR_FILENO, why.p, why.len); /* nowhere else to say it */
     if (logs)
         (void)printf("  logs     %s\n", logs);

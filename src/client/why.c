@@ -1,17 +1,21 @@
 #include "client/why.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/render.h"
+#include "job/known.h"
 
-enum {
-    WIDTH = 100,
-    LABEL = 12, /* columns before the text */
-    TASKS_NAMED = 8,
-    OTHERS_SHOWN = 5,
-    DONE_SHOWN = 8,
+enum { /* all of it fits a terminal of 80 columns and 24 rows, the prompt included */
+       WIDTH = 79,
+       ROWS = 23,
+       LABEL = 12, /* columns before the text */
+       TASKS_NAMED = 6,
+       OTHERS_SHOWN = 2,
+       DONE_SHOWN = 3,
+       TAIL_MIN = 3,
 };
 
 /* "  label     text", broken between words; a word that is too long stays whole. */
@@ -133,13 +137,74 @@ static void say_meaning(const json_t *f, struct buf *out)
     say(out, "remedy", doc_str(f, "remedy"));
 }
 
-static void say_tail(const json_t *cause, struct buf *out)
+/* Its neighbours, where it says that it lost one. */
+static void say_suspects(const json_t *f, struct buf *out)
 {
-    struct span tail = span_trim(span_of(doc_str(cause, "stderr_tail"))), line;
+    const json_t *left = json_object_get(f, "left_before"), *behind = json_object_get(f, "behind");
+    char before[32];
+    AUTO(free_p) char *text = NULL;
+    if (json_is_object(left))
+        text = str_printf("%s had ended well %s before: too early for the others?",
+                          doc_str(left, "task"),
+                          str_duration(doc_int(left, "before_ms", 0), before, sizeof before));
+    else if (json_is_object(behind))
+        text = str_printf("%s is behind the others, at step %lld", doc_str(behind, "task"),
+                          (long long)doc_int(behind, "step", 0));
+    if (text)
+        say(out, "perhaps", text);
+}
+
+static size_t columns(struct span text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += ((unsigned char)text.p[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static size_t rows_of(struct span text)
+{
+    struct span line;
+    size_t rows = 0;
+    while (text.len && span_split(&text, '\n', &line))
+        rows += 1 + (columns(line) ? (columns(line) - 1) / (WIDTH + 1) : 0);
+    return rows;
+}
+
+static void add_cut(struct buf *out, struct span line)
+{
+    enum { INDENT = 4, DOTS = 3 };
+    size_t n = 0, cols = 0;
+    bool fits = columns(line) + INDENT <= WIDTH;
+    while (n < line.len && (fits || cols + INDENT + DOTS < WIDTH)) {
+        cols += ((unsigned char)line.p[n] & 0xc0) != 0x80;
+        n++;
+    }
+    while (n < line.len && ((unsigned char)line.p[n] & 0xc0) == 0x80)
+        n++;
+    (void)buf_addf(out, "    %.*s%s\n", (int)n, line.p, fits ? "" : "...");
+}
+
+/* As many of the last lines as there is room for. */
+static void say_tail(const json_t *cause, size_t rows, struct buf *out)
+{
+    const char *text = doc_str(cause, "stderr_tail");
+    bool of_stdout = str_starts(text, KNOWN_STDOUT_MARK);
+    struct span tail = span_of(text + (of_stdout ? sizeof KNOWN_STDOUT_MARK - 1 : 0)), line;
+    while (tail.len && tail.p[0] == '\n')
+        tail = span_mem(tail.p + 1, tail.len - 1);
+    while (tail.len && isspace((unsigned char)tail.p[tail.len - 1]))
+        tail.len--;
+    size_t n = 0, max = MAX(rows, (size_t)TAIL_MIN);
+    for (size_t i = tail.len; i > 0; i--)
+        if (tail.p[i - 1] == '\n' && ++n == max) {
+            tail = span_mem(tail.p + i, tail.len - i);
+            break;
+        }
     if (tail.len)
-        (void)buf_adds(out, "  last lines of its stderr:\n");
+        (void)buf_addf(out, "  last lines of its %s:\n", of_stdout ? "stdout" : "stderr");
     while (tail.len && span_split(&tail, '\n', &line))
-        (void)buf_addf(out, "    %.*s\n", (int)line.len, line.p);
+        add_cut(out, line);
 }
 
 /* ---- the others ---- */
@@ -166,22 +231,51 @@ static void say_victims(const json_t *doc, const json_t *first, struct buf *out)
     say(out, "victims", buf_cstr(&text));
 }
 
+static void say_more(size_t n, size_t shown, struct buf *out)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "and %zu more: --json has them", n - MIN(n, shown));
+    if (n > shown)
+        say(out, "", text);
+}
+
+/* In a line, if it can be: what the first one has said already is not said again. */
+static void add_short(const json_t *doc, const json_t *first, const json_t *f, struct buf *out)
+{
+    int64_t start = doc_int(json_object_get(doc, "times"), "started_ms", 0);
+    int64_t at = doc_int(f, "at_ms", 0) - start, attempt = doc_int(f, "attempt", 0);
+    const char *node = doc_str(f, "node"), *line = doc_str(f, "line");
+    char time[32], end[40];
+    bool same = first && str_eq(doc_str(f, "known"), doc_str(first, "known")) &&
+                str_eq(line, doc_str(first, "line"));
+    (void)buf_addf(out, "%s", doc_str(f, "task"));
+    if (attempt > 1 || json_is_string(json_object_get(f, "done")))
+        (void)buf_addf(out, " attempt %lld", (long long)attempt);
+    if (node[0])
+        (void)buf_addf(out, " on %s", node);
+    (void)buf_addf(out, " at %s: %s", str_duration(MAX(at, (int64_t)0), time, sizeof time),
+                   end_text(f, end, sizeof end));
+    if (!same)
+        (void)buf_addf(out, ", %s", doc_str(f, "what"));
+}
+
 static void say_others(const json_t *doc, const json_t *first, struct buf *out)
 {
     size_t i, n = 0;
     json_t *f;
     json_array_foreach(json_object_get(doc, "failures"), i, f)
     {
-        char since[64], end[40];
-        if (f == first || flag(f, "victim") || json_is_string(json_object_get(f, "done")) ||
-            n == OTHERS_SHOWN)
+        if (f == first || flag(f, "victim") || json_is_string(json_object_get(f, "done")))
             continue;
-        AUTO(free_p)
-        char *text = str_printf("%s, %s: %s; %s", doc_str(f, "task"),
-                                since_text(doc, doc_int(f, "at_ms", 0), since, sizeof since),
-                                end_text(f, end, sizeof end), doc_str(f, "what"));
-        say(out, n++ ? "" : "also", text ? text : doc_str(f, "task"));
+        if (n >= OTHERS_SHOWN) {
+            n++;
+            continue;
+        }
+        AUTO(buf_done) struct buf text = { 0 };
+        add_short(doc, first, f, &text);
+        say(out, n++ ? "" : "also", buf_cstr(&text));
     }
+    say_more(n, OTHERS_SHOWN, out);
 }
 
 /* What was done about failures before. */
@@ -191,17 +285,19 @@ static void say_done(const json_t *doc, const json_t *first, struct buf *out)
     json_t *f;
     json_array_foreach(json_object_get(doc, "failures"), i, f)
     {
-        char since[64], end[40];
-        const char *done = doc_str(f, "done"), *node = doc_str(f, "node");
-        if (f == first || !done[0] || n == DONE_SHOWN)
+        const char *done = doc_str(f, "done");
+        if (f == first || !done[0])
             continue;
-        AUTO(free_p)
-        char *text = str_printf("%s attempt %lld%s%s, %s: %s, %s; %s", doc_str(f, "task"),
-                                (long long)doc_int(f, "attempt", 0), node[0] ? " on " : "", node,
-                                since_text(doc, doc_int(f, "at_ms", 0), since, sizeof since),
-                                end_text(f, end, sizeof end), doc_str(f, "what"), done);
-        say(out, n++ ? "" : "before", text ? text : done);
+        if (n >= DONE_SHOWN) {
+            n++;
+            continue;
+        }
+        AUTO(buf_done) struct buf text = { 0 };
+        add_short(doc, first, f, &text);
+        (void)buf_addf(&text, "; %s", done);
+        say(out, n++ ? "" : "before", buf_cstr(&text));
     }
+    say_more(n, DONE_SHOWN, out);
 }
 
 /* Where something failed more than once, or that is left out. */
@@ -222,26 +318,27 @@ static void say_nodes(const json_t *doc, struct buf *out)
     }
 }
 
-void why_failed(const json_t *doc, const char *log, struct buf *out)
+void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out)
 {
-    const json_t *cause = json_object_get(doc, "cause"), *first = first_failure(doc);
-    if (!json_is_object(cause)) {
-        say_others(doc, NULL, out);
-        say_done(doc, NULL, out);
-        say_nodes(doc, out);
-        return;
-    }
+    const json_t *cause = json_object_get(doc, "cause");
+    const json_t *first = json_is_object(cause) ? first_failure(doc) : NULL; /* else tolerated */
+    AUTO(buf_done) struct buf after = { 0 };
     if (first) {
         say_first(doc, first, out);
         say_meaning(first, out);
+        say_suspects(first, out);
     }
-    say_tail(cause, out);
-    if (log && log[0])
-        (void)buf_addf(out, "  its log  %s\n", log);
-    say_victims(doc, first, out);
-    say_others(doc, first, out);
-    say_done(doc, first, out);
-    say_nodes(doc, out);
+    if (json_is_object(cause) && log && log[0])
+        (void)buf_addf(&after, "  its log  %s\n", log);
+    if (json_is_object(cause))
+        say_victims(doc, first, &after);
+    say_others(doc, first, &after);
+    say_done(doc, first, &after);
+    say_nodes(doc, &after);
+    used += rows_of(buf_span(out)) + rows_of(buf_span(&after)) + 1;
+    if (json_is_object(cause))
+        say_tail(cause, used < ROWS ? ROWS - used : 0, out);
+    (void)buf_add(out, after.p, after.len);
 }
 
 /* ---- a job that is not over ---- */
@@ -321,13 +418,17 @@ int cmd_why(struct client *c)
     const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
     bool over = json_is_integer(json_object_get(doc, "exit_code"));
     AUTO(buf_done) struct buf out = { 0 };
+    AUTO(buf_done) struct buf head = { 0 };
+    (void)buf_addf(&head, "job %s %s%s%s\n", doc_str(doc, "application_id"), state,
+                   message[0] ? ": " : "", message);
     (void)printf("job %s %s%s%s%s%s\n", doc_str(doc, "application_id"),
                  c->out_color ? state_color(state) : "", state, c->out_color ? "\033[0m" : "",
                  message[0] ? ": " : "", message);
     const json_t *task = task_of(doc, doc_str(json_object_get(doc, "cause"), "task"));
     AUTO(free_p) char *log = why_log(doc_str(doc, "directory"), doc);
     if (over)
-        why_failed(doc, doc_str(task, "log_url")[0] ? doc_str(task, "log_url") : log, &out);
+        why_failed(doc, doc_str(task, "log_url")[0] ? doc_str(task, "log_url") : log,
+                   rows_of(buf_span(&head)), &out);
     else
         why_not_over(doc, &out);
     (void)fputs(buf_cstr(&out), stdout);

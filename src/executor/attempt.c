@@ -23,8 +23,7 @@ enum {
     RESCAN_MS = 20,        /* between two looks at what does not want to die */
     HARD_AFTER_ROUNDS = 3, /* then stop all before killing: something forks as fast as we kill */
     STRAYS_MS = 150,       /* a node gives 250 ms between TERM and KILL to the process group */
-    TAIL_MAX = 4096,
-    TAIL_LINES = 20,
+    TAIL_MAX = 4096,       /* as in tail.c */
     SLACK_NS =
         20 * 1000 * 1000, /* beats of 1000 executors wake the machine together, not one by one */
     SLACK_DEFAULT_NS = 0,
@@ -108,30 +107,6 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     out->ran_ms = a->started_us ? (uint64_t)((a->ended_us - a->started_us) / 1000) : 0;
 }
 
-/* What was stopped while it was failing may be the reason for it all: then it says so. */
-static bool says_error(const struct buf *text)
-{
-    static const char *const words[] = { "rror", "xception", "terminate called", "ailed" };
-    for (size_t i = 0; text->p && i < ARRAY_LEN(words); i++)
-        if (memmem(text->p, text->len, words[i], strlen(words[i])))
-            return true;
-    return false;
-}
-
-static void keep_tail(struct executor *x, enum end_reason reason)
-{
-    struct attempt *a = &x->a;
-    const Tony__Welcome *w = x->role;
-    unsigned lines = w && w->stderr_tail_lines ? w->stderr_tail_lines : TAIL_LINES;
-    struct stat st;
-    struct err unused;
-    if (!a->logs.err_path || (fstat(a->logs.err_fd, &st) == 0 && st.st_size == 0))
-        return;
-    int rc = fs_tail(AT_FDCWD, a->logs.err_path, lines, TAIL_MAX, &a->tail, &unused);
-    if (rc < 0 || (reason == END_KILLED_BY_MASTER && !says_error(&a->tail)))
-        buf_done(&a->tail); /* no tail is better than no report */
-}
-
 /* Nothing of it is alive: settle why it ended, keep it, tell the master. */
 static void finish(struct executor *x)
 {
@@ -140,9 +115,9 @@ static void finish(struct executor *x)
     if (a->in_cgroup && !a->forced && cgroup_oom_kills(&x->cfg->cgroup) > a->oom_before)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
     enum end_reason reason = reason_of(a);
-    if (reason != END_EXITED || a->status != 0)
-        keep_tail(x, reason);
     keep_result(x, reason);
+    if (reason != END_EXITED || a->status != 0)
+        tail_keep(x, reason, &a->tail);
     a->state = ATTEMPT_ENDED;
     close_p(&a->logs.out_fd);
     close_p(&a->logs.err_fd);

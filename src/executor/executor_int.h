@@ -118,6 +118,9 @@ void attempt_tell(struct executor *x); /* the master: how it ended */
 void attempt_sample(struct executor *x, uint64_t *out_rss,
                     uint64_t *out_cpu_ms); /* and act on too much memory */
 
+/* tail.c */
+void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out);
+
 /* renew.c */
 struct rt_role;
 void executor_renew(struct executor *x, const Tony__Renew *r); /* another attempt will follow */

@@ -100,7 +100,8 @@ static void add_meaning(const struct job *j, const struct past_failure *p, bool 
                              .exit_code = p->exit_code,
                              .signal = p->signal,
                              .detail = p->detail,
-                             .tail = p->tail };
+                             .tail = p->tail,
+                             .alone = j->n_tasks == 1 };
     AUTO(buf_done) struct buf remedy = { 0 };
     struct span line;
     const struct known *k = known_find(&end, &line);
@@ -114,6 +115,33 @@ static void add_meaning(const struct job *j, const struct past_failure *p, bool 
     status_text(out, "remedy", buf_cstr(&remedy));
     (void)buf_adds(out, ",\"line\":");
     (void)json_add_str(out, lines ? line : span_of(""));
+}
+
+/* Whose peers all live has perhaps lost one that had ended well, and too early; or waits for one
+ * that is behind. */
+static void add_suspects(const struct job *j, const struct past_failure *p, struct buf *out)
+{
+    int64_t left = JOB_NO_SLOT, behind = JOB_NO_SLOT;
+
+    for (uint32_t i = 0; i < j->n_tasks; i++) {
+        const struct slot *s = &j->slots[i];
+        if (i == p->slot || job_role_spec(j, s->role)->kind == ROLE_SIDECAR)
+            continue;
+        if (s->result == RES_SUCCEEDED && s->ended_us <= p->at_us &&
+            (left < 0 || s->ended_us > j->slots[left].ended_us))
+            left = i;
+        if (s->step && s->step < p->step && (behind < 0 || s->step < j->slots[behind].step))
+            behind = i;
+    }
+    if (left >= 0) {
+        (void)buf_addf(out, ",\"left_before\":{\"task\":\"" SLOT_NAME "\"", SLOT_ARGS(j, left));
+        add_number(out, "before_ms", (p->at_us - j->slots[left].ended_us) / 1000, true);
+        (void)buf_addc(out, '}');
+    } else if (behind >= 0) {
+        (void)buf_addf(out, ",\"behind\":{\"task\":\"" SLOT_NAME "\"", SLOT_ARGS(j, behind));
+        add_number(out, "step", (int64_t)(j->slots[behind].step & INT64_MAX), true);
+        (void)buf_addc(out, '}');
+    }
 }
 
 static void add_one(const struct job *j, const struct past_failure *p, enum failure_words words,
@@ -134,6 +162,8 @@ static void add_one(const struct job *j, const struct past_failure *p, enum fail
     add_number(out, "step", (int64_t)(p->step & INT64_MAX), true);
     status_text(out, "done", p->done);
     add_meaning(j, p, words >= WORDS_LINE, out);
+    if (p->known && p->known->victim && is_cause(j, p))
+        add_suspects(j, p, out);
     if (words >= WORDS_TAIL)
         status_text(out, "stderr_tail", p->tail);
     (void)buf_addc(out, '}');

@@ -39,7 +39,7 @@ enum {
     JOB_SAME_FAILURE_MS = 1000, /* failures nearer to each other are taken for one */
     /* Who lost a peer may well be gone before that peer is, which still writes its traceback. */
     JOB_VICTIM_MS = 10000,
-    JOB_WITNESS_MS = 300,   /* while it ends, and could say how, nobody is told to stop */
+    JOB_WITNESS_MS = 1500,  /* while it ends, and could say how, nobody is told to stop */
     JOB_FAILURES_KEPT = 16, /* of attempts that were followed by another one */
     JOB_FAILURES_SHOWN = 16,
     JOB_NO_SLOT = -1,
@@ -202,7 +202,7 @@ struct deadlines {
 struct failure {
     int64_t slot; /* JOB_NO_SLOT */
     int64_t at_us;
-    bool victim; /* it lost a peer */
+    const struct known *known;
 };
 
 /* A failed attempt that was followed by another one, or a view of one that was not. */
@@ -403,7 +403,8 @@ void verdict_candidate(struct job *j, uint32_t slot,
                        int64_t at_us); /* a failure: perhaps the first */
 /* One that was stopped: perhaps it was the first, and those that lost it were quicker to end. */
 void verdict_witness(struct job *j, uint32_t slot, int64_t at_us);
-const struct known *verdict_known(struct slot *s); /* of a slot that is being settled */
+/* Of a slot that is being settled. */
+const struct known *verdict_known(const struct job *j, struct slot *s);
 void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size);
 void verdict_compose(struct job *j); /* writes j->message from what was decided */
 const char *signal_name(int signal); /* "SIGKILL"; NULL when it has none */

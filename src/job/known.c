@@ -14,51 +14,11 @@
 #include <strings.h>
 
 #include "base/util.h"
+#include "job/known_words.h"
 
-enum { LINES_AFTER_MAX = 6 }; /* what is torn down may add some */
-
-enum known_id {
-    K_NONE = 0,
-    K_OUT_OF_MEMORY,
-    K_GPU_MEMORY,
-    K_SHARED_MEMORY,
-    K_DISK_FULL,
-    K_MISSING_MODULE,
-    K_MISSING_LIBRARY,
-    K_PORT_IN_USE,
-    K_NAN,
-    K_WRONG_PATH,
-    K_PERMISSION,
-    K_COMMAND_NOT_FOUND,
-    K_NOT_EXECUTABLE,
-    K_OPEN_FILES,
-    K_THREADS,
-    K_ARGUMENTS,
-    K_SYNTAX,
-    K_NO_GPU,
-    K_GPU_FAULT,
-    K_HOST_NAME,
-    K_NETWORK,
-    K_DAMAGED_FILE,
-    K_CPU_TYPE,
-    K_LOST_PEER,
-    K_EXCEPTION,
-    K_SEGFAULT,
-    K_BUS_ERROR,
-    K_ABORTED,
-    K_ARITHMETIC,
-    K_KILLED,
-    K_TERMINATED,
-    K_INTERRUPTED,
-    K_RESOURCE_LIMIT,
-    K_SIGNAL,
-    K_TIMED_OUT,
-    K_PREEMPTED,
-    K_NODE_LOST,
-    K_DISK_FAILED,
-    K_LAUNCH_FAILED,
-    K_EXIT_CODE,
-    K_UNKNOWN,
+enum {
+    LINES_AFTER_MAX = 6, /* what is torn down may add some */
+    WORKED_ON_MIN = 3,   /* lines of plain output that say that it went on after an error */
 };
 
 static const struct known known[] = {
@@ -73,6 +33,9 @@ static const struct known known[] = {
                           "the node (of a Docker container: --shm-size)" },
     [K_DISK_FULL] = { "disk_full", "a disk or a quota was full",
                       "make room (df -h shows where it is missing), or let it write elsewhere" },
+    [K_IO_ERROR] = { "io_error", "a disk or file system failed while it read or wrote",
+                     "the node's disk, or the network file system, needs attention: dmesg, mount; "
+                     "let it work elsewhere meanwhile" },
     [K_MISSING_MODULE] = { "missing_module",
                            "a Python module that it needs is missing, or is of "
                            "another version than it expects",
@@ -83,18 +46,32 @@ static const struct known known[] = {
                             "not fit",
                             "install the library on the node, or ship it and name its directory in "
                             "LD_LIBRARY_PATH (env:)" },
+    [K_VERSION] = { "version_mismatch",
+                    "something that it uses is of another version than it expects",
+                    "ship an environment with versions that fit together (venv:, "
+                    "--python_venv); pip check names what does not" },
     [K_PORT_IN_USE] = { "port_in_use", "the port that it wanted was taken",
                         "use the port that TONY_ADDRESS names, or port 0; a port written into the "
                         "program meets whoever else uses it on that node" },
-    [K_NAN] = { "nan", "a value was not a number any more (NaN)",
+    [K_ADDRESS] = { "wrong_address", "the address that it wanted is none of its node's",
+                    "listen on 0.0.0.0, or on the host of TONY_ADDRESS" },
+    [K_NAN] = { "nan", "a value was no finite number any more (NaN or infinite)",
                 "lower the learning rate, clip gradients, and look at the data; "
                 "torch.autograd.set_detect_anomaly(True) finds the operation" },
     [K_WRONG_PATH] = { "wrong_path", "a file or directory that it wanted is not there",
                        "ship it (src:, resources:), or name a path that exists on the node where "
                        "the task runs; relative paths start in the working directory" },
+    [K_EXISTS] = { "exists", "what it wanted to make is there already",
+                   "remove it, or let each run and each task write under a name of its own "
+                   "(TONY_APPLICATION_ID, TONY_TASK, TONY_ATTEMPT)" },
     [K_PERMISSION] = { "permission", "it was not permitted to do what it wanted",
                        "look at owner and mode of what the line names; tasks run as the job's "
                        "user, and what is shipped is read-only but for src" },
+    [K_CREDENTIALS] = { "credentials",
+                        "a service refused it: its credentials are missing, wrong or "
+                        "too old",
+                        "give it valid ones (env:, or a file that is shipped), and check what they "
+                        "are allowed" },
     [K_COMMAND_NOT_FOUND] = { "command_not_found", "the command is not there",
                               "check its spelling and PATH on the node; a program of your own must "
                               "be shipped (src:) and is called ./NAME" },
@@ -119,6 +96,9 @@ static const struct known known[] = {
     [K_GPU_FAULT] = { "gpu_fault", "an operation on its GPU failed",
                       "run it with CUDA_LAUNCH_BLOCKING=1 to see which; if it is always the same "
                       "device, look for Xid errors in dmesg" },
+    [K_GPU_TYPE] = { "gpu_type", "it was not built for this type of GPU",
+                     "use a build whose list of architectures has this GPU's "
+                     "(torch.cuda.get_arch_list())" },
     [K_HOST_NAME] = { "host_name", "a host name could not be resolved",
                       "check the name, and the resolver of the node; tony's own addresses are "
                       "numbers" },
@@ -128,6 +108,9 @@ static const struct known known[] = {
     [K_DAMAGED_FILE] = { "damaged_file", "a file that it read is damaged or cut short",
                          "remove or restore the file; write checkpoints under another name and "
                          "rename them when they are complete" },
+    [K_MODEL_MISMATCH] = { "model_mismatch", "the checkpoint does not belong to this model",
+                           "load one that the same code has written, or begin without: the lines "
+                           "below say which parts differ" },
     [K_CPU_TYPE] = { "cpu_type", "it used an instruction that this CPU does not have",
                      "use a build for this type of CPU" },
     [K_LOST_PEER] = { "lost_peer", "it lost a peer, or a peer never came",
@@ -135,29 +118,41 @@ static const struct known known[] = {
                       "ended first; if all others live, check that the address it dialled can be "
                       "reached from its node",
                       .victim = true },
+    [K_COLLECTIVE] = { "collective_timeout", "it waited in vain for the other tasks",
+                       "look for the task that is missing, stuck or slower than the others, or "
+                       "took another branch; if all take that long, raise the framework's timeout",
+                       .victim = true },
     [K_EXCEPTION] = { "exception", "the program ended with an error of its own",
-                      "the lines below say where" },
+                      "the lines below say where", .general = true },
     [K_SEGFAULT] = { "segfault", "it accessed memory that it does not have (segmentation fault)",
                      "a library in it is faulty or does not fit: try python3 -X faulthandler, and "
                      "other versions of what is compiled" },
     [K_BUS_ERROR] = { "bus_error", "it accessed mapped memory that is not there (bus error)",
                       "a file that it had mapped was cut short, or a disk or /dev/shm was full" },
+    [K_BROKEN_HEAP] = { "broken_heap", "it has damaged its own memory",
+                        "a library in it is faulty or does not fit: try other versions of what is "
+                        "compiled, and valgrind or AddressSanitizer" },
     [K_ABORTED] = { "aborted", "it aborted itself", "the lines below say why, if it said so" },
     [K_ARITHMETIC] = { "arithmetic", "an integer division by zero or an overflow trapped",
                        "python3 -X faulthandler, or a debugger, shows where" },
     [K_KILLED] = { "killed", "someone outside of tony killed it (signal 9)",
-                   "an administrator, a script, or the kernel because the whole machine had no "
-                   "memory left: dmesg | grep -i oom tells" },
+                   "an administrator, a script, a limit (ulimit -t), or the kernel because the "
+                   "whole "
+                   "machine had no memory left: dmesg | grep -i oom tells",
+                   .general = true },
     [K_TERMINATED] = { "terminated", "someone outside of tony told it to end (signal 15)",
-                       "an administrator, a script, or the program itself sent it" },
+                       "an administrator, a script, or the program itself sent it",
+                       .general = true },
     [K_INTERRUPTED] = { "interrupted", "someone outside of tony interrupted it",
-                        "an administrator, a script, or the program itself sent the signal" },
+                        "an administrator, a script, or the program itself sent the signal",
+                        .general = true },
     [K_RESOURCE_LIMIT] = { "resource_limit", "it went over a limit of processor time or file size",
                            "raise the limit (ulimit -t, ulimit -f) of whoever starts the pool or "
                            "the node manager" },
     [K_SIGNAL] = { "signal", "a signal ended it",
                    "the program itself or someone outside of tony "
-                   "sent it" },
+                   "sent it",
+                   .general = true },
     [K_TIMED_OUT] = { "timed_out", "it ran longer than a task may",
                       "raise tony.task.executor.execution-timeout-ms, or find out what it waits "
                       "for" },
@@ -173,162 +168,6 @@ static const struct known known[] = {
     [K_EXIT_CODE] = { "exit_code", "the program chose this exit code", "its log may say why",
                       .vague = true },
     [K_UNKNOWN] = { "unknown", "nobody knows how it ended", "its log may say why", .vague = true },
-};
-
-/* A line that holds `text`, and `also` where one is given. */
-struct rule {
-    enum known_id id;
-    bool doubtful;
-    const char *text, *also;
-};
-
-static const struct rule rules[] = {
-    /* memory: the more exact first */
-    { K_GPU_MEMORY, false, "CUDA out of memory", NULL },
-    { K_GPU_MEMORY, false, "CUDA error: out of memory", NULL },
-    { K_GPU_MEMORY, false, "CUDA_ERROR_OUT_OF_MEMORY", NULL },
-    { K_GPU_MEMORY, false, "CUBLAS_STATUS_ALLOC_FAILED", NULL },
-    { K_GPU_MEMORY, false, "OutOfMemoryError", "cuda" },
-    { K_GPU_MEMORY, false, "OOM when allocating tensor", "GPU" },
-    { K_GPU_MEMORY, false, "RESOURCE_EXHAUSTED: Out of memory", NULL },
-    { K_SHARED_MEMORY, false, "insufficient shared memory", NULL },
-    { K_SHARED_MEMORY, false, "unable to open shared memory object", NULL },
-    { K_SHARED_MEMORY, false, "No space left on device", "/dev/shm" },
-    { K_SHARED_MEMORY, false, "No space left on device", "shm" },
-    { K_SHARED_MEMORY, false, "unable to allocate shared memory", NULL },
-    { K_OUT_OF_MEMORY, false, "MemoryError", NULL },
-    { K_OUT_OF_MEMORY, false, "std::bad_alloc", NULL },
-    { K_OUT_OF_MEMORY, false, "DefaultCPUAllocator", NULL },
-    { K_OUT_OF_MEMORY, false, "OOM when allocating tensor", NULL },
-    { K_OUT_OF_MEMORY, false, "java.lang.OutOfMemoryError", NULL },
-    { K_OUT_OF_MEMORY, false, "Cannot allocate memory", NULL },
-    { K_OUT_OF_MEMORY, false, "JavaScript heap out of memory", NULL },
-    { K_DISK_FULL, false, "No space left on device", NULL },
-    { K_DISK_FULL, false, "Disk quota exceeded", NULL },
-    { K_DISK_FULL, false, "[Errno 28]", NULL },
-    { K_DISK_FULL, false, "database or disk is full", NULL },
-    /* what is missing */
-    { K_MISSING_LIBRARY, false, "error while loading shared libraries", NULL },
-    { K_MISSING_LIBRARY, false, "cannot open shared object file", NULL },
-    { K_MISSING_LIBRARY, false, "undefined symbol", NULL },
-    { K_MISSING_LIBRARY, false, "version `", "not found" },
-    { K_MISSING_MODULE, false, "ModuleNotFoundError", NULL },
-    { K_MISSING_MODULE, false, "No module named", NULL },
-    { K_MISSING_MODULE, false, "ImportError", NULL },
-    { K_MISSING_MODULE, false, "compiled using NumPy 1.x cannot be run", NULL },
-    { K_MISSING_MODULE, false, "module compiled against API version", NULL },
-    { K_SYNTAX, false, "SyntaxError: ", NULL },
-    { K_SYNTAX, false, "IndentationError: ", NULL },
-    { K_SYNTAX, false, "TabError: ", NULL },
-    { K_SYNTAX, false, "syntax error near unexpected token", NULL },
-    { K_SYNTAX, false, "unexpected EOF while looking for", NULL },
-    { K_ARGUMENTS, false, "error: unrecognized arguments", NULL },
-    { K_ARGUMENTS, false, "error: the following arguments are required", NULL },
-    { K_ARGUMENTS, false, "error: argument ", NULL },
-    { K_ARGUMENTS, false, "error: no such option", NULL },
-    { K_ARGUMENTS, false, "Error: No such option", NULL },
-    { K_ARGUMENTS, false, "unrecognized option", NULL },
-    { K_ARGUMENTS, false, "invalid option --", NULL },
-    { K_ARGUMENTS, false, "Unknown command line flag", NULL },
-    { K_COMMAND_NOT_FOUND, false, "command not found", NULL },
-    { K_COMMAND_NOT_FOUND, false, "env: ", "No such file or directory" },
-    { K_NOT_EXECUTABLE, false, "Exec format error", NULL },
-    { K_NOT_EXECUTABLE, false, "bad interpreter", NULL },
-    { K_NOT_EXECUTABLE, false, "cannot execute", NULL },
-    /* the machine */
-    { K_PORT_IN_USE, false, "Address already in use", NULL },
-    { K_PORT_IN_USE, false, "address already in use", NULL },
-    { K_PORT_IN_USE, false, "EADDRINUSE", NULL },
-    { K_PORT_IN_USE, false, "Failed to bind to address", NULL },
-    { K_PORT_IN_USE, false, "is already in use", "port" },
-    { K_PORT_IN_USE, false, "is already in use", "Port" },
-    { K_OPEN_FILES, false, "Too many open files", NULL },
-    { K_THREADS, false, "can't start new thread", NULL },
-    { K_THREADS, false, "pthread_create failed", NULL },
-    { K_THREADS, false, "Resource temporarily unavailable", "fork" },
-    { K_THREADS, false, "BlockingIOError: [Errno 11]", NULL },
-    { K_GPU_FAULT, false, "device-side assert triggered", NULL },
-    { K_GPU_FAULT, false, "illegal memory access", NULL },
-    { K_GPU_FAULT, false, "uncorrectable ECC error", NULL },
-    { K_NO_GPU, false, "No CUDA GPUs are available", NULL },
-    { K_NO_GPU, false, "Found no NVIDIA driver", NULL },
-    { K_NO_GPU, false, "no CUDA-capable device is detected", NULL },
-    { K_NO_GPU, false, "CUDA driver version is insufficient", NULL },
-    { K_NO_GPU, false, "invalid device ordinal", NULL },
-    { K_NO_GPU, false, "not compiled with CUDA enabled", NULL },
-    { K_NO_GPU, false, "torch.cuda.is_available() is False", NULL },
-    { K_DAMAGED_FILE, false, "PytorchStreamReader failed", NULL },
-    { K_DAMAGED_FILE, false, "UnpicklingError", NULL },
-    { K_DAMAGED_FILE, false, "EOFError: Ran out of input", NULL },
-    { K_DAMAGED_FILE, false, "BadZipFile", NULL },
-    { K_DAMAGED_FILE, false, "BadGzipFile", NULL },
-    { K_DAMAGED_FILE, false, "DataLossError", NULL },
-    { K_DAMAGED_FILE, false, "unexpected end of file", "gzip" },
-    { K_NAN, false, "NanLossDuringTrainingError", NULL },
-    { K_NAN, false, "FloatingPointError", NULL },
-    { K_NAN, false, "returned nan values", NULL },
-    { K_NAN, false, "Input contains NaN", NULL },
-    { K_NAN, false, "Tensor had NaN values", NULL },
-    { K_NAN, false, "Tensor had Inf and NaN", NULL },
-    { K_NETWORK, true, "Network is unreachable", NULL },
-    { K_NETWORK, true, "Max retries exceeded with url", NULL },
-    { K_NETWORK, true, "urllib.error.", NULL },
-    { K_NETWORK, true, "CERTIFICATE_VERIFY_FAILED", NULL },
-    /* a peer is gone: gloo, NCCL, TensorFlow, JAX, Horovod, MPI, XGBoost, plain sockets */
-    { K_LOST_PEER, true, "onnection reset by peer", NULL },
-    { K_LOST_PEER, true, "onnection closed by peer", NULL },
-    { K_LOST_PEER, true, "onnection refused", NULL },
-    { K_LOST_PEER, true, "onnection timed out", NULL },
-    { K_LOST_PEER, true, "onnection aborted", NULL },
-    { K_LOST_PEER, true, "ConnectionResetError", NULL },
-    { K_LOST_PEER, true, "ConnectionRefusedError", NULL },
-    { K_LOST_PEER, true, "ConnectionAbortedError", NULL },
-    { K_LOST_PEER, true, "BrokenPipeError", NULL },
-    { K_LOST_PEER, true, "Broken pipe", NULL },
-    { K_LOST_PEER, true, "Socket closed", NULL },
-    { K_LOST_PEER, true, "Socket Timeout", NULL },
-    { K_LOST_PEER, true, "client socket has timed out", NULL },
-    { K_LOST_PEER, true, "remote process exited", NULL },
-    { K_LOST_PEER, true, "remote process has terminated", NULL },
-    { K_LOST_PEER, true, "ncclRemoteError", NULL },
-    { K_LOST_PEER, true, "NCCL communicator was aborted", NULL },
-    { K_LOST_PEER, true, "NCCL operations have failed or timed out", NULL },
-    { K_LOST_PEER, true, "Watchdog caught collective operation timeout", NULL },
-    { K_LOST_PEER, true, "Timed out initializing process group", NULL },
-    { K_LOST_PEER, true, "Timed out waiting", NULL },
-    { K_LOST_PEER, true, "timeout", "store" },
-    { K_LOST_PEER, true, "Wait timeout", NULL },
-    { K_LOST_PEER, true, "UnavailableError", NULL },
-    { K_LOST_PEER, true, "UNAVAILABLE", NULL },
-    { K_LOST_PEER, true, "failed to connect to all addresses", NULL },
-    { K_LOST_PEER, true, "Collective ops is aborted by", NULL },
-    { K_LOST_PEER, true, "tasks are unhealthy", NULL },
-    { K_LOST_PEER, true, "heartbeat timeout", NULL },
-    { K_LOST_PEER, true, "heartbeat has timed out", NULL },
-    { K_LOST_PEER, true, "coordination service", NULL },
-    { K_LOST_PEER, true, "JAX distributed service", NULL },
-    { K_LOST_PEER, true, "DEADLINE_EXCEEDED", NULL },
-    { K_LOST_PEER, true, "HorovodInternalError", NULL },
-    { K_LOST_PEER, true, "Horovod has been shut down", NULL },
-    { K_LOST_PEER, true, "one of the ranks exited", NULL },
-    { K_LOST_PEER, true, "Communication error with rank", NULL },
-    { K_LOST_PEER, true, "connection failure", "sock" },
-    { K_LOST_PEER, true, "rabit", "recv" },
-    { K_LOST_PEER, true, "Rabit", "failed" },
-    { K_LOST_PEER, true, "No route to host", NULL },
-    /* also seen in what is torn down, or as a warning */
-    { K_HOST_NAME, true, "Name or service not known", NULL },
-    { K_HOST_NAME, true, "Temporary failure in name resolution", NULL },
-    { K_HOST_NAME, true, "getaddrinfo failed", NULL },
-    { K_WRONG_PATH, true, "FileNotFoundError", NULL },
-    { K_WRONG_PATH, true, "NotADirectoryError", NULL },
-    { K_WRONG_PATH, true, "IsADirectoryError", NULL },
-    { K_WRONG_PATH, true, "No such file or directory", NULL },
-    { K_PERMISSION, true, "PermissionError", NULL },
-    { K_PERMISSION, true, "Permission denied", NULL },
-    { K_PERMISSION, true, "Operation not permitted", NULL },
-    { K_PERMISSION, true, "Read-only file system", NULL },
-    { K_SEGFAULT, true, "Segmentation fault", NULL },
 };
 
 static bool has(struct span line, const char *text)
@@ -364,16 +203,20 @@ static bool is_exception(struct span line)
                                           "ERROR: LoadError",
                                           "Error in " };
     static const char *const ends[] = { "Error", "Exception", "Failure", "Exit", "Interrupt" };
-    size_t n = 0;
+    size_t n = 0, dot = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         if (span_starts(line, others[i]))
             return true;
     while (n < line.len &&
-           (isalnum((unsigned char)line.p[n]) || line.p[n] == '_' || line.p[n] == '.'))
+           (isalnum((unsigned char)line.p[n]) || line.p[n] == '_' || line.p[n] == '.')) {
+        dot = line.p[n] == '.' ? n : dot;
         n++;
+    }
     if (!n || (n < line.len && line.p[n] != ':'))
         return false;
+    if (dot && dot + 1 < n && isupper((unsigned char)line.p[dot + 1])) /* module.Name: text */
+        return true;
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         size_t len = strlen(ends[i]);
         if (n > len && memcmp(line.p + n - len, ends[i], len) == 0)
@@ -388,21 +231,94 @@ static bool is_warning(struct span line)
     struct span start = span_mem(line.p, MIN(line.len, (size_t)60));
 
     return span_starts(line, "[W") || span_starts(line, "[I") || span_starts(line, "W0") ||
-           span_starts(line, "I0") || has(start, ": W ") || has(start, ": I ") ||
-           has(start, "WARN") || has(start, "Warning") || has(start, "INFO");
+           span_starts(line, "W1") || span_starts(line, "I0") || span_starts(line, "I1") ||
+           has(start, ": W ") || has(start, ": I ") ||
+           (has(start, "WARN") && !has(start, "NCCL WARN")) || has(start, "warning: ") ||
+           has(start, "INFO") || has(start, "DEBUG") || has(line, "Warning: ");
 }
 
-static const struct rule *rule_of(struct span line)
+static const struct known_rule *rule_of(struct span line)
 {
-    static const struct rule nan = { K_NAN, true, "", NULL };
-    static const struct rule exception = { K_EXCEPTION, true, "", NULL };
-    bool warning = is_warning(line);
+    static const struct known_rule nan = { K_NAN, true, "", NULL };
+    static const struct known_rule exception = { K_EXCEPTION, true, "", NULL };
+    static const struct known_rule peer = { K_LOST_PEER, true, "", NULL };
 
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-        if (has(line, rules[i].text) && (!rules[i].also || has(line, rules[i].also)) &&
-            !(rules[i].doubtful && warning))
-            return &rules[i];
+    for (size_t i = 0; i < known_n_rules; i++)
+        if (has(line, known_rules[i].text) &&
+            (!known_rules[i].also || has(line, known_rules[i].also)))
+            return &known_rules[i];
+    if (span_eqs(line, "EOFError")) /* without a word: the other end of a pipe or socket */
+        return &peer;
     return is_nan(line) ? &nan : is_exception(line) ? &exception : NULL;
+}
+
+/* "[rank0]: text", "[1,0]<stderr>:text", "(Worker pid=7) text": launchers say whose line it is. */
+static struct span without_prefix(struct span line)
+{
+    const char *end = line.len ? memchr(line.p, *line.p == '(' ? ')' : ']', line.len) : NULL;
+    size_t n = end ? (size_t)(end - line.p) + 1 : 0;
+    struct span mark = span_mem(line.p, n);
+
+    if (n > 64 || n < 3)
+        return line;
+    bool whose = *line.p == '[' && (isdigit((unsigned char)line.p[1]) ||
+                                    span_starts(mark, "[rank") || span_starts(mark, "[default"));
+    if (!whose && !(*line.p == '(' && has(mark, "pid=")))
+        return line;
+    if (line.len - n >= 8 && memcmp(line.p + n, "<stderr>", 8) == 0)
+        n += 8;
+    if (n < line.len && line.p[n] == ':')
+        n++;
+    if (n < line.len && line.p[n] == ' ')
+        n++;
+    return span_mem(line.p + n, line.len - n);
+}
+
+/* What is written while a program is torn down, which is no sign of its going on. */
+static bool is_noise(struct span line)
+{
+    static const char *const starts[] = { "[",           "frame #", "terminate called",
+                                          "Exception ",  "***",     "---",
+                                          "===",         "Aborted", "Traceback",
+                                          "Fatal Python" };
+
+    for (size_t i = 0; i < ARRAY_LEN(starts); i++)
+        if (span_starts(line, starts[i]))
+            return true;
+    return !line.len || isspace((unsigned char)*line.p);
+}
+
+static bool is_chain(struct span line)
+{
+    return span_starts(line, "During handling of the above exception") ||
+           span_starts(line, "The above exception was the direct cause") ||
+           span_starts(line, "Caused by: ");
+}
+
+/* A parent's word on its child, which has said more. */
+static bool is_of_child(struct span line)
+{
+    static const char *const words[] = {
+        "Child", "ProcessExited", "ProcessRaised", "CalledProcessError", "BrokenProcessPool",
+        "orker", "ubprocess"
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (has(line, words[i]))
+            return true;
+    return false;
+}
+
+static bool is_error(struct span line)
+{
+    static const char *const words[] = { "rror: ", "ERROR",     "FATAL",    "fatal: ",
+                                         "Fatal",  "CRITICAL",  "failed",   "Failed",
+                                         "annot ", "not found", "ssertion", "panicked at" };
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (has(line, words[i]))
+            return true;
+    return false;
 }
 
 struct found {
@@ -411,21 +327,81 @@ struct found {
     struct span line;
 };
 
-static struct found look(const char *text)
+/* What was read so far. */
+struct reader {
+    struct found best, warned, error; /* the last two count where there is nothing else */
+    unsigned plain;                   /* lines since best that say that the program went on */
+    bool chained;                     /* what follows best has come of it */
+    bool source;                      /* the next line is a piece of the program's text */
+    bool usage;
+};
+
+static void take(struct reader *r, enum known_id id, bool sure, struct span line)
+{
+    r->best = (struct found){ id, sure, span_trim(line) };
+    r->plain = 0;
+    r->chained = false;
+}
+
+static void read_rule(struct reader *r, const struct known_rule *rule, struct span line)
+{
+    bool sure = !rule->doubtful, victim = known[rule->id].victim;
+    struct found *b = &r->best;
+
+    if (is_warning(line)) {
+        r->plain++;
+        if (!victim)
+            r->warned = (struct found){ rule->id, false, span_trim(line) };
+        return;
+    }
+    bool survived =
+        r->plain >= WORKED_ON_MIN && !r->chained && is_exception(line) && !is_of_child(line);
+    bool more_exact = b->id == K_EXCEPTION && rule->id != K_EXCEPTION && !victim;
+    bool surer = sure && !(b->sure && r->chained);
+    if (!b->id || survived || surer || (!b->sure && more_exact))
+        take(r, rule->id, sure, line);
+}
+
+static void read_line(struct reader *r, struct span line)
+{
+    bool source = r->source;
+
+    line = without_prefix(line);
+    r->source = span_starts(line, "  File \"");
+    if (r->source || (source && line.len && isspace((unsigned char)*line.p)))
+        return; /* what the program's text says is not what happened */
+    if (is_chain(line))
+        r->chained = true;
+    const struct known_rule *rule = rule_of(line);
+    if (rule && rule->id) {
+        read_rule(r, rule, line);
+        return;
+    }
+    if (rule || is_noise(line))
+        return;
+    r->plain++;
+    if (span_starts(line, "usage: ") || span_starts(line, "Usage: ") || has(line, "--help"))
+        r->usage = true;
+    if (is_error(line) && !is_warning(line))
+        r->error = (struct found){ K_EXCEPTION, false, span_trim(line) };
+}
+
+/* code: of the exit; 0 = does not matter. */
+static struct found look(const char *text, int code)
 {
     struct span rest = span_of(text ? text : ""), line;
-    struct found f = { 0 };
+    struct reader r = { .plain = 0 };
 
-    while (rest.p && span_split(&rest, '\n', &line)) {
-        const struct rule *r = rule_of(line);
-        if (!r)
-            continue;
-        bool first = !f.id || (f.id == K_EXCEPTION && r->id != K_EXCEPTION && r->id != K_LOST_PEER);
-        if (r->doubtful && (f.sure || !first))
-            continue;
-        f = (struct found){ r->id, !r->doubtful, span_trim(line) };
-    }
-    return f;
+    while (rest.p && span_split(&rest, '\n', &line))
+        read_line(&r, line);
+    /* doubtful, and long before the end: it was survived */
+    if (r.best.id && !r.best.sure && !known[r.best.id].victim && r.plain > LINES_AFTER_MAX)
+        r.best = (struct found){ 0 };
+    if (r.best.id)
+        return r.best;
+    if (r.usage && (code == 2 || code == 64))
+        return (struct found){ K_ARGUMENTS, false, r.error.line };
+    return r.warned.id ? r.warned : r.error;
 }
 
 static enum known_id of_signal(int signal)
@@ -455,42 +431,43 @@ static enum known_id of_signal(int signal)
     }
 }
 
-/* An exit code that the program did not choose: the shell's, or the kernel's by way of a shell. */
+/* An exit code that the program did not choose: the shell's. */
 static enum known_id of_code(int code, enum known_id said)
 {
-    if (code == 127 && (!said || said == K_WRONG_PATH))
+    if (code == 127 && (!said || said == K_WRONG_PATH || said == K_EXCEPTION))
         return K_COMMAND_NOT_FOUND;
-    if (code == 126 && (!said || said == K_PERMISSION))
+    if (code == 126 && (!said || said == K_PERMISSION || said == K_WRONG_PATH))
         return K_NOT_EXECUTABLE;
-    if (said)
-        return said;
-    return code > 128 && code < 128 + 32 ? of_signal(code - 128) : K_EXIT_CODE;
+    return said ? said : K_EXIT_CODE;
 }
 
 static enum known_id of_exit(const struct known_end *end, struct found *f)
 {
-    int signal = end->signal;
+    bool by_shell = !end->signal && end->exit_code > 128 && end->exit_code < 128 + 32;
+    int signal = by_shell ? end->exit_code - 128 : end->signal;
 
-    *f = look(end->tail);
+    *f = look(end->tail, end->exit_code);
     if (!signal)
         return of_code(end->exit_code, f->id);
     if (signal == SIGABRT && f->id)
         return f->id;
     /* what the program said before a signal took it need not have to do with that */
-    if (signal == SIGBUS && f->id == K_SHARED_MEMORY)
+    if (signal == SIGBUS && (f->id == K_SHARED_MEMORY || f->id == K_DISK_FULL))
         return f->id;
-    f->line = span_mem("", 0);
-    return of_signal(signal);
+    enum known_id id = of_signal(signal);
+    if (f->id != id)
+        f->line = span_mem("", 0);
+    return id;
 }
 
 static enum known_id of_launch(const struct known_end *end, struct found *f)
 {
-    *f = look(end->detail);
+    *f = look(end->detail, 0);
     if (f->id == K_WRONG_PATH)
         return K_COMMAND_NOT_FOUND;
     if (f->id == K_PERMISSION)
         return K_NOT_EXECUTABLE;
-    return f->id && f->id != K_LOST_PEER ? f->id : K_LAUNCH_FAILED;
+    return f->id && !known[f->id].victim && f->id != K_EXCEPTION ? f->id : K_LAUNCH_FAILED;
 }
 
 /* Is the line among the last ones? What stands long before the end was survived. */
@@ -508,7 +485,7 @@ static enum known_id of_stopped(const struct known_end *end, struct found *f)
 {
     if ((!end->signal && !end->exit_code) || end->exit_code > 128)
         return K_NONE;
-    *f = look(end->tail);
+    *f = look(end->tail, 0);
     if (!f->id || !is_near_end(end->tail, f->line))
         return K_NONE;
     bool stop = has(f->line, "Interrupt") || has(f->line, "SystemExit") || has(f->line, "ignal") ||
@@ -540,7 +517,7 @@ static enum known_id of_end(const struct known_end *end, struct found *f)
     case END_COUNT:
         break;
     }
-    *f = look(end->tail);
+    *f = look(end->tail, 0);
     return f->id ? f->id : K_UNKNOWN;
 }
 
@@ -549,6 +526,8 @@ const struct known *known_find(const struct known_end *end, struct span *out_lin
     struct found f = { .line = span_mem("", 0) };
     enum known_id id = of_end(end, &f);
 
+    if (known[id].victim && end->alone)
+        id = K_NETWORK;
     if (out_line)
         *out_line = f.line.p ? f.line : span_mem("", 0);
     return id ? &known[id] : NULL;

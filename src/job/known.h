@@ -10,18 +10,23 @@
 #include "base/buf.h"
 #include "base/reason.h"
 
+/* Before the end of stdout that stands for a stderr without a word. */
+#define KNOWN_STDOUT_MARK "(nothing on stderr; the end of stdout:)\n"
+
 struct known {
     const char *name;   /* one word, stable: "missing_module" */
     const char *what;   /* a clause about the task: "a Python module that it needs is missing" */
     const char *remedy; /* what to try; "<role>" stands for the role's name */
     bool victim;        /* it failed because something else did: another task, most likely */
     bool vague;         /* nothing is known but that it failed */
+    bool general;       /* may well have come of a failure that said nothing */
 };
 
 struct known_end {
     enum end_reason reason;
     int exit_code, signal;
     const char *detail, *tail; /* may be NULL */
+    bool alone;                /* the job has no other task: it cannot have lost a peer */
 };
 
 /*

@@ -304,7 +304,7 @@ static void take_down(struct job *j)
     j->state = JOB_STOPPING;
     j->changed = true;
     /* Who lost a peer was quicker to end than that peer, which is about to say why. */
-    j->wait_ms = j->by_task && j->cause.victim ? JOB_WITNESS_MS : 0;
+    j->wait_ms = j->by_task && j->cause.known && j->cause.known->victim ? JOB_WITNESS_MS : 0;
     limits_job(j);
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->slots[i].state != SLOT_ENDED)

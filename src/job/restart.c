@@ -323,14 +323,30 @@ static int begin_again(struct job *j, uint32_t slot, enum slot_input in, const s
     return 0;
 }
 
+/* Who was to end may have been the reason why: those that lost it were quicker to say so. */
+static void keep_witness(struct job *j, uint32_t slot, const struct slot_end *end)
+{
+    struct slot *s = &j->slots[slot];
+    struct past_failure *last = j->n_past ? &j->past[(j->n_past - 1) % JOB_FAILURES_KEPT] : NULL;
+
+    if (s->state != SLOT_HALTING || !last || !last->known || !last->known->victim)
+        return;
+    slot_keep_end(j, s, end);
+    bool failed = verdict_is_failure(verdict_result(s, end));
+    if (failed || (s->known && !s->known->victim))
+        failures_keep(j, slot, last->done);
+}
+
 int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
                   struct err *e)
 {
     struct slot *s = &j->slots[slot];
     struct again how = { 0 };
 
-    if (s->state == SLOT_HALTING || (s->state == SLOT_REPLACING && plain != IN_END))
+    if (s->state == SLOT_HALTING || (s->state == SLOT_REPLACING && plain != IN_END)) {
+        keep_witness(j, slot, end);
         return slot_step(j, slot, instead_of(plain), end, e); /* it was to end */
+    }
     bool may = (s->state >= SLOT_PLACED && s->state <= SLOT_RUNNING) || s->state == SLOT_RENEWING;
     if (may && slot_table[s->state][plain].to != SLOT_NONE)
         decide(j, slot, plain, end, &how);

@@ -244,7 +244,7 @@ void slot_keep_end(struct job *j, struct slot *s, const struct slot_end *end)
         s->tail = TAKE(*end->tail);
     }
     s->ended_us = end->at_us;
-    s->known = verdict_known(s);
+    s->known = verdict_known(j, s);
     s->ended_ms = MIN(MAX(end->at_us / 1000, MAX(s->started_ms, 0)), j->now_ms);
 }
 

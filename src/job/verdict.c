@@ -40,47 +40,60 @@ bool verdict_is_failure(enum slot_result r)
 
 /* What we stopped is no failure, and yet it may have been failing, with a word on why: then it
  * ended by itself. */
-const struct known *verdict_known(struct slot *s)
+const struct known *verdict_known(const struct job *j, struct slot *s)
 {
     const struct known *k = known_find(&(struct known_end){ .reason = s->reason,
                                                             .exit_code = s->exit_code,
                                                             .signal = s->signal,
                                                             .detail = s->detail,
-                                                            .tail = s->tail },
+                                                            .tail = s->tail,
+                                                            .alone = j->n_tasks == 1 },
                                        NULL);
     if (s->reason == END_KILLED_BY_MASTER && k && !s->signal)
         s->reason = END_EXITED;
     return s->result != RES_SUCCEEDED ? k : NULL; /* none yet: it begins again */
 }
 
-/* Is this failure rather the first than the one that was taken for it? By time; but who lost a peer
- * is not the cause of what the peer died of. */
-static bool is_rather_first(const struct job *j, bool victim, int64_t at_us)
+static bool is_within(int64_t apart_us, int64_t ms)
 {
-    int64_t apart_us = at_us - j->cause.at_us;
-    bool together = apart_us <= JOB_VICTIM_MS * 1000LL && apart_us >= -JOB_VICTIM_MS * 1000LL;
+    return apart_us <= ms * 1000 && apart_us >= -ms * 1000;
+}
 
-    if (j->cause.slot < 0)
-        return true;
-    return victim != j->cause.victim && together ? j->cause.victim : apart_us < 0;
+/* Is this failure rather the first than the one that was taken for it? By time; but who lost a peer
+ * is not the cause of what the peer died of, and may have said nothing, while that peer did. */
+static bool is_rather_first(const struct job *j, const struct known *k, int64_t at_us)
+{
+    const struct known *was = j->cause.known;
+    int64_t apart_us = at_us - j->cause.at_us;
+    bool victim = k && k->victim, vague = k && k->vague;
+
+    if (j->cause.slot < 0 || !was || !k)
+        return j->cause.slot < 0 || apart_us < 0;
+    if (victim != was->victim && is_within(apart_us, JOB_VICTIM_MS))
+        return was->victim;
+    if (vague != was->vague && is_within(apart_us, JOB_SAME_FAILURE_MS) && !k->general &&
+        !was->general)
+        return was->vague;
+    return apart_us < 0;
 }
 
 void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us)
 {
     const struct known *k = j->slots[slot].known;
-    bool victim = k && k->victim;
 
-    if (!is_rather_first(j, victim, at_us))
+    if (!is_rather_first(j, k, at_us))
         return;
-    j->cause = (struct failure){ .slot = slot, .at_us = at_us, .victim = victim };
+    j->cause = (struct failure){ .slot = slot, .at_us = at_us, .known = k };
     j->changed = true;
 }
 
 void verdict_witness(struct job *j, uint32_t slot, int64_t at_us)
 {
-    const struct known *k = j->slots[slot].known;
+    const struct known *k = j->slots[slot].known, *was = j->cause.known;
 
-    if (k && !k->victim && j->by_task && j->cause.victim)
+    bool may = k && was && !k->victim && (was->victim || (was->vague && !k->vague && !k->general));
+
+    if (may && j->by_task)
         verdict_candidate(j, slot, at_us);
 }
 
