@@ -85,10 +85,10 @@ static int start_pool(struct keeper *k, struct err *e)
     pid_t pid = fork();
     if (pid == 0) {
         setsid();
+        if (outside) /* we may end the job next: whatever is in its groups then is killed */
+            (void)cgroup_enter(outside);
         if (fork() != 0)
             _exit(0);
-        if (outside) /* whatever is in the job's groups is killed when the job ends */
-            (void)cgroup_enter(outside);
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
