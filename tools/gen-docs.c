@@ -18,7 +18,7 @@ static const struct {
     { CE_YARN, "Keys for YARN", "Known and checked; they act only with `tony.cluster` = `yarn`." },
     { CE_LATER, "Keys for later", "Known and checked; this release does not act on them." },
     { CE_JVM, "Keys without meaning here",
-      "About the JVM or the portal of the original: accepted, so that files need not be changed." },
+      "Accepted, so that files need not be changed; who sets one is told why it has no effect." },
     { CE_REFUSED, "Keys that are refused", "Setting one is an error." },
 };
 

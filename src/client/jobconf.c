@@ -273,21 +273,57 @@ static int explain(struct client *c, int rc, struct err *e)
     return rc;
 }
 
-/* Keys that only a JVM would heed: one line for all of them. */
-static void say_without_effect(const struct conf *conf)
+/* Why a key that was set does nothing; NULL = it does. */
+static const char *no_effect(const struct conf_key *row, bool yarn)
+{
+    if (!row || row->effect == CE_ACTS || (yarn && row->effect == CE_YARN))
+        return NULL;
+    return row->effect == CE_YARN ? "only on YARN" : row->help;
+}
+
+static void add_reason(struct buf *out, const char *why)
+{
+    size_t n = strlen(why);
+    (void)buf_addf(out, " (%.*s)", (int)(n && why[n - 1] == '.' ? n - 1 : n), why);
+}
+
+struct idle_key {
+    const char *key, *why;
+};
+
+static void add_alike(const struct idle_key *v, size_t n, const char *why, struct buf *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq(v[i].why, why))
+            (void)buf_addf(out, "%s%s", out->len ? ", " : "", v[i].key);
+    }
+    add_reason(out, why);
+}
+
+/* Keys of the job that nothing heeds: one line for all of them, those with one reason together. */
+static void say_without_effect(const struct conf *conf, bool yarn)
 {
     AUTO(buf_done) struct buf names = { 0 };
+    VEC(struct idle_key) idle = { 0 };
     struct conf_entry x;
-    unsigned n = 0;
     for (size_t i = 0; conf_at(conf, i, &x); i++) {
-        const struct conf_key *row = conf_key_find(span_of(x.key), NULL);
-        if (!row || (row->effect != CE_JVM && row->effect != CE_LATER) ||
-            str_eq(x.origin, "default") || str_starts(x.key, "tony.version-info."))
+        if (str_eq(x.origin, "default") || str_starts(x.origin, "site file") ||
+            str_starts(x.key, "tony.version-info."))
             continue;
-        (void)buf_addf(&names, "%s%s", n++ ? ", " : "", x.key);
+        const char *why = no_effect(conf_key_find(span_of(x.key), NULL), yarn);
+        if (why && vec_push(&idle, ((struct idle_key){ x.key, why })) < 0)
+            break; /* then less is said */
     }
-    if (n)
-        client_note("%s: without effect here", buf_cstr(&names));
+    for (size_t i = 0; i < idle.n; i++) {
+        bool said = false;
+        for (size_t k = 0; k < i; k++)
+            said = said || str_eq(idle.v[k].why, idle.v[i].why);
+        if (!said)
+            add_alike(idle.v, idle.n, idle.v[i].why, &names);
+    }
+    if (idle.n)
+        client_note("without effect here: %s", buf_cstr(&names));
+    vec_done(&idle);
 }
 
 static void say_warnings(const struct job_spec *spec)
@@ -319,9 +355,8 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         return explain(c, rc, e);
     }
     say_warnings(j.spec);
-    if (j.yarn)
-        say_without_effect(j.conf);
-    else if (options_has(&c->o, OPT_HDFS_CLASSPATH))
+    say_without_effect(j.conf, j.yarn);
+    if (!j.yarn && options_has(&c->o, OPT_HDFS_CLASSPATH))
         client_note("--hdfs_classpath has no effect with cluster 'local'");
     *out = j;
     return 0;

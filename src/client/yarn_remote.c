@@ -216,7 +216,7 @@ struct sweep {
     struct yarn *y;
     struct yarn_join join;
     const char *own_id;
-    int64_t cache_age_ms;
+    int64_t cache_age_ms, retention_s;
     VEC(struct leftover {
         struct sweep *sweep;
         char id[APP_ID_MAX];
@@ -282,14 +282,39 @@ static void jobs_listed(const struct webhdfs_result *r, const struct err *e, voi
     yarn_join_end(&w->join, NULL);
 }
 
+/* Histories of this user's jobs; whose directory it is, the site may say for all. */
+static void histories_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct sweep *w = arg;
+    int64_t oldest = clock_wall_ms() - w->retention_s * 1000;
+    size_t n = 0;
+    (void)e; /* see swept() */
+    for (size_t i = 0; r && i < r->n_stats && n < SWEEP_MAX; i++) {
+        const struct webhdfs_stat *st = &r->stats[i];
+        struct yarn_app app;
+        if (st->mtime_ms >= oldest || !str_eq(st->owner, w->y->user) ||
+            yarn_app_parse(span_of(st->name), &app, NULL) < 0)
+            continue;
+        AUTO(free_p) char *path = str_printf("%s/%s", w->y->history, st->name);
+        if (path)
+            begin_remove(w, path);
+        n++;
+    }
+    yarn_join_end(&w->join, NULL);
+}
+
 void yarn_sweep(struct yarn_staging *s, const char *own_id)
 {
     struct sweep w = { .y = s->y,
                        .join = { .loop = s->y->loop },
                        .own_id = own_id,
-                       .cache_age_ms = conf_int(s->j->conf, "tony.yarn.cache-age") };
+                       .cache_age_ms = conf_int(s->j->conf, "tony.yarn.cache-age"),
+                       .retention_s = conf_int(s->j->conf, "tony.history.retention-sec") };
     for (size_t i = 0; i < s->stale.n && i < SWEEP_MAX; i++)
         begin_remove(&w, s->stale.v[i]);
+    if (w.retention_s >= 0 &&
+        webhdfs_list(s->y->fs, s->y->history, histories_listed, &w, NULL, NULL) == 0)
+        w.join.n++;
     if (webhdfs_list(s->y->fs, s->y->dir, jobs_listed, &w, NULL, NULL) == 0)
         w.join.n++;
     yarn_join_wait(&w.join);

@@ -188,7 +188,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     bool b;
     if (!what)
         return err_set(e, ENOMEM, "cannot check a value: %m");
-    if (row->effect == CE_REFUSED) {
+    if (row->effect == CE_REFUSED && span_trim(span_of(value)).len > 0) {
         (void)err_set(e, EINVAL, "%s cannot be set", what);
         return err_hint(e, "%s", row->help);
     }

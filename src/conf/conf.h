@@ -41,7 +41,8 @@ enum conf_effect {
     CE_ACTS,    /* honoured */
     CE_YARN,    /* only with --cluster yarn: known and validated, no effect elsewhere */
     CE_LATER,   /* known and validated; not acted on in this release */
-    CE_JVM,     /* about the JVM or the portal of the original: accepted, no meaning here */
+    CE_JVM,     /* accepted, no meaning here, mostly of the JVM or the portal of the original; `help`
+                   says why */
     CE_REFUSED, /* setting it is an error, `help` says what to do instead */
     CE_COUNT,
 };

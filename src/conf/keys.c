@@ -33,6 +33,9 @@
 #define TONY5 "TonY 0.5"
 #define OURS "tony 1"
 
+/* A job that runs with less than it was promised would be worse than none. */
+#define NO_PLACEMENT "Placement constraints are not spoken in this release; tony.<role>.node-label and tony.<role>.resource-types choose nodes."
+
 static const struct conf_key keys[] = {
     /* the job */
     STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job, for people; a YAML file without it gives its own name or its directory's."),
@@ -66,7 +69,7 @@ static const struct conf_key keys[] = {
     STR("tony.application.node-label", NULL, CE_YARN, TONY, "Node label for all containers."),
     STR("tony.application.acl-view", "*", CE_YARN, OURS, "Who may see the job: 'user1,user2 group1,group2', or * for all; the owner always may."),
     STR("tony.application.acl-modify", "", CE_YARN, OURS, "Who may kill the job besides its owner: 'user1,user2 group1,group2'; empty means nobody."),
-    STR("tony.application.placement-spec", NULL, CE_LATER, TONY5, "Placement constraint for the whole application."),
+    STR("tony.application.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     INT("tony.application.num-client-rm-connect-retries", "3", 0, 1000000, "", CE_YARN, TONY, "How many retry intervals (yarn.resourcemanager.connect.retry-interval.ms, taken as 5 s at most) the client waits for a ResourceManager that does not answer."),
     BOOL("tony.application.security.enabled", "true", CE_YARN, TONY, "Demand a secure cluster; the default does not fail an insecure one."),
     STR("tony.application.hdfs-conf-path", NULL, CE_YARN, TONY, "hdfs-site.xml to use, after those of HADOOP_CONF_DIR, and to ship."),
@@ -76,7 +79,7 @@ static const struct conf_key keys[] = {
     STR("tony.application.hadoop.classpath", NULL, CE_YARN, TONY, "Class path inside that archive."),
     BOOL("tony.application.single-node", NULL, CE_JVM, TONY, "Obsolete: a job without roles runs its command alone."),
     STR("tony.yarn.queue", "default", CE_YARN, TONY, "Queue that the job is submitted to."),
-    LIST("tony.other.namenodes", NULL, CE_LATER, TONY, "Further name nodes to get tokens for."),
+    LIST("tony.other.namenodes", NULL, CE_JVM, TONY, "No tokens are fetched: a cluster with Kerberos is refused in this release."),
     STR("tony.gpu-exec-path", "nvidia-smi", CE_JVM, TONY, "Devices are found without this program."),
 
     /* each role */
@@ -104,8 +107,8 @@ static const struct conf_key keys[] = {
     INT("tony.<role>.spares", "0", 0, 1000, "containers", CE_ACTS, OURS, "Containers kept ready besides the instances: one takes the place of a lost one at once. Each is used once."),
     STR("tony.<role>.node-label", NULL, CE_YARN, TONY, "Node label for the role's containers."),
     LIST("tony.<role>.resource-types", NULL, CE_YARN, OURS, "Further resources of one task by YARN's names: yarn.io/fpga=1; GPUs have their own key."),
-    STR("tony.<role>.placement-spec", NULL, CE_LATER, TONY5, "Placement constraint for the role."),
-    LIST("tony.<role>.allocation-tags", NULL, CE_LATER, TONY5, "Allocation tags for the role."),
+    STR("tony.<role>.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
+    LIST("tony.<role>.allocation-tags", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     STR("tony.docker.<role>.image", NULL, CE_YARN, TONY, "Docker image of the role."),
 
     /* all containers */
@@ -113,8 +116,8 @@ static const struct conf_key keys[] = {
     LIST("tony.containers.resources", NULL, CE_ACTS, TONY, "Files for all containers: SRC[::NAME][#archive]; --conf adds to it."),
     ENVS("tony.containers.envs", NULL, CE_ACTS, TONY, "Environment of master, executors and tasks; --conf adds to it."),
     ENVS("tony.execution.envs", NULL, CE_ACTS, TONY, "Environment of all tasks; --conf adds to it."),
-    STR("tony.containers.placement-spec", NULL, CE_LATER, TONY5, "Placement constraint of roles that have none."),
-    LIST("tony.containers.allocation-tags", NULL, CE_LATER, TONY5, "Allocation tags of roles that have none."),
+    STR("tony.containers.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
+    LIST("tony.containers.allocation-tags", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     INT("tony.container.allocation.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY, "The job fails when not all tasks of a gang have a container by then; -1 means never."),
     INT("tony.container.registration.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY5, "A task that has a container must register by then; -1 means never."),
     BOOL("tony.docker.enabled", "false", CE_YARN, TONY, "Run containers in Docker."),
@@ -127,8 +130,8 @@ static const struct conf_key keys[] = {
     INT("tony.task.max-total-<resource>", NULL, -1, INT64_MAX, "", CE_ACTS, TONY, "More memory (MiB) or vcores in all are refused; -1 means no cap."),
     INT("tony.task.heartbeat-interval-ms", "1000", 50, 3600000, "ms", CE_ACTS, TONY, "Pause between two heartbeats of an executor."),
     INT("tony.task.max-missed-heartbeats", "25", 0, 1000000, "", CE_ACTS, TONY, "A task is taken for dead after so many missed beats, at least 3."),
-    INT("tony.task.metrics-interval-ms", "5000", 100, 3600000, "ms", CE_LATER, TONY, "Pause between two measurements."),
-    BOOL("tony.task.gpu-metrics.enabled", "true", CE_LATER, TONY, "Measure GPUs too."),
+    INT("tony.task.metrics-interval-ms", "5000", 100, 3600000, "ms", CE_JVM, TONY, "Memory and processor time are measured with each heartbeat."),
+    BOOL("tony.task.gpu-metrics.enabled", "true", CE_JVM, TONY, "GPUs are not measured in this release."),
     INT("tony.task.executor.execution-timeout-ms", "0", -1, YEARS_MS, "ms", CE_ACTS, TONY5, "A command that runs longer is stopped and has failed; 0 means never."),
     INT("tony.worker.timeout", "0", -1, YEARS_MS, "ms", CE_ACTS, TONY, "Older name of tony.task.executor.execution-timeout-ms; for all roles."),
     INT("tony.task.executor.registry-timeout-sec", "0", -1, YEARS_S, "s", CE_JVM, TONY5, "Executors do not poll; see tony.container.registration.timeout."),
@@ -184,9 +187,9 @@ static const struct conf_key keys[] = {
     STR("tony.history.finished", NULL, CE_JVM, TONY, "Jobs are written where they stay."),
     INT("tony.history.mover-interval-ms", "300000", 0, YEARS_MS, "ms", CE_JVM, TONY, "There is nothing to move."),
     INT("tony.history.purger-interval-ms", "21600000", 0, YEARS_MS, "ms", CE_JVM, TONY, "There is no purger process."),
-    INT("tony.history.retention-sec", "2592000", -1, YEARS_S, "s", CE_LATER, TONY, "How long finished jobs are kept."),
+    INT("tony.history.retention-sec", "2592000", -1, YEARS_S, "s", CE_ACTS, TONY, "How long the history of finished jobs is kept; -1 means for ever. The pool reads it in the site's file."),
     STR("tony.history.finished-dir-timezone", "UTC", CE_JVM, TONY, "Directories carry no dates."),
-    STR("tony.portal.url", "https://localhost:19886", CE_LATER, TONY, "Where the portal is, for links."),
+    STR("tony.portal.url", "https://localhost:19886", CE_JVM, TONY, "The portal of the original cannot show these jobs; tony status, tony logs and the job's own page do."),
     INT("tony.portal.cache.max-entries", "10000", 0, INT64_MAX, "", CE_JVM, TONY, "The portal has no such cache."),
     STR("tony.keytab.user", "user1", CE_JVM, TONY, "The portal of the original."),
     STR("tony.keytab.location", NULL, CE_JVM, TONY, "The portal of the original."),

@@ -50,6 +50,9 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
                       const struct job_spec *spec, int64_t started_wall_ms, int64_t ended_wall_ms,
                       struct err *e);
 
+/* Remove from the directory `history` the jobs that were over more than age_ms before now_ms: how many. */
+int history_retain(const char *history, int64_t age_ms, int64_t now_ms, struct err *e);
+
 /* The first event of every job. Strings are borrowed from f and application_id. */
 struct job_event;
 struct job_event history_submitted(const struct job_file *f, const char *application_id);

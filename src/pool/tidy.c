@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "conf/conf.h"
+#include "history/history.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
 #include "storage/store.h"
@@ -14,8 +15,9 @@ enum {
 /* What a thread needs to know, and what it found. */
 struct tidy {
     struct pool *pool;
-    char *store, *jobs;
-    int64_t max_age_ms, now_ms;
+    char *store, *jobs, *history;
+    int64_t max_age_ms, retention_s /* -1: for ever */, now_ms;
+    int n_jobs; /* whose history is gone */
     struct err e;
 };
 
@@ -23,12 +25,17 @@ static void tidy_free(struct tidy *t)
 {
     free(t->store);
     free(t->jobs);
+    free(t->history);
     free(t);
 }
 
 static int tidy_work(void *arg)
 {
     struct tidy *t = arg;
+    if (t->retention_s >= 0)
+        t->n_jobs = history_retain(t->history, t->retention_s * 1000, t->now_ms, &t->e);
+    if (t->n_jobs < 0)
+        return t->n_jobs;
     return store_gc(t->store, t->jobs, t->max_age_ms, t->now_ms, &t->e);
 }
 
@@ -36,9 +43,9 @@ static void tidy_done(void *arg, int rc)
 {
     struct tidy *t = arg;
     if (rc < 0)
-        log_err(LOG_WARN, "store.gc", &t->e);
-    else if (rc > 0)
-        log_event(LOG_INFO, "store.gc", f_int("removed", rc));
+        log_err(LOG_WARN, "pool.tidy", &t->e);
+    else if (rc > 0 || t->n_jobs > 0)
+        log_event(LOG_INFO, "pool.tidy", f_int("contents", rc), f_int("jobs", t->n_jobs));
     tidy_free(t);
 }
 
@@ -52,9 +59,11 @@ void tidy(void *arg)
         return; /* in an hour */
     t->store = str_dup(p->paths.store);
     t->jobs = str_dup(p->paths.jobs);
+    t->history = str_dup(p->paths.history);
+    t->retention_s = conf_int(p->conf, "tony.history.retention-sec");
     t->max_age_ms = conf_int(p->conf, "tony.store.max-age");
     t->now_ms = clock_wall_ms();
-    if (!t->store || !t->jobs || loop_work(p->loop, tidy_work, tidy_done, t) < 0)
+    if (!t->store || !t->jobs || !t->history || loop_work(p->loop, tidy_work, tidy_done, t) < 0)
         tidy_free(t);
 }
 

@@ -222,6 +222,26 @@ static void test_all_keys(void **state)
     free(seen);
 }
 
+/* Each key of TonY's acts, or says why it does not. */
+static void test_no_key_is_silent(void **state)
+{
+    (void)state;
+    static const char *const later[] = { "tony.application.enable-preprocess",
+                                         "tony.horovod.mode.test",
+                                         "tony.horovod.mode.test.fast.fail",
+                                         "tony.horovod.driver.mode.debug" };
+    for (size_t i = 0; i < ARRAY_LEN(tony); i++) {
+        const struct conf_key *row = conf_key_find(span_of(tony[i].key), NULL);
+        bool open = false;
+        for (size_t k = 0; k < ARRAY_LEN(later); k++)
+            open = open || str_eq(later[k], tony[i].key);
+        if (row->effect == CE_LATER && !open)
+            fail_msg("%s is known and does nothing", tony[i].key);
+        if (strlen(row->help) < 10)
+            fail_msg("%s says nothing of itself", tony[i].key);
+    }
+}
+
 static void test_rows_are_sound(void **state)
 {
     (void)state;
@@ -421,9 +441,10 @@ static void test_secrets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_keys),   cmocka_unit_test(test_rows_are_sound),
-        cmocka_unit_test(test_find),       cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_role_names), cmocka_unit_test(test_secrets),
+        cmocka_unit_test(test_all_keys),       cmocka_unit_test(test_no_key_is_silent),
+        cmocka_unit_test(test_rows_are_sound), cmocka_unit_test(test_find),
+        cmocka_unit_test(test_nearest),        cmocka_unit_test(test_role_names),
+        cmocka_unit_test(test_secrets),
     };
     return cmocka_run_group_tests_name("conf_keys", tests, NULL, NULL);
 }

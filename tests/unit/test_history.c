@@ -419,6 +419,47 @@ static void the_jobs_clock_goes_on(void **state)
     }
 }
 
+static void aged(const struct home *h, const char *name, int64_t hours)
+{
+    struct timespec t[2] = { { .tv_sec = T0 - hours * 3600 }, { .tv_sec = T0 - hours * 3600 } };
+    AUTO(free_p) char *path = str_printf("%s/%s", h->p.history, name);
+    assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+static bool kept(const struct home *h, const char *name)
+{
+    AUTO(free_p) char *path = str_printf("%s/%s", h->p.history, name);
+    return access(path, F_OK) == 0;
+}
+
+/* By the summary, which is written last; half-removed ones go, what is not a job's stays. */
+static void what_is_old_goes(void **state)
+{
+    static const char *const dirs[] = { "application_1700000000000_0001",
+                                        "application_1700000000000_0002",
+                                        "application_1700000000000_0003",
+                                        ".gone-application_1700000000000_0004", "notes" };
+    struct home h;
+    struct err e = { 0 };
+    (void)state;
+    home_init(&h);
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        AUTO(free_p) char *dir = str_printf("%s/%s/logs/worker-0", h.p.history, dirs[i]);
+        assert_int_equal(fs_mkdirs(dir, 0700, &e), 0);
+    }
+    AUTO(free_p) char *first = str_printf("%s/%s", h.p.history, dirs[0]);
+    write_file(first, "summary", SPAN("{}"));
+    aged(&h, "application_1700000000000_0001/summary", 1);
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+        aged(&h, dirs[i], i == 2 ? 1 : 100);
+    assert_int_equal(history_retain(h.p.history, 99 * 3600000, (int64_t)T0 * 1000, &e), 2);
+    assert_true(kept(&h, dirs[0]) && !kept(&h, dirs[1]) && kept(&h, dirs[2]) &&
+                !kept(&h, dirs[3]) && kept(&h, dirs[4]));
+    assert_int_equal(history_retain(h.p.history, 0, (int64_t)T0 * 1000, &e), 2);
+    assert_true(!kept(&h, dirs[0]) && !kept(&h, dirs[2]) && kept(&h, dirs[4]));
+    home_done(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +473,7 @@ int main(void)
         cmocka_unit_test(the_newest_first),
         cmocka_unit_test(the_summary_is_only_a_shortcut),
         cmocka_unit_test(the_jobs_clock_goes_on),
+        cmocka_unit_test(what_is_old_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
