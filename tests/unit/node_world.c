@@ -138,6 +138,8 @@ struct world *world_new(const char *args)
     char *job = paths_job(&p, w->app), *k = paths_socket(&p, w->app, "k"),
          *m = paths_socket(&p, w->app, "m"), *lock = paths_socket(&p, w->app, "lock");
     assert_int_equal(mkdir(job, 0700), 0);
+    AUTO(free_p) char *key = str_printf("%s/key", job);
+    write_text(key, "secret", 0600);
     snprintf(w->job_dir, sizeof w->job_dir, "%s", job);
     snprintf(w->socket_k, sizeof w->socket_k, "%s", k);
     snprintf(w->socket_m, sizeof w->socket_m, "%s", m);
@@ -669,6 +671,8 @@ void world_end_well(struct world *w)
     assert_int_equal(access(w->job_dir, F_OK), -1);
     snprintf(path, sizeof path, "%s/history/%s/exits", w->home, w->app);
     assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/history/%s/key", w->home, w->app);
+    assert_int_equal(access(path, F_OK), -1);
     snprintf(path, sizeof path, "%s/history/%s/containers", w->home, w->app);
     assert_int_equal(access(path, F_OK), -1);
     snprintf(path, sizeof path, "%s/history/%s/cgroups", w->home, w->app);

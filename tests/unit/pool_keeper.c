@@ -61,6 +61,7 @@ static _Noreturn void keeper_dies_late(struct keeper *k, bool says, bool leaves_
         _exit(9);
     if (says)
         keeper_say(k, true, "SUCCEEDED");
+    loop_flush(k->loop);
     (void)kill(getpid(), SIGKILL);
     _exit(9);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -416,10 +417,12 @@ static bool is_finished(struct world *w)
     return w->finished;
 }
 
-/* The pool may start the next job on them as soon as it is told. What takes long is done after. */
-static void devices_are_free_when_the_end_is_told(void **state)
+/* The pool may start the next job on the devices as soon as it is told, and clients need not wait
+ * any longer. What takes long is done after. */
+static void the_end_is_told_first(void **state)
 {
-    char lock[128];
+    char lock[128], byte;
+    struct link client;
     (void)state;
     struct world *w = world_new("--gpus 0");
     snprintf(lock, sizeof lock, "%s/tony-gpu-0.lock", w->dir);
@@ -427,11 +430,14 @@ static void devices_are_free_when_the_end_is_told(void **state)
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
     world_run(w, 1, "for i in $(seq 4000); do : > file$i; done");
+    assert_int_equal(link_dial(&client, w->socket_k), 0); /* as one that waits for the end */
     world_pool_dial(w);
     world_finish(w, "SUCCEEDED");
     assert_true(world_until(w, is_finished, LONG_MS));
+    assert_int_equal(recv(client.fd, &byte, 1, MSG_DONTWAIT), 0);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
     close(fd);
+    link_close(&client);
     assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
     world_free(w);
 }
@@ -547,7 +553,7 @@ int main(void)
         TEST(a_job_without_a_pool_ends),
         TEST(working_directories_are_kept),
         TEST(what_cannot_be_moved),
-        TEST(devices_are_free_when_the_end_is_told),
+        TEST(the_end_is_told_first),
         TEST(what_a_master_leaves),
         TEST(last_words_of_a_master),
         TEST(last_words_of_a_deaf_master),
