@@ -9,7 +9,6 @@
 #include "client/client_int.h"
 #include "client/yarn_cmd.h"
 #include "conf/conf.h"
-#include "runtime/runtime.h"
 #include "storage/store.h"
 
 enum {
@@ -239,26 +238,6 @@ static int check_cluster(const struct job_spec *spec, const struct conf *conf, s
     return rc;
 }
 
-static int check_framework(const struct job_spec *spec, const struct conf *conf, struct err *e)
-{
-    const struct runtime *rt = runtime_find(spec->framework);
-    const char *origin = conf_origin(conf, "tony.application.framework");
-    if (!rt)
-        return err_set(e, EINVAL, "%s: framework '%s' is not supported in this release",
-                       origin ? origin : "job", spec->framework);
-    if (!rt->check || spec->single_node)
-        return 0;
-    AUTO(free_p) struct rt_role *roles = calloc(spec->n_roles + 1, sizeof *roles);
-    if (!roles)
-        return err_set(e, ENOMEM, "cannot check the roles: %m");
-    for (size_t i = 0; i < spec->n_roles; i++)
-        roles[i] = (struct rt_role){ .name = spec->roles[i].name,
-                                     .n = spec->roles[i].instances,
-                                     .kind = (uint32_t)spec->roles[i].kind };
-    int rc = rt->check(roles, spec->n_roles, e);
-    return rc < 0 ? err_wrap(e, rc, "%s", origin ? origin : "job") : 0;
-}
-
 /* Every refusal names the job file, or the site's, and says what to try next. */
 static int explain(struct client *c, int rc, struct err *e)
 {
@@ -345,8 +324,6 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         rc = job_spec_build(j.conf, &j.spec, e);
     if (rc == 0)
         rc = check_cluster(j.spec, j.conf, e);
-    if (rc == 0)
-        rc = check_framework(j.spec, j.conf, e);
     j.yarn = rc == 0 && str_eq(j.spec->cluster, "yarn");
     if (rc == 0)
         rc = ship_collect(&j, e);

@@ -136,7 +136,8 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
         .chief = chief,
         .single_node = s->single_node,
         .n_tracked = view->n_tracked,
-        .spec_file = str_eq(rt->name, "generic") ? "<file with the cluster spec>" : NULL,
+        .service = rt->service ? "<master>:<port>" : NULL,
+        .spec_file = rt->spec_file ? "<file with the cluster spec>" : NULL,
     };
     if (runtime_wants_tb_port(rt->name, name, chief, has_role(view, "tensorboard")))
         (void)strv_env_set(env, "TB_PORT", "<port>"); /* as in add_env() */

@@ -3,6 +3,7 @@
  */
 #include "conf/conf.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "conf/conf_int.h"
+#include "runtime/runtime.h"
 
 static const char *const multi_value[] = { "tony.containers.envs", "tony.execution.envs",
                                            "tony.containers.resources" };
@@ -116,6 +118,15 @@ void conf_freep(struct conf **c)
 
 /* ---- checks ---- */
 
+/* A framework that the program has and the table has not. */
+static bool brought_along(struct span name)
+{
+    AUTO(free_p) char *lower = span_dup(name);
+    for (char *p = lower; p && *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return runtime_find(lower) != NULL;
+}
+
 static int check_enum(const struct conf_key *row, const char *what, const char *value,
                       struct err *e)
 {
@@ -137,6 +148,10 @@ static int check_enum(const struct conf_key *row, const char *what, const char *
     if (rc < 0) {
         strv_done(&list);
         return err_set(e, -rc, "cannot check %s: %m", what);
+    }
+    if (strstr(row->name, ".framework") && brought_along(v)) {
+        strv_done(&list);
+        return 0;
     }
     n = MIN(list.n, ARRAY_LEN(names));
     for (size_t i = 0; i < n; i++)

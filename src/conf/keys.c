@@ -7,6 +7,7 @@
  * (/path/to/...), the key is unset.
  */
 #include "conf/conf.h"
+#include "runtime/frameworks.h"
 
 /* clang-format off */
 #define YEARS_MS 315360000000 /* ten years: nobody means more, and sums of it stay far from overflow */
@@ -41,8 +42,8 @@ static const struct conf_key keys[] = {
     STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job, for people; a YAML file without it gives its own name or its directory's."),
     STR("tony.application.type", "TONY", CE_YARN, TONY, "Application type that YARN shows."),
     LIST("tony.application.tags", "", CE_YARN, TONY, "Tags that YARN shows."),
-    ENUM("tony.application.framework", "tensorflow", "tensorflow|pytorch|mxnet|horovod|standalone|generic", CE_ACTS, TONY,
-         "Which environment the tasks get; mxnet and horovod are known but not supported in this release."),
+    ENUM("tony.application.framework", "tensorflow", FRAMEWORK_CHOICES + 1, CE_ACTS, TONY,
+         "Which environment the tasks get, and what is known of how they live and die."),
     ENUM("tony.application.distributed-mode", "GANG", "GANG|FCFS", CE_ACTS, TONY,
          "GANG: tasks start when all are there; FCFS: each starts at once."),
     ENUM("tony.cluster", "local", "local|yarn|slurm", CE_ACTS, OURS, "Where the job runs; also --cluster."),

@@ -163,16 +163,6 @@ static void build_numbers(struct build *b)
 /* Known, but not there yet: better no job than one that does something else. */
 static int refuse_unsupported(struct build *b)
 {
-    static const char *const frameworks[] = { "mxnet", "horovod" };
-    static const char key[] = "tony.application.framework";
-    for (size_t i = 0; i < ARRAY_LEN(frameworks); i++) {
-        if (strcmp(b->s->framework, frameworks[i]) != 0)
-            continue;
-        (void)build_fail(b, key, ENOTSUP,
-                         "framework '%s' is known but not supported in this release",
-                         b->s->framework);
-        return err_hint(b->e, "supported are tensorflow, pytorch, standalone and generic");
-    }
     if (!conf_bool(b->c, "tony.application.enable-preprocess"))
         return 0;
     (void)build_fail(b, "tony.application.enable-preprocess", ENOTSUP,

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "conf/spec_int.h"
+#include "runtime/runtime.h"
 
 static const char tensorboard[] = "tensorboard";
 
@@ -140,12 +141,40 @@ static void make_stopping(struct role_spec *r)
     r->stop_on_failure = true;
 }
 
+/* What the framework knows of its roles. Who names the untracked roles himself has the say. */
+static int framework_kinds(struct build *b)
+{
+    struct job_spec *s = b->s;
+    const struct runtime *rt = runtime_find(s->framework);
+    const struct entry *x = conf_find(b->c, "tony.application.untracked.jobtypes");
+    AUTO(free_p) struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    if (!roles)
+        return build_no_memory(b);
+    for (size_t i = 0; i < s->n_roles; i++)
+        roles[i] = (struct rt_role){ .name = s->roles[i].name, .n = s->roles[i].instances };
+    int rc = rt && s->n_roles ? runtime_check(rt, roles, s->n_roles, s->gang, b->e) : 0;
+    if (rc < 0) {
+        const char *origin = conf_origin(b->c, "tony.application.framework");
+        return err_wrap(b->e, rc, "%s", origin ? origin : "job");
+    }
+    for (size_t i = 0; rt && i < s->n_roles; i++) {
+        struct role_spec *r = &s->roles[i];
+        if (rt->serves && (!x || x->layer == CL_DEFAULT) && rt->serves(roles, s->n_roles, r->name))
+            make_untracked(r);
+        if (rt->unnoticed && rt->unnoticed(r->name))
+            make_stopping(r);
+    }
+    return 0;
+}
+
 static int build_kinds(struct build *b)
 {
     struct job_spec *s = b->s;
     int rc = each_listed(b, "tony.application.sidecar.jobtypes", make_sidecar);
     if (rc == 0) /* second: what is in both lists fails the job when it fails */
         rc = each_listed(b, "tony.application.untracked.jobtypes", make_untracked);
+    if (rc == 0)
+        rc = framework_kinds(b);
     if (rc == 0)
         rc = each_listed(b, "tony.application.stop-on-failure-jobtypes", make_stopping);
     if (rc < 0)
@@ -167,16 +196,6 @@ static int build_kinds(struct build *b)
                      s->roles[0].kind == ROLE_SIDECAR ? "a sidecar" : "untracked");
     return err_hint(b->e, "add a role, or set tony.application.untracked.jobtypes and "
                           "tony.application.sidecar.jobtypes");
-}
-
-static int check_standalone(struct build *b)
-{
-    uint32_t own = b->s->n_tasks - (b->tensorboard_added ? 1 : 0);
-    if (strcmp(b->s->framework, "standalone") != 0 || own <= 1)
-        return 0;
-    (void)build_fail(b, "tony.application.framework", EINVAL,
-                     "framework 'standalone' runs exactly one task, not %u", own);
-    return err_hint(b->e, "set instances to 1, or use framework 'generic'");
 }
 
 /* What is to blame for a job of nothing: a role without instances, else the file's first key. */
@@ -235,7 +254,7 @@ int build_roles(struct build *b)
         rc = build_am(b);
     if (b->s->single_node)
         b->s->n_tasks = 1;
-    return rc < 0 ? rc : check_standalone(b);
+    return rc;
 }
 
 /* ---- caps ---- */

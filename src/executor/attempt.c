@@ -176,7 +176,7 @@ void attempt_on_child(struct executor *x)
         a->max_rss = MAX(a->max_rss, (uint64_t)used.ru_maxrss * 1024);
         if (pid == a->pid && !a->exited) {
             a->exited = true;
-            a->status = status;
+            a->status = a->exit_as ? a->exit_as << 8 : status;
             a->ended_us = now_us;
         }
     }
@@ -340,6 +340,14 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
     a->state = ATTEMPT_STOPPING;
     a->kill_at_ms = kill_at;
     (void)proctree_signal(SIGTERM, false);
+}
+
+void attempt_exit(struct executor *x, int exit_code)
+{
+    if (!attempt_undecided(&x->a))
+        return;
+    x->a.exit_as = exit_code & 0xff;
+    attempt_stop(x, 0, END_EXITED, "it aborted the job");
 }
 
 /* Who catches the signal gets it, for what does not would only die of it: the shell around the

@@ -152,7 +152,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         .service = s->service[0] ? s->service : NULL,
     };
     int rc = runtime_env(rt, &in, out, e);
-    return rc == 0 && str_eq(rt->name, "generic") ? add_spec_file(x, &in, out, e) : rc;
+    return rc == 0 && rt->spec_file ? add_spec_file(x, &in, out, e) : rc;
 }
 
 /* Where to go on; without a checkpoint there is neither. */

@@ -246,7 +246,9 @@ static void on_stop(struct executor *x, const Tony__StopAttempt *s)
     enum end_reason reason = known ? (enum end_reason)(int)s->reason : END_KILLED_BY_MASTER;
     if (s->generation != x->a.generation || s->attempt != x->a.number)
         return;
-    if (s->wait_ms)
+    if (reason == END_EXITED)
+        attempt_exit(x, s->exit_code);
+    else if (s->wait_ms)
         attempt_wait(x, s->wait_ms, s->grace_ms);
     else if (s->save_ms)
         attempt_save(x, s->save_ms, (int)s->save_signal, s->grace_ms, reason);

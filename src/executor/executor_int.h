@@ -52,6 +52,7 @@ struct attempt {
     bool exited; /* the first process was reaped: status, usage, ended_us */
     bool in_cgroup;
     int status, exec_errno;
+    int exit_as; /* its end is reported as an exit with this code; 0 = as what it is */
     enum end_reason forced; /* why we took it down; END_NONE = it ended by itself */
     char detail[RECORD_DETAIL_MAX];
     int64_t started_us, ended_us;
@@ -101,6 +102,8 @@ int executor_send(struct executor *x,
 void attempt_start(struct executor *x, const Tony__Start *s);
 void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
                   const char *detail);
+/* It has asked for its end, which is reported as an exit with that code. */
+void attempt_exit(struct executor *x, int exit_code);
 /* Ask it to save a checkpoint, wait for its end, then stop it. At once where nobody would hear. */
 void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms,
                   enum end_reason reason);

@@ -15,7 +15,6 @@
 #include "master/archive.h"
 #include "master/copies.h"
 #include "master/master_int.h"
-#include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
 #include "storage/jobfile.h"
 #include "storage/jobkey.h"
@@ -41,21 +40,6 @@ static int read_job(struct master *m, struct err *e)
     if (rc == 0)
         rc = job_spec_build(m->file->conf, &m->spec, e);
     return rc < 0 ? err_wrap(e, rc, "cannot read the job") : 0;
-}
-
-/* The client has asked the framework already; a job.conf made by somebody else may not have been
- * asked. */
-static int check_framework(const struct master *m, struct err *e)
-{
-    const struct job_spec *s = m->spec;
-    const struct runtime *rt = runtime_find(s->framework);
-    if (!rt)
-        return err_set(e, EINVAL, "framework '%s' is not known", s->framework);
-    if (!rt->check || s->single_node)
-        return 0;
-    size_t n;
-    AUTO(free_p) struct rt_role *roles = master_roles(m, &n);
-    return roles ? rt->check(roles, n, e) : no_memory(e);
 }
 
 /* Open the journal and replay what stands in it; the job's clock goes on from there. */
@@ -196,8 +180,6 @@ static int open_all(struct master *m, const struct master_config *cfg, struct er
     int rc = read_job(m, e);
     if (rc == 0 && m->remote && m->spec->single_node)
         own_log();
-    if (rc == 0)
-        rc = check_framework(m, e);
     if (rc == 0 && !(m->job = job_new(m->spec, e)))
         rc = no_memory(e);
     if (rc == 0)

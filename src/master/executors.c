@@ -10,6 +10,7 @@
 #include "conf/conf.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
+#include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
 
 static const char *text_or_null(const char *s)
@@ -293,6 +294,22 @@ void executor_stop_attempt(struct master *m, const struct job_action *a)
     send_to(m, a->slot, &f);
 }
 
+void executor_exit_attempt(struct master *m, uint32_t slot, uint32_t rank, int exit_code)
+{
+    struct slot_view v;
+    job_slot(m->job, slot, &v);
+    Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
+    s.generation = v.generation;
+    s.attempt = v.attempt;
+    s.reason = TONY__REASON__EXITED;
+    s.exit_rank = rank;
+    s.exit_code = exit_code;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_STOP_ATTEMPT;
+    f.stop_attempt = &s;
+    send_to(m, slot, &f);
+}
+
 void executor_ack(struct master *m, const struct job_action *a)
 {
     Tony__AckEnded s = TONY__ACK_ENDED__INIT;
@@ -329,10 +346,11 @@ void executor_moved(struct master *m, const struct job_action *a)
     m->executors[a->slot] = p;
 }
 
-/* Tasks of the generic framework find them in their spec file; others could not take them. */
+/* Tasks that have a spec file find them there; others could not take them. */
 void executors_peers(struct master *m)
 {
-    if (m->peers_version == m->addresses_version || !str_eq(m->spec->framework, "generic"))
+    const struct runtime *rt = runtime_find(m->spec->framework);
+    if (m->peers_version == m->addresses_version || !rt || !rt->spec_file)
         return;
     m->peers_version = m->addresses_version;
     struct packed *frame = peers_frame(m);

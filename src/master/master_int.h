@@ -176,6 +176,8 @@ void executor_frame(struct peer *p, const Tony__Frame *f);
 void executor_gone(struct peer *p);
 void executor_start(struct master *m, const struct job_action *a);
 void executor_stop_attempt(struct master *m, const struct job_action *a);
+/* End a rank of the slot's task now, to be reported as an exit with that code. */
+void executor_exit_attempt(struct master *m, uint32_t slot, uint32_t rank, int exit_code);
 void executor_ack(struct master *m, const struct job_action *a);
 void executor_renew(struct master *m, const struct job_action *a);
 void executor_moved(struct master *m, const struct job_action *a); /* a spare became a task */

@@ -2,6 +2,7 @@
  * The rendezvous server of the framework. It begins with the first task of a generation that is
  * started, and ends when one of the next is, or the job.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,65 @@
 #include "rendezvous/service.h"
 #include "runtime/runtime.h"
 
-/* Rank -> the task that has it. Ranks go by role, the chief's first, as in src/runtime. */
+/* The tracked tasks in the order of their ranks, with the addresses that they have now. */
+struct ranks {
+    struct rt_role *roles;
+    size_t n;
+    const char **addresses; /* of all tasks, by slot; borrowed from the job */
+    char *texts;            /* copies of them: views last till the next event only */
+};
+
+enum { ADDRESS_SIZE = 280 };
+
+static void ranks_done(struct ranks *r)
+{
+    free(r->roles);
+    free(r->addresses);
+    free(r->texts);
+}
+
+static int ranks_open(const struct master *m, struct ranks *r)
+{
+    uint32_t n = job_n_tasks(m->job), at = 0;
+    r->roles = master_roles(m, &r->n);
+    r->addresses = calloc(n + 1, sizeof *r->addresses);
+    r->texts = calloc(n + 1, ADDRESS_SIZE);
+    if (!r->roles || !r->addresses || !r->texts)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        char *text = r->texts + (size_t)i * ADDRESS_SIZE;
+        if (v.address)
+            (void)str_copy(text, ADDRESS_SIZE, v.address);
+        r->addresses[i] = text;
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        r->roles[i].addresses = r->addresses + at;
+        at += r->roles[i].n;
+    }
+    return 0;
+}
+
+/* MPI_Abort: the rank does nothing more but wait for its end, which is to look as if it had exited
+ * with that code. What follows for the job is what follows from any end of a task. */
 static void on_abort(uint32_t rank, int exit_code, void *arg)
 {
     struct master *m = arg;
+    AUTO(ranks_done) struct ranks r = { 0 };
+    struct rt_task t;
     log_event(LOG_WARN, "service.abort", f_int("rank", rank), f_int("code", exit_code));
-    (void)m;
+    if (ranks_open(m, &r) < 0)
+        return; /* it is heard of again, or stopped with the others */
+    struct rt_walk w = { .roles = r.roles, .n = r.n };
+    while (runtime_walk(&w, &t))
+        if (rank >= t.rank && rank < t.rank + t.ranks) {
+            uint32_t slot = t.index;
+            for (uint32_t i = 0; i < t.role_index; i++)
+                slot += r.roles[i].n;
+            executor_exit_attempt(m, slot, rank - t.rank, exit_code & 0xff ? exit_code & 0xff : 1);
+            return;
+        }
 }
 
 struct rt_role *master_roles(const struct master *m, size_t *out_n)
@@ -33,6 +87,24 @@ struct rt_role *master_roles(const struct master *m, size_t *out_n)
                                      .kind = s->roles[i].kind };
     *out_n = s->n_roles;
     return roles;
+}
+
+static int start(struct master *m, const char *name, struct service_config *cfg, struct err *e)
+{
+    AUTO(ranks_done) struct ranks r = { 0 };
+    struct rt_task t;
+    AUTO(free_p) const char **hosts = calloc(cfg->n_ranks + 1, sizeof *hosts);
+    AUTO(free_p) char *texts = calloc(cfg->n_ranks + 1, ADDRESS_SIZE);
+    if (!hosts || !texts || ranks_open(m, &r) < 0)
+        return err_set(e, ENOMEM, "no memory for a rendezvous server");
+    struct rt_walk w = { .roles = r.roles, .n = r.n };
+    while (runtime_walk(&w, &t))
+        for (uint32_t i = t.rank; i < t.rank + t.ranks && i < cfg->n_ranks; i++) {
+            char *text = texts + (size_t)i * ADDRESS_SIZE;
+            hosts[i] = runtime_host(t.address, text, ADDRESS_SIZE) ? text : "";
+        }
+    cfg->hosts = hosts;
+    return service_start(name, cfg, &m->service.s, e);
 }
 
 static bool wanted(const struct master *m, const struct runtime *rt, uint32_t *out_ranks)
@@ -65,7 +137,7 @@ void service_ensure(struct master *m, uint32_t generation)
     if (!wanted(m, rt, &cfg.n_ranks))
         return;
     struct err e = { 0 };
-    if (service_start(rt->service, &cfg, &m->service.s, &e) < 0) {
+    if (start(m, rt->service, &cfg, &e) < 0) {
         log_err(LOG_ERROR, "service.failed", &e); /* a task that needs it says that it is missing */
         return;
     }

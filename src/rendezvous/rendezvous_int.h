@@ -4,4 +4,6 @@
 
 #include "rendezvous/service.h"
 
+extern const struct service_ops service_horovod, service_pmi;
+
 #endif

@@ -25,6 +25,7 @@ struct service_config { /* borrowed for the call of start() */
     const char *host; /* numeric: listen here, on any port */
     const char *application_id;
     uint32_t generation, n_ranks; /* ranks of all tracked tasks */
+    const char *const *hosts;     /* numeric, by rank; "" = not known */
     /* A rank asks that the job ends with this code. May be called more than once; not after stop().
      */
     void (*on_abort)(uint32_t rank, int exit_code, void *arg);

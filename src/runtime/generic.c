@@ -27,5 +27,6 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
 const struct runtime runtime_generic = {
     .name = "generic",
     .env = env,
+    .spec_file = true,
     .waits_for_spec = true,
 };

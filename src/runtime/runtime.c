@@ -2,6 +2,7 @@
 #include "runtime/runtime_int.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,52 +12,62 @@
 #include "base/str.h"
 #include "base/util.h"
 
-static const struct runtime *const runtimes[] = {
-    &runtime_tensorflow,
-    &runtime_pytorch,
-    &runtime_standalone,
-    &runtime_generic,
-};
+#define X(name) &runtime_##name,
+static const struct runtime *const runtimes[] = { FRAMEWORKS(X) };
+#undef X
 
 const struct runtime *runtime_find(const char *framework)
 {
     for (size_t i = 0; framework && i < ARRAY_LEN(runtimes); i++)
         if (str_eq(runtimes[i]->name, framework))
             return runtimes[i];
+    for (size_t i = 0; framework && runtime_more && runtime_more[i]; i++)
+        if (str_eq(runtime_more[i]->name, framework))
+            return runtime_more[i];
     return NULL;
 }
 
 const char *const *runtime_names(size_t *out_n)
 {
-    static const char *names[ARRAY_LEN(runtimes)];
-    for (size_t i = 0; i < ARRAY_LEN(runtimes); i++)
-        names[i] = runtimes[i]->name;
-    *out_n = ARRAY_LEN(runtimes);
+#define X(name) #name,
+    static const char *const names[] = { FRAMEWORKS(X) };
+#undef X
+    *out_n = ARRAY_LEN(names);
     return names;
+}
+
+int runtime_check(const struct runtime *rt, const struct rt_role *roles, size_t n, bool gang,
+                  struct err *e)
+{
+    if (rt->needs_gang && !gang) {
+        (void)err_set(
+            e, EINVAL,
+            "framework '%s' needs all tasks at once, which distributed-mode FCFS does not "
+            "give",
+            rt->name);
+        return err_hint(e, "remove tony.application.distributed-mode, or set it to GANG");
+    }
+    return rt->check ? rt->check(roles, n, e) : 0;
 }
 
 bool runtime_wants_tb_port(const char *framework, const char *role, bool chief,
                            bool has_tensorboard_role)
 {
-    if (str_eq(framework, "standalone"))
+    const struct runtime *rt = runtime_find(framework);
+    if (rt && rt->no_tensorboard)
         return false;
     return str_eq(role, "tensorboard") || (chief && !has_tensorboard_role);
 }
 
-/*
- * PyTorch's process groups, and TensorFlow's collectives, end with any of their members. TensorFlow
- * with parameter servers goes on without a worker, who finds his state with the servers; without a
- * server, or the one who coordinates, the state is gone. An evaluator is nobody's peer. What the
- * generic framework runs is not known: it is told of the change in its spec file.
- */
+/* An evaluator is nobody's peer. What is not known lives: it is told of the change in its spec
+ * file, if it has one. */
 bool runtime_lives_with_new(const char *framework, const char *role, bool chief, bool gang,
                             bool has_ps)
 {
     if (!gang || str_eq(role, "tensorboard") || str_eq(role, "evaluator"))
         return true;
-    if (str_eq(framework, "tensorflow"))
-        return has_ps && !chief && !str_eq(role, "ps");
-    return !str_eq(framework, "pytorch");
+    const struct runtime *rt = runtime_find(framework);
+    return !rt || !rt->lives_with_new || rt->lives_with_new(role, chief, has_ps);
 }
 
 int rt_set_u32(struct strv *env, const char *key, uint32_t v)
@@ -64,6 +75,21 @@ int rt_set_u32(struct strv *env, const char *key, uint32_t v)
     char text[16];
     snprintf(text, sizeof text, "%u", v);
     return strv_env_set(env, key, text);
+}
+
+int rt_set_default(struct strv *env, const char *key, const char *value)
+{
+    return strv_env_get(env, key) ? 0 : strv_env_set(env, key, value);
+}
+
+int rt_setf(struct strv *env, const char *key, const char *fmt, ...)
+{
+    char text[RT_ADDRESS_MAX + 64];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return n < 0 || (size_t)n >= sizeof text ? -ENAMETOOLONG : strv_env_set(env, key, text);
 }
 
 int rt_set_pair(struct strv *env, struct buf *pair)
@@ -124,10 +150,14 @@ static int set_own(const struct rt_input *in, const struct rt_place *at, struct 
     rc |= rt_set_u32(env, "TONY_WORLD_SIZE", at->world_size);
     if (at->ranked)
         rc |= rt_set_u32(env, "TONY_RANK", at->rank);
-    if (at->mine)
-        rc |= strv_env_set(env, "TONY_ADDRESS", at->mine);
     char host[256];
     const char *port;
+    if (at->mine)
+        rc |= strv_env_set(env, "TONY_ADDRESS", at->mine);
+    if (rt_split_address(at->mine, host, sizeof host, &port)) {
+        rc |= strv_env_set(env, "TONY_HOST", host);
+        rc |= strv_env_set(env, "TONY_PORT", port);
+    }
     if (rt_split_address(at->master, host, sizeof host, &port)) {
         rc |= strv_env_set(env, "TONY_MASTER_ADDR", host);
         rc |= strv_env_set(env, "TONY_MASTER_PORT", port);

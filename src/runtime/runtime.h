@@ -43,25 +43,57 @@ struct rt_input {
 
 struct runtime {
     const char *name;
-    /* Refuse a job this framework cannot run; NULL = anything goes. role names with their instance counts. */
+    /* Refuse a job this framework cannot run; NULL = anything goes. role names with their instance counts and kinds. */
     int (*check)(const struct rt_role *roles, size_t n, struct err *e);
     /* Add variables to env (K=V, replacing). */
     int (*env)(const struct rt_input *in, struct strv *env, struct err *e);
     bool waits_for_spec;  /* false: tasks may start without the gang (standalone) */
+    bool needs_gang;      /* refused with distributed-mode FCFS */
+    bool spec_file;       /* tasks get the file TONY_SPEC_FILE, which is rewritten when an address changes */
+    bool no_tensorboard;  /* no task gets TB_PORT */
     /* The server in the master by which the ranks find each other, by its name in src/rendezvous, fresh for every
      * generation; NULL = none. It runs where there are at least service_from ranks (0 = 1). */
     const char *service;
     uint32_t service_from;
+    /* A task of this role never ends by itself: untracked unless the job file names the untracked roles. NULL = none does. */
+    bool (*serves)(const struct rt_role *roles, size_t n, const char *role);
+    /* The others do not notice when a task of this role dies, or hang: if it fails for good, the job fails. NULL = they do. */
+    bool (*unnoticed)(const char *role);
+    /* A gang without one task can go on with a new one in its place; else all begin again together. NULL = it can. */
+    bool (*lives_with_new)(const char *role, bool chief, bool has_ps);
 };
+
+/* Defined by a program that brings frameworks of its own, ended by NULL; docs/add-a-framework.md. */
+extern const struct runtime *const runtime_more[] __attribute__((weak));
 
 const struct runtime *runtime_find(const char *framework); /* NULL = unknown */
 const char *const *runtime_names(size_t *out_n);
+/* Can it run a job of these roles? names, instance counts and kinds. */
+int runtime_check(const struct runtime *rt, const struct rt_role *roles, size_t n, bool gang, struct err *e);
 /* Common variables of every framework, then the framework's own. */
 int runtime_env(const struct runtime *rt, const struct rt_input *in, struct strv *env, struct err *e);
 /* Ranks of all tracked roles. */
 uint32_t runtime_world_size(const struct rt_role *roles, size_t n);
 /* host:port of one task, in out; false: not there (yet). */
 bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t n);
+/* The tracked tasks in the order of their ranks, one after the other: a thousand addresses are looked up in one pass. */
+struct rt_task {
+    const char *role;
+    uint32_t role_index, index; /* of the role among the roles, of the task in it */
+    uint32_t rank, ranks;       /* its first one, and how many it has */
+    char address[280];          /* host:port; "" = not there yet */
+};
+struct rt_walk { /* begins as { .roles, .n } */
+    const struct rt_role *roles;
+    size_t n;
+    int pass;
+    size_t role;
+    uint32_t index, rank;
+    const char *at;
+};
+bool runtime_walk(struct rt_walk *w, struct rt_task *out);
+/* "host:port" without its port, and without brackets; false when it is not one. */
+bool runtime_host(const char *address, char *out, size_t n);
 /* {"worker":["h:p",...],...} of all roles in order. Appends to out. */
 struct buf;
 int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_role_a, const char *skip_role_b, struct buf *out);

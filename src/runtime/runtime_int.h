@@ -4,10 +4,12 @@
 #ifndef TONY_RUNTIME_RUNTIME_INT_H
 #define TONY_RUNTIME_RUNTIME_INT_H
 
+#include "runtime/frameworks.h"
 #include "runtime/runtime.h"
 
-extern const struct runtime runtime_tensorflow, runtime_pytorch, runtime_standalone,
-    runtime_generic;
+#define X(name) extern const struct runtime runtime_##name;
+FRAMEWORKS(X)
+#undef X
 
 /* Equal to enum role_kind of the job specification. */
 enum rt_kind { RT_TRACKED = 1, RT_UNTRACKED, RT_SIDECAR };
@@ -34,6 +36,19 @@ void rt_place(const struct rt_input *in, struct rt_place *out);
 /* Split "host:port" at the last colon ("[::1]:80" keeps its host without brackets). false when it
  * is not one. */
 bool rt_split_address(const char *address, char *host, size_t n_host, const char **out_port);
+
+/* The place of `role` among the roles, or NULL; and of its task `index` host and port, if it is there. */
+const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const char *role);
+struct rt_at {
+    char host[RT_ADDRESS_MAX], port[8];
+};
+bool rt_task_at(const struct rt_input *in, const char *role, uint32_t index, struct rt_at *out);
+bool rt_address_at(const char *address, struct rt_at *out);
+/* Unless the user has set it. */
+int rt_set_default(struct strv *env, const char *key, const char *value);
+/* env K = "prefix<a>" */
+int rt_setf(struct strv *env, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* env K = number */
 int rt_set_u32(struct strv *env, const char *key, uint32_t v);

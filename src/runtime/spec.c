@@ -187,6 +187,83 @@ void rt_place(const struct rt_input *in, struct rt_place *out)
         }
 }
 
+/* The next element of a list as list_item() reads it, from *at on; *at goes behind it. */
+static struct span next_item(const char **at)
+{
+    struct span s = list_item(*at, 0);
+    if (!s.p) {
+        *at = "";
+        return s;
+    }
+    *at = s.p + s.len + 1;
+    *at += **at == ',';
+    return s;
+}
+
+static void walk_address(struct rt_walk *w, const struct rt_role *r, struct rt_task *out)
+{
+    struct span s = { 0 };
+    if (r->list) {
+        if (!w->at)
+            w->at = r->list;
+        s = next_item(&w->at);
+    } else if (r->addresses && r->addresses[out->index]) {
+        s = span_of(r->addresses[out->index]);
+    }
+    out->address[0] = '\0';
+    if (!s.p || s.len >= sizeof out->address || memchr(s.p, '\\', s.len))
+        return;
+    memcpy(out->address, s.p, s.len);
+    out->address[s.len] = '\0';
+}
+
+bool runtime_walk(struct rt_walk *w, struct rt_task *out)
+{
+    for (; w->pass < 2; w->pass++, w->role = 0)
+        for (; w->role < w->n; w->role++, w->index = 0, w->at = NULL) {
+            const struct rt_role *r = &w->roles[w->role];
+            if (!in_pass(r, w->pass) || w->index >= r->n)
+                continue;
+            out->role = r->name;
+            out->role_index = (uint32_t)w->role;
+            out->index = w->index++;
+            out->rank = w->rank;
+            out->ranks = ranks_of(r);
+            w->rank += out->ranks;
+            walk_address(w, r, out);
+            return true;
+        }
+    return false;
+}
+
+const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const char *role)
+{
+    for (size_t i = 0; i < n; i++)
+        if (roles[i].n && str_eq(roles[i].name, role))
+            return &roles[i];
+    return NULL;
+}
+
+bool rt_address_at(const char *address, struct rt_at *out)
+{
+    const char *port;
+    return rt_split_address(address, out->host, sizeof out->host, &port) &&
+           str_copy(out->port, sizeof out->port, port);
+}
+
+bool rt_task_at(const struct rt_input *in, const char *role, uint32_t index, struct rt_at *out)
+{
+    char address[RT_ADDRESS_MAX];
+    const struct rt_role *r = rt_role_named(in->roles, in->n_roles, role);
+    return r && runtime_address(r, index, address, sizeof address) && rt_address_at(address, out);
+}
+
+bool runtime_host(const char *address, char *out, size_t n)
+{
+    const char *port;
+    return rt_split_address(address, out, n, &port);
+}
+
 bool rt_split_address(const char *address, char *host, size_t n_host, const char **out_port)
 {
     const char *colon = address ? strrchr(address, ':') : NULL;

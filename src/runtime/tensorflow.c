@@ -34,8 +34,25 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     return rc < 0 ? err_set(e, ENOMEM, "cannot build TF_CONFIG: %m") : 0;
 }
 
+static bool serves(const struct rt_role *roles, size_t n, const char *role)
+{
+    (void)roles;
+    (void)n;
+    return str_eq(role, "ps");
+}
+
+/* Collectives end with any of their members. With parameter servers it goes on without a worker, who
+ * finds his state with the servers; without a server, or the one who coordinates, the state is
+ * gone. */
+static bool lives_with_new(const char *role, bool chief, bool has_ps)
+{
+    return has_ps && !chief && !str_eq(role, "ps");
+}
+
 const struct runtime runtime_tensorflow = {
     .name = "tensorflow",
     .env = env,
+    .serves = serves,
+    .lives_with_new = lives_with_new,
     .waits_for_spec = true,
 };

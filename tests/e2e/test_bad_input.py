@@ -71,7 +71,7 @@ TABLE = [
      "job.yaml", None),
     ("more than max-instances", "job.yaml", "roles:\n  worker: {instances: 5, max-instances: 4, command: x}\n", "job.yaml:2", "4"),
     ("unknown framework", "job.yaml", "framework: tensorflov\n" + GOOD_ROLE, "job.yaml:1", "tensorflow"),
-    ("framework of a later release", "job.yaml", "framework: horovod\n" + GOOD_ROLE, "job.yaml:1", "horovod"),
+    ("framework without its role", "job.yaml", "framework: ray\n" + GOOD_ROLE, "job.yaml:1", "head"),
     ("pytorch without workers", "job.yaml", "framework: pytorch\nroles:\n  trainer: {instances: 1, command: x, memory: 16m}\n", "job.yaml:1", "worker"),
     ("unknown cluster", "job.yaml", "cluster: lokal\n" + GOOD_ROLE, "job.yaml:1", "local"),
     ("cluster of a later release", "job.yaml", "cluster: slurm\n" + GOOD_ROLE, "job.yaml:1", "slurm"),

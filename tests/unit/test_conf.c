@@ -132,7 +132,7 @@ static void test_wrong_values(void **state)
           "o: 'tony.docker.enabled' must be true or false, not 'maybe'", "" },
         { "tony.application.framework", "pytorhc",
           "o: 'tony.application.framework' must be one of tensorflow, pytorch, mxnet, horovod, "
-          "standalone, generic, "
+          "jax, mpi, xgboost, lightgbm, ray, dask, standalone, generic, "
           "not 'pytorhc'",
           "did you mean 'pytorch'?" },
         { "tony.application.distributed-mode", "gan",

@@ -229,10 +229,6 @@ static void test_refusals(void **state)
           "j:4: framework 'standalone' runs exactly one task, not 2", "generic" },
         { CMD ROLE("worker", 2) "tony.application.framework=STANDALONE\n",
           "j:3: framework 'standalone' runs exactly one task, not 2", "" },
-        { CMD ROLE("worker", 2) "tony.application.framework=mxnet\n",
-          "j:3: framework 'mxnet' is known but not supported in this release", "pytorch" },
-        { CMD ROLE("worker", 2) "tony.application.framework=Horovod\n",
-          "j:3: framework 'horovod' is known but not supported in this release", "" },
         { CMD "tony.application.enable-preprocess=true\n",
           "j:2: preprocessing is known but not supported in this release", "prepare-stage" },
         { CMD "tony.application.name=\n", "j:2: the name of the job is empty", "" },
@@ -423,7 +419,7 @@ static void test_numbers(void **state)
     assert_int_equal(s->warnings.n, 0);
     job_spec_free(s);
     s = built(CMD ROLE(
-        "w",
+        "worker",
         1) "tony.application.distributed-mode= fcfs\ntony.application.framework=PyTorch\n"
            "tony.application.timeout=7\ntony.container.allocation.timeout=8\n"
            "tony.container.registration.timeout=9\ntony.worker.timeout=10\ntony.client.away-limit=-"

@@ -43,6 +43,30 @@ static const struct rt_role fcfs[] = { { "worker", half, 2, TRACKED, 1 } };
 static const struct rt_role v6[] = { { "worker", (const char *const[]){ "[fd00::1]:77" }, 1,
                                        TRACKED, 1 } };
 
+/* Uneven: a has 3 of the tasks, b has 2, c has 1. */
+static const char *const uneven[] = { "10.0.0.1:1", "10.0.0.2:2", "10.0.0.1:3",
+                                      "10.0.0.3:4", "10.0.0.1:5", "10.0.0.2:6" };
+static const struct rt_role uneven_workers[] = { { "worker", uneven, 6, TRACKED, 1 },
+                                                 { "driver", one, 1, UNTRACKED, 1 } };
+/* The chief's host has two of its workers, too; two ranks each. */
+static const char *const with_chief[] = { "10.0.0.2:2001", "10.0.0.3:3001", "10.0.0.2:2002" };
+static const struct rt_role uneven_ranks[] = { { "worker", with_chief, 3, TRACKED, 2 },
+                                               { "chief", servers, 1, TRACKED, 2 } };
+static const struct rt_role mx[] = { { "worker", workers, 2, TRACKED, 1 },
+                                     { "server", servers, 1, TRACKED, 1 },
+                                     { "scheduler", one, 1, TRACKED, 1 } };
+static const struct rt_role tracked_by_two[] = { { "worker", workers, 2, TRACKED, 1 },
+                                                 { "tracker", one, 1, UNTRACKED, 1 } };
+static const struct rt_role rays[] = { { "worker", workers, 2, UNTRACKED, 1 },
+                                       { "head", one, 1, UNTRACKED, 1 },
+                                       { "driver", servers, 1, TRACKED, 1 } };
+static const struct rt_role dasks[] = { { "scheduler", one, 1, UNTRACKED, 1 },
+                                        { "worker", workers, 2, UNTRACKED, 1 },
+                                        { "client", servers, 1, TRACKED, 1 } };
+static const struct rt_role dask_v6[] = { { "scheduler", (const char *const[]){ "[fd00::1]:77" }, 1,
+                                            UNTRACKED, 1 },
+                                          { "client", servers, 1, TRACKED, 1 } };
+
 struct row {
     const char *name, *framework, *mode;
     const struct rt_role *roles;
@@ -51,7 +75,7 @@ struct row {
     uint32_t index, local_rank, n_tracked, restarts;
     bool chief, single_node;
     uint16_t tb_port;
-    const char *spec_file;
+    const char *spec_file, *service;
     const char *want[24];   /* K=V */
     const char *absent[12]; /* K */
 };
@@ -225,6 +249,220 @@ static const struct row rows[] = {
       .want = { "JOB_NAME=driver", "IS_CHIEF=true", "PREPROCESSING_JOB=true", "TB_PORT=6006",
                 "TONY_TASK=driver:0" },
       .absent = { "TF_CONFIG", "CLUSTER_SPEC" } },
+    { .name = "horovod: rank 0 of uneven hosts",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_workers,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 0,
+      .n_tracked = 6,
+      .service = "10.0.0.9:4444",
+      .want = { "HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo",
+                "HOROVOD_GLOO_TIMEOUT_SECONDS=2000", "HOROVOD_GLOO_RENDEZVOUS_ADDR=10.0.0.9",
+                "HOROVOD_GLOO_RENDEZVOUS_PORT=4444", "HOROVOD_HOSTNAME=10.0.0.1", "HOROVOD_RANK=0",
+                "HOROVOD_SIZE=6", "HOROVOD_LOCAL_RANK=0", "HOROVOD_LOCAL_SIZE=3",
+                "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=3",
+                "CLUSTER_SPEC={\"worker\":[\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.1:3\",\"10.0.0.3:"
+                "4\",\"10.0.0.1:5\",\"10.0.0.2:6\"],\"driver\":[\"10.0.0.9:9001\"]}" } },
+    { .name = "horovod: the first task of the second host",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_workers,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 6,
+      .service = "10.0.0.9:4444",
+      .want = { "HOROVOD_HOSTNAME=10.0.0.2", "HOROVOD_RANK=3", "HOROVOD_SIZE=6",
+                "HOROVOD_LOCAL_RANK=0", "HOROVOD_LOCAL_SIZE=2", "HOROVOD_CROSS_RANK=1",
+                "HOROVOD_CROSS_SIZE=3" } },
+    { .name = "horovod: the third task of the first host is alone in its place",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_workers,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 4,
+      .n_tracked = 6,
+      .service = "10.0.0.9:4444",
+      .want = { "HOROVOD_HOSTNAME=10.0.0.1", "HOROVOD_RANK=2", "HOROVOD_LOCAL_RANK=2",
+                "HOROVOD_LOCAL_SIZE=3", "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=1" } },
+    { .name = "horovod: the last task",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_workers,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 5,
+      .n_tracked = 6,
+      .service = "10.0.0.9:4444",
+      .want = { "HOROVOD_RANK=4", "HOROVOD_LOCAL_RANK=1", "HOROVOD_LOCAL_SIZE=2",
+                "HOROVOD_CROSS_RANK=1", "HOROVOD_CROSS_SIZE=2" } },
+    { .name = "horovod: the host with one task",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_workers,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 3,
+      .n_tracked = 6,
+      .service = "10.0.0.9:4444",
+      .want = { "HOROVOD_RANK=5", "HOROVOD_LOCAL_RANK=0", "HOROVOD_LOCAL_SIZE=1",
+                "HOROVOD_CROSS_RANK=2", "HOROVOD_CROSS_SIZE=3" } },
+    { .name = "horovod: chief first, two ranks a task",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_ranks,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .local_rank = 1,
+      .n_tracked = 4,
+      .service = "10.0.0.9:4444",
+      /* hosts: .3 (the chief's two, then worker 1's two), .2 (workers 0 and 2) */
+      .want = { "HOROVOD_HOSTNAME=10.0.0.3", "HOROVOD_RANK=3", "HOROVOD_SIZE=8",
+                "HOROVOD_LOCAL_RANK=3", "HOROVOD_LOCAL_SIZE=4", "HOROVOD_CROSS_RANK=0",
+                "HOROVOD_CROSS_SIZE=2" } },
+    { .name = "horovod: a driver is no rank",
+      .framework = "horovod",
+      .mode = "GANG",
+      .roles = uneven_workers,
+      .n_roles = 2,
+      .role = "driver",
+      .index = 0,
+      .n_tracked = 6,
+      .want = { "TONY_WORLD_SIZE=6" },
+      .absent = { "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_CONTROLLER" } },
+    { .name = "mpi",
+      .framework = "mpi",
+      .mode = "GANG",
+      .roles = four_ranks,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .local_rank = 3,
+      .n_tracked = 3,
+      .service = "10.0.0.9:4444",
+      .want = { "PMI_PORT=10.0.0.9:4444", "PMI_ID=9", "MPI_LOCALRANKID=3", "MPI_LOCALNRANKS=4" } },
+    { .name = "mxnet worker",
+      .framework = "mxnet",
+      .mode = "GANG",
+      .roles = mx,
+      .n_roles = 3,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 4,
+      .want = { "DMLC_ROLE=worker", "DMLC_PS_ROOT_URI=10.0.0.9", "DMLC_PS_ROOT_PORT=9001",
+                "DMLC_NUM_SERVER=1", "DMLC_NUM_WORKER=2", "DMLC_LOCAL=0" } },
+    { .name = "jax process 0",
+      .framework = "jax",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "chief",
+      .index = 0,
+      .n_tracked = 6,
+      .want = { "JAX_COORDINATOR_ADDRESS=10.0.0.3:3001",
+                "JAX_COORDINATOR_BIND_ADDRESS=10.0.0.3:3001", "JAX_NUM_PROCESSES=6",
+                "JAX_PROCESS_ID=0", "JAX_ENABLE_PREEMPTION_SERVICE=false" } },
+    { .name = "jax process 2",
+      .framework = "jax",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 6,
+      .want = { "JAX_COORDINATOR_ADDRESS=10.0.0.3:3001", "JAX_PROCESS_ID=2" },
+      .absent = { "JAX_COORDINATOR_BIND_ADDRESS" } },
+    { .name = "jax: who is not tracked is no process",
+      .framework = "jax",
+      .mode = "GANG",
+      .roles = everything,
+      .n_roles = 5,
+      .role = "tensorboard",
+      .index = 0,
+      .n_tracked = 6,
+      .want = { "JAX_NUM_PROCESSES=6" },
+      .absent = { "JAX_PROCESS_ID" } },
+    { .name = "xgboost with a tracker",
+      .framework = "xgboost",
+      .mode = "GANG",
+      .roles = tracked_by_two,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 2,
+      .want = { "DMLC_TRACKER_URI=10.0.0.9", "DMLC_TRACKER_PORT=9001", "DMLC_NUM_WORKER=2",
+                "DMLC_TASK_ID=1" } },
+    { .name = "xgboost: the tracker itself",
+      .framework = "xgboost",
+      .mode = "GANG",
+      .roles = tracked_by_two,
+      .n_roles = 2,
+      .role = "tracker",
+      .index = 0,
+      .n_tracked = 2,
+      .want = { "DMLC_TRACKER_URI=10.0.0.9", "DMLC_TRACKER_PORT=9001", "DMLC_NUM_WORKER=2" },
+      .absent = { "DMLC_TASK_ID" } },
+    { .name = "xgboost: rank 0 runs the tracker",
+      .framework = "xgboost",
+      .mode = "GANG",
+      .roles = tracked_by_two,
+      .n_roles = 1,
+      .role = "worker",
+      .index = 1,
+      .n_tracked = 2,
+      .want = { "DMLC_TRACKER_URI=10.0.0.1", "DMLC_TRACKER_PORT=1001" } },
+    { .name = "lightgbm: chief first",
+      .framework = "lightgbm",
+      .mode = "GANG",
+      .roles = four_ranks,
+      .n_roles = 2,
+      .role = "worker",
+      .index = 0,
+      .n_tracked = 3,
+      .want = { "LIGHTGBM_MACHINES=10.0.0.3:3001,10.0.0.1:1001,10.0.0.2:2001",
+                "LIGHTGBM_NUM_MACHINES=3", "LIGHTGBM_LOCAL_LISTEN_PORT=1001" } },
+    { .name = "ray worker",
+      .framework = "ray",
+      .mode = "GANG",
+      .roles = rays,
+      .n_roles = 3,
+      .role = "worker",
+      .index = 0,
+      .n_tracked = 1,
+      .want = { "RAY_ADDRESS=10.0.0.9:9001", "RAY_HEAD_HOST=10.0.0.9", "RAY_HEAD_PORT=9001",
+                "TONY_HOST=10.0.0.1", "TONY_PORT=1001" } },
+    { .name = "ray head",
+      .framework = "ray",
+      .mode = "GANG",
+      .roles = rays,
+      .n_roles = 3,
+      .role = "head",
+      .index = 0,
+      .n_tracked = 1,
+      .want = { "RAY_HEAD_HOST=10.0.0.9", "RAY_HEAD_PORT=9001" },
+      .absent = { "RAY_ADDRESS" } },
+    { .name = "dask client",
+      .framework = "dask",
+      .mode = "GANG",
+      .roles = dasks,
+      .n_roles = 3,
+      .role = "client",
+      .index = 0,
+      .n_tracked = 1,
+      .want = { "DASK_SCHEDULER_ADDRESS=tcp://10.0.0.9:9001" } },
+    { .name = "dask over IPv6",
+      .framework = "dask",
+      .mode = "GANG",
+      .roles = dask_v6,
+      .n_roles = 2,
+      .role = "client",
+      .index = 0,
+      .n_tracked = 1,
+      .want = { "DASK_SCHEDULER_ADDRESS=tcp://[fd00::1]:77" } },
 };
 
 enum { ROLES_MAX = 8, LIST_MAX = 256 };
@@ -266,6 +504,7 @@ static int build(const struct row *r, bool lists, struct strv *env)
                            .single_node = r->single_node,
                            .n_tracked = r->n_tracked,
                            .tb_port = r->tb_port,
+                           .service = r->service,
                            .spec_file = r->spec_file };
     struct err e = { 0 };
     return runtime_env(runtime_find(r->framework), &in, env, &e);
@@ -329,6 +568,7 @@ static void checks(void **state)
         struct rt_role roles[2];
         size_t n;
         int rc;
+        bool fcfs;
     } table[] = {
         { "pytorch", { { "worker", NULL, 2, TRACKED, 1 } }, 1, 0 },
         { "pytorch", { { "trainer", NULL, 2, TRACKED, 1 } }, 1, -22 },
@@ -340,12 +580,29 @@ static void checks(void **state)
           2,
           -22 },
         { "standalone", { { "worker", NULL, 0, TRACKED, 1 } }, 1, -22 },
+        { "mxnet",
+          { { "scheduler", NULL, 1, TRACKED, 1 }, { "worker", NULL, 1, TRACKED, 1 } },
+          2,
+          -22 },
+        { "mxnet", { { "scheduler", NULL, 2, TRACKED, 1 } }, 1, -22 },
+        { "ray", { { "head", NULL, 1, TRACKED, 1 } }, 1, 0 },
+        { "ray", { { "head", NULL, 2, TRACKED, 1 } }, 1, -22 },
+        { "ray", { { "worker", NULL, 2, TRACKED, 1 } }, 1, -22 },
+        { "dask", { { "scheduler", NULL, 1, UNTRACKED, 1 } }, 1, 0 },
+        { "dask", { { "client", NULL, 1, TRACKED, 1 } }, 1, -22 },
+        { "jax", { { "worker", NULL, 2, TRACKED, 1 } }, 1, 0 },
+        { "jax", { { "worker", NULL, 2, TRACKED, 1 } }, 1, -22, true },
+        { "mpi", { { "worker", NULL, 2, TRACKED, 1 } }, 1, -22, true },
+        { "horovod", { { "worker", NULL, 2, TRACKED, 1 } }, 1, -22, true },
+        { "tensorflow", { { "worker", NULL, 2, TRACKED, 1 } }, 1, 0, true },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         struct err e = { 0 };
         const struct runtime *rt = runtime_find(table[i].framework);
-        assert_int_equal(rt->check(table[i].roles, table[i].n, &e), table[i].rc);
+        int rc = runtime_check(rt, table[i].roles, table[i].n, !table[i].fcfs, &e);
+        if (rc != table[i].rc)
+            fail_msg("row %zu: %d, %s", i, rc, e.msg);
         assert_int_equal(e.msg[0] != '\0' && e.hint[0] != '\0', table[i].rc != 0);
     }
     assert_null(runtime_find("tensorflow")->check);
@@ -355,7 +612,74 @@ static void checks(void **state)
     const char *const *names = runtime_names(&n);
     for (size_t i = 0; i < n; i++)
         assert_string_equal(runtime_find(names[i])->name, names[i]);
-    assert_int_equal(n, 4);
+    assert_int_equal(n, 12);
+}
+
+/* What meets by a server says so when there is none. */
+static void without_its_server(void **state)
+{
+    static const char *const names[] = { "horovod", "mpi" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct rt_input in = { .application_id = "a",
+                               .distributed_mode = "GANG",
+                               .roles = four_ranks,
+                               .n_roles = 2,
+                               .role = "worker" };
+        struct strv env = { 0 };
+        struct err e = { 0 };
+        assert_int_equal(runtime_env(runtime_find(names[i]), &in, &env, &e), -107);
+        assert_non_null(strstr(e.msg, "there is no"));
+        strv_done(&env);
+    }
+}
+
+static void the_user_decides(void **state)
+{
+    struct rt_input in = { .application_id = "a",
+                           .distributed_mode = "GANG",
+                           .roles = four_ranks,
+                           .n_roles = 2,
+                           .role = "worker",
+                           .service = "h:1" };
+    struct strv env = { 0 };
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(strv_push(&env, "HOROVOD_GLOO_TIMEOUT_SECONDS=5"), 0);
+    assert_int_equal(strv_push(&env, "JAX_ENABLE_PREEMPTION_SERVICE=true"), 0);
+    assert_int_equal(runtime_env(runtime_find("horovod"), &in, &env, &e), 0);
+    assert_int_equal(runtime_env(runtime_find("jax"), &in, &env, &e), 0);
+    assert_string_equal(strv_env_get(&env, "HOROVOD_GLOO_TIMEOUT_SECONDS"), "5");
+    assert_string_equal(strv_env_get(&env, "JAX_ENABLE_PREEMPTION_SERVICE"), "true");
+    strv_done(&env);
+}
+
+static void who_serves(void **state)
+{
+    static const struct {
+        const char *framework;
+        const struct rt_role *roles;
+        size_t n;
+        const char *role;
+        bool serves;
+    } table[] = {
+        { "ray", rays, 3, "head", true },
+        { "ray", rays, 3, "worker", true },
+        { "ray", rays, 3, "driver", false },
+        { "ray", rays, 2, "head", false },
+        { "ray", rays, 2, "worker", true },
+        { "dask", dasks, 3, "scheduler", true },
+        { "dask", dasks, 3, "worker", true },
+        { "dask", dasks, 3, "client", false },
+        { "tensorflow", ps_worker, 2, "ps", true },
+        { "tensorflow", ps_worker, 2, "worker", false },
+        { "xgboost", tracked_by_two, 2, "tracker", true },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (runtime_find(table[i].framework)->serves(table[i].roles, table[i].n, table[i].role) !=
+            table[i].serves)
+            fail_msg("row %zu: %s %s", i, table[i].framework, table[i].role);
 }
 
 static void tensorboard_port(void **state)
@@ -423,6 +747,14 @@ static void who_lives_with_a_new_member(void **state)
         { "tensorflow", "ps", false, true, true, false },
         { "tensorflow", "chief", true, true, true, false },
         { "tensorflow", "evaluator", false, true, false, true },
+        { "mpi", "worker", false, true, false, false },
+        { "jax", "worker", false, true, false, false },
+        { "mxnet", "server", false, true, false, false },
+        { "mxnet", "watcher", false, true, false, true },
+        { "ray", "worker", false, true, false, true },
+        { "ray", "head", false, true, false, false },
+        { "dask", "worker", false, true, false, true },
+        { "dask", "scheduler", false, true, false, false },
         { "generic", "worker", true, true, false, true },
         { "standalone", "worker", true, true, false, true },
         { NULL, "worker", true, true, false, true },
@@ -437,10 +769,17 @@ static void who_lives_with_a_new_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(environments),     cmocka_unit_test(it_replaces_what_the_user_set),
-        cmocka_unit_test(without_memory),   cmocka_unit_test(checks),
-        cmocka_unit_test(tensorboard_port), cmocka_unit_test(spec_is_json_whatever_the_names),
-        cmocka_unit_test(one_address),      cmocka_unit_test(who_lives_with_a_new_member),
+        cmocka_unit_test(without_its_server),
+        cmocka_unit_test(the_user_decides),
+        cmocka_unit_test(who_serves),
+        cmocka_unit_test(environments),
+        cmocka_unit_test(it_replaces_what_the_user_set),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(checks),
+        cmocka_unit_test(tensorboard_port),
+        cmocka_unit_test(spec_is_json_whatever_the_names),
+        cmocka_unit_test(one_address),
+        cmocka_unit_test(who_lives_with_a_new_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

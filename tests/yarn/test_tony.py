@@ -208,12 +208,6 @@ def test_a_master_that_does_not_start_in_time(tony, cluster):
             cluster.signal(nm, "CONT")
 
 
-@pytest.mark.parametrize("framework", ["horovod", "mxnet"])
-def test_what_this_release_cannot(original, framework):
-    r = original("--executes", "good.py", keys={"tony.application.framework": framework, "tony.worker.instances": 1})
-    assert r.returncode == 2 and not r.app and framework in r.stderr, r.stderr
-
-
 # ---- its options ----
 
 def test_what_wins(original, cluster, base):

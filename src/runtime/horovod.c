@@ -1,0 +1,149 @@
+/*
+ * Horovod with gloo: its ranks meet at the key-value server in the master
+ * (src/rendezvous/horovod.c). Ranks go host by host, hosts in the order in which they first appear
+ * among the tasks, as Horovod's own launcher counts them: what the libraries do per host relies on
+ * neighbours being neighbours. The cross rank of a rank counts the hosts before its own that have a
+ * rank in the same local place.
+ */
+#include "runtime/runtime_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+struct host {
+    char *name;
+    uint32_t ranks;
+};
+
+struct hosts {
+    VEC(struct host) list;
+    size_t mine;    /* index of the host of this task */
+    uint32_t local; /* place of this rank on it */
+    bool found;
+};
+
+static void hosts_done(struct hosts *h)
+{
+    for (size_t i = 0; i < h->list.n; i++)
+        free(h->list.v[i].name);
+    vec_done(&h->list);
+}
+
+/* Neighbours are mostly of one host: from the last to the first. */
+static int host_index(struct hosts *h, const char *name, size_t *out)
+{
+    for (size_t i = h->list.n; i-- > 0;)
+        if (str_eq(h->list.v[i].name, name)) {
+            *out = i;
+            return 0;
+        }
+    struct host one = { .name = str_dup(name) };
+    *out = h->list.n;
+    if (one.name && vec_push(&h->list, one) == 0)
+        return 0;
+    free(one.name);
+    return -ENOMEM;
+}
+
+static int hosts_count(struct hosts *h, const struct rt_input *in)
+{
+    struct rt_walk w = { .roles = in->roles, .n = in->n_roles };
+    struct rt_task t;
+    char host[RT_ADDRESS_MAX];
+    while (runtime_walk(&w, &t)) {
+        size_t i = 0;
+        if (!runtime_host(t.address, host, sizeof host))
+            host[0] = '\0';
+        if (host_index(h, host, &i) < 0)
+            return -ENOMEM;
+        if (t.index == in->index && str_eq(t.role, in->role)) {
+            h->found = true;
+            h->mine = i;
+            h->local = h->list.v[i].ranks + in->local_rank;
+        }
+        h->list.v[i].ranks += t.ranks;
+    }
+    return 0;
+}
+
+static int set_slot(const struct hosts *h, struct strv *out)
+{
+    uint32_t rank = h->local, size = 0, cross = 0, cross_size = 0;
+    for (size_t i = 0; i < h->list.n; i++) {
+        const struct host *x = &h->list.v[i];
+        size += x->ranks;
+        rank += i < h->mine ? x->ranks : 0;
+        cross_size += x->ranks > h->local;
+        cross += i < h->mine && x->ranks > h->local;
+    }
+    int rc = 0;
+    rc |= strv_env_set(out, "HOROVOD_HOSTNAME", h->list.v[h->mine].name);
+    rc |= rt_set_u32(out, "HOROVOD_RANK", rank);
+    rc |= rt_set_u32(out, "HOROVOD_SIZE", size);
+    rc |= rt_set_u32(out, "HOROVOD_LOCAL_RANK", h->local);
+    rc |= rt_set_u32(out, "HOROVOD_LOCAL_SIZE", h->list.v[h->mine].ranks);
+    rc |= rt_set_u32(out, "HOROVOD_CROSS_RANK", cross);
+    rc |= rt_set_u32(out, "HOROVOD_CROSS_SIZE", cross_size);
+    return rc;
+}
+
+static int set_fixed(const struct rt_input *in, struct strv *out)
+{
+    struct rt_at at;
+    int rc = 0;
+    rc |= strv_env_set(out, "HOROVOD_CONTROLLER", "gloo");
+    rc |= strv_env_set(out, "HOROVOD_CPU_OPERATIONS", "gloo");
+    /* the original's: a rank may still read its data while the others wait for it */
+    rc |= rt_set_default(out, "HOROVOD_GLOO_TIMEOUT_SECONDS", "2000");
+    if (rt_address_at(in->service, &at)) {
+        rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_ADDR", at.host);
+        rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_PORT", at.port);
+    }
+    return rc;
+}
+
+static int env(const struct rt_input *in, struct strv *out, struct err *e)
+{
+    struct hosts h = { 0 };
+    if (in->single_node)
+        return 0;
+    int rc = runtime_generic.env(in, out, e); /* CLUSTER_SPEC */
+    if (rc == 0)
+        rc = hosts_count(&h, in);
+    if (rc == 0 && h.found && !in->service)
+        rc = err_set(e, ENOTCONN, "there is no rendezvous server by which the ranks could meet");
+    else if (rc == 0 && h.found && (set_fixed(in, out) || set_slot(&h, out)))
+        rc = -ENOMEM;
+    hosts_done(&h);
+    return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot build the environment for horovod: %m") : rc;
+}
+
+static bool serves(const struct rt_role *roles, size_t n, const char *role)
+{
+    (void)roles;
+    (void)n;
+    return str_eq(role, "driver");
+}
+
+static bool lives_with_new(const char *role, bool chief, bool has_ps)
+{
+    (void)role;
+    (void)chief;
+    (void)has_ps;
+    return false;
+}
+
+const struct runtime runtime_horovod = {
+    .name = "horovod",
+    .env = env,
+    .waits_for_spec = true,
+    .needs_gang = true,
+    .service = "horovod",
+    .serves = serves,
+    .lives_with_new = lives_with_new,
+};

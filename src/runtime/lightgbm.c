@@ -1,0 +1,57 @@
+/*
+ * LightGBM: the parameters machines, num_machines and local_listen_port. It reads none of them from
+ * the environment; a program or a configuration passes them on.
+ */
+#include "runtime/runtime_int.h"
+
+#include <errno.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/util.h"
+
+static int add_machines(const struct rt_input *in, struct strv *out)
+{
+    struct rt_walk w = { .roles = in->roles, .n = in->n_roles };
+    struct rt_task t;
+    AUTO(buf_done) struct buf text = { 0 };
+    buf_adds(&text, "LIGHTGBM_MACHINES=");
+    for (bool first = true; runtime_walk(&w, &t); first = false)
+        buf_addf(&text, "%s%s", first ? "" : ",", t.address);
+    return rt_set_pair(out, &text); /* a failure sticks to text */
+}
+
+static int env(const struct rt_input *in, struct strv *out, struct err *e)
+{
+    struct rt_place me;
+    struct rt_at at;
+    rt_place(in, &me);
+    int rc = add_machines(in, out);
+    rc |= rt_set_u32(out, "LIGHTGBM_NUM_MACHINES", me.n_groups);
+    if (rt_address_at(me.mine, &at))
+        rc |= strv_env_set(out, "LIGHTGBM_LOCAL_LISTEN_PORT", at.port);
+    return rc ? err_set(e, ENOMEM, "cannot build the environment for lightgbm: %m") : 0;
+}
+
+static bool unnoticed(const char *role)
+{
+    (void)role;
+    return true;
+}
+
+static bool lives_with_new(const char *role, bool chief, bool has_ps)
+{
+    (void)role;
+    (void)chief;
+    (void)has_ps;
+    return false;
+}
+
+const struct runtime runtime_lightgbm = {
+    .name = "lightgbm",
+    .env = env,
+    .waits_for_spec = true,
+    .needs_gang = true,
+    .unnoticed = unnoticed,
+    .lives_with_new = lives_with_new,
+};

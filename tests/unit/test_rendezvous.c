@@ -1,0 +1,365 @@
+/* The servers by which ranks meet, without sockets: bytes in, bytes out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "rendezvous/kv.h"
+#include "rendezvous/pmi.h"
+#include "rendezvous/service.h"
+#include "torture.h"
+
+/* ---- Horovod's store ---- */
+
+/* One request, `piece` bytes at a time; what kv_feed() said last. */
+static int ask(struct kv *kv, const char *bytes, size_t n, size_t piece, struct buf *out)
+{
+    struct kv_request r = { 0 };
+    int rc = 0;
+    buf_clear(out);
+    for (size_t at = 0; at < n && rc == 0; at += piece)
+        rc = kv_feed(kv, &r, span_mem(bytes + at, MIN(piece, n - at)), out);
+    kv_request_done(&r);
+    return rc;
+}
+
+static const char ok[] = "HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/* As captured from Horovod 0.28: only these two headers, binary bodies. */
+static void a_store(void **state)
+{
+    static const char put[] =
+        "PUT /global/0 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n"
+        "\0\xff\r\n";
+    static const char get[] =
+        "GET /global/0 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n";
+    static const char gone[] =
+        "DELETE /global/0 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n";
+    static const char found[] =
+        "HTTP/1.0 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n\0\xff\r\n";
+    struct kv kv;
+    struct buf out = { 0 };
+    (void)state;
+    kv_init(&kv, 1 << 20);
+    for (size_t piece = 1; piece < 200; piece += 33) {
+        assert_int_equal(ask(&kv, get, sizeof get - 1, piece, &out), 1);
+        assert_true(span_starts(buf_span(&out), "HTTP/1.0 404 "));
+        assert_int_equal(ask(&kv, put, sizeof put - 1, piece, &out), 1);
+        assert_string_equal(buf_cstr(&out), ok);
+        assert_int_equal(ask(&kv, get, sizeof get - 1, piece, &out), 1);
+        assert_true(span_eq(buf_span(&out), span_mem(found, sizeof found - 1)));
+        assert_int_equal(ask(&kv, put, sizeof put - 1, piece, &out), 1); /* again: replaced */
+        assert_int_equal(kv.map.n, 1);
+        assert_int_equal(ask(&kv, gone, sizeof gone - 1, piece, &out), 1);
+        assert_string_equal(buf_cstr(&out), ok);
+        assert_int_equal(kv.bytes, 0);
+    }
+    buf_done(&out);
+    kv_done(&kv);
+}
+
+static void an_empty_value_is_there(void **state)
+{
+    static const char put[] = "PUT /s/k HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+    static const char get[] = "GET /s/k HTTP/1.1\r\n\r\n";
+    struct kv kv;
+    struct buf out = { 0 };
+    (void)state;
+    kv_init(&kv, 1 << 20);
+    assert_int_equal(ask(&kv, put, sizeof put - 1, 7, &out), 1);
+    assert_int_equal(ask(&kv, get, sizeof get - 1, 7, &out), 1);
+    assert_string_equal(buf_cstr(&out), ok);
+    buf_done(&out);
+    kv_done(&kv);
+}
+
+static void bad_requests(void **state)
+{
+    static const struct {
+        const char *request, *answer;
+    } rows[] = {
+        { "GET / HTTP/1.1\r\n\r\n", "HTTP/1.0 400 " },
+        { "GET /k\r\n\r\n", "HTTP/1.0 400 " },
+        { "GET k HTTP/1.1\r\n\r\n", "HTTP/1.0 400 " },
+        { "hello\r\n\r\n", "HTTP/1.0 400 " },
+        { "POST /k HTTP/1.1\r\n\r\n", "HTTP/1.0 405 " },
+        { "PUT /k HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.0 413 " },
+        { "PUT /k HTTP/1.1\r\nContent-Length: 4194305\r\n\r\n", "HTTP/1.0 413 " },
+        { "PUT /k HTTP/1.1\r\nContent-Length: many\r\n\r\n", "HTTP/1.0 413 " },
+    };
+    struct kv kv;
+    struct buf out = { 0 };
+    (void)state;
+    kv_init(&kv, 1000);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        assert_int_equal(ask(&kv, rows[i].request, strlen(rows[i].request), 1000, &out), 1);
+        if (!span_starts(buf_span(&out), rows[i].answer))
+            fail_msg("%s got %s", rows[i].request, buf_cstr(&out));
+    }
+    char head[KV_HEAD_MAX + 2];
+    memset(head, 'x', sizeof head);
+    assert_int_equal(ask(&kv, head, sizeof head, 512, &out), 1);
+    assert_true(span_starts(buf_span(&out), "HTTP/1.0 431 "));
+    /* no more than it may hold */
+    char put[600];
+    int n = snprintf(put, sizeof put, "PUT /a HTTP/1.1\r\nContent-Length: 500\r\n\r\n%500s", "");
+    assert_int_equal(ask(&kv, put, (size_t)n, 100, &out), 1);
+    assert_string_equal(buf_cstr(&out), ok);
+    put[5] = 'b';
+    assert_int_equal(ask(&kv, put, (size_t)n, 100, &out), 1);
+    assert_true(span_starts(buf_span(&out), "HTTP/1.0 507 "));
+    put[5] = 'a'; /* what replaces needs no more */
+    assert_int_equal(ask(&kv, put, (size_t)n, 100, &out), 1);
+    assert_string_equal(buf_cstr(&out), ok);
+    buf_done(&out);
+    kv_done(&kv);
+}
+
+/* ---- PMI-1 ---- */
+
+struct talk {
+    unsigned rank;
+    const char *says, *hears;
+    enum pmi_what what;
+};
+
+static void talk(struct pmi *p, struct pmi_rank *ranks, const struct talk *rows, size_t n)
+{
+    struct buf out = { 0 };
+    int code = 0;
+    for (size_t i = 0; i < n; i++) {
+        buf_clear(&out);
+        enum pmi_what what = pmi_feed(p, &ranks[rows[i].rank], span_of(rows[i].says), &out, &code);
+        if (what != rows[i].what || strcmp(buf_cstr(&out), rows[i].hears) != 0)
+            fail_msg("row %zu: %s: %d '%s'", i, rows[i].says, (int)what, buf_cstr(&out));
+    }
+    buf_done(&out);
+}
+
+/* As captured from MPICH 4.0.2. */
+static void two_ranks(void **state)
+{
+    static const char *const hosts[] = { "10.0.0.1", "10.0.0.2" };
+    static const struct talk rows[] = {
+        { 0, "cmd=initack pmiid=0\n",
+          "cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=0\ncmd=set debug=0\n", PMI_MORE },
+        { 0, "cmd=init pmi_version=1 pmi_subversion=1\n",
+          "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", PMI_MORE },
+        { 0, "cmd=get_maxes\n", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n",
+          PMI_MORE },
+        { 0, "cmd=get_appnum\n", "cmd=appnum appnum=0\n", PMI_MORE },
+        { 0, "cmd=get_my_kvsname\n", "cmd=my_kvsname kvsname=kvs_app\n", PMI_MORE },
+        { 0, "cmd=get kvsname=kvs_app key=PMI_process_mapping\n",
+          "cmd=get_result rc=0 msg=success value=(vector,(0,2,1))\n", PMI_MORE },
+        { 1, "cmd=ini", "", PMI_MORE },
+        { 1, "tack pmiid=1\ncmd=init pmi_version=1 pmi_subversion=1\n",
+          "cmd=initack rc=0\ncmd=set size=2\ncmd=set rank=1\ncmd=set debug=0\n"
+          "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
+          PMI_MORE },
+        { 0, "cmd=put kvsname=kvs_app key=-bcast-1-0 value=a b=c key=d\n",
+          "cmd=put_result rc=0 msg=success\n", PMI_MORE },
+        { 1, "cmd=get kvsname=kvs_app key=-bcast-1-1\n",
+          "cmd=get_result rc=-1 msg=key_-bcast-1-1_not_found value=unknown\n", PMI_MORE },
+        { 0, "cmd=barrier_in\n", "", PMI_MORE },
+        { 1, "cmd=barrier_in\n", "", PMI_BARRIER },
+        { 1, "cmd=get kvsname=kvs_app key=-bcast-1-0\n",
+          "cmd=get_result rc=0 msg=success value=a b=c key=d\n", PMI_MORE },
+        { 1, "cmd=barrier_in\n", "", PMI_MORE }, /* the next one */
+        { 0, "cmd=barrier_in\n", "", PMI_BARRIER },
+        { 0, "cmd=finalize\n", "cmd=finalize_ack\n", PMI_MORE },
+        { 1, "cmd=abort exitcode=42\n", "", PMI_ABORT },
+    };
+    struct pmi p;
+    struct pmi_rank ranks[2];
+    (void)state;
+    assert_int_equal(pmi_init(&p, "app", 2, hosts), 0);
+    for (size_t i = 0; i < 2; i++)
+        pmi_rank_init(&ranks[i]);
+    talk(&p, ranks, rows, ARRAY_LEN(rows));
+    for (size_t i = 0; i < 2; i++)
+        pmi_rank_done(&p, &ranks[i]);
+    pmi_done(&p);
+}
+
+static void codes_of_an_abort(void **state)
+{
+    static const struct {
+        const char *says;
+        int code;
+    } rows[] = { { "cmd=abort exitcode=42\n", 42 },
+                 { "cmd=abort exitcode=-1\n", -1 },
+                 { "cmd=abort\n", 1 },
+                 { "cmd=abort exitcode=99999999999\n", 1 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct pmi p;
+        struct pmi_rank r;
+        struct buf out = { 0 };
+        int code = 0;
+        assert_int_equal(pmi_init(&p, "app", 1, NULL), 0);
+        pmi_rank_init(&r);
+        assert_int_equal(pmi_feed(&p, &r, span_of("cmd=initack pmiid=0\n"), &out, &code), PMI_MORE);
+        assert_int_equal(pmi_feed(&p, &r, span_of(rows[i].says), &out, &code), PMI_ABORT);
+        assert_int_equal(code, rows[i].code);
+        buf_done(&out);
+        pmi_rank_done(&p, &r);
+        pmi_done(&p);
+    }
+}
+
+static void no_pmi(void **state)
+{
+    static const char *const rows[] = {
+        "GET / HTTP/1.1\n",
+        "cmd=init pmi_version=1 pmi_subversion=1\n", /* who is it? */
+        "cmd=initack\n",
+        "cmd=initack pmiid=2\n", /* there are two */
+        "cmd=initack pmiid=-1\n",
+        "cmd=initack pmiid=0\n", /* taken */
+        "cmd=initack pmiid=1\ncmd=initack pmiid=1\n",
+        "cmd=initack pmiid=1\ncmd=get_maxes\n", /* before init */
+        "cmd=initack pmiid=1\ncmd=init\ncmd=spawn\n",
+        "cmd=initack pmiid=1\ncmd=init\nmcmd=spawn\n",
+        "cmd=initack pmiid=1\ncmd=init\ncmd=barrier_in\ncmd=barrier_in\n",
+        "cmd=initack pmiid=1\ncmd=init\ncmd=finalize\ncmd=get_maxes\n",
+    };
+    (void)state;
+    for (size_t i = 0; i <= ARRAY_LEN(rows); i++) {
+        struct pmi p;
+        struct pmi_rank r[2];
+        struct buf out = { 0 };
+        int code;
+        assert_int_equal(pmi_init(&p, "app", 2, NULL), 0);
+        pmi_rank_init(&r[0]);
+        pmi_rank_init(&r[1]);
+        assert_int_equal(pmi_feed(&p, &r[0], span_of("cmd=initack pmiid=0\n"), &out, &code), 0);
+        enum pmi_what what = PMI_MORE;
+        char flood[PMI_LINE_MAX];
+        memset(flood, 'x', sizeof flood);
+        if (i < ARRAY_LEN(rows))
+            what = pmi_feed(&p, &r[1], span_of(rows[i]), &out, &code);
+        else
+            for (int k = 0; k < 3 && what == PMI_MORE; k++) /* a line without end */
+                what = pmi_feed(&p, &r[1], span_mem(flood, sizeof flood), &out, &code);
+        if (what != PMI_BAD)
+            fail_msg("row %zu: %d", i, (int)what);
+        buf_done(&out);
+        pmi_rank_done(&p, &r[1]);
+        pmi_rank_done(&p, &r[0]);
+        assert_int_equal(p.n_waiting, 0);
+        pmi_done(&p);
+    }
+}
+
+/* A rank that went away in a barrier is waited for again, and its number is free. */
+static void a_rank_that_went(void **state)
+{
+    static const char hello[] = "cmd=initack pmiid=1\ncmd=init\ncmd=barrier_in\n";
+    static const char first[] = "cmd=initack pmiid=0\ncmd=init\ncmd=barrier_in\n";
+    struct pmi p;
+    struct pmi_rank r[2];
+    struct buf out = { 0 };
+    int code;
+    (void)state;
+    assert_int_equal(pmi_init(&p, "app", 2, NULL), 0);
+    pmi_rank_init(&r[0]);
+    pmi_rank_init(&r[1]);
+    assert_int_equal(pmi_feed(&p, &r[1], span_of(hello), &out, &code), PMI_MORE);
+    pmi_rank_done(&p, &r[1]);
+    assert_int_equal(pmi_feed(&p, &r[0], span_of(first), &out, &code), PMI_MORE);
+    pmi_rank_init(&r[1]);
+    assert_int_equal(pmi_feed(&p, &r[1], span_of(hello), &out, &code), PMI_BARRIER);
+    pmi_rank_done(&p, &r[0]);
+    pmi_rank_done(&p, &r[1]);
+    buf_done(&out);
+    pmi_done(&p);
+}
+
+static void who_shares_a_node(void **state)
+{
+    static const struct {
+        const char *hosts[8], *mapping;
+    } rows[] = {
+        { { "a", "a", "a", "a" }, "(vector,(0,1,4))" },
+        { { "a", "b", "c" }, "(vector,(0,3,1))" },
+        { { "a", "a", "b", "b", "c" }, "(vector,(0,2,2),(2,1,1))" },
+        { { "a", "b", "a" }, "(vector,(0,2,1),(0,1,1))" },
+        { { "a", "b", "b", "a", "a", "c" }, "(vector,(0,1,1),(1,1,2),(0,1,2),(2,1,1))" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct pmi p;
+        uint32_t n = 0;
+        while (rows[i].hosts[n])
+            n++;
+        assert_int_equal(pmi_init(&p, "app", n, rows[i].hosts), 0);
+        assert_string_equal(p.mapping, rows[i].mapping);
+        pmi_done(&p);
+    }
+}
+
+static int everything(void *unused)
+{
+    static const char put[] = "PUT /s/k HTTP/1.1\r\nContent-Length: 1\r\n\r\nx";
+    static const char hello[] =
+        "cmd=initack pmiid=0\ncmd=init\ncmd=put key=k value=v\ncmd=get key=k\n";
+    struct kv kv;
+    struct kv_request q = { 0 };
+    struct pmi p = { 0 };
+    struct pmi_rank r;
+    struct buf out = { 0 };
+    int code;
+    (void)unused;
+    kv_init(&kv, 1000);
+    int rc = kv_feed(&kv, &q, span_mem(put, sizeof put - 1), &out);
+    kv_request_done(&q);
+    kv_done(&kv);
+    buf_done(&out);
+    if (rc < 0)
+        return rc;
+    rc = pmi_init(&p, "app", 1, NULL);
+    if (rc < 0)
+        return rc;
+    pmi_rank_init(&r);
+    enum pmi_what what = pmi_feed(&p, &r, span_of(hello), &out, &code);
+    rc = what == PMI_BAD || !strstr(buf_cstr(&out), "value=v") ? -ENOMEM : 0;
+    pmi_rank_done(&p, &r);
+    pmi_done(&p);
+    buf_done(&out);
+    return rc;
+}
+
+static void without_memory(void **state)
+{
+    (void)state;
+    assert_true(torture(everything, NULL) > 5);
+}
+
+static void servers_by_name(void **state)
+{
+    (void)state;
+    assert_non_null(service_find("horovod"));
+    assert_non_null(service_find("pmi"));
+    assert_null(service_find("nobody"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_store),           cmocka_unit_test(an_empty_value_is_there),
+        cmocka_unit_test(bad_requests),      cmocka_unit_test(two_ranks),
+        cmocka_unit_test(codes_of_an_abort), cmocka_unit_test(no_pmi),
+        cmocka_unit_test(a_rank_that_went),  cmocka_unit_test(who_shares_a_node),
+        cmocka_unit_test(without_memory),    cmocka_unit_test(servers_by_name),
+    };
+    return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
+}
