@@ -17,17 +17,18 @@
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "master/archive.h"
+#include "master_world_int.h"
 #include "proto/tony.pb-c.h"
 #include "scheduler/scheduler.h"
 #include "storage/jobfile.h"
 
-enum { AGAIN_MS = 2, WATCHDOG_MS = 20000 };
+enum { WATCHDOG_MS = 20000 };
 
 static struct world *the_world; /* sched_ops.open has no other way to find it */
 
 /* ---- the job on disk ---- */
 
-static void die(const char *what, const struct err *e)
+void world_die(const char *what, const struct err *e)
 {
     fprintf(stderr, "world: %s: %s\n", what, e->msg);
     abort();
@@ -42,7 +43,7 @@ static void write_job(struct world *w, const char *const *conf)
         char *eq = strchr(key, '=');
         *eq = '\0';
         if (conf_set(c, CL_JOB, key, eq + 1, "test", false, &e) < 0)
-            die("conf_set", &e);
+            world_die("conf_set", &e);
     }
     struct job_file f = { .conf = c,
                           .user = (char *)(uintptr_t) "tester",
@@ -52,11 +53,11 @@ static void write_job(struct world *w, const char *const *conf)
                           .wall_ms = clock_wall_ms() };
     AUTO(buf_done) struct buf text = { 0 };
     if (job_file_encode(&f, &text, &e) < 0)
-        die("job_file_encode", &e);
+        world_die("job_file_encode", &e);
     AUTO(free_p) char *path = fs_join(w->job_dir, "job.conf");
     if (fs_mkdirs(w->job_dir, 0700, &e) < 0 ||
         fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e) < 0)
-        die("job.conf", &e);
+        world_die("job.conf", &e);
 }
 
 static const struct script *script_of(const struct world *w, const struct box *b, const char *role,
@@ -381,8 +382,6 @@ static void on_work_dies(void *arg)
 }
 
 /* The client's plan may hang on a task that runs. */
-static void task_runs(struct world *w);
-
 static void box_start(struct box *b, const Tony__Start *s, const char *role, uint32_t index)
 {
     struct world *w = b->w;
@@ -412,7 +411,7 @@ static void box_start(struct box *b, const Tony__Start *s, const char *role, uin
         b->work = loop_timer_new(w->loop, script->dies_first ? on_work_dies : on_work_done, b);
         loop_timer_set(b->work, clock_mono_ms() + script->run_ms);
     }
-    task_runs(w);
+    world_task_runs(w);
 }
 
 static void box_log(struct box *b, const Tony__ReadLog *q)
@@ -507,7 +506,7 @@ static void box_closed(struct conn *c, const struct err *e, void *arg)
     (void)e;
     b->conn = NULL;
     b->greeted = false;
-    loop_timer_set(b->timer, clock_mono_ms() + AGAIN_MS);
+    loop_timer_set(b->timer, clock_mono_ms() + WORLD_AGAIN_MS);
 }
 
 static const struct conn_ops box_ops = { .on_open = box_open,
@@ -525,9 +524,8 @@ int world_dial(struct world *w, const char *identity, const struct tls_key *key,
     return conn_dial_tls(w->loop, &to, ops, arg, out, NULL);
 }
 
-/* box: NULL = a client. */
-static int dial_master(struct world *w, const struct box *box, const struct conn_ops *ops,
-                       void *arg, struct conn **out)
+int world_dial_master(struct world *w, const struct box *box, const struct conn_ops *ops, void *arg,
+                      struct conn **out)
 {
     if (w->remote.key) {
         char identity[TLS_IDENTITY_MAX] = JOB_KEY_CLIENT;
@@ -546,210 +544,10 @@ static int dial_master(struct world *w, const struct box *box, const struct conn
 static void box_dial(void *arg)
 {
     struct box *b = arg;
-    if (dial_master(b->w, b, &box_ops, b, &b->conn) < 0) {
+    if (world_dial_master(b->w, b, &box_ops, b, &b->conn) < 0) {
         b->conn = NULL;
-        loop_timer_set(b->timer, clock_mono_ms() + AGAIN_MS);
+        loop_timer_set(b->timer, clock_mono_ms() + WORLD_AGAIN_MS);
     }
-}
-
-/* ---- the client ---- */
-
-static void client_ask(struct world *w, Tony__ClientAsk__What what)
-{
-    Tony__ClientAsk a = TONY__CLIENT_ASK__INIT;
-    a.what = what;
-    a.application_id = w->id;
-    a.who = (char *)(uintptr_t) "tester@here";
-    a.reason = (char *)(uintptr_t) "enough";
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
-    f.client_ask = &a;
-    (void)conn_send(w->client, &f);
-}
-
-static void client_open(struct conn *c, void *arg)
-{
-    struct world *w = arg;
-    Tony__ClientHello h = TONY__CLIENT_HELLO__INIT;
-    h.version = TONY__VERSION__PROTOCOL_VERSION;
-    h.program = (char *)(uintptr_t) "test";
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_CLIENT_HELLO;
-    f.client_hello = &h;
-    (void)conn_send(c, &f);
-    client_ask(w, w->owns ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW);
-    if (w->stop_asked && !w->stop_answered)
-        client_ask(w, TONY__CLIENT_ASK__WHAT__STOP);
-}
-
-static void client_frame(struct conn *c, const Tony__Frame *f, void *arg)
-{
-    struct world *w = arg;
-    (void)c;
-    if (f->body_case == TONY__FRAME__BODY_ANSWER) {
-        w->stop_answered = true;
-    } else if (f->body_case == TONY__FRAME__BODY_LOG_DATA) {
-        const Tony__LogData *a = f->log_data;
-        w->n_logs++;
-        w->log_num = a->num;
-        assert(a->number == 7000 + w->n_logs);
-        (void)snprintf(w->log_text, sizeof w->log_text, "%.*s",
-                       a->num ? (int)strlen(a->message) : (int)a->data.len,
-                       a->num ? a->message : (const char *)a->data.data);
-    } else if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE) {
-        w->n_updates++;
-        w->n_finished += f->job_update->finished ? 1 : 0;
-        w->client_code = f->job_update->exit_code;
-        (void)str_copy(w->client_state, sizeof w->client_state, f->job_update->state);
-        buf_clear(&w->client_json);
-        (void)buf_add(&w->client_json, f->job_update->json.data, f->job_update->json.len);
-    }
-}
-
-static void client_again(struct world *w)
-{
-    if (w->n_finished == 0)
-        loop_timer_set(w->client_timer, clock_mono_ms() + AGAIN_MS);
-}
-
-static void client_closed(struct conn *c, const struct err *e, void *arg)
-{
-    struct world *w = arg;
-    (void)c;
-    (void)e;
-    w->client = NULL;
-    client_again(w);
-}
-
-static const struct conn_ops client_ops = { .on_open = client_open,
-                                            .on_frame = client_frame,
-                                            .on_close = client_closed };
-
-static void client_dial(void *arg)
-{
-    struct world *w = arg;
-    if (dial_master(w, NULL, &client_ops, w, &w->client) < 0) {
-        w->client = NULL;
-        client_again(w);
-    }
-}
-
-static void client_read_log(struct world *w)
-{
-    Tony__ReadLog q = TONY__READ_LOG__INIT;
-    q.number = 7001 + w->n_logs;
-    q.slot = w->reads_log_of - 1;
-    q.stream = (char *)(uintptr_t) "stderr";
-    q.offset = -10;
-    q.max = 1000;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_READ_LOG;
-    f.read_log = &q;
-    (void)conn_send(w->client, &f);
-}
-
-static void task_runs(struct world *w)
-{
-    if (w->reads_log_of && w->client && !w->ran)
-        client_read_log(w);
-    if (w->on_running && !w->ran)
-        w->on_running(w);
-    w->ran = true;
-    if (w->stop_when_running && !w->stop_asked) {
-        w->stop_asked = true;
-        if (w->client)
-            client_ask(w, TONY__CLIENT_ASK__WHAT__STOP);
-    }
-    if (w->client_leaves_after_start && w->client) {
-        conn_close(TAKE(w->client));
-        loop_timer_stop(w->client_timer);
-    }
-}
-
-/* ---- files elsewhere ---- */
-
-static void files_over(void *arg, int rc)
-{
-    struct world *w = arg;
-    struct world_op ops[ARRAY_LEN(w->files.waiting)];
-    unsigned n = w->files.n_waiting;
-    struct err e = { 0 };
-    (void)rc;
-    if (w->files.fail)
-        err_set(&e, w->files.fail, "cannot do that: %m");
-    memcpy(ops, w->files.waiting, sizeof ops);
-    w->files.n_waiting = 0;
-    for (unsigned i = 0; i < n && w->master; i++)
-        ops[i].done(NULL, &e, ops[i].arg);
-}
-
-static int files_nothing(void *arg)
-{
-    (void)arg;
-    return 0;
-}
-
-static int files_do(struct world *w, webhdfs_done_fn *done, void *arg)
-{
-    if (w->files.hang)
-        return 0;
-    assert(w->files.n_waiting < ARRAY_LEN(w->files.waiting));
-    w->files.waiting[w->files.n_waiting++] = (struct world_op){ done, arg };
-    return w->files.n_waiting > 1 ? 0 : loop_work(w->loop, files_nothing, files_over, w);
-}
-
-static int files_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
-                        struct err *e)
-{
-    struct world *w = fs;
-    (void)e;
-    (void)strv_pushf(&w->files.log, "mkdirs %s %o", path, (unsigned)mode);
-    return files_do(w, done, arg);
-}
-
-static int files_put(void *fs, const char *path, mode_t mode, struct span text,
-                     webhdfs_done_fn *done, void *arg, struct err *e)
-{
-    struct world *w = fs;
-    (void)e;
-    (void)strv_pushf(&w->files.log, "put %s %o", path, (unsigned)mode);
-    if (str_ends(path, "/status.json")) {
-        buf_clear(&w->client_json);
-        (void)buf_add(&w->client_json, text.p, text.len);
-    }
-    return files_do(w, done, arg);
-}
-
-static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
-{
-    struct world *w = fs;
-    (void)e;
-    (void)strv_pushf(&w->files.log, "remove %s", path);
-    return files_do(w, done, arg);
-}
-
-static const struct archive_files files = {
-    .mkdirs = files_mkdirs,
-    .put = files_put,
-    .remove = files_remove,
-};
-
-void world_go_remote(struct world *w)
-{
-    struct err e = { 0 };
-    if (job_key_new(&w->key, &e) < 0)
-        die("key", &e);
-    w->remote = (struct master_remote){
-        .key = &w->key,
-        .address = "127.0.0.1",
-        .container_id = "container_1_0001_01_000001",
-        .node = "n0:45454",
-        .log_url = "http://n0:8042/logs/master",
-        .files = &files,
-        .fs = w,
-        .history_dir = "/h",
-        .staging_dir = "/s",
-    };
 }
 
 /* ---- life ---- */
@@ -783,16 +581,16 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     (void)setenv("TONY_HOME", w->home, 1);
     (void)setenv("XDG_RUNTIME_DIR", w->home, 1);
     if (paths_open(&w->paths, &e) < 0)
-        die("paths", &e);
+        world_die("paths", &e);
     app_id_format(w->id, 1700000000000, 1);
     w->job_dir = paths_job(&w->paths, w->id);
     write_job(w, conf);
     w->loop = loop_new(&e);
     if (!w->loop)
-        die("loop", &e);
+        world_die("loop", &e);
     w->pump = loop_timer_new(w->loop, on_pump, w);
     w->fate_timer = loop_timer_new(w->loop, fate_is_known, w);
-    w->client_timer = loop_timer_new(w->loop, client_dial, w);
+    w->client_timer = loop_timer_new(w->loop, world_client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
     w->probe = (struct master_probe){ .on_write = on_write, .arg = w };
 }
@@ -830,7 +628,7 @@ enum master_exit world_run_once(struct world *w)
     w->n_masters++;
     int rc = master_open(&cfg, &w->master, &e);
     if (rc < 0)
-        die("master_open", &e);
+        world_die("master_open", &e);
     loop_timer_set(w->watchdog, clock_mono_ms() + WATCHDOG_MS);
     loop_timer_set(w->client_timer, clock_mono_ms());
     if (w->client)
@@ -872,7 +670,7 @@ static void read_journal(const struct world *w, struct buf *out)
     AUTO(free_p) char *path = fs_join(w->job_dir, "journal");
     struct err e = { 0 };
     if (fs_read(AT_FDCWD, path, out, &e) < 0)
-        die("journal", &e);
+        world_die("journal", &e);
 }
 
 unsigned world_journal_lines(const struct world *w)

@@ -1,0 +1,99 @@
+/* The files that a remote world has elsewhere. */
+#include "master_world_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "loop/loop.h"
+#include "master/archive.h"
+
+static void files_over(void *arg, int rc)
+{
+    struct world *w = arg;
+    struct world_op ops[ARRAY_LEN(w->files.waiting)];
+    unsigned n = w->files.n_waiting;
+    struct err e = { 0 };
+    (void)rc;
+    if (w->files.fail)
+        err_set(&e, w->files.fail, "cannot do that: %m");
+    memcpy(ops, w->files.waiting, sizeof ops);
+    w->files.n_waiting = 0;
+    for (unsigned i = 0; i < n && w->master; i++)
+        ops[i].done(NULL, &e, ops[i].arg);
+}
+
+static int files_nothing(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static int files_do(struct world *w, webhdfs_done_fn *done, void *arg)
+{
+    if (w->files.hang)
+        return 0;
+    assert(w->files.n_waiting < ARRAY_LEN(w->files.waiting));
+    w->files.waiting[w->files.n_waiting++] = (struct world_op){ done, arg };
+    return w->files.n_waiting > 1 ? 0 : loop_work(w->loop, files_nothing, files_over, w);
+}
+
+static int files_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
+                        struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "mkdirs %s %o", path, (unsigned)mode);
+    return files_do(w, done, arg);
+}
+
+static int files_put(void *fs, const char *path, mode_t mode, struct span text,
+                     webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "put %s %o", path, (unsigned)mode);
+    if (str_ends(path, "/status.json")) {
+        buf_clear(&w->client_json);
+        (void)buf_add(&w->client_json, text.p, text.len);
+    }
+    return files_do(w, done, arg);
+}
+
+static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "remove %s", path);
+    return files_do(w, done, arg);
+}
+
+static const struct archive_files files = {
+    .mkdirs = files_mkdirs,
+    .put = files_put,
+    .remove = files_remove,
+};
+
+void world_go_remote(struct world *w)
+{
+    struct err e = { 0 };
+    if (job_key_new(&w->key, &e) < 0)
+        world_die("key", &e);
+    w->remote = (struct master_remote){
+        .key = &w->key,
+        .address = "127.0.0.1",
+        .container_id = "container_1_0001_01_000001",
+        .node = "n0:45454",
+        .log_url = "http://n0:8042/logs/master",
+        .files = &files,
+        .fs = w,
+        .history_dir = "/h",
+        .staging_dir = "/s",
+    };
+}

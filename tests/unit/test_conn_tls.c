@@ -1,0 +1,408 @@
+/* Framed connections with TLS over TCP. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "loop/loop.h"
+#include "loop/loop_int.h" /* handshake_ms, name_servers */
+#include "loop/tcp.h"
+#include "loop_deadline.h"
+#include "proto/tony.pb-c.h"
+
+static const struct tls_key right = { "0123456789abcdef0123456789abcdef", 32 };
+static const struct tls_key wrong = { "0123456789abcdef0123456789abcdeX", 32 };
+
+static bool key_of(const char *identity, struct tls_key *out, void *arg)
+{
+    (void)arg;
+    if (!str_starts(identity, "worker:"))
+        return false;
+    *out = right;
+    return true;
+}
+
+struct echo {
+    struct loop *l;
+    struct listener *s;
+    struct conn *accepted[400];
+    unsigned n_accepted, n_server_frames, n_server_closed, n_open, n_frames, n_closed;
+    unsigned want_closed; /* at the server */
+    uint64_t n_steps;
+    size_t filler, got_bytes;
+    int close_num, server_close_num;
+    char close_msg[480];
+    bool finish; /* the client finishes instead of closing */
+};
+
+static int send_step(struct conn *c, uint64_t step, size_t filler)
+{
+    Tony__TaskWord w = TONY__TASK_WORD__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    AUTO(free_p) char *text = calloc(1, filler + 1);
+    assert_non_null(text);
+    memset(text, 'x', filler);
+    w.step = step;
+    w.checkpoint = text;
+    f.body_case = TONY__FRAME__BODY_TASK_WORD;
+    f.task_word = &w;
+    return conn_send(c, &f);
+}
+
+static void echo_server_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct echo *x = arg;
+    x->n_server_frames++;
+    assert_int_equal(conn_send(c, f), 0);
+}
+
+static void echo_server_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct echo *x = arg;
+    (void)c;
+    x->server_close_num = e->num;
+    if (++x->n_server_closed == x->want_closed)
+        loop_stop(x->l);
+}
+
+static const struct conn_ops echo_server_ops = { NULL, echo_server_frame, echo_server_close };
+
+static void echo_accept(struct conn *c, void *arg)
+{
+    struct echo *x = arg;
+    char host[46];
+    assert_true(str_starts(conn_identity(c), "worker:"));
+    assert_int_equal(conn_peer_host(c, host, sizeof host), 0);
+    assert_string_equal(host, "127.0.0.1");
+    assert_int_equal(conn_local_host(c, host, sizeof host), 0);
+    assert_string_equal(host, "127.0.0.1");
+    uid_t uid;
+    pid_t pid;
+    assert_int_equal(conn_peer(c, &uid, &pid), -EOPNOTSUPP);
+    x->accepted[x->n_accepted++] = c;
+    conn_set_arg(c, &echo_server_ops, x);
+}
+
+static void echo_open_client(struct conn *c, void *arg)
+{
+    struct echo *x = arg;
+    (void)c;
+    x->n_open++;
+}
+
+static void echo_client_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct echo *x = arg;
+    x->n_frames++;
+    x->got_bytes += strlen(f->task_word->checkpoint);
+    if (f->task_word->step != x->n_steps)
+        return;
+    if (x->finish)
+        conn_finish(c);
+    else
+        conn_close(c);
+}
+
+static void echo_client_close(struct conn *c, const struct err *e, void *arg)
+{
+    struct echo *x = arg;
+    (void)c;
+    x->n_closed++;
+    x->close_num = e->num;
+    (void)str_copy(x->close_msg, sizeof x->close_msg, e->msg);
+    loop_stop(x->l);
+}
+
+static const struct conn_ops echo_client_ops = { echo_open_client, echo_client_frame,
+                                                 echo_client_close };
+
+static void echo_listen(struct echo *x)
+{
+    struct err e = { 0 };
+    x->l = new_loop();
+    if (listener_open_tls(x->l, "127.0.0.1", 0, key_of, echo_accept, x, &x->s, &e) < 0)
+        fail_msg("%s", e.msg);
+}
+
+static struct conn *echo_dial(struct echo *x, const char *identity, const struct tls_key *key,
+                              uint16_t port, int64_t deadline_ms)
+{
+    struct err e = { 0 };
+    struct conn *c;
+    const struct conn_target to = { "localhost", port, identity, key, deadline_ms };
+    if (conn_dial_tls(x->l, &to, &echo_client_ops, x, &c, &e) < 0)
+        fail_msg("%s", e.msg);
+    return c;
+}
+
+static void tls_echo(unsigned clients, uint64_t steps, size_t filler, bool finish)
+{
+    struct echo x = {
+        .want_closed = clients, .n_steps = steps, .filler = filler, .finish = finish
+    };
+    echo_listen(&x);
+    for (unsigned i = 0; i < clients; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "worker:%u", i);
+        struct conn *c = echo_dial(&x, name, &right, listener_port(x.s), 0);
+        for (uint64_t k = 1; k <= steps; k++) /* at once: they wait for the handshake */
+            assert_int_equal(send_step(c, k, filler), 0);
+        assert_true(conn_queued(c) > steps * filler);
+    }
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_open, clients);
+    assert_int_equal(x.n_accepted, clients);
+    assert_int_equal(x.n_server_frames, clients * steps);
+    assert_int_equal(x.n_frames, clients * steps);
+    assert_true(x.got_bytes == clients * steps * filler);
+    assert_int_equal(x.n_closed, 0);
+    assert_int_equal(x.server_close_num, 0); /* in order: it said goodbye */
+    loop_free(x.l);
+}
+
+static void test_tls_echo(void **state)
+{
+    (void)state;
+    tls_echo(1, 3, 10, false);
+    tls_echo(1, 3, 10, true);
+    tls_echo(3, 5000, 5, true);
+    tls_echo(2, 3, 5 << 20, true);
+}
+
+static void test_tls_many(void **state)
+{
+    (void)state;
+    tls_echo(60, 2, 100, true); /* each handshake takes 50 ms under valgrind */
+}
+
+static void test_tls_keys_differ(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *identity;
+        const struct tls_key *key;
+        const char *why;
+    } rows[] = {
+        { "worker:1", &wrong, "the other side has another key for 'worker:1'" },
+        { "stranger", &right, "the other side does not know 'stranger'" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct echo x = { 0 };
+        char want[200];
+        echo_listen(&x);
+        struct conn *c = echo_dial(&x, rows[i].identity, rows[i].key, listener_port(x.s), 0);
+        assert_int_equal(send_step(c, 1, 1), 0);
+        (void)loop_run(x.l);
+        (void)snprintf(want, sizeof want, "cannot connect to 'localhost:%u': %s",
+                       listener_port(x.s), rows[i].why);
+        assert_string_equal(x.close_msg, want);
+        assert_int_equal(x.close_num, EACCES);
+        assert_int_equal(x.n_open + x.n_accepted, 0);
+        loop_free(x.l);
+    }
+}
+
+static const struct conn_ops no_ops = { 0 };
+
+static void test_tls_nobody_there(void **state)
+{
+    (void)state;
+    struct echo x = { 0 };
+    struct err e = { 0 };
+    echo_listen(&x);
+    uint16_t port = listener_port(x.s);
+    listener_close(x.s);
+    (void)echo_dial(&x, "worker:1", &right, port, 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.close_num, ECONNREFUSED);
+    /* whose owner comes later hears the same sentence */
+    struct conn *c;
+    const struct conn_target to = { "127.0.0.1", port, "worker:1", &right, 0 };
+    assert_int_equal(conn_dial_tls(x.l, &to, &no_ops, NULL, &c, &e), 0);
+    struct echo y = { .l = x.l };
+    (void)echo_dial(&y, "worker:1", &right, port, 0);
+    (void)loop_run(x.l);
+    x.close_msg[0] = '\0';
+    conn_set_arg(c, &echo_client_ops, &x);
+    (void)loop_run(x.l);
+    assert_non_null(strstr(x.close_msg, "Connection refused"));
+    const struct tls_key none = { .len = 0 };
+    const struct conn_target bad = { "127.0.0.1", port, "worker:1", &none, 0 };
+    assert_int_equal(conn_dial_tls(x.l, &bad, &no_ops, NULL, &c, &e), -EINVAL);
+    /* left to loop_free(), and closed before anything happened */
+    (void)echo_dial(&x, "worker:1", &right, port, 0);
+    conn_close(echo_dial(&x, "worker:1", &right, port, 0));
+    conn_finish(echo_dial(&x, "worker:1", &right, port, 0));
+    loop_free(x.l);
+}
+
+static void never_accept(struct tcp *t, void *arg)
+{
+    static const struct tcp_ops deaf = { .on_read = NULL };
+    (void)arg;
+    tcp_set_arg(t, &deaf, NULL);
+    tcp_pause(t, true);
+}
+
+static void test_tls_no_answer(void **state)
+{
+    (void)state;
+    struct echo x = { .l = new_loop() };
+    struct listener *s;
+    assert_int_equal(listener_open_tcp(x.l, "127.0.0.1", 0, never_accept, NULL, &s, NULL), 0);
+    (void)echo_dial(&x, "worker:1", &right, listener_port(s), clock_mono_ms() + 50);
+    (void)loop_run(x.l);
+    assert_int_equal(x.close_num, ETIMEDOUT);
+    assert_non_null(strstr(x.close_msg, "does not answer in time"));
+    loop_free(x.l);
+}
+
+/* Strangers: one who says nothing, one who says what is no TLS, one who begins as if. */
+struct stranger {
+    struct loop *l;
+    struct tcp *t;
+    bool closed;
+};
+
+static void stranger_closed(struct tcp *t, const struct err *e, void *arg)
+{
+    struct stranger *y = arg;
+    (void)t;
+    (void)e;
+    y->closed = true;
+    loop_stop(y->l);
+}
+
+static void test_tls_strangers(void **state)
+{
+    static const struct tcp_ops stranger_ops = { .on_close = stranger_closed };
+    (void)state;
+    struct echo x = { 0 };
+    echo_listen(&x);
+    x.l->handshake_ms = 50;
+    const char *said[] = { NULL, "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x01" };
+    struct stranger y[ARRAY_LEN(said)] = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(said); i++) {
+        struct err e = { 0 };
+        y[i].l = x.l;
+        assert_int_equal(
+            tcp_dial(x.l, "127.0.0.1", listener_port(x.s), 0, &stranger_ops, &y[i], &y[i].t, &e),
+            0);
+        if (said[i])
+            assert_int_equal(tcp_write(y[i].t, said[i], strlen(said[i])), 0);
+    }
+    while (!y[0].closed || !y[1].closed || !y[2].closed)
+        (void)loop_run(x.l); /* stops at each; give_up() is the deadline */
+    assert_int_equal(x.n_accepted, 0);
+    /* and it still serves */
+    x.l->handshake_ms = 0;
+    x.n_steps = x.want_closed = 1;
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 1);
+    loop_free(x.l);
+}
+
+/* A line that is cut without a goodbye is an error, not an end. */
+struct relay {
+    struct echo *x;
+    struct tcp *in, *out;
+    bool cut;
+    unsigned n;
+};
+
+static void relay_in(struct tcp *t, const char *p, size_t n, void *arg)
+{
+    struct relay *r = arg;
+    assert_int_equal(tcp_write(t == r->in ? r->out : r->in, p, n), 0);
+    if (t == r->out && ++r->n == 3) { /* the server's hello, its finish, and an answer */
+        tcp_end(r->in);
+        r->cut = true;
+    }
+}
+
+static void relay_close(struct tcp *t, const struct err *e, void *arg)
+{
+    (void)t;
+    (void)e;
+    (void)arg;
+}
+
+static const struct tcp_ops relay_ops = { .on_read = relay_in, .on_close = relay_close };
+
+static void relay_accept(struct tcp *t, void *arg)
+{
+    struct relay *r = arg;
+    r->in = t;
+    assert_int_equal(
+        tcp_dial(r->x->l, "127.0.0.1", listener_port(r->x->s), 0, &relay_ops, r, &r->out, NULL), 0);
+    tcp_set_arg(t, &relay_ops, r);
+}
+
+static void test_tls_cut(void **state)
+{
+    (void)state;
+    struct echo x = { .n_steps = 2 };
+    struct relay r = { .x = &x };
+    struct listener *s;
+    echo_listen(&x);
+    assert_int_equal(listener_open_tcp(x.l, "127.0.0.1", 0, relay_accept, &r, &s, NULL), 0);
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_true(r.cut);
+    assert_int_equal(x.close_num, ECONNRESET);
+    assert_string_equal(x.close_msg, "the connection was cut off");
+    loop_free(x.l);
+}
+
+/* An owner that comes late finds what has arrived. */
+static void late_accept(struct conn *c, void *arg)
+{
+    struct echo *x = arg;
+    x->accepted[x->n_accepted++] = c;
+    conn_set_arg(c, &no_ops, x);
+    loop_stop(x->l);
+}
+
+static void test_tls_paused(void **state)
+{
+    (void)state;
+    struct echo x = { .want_closed = 1, .n_steps = 3 };
+    struct err e = { 0 };
+    x.l = new_loop();
+    assert_int_equal(listener_open_tls(x.l, NULL, 0, key_of, late_accept, &x, &x.s, &e), 0);
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    for (uint64_t i = 1; i <= 3; i++)
+        assert_int_equal(send_step(c, i, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_accepted, 1);
+    conn_set_arg(x.accepted[0], &echo_server_ops, &x);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_server_frames, 3);
+    assert_int_equal(x.n_frames, 3);
+    assert_int_equal(x.server_close_num, 0);
+    loop_free(x.l);
+}
+
+int main(void)
+{
+    log_setup(2, LOG_ERROR, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tls_echo),        cmocka_unit_test(test_tls_many),
+        cmocka_unit_test(test_tls_keys_differ), cmocka_unit_test(test_tls_nobody_there),
+        cmocka_unit_test(test_tls_no_answer),   cmocka_unit_test(test_tls_strangers),
+        cmocka_unit_test(test_tls_cut),         cmocka_unit_test(test_tls_paused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,262 @@
+/* What comes late, twice, from another time or never: masters that die, words that are lost. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "drive.h"
+#include "job/job.h"
+
+/* What is told when everything was said already, or comes from another time. */
+static void test_fences(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    uint32_t id = drive_slot(&d, "worker:1");
+    const struct {
+        struct job_event ev;
+        int rc;
+    } rows[] = {
+        { { .type = EV_SUBMITTED }, 1 },
+        { { .type = EV_MASTER_STARTED, .epoch = 1 }, 1 },
+        { { .type = EV_MASTER_STARTED, .epoch = 0 }, 1 },
+        { { .type = EV_RESYNCED }, 1 },
+        { { .type = EV_NONE }, 1 },
+        { { .type = EV_COUNT }, 1 },
+        { { .type = EV_TIMER }, 1 },
+        { { .type = EV_BEAT, .slot = 2 }, 1 },
+        { { .type = EV_BEAT, .slot = id }, 0 },
+        { { .type = EV_REGISTERED, .slot = id, .container = "other" }, 1 },
+        { { .type = EV_REGISTERED, .slot = id }, 1 },
+        { { .type = EV_COMPLETED, .slot = id, .container = "other" }, 1 },
+        { { .type = EV_CONTAINER_SEEN, .slot = id, .container = "other" }, 1 },
+        { { .type = EV_ALLOCATION_REFUSED, .slot = id }, 1 },
+        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 1, .attempt = 2 }, 1 },
+        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 0, .attempt = 1 }, 1 },
+        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 1, .attempt = 1 }, 0 },
+        { { .type = EV_ATTEMPT_ENDED,
+            .slot = id,
+            .generation = 0,
+            .attempt = 1,
+            .reason = END_EXITED },
+          1 },
+        { { .type = EV_ATTEMPT_ENDED,
+            .slot = id,
+            .generation = 1,
+            .attempt = 0,
+            .reason = END_EXITED },
+          1 },
+        { { .type = EV_EXECUTOR_BACK,
+            .slot = id,
+            .container = "c1.2",
+            .generation = 1,
+            .attempt = 2 },
+          1 },
+        { { .type = EV_TIMER, .slot = id, .limit = LIMIT_REGISTRATION }, 1 },
+        { { .type = EV_TIMER, .slot = id, .limit = LIMIT_STOP }, 1 },
+        { { .type = EV_TIMER, .limit = LIMIT_GROUP, .group = 0 }, 1 },
+        { { .type = EV_TIMER, .limit = LIMIT_COUNT }, 1 },
+        { { .type = EV_SHRINK }, 1 },
+        { { .type = EV_STALLED, .value_ms = 1000 }, 1 }, /* longer than the job is old */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct err e = { 0 };
+        int rc = job_feed(d.job, &rows[i].ev, 0, &d.acts, &e);
+        if (rc != rows[i].rc || (rc && !e.msg[0]))
+            fail_msg("row %zu (%s): %d '%s'", i, job_event_name(rows[i].ev.type), rc, e.msg);
+        d.acts.n = 0;
+    }
+    /* each result is acknowledged, also one that is known or refused */
+    drive_run(&d, "mute:worker:1 worker:1=3");
+    assert_string_equal(d.last_ack, "1 1.1");
+    unsigned acks = d.n_acts[ACT_ACK];
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_ATTEMPT_ENDED, .slot = 1, .generation = 1, .attempt = 1 });
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_ATTEMPT_ENDED, .slot = 1, .generation = 1, .attempt = 7 });
+    assert_int_equal(d.n_acts[ACT_ACK], acks + 2);
+    assert_string_equal(d.last_ack, "1 1.7");
+    /* the first of two words on the same end counts */
+    drive_run(&d, "worker:1!0");
+    struct slot_view v;
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.result, RES_FAILED);
+    assert_int_equal(v.exit_code, 3);
+    assert_string_equal(v.tail, "last words\n");
+    drive_done(&d);
+}
+
+/* A container that nobody wants goes back; one that nobody remembers is stopped. */
+static void test_strays(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    assert_int_equal(
+        job_feed(d.job, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }, 0,
+                 &d.acts, NULL),
+        1);
+    assert_int_equal(d.acts.n, 1);
+    assert_int_equal(d.acts.v[0].type, ACT_RELEASE);
+    assert_string_equal(d.acts.v[0].container, "x");
+    d.acts.n = 0;
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 2 });
+    struct job_event other = {
+        .type = EV_CONTAINER_SEEN, .slot = 1, .container = "y", .launched = true
+    };
+    assert_int_equal(job_feed(d.job, &other, 0, &d.acts, NULL), 1);
+    assert_int_equal(d.acts.v[0].type, ACT_STOP_CONTAINER);
+    assert_string_equal(d.acts.v[0].container, "y");
+    d.acts.n = 0;
+    drive_done(&d);
+    drive_init(&d, "worker*2");
+    drive_run(&d, "mute:worker:1 go");
+    assert_int_equal(
+        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }),
+        1);
+    assert_int_equal(d.n_acts[ACT_RELEASE], 1);
+    drive_run(&d, "mute:worker:0 stop");
+    assert_int_equal(
+        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 1, .container = "y" }),
+        1);
+    assert_int_equal(d.n_acts[ACT_RELEASE], 2);
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 2 });
+    unsigned stops = d.n_acts[ACT_STOP_CONTAINER];
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z", .launched = true });
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], stops + 1);
+    drive_feed(&d, &(struct job_event){ .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z" });
+    assert_int_equal(d.n_acts[ACT_RELEASE], 3);
+    drive_done(&d);
+}
+
+/* What the old master did not live to write down, or to say. */
+static void test_lost_words(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "mute:worker:1 go");
+    str_copy(d.slots[1].container, sizeof d.slots[1].container,
+             "granted"); /* and the job does not know it */
+    d.slots[1].mute = false;
+    drive_run(&d, "master");
+    job_slot(d.job, 1, &v);
+    assert_string_equal(v.container, "granted");
+    assert_int_equal(v.state, SLOT_RUNNING);
+    unsigned starts = d.n_acts[ACT_START];
+    struct job_event back = {
+        .type = EV_EXECUTOR_BACK, .slot = 1, .container = "granted", .generation = 1, .attempt = 1
+    };
+    assert_int_equal(drive_feed(&d, &back), 0);
+    assert_int_equal(d.n_acts[ACT_START], starts);
+    back.generation = back.attempt = 0; /* it never heard of the start */
+    assert_int_equal(drive_feed(&d, &back), 0);
+    assert_int_equal(d.n_acts[ACT_START], starts + 1);
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.attempt, 1);
+    /* the same when it registers once more; its new address counts */
+    assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_REGISTERED,
+                                                         .slot = 1,
+                                                         .container = "granted",
+                                                         .text = "h:2" }),
+                     0);
+    assert_int_equal(d.n_acts[ACT_START], starts + 2);
+    job_slot(d.job, 1, &v);
+    assert_string_equal(v.address, "h:2");
+    drive_done(&d);
+}
+
+static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+
+    (void)state;
+    drive_init(&d, "worker*2 missed=5");
+    drive_run(&d, "go +100 mute:worker:1 +2800");
+    job_slot(d.job, 1, &v);
+    assert_false(v.suspect);
+    drive_run(&d, "+1000");
+    job_slot(d.job, 1, &v);
+    assert_true(v.suspect);
+    drive_run(&d, "beat:worker:1");
+    job_slot(d.job, 1, &v);
+    assert_false(v.suspect);
+    /* the master slept for 10 s: nobody is to blame */
+    d.now += 10000;
+    drive_feed(&d, &(struct job_event){ .type = EV_STALLED, .value_ms = 10000 });
+    d.next_beat = d.now + 1000;
+    drive_run(&d, "+2500");
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.state, SLOT_RUNNING);
+    assert_false(v.suspect);
+    drive_run(&d, "+4000");
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.result, RES_LOST);
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER] > 0, true);
+    drive_done(&d);
+}
+
+/* An executor whose task has ended gets the time to end by itself. */
+static void test_draining_has_time(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "prep*1 train*1<prep");
+    drive_run(&d, "go mute:prep:0 prep:0=0 +2900");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 0);
+    drive_run(&d, "+200");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
+    drive_run(&d, "+2700");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
+    drive_run(&d, "+300");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 2);
+    drive_done(&d);
+}
+
+static void test_stop_is_durable_first(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "go");
+    assert_int_equal(
+        job_feed(d.job, &(struct job_event){ .type = EV_STOP, .text = "enough" }, 0, &d.acts, NULL),
+        0);
+    assert_true(d.acts.n >= 3);
+    assert_int_equal(d.acts.v[0].type, ACT_SYNC);
+    assert_int_equal(d.acts.v[1].type, ACT_STOP_ATTEMPT);
+    assert_int_equal(d.acts.v[1].grace_ms, 5000);
+    assert_int_equal(d.acts.v[1].reason, END_KILLED_BY_MASTER);
+    struct job_verdict v;
+    job_verdict(d.job, &v);
+    assert_int_equal(v.state, JOB_STOPPING);
+    assert_string_equal(v.message, "killed: enough");
+    drive_done(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fences),
+        cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_lost_words),
+        cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
+        cmocka_unit_test(test_draining_has_time),
+        cmocka_unit_test(test_stop_is_durable_first),
+    };
+    return cmocka_run_group_tests_name("job_late", tests, NULL, NULL);
+}
