@@ -201,6 +201,7 @@ void encode_job(const struct want *j, struct buf *out)
         { "tony.worker.memory", j->memory },
         { "tony.application.priority", j->priority },
         { "tony.client.away-limit", j->away },
+        { "tony.container.allocation.timeout", j->allocation },
     };
     for (size_t i = 0; i < ARRAY_LEN(set); i++)
         if (set[i][1] && conf_set(conf, CL_JOB, set[i][0], set[i][1], "job.yaml:1", false, &e) < 0)

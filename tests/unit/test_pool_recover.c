@@ -78,6 +78,45 @@ static void test_numbers_survive(void **state)
     assert_true(str_ends(b, "_0002"));
 }
 
+static void make_file(const char *dir, const char *name, const char *text)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+    assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, NULL), 0);
+}
+
+/* A job that waits is the new pool's with all that the old one knew of it: whose it is, and how
+ * long it may wait. */
+static void test_adopts_the_waiting(void **state)
+{
+    struct world *w = *state;
+    char first[APP_ID_MAX], left[APP_ID_MAX], own[APP_ID_MAX], free_[APP_ID_MAX], old[APP_ID_MAX];
+    AUTO(buf_done) struct buf text = { 0 };
+    int64_t start_ms;
+    uint32_t number;
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "60m" }, first);
+    world_await_state(w, first, "RUNNING");
+    world_submit(w, (struct want){ .memory = "60m", .away = "1", .owned = true }, left);
+    world_submit(w, (struct want){ .memory = "60m", .away = "60000", .owned = true }, own);
+    world_submit(w, (struct want){ .memory = "60m", .away = "1" }, free_);
+    world_kill_pool(w);
+    assert_int_equal(app_id_parse(first, &start_ms, &number, NULL), 0);
+    app_id_format(old, start_ms, 60);
+    AUTO(free_p) char *dir = paths_job(&w->paths, old);
+    encode_job(&(struct want){ .memory = "60m", .allocation = "1" }, &text);
+    make_file(dir, "job.conf", buf_cstr(&text));
+
+    world_open_pool(w);
+    world_await_state(w, left, ""); /* its client did not come back */
+    world_check_verdict(w, left, JOB_KILLED, 3, "client");
+    world_await_state(w, old, "");
+    world_check_verdict(w, old, JOB_FAILED, 1, "waited for its containers");
+    world_await_state(w, own, "WAITING");
+    world_await_state(w, free_, "WAITING");
+    world_await_state(w, first, "RUNNING");
+}
+
 /* ---- what is left of jobs that are over ---- */
 
 static bool was_cleaned(const struct world *w, const char *id)
@@ -131,13 +170,6 @@ static void test_keeper_dies_late(void **state)
             await_cleaned(w, id);
         }
     }
-}
-
-static void make_file(const char *dir, const char *name, const char *text)
-{
-    AUTO(free_p) char *path = fs_join(dir, name);
-    assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
-    assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, NULL), 0);
 }
 
 static bool has(const char *dir, const char *name)
@@ -252,9 +284,8 @@ int main(int argc, char **argv)
         return code;
 #define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_adopts),           T(test_numbers_survive),
-        T(test_keeper_dies_late), T(test_sweeps_at_its_start),
-        T(test_half_made_jobs),
+        T(test_adopts),           T(test_numbers_survive),     T(test_adopts_the_waiting),
+        T(test_keeper_dies_late), T(test_sweeps_at_its_start), T(test_half_made_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
