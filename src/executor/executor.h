@@ -3,9 +3,10 @@
  * container.h for `tony-executor --container`); as a keeper, all processes of one job.
  *
  *   tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]
- *                 [--gpu-locks DIR] [--ready-fd N] [--master-pid N]
+ *                 [--gpu-locks DIR] [--ready-fd N] [--lock-fd N] [--master-pid N]
  *   tony-executor --cleanup APPLICATION_ID     kill and remove what a dead keeper of the job left
  *
+ * --lock-fd: the job's lock, if whoever started this process could take it for it.
  * --master-pid: the job's first master (epoch 1), which was started as a child of this process before
  * it became a keeper.
  *

@@ -60,6 +60,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         { "gpus", required_argument, NULL, 'g' },
         { "gpu-locks", required_argument, NULL, 'l' },
         { "ready-fd", required_argument, NULL, 'r' },
+        { "lock-fd", required_argument, NULL, 'f' },
         { "master-pid", required_argument, NULL, 'p' },
         { NULL, 0, NULL, 0 },
     };
@@ -82,6 +83,8 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         else if (o == 'r' &&
                  (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--ready-fd", &v, e)) == 0)
             k->ready_fd = (int)v;
+        else if (o == 'f' && (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--lock-fd", &v, e)) == 0)
+            k->lock_fd = (int)v;
         else if (o == 'p' &&
                  (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--master-pid", &v, e)) == 0)
             k->master_pid = (pid_t)v;
@@ -305,12 +308,22 @@ static int find_job(const struct keeper *k, struct err *e)
                : err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
 }
 
+/* A descriptor that we were started with: is it the lock? */
+static bool is_lock(int fd, const char *path)
+{
+    struct stat held, named;
+    return fd >= 0 && fstat(fd, &held) == 0 && stat(path, &named) == 0 &&
+           held.st_ino == named.st_ino && held.st_dev == named.st_dev &&
+           flock(fd, LOCK_EX | LOCK_NB) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+}
+
 static int lock_job(struct keeper *k, struct err *e)
 {
     int rc = find_job(k, e);
     if (rc < 0)
         return rc;
-    k->lock_fd = lock_file(k->lock_path, e);
+    if (!is_lock(k->lock_fd, k->lock_path))
+        k->lock_fd = lock_file(k->lock_path, e);
     if (k->lock_fd < 0)
         return k->lock_fd;
     rc = find_job(k, e);

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,6 +61,20 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
             c->pid_text[i] = (char)('0' + pid % 10);
 }
 
+/* Not among the lowest, which are given another meaning below. */
+static int take_lock(const char *path)
+{
+    int low = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = low == -1 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 5);
+    if (low != -1)
+        (void)close(low);
+    if (fd != -1 && flock(fd, LOCK_EX | LOCK_NB) == -1) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 static _Noreturn void child(const struct spawn *s, int *out_errno)
 {
     struct sigaction plain = { .sa_handler = SIG_DFL };
@@ -74,12 +89,16 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
     }
     if (null > STDERR_FILENO)
         (void)close(null);
+    /* Before anything of it runs: should we die now, the next pool must know that it is there. */
+    int lock = s->lock ? take_lock(s->lock) : -1;
     if (s->companion) /* before it could inherit what is the program's alone */
         start_companion(s->companion, (char **)(uintptr_t)s->envp);
     if (s->fd3 == 3)
         (void)fcntl(3, F_SETFD, 0);
     else if (s->fd3 > 3)
         (void)dup2(s->fd3, 3); /* also clears close-on-exec */
+    if (lock >= 0)
+        (void)dup2(lock, 4);
     become(s->program, s->argv, s->envp, s->log ? s->log : "/dev/null", out_errno);
 }
 

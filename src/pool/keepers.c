@@ -198,7 +198,7 @@ static int build_argv(const struct pool_job *j, struct strv *argv)
     for (uint32_t i = 0; i < j->needs.gpus; i++)
         (void)buf_addf(&gpus, "%s%u", i ? "," : "", j->gpus[i]);
     int rc = gpus.failed ? -ENOMEM : strv_push(argv, j->pool->executor);
-    const char *const fixed[] = { "--keeper", j->id, "--ready-fd", "3" };
+    const char *const fixed[] = { "--keeper", j->id, "--ready-fd", "3", "--lock-fd", "4" };
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(fixed); i++)
         rc = strv_push(argv, fixed[i]);
     if (rc == 0)
@@ -238,7 +238,7 @@ int pool_find_executor(struct pool *p, struct err *e)
 }
 
 /* argv[1...] of a tony-executor; its output goes to the job's keeper.log. */
-static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3,
+static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, const char *lock,
                           const struct spawn_companion *companion,
                           void (*on_exit)(void *arg, int code), struct child **out, struct err *e)
 {
@@ -251,6 +251,7 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3,
                        .argv = argv->v,
                        .envp = env.v,
                        .fd3 = fd3,
+                       .lock = lock,
                        .log = log,
                        .new_session = true,
                        .companion = companion };
@@ -309,15 +310,17 @@ static int spawn_keeper(struct pool_job *j, struct err *e)
     int rc = pool_find_executor(j->pool, e);
     if (rc < 0)
         return rc;
+    AUTO(free_p) char *lock = paths_socket(&j->pool->paths, j->id, "lock");
     int fds[2];
     bool two = wants_first_master(j);
     j->fresh = false;
-    if (build_argv(j, &argv) < 0 || (two && first_master_build(j, &argv, &master) < 0))
+    if (!lock || build_argv(j, &argv) < 0 || (two && first_master_build(j, &argv, &master) < 0))
         return err_set(e, ENOMEM, "cannot start a keeper: %m");
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) == -1)
         return err_set(e, errno, "cannot make a pipe: %m");
     j->exit_code = -1;
-    rc = spawn_executor(j, &argv, fds[1], two ? &master.c : NULL, on_keeper_exit, &j->child, e);
+    rc = spawn_executor(j, &argv, fds[1], lock, two ? &master.c : NULL, on_keeper_exit, &j->child,
+                        e);
     (void)close(fds[1]);
     j->ready_fd = fds[0];
     if (rc == 0 && !(j->ready = loop_fd_new(j->pool->loop, j->ready_fd, on_ready, j))) {
@@ -424,7 +427,7 @@ static void clean_groups(struct pool_job *j)
                     strv_push(&argv, j->id) < 0))
         rc = err_set(&e, ENOMEM, "cannot clean up after a keeper: %m");
     if (rc == 0)
-        rc = spawn_executor(j, &argv, -1, NULL, on_cleaned, &j->child, &e);
+        rc = spawn_executor(j, &argv, -1, NULL, NULL, on_cleaned, &j->child, &e);
     if (rc < 0) {
         log_err(LOG_WARN, "keeper.cleanup", &e);
         decide(j);

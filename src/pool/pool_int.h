@@ -240,8 +240,9 @@ struct spawn {
     const char *program;
     char *const *argv;
     char *const *envp;
-    int fd3;         /* given as descriptor 3; -1 = none */
-    const char *log; /* standard output and error are appended to this file; NULL = /dev/null */
+    int fd3;          /* given as descriptor 3; -1 = none */
+    const char *lock; /* a file that is locked, if nobody has it, and given as descriptor 4 */
+    const char *log;  /* standard output and error are appended to this file; NULL = /dev/null */
     bool new_session;
     const struct spawn_companion *companion; /* NULL = none */
 };

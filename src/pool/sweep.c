@@ -8,8 +8,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
+
+enum {
+    LOOK_MIN_MS = 5, /* between two looks at a lock, doubling */
+    LOOK_MAX_MS = 1000,
+};
 
 void sweep_sockets(const struct pool *p, const char *id)
 {
@@ -55,24 +61,31 @@ static int start_cleanup(struct pool *p, const char *id, struct err *e)
     return rc;
 }
 
-void sweep_job(struct pool *p, const char *id)
+/* false: its keeper still has the lock. */
+static bool try_sweep(struct pool *p, const char *id)
 {
     AUTO(free_p) char *lock = paths_socket(&p->paths, id, "lock");
     AUTO(free_p) char *ended = ended_dir(p, id);
     struct err e = { 0 };
     if (!lock || !ended)
-        return; /* the next pool does it */
+        return true; /* the next pool does it */
     AUTO(close_p) int fd = pool_lock_file(lock, true);
     if (fd < 0)
-        return; /* its keeper is still at it */
+        return fd != -EWOULDBLOCK;
     log_event(LOG_INFO, "job.swept", f_str("job", id));
     if (access(ended, F_OK) == -1) {
         sweep_sockets(p, id);
-        return;
+        return true;
     }
     (void)flock(fd, LOCK_UN); /* the other program takes it */
     if (start_cleanup(p, id, &e) < 0)
         log_err(LOG_WARN, "job.sweep", &e);
+    return true;
+}
+
+void sweep_job(struct pool *p, const char *id)
+{
+    (void)try_sweep(p, id); /* a keeper that lives does it itself */
 }
 
 /* ---- a keeper that has still to remove what is left ---- */
@@ -81,6 +94,8 @@ struct ending {
     struct pool *pool;
     struct ending *next;
     struct conn *keeper;
+    struct loop_timer *timer;
+    int64_t pause_ms;
     char id[APP_ID_MAX];
 };
 
@@ -91,6 +106,7 @@ static void ending_free(struct ending *x)
         at = &(*at)->next;
     *at = x->next;
     conn_close(x->keeper);
+    loop_timer_free(x->timer);
     free(x);
 }
 
@@ -101,29 +117,45 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     (void)arg;
 }
 
+/* One that dies loses its connection a moment before its lock; one that was only cut off from us
+ * has it until it is done. */
+static void on_time(void *arg)
+{
+    struct ending *x = arg;
+    AUTO(free_p) char *ended = ended_dir(x->pool, x->id);
+    AUTO(free_p) char *lock = paths_socket(&x->pool->paths, x->id, "lock");
+    bool left = ended && lock && (access(ended, F_OK) == 0 || access(lock, F_OK) == 0);
+    if (!left || try_sweep(x->pool, x->id)) {
+        ending_free(x);
+        return;
+    }
+    x->pause_ms = MIN(2 * x->pause_ms, (int64_t)LOOK_MAX_MS);
+    loop_timer_set(x->timer, clock_mono_ms() + x->pause_ms);
+}
+
 /* It is done, or it was killed over it. */
 static void on_close(struct conn *c, const struct err *e, void *arg)
 {
     struct ending *x = arg;
     (void)c;
     (void)e;
-    AUTO(free_p) char *ended = ended_dir(x->pool, x->id);
-    AUTO(free_p) char *lock = paths_socket(&x->pool->paths, x->id, "lock");
     x->keeper = NULL;
-    if (ended && lock && (access(ended, F_OK) == 0 || access(lock, F_OK) == 0))
-        sweep_job(x->pool, x->id);
-    ending_free(x);
+    loop_timer_set(x->timer, clock_mono_ms());
 }
 
 void sweep_after(struct pool *p, struct conn *keeper, const char *id)
 {
     static const struct conn_ops ops = { NULL, on_frame, on_close };
     struct ending *x = calloc(1, sizeof *x);
-    if (!x) {
+    struct loop_timer *timer = x ? loop_timer_new(p->loop, on_time, x) : NULL;
+    if (!timer) {
+        free(x);
         conn_close(keeper); /* tidy() sweeps too */
         return;
     }
-    *x = (struct ending){ .pool = p, .next = p->endings, .keeper = keeper };
+    *x = (struct ending){
+        .pool = p, .next = p->endings, .keeper = keeper, .timer = timer, .pause_ms = LOOK_MIN_MS
+    };
     (void)str_copy(x->id, sizeof x->id, id); /* of the same size */
     p->endings = x;
     conn_set_arg(keeper, &ops, x);

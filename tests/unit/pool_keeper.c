@@ -150,7 +150,7 @@ int fake_keeper_main(int argc, char **argv)
     struct keeper k = { .id = argv[2] };
     struct err e = { 0 };
     struct listener *s;
-    int ready = -1;
+    int ready = -1, fd = -1;
     if (str_eq(argv[1], "--cleanup"))
         return cleanup(k.id);
     for (int i = 3; i + 1 < argc; i++) {
@@ -158,6 +158,8 @@ int fake_keeper_main(int argc, char **argv)
         (void)str_i64(span_of(argv[i + 1]), 0, INT32_MAX, "n", &n, NULL);
         if (str_eq(argv[i], "--ready-fd"))
             ready = (int)n;
+        if (str_eq(argv[i], "--lock-fd"))
+            fd = (int)n;
         if (str_eq(argv[i], "--memory-mib"))
             k.memory_mib = (uint64_t)n;
     }
@@ -171,8 +173,7 @@ int fake_keeper_main(int argc, char **argv)
     }
     AUTO(free_p) char *lock = paths_socket(&k.paths, k.id, "lock");
     AUTO(free_p) char *sock = paths_socket(&k.paths, k.id, "k");
-    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (flock(fd, LOCK_EX | LOCK_NB) == -1)
+    if (flock(fd, LOCK_EX | LOCK_NB) == -1) /* the pool has taken it for us */
         return 5;
     if (listener_open_unix(k.loop, sock, keeper_accept, &k, &s, &e) < 0)
         return 1;

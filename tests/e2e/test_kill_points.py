@@ -1,0 +1,66 @@
+"""
+A program is killed at a point that is named, instead of at some moment: at each record of the journal, at each line of exits, in the
+middle of a write. The whole of it, every system call of every program, is tests/soak/test_kill_points.py.
+"""
+
+import pytest
+from lib_points import N, make_points_lab, one_point  # noqa: F401 (fixture)
+
+
+@pytest.fixture
+def lab(make_points_lab):
+    return make_points_lab()
+
+
+def every(lab, program, scope, filter, at_least, **kw):
+    number = 1
+    while one_point(lab, program, number, scope, filter=filter, **kw):
+        number += 1
+    assert number > at_least, f"there were only {number - 1} points '{filter}' of {program}"
+    lab.settled()
+
+
+def test_the_master_after_each_record(lab):
+    every(lab, "master", "job", "done write /", 8)
+
+
+def test_the_master_before_each_record_and_again_while_it_recovers(lab):
+    for number, second in ((1, 1), (3, 1), (6, 2), (8, 3), (9, 1), (11, 2)):
+        one_point(lab, "master", number, "job", filter="call write /", second=(second, "done write /"))
+    lab.settled()
+
+
+def test_the_master_in_the_middle_of_a_record(lab):
+    for number in (1, 2, 5, 8):
+        assert one_point(lab, "master", number, "task", filter="call write /", action="torn")
+    lab.settled()
+
+
+def test_the_keeper_after_each_line_of_exits(lab):
+    every(lab, "keeper", "task", "/exits", 5, harmless=False)
+
+
+def test_the_keeper_when_the_job_is_in_the_history(lab):
+    every(lab, "keeper", "task", "call unlink", 3, harmless=False)
+
+
+def test_the_pool_while_it_starts_a_job(lab):
+    for number in range(1, 8):
+        one_point(lab, "pool", number, "role", filter="/jobs/")
+    lab.settled()
+
+
+@pytest.mark.parametrize("kind", ["task", "executor"])
+def test_others_at_records_of_the_master(lab, kind):
+    """The master is stopped at the record; meanwhile somebody dies."""
+    def victim(lab, job):
+        return [p.pid for p in lab.processes_all(job.app) if p.kind == kind and ("task.sh" in p.line or kind == "executor")][-1:]
+    for number in (4, 6, 8, 10):
+        one_point(lab, "master", number, "job", filter="done write /", victim=victim, harmless=False)
+    lab.settled()
+
+
+def test_an_executor_that_dies_before_it_says_what_it_knows(lab):
+    for number in (1, 3, 5):
+        one_point(lab, f"executor-{N - 1}", number, "task", filter="call send", harmless=False)
+    lab.settled()

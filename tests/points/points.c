@@ -1,0 +1,224 @@
+/*
+ * Programs that die, or stop, where a test says so. tests/points/meson.build links tony-pool,
+ * tony-master and tony-executor once more, with every system call by which they change anything
+ * outside of themselves led through here (ld's --wrap); the programs that are shipped know nothing
+ * of it.
+ *
+ * Each such call is two points: "call NAME FILE" before it and "done NAME FILE" after it. FILE is
+ * the file that a descriptor is open on, or the path given. The environment's TONY_TEST_POINTS
+ * names a directory. The first process of a program that comes to a point there takes the file
+ * PROGRAM.1, the next one PROGRAM.2, and so on (PROGRAM: pool, keeper, master, executor-SLOT), by
+ * renaming it to PROGRAM.1.taken. It holds one line:
+ *
+ *     NUMBER ACTION FILTER
+ *
+ * At the NUMBERth point whose text has FILTER in it (from 1) the process writes that text into
+ * PROGRAM.1.struck and then does ACTION: kill (itself, by SIGKILL), stop (by SIGSTOP), or torn (the
+ * write's first half is written, then kill).
+ *
+ * And the wall clock: TONY_TEST_WALL names a file with a number of ms by which it is wrong, read
+ * again each time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "executor/executor.h"
+#include "executor/executor_int.h"
+
+enum { LIVES_MAX = 9 };
+
+static struct {
+    pid_t me; /* who counts: not what is between a fork and its exec */
+    bool ready, armed;
+    char program[32], taken[PATH_MAX], action[8], filter[64];
+    unsigned number, count;
+} at;
+
+static ssize_t read_small(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd == -1 ? -1 : read(fd, out, size - 1);
+    if (fd != -1)
+        (void)close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+static void name_program(void)
+{
+    char exe[PATH_MAX], line[4096];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    const char *base = strrchr(exe, '/');
+    base = base ? base + 1 : exe;
+    if (strncmp(base, "tony-", 5) == 0)
+        base += 5;
+    if (strcmp(base, "executor") == 0) {
+        n = read_small("/proc/self/cmdline", line, sizeof line);
+        base = n > 0 && memmem(line, (size_t)n, "--keeper", 8)    ? "keeper"
+               : n > 0 && memmem(line, (size_t)n, "--cleanup", 9) ? "cleanup"
+                                                                  : "container";
+    }
+    (void)str_copy(at.program, sizeof at.program, base);
+}
+
+static void take(void)
+{
+    const char *dir = getenv("TONY_TEST_POINTS");
+    at.ready = true;
+    at.armed = false;
+    at.count = 0;
+    at.me = getpid();
+    for (int life = 1; dir && life <= LIVES_MAX; life++) {
+        char path[PATH_MAX - 8], text[128];
+        (void)snprintf(path, sizeof path, "%s/%s.%d", dir, at.program, life);
+        (void)snprintf(at.taken, sizeof at.taken, "%s.taken", path);
+        if (rename(path, at.taken) == -1)
+            continue;
+        at.armed = read_small(at.taken, text, sizeof text) > 0 &&
+                   sscanf(text, "%u %7s %63[^\n]", &at.number, at.action, at.filter) == 3;
+        return;
+    }
+}
+
+/* The descriptor's file, by the kernel's word. */
+static void describe(char *out, size_t size, const char *when, const char *call, int fd,
+                     const char *path)
+{
+    char link[32], file[PATH_MAX] = "";
+    if (!path) {
+        (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, file, sizeof file - 1);
+        file[n > 0 ? n : 0] = '\0';
+    }
+    (void)snprintf(out, size, "%s %s %s", when, call, path ? path : file);
+}
+
+static bool reached(const char *when, const char *call, int fd, const char *path)
+{
+    char text[PATH_MAX + 64], struck[PATH_MAX + 8];
+    if (!at.ready) {
+        name_program();
+        take();
+    }
+    if (!at.armed || getpid() != at.me || fd == STDERR_FILENO)
+        return false;
+    describe(text, sizeof text, when, call, fd, path);
+    if (!strstr(text, at.filter) || ++at.count != at.number)
+        return false;
+    (void)snprintf(struck, sizeof struck, "%.*s.struck", (int)(strlen(at.taken) - 6), at.taken);
+    int out = open(struck, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (out != -1) {
+        (void)dprintf(out, "%s\n", text);
+        (void)close(out);
+    }
+    at.armed = false;
+    return true;
+}
+
+static void strike(void)
+{
+    (void)kill(getpid(), strcmp(at.action, "stop") == 0 ? SIGSTOP : SIGKILL);
+}
+
+static void point(const char *when, const char *call, int fd, const char *path)
+{
+    int saved = errno;
+    if (reached(when, call, fd, path))
+        strike();
+    errno = saved;
+}
+
+/* ---- the calls ---- */
+
+#define WRAP(type, name, params, args, fd, path)                                                   \
+    type __real_##name params;                                                                     \
+    type __wrap_##name params;                                                                     \
+    type __wrap_##name params                                                                      \
+    {                                                                                              \
+        point("call", #name, fd, path);                                                            \
+        type rc = __real_##name args;                                                              \
+        point("done", #name, fd, path);                                                            \
+        return rc;                                                                                 \
+    }
+
+ssize_t __real_write(int fd, const void *p, size_t n);
+ssize_t __wrap_write(int fd, const void *p, size_t n);
+ssize_t __wrap_write(int fd, const void *p, size_t n)
+{
+    int saved = errno;
+    if (reached("call", "write", fd, NULL)) {
+        if (strcmp(at.action, "torn") == 0)
+            (void)!__real_write(fd, p, n / 2); /* what it says does not matter any more */
+        strike();
+    }
+    errno = saved;
+    ssize_t rc = __real_write(fd, p, n);
+    point("done", "write", fd, NULL);
+    return rc;
+}
+
+WRAP(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n), fd, NULL)
+WRAP(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, flags), fd, NULL)
+WRAP(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), fd, NULL)
+WRAP(int, connect, (int fd, const struct sockaddr *to, socklen_t n), (fd, to, n), fd, NULL)
+WRAP(int, listen, (int fd, int n), (fd, n), fd, NULL)
+WRAP(int, fdatasync, (int fd), (fd), fd, NULL)
+WRAP(int, fsync, (int fd), (fd), fd, NULL)
+WRAP(int, rename, (const char *a, const char *b), (a, b), -1, b)
+WRAP(int, renameat, (int d, const char *a, int f, const char *b), (d, a, f, b), -1, b)
+WRAP(int, renameat2, (int d, const char *a, int f, const char *b, unsigned g), (d, a, f, b, g), -1,
+     b)
+WRAP(int, mkdir, (const char *p, mode_t m), (p, m), -1, p)
+WRAP(int, mkdirat, (int d, const char *p, mode_t m), (d, p, m), -1, p)
+WRAP(int, unlink, (const char *p), (p), -1, p)
+WRAP(int, unlinkat, (int d, const char *p, int flags), (d, p, flags), -1, p)
+
+pid_t __real_fork(void);
+pid_t __wrap_fork(void);
+pid_t __wrap_fork(void)
+{
+    point("call", "fork", -1, "");
+    pid_t pid = __real_fork();
+    if (pid > 0)
+        point("done", "fork", -1, "");
+    else if (pid == 0 && strcmp(at.program, "pool") == 0)
+        at.me = getpid(); /* it went to the background: it is the pool from here on */
+    return pid;
+}
+
+#ifdef POINTS_EXECUTOR
+/* An executor is a fork of its keeper. */
+void __real_executor_run(const struct executor_config *cfg);
+void __wrap_executor_run(const struct executor_config *cfg);
+void __wrap_executor_run(const struct executor_config *cfg)
+{
+    (void)snprintf(at.program, sizeof at.program, "executor-%u", cfg->slot);
+    take();
+    __real_executor_run(cfg);
+}
+#endif
+
+int64_t __real_clock_wall_ms(void);
+int64_t __wrap_clock_wall_ms(void);
+int64_t __wrap_clock_wall_ms(void)
+{
+    const char *path = getenv("TONY_TEST_WALL");
+    char text[32];
+    if (!path || read_small(path, text, sizeof text) <= 0)
+        return __real_clock_wall_ms();
+    return __real_clock_wall_ms() + strtoll(text, NULL, 10);
+}

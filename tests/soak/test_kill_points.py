@@ -1,0 +1,76 @@
+"""
+Every program is killed before every system call by which it changes anything outside of itself (tests/points/points.c), with jobs that
+restart a task, a role, the gang, and with a spare; then two masters in a row, at points by chance; then others while the master is
+stopped at a point. TONY_SOAK_S bounds what goes by chance; TONY_SEED repeats it.
+"""
+
+import os
+import random
+import time
+
+import pytest
+from lib_points import make_points_lab, one_point  # noqa: F401 (fixture)
+
+SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
+SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
+SHAPES = {"task": ("task", 0), "role": ("role", 0), "job": ("job", 0), "job and a spare": ("job", 1)}
+HARMLESS = ("pool", "master")  # their deaths are not noticed
+
+
+@pytest.fixture
+def lab(make_points_lab):
+    return make_points_lab()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("program", ["master", "pool", "keeper", "executor-0", "executor-1", "executor-2"])
+def test_every_point(lab, program, shape):
+    scope, spares = SHAPES[shape]
+    number = 1
+    while one_point(lab, program, number, scope, spares=spares, harmless=program in HARMLESS):
+        number += 1
+    assert number > 5, "the program comes to more points than that"
+    lab.settled()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_torn_record(lab, shape):
+    scope, spares = SHAPES[shape]
+    for program, file in (("master", "call write /"), ("keeper", "/exits")):
+        number = 1
+        while one_point(lab, program, number, scope, file, "torn", spares, harmless=program in HARMLESS):
+            number += 1
+    lab.settled()
+
+
+def _kind(*kinds):
+    def victim(lab, job):
+        found = [p for p in lab.processes_all(job.app) if p.kind in kinds and (p.kind != "task" or "task.sh" in p.line)]
+        found += [p for p in lab.processes_all() if p.kind == "pool" and "pool" in kinds]
+        random.shuffle(found)
+        return [next((p.pid for p in found if p.kind == kind), 0) or -1 for kind in kinds if any(p.kind == kind for p in found)]
+    return victim
+
+
+def test_two_in_a_row_and_others_beside_it(make_points_lab):
+    until = time.monotonic() + SOAK_S / 4
+    rnd = random.Random(SEED)
+    random.seed(SEED)
+    print(f"seed {SEED}", flush=True)
+    n = {}
+    while time.monotonic() < until:
+        lab = make_points_lab()
+        for _ in range(50):
+            scope, spares = SHAPES[rnd.choice(list(SHAPES))]
+            how = rnd.choice(["twice", "twice", "task", "executor", "keeper", "pool", "executor+task", "pool+executor"])
+            number = rnd.randrange(1, 55)
+            if how == "twice":
+                one_point(lab, "master", number, scope, spares=spares, second=(rnd.randrange(1, 40), "call "))
+            else:
+                one_point(lab, "master", number, scope, spares=spares, victim=_kind(*how.split("+")), harmless=how == "pool")
+            n[how] = n.get(how, 0) + 1
+            if time.monotonic() >= until:
+                break
+        lab.settled()
+        assert not lab.stop()
+        print(n, flush=True)
