@@ -337,12 +337,25 @@ static void keep_witness(struct job *j, uint32_t slot, const struct slot_end *en
         failures_keep(j, slot, last->done);
 }
 
+/* Between two attempts a container has nothing to end for but its executor's death. What it then
+ * says of a task, or of being stopped, is how the last attempt ended, which counts already. */
+static bool died_between(const struct slot *s, enum slot_input plain, const struct slot_end *end)
+{
+    return s->state == SLOT_RENEWING && plain == IN_GONE && end->reason != END_PREEMPTED &&
+           end->reason != END_DISK_FAILED && end->reason != END_NODE_LOST;
+}
+
 int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
                   struct err *e)
 {
     struct slot *s = &j->slots[slot];
     struct again how = { 0 };
+    struct slot_end lost = { .reason = END_NODE_LOST,
+                             .at_us = end->at_us,
+                             .note = "its executor ended between two attempts" };
 
+    if (died_between(s, plain, end))
+        end = &lost;
     if (s->state == SLOT_HALTING || (s->state == SLOT_REPLACING && plain != IN_END)) {
         keep_witness(j, slot, end);
         return slot_step(j, slot, instead_of(plain), end, e); /* it was to end */

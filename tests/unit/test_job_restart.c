@@ -197,6 +197,15 @@ static void test_who(void **state)
           "worker:0=registered/1.1 worker:1=replacing/1.1", NULL },
         { "worker*2/on/scope-job gang=0", "go mute:worker:1 worker:0=1 +1000", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=halting/1.1", NULL },
+        /* a container that ends between two attempts repeats how the last one ended */
+        { "worker*2/on/scope-role lost=1",
+          "go mute:worker:1 worker:0=1 worker:1=killed heal:worker:1 worker:1!killed +1000",
+          JOB_RUNNING, "worker:0=running/2.1 worker:1=running/2.1", NULL },
+        { "worker*2/on/max1 lost=1", "go mute:worker:1 worker:1=1 heal:worker:1 worker:1!1 +2000",
+          JOB_RUNNING, "worker:0=running/1.1 worker:1=running/2.1", NULL },
+        { "worker*2/on/max1 lost=1",
+          "go mute:worker:1 worker:1=oom heal:worker:1 worker:1!oom +2000", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/2.1", NULL },
         { "worker*2/on/scope-role", "go mute:worker:1 worker:0=1 +1000", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=halting/1.1", NULL },
         /* the ends of those that were told to end cost nothing */
