@@ -84,7 +84,7 @@ static const struct command table[] = {
                        "With more than one file each\n"
                        "gets a head line.\n",
       .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) |
-                 OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT),
+                 OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT) | OPT_BIT(OPT_RANK),
       .min_args = 1,
       .max_args = 2,
       .fn = cmd_logs },

@@ -28,7 +28,7 @@ enum {
 struct log_file {
     char *task;         /* worker:1 */
     const char *stream; /* stdout, stderr */
-    uint32_t attempt;
+    uint32_t attempt, rank;
     int fd;
 };
 
@@ -39,7 +39,7 @@ struct logs {
     bool live;
     char *role;    /* NULL = all tasks */
     int64_t index; /* -1 = all of the role */
-    int64_t attempt, lines;
+    int64_t attempt, lines, rank; /* rank: -1 = all */
     bool want_stdout, want_stderr, follow;
     VEC(struct log_file) files;
     int inotify;
@@ -94,25 +94,31 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
 
 /* ---- which files ---- */
 
-static bool have(const struct logs *l, const char *task, const char *stream, uint32_t attempt)
+static bool have(const struct logs *l, const char *task, const char *stream, uint32_t attempt,
+                 uint32_t rank)
 {
     for (size_t i = 0; i < l->files.n; i++) {
         const struct log_file *f = &l->files.v[i];
-        if (f->attempt == attempt && str_eq(f->task, task) && str_eq(f->stream, stream))
+        if (f->attempt == attempt && f->rank == rank && str_eq(f->task, task) &&
+            str_eq(f->stream, stream))
             return true;
     }
     return false;
 }
 
+/* 1: it is there. */
 static int add_file(struct logs *l, const char *dir, const char *task, const char *stream,
-                    uint32_t attempt, struct err *e)
+                    uint32_t attempt, uint32_t rank, struct err *e)
 {
-    if (have(l, task, stream, attempt))
-        return 0;
-    AUTO(free_p) char *path = fs_join(dir, stream);
+    if (have(l, task, stream, attempt, rank))
+        return 1;
+    AUTO(free_p)
+    char *path = rank ? str_printf("%s/%s.%u", dir, stream, rank) : fs_join(dir, stream);
     if (!path)
         return err_set(e, ENOMEM, "cannot read the logs: %m");
-    struct log_file f = { .task = str_dup(task), .stream = stream, .attempt = attempt };
+    struct log_file f = {
+        .task = str_dup(task), .stream = stream, .attempt = attempt, .rank = rank
+    };
     f.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (f.fd == -1) {
         free(f.task);
@@ -129,7 +135,24 @@ static int add_file(struct logs *l, const char *dir, const char *task, const cha
         free(f.task);
         return err_set(e, ENOMEM, "cannot read the logs: %m");
     }
-    return 0;
+    return 1;
+}
+
+/* Of a task's ranks, whose files are numbered from 1 on but for the first. */
+static int add_ranks(struct logs *l, const char *dir, const char *task, uint32_t attempt,
+                     struct err *e)
+{
+    int there = 1;
+    for (uint32_t rank = l->rank < 0 ? 0 : (uint32_t)l->rank; there == 1; rank++) {
+        there = 0;
+        if (l->want_stdout)
+            there = add_file(l, dir, task, "stdout", attempt, rank, e);
+        if (there >= 0 && l->want_stderr)
+            there = add_file(l, dir, task, "stderr", attempt, rank, e);
+        if (l->rank >= 0)
+            break;
+    }
+    return MIN(there, 0);
 }
 
 /* The attempt asked for, or the last one in a task's directory; 0 = none yet. */
@@ -162,12 +185,7 @@ static int add_task(struct logs *l, const char *logs_dir, const char *name, stru
     AUTO(free_p) char *dir = attempt ? str_printf("%s/%u", task_dir, attempt) : NULL;
     if (!dir || !task)
         return 0;
-    int rc = 0;
-    if (l->want_stdout)
-        rc = add_file(l, dir, task, "stdout", attempt, e);
-    if (rc == 0 && l->want_stderr)
-        rc = add_file(l, dir, task, "stderr", attempt, e);
-    return rc;
+    return add_ranks(l, dir, task, attempt, e);
 }
 
 /* worker-2 before worker-10 */
@@ -216,7 +234,10 @@ static int write_text(struct logs *l, size_t i, const char *p, size_t len, struc
         return 0;
     if (l->heads && l->last != i + 1) {
         AUTO(buf_done) struct buf head = { 0 };
-        (void)buf_addf(&head, "%s==> %s %s <==\n", l->last ? "\n" : "", f->task, f->stream);
+        (void)buf_addf(&head, "%s==> %s %s", l->last ? "\n" : "", f->task, f->stream);
+        if (f->rank)
+            (void)buf_addf(&head, ".%u", f->rank);
+        (void)buf_adds(&head, " <==\n");
         (void)fs_write_all(STDOUT_FILENO, head.p, head.len); /* the text itself will fail too */
     }
     l->last = i + 1;
@@ -364,6 +385,8 @@ static int no_files(struct logs *l, uint32_t n_tasks)
     else if (l->attempt)
         (void)err_set(&e, ENOENT, "job '%s' has no attempt %lld there", l->id,
                       (long long)l->attempt);
+    else if (l->rank > 0)
+        (void)err_set(&e, ENOENT, "job '%s' has no rank %lld there", l->id, (long long)l->rank);
     else {
         client_note("nothing has been written yet: the task%s not started",
                     n_tasks == 1 ? " has" : "s have");
@@ -396,7 +419,7 @@ static int show(struct logs *l, struct err *e)
         l->code = no_files(l, n_tasks);
         return 0;
     }
-    l->heads = n_tasks > 1 || (l->want_stdout && l->want_stderr);
+    l->heads = n_tasks > 1 || (l->want_stdout && l->want_stderr) || l->files.n > 1;
     rc = show_from(l, 0, e);
     return rc < 0 || ended || !l->follow ? rc : follow(l, e);
 }
@@ -410,6 +433,8 @@ static int set_up(struct logs *l, struct err *e)
     int rc = options_int(&c->o, OPT_N, 0, INT32_MAX, -1, &l->lines, e);
     if (rc == 0)
         rc = options_int(&c->o, OPT_ATTEMPT, 1, UINT32_MAX, 0, &l->attempt, e);
+    if (rc == 0)
+        rc = options_int(&c->o, OPT_RANK, 0, UINT16_MAX, -1, &l->rank, e);
     if (rc == 0 && c->o.n_args > 1)
         rc = parse_task(l, c->o.args[1], e);
     if (rc == 0)

@@ -43,6 +43,7 @@ struct buf;
     X(OPT_STDOUT, "stdout", 0, NULL, false, "only standard output")                                \
     X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
     X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
+    X(OPT_RANK, "rank", 0, "N", false, "only that process of a task that has several")             \
     X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the job was told")                \
     X(OPT_CHECKPOINT, "checkpoint", 0, NULL, false,                                                \
       "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \

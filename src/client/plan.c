@@ -49,7 +49,8 @@ static int view_add(struct spec_view *out, const struct role_spec *r, const char
     out->roles[out->n++] = (struct rt_role){ .name = name,
                                              .addresses = (const char *const *)addresses,
                                              .n = r->instances,
-                                             .kind = (uint32_t)r->kind };
+                                             .kind = (uint32_t)r->kind,
+                                             .ranks = r->ranks };
     if (r->kind == ROLE_TRACKED)
         out->n_tracked += r->instances;
     return 0;
@@ -120,6 +121,8 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
     add_env(env, &s->container_env);
     add_env(env, &s->execution_env);
     add_env(env, &role->env);
+    if (role->ranks > 1 && !strv_env_get(env, "OMP_NUM_THREADS"))
+        (void)strv_env_set(env, "OMP_NUM_THREADS", "<cores of a rank>"); /* as in add_env() */
     add_own(s, env);
     const struct runtime *rt = runtime_find(s->framework);
     if (!rt)
@@ -136,6 +139,7 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
         .chief = chief,
         .single_node = s->single_node,
         .n_tracked = view->n_tracked,
+        .store = s->store,
         .service = rt->service ? "<master>:<port>" : NULL,
         .spec_file = rt->spec_file ? "<file with the cluster spec>" : NULL,
     };
@@ -166,9 +170,11 @@ static int add_task(const struct job_spec *s, const struct spec_view *view,
     int rc = task_env(s, view, role, name, index, &env, e);
     if (rc == 0) {
         AUTO(free_p) char *task = str_printf("%s:%u", name, index);
-        (void)json_array_append_new(
-            tasks, json_pack("{s:s, s:s, s:s, s:o}", "task", task ? task : name, "role", name,
-                             "command", command ? command : "", "env", env_json(&env)));
+        json_t *doc = json_pack("{s:s, s:s, s:s, s:o}", "task", task ? task : name, "role", name,
+                                "command", command ? command : "", "env", env_json(&env));
+        if (role->ranks > 1)
+            (void)json_object_set_new(doc, "ranks", json_integer(role->ranks));
+        (void)json_array_append_new(tasks, doc);
     }
     strv_done(&env);
     return rc;

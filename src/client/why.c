@@ -97,11 +97,13 @@ char *why_log(const char *dir, const json_t *doc)
 {
     const json_t *cause = json_object_get(doc, "cause");
     const char *task = doc_str(cause, "task"), *colon = strrchr(task, ':');
-    int64_t attempt = doc_int(cause, "attempt", 1);
+    int64_t attempt = doc_int(cause, "attempt", 1), rank = doc_int(cause, "rank", 0);
     if (!colon || attempt < 1) /* it never started */
         return NULL;
-    return str_printf("%s/logs/%.*s-%s/%lld/stderr", dir, (int)(colon - task), task, colon + 1,
-                      (long long)attempt);
+    AUTO(free_p)
+    char *path = str_printf("%s/logs/%.*s-%s/%lld/stderr", dir, (int)(colon - task), task,
+                            colon + 1, (long long)attempt);
+    return rank > 0 && path ? str_printf("%s.%lld", path, (long long)rank) : TAKE(path);
 }
 
 /* ---- the first ---- */

@@ -26,7 +26,8 @@ enum {
 #define N_STREAMS 2
 static const char *const streams[N_STREAMS] = { "stdout", "stderr" };
 
-struct place { /* how far a task's log was shown */
+struct place { /* how far the log of a task, or of one of its ranks, was shown */
+    uint32_t slot, rank;
     int64_t attempt;
     int64_t at[N_STREAMS]; /* -1: nothing yet, and only the last lines are wanted */
     bool missing;          /* and the user was told */
@@ -37,7 +38,7 @@ struct logs {
     char id[APP_ID_MAX];
     const char *role; /* NULL = all */
     size_t role_len;
-    int64_t index, attempt, lines;
+    int64_t index, attempt, lines, rank; /* rank: -1 = all */
     bool want[N_STREAMS], follow, heads;
     char last[200]; /* what the text written last was headed by */
     json_t *doc;    /* where the job stands */
@@ -89,14 +90,24 @@ static size_t count_wanted(const struct logs *l)
     return n;
 }
 
+static size_t count_logs(const struct logs *l)
+{
+    size_t n = 0, i;
+    json_t *task;
+    json_array_foreach(tasks_of(l), i, task) if (wanted(l, task)) n +=
+        l->rank < 0 ? (size_t)doc_int(task, "ranks", 1) : 1;
+    return n;
+}
+
 /* ---- out ---- */
 
-static int write_text(struct logs *l, const char *task, const char *stream, struct span text)
+static int write_text(struct logs *l, const char *task, const char *stream, uint32_t rank,
+                      struct span text)
 {
     char head[sizeof l->last];
     if (!text.len)
         return 0;
-    (void)snprintf(head, sizeof head, "%s %s", task, stream);
+    (void)snprintf(head, sizeof head, rank ? "%s %s.%u" : "%s %s", task, stream, rank);
     if (l->heads && !str_eq(l->last, head)) {
         AUTO(buf_done) struct buf line = { 0 };
         (void)buf_addf(&line, "%s==> %s <==\n", l->last[0] ? "\n" : "", head);
@@ -116,18 +127,20 @@ static bool fetch(struct logs *l, const char *url, struct buf *out)
     return url && yarn_get(l->y, url, PAGE_MAX, out, &status, &e) == 0 && status == 200;
 }
 
-/* "stdout", or "stdout.2" for a further attempt in the same container. */
-static const char *file_of(const json_t *task, const char *stream)
+/* "stdout", or "stdout.2" for a further attempt in the same container; of a further rank "stdout.1.3".
+ * The caller's. */
+static char *file_of(const json_t *task, const char *stream, uint32_t rank)
 {
+    const char *file = stream;
     size_t i, n = strlen(stream);
     json_t *name;
     json_array_foreach(json_object_get(task, "logs"), i, name)
     {
         const char *s = json_string_value(name);
         if (s && str_starts(s, stream) && (!s[n] || s[n] == '.'))
-            return s;
+            file = s;
     }
-    return stream;
+    return rank ? str_printf("%s%s.%u", file, file[n] ? "" : ".1", rank) : str_dup(file);
 }
 
 static void say_missing(struct logs *l, const json_t *task, struct place *p)
@@ -145,9 +158,12 @@ static void say_missing(struct logs *l, const json_t *task, struct place *p)
 /* From what was shown already to the end. */
 static int show_page(struct logs *l, const json_t *task, size_t s, struct place *p)
 {
-    const char *url = doc_str(task, "log_url"), *file = file_of(task, streams[s]);
+    const char *url = doc_str(task, "log_url");
     if (!url[0])
         return 0; /* it never had a container */
+    AUTO(free_p) char *file = file_of(task, streams[s], p->rank);
+    if (!file)
+        return -ENOMEM;
     AUTO(buf_done) struct buf page = { .max = PAGE_MAX + 1 };
     AUTO(free_p) char *node = yarn_page_of_node(url, file);
     AUTO(free_p)
@@ -164,7 +180,7 @@ static int show_page(struct logs *l, const json_t *task, size_t s, struct place 
     else
         text = span_mem(text.p + MIN(p->at[s], size), (size_t)(size - MIN(p->at[s], size)));
     p->at[s] = MAX(size, p->at[s]);
-    return write_text(l, doc_str(task, "task"), streams[s], text);
+    return write_text(l, doc_str(task, "task"), streams[s], p->rank, text);
 }
 
 /* ---- from the master ---- */
@@ -229,7 +245,7 @@ static int await_answer(struct logs *l)
     return -l->join.e.num;
 }
 
-static int read_piece(struct logs *l, uint32_t slot, int64_t attempt, const char *stream,
+static int read_piece(struct logs *l, const struct place *p, int64_t attempt, const char *stream,
                       int64_t offset)
 {
     if (!l->master)
@@ -237,7 +253,8 @@ static int read_piece(struct logs *l, uint32_t slot, int64_t attempt, const char
     l->last_number = l->last_number == UINT32_MAX ? 1 : l->last_number + 1;
     Tony__ReadLog ask = TONY__READ_LOG__INIT;
     ask.number = l->number = l->last_number;
-    ask.slot = slot;
+    ask.slot = p->slot;
+    ask.rank = p->rank;
     ask.attempt = (uint32_t)attempt;
     ask.stream = (char *)(uintptr_t)stream;
     ask.offset = offset;
@@ -251,12 +268,12 @@ static int read_piece(struct logs *l, uint32_t slot, int64_t attempt, const char
 
 /* From where it was shown to, to the file's present end. 1: the executor is gone, the node has it.
  */
-static int copy_rest(struct logs *l, const json_t *task, uint32_t slot, size_t s, struct place *p)
+static int copy_rest(struct logs *l, const json_t *task, size_t s, struct place *p)
 {
     int64_t attempt = l->attempt ? l->attempt : p->attempt;
     for (;;) {
         bool from_end = p->at[s] < 0;
-        int rc = read_piece(l, slot, attempt, streams[s], from_end ? -(int64_t)PIECE : p->at[s]);
+        int rc = read_piece(l, p, attempt, streams[s], from_end ? -(int64_t)PIECE : p->at[s]);
         if (rc < 0)
             return rc;
         if (l->num)
@@ -264,7 +281,7 @@ static int copy_rest(struct logs *l, const json_t *task, uint32_t slot, size_t s
         struct span text = buf_span(&l->piece);
         if (from_end)
             text = yarn_page_tail(text, l->lines);
-        if ((rc = write_text(l, doc_str(task, "task"), streams[s], text)) < 0)
+        if ((rc = write_text(l, doc_str(task, "task"), streams[s], p->rank, text)) < 0)
             return rc;
         p->at[s] = l->at + (int64_t)l->piece.len;
         if (p->at[s] >= l->size || l->piece.len == 0)
@@ -325,9 +342,9 @@ static int look(struct logs *l, struct err *e)
 
 /* ---- showing ---- */
 
-static int show_stream(struct logs *l, const json_t *task, uint32_t slot, size_t s, struct place *p)
+static int show_stream(struct logs *l, const json_t *task, size_t s, struct place *p)
 {
-    int rc = l->master ? copy_rest(l, task, slot, s, p) : is_over(l) ? 1 : 0;
+    int rc = l->master ? copy_rest(l, task, s, p) : is_over(l) ? 1 : 0;
     if (rc == 1 && l->attempt && l->attempt != p->attempt) {
         if (!p->missing)
             client_note("only the last attempt of %s, %lld, can be read now", doc_str(task, "task"),
@@ -341,37 +358,40 @@ static int show_stream(struct logs *l, const json_t *task, uint32_t slot, size_t
 }
 
 /* Another attempt has other files: what is left of the old ones first. */
-static int show_task(struct logs *l, const json_t *task, uint32_t slot, struct place *p)
+static int show_task(struct logs *l, const json_t *task, struct place *p)
 {
     int64_t attempt = doc_int(task, "attempt", 0);
     bool again = p->attempt > 0 && attempt != p->attempt && !l->attempt;
     int rc = 0;
     for (size_t s = 0; again && rc == 0 && s < N_STREAMS; s++)
-        if (l->want[s] && l->master && (rc = copy_rest(l, task, slot, s, p)) > 0)
+        if (l->want[s] && l->master && (rc = copy_rest(l, task, s, p)) > 0)
             rc = 0;
     if (again)
-        *p = (struct place){ .attempt = attempt };
+        *p = (struct place){ .slot = p->slot, .rank = p->rank, .attempt = attempt };
     p->attempt = attempt;
     for (size_t s = 0; rc >= 0 && s < N_STREAMS; s++)
         if (l->want[s])
-            rc = show_stream(l, task, slot, s, p);
+            rc = show_stream(l, task, s, p);
     return rc == -ECONNRESET || rc == -EPIPE ? 0 : rc;
 }
 
 static int show_round(struct logs *l)
 {
-    size_t i;
+    size_t i, at = 0; /* of a place: the ranks of all tasks in a row */
     json_t *task;
     int rc = 0;
     json_array_foreach(tasks_of(l), i, task)
     {
-        struct place p = { .at = { 0 } };
-        for (size_t s = 0; s < N_STREAMS; s++)
-            p.at[s] = l->lines >= 0 ? -1 : 0;
-        if (i >= l->places.n && vec_push(&l->places, p) < 0)
-            return -ENOMEM;
-        if (rc == 0 && wanted(l, task))
-            rc = show_task(l, task, (uint32_t)i, &l->places.v[i]);
+        int64_t n = MIN(doc_int(task, "ranks", 1), (int64_t)UINT16_MAX);
+        for (int64_t rank = 0; rank < n; rank++, at++) {
+            struct place p = { .slot = (uint32_t)i, .rank = (uint32_t)rank };
+            for (size_t s = 0; s < N_STREAMS; s++)
+                p.at[s] = l->lines >= 0 ? -1 : 0;
+            if (at >= l->places.n && vec_push(&l->places, p) < 0)
+                return -ENOMEM;
+            if (rc == 0 && wanted(l, task) && (l->rank < 0 || l->rank == rank))
+                rc = show_task(l, task, &l->places.v[at]);
+        }
     }
     return rc;
 }
@@ -401,7 +421,7 @@ static int no_tasks(struct logs *l, bool *out_done, struct err *e)
 /* Shows what there is now. *out_last: and there will be no more. */
 static int show_now(struct logs *l, bool *out_last, struct err *e)
 {
-    l->heads = count_wanted(l) > 1 || (l->want[0] && l->want[1]);
+    l->heads = count_logs(l) > 1 || (l->want[0] && l->want[1]);
     bool last = !l->follow || all_ended(l);
     int rc = show_round(l);
     if (rc < 0) {
@@ -444,7 +464,8 @@ static int set_up(struct logs *l, const char *word, struct err *e)
     l->want[1] = options_has(&c->o, OPT_STDERR) || !options_has(&c->o, OPT_STDOUT);
     l->follow = options_has(&c->o, OPT_FOLLOW);
     if (options_int(&c->o, OPT_N, 0, INT32_MAX, -1, &l->lines, e) < 0 ||
-        options_int(&c->o, OPT_ATTEMPT, 1, UINT32_MAX, 0, &l->attempt, e) < 0)
+        options_int(&c->o, OPT_ATTEMPT, 1, UINT32_MAX, 0, &l->attempt, e) < 0 ||
+        options_int(&c->o, OPT_RANK, 0, UINT16_MAX, -1, &l->rank, e) < 0)
         return -EXIT_MISUSE;
     l->index = -1;
     if (c->o.n_args > 1) {

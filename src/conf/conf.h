@@ -184,6 +184,7 @@ struct role_spec {
     int64_t max_instances; /* -1 = no cap */
     uint64_t memory_mib;
     uint32_t vcores, gpus;
+    uint32_t ranks; /* processes of each task, at least 1 */
     char *command;
     char *memory_origin; /* for messages: where the memory value came from, "default" included */
     struct strv env;     /* K=V, of this role's tasks */
@@ -237,6 +238,8 @@ struct job_spec {
     size_t n_resources;
     char *src, *venv, *python_binary;
     bool fail_on_worker_failure;
+    bool store;          /* torch's is served, beside the task that has rank 0: the first */
+    uint32_t store_role; /* of this role */
     uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,
         execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;

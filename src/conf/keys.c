@@ -15,6 +15,7 @@
 #define COUNT_MAX 100000 /* tasks of one job */
 #define MEM_MAX 67108864 /* 64 TiB in MiB */
 #define GPUS_MAX 100000
+#define RANKS_MAX 1024 /* more than any machine has cores or GPUs */
 
 #define BARE(type, key, dflt, effect, since, secret, help) \
     { key, dflt, INT64_MIN, INT64_MAX, "", NULL, since, help, type, effect, secret }
@@ -89,6 +90,7 @@ static const struct conf_key keys[] = {
     MEM("tony.<role>.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of one task."),
     INT("tony.<role>.vcores", "1", 0, COUNT_MAX, "cores", CE_ACTS, TONY, "Cores of one task; a weight on one machine, 0 claims none."),
     INT("tony.<role>.gpus", "0", 0, GPUS_MAX, "devices", CE_ACTS, TONY, "GPUs of one task, as whole devices."),
+    INT("tony.<role>.ranks", "1", 1, RANKS_MAX, "processes", CE_ACTS, OURS, "Processes that run the command in each task of the role, each with its own TONY_LOCAL_RANK; they share the task's memory, cores and GPUs."),
     STR("tony.<role>.command", NULL, CE_ACTS, TONY, "Command of the role, instead of tony.containers.command."),
     LIST("tony.<role>.resources", NULL, CE_ACTS, TONY, "Files for the role: SRC[::NAME][#archive]."),
     ENVS("tony.<role>.env", NULL, CE_ACTS, OURS, "Environment of the role's tasks."),
@@ -166,6 +168,9 @@ static const struct conf_key keys[] = {
     INT("tony.am.attempt-window", "10000", 1000, YEARS_MS, "ms", CE_YARN, OURS, "How long the death of a master counts for tony.am.max-attempts."),
     INT("tony.am.wait-client-signal-stop-timeout-sec", "15", 0, YEARS_S, "s", CE_JVM, TONY, "The master does not wait for the client."),
     INT("tony.am.startup-timeout", "0", -1, YEARS_MS, "ms", CE_YARN, TONY5, "The client kills a job whose master has not started by then; 0 means never."),
+
+    /* PyTorch */
+    BOOL("tony.pytorch.store", "true", CE_ACTS, OURS, "The store by which the ranks find each other is served beside rank 0, not by it; false for programs that serve it themselves at MASTER_ADDR:MASTER_PORT."),
 
     /* Horovod */
     BOOL("tony.horovod.mode.test", "false", CE_LATER, TONY, "Test hook of the Horovod driver."),

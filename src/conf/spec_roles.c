@@ -57,12 +57,15 @@ static int add_role(struct build *b, struct span name, uint32_t instances)
     struct job_spec *s = b->s;
     char key[ROLE_KEY_MAX];
     struct role_spec *r = &s->roles[s->n_roles];
-    *r = (struct role_spec){ .instances = instances, .kind = ROLE_TRACKED, .max_instances = -1 };
+    *r = (struct role_spec){
+        .instances = instances, .kind = ROLE_TRACKED, .max_instances = -1, .ranks = 1
+    };
     r->name = span_dup(name);
     if (!r->name)
         return build_no_memory(b);
     s->n_roles++;
     r->max_instances = conf_int(b->c, role_key(key, r->name, "max-instances"));
+    r->ranks = (uint32_t)conf_int(b->c, role_key(key, r->name, "ranks"));
     int rc = fill_role(b, r);
     const char *env = rc == 0 ? conf_get(b->c, role_key(key, r->name, "env")) : NULL;
     if (env)
@@ -151,7 +154,9 @@ static int framework_kinds(struct build *b)
     if (!roles)
         return build_no_memory(b);
     for (size_t i = 0; i < s->n_roles; i++)
-        roles[i] = (struct rt_role){ .name = s->roles[i].name, .n = s->roles[i].instances };
+        roles[i] = (struct rt_role){ .name = s->roles[i].name,
+                                     .n = s->roles[i].instances,
+                                     .ranks = s->roles[i].ranks };
     int rc = rt && s->n_roles ? runtime_check(rt, roles, s->n_roles, s->gang, b->e) : 0;
     if (rc < 0) {
         const char *origin = conf_origin(b->c, "tony.application.framework");
@@ -198,6 +203,29 @@ static int build_kinds(struct build *b)
                           "tony.application.sidecar.jobtypes");
 }
 
+/* Rank 0 is the first task of the chief, else of the first role in the file whose end counts; one
+ * rank alone has nobody to find. */
+static void find_store(struct build *b)
+{
+    struct job_spec *s = b->s;
+    uint64_t ranks = 0;
+    int64_t first = -1, chief = -1;
+    for (size_t i = 0; i < s->n_roles; i++) {
+        const struct role_spec *r = &s->roles[i];
+        if (r->kind != ROLE_TRACKED)
+            continue;
+        ranks += (uint64_t)r->instances * r->ranks;
+        if (first < 0)
+            first = (int64_t)i;
+        if (str_eq(r->name, "chief"))
+            chief = (int64_t)i;
+    }
+    s->store = ranks > 1 && str_eq(s->framework, "pytorch") &&
+               conf_bool(b->c, "tony.pytorch.store");
+    if (s->store)
+        s->store_role = (uint32_t)(chief >= 0 ? chief : first);
+}
+
 /* What is to blame for a job of nothing: a role without instances, else the file's first key. */
 static const char *blame_for_nothing(const struct build *b)
 {
@@ -223,6 +251,7 @@ static int build_am(struct build *b)
     am->instances = 1;
     am->max_instances = -1;
     am->kind = ROLE_TRACKED;
+    am->ranks = 1;
     if (!am->name)
         return build_no_memory(b);
     int rc = fill_role(b, am);
@@ -249,6 +278,8 @@ int build_roles(struct build *b)
         rc = add_role(b, span_of(tensorboard), 1);
     if (rc == 0)
         rc = build_kinds(b);
+    if (rc == 0)
+        find_store(b);
     b->s->single_node = rc == 0 && b->s->n_roles == 0;
     if (rc == 0)
         rc = build_am(b);

@@ -51,6 +51,7 @@ void attempt_forget(struct attempt *a)
 {
     logs_close(&a->logs);
     buf_done(&a->tail);
+    free(a->ranks);
     *a = (struct attempt){ .generation = a->generation,
                            .number = a->number,
                            .logs = { .out_fd = -1, .err_fd = -1 } };
@@ -92,6 +93,7 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     tony__attempt_ended__init(out);
     out->generation = a->generation;
     out->attempt = a->number;
+    out->rank = a->rank;
     out->exit_code = WIFEXITED(a->status) ? WEXITSTATUS(a->status) : 0;
     out->signal = WIFSIGNALED(a->status) ? WTERMSIG(a->status) : 0;
     out->reason = (Tony__Reason)x->cfg->record->reason;
@@ -107,6 +109,14 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     out->ran_ms = a->started_us ? (uint64_t)((a->ended_us - a->started_us) / 1000) : 0;
 }
 
+/* Which of several it was that failed. */
+static void note_rank(struct executor *x)
+{
+    struct attempt *a = &x->a;
+    if (a->ranks && a->status && !a->forced && !a->detail[0])
+        snprintf(a->detail, sizeof a->detail, "local rank %u of %u", a->rank, x->role->ranks);
+}
+
 /* Nothing of it is alive: settle why it ended, keep it, tell the master. */
 static void finish(struct executor *x)
 {
@@ -115,6 +125,7 @@ static void finish(struct executor *x)
     if (a->in_cgroup && !a->forced && cgroup_oom_kills(&x->cfg->cgroup) > a->oom_before)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
     enum end_reason reason = reason_of(a);
+    note_rank(x);
     keep_result(x, reason);
     if (reason != END_EXITED || a->status != 0)
         tail_keep(x, reason, &a->tail);
@@ -174,7 +185,9 @@ void attempt_on_child(struct executor *x)
         a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
                      (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
         a->max_rss = MAX(a->max_rss, (uint64_t)used.ru_maxrss * 1024);
-        if (pid == a->pid && !a->exited) {
+        if (a->ranks) {
+            (void)ranks_exited(a, pid, a->exit_as ? a->exit_as << 8 : status, now_us);
+        } else if (pid == a->pid && !a->exited) {
             a->exited = true;
             a->status = a->exit_as ? a->exit_as << 8 : status;
             a->ended_us = now_us;
@@ -184,6 +197,9 @@ void attempt_on_child(struct executor *x)
         return;
     if (!left)
         finish(x);
+    else if (a->state == ATTEMPT_RUNNING && a->n_alive > 0)
+        attempt_stop(x, x->role->kill_grace_ms, END_EXITED,
+                     "");                  /* one has failed: the others end */
     else if (a->state != ATTEMPT_STOPPING) /* while stopping, the others have their grace as well */
         kill_round(x);
 }
@@ -202,56 +218,97 @@ static void fail_launch(struct executor *x, const struct err *e)
     finish(x);
 }
 
-static int spawn(struct executor *x, const Tony__Start *s, struct err *e)
+/* Its control group: procs is where its processes go, or NULL. */
+static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PATH_MAX + 16])
 {
     struct attempt *a = &x->a;
-    const Tony__Welcome *w = x->role;
+    if (x->cfg->cgroup.kind == CGROUP_NONE)
+        return NULL;
+    struct err ce = { 0 };
+    a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
+    if (!a->in_cgroup)
+        executor_warn(x, "task.no_cgroup", &ce); /* memory is sampled then */
+    else if (a->number > 1)
+        a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
+    cgroup_procs_path(&x->cfg->cgroup, procs);
+    return a->in_cgroup ? procs : NULL;
+}
+
+static void note_spawned(struct executor *x, const struct spawn *sp, uint32_t rank, pid_t pid)
+{
+    struct attempt *a = &x->a;
+    if (rank == 0)
+        a->pid = pid;
+    if (a->ranks) {
+        a->ranks[a->n_ranks++].pid = pid;
+        a->n_alive++;
+    }
+    if (sp->exec_errno) {
+        struct err ee = { 0 };
+        a->exec_errno = sp->exec_errno;
+        (void)err_set(&ee, sp->exec_errno, "cannot run '%s': %m", sp->path);
+        (void)str_copy(a->detail, sizeof a->detail, ee.msg);
+    }
+    if (sp->cgroup_errno) {
+        struct err ce = { 0 };
+        a->in_cgroup = false;
+        (void)err_set(&ce, sp->cgroup_errno, "cannot enter control group '%s': %m",
+                      x->cfg->cgroup.path);
+        executor_warn(x, "task.no_cgroup", &ce);
+    }
+}
+
+static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, const char *procs,
+                      struct err *e)
+{
+    struct attempt *a = &x->a;
     AUTO(strv_done) struct strv env = { 0 };
     AUTO(command_done) struct command command = { 0 };
-    int rc = task_environment(x, s, &env, e);
+    AUTO(close_p) int out_fd = -1;
+    AUTO(close_p) int err_fd = -1;
+    cpu_set_t cores;
+    int rc = task_environment(x, s, rank, &env, e);
     if (rc == 0)
-        rc = command_prepare(w->command, x->workdir, &env, &command, e);
+        rc = command_prepare(x->role->command, x->workdir, &env, &command, e);
+    if (rc == 0 && rank > 0)
+        rc = ranks_logs_open(x, rank, &out_fd, &err_fd, e);
     if (rc < 0)
         return rc;
-    char procs[CGROUP_PATH_MAX + 16];
-    if (x->cfg->cgroup.kind != CGROUP_NONE) {
-        struct err ce = { 0 };
-        a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
-        if (!a->in_cgroup)
-            executor_warn(x, "task.no_cgroup", &ce); /* memory is sampled then */
-        else if (a->number > 1)
-            a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
-        cgroup_procs_path(&x->cfg->cgroup, procs);
-    }
     struct spawn sp = { .path = command.path,
                         .shell = command.shell,
                         .workdir = x->workdir,
                         .argv = command.argv.v,
                         .env = env.v,
-                        .out_fd = a->logs.out_fd,
-                        .err_fd = a->logs.err_fd,
-                        .cgroup_procs = a->in_cgroup ? procs : NULL,
+                        .out_fd = rank ? out_fd : a->logs.out_fd,
+                        .err_fd = rank ? err_fd : a->logs.err_fd,
+                        .cgroup_procs = procs,
                         .own_group = !x->cfg->remote,
+                        .cpus = ranks_cores(x, rank, &cores),
                         .nofile = x->cfg->nofile };
-    a->started_us = clock_mono_us();
+    if (rank == 0)
+        a->started_us = clock_mono_us();
     pid_t pid = spawn_task(&sp);
     if (pid < 0)
         return err_set(e, -pid, "cannot start a process: %m");
-    a->pid = pid;
-    a->exec_errno = sp.exec_errno;
-    if (sp.exec_errno) {
-        struct err ee = { 0 };
-        (void)err_set(&ee, sp.exec_errno, "cannot run '%s': %m", command.path);
-        (void)str_copy(a->detail, sizeof a->detail, ee.msg);
-    }
-    if (sp.cgroup_errno) {
-        struct err ce = { 0 };
-        a->in_cgroup = false;
-        (void)err_set(&ce, sp.cgroup_errno, "cannot enter control group '%s': %m",
-                      x->cfg->cgroup.path);
-        executor_warn(x, "task.no_cgroup", &ce);
-    }
+    note_spawned(x, &sp, rank, pid);
     return 0;
+}
+
+static int spawn(struct executor *x, const Tony__Start *s, struct err *e)
+{
+    struct attempt *a = &x->a;
+    char procs[CGROUP_PATH_MAX + 16];
+    const char *to = enter_cgroup(x, procs);
+    int rc = ranks_init(a, x->role->ranks) < 0 ? err_set(e, ENOMEM, "cannot start a process: %m")
+                                               : spawn_rank(x, s, 0, to, e);
+    for (uint32_t i = 1; rc == 0 && i < x->role->ranks && !a->exec_errno; i++) {
+        if (spawn_rank(x, s, i, a->in_cgroup ? to : NULL, e) == 0)
+            continue;
+        executor_warn(x, "task.launch_failed", e);
+        attempt_stop(x, 0, END_LAUNCH_FAILED, e->msg); /* those that run already */
+        break;
+    }
+    return rc;
 }
 
 static void say_started(struct executor *x)
@@ -297,8 +354,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     executor_rename(x, s);
     task_side_open(x);
     task_side_begin(x);
-    struct err e = x->workdir_err;
-    int rc = x->workdir ? 0 : -EIO;
+    struct err e = x->workdir ? x->store_err : x->workdir_err;
+    int rc = x->workdir && !e.num ? 0 : -EIO;
     if (rc == 0)
         rc = x->cfg->remote ? remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e)
                             : logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e);
@@ -441,6 +498,14 @@ static uint64_t cpu_of(pid_t pid)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+static uint64_t cpu_of_further(const struct attempt *a)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 1; i < a->n_ranks; i++)
+        sum += a->ranks[i].exited ? 0 : cpu_of(a->ranks[i].pid);
+    return sum;
+}
+
 void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
 {
     struct attempt *a = &x->a;
@@ -458,8 +523,9 @@ void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
         *out_rss = sample_tree(x);
         over = limit && *out_rss > limit;
     }
-    *out_cpu_ms =
-        a->in_cgroup && g->kind == CGROUP_V2 ? cgroup_cpu_ms(g) : a->cpu_ms + cpu_of(a->pid);
+    *out_cpu_ms = a->in_cgroup && g->kind == CGROUP_V2
+                      ? cgroup_cpu_ms(g)
+                      : a->cpu_ms + cpu_of(a->pid) + cpu_of_further(a);
     a->max_rss = MAX(a->max_rss, *out_rss);
     if (over && a->state == ATTEMPT_RUNNING && !a->forced) {
         note_oom(x, a->in_cgroup ? cgroup_memory_max(g) : *out_rss);

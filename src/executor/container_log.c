@@ -77,7 +77,7 @@ int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struc
 /* -ENOENT: no such log. */
 static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *e)
 {
-    char name[48];
+    char name[64];
     size_t number = r->attempts.n;
     if (str_eq(m->stream, "executor.log")) {
         int fd = open("/proc/self/fd/2", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -92,6 +92,8 @@ static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *
                    ? err_set(e, ENOENT, "attempt %u did not run in this container", m->attempt)
                    : err_set(e, ENOENT, "nothing has run in this container yet");
     log_name(name, m->stream, number);
+    if (m->rank)
+        snprintf(name, sizeof name, "%.20s.%zu.%u", m->stream, number, m->rank);
     for (size_t i = 0; i < r->log_dirs.n; i++) {
         AUTO(free_p) char *path = fs_join(r->log_dirs.v[i], name);
         int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;

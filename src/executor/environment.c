@@ -124,7 +124,8 @@ static bool has_role(const struct rt_role *roles, size_t n, const char *name)
     return false;
 }
 
-static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e)
+static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, struct strv *out,
+                       struct err *e)
 {
     const Tony__Welcome *w = x->role;
     const struct runtime *rt = runtime_find(w->framework);
@@ -148,7 +149,9 @@ static int add_runtime(struct executor *x, const Tony__Start *s, struct strv *ou
         .chief = w->chief,
         .single_node = w->single_node,
         .n_tracked = w->n_tracked,
-        .tb_port = tb ? x->tb_port : 0,
+        .local_rank = rank,
+        .store = w->store != TONY__WELCOME__STORE__NO_STORE,
+        .tb_port = tb && rank == 0 ? x->tb_port : 0,
         .service = s->service[0] ? s->service : NULL,
     };
     int rc = runtime_env(rt, &in, out, e);
@@ -164,7 +167,18 @@ static int add_checkpoint(const Tony__Start *s, struct strv *out)
     return rc < 0 ? rc : strv_env_set(out, "TONY_CHECKPOINT_STEP", number);
 }
 
-int task_environment(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e)
+/* Of several ranks each would take all cores for itself. */
+static int add_threads(const Tony__Welcome *w, struct strv *out)
+{
+    char number[16];
+    if (w->ranks < 2 || strv_env_get(out, "OMP_NUM_THREADS"))
+        return 0;
+    snprintf(number, sizeof number, "%u", MAX(w->vcores / w->ranks, 1u));
+    return strv_env_set(out, "OMP_NUM_THREADS", number);
+}
+
+int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, struct strv *out,
+                     struct err *e)
 {
     const Tony__Welcome *w = x->role;
     char number[16];
@@ -178,6 +192,8 @@ int task_environment(struct executor *x, const Tony__Start *s, struct strv *out,
         rc = add_pairs(out, w->container_env, w->n_container_env);
     if (rc == 0)
         rc = add_pairs(out, w->execution_env, w->n_execution_env);
+    if (rc == 0)
+        rc = add_threads(w, out);
     if (rc == 0)
         rc = strv_env_set(out, "PWD", x->workdir);
     if (rc == 0)
@@ -196,5 +212,5 @@ int task_environment(struct executor *x, const Tony__Start *s, struct strv *out,
         rc = strv_env_set(out, "TONY_PYTHON", w->python);
     if (rc < 0)
         return err_set(e, -rc, "cannot build the environment: %m");
-    return add_runtime(x, s, out, e);
+    return add_runtime(x, s, rank, out, e);
 }

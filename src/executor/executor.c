@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/ports.h"
+#include "rendezvous/tcpstore_server.h"
 
 enum {
     DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
@@ -224,6 +225,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     }
     x->beat_at_ms = clock_mono_ms() + (w->heartbeat_ms ? w->heartbeat_ms : BEAT_DEFAULT_MS);
     prepare(x);
+    store_open(x);
     if (x->cfg->remote)
         remote_trim();
     task_side_again(x);
@@ -236,7 +238,7 @@ static void on_ack(struct executor *x, const Tony__AckEnded *ack)
     if (x->a.state == ATTEMPT_ENDED && ack->generation == x->a.generation &&
         ack->attempt == x->a.number)
         attempt_forget(&x->a);
-    if (ack->finish)
+    if (ack->finish && !x->store) /* else when the job is over: others may be still at work */
         leave(x, 0, "");
 }
 
@@ -424,7 +426,7 @@ static void on_connected(struct executor *x)
 
 static void wait_for_something(struct executor *x)
 {
-    struct pollfd p[2 + REMOTE_POLL_MAX + TASK_POLL_MAX] = {
+    struct pollfd p[3 + REMOTE_POLL_MAX + TASK_POLL_MAX] = {
         { .fd = x->signal_fd, .events = POLLIN }, { .fd = x->link.fd, .events = POLLIN }
     };
     size_t n_calls = x->cfg->remote ? remote_poll(x->cfg->remote, p + 2) : 0;
@@ -432,15 +434,20 @@ static void wait_for_something(struct executor *x)
     struct link line;
     if (link_unsent(&x->link) || x->link.connecting)
         p[1].events |= POLLOUT;
+    size_t n_all = 2 + n_calls + n_task;
+    if (x->store)
+        p[n_all++] = (struct pollfd){ .fd = tcpstore_server_fd(x->store), .events = POLLIN };
     int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
     if (left < 0 && at != INT64_MAX)
         t = (struct timespec){ 0 };
-    int n = ppoll(p, 2 + n_calls + n_task, at == INT64_MAX ? NULL : &t, NULL);
+    int n = ppoll(p, n_all, at == INT64_MAX ? NULL : &t, NULL);
     if (n_calls && n >= 0 && remote_called(x->cfg->remote, p + 2, n_calls, &line))
         on_call(x, &line);
     if (n <= 0)
         return;
+    if (x->store && p[n_all - 1].revents)
+        store_turn(x);
     task_side_ready(x, p + 2 + n_calls,
                     n_task); /* what a task said before it ended is said before */
     if (p[0].revents)

@@ -6,6 +6,7 @@
 #ifndef TONY_EXECUTOR_EXECUTOR_INT_H
 #define TONY_EXECUTOR_EXECUTOR_INT_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -45,11 +46,20 @@ enum attempt_state {
     ATTEMPT_ENDED,    /* result kept until it is acknowledged */
 };
 
+/* A process of an attempt that is one of several, beyond the first: ranks.c. */
+struct rank {
+    pid_t pid; /* 0 = never ran */
+    bool exited;
+};
+
 struct attempt {
     enum attempt_state state;
     uint32_t generation, number;
-    pid_t pid;   /* of the first process; 0 = never ran */
-    bool exited; /* the first process was reaped: status, usage, ended_us */
+    pid_t pid;     /* of the first process, rank 0; 0 = never ran */
+    bool exited;   /* it was reaped, or what it is one of is decided: status, usage, ended_us */
+    uint32_t rank; /* whose end decided */
+    struct rank *ranks; /* all that were started, when there is more than one; else NULL */
+    uint32_t n_ranks, n_alive;
     bool in_cgroup;
     int status, exec_errno;
     int exit_as; /* its end is reported as an exit with this code; 0 = as what it is */
@@ -66,6 +76,8 @@ struct attempt {
     struct logs logs;
     struct buf tail;
 };
+
+struct tcpstore_server;
 
 struct executor {
     const struct executor_config *cfg;
@@ -91,6 +103,9 @@ struct executor {
     bool node_says;         /* the node stopped the container, and reports why */
     struct attempt a;
     struct task_side task;
+
+    struct tcpstore_server *store; /* torch's, for the ranks of all tasks; NULL = not here */
+    struct err store_err;          /* why there is none, where there should be one */
 };
 
 _Noreturn void executor_run(const struct executor_config *cfg);
@@ -133,7 +148,25 @@ struct rt_role *executor_roles(const Tony__ClusterSpec *spec,
                                size_t *out_n); /* borrow from spec; the caller's; NULL = no memory */
 
 /* environment.c */
-int task_environment(struct executor *x, const Tony__Start *s, struct strv *out, struct err *e);
+int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, struct strv *out,
+                     struct err *e);
+
+/* ranks.c: an attempt of several processes */
+int ranks_init(struct attempt *a, uint32_t n); /* 0 or -ENOMEM; of one there is nothing to keep */
+/* One of them was reaped: is all decided by that? */
+bool ranks_exited(struct attempt *a, pid_t pid, int status, int64_t now_us);
+/* The cores of one rank out of those that are the container's own; NULL = no particular ones. */
+const cpu_set_t *ranks_cores(const struct executor *x, uint32_t rank, cpu_set_t *room);
+/* Of what was started; name is "stdout" or "stderr". The caller's; NULL = no memory. */
+char *ranks_log_path(const struct executor *x, const char *name, uint32_t rank);
+int ranks_logs_open(const struct executor *x, uint32_t rank, int *out_fd, int *err_fd,
+                    struct err *e);
+
+/* store.c: torch's store, in the executor of rank 0's task */
+void store_open(struct executor *x);  /* where it is this one's to serve */
+void store_renew(struct executor *x); /* the port is another one: with nothing of the old in it */
+void store_close(struct executor *x);
+void store_turn(struct executor *x);
 
 /* spawn.c */
 struct spawn {
@@ -144,6 +177,7 @@ struct spawn {
     int out_fd, err_fd;
     const char *cgroup_procs; /* NULL = none */
     struct rlimit nofile;
+    const cpu_set_t *cpus; /* NULL = all that we may use ourselves */
     /* results, written by the child */
     volatile int exec_errno, cgroup_errno;
 };

@@ -36,6 +36,8 @@ static _Noreturn void child(struct spawn *s, pid_t parent)
         if (rc < 0)
             s->cgroup_errno = -rc;
     }
+    if (s->cpus)
+        sched_setaffinity(0, sizeof *s->cpus, s->cpus);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     setrlimit(RLIMIT_NOFILE, &s->nofile);
     umask(022);

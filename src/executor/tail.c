@@ -75,11 +75,13 @@ void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out
     AUTO(buf_done) struct buf text = { .max = LOOK_MAX + 1 };
     struct err unused;
     bool stopped = reason == END_KILLED_BY_MASTER;
-    if (!a->logs.err_path ||
-        fs_tail(AT_FDCWD, a->logs.err_path, UINT32_MAX, LOOK_MAX, &text, &unused) < 0)
+    AUTO(free_p) char *further = a->rank ? ranks_log_path(x, "stderr", a->rank) : NULL;
+    const char *err_path = a->rank ? further : a->logs.err_path;
+    if (!err_path ||
+        fs_tail(AT_FDCWD, err_path, UINT32_MAX, LOOK_MAX, &text, &unused) < 0)
         return;
     if (!span_trim(buf_span(&text)).len && !stopped) {
-        AUTO(free_p) char *path = stdout_path(a->logs.err_path);
+        AUTO(free_p) char *path = stdout_path(err_path);
         buf_clear(&text);
         if (!path || fs_tail(AT_FDCWD, path, UINT32_MAX, LOOK_MAX, &text, &unused) < 0 ||
             !span_trim(buf_span(&text)).len)

@@ -375,6 +375,7 @@ static int attempt_ended(struct job *j, const struct job_event *ev, struct kept 
     if (ev->step || ev->total)
         note_progress(j, ev);
     struct slot_end end = { .reason = ev->reason ? ev->reason : END_UNKNOWN,
+                            .rank = ev->rank,
                             .exit_code = ev->exit_code,
                             .signal = ev->signal,
                             .at_us = j->now_ms * 1000 -

@@ -119,6 +119,7 @@ const char *slot_do_name(enum slot_do d);
 /* The end of an attempt or a container, from whichever event told it. */
 struct slot_end {
     enum end_reason reason;
+    uint32_t rank; /* of those in the task: whose end it was */
     int exit_code, signal;
     int64_t at_us;         /* job time at which it happened */
     char **detail, **tail; /* owned strings that a slot which is settled by this takes out of their
@@ -143,6 +144,7 @@ struct slot {
     uint32_t stop_tries;
     uint32_t generation, attempt; /* current or last; 0 = none yet */
     uint32_t tb_port, pid;
+    uint32_t rank; /* whose end decided */
     int exit_code, signal;
     int64_t since_ms; /* when it came into its state */
     int64_t beat_ms;  /* last sign of life, on the clock of beats (limits.c) */

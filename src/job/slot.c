@@ -131,7 +131,7 @@ const struct slot_cell slot_table[SLOT_STATE_COUNT][IN_COUNT] = {
         [IN_GONE] = { SLOT_ENDED, DO_NOTHING },
         [IN_STOP] = { SLOT_DRAINING, DO_NOTHING },
         [IN_OVERDUE] = { SLOT_DRAINING, DO_STOP_CONTAINER },
-        [IN_AGAIN] = { SLOT_REPLACING, DO_NOTHING }, /* its executor was sent away */
+        [IN_AGAIN] = { SLOT_REPLACING, DO_FINISH_EXECUTOR }, /* if it was not sent away yet */
         [IN_ABANDON] = { SLOT_ENDED, DO_NOTHING },
         [IN_REISSUE] = { SLOT_DRAINING, DO_STOP_CONTAINER },
     },
@@ -232,6 +232,7 @@ static void slot_move(struct job *j, struct slot *s, enum slot_state to)
 void slot_keep_end(struct job *j, struct slot *s, const struct slot_end *end)
 {
     s->reason = end->reason;
+    s->rank = end->rank;
     s->exit_code = end->exit_code;
     s->signal = end->signal;
     s->note = end->note;
@@ -255,6 +256,7 @@ static void forget_end(struct slot *s)
     s->note = NULL;
     s->reason = END_NONE;
     s->exit_code = s->signal = 0;
+    s->rank = 0;
     s->known = NULL;
     s->ended_ms = -1;
 }

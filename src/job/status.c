@@ -84,6 +84,7 @@ static void add_cause(const struct job *j, bool tail, struct buf *out)
     (void)buf_adds(out, ",\"cause\":");
     add_name(j, v.cause_slot, out);
     add_int(out, "attempt", s->attempt);
+    add_maybe(out, "rank", s->rank, s->rank > 0);
     add_end(s, out);
     status_text(out, "stderr_tail", tail ? s->tail : NULL);
     (void)buf_addc(out, '}');
@@ -169,6 +170,8 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     add_name(j, slot, out);
     status_text(out, "state", slot_state_name(s->state));
     status_text(out, "result", result_name(s->result));
+    if (job_slot_role(j, slot)->ranks > 1)
+        add_int(out, "ranks", job_slot_role(j, slot)->ranks);
     add_bool(out, "chief", job_is_chief(j, slot));
     add_bool(out, "connected", s->connected);
     add_bool(out, "suspect", s->suspect);

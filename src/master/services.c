@@ -84,7 +84,8 @@ struct rt_role *master_roles(const struct master *m, size_t *out_n)
     for (size_t i = 0; roles && i < s->n_roles; i++)
         roles[i] = (struct rt_role){ .name = s->roles[i].name,
                                      .n = s->roles[i].instances,
-                                     .kind = s->roles[i].kind };
+                                     .kind = s->roles[i].kind,
+                                     .ranks = s->roles[i].ranks };
     *out_n = s->n_roles;
     return roles;
 }

@@ -145,6 +145,8 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->master_away_ms = s->master_away_ms;
     w->stderr_tail_lines = s->stderr_lines;
     w->memory_bytes = role->memory_mib << 20;
+    w->ranks = role->ranks;
+    w->vcores = role->vcores;
     w->n_tracked = job_n_tracked(m->job);
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;
@@ -197,6 +199,15 @@ void welcome_done(struct master *m)
     free(TAKE(m->start.checkpoint));
 }
 
+/* A spare of the role may become the task of rank 0. */
+static Tony__Welcome__Store store_of(const struct master *m, const struct slot_view *v)
+{
+    if (!m->spec->store)
+        return TONY__WELCOME__STORE__NO_STORE;
+    bool here = v->role_index == m->spec->store_role && (v->index == 0 || v->spare);
+    return here ? TONY__WELCOME__STORE__HERE : TONY__WELCOME__STORE__ELSEWHERE;
+}
+
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
 {
     size_t i = m->spec->single_node ? 0 : v->role_index;
@@ -204,6 +215,7 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     w.role = MUTABLE(v->role);
     w.index = v->index;
     w.chief = v->chief;
+    w.store = store_of(m, v);
     char address[96] = "";
     if (m->remote && m->epoch > 1 && m->host) /* it knows that of a master before us */
         (void)snprintf(address, sizeof address, strchr(m->host, ':') ? "[%s]:%u" : "%s:%u",
@@ -252,6 +264,7 @@ static int spec_fill(const struct master *m, struct spec_room *room)
         struct buf *text = &room->addresses[i];
         tony__spec_role__init(r);
         r->kind = s->single_node ? ROLE_TRACKED : s->roles[i].kind;
+        r->ranks = s->single_node ? 1 : s->roles[i].ranks;
         r->name = s->single_node ? MUTABLE("") : s->roles[i].name;
         for (; slot < n_slots; slot++, r->n++) {
             struct slot_view v;

@@ -2,10 +2,14 @@
  * PyTorch: what init_process_group("env://") reads, what torchrun would set besides, and TonY's
  * INIT_METHOD, RANK and WORLD. A task of an untracked role belongs to no process group: it gets the
  * address of rank 0 and the sizes, but no rank.
+ *
+ * The store at that address is ours (rendezvous/tcpstore.h) where there are several ranks: then
+ * TORCHELASTIC_USE_AGENT_STORE tells rank 0 as well that it only has to connect.
  */
 #include "runtime/runtime_int.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/err.h"
@@ -18,6 +22,24 @@ static int check(const struct rt_role *roles, size_t n, struct err *e)
             return 0;
     err_set(e, EINVAL, "framework 'pytorch' needs a role 'worker', and this job has none");
     return err_hint(e, "name the role 'worker', or use the framework 'generic'");
+}
+
+/* What torchrun's agent gives besides, to what was not said otherwise. Programs that use its
+ * @record leave there what they died of. */
+static int set_agent(const struct rt_input *in, struct strv *out)
+{
+    char path[PATH_MAX];
+    const char *logs = strv_env_get(out, "TONY_LOG_DIR");
+    int rc = strv_env_set(out, "ROLE_NAME", in->role);
+    if (in->store)
+        rc |= strv_env_set(out, "TORCHELASTIC_USE_AGENT_STORE", "True");
+    if (!strv_env_get(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+        rc |= strv_env_set(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (!logs || strv_env_get(out, "TORCHELASTIC_ERROR_FILE"))
+        return rc;
+    (void)snprintf(path, sizeof path, in->local_rank ? "%s/error.%u.json" : "%s/error.json", logs,
+                   in->local_rank);
+    return rc | strv_env_set(out, "TORCHELASTIC_ERROR_FILE", path);
 }
 
 static int set_ranks(const struct rt_input *in, const struct rt_place *at, struct strv *out)
@@ -54,6 +76,7 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", again);
     rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", again);
     rc |= strv_env_set(out, "TORCHELASTIC_RUN_ID", in->application_id);
+    rc |= set_agent(in, out);
     if (at.ranked)
         rc |= set_ranks(in, &at, out);
     return rc ? err_set(e, ENOMEM, "cannot build the environment for pytorch: %m") : 0;

@@ -37,6 +37,7 @@ struct rt_input {
     bool single_node;    /* the command is the whole job, in the master's place */
     uint32_t n_tracked;  /* TASK_NUM */
     uint16_t tb_port;    /* 0 = none */
+    bool store;          /* torch's store is served at the address of rank 0, not by it */
     const char *service;   /* host:port of the server that the framework named; NULL = there is none */
     const char *spec_file; /* absolute path of the file with the cluster spec as JSON; may be NULL */
 };

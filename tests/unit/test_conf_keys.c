@@ -162,6 +162,8 @@ static const struct {
     { "tony.application.python-venv", NULL, CT_STR },
     { "tony.application.python-binary-path", NULL, CT_STR },
     { "tony.worker.env", NULL, CT_ENVS },
+    { "tony.worker.ranks", "1", CT_INT },
+    { "tony.pytorch.store", "true", CT_BOOL },
     { "tony.worker.progress-pattern", NULL, CT_STR },
     { "tony.worker.ready", NULL, CT_STR },
     { "tony.worker.stops", NULL, CT_LIST },

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "base/util.h"
 #include "runtime/runtime.h"
 #include "torture.h"
@@ -533,6 +534,43 @@ static void environments(void **state)
     }
 }
 
+/* What torchrun's agent would give: of two ranks in one task the second. */
+static void the_store_of_torch(void **state)
+{
+    (void)state;
+    static const char *const want[] = { "TORCHELASTIC_USE_AGENT_STORE=True",
+                                        "TORCHELASTIC_ERROR_FILE=/logs/worker-1/1/error.2.json",
+                                        "TORCH_NCCL_ASYNC_ERROR_HANDLING=0",
+                                        "ROLE_NAME=worker",
+                                        "RANK=8",
+                                        "LOCAL_RANK=2" };
+    struct rt_input in = { .application_id = "application_1_0001",
+                           .distributed_mode = "GANG",
+                           .roles = four_ranks,
+                           .n_roles = 2,
+                           .role = "worker",
+                           .index = 1,
+                           .local_rank = 2,
+                           .generation = 1,
+                           .n_tracked = 3,
+                           .store = true };
+    AUTO(strv_done) struct strv env = { 0 }, off = { 0 };
+    assert_int_equal(strv_push(&env, "TONY_LOG_DIR=/logs/worker-1/1"), 0);
+    assert_int_equal(strv_push(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING=0"), 0); /* the user's */
+    assert_int_equal(runtime_env(runtime_find("pytorch"), &in, &env, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        bool found = false;
+        for (size_t k = 0; k < env.n; k++)
+            found = found || str_eq(env.v[k], want[i]);
+        if (!found)
+            fail_msg("%s is not there", want[i]);
+    }
+    in.store = false;
+    assert_int_equal(runtime_env(runtime_find("pytorch"), &in, &off, NULL), 0);
+    assert_null(strv_env_get(&off, "TORCHELASTIC_USE_AGENT_STORE"));
+    assert_null(strv_env_get(&off, "TORCHELASTIC_ERROR_FILE"));
+}
+
 static void it_replaces_what_the_user_set(void **state)
 {
     (void)state;
@@ -773,6 +811,7 @@ int main(void)
         cmocka_unit_test(the_user_decides),
         cmocka_unit_test(who_serves),
         cmocka_unit_test(environments),
+        cmocka_unit_test(the_store_of_torch),
         cmocka_unit_test(it_replaces_what_the_user_set),
         cmocka_unit_test(without_memory),
         cmocka_unit_test(checks),

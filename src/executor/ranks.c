@@ -1,0 +1,107 @@
+/*
+ * An attempt of several processes, one a rank: who of them decides how it ended, and what each has
+ * for itself. Of an attempt of one process nothing is kept here.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/executor_int.h"
+
+int ranks_init(struct attempt *a, uint32_t n)
+{
+    if (n < 2)
+        return 0;
+    a->ranks = calloc(n, sizeof *a->ranks);
+    return a->ranks ? 0 : -ENOMEM;
+}
+
+/* The first that fails decides. Of those that are found dead together, one that was killed: it is
+ * more often the reason why the others have failed than the other way round. */
+static bool decides(const struct attempt *a, int status, int64_t now_us)
+{
+    if (!a->exited)
+        return status != 0;
+    return a->ended_us == now_us && WIFSIGNALED(status) && WIFEXITED(a->status);
+}
+
+bool ranks_exited(struct attempt *a, pid_t pid, int status, int64_t now_us)
+{
+    for (uint32_t i = 0; i < a->n_ranks; i++) {
+        struct rank *r = &a->ranks[i];
+        if (r->pid != pid || r->exited)
+            continue;
+        r->exited = true;
+        a->n_alive--;
+        if (decides(a, status, now_us) || (!a->exited && a->n_alive == 0)) {
+            a->exited = true;
+            a->rank = status ? i : 0;
+            a->status = status;
+            a->ended_us = now_us;
+        }
+        break;
+    }
+    return a->exited;
+}
+
+/* Only cores that are there for the container alone, which is so when it may use no more of them
+ * than it has asked for; else others run on them too, and the kernel knows better. */
+const cpu_set_t *ranks_cores(const struct executor *x, uint32_t rank, cpu_set_t *room)
+{
+    cpu_set_t all;
+    uint32_t n_ranks = x->role->ranks;
+    if (n_ranks < 2 || sched_getaffinity(0, sizeof all, &all) == -1)
+        return NULL;
+    uint32_t n = (uint32_t)CPU_COUNT(&all), seen = 0;
+    if (n > x->role->vcores || n < n_ranks)
+        return NULL;
+    uint32_t first = (uint32_t)((uint64_t)n * rank / n_ranks);
+    uint32_t end = (uint32_t)((uint64_t)n * (rank + 1) / n_ranks);
+    CPU_ZERO(room);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &all))
+            continue;
+        if (seen >= first && seen < end)
+            CPU_SET(cpu, room);
+        seen++;
+    }
+    return room;
+}
+
+char *ranks_log_path(const struct executor *x, const char *name, uint32_t rank)
+{
+    const char *dir = x->a.logs.dir;
+    if (!x->cfg->remote)
+        return str_printf("%s/%s.%u", dir, name, rank);
+    /* A node keeps all attempts in one directory, where "stdout.2" is that of the second. */
+    return str_printf("%s/%s.%zu.%u", dir, name, x->cfg->remote->attempts.n, rank);
+}
+
+static int open_one(const struct executor *x, const char *name, uint32_t rank, struct err *e)
+{
+    AUTO(free_p) char *path = ranks_log_path(x, name, rank);
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
+                         x->cfg->remote ? 0640 : 0600)
+                  : -1;
+    return fd == -1 ? err_set(e, path ? errno : ENOMEM, "cannot make log file '%s': %m",
+                              path ? path : name)
+                    : fd;
+}
+
+int ranks_logs_open(const struct executor *x, uint32_t rank, int *out_fd, int *err_fd,
+                    struct err *e)
+{
+    int out = open_one(x, "stdout", rank, e);
+    int err = out < 0 ? out : open_one(x, "stderr", rank, e);
+    if (err < 0) {
+        close_p(&out);
+        return err;
+    }
+    *out_fd = out;
+    *err_fd = err;
+    return 0;
+}
