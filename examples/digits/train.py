@@ -10,6 +10,7 @@ the order of the images follows from the epoch, the model becomes the same, bit 
 the interruption. The last line of rank 0 is JSON with the accuracy on images held out.
 """
 import argparse
+import gc
 import glob
 import hashlib
 import json
@@ -158,6 +159,8 @@ def main():
                           "held_out_images": HELD_OUT, "workers": world, "epochs": args.epochs,
                           "model": digest(model.module), "seconds": round(time.monotonic() - started, 1)}), flush=True)
     dist.barrier()  # nobody leaves while others still want to talk
+    del model  # before the group: PyTorch 1.13 hangs now and then when a model is the last to hold it
+    gc.collect()
     dist.destroy_process_group()
 
 
