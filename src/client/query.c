@@ -22,7 +22,7 @@ static json_t *time_or_null(int64_t wall_ms)
 
 /* How far a live job is; a step of 0 = it has not told. */
 struct far {
-    int64_t step, total;
+    int64_t step, total, restarts;
     json_t *role; /* the first that tells of any */
 };
 
@@ -47,6 +47,7 @@ static struct far *ask_far(struct client *c, const struct history_rows *rows)
         rc = status_of_master(c, rows->v[i].application_id, &doc);
         if (rc < 0)
             continue;
+        far[i].restarts = doc_int(doc, "restarts", 0);
         json_array_foreach(json_object_get(doc, "roles"), k, role)
         {
             if (far[i].role || doc_int(role, "step", 0) <= 0)
@@ -75,6 +76,8 @@ static json_t *list_json(const struct history_rows *rows, const struct far *far)
             (void)json_object_set_new(job, "total", json_integer(far[i].total));
             (void)json_object_set(job, "left_ms", json_object_get(far[i].role, "left_ms"));
         }
+        if (far && far[i].restarts)
+            (void)json_object_set_new(job, "restarts", json_integer(far[i].restarts));
         (void)json_array_append_new(jobs, job);
     }
     return json_pack("{s:o}", "jobs", jobs);
@@ -84,7 +87,7 @@ static void list_table(const struct history_rows *rows, const struct far *far)
 {
     bool any = false;
     for (size_t i = 0; far && i < rows->n; i++)
-        any = any || far[i].role;
+        any = any || far[i].role || far[i].restarts;
     struct table t = { .n_cols = any ? 7 : 6 };
     table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
               any ? "PROGRESS" : NULL, NULL);
@@ -99,6 +102,9 @@ static void list_table(const struct history_rows *rows, const struct far *far)
         AUTO(buf_done) struct buf steps = { 0 };
         if (any && far[i].role)
             render_steps(far[i].role, &steps);
+        if (any && far[i].restarts)
+            (void)buf_addf(&steps, "%s%lld restart%s", steps.len ? ", " : "",
+                           (long long)far[i].restarts, far[i].restarts > 1 ? "s" : "");
         const char *text = buf_cstr(&steps);
         table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
                   any ? text + strspn(text, " ") : NULL, NULL);
@@ -216,6 +222,19 @@ static void role_lines(const json_t *roles)
     }
 }
 
+static void restart_lines(const json_t *doc)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    int64_t n = doc_int(doc, "restarts", 0);
+    size_t i;
+    json_t *node;
+    if (n > 0)
+        (void)printf("  restarts  %lld%s%s\n", (long long)n,
+                     render_restart(doc, &text) ? "; the last: " : "", buf_cstr(&text));
+    json_array_foreach(json_object_get(doc, "nodes_left_out"), i, node)(void)
+        printf("  left out  %s, which failed too often\n", json_string_value(node));
+}
+
 static void status_text(struct client *c, const json_t *doc)
 {
     const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
@@ -224,10 +243,16 @@ static void status_text(struct client *c, const json_t *doc)
     if (message[0])
         (void)printf("  %s\n", message);
     waiting_lines(json_object_get(doc, "waiting"));
+    if (doc_str(doc, "trouble")[0])
+        (void)printf("  trouble   %s; nothing new begins until it can be\n",
+                     doc_str(doc, "trouble"));
+    if (doc_str(doc, "pausing")[0])
+        (void)printf("  pauses    %s\n", doc_str(doc, "pausing"));
     role_lines(json_object_get(doc, "roles"));
     char ran[32];
     if (doc_int(doc, "ran_ms", -1) >= 0)
         (void)printf("  ran       %s\n", str_duration(doc_int(doc, "ran_ms", 0), ran, sizeof ran));
+    restart_lines(doc);
     const json_t *saved = json_object_get(doc, "checkpoint");
     if (saved)
         (void)printf("  checkpoint  step %lld, %s\n", (long long)doc_int(saved, "step", 0),

@@ -32,7 +32,8 @@ struct render {
     char state[24], waiting[256], said_state[24], said_waiting[256];
     VEC(struct role_seen) roles;
     int64_t shown_ms, started_ms;
-    unsigned drawn; /* lines of ours on the terminal, below which the cursor stands */
+    int64_t restarts; /* told of; -1 = none was heard of */
+    unsigned drawn;   /* lines of ours on the terminal, below which the cursor stands */
     bool pending;
 };
 
@@ -48,8 +49,39 @@ void render_role(const json_t *role, struct buf *out)
         if (n > 0)
             (void)buf_addf(out, "%s%lld %s", out->len > start ? ", " : "", (long long)n, states[i]);
     }
+    if (doc_int(role, "suspect", 0) > 0)
+        (void)buf_addf(out, ", %lld silent", (long long)doc_int(role, "suspect", 0));
+    if (doc_int(role, "spares", 0) > 0)
+        (void)buf_addf(out, ", %lld spare", (long long)doc_int(role, "spares", 0));
     if (doc_str(role, "waits_for")[0])
         (void)buf_addf(out, ": waits for %s", doc_str(role, "waits_for"));
+}
+
+bool render_restart(const json_t *summary, struct buf *out)
+{
+    const json_t *r = json_object_get(summary, "last_restart");
+    const json_t *saved = json_object_get(summary, "checkpoint");
+    int64_t signal = doc_int(r, "signal", 0), step = doc_int(r, "step", 0);
+    if (!json_is_object(r))
+        return false;
+    (void)buf_adds(out, doc_str(r, "task"));
+    if (signal)
+        (void)buf_addf(out, " ended with signal %lld", (long long)signal);
+    else if (json_is_integer(json_object_get(r, "exit_code")))
+        (void)buf_addf(out, " ended with exit code %lld", (long long)doc_int(r, "exit_code", 0));
+    else
+        (void)buf_addf(out, " ended (%s)", doc_str(r, "reason"));
+    if (step > 0)
+        (void)buf_addf(out, " at step %lld", (long long)step);
+    if (doc_str(r, "what")[0])
+        (void)buf_addf(out, ", %s", doc_str(r, "what"));
+    (void)buf_addf(out, ": %s", doc_str(r, "done"));
+    if (doc_int(summary, "generation", 1) > 1)
+        (void)buf_addf(out, ", generation %lld", (long long)doc_int(summary, "generation", 1));
+    if (json_is_object(saved))
+        (void)buf_addf(out, ", from the checkpoint of step %lld",
+                       (long long)doc_int(saved, "step", 0));
+    return true;
 }
 
 static struct role_seen *seen(struct render *r, const char *name)
@@ -84,7 +116,10 @@ void render_steps(const json_t *role, struct buf *out)
 void render_waiting(const json_t *summary, char *out, size_t n)
 {
     const json_t *w = json_object_get(summary, "waiting");
+    const char *trouble = doc_str(summary, "trouble");
     (void)str_copy(out, n, doc_str(summary, "pausing"));
+    if (trouble[0])
+        (void)snprintf(out, n, "%s; nothing new begins until it can be", trouble);
     if (!json_is_object(w))
         return;
     char need[32], have[32];
@@ -258,6 +293,7 @@ struct render *render_new(struct client *c, const char *application_id)
         return NULL;
     r->c = c;
     r->started_ms = clock_mono_ms();
+    r->restarts = -1;
     (void)str_copy(r->application_id, sizeof r->application_id, application_id);
     r->timer = loop_timer_new(c->loop, on_timer, r);
     if (!r->timer) {
@@ -291,6 +327,22 @@ void render_state(struct render *r, const char *state, const char *why)
         show_soon(r);
 }
 
+/* Of restarts that come faster than updates the last one is told, and their number. */
+static void say_restart(struct render *r)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    int64_t n = doc_int(r->summary, "restarts", 0);
+    bool news = r->restarts >= 0 && n > r->restarts && render_restart(r->summary, &text);
+    if (news && n > r->restarts + 1)
+        (void)buf_addf(&text, " (%lld restarts)", (long long)(n - r->restarts));
+    r->restarts = n;
+    if (!news)
+        return;
+    char time[16];
+    time_of_day(clock_wall_ms(), time, sizeof time);
+    render_say(r, "%s %s", time, buf_cstr(&text));
+}
+
 void render_update(struct render *r, const char *state, const json_t *summary)
 {
     /* The core says WAITING of containers too; to people a job waits only while the pool has no
@@ -303,6 +355,7 @@ void render_update(struct render *r, const char *state, const json_t *summary)
     if (summary) {
         json_decref(r->summary);
         r->summary = json_incref((json_t *)summary);
+        say_restart(r);
     }
     show_soon(r);
 }

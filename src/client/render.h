@@ -18,6 +18,8 @@ void render_update(struct render *r, const char *state, const json_t *summary);
 /* Append "1 registered, 2 running" of an entry of `roles`, in the order of a task's life. */
 void render_role(const json_t *role, struct buf *out);
 /* "  step 120/1000, 3 m 05 s left" of a role; nothing when it told of none. */
+/* "worker:1 ended with signal 9 at step 120: restarted, ..."; false = nothing began again. */
+bool render_restart(const json_t *summary, struct buf *out);
 void render_steps(const json_t *role, struct buf *out);
 /* Why the job waits for the pool or pauses, in words; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);

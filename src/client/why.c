@@ -372,7 +372,7 @@ void why_not_over(const json_t *doc, struct buf *out)
     char waiting[256];
     render_waiting(doc, waiting, sizeof waiting);
     if (waiting[0])
-        say(out, "waits", waiting);
+        say(out, doc_str(doc, "trouble")[0] ? "trouble" : "waits", waiting);
     else if (str_eq(state, "STARTING"))
         say(out, "waits", "it was admitted, and its master is being started");
     else if (!json_is_array(json_object_get(doc, "tasks")))
@@ -396,9 +396,9 @@ void why_not_over(const json_t *doc, struct buf *out)
 
 static int why_json(json_t *doc)
 {
-    static const char *const members[] = { "application_id", "state",    "exit_code",
-                                           "message",        "waiting",  "pausing",
-                                           "cause",          "failures", "bad_nodes" };
+    static const char *const members[] = { "application_id", "state",    "exit_code", "message",
+                                           "waiting",        "pausing",  "trouble",   "cause",
+                                           "failures",       "bad_nodes" };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);

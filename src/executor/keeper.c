@@ -25,6 +25,7 @@ enum {
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
     DRAIN_LOOK_MS = 10,
+    EXITS_RETRY_MS = 500,
 };
 
 /* ---- peers ---- */
@@ -172,11 +173,15 @@ static int timeout_ms(const struct keeper *k)
         at = MIN(at, k->kill_at_ms);
     if (k->look_for_orphans)
         at = MIN(at, now + DRAIN_LOOK_MS);
+    if (k->exits_failed)
+        at = MIN(at, now + EXITS_RETRY_MS);
     return at == INT64_MAX ? -1 : (int)MIN(MAX(at - now, (int64_t)0), (int64_t)60000);
 }
 
 static void wait_for_something(struct keeper *k)
 {
+    if (k->exits_failed)
+        exits_retry(k);
     struct pollfd p[2 + PEERS_MAX];
     size_t n = k->peers.n;
     p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };

@@ -29,17 +29,40 @@
 #include "base/vec.h"
 #include "executor/keeper_int.h"
 
+enum { UNWRITTEN_MAX = 4 << 20 };
+
+/* What a full disk does not take is kept and tried again: the exit is told to the master all the
+ * same, and only a new keeper would not know it. */
+void exits_retry(struct keeper *k)
+{
+    struct buf *b = &k->unwritten;
+    while (b->len) {
+        ssize_t n = write(k->exits_fd, b->p, b->len);
+        if (n == -1 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            struct err e = { 0 };
+            (void)err_set(&e, n ? errno : ENOSPC, "cannot write down an exit: %m");
+            if (!k->exits_failed)
+                log_err(LOG_ERROR, "keeper.exits", &e);
+            k->exits_failed = true;
+            return;
+        }
+        buf_consume(b, (size_t)n); /* a line that was cut goes on where it was */
+    }
+    if (k->exits_failed)
+        log_event(LOG_INFO, "keeper.exits_written");
+    k->exits_failed = false;
+}
+
 static void add_line(struct keeper *k, struct buf *line)
 {
     buf_addc(line, '\n');
-    int rc = line->failed ? -ENOMEM : fs_write_all(k->exits_fd, line->p, line->len);
-    if (rc < 0) { /* the job goes on: the exit is still told to the master, only a new keeper would
-                     not know it */
-        struct err e = { 0 };
-        (void)err_set(&e, -rc, "cannot write down an exit: %m");
-        log_err(LOG_ERROR, "keeper.exits", &e);
-    }
+    k->unwritten.max = UNWRITTEN_MAX;
+    if (line->failed || buf_add(&k->unwritten, line->p, line->len) < 0)
+        log_event(LOG_ERROR, "keeper.exit_forgotten");
     buf_done(line);
+    exits_retry(k);
 }
 
 static void add_text(struct buf *line, const char *s)

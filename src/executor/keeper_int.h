@@ -79,6 +79,8 @@ struct keeper {
     struct paths paths;
     char *job_dir, *spare_dir, *ended_dir, *master_socket, *socket, *lock_path;
     int lock_fd, listen_fd, signal_fd, exits_fd, ready_fd;
+    struct buf unwritten; /* lines for exits_fd that the disk did not take so far */
+    bool exits_failed;
     struct cgroup_job cgroup;
     struct rlimit nofile; /* as it was given to us */
     bool machine_has_gpus;
@@ -186,6 +188,7 @@ void containers_free(struct keeper *k);
 int exits_open(struct keeper *k,
                struct err *e); /* reads what earlier keepers wrote, begins a new life */
 void exits_add_container(struct keeper *k, const struct container *c);
+void exits_retry(struct keeper *k);
 void exits_add_master(struct keeper *k);
 void exits_add_master_exit(struct keeper *k, int status);
 

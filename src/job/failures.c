@@ -50,6 +50,20 @@ void failures_keep(struct job *j, uint32_t slot, const char *done)
     s->detail = s->tail = NULL; /* the ring's now */
 }
 
+void failures_note_restart(struct job *j, uint32_t slot, const char *done)
+{
+    const struct slot *s = &j->slots[slot];
+
+    j->again.slot = slot;
+    j->again.attempt = s->attempt;
+    j->again.end = (struct slot_end){
+        .reason = s->reason, .exit_code = s->exit_code, .signal = s->signal, .at_us = s->ended_us
+    };
+    j->again.known = s->known;
+    j->again.step = s->step;
+    j->again.done = done;
+}
+
 /* ---- the list ---- */
 
 struct list {
@@ -187,6 +201,26 @@ void failures_json(const struct job *j, enum failure_words words, struct buf *ou
         add_one(j, &l.v[i], words, out);
     }
     (void)buf_addc(out, ']');
+}
+
+void failures_restart_json(const struct job *j, struct buf *out)
+{
+    const struct slot_end *end = &j->again.end;
+    bool exited = !end->signal && end->reason == END_EXITED;
+
+    if (!j->n_restarts || !j->again.done)
+        return;
+    (void)buf_addf(out, ",\"last_restart\":{\"task\":\"" SLOT_NAME "\"",
+                   SLOT_ARGS(j, j->again.slot));
+    add_number(out, "attempt", j->again.attempt, true);
+    add_number(out, "at_ms", end->at_us / 1000, true);
+    add_number(out, "exit_code", end->exit_code, exited);
+    add_number(out, "signal", end->signal, end->signal != 0);
+    status_text(out, "reason", end_reason_name(end->reason));
+    status_text(out, "what", j->again.known ? j->again.known->what : NULL);
+    add_number(out, "step", (int64_t)(j->again.step & INT64_MAX), true);
+    status_text(out, "done", j->again.done);
+    (void)buf_addc(out, '}');
 }
 
 void nodes_json(const struct job *j, struct buf *out)

@@ -300,6 +300,7 @@ const struct role_spec *job_slot_role(const struct job *j, uint32_t slot);
 uint32_t job_n_tracked(const struct job *j); /* tasks that the job waits for: TASK_NUM */
 uint32_t job_epoch(const struct job *j);
 uint32_t job_generation(const struct job *j);
+uint32_t job_restarts(const struct job *j); /* how often something began again */
 uint32_t job_retries(const struct job *j); /* how often the whole job began again */
 enum job_state job_state(const struct job *j);
 const char *job_application_id(const struct job *j);

@@ -265,6 +265,13 @@ struct job {
     bool retry;             /* a whole restart is on */
     uint32_t retries;       /* whole restarts */
     uint32_t n_restarts;    /* in all, one for each time that something began again */
+    struct {                /* the last of them, for people */
+        uint32_t slot, attempt;
+        struct slot_end end; /* without its texts */
+        const struct known *known;
+        const char *done;
+        uint64_t step;
+    } again;
     int64_t restart_due_ms; /* the next pause's end; INT64_MAX = none */
     int64_t paused_ms;      /* pauses up to here are over, as a timer said */
     VEC(struct node) nodes;
@@ -424,6 +431,9 @@ void checkpoint_done(struct slot *s);
  * done: what is being done about it ("started again"), a text that lives as long as the job. */
 void failures_keep(struct job *j, uint32_t slot, const char *done);
 void failures_done(struct job *j);
+/* What has just begun again, because of whom. */
+void failures_note_restart(struct job *j, uint32_t slot, const char *done);
+void failures_restart_json(const struct job *j, struct buf *out); /* ,"last_restart":{...} */
 /* How much of what the tasks themselves have written. */
 enum failure_words { WORDS_NONE = 0, WORDS_LINE, WORDS_TAIL };
 /* ,"bad_nodes":[...]: those where something failed; nothing when there are none. */

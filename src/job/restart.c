@@ -310,6 +310,7 @@ static int begin_again(struct job *j, uint32_t slot, enum slot_input in, const s
     if (how->scope == SCOPE_JOB || j->gives_back)
         (void)job_act(j, ACT_SYNC, 0);
     slot_keep_end(j, s, end);
+    failures_note_restart(j, slot, done[how->scope]);
     if (verdict_result(s, end) != RES_SUCCEEDED)
         failures_keep(j, slot, done[how->scope]);
     int rc = slot_step(j, slot, in, NULL, e);
@@ -333,8 +334,13 @@ static void keep_witness(struct job *j, uint32_t slot, const struct slot_end *en
         return;
     slot_keep_end(j, s, end);
     bool failed = verdict_is_failure(verdict_result(s, end));
-    if (failed || (s->known && !s->known->victim))
-        failures_keep(j, slot, last->done);
+    if (!failed && (!s->known || s->known->victim))
+        return;
+    if (j->again.known && j->again.known->victim && s->known && !s->known->victim) {
+        failures_note_restart(j, slot, last->done);
+        j->changed = true;
+    }
+    failures_keep(j, slot, last->done);
 }
 
 /* Between two attempts a container has nothing to end for but its executor's death. What it then
@@ -638,8 +644,10 @@ bool restart_whole(struct job *j)
     if (j->decided != JOB_FAILED || j->state == JOB_STOPPING || j->hopeless ||
         j->spec->single_node || j->retries >= j->spec->am_retry_count)
         return false;
-    if (j->by_task && j->cause.slot >= 0)
+    if (j->by_task && j->cause.slot >= 0) {
+        failures_note_restart(j, (uint32_t)j->cause.slot, "the whole job started again");
         failures_keep(j, (uint32_t)j->cause.slot, "the whole job started again");
+    }
     j->retries++;
     j->n_restarts++;
     j->generation++;

@@ -147,6 +147,11 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
     add_int(out, "finished", r->n_result[RES_FINISHED]);
     add_progress(j, role, out);
     add_waits(j, role, out);
+    uint32_t silent = 0;
+    for (uint32_t i = r->first; i < r->first + r->n; i++)
+        silent += j->slots[i].suspect;
+    if (silent)
+        add_int(out, "suspect", silent);
     if (spares_of(j, role))
         add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
     (void)buf_addc(out, '}');
@@ -247,6 +252,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_int(out, "generation", j->generation);
     add_int(out, "restarts", j->n_restarts);
     add_int(out, "retries", j->retries);
+    failures_restart_json(j, out);
     nodes_status(j, out);
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
     status_text(out, "tensorboard", j->tensorboard);

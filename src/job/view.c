@@ -79,6 +79,11 @@ uint32_t job_slot_now(const struct job *j, uint32_t slot)
     return lent ? j->slots[slot].lent_to : slot;
 }
 
+uint32_t job_restarts(const struct job *j)
+{
+    return j->n_restarts;
+}
+
 uint32_t job_retries(const struct job *j)
 {
     return j->retries;

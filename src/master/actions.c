@@ -253,25 +253,34 @@ static void act_on_all(struct master *m)
         master_exit_now(m, MASTER_CRASHED);
 }
 
+static void flush_journal(struct master *m)
+{
+    struct err e = { 0 };
+    if (blocked_waits(m) && !m->stop_answers)
+        return;
+    int rc = write_out(m, wants_sync(&m->actions), &e);
+    if (rc > 0) {
+        master_exit_now(m, MASTER_CRASHED);
+    } else if (rc < 0 && !blocked_begin(m, &e)) {
+        master_drop_actions(m);
+        master_break(m, &e);
+    } else if (rc == 0) {
+        blocked_end(m);
+        if (m->phase == MP_RUNNING)
+            act_on_all(m);
+    }
+}
+
 void master_flush(void *arg)
 {
     struct master *m = arg;
     if (m->phase == MP_GONE)
         return;
-    if (m->phase == MP_RUNNING || m->phase == MP_STARTING) {
-        struct err e = { 0 };
-        int rc = write_out(m, wants_sync(&m->actions), &e);
-        if (rc > 0) {
-            master_exit_now(m, MASTER_CRASHED);
-            return;
-        }
-        if (rc < 0) {
-            master_drop_actions(m);
-            master_break(m, &e);
-        } else if (m->phase == MP_RUNNING) {
-            act_on_all(m);
-        }
-    }
+    if (m->phase == MP_RUNNING || m->phase == MP_STARTING)
+        flush_journal(m);
+    if (m->phase == MP_GONE)
+        return;
+    blocked_look(m);
     if (m->stop_answers && m->copies && m->phase == MP_RUNNING)
         copies_hurry(m->copies);
     if (m->stop_answers && (!m->copies || m->phase != MP_RUNNING || copies_stored(m->copies)))

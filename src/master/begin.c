@@ -275,6 +275,7 @@ void master_close(struct master *m)
     free(m->to_stop);
     free(m->awaited);
     free(m->breaking_why);
+    free(m->blocked_why);
     history_free(m->stands);
     free(m->application_id);
     free(m->job_dir);

@@ -197,9 +197,12 @@ void master_break(struct master *m, const struct err *why)
     if (m->phase != MP_RUNNING && m->phase != MP_STARTING)
         return;
     log_err(LOG_ERROR, "journal.failed", why);
+    free(TAKE(m->blocked_why));
+    history_free(TAKE(m->stands)); /* it is looked for again when all is down */
     bool had_begun = m->phase == MP_RUNNING;
     m->phase = MP_BREAKING;
-    m->breaking_why = str_dup(why->msg);
+    m->breaking_why =
+        m->stop_answers ? str_printf("it was to be stopped, and %s", why->msg) : str_dup(why->msg);
     if (!had_begun) {
         master_exit_now(m, MASTER_HOPELESS);
         return;

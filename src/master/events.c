@@ -20,6 +20,8 @@ enum {
 
 int64_t master_now(const struct master *m)
 {
+    if (m->blocked_why)
+        return m->blocked_job_ms;
     return m->t0_job_ms + (clock_mono_ms() - m->t0_mono_ms);
 }
 
@@ -325,6 +327,10 @@ static void on_timer(void *arg)
     struct master *m = arg;
     struct job_event ev;
     look_for_stall(m);
+    if (m->blocked_why) { /* the flush that follows tries to write again */
+        loop_timer_set(m->timer, m->blocked_retry_ms);
+        return;
+    }
     while (m->phase == MP_RUNNING && job_due(m->job, master_now(m), &ev))
         (void)master_feed(m, &ev);
     if (m->phase == MP_RUNNING && master_now(m) >= mark_due(m))
@@ -334,6 +340,10 @@ static void on_timer(void *arg)
 
 void master_timer_arm(struct master *m)
 {
+    if (m->blocked_why) {
+        loop_timer_set(m->timer, m->blocked_retry_ms);
+        return;
+    }
     if (m->phase != MP_RUNNING) {
         loop_timer_stop(m->timer);
         return;

@@ -36,6 +36,7 @@ enum master_exit {
 struct master_probe {
     int (*on_write)(void *arg, bool written);
     void *arg;
+    int64_t retry_ms; /* between two tries of a write that failed; 0 = as always */
     int64_t mark_ms; /* instead of CLOCK_MARK_MS (history/replay.h); 0 = that */
 };
 

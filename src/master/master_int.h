@@ -126,6 +126,10 @@ struct master {
     uint32_t n_to_stop;       /* MP_BREAKING: containers that have not ended yet */
     bool *to_stop;            /* by slot */
     char *breaking_why;
+    /* blocked.c; why: NULL = the journal can be written */
+    char *blocked_why;
+    int64_t blocked_job_ms;   /* where the job's time stands still */
+    int64_t blocked_since_ms, blocked_retry_ms, blocked_said_ms;
     struct history_job
         *stands; /* the job as the journal has it, once that cannot be written any more */
 
@@ -254,6 +258,13 @@ int own_open(struct master *m, const struct sched_ops *behind, const struct sche
 
 /* ---- term.c: the cluster wants us gone ---- */
 int term_open(struct master *m, struct err *e);
+
+/* ---- blocked.c ---- */
+/* The journal could not be written: false when there is no use in waiting. */
+bool blocked_begin(struct master *m, const struct err *why);
+bool blocked_waits(const struct master *m); /* it is not time yet to try again */
+void blocked_end(struct master *m);         /* it could be written */
+void blocked_look(struct master *m);        /* what others may be told meanwhile */
 
 /* ---- end.c ---- */
 void master_finish(struct master *m);                       /* ACT_FINISH */

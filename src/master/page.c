@@ -93,6 +93,14 @@ static void add_job(const struct master *m, struct buf *b)
         text(b, v.message);
         (void)buf_adds(b, "</p>\n");
     }
+    if (m->blocked_why) {
+        (void)buf_adds(b, "<p>");
+        text(b, m->blocked_why);
+        (void)buf_adds(b, "; nothing new begins until it can be</p>\n");
+    }
+    if (job_restarts(m->job))
+        (void)buf_addf(b, "<p>%u restarts; generation %u</p>\n", job_restarts(m->job),
+                       job_generation(m->job));
 }
 
 /* ---- roles ---- */

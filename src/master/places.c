@@ -114,6 +114,9 @@ static void add_str(struct buf *out, const char *key, const char *s)
 static void of_job(struct buf *out, void *arg)
 {
     const struct master *m = arg;
+    add_str(out, "trouble", m->blocked_why);
+    if (!m->remote)
+        return;
     AUTO(free_p) char *url = places_tracking_url(m);
     add_str(out, "tracking_url", url);
     add_str(out, "container", m->remote->container_id);
@@ -137,10 +140,8 @@ int master_status_json(const struct master *m, bool full, bool for_all, struct b
 {
     const struct job *job = m->stands ? m->stands->job : m->job;
     struct job_status_more more = { .no_tail = for_all };
-    if (m->remote) {
-        more.of_job = of_job;
-        more.of_task = of_task;
-        more.arg = (void *)(uintptr_t)m;
-    }
+    more.of_job = of_job;
+    more.of_task = m->remote ? of_task : NULL;
+    more.arg = (void *)(uintptr_t)m;
     return job_status_json_more(job, full, &more, out);
 }

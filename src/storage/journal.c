@@ -242,6 +242,11 @@ int journal_add(struct journal *j, struct span payload)
 static int write_pending(struct journal *j, struct err *e)
 {
     ssize_t n;
+    if (j->torn && ftruncate(j->fd, j->size) == -1) {
+        j->failed = -errno;
+        return err_set(e, errno, "cannot write the journal: %m");
+    }
+    j->torn = false;
     do
         n = write(j->fd, j->pending.p, j->pending.len);
     while (n == -1 && errno == EINTR);
@@ -254,8 +259,10 @@ static int write_pending(struct journal *j, struct err *e)
     int num = n == -1 ? errno : ENOSPC;
     /* Part of it stands there: what was valid before must be all that is. If even this fails, the
      * next reader finds a torn end. */
-    if (n > 0 && ftruncate(j->fd, j->size) == -1)
+    if (n > 0 && ftruncate(j->fd, j->size) == -1) {
+        j->torn = true;
         log_event(LOG_WARN, "journal.not_cut", f_int("size", j->size));
+    }
     j->failed = -num;
     return err_set(e, num, "cannot write the journal: %m");
 }
@@ -264,6 +271,7 @@ static int sync_file(struct journal *j, struct err *e)
 {
     if (fdatasync(j->fd) == -1 || (j->dir_fd != -1 && fsync(j->dir_fd) == -1)) {
         j->failed = -errno;
+        j->lost = true; /* the kernel takes the pages for clean now: another sync would succeed */
         return err_set(e, errno, "cannot make the journal durable: %m");
     }
     j->n_syncs++;
@@ -285,6 +293,14 @@ int journal_flush(struct journal *j, bool sync, struct err *e)
         j->sync_us += clock_mono_us() - t1;
     }
     return rc;
+}
+
+int journal_retry(struct journal *j)
+{
+    if (j->lost || j->failed == -ENOMEM)
+        return j->failed;
+    j->failed = 0;
+    return 0;
 }
 
 void journal_close(struct journal *j)

@@ -22,7 +22,9 @@ struct journal {
     int fd;
     uint64_t next_n; /* of the next record */
     struct buf pending;
-    int failed;   /* -errno of a failed write: nothing more is accepted */
+    int failed;   /* -errno of a failed write: nothing more is accepted until journal_retry() */
+    bool torn;    /* what a failed write has left could not be cut */
+    bool lost;    /* a failed sync: nobody knows what of it is on the disk */
     int64_t size; /* of the valid content; a failed write is cut back to it */
     int dir_fd;   /* open until the name of a new file has been made durable, else -1 */
     /* What it cost, logged at close as journal.closed. */
@@ -42,6 +44,9 @@ int journal_add(struct journal *j, struct span payload); /* buffered; payload is
 int journal_flush(
     struct journal *j, bool sync,
     struct err *e); /* one write(), then fdatasync() if sync; a short write is cut back */
+/* After a failed flush: accept again, and let the next flush write what has not been written yet.
+ * -errno when that is of no use. */
+int journal_retry(struct journal *j);
 void journal_close(struct journal *j);
 
 /* Read-only: whole text of a journal, whoever writes it. */

@@ -1,11 +1,13 @@
-"""A disk that fills while a job runs: what happens can no longer be written down, so the job ends, in order, and says why."""
+"""A disk that fills while a job runs: what runs goes on, nothing new begins, and all of it goes on when there is room."""
 
+import json
 import os
 import subprocess
 
 import pytest
 
 from conftest import wait_until
+from lib_jobs import kill9
 
 
 @pytest.fixture
@@ -32,23 +34,79 @@ def fill(path):
     os.close(fd)
 
 
-def test_the_disk_fills_while_a_job_runs(small_disk):
-    tony = small_disk
+AGAIN = {"restart": "on-failure", "max-restarts": 9, "restart-scope": "task"}
+
+
+def waiting_job(tony, n=60, **role):
+    """n tasks that wait for the flag; the application is returned when all of them run."""
     flag = tony.base / "go"
-    job = tony.workers(f"while [ ! -e {flag} ]; do sleep 0.05; done", n=60, role={"memory": "16m", "vcores": 0})
+    job = tony.workers(f"while [ ! -e {flag} ]; do sleep 0.05; done", n=n, role={"memory": "16m", "vcores": 0, **role})
     run = tony.start("run", job)
     live = wait_until(lambda: [p for p in (tony.home / "jobs").glob("application_*")], "a live job")
     app = live[0].name
-    wait_until(lambda: any(r["running"] == 60 for r in tony.status(app)["roles"]), "all tasks running")
+    wait_until(lambda: any(r["running"] == n for r in tony.status(app)["roles"]), "all tasks running")
+    return flag, run, app
+
+
+def test_the_disk_fills_while_a_job_runs(small_disk):
+    tony = small_disk
+    flag, run, app = waiting_job(tony)
     filler = tony.home / "filler"
     fill(filler)
     flag.touch()  # sixty ends are to be written now
+    doc = wait_until(lambda: (lambda d: "trouble" in d and d)(tony.status(app)), "it says so")
+    assert "No space left" in doc["trouble"] and doc["state"] == "RUNNING" and doc["exit_code"] is None, doc
+    assert "No space left" in tony.ok("status", app) and "trouble" in tony.ok("why", app)
+    assert run.poll() is None
+    filler.unlink()
     out, err = run.communicate(timeout=60)
-    assert run.returncode == 1, out + err
-    assert "journal" in out + err and "No space left" in out + err
+    assert run.returncode == 0 and "SUCCEEDED" in out, out + err
+    assert "No space left" in err
+    tony.in_history(app)
+    doc = tony.status(app)
+    assert doc["epoch"] == 1 and "trouble" not in doc and doc["roles"][0]["succeeded"] == 60
+    lines = (tony.home / "history" / app / "exits").read_text().splitlines()
+    assert len([1 for line in lines if "container" in json.loads(line)]) == 60
+
+
+def test_restarts_wait_for_room(small_disk):
+    """A task that fails is not started again before that can be written down, and then it is."""
+    tony = small_disk
+    flag, run, app = waiting_job(tony, **AGAIN)
+    pids = [t["pid"] for t in tony.status(app)["tasks"]]
+    filler = tony.home / "filler"
+    fill(filler)
+    kill9(*pids[10:])  # more than the last block of the journal has room for
+    wait_until(lambda: "trouble" in tony.status(app), "it says so")
+    assert not (tony.home / "jobs" / app / "logs" / "worker-59" / "2").exists()
+    master = [p for p, line in tony.processes().items() if "tony-master" in line]
+    kill9(*master)  # a new one finds the same disk, and the ends that were not written
+    wait_until(lambda: tony.status(app)["epoch"] == 2 and "trouble" in tony.status(app), "the next master says so, too", 30)
+    filler.unlink()
+    doc = wait_until(lambda: (lambda d: d["restarts"] == 50 and d["roles"][0]["running"] == 60 and d)(tony.status(app)), "all run again")
+    assert [t["attempt"] for t in doc["tasks"]] == [1] * 10 + [2] * 50, "the others went on"
+    flag.touch()
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, out + err
+    assert "restarted" in err and "No space left" in err, err
+    tony.in_history(app)
+
+
+def test_who_wants_it_stopped_does_not_wait_for_room(small_disk):
+    tony = small_disk
+    _, run, app = waiting_job(tony, **AGAIN)
+    filler = tony.home / "filler"
+    fill(filler)
+    kill9(*[t["pid"] for t in tony.status(app)["tasks"]][10:])
+    wait_until(lambda: "trouble" in tony.status(app), "it says so")
+    assert tony.run("kill", app).returncode == 0
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 1 and "No space left" in out + err, out + err
     tony.in_history(app)
     wait_until(lambda: not [c for c in tony.processes().values() if "tony-pool" not in c], "no process of the job is left")
     assert tony.status(app)["state"] == "FAILED"
+    r = tony.run("run", tony.workers("true"))  # another one is refused, with the reason
+    assert r.returncode != 0 and "No space left" in r.stderr, r.stderr
     filler.unlink()
     assert tony.run("wait", app).returncode == 1
     assert tony.run("run", tony.workers("true")).returncode == 0

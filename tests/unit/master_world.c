@@ -558,7 +558,8 @@ static int on_write(void *arg, bool written)
     if (!written) {
         if (++w->n_writes == w->kill_at)
             w->lines_before = world_journal_lines(w);
-        return w->fail_at && w->n_writes >= w->fail_at ? -ENOSPC : 0;
+        bool over = w->fail_n && w->n_writes >= w->fail_at + w->fail_n;
+        return w->fail_at && w->n_writes >= w->fail_at && !over ? -w->fail_errno : 0;
     }
     return w->n_writes == w->kill_at;
 }
@@ -592,7 +593,7 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     w->fate_timer = loop_timer_new(w->loop, fate_is_known, w);
     w->client_timer = loop_timer_new(w->loop, world_client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
-    w->probe = (struct master_probe){ .on_write = on_write, .arg = w };
+    w->probe = (struct master_probe){ .on_write = on_write, .arg = w, .retry_ms = 2 };
 }
 
 void world_done(struct world *w)

@@ -72,6 +72,8 @@ struct world {
     unsigned n_writes; /* of all masters so far */
     unsigned kill_at;  /* the master dies after this write; 0 = never */
     unsigned fail_at;  /* this write and all later ones fail */
+    unsigned fail_n;   /* only so many of them; 0 = all */
+    int fail_errno;
     unsigned n_masters;
     bool stop_when_running; /* the client asks to stop once a task runs */
 

@@ -187,16 +187,46 @@ static void killed_many_times(void **state)
     }
 }
 
-static void the_disk_is_full_at_each_write(void **state)
+/* What runs goes on, nothing is lost, and nothing is done twice. */
+static void the_disk_is_full_for_a_while(void **state)
+{
+    static const int nums[] = { ENOSPC, EIO, EDQUOT };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        unsigned n = plain_run(&scenes[i]);
+        for (unsigned k = 1; k <= n; k++) {
+            struct world w;
+            (void)snprintf(here, sizeof here, "%s, no write from %u on for a while", scenes[i].name,
+                           k);
+            begin(&w, &scenes[i]);
+            w.fail_at = k;
+            w.fail_n = 1 + k % 4;
+            w.fail_errno = nums[k % ARRAY_LEN(nums)];
+            enum master_exit code = world_run(&w);
+            /* who wants it stopped does not wait for the disk */
+            if (code == MASTER_HOPELESS && w.stop_when_running) {
+                CHECK(w.n_running_at_end == 0);
+            } else {
+                CHECK(code == MASTER_OVER);
+                CHECK(w.n_masters == 1);
+                check_end(&w, &scenes[i]);
+            }
+            world_done(&w);
+        }
+    }
+}
+
+static void the_disk_is_gone_at_each_write(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
         unsigned n = plain_run(&scenes[i]);
         for (unsigned k = 1; k <= n; k++) {
             struct world w;
-            (void)snprintf(here, sizeof here, "%s, disk full at write %u", scenes[i].name, k);
+            (void)snprintf(here, sizeof here, "%s, disk gone at write %u", scenes[i].name, k);
             begin(&w, &scenes[i]);
             w.fail_at = k;
+            w.fail_errno = EFBIG;
             CHECK(world_run(&w) == MASTER_HOPELESS);
             CHECK(!w.timed_out);
             CHECK(!w.finished);
@@ -207,7 +237,7 @@ static void the_disk_is_full_at_each_write(void **state)
             if (w.n_finished && !str_eq(w.client_state, scenes[i].end)) {
                 CHECK(str_eq(w.client_state, "FAILED"));
                 CHECK(w.client_code == 1);
-                CHECK(strstr(buf_cstr(&w.client_json), "No space left"));
+                CHECK(strstr(buf_cstr(&w.client_json), "File too large"));
             }
             /* what was written before stands, and the pool can end the job later */
             struct history_job *h = NULL;
@@ -232,7 +262,8 @@ int main(void)
         cmocka_unit_test(killed_after_each_write),
         cmocka_unit_test(killed_within_each_write),
         cmocka_unit_test(killed_many_times),
-        cmocka_unit_test(the_disk_is_full_at_each_write),
+        cmocka_unit_test(the_disk_is_full_for_a_while),
+        cmocka_unit_test(the_disk_is_gone_at_each_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
