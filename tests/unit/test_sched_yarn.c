@@ -1,9 +1,7 @@
 /*
- * The YARN back-end against a scripted ResourceManager and NodeManagers, at the level of the calls
- * of hadoop/yarn.h: each call is answered a moment later by what the world below says.
+ * The YARN back-end and its ResourceManager: asks and grants, lost answers, restarts, tokens, what
+ * a second master is told. The world is in yarn_world.h.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,798 +11,17 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "base/clock.h"
-#include "base/fs.h"
-#include "loop/loop.h"
 #include "scheduler/yarn/yarn.h"
 #include "scheduler/yarn/yarn_int.h"
-
-enum kind {
-    K_NODES,
-    K_REPORT,
-    K_REGISTER,
-    K_ALLOCATE,
-    K_FINISH,
-    K_START,
-    K_STOP,
-    K_STATUS,
-    K_COUNT
-};
-enum { BOXES_MAX = 300, HURRY = 50 };
-
-struct rpc_client {
-    char *protocol, *host, *token;
-    int n_retired;
-};
-
-struct rpc_call {
-    enum kind kind;
-    struct rpc_client *client;
-    ProtobufCMessage *rq;
-    void (*done)(void);
-    void *arg;
-    bool cancelled;
-    struct rpc_call *next;
-};
-
-struct fake_box {
-    uint32_t slot;
-    int starts, stops;
-    bool granted, ended, released;
-    int exit_status;
-    char node[32];
-};
-
-static struct world {
-    struct loop *loop;
-    struct loop_timer *timer, *tick;
-    struct rpc_call *first;
-    struct sched *s;
-    char dir[64];
-    struct buf said; /* events, in order */
-    struct strv ids; /* of what was granted */
-
-    bool want[BOXES_MAX], grants, launches;
-    int granted_gpus;
-    int n_calls[K_COUNT], n_asks, n_racks;
-    int32_t id;
-    struct fake_box boxes[BOXES_MAX];
-    int n_boxes, told /* granted, up to */;
-    int complete[64], n_complete;
-    struct {
-        enum rpc_fault kind;
-        const char *class_name, *line;
-        bool maybe_done;
-    } fail[K_COUNT]; /* the next call of the kind */
-    struct {
-        const char *class_name, *message;
-    } refuse;         /* of the next container started */
-    bool silent_node; /* n1 answers nothing */
-    bool roll;        /* a new token with each answer */
-    int finish_after;
-    char env[2000], command[200], diagnostics[100], page[100];
-    size_t n_tokens, n_resources;
-    bool finished;
-    bool second; /* the master is another's successor: it gets kept[] and the ends in complete[] */
-    bool not_stored;
-    int killed_after;    /* reports */
-    int preempt[2];      /* boxes + 1 that are to go: in a strict contract, and in the other kind */
-    const char *health;  /* of n0, in the next answer */
-    char detail[300];    /* of the last end */
-    struct strv avoided; /* "+n1", "-n1": of the last request that had any */
-    float progress;
-    int n_stored; /* questions */
-    int want_n;   /* of `said`, for until() */
-    const char *want_text;
-    int64_t deadline;
-    bool timed_out;
-} * w;
-
-/* ---- the wire ---- */
-
-static int client_new(const struct rpc_client_options *o, struct rpc_client **out, struct err *e)
-{
-    struct rpc_client *c = calloc(1, sizeof *c);
-    (void)e;
-    c->protocol = str_dup(o->protocol);
-    c->host = str_dup(o->addresses->v[0].host);
-    c->token = o->token ? str_dup(o->token->identifier) : NULL;
-    *out = c;
-    return 0;
-}
-
-static void client_free(struct rpc_client *c)
-{
-    if (!c)
-        return;
-    for (struct rpc_call *x = w->first; x; x = x->next)
-        if (x->client == c)
-            x->cancelled = true;
-    free(c->protocol);
-    free(c->host);
-    free(c->token);
-    free(c);
-}
-
-static void client_retire(struct rpc_client *c)
-{
-    free(c->protocol);
-    free(c->host);
-    free(c->token);
-    free(c);
-}
-
-static const char *client_local(const struct rpc_client *c)
-{
-    (void)c;
-    return "10.1.2.3";
-}
-
-static void call_cancel(struct rpc_call *c)
-{
-    c->cancelled = true;
-}
-
-static struct rpc_call *called(enum kind kind, struct rpc_client *c, const ProtobufCMessage *rq,
-                               void (*done)(void), void *arg)
-{
-    struct rpc_call *x = calloc(1, sizeof *x), **at = &w->first;
-    size_t n = protobuf_c_message_get_packed_size(rq);
-    uint8_t *bytes = malloc(n + 1);
-    *x = (struct rpc_call){ .kind = kind, .client = c, .done = done, .arg = arg };
-    protobuf_c_message_pack(rq, bytes);
-    x->rq = protobuf_c_message_unpack(rq->descriptor, NULL, n, bytes);
-    assert_non_null(x->rq);
-    free(bytes);
-    while (*at)
-        at = &(*at)->next;
-    *at = x;
-    w->n_calls[kind]++;
-    loop_timer_set(w->timer, clock_mono_ms());
-    return x;
-}
-
-#define FAKE(fn, M, kind)                                                                          \
-    static struct rpc_call *fn(                                                                    \
-        struct rpc_client *c, const Hadoop__##M##Request *rq, int64_t deadline,                    \
-        void (*done)(const Hadoop__##M##Response *, const struct rpc_error *, void *), void *arg)  \
-    {                                                                                              \
-        (void)deadline;                                                                            \
-        return called(kind, c, &rq->base, (void (*)(void))done, arg);                              \
-    }
-FAKE(get_cluster_nodes, GetClusterNodes, K_NODES)
-FAKE(get_application_report, GetApplicationReport, K_REPORT)
-FAKE(register_master, RegisterApplicationMaster, K_REGISTER)
-FAKE(allocate, Allocate, K_ALLOCATE)
-FAKE(finish_master, FinishApplicationMaster, K_FINISH)
-FAKE(start_containers, StartContainers, K_START)
-FAKE(stop_containers, StopContainers, K_STOP)
-FAKE(get_container_statuses, GetContainerStatuses, K_STATUS)
-#undef FAKE
-
-static const struct yarn_wire wire = {
-    .client_new = client_new,
-    .client_free = client_free,
-    .client_retire = client_retire,
-    .client_local = client_local,
-    .call_cancel = call_cancel,
-    .end_of = yarn_end_of,
-#define X(fn, M) .fn = fn,
-    YARN_WIRE(X)
-#undef X
-        .hurry = HURRY,
-};
-
-/* ---- the world's answers ---- */
-
-static void deliver(struct rpc_call *c, const ProtobufCMessage *r, const struct rpc_error *e)
-{
-    void (*done)(const ProtobufCMessage *, const struct rpc_error *, void *) =
-        (void (*)(const ProtobufCMessage *, const struct rpc_error *, void *))c->done;
-    if (!c->cancelled)
-        done(r, e, c->arg);
-}
-
-static bool failed(struct rpc_call *c)
-{
-    struct rpc_error e = { .kind = w->fail[c->kind].kind,
-                           .maybe_done = w->fail[c->kind].maybe_done };
-    if (!e.kind)
-        return false;
-    if (w->fail[c->kind].class_name)
-        (void)str_copy(e.class_name, sizeof e.class_name, w->fail[c->kind].class_name);
-    (void)str_copy(e.line, sizeof e.line, w->fail[c->kind].line ? w->fail[c->kind].line : "");
-    (void)err_set(&e.err, EIO, "scripted: %s", e.line);
-    w->fail[c->kind].kind = RPC_FAULT_NONE;
-    deliver(c, NULL, &e);
-    return true;
-}
-
-static struct yarn_container box_key(int i)
-{
-    return (struct yarn_container){ .attempt = { .app = { 1, 1 }, .attempt = 1 }, .id = i + 2 };
-}
-
-static int box_of(const Hadoop__ContainerId *id)
-{
-    assert_true(id->id >= 2 && id->id < 2 + w->n_boxes);
-    return (int)id->id - 2;
-}
-
-static struct err no_err;
-
-static Hadoop__Token *token(const char *identifier)
-{
-    static Hadoop__Token t[2];
-    static int at;
-    Hadoop__Token *x = &t[at++ % 2];
-    hadoop__token__init(x);
-    x->identifier = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)identifier,
-                                           .len = strlen(identifier) };
-    x->password = x->identifier;
-    x->kind = x->service = (char *)(uintptr_t) "k";
-    return x;
-}
-
-static void answer_register(struct rpc_call *c)
-{
-    const Hadoop__RegisterApplicationMasterRequest *rq = (const void *)c->rq;
-    Hadoop__RegisterApplicationMasterResponse r =
-        HADOOP__REGISTER_APPLICATION_MASTER_RESPONSE__INIT;
-    Hadoop__Resource max = HADOOP__RESOURCE__INIT;
-    assert_string_equal(rq->host, "10.1.2.3");
-    assert_int_equal(rq->rpc_port, 7000);
-    (void)str_copy(w->page, sizeof w->page, rq->tracking_url);
-    max.has_memory = max.has_virtual_cores = true;
-    max.memory = 4096;
-    max.virtual_cores = 8;
-    r.maximum_capability = &max;
-    w->id = 0;
-    static Hadoop__Container kept[2], *list[2];
-    static struct yarn_id_msg ids[2];
-    static Hadoop__NodeId node;
-    static Hadoop__NmToken nm, *nms[1] = { &nm };
-    hadoop__node_id__init(&node);
-    node.host = (char *)(uintptr_t) "n1";
-    node.has_port = true;
-    node.port = 45454;
-    hadoop__nm_token__init(&nm);
-    nm.node_id = &node;
-    nm.token = token("kept");
-    for (int i = 0; w->second && i < 2; i++) {
-        struct yarn_container key = box_key(i);
-        hadoop__container__init(&kept[i]);
-        kept[i].id = yarn_container_msg(&ids[i], &key);
-        kept[i].node_id = &node;
-        kept[i].node_http_address = (char *)(uintptr_t) "n1:8042";
-        kept[i].has_allocation_request_id = true;
-        kept[i].allocation_request_id = w->boxes[i].slot;
-        list[i] = &kept[i];
-        r.n_containers_from_previous_attempts++;
-    }
-    r.containers_from_previous_attempts = list;
-    r.nm_tokens_from_previous_attempts = nms;
-    r.n_nm_tokens_from_previous_attempts = w->second;
-    deliver(c, &r.base, NULL);
-}
-
-static void answer_nodes(struct rpc_call *c)
-{
-    Hadoop__GetClusterNodesResponse r = HADOOP__GET_CLUSTER_NODES_RESPONSE__INIT;
-    Hadoop__NodeReport n = HADOOP__NODE_REPORT__INIT, *v[] = { &n, &n };
-    n.rack_name = (char *)(uintptr_t) "/default-rack";
-    r.node_reports = v;
-    r.n_node_reports = 2;
-    deliver(c, &r.base, NULL);
-}
-
-static void answer_report(struct rpc_call *c)
-{
-    Hadoop__GetApplicationReportResponse r = HADOOP__GET_APPLICATION_REPORT_RESPONSE__INIT;
-    Hadoop__ApplicationReport app = HADOOP__APPLICATION_REPORT__INIT;
-    app.has_yarn_application_state = true;
-    app.yarn_application_state = --w->killed_after == 0 ? HADOOP__YARN_APPLICATION_STATE__KILLED
-                                                        : HADOOP__YARN_APPLICATION_STATE__RUNNING;
-    app.diagnostics =
-        (char *)(uintptr_t) "Application application_1_0001 was killed by user ann at 10.0.0.1";
-    r.application_report = &app;
-    deliver(c, &r.base, NULL);
-}
-
-static void grant(uint32_t slot)
-{
-    struct fake_box *b = &w->boxes[w->n_boxes];
-    *b = (struct fake_box){ .slot = slot, .granted = true };
-    (void)snprintf(b->node, sizeof b->node, "n%d", w->n_boxes % 2);
-    w->n_boxes++;
-}
-
-static void take_asks(const Hadoop__AllocateRequest *rq)
-{
-    for (size_t i = 0; i < rq->n_ask; i++) {
-        const Hadoop__ResourceRequest *a = rq->ask[i];
-        assert_true(a->relax_locality && a->has_allocation_request_id);
-        assert_int_equal(a->priority->priority, 1);
-        if (!str_eq(a->resource_name, "*")) {
-            w->n_racks++;
-            continue;
-        }
-        w->n_asks++;
-        w->want[a->allocation_request_id] = a->num_containers;
-    }
-    for (uint32_t s = 0; s < BOXES_MAX && w->grants; s++)
-        if (w->want[s]) {
-            w->want[s] = false;
-            grant(s);
-        }
-    for (size_t i = 0; i < rq->n_release; i++) {
-        struct fake_box *b = &w->boxes[box_of(rq->release[i])];
-        b->released = true;
-        if (!b->ended) {
-            b->ended = true;
-            b->exit_status = -100;
-            w->complete[w->n_complete++] = (int)(b - w->boxes);
-        }
-    }
-}
-
-static void answer_allocate(struct rpc_call *c)
-{
-    static struct {
-        Hadoop__Container c;
-        struct yarn_id_msg id;
-        Hadoop__NodeId node;
-        Hadoop__Resource r;
-        Hadoop__ResourceInformation gpu, *v[1];
-        Hadoop__ContainerStatus status;
-        Hadoop__NmToken nm;
-    } m[BOXES_MAX], done[64];
-    static Hadoop__Container *granted[BOXES_MAX];
-    static Hadoop__NmToken *nms[BOXES_MAX];
-    static Hadoop__ContainerStatus *ended[64];
-    const Hadoop__AllocateRequest *rq = (const void *)c->rq;
-    Hadoop__AllocateResponse r = HADOOP__ALLOCATE_RESPONSE__INIT;
-
-    if (rq->response_id != w->id) {
-        struct rpc_error e = { .kind = RPC_FAULT_INVALID_REQUEST };
-        (void)snprintf(e.line, sizeof e.line, "bad, expect responseId to be %d but get %d", w->id,
-                       rq->response_id);
-        deliver(c, NULL, &e);
-        return;
-    }
-    if (rq->blacklist_request) {
-        strv_done(&w->avoided);
-        for (size_t i = 0; i < rq->blacklist_request->n_blacklist_additions; i++)
-            (void)strv_pushf(&w->avoided, "+%s", rq->blacklist_request->blacklist_additions[i]);
-        for (size_t i = 0; i < rq->blacklist_request->n_blacklist_removals; i++)
-            (void)strv_pushf(&w->avoided, "-%s", rq->blacklist_request->blacklist_removals[i]);
-    }
-    w->progress = rq->progress;
-    take_asks(rq);
-    r.has_response_id = true;
-    r.response_id = ++w->id;
-    for (; w->told < w->n_boxes; w->told++) {
-        struct fake_box *b = &w->boxes[w->told];
-        struct yarn_container key = box_key(w->told);
-        size_t i = r.n_allocated_containers++;
-        hadoop__container__init(&m[i].c);
-        hadoop__node_id__init(&m[i].node);
-        hadoop__resource__init(&m[i].r);
-        hadoop__nm_token__init(&m[i].nm);
-        hadoop__resource_information__init(&m[i].gpu);
-        m[i].c.id = yarn_container_msg(&m[i].id, &key);
-        m[i].node.host = b->node;
-        m[i].node.has_port = true;
-        m[i].node.port = 45454;
-        m[i].c.node_id = &m[i].node;
-        m[i].c.node_http_address = (char *)(uintptr_t) "n:8042";
-        m[i].c.container_token = token("container");
-        m[i].c.resource = &m[i].r;
-        m[i].gpu.key = (char *)(uintptr_t) "yarn.io/gpu";
-        m[i].gpu.has_value = true;
-        m[i].gpu.value = w->granted_gpus;
-        m[i].v[0] = &m[i].gpu;
-        m[i].r.resource_value_map = m[i].v;
-        m[i].r.n_resource_value_map = 1;
-        m[i].c.has_allocation_request_id = true;
-        m[i].c.allocation_request_id = b->slot;
-        m[i].nm.node_id = &m[i].node;
-        m[i].nm.token = token("nm");
-        granted[i] = &m[i].c;
-        nms[i] = &m[i].nm;
-    }
-    r.allocated_containers = granted;
-    r.nm_tokens = nms;
-    r.n_nm_tokens = r.n_allocated_containers;
-    for (int i = 0; i < w->n_complete; i++) {
-        struct yarn_container key = box_key(w->complete[i]);
-        hadoop__container_status__init(&done[i].status);
-        done[i].status.container_id = yarn_container_msg(&done[i].id, &key);
-        done[i].status.has_exit_status = true;
-        done[i].status.exit_status = w->boxes[w->complete[i]].exit_status;
-        done[i].status.diagnostics = (char *)(uintptr_t) "";
-        ended[i] = &done[i].status;
-    }
-    r.completed_container_statuses = ended;
-    r.n_completed_container_statuses = (size_t)w->n_complete;
-    w->n_complete = 0;
-    Hadoop__NodeReport report = HADOOP__NODE_REPORT__INIT, *reports[] = { &report };
-    Hadoop__NodeId id = HADOOP__NODE_ID__INIT;
-    id.host = (char *)(uintptr_t) "n0";
-    id.has_port = report.has_node_state = true;
-    id.port = 45454;
-    report.node_id = &id;
-    report.node_state = HADOOP__NODE_STATE__NS_UNHEALTHY;
-    report.health_report = (char *)(uintptr_t)TAKE(w->health);
-    r.updated_nodes = reports;
-    r.n_updated_nodes = report.health_report != NULL;
-    Hadoop__PreemptionMessage preempt = HADOOP__PREEMPTION_MESSAGE__INIT;
-    Hadoop__StrictPreemptionContract strict = HADOOP__STRICT_PREEMPTION_CONTRACT__INIT;
-    Hadoop__PreemptionContract other = HADOOP__PREEMPTION_CONTRACT__INIT;
-    Hadoop__PreemptionContainer gone[2], *list[2] = { &gone[0], &gone[1] };
-    struct yarn_id_msg gone_ids[2];
-    for (int i = 0; i < 2; i++) {
-        struct yarn_container key = box_key(MAX(w->preempt[i], 1) - 1);
-        hadoop__preemption_container__init(&gone[i]);
-        gone[i].id = yarn_container_msg(&gone_ids[i], &key);
-    }
-    strict.container = &list[0];
-    other.container = &list[1];
-    strict.n_container = other.n_container = 1;
-    preempt.strict_contract = w->preempt[0] ? &strict : NULL;
-    preempt.contract = w->preempt[1] ? &other : NULL;
-    r.preempt = w->preempt[0] || w->preempt[1] ? &preempt : NULL;
-    if (w->roll)
-        r.am_rm_token = token("rolled");
-    deliver(c, &r.base, NULL);
-}
-
-static void answer_finish(struct rpc_call *c)
-{
-    const Hadoop__FinishApplicationMasterRequest *rq = (const void *)c->rq;
-    Hadoop__FinishApplicationMasterResponse r = HADOOP__FINISH_APPLICATION_MASTER_RESPONSE__INIT;
-    (void)str_copy(w->diagnostics, sizeof w->diagnostics, rq->diagnostics);
-    r.has_is_unregistered = true;
-    r.is_unregistered = --w->finish_after < 0;
-    deliver(c, &r.base, NULL);
-}
-
-static void answer_start(struct rpc_call *c)
-{
-    const Hadoop__StartContainersRequest *rq = (const void *)c->rq;
-    Hadoop__StartContainersResponse r = HADOOP__START_CONTAINERS_RESPONSE__INIT;
-    static struct yarn_id_msg ids[BOXES_MAX];
-    static Hadoop__ContainerId *ok[BOXES_MAX];
-    static Hadoop__FailedContainer failure, *failures[1];
-    static Hadoop__RemoteError why;
-    int host = c->client->host[1] - '0', at = 0;
-
-    for (size_t i = 0; i < rq->n_start_container_request; i++) {
-        const Hadoop__ContainerLaunchContext *x =
-            rq->start_container_request[i]->container_launch_context;
-        struct buf env = { 0 };
-        while (w->boxes[at].starts || w->boxes[at].released || w->boxes[at].node[1] - '0' != host)
-            at++; /* the token does not say which: in their order */
-        struct yarn_container key = box_key(at);
-        for (size_t k = 0; k < x->n_environment; k++)
-            (void)buf_addf(&env, "%s=%s\n", x->environment[k]->key, x->environment[k]->value);
-        (void)str_copy(w->env, sizeof w->env, buf_cstr(&env));
-        buf_done(&env);
-        (void)str_copy(w->command, sizeof w->command, x->command[0]);
-        w->n_tokens = x->tokens.len;
-        w->n_resources = x->n_local_resources;
-        yarn_container_msg(&ids[at], &key);
-        if (w->refuse.class_name) {
-            hadoop__failed_container__init(&failure);
-            hadoop__remote_error__init(&why);
-            why.class_name = (char *)(uintptr_t)w->refuse.class_name;
-            why.message = (char *)(uintptr_t)w->refuse.message;
-            failure.container_id = &ids[at].container;
-            failure.exception = &why;
-            failures[0] = &failure;
-            r.failed_requests = failures;
-            r.n_failed_requests = 1;
-            w->refuse.class_name = NULL;
-            continue;
-        }
-        w->boxes[at].starts++;
-        ok[r.n_succeeded_requests++] = &ids[at].container;
-    }
-    r.succeeded_requests = ok;
-    deliver(c, &r.base, NULL);
-}
-
-static void answer_stop(struct rpc_call *c)
-{
-    const Hadoop__StopContainersRequest *rq = (const void *)c->rq;
-    Hadoop__StopContainersResponse r = HADOOP__STOP_CONTAINERS_RESPONSE__INIT;
-    for (size_t i = 0; i < rq->n_container_id; i++) {
-        struct fake_box *b = &w->boxes[box_of(rq->container_id[i])];
-        b->stops++;
-        if (!b->ended)
-            b->exit_status = -105;
-        b->ended = true;
-    }
-    deliver(c, &r.base, NULL);
-}
-
-static void answer_status(struct rpc_call *c)
-{
-    const Hadoop__GetContainerStatusesRequest *rq = (const void *)c->rq;
-    Hadoop__GetContainerStatusesResponse r = HADOOP__GET_CONTAINER_STATUSES_RESPONSE__INIT;
-    static Hadoop__ContainerStatus v[64], *p[64];
-    static Hadoop__FailedContainer f[64], *q[64];
-    for (size_t i = 0; i < rq->n_container_id; i++) {
-        struct fake_box *b = &w->boxes[box_of(rq->container_id[i])];
-        if (!b->starts) {
-            hadoop__failed_container__init(&f[i]);
-            f[i].container_id = rq->container_id[i];
-            q[r.n_failed_requests++] = &f[i];
-            continue;
-        }
-        hadoop__container_status__init(&v[i]);
-        v[i].container_id = rq->container_id[i];
-        v[i].has_state = v[i].has_exit_status = true;
-        v[i].state =
-            b->ended ? HADOOP__CONTAINER_STATE__C_COMPLETE : HADOOP__CONTAINER_STATE__C_RUNNING;
-        v[i].exit_status = b->exit_status;
-        v[i].diagnostics = (char *)(uintptr_t) "";
-        p[r.n_status++] = &v[i];
-    }
-    r.status = p;
-    r.failed_requests = q;
-    deliver(c, &r.base, NULL);
-}
-
-static void on_timer(void *arg)
-{
-    static void (*const answers[K_COUNT])(struct rpc_call *) = {
-        answer_nodes,  answer_report, answer_register, answer_allocate,
-        answer_finish, answer_start,  answer_stop,     answer_status,
-    };
-    (void)arg;
-    struct rpc_call *todo = TAKE(w->first), *kept = NULL, *next;
-    for (struct rpc_call *c = todo; c; c = next) {
-        next = c->next;
-        if (!c->cancelled && w->silent_node && c->kind >= K_START &&
-            str_eq(c->client->host, "n1")) {
-            c->next = kept;
-            kept = c;
-            continue;
-        }
-        if (!c->cancelled && !failed(c))
-            answers[c->kind](c);
-        protobuf_c_message_free_unpacked(c->rq, NULL);
-        free(c);
-    }
-    while (kept) {
-        next = kept->next;
-        kept->next = w->first;
-        w->first = kept;
-        kept = next;
-    }
-}
-
-/* ---- the master's side ---- */
-
-static void on_event(const struct sched_event *ev, void *arg)
-{
-    static const char *const names[SE_COUNT] = { "",    "reg",    "got",    "refused",
-                                                 "end", "shrink", "broken", "preempting" };
-    (void)arg;
-    (void)buf_addf(&w->said, "%s", names[ev->type]);
-    if (ev->type == SE_REFUSED)
-        (void)buf_addf(&w->said, ":%u:%s", ev->slot, ev->text);
-    if (ev->type == SE_BROKEN)
-        (void)buf_addf(&w->said, ":%s", ev->text);
-    if (ev->type == SE_REGISTERED)
-        assert_string_equal(ev->text, "10.1.2.3");
-    for (size_t i = 0; i < ev->n; i++) {
-        const struct sched_container *c = &ev->containers[i];
-        (void)buf_addf(&w->said, ":%u", c->slot);
-        if (ev->type == SE_REGISTERED && c->completed)
-            (void)buf_addf(&w->said, "=%d", c->exit_code);
-        if (ev->type == SE_COMPLETED)
-            (void)str_copy(w->detail, sizeof w->detail, c->detail ? c->detail : "");
-        if (ev->type == SE_COMPLETED)
-            (void)buf_addf(&w->said, ":%s", end_reason_name(c->reason));
-        if (ev->type != SE_ALLOCATED)
-            continue;
-        assert_non_null(strstr(c->node, ":45454"));
-        assert_non_null(
-            strstr(c->log_url, "http://n:8042/node/containerlogs/container_1_0001_01_"));
-        (void)strv_push(&w->ids, c->id);
-        if (w->launches)
-            assert_int_equal(sched_yarn.launch(w->s, c, 1, NULL), 0);
-    }
-    (void)buf_addc(&w->said, ' ');
-}
-
-static bool there(void)
-{
-    const char *at = buf_cstr(&w->said);
-    int n = 0;
-    while (w->want_text && (at = strstr(at, w->want_text))) {
-        n++;
-        at++;
-    }
-    return n >= w->want_n;
-}
-
-static void on_tick(void *arg)
-{
-    bool *done = arg ? arg : NULL;
-    (void)done;
-    if (there() || clock_mono_ms() >= w->deadline) {
-        w->timed_out = !there();
-        loop_stop(w->loop);
-        return;
-    }
-    loop_timer_set(w->tick, clock_mono_ms() + 1);
-}
-
-/* Until the text was said n times. */
-static void until(const char *text, int n)
-{
-    w->want_text = text;
-    w->want_n = n;
-    w->deadline = clock_mono_ms() + 5000;
-    loop_timer_set(w->tick, clock_mono_ms());
-    (void)loop_run(w->loop);
-    if (w->timed_out)
-        fail_msg("never said '%s' %d times: %s", text, n, buf_cstr(&w->said));
-}
-
-static void pass(int ms)
-{
-    w->want_text = NULL;
-    w->want_n = 1;
-    w->deadline = clock_mono_ms() + ms;
-    loop_timer_set(w->tick, clock_mono_ms());
-    (void)loop_run(w->loop);
-}
-
-static void ask(uint32_t from, uint32_t n, uint64_t memory_mib)
-{
-    for (uint32_t i = from; i < from + n; i++) {
-        struct sched_ask a = { .slot = i, .memory_mib = memory_mib, .vcores = 1, .role = "worker" };
-        assert_int_equal(sched_yarn.request(w->s, &a, 1, NULL), 0);
-    }
-}
-
-static void write_files(void)
-{
-    static const char json[] =
-        "{\"format\":1,\"user\":\"ann\",\"queue\":\"q\",\"rm\":[\"rm:1\"],\"scheduler\":[\"rm:2\"],"
-        "\"namenodes\":[\"nn:3\"],\"default_fs\":\"hdfs://nn\",\"protection\":\"\","
-        "\"staging\":\"/s\",\"history\":\"/h\",\"am_expiry_ms\":0,\"https\":false,"
-        "\"keep_containers\":false,\"resources\":[{\"name\":\"tony-executor\",\"role\":\"\","
-        "\"scheme\":\"hdfs\",\"host\":\"nn\",\"port\":-1,\"file\":\"/x\",\"size\":1,"
-        "\"timestamp_ms\":1,\"type\":\"FILE\",\"visibility\":\"PRIVATE\"},{\"name\":\"data\","
-        "\"role\":\"ps\",\"scheme\":\"hdfs\",\"host\":\"nn\",\"port\":-1,\"file\":\"/"
-        "d\",\"size\":1,"
-        "\"timestamp_ms\":1,\"type\":\"ARCHIVE\",\"visibility\":\"PRIVATE\"}],"
-        "\"roles\":[{\"name\":\"gpu\",\"types\":[\"yarn.io/gpu=1\"],\"label\":\"\",\"env\":[]},"
-        "{\"name\":\"\",\"types\":[],\"label\":\"\",\"env\":[\"K=v=1\"]}]}";
-    AUTO(buf_done) struct buf hdts = { 0 };
-    struct credentials c = { 0 };
-    struct token t = { .identifier = (char *)(uintptr_t) "first",
-                       .identifier_len = 5,
-                       .password = (char *)(uintptr_t) "p",
-                       .password_len = 1,
-                       .kind = (char *)(uintptr_t)TOKEN_KIND_AM_RM,
-                       .service = (char *)(uintptr_t) "" };
-    char path[100];
-    assert_int_equal(credentials_add_token(&c, "", &t), 0);
-    assert_int_equal(credentials_write(&c, &hdts), 0);
-    credentials_done(&c);
-    (void)snprintf(path, sizeof path, "%s/tokens", w->dir);
-    assert_int_equal(fs_write_atomic(AT_FDCWD, path, buf_span(&hdts), 0600, false, NULL), 0);
-    (void)snprintf(path, sizeof path, "%s/yarn.json", w->dir);
-    assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(json), 0600, false, NULL), 0);
-}
-
-static bool is_stored(void *arg)
-{
-    (void)arg;
-    w->n_stored++;
-    return !w->not_stored;
-}
-
-static float half(void *arg)
-{
-    (void)arg;
-    return 0.5F;
-}
-
-static void open_it(uint32_t epoch)
-{
-    static struct job_key key;
-    char tokens[100];
-    struct err e = no_err;
-    (void)snprintf(tokens, sizeof tokens, "%s/tokens", w->dir);
-    struct sched_config cfg = { .loop = w->loop,
-                                .epoch = epoch,
-                                .application_id = "application_1_0001",
-                                .job_dir = w->dir,
-                                .master_port = 7000,
-                                .page_port = 7001,
-                                .key = &key,
-                                .token_file = tokens,
-                                .stored = is_stored,
-                                .progress = half,
-                                .on_event = on_event };
-    if (yarn_open_with(&wire, &cfg, &w->s, &e) < 0)
-        fail_msg("%s", e.msg);
-    until("reg", 1);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    w = calloc(1, sizeof *w);
-    w->grants = w->launches = true;
-    (void)snprintf(w->dir, sizeof w->dir, "/tmp/tony-yarn-XXXXXX");
-    assert_non_null(mkdtemp(w->dir));
-    write_files();
-    w->loop = loop_new(NULL);
-    w->timer = loop_timer_new(w->loop, on_timer, NULL);
-    w->tick = loop_timer_new(w->loop, on_tick, NULL);
-    open_it(1);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct rpc_call *next;
-    (void)state;
-    sched_yarn.close(w->s);
-    for (struct rpc_call *c = w->first; c; c = next) {
-        next = c->next;
-        protobuf_c_message_free_unpacked(c->rq, NULL);
-        free(c);
-    }
-    loop_timer_free(w->timer);
-    loop_timer_free(w->tick);
-    loop_free(w->loop);
-    (void)fs_remove_tree(AT_FDCWD, w->dir, NULL);
-    buf_done(&w->said);
-    strv_done(&w->ids);
-    strv_done(&w->avoided);
-    free(w);
-    return 0;
-}
-
-static void on_done(void *arg)
-{
-    (void)arg;
-    w->finished = true;
-    (void)buf_adds(&w->said, "finished ");
-}
-
-static void finish(const char *state, const char *why)
-{
-    assert_int_equal(sched_yarn.finish(w->s, state, why, on_done, NULL), 0);
-    until("finished ", 1);
-}
-
-/* The RM says that the box ended. */
-static void ends(int box, int status)
-{
-    w->boxes[box].ended = true;
-    w->boxes[box].exit_status = status;
-    w->complete[w->n_complete++] = box;
-}
-
-/* ---- the rules ---- */
+#include "yarn_world.h"
 
 static void test_a_job(void **state)
 {
     (void)state;
     assert_string_equal(w->page, "http://10.1.2.3:7001/");
-    ask(0, 3, 1024);
-    until("got:", 3);
-    pass(100);
+    world_ask(0, 3, 1024);
+    world_until("got:", 3);
+    world_pass(100);
     assert_int_equal(w->n_asks, 3);  /* each once */
     assert_int_equal(w->n_racks, 3); /* and its rack */
     for (int i = 0; i < 3; i++)
@@ -817,16 +34,16 @@ static void test_a_job(void **state)
                         "exec ./tony-executor --container 1>/dev/null 2><LOG_DIR>/executor.log");
     assert_true(w->n_tokens > 32);
     assert_int_equal(w->n_resources, 1); /* not what is for ps only */
-    ends(0, 0);
-    ends(1, 3);
-    until("end:", 2);
+    world_ends(0, 0);
+    world_ends(1, 3);
+    world_until("end:", 2);
     assert_non_null(strstr(buf_cstr(&w->said), "end:0:exited"));
     assert_non_null(strstr(buf_cstr(&w->said), "end:1:exited"));
-    ends(0, 0); /* said again */
-    pass(60);
+    world_ends(0, 0); /* said again */
+    world_pass(60);
     assert_null(strstr(strstr(buf_cstr(&w->said), "end:0") + 1, "end:0"));
     w->finish_after = 2;
-    finish("FAILED", "task 'worker:1' failed");
+    world_finish("FAILED", "task 'worker:1' failed");
     assert_int_equal(w->n_calls[K_FINISH], 3);
     assert_string_equal(w->diagnostics, "task 'worker:1' failed");
 }
@@ -834,35 +51,36 @@ static void test_a_job(void **state)
 static void test_asks_that_cannot_be(void **state)
 {
     (void)state;
-    ask(0, 1, 5000);
-    until("refused:0:asks for 5000 MiB, and this cluster gives a container 4096 MiB at most", 1);
+    world_ask(0, 1, 5000);
+    world_until("refused:0:asks for 5000 MiB, and this cluster gives a container 4096 MiB at most",
+                1);
     struct sched_ask a = { .slot = 1, .memory_mib = 10, .vcores = 9, .role = "worker" };
     assert_int_equal(sched_yarn.request(w->s, &a, 1, NULL), 0);
-    until("refused:1:asks for 9 vcores", 1);
+    world_until("refused:1:asks for 9 vcores", 1);
     struct sched_ask g = { .slot = 2, .memory_mib = 10, .vcores = 1, .role = "gpu" };
     assert_int_equal(sched_yarn.request(w->s, &g, 1, NULL), 0);
-    until("refused:2:asks for 1 of 'yarn.io/gpu', which this cluster does not know", 1);
+    world_until("refused:2:asks for 1 of 'yarn.io/gpu', which this cluster does not know", 1);
     /* refused by the cluster itself: found among others */
     w->grants = false;
     w->fail[K_ALLOCATE].kind = RPC_FAULT_INVALID_RESOURCE;
     w->fail[K_ALLOCATE].line = "no such label";
-    ask(3, 1, 10);
-    until("refused:3:no such label", 1);
+    world_ask(3, 1, 10);
+    world_until("refused:3:no such label", 1);
 }
 
 static void test_surplus_and_cancel(void **state)
 {
     (void)state;
     w->grants = false;
-    ask(0, 2, 100);
-    pass(50);
+    world_ask(0, 2, 100);
+    world_pass(50);
     assert_true(w->want[0] && w->want[1]);
     uint32_t slots[] = { 1 };
     assert_int_equal(sched_yarn.cancel(w->s, slots, 1, NULL), 0);
-    grant(1); /* crossed */
-    grant(0);
-    until("got:0", 1);
-    pass(50);
+    world_grant(1); /* crossed */
+    world_grant(0);
+    world_until("got:0", 1);
+    world_pass(50);
     assert_null(strstr(buf_cstr(&w->said), "got:1"));
     assert_true(w->boxes[0].released && !w->boxes[1].released);
     assert_false(w->want[1]);
@@ -874,34 +92,34 @@ static void test_answer_lost(void **state)
     w->grants = false;
     w->fail[K_ALLOCATE].kind = RPC_FAULT_BROKEN;
     w->fail[K_ALLOCATE].maybe_done = true;
-    ask(0, 1, 100); /* dropped by the server: the ask must come again, twice at most */
-    pass(400);
+    world_ask(0, 1, 100); /* dropped by the server: the ask must come again, twice at most */
+    world_pass(400);
     assert_true(w->want[0]);
     assert_in_range(w->n_asks, 1, 2);
     w->id += 4; /* our ids are wrong: the right one is taken over */
-    pass(100);
+    world_pass(100);
     w->grants = true;
-    ask(1, 1, 100);
-    until("got:", 2);
+    world_ask(1, 1, 100);
+    world_until("got:", 2);
 }
 
 static void test_rm_restart(void **state)
 {
     (void)state;
     w->grants = false;
-    ask(0, 2, 100);
-    pass(50);
-    grant(0);
-    until("got:0", 1);
-    pass(20);
+    world_ask(0, 2, 100);
+    world_pass(50);
+    world_grant(0);
+    world_until("got:0", 1);
+    world_pass(20);
     memset(w->want, 0, sizeof w->want); /* it has forgotten */
     w->fail[K_ALLOCATE].kind = RPC_FAULT_NOT_REGISTERED;
-    pass(100);
+    world_pass(100);
     assert_int_equal(w->n_calls[K_REGISTER], 2);
     assert_true(w->want[1] && !w->want[0]);
     assert_null(strstr(buf_cstr(&w->said) + 4, "reg"));
     w->fail[K_FINISH].kind = RPC_FAULT_NOT_REGISTERED;
-    finish("SUCCEEDED", "");
+    world_finish("SUCCEEDED", "");
     assert_int_equal(w->n_calls[K_REGISTER], 3);
     assert_string_equal(w->diagnostics, "SUCCEEDED");
 }
@@ -910,9 +128,9 @@ static void test_token_rolls(void **state)
 {
     (void)state;
     w->roll = true;
-    ask(0, 1, 100);
-    until("got:0", 1);
-    pass(50);
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    world_pass(50);
     struct yarn *y = (struct yarn *)(void *)w->s;
     assert_string_equal(y->token.identifier, "rolled");
     assert_string_equal(y->rm->token, "rolled");
@@ -924,170 +142,9 @@ static void test_attempt_is_over(void **state)
     (void)state;
     w->fail[K_ALLOCATE].kind = RPC_FAULT_AUTH;
     w->fail[K_ALLOCATE].line = "InvalidToken";
-    ask(0, 1, 100);
-    until("broken:the resource manager does not know this master any more", 1);
-    finish("KILLED", "killed"); /* nobody to tell it to, and no waiting */
-}
-
-static void test_ends(void **state)
-{
-    static const struct {
-        int status;
-        const char *said;
-    } rows[] = {
-        { 0, "exited" },           { 137, "exited" },          { -104, "out_of_memory" },
-        { -103, "out_of_memory" }, { -102, "preempted" },      { -101, "disk_failed" },
-        { -100, "node_lost" },     { -1000, "launch_failed" },
-    };
-    (void)state;
-    ask(0, ARRAY_LEN(rows), 100);
-    until("got:", ARRAY_LEN(rows));
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        char text[40];
-        ends((int)i, rows[i].status);
-        (void)snprintf(text, sizeof text, "end:%u:%s", w->boxes[i].slot, rows[i].said);
-        until(text, 1);
-    }
-}
-
-static void test_whose_node(void **state)
-{
-    (void)state;
-    ask(0, 2, 100);
-    until("got:", 2);
-    w->health = "1/1 local-dirs are bad";
-    ends(0, -100);
-    until("end:0:node_lost", 1);
-    assert_non_null(strstr(w->detail, "; node 'n0:45454' reports: 1/1 local-dirs are bad"));
-    ends(1, -101);
-    until("end:1:disk_failed", 1);
-    assert_non_null(strstr(w->detail, "; node 'n1:45454'"));
-    assert_null(strstr(w->detail, "reports"));
-}
-
-/* Of both kinds, each once although it is repeated. */
-static void test_preempting(void **state)
-{
-    (void)state;
-    ask(0, 3, 100);
-    until("got:", 3);
-    w->preempt[0] = 2;
-    until("preempting:1", 1);
-    w->preempt[1] = 3;
-    until("preempting:2", 1);
-    int n = w->n_calls[K_ALLOCATE];
-    for (int i = 0; i < 1000 && w->n_calls[K_ALLOCATE] < n + 3; i++)
-        pass(5);
-    assert_true(w->n_calls[K_ALLOCATE] >= n + 3);
-    assert_null(strstr(strstr(buf_cstr(&w->said), "preempting:2") + 1, "preempting"));
-    ends(1, -102);
-    until("end:1:preempted", 1);
-}
-
-static void test_stop(void **state)
-{
-    (void)state;
-    w->launches = false;
-    ask(0, 2, 100);
-    until("got:", 2);
-    /* never launched: the node does not know it */
-    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
-    until("end:0:killed_by_master", 1);
-    pass(30);
-    assert_true(w->boxes[0].released && !w->boxes[0].stops);
-    /* running: stopped by its node, which is asked how it went */
-    struct sched_container c = { .id = w->ids.v[1], .slot = 1 };
-    assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
-    pass(30);
-    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
-    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
-    until("end:1:killed_by_master", 1);
-    assert_int_equal(w->boxes[1].stops, 1);
-}
-
-static void test_node_does_not_answer(void **state)
-{
-    (void)state;
-    w->silent_node = true;
-    ask(0, 100, 10);
-    until("got:", 100);
-    pass(100);
-    for (int i = 0; i < 100; i++) /* n0 and n1 in turn */
-        assert_int_equal(w->boxes[i].starts, i % 2 ? 0 : 1);
-    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
-    until("end:0:killed_by_master", 1);
-    int beats = w->n_calls[K_ALLOCATE];
-    pass(100);
-    assert_true(w->n_calls[K_ALLOCATE] > beats); /* the heart beats */
-    w->silent_node = false;
-    loop_timer_set(w->timer, clock_mono_ms());
-    pass(100);
-    assert_int_equal(w->boxes[99].starts, 1);
-}
-
-static void test_start_errors(void **state)
-{
-    static const struct {
-        const char *class_name, *message, *said;
-        int starts;
-    } rows[] = {
-        { "org.apache.hadoop.yarn.exceptions.YarnException",
-          "Unauthorized request to start container. Attempt to relaunch the same container with id "
-          "x.",
-          NULL, 0 },
-        { "org.apache.hadoop.yarn.exceptions.NMNotYetReadyException", "not yet", NULL, 1 },
-        { "org.apache.hadoop.yarn.exceptions.YarnException",
-          "This token is expired. current time is 1", "end:2:launch_failed", 0 },
-        { "org.apache.hadoop.yarn.exceptions.InvalidContainerException", "of another one",
-          "end:3:launch_failed", 0 },
-    };
-    (void)state;
-    for (uint32_t i = 0; i < ARRAY_LEN(rows); i++) {
-        w->refuse.class_name = rows[i].class_name;
-        w->refuse.message = rows[i].message;
-        ask(i, 1, 100);
-        until("got:", (int)i + 1);
-        if (rows[i].said)
-            until(rows[i].said, 1);
-        pass(60);
-        assert_int_equal(w->boxes[i].starts, rows[i].starts);
-        if (!rows[i].said)
-            assert_null(strstr(buf_cstr(&w->said), "end:"));
-        w->boxes[i].starts++; /* as the answers count */
-    }
-}
-
-static void test_start_in_doubt(void **state)
-{
-    (void)state;
-    /* the call broke, and nothing was started: asked, and started again */
-    w->fail[K_START].kind = RPC_FAULT_BROKEN;
-    w->fail[K_START].maybe_done = true;
-    ask(0, 1, 100);
-    until("got:0", 1);
-    pass(60);
-    assert_int_equal(w->n_calls[K_START], 2);
-    assert_int_equal(w->boxes[0].starts, 1);
-    /* a token that the node does not take: not for ever */
-    w->fail[K_START].kind = RPC_FAULT_AUTH;
-    ask(1, 1, 100);
-    until("got:1", 1);
-    pass(100);
-    assert_int_equal(w->boxes[1].starts, 1);
-}
-
-static void test_look(void **state)
-{
-    (void)state;
-    ask(0, 1, 100);
-    until("got:0", 1);
-    pass(30);
-    w->boxes[0].ended = true; /* its node knows, the ResourceManager does not yet */
-    w->boxes[0].exit_status = 9;
-    sched_yarn.look(w->s, w->ids.v[0]);
-    until("end:0:exited", 1);
-    sched_yarn.look(w->s, w->ids.v[0]);
-    sched_yarn.look(w->s, "container_nobody_knows");
+    world_ask(0, 1, 100);
+    world_until("broken:the resource manager does not know this master any more", 1);
+    world_finish("KILLED", "killed"); /* nobody to tell it to, and no waiting */
 }
 
 static bool asked_again(int since)
@@ -1099,28 +156,28 @@ static bool asked_again(int since)
 static void test_ends_are_stored(void **state)
 {
     (void)state;
-    ask(0, 1, 100);
-    until("got:0", 1);
-    pass(30);
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    world_pass(30);
     w->not_stored = true;
     w->boxes[0].ended = true;
     w->boxes[0].exit_status = 9;
     w->complete[w->n_complete++] = 0;
-    until("end:0:exited", 1);
+    world_until("end:0:exited", 1);
     int n = w->n_calls[K_ALLOCATE], stored = w->n_stored;
-    ask(1, 1, 100); /* there is reason to ask */
+    world_ask(1, 1, 100); /* there is reason to ask */
     for (int i = 0; i < 1000 && w->n_stored < stored + 3; i++)
-        pass(5);
+        world_pass(5);
     assert_true(w->n_stored >= stored + 3);
     assert_false(asked_again(n));
     w->not_stored = false;
-    until("got:1", 1);
+    world_until("got:1", 1);
 }
 
 static void expect_avoided(const char *a, const char *b)
 {
     for (int i = 0; i < 1000 && w->avoided.n < 2; i++)
-        pass(5);
+        world_pass(5);
     assert_int_equal(w->avoided.n, 2);
     assert_string_equal(w->avoided.v[0], a);
     assert_string_equal(w->avoided.v[1], b);
@@ -1135,10 +192,10 @@ static void test_avoid(void **state)
     sched_yarn.avoid(w->s, "n1:45454", true);
     expect_avoided("+n1:45454", "+n1");
     sched_yarn.avoid(w->s, "n1:45454", true);
-    pass(100);
+    world_pass(100);
     assert_int_equal(w->avoided.n, 0); /* said once */
     w->fail[K_ALLOCATE].kind = RPC_FAULT_NOT_REGISTERED;
-    ask(0, 1, 100);
+    world_ask(0, 1, 100);
     expect_avoided("+n1:45454", "+n1");
     sched_yarn.avoid(w->s, "n1:45454", false);
     expect_avoided("-n1:45454", "-n1");
@@ -1156,10 +213,10 @@ static void test_fate(void **state)
     (void)state;
     w->killed_after = 3; /* it takes the ResourceManager a moment to say so */
     assert_int_equal(sched_yarn.fate(w->s, 5000, on_fate, NULL), 0);
-    until("fate:1:ann:Application application_1_0001 was killed by user ann", 1);
+    world_until("fate:1:ann:Application application_1_0001 was killed by user ann", 1);
     w->killed_after = 0;
     assert_int_equal(sched_yarn.fate(w->s, 50, on_fate, NULL), 0);
-    until("fate:0:?: ", 1);
+    world_until("fate:0:?: ", 1);
 }
 
 /* Two containers of the master before us run, one has ended of which we know nothing but the name,
@@ -1180,20 +237,20 @@ static void test_second_master(void **state)
     w->complete[0] = 1;
     w->complete[1] = 2;
     w->n_complete = 2;
-    open_it(2);
+    world_open(2);
     assert_string_equal(buf_cstr(&w->said), "reg:5=7:4294967295=0:4 ");
     assert_int_equal(w->n_calls[K_ALLOCATE], 1);
     /* what runs is stopped with the tokens of before, and not started */
     struct sched_container c = { .id = "container_1_0001_01_000002", .slot = 4 };
     assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
     assert_int_equal(sched_yarn.stop(w->s, c.id, 0, NULL), 0);
-    until("end:4:killed_by_master", 1);
+    world_until("end:4:killed_by_master", 1);
     assert_int_equal(w->n_calls[K_START], 0);
 }
 
 int main(void)
 {
-#define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_a_job),
         CASE(test_asks_that_cannot_be),
@@ -1202,18 +259,10 @@ int main(void)
         CASE(test_rm_restart),
         CASE(test_token_rolls),
         CASE(test_attempt_is_over),
-        CASE(test_ends),
-        CASE(test_whose_node),
-        CASE(test_preempting),
-        CASE(test_stop),
-        CASE(test_node_does_not_answer),
-        CASE(test_start_errors),
-        CASE(test_start_in_doubt),
-        CASE(test_look),
         CASE(test_ends_are_stored),
-        CASE(test_second_master),
         CASE(test_avoid),
         CASE(test_fate),
+        CASE(test_second_master),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn", tests, NULL, NULL);

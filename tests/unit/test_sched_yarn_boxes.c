@@ -1,0 +1,193 @@
+/*
+ * The YARN back-end and its containers: how they are started, stopped and looked at by their nodes,
+ * and what their ends are called. The world is in yarn_world.h.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "loop/loop.h"
+#include "scheduler/yarn/yarn.h"
+#include "scheduler/yarn/yarn_int.h"
+#include "yarn_world.h"
+
+static void test_ends(void **state)
+{
+    static const struct {
+        int status;
+        const char *said;
+    } rows[] = {
+        { 0, "exited" },           { 137, "exited" },          { -104, "out_of_memory" },
+        { -103, "out_of_memory" }, { -102, "preempted" },      { -101, "disk_failed" },
+        { -100, "node_lost" },     { -1000, "launch_failed" },
+    };
+    (void)state;
+    world_ask(0, ARRAY_LEN(rows), 100);
+    world_until("got:", ARRAY_LEN(rows));
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char text[40];
+        world_ends((int)i, rows[i].status);
+        (void)snprintf(text, sizeof text, "end:%u:%s", w->boxes[i].slot, rows[i].said);
+        world_until(text, 1);
+    }
+}
+
+static void test_whose_node(void **state)
+{
+    (void)state;
+    world_ask(0, 2, 100);
+    world_until("got:", 2);
+    w->health = "1/1 local-dirs are bad";
+    world_ends(0, -100);
+    world_until("end:0:node_lost", 1);
+    assert_non_null(strstr(w->detail, "; node 'n0:45454' reports: 1/1 local-dirs are bad"));
+    world_ends(1, -101);
+    world_until("end:1:disk_failed", 1);
+    assert_non_null(strstr(w->detail, "; node 'n1:45454'"));
+    assert_null(strstr(w->detail, "reports"));
+}
+
+/* Of both kinds, each once although it is repeated. */
+static void test_preempting(void **state)
+{
+    (void)state;
+    world_ask(0, 3, 100);
+    world_until("got:", 3);
+    w->preempt[0] = 2;
+    world_until("preempting:1", 1);
+    w->preempt[1] = 3;
+    world_until("preempting:2", 1);
+    int n = w->n_calls[K_ALLOCATE];
+    for (int i = 0; i < 1000 && w->n_calls[K_ALLOCATE] < n + 3; i++)
+        world_pass(5);
+    assert_true(w->n_calls[K_ALLOCATE] >= n + 3);
+    assert_null(strstr(strstr(buf_cstr(&w->said), "preempting:2") + 1, "preempting"));
+    world_ends(1, -102);
+    world_until("end:1:preempted", 1);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    w->launches = false;
+    world_ask(0, 2, 100);
+    world_until("got:", 2);
+    /* never launched: the node does not know it */
+    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
+    world_until("end:0:killed_by_master", 1);
+    world_pass(30);
+    assert_true(w->boxes[0].released && !w->boxes[0].stops);
+    /* running: stopped by its node, which is asked how it went */
+    struct sched_container c = { .id = w->ids.v[1], .slot = 1 };
+    assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
+    world_pass(30);
+    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
+    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
+    world_until("end:1:killed_by_master", 1);
+    assert_int_equal(w->boxes[1].stops, 1);
+}
+
+static void test_node_does_not_answer(void **state)
+{
+    (void)state;
+    w->silent_node = true;
+    world_ask(0, 100, 10);
+    world_until("got:", 100);
+    world_pass(100);
+    for (int i = 0; i < 100; i++) /* n0 and n1 in turn */
+        assert_int_equal(w->boxes[i].starts, i % 2 ? 0 : 1);
+    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
+    world_until("end:0:killed_by_master", 1);
+    int beats = w->n_calls[K_ALLOCATE];
+    world_pass(100);
+    assert_true(w->n_calls[K_ALLOCATE] > beats); /* the heart beats */
+    w->silent_node = false;
+    loop_timer_set(w->timer, clock_mono_ms());
+    world_pass(100);
+    assert_int_equal(w->boxes[99].starts, 1);
+}
+
+static void test_start_errors(void **state)
+{
+    static const struct {
+        const char *class_name, *message, *said;
+        int starts;
+    } rows[] = {
+        { "org.apache.hadoop.yarn.exceptions.YarnException",
+          "Unauthorized request to start container. Attempt to relaunch the same container with id "
+          "x.",
+          NULL, 0 },
+        { "org.apache.hadoop.yarn.exceptions.NMNotYetReadyException", "not yet", NULL, 1 },
+        { "org.apache.hadoop.yarn.exceptions.YarnException",
+          "This token is expired. current time is 1", "end:2:launch_failed", 0 },
+        { "org.apache.hadoop.yarn.exceptions.InvalidContainerException", "of another one",
+          "end:3:launch_failed", 0 },
+    };
+    (void)state;
+    for (uint32_t i = 0; i < ARRAY_LEN(rows); i++) {
+        w->refuse.class_name = rows[i].class_name;
+        w->refuse.message = rows[i].message;
+        world_ask(i, 1, 100);
+        world_until("got:", (int)i + 1);
+        if (rows[i].said)
+            world_until(rows[i].said, 1);
+        world_pass(60);
+        assert_int_equal(w->boxes[i].starts, rows[i].starts);
+        if (!rows[i].said)
+            assert_null(strstr(buf_cstr(&w->said), "end:"));
+        w->boxes[i].starts++; /* as the answers count */
+    }
+}
+
+static void test_start_in_doubt(void **state)
+{
+    (void)state;
+    /* the call broke, and nothing was started: asked, and started again */
+    w->fail[K_START].kind = RPC_FAULT_BROKEN;
+    w->fail[K_START].maybe_done = true;
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    world_pass(60);
+    assert_int_equal(w->n_calls[K_START], 2);
+    assert_int_equal(w->boxes[0].starts, 1);
+    /* a token that the node does not take: not for ever */
+    w->fail[K_START].kind = RPC_FAULT_AUTH;
+    world_ask(1, 1, 100);
+    world_until("got:1", 1);
+    world_pass(100);
+    assert_int_equal(w->boxes[1].starts, 1);
+}
+
+static void test_look(void **state)
+{
+    (void)state;
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    world_pass(30);
+    w->boxes[0].ended = true; /* its node knows, the ResourceManager does not yet */
+    w->boxes[0].exit_status = 9;
+    sched_yarn.look(w->s, w->ids.v[0]);
+    world_until("end:0:exited", 1);
+    sched_yarn.look(w->s, w->ids.v[0]);
+    sched_yarn.look(w->s, "container_nobody_knows");
+}
+
+int main(void)
+{
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(test_ends),         CASE(test_whose_node),
+        CASE(test_preempting),   CASE(test_a_node_does_not_know_what_for),
+        CASE(test_stop),         CASE(test_node_does_not_answer),
+        CASE(test_start_errors), CASE(test_start_in_doubt),
+        CASE(test_look),
+    };
+    log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
+    return cmocka_run_group_tests_name("sched_yarn_boxes", tests, NULL, NULL);
+}
