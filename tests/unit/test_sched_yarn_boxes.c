@@ -72,6 +72,28 @@ static void test_preempting(void **state)
     world_until("end:1:preempted", 1);
 }
 
+/* Of one that the ResourceManager had it end a node knows no more: what for is that one's to say.
+ * If it does not, nobody knows. */
+static void test_a_node_does_not_know_what_for(void **state)
+{
+    (void)state;
+    world_ask(0, 2, 100);
+    world_until("got:", 2);
+    world_pass(30);
+    for (int i = 0; i < 2; i++) {
+        w->boxes[i].ended = true;
+        w->boxes[i].exit_status = -106;
+    }
+    sched_yarn.look(w->s, w->ids.v[0]);
+    world_until_called(K_STATUS, 1);
+    assert_null(strstr(buf_cstr(&w->said), "end:"));
+    world_ends(0, -102);
+    world_until("end:0:preempted", 1);
+    sched_yarn.look(w->s, w->ids.v[1]);
+    world_until("end:1:node_lost", 1);
+    assert_non_null(strstr(w->detail, "killed by the resource manager"));
+}
+
 static void test_stop(void **state)
 {
     (void)state;

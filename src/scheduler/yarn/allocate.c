@@ -263,6 +263,8 @@ int64_t yarn_beat_ms(const struct yarn *y)
         ms = waits < 2000    ? YARN_BEAT_FAST_MS
              : waits < 30000 ? YARN_BEAT_WAIT_MS
                              : YARN_BEAT_LONG_MS;
+    if (y->ask_soon)
+        ms = YARN_BEAT_FAST_MS;
     if (y->file->am_expiry_ms)
         ms = MIN(ms, MAX(y->file->am_expiry_ms / 3, (int64_t)YARN_BEAT_FAST_MS));
     return ms;
@@ -686,6 +688,7 @@ void yarn_heartbeat(struct yarn *y)
     rq.response_id = y->last_id;
     rq.progress = y->cfg.progress ? y->cfg.progress(y->cfg.arg) : 0;
     y->sent_ms = clock_mono_ms();
+    y->ask_soon = false;
     y->call_doubtful = y->doubtful;
     if (add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0 &&
         add_avoided(y, &a, &rq) == 0)

@@ -126,6 +126,22 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
     tell_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
 }
 
+/* Of a container that the ResourceManager had it end a node knows no more than that: preempted, or
+ * lost, that one says with its next answer. */
+void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
+{
+    if (b->state == BOX_ENDED || b->stop_wanted || exit_status != YARN_EXIT_KILLED_BY_RM) {
+        box_end(y, b, exit_status, diagnostics);
+        return;
+    }
+    b->look_until = 0;
+    if (b->why_by)
+        return;
+    b->why_by = clock_mono_ms() + yarn_pause(y, YARN_WHY_MS);
+    y->ask_soon = true;
+    yarn_wake(y);
+}
+
 void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)
 {
     char text[700];

@@ -325,7 +325,7 @@ static void on_status(const Hadoop__GetContainerStatusesResponse *r, const struc
         if (!(b = box_find(n->y, s->container_id)) || b->state == BOX_ENDED)
             continue;
         if (s->has_state && s->state == HADOOP__CONTAINER_STATE__C_COMPLETE)
-            box_end(n->y, b, s->exit_status, s->diagnostics);
+            box_end_at_node(n->y, b, s->exit_status, s->diagnostics);
         else if (b->state == BOX_DOUBT)
             is_started(b);
     }
@@ -352,10 +352,21 @@ static void look(struct node *n)
             n->client, &rq, clock_mono_ms() + yarn_pause(n->y, YARN_NODE_MS), on_status, n);
 }
 
+static struct box *unexplained(struct node *n, int64_t now)
+{
+    for (size_t i = 0; i < n->boxes.n; i++)
+        if (n->boxes.v[i]->why_by && now >= n->boxes.v[i]->why_by)
+            return n->boxes.v[i];
+    return NULL;
+}
+
 /* What was looked for long enough: one that we stopped is the ResourceManager's to end. And what
  * was to be stopped before it was started is given back. */
 static void expire(struct node *n, int64_t now)
 {
+    struct box *of_rm;
+    while ((of_rm = unexplained(n, now)))
+        box_end(n->y, of_rm, YARN_EXIT_KILLED_BY_RM, NULL);
     for (size_t i = n->boxes.n; i-- > 0;) {
         struct box *b = n->boxes.v[i];
         if (b->look_until && now >= b->look_until) {
@@ -396,6 +407,8 @@ void node_pump(struct node *n)
         }
         if (b->look_until)
             next = MIN(next, b->look_until);
+        if (b->why_by)
+            next = MIN(next, b->why_by);
     }
     if (next != INT64_MAX)
         loop_timer_set(n->timer, next);

@@ -72,6 +72,7 @@ enum {
     YARN_NODE_RETRY_MS = 1000,   /* NMNotYetReady, token refused */
     YARN_TOKEN_WAIT_MS = 20000,  /* for another NMToken after one was refused */
     YARN_LOOK_MS = 30,           /* between two looks at a container whose end is expected */
+    YARN_WHY_MS = 5000,          /* for the ResourceManager to say why it had a container ended */
     YARN_LOOK_FOR_MS = 10000,    /* so long; a stopped one is given to the ResourceManager then */
     YARN_BATCH_MAX = 64,         /* containers of one start call */
     YARN_STARTS_MAX = 200,       /* start calls at once; those that take longer do not count */
@@ -125,6 +126,7 @@ struct box {
     bool stop_wanted, stop_told; /* told: its node has been, or is being */
     bool released;
     int64_t look_until; /* its end is expected: the node is asked; 0 = not */
+    int64_t why_by;     /* it has ended, and the ResourceManager has until then to say of what */
     int64_t born_ms, token_by_ms;
 };
 
@@ -170,6 +172,7 @@ struct yarn {
 
     enum yarn_phase phase;
     bool registered; /* SE_REGISTERED was told */
+    bool ask_soon;   /* it has something to say that we know of from elsewhere */
     bool ends_told;  /* by the last answer: it must be stored that we know before we ask again */
     bool finishing;
     struct rpc_call *call;
@@ -270,6 +273,7 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
                       const Hadoop__ContainerStatus *s, struct box_end_text *t,
                       struct sched_container *out);
 void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics);
+void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics);
 /* Our own word on it: not from YARN. */
 void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
