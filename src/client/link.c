@@ -234,6 +234,7 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
 
 struct asking {
     struct loop *loop;
+    int64_t wait_ms;
     struct answer *answer;
     struct err *e;
     int rc;
@@ -295,7 +296,8 @@ static void asking_late(void *arg)
 {
     struct asking *a = arg;
     if (!a->over)
-        asking_end(a, err_set(a->e, ETIMEDOUT, "no answer within %d s", ANSWER_MS / 1000));
+        asking_end(
+            a, err_set(a->e, ETIMEDOUT, "no answer within %lld s", (long long)a->wait_ms / 1000));
 }
 
 static const struct conn_ops asking_ops = { .on_frame = asking_frame, .on_close = asking_closed };
@@ -303,14 +305,16 @@ static const struct conn_ops asking_ops = { .on_frame = asking_frame, .on_close 
 int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struct answer *out,
              struct err *e)
 {
-    struct asking a = { .loop = c->loop, .answer = out, .e = e };
+    struct asking a = {
+        .loop = c->loop, .wait_ms = out->wait_ms ? out->wait_ms : ANSWER_MS, .answer = out, .e = e
+    };
     conn_set_arg(*conn, &asking_ops, &a);
     struct loop_timer *timer = loop_timer_new(c->loop, asking_late, &a);
     int rc = timer ? conn_send(*conn, ask) : -ENOMEM;
     if (rc < 0) {
         a.rc = err_set(e, -rc, "cannot send: %m");
     } else {
-        loop_timer_set(timer, clock_mono_ms() + ANSWER_MS);
+        loop_timer_set(timer, clock_mono_ms() + a.wait_ms);
         while (!a.over)
             (void)loop_run(
                 c->loop); /* ends by loop_stop() only: the timer is there to be waited for */

@@ -31,6 +31,7 @@ int link_hello(struct client *c, struct conn *conn);
 int link_dial_master(struct client *c, const char *socket_path, struct conn **out, struct err *e);
 
 struct answer {
+    int64_t wait_ms;                /* the caller's: give up after so long; 0 = ANSWER_MS */
     struct buf json;                /* of Answer and JobUpdate */
     char *application_id, *job_dir; /* of Submitted */
     bool refused; /* *e is what the other side said, not what happened to the connection */

@@ -19,6 +19,7 @@ enum {
     LIST_MAX = 10000,
     GONE_MS = 2000, /* between its last word and its history, or between two masters */
     GONE_PAUSE_MS = 100,
+    SILENT_MS = 3000, /* for a master that is there: what else is known is better than to wait */
 };
 
 /* The master wrote it before it went. */
@@ -109,23 +110,25 @@ int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct c
 
 static const struct conn_ops no_ops = { 0 };
 
-static int ask_master(struct yarn *y, const struct yarn_report *r, int what, struct answer *out,
-                      struct err *e)
+static int ask_master(struct yarn *y, const struct yarn_report *r, struct answer *out,
+                      bool *out_silent, struct err *e)
 {
     struct conn *conn = NULL;
     int rc = yarn_dial_master(y, r, &no_ops, NULL, &conn, e);
-    if (rc == 0)
-        rc = link_ask_what(y->c, &conn, what, r->id, false, out, e);
+    if (rc == 0) {
+        rc = link_ask_what(y->c, &conn, TONY__CLIENT_ASK__WHAT__STATUS, r->id, false, out, e);
+        *out_silent = rc == -ETIMEDOUT;
+    }
     conn_close(conn);
     return rc;
 }
 
-static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out)
+static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out, bool *out_silent)
 {
-    struct answer a = { 0 };
+    struct answer a = { .wait_ms = SILENT_MS };
     struct err e = { 0 };
     int rc = r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING
-                 ? ask_master(y, r, TONY__CLIENT_ASK__WHAT__STATUS, &a, &e)
+                 ? ask_master(y, r, &a, out_silent, &e)
                  : -ENOENT;
     if (rc == 0)
         rc = status_parse(buf_span(&a.json), out, &e);
@@ -145,6 +148,18 @@ static void complete(struct yarn *y, const struct yarn_report *r, bool over, jso
     (void)json_object_set_new(doc, "directory", text_or_null(dir));
 }
 
+/* There is a master, and it does not say how the job stands: stopped, or its node is out of reach.
+ */
+static void add_silence(const struct yarn_report *r, json_t *doc)
+{
+    AUTO(free_p)
+    char *text = str_printf("its master at %s:%d does not answer; this is what the ResourceManager "
+                            "knows of it",
+                            r->host, r->rpc_port);
+    (void)json_object_set_new(doc, "state", json_string("RUNNING")); /* as `list` has it */
+    (void)json_object_set_new(doc, "message", text_or_null(text));
+}
+
 /* One look. *out_gone: there is or was a master, but it does not answer, and has left nothing. */
 static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, struct err *e)
 {
@@ -160,13 +175,16 @@ static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, st
         return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
     bool over = yarn_app_state_is_final(r.state);
     bool running = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
-    int got = over ? -ENOENT : from_master(y, &r, &doc);
+    bool silent = false;
+    int got = over ? -ENOENT : from_master(y, &r, &doc, &silent);
     /* A master writes its history before it tells the ResourceManager that it is over. */
     if (got < 0 && (over || running))
         got = yarn_history(y, id, &doc, &unread);
-    *out_gone = got < 0 && running && r.host[0] && str_eq(r.user, y->user);
+    *out_gone = got < 0 && !silent && running && r.host[0] && str_eq(r.user, y->user);
     if (got < 0)
         doc = yarn_report_json(y, &r);
+    if (got < 0 && silent && doc)
+        add_silence(&r, doc);
     over = over || json_is_integer(json_object_get(doc, "exit_code"));
     if (doc)
         complete(y, &r, over, doc);
