@@ -22,12 +22,14 @@ enum {
     POLL_MS = 20, /* while every moment may bring the next state */
     POLL_LATER_MS = 100,
     POLL_LONG_MS = 1000,
+    WATCH_MS = 5000, /* beside a master that is there: its node may go without a word */
     SOON_MS = 5000,
     LATER_MS = 60000,
     REPORT_MS = 20000,        /* one report, tries included */
     LOST_MS = 15 * 60 * 1000, /* neither ResourceManager nor master for so long: give up */
-    /* After the verdict the ResourceManager is to have it too, but nobody waits longer for that. */
-    AFTER_MS = 100,
+    /* After the verdict the ResourceManager is to have it too: then the master goes. But nobody
+     * waits longer for that. */
+    AFTER_MS = 60,
     DIAL_MS = 10000,
     DIAL_PAUSE_MS = 200,
     STOP_BY_MASTER_MS =
@@ -49,8 +51,10 @@ struct follow {
     struct loop_signal *signals[3];
     struct yarn_report report; /* the newest */
     int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms;
+    int32_t attempt; /* whose master was dialled */
     unsigned n_signals;
-    bool want_stop, force, over, by_report, forgotten, never_started, asked_tasks, said_silent;
+    bool want_stop, stop_taken, force, over, by_report, forgotten, never_started, asked_tasks,
+        said_silent;
     const char *stop_reason;
     json_t *tasks; /* a status document with tasks, for their logs */
     int rc;
@@ -71,7 +75,9 @@ static void end(struct follow *f, int rc)
 static int64_t poll_pause(const struct follow *f)
 {
     int64_t waited = clock_mono_ms() - f->began_ms;
-    if (f->verdict_ms || waited < SOON_MS)
+    if (f->open)
+        return WATCH_MS;
+    if (waited < SOON_MS)
         return POLL_MS;
     return waited < LATER_MS ? POLL_LATER_MS : POLL_LONG_MS;
 }
@@ -131,8 +137,11 @@ static void on_answer(struct follow *f, const Tony__Answer *a)
         return;
     }
     json_decref(doc);
-    if (f->want_stop && f->o->told)
-        end(f, 0); /* the stop is in the journal */
+    if (!f->want_stop)
+        return;
+    f->stop_taken = true; /* it is in the journal */
+    if (f->o->told)
+        end(f, 0);
 }
 
 static void on_update(struct follow *f, const Tony__JobUpdate *u)
@@ -147,7 +156,7 @@ static void on_update(struct follow *f, const Tony__JobUpdate *u)
     f->out->finished = true;
     f->out->exit_code = u->exit_code;
     f->verdict_ms = clock_mono_ms();
-    ask_report(f);
+    loop_timer_set(f->poll, f->verdict_ms + AFTER_MS);
 }
 
 static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
@@ -166,10 +175,12 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
     struct follow *f = arg;
     (void)conn;
     f->master = NULL;
-    f->open = false;
+    f->open = f->stop_taken = false;
     if (why->num == EACCES) /* another key will not come */
         f->key = NULL;
-    if (!f->over)
+    if (f->verdict_ms)
+        end(f, 0);
+    else if (!f->over)
         poll_again(f);
 }
 
@@ -207,6 +218,7 @@ static void dial(struct follow *f)
                                     .key = f->key,
                                     .deadline_ms = now + DIAL_MS };
     f->dialled_ms = now;
+    f->attempt = r->attempt;
     struct err e = { 0 };
     if (conn_dial_tls(f->y->loop, &to, &master_ops, f, &f->master, &e) == 0)
         (void)link_hello(f->y->c, f->master); /* a broken one is dialled again */
@@ -243,7 +255,7 @@ static void force_kill(struct follow *f)
 static void see_to_stop(struct follow *f)
 {
     bool before = f->report.state < HADOOP__YARN_APPLICATION_STATE__RUNNING;
-    if (!f->want_stop || f->open || f->verdict_ms)
+    if (!f->want_stop || f->stop_taken || f->verdict_ms)
         return;
     if (before || f->force || !f->key || clock_mono_ms() - f->stop_ms > STOP_BY_MASTER_MS)
         force_kill(f);
@@ -314,21 +326,37 @@ static void forgotten(struct follow *f)
     end(f, -EXIT_CLUSTER);
 }
 
+/* A connection to a node that has gone breaks in two hours, if that: the ResourceManager knows of
+ * the end, or of the next master, before. */
+static void use_report(struct follow *f)
+{
+    if (yarn_app_state_is_final(f->report.state)) {
+        f->by_report = true;
+        end(f, 0);
+        return;
+    }
+    if (f->master && f->report.attempt > f->attempt) {
+        conn_close(TAKE(f->master));
+        f->open = f->stop_taken = false;
+    }
+    if (f->report.state == HADOOP__YARN_APPLICATION_STATE__RUNNING)
+        dial(f);
+    show_report(f);
+}
+
 static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
                       void *arg)
 {
     struct follow *f = arg;
     f->asking = NULL;
-    if (f->over)
+    if (f->over || f->verdict_ms) /* the master's word is the last */
         return;
-    bool after = f->verdict_ms && clock_mono_ms() - f->verdict_ms >= AFTER_MS;
-    if (e && e->kind == RPC_FAULT_NOT_FOUND && !f->verdict_ms) {
+    if (e && f->open) {
+        f->silent_ms = 0; /* the master is there, and that is enough */
+    } else if (e && e->kind == RPC_FAULT_NOT_FOUND) {
         forgotten(f);
     } else if (e) {
-        if (f->verdict_ms)
-            end(f, 0);
-        else
-            on_silence(f, e);
+        on_silence(f, e);
     } else if (r->application_report) {
         struct yarn_report now;
         if (yarn_report_copy(r->application_report, &now) == 0) {
@@ -337,23 +365,13 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
         }
         f->silent_ms = 0;
         f->said_silent = false;
-        if (yarn_app_state_is_final(f->report.state)) {
-            f->by_report = !f->verdict_ms;
-            end(f, 0);
-        } else if (f->report.state == HADOOP__YARN_APPLICATION_STATE__RUNNING) {
-            dial(f);
-        }
-        if (!f->over && !f->verdict_ms)
-            show_report(f);
+        use_report(f);
     }
-    if (after)
-        end(f, 0);
     if (f->over)
         return;
     see_to_startup(f);
     see_to_stop(f);
-    if (!f->open || f->verdict_ms)
-        poll_again(f);
+    poll_again(f);
 }
 
 static void ask_report(struct follow *f)
@@ -370,16 +388,11 @@ static void ask_report(struct follow *f)
         poll_again(f);
 }
 
-/* The verdict is known and the ResourceManager may be slow to answer: do not wait for it. */
 static void on_poll(void *arg)
 {
     struct follow *f = arg;
-    if (f->verdict_ms && clock_mono_ms() - f->verdict_ms >= AFTER_MS) {
+    if (f->verdict_ms) /* who says the verdict may be slow to unregister */
         end(f, 0);
-        return;
-    }
-    if (f->verdict_ms && f->asking)
-        poll_again(f);
     else
         ask_report(f);
 }
@@ -402,6 +415,8 @@ static void on_signal(int signo, void *arg)
         render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
     send_stop(f);
     see_to_stop(f);
+    if (!f->verdict_ms)
+        poll_again(f); /* a master that does not take it is not waited for */
 }
 
 /* ---- the end ---- */
@@ -427,6 +442,11 @@ static void clear_staging(struct follow *f)
     AUTO(free_p) char *dir = str_printf("%s/%s", f->y->dir, f->id);
     if (dir && str_eq(f->report.user, f->y->user))
         (void)yarn_remove(f->y, dir, NULL); /* else the next client does it */
+}
+
+static bool is_killed(const json_t *summary)
+{
+    return str_eq(doc_str(summary, "state"), "KILLED");
 }
 
 static int last_word(struct follow *f)
@@ -525,6 +545,8 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
         clear_staging(&f);
     if (rc == 0 && f.by_report)
         rc = last_word(&f);
+    else if (rc == 0 && f.verdict_ms && !f.want_stop && is_killed(out->summary))
+        clear_staging(&f); /* the master may have had no time for that */
     if (rc == 0)
         attach_logs(&f);
     json_decref(f.tasks);

@@ -261,4 +261,6 @@ void archive_end(struct archive *a, struct span status,
 void archive_clear(struct archive *a, void (*done)(const struct err *e, void *arg), void *arg)
 {
     enter(a, AP_CLEAR, done, arg);
+    if (!a->clear_op.under_way) /* also what came after an earlier time */
+        a->clear_op.phase = AP_NONE;
 }

@@ -59,7 +59,8 @@ void archive_begin(struct archive *a);
 /* Put the rest; status is copied. done: e->num 0 = all of it is there. */
 void archive_end(struct archive *a, struct span status,
                  void (*done)(const struct err *e, void *arg), void *arg);
-/* Remove what was staged; done comes at once when there is nothing. */
+/* Remove what was staged; done, which may be NULL, comes at once when there is nothing. May be
+ * called again, and before archive_end(), which does not wait for it. */
 void archive_clear(struct archive *a, void (*done)(const struct err *e, void *arg), void *arg);
 
 #endif

@@ -127,6 +127,17 @@ void clients_tell_end(struct master *m)
     update_all(m);
 }
 
+void clients_let_go(struct master *m)
+{
+    for (struct peer *p = m->peers, *next; p; p = next) {
+        next = p->next;
+        if (!p->follows || conn_queued(p->conn)) /* its connection breaks when the master ends */
+            continue;
+        conn_finish(p->conn);
+        peer_unlink(p);
+    }
+}
+
 size_t clients_queued(const struct master *m)
 {
     size_t n = 0;

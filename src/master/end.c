@@ -49,6 +49,7 @@ static void sched_has_it(void *arg)
     struct master *m = arg;
     m->sched_told = true;
     if (m->archive) {
+        clients_let_go(m);
         m->end_by_ms = clock_mono_ms() + ARCHIVE_CLEAR_MS + TELL_MAX_MS;
         loop_timer_set(m->end, m->end_by_ms);
         archive_clear(m->archive, staging_cleared, m);

@@ -217,6 +217,7 @@ void clients_answer_stops(struct master *m);
  */
 bool peer_may(const struct peer *p, const char *container);
 void clients_tell_end(struct master *m);
+void clients_let_go(struct master *m); /* those who follow, when they have all there is to hear */
 size_t clients_queued(const struct master *m); /* bytes that the kernel has not taken yet */
 
 /* ---- logs.c: a client reads a task's log through us ---- */

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "master/archive.h"
+#include "master/copies.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
@@ -42,6 +44,16 @@ static void stop(struct master *m, const char *who, const char *text)
     loop_timer_set(m->term_timer, clock_mono_ms() + TERM_WAIT_MS);
 }
 
+/* No other master will come: what was staged can go while we wait for the tasks. There may be no
+ * time for it later. */
+static void clear_early(struct master *m)
+{
+    if (m->copies)
+        copies_stop(m->copies);
+    if (m->archive)
+        archive_clear(m->archive, NULL, NULL);
+}
+
 static void on_fate(bool over, const char *who, const char *text, void *arg)
 {
     struct master *m = arg;
@@ -49,6 +61,7 @@ static void on_fate(bool over, const char *who, const char *text, void *arg)
         return;
     if (over) {
         log_event(LOG_WARN, "application.killed", f_str("why", text));
+        clear_early(m);
         stop(m, who ? who : "the cluster", who ? "the application was killed in the cluster" : text);
     } else if (m->copies) { /* what the copy lacks the next master learns in other ways */
         log_event(LOG_WARN, "master.leaves", f_str("to", "the next one"));

@@ -521,6 +521,14 @@ static void killed_by_the_cluster(void **state)
     world_done(&w);
 }
 
+static size_t logged_at(const struct world *w, const char *line)
+{
+    size_t i = 0;
+    while (i < w->files.log.n && !str_eq(w->files.log.v[i], line))
+        i++;
+    return i;
+}
+
 static void killed_by_somebody(void **state)
 {
     (void)state;
@@ -538,6 +546,9 @@ static void killed_by_somebody(void **state)
     assert_int_equal(w.n_masters, 1);
     assert_string_equal(w.finish_state, "KILLED");
     assert_non_null(strstr(w.diagnostics, "killed by ann"));
+    /* there may be no time for it later */
+    size_t cleared = logged_at(&w, "remove /s"), told = logged_at(&w, "finish");
+    assert_true(cleared < told && told < w.files.log.n);
     world_done(&w);
 }
 
