@@ -239,6 +239,8 @@ void master_on_sched(const struct sched_event *ev, void *arg)
     struct master *m = arg;
     if (ev->type == SE_BROKEN) {
         log_event(LOG_ERROR, "sched.broken", f_str("why", ev->text));
+        if (term_on_broken(m))
+            return;
         master_exit_now(m, m->phase == MP_BREAKING ? MASTER_HOPELESS : MASTER_CRASHED);
         return;
     }

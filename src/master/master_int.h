@@ -150,6 +150,7 @@ struct master {
     struct loop_signal *term;
     struct loop_timer *term_timer;
     bool terminated;
+    bool sched_gone; /* the scheduler does not know us any more, and we were not told to end */
 };
 
 /* ---- master.c ---- */
@@ -259,6 +260,7 @@ int own_open(struct master *m, const struct sched_ops *behind, const struct sche
 
 /* ---- term.c: the cluster wants us gone ---- */
 int term_open(struct master *m, struct err *e);
+bool term_on_broken(struct master *m); /* false: nothing is to be done about it */
 
 /* ---- blocked.c ---- */
 /* The journal could not be written: false when there is no use in waiting. */

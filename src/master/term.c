@@ -62,8 +62,10 @@ static void on_fate(bool over, const char *who, const char *text, void *arg)
     if (over) {
         log_event(LOG_WARN, "application.killed", f_str("why", text));
         clear_early(m);
-        stop(m, who ? who : "the cluster", who ? "the application was killed in the cluster" : text);
-    } else if (m->copies) { /* what the copy lacks the next master learns in other ways */
+        stop(m, who ? who : "the cluster",
+             who ? "the application was killed in the cluster" : text);
+    } else if (m->copies ||
+               m->sched_gone) { /* what the copy lacks the next master learns in other ways */
         log_event(LOG_WARN, "master.leaves", f_str("to", "the next one"));
         master_exit_now(m, MASTER_CRASHED);
     } else {
@@ -84,6 +86,19 @@ static void on_term(int signo, void *arg)
     m->terminated = true;
     if (!m->sched_ops->fate || m->sched_ops->fate(m->sched, TERM_ASK_MS, on_fate, m) < 0)
         stop(m, "the cluster", "the application was killed there, or its node went down");
+}
+
+/* Our question to the scheduler may be refused before our node has told us to end. An end that is
+ * under way goes on. */
+bool term_on_broken(struct master *m)
+{
+    if (m->phase == MP_ENDING || (m->phase == MP_RUNNING && m->terminated))
+        return true;
+    if (m->phase != MP_RUNNING || !m->sched_ops->fate ||
+        m->sched_ops->fate(m->sched, TERM_ASK_MS, on_fate, m) < 0)
+        return false;
+    m->terminated = m->sched_gone = true;
+    return true;
 }
 
 int term_open(struct master *m, struct err *e)

@@ -275,6 +275,12 @@ static void fake_close(struct sched *s)
     the_world->finish_done = NULL;
 }
 
+void world_break_sched(struct world *w)
+{
+    const struct sched_event ev = { .type = SE_BROKEN, .text = "it is forgotten" };
+    w->sched->on_event(&ev, w->sched->arg);
+}
+
 static int fake_fate(struct sched *s, int64_t within_ms,
                      void (*done)(bool over, const char *who, const char *text, void *arg),
                      void *arg)

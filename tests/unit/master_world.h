@@ -137,6 +137,7 @@ int world_dial(struct world *w, const char *identity, const struct tls_key *key,
                const struct conn_ops *ops, void *arg, struct conn **out);
 /* One master only. */
 enum master_exit world_run_once(struct world *w);
+void world_break_sched(struct world *w);     /* it does not know the master any more */
 unsigned world_alive(const struct world *w); /* containers */
 /* Cut n whole lines off the end of the journal: a crash in which the kernel had not taken them. */
 void world_cut_journal(struct world *w, unsigned n);

@@ -552,6 +552,33 @@ static void killed_by_somebody(void **state)
     world_done(&w);
 }
 
+static void is_forgotten(struct world *w)
+{
+    world_break_sched(w);
+}
+
+/* The scheduler's refusal comes before the node's signal. */
+static void killed_and_refused_first(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.on_running = is_forgotten;
+    w.remote.journal_dir = "/s/journal";
+    w.fate = "over";
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.n_masters, 1);
+    assert_string_equal(w.client_state, "KILLED");
+    assert_true(logged_at(&w, "remove /s") < w.files.log.n);
+    assert_true(logged_at(&w, "put " H "/status.json 600") < w.files.log.n);
+    world_done(&w);
+}
+
 /* Only its own container is to go: the next master finds all as it was, and its journal is where it
  * looks for it. */
 static void our_node_goes_down(void **state)
@@ -600,6 +627,7 @@ int main(void)
         cmocka_unit_test(no_executor_beside_the_master),
         cmocka_unit_test(killed_by_the_cluster),
         cmocka_unit_test(killed_by_somebody),
+        cmocka_unit_test(killed_and_refused_first),
         cmocka_unit_test(our_node_goes_down),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
