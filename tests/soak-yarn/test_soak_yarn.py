@@ -8,7 +8,9 @@ import random
 import time
 
 import pytest
+import test_cluster
 import test_daemons
+import test_floor
 import test_nodes
 import test_placement
 from lib_gangs import two_jobs_of_sixty_percent
@@ -17,7 +19,8 @@ SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
 ROUNDS = int(os.environ.get("TONY_GANG_ROUNDS", "20"))
 
-globals().update({f"{name}_slow": test for module in (test_daemons, test_nodes, test_placement) for name, test in vars(module).items()
+globals().update({f"{name}_slow": test for module in (test_cluster, test_daemons, test_floor, test_nodes, test_placement)
+                  for name, test in vars(module).items()
                   if "slow" in str(getattr(test, "pytestmark", ""))})
 
 

@@ -44,27 +44,23 @@ def test_an_application_runs_and_is_killed(cluster):
     wait_until(lambda: not cluster.processes(), "its process gone")
 
 
-@pytest.mark.parametrize("daemon", ["nn", "dn", "rm", "nm1"])
-def test_each_daemon_dies_and_comes_back(cluster, daemon):
-    old = cluster.pid(daemon)
-    cluster.signal(daemon, "KILL")
-    assert cluster.broken() == [daemon]
-    cluster.up()
-    assert cluster.pid(daemon) != old and not cluster.broken()
-
-
-def test_containers_outlive_their_daemons(cluster):
+def test_daemons_die_and_come_back(cluster):
+    """And containers outlive them."""
     app = submit_sleep(cluster)
     pids = wait_until(lambda: [p for p, line in cluster.processes().items() if line.startswith("sleep 60")], "the container's process")
-    nm = list(cluster.containers(app).values())[0]["nm"]
-    cluster.signal("rm")
-    cluster.signal(nm)
+    dead = ["nn", "dn", "rm", list(cluster.containers(app).values())[0]["nm"]]
+    old = {daemon: cluster.pid(daemon) for daemon in dead}
+    for daemon in dead:
+        cluster.signal(daemon)
+    assert cluster.broken() == dead
     cluster.up()
+    assert all(cluster.pid(daemon) != pid for daemon, pid in old.items()) and not cluster.broken()
     assert os.path.exists(f"/proc/{pids[0]}") and cluster.app(app)["state"] == "ACCEPTED"
     cluster.kill_app(app)
     cluster.await_app(app, "KILLED")
 
 
+@pytest.mark.slow
 def test_the_resourcemanager_moves(cluster):
     cluster.signal("rm")
     cluster.up("--rm-at", "2")
@@ -73,6 +69,7 @@ def test_the_resourcemanager_moves(cluster):
     assert len(cluster.nodes()) == 2 and not cluster.broken()
 
 
+@pytest.mark.slow
 def test_settings_change_and_come_back(cluster):
     key = "yarn.scheduler.capacity.schedule-asynchronously.enable"
     conf = cluster.dir / "conf" / "capacity-scheduler.xml"

@@ -4,7 +4,6 @@ import os
 import signal
 
 import pytest
-from lib_bare import bare_root
 from lib_cluster import wait_until
 from lib_tony import APP
 
@@ -70,27 +69,15 @@ def test_an_amrm_token_is_rolled(tony, cluster):
         assert len(cluster.attempts(app)) == 1
 
 
-@pytest.mark.parametrize("protection", [pytest.param("integrity", marks=pytest.mark.slow), "privacy"])
-def test_protections(tony, cluster, protection):
-    with cluster.changed(f"core:hadoop.rpc.protection={protection}", restart=cluster.names()):
-        r = tony.run("run", tony.workers("true", n=2))
-        assert r.returncode == 0, r.stderr
-        cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are taken away
-
-
+# Alone, and both; with what else a site may set: test_site.py.
 @pytest.mark.slow
-def test_synchronous_scheduling(tony, cluster):
-    with cluster.changed("capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false", restart=["rm"]):
+@pytest.mark.parametrize("setting", ["yarn:hadoop.rpc.protection=integrity", "yarn:hadoop.rpc.protection=privacy",
+                                     "capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false"])
+def test_one_setting(tony, cluster, setting):
+    with cluster.changed(setting, restart=["rm", "nm1", "nm2"]):
         r = tony.run("run", tony.workers("true", n=8))
         assert r.returncode == 0, r.stderr
-
-
-def test_in_a_bare_root(tony, cluster, base):
-    with bare_root(cluster, base):
-        r = tony.run("run", tony.workers("/bin/ls /", n=2))
-        assert r.returncode == 0, r.stderr
-        app = APP.search(r.stdout).group()
-        assert [x.split() for x in cluster.container_log(app, "stdout").values() if x] == [["bin", "dev", "proc", "tmp"]] * 2
+        cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are taken away
 
 
 def test_a_hundred_containers(tony, cluster):

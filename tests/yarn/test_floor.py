@@ -8,8 +8,9 @@ from lib_cluster import wait_until
 from lib_tony import BUILD
 
 
-@pytest.mark.parametrize("settings", [[], ["capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false"]],
-                         ids=["asynchronous", "synchronous"])
+@pytest.mark.parametrize("settings", [
+    pytest.param([], id="asynchronous"),
+    pytest.param(["capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false"], id="synchronous", marks=pytest.mark.slow)])
 def test_the_floor_runs(cluster, base, settings):
     os.mkfifo(base / "gate")
     gate = os.open(base / "gate", os.O_RDWR | os.O_CLOEXEC)

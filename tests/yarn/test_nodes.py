@@ -1,70 +1,11 @@
 """Nodes are lost, fall ill, fill up, are given to others; NameNode and DataNode go. What the job is told is what happened."""
 
-import os
-import re
 import shutil
 
 import pytest
 from lib_cluster import wait_until
+from lib_nodes import ONE_A_NODE, decided, gone, master_log, spread
 from lib_tony import BIN
-
-ONE_A_NODE = {"memory": "5g"}  # of 8
-# Nothing is started again here: what is lost fails the job, and the job says of what.
-STRICT = {"tony.application.fail-on-worker-failure-enabled": "true",
-          **{f"tony.task.restarts.{why}": 0 for why in ("node-lost", "preempted", "disk-failed")}}
-
-
-def spread(tony, cluster, conf=None, **top):
-    """A gated job with a task on each node: its client, its id, and the NodeManager that has a task but not the master, with that
-    task's pid and name."""
-    p, app, pids = tony.gated(2, role=ONE_A_NODE, conf={**STRICT, **(conf or {})}, **top)
-    master = cluster.app(app)["amContainerLogs"]
-    live = cluster.containers(app)
-    other, = {c["nm"] for c in live.values()} - {c["nm"] for cid, c in live.items() if cid in master}
-    for pid in pids:
-        env = cluster.environ(pid)
-        if live[env["CONTAINER_ID"]]["nm"] == other:
-            return p, app, other, pid, env["TONY_TASK"]
-    raise AssertionError("no task on the other node")
-
-
-def gone(pid):
-    return lambda: not os.path.exists(f"/proc/{pid}")
-
-
-def master_log(cluster, app):
-    return "\n".join(text for cid, text in cluster.container_log(app, "stderr").items() if "job." in text)
-
-
-def decided(tony, p, app, task, *reasons):
-    """A job that lost a task by no fault of its own has failed of that, and says so."""
-    out, err = p.communicate(timeout=300)
-    assert re.search("container.ended .*reason=(%s)" % "|".join(reasons), master_log(tony.cluster, app)), out + err
-    cause = tony.status(app)["cause"]
-    assert p.returncode == 1 and cause["task"] == (task or cause["task"]) and cause["reason"] in reasons, out + err
-    assert tony.tasks(app)[cause["task"]]["result"] == "LOST" and f"'{cause['task']}'" in out, out + err
-    return out + err
-
-
-def test_a_nodemanager_killed_for_good(tony, cluster):
-    with cluster.changed("yarn:yarn.nm.liveness-monitor.expiry-interval-ms=6000", restart=["rm"]):
-        p, app, nm, pid, task = spread(tony, cluster)
-        cluster.signal(nm)
-        wait_until(gone(pid), "the lost task ended: no NodeManager does it", 180)
-        cluster.up()
-        decided(tony, p, app, task, "node_lost")
-
-
-def test_what_is_lost_begins_again(tony, cluster):
-    """Elsewhere, or where it was when that is back: here there is nowhere else."""
-    with cluster.changed("yarn:yarn.nm.liveness-monitor.expiry-interval-ms=6000", restart=["rm"]):
-        p, app, nm, pid, task = spread(tony, cluster, conf={"tony.task.restarts.node-lost": 4})
-        cluster.signal(nm)
-        wait_until(gone(pid), "the lost task ended", 180)
-        cluster.up()
-        tony.let_go(p)
-        assert len(cluster.attempts(app)) == 1
-
 
 @pytest.mark.parametrize("settings, words", [
     pytest.param(["nm:yarn.nodemanager.health-checker.script.path={base}/ill", "nm:yarn.nodemanager.health-checker.interval-ms=500"],
@@ -92,21 +33,6 @@ def test_no_node_is_there(tony, cluster):
         wait_until(lambda: cluster.live_apps() or p.poll() is not None, "the submission")
     out, err = p.communicate(timeout=300)
     assert p.returncode == 0 and "no running node" in err, out + err
-
-
-PREEMPTION = ["yarn:yarn.resourcemanager.scheduler.monitor.enable=true",
-              *[f"capacity:yarn.resourcemanager.monitor.capacity.preemption.{k}={v}" for k, v in {
-                  "monitoring_interval": 300, "max_wait_before_kill": 500, "total_preemption_per_round": "1.0",
-                  "natural_termination_factor": "1.0", "max_ignored_over_capacity": "0.0"}.items()]]
-
-
-def test_preempted_for_another_queue(tony, cluster):
-    with cluster.changed(*PREEMPTION, restart=["rm"]):
-        p, app, _ = tony.gated(14, role={"memory": "1g"}, conf=STRICT)
-        r = tony.run("run", tony.workers("true", n=6, role={"memory": "1g"}, conf={"tony.yarn.queue": "second"}))
-        assert r.returncode == 0, r.stderr
-        # The node may say first that the ResourceManager had it killed: then nobody knows yet what for.
-        decided(tony, p, app, None, "preempted", "node_lost")
 
 
 @pytest.mark.slow

@@ -1,12 +1,12 @@
-"""What a job asks of the scheduler beyond memory: labels, resource types, queues, priority, and who may see and end it."""
+"""What a job asks of the scheduler beyond memory: labels, resource types, queues, priority."""
 
-import contextlib
+import json
 import re
-import subprocess
+import urllib.request
 
 import pytest
 from lib_cluster import wait_until
-from lib_tony import APP, Tony
+from lib_tony import APP
 
 LABELS = ["yarn:yarn.node-labels.enabled=true", "yarn:yarn.node-labels.fs-store.root-dir=file://{dir}/tmp/labels",
           "capacity:yarn.scheduler.capacity.root.accessible-node-labels=*", "capacity:yarn.scheduler.capacity.root.accessible-node-labels.fast.capacity=100",
@@ -53,19 +53,17 @@ def test_gpus_where_there_are_none(tony, cluster):
 @pytest.fixture
 def labelled(cluster):
     """nm2 has the label `fast`, which is its own partition; nm1 has none."""
-    yarn = str(cluster.dir / "bin" / "yarn")
 
-    def admin(*args):
-        done = subprocess.run([yarn, "rmadmin", *args], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-2000:]
+    def admin(path, doc):
+        request = urllib.request.Request(f"http://127.0.0.1:{cluster.state['ports']['rm_http']}/ws/v1/cluster/{path}?user.name=root",
+                                         method="POST", data=json.dumps(doc).encode(), headers={"Content-Type": "application/json"})
+        with cluster.opener.open(request, timeout=20) as answer:
+            answer.read()
 
-    labels = [x.replace("{dir}", str(cluster.dir)) for x in LABELS]
-    with cluster.changed(*labels[:2], restart=["rm"]):
-        admin("-addToClusterNodeLabels", "fast(exclusive=true)")
-        cluster.restart("rm", settings=labels)
-        node = f"127.0.0.1:{cluster.state['ports']['nm2']}"
-        node = next(n["id"] for n in cluster.nodes() if n["id"].endswith(f":{cluster.state['ports']['nm2']}")) or node
-        admin("-replaceLabelsOnNode", f"{node}=fast")
+    with cluster.changed(*[x.replace("{dir}", str(cluster.dir)) for x in LABELS], restart=["rm"]):
+        admin("add-node-labels", {"nodeLabelInfo": [{"name": "fast", "exclusivity": "true"}]})
+        node = next(n["id"] for n in cluster.nodes() if n["id"].endswith(f":{cluster.state['ports']['nm2']}"))
+        admin("replace-node-to-labels", {"nodeToLabels": [{"nodeId": node, "labels": ["fast"]}]})
         wait_until(lambda: any(n.get("nodeLabels") == ["fast"] for n in cluster.nodes()), "the node's label")
         yield cluster
 
@@ -105,43 +103,3 @@ def test_priority_and_type(tony, cluster):
     report = cluster.app(app)
     assert (report["priority"], report["applicationType"], report["queue"].rpartition(".")[2]) == (7, "MINE", "second")
     tony.let_go(p)
-
-
-# ---- who may ----
-
-@pytest.fixture
-def guarded(cluster):
-    with cluster.changed("yarn:yarn.acl.enable=true", "yarn:yarn.admin.acl=root", "capacity:yarn.scheduler.capacity.root.acl_submit_applications=*",
-                         "capacity:yarn.scheduler.capacity.root.acl_administer_queue=root", restart=["rm", "nm1", "nm2"]):
-        for user in ("alice", "bob", "carol"):
-            cluster.make_home(user)
-        yield cluster
-        for user in ("alice", "bob", "carol"):
-            cluster.remove(f"/user/{user}")
-
-
-def test_who_may_see_and_end_a_job(guarded, base):
-    people = {}
-    for user in ("alice", "bob", "carol"):
-        (base / user).mkdir()
-        people[user] = Tony(base / user, guarded, HADOOP_USER_NAME=user)
-    alice, bob, carol = people.values()
-    app = alice.submit(alice.workers("sleep 600", conf={"tony.application.acl-view": "bob", "tony.application.acl-modify": "bob"}))
-    alice.await_state(app, "RUNNING")
-    assert guarded.app(app)["user"] == "alice"
-    assert bob.status(app)["yarn_state"] == "RUNNING"  # the ResourceManager's word: the master's key is alice's
-    r = carol.run("kill", app)
-    assert r.returncode in (2, 4) and "carol" in r.stderr, r.stderr
-    assert guarded.app(app)["state"] == "RUNNING"
-    assert bob.run("kill", app).returncode == 0
-    assert guarded.await_app(app, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
-    assert alice.run("wait", app).returncode == 3
-    wait_until(lambda: app not in guarded.ls("/user/alice/.tony"), "its staging directory removed", 180, 0.1)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_of_guests(cluster):
-    yield
-    with contextlib.suppress(OSError):
-        for user in ("alice", "bob", "carol"):
-            cluster.remove(f"/user/{user}")

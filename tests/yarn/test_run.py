@@ -1,10 +1,12 @@
 """A job on a cluster, from its submission to its end, as the user of `tony` sees it."""
 
+import html
 import json
 import os
 import pathlib
 import re
 import signal
+import urllib.parse
 import zipfile
 
 import pytest
@@ -133,20 +135,19 @@ def test_secrets_are_nobodys(tony, cluster):
 
 
 def test_the_page_is_served_through_the_proxy(tony, cluster):
-    app = tony.submit(tony.workers("sleep 60"))
-    tony.await_state(app, "RUNNING")
-    page = cluster.get(cluster.app(app)["trackingUrl"])
-    assert app in page or "worker" in page
-    tony.ok("kill", app)
-
-
-def test_many_clients_at_once(tony, cluster, base):
-    (base / "shared.bin").write_bytes(os.urandom(1 << 20))
-    job = tony.workers("true", resources=[str(base / "shared.bin")])
-    clients = [tony.start("run", job) for _ in range(6)]
-    for p in clients:
-        out, err = p.communicate(timeout=300)
-        assert p.returncode == 0, err
+    """It and all that it links to, below the ResourceManager's /proxy/<application>/."""
+    p, app, _ = tony.gated(2, role={"env": {"SECRET": "hunter2"}})
+    url = cluster.app(app)["trackingUrl"]
+    assert f"/proxy/{app}" in url, url
+    with cluster.opener.open(url, timeout=20) as answer:
+        page, url = answer.read().decode(), answer.url
+    assert app in page and page.count("<td>worker:") == 2 and "RUNNING" in page and "hunter2" not in page, page
+    links = {html.unescape(text): urllib.parse.urljoin(url, html.unescape(to))
+             for to, text in re.findall(r'<a href="([^"]*)">([^<]*)</a>', page)}
+    doc = json.loads(cluster.get(links["as JSON"]))
+    assert f"/proxy/{app}/" in links["as JSON"] and [t["task"] for t in doc["tasks"]] == ["worker:0", "worker:1"], doc
+    assert "yarn.registered" in cluster.get(links["the master's log"] + "/stderr?start=0") and "stdout" in cluster.get(links["all"])
+    tony.let_go(p)
 
 
 def test_the_digits_are_learned(tony):

@@ -197,17 +197,6 @@ def test_more_tasks_than_the_cluster_can_ever_hold(original, cluster):
     assert not cluster.live_apps()
 
 
-def test_a_master_that_does_not_start_in_time(tony, cluster):
-    for nm in ("nm1", "nm2"):
-        cluster.signal(nm, "STOP")
-    try:
-        r = tony.run("run", tony.workers("true", conf={"tony.am.startup-timeout": 2000}), timeout=300)
-        assert r.returncode in (1, 3) and "tony.am.startup-timeout" in r.stdout + r.stderr, r.stdout + r.stderr
-    finally:
-        for nm in ("nm1", "nm2"):
-            cluster.signal(nm, "CONT")
-
-
 # ---- its options ----
 
 def test_what_wins(original, cluster, base):

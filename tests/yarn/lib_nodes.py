@@ -1,0 +1,43 @@
+"""Jobs that have a task on each node, and what is said of one that is lost."""
+
+import os
+import re
+
+from lib_cluster import wait_until
+
+ONE_A_NODE = {"memory": "5g"}  # of 8
+# Nothing is started again here: what is lost fails the job, and the job says of what.
+STRICT = {"tony.application.fail-on-worker-failure-enabled": "true",
+          **{f"tony.task.restarts.{why}": 0 for why in ("node-lost", "preempted", "disk-failed")}}
+
+
+def spread(tony, cluster, conf=None, **top):
+    """A gated job with a task on each node: its client, its id, and the NodeManager that has a task but not the master, with that
+    task's pid and name."""
+    p, app, pids = tony.gated(2, role=ONE_A_NODE, conf={**STRICT, **(conf or {})}, **top)
+    master = cluster.app(app)["amContainerLogs"]
+    live = cluster.containers(app)
+    other, = {c["nm"] for c in live.values()} - {c["nm"] for cid, c in live.items() if cid in master}
+    for pid in pids:
+        env = cluster.environ(pid)
+        if live[env["CONTAINER_ID"]]["nm"] == other:
+            return p, app, other, pid, env["TONY_TASK"]
+    raise AssertionError("no task on the other node")
+
+
+def gone(pid):
+    return lambda: not os.path.exists(f"/proc/{pid}")
+
+
+def master_log(cluster, app):
+    return "\n".join(text for cid, text in cluster.container_log(app, "stderr").items() if "job." in text)
+
+
+def decided(tony, p, app, task, *reasons):
+    """A job that lost a task by no fault of its own has failed of that, and says so."""
+    out, err = p.communicate(timeout=300)
+    assert re.search("container.ended .*reason=(%s)" % "|".join(reasons), master_log(tony.cluster, app)), out + err
+    cause = tony.status(app)["cause"]
+    assert p.returncode == 1 and cause["task"] == (task or cause["task"]) and cause["reason"] in reasons, out + err
+    assert tony.tasks(app)[cause["task"]]["result"] == "LOST" and f"'{cause['task']}'" in out, out + err
+    return out + err

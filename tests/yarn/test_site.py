@@ -1,0 +1,91 @@
+"""A site that has set up much of what Hadoop leaves off: privacy on the wire, scheduling in node heartbeats, access lists, preemption, a stopped
+queue, and nodes that are given up soon. All tests here share these settings: the daemons start with them once."""
+
+import re
+
+import pytest
+from lib_cluster import wait_until
+from lib_nodes import STRICT, decided, gone, spread
+from lib_tony import APP, Tony
+
+PEOPLE = ("alice", "bob", "carol")
+SETTINGS = [
+    "yarn:hadoop.rpc.protection=privacy",
+    "yarn:yarn.nm.liveness-monitor.expiry-interval-ms=6000",
+    "yarn:yarn.acl.enable=true", "yarn:yarn.admin.acl=root,dr.who",  # who asks a page without a name
+    "yarn:yarn.resourcemanager.scheduler.monitor.enable=true",
+    *["capacity:yarn.scheduler.capacity." + x for x in (
+        "schedule-asynchronously.enable=false", "root.acl_submit_applications=*", "root.acl_administer_queue=root",
+        "root.queues=default,second,closed", "root.closed.capacity=0", "root.closed.state=STOPPED")],
+    *["capacity:yarn.resourcemanager.monitor.capacity.preemption." + x for x in (
+        "monitoring_interval=300", "max_wait_before_kill=500", "total_preemption_per_round=1.0", "natural_termination_factor=1.0",
+        "max_ignored_over_capacity=0.0")],
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def site(the_cluster):
+    the_cluster.repair()
+    with the_cluster.usually(*SETTINGS, restart=["rm", "nm1", "nm2"]):
+        yield
+
+
+def test_privacy_and_synchronous_scheduling(tony, cluster):
+    r = tony.run("run", tony.workers("true", n=8))
+    assert r.returncode == 0, r.stderr
+    said = "\n".join(cluster.container_log(APP.search(r.stdout).group(), "stderr").values())
+    assert "yarn.registered" in said, said
+
+
+def test_a_stopped_queue(tony, cluster):
+    r = tony.run("run", tony.workers("true", conf={"tony.yarn.queue": "closed"}))
+    assert r.returncode in (1, 2, 4) and "closed" in r.stderr and re.search("STOPPED|stopped", r.stderr), r.stderr
+
+
+def test_who_may_see_and_end_a_job(tony, cluster, base):
+    people = {}
+    for user in PEOPLE:
+        cluster.make_home(user)
+        (base / user).mkdir()
+        people[user] = Tony(base / user, cluster, HADOOP_USER_NAME=user)
+    alice, bob, carol = people.values()
+    try:
+        app = alice.submit(alice.workers("sleep 600", conf={"tony.application.acl-view": "bob", "tony.application.acl-modify": "bob"}))
+        alice.await_state(app, "RUNNING")
+        assert cluster.app(app)["user"] == "alice"
+        assert bob.status(app)["yarn_state"] == "RUNNING"  # the ResourceManager's word: the master's key is alice's
+        r = carol.run("kill", app)
+        assert r.returncode in (2, 4) and "carol" in r.stderr, r.stderr
+        assert cluster.app(app)["state"] == "RUNNING"
+        assert bob.run("kill", app).returncode == 0
+        assert cluster.await_app(app, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
+        assert alice.run("wait", app).returncode == 3
+        wait_until(lambda: app not in cluster.ls("/user/alice/.tony"), "its staging directory removed", 180, 0.1)
+    finally:
+        for user in PEOPLE:
+            cluster.remove(f"/user/{user}")
+
+
+def test_preempted_for_another_queue(tony, cluster):
+    p, app, _ = tony.gated(14, role={"memory": "1g"}, conf=STRICT)
+    r = tony.run("run", tony.workers("true", n=6, role={"memory": "1g"}, conf={"tony.yarn.queue": "second"}))
+    assert r.returncode == 0, r.stderr
+    decided(tony, p, app, None, "preempted")  # also where the node says first that the ResourceManager had it killed
+
+
+def test_a_nodemanager_killed_for_good(tony, cluster):
+    p, app, nm, pid, task = spread(tony, cluster)
+    cluster.signal(nm)
+    wait_until(gone(pid), "the lost task ended: no NodeManager does it", 180)
+    cluster.up()
+    decided(tony, p, app, task, "node_lost")
+
+
+def test_what_is_lost_begins_again(tony, cluster):
+    """Elsewhere, or where it was when that is back: here there is nowhere else."""
+    p, app, nm, pid, task = spread(tony, cluster, conf={"tony.task.restarts.node-lost": 4})
+    cluster.signal(nm)
+    wait_until(gone(pid), "the lost task ended", 180)
+    cluster.up()
+    tony.let_go(p)
+    assert len(cluster.attempts(app)) == 1
