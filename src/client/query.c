@@ -268,7 +268,8 @@ static void status_text(struct client *c, const json_t *doc)
             (void)printf("    %.*s\n", (int)line.len, line.p);
         (void)printf("  more      tony why %s\n", doc_str(doc, "application_id"));
     }
-    (void)printf("  directory %s\n", doc_str(doc, "directory"));
+    if (doc_str(doc, "directory")[0]) /* not known of a job on YARN that has no master yet */
+        (void)printf("  directory %s\n", doc_str(doc, "directory"));
 }
 
 int query_load(struct client *c, json_t **out)

@@ -143,10 +143,7 @@ static void op_next(struct webhdfs_op *op, const struct err *e)
 static void op_refused(struct webhdfs_op *op, const struct http_response *r)
 {
     struct err e = { 0 };
-    const char *path = op->step == STEP_RENAME || op->kind != OP_RENAME ? op->path : op->to;
-    if (op->kind == OP_RENAME)
-        path = op->path;
-    switch (webhdfs_refusal(r->status, r->body, path, op->w->user, &e)) {
+    switch (webhdfs_refusal(r->status, r->body, op->path, op->w->user, &e)) {
     case WC_NEXT:
         op_next(op, &e);
         return;
