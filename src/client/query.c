@@ -268,8 +268,11 @@ static void status_text(struct client *c, const json_t *doc)
             (void)printf("    %.*s\n", (int)line.len, line.p);
         (void)printf("  more      tony why %s\n", doc_str(doc, "application_id"));
     }
-    if (doc_str(doc, "directory")[0]) /* not known of a job on YARN that has no master yet */
-        (void)printf("  directory %s\n", doc_str(doc, "directory"));
+    const char *dir = doc_str(doc, "directory");
+    if (dir[0]) /* not known of a job on YARN that has no master yet */
+        (void)printf("  directory %s\n", dir);
+    if (dir[0] && !doc_str(doc, "cluster")[0])
+        (void)printf("  logs      %s/logs/<role>-<index>/<attempt>/\n", dir);
 }
 
 int query_load(struct client *c, json_t **out)

@@ -30,6 +30,7 @@ struct render {
     struct loop_timer *timer;
     json_t *summary; /* the newest, perhaps not shown yet */
     char state[24], waiting[256], said_state[24], said_waiting[256];
+    bool said_tensorboard;
     VEC(struct role_seen) roles;
     int64_t shown_ms, started_ms;
     int64_t restarts; /* told of; -1 = none was heard of */
@@ -191,6 +192,12 @@ static void plain_show(struct render *r, int64_t now)
         (void)str_copy(r->said_waiting, sizeof r->said_waiting, r->waiting);
     }
     plain_roles(r, now, &out);
+    const char *board = doc_str(r->summary, "tensorboard");
+    if (board[0] && !r->said_tensorboard) {
+        AUTO(free_p) char *line = str_printf("tensorboard %s", board);
+        plain_line(&out, line ? line : board);
+        r->said_tensorboard = true;
+    }
     (void)fs_write_all(STDERR_FILENO, out.p,
                        out.len); /* progress that nobody reads is no reason to stop */
 }
@@ -232,7 +239,8 @@ static void tty_show(struct render *r, int64_t now)
     unsigned width, height;
     terminal_size(&width, &height);
     /* what has scrolled away could not be taken back */
-    size_t shown = MIN((size_t)ROLES_SHOWN, (size_t)height - OTHER_LINES);
+    const char *board = doc_str(r->summary, "tensorboard");
+    size_t shown = MIN((size_t)ROLES_SHOWN, (size_t)height - OTHER_LINES - (board[0] != 0));
     const json_t *roles = json_object_get(r->summary, "roles");
     tty_up(r, &out);
     char since[32];
@@ -258,6 +266,10 @@ static void tty_show(struct render *r, int64_t now)
         char more[48];
         (void)snprintf(more, sizeof more, "  and %zu more roles", json_array_size(roles) - shown);
         tty_line(r, &out, more, width);
+    }
+    if (board[0]) {
+        AUTO(free_p) char *line = str_printf("  %-12s %s", "tensorboard", board);
+        tty_line(r, &out, line ? line : "", width);
     }
     (void)buf_adds(&out, "\033[J");
     (void)fs_write_all(STDERR_FILENO, out.p,

@@ -17,15 +17,16 @@
 #include "conf/conf.h"
 #include "loop/loop.h"
 
-static void say_submitted(const struct client_job *j, const char *id)
+static void say_submitted(const struct client *c, const struct client_job *j, const char *id)
 {
+    AUTO(free_p) char *dir = paths_job(&c->paths, id);
     AUTO(buf_done) struct buf roles = { 0 };
     for (size_t i = 0; i < j->spec->n_roles; i++)
         if (j->spec->roles[i].instances)
             (void)buf_addf(&roles, "%s%s %u", roles.len ? ", " : "", j->spec->roles[i].name,
                            j->spec->roles[i].instances);
-    client_note("submitted %s as %s (%s)", j->spec->name, id,
-                roles.len ? buf_cstr(&roles) : "a single command");
+    client_note("submitted %s as %s (%s); logs in %s/logs", j->spec->name, id,
+                roles.len ? buf_cstr(&roles) : "a single command", dir ? dir : id);
 }
 
 /* The last word on a job: as JSON the full status, else the verdict for people. */
@@ -80,7 +81,7 @@ static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct 
     }
     int rc = submit_job(c, &j, owned, out_id, out_pool, &e);
     if (rc == 0 && owned)
-        say_submitted(&j, out_id);
+        say_submitted(c, &j, out_id);
     client_job_done(&j);
     return rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
 }

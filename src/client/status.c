@@ -92,6 +92,24 @@ static int from_live(struct client *c, const char *id, const char *dir, json_t *
     return without_master(c, id, dir, out, e);
 }
 
+/* Where the logs of the last attempt of each task lie. */
+static int add_log_dirs(json_t *doc, const char *dir)
+{
+    size_t i;
+    json_t *task;
+    json_array_foreach(json_object_get(doc, "tasks"), i, task)
+    {
+        int64_t attempt = doc_int(task, "attempt", 0);
+        if (attempt > 0 &&
+            json_object_set_new(task, "log_dir",
+                                json_sprintf("%s/logs/%s-%lld/%lld", dir, doc_str(task, "role"),
+                                             (long long)doc_int(task, "index", 0),
+                                             (long long)attempt)) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 /* What the core cannot know. A job that has its verdict is as good as in the history: its keeper is
  * moving it there. */
 static int complete(struct client *c, const char *id, const char *dir, bool live, json_t *doc)
@@ -99,6 +117,8 @@ static int complete(struct client *c, const char *id, const char *dir, bool live
     bool over = json_is_integer(json_object_get(doc, "exit_code"));
     AUTO(free_p) char *later = live && over ? paths_history(&c->paths, id) : NULL;
     int rc = json_object_set_new(doc, "directory", json_string(later ? later : dir));
+    if (rc == 0)
+        rc = add_log_dirs(doc, later ? later : dir);
     return rc == 0 ? json_object_set_new(doc, "live", json_boolean(live && !over)) : rc;
 }
 

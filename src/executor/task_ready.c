@@ -149,11 +149,12 @@ static bool look_at_port(const struct task_ready *w)
 
 /* ---- when ---- */
 
-void task_ready_begin(struct task_ready *w, const char *workdir, uint16_t port, const char *host)
+void task_ready_begin(struct task_ready *w, const char *workdir, uint16_t port, const char *host,
+                      int64_t now_ms, uint32_t after_ms)
 {
     w->done = w->quiet = false;
-    w->due_ms = 0;
-    w->pause_ms = PAUSE_MIN_MS;
+    w->due_ms = now_ms + after_ms;
+    w->pause_ms = MAX((int64_t)PAUSE_MIN_MS, (int64_t)after_ms);
     w->port = port;
     (void)str_copy(w->host, sizeof w->host, host);
     free(w->path);

@@ -14,8 +14,10 @@ struct task_ready;
  */
 struct task_ready *task_ready_new(const char *how);
 void task_ready_free(struct task_ready *w);
-/* An attempt begins. port: its own; host: where others find it, besides the loopback; may be "". */
-void task_ready_begin(struct task_ready *w, const char *workdir, uint16_t port, const char *host);
+/* An attempt begins. port: its own; host: where others find it, besides the loopback; may be "".
+ * after_ms: not to be looked at before, and at most so often. */
+void task_ready_begin(struct task_ready *w, const char *workdir, uint16_t port, const char *host,
+                      int64_t now_ms, uint32_t after_ms);
 /* Look now. True once, when it is. */
 bool task_ready_look(struct task_ready *w, int64_t now_ms);
 int64_t task_ready_due(const struct task_ready *w); /* INT64_MAX = it is ready */

@@ -23,6 +23,7 @@ enum {
     READ_MAX = 4 << 10,
     TELL_MS = 250, /* progress goes to the master at most so often; checkpoints at once */
     BACKLOG = 16,
+    BOARD_MS = 500, /* a job without TensorBoard pays nothing, if it is short, and little if long */
 };
 
 void task_side_init(struct task_side *t)
@@ -352,6 +353,13 @@ void task_side_ready(struct executor *x, const struct pollfd *p, size_t n)
 
 /* ---- the life of an attempt ---- */
 
+/* The address that others know us by; "" on one machine, or when there is no connection to tell. */
+static void where_we_are(struct executor *x, char host[static 80])
+{
+    if (x->cfg->remote && x->link.fd >= 0)
+        (void)link_host(&x->link, host, 80); /* the loopback may do as well */
+}
+
 void task_side_begin(struct executor *x)
 {
     struct task_side *t = &x->task;
@@ -361,10 +369,38 @@ void task_side_begin(struct executor *x)
         task_watch_begin(t->watch);
     if (t->waited) {
         char host[80] = "";
-        if (x->cfg->remote && x->link.fd >= 0)
-            (void)link_host(&x->link, host, sizeof host); /* the loopback may do as well */
-        task_ready_begin(t->waited, x->workdir, x->port, host);
+        where_we_are(x, host);
+        task_ready_begin(t->waited, x->workdir, x->port, host, 0, 0);
     }
+    task_ready_free(t->board); /* another attempt may have another port */
+    t->board = NULL;
+    free(TAKE(t->tensorboard));
+    t->new_tensorboard = false;
+}
+
+void task_side_board(struct executor *x, uint16_t port)
+{
+    struct task_side *t = &x->task;
+    char host[80] = "";
+    task_ready_free(t->board);
+    t->board = task_ready_new("port");
+    t->board_port = port;
+    where_we_are(x, host);
+    if (t->board)
+        task_ready_begin(t->board, NULL, port, host, clock_mono_ms(), BOARD_MS);
+}
+
+/* It says so itself, or something answers on the port that it got for this. */
+static void look_for_board(struct executor *x, int64_t now)
+{
+    struct task_side *t = &x->task;
+    char host[80] = "";
+    if (!task_ready_look(t->board, now) || t->tensorboard)
+        return;
+    where_we_are(x, host);
+    t->tensorboard = str_printf(strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u",
+                                host[0] ? host : "127.0.0.1", t->board_port);
+    t->new_tensorboard = t->tensorboard != NULL;
 }
 
 static void look(struct executor *x, int64_t now)
@@ -432,6 +468,8 @@ int64_t task_side_deadline(const struct executor *x)
         at = MIN(at, t->sent_ms + TELL_MS);
     if (t->waited && !t->ready)
         at = MIN(at, task_ready_due(t->waited));
+    if (t->board && !t->tensorboard)
+        at = MIN(at, task_ready_due(t->board));
     return t->watch ? MIN(at, task_watch_due(t->watch)) : at;
 }
 
@@ -445,6 +483,8 @@ void task_side_tick(struct executor *x, int64_t now)
     if (t->waited && !t->ready && attempt_alive(&x->a) && now >= task_ready_due(t->waited) &&
         task_ready_look(t->waited, now))
         note_ready(t);
+    if (t->board && !t->tensorboard && attempt_alive(&x->a) && now >= task_ready_due(t->board))
+        look_for_board(x, now);
     if (has_news(t) && (is_urgent(t) || now - t->sent_ms >= TELL_MS))
         tell(x, now);
 }

@@ -49,6 +49,8 @@ struct task_side {
     bool stop; /* it was told, or is being told, to stop */
     uint32_t stop_ms;
 
+    struct task_ready *board; /* of TensorBoard's port; NULL = the task has none */
+    uint16_t board_port;
     struct task_ready *waited; /* NULL = nobody waits, or only for its word */
     struct task_watch *watch;  /* NULL = there is nothing to watch */
 };
@@ -59,6 +61,8 @@ void task_side_open(struct executor *x);
 /* An attempt begins: what the last one said is no longer so; but its checkpoint still lies there.
  */
 void task_side_begin(struct executor *x);
+/* It was given this port for TensorBoard: tell the master where it is, when something is there. */
+void task_side_board(struct executor *x, uint16_t port);
 /* It has ended: read what it said last, and tell the master. */
 void task_side_end(struct executor *x);
 /* A new connection to a master: it may not have heard. */
