@@ -157,6 +157,8 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
     int rc = runtime_env(rt, &in, out, e);
     if (rc == 0 && tb)
         task_side_board(x, x->tb_port);
+    if (rc == 0 && rt->frees_port)
+        close_p(&x->port_fd);
     return rc == 0 && rt->spec_file ? add_spec_file(x, &in, out, e) : rc;
 }
 

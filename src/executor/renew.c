@@ -23,7 +23,7 @@ static void change_port(struct executor *x, int *fd, uint16_t *port)
         executor_warn(x, "executor.port", &e);
         return;
     }
-    close(*fd);
+    close_p(fd); /* it may be let go already */
     *fd = new_fd;
     *port = other;
 }

@@ -52,6 +52,7 @@ const struct runtime runtime_lightgbm = {
     .env = env,
     .waits_for_spec = true,
     .needs_gang = true,
+    .frees_port = true,
     .unnoticed = unnoticed,
     .lives_with_new = lives_with_new,
 };

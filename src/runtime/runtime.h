@@ -52,6 +52,7 @@ struct runtime {
     bool needs_gang;      /* refused with distributed-mode FCFS */
     bool spec_file;       /* tasks get the file TONY_SPEC_FILE, which is rewritten when an address changes */
     bool no_tensorboard;  /* no task gets TB_PORT */
+    bool frees_port;      /* its programs bind their port without SO_REUSEADDR: it is let go when a task begins */
     /* The server in the master by which the ranks find each other, by its name in src/rendezvous, fresh for every
      * generation; NULL = none. It runs where there are at least service_from ranks (0 = 1). */
     const char *service;

@@ -54,6 +54,7 @@ const struct runtime runtime_xgboost = {
     .env = env,
     .waits_for_spec = true,
     .needs_gang = true,
+    .frees_port = true,
     .serves = serves,
     .unnoticed = unnoticed,
     .lives_with_new = lives_with_new,
