@@ -45,6 +45,7 @@ $(BUILD)/build.ninja:
 
 check: ## install what the tests need, build, and run every test (or those of SUITES="unit e2e")
 	@tools/install-deps check
+	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # what is not there is skipped
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) $(addprefix --only ,$(SUITES))
 

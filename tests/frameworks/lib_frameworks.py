@@ -1,0 +1,46 @@
+"""Jobs of real frameworks: which Python has which, and how a job is run with it."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tony" / "frameworks"
+EXAMPLES = ROOT / "examples"
+RUN_LIMIT_S = 300  # imports alone take most of a minute on a machine that others use, too
+
+
+def environment(name):
+    """The bin directory of one of tools/install-frameworks, or skip."""
+    if not (CACHE / name / ".complete").exists():
+        pytest.skip(f"no {name}: tools/install-frameworks {name}")
+    return CACHE / name / "bin"
+
+
+def run(tony, bin_dir, job, *args, limit=RUN_LIMIT_S):
+    """Run a job to its end with that Python in front; its exit code, its id, and what its tasks wrote."""
+    path = f"{bin_dir}:{tony.env['PATH']}" if bin_dir else tony.env["PATH"]
+    r = tony.run("run", job, *args, env={"PATH": path}, timeout=limit)
+    app = re.search(r"application_\d+_\d+", r.stdout + r.stderr)
+    assert app, r.stdout + r.stderr
+    r.app = app[0]
+    logs = tony.run("logs", r.app)
+    r.logs = logs.stdout
+    r.said = r.stdout + r.stderr + r.logs + logs.stderr
+    return r
+
+
+def results(tony, app):
+    return {t["task"]: t["result"] for t in tony.json("tasks", app)["tasks"]}
+
+
+def mpicc(source, out):
+    """A program of MPI, by Debian's MPICH; or skip."""
+    compiler = next((c for c in ("/usr/bin/mpicc.mpich", "/usr/bin/mpicc") if os.access(c, os.X_OK)), None)
+    if not compiler or not pathlib.Path("/usr/include/x86_64-linux-gnu/mpich/mpi.h").exists():
+        pytest.skip("no mpicc of MPICH")
+    subprocess.run([compiler, "-x", "c", "-", "-o", str(out)], input=source, text=True, check=True, timeout=60)
+    return out

@@ -1,0 +1,113 @@
+"""One small real run of each framework: the job that lies in examples/, and what it is to learn."""
+
+import re
+
+import pytest
+
+from conftest import processes_with
+from lib_frameworks import EXAMPLES, environment, mpicc, results, run
+
+
+@pytest.fixture
+def own(own_tony):
+    """Tasks find Python by the PATH of whoever started their pool, so each job has one of its own."""
+    return own_tony()
+
+
+def accuracy(r):
+    found = re.findall(r"accuracy (0\.\d+)", r.logs)
+    assert found, r.said[-6000:]
+    return min(map(float, found))
+
+
+@pytest.mark.parametrize("job, python, least", [
+    ("jax/job.yaml", "main", 0.93),
+    ("mpi/job.yaml", "main", 0.93),
+    ("xgboost/job.yaml", "main", 0.90),
+    ("lightgbm/job.yaml", "main", 0.90),
+    ("dask/job.yaml", "main", 0.90),
+    ("ray/job.yaml", "main", 0.90),
+    ("tensorflow/job.yaml", "main", 0.90),
+    ("tensorflow/job-mirrored.yaml", "main", 0.90),
+    ("horovod/job.yaml", "horovod", 0.93),
+], ids=lambda v: v.replace("/job.yaml", "").replace("/job-", "-").replace(".yaml", "") if isinstance(v, str) else "")
+def test_the_digits_are_learned(own, job, python, least):
+    r = run(own, environment(python), EXAMPLES / job)
+    assert r.returncode == 0, r.said[-6000:]
+    assert accuracy(r) >= least
+    # servers, which would run on, were ended with the job, and nobody calls that a failure
+    assert set(results(own, r.app).values()) <= {"SUCCEEDED", "FINISHED"}
+    left = processes_with(b"TONY_APPLICATION_ID=" + r.app.encode())
+    assert not left, left
+
+
+def test_mxnet(own):
+    r = run(own, environment("mxnet"), EXAMPLES / "mxnet/job.yaml")
+    assert r.returncode == 0, r.said[-6000:]
+    assert len(re.findall(r"largest error of a weight 0\.0", r.logs)) == 2, r.logs
+    assert set(results(own, r.app).values()) == {"SUCCEEDED"}
+
+
+# ---- MPI without mpiexec, by Debian's MPICH ----
+
+PROGRAM = r"""
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+    int rank, size;
+    const char *what = argc > 1 ? argv[1] : "";
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    long mine = rank + 1, sum = 0;
+    MPI_Allreduce(&mine, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d of %d sum %ld\n", rank, size, sum);
+    fflush(stdout);
+    const char *again = getenv("TONY_GENERATION");
+    if (rank == 1 && !strcmp(what, "abort"))
+        MPI_Abort(MPI_COMM_WORLD, 42);
+    if (rank == 1 && (!strcmp(what, "die") || (!strcmp(what, "once") && !strcmp(again, "1"))))
+        raise(SIGKILL);
+    MPI_Barrier(MPI_COMM_WORLD); /* the others would spin here for ever */
+    MPI_Finalize();
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return mpicc(PROGRAM, tmp_path_factory.mktemp("mpi") / "ring")
+
+
+def mpi_job(tony, program, what, *more):
+    job = tony.base / "mpi.yaml"
+    job.write_text(f"name: ring\nframework: mpi\ncommand: {program} {what}\nroles: {{worker: {{instances: 4, memory: 128m}}}}\n")
+    return run(tony, None, job, *more)
+
+
+def test_mpich_meets_without_mpiexec(tony, program):
+    r = mpi_job(tony, program, "")
+    assert r.returncode == 0, r.said
+    assert sorted(re.findall(r"rank (\d) of 4 sum 10", r.logs)) == ["0", "1", "2", "3"]
+
+
+def test_abort_ends_the_job_with_its_code(tony, program):
+    r = mpi_job(tony, program, "abort")
+    assert r.returncode == 1 and "worker:1" in r.stdout and "exit code 42" in r.stdout, r.said
+
+
+def test_a_rank_that_dies_ends_the_others(tony, program):
+    r = mpi_job(tony, program, "die")
+    assert r.returncode == 1 and "worker:1" in r.stdout and "SIGKILL" in r.stdout, r.said
+
+
+def test_ranks_meet_again_in_a_new_generation(tony, program):
+    r = mpi_job(tony, program, "once", "--conf", "tony.worker.restart=on-failure")
+    assert r.returncode == 0, r.said
+    assert tony.json("status", r.app)["generation"] == 2
+
