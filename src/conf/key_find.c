@@ -78,7 +78,7 @@ bool conf_role_name_ok(struct span name, struct err *e)
     int shown = (int)MIN(name.len, (size_t)KEY_SHOWN_MAX);
     if (name.len == 0 || good < name.len || name.p[0] == '-') {
         (void)err_set(e, EINVAL, "'%.*s' cannot be the name of a role", shown, name.p);
-        (void)err_hint(e, "use letters, digits, '-' and '_', and begin with none of '-'");
+        (void)err_hint(e, "use letters, digits, '-' and '_', not '-' at the beginning");
         return false;
     }
     if (name.len > ROLE_NAME_MAX) {

@@ -13,6 +13,13 @@ from lib_jobs import lab, make_lab, replay_one  # noqa: F401
 SLEEP = "sleep 100"
 
 
+def after(n):
+    """As a command: until n other tasks have ended, and the master has written it down."""
+    return f"until [ $(grep -c attempt_ended ../../journal) -ge {n} ]; do sleep 0.02; done"
+
+
+
+
 def roles(**kw):
     return {name: {"instances": 1, **role} for name, role in kw.items()}
 
@@ -39,7 +46,7 @@ RULES = {
               1, "task 'chief:0' failed with exit code 4", {"chief:0": "FAILED", "worker:0": "FINISHED", "worker:1": "FINISHED"}),
     "worker:0 without a chief": (roles(worker={"instances": 2, "command": f"[ $TASK_INDEX = 0 ] && exit 4; {SLEEP}"}), {},
                                  1, "task 'worker:0' failed with exit code 4", {"worker:0": "FAILED", "worker:1": "FINISHED"}),
-    "another worker": (roles(worker={"instances": 2, "command": "[ $TASK_INDEX = 1 ] && exit 4; sleep 0.2"}), {},
+    "another worker": (roles(worker={"instances": 2, "command": "[ $TASK_INDEX = 1 ] && exit 4; " + after(1)}), {},
                        0, "1 of 2 tasks did not", {"worker:0": "SUCCEEDED", "worker:1": "FAILED"}),
     "another worker where each counts": (
         roles(worker={"instances": 2, "command": f"[ $TASK_INDEX = 1 ] && exit 4; {SLEEP}"}),
@@ -48,19 +55,19 @@ RULES = {
     "one that stops the job": (roles(worker={"command": SLEEP}, evaluator={"command": "exit 9"}),
                                {"tony.application.stop-on-failure-jobtypes": "evaluator"},
                                1, "task 'evaluator:0'", {"worker:0": "FINISHED", "evaluator:0": "FAILED"}),
-    "an evaluator": (roles(worker={"command": "sleep 0.2"}, evaluator={"command": "exit 9"}), {},
+    "an evaluator": (roles(worker={"command": after(1)}, evaluator={"command": "exit 9"}), {},
                      0, "1 of 2", {"worker:0": "SUCCEEDED", "evaluator:0": "FAILED"}),
-    "all but the chief": (roles(chief={"command": "sleep 0.2"}, worker={"instances": 2, "command": "exit 2"}), {},
+    "all but the chief": (roles(chief={"command": after(2)}, worker={"instances": 2, "command": "exit 2"}), {},
                           0, "2 of 3", {"chief:0": "SUCCEEDED", "worker:0": "FAILED", "worker:1": "FAILED"}),
-    "all, none of them a chief": (roles(a={"command": "exit 1"}, b={"command": "sleep 0.2; exit 2"}), {},
+    "all, none of them a chief": (roles(a={"command": "exit 1"}, b={"command": after(1) + "; exit 2"}), {},
                                   1, "task 'a:0' failed with exit code 1", {"a:0": "FAILED", "b:0": "FAILED"}),
     "an untracked one": (roles(worker={"command": SLEEP}, ps={"command": "exit 9"}), {},
                          1, "task 'ps:0' failed with exit code 9", {"worker:0": "FINISHED", "ps:0": "FAILED"}),
-    "an untracked one that ends well": (roles(worker={"command": "sleep 0.2"}, ps={"command": "true"}), {},
+    "an untracked one that ends well": (roles(worker={"command": after(1)}, ps={"command": "true"}), {},
                                         0, "the task succeeded", {"worker:0": "SUCCEEDED", "ps:0": "SUCCEEDED"}),
     "untracked ones do not keep the job": (roles(worker={"command": "true"}, ps={"instances": 2, "command": SLEEP}), {},
                                            0, "", {"worker:0": "SUCCEEDED", "ps:0": "FINISHED", "ps:1": "FINISHED"}),
-    "a sidecar": (roles(worker={"command": "sleep 0.2"}, tensorboard={"command": "exit 5"}),
+    "a sidecar": (roles(worker={"command": after(1)}, tensorboard={"command": "exit 5"}),
                   {"tony.application.fail-on-worker-failure-enabled": True},
                   0, "the task succeeded", {"worker:0": "SUCCEEDED", "tensorboard:0": "FAILED"}),
     "a preparing one": (roles(prep={"command": "exit 3"}, worker={"command": "true"}),

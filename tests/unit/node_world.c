@@ -24,7 +24,7 @@
 #include "base/util.h"
 #include "storage/paths.h"
 
-enum { ANSWER_MS = 20000 };
+enum { ANSWER_MS = 60000 };
 
 static void copy_program(const char *from, const char *to)
 {
@@ -656,14 +656,18 @@ bool never(struct world *w)
 
 /* ---- the end ---- */
 
+bool world_is_finished(struct world *w)
+{
+    return w->finished;
+}
+
 void world_end_well(struct world *w)
 {
     char path[300];
     world_pool_dial(w);
     world_finish(w, "SUCCEEDED");
     assert_int_equal(world_wait_keeper(w, ANSWER_MS), 0);
-    (void)world_until(w, never, 20);
-    assert_true(w->finished);
+    assert_true(world_until(w, world_is_finished, ANSWER_MS));
     assert_string_equal(w->state, "SUCCEEDED");
     assert_int_equal(access(w->socket_k, F_OK), -1);
     assert_int_equal(access(w->socket_m, F_OK), -1); /* also the one that we left */

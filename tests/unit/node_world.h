@@ -95,6 +95,7 @@ bool all_started(struct world *w);
 bool all_ended(struct world *w);
 bool all_completed(struct world *w);
 bool never(struct world *w);
+bool world_is_finished(struct world *w);        /* as the pool was told */
 int world_wait_keeper(struct world *w, int ms); /* its exit code; -1: it lives; 1000 + signal */
 
 /* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. Frees
