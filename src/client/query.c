@@ -228,9 +228,10 @@ static void restart_lines(const json_t *doc)
     int64_t n = doc_int(doc, "restarts", 0);
     size_t i;
     json_t *node;
+    bool last = render_restart(doc, &text);
     if (n > 0)
-        (void)printf("  restarts  %lld%s%s\n", (long long)n,
-                     render_restart(doc, &text) ? "; the last: " : "", buf_cstr(&text));
+        (void)printf("  restarts  %lld%s%s\n", (long long)n, last ? "; the last: " : "",
+                     buf_cstr(&text));
     json_array_foreach(json_object_get(doc, "nodes_left_out"), i, node)(void)
         printf("  left out  %s, which failed too often\n", json_string_value(node));
 }

@@ -78,6 +78,7 @@ def test_a_worker_that_fails_twice_and_then_succeeds(lab):
     assert env["TONY_ADDRESS"] == address, "where its peers know it"
     live = lab.status(job.app)
     assert live["restarts"] == 2 and live["generation"] == 1, live
+    assert "restarts  2; the last: worker:0 ended with exit code 3" in lab.run("status", job.app).stdout
     job.ends("worker:0", 3, 0)
     job.ends("worker:1", 1, 0)
     doc = job.over()
