@@ -82,6 +82,28 @@ static bool is_urgent(const struct task_side *t)
     return t->new_checkpoint || t->new_ready;
 }
 
+/* In the order in which they were saved; what could not be sent is when there is a master again. */
+static void tell_saved(struct executor *x)
+{
+    struct task_side *t = &x->task;
+    for (unsigned i = 0; i < TASK_SAVED_MAX && x->greeted; i++) {
+        struct task_saved *s = &t->saved[(t->n_saved + i) % TASK_SAVED_MAX];
+        if (!s->path || s->told)
+            continue;
+        Tony__TaskWord w = TONY__TASK_WORD__INIT;
+        w.generation = s->generation;
+        w.attempt = s->attempt;
+        w.checkpoint = s->path;
+        w.checkpoint_step = s->step;
+        w.checkpoint_parts = s->parts;
+        Tony__Frame f = TONY__FRAME__INIT;
+        f.body_case = TONY__FRAME__BODY_TASK_WORD;
+        f.task_word = &w;
+        s->told = executor_send(x, &f) == 0;
+    }
+    t->new_checkpoint = false;
+}
+
 static void tell(struct executor *x, int64_t now)
 {
     struct task_side *t = &x->task;
@@ -94,20 +116,18 @@ static void tell(struct executor *x, int64_t now)
         w.step = t->step;
         w.total = t->total;
     }
-    if (t->new_checkpoint) {
-        w.checkpoint = t->checkpoint;
-        w.checkpoint_step = t->checkpoint_step;
-        w.checkpoint_parts = t->checkpoint_parts;
-    }
     if (t->new_tensorboard)
         w.tensorboard_url = t->tensorboard;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_TASK_WORD;
     f.task_word = &w;
     w.ready = t->new_ready;
-    t->new_progress = t->new_checkpoint = t->new_tensorboard = t->new_ready = false;
+    bool more = t->new_progress || t->new_tensorboard || t->new_ready;
+    t->new_progress = t->new_tensorboard = t->new_ready = false;
     t->sent_ms = now;
-    (void)executor_send(x, &f); /* else task_side_again() does, when there is a master again */
+    tell_saved(x);
+    if (more && x->greeted)
+        (void)executor_send(x, &f); /* else task_side_again() does, when there is a master again */
 }
 
 static void tell_soon(struct executor *x)
@@ -121,7 +141,10 @@ void task_side_again(struct executor *x)
 {
     struct task_side *t = &x->task;
     t->new_progress = t->new_progress || t->step || t->total;
-    t->new_checkpoint = t->new_checkpoint || t->checkpoint;
+    for (size_t i = 0; i < TASK_SAVED_MAX; i++) {
+        t->saved[i].told = false;
+        t->new_checkpoint = t->new_checkpoint || t->saved[i].path;
+    }
     t->new_tensorboard = t->new_tensorboard || t->tensorboard;
     t->new_ready = t->new_ready || t->ready;
     if (x->a.number)
@@ -145,14 +168,25 @@ static void note_ready(struct task_side *t)
 }
 
 /* Takes path. */
-static void note_checkpoint(struct task_side *t, char *path, uint64_t step, uint32_t parts)
+static void note_checkpoint(struct executor *x, char *path, uint64_t step, uint32_t parts)
 {
-    if (!path)
+    struct task_side *t = &x->task;
+    struct task_saved *at = NULL;
+    if (!path || strlen(path) > TASK_PATH_MAX) {
+        free(path);
         return;
-    free(t->checkpoint);
-    t->checkpoint = path;
-    t->checkpoint_step = step;
-    t->checkpoint_parts = parts;
+    }
+    for (size_t i = 0; i < TASK_SAVED_MAX && !at; i++)
+        if (t->saved[i].path && t->saved[i].step == step)
+            at = &t->saved[i];
+    if (!at)
+        at = &t->saved[t->n_saved++ % TASK_SAVED_MAX];
+    free(at->path);
+    *at = (struct task_saved){ .path = path,
+                               .step = step,
+                               .parts = parts,
+                               .generation = x->a.generation,
+                               .attempt = x->a.number };
     t->new_checkpoint = true;
 }
 
@@ -170,12 +204,9 @@ static void note_word(struct executor *x, const struct task_word *w)
     if (!attempt_alive(&x->a))
         return;
     if (w->checkpoint) {
-        char *path = full_path(x, w->checkpoint);
         if (t->new_checkpoint) /* each is told: the newest of one task need not be what all share */
             tell(x, clock_mono_ms());
-        if (path && strlen(path) > TASK_PATH_MAX)
-            free(TAKE(path));
-        note_checkpoint(t, path, w->has_step ? w->step : t->step, w->parts);
+        note_checkpoint(x, full_path(x, w->checkpoint), w->has_step ? w->step : t->step, w->parts);
     }
     if ((w->has_step || w->has_total) && !(w->checkpoint && w->step < t->step))
         note_progress(t, w->has_total, w->has_step ? w->step : t->step, w->total);
@@ -411,9 +442,10 @@ static void look(struct executor *x, int64_t now)
         return;
     if (task_watch_logs(t->watch, x->a.logs.out_fd, x->a.logs.err_fd, &step, &total))
         note_progress(t, true, step, total);
-    char *path = task_watch_checkpoint(t->watch, x->workdir, &step);
-    if (path)
-        note_checkpoint(t, path, step, 0);
+    struct task_saved found[TASK_SAVED_MAX];
+    size_t n = task_watch_checkpoints(t->watch, x->workdir, found);
+    for (size_t i = 0; i < n; i++)
+        note_checkpoint(x, found[i].path, found[i].step, 0);
     task_watch_done(t->watch, now);
 }
 

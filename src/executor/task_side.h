@@ -21,6 +21,15 @@ enum {
     TASK_CONNS_MAX = 8,
     TASK_POLL_MAX = TASK_CONNS_MAX + 2,
     TASK_NAME_MAX = 24,
+    TASK_SAVED_MAX = 6, /* as many as the master knows of one task */
+};
+
+/* A checkpoint that the task told of, or that was found. */
+struct task_saved {
+    char *path; /* NULL = none */
+    uint64_t step;
+    uint32_t parts, generation, attempt;
+    bool told; /* the master, on this connection */
 };
 
 struct task_conn {
@@ -39,9 +48,10 @@ struct task_side {
     unsigned refused;  /* strangers and others that were turned away in this window */
 
     /* what the master is to know */
-    uint64_t step, total, checkpoint_step;
-    uint32_t checkpoint_parts;
-    char *checkpoint, *tensorboard;
+    uint64_t step, total;
+    struct task_saved saved[TASK_SAVED_MAX]; /* a ring: what all tasks share need not be the last */
+    unsigned n_saved;                        /* ever */
+    char *tensorboard;
     bool ready; /* this attempt */
     bool new_progress, new_checkpoint, new_tensorboard, new_ready;
     int64_t sent_ms;
@@ -84,8 +94,10 @@ void task_watch_free(struct task_watch *w);
 void task_watch_begin(struct task_watch *w);
 /* Look at what was written to the two logs since the last time. True: *step, *total changed. */
 bool task_watch_logs(struct task_watch *w, int out_fd, int err_fd, uint64_t *step, uint64_t *total);
-/* The newest complete checkpoint, when it is another than the last time: its path, the caller's. */
-char *task_watch_checkpoint(struct task_watch *w, const char *workdir, uint64_t *out_step);
+/* The complete checkpoints that were not seen before, of the newest TASK_SAVED_MAX, the oldest
+ * first; their number. The paths are the caller's. */
+size_t task_watch_checkpoints(struct task_watch *w, const char *workdir,
+                              struct task_saved out[TASK_SAVED_MAX]);
 int64_t task_watch_due(const struct task_watch *w); /* INT64_MAX = never */
 void task_watch_done(struct task_watch *w, int64_t now_ms);
 

@@ -25,8 +25,9 @@ struct task_watch {
     regex_t progress, pattern;
     char *dir, *marker;
     off_t at[2]; /* how far the two logs were read */
-    uint64_t step, total, checkpoint_step;
-    bool found; /* a checkpoint, in this attempt or before */
+    uint64_t step, total;
+    uint64_t seen[TASK_SAVED_MAX]; /* complete checkpoints, in this attempt or before */
+    size_t n_seen;
     int64_t due_ms;
 };
 
@@ -177,28 +178,58 @@ static bool step_of(const struct task_watch *w, const char *name, uint64_t *out)
            (size_t)m[0].rm_eo == strlen(name) && number_at(name, &m[1], out);
 }
 
-char *task_watch_checkpoint(struct task_watch *w, const char *workdir, uint64_t *out_step)
+static bool was_seen(const struct task_watch *w, uint64_t step)
 {
+    for (size_t i = 0; i < w->n_seen; i++)
+        if (w->seen[i] == step)
+            return true;
+    return false;
+}
+
+/* The newest ones in descending order. Several names may have the same step; one of them counts. */
+static void keep(struct task_saved v[TASK_SAVED_MAX], size_t *n, uint64_t step, const char *name)
+{
+    size_t at = 0;
+    while (at < *n && v[at].step > step)
+        at++;
+    if (at == TASK_SAVED_MAX || (at < *n && v[at].step == step))
+        return;
+    char *copy = str_dup(name);
+    if (!copy)
+        return;
+    if (*n == TASK_SAVED_MAX)
+        free(v[--*n].path);
+    for (size_t i = (*n)++; i > at; i--)
+        v[i] = v[i - 1];
+    v[at] = (struct task_saved){ .path = copy, .step = step };
+}
+
+size_t task_watch_checkpoints(struct task_watch *w, const char *workdir,
+                              struct task_saved out[TASK_SAVED_MAX])
+{
+    struct task_saved v[TASK_SAVED_MAX] = { { .path = NULL } };
+    size_t n = 0, entries = 0, n_out = 0;
+    uint64_t step;
     if (!w->has_pattern || !workdir)
-        return NULL;
+        return 0;
     AUTO(free_p)
     char *path = w->dir[0] == '/' ? str_dup(w->dir) : str_printf("%s/%s", workdir, w->dir);
     DIR *d = path ? opendir(path) : NULL;
-    char best[NAME_MAX + 1] = "";
-    uint64_t best_step = 0, step;
-    size_t n = 0;
-    for (struct dirent *x; d && n++ < ENTRIES_MAX && (x = readdir(d));) {
-        if (!step_of(w, x->d_name, &step) || (best[0] && step <= best_step) ||
-            (w->found && step <= w->checkpoint_step) || !is_complete(w, dirfd(d), x->d_name))
-            continue;
-        best_step = step;
-        (void)str_copy(best, sizeof best, x->d_name);
+    for (struct dirent *x; d && entries++ < ENTRIES_MAX && (x = readdir(d));) {
+        bool low = n == TASK_SAVED_MAX;
+        if (step_of(w, x->d_name, &step) && !(low && step < v[n - 1].step) &&
+            (was_seen(w, step) || is_complete(w, dirfd(d), x->d_name)))
+            keep(v, &n, step, x->d_name);
     }
     if (d)
         closedir(d);
-    if (!best[0])
-        return NULL;
-    w->found = true;
-    w->checkpoint_step = *out_step = best_step;
-    return str_printf("%s/%s", path, best);
+    for (size_t i = n; i-- > 0; free(v[i].path)) {
+        char *full = was_seen(w, v[i].step) ? NULL : str_printf("%s/%s", path, v[i].path);
+        if (full)
+            out[n_out++] = (struct task_saved){ .path = full, .step = v[i].step };
+    }
+    for (size_t i = 0; i < n; i++)
+        w->seen[i] = v[i].step;
+    w->n_seen = d ? n : w->n_seen;
+    return n_out;
 }

@@ -424,12 +424,18 @@ static int on_progress(struct job *j, const struct job_event *ev, struct kept *k
     return 0;
 }
 
+/* What an attempt before the present one has saved lies there as well, and may be told late: its
+ * executor had no master meanwhile. */
 static int on_checkpoint(struct job *j, const struct job_event *ev, struct kept *kept,
                          struct err *e)
 {
-    int rc = fence(j, ev, e);
+    const struct slot *s = &j->slots[ev->slot];
 
-    return rc ? rc : checkpoint_saved(j, ev, kept, e);
+    if (!ev->attempt || ev->attempt > s->attempt || ev->generation > s->generation)
+        return err_set(e, ESTALE, "slot '" SLOT_NAME "' never began attempt %u.%u",
+                       SLOT_ARGS(j, ev->slot), ev->generation, ev->attempt),
+               1;
+    return checkpoint_saved(j, ev, kept, e);
 }
 
 static int on_tensorboard(struct job *j, const struct job_event *ev, struct kept *kept,

@@ -205,6 +205,7 @@ static int64_t pause_until(const struct job *j, uint32_t slot, uint64_t delay_ms
 struct again {
     enum restart_scope scope; /* SCOPE_UNSET: it ends as it would without all this */
     bool elsewhere;           /* not in the same container */
+    bool whole;               /* it counts as a retry of the job */
     int64_t due_ms;
 };
 
@@ -225,6 +226,19 @@ static bool everywhere(struct slot *s, int64_t ran_ms)
     return s->quick[RESTART_QUICK_NODES - 1] >= 0;
 }
 
+/* The whole of a job that has no roles: its task begins again where it is, since on a cluster there
+ * is no other place for it. */
+static bool retry_alone(struct job *j, uint32_t slot, struct again *out)
+{
+    if (j->retries >= j->spec->am_retry_count)
+        return false;
+    j->retries++;
+    out->scope = SCOPE_JOB;
+    out->whole = true;
+    out->due_ms = pause_until(j, slot, 0, j->retries);
+    return true;
+}
+
 static void decide(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
                    struct again *out)
 {
@@ -235,7 +249,9 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
     int64_t ran_ms = s->state == SLOT_RUNNING ? j->now_ms - s->started_ms : 0;
 
     *out = (struct again){ 0 };
-    if (j->decided || j->spec->single_node || result == RES_FINISHED || why == END_NONE)
+    bool alone = j->spec->single_node; /* on a cluster its container is the master's */
+    if (j->decided || (alone && j->gives_back && plain != IN_END) || result == RES_FINISHED ||
+        why == END_NONE)
         return;
     bool failed = result != RES_SUCCEEDED, own = why == END_EXITED;
     if (failed && why != END_PREEMPTED)
@@ -244,6 +260,8 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
         return;
     if (ran_ms >= RESTART_FORGIVE_MS)
         memset(s->spent, 0, sizeof s->spent);
+    if (alone && own && failed && plain == IN_END && retry_alone(j, slot, out))
+        return;
     if (own ? !policy_allows(r, end, failed) || job_is_spare(j, slot) : r->restart == RESTART_NEVER)
         return;
     enum restart_scope scope = scope_of(j, slot);
@@ -310,9 +328,10 @@ static int begin_again(struct job *j, uint32_t slot, enum slot_input in, const s
     if (how->scope == SCOPE_JOB || j->gives_back)
         (void)job_act(j, ACT_SYNC, 0);
     slot_keep_end(j, s, end);
-    failures_note_restart(j, slot, done[how->scope]);
+    const char *what = how->whole ? "the whole job started again" : done[how->scope];
+    failures_note_restart(j, slot, what);
     if (verdict_result(s, end) != RES_SUCCEEDED)
-        failures_keep(j, slot, done[how->scope]);
+        failures_keep(j, slot, what);
     int rc = slot_step(j, slot, in, NULL, e);
     if (rc)
         return rc;

@@ -127,6 +127,8 @@ static void is_back(struct master *m, uint32_t slot)
                   f_int("ms", clock_mono_ms() - m->t0_mono_ms));
 }
 
+static void executor_peers(struct master *m, uint32_t slot);
+
 void executor_hello(struct peer *p, const Tony__Frame *f)
 {
     struct master *m = p->m;
@@ -170,6 +172,8 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
     else
         first_hello(m, h, slot);
     is_back(m, slot);
+    if (h->running && job_restarts(m->job))
+        executor_peers(m, slot);
 }
 
 static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
@@ -347,22 +351,38 @@ void executor_moved(struct master *m, const struct job_action *a)
 }
 
 /* Tasks that have a spec file find them there; others could not take them. */
-void executors_peers(struct master *m)
+static bool has_spec_file(const struct master *m)
 {
     const struct runtime *rt = runtime_find(m->spec->framework);
-    if (m->peers_version == m->addresses_version || !rt || !rt->spec_file)
+    return rt && rt->spec_file;
+}
+
+static void send_peers(struct master *m, uint32_t slot, struct packed *frame)
+{
+    struct slot_view v;
+    struct conn *c = executor_conn(m, slot);
+    job_slot(m->job, slot, &v);
+    if (frame && c && v.state == SLOT_RUNNING)
+        (void)conn_send_packed(c, frame); /* a broken one dials again, and is told then */
+    else if (!frame)
+        master_exit_now(m, MASTER_CRASHED);
+}
+
+/* One that was away when they changed. */
+static void executor_peers(struct master *m, uint32_t slot)
+{
+    if (has_spec_file(m))
+        send_peers(m, slot, peers_frame(m));
+}
+
+void executors_peers(struct master *m)
+{
+    if (m->peers_version == m->addresses_version || !has_spec_file(m))
         return;
     m->peers_version = m->addresses_version;
     struct packed *frame = peers_frame(m);
-    for (uint32_t i = 0; frame && i < job_n_tasks(m->job); i++) {
-        struct slot_view v;
-        struct conn *c = executor_conn(m, i);
-        job_slot(m->job, i, &v);
-        if (c && v.state == SLOT_RUNNING && conn_send_packed(c, frame) == -ENOMEM)
-            frame = NULL;
-    }
-    if (!frame)
-        master_exit_now(m, MASTER_CRASHED);
+    for (uint32_t i = 0; i < job_n_tasks(m->job); i++)
+        send_peers(m, i, frame);
 }
 
 bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms)

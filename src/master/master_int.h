@@ -100,6 +100,7 @@ struct master {
     struct {
         struct packed *frame;
         bool moved; /* for one only */
+        bool peers; /* no Start, but the addresses alone */
         uint32_t generation, attempt, restart_count;
         uint64_t addresses_version;
         char *checkpoint; /* tasks may have theirs in several places */

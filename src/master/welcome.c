@@ -332,6 +332,7 @@ struct packed *start_frame(struct master *m, const struct job_action *a, const s
     packed_unref(m->start.frame);
     m->start.frame = start_pack(m, a, v);
     m->start.moved = v->moved;
+    m->start.peers = false;
     m->start.generation = a->generation;
     m->start.attempt = a->attempt;
     m->start.restart_count = v->restart_count;
@@ -347,7 +348,11 @@ struct packed *peers_frame(struct master *m)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_PEERS;
     f.peers = &s;
+    if (m->start.peers && m->start.frame && m->start.addresses_version == m->addresses_version)
+        return m->start.frame;
     packed_unref(m->start.frame); /* kept in the same place: the next start is packed anew */
+    m->start.peers = true;
+    m->start.addresses_version = m->addresses_version;
     m->start.frame = spec_pack(m, job_generation(m->job), &f, &s.spec);
     m->start.moved = true;
     return m->start.frame;

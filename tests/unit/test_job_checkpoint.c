@@ -98,6 +98,25 @@ static void test_what_is_refused(void **state)
     drive_done(&d);
 }
 
+/* An executor that had no master tells what it kept when there is one again, of attempts before the
+ * present one, too. */
+static void test_what_is_told_late(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*1/on");
+    drive_run(&d, "go worker:0=1");
+    struct job_event ev = {
+        .type = EV_CHECKPOINT, .slot = 0, .generation = 1, .attempt = 1, .step = 5, .text = "/c/5"
+    };
+    assert_int_equal(drive_feed(&d, &ev), 0);
+    check(d.job, 0, "/c/5");
+    ev.generation = 2;
+    ev.step = 6;
+    assert_int_equal(drive_feed(&d, &ev), 1);
+    drive_done(&d);
+}
+
 /* A stop with time to save gives it to every attempt; a second stop takes it away. */
 static void test_a_stop_with_time_to_save(void **state)
 {
@@ -133,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_newest_that_all_share),
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_what_is_told_late),
         cmocka_unit_test(test_a_stop_with_time_to_save),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,9 @@ static void test_whether(void **state)
         { "worker*1 lost=1", "go worker:0!unknown worker:0!lost", JOB_FAILED, "worker:0=L/2.1",
           NULL },
         { "worker*1 lost=1", "go worker:0!killed", JOB_FAILED, "worker:0=X/1.1", NULL },
-        { "single=1 lost=4", "go driver:0!lost", JOB_FAILED, "driver:0=L/1.1", NULL },
+        { "single=1 lost=4", "go driver:0!lost", JOB_RUNNING, "driver:0=running/2.1", NULL },
+        { "single=1", "go driver:0!lost", JOB_FAILED, "driver:0=L/1.1", NULL },
+        { "single=1 lost=4", "go driver:0=1", JOB_FAILED, "driver:0=F/1.1", NULL },
         /* before it ever ran */
         { "worker*2 launch=1", "mute:worker:1 go grant:worker:1 worker:1!1", JOB_WAITING,
           "worker:0=registered/0.0 worker:1=waiting/0.0", NULL },
@@ -299,7 +301,10 @@ static void test_the_whole_job(void **state)
         { "worker*2 retries=3", "go stop", JOB_KILLED, NULL, NULL },
         { "worker*2 retries=3", "go abort", JOB_FAILED, NULL, NULL },
         { "worker*2 retries=3 app=1000", "go +1000", JOB_KILLED, NULL, NULL },
-        { "single=1 retries=3", "go driver:0=1", JOB_FAILED, NULL, NULL },
+        { "single=1 retries=3", "go driver:0=1", JOB_RUNNING, "driver:0=running/2.2", NULL },
+        { "single=1 retries=1", "go driver:0=1 driver:0=0", JOB_SUCCEEDED, "driver:0=S/2.2", NULL },
+        { "single=1 retries=1", "go driver:0=1 driver:0=7", JOB_FAILED, "driver:0=F/2.2",
+          "task 'driver:0' failed with exit code 7" },
     };
     (void)state;
     check_all(rows, ARRAY_LEN(rows));

@@ -1,0 +1,164 @@
+/* Checkpoints that are found by a rule: which are complete, and which of them are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/fs.h"
+#include "executor/task_side.h"
+
+static char dir[] = "/tmp/tony-watch-XXXXXX";
+
+static void make(const char *name)
+{
+    AUTO(free_p) char *path = str_printf("%s/%s", dir, name);
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+}
+
+static void make_dir(const char *name)
+{
+    AUTO(free_p) char *path = str_printf("%s/%s", dir, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void drop(const char *name)
+{
+    AUTO(free_p) char *path = str_printf("%s/%s", dir, name);
+    assert_int_equal(remove(path), 0);
+}
+
+/* "5 7 " with the steps that are told now, in this order. */
+static void expect(struct task_watch *w, const char *steps)
+{
+    struct task_saved found[TASK_SAVED_MAX];
+    AUTO(buf_done) struct buf text = { 0 };
+    size_t n = task_watch_checkpoints(w, "/nowhere", found);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(str_starts(found[i].path, dir));
+        assert_int_equal(access(found[i].path, F_OK), 0);
+        (void)buf_addf(&text, "%llu ", (unsigned long long)found[i].step);
+        free(found[i].path);
+    }
+    assert_string_equal(buf_cstr(&text), steps);
+}
+
+static struct task_watch *watch(const char *pattern, const char *marker)
+{
+    struct err e = { 0 };
+    (void)fs_remove_tree(AT_FDCWD, dir, &e);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    struct task_watch *w = task_watch_new("", dir, pattern, marker);
+    assert_non_null(w);
+    return w;
+}
+
+static void by_name(void **state)
+{
+    struct task_watch *w = watch("step-([0-9]+)\\.pt", "");
+    (void)state;
+    expect(w, "");
+    make("step-3.pt.tmp"); /* half of one */
+    make(".step-3.pt");
+    make("step-.pt");
+    make("astep-4.pt");
+    make("step-99999999999999999999999.pt");
+    expect(w, "");
+    make("step-7.pt");
+    make("step-5.pt"); /* two since the last look: others may share only the older one */
+    expect(w, "5 7 ");
+    expect(w, "");
+    make("step-6.pt"); /* late */
+    expect(w, "6 ");
+    drop("step-7.pt"); /* a new one took its place: it is there to be told again when it comes back
+                        */
+    expect(w, "");
+    make("step-7.pt");
+    expect(w, "7 ");
+    task_watch_free(w);
+}
+
+static void by_marker(void **state)
+{
+    struct task_watch *w = watch("a step ([0-9]+)", "DONE");
+    (void)state;
+    make_dir("a step 1");
+    make_dir("a step 2");
+    make_dir("a step 3");
+    expect(w, "");
+    make("a step 2/DONE");
+    expect(w, "2 ");
+    make("a step 3DONE"); /* beside it */
+    make("a step 1/DONE");
+    expect(w, "1 3 ");
+    make("a step 4DONE"); /* the marker of nothing */
+    expect(w, "");
+    task_watch_free(w);
+}
+
+static void ten_thousand(void **state)
+{
+    struct task_watch *w = watch("step-([0-9]+)", "");
+    char name[40];
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        (void)snprintf(name, sizeof name, i % 2 ? "step-%d" : "junk-%d", i);
+        make(name);
+    }
+    expect(w, "9989 9991 9993 9995 9997 9999 ");
+    expect(w, "");
+    make("step-5"); /* was there, and is far behind */
+    make("step-10001");
+    expect(w, "10001 ");
+    task_watch_free(w);
+}
+
+/* Several names of one step: one of them counts. */
+static void same_step(void **state)
+{
+    struct task_watch *w = watch("rank-[0-9]+-step-([0-9]+)", "");
+    (void)state;
+    make("rank-0-step-8");
+    make("rank-1-step-8");
+    expect(w, "8 ");
+    expect(w, "");
+    task_watch_free(w);
+}
+
+static void there_is_no_directory(void **state)
+{
+    struct err e = { 0 };
+    struct task_watch *w = watch("x-([0-9]+)", "");
+    (void)state;
+    make("x-1");
+    expect(w, "1 ");
+    assert_int_equal(fs_remove_tree(AT_FDCWD, dir, &e), 0);
+    expect(w, "");
+    task_watch_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_name),
+        cmocka_unit_test(by_marker),
+        cmocka_unit_test(same_step),
+        cmocka_unit_test(ten_thousand),
+        cmocka_unit_test(there_is_no_directory),
+    };
+    struct err e = { 0 };
+    if (!mkdtemp(dir))
+        return 1;
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)fs_remove_tree(AT_FDCWD, dir, &e);
+    return rc;
+}
