@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/jobconf.h"
+#include "client/venv.h"
 #include "conf/conf.h"
 #include "storage/jobfile.h"
 #include "storage/store.h"
@@ -191,6 +192,10 @@ static int collect_venv(struct client_job *j, struct err *e)
                       : j->yarn            ? SHIP_DIR
                                            : SHIP_IN_PLACE,
                       path, "venv", "", e);
+    if (rc == 0 && S_ISREG(st.st_mode) && (rc = venv_check_archive(path, e)) < 0)
+        return err_wrap(e, rc, "%s", origin_of(j, "tony.application.python-venv"));
+    if (rc == 0)
+        j->items[j->n_items - 1].python = true;
     if (rc == 0 && j->items[0].kind == SHIP_SRC)
         rc = leave_venv_out(&j->items[0], &j->items[j->n_items - 1], e);
     return rc;
@@ -392,6 +397,12 @@ int ship_collect(struct client_job *j, struct err *e)
     return err_hint(e, "put them into one directory, and ship that");
 }
 
+static int check_python(const struct client_job *j, const struct ship_item *it, struct err *e)
+{
+    int rc = it->python ? venv_check(it->path, j->spec->python_binary, j->yarn, e) : 0;
+    return rc < 0 ? err_wrap(e, rc, "virtual environment '%s'", it->source) : 0;
+}
+
 /* Long work says what it is. */
 static void on_copy(const char *source, uint64_t bytes)
 {
@@ -411,7 +422,7 @@ int ship_put(struct client *c, struct client_job *j, struct err *e)
     store_on_copy(store, on_copy);
     int code = EXIT_DONE;
     for (size_t i = 0; code == EXIT_DONE && i < j->n_items; i++) {
-        if (store_put(store, &j->items[i], e) == 0)
+        if (store_put(store, &j->items[i], e) == 0 && check_python(j, &j->items[i], e) == 0)
             continue;
         code = ship_exit_code(e);
         if (code == EXIT_MISUSE && !e->hint[0])

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "storage/relocate.h"
 #include "storage/store_int.h"
 #include "storage/tree.h"
 
@@ -128,7 +129,8 @@ static int open_source(struct put *p)
     p->real = realpath(source, NULL);
     if (!p->real)
         return err_set(p->e, errno, "cannot resolve '%s': %m", source);
-    return digest_text(ship_kind_name(p->it->kind), p->real, p->source_key) < 0
+    return digest_text(p->it->python ? "python" : ship_kind_name(p->it->kind), p->real,
+                       p->source_key) < 0
                ? err_set(p->e, EIO, "cannot digest '%s'", source)
                : 0;
 }
@@ -226,6 +228,20 @@ static int publish(struct put *p, const char *entry)
 
 /* ---- kinds ---- */
 
+/* An environment is not what any other archive or directory of the same content would be. */
+static const char *content_kind(const struct put *p, const char *src, const char *other)
+{
+    return p->src_rules ? src : p->it->python ? "python" : other;
+}
+
+static int relocate(struct put *p)
+{
+    if (!p->it->python)
+        return 0;
+    int rc = python_relocate(p->temp_fd, p->it->source, p->e);
+    return rc > 0 && syncfs(p->s->fd) == -1 ? no_space(p->e, errno, p->it->source) : MIN(rc, 0);
+}
+
 static int bring_tree(struct put *p, char entry[ENTRY_MAX])
 {
     const struct tree_copy_opts opts = { .src_rules = p->src_rules,
@@ -238,8 +254,10 @@ static int bring_tree(struct put *p, char entry[ENTRY_MAX])
         rc = tree_copy_fd(p->source_fd, p->it->source, p->temp_fd, &opts, p->e);
     /* Of the copy: whatever happens to the source meanwhile, an entry is what its name says. */
     if (rc == 0)
-        rc = digest_tree(p->src_rules ? "src" : "dir", &p->looks, p->temp_fd, p->it->source, digest,
-                         p->e);
+        rc = digest_tree(content_kind(p, "src", "dir"), &p->looks, p->temp_fd, p->it->source,
+                         digest, p->e);
+    if (rc == 0)
+        rc = relocate(p);
     if (rc == 0 && p->read_only && fchmod(p->temp_fd, 0555) == -1)
         rc = no_space(p->e, errno, p->it->source);
     if (rc == 0)
@@ -269,7 +287,7 @@ static int bring_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_byt
                          uint32_t *out_files)
 {
     char digest[DIGEST_HEX];
-    int rc = digest_file(p->src_rules ? "src archive" : "archive", 0, p->source_fd, p->it->source,
+    int rc = digest_file(content_kind(p, "src archive", "archive"), 0, p->source_fd, p->it->source,
                          digest, p->e);
     if (rc == 0)
         rc = make_temp(p, true);
@@ -280,6 +298,8 @@ static int bring_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_byt
     if (!dir)
         return err_set(p->e, ENOMEM, "cannot unpack '%s': %m", p->it->source);
     rc = pack_unpack(p->real, dir, out_bytes, out_files, p->e);
+    if (rc == 0)
+        rc = relocate(p);
     if (rc == 0 && p->read_only)
         rc = tree_read_only(p->temp_fd, p->it->source, p->e);
     if (rc == 0 && syncfs(p->s->fd) == -1)

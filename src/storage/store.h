@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/vec.h"
@@ -39,6 +40,7 @@ struct ship_item { /* one thing of a job that goes to containers */
     char *name;            /* in the working directory; "" for SHIP_SRC */
     char *role;            /* "" = every role */
     struct strv leave_out; /* of SHIP_SRC: paths below it that stay where they are */
+    bool python;           /* an environment: its scripts are made to find it (relocate.h) */
     char *digest;          /* after store_put; "" for SHIP_IN_PLACE */
     char *path;            /* in the store after store_put, absolute */
     uint64_t bytes;
