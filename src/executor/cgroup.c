@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +90,19 @@ static bool has_word(const char *dir, const char *file, const char *word)
 
 /* ---- the job's groups ---- */
 
+/* All jobs of a user together weigh as much as one process for each core of the machine. Left
+ * alone, their common group weighs as much as a single process outside of it, and beside a build of
+ * fifty processes every job together gets a fiftieth of the machine. */
+static void weigh_user(const char *dir, bool v2)
+{
+    char text[32];
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    snprintf(text, sizeof text, "%d",
+             v2 ? MIN(cores * V2_WEIGHT_A_CORE, (int)V2_WEIGHT_MAX) : cores * V1_SHARES_A_CORE);
+    (void)put(dir, v2 ? "cpu.weight" : "cpu.shares", text); /* not there: cores are not weighed */
+}
+
 /* base/tony-<uid>/<job>; NULL when it cannot be made (e says why). */
 static char *make_job_dir(const char *base, const char *job, bool v2, struct err *e)
 {
@@ -102,6 +116,7 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
         (void)err_set(e, errno, "cannot make control group '%s': %m", user);
         return NULL;
     }
+    weigh_user(user, v2);
     if (v2) /* cores are only weighed where that controller is */
         (void)put(user, "cgroup.subtree_control", "+cpu");
     if (v2 && put(user, "cgroup.subtree_control", "+memory") < 0) {

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from conftest import wait_until
+
 GOOD_ROLE = "roles:\n  worker: {instances: 1, command: 'true', memory: 16m}\n"
 XML_HEAD = "<?xml version='1.0'?>\n"
 
@@ -333,6 +335,7 @@ def test_full_disk(small_disk):
     tony = small_disk
     good = tony.submit(tony.workers("true"))
     tony.in_history(good)
+    wait_until(lambda: not any("--keeper" in line for line in tony.processes().values()), "its keeper has removed the rest")
     filler = tony.home / "filler"
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
     with pytest.raises(OSError):
