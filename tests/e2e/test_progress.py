@@ -178,3 +178,31 @@ def test_a_new_master_hears_it_again(make_lab, tmp_path):
     gate.write_text("\n")
     assert lab.run("wait", app).returncode == 0
     assert json.loads(lab.ok("status", app, "--json"))["roles"][0]["step"] == 40
+
+
+def test_what_was_saved_without_a_master(make_lab, tmp_path):
+    """All that was told of while there was no master is known to the next one: what two tasks share is not the last of one."""
+    lab = make_lab()
+    app = lab.submit(lab.workers(program("""
+        me = os.environ["TASK_INDEX"]
+        say('{"step": 1}')
+        while not os.path.exists(os.environ["GO"]): time.sleep(0.02)
+        for step in (10, 20) if me == "0" else (10, 20, 30, 40):
+            say(json.dumps({"step": step, "checkpoint": f"/data/{me}/step-{step}", "parts": 2}))
+        say('{"ask": "stop"}'); heard()         # all was read
+        open(os.environ["GO"] + me, "w").close()
+        while not os.path.exists(os.environ["GO"] + "end"): time.sleep(0.02)"""), n=2, env={"GO": str(tmp_path / "go")}))
+    wait_until(lambda: all(t["step"] == 1 for t in lab.status(app)["tasks"]), "both run")
+    keeper, master = lab.one("keeper", app), lab.one("master", app)
+    os.kill(keeper, 19)
+    try:
+        os.kill(master, 9)
+        (tmp_path / "go").touch()
+        wait_until(lambda: (tmp_path / "go0").exists() and (tmp_path / "go1").exists(), "both have said what they saved")
+    finally:
+        os.kill(keeper, 18)
+    doc = wait_until(lambda: (lambda d: "checkpoint" in d and d)(lab.status(app)), "a new master knows it", pause=0.05)
+    wait_until(lambda: lab.status(app)["checkpoint"]["step"] == 20, "what both share")
+    assert doc["epoch"] == 2
+    (tmp_path / "goend").touch()
+    assert lab.run("wait", app).returncode == 0

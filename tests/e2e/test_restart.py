@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 
 import pytest
 from conftest import wait_until
@@ -176,6 +177,51 @@ def test_a_lost_executor_costs_a_container_only(lab):
     for i, attempt in ((0, 1), (1, 2)):
         job.ends(f"worker:{i}", attempt, 0)
     assert job.over()["restarts"] == 1
+    lab.settled()
+
+
+def test_one_that_was_away_hears_of_new_peers(lab):
+    """worker:0 is cut off while worker:1 gets another place: it is told when it is back."""
+    job = Runs(lab, {"worker": {"instances": 2}}, conf={"tony.task.heartbeat-interval-ms": 10000})
+    spec = pathlib.Path(job.env("worker:0")["TONY_SPEC_FILE"])
+    job.env("worker:1")
+    away, lost = (lab.executor_of(job.pid(f"worker:{i}")) for i in range(2))
+    os.kill(away, signal.SIGSTOP)
+    try:
+        master = lab.one("master", job.app)
+        kill9(master)  # its connection to the one that is away goes with it
+        lab.one("master", job.app, other_than=master)
+        kill9(lost)
+        after = job.env("worker:1", 2)
+        assert json.loads(spec.read_text())["worker"][1] != after["TONY_ADDRESS"]
+    finally:
+        os.kill(away, signal.SIGCONT)
+    wait_until(lambda: json.loads(spec.read_text())["worker"][1] == after["TONY_ADDRESS"], "the peer's file has the new address")
+    for i, attempt in ((0, 1), (1, 2)):
+        job.ends(f"worker:{i}", attempt, 0)
+    job.over()
+    lab.settled()
+
+
+def test_a_job_without_roles_begins_again(lab):
+    """Its executor is lost, then it fails by itself: tony.am.retry-count is for that."""
+    job = Runs(lab, {"worker": {"instances": 1}})  # for its script
+    job.ends("worker:0", 1, 0)
+    job.over()
+    here = lab.base / "alone"
+    here.mkdir()
+    path = lab.base / "alone.yaml"
+    path.write_text(json.dumps({"name": "alone", "framework": "generic", "command": f"bash {job.dir / 'task.sh'}", "env": {"DIR": str(here)},
+                                "conf": {**QUICK, "tony.am.memory": "64m", "tony.am.retry-count": 1}}))
+    job.dir, job.app = here, lab.submit(path)
+    kill9(lab.executor_of(job.pid("driver:0")))
+    assert "NUM_AM_RETRIES" not in job.env("driver:0", 2)
+    job.ends("driver:0", 2, 3)
+    env = job.env("driver:0", 3)
+    assert (env["NUM_AM_RETRIES"], env["SESSION_ID"], env["TONY_RESTART_COUNT"]) == ("1", "1", "2")
+    job.ends("driver:0", 3, 4)
+    doc = job.over("FAILED")
+    assert (doc["restarts"], doc["retries"], doc["message"]) == (2, 1, "task 'driver:0' failed with exit code 4"), doc
     lab.settled()
 
 
