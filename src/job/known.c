@@ -309,16 +309,33 @@ static bool is_of_child(struct span line)
     return false;
 }
 
+/* A word of its own, and no part of a name, path or setting. */
+static bool has_word(struct span line, const char *word)
+{
+    size_t len = strlen(word);
+
+    for (size_t i = 0; i + len <= line.len; i++) {
+        char before = i ? line.p[i - 1] : ' ', after = i + len < line.len ? line.p[i + len] : ' ';
+        char next = i + len + 1 < line.len ? line.p[i + len + 1] : ' ';
+        bool part = isalnum((unsigned char)before) || strchr("_/.-", before) ||
+                    isalnum((unsigned char)after) || strchr("_=/-", after) ||
+                    (after == '.' && isalnum((unsigned char)next));
+        if (!part && memcmp(line.p + i, word, len) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool is_error(struct span line)
 {
-    static const char *const words[] = { "rror: ", "ERROR",     "FATAL",    "fatal: ",
-                                         "Fatal",  "CRITICAL",  "failed",   "Failed",
-                                         "annot ", "not found", "ssertion", "panicked at" };
+    static const char *const words[] = { "error",    "Error",  "ERROR",    "fatal",    "Fatal",
+                                         "FATAL",    "failed", "Failed",   "FAILED",   "Cannot",
+                                         "CRITICAL", "cannot", "panicked", "Assertion" };
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (has(line, words[i]))
+        if (has_word(line, words[i]))
             return true;
-    return false;
+    return has(line, "not found");
 }
 
 struct found {

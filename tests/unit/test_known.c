@@ -131,6 +131,7 @@ static const struct sample {
     { "signal", 0, SIGUSR1, "" },
     { "exit_code", 3, 0, "" },
     { "exit_code", 3, 0, "epoch 1 done\nepoch 2 done\n" },
+    { "exit_code", 3, 0, "ERROR_FILE=/x/error.json\nmean_error=0.31 error=0.2\n" },
     /* victims */
     { "lost_peer", 1, 0,
       TRACE
