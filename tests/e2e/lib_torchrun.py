@@ -1,0 +1,67 @@
+"""A script as it is written for torchrun: DDP on a small model, a snapshot after each step, which a restart goes on from.
+
+`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOT STEPS`. DIE: "<restart count> <rank> <step>" to be killed there.
+"""
+
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Trainer:
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
+        self.rank = int(os.environ["RANK"])
+        self.local = int(os.environ["LOCAL_RANK"])
+        self.at = 0
+        torch.manual_seed(7)
+        self.model = torch.nn.Linear(8, 1)
+        if os.path.exists(snapshot):
+            saved = torch.load(snapshot)
+            self.model.load_state_dict(saved["model"])
+            self.at = saved["at"]
+        self.model = DDP(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
+
+    def step(self):
+        generator = torch.Generator().manual_seed(1000 * self.at + self.rank)
+        x = torch.randn(16, 8, generator=generator)
+        loss = torch.nn.functional.mse_loss(self.model(x), x.sum(dim=1, keepdim=True))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.at += 1
+        if self.local == 0 and self.rank == 0:
+            torch.save({"model": self.model.module.state_dict(), "at": self.at}, self.snapshot + ".new")
+            os.replace(self.snapshot + ".new", self.snapshot)
+
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    die = os.environ.get("DIE", "-1 0 0").split()
+    again = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    trainer = Trainer(sys.argv[1])
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()} local {trainer.local} from {trainer.at} again {again}", flush=True)
+    while trainer.at < int(sys.argv[2]):
+        trainer.step()
+        if die == [again, str(trainer.rank), str(trainer.at)]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    odd = dist.new_group([1, 3])  # needs the store once more
+    sums = torch.ones(1)
+    if trainer.rank in (1, 3):
+        dist.all_reduce(sums, group=odd)
+    weights = [p.detach().flatten() for p in trainer.model.parameters()]
+    print("sum", int(sums), "weights", " ".join(f"{v:.5f}" for v in torch.cat(weights).tolist()), flush=True)
+    del trainer  # the model holds the group, whose end wants the interpreter
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
