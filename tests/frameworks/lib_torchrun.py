@@ -1,6 +1,6 @@
 """A script as it is written for torchrun: DDP on a small model, a snapshot after each step, which a restart goes on from.
 
-`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOT STEPS`. DIE: "<restart count> <rank> <step>" to be killed there.
+`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOT STEPS`. DIE: "<restart count> <rank> <step>, ..." to be killed there.
 """
 
 import os
@@ -44,13 +44,13 @@ class Trainer:
 @record
 def main():
     dist.init_process_group("gloo")
-    die = os.environ.get("DIE", "-1 0 0").split()
+    die = [words.split() for words in os.environ.get("DIE", "").split(",")]
     again = os.environ["TORCHELASTIC_RESTART_COUNT"]
     trainer = Trainer(sys.argv[1])
     print(f"rank {dist.get_rank()} of {dist.get_world_size()} local {trainer.local} from {trainer.at} again {again}", flush=True)
     while trainer.at < int(sys.argv[2]):
         trainer.step()
-        if die == [again, str(trainer.rank), str(trainer.at)]:
+        if [again, str(trainer.rank), str(trainer.at)] in die:
             os.kill(os.getpid(), signal.SIGKILL)
     odd = dist.new_group([1, 3])  # needs the store once more
     sums = torch.ones(1)

@@ -1,0 +1,52 @@
+"""PyTorch for real: a script written for torchrun, unchanged, with Debian's and with a torch of the 2.x line."""
+
+import os
+import pathlib
+
+import pytest
+
+from lib_frameworks import RUN_LIMIT_S, environment
+
+SCRIPT = pathlib.Path(__file__).with_name("lib_torchrun.py")
+DEBIAN = "/usr/bin/python3"
+
+
+def python_of(name):
+    if name == "torch":
+        return environment("torch") / "python3"
+    if os.system(f"{DEBIAN} -c 'import torch' 2>/dev/null"):
+        pytest.skip("no PyTorch of Debian's")
+    return DEBIAN
+
+
+def train(t, python, steps, die=(), n=2, ranks=2):
+    """Ranks are killed by themselves, one in each formation: die is the rank and the step of each."""
+    snapshot = t.base / f"snapshot{t.n_files}"
+    path = t.workers(f"{python} -u {SCRIPT} {snapshot} {steps}", n=n, framework="pytorch",
+                     role={"ranks": ranks, "memory": "4g", "restart": "on-failure", "max-restarts": 40},
+                     env={"DIE": ",".join(f"{i} {rank} {step}" for i, (rank, step) in enumerate(die)), "OMP_NUM_THREADS": "1"})
+    app = t.submit(path)
+    t.run("wait", app, timeout=RUN_LIMIT_S * (1 + len(die)))
+    doc = t.status(app)
+    assert doc["state"] == "SUCCEEDED", doc
+    assert doc["generation"] == 1 + len(die)
+    return app
+
+
+def said(t, app, attempt, n=2, ranks=2):
+    """What each rank has printed, in their order."""
+    return [t.log(app, f"worker:{i}", f"stdout.{k}" if k else "stdout", attempt).splitlines() for i in range(n) for k in range(ranks)]
+
+
+@pytest.mark.parametrize("name", ["debian", "torch"])
+def test_rank_0_dies_and_the_training_goes_on(own_tony, name):
+    """2 tasks of 2 ranks; after its 5th step rank 0 is killed, and takes nobody's store along: all go on from the snapshot."""
+    t = own_tony()
+    app = train(t, python_of(name), 12, die=[(0, 5)])
+    assert [lines[0] for lines in said(t, app, 1)] == [f"rank {r} of 4 local {r % 2} from 0 again 0" for r in range(4)]
+    again = said(t, app, 2)
+    assert [lines[0] for lines in again] == [f"rank {r} of 4 local {r % 2} from 5 again 1" for r in range(4)]
+    weights = {lines[-1].split(" weights ")[1] for lines in again}
+    assert len(weights) == 1, "all have the same model"
+    assert [lines[-1].split()[1] for lines in again] == ["1", "2", "1", "2"], "a group of two of them was formed late"
+    assert all(abs(float(w) - 1) < 0.5 for w in weights.pop().split()[:8]), "it has learned"
