@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/log.h"
 #include "base/str.h"
@@ -37,12 +38,23 @@ static void host_of(const struct executor *x, char host[static 80])
     }
 }
 
+/* One for each rank of all tasks. The task gets what was given to us. */
+static void raise_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == -1)
+        return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files); /* then there is room for fewer */
+}
+
 void store_open(struct executor *x)
 {
     char host[80];
     if (x->store || x->role->store != TONY__WELCOME__STORE__HERE)
         return;
     host_of(x, host);
+    raise_files();
     x->store_err.num = 0;
     if (tcpstore_server_open(host, x->port, bytes_max(x), &x->store, &x->store_err) < 0)
         x->store = NULL; /* the attempt says why it cannot start */
