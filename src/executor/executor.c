@@ -56,6 +56,34 @@ static int away_limit_ms(const struct executor *x)
     return x->role && x->role->master_away_ms ? (int)x->role->master_away_ms : AWAY_DEFAULT_MS;
 }
 
+/*
+ * Over a network a connection may look well long after it was cut. What counts is how long ago
+ * something of ours is known to have arrived: the master cannot have taken us for lost before, and
+ * when it replaces us, it relies on that we are gone by the limit.
+ */
+static int64_t alone_since_ms(const struct executor *x)
+{
+    return x->greeted ? x->heard_ms : x->away_since_ms;
+}
+
+static bool counts_alone(const struct executor *x)
+{
+    return !x->leaving && (!x->greeted || x->cfg->remote);
+}
+
+static void look_at_master(struct executor *x)
+{
+    if (x->cfg->remote && x->greeted && link_confirmed(&x->link))
+        x->heard_ms = x->said_ms;
+}
+
+static void greeting_ends(struct executor *x)
+{
+    if (x->greeted)
+        x->away_since_ms = x->cfg->remote ? x->heard_ms : clock_mono_ms();
+    x->greeted = false;
+}
+
 /* There is nothing we can do here; the exit status says so, too. */
 static void give_up(struct executor *x, const struct err *e)
 {
@@ -74,12 +102,11 @@ static void remote_drop(struct executor *x, int rc)
 {
     struct remote *r = x->cfg->remote;
     bool greeted = x->greeted;
+    look_at_master(x);
     link_close(&x->link);
-    x->greeted = false;
-    if (greeted) {
+    greeting_ends(x);
+    if (greeted)
         x->tries = 0;
-        x->away_since_ms = clock_mono_ms();
-    }
     bool hopeless = remote_lost(r, rc, greeted);
     if (x->tries == 0 || hopeless) /* not each time that it is no better */
         executor_warn(x, "executor.disconnected", &r->why);
@@ -109,6 +136,7 @@ static void disconnect(struct executor *x)
 
 int executor_send(struct executor *x, Tony__Frame *f)
 {
+    x->said_ms = clock_mono_ms();
     int rc = link_send(&x->link, f);
     if (rc < 0)
         disconnect(x);
@@ -176,6 +204,13 @@ static void leave(struct executor *x, uint32_t grace_ms, const char *why)
     attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, why);
 }
 
+/* Often enough for the limit to be counted from what is confirmed. */
+static int64_t beat_ms(const struct executor *x)
+{
+    int64_t every = x->role && x->role->heartbeat_ms ? x->role->heartbeat_ms : BEAT_DEFAULT_MS;
+    return x->cfg->remote ? MIN(every, (int64_t)away_limit_ms(x) / 4) : every;
+}
+
 static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
 {
     size_t n = tony__welcome__get_packed_size(w);
@@ -215,6 +250,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
                   f_int("index", w->index));
     x->epoch = w->epoch;
     x->greeted = true;
+    x->heard_ms = x->said_ms; /* it answers our hello */
     if (x->cfg->remote)
         remote_moved(x->cfg->remote, w->master_address);
     if (!x->role)
@@ -223,7 +259,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
         leave(x, 0, "no memory");
         return;
     }
-    x->beat_at_ms = clock_mono_ms() + (w->heartbeat_ms ? w->heartbeat_ms : BEAT_DEFAULT_MS);
+    x->beat_at_ms = clock_mono_ms() + beat_ms(x);
     prepare(x);
     store_open(x);
     if (x->cfg->remote)
@@ -351,7 +387,8 @@ static void on_signals(struct executor *x)
 static void send_beat(struct executor *x, int64_t now)
 {
     Tony__Beat beat = TONY__BEAT__INIT;
-    uint32_t every = x->role && x->role->heartbeat_ms ? x->role->heartbeat_ms : BEAT_DEFAULT_MS;
+    int64_t every = beat_ms(x);
+    look_at_master(x);
     x->beat_at_ms = MAX(x->beat_at_ms + every, now + every / 2);
     attempt_sample(x, &beat.rss_bytes, &beat.cpu_ms);
     if (!x->greeted)
@@ -368,7 +405,9 @@ static void on_time(struct executor *x)
     int64_t now = clock_mono_ms();
     if (x->link.fd < 0 && now >= x->dial_at_ms)
         dial(x, now);
-    if (!x->greeted && now - x->away_since_ms >= away_limit_ms(x) && !x->leaving) {
+    if (counts_alone(x) && now - alone_since_ms(x) >= away_limit_ms(x))
+        look_at_master(x); /* we may have slept since */
+    if (counts_alone(x) && now - alone_since_ms(x) >= away_limit_ms(x)) {
         struct err e = { 0 };
         (void)err_set(&e, ETIMEDOUT, "there was no master for %d s", away_limit_ms(x) / 1000);
         executor_warn(x, "executor.master_away", &e);
@@ -390,8 +429,8 @@ static int64_t next_deadline(const struct executor *x)
     int64_t at = MIN(MIN(attempt_deadline(&x->a), x->beat_at_ms), task_side_deadline(x));
     if (x->link.fd < 0)
         at = MIN(at, x->dial_at_ms);
-    if (!x->greeted && !x->leaving)
-        at = MIN(at, x->away_since_ms + away_limit_ms(x));
+    if (counts_alone(x))
+        at = MIN(at, alone_since_ms(x) + away_limit_ms(x));
     if (x->cfg->remote && x->link.fd >= 0 && !x->greeted)
         at = MIN(at, x->greet_by_ms);
     if (x->cfg->remote)
@@ -403,12 +442,11 @@ static int64_t next_deadline(const struct executor *x)
  * Its Welcome tells whether it is newer. */
 static void on_call(struct executor *x, const struct link *line)
 {
+    look_at_master(x);
     link_close(&x->link);
     x->link = *line;
     x->link.why = &x->cfg->remote->why;
-    if (x->greeted)
-        x->away_since_ms = clock_mono_ms();
-    x->greeted = false;
+    greeting_ends(x);
     x->dial_at_ms = INT64_MAX;
     x->greet_by_ms = clock_mono_ms() + GREET_MS;
     say_hello(x);

@@ -62,7 +62,7 @@ struct attempt {
     uint32_t n_ranks, n_alive;
     bool in_cgroup;
     int status, exec_errno;
-    int exit_as; /* its end is reported as an exit with this code; 0 = as what it is */
+    int exit_as;            /* its end is reported as an exit with this code; 0 = as what it is */
     enum end_reason forced; /* why we took it down; END_NONE = it ended by itself */
     char detail[RECORD_DETAIL_MAX];
     int64_t started_us, ended_us;
@@ -92,6 +92,9 @@ struct executor {
     bool told;      /* our hello on it had the attempt's end */
     unsigned tries; /* dials since the connection broke */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
+    /* Over a network: when we last said something, and the last time that we know the master's
+     * machine to have heard of us since. */
+    int64_t said_ms, heard_ms;
     int64_t greet_by_ms; /* over a network: how long a connection may go without Welcome */
     Tony__Welcome *role; /* the first Welcome, ours; NULL = none yet */
 
@@ -141,11 +144,12 @@ void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out
 
 /* renew.c */
 struct rt_role;
-void executor_renew(struct executor *x, const Tony__Renew *r); /* another attempt will follow */
-void executor_peers(struct executor *x, const Tony__Peers *p); /* others have other addresses */
+void executor_renew(struct executor *x, const Tony__Renew *r);  /* another attempt will follow */
+void executor_peers(struct executor *x, const Tony__Peers *p);  /* others have other addresses */
 void executor_rename(struct executor *x, const Tony__Start *s); /* a spare becomes a task */
-struct rt_role *executor_roles(const Tony__ClusterSpec *spec,
-                               size_t *out_n); /* borrow from spec; the caller's; NULL = no memory */
+struct rt_role *
+executor_roles(const Tony__ClusterSpec *spec,
+               size_t *out_n); /* borrow from spec; the caller's; NULL = no memory */
 
 /* environment.c */
 int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, struct strv *out,

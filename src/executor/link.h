@@ -68,6 +68,9 @@ static inline bool link_unsent(const struct link *l)
     return l->fd >= 0 && (l->tls ? link_unsent_tls(l) : l->out.len > 0);
 }
 
+/* Has the machine at the other end confirmed all that was sent? Over TCP only. */
+bool link_confirmed(const struct link *l);
+
 /* The parts of link_fill(), link_flush() and link_close() that know of TLS. */
 int link_fill_tls(struct link *l);
 int link_flush_tls(struct link *l);

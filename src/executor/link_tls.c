@@ -1,9 +1,11 @@
 /* The side of a link that is TCP with TLS: an executor of a cluster and its master. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -70,6 +72,13 @@ int link_connected(struct link *l)
         return errno == ENOTCONN ? -EINPROGRESS : -errno;
     l->connecting = false;
     return 0;
+}
+
+bool link_confirmed(const struct link *l)
+{
+    int waiting = 0;
+    return l->fd >= 0 && !l->connecting && !link_unsent(l) &&
+           ioctl(l->fd, SIOCOUTQ, &waiting) == 0 && waiting == 0;
 }
 
 int link_host(const struct link *l, char *out, size_t size)

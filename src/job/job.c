@@ -157,6 +157,7 @@ void job_place(struct job *j, struct slot *s, const struct job_event *ev, struct
     s->node = nodes_enter(j, ev->node, &kept->node);
     s->seen = true;
     s->moved = false;
+    s->left_ms = 0;
 }
 
 /* ---- events: what has to hold, and what it does ---- */
@@ -245,6 +246,7 @@ static int on_completed(struct job *j, const struct job_event *ev, struct kept *
 static void heard(struct job *j, struct slot *s)
 {
     s->beat_ms = beat_clock(j);
+    s->left_ms = 0;
     if (s->suspect)
         j->changed = true;
     s->suspect = false;
@@ -275,9 +277,13 @@ static int on_registered(struct job *j, const struct job_event *ev, struct kept 
 static int on_executor_gone(struct job *j, const struct job_event *ev, struct kept *kept,
                             struct err *e)
 {
+    struct slot *s = &j->slots[ev->slot];
+
     (void)kept;
     (void)e;
-    j->slots[ev->slot].connected = false;
+    s->connected = false;
+    s->left_ms = ev->running ? 0 : MAX(j->now_ms, (int64_t)1);
+    limits_slot(j, ev->slot);
     j->changed = true;
     return 0;
 }

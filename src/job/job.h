@@ -73,9 +73,11 @@ struct role_spec; /* conf/conf.h */
       "completed") /* slot, container, exit_code, reason, age_us, text: the container ended */     \
     X(EV_REGISTERED, "registered") /* slot, container, text: host:port of rank 0, tb_port, pid;    \
                                       generation: of the ACT_RENEW that it answers, else 0 */      \
-    X(EV_EXECUTOR_GONE, "executor_gone") /* slot, container: its connection broke; not durable */  \
-    X(EV_EXECUTOR_BACK, "executor_back") /* slot, container, generation, attempt, running:         \
-                                            re-connected; not durable */                           \
+    X(EV_EXECUTOR_GONE,                                                                            \
+      "executor_gone") /* slot, container: its connection ended; running: it broke, else the       \
+                          executor or its kernel has closed it; not durable */                     \
+    X(EV_EXECUTOR_BACK, "executor_back")     /* slot, container, generation, attempt, running:     \
+                                                re-connected; not durable */                       \
     X(EV_ATTEMPT_STARTED, "attempt_started") /* slot, generation, attempt, pid */                  \
     X(EV_ATTEMPT_ENDED, "attempt_ended") /* slot, generation, attempt, rank, exit_code, signal,    \
                                             reason, age_us, text: detail, tail */                  \
@@ -119,6 +121,7 @@ enum job_event_type {
     X(LIMIT_SILENCE, "silence") /* slot: max(3, tony.task.max-missed-heartbeats) beats */          \
     X(LIMIT_STOP,                                                                                  \
       "stop") /* slot: told to stop, or its task has ended, and its container is still there */    \
+    X(LIMIT_LEASE, "lease") /* slot: its node was given up, and what may live there is over now */ \
     X(LIMIT_RESTART, "restart") /* what is to begin again has paused long enough */                \
     X(LIMIT_NODE, "node")       /* a node that was left out may be used again */                   \
     X(LIMIT_CLIENT, "client")   /* tony.client.away-limit: the job is killed */                    \

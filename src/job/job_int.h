@@ -33,6 +33,7 @@ enum {
     JOB_RECONNECT_MS =
         3000, /* what executors get to find a new master, before their beats are counted */
     JOB_STOP_MARGIN_MS = 3000, /* over the grace: to kill, reap, report */
+    JOB_LEFT_MS = 5000,        /* an executor that lives dials again within 2 s */
     JOB_STOP_TRIES = 5,        /* then the scheduler is not believed to confirm any more */
     JOB_TEXT_MAX = 1024,       /* of a text kept from an event */
     JOB_TAIL_MAX = 4096,
@@ -165,6 +166,10 @@ struct slot {
     int32_t quick[RESTART_QUICK_NODES]; /* nodes on which it failed at once; -1 = none */
     uint32_t lent_to;                   /* of a spare: who has its container */
     bool moved;                         /* has that of a spare */
+    /* Of one that is replaced or stopped: the scheduler has given up its container's node, which
+     * need not have ended what runs there. */
+    bool given_up;
+    int64_t left_ms; /* when its executor hung up; 0 = it has not, or was back since */
 };
 
 struct role {

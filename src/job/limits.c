@@ -145,8 +145,21 @@ static int64_t after(int64_t from, uint64_t ms)
 /* Its executor stays for the ranks of others when its own have ended. */
 static bool keeps_store(const struct job *j, const struct slot *s)
 {
-    return j->spec->store && s->index == 0 &&
-           j->roles[s->role].of == j->spec->store_role;
+    return j->spec->store && s->index == 0 && j->roles[s->role].of == j->spec->store_role;
+}
+
+/*
+ * When nothing of a container whose node was given up can live any more. Its executor ends its task
+ * when so long nothing that it said has arrived, and the last that did is what we heard of it last;
+ * or it has hung up, and one that lives would have been back by now.
+ */
+static int64_t lease_due(const struct job *j, const struct slot *s)
+{
+    int64_t heard_ms = MAX(s->beat_ms, j->beats_from) + j->stalled_ms;
+    int64_t due =
+        after(heard_ms, j->spec->master_away_ms + j->spec->kill_grace_ms + JOB_STOP_MARGIN_MS);
+
+    return s->left_ms ? MIN(due, s->left_ms + JOB_LEFT_MS) : due;
 }
 
 static int64_t slot_due(const struct job *j, const struct slot *s)
@@ -154,6 +167,8 @@ static int64_t slot_due(const struct job *j, const struct slot *s)
     /* While there was no master nobody could register or report. */
     int64_t since = MAX(s->since_ms, j->master_ms);
 
+    if (s->given_up) /* who is stopped for good is not waited for */
+        return s->state == SLOT_REPLACING ? lease_due(j, s) : since;
     switch (s->state) {
     case SLOT_PLACED:
         return j->spec->registration_timeout_ms ? after(since, j->spec->registration_timeout_ms)
@@ -290,6 +305,8 @@ static void due_event(const struct job *j, uint32_t id, struct job_event *out)
     out->slot = id;
     if (s->state == SLOT_PLACED)
         out->limit = LIMIT_REGISTRATION;
+    else if (s->state == SLOT_REPLACING && s->given_up)
+        out->limit = LIMIT_LEASE;
     else if (!slot_beats(s->state))
         out->limit = LIMIT_STOP;
     else if (s->suspect)
@@ -355,7 +372,9 @@ static int stop_overdue(struct job *j, uint32_t slot, struct err *e)
                        slot_state_name(s->state)),
                1;
     /* What is to be replaced must be dead: by the scheduler's word, or by its own lease. */
-    if (s->stop_tries < JOB_STOP_TRIES || (slot_replaced(s->state) && !lease_over(j, s))) {
+    bool waits = !s->given_up || slot_replaced(s->state);
+    if ((waits && s->stop_tries < JOB_STOP_TRIES) ||
+        (slot_replaced(s->state) && !lease_over(j, s))) {
         s->stop_tries++;
         return slot_step(j, slot, IN_OVERDUE, NULL, e);
     }
@@ -365,6 +384,17 @@ static int stop_overdue(struct job *j, uint32_t slot, struct err *e)
                             .at_us = j->now_ms * 1000,
                             .note = "the scheduler never confirmed the end of its container" };
     return slot_step(j, slot, IN_ABANDON, &end, e);
+}
+
+static int lease_fired(struct job *j, uint32_t slot, struct err *e)
+{
+    struct slot *s = &j->slots[slot];
+
+    if (s->state != SLOT_REPLACING || !s->given_up)
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: nothing of it is waited for",
+                       SLOT_ARGS(j, slot), slot_state_name(s->state)),
+               1;
+    return slot_step(j, slot, IN_LOST, NULL, e);
 }
 
 static int slot_silent(struct job *j, const struct job_event *ev, struct err *e)
@@ -433,6 +463,8 @@ int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
 
     if (ev->limit == LIMIT_STOP)
         return stop_overdue(j, ev->slot, e);
+    if (ev->limit == LIMIT_LEASE)
+        return lease_fired(j, ev->slot, e);
     if (ev->limit == LIMIT_REGISTRATION || ev->limit == LIMIT_SILENCE)
         return slot_silent(j, ev, e);
     if (j->decided)

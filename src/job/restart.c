@@ -370,6 +370,27 @@ static bool died_between(const struct slot *s, enum slot_input plain, const stru
            end->reason != END_DISK_FAILED && end->reason != END_NODE_LOST;
 }
 
+/*
+ * A cluster that gives up a node says so of its containers, and cannot know whether they live on
+ * there, cut off from it and perhaps not from us. On this machine what is lost was cleared away.
+ */
+static bool may_live_on(const struct slot *s, enum slot_input plain, const struct slot_end *end)
+{
+    return plain == IN_GONE && end->reason == END_NODE_LOST && s->node >= 0 &&
+           (s->state == SLOT_RUNNING || s->state == SLOT_HALTING || s->state == SLOT_REPLACING);
+}
+
+/* It is to begin again, when what may live on is dead: by its executor's word, or by its lease. */
+static int wait_for_lease(struct job *j, uint32_t slot, struct err *e)
+{
+    struct slot *s = &j->slots[slot];
+
+    s->given_up = true;
+    int rc = s->state == SLOT_REPLACING ? 0 : slot_step(j, slot, IN_DROP, NULL, e);
+    limits_slot(j, slot);
+    return rc;
+}
+
 int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
                   struct err *e)
 {
@@ -381,8 +402,12 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
 
     if (died_between(s, plain, end))
         end = &lost;
+    if (s->state == SLOT_REPLACING && plain == IN_END && s->given_up)
+        return slot_step(j, slot, IN_LOST, NULL, e);
     if (s->state == SLOT_HALTING || (s->state == SLOT_REPLACING && plain != IN_END)) {
         keep_witness(j, slot, end);
+        if (may_live_on(s, plain, end))
+            return wait_for_lease(j, slot, e);
         return slot_step(j, slot, instead_of(plain), end, e); /* it was to end */
     }
     bool may = (s->state >= SLOT_PLACED && s->state <= SLOT_RUNNING) || s->state == SLOT_RENEWING;
@@ -390,8 +415,10 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
         decide(j, slot, plain, end, &how);
     if (!how.scope)
         return slot_step(j, slot, plain, end, e);
-    return begin_again(j, slot, plain == IN_END && how.elsewhere ? IN_DROP : instead_of(plain),
-                       &how, end, e);
+    bool lives_on = may_live_on(s, plain, end);
+    bool drop = lives_on || (plain == IN_END && how.elsewhere);
+    s->given_up = lives_on; /* as in wait_for_lease(): the next line moves it */
+    return begin_again(j, slot, drop ? IN_DROP : instead_of(plain), &how, end, e);
 }
 
 /* ---- on the way back ---- */

@@ -221,7 +221,7 @@ static void slot_move(struct job *j, struct slot *s, enum slot_state to)
     s->since_ms = j->now_ms;
     s->stop_tries = 0;
     if (to == SLOT_ENDED || to == SLOT_HELD)
-        s->connected = s->suspect = false;
+        s->connected = s->suspect = s->given_up = false;
     if (to == SLOT_HELD || to == SLOT_RENEWING)
         s->stop_us = -1; /* what comes now is another attempt */
     if (to == SLOT_HELD || (to >= SLOT_HALTING && to <= SLOT_REPLACING))

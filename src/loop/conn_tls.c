@@ -71,7 +71,7 @@ void line_eof(struct conn *c, struct err *e)
     if (conn_shaking(c))
         (void)err_set(e, ECONNRESET, "the other side hung up before both knew each other");
     else if (!tls_ended(c->line->tls))
-        (void)err_set(e, ECONNRESET, "the connection was cut off");
+        (void)err_set(e, ESHUTDOWN, "the connection was cut off");
     else if (c->in.len > 0)
         (void)err_set(e, EPIPE, "the other side went away in the middle of a frame");
 }

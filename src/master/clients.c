@@ -318,7 +318,7 @@ static void on_close(struct conn *c, const struct err *e, void *arg)
     if (e->num)
         log_event(LOG_DEBUG, "peer.broken", f_int("kind", p->kind), f_str("why", e->msg));
     if (p->kind == PEER_EXECUTOR)
-        executor_gone(p);
+        executor_gone(p, e->num && e->num != ESHUTDOWN);
     bool last_owner = p->owns && --m->n_owners == 0;
     peer_unlink(p);
     if (last_owner)

@@ -242,7 +242,7 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     }
 }
 
-void executor_gone(struct peer *p)
+void executor_gone(struct peer *p, bool broke)
 {
     struct master *m = p->m;
     if (m->executors[p->slot] != p)
@@ -255,8 +255,10 @@ void executor_gone(struct peer *p)
         return;
     if (m->sched_ops->look)
         m->sched_ops->look(m->sched, v.container);
-    (void)master_feed(m, &(struct job_event){
-                             .type = EV_EXECUTOR_GONE, .slot = p->slot, .container = v.container });
+    (void)master_feed(m, &(struct job_event){ .type = EV_EXECUTOR_GONE,
+                                              .slot = p->slot,
+                                              .running = broke,
+                                              .container = v.container });
 }
 
 /* ---- to an executor: one that is not connected gets it when it is back, for the core asks again

@@ -179,7 +179,7 @@ void master_stored(void *arg); /* what stands in the journal is stored elsewhere
 /* ---- executors.c ---- */
 void executor_hello(struct peer *p, const Tony__Frame *f);
 void executor_frame(struct peer *p, const Tony__Frame *f);
-void executor_gone(struct peer *p);
+void executor_gone(struct peer *p, bool broke); /* else its own side has closed it */
 void executor_start(struct master *m, const struct job_action *a);
 void executor_stop_attempt(struct master *m, const struct job_action *a);
 /* End a rank of the slot's task now, to be reported as an exit with that code. */
