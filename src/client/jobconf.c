@@ -238,6 +238,30 @@ static int check_cluster(const struct job_spec *spec, const struct conf *conf, s
     return rc;
 }
 
+static bool on_path(const char *program)
+{
+    struct span rest = span_of(getenv("PATH") ? getenv("PATH") : ""), dir;
+    while (span_split(&rest, ':', &dir)) {
+        AUTO(free_p) char *path = str_printf("%.*s/%s", (int)dir.len, dir.p, program);
+        if (dir.len && path && access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int check_engine(const struct job_spec *spec, const struct conf *conf, struct err *e)
+{
+    bool wanted = spec->single_node && spec->am.docker_image;
+    for (size_t i = 0; i < spec->n_roles; i++)
+        wanted = wanted || spec->roles[i].docker_image;
+    if (!wanted || on_path("podman") || on_path("docker"))
+        return 0;
+    int rc = err_set(e, EINVAL, "%s: there is neither podman nor docker on the PATH to run images",
+                     conf_origin(conf, "tony.docker.enabled"));
+    err_hint(e, "install podman, or leave tony.docker.enabled out");
+    return rc;
+}
+
 /* Every refusal names the job file, or the site's, and says what to try next. */
 static int explain(struct client *c, int rc, struct err *e)
 {
@@ -324,6 +348,8 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         rc = job_spec_build(j.conf, &j.spec, e);
     if (rc == 0)
         rc = check_cluster(j.spec, j.conf, e);
+    if (rc == 0)
+        rc = check_engine(j.spec, j.conf, e);
     j.yarn = rc == 0 && str_eq(j.spec->cluster, "yarn");
     if (rc == 0)
         rc = ship_collect(&j, e);

@@ -210,6 +210,7 @@ struct role_spec {
     uint64_t restart_delay_ms;  /* before the first restart; doubles */
     struct code_list retry_on, no_retry_on;
     uint32_t spares; /* containers kept ready besides the instances */
+    char *docker_image;     /* on the pool: its command runs in a container of it; NULL = not */
     char *progress_pattern; /* what in its output tells its progress; NULL = nothing does */
 };
 
@@ -253,6 +254,7 @@ struct job_spec {
     struct group_timeout *group_timeouts;
     size_t n_group_timeouts;
     char *tensorboard_log_dir;
+    char *docker_mounts; /* on the pool: "SRC:DST[:MODE],..."; NULL = none */
     /* Where checkpoints appear, how they are named, what makes one whole; NULL = tasks say so. */
     char *checkpoint_dir, *checkpoint_pattern, *checkpoint_marker;
     uint32_t checkpoint_grace_ms; /* what a task gets to save one before it is stopped */

@@ -112,7 +112,7 @@ static const struct conf_key keys[] = {
     LIST("tony.<role>.resource-types", NULL, CE_YARN, OURS, "Further resources of one task by YARN's names: yarn.io/fpga=1; GPUs have their own key."),
     STR("tony.<role>.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     LIST("tony.<role>.allocation-tags", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
-    STR("tony.docker.<role>.image", NULL, CE_YARN, TONY, "Docker image of the role."),
+    STR("tony.docker.<role>.image", NULL, CE_ACTS, TONY, "Image of the role's containers."),
 
     /* all containers */
     STR("tony.containers.command", NULL, CE_ACTS, TONY, "Command of every role that has none of its own."),
@@ -123,9 +123,9 @@ static const struct conf_key keys[] = {
     LIST("tony.containers.allocation-tags", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     INT("tony.container.allocation.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY, "The job fails when not all tasks of a gang have a container by then; -1 means never."),
     INT("tony.container.registration.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY5, "A task that has a container must register by then; -1 means never."),
-    BOOL("tony.docker.enabled", "false", CE_YARN, TONY, "Run containers in Docker."),
-    STR("tony.docker.containers.image", NULL, CE_YARN, TONY, "Docker image of roles that have none."),
-    STR("tony.docker.containers.mount", NULL, CE_YARN, TONY, "Docker mounts."),
+    BOOL("tony.docker.enabled", "false", CE_ACTS, TONY, "Run commands in containers of an image: on YARN by its Docker runtime, on the pool by podman or docker."),
+    STR("tony.docker.containers.image", NULL, CE_ACTS, TONY, "Image of roles that have none."),
+    STR("tony.docker.containers.mount", NULL, CE_ACTS, TONY, "What containers see of the machine, besides what is shipped: SRC:DST:ro,SRC:DST:rw."),
 
     /* tasks */
     INT("tony.task.max-total-instances", "-1", -1, INT64_MAX, "tasks", CE_ACTS, TONY, "More tasks in all are refused; -1 means no cap."),

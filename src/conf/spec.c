@@ -219,7 +219,6 @@ static int build_shared(struct build *b)
 static int warn_entries(struct build *b)
 {
     struct strv *w = &b->s->warnings;
-    bool local = strcmp(b->s->cluster, "yarn") != 0;
     int rc = 0;
     for (size_t i = 0; i < b->c->n && rc == 0; i++) {
         const struct entry *x = &b->c->v[i];
@@ -227,9 +226,6 @@ static int warn_entries(struct build *b)
             continue;
         if (x->from_xml && str_eq(x->row->name, "tony.<role>.depends-on"))
             rc = strv_pushf(w, "%s: '%s' takes effect here; TonY ignored it", x->origin, x->key);
-        else if (local && str_eq(x->key, "tony.docker.enabled") && conf_bool(b->c, x->key))
-            rc = strv_pushf(w, "%s: '%s' has no effect on cluster '%s'", x->origin, x->key,
-                            b->s->cluster);
         else if (str_eq(x->key, "tony.am.retry-count") && b->s->am_retry_count > 0 &&
                  b->s->single_node)
             rc = strv_pushf(w, "%s: '%s' has no effect on a job without roles", x->origin, x->key);
@@ -314,6 +310,7 @@ static void role_done(struct role_spec *r)
     free(r->name);
     free(r->command);
     free(r->progress_pattern);
+    free(r->docker_image);
     free(r->memory_origin);
     strv_done(&r->env);
     resources_free(r->resources, r->n_resources);
@@ -351,6 +348,7 @@ void job_spec_free(struct job_spec *s)
     free(s->venv);
     free(s->python_binary);
     free(s->tensorboard_log_dir);
+    free(s->docker_mounts);
     free(s->checkpoint_dir);
     free(s->checkpoint_pattern);
     free(s->checkpoint_marker);

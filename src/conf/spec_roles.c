@@ -26,6 +26,29 @@ static char *tensorboard_command(const struct build *b)
     return str_printf("%s sidecar_tensorboard.py", python && *python ? python : "python3");
 }
 
+/* On YARN the nodes are told of it (the client does that); here the executor runs it. */
+static int build_image(struct build *b, struct role_spec *r)
+{
+    static const char enabled[] = "tony.docker.enabled";
+    if (!conf_bool(b->c, enabled) || strcmp(b->s->cluster, "local") != 0)
+        return 0;
+    AUTO(free_p) char *key = str_printf("tony.docker.%s.image", r->name);
+    const char *image = key ? conf_get(b->c, key) : NULL;
+    if (!image || !*image)
+        image = conf_get(b->c, "tony.docker.containers.image");
+    if (image && *image && *image != '-') /* nor is it an option */
+        r->docker_image = str_dup(image);
+    else if (strcmp(r->name, "am") != 0 &&
+             strv_pushf(&b->s->warnings,
+                        "%s: role '%s' has no image (tony.docker.%s.image): it runs without",
+                        conf_origin(b->c, enabled), r->name, r->name) < 0)
+        return build_no_memory(b);
+    const char *mounts = conf_get(b->c, "tony.docker.containers.mount");
+    if (mounts && *mounts && !b->s->docker_mounts && !(b->s->docker_mounts = str_dup(mounts)))
+        return build_no_memory(b);
+    return key && (r->docker_image || !image || !*image || *image == '-') ? 0 : build_no_memory(b);
+}
+
 /* The part that a role and the master have in common. */
 static int fill_role(struct build *b, struct role_spec *r)
 {
@@ -49,6 +72,9 @@ static int fill_role(struct build *b, struct role_spec *r)
         r->command = span_dup(span_trim(span_of(command)));
     if (!r->memory_origin || (command && !r->command))
         return build_no_memory(b);
+    int rc = build_image(b, r);
+    if (rc < 0)
+        return rc;
     return build_resources(b, role_key(key, r->name, "resources"), &r->resources, &r->n_resources);
 }
 
@@ -220,8 +246,8 @@ static void find_store(struct build *b)
         if (str_eq(r->name, "chief"))
             chief = (int64_t)i;
     }
-    s->store = ranks > 1 && str_eq(s->framework, "pytorch") &&
-               conf_bool(b->c, "tony.pytorch.store");
+    s->store =
+        ranks > 1 && str_eq(s->framework, "pytorch") && conf_bool(b->c, "tony.pytorch.store");
     if (s->store)
         s->store_role = (uint32_t)(chief >= 0 ? chief : first);
 }

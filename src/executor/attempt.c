@@ -17,10 +17,12 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/command.h"
+#include "executor/engine.h"
 #include "executor/executor_int.h"
 
 enum {
     RESCAN_MS = 20,        /* between two looks at what does not want to die */
+    ENGINE_ROUNDS = 150,   /* of RESCAN_MS, for a container's engine to end what runs in it */
     HARD_AFTER_ROUNDS = 3, /* then stop all before killing: something forks as fast as we kill */
     STRAYS_MS = 150,       /* a node gives 250 ms between TERM and KILL to the process group */
     TAIL_MAX = 4096,       /* as in tail.c */
@@ -153,14 +155,35 @@ void attempt_tell(struct executor *x)
     (void)executor_send(x, &f); /* else it goes with the next hello */
 }
 
+/* An engine passes it on; what watches over its container would take it for the end. */
+static void signal_task(struct executor *x, int signal)
+{
+    struct attempt *a = &x->a;
+    if (!x->engine) {
+        (void)proctree_signal(signal, false);
+        return;
+    }
+    if (!a->ranks && a->pid > 0 && !a->exited)
+        (void)kill(a->pid, signal);
+    for (uint32_t i = 0; i < a->n_ranks; i++)
+        if (!a->ranks[i].exited)
+            (void)kill(a->ranks[i].pid, signal);
+}
+
 static void kill_round(struct executor *x)
 {
     struct attempt *a = &x->a;
     a->state = ATTEMPT_KILLING;
     a->rescan_at_ms = clock_mono_ms() + RESCAN_MS;
+    if (x->engine && a->kill_rounds < ENGINE_ROUNDS) { /* it clears up behind itself */
+        if (a->kill_rounds++ == 0 && !a->exited)
+            engine_kill(x);
+        return;
+    }
     if (a->in_cgroup)
         (void)cgroup_kill(&x->cfg->cgroup);
-    (void)proctree_signal(SIGKILL, a->kill_rounds++ >= HARD_AFTER_ROUNDS);
+    (void)proctree_signal(SIGKILL,
+                          a->kill_rounds++ >= HARD_AFTER_ROUNDS + (x->engine ? ENGINE_ROUNDS : 0));
 }
 
 /* We are a subreaper: when the first process is gone and there is no child, its whole tree is gone.
@@ -269,7 +292,9 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
     cpu_set_t cores;
     int rc = task_environment(x, s, rank, &env, e);
     if (rc == 0)
-        rc = command_prepare(x->role->command, x->workdir, &env, &command, e);
+        rc = x->role->docker_image[0]
+                 ? engine_prepare(x, rank, &env, &command, e)
+                 : command_prepare(x->role->command, x->workdir, &env, &command, e);
     if (rc == 0 && rank > 0)
         rc = ranks_logs_open(x, rank, &out_fd, &err_fd, e);
     if (rc < 0)
@@ -396,7 +421,7 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
     }
     a->state = ATTEMPT_STOPPING;
     a->kill_at_ms = kill_at;
-    (void)proctree_signal(SIGTERM, false);
+    signal_task(x, SIGTERM);
 }
 
 void attempt_exit(struct executor *x, int exit_code)
@@ -420,7 +445,9 @@ void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t gra
     if (reason == END_PREEMPTED && !a->exited)
         a->forced = reason;
     bool heard = task_side_stop(x, save_ms);
-    heard = proctree_signal_catchers(signal) > 0 || heard;
+    if (x->engine)
+        signal_task(x, signal);
+    heard = (x->engine ? !a->exited : proctree_signal_catchers(signal) > 0) || heard;
     if (!heard) {
         attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, "");
         return;

@@ -42,8 +42,7 @@ static bool is_file(const char *path, bool executable)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && (!executable || access(path, X_OK) == 0);
 }
 
-/* On the task's PATH; NULL when it is not there. */
-static char *find_on_path(const char *word, const char *path)
+char *command_on_path(const char *word, const char *path)
 {
     struct span rest = span_of(path ? path : PATH_DEFAULT), dir;
     while (span_split(&rest, ':', &dir)) {
@@ -79,7 +78,7 @@ static char *resolve(const char *word, const char *workdir, const struct strv *e
 {
     if (word[0] == '/')
         return is_file(word, true) ? str_dup(word) : NULL;
-    char *found = strchr(word, '/') ? NULL : find_on_path(word, strv_env_get(env, "PATH"));
+    char *found = strchr(word, '/') ? NULL : command_on_path(word, strv_env_get(env, "PATH"));
     return found ? found : find_in_workdir(word, workdir);
 }
 

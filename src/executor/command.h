@@ -29,5 +29,7 @@ int command_split(const char *text, struct strv *out);
 int command_prepare(const char *text, const char *workdir, const struct strv *env,
                     struct command *out, struct err *e);
 void command_done(struct command *c);
+/* A program on a PATH; the caller's; NULL when it is not there. */
+char *command_on_path(const char *word, const char *path);
 
 #endif

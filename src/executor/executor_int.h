@@ -101,6 +101,7 @@ struct executor {
     struct cgroup_watch watch;
     char *spec_path; /* the file with the cluster spec that the task was told of; NULL = none */
     char *workdir;
+    char *engine; /* that runs the attempt's processes in containers (engine.h); NULL = none does */
     struct err workdir_err; /* why there is none */
     bool leaving;           /* ends as soon as nothing runs */
     bool node_says;         /* the node stopped the container, and reports why */

@@ -152,6 +152,8 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->single_node = s->single_node;
     w->python = or_empty(s->python_binary);
     w->ready = or_empty(role->ready);
+    w->docker_image = or_empty(role->docker_image);
+    w->docker_mounts = or_empty(s->docker_mounts);
     w->progress_pattern = or_empty(role->progress_pattern);
     w->checkpoint_dir = or_empty(s->checkpoint_dir);
     w->checkpoint_pattern = or_empty(s->checkpoint_pattern);

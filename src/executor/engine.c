@@ -1,0 +1,259 @@
+#include "executor/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "executor/command.h"
+#include "executor/executor_int.h"
+
+extern char **environ;
+
+enum { NAME_MAX_LEN = 160 };
+
+static void container_name(const struct executor *x, uint32_t rank, char out[NAME_MAX_LEN])
+{
+    (void)snprintf(out, NAME_MAX_LEN, "tony-%s-%u-%u", x->cfg->container_id, x->a.number, rank);
+}
+
+static int add(struct strv *argv, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int add(struct strv *argv, const char *fmt, ...)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = buf_vaddf(&text, fmt, ap);
+    va_end(ap);
+    return rc < 0 ? rc : strv_push(argv, buf_cstr(&text));
+}
+
+/* ---- what it may see ---- */
+
+/* "SRC:DST[:MODE]" with commas between, as YARN takes them; a space there is only a space. */
+static int add_mounts(const struct executor *x, struct strv *argv)
+{
+    const Tony__Welcome *w = x->role;
+    struct span rest = span_of(w->docker_mounts), one;
+    int rc = add(argv, "--volume=%s/containers:%s/containers", x->cfg->job_dir, x->cfg->job_dir);
+    if (rc == 0)
+        rc = add(argv, "--volume=%s:%s", x->a.logs.dir, x->a.logs.dir);
+    for (size_t i = 0; rc == 0 && i < w->n_mounts; i++)
+        if (w->mounts[i]->kind == TONY__MOUNT__KIND__LINK)
+            rc = add(argv, "--volume=%s:%s:ro", w->mounts[i]->path, w->mounts[i]->path);
+    while (rc == 0 && span_split(&rest, ',', &one)) {
+        one = span_trim(one);
+        if (one.len)
+            rc = add(argv, "--volume=%.*s", (int)one.len, one.p);
+    }
+    return rc;
+}
+
+/* Where the vendor's own list of devices is installed it brings the driver's libraries along; else
+ * the bare devices, and the image has the libraries. */
+static int add_gpus(const struct executor *x, bool podman, struct strv *argv, struct strv *env)
+{
+    static const char *const common[] = { "/dev/nvidiactl", "/dev/nvidia-uvm",
+                                          "/dev/nvidia-uvm-tools" };
+    bool cdi = podman && (access("/etc/cdi/nvidia.yaml", F_OK) == 0 ||
+                          access("/var/run/cdi/nvidia.yaml", F_OK) == 0);
+    struct span rest = span_of(x->cfg->gpus), one;
+    AUTO(buf_done) struct buf seen = { 0 };
+    unsigned n = 0;
+    int rc = 0;
+    if (!rest.len)
+        return 0;
+    if (!podman)
+        rc = add(argv, "--gpus=\"device=%s\"", x->cfg->gpus);
+    while (rc == 0 && span_split(&rest, ',', &one)) {
+        if (podman)
+            rc = add(argv, cdi ? "--device=nvidia.com/gpu=%.*s" : "--device=/dev/nvidia%.*s",
+                     (int)one.len, one.p);
+        if (rc == 0) /* inside they are counted from 0 */
+            rc = buf_addf(&seen, "%s%u", n ? "," : "", n);
+        n++;
+    }
+    for (size_t i = 0; rc == 0 && podman && !cdi && i < ARRAY_LEN(common); i++)
+        if (access(common[i], F_OK) == 0)
+            rc = add(argv, "--device=%s", common[i]);
+    return rc < 0 ? rc : strv_env_set(env, "CUDA_VISIBLE_DEVICES", buf_cstr(&seen));
+}
+
+/* The variables of the task, but not those that say how this machine is set up, unless somebody has
+ * set them for the job. Only names: values are in the engine's own environment. */
+static int add_variables(const struct strv *env, struct strv *argv)
+{
+    static const char *const ours[] = { "PATH",  "HOME",   "USER",           "LOGNAME",
+                                        "SHELL", "TMPDIR", "LD_LIBRARY_PATH" };
+    int rc = 0;
+    for (size_t i = 0; i < env->n && rc == 0; i++) {
+        const char *eq = strchr(env->v[i], '=');
+        AUTO(free_p) char *name = eq ? strndup(env->v[i], (size_t)(eq - env->v[i])) : NULL;
+        bool leave = !name || !*name;
+        for (size_t k = 0; k < ARRAY_LEN(ours) && !leave; k++)
+            leave = str_eq(name, ours[k]) &&
+                    (str_eq(getenv(name), eq + 1) || (k == 0 && !getenv(name)));
+        if (!leave)
+            rc = add(argv, "--env=%s", name);
+    }
+    return rc;
+}
+
+/* Of whoever runs the job, so that what it writes is theirs. */
+static int add_user(bool podman, struct strv *argv)
+{
+    int rc = podman && geteuid() != 0 ? strv_push(argv, "--userns=keep-id") : 0;
+    return rc < 0 ? rc : add(argv, "--user=%u:%u", (unsigned)geteuid(), (unsigned)getegid());
+}
+
+static int add_ulimit(const char *name, const struct rlimit *r, struct strv *argv)
+{
+    return add(argv, "--ulimit=%s=%lld:%lld", name, (long long)r->rlim_cur, (long long)r->rlim_max);
+}
+
+/* What our control group limits, podman's container is within; docker's is its own. */
+static int add_limits(const struct executor *x, bool podman, struct strv *argv)
+{
+    struct rlimit procs = { RLIM_INFINITY, RLIM_INFINITY };
+    (void)getrlimit(RLIMIT_NPROC, &procs);
+    /* an engine's own are higher, and not everybody may have them */
+    int rc = add_ulimit("nofile", &x->cfg->nofile, argv);
+    if (rc == 0)
+        rc = add_ulimit("nproc", &procs, argv);
+    if (rc < 0)
+        return rc;
+    if (podman && (x->a.in_cgroup || !x->cfg->memory_bytes))
+        return strv_push(argv, "--cgroups=disabled");
+    if (x->cfg->memory_bytes)
+        rc = add(argv, "--memory=%llub", (unsigned long long)x->cfg->memory_bytes);
+    if (rc == 0 && x->role->vcores)
+        rc = add(argv, "--cpu-shares=%u", MIN(x->role->vcores * 1024, 262144u));
+    return rc;
+}
+
+/* ---- the command ---- */
+
+/* A file of the source that the command begins with is found without a path, as outside. */
+static char *command_text(const struct executor *x)
+{
+    const char *text = x->role->command + strspn(x->role->command, " \t");
+    AUTO(free_p) char *word = strndup(text, strcspn(text, " \t"));
+    AUTO(free_p) char *path = word ? str_printf("%s/%s", x->workdir, word) : NULL;
+    struct stat st;
+    bool here =
+        path && !strpbrk(word, "/'\"$`\\=(){}") && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    if (here && !(st.st_mode & S_IXUSR))
+        (void)chmod(path,
+                    (st.st_mode | S_IXUSR | S_IXGRP) & 07777); /* exec says why if it cannot */
+    return str_printf("%s%s", here ? "./" : "", text);
+}
+
+/* The first process of a container does not die of a TERM that it does not handle, and most
+ * programs handle none: this one passes it on, and ends as the command does. */
+static const char first_process[] =
+    "trap 'kill -TERM $p 2>/dev/null' TERM; \"$(command -v bash || echo sh)\" -c \"$0\" & p=$!; "
+    "while :; do wait $p; r=$?; kill -0 $p 2>/dev/null || exit $r; done";
+
+static int find_engine(struct executor *x, const struct strv *env, char **out, bool *out_podman,
+                       struct err *e)
+{
+    const char *path = strv_env_get(env, "PATH");
+    char *found = command_on_path("podman", path);
+    *out_podman = found != NULL;
+    if (!found)
+        found = command_on_path("docker", path);
+    if (!found)
+        return err_set(e, ENOENT,
+                       "there is neither podman nor docker on the PATH to run image '%s'",
+                       x->role->docker_image);
+    *out = found;
+    return 0;
+}
+
+static int fill(struct executor *x, uint32_t rank, bool podman, struct strv *env, struct strv *argv)
+{
+    char name[NAME_MAX_LEN];
+    container_name(x, rank, name);
+    AUTO(free_p) char *text = command_text(x);
+    int rc = text ? 0 : -ENOMEM;
+    /* with the machine's shared memory loaders of data have more than the 64 MB of their own */
+    const char *const fixed[] = { podman ? "podman" : "docker",
+                                  "run",
+                                  "--rm",
+                                  "--network=host",
+                                  "--ipc=host",
+                                  "--security-opt=label=disable",
+                                  podman ? "--log-driver=passthrough" : "--log-driver=none" };
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(fixed); i++)
+        rc = strv_push(argv, fixed[i]);
+    if (rc == 0)
+        rc = add(argv, "--name=%s", name);
+    if (rc == 0)
+        rc = add(argv, "--workdir=%s", x->workdir);
+    if (rc == 0)
+        rc = add_user(podman, argv);
+    if (rc == 0)
+        rc = add_limits(x, podman, argv);
+    if (rc == 0)
+        rc = add_mounts(x, argv);
+    if (rc == 0)
+        rc = add_gpus(x, podman, argv, env);
+    if (rc == 0)
+        rc = add_variables(env, argv);
+    const char *const last[] = {
+        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, text
+    };
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(last); i++)
+        rc = strv_push(argv, last[i]);
+    return rc;
+}
+
+int engine_prepare(struct executor *x, uint32_t rank, struct strv *env, struct command *out,
+                   struct err *e)
+{
+    struct command c = { 0 };
+    bool podman = false;
+    int rc = find_engine(x, env, &c.path, &podman, e);
+    if (rc < 0)
+        return rc;
+    c.shell = str_dup("/bin/sh");
+    rc = c.shell ? fill(x, rank, podman, env, &c.argv) : -ENOMEM;
+    /* the engine's own; the task was told of its variables by name before */
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (rc == 0 && runtime)
+        rc = strv_env_set(env, "XDG_RUNTIME_DIR", runtime);
+    free(x->engine);
+    x->engine = rc == 0 ? str_dup(c.path) : NULL;
+    if (rc < 0 || !x->engine) {
+        command_done(&c);
+        return err_set(e, ENOMEM, "cannot prepare the container: %m");
+    }
+    *out = c;
+    return 0;
+}
+
+void engine_kill(struct executor *x)
+{
+    AUTO(close_p) int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (uint32_t rank = 0; null >= 0 && rank < MAX(x->role->ranks, 1u); rank++) {
+        char name[NAME_MAX_LEN], verb[] = "kill", program[] = "engine";
+        container_name(x, rank, name);
+        char *argv[] = { program, verb, name, NULL };
+        struct spawn s = { .path = x->engine,
+                           .shell = x->engine,
+                           .workdir = "/",
+                           .argv = argv,
+                           .env = environ,
+                           .out_fd = null,
+                           .err_fd = null,
+                           .nofile = x->cfg->nofile };
+        (void)spawn_task(&s); /* what it cannot end is killed a little later */
+    }
+}
