@@ -327,6 +327,29 @@ static void test_stop_by_force(void **state)
     world_check_verdict(w, b, JOB_KILLED, 3, NULL);
 }
 
+/* While its jobs are ended it takes no more, or it would never end. */
+static void test_takes_nothing_while_it_stops(void **state)
+{
+    struct world *w = *state;
+    AUTO(buf_done) struct buf text = { 0 };
+    char a[APP_ID_MAX];
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "60m" }, a);
+    world_await_state(w, a, "RUNNING");
+    struct conn *stopper = w->conn;
+    world_ask_on(w, stopper, ASK(POOL_STOP), "", true);
+    (void)world_dial(w);
+    do
+        world_ask(w, ASK(POOL_STATUS), "", false);
+    while (!json_is_true(json_object_get(w->json, "stopping")));
+    encode_job(&(struct want){ .memory = "10m" }, &text);
+    world_send_submit(w, buf_span(&text), false);
+    assert_int_equal(w->num, ESHUTDOWN);
+    assert_non_null(strstr(w->text, "being stopped"));
+    world_tell_keeper(w, a, "end");
+    world_await_pool_end(w);
+}
+
 static void test_strange_words(void **state)
 {
     struct world *w = *state;
@@ -357,10 +380,19 @@ int main(int argc, char **argv)
         return code;
 #define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_one_job),         T(test_waiting),       T(test_kill_waiting),
-        T(test_owner_goes_away), T(test_refusals),      T(test_keeper_dies),
-        T(test_keeper_refuses),  T(test_master_failed), T(test_second_pool),
-        T(test_ends_when_idle),  T(test_stop),          T(test_stop_by_force),
+        T(test_one_job),
+        T(test_waiting),
+        T(test_kill_waiting),
+        T(test_owner_goes_away),
+        T(test_refusals),
+        T(test_keeper_dies),
+        T(test_keeper_refuses),
+        T(test_master_failed),
+        T(test_second_pool),
+        T(test_ends_when_idle),
+        T(test_stop),
+        T(test_stop_by_force),
+        T(test_takes_nothing_while_it_stops),
         T(test_strange_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
