@@ -234,6 +234,8 @@ static void fail_launch(struct executor *x, const struct err *e)
     struct attempt *a = &x->a;
     executor_warn(x, "task.launch_failed", e);
     (void)str_copy(a->detail, sizeof a->detail, e->msg);
+    if (e->num == ENOSPC || e->num == EDQUOT || e->num == EIO || e->num == EROFS)
+        a->forced = END_DISK_FAILED; /* no fault of the task's, and it may be over soon */
     a->pid = 0;
     a->exited = true;
     a->status = 127 << 8;

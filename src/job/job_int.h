@@ -51,6 +51,7 @@ enum {
     GANG_PAUSE_MIN_MS = 5000, /* doubles each time */
     GANG_PAUSE_MAX_MS = 60000,
     GANG_PAUSE_JITTER_MS = 5000,
+    RESTART_DISK_MS = 5000,       /* before the first try after a full disk */
     RESTART_BACKOFF_MS = 1000,    /* the second restart in a row waits at least so long */
     RESTART_PAUSE_MAX_MS = 60000, /* unless the user's own delay is longer */
     RESTART_STEADY_MS = 600000,   /* who ran so long has not failed in a row */
@@ -265,12 +266,12 @@ struct job {
         int64_t after_ms;
     } gave;
     /* restarts */
-    bool mending;           /* something is to begin again, and has not */
-    bool hopeless;          /* no whole restart helps against what was decided */
-    bool retry;             /* a whole restart is on */
-    uint32_t retries;       /* whole restarts */
-    uint32_t n_restarts;    /* in all, one for each time that something began again */
-    struct {                /* the last of them, for people */
+    bool mending;        /* something is to begin again, and has not */
+    bool hopeless;       /* no whole restart helps against what was decided */
+    bool retry;          /* a whole restart is on */
+    uint32_t retries;    /* whole restarts */
+    uint32_t n_restarts; /* in all, one for each time that something began again */
+    struct {             /* the last of them, for people */
         uint32_t slot, attempt;
         struct slot_end end; /* without its texts */
         const struct known *known;

@@ -127,7 +127,7 @@ static void test_whether(void **state)
           JOB_FAILED, "worker:0=L/3.1",
           "task 'worker:0' was preempted by the scheduler (preempted)" },
         { "worker*1 pre=1 lost=1 disk=1 launch=1",
-          "go worker:0!preempt worker:0!lost +2000 worker:0!disk +4000 worker:0!launch +8000",
+          "go worker:0!preempt worker:0!lost +2000 worker:0!disk +30000 worker:0!launch +8000",
           JOB_RUNNING, "worker:0=running/5.1", NULL },
         { "worker*1 lost=1", "go worker:0!unknown", JOB_RUNNING, "worker:0=running/2.1", NULL },
         { "worker*1 lost=1", "go worker:0!unknown worker:0!lost", JOB_FAILED, "worker:0=L/2.1",
