@@ -217,6 +217,10 @@ static void test_fate(void **state)
     w->killed_after = 0;
     assert_int_equal(sched_yarn.fate(w->s, 50, on_fate, NULL), 0);
     world_until("fate:0:?: ", 1);
+    w->killed_after = 1; /* but there is another master by now: it is over with that one's work */
+    w->attempt = 2;
+    assert_int_equal(sched_yarn.fate(w->s, 5000, on_fate, NULL), 0);
+    world_until("fate:0:?: ", 2);
 }
 
 /* Two containers of the master before us run, one has ended of which we know nothing but the name,

@@ -239,6 +239,9 @@ static void answer_report(struct rpc_call *c)
                                                         : HADOOP__YARN_APPLICATION_STATE__RUNNING;
     app.diagnostics =
         (char *)(uintptr_t) "Application application_1_0001 was killed by user ann at 10.0.0.1";
+    struct yarn_attempt attempt = { .app = { 1, 1 }, .attempt = w->attempt ? w->attempt : 1 };
+    struct yarn_id_msg m;
+    app.current_application_attempt_id = yarn_attempt_msg(&m, &attempt);
     r.application_report = &app;
     deliver(c, &r.base, NULL);
 }

@@ -77,6 +77,7 @@ extern struct world {
     bool finished;
     bool second; /* the master is another's successor: it gets kept[] and the ends in complete[] */
     bool not_stored;
+    int attempt;         /* that runs now, by the report; 0 = 1 */
     int killed_after;    /* reports */
     int preempt[2];      /* boxes + 1 that are to go: in a strict contract, and in the other kind */
     const char *health;  /* of n0, in the next answer */

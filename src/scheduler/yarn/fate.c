@@ -32,6 +32,14 @@ static void user_of(const char *text, char *out, size_t size)
     (void)snprintf(out, size, "%.*s", (int)MIN(name.len, size - 1), name.p ? name.p : "");
 }
 
+/* One that was stopped or cut off for long may find the end of another's work. */
+static bool has_successor(const struct yarn *y, const Hadoop__ApplicationReport *app)
+{
+    struct yarn_attempt now;
+    return yarn_attempt_get(app->current_application_attempt_id, &now) &&
+           now.attempt > (int32_t)y->cfg.epoch;
+}
+
 static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
                       void *arg)
 {
@@ -39,6 +47,10 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
     const Hadoop__ApplicationReport *app = r ? r->application_report : NULL;
     y->fate.call = NULL;
     (void)e; /* asked again, until it is too late */
+    if (app && has_successor(y, app)) {
+        answer(y, false, NULL, NULL);
+        return;
+    }
     if (app && (app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__KILLED ||
                 app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__FAILED ||
                 app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__FINISHED)) {
