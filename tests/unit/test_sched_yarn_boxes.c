@@ -79,16 +79,18 @@ static void test_a_node_does_not_know_what_for(void **state)
     (void)state;
     world_ask(0, 2, 100);
     world_until("got:", 2);
-    world_pass(30);
+    WORLD_UNTIL(w->boxes[0].starts && w->boxes[1].starts);
+    world_hurry(1);
     for (int i = 0; i < 2; i++) {
         w->boxes[i].ended = true;
         w->boxes[i].exit_status = -106;
     }
     sched_yarn.look(w->s, w->ids.v[0]);
-    world_until_called(K_STATUS, 1);
+    WORLD_UNTIL(w->n_answered[K_STATUS] > 0);
     assert_null(strstr(buf_cstr(&w->said), "end:"));
     world_ends(0, -102);
     world_until("end:0:preempted", 1);
+    world_hurry(50);
     sched_yarn.look(w->s, w->ids.v[1]);
     world_until("end:1:node_lost", 1);
     assert_non_null(strstr(w->detail, "killed by the resource manager"));
@@ -103,12 +105,12 @@ static void test_stop(void **state)
     /* never launched: the node does not know it */
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
     world_until("end:0:killed_by_master", 1);
-    world_pass(30);
-    assert_true(w->boxes[0].released && !w->boxes[0].stops);
+    WORLD_UNTIL(w->boxes[0].released);
+    assert_int_equal(w->boxes[0].stops, 0);
     /* running: stopped by its node, which is asked how it went */
     struct sched_container c = { .id = w->ids.v[1], .slot = 1 };
     assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
-    world_pass(30);
+    WORLD_UNTIL(w->boxes[1].starts);
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
     world_until("end:1:killed_by_master", 1);
@@ -121,35 +123,34 @@ static void test_node_does_not_answer(void **state)
     w->silent_node = true;
     world_ask(0, 100, 10);
     world_until("got:", 100);
-    world_pass(100);
-    for (int i = 0; i < 100; i++) /* n0 and n1 in turn */
-        assert_int_equal(w->boxes[i].starts, i % 2 ? 0 : 1);
+    for (int i = 0; i < 100; i += 2) /* n0 and n1 in turn */
+        WORLD_UNTIL(w->boxes[i].starts == 1);
+    for (int i = 1; i < 100; i += 2)
+        assert_int_equal(w->boxes[i].starts, 0);
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
     world_until("end:0:killed_by_master", 1);
     int beats = w->n_calls[K_ALLOCATE];
-    world_pass(100);
-    assert_true(w->n_calls[K_ALLOCATE] > beats); /* the heart beats */
+    WORLD_UNTIL(w->n_calls[K_ALLOCATE] > beats); /* the heart beats */
     w->silent_node = false;
     loop_timer_set(w->timer, clock_mono_ms());
-    world_pass(100);
-    assert_int_equal(w->boxes[99].starts, 1);
+    WORLD_UNTIL(w->boxes[99].starts == 1);
 }
 
 static void test_start_errors(void **state)
 {
     static const struct {
         const char *class_name, *message, *said;
-        int starts;
+        int starts, calls;
     } rows[] = {
         { "org.apache.hadoop.yarn.exceptions.YarnException",
           "Unauthorized request to start container. Attempt to relaunch the same container with id "
           "x.",
-          NULL, 0 },
-        { "org.apache.hadoop.yarn.exceptions.NMNotYetReadyException", "not yet", NULL, 1 },
+          NULL, 0, 1 },
+        { "org.apache.hadoop.yarn.exceptions.NMNotYetReadyException", "not yet", NULL, 1, 3 },
         { "org.apache.hadoop.yarn.exceptions.YarnException",
-          "This token is expired. current time is 1", "end:2:launch_failed", 0 },
+          "This token is expired. current time is 1", "end:2:launch_failed", 0, 4 },
         { "org.apache.hadoop.yarn.exceptions.InvalidContainerException", "of another one",
-          "end:3:launch_failed", 0 },
+          "end:3:launch_failed", 0, 5 },
     };
     (void)state;
     for (uint32_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -159,7 +160,7 @@ static void test_start_errors(void **state)
         world_until("got:", (int)i + 1);
         if (rows[i].said)
             world_until(rows[i].said, 1);
-        world_pass(60);
+        WORLD_UNTIL(w->n_answered[K_START] == rows[i].calls);
         assert_int_equal(w->boxes[i].starts, rows[i].starts);
         if (!rows[i].said)
             assert_null(strstr(buf_cstr(&w->said), "end:"));
@@ -175,15 +176,13 @@ static void test_start_in_doubt(void **state)
     w->fail[K_START].maybe_done = true;
     world_ask(0, 1, 100);
     world_until("got:0", 1);
-    world_pass(60);
+    WORLD_UNTIL(w->boxes[0].starts == 1);
     assert_int_equal(w->n_calls[K_START], 2);
-    assert_int_equal(w->boxes[0].starts, 1);
     /* a token that the node does not take: not for ever */
     w->fail[K_START].kind = RPC_FAULT_AUTH;
     world_ask(1, 1, 100);
     world_until("got:1", 1);
-    world_pass(100);
-    assert_int_equal(w->boxes[1].starts, 1);
+    WORLD_UNTIL(w->boxes[1].starts == 1);
 }
 
 static void test_look(void **state)
@@ -191,7 +190,7 @@ static void test_look(void **state)
     (void)state;
     world_ask(0, 1, 100);
     world_until("got:0", 1);
-    world_pass(30);
+    WORLD_UNTIL(w->boxes[0].starts);
     w->boxes[0].ended = true; /* its node knows, the ResourceManager does not yet */
     w->boxes[0].exit_status = 9;
     sched_yarn.look(w->s, w->ids.v[0]);

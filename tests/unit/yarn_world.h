@@ -84,8 +84,9 @@ extern struct world {
     char detail[300];    /* of the last end */
     struct strv avoided; /* "+n1", "-n1": of the last request that had any */
     float progress;
-    int n_stored; /* questions */
-    int want_n;   /* of `said`, for until() */
+    int n_stored;       /* questions */
+    int n_asked_before; /* allocates, when it was registered */
+    int want_n;         /* of `said`, for until() */
     const char *want_text;
     int64_t deadline;
     bool timed_out;
@@ -96,9 +97,16 @@ int world_setup(void **state);
 int world_teardown(void **state);
 void world_open(uint32_t epoch);
 
-void world_until(const char *text, int n);      /* it was said n times */
-void world_until_called(enum kind kind, int n); /* and answered: at least so often */
+void world_until(const char *text, int n); /* it was said n times */
 void world_pass(int ms);
+/* However busy the machine is. */
+#define WORLD_UNTIL(condition)                                                                     \
+    do {                                                                                           \
+        for (int i_ = 0; i_ < 60000 && !(condition); i_++)                                         \
+            world_pass(1);                                                                         \
+        assert_true(condition);                                                                    \
+    } while (0)
+void world_hurry(uint32_t times); /* pauses are divided by it; reset by setup */
 void world_ask(uint32_t from, uint32_t n, uint64_t memory_mib); /* of role worker */
 void world_grant(uint32_t slot);                                /* unasked */
 void world_ends(int box, int status);                           /* the ResourceManager says so */
