@@ -34,7 +34,8 @@ ALLOWED = {
     r"couldn't find container \S+ while processing FINISH_CONTAINERS": "the ResourceManager confirms an end to a node that has forgotten it",
     # The files of a container were brought by another one's localizer, and it has ended before its own was done: that is interrupted.
     r"AsyncDispatcher thread interrupted|YarnUncaughtExceptionHandler: Thread Thread\[LocalizerRunner|"
-    r"Can't handle this event at current state: Current: \[EXITED_WITH_\w+\], eventType: \[RESOURCE_FAILED\]": "its own race",
+    r"Can't handle this event at current state: Current: \[(EXITED_WITH_\w+|DONE)\], eventType: \[RESOURCE_FAILED\]": "its own race",
+    r"JvmPauseMonitor: Detected pause": "the machine is busy",
     r"ContainerCleanup: \S+ exception trying to reap container": "it was gone before it was stopped",
 }
 THEIR_OWN = re.compile("|".join(ALLOWED))
