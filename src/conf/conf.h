@@ -223,6 +223,9 @@ struct group_timeout { /* tony.application.dependency.<role>.timeout.after.<grou
     char *group;
 };
 
+/* What tony.application.enable-preprocess runs: one task, for which all others wait. */
+#define PREPROCESS_ROLE "preprocess"
+
 struct job_spec {
     char *name, *framework /* lower case */, *queue, *cluster /* local, yarn, slurm */;
     bool gang; /* else FCFS */
@@ -232,7 +235,7 @@ struct job_spec {
     uint32_t n_tasks; /* all instances */
     bool single_node; /* no role has instances: the command runs as one task 'driver:0' with
                          tony.am.* resources in the master's place */
-    bool preprocess;
+    bool preprocess; /* the last role is PREPROCESS_ROLE */
     struct role_spec am; /* name "am": memory, vcores, gpus, command, resources */
     struct strv container_env, execution_env;
     struct resource_spec *resources; /* of all containers */

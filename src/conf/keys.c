@@ -54,7 +54,7 @@ static const struct conf_key keys[] = {
     STR("tony.application.python-binary-path", NULL, CE_ACTS, OURS,
         "Interpreter, absolute or relative to the environment; also --python_binary_path."),
     STR("tony.python-exec-path", NULL, CE_ACTS, TONY, "Interpreter of the job, worked out by the client."),
-    BOOL("tony.application.enable-preprocess", "false", CE_LATER, TONY, "Run the command once before the tasks; true is refused in this release."),
+    BOOL("tony.application.enable-preprocess", "false", CE_ACTS, TONY, "Run tony.am.command, else the command of all roles, once before the tasks, in a task of its own with tony.am.memory; what it prints behind 'Model parameters: ' they find in MODEL_PARAMS."),
     INT("tony.application.timeout", "0", -1, YEARS_MS, "ms", CE_ACTS, TONY, "The job is killed when it ran for so long; 0 means never."),
     LIST("tony.application.prepare-stage", NULL, CE_ACTS, TONY, "Roles that run before those of the training stage."),
     LIST("tony.application.training-stage", NULL, CE_ACTS, TONY, "Roles that wait until the tracked roles of the prepare stage have completed."),

@@ -160,16 +160,6 @@ static void build_numbers(struct build *b)
     s->node_window_ms = (uint64_t)conf_int(c, "tony.node.failure-window");
 }
 
-/* Known, but not there yet: better no job than one that does something else. */
-static int refuse_unsupported(struct build *b)
-{
-    if (!conf_bool(b->c, "tony.application.enable-preprocess"))
-        return 0;
-    (void)build_fail(b, "tony.application.enable-preprocess", ENOTSUP,
-                     "preprocessing is known but not supported in this release");
-    return err_hint(b->e, "give the command a role of its own in 'tony.application.prepare-stage'");
-}
-
 /* ---- environment and resources of all ---- */
 
 static int build_env(struct build *b, const char *key, struct strv *out)
@@ -267,10 +257,8 @@ static int build_all(struct build *b)
     int rc = build_texts(b);
     if (rc == 0) {
         build_numbers(b);
-        rc = refuse_unsupported(b);
-    }
-    if (rc == 0)
         rc = build_shared(b);
+    }
     if (rc == 0)
         rc = build_roles(b);
     if (rc == 0)
@@ -279,6 +267,8 @@ static int build_all(struct build *b)
         rc = build_stages(b);
     if (rc == 0)
         rc = build_groups(b);
+    if (rc == 0)
+        rc = build_preprocess(b);
     if (rc == 0)
         rc = build_watch(b);
     if (rc == 0)

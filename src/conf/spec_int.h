@@ -38,6 +38,7 @@ int build_stages(struct build *b); /* waits_for, gates; that it is a DAG */
 int build_depends(struct build *b);
 int build_add_role(struct build *b, uint32_t **list, size_t *n, uint32_t role); /* once */
 int build_groups(struct build *b); /* group timeouts */
+int build_preprocess(struct build *b); /* the task that all others wait for */
 int build_caps(struct build *b);   /* max-instances, max-total-* */
 int build_watch(struct build *b);  /* progress and checkpoints */
 int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n);

@@ -373,3 +373,45 @@ int build_caps(struct build *b)
     }
     return 0;
 }
+
+/* The original runs it in its master. Here it is a task like any other, but that the others wait for
+ * it and never hear of it: no rank, no place in the cluster spec. It is the last role. */
+int build_preprocess(struct build *b)
+{
+    static const char key[] = "tony.application.enable-preprocess";
+    struct job_spec *s = b->s;
+    s->preprocess = conf_bool(b->c, key) && !s->single_node;
+    if (!s->preprocess)
+        return 0;
+    if (build_role(b, PREPROCESS_ROLE) >= 0) {
+        (void)build_fail(b, key, EINVAL, "a role of the job is called '%s', as is what '%s' runs",
+                         PREPROCESS_ROLE, key);
+        return err_hint(b->e, "give the role another name");
+    }
+    if (!s->am.command) {
+        (void)build_fail(b, key, EINVAL, "'%s' has no command to run", key);
+        return err_hint(b->e, "give it one (tony.am.command), or one for all roles "
+                              "(tony.containers.command)");
+    }
+    uint32_t at = (uint32_t)s->n_roles;
+    struct role_spec *r = &s->roles[s->n_roles++]; /* count_roles() has left room for one more */
+    *r = (struct role_spec){ .instances = 1,
+                             .kind = ROLE_UNTRACKED,
+                             .max_instances = -1,
+                             .ranks = 1,
+                             .memory_mib = s->am.memory_mib,
+                             .vcores = s->am.vcores,
+                             .gpus = s->am.gpus,
+                             .name = str_dup(PREPROCESS_ROLE),
+                             .command = str_dup(s->am.command),
+                             .memory_origin = str_dup(s->am.memory_origin) };
+    s->n_tasks++;
+    if (!r->name || !r->command || !r->memory_origin)
+        return build_no_memory(b);
+    int rc = build_resources(b, "tony.am.resources", &r->resources, &r->n_resources);
+    if (rc == 0)
+        rc = build_restart(b, r);
+    for (uint32_t i = 0; i < at && rc == 0; i++)
+        rc = build_add_role(b, &s->roles[i].waits_for, &s->roles[i].n_waits_for, at);
+    return rc;
+}

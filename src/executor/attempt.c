@@ -131,6 +131,8 @@ static void finish(struct executor *x)
     keep_result(x, reason);
     if (reason != END_EXITED || a->status != 0)
         tail_keep(x, reason, &a->tail);
+    else if (x->role && x->role->preprocess)
+        params_keep(x, &a->tail);
     a->state = ATTEMPT_ENDED;
     close_p(&a->logs.out_fd);
     close_p(&a->logs.err_fd);

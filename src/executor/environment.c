@@ -147,7 +147,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
         .restart_count = s->restart_count,
         .session = s->session,
         .chief = w->chief,
-        .single_node = w->single_node,
+        .single_node = w->single_node || w->preprocess,
         .n_tracked = w->n_tracked,
         .local_rank = rank,
         .store = w->store != TONY__WELCOME__STORE__NO_STORE,
@@ -194,6 +194,8 @@ int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, st
         rc = add_gpus(x->cfg, out); /* the user may say otherwise */
     if (rc == 0)
         rc = add_pairs(out, w->container_env, w->n_container_env);
+    if (rc == 0 && s->model_params[0])
+        rc = strv_env_set(out, "MODEL_PARAMS", s->model_params);
     if (rc == 0)
         rc = add_pairs(out, w->execution_env, w->n_execution_env);
     if (rc == 0)

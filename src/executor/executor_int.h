@@ -152,6 +152,9 @@ struct rt_role *
 executor_roles(const Tony__ClusterSpec *spec,
                size_t *out_n); /* borrow from spec; the caller's; NULL = no memory */
 
+/* params.c */
+void params_keep(struct executor *x, struct buf *out); /* "Model parameters: ...", if it said so */
+
 /* environment.c */
 int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, struct strv *out,
                      struct err *e);

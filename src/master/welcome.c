@@ -150,6 +150,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->n_tracked = job_n_tracked(m->job);
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;
+    w->preprocess = s->preprocess && str_eq(role->name, PREPROCESS_ROLE);
     w->python = or_empty(s->python_binary);
     w->ready = or_empty(role->ready);
     w->docker_image = or_empty(role->docker_image);
@@ -289,7 +290,8 @@ static struct packed *spec_pack(const struct master *m, uint32_t generation, Ton
                                 Tony__ClusterSpec **out_spec)
 {
     AUTO(spec_room_done) struct spec_room room = { 0 };
-    if (spec_room_open(&room, m->spec->single_node ? 1 : m->spec->n_roles) < 0 ||
+    const struct job_spec *s = m->spec; /* what ran before them is nobody's peer: the last role */
+    if (spec_room_open(&room, s->single_node ? 1 : s->n_roles - s->preprocess) < 0 ||
         spec_fill(m, &room) < 0)
         return NULL;
     Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
@@ -300,6 +302,16 @@ static struct packed *spec_pack(const struct master *m, uint32_t generation, Ton
     struct packed *packed = packed_new(f);
     *out_spec = NULL;
     return packed;
+}
+
+/* The last task of all is the one before the others; what it had to say is what is kept of its output. */
+static const char *model_params(const struct master *m)
+{
+    struct slot_view v;
+    if (!m->spec->preprocess)
+        return "";
+    job_slot(m->job, job_n_tasks(m->job) - 1, &v);
+    return v.result == RES_SUCCEEDED && v.tail ? v.tail : "";
 }
 
 static struct packed *start_pack(const struct master *m, const struct job_action *a,
@@ -315,6 +327,7 @@ static struct packed *start_pack(const struct master *m, const struct job_action
     s.chief = v->moved && v->chief;
     s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
     s.service = MUTABLE(m->service.address);
+    s.model_params = MUTABLE(model_params(m));
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;
     f.start = &s;

@@ -14,7 +14,7 @@ KEYS = [
     ("tony.application.distributed-mode", "FCFS", ACTS),
     ("tony.application.node-label", "fast", YARN),
     ("tony.application.placement-spec", "notin,node,a", REFUSED),
-    ("tony.application.enable-preprocess", "false", None),
+    ("tony.application.enable-preprocess", "true", ACTS),
     ("tony.application.timeout", "60000", ACTS),
     ("tony.application.num-client-rm-connect-retries", "4", YARN),
     ("tony.application.prepare-stage", "prep", ACTS),
