@@ -45,7 +45,7 @@ $(BUILD)/build.ninja:
 
 check: ## install what the tests need, build, and run every test (or those of SUITES="unit e2e")
 	@tools/install-deps check
-	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # what is not there is skipped
+	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # its tests say what is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) $(addprefix --only ,$(SUITES))
 
@@ -70,7 +70,8 @@ bench-yarn: ## install Java and Maven, build, and measure against a real Hadoop'
 	@bench/yarn
 
 soak: ## the long tests (an hour and more)
-	@tools/install-deps check
+	@tools/install-deps check frameworks
+	@tools/install-frameworks horovod || true # its test says that it is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) --only soak --only soak-yarn
 

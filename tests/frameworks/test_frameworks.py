@@ -29,7 +29,6 @@ def accuracy(r):
     ("ray/job.yaml", "main", 0.90),
     ("tensorflow/job.yaml", "main", 0.90),
     ("tensorflow/job-mirrored.yaml", "main", 0.90),
-    ("horovod/job.yaml", "horovod", 0.93),
 ], ids=lambda v: v.replace("/job.yaml", "").replace("/job-", "-").replace(".yaml", "") if isinstance(v, str) else "")
 def test_the_digits_are_learned(own, job, python, least):
     r = run(own, environment(python), EXAMPLES / job)
