@@ -235,6 +235,8 @@ struct job_spec {
     uint32_t n_tasks; /* all instances */
     bool single_node; /* no role has instances: the command runs as one task 'driver:0' with
                          tony.am.* resources in the master's place */
+    bool horovod_driver; /* a role 'driver' of the user's has the rendezvous server */
+    bool horovod_fast_fail; /* test: there is none */
     bool preprocess; /* the last role is PREPROCESS_ROLE */
     struct role_spec am; /* name "am": memory, vcores, gpus, command, resources */
     struct strv container_env, execution_env;

@@ -173,9 +173,9 @@ static const struct conf_key keys[] = {
     BOOL("tony.pytorch.store", "true", CE_ACTS, OURS, "The store by which the ranks find each other is served beside rank 0, not by it; false for programs that serve it themselves at MASTER_ADDR:MASTER_PORT."),
 
     /* Horovod */
-    BOOL("tony.horovod.mode.test", "false", CE_LATER, TONY, "Test hook of the Horovod driver."),
-    BOOL("tony.horovod.mode.test.fast.fail", "false", CE_LATER, TONY, "Test hook of the Horovod driver."),
-    BOOL("tony.horovod.driver.mode.debug", "false", CE_LATER, TONY, "The user supplies the Horovod driver."),
+    BOOL("tony.horovod.mode.test", "false", CE_ACTS, TONY, "Test hook: the original then has no rendezvous server; here there always is one."),
+    BOOL("tony.horovod.mode.test.fast.fail", "false", CE_ACTS, TONY, "Test hook: there is no rendezvous server, and the job fails."),
+    BOOL("tony.horovod.driver.mode.debug", "false", CE_ACTS, TONY, "The user supplies Horovod's driver: tony.driver.command starts the rendezvous server and makes the plan of ranks."),
 
     /* client, pool, store */
     INT("tony.client.away-limit", "60000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "A job of `tony run` is stopped when its client is gone for so long; -1 means never."),

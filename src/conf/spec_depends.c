@@ -143,7 +143,8 @@ static int build_ready(struct build *b, struct role_spec *r, bool asked_for)
         return err_hint(b->e, "port (its own of the cluster spec), port:8080, file:PATH, or word "
                               "(it says so on TONY_TASK_SOCKET)");
     }
-    r->ready = str_dup(set ? v : "port");
+    bool plans = b->s->horovod_driver && str_eq(r->name, "driver");
+    r->ready = str_dup(set ? v : plans ? "word" : "port");
     return r->ready ? 0 : build_no_memory(b);
 }
 
@@ -158,6 +159,18 @@ static bool is_asked_for(const struct job_spec *s, uint32_t role)
     return false;
 }
 
+/* The ranks begin when Horovod's driver has made its plan, which its executor sees. */
+static int build_driver_gates(struct build *b)
+{
+    struct job_spec *s = b->s;
+    int64_t driver = build_role(b, "driver");
+    int rc = 0;
+    for (size_t i = 0; i < s->n_roles && rc == 0; i++)
+        if ((int64_t)i != driver && s->roles[i].kind == ROLE_TRACKED)
+            rc = add_gate(b, &s->roles[i], (uint32_t)driver, true);
+    return rc;
+}
+
 int build_depends(struct build *b)
 {
     struct job_spec *s = b->s;
@@ -166,6 +179,8 @@ int build_depends(struct build *b)
         rc = build_stops(b, i);
     for (uint32_t i = 0; i < s->n_roles && rc == 0; i++)
         rc = build_dependencies(b, &s->roles[i]);
+    if (rc == 0 && s->horovod_driver)
+        rc = build_driver_gates(b);
     for (uint32_t i = 0; i < s->n_roles && rc == 0; i++)
         rc = build_ready(b, &s->roles[i], is_asked_for(s, i));
     return rc;

@@ -135,7 +135,7 @@ static int count_roles(struct build *b)
             return build_fail(b, x->key, EINVAL, "the job has more than %d tasks in all",
                               SPEC_TASKS_MAX);
     }
-    b->s->roles = calloc(n + 1, sizeof *b->s->roles);
+    b->s->roles = calloc(n + 2, /* what is added by other keys has room */ sizeof *b->s->roles);
     return b->s->roles ? 0 : build_no_memory(b);
 }
 
@@ -289,6 +289,37 @@ static int build_am(struct build *b)
         b->e, "write 'command: ...', or roles such as 'worker: {instances: 2, command: ...}'");
 }
 
+/* The original starts a driver of its own, and takes the user's only in a debug mode. Ours has none:
+ * the rendezvous server is in the master, or the user's. */
+static int build_horovod(struct build *b)
+{
+    static const char key[] = "tony.horovod.driver.mode.debug";
+    struct job_spec *s = b->s;
+    if (strcmp(s->framework, "horovod") != 0)
+        return 0;
+    s->horovod_fast_fail = conf_bool(b->c, "tony.horovod.mode.test.fast.fail");
+    s->horovod_driver = conf_bool(b->c, key);
+    for (size_t i = 0; i < b->c->n && !s->horovod_driver; i++) {
+        const struct entry *x = &b->c->v[i];
+        if (!str_starts(x->key, "tony.driver."))
+            continue;
+        (void)build_fail(b, x->key, EINVAL, "'%s' is set, but Horovod's driver is not the user's",
+                         x->key);
+        return err_hint(b->e, "remove it, or set %s to true", key);
+    }
+    if (!s->horovod_driver)
+        return 0;
+    if (!command_of(b, "tony.driver.command")) {
+        (void)build_fail(b, key, EINVAL, "'%s' needs a driver of yours, and there is none", key);
+        return err_hint(b->e, "set tony.driver.command");
+    }
+    int64_t at = build_role(b, "driver");
+    if (at >= 0 && s->roles[at].instances > 1)
+        return build_fail(b, "tony.driver.instances", EINVAL, "Horovod has one driver, not %u",
+                          s->roles[at].instances);
+    return at >= 0 ? 0 : add_role(b, span_of("driver"), 1);
+}
+
 int build_roles(struct build *b)
 {
     struct span role;
@@ -302,6 +333,8 @@ int build_roles(struct build *b)
     }
     if (rc == 0 && b->tensorboard_added)
         rc = add_role(b, span_of(tensorboard), 1);
+    if (rc == 0)
+        rc = build_horovod(b);
     if (rc == 0)
         rc = build_kinds(b);
     if (rc == 0)

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "executor/driver.h"
 #include "executor/executor_int.h"
 #include "runtime/runtime.h"
 
@@ -154,7 +155,12 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
         .tb_port = tb && rank == 0 ? x->tb_port : 0,
         .service = s->service[0] ? s->service : NULL,
     };
-    int rc = runtime_env(rt, &in, out, e);
+    struct rt_slot *plan = NULL;
+    int rc = s->plan[0] ? driver_plan(s->plan, &plan, &in.n_plan, e) : 0;
+    in.plan = plan;
+    if (rc == 0)
+        rc = runtime_env(rt, &in, out, e);
+    free(plan);
     if (rc == 0 && tb)
         task_side_board(x, x->tb_port);
     if (rc == 0 && rt->frees_port)

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "executor/driver.h"
 #include "executor/executor_int.h"
 #include "executor/task_ready.h"
 #include "executor/task_word.h"
@@ -23,6 +24,7 @@ enum {
     READ_MAX = 4 << 10,
     TELL_MS = 250, /* progress goes to the master at most so often; checkpoints at once */
     BACKLOG = 16,
+    DRIVE_MS = 50, /* the ranks wait for it */
     BOARD_MS = 500, /* a job without TensorBoard pays nothing, if it is short, and little if long */
 };
 
@@ -122,6 +124,10 @@ static void tell(struct executor *x, int64_t now)
     f.body_case = TONY__FRAME__BODY_TASK_WORD;
     f.task_word = &w;
     w.ready = t->new_ready;
+    if (t->new_ready && t->plan) {
+        w.plan = t->plan;
+        w.plan_port = t->plan_port;
+    }
     bool more = t->new_progress || t->new_tensorboard || t->new_ready;
     t->new_progress = t->new_tensorboard = t->new_ready = false;
     t->sent_ms = now;
@@ -398,6 +404,11 @@ void task_side_begin(struct executor *x)
     t->stop = t->new_progress = t->ready = t->new_ready = false;
     if (t->watch)
         task_watch_begin(t->watch);
+    t->drives = x->role->driver && x->workdir;
+    t->drive_due_ms = 0;
+    free(TAKE(t->plan));
+    if (t->drives)
+        driver_forget(x->workdir);
     if (t->waited) {
         char host[80] = "";
         where_we_are(x, host);
@@ -498,6 +509,8 @@ int64_t task_side_deadline(const struct executor *x)
         at = t->left && t->refused < REFUSED_MAX ? INT64_MAX : t->window_ms;
     if (has_news(t) && x->greeted)
         at = MIN(at, t->sent_ms + TELL_MS);
+    if (t->drives && !t->ready)
+        at = MIN(at, t->drive_due_ms);
     if (t->waited && !t->ready)
         at = MIN(at, task_ready_due(t->waited));
     if (t->board && !t->tensorboard)
@@ -515,6 +528,11 @@ void task_side_tick(struct executor *x, int64_t now)
     if (t->waited && !t->ready && attempt_alive(&x->a) && now >= task_ready_due(t->waited) &&
         task_ready_look(t->waited, now))
         note_ready(t);
+    if (t->drives && !t->ready && attempt_alive(&x->a) && now >= t->drive_due_ms) {
+        t->drive_due_ms = now + DRIVE_MS;
+        if (driver_look(x->workdir, &t->plan_port, &t->plan))
+            note_ready(t);
+    }
     if (t->board && !t->tensorboard && attempt_alive(&x->a) && now >= task_ready_due(t->board))
         look_for_board(x, now);
     if (has_news(t) && (is_urgent(t) || now - t->sent_ms >= TELL_MS))

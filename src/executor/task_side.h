@@ -59,6 +59,11 @@ struct task_side {
     bool stop; /* it was told, or is being told, to stop */
     uint32_t stop_ms;
 
+    bool drives; /* a file of its own is looked for: driver.h */
+    int64_t drive_due_ms;
+    char *plan;
+    uint16_t plan_port;
+
     struct task_ready *board; /* of TensorBoard's port; NULL = the task has none */
     uint16_t board_port;
     struct task_ready *waited; /* NULL = nobody waits, or only for its word */

@@ -190,6 +190,8 @@ static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
                                                   .step = w->checkpoint_step,
                                                   .group = w->checkpoint_parts,
                                                   .text = w->checkpoint });
+    if (text_or_null(w->plan))
+        service_planned(m, slot, w);
     if (w->ready)
         (void)master_feed(m, &(struct job_event){ .type = EV_TASK_READY,
                                                   .slot = slot,
@@ -270,6 +272,8 @@ void executor_start(struct master *m, const struct job_action *a)
     if (!c)
         return;
     service_ensure(m, a->generation);
+    if (service_awaits_plan(m, a))
+        return;
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
     struct packed *frame = start_frame(m, a, &v);

@@ -109,7 +109,9 @@ struct master {
     struct {
         struct service *s; /* NULL: this job needs none, or it could not begin */
         uint32_t generation;
-        char address[64]; /* host:port; "" = there is none */
+        char address[300]; /* host:port; "" = there is none */
+        char *plan;        /* of a driver of the user's, whose server that is; NULL = not known */
+        VEC(struct job_action) held; /* starts that wait for it */
     } service;
 
     struct loop_timer *timer; /* the job's next deadline */
@@ -202,6 +204,11 @@ struct packed *peers_frame(struct master *m);
 /* ---- services.c ---- */
 void service_ensure(struct master *m, uint32_t generation); /* the server of that generation runs */
 void services_close(struct master *m);
+typedef struct Tony__TaskWord Tony__TaskWord;
+/* A driver of the user's has told its plan. */
+void service_planned(struct master *m, uint32_t slot, const Tony__TaskWord *w);
+/* Is this start one that cannot be without the plan? Then it is kept until that is there. */
+bool service_awaits_plan(struct master *m, const struct job_action *a);
 struct rt_role;
 struct rt_role *master_roles(const struct master *m,
                              size_t *out_n); /* the caller's; NULL = no memory */

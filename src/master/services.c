@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "master/master_int.h"
+#include "proto/tony.pb-c.h"
 #include "rendezvous/service.h"
 #include "runtime/runtime.h"
 
@@ -110,7 +111,8 @@ static int start(struct master *m, const char *name, struct service_config *cfg,
 
 static bool wanted(const struct master *m, const struct runtime *rt, uint32_t *out_ranks)
 {
-    if (!rt || !rt->service || m->spec->single_node)
+    const struct job_spec *s = m->spec;
+    if (!rt || !rt->service || s->single_node || s->horovod_driver || s->horovod_fast_fail)
         return false;
     size_t n;
     AUTO(free_p) struct rt_role *roles = master_roles(m, &n);
@@ -149,8 +151,52 @@ void service_ensure(struct master *m, uint32_t generation)
               f_str("address", m->service.address), f_int("generation", generation));
 }
 
+/* The gate before the ranks opens when the driver is ready, and its plan comes with that. But a new
+ * master is asked to start again what its predecessor had decided, perhaps before the driver has
+ * found it. */
+bool service_awaits_plan(struct master *m, const struct job_action *a)
+{
+    if (!m->spec->horovod_driver || m->service.plan ||
+        job_slot_role(m->job, a->slot)->kind != ROLE_TRACKED)
+        return false;
+    if (vec_push(&m->service.held, *a) < 0)
+        master_exit_now(m, MASTER_CRASHED);
+    return true;
+}
+
+void service_planned(struct master *m, uint32_t slot, const Tony__TaskWord *w)
+{
+    struct slot_view v;
+    char host[ADDRESS_SIZE];
+    job_slot(m->job, slot, &v);
+    if (!m->spec->horovod_driver || !v.address || w->generation != v.generation ||
+        w->generation < m->service.generation || !runtime_host(v.address, host, sizeof host))
+        return;
+    service_ensure(m, w->generation);
+    free(m->service.plan);
+    m->service.plan = str_dup(w->plan);
+    if (!m->service.plan) {
+        master_exit_now(m, MASTER_CRASHED);
+        return;
+    }
+    (void)snprintf(m->service.address, sizeof m->service.address,
+                   strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, w->plan_port);
+    m->addresses_version++;
+    log_event(LOG_INFO, "service.planned", f_str("address", m->service.address),
+              f_int("generation", w->generation));
+    for (size_t i = 0; i < m->service.held.n; i++) {
+        const struct job_action a = m->service.held.v[i];
+        job_slot(m->job, a.slot, &v);
+        if (v.generation == a.generation && v.attempt == a.attempt && v.state == SLOT_RUNNING)
+            executor_start(m, &a);
+    }
+    m->service.held.n = 0;
+}
+
 void services_close(struct master *m)
 {
     service_stop(TAKE(m->service.s));
+    free(TAKE(m->service.plan));
+    vec_done(&m->service.held);
     m->service.address[0] = '\0';
 }

@@ -150,6 +150,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->n_tracked = job_n_tracked(m->job);
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;
+    w->driver = s->horovod_driver && str_eq(role->name, "driver");
     w->preprocess = s->preprocess && str_eq(role->name, PREPROCESS_ROLE);
     w->python = or_empty(s->python_binary);
     w->ready = or_empty(role->ready);
@@ -327,6 +328,7 @@ static struct packed *start_pack(const struct master *m, const struct job_action
     s.chief = v->moved && v->chief;
     s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
     s.service = MUTABLE(m->service.address);
+    s.plan = m->service.plan ? m->service.plan : MUTABLE("");
     s.model_params = MUTABLE(model_params(m));
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;

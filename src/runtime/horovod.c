@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "base/util.h"
 #include "base/vec.h"
 
 struct host {
@@ -71,6 +73,41 @@ static int hosts_count(struct hosts *h, const struct rt_input *in)
     return 0;
 }
 
+static int set_numbers(const struct rt_slot *s, struct strv *out)
+{
+    int rc = 0;
+    rc |= strv_env_set(out, "HOROVOD_HOSTNAME", s->host);
+    rc |= rt_set_u32(out, "HOROVOD_RANK", s->rank);
+    rc |= rt_set_u32(out, "HOROVOD_SIZE", s->size);
+    rc |= rt_set_u32(out, "HOROVOD_LOCAL_RANK", s->local_rank);
+    rc |= rt_set_u32(out, "HOROVOD_LOCAL_SIZE", s->local_size);
+    rc |= rt_set_u32(out, "HOROVOD_CROSS_RANK", s->cross_rank);
+    rc |= rt_set_u32(out, "HOROVOD_CROSS_SIZE", s->cross_size);
+    return rc;
+}
+
+/* The slot of the plan that is in this rank's place on its host. */
+static const struct rt_slot *planned(const struct hosts *h, const struct rt_input *in)
+{
+    for (size_t i = 0; i < in->n_plan; i++)
+        if (in->plan[i].local_rank == h->local && str_eq(in->plan[i].host, h->list.v[h->mine].name))
+            return &in->plan[i];
+    return NULL;
+}
+
+/* What a driver of the user's is told: "10.0.0.1:2,10.0.0.2:1", and where it is to put its file. */
+static int set_driver(const struct hosts *h, struct strv *out)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    const char *dir = strv_env_get(out, "PWD");
+    buf_adds(&text, "CLUSTER_WORKER_LIST=");
+    for (size_t i = 0; i < h->list.n; i++)
+        buf_addf(&text, "%s%s:%u", i ? "," : "", h->list.v[i].name, h->list.v[i].ranks);
+    AUTO(free_p) char *copy = str_dup(dir ? dir : ".");
+    return copy && strv_env_set(out, "DRIVER_OUTPUT_PATH", copy) == 0 ? rt_set_pair(out, &text)
+                                                                      : -ENOMEM;
+}
+
 static int set_slot(const struct hosts *h, struct strv *out)
 {
     uint32_t rank = h->local, size = 0, cross = 0, cross_size = 0;
@@ -81,15 +118,14 @@ static int set_slot(const struct hosts *h, struct strv *out)
         cross_size += x->ranks > h->local;
         cross += i < h->mine && x->ranks > h->local;
     }
-    int rc = 0;
-    rc |= strv_env_set(out, "HOROVOD_HOSTNAME", h->list.v[h->mine].name);
-    rc |= rt_set_u32(out, "HOROVOD_RANK", rank);
-    rc |= rt_set_u32(out, "HOROVOD_SIZE", size);
-    rc |= rt_set_u32(out, "HOROVOD_LOCAL_RANK", h->local);
-    rc |= rt_set_u32(out, "HOROVOD_LOCAL_SIZE", h->list.v[h->mine].ranks);
-    rc |= rt_set_u32(out, "HOROVOD_CROSS_RANK", cross);
-    rc |= rt_set_u32(out, "HOROVOD_CROSS_SIZE", cross_size);
-    return rc;
+    struct rt_slot slot = { .rank = rank,
+                            .size = size,
+                            .local_rank = h->local,
+                            .local_size = h->list.v[h->mine].ranks,
+                            .cross_rank = cross,
+                            .cross_size = cross_size };
+    (void)str_copy(slot.host, sizeof slot.host, h->list.v[h->mine].name); /* it came out of less */
+    return set_numbers(&slot, out);
 }
 
 static int set_fixed(const struct rt_input *in, struct strv *out)
@@ -107,6 +143,20 @@ static int set_fixed(const struct rt_input *in, struct strv *out)
     return rc;
 }
 
+static int set_rank(const struct rt_input *in, const struct hosts *h, struct strv *out,
+                    struct err *e)
+{
+    const struct rt_slot *slot = planned(h, in);
+    if (!in->service)
+        return err_set(e, ENOTCONN, "there is no rendezvous server by which the ranks could meet");
+    if (in->n_plan && !slot)
+        return err_set(e, ENOENT, "the driver's plan has no local rank %u on host '%s'", h->local,
+                       h->list.v[h->mine].name);
+    int rc = set_fixed(in, out);
+    rc |= slot ? set_numbers(slot, out) : set_slot(h, out);
+    return rc ? -ENOMEM : 0;
+}
+
 static int env(const struct rt_input *in, struct strv *out, struct err *e)
 {
     struct hosts h = { 0 };
@@ -115,10 +165,10 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     int rc = runtime_generic.env(in, out, e); /* CLUSTER_SPEC */
     if (rc == 0)
         rc = hosts_count(&h, in);
-    if (rc == 0 && h.found && !in->service)
-        rc = err_set(e, ENOTCONN, "there is no rendezvous server by which the ranks could meet");
-    else if (rc == 0 && h.found && (set_fixed(in, out) || set_slot(&h, out)))
-        rc = -ENOMEM;
+    if (rc == 0 && h.found)
+        rc = set_rank(in, &h, out, e);
+    else if (rc == 0 && str_eq(in->role, "driver"))
+        rc = set_driver(&h, out);
     hosts_done(&h);
     return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot build the environment for horovod: %m") : rc;
 }
@@ -130,14 +180,6 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
     return str_eq(role, "driver");
 }
 
-static bool lives_with_new(const char *role, bool chief, bool has_ps)
-{
-    (void)role;
-    (void)chief;
-    (void)has_ps;
-    return false;
-}
-
 const struct runtime runtime_horovod = {
     .name = "horovod",
     .env = env,
@@ -145,5 +187,5 @@ const struct runtime runtime_horovod = {
     .needs_gang = true,
     .service = "horovod",
     .serves = serves,
-    .lives_with_new = lives_with_new,
+    .lives_with_new = rt_begins_whole,
 };

@@ -27,26 +27,11 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     return rc ? err_set(e, ENOMEM, "cannot build the environment for jax: %m") : 0;
 }
 
-/* Process 0 prints that another one died, and lives on. */
-static bool unnoticed(const char *role)
-{
-    (void)role;
-    return true;
-}
-
-static bool lives_with_new(const char *role, bool chief, bool has_ps)
-{
-    (void)role;
-    (void)chief;
-    (void)has_ps;
-    return false;
-}
-
 const struct runtime runtime_jax = {
     .name = "jax",
     .env = env,
     .waits_for_spec = true,
     .needs_gang = true,
-    .unnoticed = unnoticed,
-    .lives_with_new = lives_with_new,
+    .unnoticed = rt_any, /* process 0 prints that another one died, and lives on */
+    .lives_with_new = rt_begins_whole,
 };

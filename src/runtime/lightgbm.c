@@ -33,26 +33,12 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     return rc ? err_set(e, ENOMEM, "cannot build the environment for lightgbm: %m") : 0;
 }
 
-static bool unnoticed(const char *role)
-{
-    (void)role;
-    return true;
-}
-
-static bool lives_with_new(const char *role, bool chief, bool has_ps)
-{
-    (void)role;
-    (void)chief;
-    (void)has_ps;
-    return false;
-}
-
 const struct runtime runtime_lightgbm = {
     .name = "lightgbm",
     .env = env,
     .waits_for_spec = true,
     .needs_gang = true,
     .frees_port = true,
-    .unnoticed = unnoticed,
-    .lives_with_new = lives_with_new,
+    .unnoticed = rt_any,
+    .lives_with_new = rt_begins_whole,
 };

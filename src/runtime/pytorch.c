@@ -82,19 +82,10 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     return rc ? err_set(e, ENOMEM, "cannot build the environment for pytorch: %m") : 0;
 }
 
-/* Process groups end with any of their members. */
-static bool lives_with_new(const char *role, bool chief, bool has_ps)
-{
-    (void)role;
-    (void)chief;
-    (void)has_ps;
-    return false;
-}
-
 const struct runtime runtime_pytorch = {
     .name = "pytorch",
     .check = check,
     .env = env,
-    .lives_with_new = lives_with_new,
+    .lives_with_new = rt_begins_whole,
     .waits_for_spec = true,
 };

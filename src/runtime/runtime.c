@@ -70,6 +70,20 @@ bool runtime_lives_with_new(const char *framework, const char *role, bool chief,
     return !rt || !rt->lives_with_new || rt->lives_with_new(role, chief, has_ps);
 }
 
+bool rt_any(const char *role)
+{
+    (void)role;
+    return true;
+}
+
+bool rt_begins_whole(const char *role, bool chief, bool has_ps)
+{
+    (void)role;
+    (void)chief;
+    (void)has_ps;
+    return false;
+}
+
 int rt_set_u32(struct strv *env, const char *key, uint32_t v)
 {
     char text[16];

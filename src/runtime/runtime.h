@@ -24,6 +24,11 @@ struct rt_role {
     const char *list; /* unless NULL instead of addresses: a JSON list without brackets, "a:1","b:2" */
 };
 
+struct rt_slot { /* of a plan that a driver of the user's has made: Horovod's debug mode */
+    char host[280];
+    uint32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+};
+
 struct rt_input {
     const char *application_id, *distributed_mode; /* GANG, FCFS */
     const struct rt_role *roles;
@@ -39,6 +44,8 @@ struct rt_input {
     uint16_t tb_port;    /* 0 = none */
     bool store;          /* torch's store is served at the address of rank 0, not by it */
     const char *service;   /* host:port of the server that the framework named; NULL = there is none */
+    const struct rt_slot *plan; /* NULL: ranks are ours to give */
+    size_t n_plan;
     const char *spec_file; /* absolute path of the file with the cluster spec as JSON; may be NULL */
 };
 

@@ -50,6 +50,10 @@ int rt_set_default(struct strv *env, const char *key, const char *value);
 int rt_setf(struct strv *env, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Answers for a struct runtime: a task of any role is meant; a gang with a member less is none. */
+bool rt_any(const char *role);
+bool rt_begins_whole(const char *role, bool chief, bool has_ps);
+
 /* env K = number */
 int rt_set_u32(struct strv *env, const char *key, uint32_t v);
 

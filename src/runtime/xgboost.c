@@ -35,20 +35,6 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
     return str_eq(role, "tracker");
 }
 
-static bool unnoticed(const char *role)
-{
-    (void)role;
-    return true;
-}
-
-static bool lives_with_new(const char *role, bool chief, bool has_ps)
-{
-    (void)role;
-    (void)chief;
-    (void)has_ps;
-    return false;
-}
-
 const struct runtime runtime_xgboost = {
     .name = "xgboost",
     .env = env,
@@ -56,6 +42,6 @@ const struct runtime runtime_xgboost = {
     .needs_gang = true,
     .frees_port = true,
     .serves = serves,
-    .unnoticed = unnoticed,
-    .lives_with_new = lives_with_new,
+    .unnoticed = rt_any,
+    .lives_with_new = rt_begins_whole,
 };

@@ -228,15 +228,9 @@ static void test_all_keys(void **state)
 static void test_no_key_is_silent(void **state)
 {
     (void)state;
-    static const char *const later[] = { "tony.horovod.mode.test",
-                                         "tony.horovod.mode.test.fast.fail",
-                                         "tony.horovod.driver.mode.debug" };
     for (size_t i = 0; i < ARRAY_LEN(tony); i++) {
         const struct conf_key *row = conf_key_find(span_of(tony[i].key), NULL);
-        bool open = false;
-        for (size_t k = 0; k < ARRAY_LEN(later); k++)
-            open = open || str_eq(later[k], tony[i].key);
-        if (row->effect == CE_LATER && !open)
+        if (row->effect == CE_LATER)
             fail_msg("%s is known and does nothing", tony[i].key);
         if (strlen(row->help) < 10)
             fail_msg("%s says nothing of itself", tony[i].key);

@@ -692,6 +692,48 @@ static void the_user_decides(void **state)
     strv_done(&env);
 }
 
+/* A driver of the user's numbers the ranks as it likes; who is where on a host is ours to say. */
+static void a_plan_of_the_user(void **state)
+{
+    static const struct rt_slot plan[] = {
+        { "10.0.0.2", 0, 6, 0, 2, 0, 3 }, { "10.0.0.2", 1, 6, 1, 2, 0, 2 },
+        { "10.0.0.1", 5, 6, 0, 3, 1, 3 }, { "10.0.0.1", 4, 6, 1, 3, 1, 2 },
+        { "10.0.0.1", 3, 6, 2, 3, 0, 1 },
+    };
+    struct rt_input in = { .application_id = "a",
+                           .distributed_mode = "GANG",
+                           .roles = uneven_workers,
+                           .n_roles = 2,
+                           .role = "worker",
+                           .index = 2,
+                           .service = "10.0.0.9:4444",
+                           .plan = plan,
+                           .n_plan = ARRAY_LEN(plan) };
+    struct strv env = { 0 };
+    struct err e = { 0 };
+    (void)state;
+    assert_int_equal(runtime_env(runtime_find("horovod"), &in, &env, &e), 0);
+    assert_string_equal(strv_env_get(&env, "HOROVOD_RANK"), "4");
+    assert_string_equal(strv_env_get(&env, "HOROVOD_LOCAL_RANK"), "1");
+    assert_string_equal(strv_env_get(&env, "HOROVOD_CROSS_RANK"), "1");
+    strv_done(&env);
+    in.index = 3; /* of a host that the plan has forgotten */
+    assert_int_equal(runtime_env(runtime_find("horovod"), &in, &env, &e), -2);
+    assert_non_null(strstr(e.msg, "'10.0.0.3'"));
+    strv_done(&env);
+    in = (struct rt_input){ .application_id = "a",
+                            .distributed_mode = "GANG",
+                            .roles = uneven_workers,
+                            .n_roles = 2,
+                            .role = "driver" };
+    assert_int_equal(strv_push(&env, "PWD=/work"), 0);
+    assert_int_equal(runtime_env(runtime_find("horovod"), &in, &env, &e), 0);
+    assert_string_equal(strv_env_get(&env, "CLUSTER_WORKER_LIST"),
+                        "10.0.0.1:3,10.0.0.2:2,10.0.0.3:1");
+    assert_string_equal(strv_env_get(&env, "DRIVER_OUTPUT_PATH"), "/work");
+    strv_done(&env);
+}
+
 static void who_serves(void **state)
 {
     static const struct {
@@ -810,6 +852,7 @@ int main(void)
         cmocka_unit_test(without_its_server),
         cmocka_unit_test(the_user_decides),
         cmocka_unit_test(who_serves),
+        cmocka_unit_test(a_plan_of_the_user),
         cmocka_unit_test(environments),
         cmocka_unit_test(the_store_of_torch),
         cmocka_unit_test(it_replaces_what_the_user_set),
