@@ -23,7 +23,7 @@ def program(t, text):
 
 def run(t, command, n=2, ranks=2, framework="pytorch", state="SUCCEEDED", role=None, **top):
     app = t.submit(t.workers(command, n=n, framework=framework, role={"ranks": ranks, "memory": "200m", **(role or {})}, **top))
-    t.run("wait", app, timeout=100)
+    t.run("wait", app, timeout=115)
     doc = t.status(app)
     assert doc["state"] == state, doc
     return app, doc
