@@ -130,8 +130,10 @@ static int add_old(struct keeper *k, const json_t *o)
     c->signal = (int)number_of(o, "signal");
     c->reason = end_reason_parse(text_of(o, "reason"));
     c->detail = str_dup(text_of(o, "detail"));
-    int64_t age_ms = clock_wall_ms() - number_of(o, "wall_ms");
-    c->ended_us = clock_mono_us() - MAX(age_ms, (int64_t)0) * 1000;
+    int64_t age_ms = clock_wall_ms() - number_of(o, "wall_ms"), now_us = clock_mono_us();
+    c->ended_us = number_of(o, "mono_us");
+    if (c->ended_us <= 0 || c->ended_us > now_us) /* the machine was started since */
+        c->ended_us = now_us - MAX(age_ms, (int64_t)0) * 1000;
     int rc = vec_push(&k->old, c);
     if (rc < 0)
         free(c);

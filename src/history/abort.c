@@ -37,7 +37,7 @@ static int add_end(struct history_job *h, struct journal *j, const struct replay
                    const struct job_event *ev, struct err *e)
 {
     int64_t wall = clock_wall_ms();
-    int64_t t = r->n_records ? replay_resume(r, wall) : 0;
+    int64_t t = r->n_records ? replay_resume(r, wall, clock_mono_ms()) : 0;
     struct job_event events[] = {
         *ev,
         { .type = EV_MASTER_STARTED, .epoch = job_epoch(h->job) + 1, .wall_ms = wall },

@@ -25,6 +25,10 @@ static int replay_record(struct job *job, struct span payload, struct job_action
         r->anchor_wall_ms = ev.wall_ms;
         r->anchor_t_ms = t;
     }
+    if (ev.type == EV_MASTER_STARTED && ev.value_ms > 0) {
+        r->mono_ms = ev.value_ms;
+        r->mono_t_ms = t;
+    }
     if (ev.type == EV_SUBMITTED && r->submitted_wall_ms == 0)
         r->submitted_wall_ms = ev.wall_ms;
     if (ev.type == EV_MASTER_STARTED && r->started_wall_ms == 0)
@@ -64,9 +68,12 @@ int64_t replay_wall(const struct replay *r, int64_t t_ms)
     return r->anchor_wall_ms ? r->anchor_wall_ms + (t_ms - r->anchor_t_ms) : 0;
 }
 
-int64_t replay_resume(const struct replay *r, int64_t wall_now_ms)
+int64_t replay_resume(const struct replay *r, int64_t wall_now_ms, int64_t mono_now_ms)
 {
     int64_t then = replay_wall(r, r->last_t_ms);
     int64_t gap = then ? wall_now_ms - then : 0;
+    int64_t mono_then = r->mono_ms + (r->last_t_ms - r->mono_t_ms);
+    if (r->mono_ms && mono_now_ms >= mono_then) /* else the machine was started since */
+        gap = mono_now_ms - mono_then;
     return r->last_t_ms + MIN(MAX(gap, (int64_t)0), (int64_t)CLOCK_GAP_MAX_MS);
 }

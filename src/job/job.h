@@ -61,8 +61,9 @@ struct role_spec; /* conf/conf.h */
     X(EV_SUBMITTED,                                                                                \
       "submitted") /* text: application id; who: user; wall_ms; running: an owner will come */     \
     X(EV_MASTER_STARTED,                                                                           \
-      "master_started") /* epoch; wall_ms; running: the scheduler grants gangs in parts, so that   \
-                           an incomplete one gives back (scheduler.h, gives_back) */               \
+      "master_started") /* epoch; wall_ms; value_ms: the monotonic clock of this machine, 0 = it   \
+                           may be another next time; running: the scheduler grants gangs in        \
+                           parts, so that an incomplete one gives back (gives_back) */             \
     X(EV_RESYNCED, "resynced") /* all EV_CONTAINER_SEEN are in: whatever was not seen is lost */   \
     X(EV_CONTAINER_SEEN,                                                                           \
       "container_seen") /* slot, container, launched, text: gpus, node; if it lives */             \
@@ -304,7 +305,7 @@ uint32_t job_n_tracked(const struct job *j); /* tasks that the job waits for: TA
 uint32_t job_epoch(const struct job *j);
 uint32_t job_generation(const struct job *j);
 uint32_t job_restarts(const struct job *j); /* how often something began again */
-uint32_t job_retries(const struct job *j); /* how often the whole job began again */
+uint32_t job_retries(const struct job *j);  /* how often the whole job began again */
 enum job_state job_state(const struct job *j);
 const char *job_application_id(const struct job *j);
 

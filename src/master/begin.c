@@ -54,7 +54,9 @@ static int read_journal(struct master *m, struct err *e)
     if (rc < 0)
         return err_wrap(e, rc, "cannot replay journal '%s'", path);
     m->t0_mono_ms = clock_mono_ms();
-    m->t0_job_ms = m->replay.n_records ? replay_resume(&m->replay, clock_wall_ms()) : 0;
+    m->t0_job_ms = m->replay.n_records
+                       ? replay_resume(&m->replay, clock_wall_ms(), m->remote ? 0 : m->t0_mono_ms)
+                       : 0;
     m->last_written_ms = m->replay.last_t_ms;
     log_event(LOG_INFO, "master.replayed", f_int("records", (int64_t)m->replay.n_records),
               f_int("torn", m->replay.torn), f_int("job_ms", m->t0_job_ms));

@@ -170,7 +170,8 @@ static void registered(struct master *m, const struct sched_event *ev)
     (void)master_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
                                               .epoch = m->epoch,
                                               .running = m->sched_ops->gives_back,
-                                              .wall_ms = clock_wall_ms() });
+                                              .wall_ms = clock_wall_ms(),
+                                              .value_ms = m->remote ? 0 : clock_mono_ms() });
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
         places_seen(m, c);

@@ -415,8 +415,19 @@ static void the_jobs_clock_goes_on(void **state)
                             .last_t_ms = c->last_t,
                             .anchor_t_ms = c->anchor_t,
                             .anchor_wall_ms = c->anchor_wall };
-        assert_int_equal(replay_resume(&r, c->now), c->want);
+        assert_int_equal(replay_resume(&r, c->now, 0), c->want);
     }
+    /* on one machine the wall clock has no say, unless that was started since */
+    struct replay r = { .n_records = 2,
+                        .last_t_ms = 9000,
+                        .anchor_t_ms = 8000,
+                        .anchor_wall_ms = 200000,
+                        .mono_t_ms = 8000,
+                        .mono_ms = 70000 };
+    assert_int_equal(replay_resume(&r, 3803000, 71500), 9500);
+    assert_int_equal(replay_resume(&r, 100000, 71500), 9500);
+    assert_int_equal(replay_resume(&r, 203000, 500), 11000);
+    assert_int_equal(replay_resume(&r, 203000, 0), 11000);
 }
 
 static void aged(const struct home *h, const char *name, int64_t hours)
