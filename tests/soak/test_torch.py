@@ -1,5 +1,6 @@
 """PyTorch at length: a rank is killed again and again, and the model is the one that torchrun makes undisturbed."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -9,13 +10,15 @@ import pytest
 
 FRAMEWORKS = pathlib.Path(__file__).resolve().parents[1] / "frameworks"
 sys.path.insert(0, str(FRAMEWORKS))
-from test_torch import SCRIPT, python_of, said, train  # noqa: E402
+_spec = importlib.util.spec_from_file_location("frameworks_torch", FRAMEWORKS / "test_torch.py")
+short = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(short)
 
 TIMES = int(os.environ.get("TONY_TORCH_KILLS", 20))
 
 
 def by_torchrun(python, snapshot, steps):
-    out = subprocess.run([python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4", SCRIPT, snapshot, str(steps)],
+    out = subprocess.run([python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4", short.SCRIPT, snapshot, str(steps)],
                          check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
     found = {line.split(" weights ")[1] for line in out.splitlines() if " weights " in line}
     assert len(found) == 1, out
@@ -26,8 +29,12 @@ def by_torchrun(python, snapshot, steps):
 def test_as_torchrun_would(own_tony, name):
     """Rank 0 and others in turn are killed so often, at steps that go on and on; what comes out is the same to the last digit printed."""
     t = own_tony()
-    python = python_of(name)
+    python = short.python_of(name)
     steps = 2 * TIMES + 4
-    app = train(t, python, steps, die=[(0 if i % 2 == 0 else i % 4, 2 * i + 1) for i in range(TIMES)])
-    last = said(t, app, TIMES + 1)
+    app = short.train(t, python, steps, die=[(0 if i % 2 == 0 else i % 4, 2 * i + 1) for i in range(TIMES)])
+    last = short.said(t, app, TIMES + 1)
     assert {lines[-1].split(" weights ")[1] for lines in last} == {by_torchrun(python, t.base / "plain", steps)}
+
+
+def test_the_2_line(own_tony):
+    short.check_goes_on(own_tony(), "torch")
