@@ -26,38 +26,6 @@ SCRIPTS = {
                   "if os.environ['JOB_NAME'] == 'ps':\n    time.sleep(600)\n",
     "tb_port.py": "import os, sys\n"
                   "sys.exit(('TB_PORT' in os.environ) != (os.environ['JOB_NAME'] == 'chief'))\n",
-    "hvd.py": "import os, urllib.request\n"
-              "need = ('RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME CONTROLLER CPU_OPERATIONS '\n"
-              "        'GLOO_TIMEOUT_SECONDS GLOO_RENDEZVOUS_ADDR GLOO_RENDEZVOUS_PORT').split()\n"
-              "e = {k: os.environ['HOROVOD_' + k] for k in need}\n"
-              "url = 'http://%s:%s/test/%s' % (e['GLOO_RENDEZVOUS_ADDR'], e['GLOO_RENDEZVOUS_PORT'], e['RANK'])\n"
-              "urllib.request.urlopen(urllib.request.Request(url, data=b'here', method='PUT'), timeout=60)\n"
-              "assert urllib.request.urlopen(url, timeout=60).read() == b'here'\n"
-              "print(e['RANK'], e['SIZE'], e['LOCAL_RANK'], e['LOCAL_SIZE'])\n",
-    "hvd_driver.py": "import http.server, json, os\n"
-                     "class H(http.server.BaseHTTPRequestHandler):\n"
-                     "    kept = {}\n"
-                     "    def say(self, body=b''):\n"
-                     "        self.send_response(200)\n"
-                     "        self.send_header('Content-Length', str(len(body)))\n"
-                     "        self.end_headers()\n"
-                     "        self.wfile.write(body)\n"
-                     "    def do_GET(self):\n"
-                     "        self.say(self.kept[self.path])\n"
-                     "    def do_PUT(self):\n"
-                     "        self.kept[self.path] = self.rfile.read(int(self.headers['Content-Length']))\n"
-                     "        self.say()\n"
-                     "s = http.server.ThreadingHTTPServer(('0.0.0.0', 0), H)\n"
-                     "plan = [(h.split(':')[0], i, int(h.split(':')[1])) for h in os.environ['CLUSTER_WORKER_LIST'].split(',')\n"
-                     "        for i in range(int(h.split(':')[1]))]\n"
-                     "slots = [dict(hostname=h, rank=r, localRank=i, crossRank=0, size=len(plan), localSize=n, crossSize=1)\n"
-                     "         for r, (h, i, n) in enumerate(plan)]\n"
-                     "name = '%d____HOROVOD_RENDEZVOUS_SERVER____' % s.server_port\n"
-                     "with open(os.path.join(os.environ['DRIVER_OUTPUT_PATH'], name), 'w') as f:\n"
-                     "    json.dump(slots, f)\n"
-                     "s.serve_forever()\n",
-    "params.py": "import os\n"
-                 "print('Model parameters: --lr 3' if 'PREPROCESSING_JOB' in os.environ else os.environ['MODEL_PARAMS'])\n",
     "second_fails.py": "import os, sys\nsys.exit(os.environ['TASK_INDEX'] == '1')\n",
 }
 
@@ -227,27 +195,6 @@ def test_more_tasks_than_the_cluster_can_ever_hold(original, cluster):
         "tony.worker.instances": 10000, "tony.worker.memory": "2g", "tony.container.allocation.timeout": 1000})
     assert r.returncode == 2 and not r.app and "2 nodes" in r.stderr, r.stderr
     assert not cluster.live_apps()
-
-
-@pytest.mark.parametrize("debug", [False, True], ids=["ours", "a driver of the user's"])
-def test_horovod(original, cluster, debug):
-    driver = {"tony.horovod.driver.mode.debug": "true", "tony.driver.command": f"{PYTHON} hvd_driver.py", "tony.driver.memory": "64m"}
-    r = original("--executes", "hvd.py", keys={"tony.application.framework": "horovod", "tony.worker.instances": 2,
-                                               "tony.horovod.mode.test": "true", **(driver if debug else {})})
-    assert r.returncode == 0, r.stdout + r.stderr
-    assert outputs(cluster, r.app) == ["0 2 0 2\n", "1 2 1 2\n"]
-
-
-def test_horovod_without_its_server(original):
-    r = original("--executes", "hvd.py", keys={"tony.application.framework": "horovod", "tony.worker.instances": 1,
-                                               "tony.horovod.mode.test.fast.fail": "true"})
-    assert r.returncode == 1 and "rendezvous server" in r.stdout, r.stdout + r.stderr
-
-
-def test_preprocessing(original, cluster):
-    r = original("--executes", "params.py", keys={"tony.application.enable-preprocess": "true", "tony.worker.instances": 2})
-    assert r.returncode == 0, r.stdout + r.stderr
-    assert outputs(cluster, r.app) == ["--lr 3\n", "--lr 3\n", "Model parameters: --lr 3\n"]
 
 
 # ---- its options ----
