@@ -318,6 +318,7 @@ static void own_close(struct sched *s)
 
 const struct sched_ops sched_own = {
     .name = "own", /* opened by own_open() */
+    .gives_back = true, /* like the one behind it; there is no second container like this one */
     .request = own_request,
     .cancel = own_cancel,
     .release = own_release,
