@@ -4,8 +4,9 @@ import os
 
 import tensorflow as tf
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before anything else of TensorFlow runs
-import common  # noqa: E402
+import common  # sets threads: before the strategy, which starts them
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before any tensor is made
 
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 n = strategy.num_replicas_in_sync

@@ -70,8 +70,9 @@ struct conn_ops {
     void (*on_frame)(struct conn *c, const Tony__Frame *f,
                      void *arg); /* f is valid during the call */
     /* Once, when the peer is gone or sent what is no frame; e tells why (num 0: it closed in
-     * order). The conn is freed by the loop after this returns unless the owner called conn_close()
-     * already. Not called after conn_close(). */
+     * order; ESHUTDOWN: its kernel did, without a word of its own, so that it has died). The conn
+     * is freed by the loop after this returns unless the owner called conn_close() already. Not
+     * called after conn_close(). */
     void (*on_close)(struct conn *c, const struct err *e, void *arg);
 };
 

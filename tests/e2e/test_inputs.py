@@ -246,5 +246,5 @@ def test_members_of_documents_are_documented(tony, tmp_path):
         for key in keys_of(doc):
             name = key.split(".")[-1]
             if not key.startswith(free) and name not in ("env",):
-                assert f'"{name}"' in page or f"`{name}`" in page, f"{key} is not documented"
+                assert any(x in page for x in (f'"{name}"', f"`{name}`", f"[].{name}`")), f"{key} is not documented"
     json.dumps(documents)
