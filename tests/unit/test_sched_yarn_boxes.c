@@ -25,7 +25,7 @@ static void test_ends(void **state)
     } rows[] = {
         { 0, "exited" },           { 137, "exited" },          { -104, "out_of_memory" },
         { -103, "out_of_memory" }, { -102, "preempted" },      { -101, "disk_failed" },
-        { -100, "node_lost" },     { -1000, "launch_failed" },
+        { -100, "node_lost" },     { -1000, "launch_failed" }, { 143, "node_lost" },
     };
     (void)state;
     world_ask(0, ARRAY_LEN(rows), 100);

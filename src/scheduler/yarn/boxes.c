@@ -67,7 +67,14 @@ static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int 
         yarn_emit(y, &(struct sched_event){ .type = SE_COMPLETED, .containers = &c, .n = 1 });
 }
 
-/* What YARN's number means; false: it needs no words. Where the node is to blame, it is named. */
+enum { EXIT_TERMINATED = 128 + 15 };
+
+/*
+ * What YARN's number means; false: it needs no words. Where the node is to blame, it is named.
+ *
+ * A container that was terminated, and not by us, was stopped by its node: the executor leaves it
+ * to that one to say why, and a node that was started again, or is just being given up, forgets it.
+ */
 static bool words(const struct yarn *y, const struct box *b, int32_t exit_status,
                   const char *diagnostics, struct yarn_end *end, char *detail, size_t size)
 {
@@ -75,6 +82,11 @@ static bool words(const struct yarn *y, const struct box *b, int32_t exit_status
     (void)snprintf(key, sizeof key, "tony.%s.memory",
                    b && b->role && *b->role ? b->role : "<role>");
     y->wire->end_of(exit_status, diagnostics, key, end);
+    if (end->reason == END_EXITED && exit_status == EXIT_TERMINATED) {
+        end->reason = END_NODE_LOST;
+        (void)str_copy(end->sentence, sizeof end->sentence,
+                       "its node stopped the container, and did not say why");
+    }
     if (b && b->node && (end->reason == END_NODE_LOST || end->reason == END_DISK_FAILED))
         (void)snprintf(node, sizeof node, "; node '%.120s'%s%.250s", b->node->id,
                        b->node->health ? " reports: " : "", b->node->health ? b->node->health : "");
@@ -118,8 +130,9 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
         return;
     if (b->stop_wanted &&
         (exit_status == YARN_EXIT_ABORTED || exit_status == YARN_EXIT_KILLED_BY_MASTER ||
-         exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == 143 || exit_status == 137)) {
-        tell_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : 143, NULL);
+         exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == EXIT_TERMINATED ||
+         exit_status == 137)) {
+        tell_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : EXIT_TERMINATED, NULL);
         return;
     }
     bool said = words(y, b, exit_status, diagnostics, &end, detail, sizeof detail);
@@ -176,7 +189,7 @@ void told_all(void *arg)
             y->tolds.v[i - 1] = y->tolds.v[i];
         y->tolds.n--;
         if (t.box)
-            tell_end(y, t.box, END_KILLED_BY_MASTER, 143, t.text);
+            tell_end(y, t.box, END_KILLED_BY_MASTER, EXIT_TERMINATED, t.text);
         else
             yarn_emit(y,
                       &(struct sched_event){ .type = SE_REFUSED, .slot = t.slot, .text = t.text });
