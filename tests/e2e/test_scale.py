@@ -6,7 +6,7 @@ import re
 import stat
 
 import pytest
-from conftest import wait_until
+from conftest import BIN, wait_until
 from lib_jobs import Gated, kill9, lab, make_lab  # noqa: F401 (fixtures)
 
 BIG = {"pool.memory": "64g"}
@@ -134,6 +134,15 @@ def test_killed_jobs_leave_the_queue_in_order(make_lab):
 
 
 SECRET = "Xy7-very-hush-0815"
+
+
+def test_what_lies_on_each_node_is_small():
+    program = BIN / "tony-executor"
+    content = program.read_bytes()
+    if b"__asan_init" in content or b"__gcov_init" in content:
+        pytest.skip("built to be watched, not to be shipped")
+    assert len(content) < 3_000_000, "also with its symbols"
+    assert b"/ld-linux" not in content, "and it needs no loader"
 
 
 def test_secrets_reach_nobody(lab):
