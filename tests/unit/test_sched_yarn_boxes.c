@@ -72,27 +72,34 @@ static void test_preempting(void **state)
     world_until("end:1:preempted", 1);
 }
 
-/* Of one that the ResourceManager had it end a node knows no more: what for is that one's to say.
- * If it does not, nobody knows. */
+/* Of one that others had it end a node knows no more, nor one that was started again: what for is
+ * the ResourceManager's to say. If it does not, what the node said stands. */
 static void test_a_node_does_not_know_what_for(void **state)
 {
+    static const int32_t at_node[] = { -106, 154, 143, -106 };
     (void)state;
-    world_ask(0, 2, 100);
-    world_until("got:", 2);
-    WORLD_UNTIL(w->boxes[0].starts && w->boxes[1].starts);
+    world_ask(0, 4, 100);
+    world_until("got:", 4);
+    for (int i = 0; i < 4; i++)
+        WORLD_UNTIL(w->boxes[i].starts);
     world_hurry(1);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         w->boxes[i].ended = true;
-        w->boxes[i].exit_status = -106;
+        w->boxes[i].exit_status = at_node[i];
+        sched_yarn.look(w->s, w->ids.v[i]);
+        WORLD_UNTIL(w->boxes[i].looks > 0);
     }
-    sched_yarn.look(w->s, w->ids.v[0]);
-    WORLD_UNTIL(w->n_answered[K_STATUS] > 0);
     assert_null(strstr(buf_cstr(&w->said), "end:"));
     world_ends(0, -102);
     world_until("end:0:preempted", 1);
+    world_ends(1, -101);
+    world_until("end:1:disk_failed", 1);
     world_hurry(50);
-    sched_yarn.look(w->s, w->ids.v[1]);
-    world_until("end:1:node_lost", 1);
+    for (int i = 2; i < 4; i++)
+        sched_yarn.look(w->s, w->ids.v[i]);
+    world_until("end:2:node_lost", 1);
+    assert_non_null(strstr(w->detail, "did not say why"));
+    world_until("end:3:node_lost", 1);
     assert_non_null(strstr(w->detail, "killed by the resource manager"));
 }
 

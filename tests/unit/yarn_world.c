@@ -483,6 +483,7 @@ static void answer_status(struct rpc_call *c)
         v[i].state =
             b->ended ? HADOOP__CONTAINER_STATE__C_COMPLETE : HADOOP__CONTAINER_STATE__C_RUNNING;
         v[i].exit_status = b->exit_status;
+        b->looks++;
         v[i].diagnostics = (char *)(uintptr_t) "";
         p[r.n_status++] = &v[i];
     }

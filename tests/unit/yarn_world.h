@@ -41,7 +41,7 @@ struct fake_box {
     uint32_t slot;
     int starts, stops;
     bool granted, ended, released;
-    int exit_status;
+    int exit_status, looks;
     char node[32];
 };
 

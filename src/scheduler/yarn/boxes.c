@@ -139,11 +139,15 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
     tell_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
 }
 
-/* Of a container that the ResourceManager had it end a node knows no more than that: preempted, or
- * lost, that one says with its next answer. */
+/*
+ * Of a container that others had it end a node knows no more than that, or, started again, not even
+ * that: preempted, lost, or ill, the ResourceManager says with its next answer.
+ */
 void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
 {
-    if (b->state == BOX_ENDED || b->stop_wanted || exit_status != YARN_EXIT_KILLED_BY_RM) {
+    bool of_others = exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == YARN_EXIT_LOST ||
+                     exit_status == EXIT_TERMINATED;
+    if (b->state == BOX_ENDED || b->stop_wanted || !of_others) {
         box_end(y, b, exit_status, diagnostics);
         return;
     }
@@ -151,6 +155,7 @@ void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const c
     if (b->why_by)
         return;
     b->why_by = clock_mono_ms() + yarn_pause(y, YARN_WHY_MS);
+    b->ended_as = exit_status;
     y->ask_soon = true;
     yarn_wake(y);
 }

@@ -366,7 +366,7 @@ static void expire(struct node *n, int64_t now)
 {
     struct box *of_rm;
     while ((of_rm = unexplained(n, now)))
-        box_end(n->y, of_rm, YARN_EXIT_KILLED_BY_RM, NULL);
+        box_end(n->y, of_rm, of_rm->ended_as, NULL);
     for (size_t i = n->boxes.n; i-- > 0;) {
         struct box *b = n->boxes.v[i];
         if (b->look_until && now >= b->look_until) {

@@ -127,6 +127,7 @@ struct box {
     bool released;
     int64_t look_until; /* its end is expected: the node is asked; 0 = not */
     int64_t why_by;     /* it has ended, and the ResourceManager has until then to say of what */
+    int32_t ended_as;   /* what its node said meanwhile */
     int64_t born_ms, token_by_ms;
 };
 
