@@ -6,9 +6,9 @@
  * else none: then nothing is enforced here and the executor samples resident memory. Only a task's
  * processes are in a container's group, never its executor.
  *
- *   <base>/tony-<uid>/<job>/<container>     job: the application id without "application_";
- * container: its last two numbers
+ *   <base>/tony-<uid>/<job>/<container>
  *
+ * job: the application id without "application_"; container: its last two numbers.
  * base: under v1 our own group; under v2 the group above ours (a group with processes cannot have
  * limited children), or the root. The paths used are recorded in the job's directory, file
  * `cgroups`, one a line, so that whoever cleans up need not guess.

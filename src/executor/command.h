@@ -23,8 +23,8 @@ bool command_needs_shell(const char *text);
 /* Words at blanks; text must not need a shell. */
 int command_split(const char *text, struct strv *out);
 /*
- * workdir  the working directory: the first word is looked for there as well; if it lies in it and
- * is not executable, it is made so env      the task's: PATH, HADOOP_HDFS_HOME, SKIP_HADOOP_PATH
+ * workdir: the first word is looked for there as well; a file of it that is not executable is made
+ * so. env: the task's; PATH, HADOOP_HDFS_HOME and SKIP_HADOOP_PATH matter here.
  */
 int command_prepare(const char *text, const char *workdir, const struct strv *env,
                     struct command *out, struct err *e);

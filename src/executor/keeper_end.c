@@ -6,9 +6,9 @@
  * list of the job's control groups. So the directory in history/ is complete from the moment it is
  * there, and what a crash leaves to be removed is found by its name: see keeper_clear_ended().
  *
- *   killed before the job's rename   the job lies in jobs/ with its verdict; the next keeper ends
- * it killed after it                  pool/ended/<id> tells that something is left killed after
- * that                sockets and lock of a job that lies in history/ are left
+ * Killed before the job's rename: the job lies in jobs/ with its verdict, and the next keeper ends
+ * it. Killed after it: pool/ended/<id> tells that something is left. Killed after that: sockets and
+ * lock of a job that lies in history/ are left.
  *
  * The lock is held to the very end: while it is, nobody else removes anything.
  */

@@ -2,9 +2,8 @@
  * The file `exits`: JSON lines, appended before anybody is told. It is what a new keeper knows of
  * the job:
  *
- *   {"keeper":1,"pid":17,"wall_ms":1}                     a keeper began; its containers' ids carry
- * this number
- *   {"master":1,"pid":18,"wall_ms":1}                     a master was started with this epoch
+ *   {"keeper":1,"pid":17,"wall_ms":1}   a keeper began; the ids of its containers have this number
+ *   {"master":1,"wall_ms":1}            a master was started with this epoch
  *   {"master_exit":1,"code":0,"signal":9,"wall_ms":1}
  *   {"container":"container_..","slot":3,"code":0,"signal":0,"reason":"exited","detail":"","wall_ms":1,"mono_us":1}
  *

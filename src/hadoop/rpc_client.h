@@ -83,10 +83,11 @@ struct rpc_method {
 };
 
 /*
- * deadline_ms   absolute; 0 = RPC_ANSWER_MS from now. It spans all tries.
- * done          called once, through m->deliver, with the answer or the error, both valid during
- * the call only; not called after rpc_call_cancel() or rpc_client_free() Returns a handle that is
- * valid until done is called or it is cancelled; NULL = no memory (done is not called).
+ * deadline_ms: absolute; 0 = RPC_ANSWER_MS from now. It spans all tries.
+ * done: called once, through m->deliver, with the answer or the error, both valid during the call
+ * only; not called after rpc_call_cancel() or rpc_client_free().
+ * Returns a handle that is valid until done is called or it is cancelled; NULL = no memory (done is
+ * not called).
  */
 struct rpc_call *rpc_client_call(struct rpc_client *c, const struct rpc_method *m,
                                  const ProtobufCMessage *request, int64_t deadline_ms,

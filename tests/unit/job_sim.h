@@ -1,0 +1,61 @@
+/*
+ * A world for the core in simulated time: a scheduler, executors that register, fail, fall silent,
+ * ignore stops or die, connections that break, masters that crash and replay, clients, nonsense.
+ * What happens is decided by chance; what must hold after each event is asserted by sim_feed().
+ */
+#ifndef TONY_TESTS_JOB_SIM_H
+#define TONY_TESTS_JOB_SIM_H
+
+#include "base/base.h"
+#include "conf/conf.h"
+#include "job/job_int.h"
+#include "sched_fake.h"
+
+struct executor {
+    char container[64];
+    uint32_t slot, asked /* as which it was */, generation, attempt, ready /* for a generation */;
+    int64_t away_ms; /* since when it has no master */
+    bool sidecar;
+    bool alive, connected, registered, running, started_told, mute, unkillable, dying;
+    bool pending; /* a result that was not acknowledged */
+    struct job_event result;
+    int64_t ended_ms;
+};
+
+struct sim {
+    uint64_t rng;
+    struct job_spec *spec;
+    struct job *job;
+    struct job_actions acts;
+    struct fake_cluster *cluster;
+    struct sched *sched;
+    VEC(struct executor) executors;
+    struct strv journal;
+    int64_t now, next_beat;
+    uint32_t epoch;
+    bool finished, settling, gives_back;
+    unsigned n_feeds, n_restarts;
+    uint32_t n_nodes;
+    char nodes[10][12];
+    struct job_verdict verdict; /* at the finish */
+    char message[400];
+};
+
+/* All that was fed for this seed, a line each; "crash": a new master. */
+extern struct strv sim_trace;
+extern unsigned sim_given_back, sim_taken; /* asks of gangs taken back; spares used */
+
+uint32_t sim_chance(struct sim *m, uint32_t n); /* 0 ... n-1 */
+void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n);
+void sim_open(struct sim *m);
+int sim_feed(struct sim *m, const struct job_event *ev);
+void sim_check(const struct sim *m);
+/* What a replay must find again, to the letter: the status document less what is not journalled. */
+void sim_same_job(const struct job *a, const struct job *b);
+void sim_crash_master(struct sim *m);
+void sim_executor_step(struct sim *m, size_t at);
+void sim_pass(struct sim *m, int64_t ms);
+void sim_nonsense(struct sim *m);
+void sim_client(struct sim *m);
+
+#endif
