@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 
 import pytest
 from conftest import wait_until
@@ -56,13 +55,11 @@ def test_a_child_over_its_memory(world):
     """The kernel takes the child only; the shell above it would go on as if nothing had happened."""
     f = world.base / "went-on"
     path = world.workers(eat(300, "time.sleep(60)") + f"; sleep 60; touch {f}", role={"memory": "64m"}, conf=QUICK)
-    start = time.monotonic()
     r = world.run("run", path)
     assert r.returncode == 1
-    assert time.monotonic() - start < 20, "the rest went with it"
     app = re.search(r"application_\d+_\d+", r.stdout).group()
     is_out_of_memory(world.status(app)["cause"], 64)
-    assert not f.exists()
+    assert not f.exists(), "the rest went with it"
     world.settled()
 
 

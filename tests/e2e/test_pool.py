@@ -182,16 +182,19 @@ def test_cores_are_weights(own_tony):
     assert tony.run("wait", app).returncode == 0
 
 
-def test_kill_9_of_the_pool_loses_nothing(own_tony):
+def test_kill_9_of_the_pool_loses_nothing(own_tony, tmp_path):
     tony = own_tony()
-    short = tony.submit(tony.workers("sleep 0.5; exit 3"))
-    long = tony.submit(tony.workers("sleep 3"))
+    gate = "until [ -e {} ]; do sleep 0.02; done; exit {}"
+    short = tony.submit(tony.workers(gate.format(tmp_path / "short", 3)))
+    long = tony.submit(tony.workers(gate.format(tmp_path / "long", 0)))
     tony.await_state(short, "RUNNING")
     tony.await_state(long, "RUNNING")
     pid = tony.pool_pid()
     os.kill(pid, signal.SIGKILL)
+    (tmp_path / "short").touch()
     assert tony.run("wait", short).returncode == 1, "its own exit code, not that of the accident"
     assert tony.status(short)["cause"]["exit_code"] == 3
+    (tmp_path / "long").touch()
     assert tony.run("wait", long).returncode == 0
     assert tony.pool_pid() not in (None, pid)
 
@@ -215,7 +218,7 @@ def test_submissions_while_the_pool_is_killed(own_tony):
     ids = []
     for _ in range(12):
         ps = [tony.start("submit", path) for _ in range(3)]
-        time.sleep(0.004)
+        time.sleep(0.004)  # not to wait for anything: some are under way
         for pid, line in tony.processes().items():
             if "tony-pool" in line:
                 try:

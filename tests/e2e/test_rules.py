@@ -18,6 +18,12 @@ def after(n):
     return f"until [ $(grep -c attempt_ended ../../journal) -ge {n} ]; do sleep 0.02; done"
 
 
+SAY = "env; echo said all"
+
+
+def heard(n):
+    """As a command: until n tasks have done SAY."""
+    return f"until [ $(grep -lx 'said all' ../../logs/*/1/stdout | wc -l) -ge {n} ]; do sleep 0.02; done"
 
 
 def roles(**kw):
@@ -163,8 +169,8 @@ def test_tb_port_is_the_chiefs_only(tony):
     _, doc, _ = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
     have = [t for t in doc_tasks(tony, doc) if "TB_PORT=" in tony.log(doc["application_id"], t)]
     assert have == ["chief:0"]
-    made["tensorboard"] = {"command": "env; sleep 100"}
-    made["chief"] = {"command": "env; sleep 0.2"}
+    made["tensorboard"] = {"command": f"{SAY}; {SLEEP}"}
+    made["chief"] = {"command": f"env; {heard(1)}"}
     _, doc, _ = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
     have = [t for t in doc_tasks(tony, doc) if "TB_PORT=" in tony.log(doc["application_id"], t)]
     assert have == ["tensorboard:0"]
@@ -176,10 +182,8 @@ def doc_tasks(tony, doc):
 
 def test_the_cluster_as_each_framework_tells_it(tony):
     """Computed here from the addresses that the status shows, compared with what the tasks saw."""
-    made = roles(chief={"command": "env"}, ps={"instances": 2, "command": "env; sleep 100"}, worker={"instances": 2, "command": "env"},
-                 evaluator={"command": "env"}, tensorboard={"command": "env; sleep 100"})
-    hold = "while [ $(ls ../../logs | wc -l) -lt 7 ]; do sleep 0.01; done; sleep 0.1"  # until all have begun
-    made["chief"]["command"] = f"env; {hold}"
+    made = roles(chief={"command": f"{SAY}; {heard(7)}"}, ps={"instances": 2, "command": f"{SAY}; {SLEEP}"},
+                 worker={"instances": 2, "command": SAY}, evaluator={"command": SAY}, tensorboard={"command": f"{SAY}; {SLEEP}"})
     rc, doc, _ = run(tony, made, framework="tensorflow")
     assert rc == 0
     app = doc["application_id"]
@@ -200,7 +204,7 @@ def test_the_cluster_as_each_framework_tells_it(tony):
 
 def test_ranks_of_pytorch(tony):
     """Chief first, then in the order of the file; untracked tasks have none."""
-    made = roles(ps={"command": "env; sleep 100"}, worker={"instances": 2, "command": "env"}, chief={"command": "env; sleep 0.3"},
+    made = roles(ps={"command": f"{SAY}; {SLEEP}"}, worker={"instances": 2, "command": "env"}, chief={"command": f"env; {heard(1)}"},
                  extra={"command": "env"})
     rc, doc, _ = run(tony, made, framework="pytorch")
     assert rc == 0
