@@ -79,7 +79,7 @@ static bool waits_to_begin(const struct role *r)
 /* Of a sidecar that cannot begin nobody takes notice, unless somebody waits for it in turn. */
 static bool matters(const struct job *j, uint32_t role)
 {
-    if (j->roles[role].kind != ROLE_SIDECAR)
+    if (!job_is_sidecar(j, role))
         return true;
     for (uint32_t r = 0; r < j->n_roles; r++) {
         const struct role_spec *spec = job_role_spec(j, r);

@@ -7,6 +7,7 @@
  *   policy.c         whose turn it is, when a gang starts, what a task's end means, taking down
  *   depends.c        whose tasks have to wait for those of others, and who is stopped by whose end
  *   restart.c        which end is followed by another attempt, of whom, and when
+ *   mend.c           what begins again, on its way there
  *   nodes.c          failures per node
  *   verdict.c        how an attempt went, which failure was first, the sentences
  *   known.c          what an end means to a person: a table of known causes (known.h)
@@ -343,6 +344,8 @@ struct role *job_role_of(const struct job *j, uint32_t slot);
 const struct role_spec *job_role_spec(const struct job *j, uint32_t role);
 const char *job_role_name(const struct job *j, uint32_t role);
 bool job_is_chief(const struct job *j, uint32_t slot);
+bool job_is_sidecar(const struct job *j, uint32_t role);       /* nobody waits for it */
+bool job_is_wanted(const struct job *j, const struct slot *s); /* its stage has come, or had */
 
 /* ---- policy.c ---- */
 
@@ -389,13 +392,16 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
 /* A container is gone that the scheduler does not know. Where no attempt had begun in it nothing is
  * charged: a cluster forgets what it had not heard to run. */
 void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost);
-/* What is to begin again asks, takes, starts. After each event, while j->mending. */
-void restart_mend(struct job *j);
-void restart_spares(struct job *j); /* asks for them when the tasks have theirs */
 /* A job that was decided FAILED begins again as a whole, if it may. */
 bool restart_whole(struct job *j);
-int restart_fired(struct job *j, struct err *e);                 /* LIMIT_RESTART */
 bool restart_wants_executor(const struct job *j, uint32_t slot); /* there will be other attempts */
+
+/* ---- mend.c ---- */
+
+/* What is to begin again asks, takes, starts. After each event, while j->mending. */
+void mend_run(struct job *j);
+int mend_fired(struct job *j, struct err *e); /* LIMIT_RESTART */
+void mend_spares(struct job *j);              /* asks for them when the tasks have theirs */
 
 /* ---- nodes.c ---- */
 

@@ -472,7 +472,7 @@ int limits_fired(struct job *j, const struct job_event *ev, struct err *e)
     if (ev->limit == LIMIT_GANG || ev->limit == LIMIT_PAUSE)
         return gang_fired(j, ev->limit, e);
     if (ev->limit == LIMIT_RESTART)
-        return restart_fired(j, e);
+        return mend_fired(j, e);
     if (ev->limit == LIMIT_NODE)
         return nodes_fired(j, e);
     if (ev->limit == LIMIT_APPLICATION) {

@@ -189,7 +189,7 @@ static bool failure_is_fatal(const struct job *j, uint32_t slot, enum slot_state
 
 void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t at_us)
 {
-    if (job_role_of(j, slot)->kind == ROLE_SIDECAR)
+    if (job_is_sidecar(j, j->slots[slot].role))
         return;
     if (!verdict_is_failure(j->slots[slot].result)) {
         verdict_witness(j, slot, at_us);
@@ -372,13 +372,13 @@ static void go_on(struct job *j)
     if (j->check_depends)
         depends_check(j);
     if (j->mending)
-        restart_mend(j);
+        mend_run(j);
     else if (j->spec->gang)
         start_gang(j);
     else if (j->has_gates && j->n_state[SLOT_REGISTERED])
         start_open(j);
     if (j->n_slots > j->n_tasks)
-        restart_spares(j);
+        mend_spares(j);
     evaluate(j);
 }
 

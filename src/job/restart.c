@@ -7,8 +7,8 @@
  * Who?     The task alone, its role, or the gang; a task of a gang that is still forming, alone.
  * When?    The first time at once or after the user's delay, then later and later.
  *
- * While anything is on its way back (j->mending) restart_mend() looks at all slots after each
- * event. Nothing here depends on what is not in the journal: whose connection is up, who is silent.
+ * What then has to happen until it runs is in mend.c. Nothing here depends on what is not in the
+ * journal: whose connection is up, who is silent.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -126,12 +126,6 @@ static bool charge_budget(const struct job *j, struct slot *s, enum end_reason w
 
 /* ---- who? ---- */
 
-static bool is_sidecar(const struct job *j, uint32_t role)
-{
-    return role >= j->n_roles ||
-           (!j->spec->single_node && job_role_spec(j, role)->kind == ROLE_SIDECAR);
-}
-
 static bool has_ps(const struct job *j)
 {
     for (uint32_t r = 0; r < j->n_roles; r++) {
@@ -152,7 +146,7 @@ static enum restart_scope scope_of(const struct job *j, uint32_t slot)
     const struct slot *s = &j->slots[slot];
     const struct role_spec *r = job_slot_role(j, slot);
 
-    if (is_sidecar(j, s->role) || still_forms(j, s))
+    if (job_is_sidecar(j, s->role) || still_forms(j, s))
         return SCOPE_TASK;
     if (r->restart_scope)
         return r->restart_scope;
@@ -181,7 +175,7 @@ static bool concerned(const struct job *j, uint32_t role, uint32_t by, enum rest
 {
     if (scope == SCOPE_ROLE)
         return role == by;
-    return role == by || (!is_sidecar(j, role) && !stage_is_done(j, role));
+    return role == by || (!job_is_sidecar(j, role) && !stage_is_done(j, role));
 }
 
 /* ---- when? ---- */
@@ -287,7 +281,7 @@ static void forget_cause(struct job *j)
     j->cause = (struct failure){ .slot = JOB_NO_SLOT };
     for (uint32_t i = 0; i < j->n_tasks; i++) {
         const struct slot *s = &j->slots[i];
-        if (verdict_is_failure(s->result) && !is_sidecar(j, s->role))
+        if (verdict_is_failure(s->result) && !job_is_sidecar(j, s->role))
             verdict_candidate(j, i, s->ended_us);
     }
 }
@@ -424,233 +418,6 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
     return begin_again(j, slot, drop ? IN_DROP : instead_of(plain), &how, end, e);
 }
 
-/* ---- on the way back ---- */
-
-static bool on_its_way(enum slot_state s)
-{
-    return s == SLOT_HELD || s == SLOT_ASKED || s == SLOT_PLACED || s == SLOT_HALTING ||
-           s == SLOT_RENEWING || s == SLOT_REPLACING;
-}
-
-/* The spare's container, executor and all, becomes the slot's. */
-static bool take_spare(struct job *j, uint32_t slot)
-{
-    struct slot *s = &j->slots[slot], *spare = NULL;
-    struct slot_end end = { .reason = END_KILLED_BY_MASTER, .at_us = j->now_ms * 1000 };
-    uint32_t i = j->n_tasks;
-
-    while (i < j->n_slots &&
-           (j->roles[j->slots[i].role].of != s->role || j->slots[i].state != SLOT_REGISTERED))
-        i++;
-    if (i == j->n_slots)
-        return false;
-    spare = &j->slots[i];
-    free(s->container);
-    free(s->address);
-    free(s->gpus);
-    s->container = TAKE(spare->container);
-    s->address = TAKE(spare->address);
-    s->gpus = TAKE(spare->gpus);
-    s->node = spare->node;
-    s->tb_port = spare->tb_port;
-    s->pid = spare->pid;
-    s->beat_ms = spare->beat_ms;
-    s->seen = s->moved = true;
-    spare->lent_to = slot;
-    bool connected = spare->connected;
-    (void)slot_step(j, i, IN_LEND, &end, NULL);
-    (void)slot_step(j, slot, IN_TAKE, NULL, NULL);
-    s->connected = connected;
-    struct job_action *a = job_act(j, ACT_TAKE, slot);
-    a->from = i;
-    a->container = s->container;
-    return true;
-}
-
-/* Its stage has come, or had. */
-static bool is_wanted(const struct job *j, const struct slot *s)
-{
-    return j->roles[s->role].n_unmet == 0;
-}
-
-static void ask_again(struct job *j)
-{
-    if (j->pause_due_ms != INT64_MAX)
-        return;
-    for (uint32_t i = 0; i < j->n_tasks; i++) {
-        if (j->slots[i].state == SLOT_HELD && is_wanted(j, &j->slots[i]) && !take_spare(j, i))
-            (void)slot_step(j, i, IN_WANT, NULL, NULL);
-    }
-}
-
-/* What one pass over the slots finds, or does. */
-struct mend {
-    uint32_t left;             /* on their way, or waiting for a time or for others */
-    uint32_t waiting, n_ready; /* of those that begin together */
-    int64_t due_ms;            /* when they may */
-    int64_t next_ms;           /* the next pause's end */
-    bool old;                  /* an attempt of an older generation may still live */
-    bool synced, peers;
-    uint32_t role; /* that `open` is about, plus 1 */
-    bool open;
-};
-
-/* Need its tasks not wait for others? Slots come in the order of their roles. */
-static bool is_open(const struct job *j, const struct slot *s, struct mend *m)
-{
-    if (m->role != s->role + 1)
-        m->open = depends_open(j, s->role);
-    m->role = s->role + 1;
-    return m->open;
-}
-
-static void start(struct job *j, uint32_t slot, struct mend *m)
-{
-    if (!m->synced && j->gives_back) /* what a later master does not know of must not run */
-        (void)job_act(j, ACT_SYNC, 0);
-    m->synced = true;
-    (void)slot_step(j, slot, IN_START, NULL, NULL);
-}
-
-static bool is_due(const struct job *j, int64_t due_ms, struct mend *m)
-{
-    if (due_ms <= j->paused_ms)
-        return true;
-    m->next_ms = MIN(m->next_ms, due_ms);
-    m->left++;
-    return false;
-}
-
-static void start_alone(struct job *j, uint32_t slot, struct mend *m)
-{
-    const struct slot *s = &j->slots[slot];
-
-    if (s->state != SLOT_REGISTERED || !is_due(j, s->due_ms, m))
-        return;
-    if (!is_open(j, s, m)) {
-        m->left++;
-        return;
-    }
-    m->peers = true;
-    start(j, slot, m);
-}
-
-/* Those with a place in what forms together: the gang, or with `role` that one. */
-static bool belongs(const struct job *j, const struct slot *s, int64_t role)
-{
-    if (!is_wanted(j, s))
-        return false;
-    if (role >= 0)
-        return s->role == role;
-    bool alone = s->attempt && (is_sidecar(j, s->role) || s->generation == j->generation);
-    return !alone && !j->roles[s->role].forming;
-}
-
-static void start_together(struct job *j, uint32_t from, uint32_t n, int64_t role, struct mend *m)
-{
-    m->waiting = m->n_ready = 0;
-    m->due_ms = 0;
-    for (uint32_t i = from; i < from + n; i++) {
-        const struct slot *s = &j->slots[i];
-        if (!belongs(j, s, role))
-            continue;
-        m->waiting += on_its_way(s->state);
-        if (s->state != SLOT_REGISTERED)
-            continue;
-        if (!is_open(j, s, m)) {
-            m->left++;
-            continue;
-        }
-        m->n_ready++;
-        m->due_ms = MAX(m->due_ms, s->due_ms);
-    }
-    m->left += m->n_ready && m->waiting;
-    if (!m->n_ready || m->waiting || !is_due(j, m->due_ms, m))
-        return;
-    if (role >= 0) {
-        j->roles[role].forming = false;
-        m->peers = true;
-    } else {
-        j->round = 0;
-    }
-    for (uint32_t i = from; i < from + n; i++) {
-        const struct slot *s = &j->slots[i];
-        if (s->state == SLOT_REGISTERED && (role >= 0 || belongs(j, s, role)) && is_open(j, s, m))
-            start(j, i, m);
-    }
-}
-
-/* Without a gang each starts when it can, but none beside what is left of an older generation. */
-static void start_apart(struct job *j, struct mend *m)
-{
-    for (uint32_t i = 0; i < j->n_tasks; i++) {
-        if (!belongs(j, &j->slots[i], JOB_NO_SLOT) || j->slots[i].state != SLOT_REGISTERED)
-            continue;
-        if (m->old)
-            m->left++;
-        else
-            start_alone(j, i, m);
-    }
-}
-
-static void mend_once(struct job *j, struct mend *m)
-{
-    for (uint32_t i = 0; i < j->n_tasks; i++) {
-        const struct slot *s = &j->slots[i];
-        m->left += on_its_way(s->state) && is_wanted(j, s);
-        m->old |= s->state == SLOT_HALTING || s->state == SLOT_REPLACING;
-        if (is_wanted(j, s) && !j->roles[s->role].forming && !belongs(j, s, JOB_NO_SLOT))
-            start_alone(j, i, m);
-    }
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        if (j->roles[r].forming)
-            start_together(j, j->roles[r].first, j->roles[r].n, r, m);
-    }
-    if (j->spec->gang)
-        start_together(j, 0, j->n_tasks, JOB_NO_SLOT, m);
-    else
-        start_apart(j, m);
-}
-
-void restart_mend(struct job *j)
-{
-    struct mend m = { 0 };
-
-    ask_again(j);
-    do { /* what has begun may let others begin */
-        m = (struct mend){ .next_ms = INT64_MAX, .synced = m.synced, .peers = m.peers };
-        j->gates_moved = false;
-        mend_once(j, &m);
-    } while (j->has_gates && j->gates_moved);
-    if (m.peers)
-        (void)job_act(j, ACT_PEERS, 0);
-    j->mending = m.left > 0;
-    if (j->restart_due_ms != m.next_ms) {
-        j->restart_due_ms = m.next_ms;
-        limits_job(j);
-    }
-}
-
-int restart_fired(struct job *j, struct err *e)
-{
-    if (!j->mending || j->restart_due_ms > j->now_ms)
-        return err_set(e, EPROTO, "nothing pauses before it begins again"), 1;
-    j->paused_ms = j->now_ms; /* policy_run() starts what may */
-    return 0;
-}
-
-void restart_spares(struct job *j)
-{
-    if (j->mending || !j->n_state[SLOT_RUNNING] || j->n_state[SLOT_ASKED] ||
-        j->n_state[SLOT_PLACED] || j->n_state[SLOT_REGISTERED])
-        return;
-    for (uint32_t i = j->n_tasks; i < j->n_slots; i++) {
-        if (j->slots[i].state == SLOT_HELD &&
-            j->roles[j->roles[j->slots[i].role].of].n_state[SLOT_RUNNING])
-            (void)slot_step(j, i, IN_WANT, NULL, NULL);
-    }
-}
-
 bool restart_wants_executor(const struct job *j, uint32_t slot)
 {
     enum slot_state s = j->slots[slot].state;
@@ -683,7 +450,7 @@ static void slot_from_the_start(struct job *j, uint32_t slot)
     /* One of a later stage gives back what it has or asked for: the first stage may need the room.
      */
     enum slot_input in = holds ? IN_DROP : s->state == SLOT_ASKED ? IN_YIELD : IN_AGAIN;
-    (void)slot_step(j, slot, is_wanted(j, s) ? IN_AGAIN : in, NULL, NULL);
+    (void)slot_step(j, slot, job_is_wanted(j, s) ? IN_AGAIN : in, NULL, NULL);
     t->n = t->row = 0;
     memset(s->spent, 0, sizeof s->spent);
 }

@@ -45,6 +45,16 @@ bool job_is_chief(const struct job *j, uint32_t slot)
     return j->chief == (int64_t)j->slots[slot].role || j->chief_slot == (int64_t)slot;
 }
 
+bool job_is_sidecar(const struct job *j, uint32_t role)
+{
+    return j->roles[role].kind == ROLE_SIDECAR;
+}
+
+bool job_is_wanted(const struct job *j, const struct slot *s)
+{
+    return j->roles[s->role].n_unmet == 0;
+}
+
 bool job_is_spare(const struct job *j, uint32_t slot)
 {
     return slot >= j->n_tasks;
