@@ -321,7 +321,7 @@ static int on_executor_back(struct job *j, const struct job_event *ev, struct ke
     return 0;
 }
 
-/* Is the event about the attempt that is going on? */
+/* Is the event about the attempt that is going on? What has ended, or is between two, has none. */
 static int fence(const struct job *j, const struct job_event *ev, struct err *e)
 {
     const struct slot *s = &j->slots[ev->slot];
@@ -343,11 +343,8 @@ static int on_attempt_started(struct job *j, const struct job_event *ev, struct 
                               struct err *e)
 {
     struct slot *s = &j->slots[ev->slot];
-    int rc = fence(j, ev, e);
 
     (void)kept;
-    if (rc)
-        return rc;
     if (s->state != SLOT_RUNNING && s->state != SLOT_STOPPING && s->state != SLOT_HALTING)
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: no attempt can have begun",
                        SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
@@ -461,11 +458,8 @@ static int on_task_ready(struct job *j, const struct job_event *ev, struct kept 
                          struct err *e)
 {
     struct slot *s = &j->slots[ev->slot];
-    int rc = fence(j, ev, e);
 
     (void)kept;
-    if (rc)
-        return rc;
     if (s->state != SLOT_RUNNING)
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: nobody waits for it to be ready",
                        SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
@@ -546,11 +540,11 @@ static int on_launch_failed(struct job *j, const struct job_event *ev, struct ke
     return 0;
 }
 
-/* slot: ev->slot must be one of ours. container: it must be given; held: and be the slot's. quiet:
- * policy has nothing to say. */
+/* slot: ev->slot must be one of ours. container: it must be given; held: and be the slot's.
+ * fenced: only of the attempt that is going on. quiet: policy has nothing to say. */
 static const struct handler {
     on_event *fn;
-    bool slot, container, held, quiet;
+    bool slot, container, held, fenced, quiet;
 } handlers[EV_COUNT] = {
     [EV_SUBMITTED] = { on_submitted },
     [EV_MASTER_STARTED] = { on_master_started },
@@ -563,13 +557,13 @@ static const struct handler {
     [EV_EXECUTOR_GONE] = { on_executor_gone, .slot = true, .container = true, .held = true,
                            .quiet = true },
     [EV_EXECUTOR_BACK] = { on_executor_back, .slot = true, .container = true, .held = true },
-    [EV_ATTEMPT_STARTED] = { on_attempt_started, .slot = true, .quiet = true },
+    [EV_ATTEMPT_STARTED] = { on_attempt_started, .slot = true, .fenced = true, .quiet = true },
     [EV_ATTEMPT_ENDED] = { on_attempt_ended, .slot = true },
     [EV_BEAT] = { on_beat, .slot = true, .quiet = true },
     [EV_PROGRESS] = { on_progress, .slot = true, .quiet = true },
     [EV_CHECKPOINT] = { on_checkpoint, .slot = true, .quiet = true },
     [EV_TENSORBOARD] = { on_tensorboard, .slot = true, .quiet = true },
-    [EV_TASK_READY] = { on_task_ready, .slot = true },
+    [EV_TASK_READY] = { on_task_ready, .slot = true, .fenced = true },
     [EV_CLIENT_OWNS] = { on_client, .quiet = true },
     [EV_CLIENT_AWAY] = { on_client, .quiet = true },
     [EV_CLIENT_LEFT] = { on_client, .quiet = true },
@@ -609,7 +603,7 @@ static int check_event(struct job *j, const struct job_event *ev, struct err *e)
         return err_set(e, ESTALE, "container '%s' is not that of slot '" SLOT_NAME "' (%s)",
                        ev->container, SLOT_ARGS(j, ev->slot), s->container ? s->container : "none"),
                1;
-    return 0;
+    return h->fenced ? fence(j, ev, e) : 0;
 }
 
 static bool keep(char **out, const char *s, size_t max, bool wanted)
