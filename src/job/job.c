@@ -243,6 +243,13 @@ static int on_completed(struct job *j, const struct job_event *ev, struct kept *
     return restart_ended(j, ev->slot, IN_GONE, &end, e);
 }
 
+static int on_preempting(struct job *j, const struct job_event *ev, struct kept *kept,
+                         struct err *e)
+{
+    (void)kept;
+    return restart_preempting(j, ev->slot, ev->value_ms, e);
+}
+
 static void heard(struct job *j, struct slot *s)
 {
     s->beat_ms = beat_clock(j);
@@ -553,6 +560,7 @@ static const struct handler {
     [EV_ALLOCATED] = { on_allocated, .slot = true, .container = true },
     [EV_ALLOCATION_REFUSED] = { on_refused, .slot = true },
     [EV_COMPLETED] = { on_completed, .slot = true, .container = true, .held = true },
+    [EV_PREEMPTING] = { on_preempting, .slot = true, .container = true, .held = true },
     [EV_REGISTERED] = { on_registered, .slot = true, .container = true, .held = true },
     [EV_EXECUTOR_GONE] = { on_executor_gone, .slot = true, .container = true, .held = true,
                            .quiet = true },

@@ -27,7 +27,8 @@
  * the same container; one whose container is gone, or has to go, gets another: (REPLACING ->) HELD
  * -> ASKED, or a spare's at once. No attempt of a new generation begins before all of the old one
  * are dead. All of it follows from the events, so that a replay finds it again; pauses end with an
- * EV_TIMER.
+ * EV_TIMER. A notice that a container will be taken begins the same before that happens, and gives
+ * all who are halted for it time to save a checkpoint.
  *
  * Spares: slots behind those of all tasks (job_n_tasks() .. job_n_slots()), asked for when the
  * tasks run, registered, idle. One that takes a task's place gives its container to that slot,
@@ -72,6 +73,8 @@ struct role_spec; /* conf/conf.h */
     X(EV_ALLOCATION_REFUSED, "allocation_refused") /* slot, text: why */                           \
     X(EV_COMPLETED,                                                                                \
       "completed") /* slot, container, exit_code, reason, age_us, text: the container ended */     \
+    X(EV_PREEMPTING,                                                                               \
+      "preempting") /* slot, container, value_ms: the scheduler takes it when so long is over */   \
     X(EV_REGISTERED, "registered") /* slot, container, text: host:port of rank 0, tb_port, pid;    \
                                       generation: of the ACT_RENEW that it answers, else 0 */      \
     X(EV_EXECUTOR_GONE,                                                                            \

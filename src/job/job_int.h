@@ -52,15 +52,16 @@ enum {
     GANG_PAUSE_MIN_MS = 5000, /* doubles each time */
     GANG_PAUSE_MAX_MS = 60000,
     GANG_PAUSE_JITTER_MS = 5000,
-    RESTART_DISK_MS = 5000,       /* before the first try after a full disk */
-    RESTART_BACKOFF_MS = 1000,    /* the second restart in a row waits at least so long */
-    RESTART_PAUSE_MAX_MS = 60000, /* unless the user's own delay is longer */
-    RESTART_STEADY_MS = 600000,   /* who ran so long has not failed in a row */
-    RESTART_FORGIVE_MS = 3600000, /* who ran so long has all its budgets again */
-    RESTART_QUICK_MS = 10000,     /* who failed so soon, on */
-    RESTART_QUICK_NODES = 3,      /* so many nodes, is to blame itself */
-    NODES_MAX = 10000,            /* that failures are counted for */
-    NODES_OUT_PERCENT = 20,       /* of the nodes of a job, at most, are left out */
+    RESTART_DISK_MS = 5000,          /* before the first try after a full disk */
+    RESTART_BACKOFF_MS = 1000,       /* the second restart in a row waits at least so long */
+    RESTART_PAUSE_MAX_MS = 60000,    /* unless the user's own delay is longer */
+    RESTART_STEADY_MS = 600000,      /* who ran so long has not failed in a row */
+    RESTART_FORGIVE_MS = 3600000,    /* who ran so long has all its budgets again */
+    RESTART_NOTICE_MAX_MS = 3600000, /* that is believed of a notice */
+    RESTART_QUICK_MS = 10000,        /* who failed so soon, on */
+    RESTART_QUICK_NODES = 3,         /* so many nodes, is to blame itself */
+    NODES_MAX = 10000,               /* that failures are counted for */
+    NODES_OUT_PERCENT = 20,          /* of the nodes of a job, at most, are left out */
 };
 
 /* ---- slot.c ---- */
@@ -172,6 +173,10 @@ struct slot {
      * need not have ended what runs there. */
     bool given_up;
     int64_t left_ms; /* when its executor hung up; 0 = it has not, or was back since */
+    /* Of one that is halted because of a notice: when the container that it is about is taken, its
+     * own or another's; 0 = there is none. */
+    int64_t taken_ms;
+    bool leaves; /* halted, and its own is */
 };
 
 struct role {
@@ -316,6 +321,9 @@ int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slo
               struct err *e);
 /* How it ended, kept in the slot until the next attempt. */
 void slot_keep_end(struct job *j, struct slot *s, const struct slot_end *end);
+/* What an attempt may use of the time until a container is taken: half of it to save a checkpoint,
+ * a quarter to end, and the rest is spare. */
+void slot_allow(const struct job *j, int64_t taken_ms, struct job_action *a);
 bool slot_settled(const struct slot *s);
 bool slot_has_container(enum slot_state s); /* granted and not known to be gone */
 void slot_done(struct slot *s);
@@ -389,6 +397,9 @@ void restart_done(struct job *j);
  */
 int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
                   struct err *e);
+/* The scheduler will take its container within_ms from now: what will have to begin again then does
+ * so now, while there is time to save a checkpoint. */
+int restart_preempting(struct job *j, uint32_t slot, int64_t within_ms, struct err *e);
 /* A container is gone that the scheduler does not know. Where no attempt had begun in it nothing is
  * charged: a cluster forgets what it had not heard to run. */
 void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost);

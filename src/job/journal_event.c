@@ -34,6 +34,7 @@ static const struct {
     ROW(EV_ALLOCATED, true, true),
     ROW(EV_ALLOCATION_REFUSED, true, true),
     ROW(EV_COMPLETED, true, true),
+    ROW(EV_PREEMPTING, true, true),
     ROW(EV_REGISTERED, true, true),
     ROW(EV_EXECUTOR_GONE, false, true),
     ROW(EV_EXECUTOR_BACK, false, true),

@@ -183,6 +183,8 @@ static int64_t slot_due(const struct job *j, const struct slot *s)
     case SLOT_HALTING:
     case SLOT_REPLACING:
     case SLOT_STOPPING:
+        if (s->taken_ms)
+            return MAX(since, s->taken_ms) + (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
         return since + j->wait_ms + j->save_ms + j->spec->kill_grace_ms +
                (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
     case SLOT_DRAINING:

@@ -7,6 +7,9 @@
  * Who?     The task alone, its role, or the gang; a task of a gang that is still forming, alone.
  * When?    The first time at once or after the user's delay, then later and later.
  *
+ * A notice that a container will be taken is answered as its loss would be, only earlier: all who
+ * would be halted then are halted now, with time to save a checkpoint.
+ *
  * What then has to happen until it runs is in mend.c. Nothing here depends on what is not in the
  * journal: whose connection is up, who is silent.
  */
@@ -201,6 +204,7 @@ struct again {
     bool elsewhere;           /* not in the same container */
     bool whole;               /* it counts as a retry of the job */
     int64_t due_ms;
+    int64_t taken_ms; /* a notice: who is halted has until then; 0 = there was none */
 };
 
 /* Where it failed at once: whoever does so everywhere is to blame itself. */
@@ -250,7 +254,7 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
     bool failed = result != RES_SUCCEEDED, own = why == END_EXITED;
     if (failed && why != END_PREEMPTED)
         nodes_failed(j, s->node);
-    if (failed && s->node >= 0 && everywhere(s, ran_ms) && !own)
+    if (failed && why != END_PREEMPTED && s->node >= 0 && everywhere(s, ran_ms) && !own)
         return;
     if (ran_ms >= RESTART_FORGIVE_MS)
         memset(s->spent, 0, sizeof s->spent);
@@ -286,6 +290,13 @@ static void forget_cause(struct job *j)
     }
 }
 
+/* Of whom something runs that is about to be halted. */
+static void allow_saving(struct slot *s, const struct again *how)
+{
+    if (s->state == SLOT_RUNNING)
+        s->taken_ms = how->taken_ms;
+}
+
 static void others_again(struct job *j, uint32_t slot, const struct again *how)
 {
     uint32_t by = j->slots[slot].role;
@@ -295,8 +306,10 @@ static void others_again(struct job *j, uint32_t slot, const struct again *how)
     for (uint32_t i = 0; i < j->n_tasks; i++) {
         if (!concerned(j, j->slots[i].role, by, how->scope))
             continue;
-        if (i != slot)
+        if (i != slot) {
+            allow_saving(&j->slots[i], how);
             (void)slot_step(j, i, IN_AGAIN, NULL, NULL); /* every state takes it */
+        }
         j->slots[i].due_ms = how->due_ms;
     }
     policy_recount(j);
@@ -329,6 +342,7 @@ static int begin_again(struct job *j, uint32_t slot, enum slot_input in, const s
     failures_note_restart(j, slot, what);
     if (verdict_result(s, end) != RES_SUCCEEDED)
         failures_keep(j, slot, what);
+    allow_saving(s, how);
     int rc = slot_step(j, slot, in, NULL, e);
     if (rc)
         return rc;
@@ -405,7 +419,9 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
         keep_witness(j, slot, end);
         if (may_live_on(s, plain, end))
             return wait_for_lease(j, slot, e);
-        return slot_step(j, slot, instead_of(plain), end, e); /* it was to end */
+        bool elsewhere = s->leaves && plain == IN_END;
+        return slot_step(j, slot, elsewhere ? IN_DROP : instead_of(plain), end,
+                         e); /* it was to end */
     }
     bool may = (s->state >= SLOT_PLACED && s->state <= SLOT_RUNNING) || s->state == SLOT_RENEWING;
     if (may && slot_table[s->state][plain].to != SLOT_NONE)
@@ -416,6 +432,45 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
     bool drop = lives_on || (plain == IN_END && how.elsewhere);
     s->given_up = lives_on; /* as in wait_for_lease(): the next line moves it */
     return begin_again(j, slot, drop ? IN_DROP : instead_of(plain), &how, end, e);
+}
+
+/* Where no other attempt may follow, its own is stopped, and ends as what was preempted. */
+static void stop_before_it_is_taken(struct job *j, uint32_t slot, int64_t taken_ms)
+{
+    const struct slot *s = &j->slots[slot];
+    struct job_action *a = job_act(j, ACT_STOP_ATTEMPT, slot);
+
+    a->generation = s->generation;
+    a->attempt = s->attempt;
+    a->reason = END_PREEMPTED;
+    slot_allow(j, taken_ms, a);
+}
+
+int restart_preempting(struct job *j, uint32_t slot, int64_t within_ms, struct err *e)
+{
+    struct slot *s = &j->slots[slot];
+    struct again how = { 0 };
+    struct slot_end end = { .reason = END_PREEMPTED,
+                            .at_us = j->now_ms * 1000,
+                            .note = "the scheduler was about to take its container" };
+    int64_t taken_ms = j->now_ms + MIN(MAX(within_ms, (int64_t)1), (int64_t)RESTART_NOTICE_MAX_MS);
+
+    if (s->state == SLOT_HALTING) { /* it ends already */
+        s->leaves = true;
+        return 0;
+    }
+    if (s->state != SLOT_RUNNING)
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: it has nothing to save",
+                       SLOT_ARGS(j, slot), slot_state_name(s->state)),
+               1;
+    decide(j, slot, IN_GONE, &end, &how);
+    if (!how.scope) {
+        stop_before_it_is_taken(j, slot, taken_ms);
+        return 0;
+    }
+    how.taken_ms = taken_ms;
+    s->leaves = true;
+    return begin_again(j, slot, IN_AGAIN, &how, &end, e);
 }
 
 bool restart_wants_executor(const struct job *j, uint32_t slot)

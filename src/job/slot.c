@@ -220,6 +220,10 @@ static void slot_move(struct job *j, struct slot *s, enum slot_state to)
     s->state = to;
     s->since_ms = j->now_ms;
     s->stop_tries = 0;
+    if (to != SLOT_HALTING) {
+        s->taken_ms = 0;
+        s->leaves = false;
+    }
     if (to == SLOT_ENDED || to == SLOT_HELD)
         s->connected = s->suspect = s->given_up = false;
     if (to == SLOT_HELD || to == SLOT_RENEWING)
@@ -293,6 +297,14 @@ static void slot_unsettle(struct job *j, struct slot *s)
     j->changed = true;
 }
 
+void slot_allow(const struct job *j, int64_t taken_ms, struct job_action *a)
+{
+    int64_t left_ms = MAX(taken_ms - j->now_ms, (int64_t)0);
+
+    a->save_ms = (uint32_t)MIN(left_ms / 2, (int64_t)j->spec->checkpoint_grace_ms);
+    a->grace_ms = (uint32_t)MIN(left_ms / 4, (int64_t)j->spec->kill_grace_ms);
+}
+
 static void slot_emit(struct job *j, uint32_t slot, enum slot_input in, enum slot_do what)
 {
     const struct slot *s = &j->slots[slot];
@@ -312,6 +324,8 @@ static void slot_emit(struct job *j, uint32_t slot, enum slot_input in, enum slo
     a->grace_ms = in == IN_OVERDUE ? 0 : j->spec->kill_grace_ms;
     a->save_ms = j->save_ms;
     a->wait_ms = j->wait_ms;
+    if (s->taken_ms && what == DO_STOP_ATTEMPT)
+        slot_allow(j, s->taken_ms, a);
 }
 
 int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slot_end *end,

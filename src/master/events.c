@@ -211,27 +211,15 @@ static void allocated(struct master *m, const struct sched_event *ev)
     }
 }
 
-/* The task is to save what it has and to go before it is taken; the rest is the core's as with any
- * container that was taken away. */
 static void preempting(struct master *m, const struct sched_event *ev)
 {
     for (size_t i = 0; i < ev->n; i++) {
-        struct slot_view v;
-        if (!known_slot(m, ev->containers[i].slot))
-            continue;
-        job_slot(m->job, ev->containers[i].slot, &v);
-        if (v.state != SLOT_RUNNING || !str_eq(v.container, ev->containers[i].id))
-            continue;
-        int64_t grace = MIN((int64_t)m->spec->kill_grace_ms, ev->deadline_ms / 4);
-        executor_stop_attempt(m, &(struct job_action){
-                                     .slot = ev->containers[i].slot,
-                                     .generation = v.generation,
-                                     .attempt = v.attempt,
-                                     .reason = END_PREEMPTED,
-                                     .grace_ms = (uint32_t)grace,
-                                     .save_ms = (uint32_t)MIN((int64_t)m->spec->checkpoint_grace_ms,
-                                                              ev->deadline_ms / 2),
-                                 });
+        const struct sched_container *c = &ev->containers[i];
+        if (known_slot(m, c->slot))
+            (void)master_feed(m, &(struct job_event){ .type = EV_PREEMPTING,
+                                                      .slot = c->slot,
+                                                      .container = c->id,
+                                                      .value_ms = ev->deadline_ms });
     }
 }
 

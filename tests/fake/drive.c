@@ -409,7 +409,7 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
         break;
     case ACT_STOP_ATTEMPT:
         if (!s->mute && s->running)
-            end_attempt(d, a->slot, END_KILLED_BY_MASTER);
+            end_attempt(d, a->slot, a->reason);
         break;
     case ACT_ACK:
         (void)snprintf(d->last_ack, sizeof d->last_ack, "%u %u.%u", a->slot, a->generation,
@@ -617,6 +617,11 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                                           .slot = slot,
                                           .generation = s->generation,
                                           .attempt = s->attempt });
+    else if (str_eq(verb, "take"))
+        feed_only(d, &(struct job_event){ .type = EV_PREEMPTING,
+                                          .slot = asked_as(s, slot),
+                                          .container = s->container,
+                                          .value_ms = 16000 });
     else if (str_eq(verb, "beat"))
         feed_only(d, &(struct job_event){ .type = EV_BEAT, .slot = slot });
     else if (str_eq(verb, "gone"))

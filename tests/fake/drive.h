@@ -26,6 +26,7 @@
  *   mute:worker:1          nothing answers for it any more; heal:worker:1 ends that
  *   deny:worker:1          its container is refused
  *   ready:ps:0             it says that it is
+ *   take:worker:1          its container will be taken in 16 s
  *   grant: reg: beat:      one event for a slot, e.g. reg:worker:1; also gone: back:
  *   stop owns away left    client
  *   abort                  pool

@@ -10,7 +10,9 @@
 #include "drive.h"
 
 struct strv sim_trace;
-unsigned sim_given_back, sim_taken;
+enum { NOTICE_MS = 15000 };
+
+unsigned sim_given_back, sim_taken, sim_notices;
 
 uint32_t sim_chance(struct sim *m, uint32_t n)
 {
@@ -161,6 +163,7 @@ static void ends_attempt(struct sim *m, struct executor *x, enum end_reason reas
                          int signal)
 {
     x->running = false;
+    x->saved_ms = 0;
     x->pending = true;
     x->ended_ms = m->now;
     x->result = (struct job_event){ .type = EV_ATTEMPT_ENDED,
@@ -222,7 +225,10 @@ static void carry_out(struct sim *m, const struct job_action *a)
         }
         break;
     case ACT_STOP_ATTEMPT:
-        if (x && x->running && !x->mute)
+        assert_true(a->save_ms <= NOTICE_MS / 2);
+        if (x && x->running && !x->mute && a->save_ms && sim_chance(m, 3))
+            x->saved_ms = m->now + sim_chance(m, a->save_ms + a->grace_ms);
+        else if (x && x->running && !x->mute)
             ends_attempt(m, x, sim_chance(m, 2) ? END_KILLED_BY_MASTER : END_EXITED, 0,
                          sim_chance(m, 2) ? 15 : 9);
         break;
@@ -479,6 +485,21 @@ static void makes_ready(struct sim *m, struct executor *x)
     (void)sim_feed(m, &ev);
 }
 
+/* It need not come true: the scheduler may find room elsewhere. */
+static void notices(struct sim *m, struct executor *x)
+{
+    char container[64];
+    struct job_event ev = {
+        .type = EV_PREEMPTING, .slot = x->slot, .container = container, .value_ms = NOTICE_MS
+    };
+
+    str_copy(container, sizeof container, x->container);
+    sim_notices++;
+    if (sim_chance(m, 4))
+        x->taken_ms = m->now + NOTICE_MS;
+    (void)sim_feed(m, &ev);
+}
+
 void sim_executor_step(struct sim *m, size_t at)
 {
     struct executor *x = &m->executors.v[at];
@@ -488,6 +509,8 @@ void sim_executor_step(struct sim *m, size_t at)
         return;
     if (x->dying && (eager || sim_chance(m, 2))) {
         dies(m, x, 0, END_EXITED);
+    } else if (x->taken_ms && m->now >= x->taken_ms) {
+        dies(m, x, -102, END_PREEMPTED);
     } else if (!sim_chance(m, 400) && !eager) {
         dies(m, x, 137, sim_chance(m, 2) ? END_EXITED : END_NODE_LOST);
     } else if (!x->connected && x->registered && !x->unkillable &&
@@ -519,6 +542,10 @@ void sim_executor_step(struct sim *m, size_t at)
                                                .generation = x->generation,
                                                .attempt = x->attempt,
                                                .pid = 7 });
+    } else if (x->saved_ms && m->now >= x->saved_ms) {
+        ends_attempt(m, x, sim_chance(m, 2) ? END_EXITED : END_KILLED_BY_MASTER, 0, 0);
+    } else if (!x->taken_ms && !eager && !sim_chance(m, 300)) {
+        notices(m, x);
     } else if (x->running && !sim_chance(m, 20)) {
         (void)sim_feed(m, &(struct job_event){ .type = EV_TASK_READY,
                                                .slot = x->slot,
@@ -552,9 +579,10 @@ void sim_pass(struct sim *m, int64_t ms)
 void sim_nonsense(struct sim *m)
 {
     static const enum job_event_type types[] = {
-        EV_SUBMITTED,     EV_RESYNCED,        EV_ALLOCATED,     EV_COMPLETED, EV_REGISTERED,
-        EV_EXECUTOR_BACK, EV_ATTEMPT_STARTED, EV_ATTEMPT_ENDED, EV_PROGRESS,  EV_TENSORBOARD,
-        EV_SHRINK,        EV_SUSPECT,         EV_TASK_READY,    EV_NONE,      EV_COUNT
+        EV_SUBMITTED,     EV_RESYNCED,        EV_ALLOCATED,     EV_COMPLETED,  EV_REGISTERED,
+        EV_EXECUTOR_BACK, EV_ATTEMPT_STARTED, EV_ATTEMPT_ENDED, EV_PROGRESS,   EV_TENSORBOARD,
+        EV_SHRINK,        EV_SUSPECT,         EV_TASK_READY,    EV_PREEMPTING, EV_NONE,
+        EV_COUNT
     };
     struct job_event ev = { .type = types[sim_chance(m, ARRAY_LEN(types))],
                             .slot = sim_chance(m, m->job->n_slots + 2),

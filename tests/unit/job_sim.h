@@ -14,7 +14,9 @@
 struct executor {
     char container[64];
     uint32_t slot, asked /* as which it was */, generation, attempt, ready /* for a generation */;
-    int64_t away_ms; /* since when it has no master */
+    int64_t away_ms;  /* since when it has no master */
+    int64_t taken_ms; /* when its container is taken; 0 = never */
+    int64_t saved_ms; /* when its task has saved a checkpoint and ends; 0 = it does not */
     bool sidecar;
     bool alive, connected, registered, running, started_told, mute, unkillable, dying;
     bool pending; /* a result that was not acknowledged */
@@ -44,6 +46,7 @@ struct sim {
 /* All that was fed for this seed, a line each; "crash": a new master. */
 extern struct strv sim_trace;
 extern unsigned sim_given_back, sim_taken; /* asks of gangs taken back; spares used */
+extern unsigned sim_notices;               /* that a container will be taken */
 
 uint32_t sim_chance(struct sim *m, uint32_t n); /* 0 ... n-1 */
 void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n);

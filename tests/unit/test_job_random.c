@@ -34,19 +34,20 @@ static const char *const jobs[] = {
     "a*1 b*1<a c*2<a,b gang=0 away=3000",
     "single=1",
     "worker*4/on lost=2 launch=2 pre=2",
-    "worker*4/on/scope-job/max5 lost=2 launch=2 missed=3",
-    "chief*1 worker*3/on/scope-role/delay3000 ps*2/untracked/scope-job tb*1/sidecar/always lost=1",
-    "worker*3/spares2 lost=3 launch=1 missed=3",
-    "worker*3/on/scope-job/spares1/max8 lost=3 retries=1",
+    "worker*4/on/scope-job/max5 lost=2 launch=2 pre=3 missed=3",
+    "chief*1 worker*3/on/scope-role/delay3000 ps*2/untracked/scope-job tb*1/sidecar/always lost=1 "
+    "pre=2",
+    "worker*3/spares2 lost=3 launch=1 pre=1 missed=3",
+    "worker*3/on/scope-job/spares1/max8 lost=3 pre=2 retries=1",
     "prep*2/on train*3/on/scope-job<prep retries=2 lost=1",
-    "worker*3/on/scope-job gang=0 lost=2 reg=20000 launch=3",
+    "worker*3/on/scope-job gang=0 lost=2 pre=2 reg=20000 launch=3",
     "chief*1/on/scope-job/win20000/max2 worker*2/retry0-2 limit=worker/3000/chief/ignored lost=1",
     "ps*2/untracked worker*3<ps:ready eval*1/sidecar<worker:started lost=2",
     "ps*2/untracked worker*3/on/scope-job/stops-ps<ps:ready lost=2 retries=1 missed=3",
     "ps*2/on/scope-role worker*2/on/scope-task<ps:ready tb*1/sidecar<ps:started lost=2 gang=0",
     "prep*2/on ps*1/stops-prep<prep:succeeded worker*3/stops-ps<ps:ready,prep:started lost=1",
     "a*2/stop b*2/sidecar/on<a:started c*1<b:ready d*1<b:succeeded limit=d/3000/a/ignored lost=1",
-    "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 lost=4 launch=4",
+    "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 pre=4 lost=4 launch=4",
 };
 
 /* ---- the shortest trace that fails as well ---- */
@@ -146,10 +147,11 @@ static int say_seed(void **state)
 {
     (void)state;
     print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters, "
-                  "%u asks taken back by gangs; %u restarts, %u generations, %u spares used\n",
+                  "%u asks taken back by gangs; %u restarts, %u generations, %u spares used, "
+                  "%u notices\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
-                  n_ends[JOB_KILLED], n_restarts, sim_given_back, n_again, n_generations,
-                  sim_taken);
+                  n_ends[JOB_KILLED], n_restarts, sim_given_back, n_again, n_generations, sim_taken,
+                  sim_notices);
     if (failing)
         keep_trace();
     strv_done(&sim_trace);
@@ -181,6 +183,7 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     strv_done(&sim_trace);
     m.spec = drive_spec(jobs[kind]);
     m.spec->master_away_ms = LEASE_MS;
+    m.spec->checkpoint_grace_ms = sim_chance(&m, 2) ? 0 : 60000;
     if (strstr(jobs[kind], "nodefail"))
         m.n_nodes = ARRAY_LEN(m.nodes);
     for (uint32_t i = 0; i < m.n_nodes; i++)

@@ -413,6 +413,118 @@ static void test_nodes(void **state)
     drive_done(&d);
 }
 
+/* A notice does what the loss would do, before it; nobody else pays for it. */
+static void test_a_notice(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2/scope-task pre=1", "go take:worker:1 +1", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/2.1", NULL },
+        { "worker*2/scope-job ps*1/untracked tb*1/sidecar pre=1", "go take:worker:1 +1",
+          JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2 ps:0=running/2.2 tb:0=running/1.1", NULL },
+        { "worker*2/scope-role ps*1/untracked pre=1", "go take:worker:1 +1", JOB_RUNNING,
+          "worker:0=running/2.1 worker:1=running/2.1 ps:0=running/1.1", NULL },
+        /* several at once are one beginning; that it comes true costs nothing more */
+        { "worker*3/scope-job pre=1",
+          "go mute:worker:0 mute:worker:1 take:worker:0 take:worker:1 heal:worker:0 heal:worker:1 "
+          "worker:0!preempt worker:1!preempt +1",
+          JOB_RUNNING, "worker:0=running/2.2 worker:1=running/2.2 worker:2=running/2.2", NULL },
+        /* one that was halted anyway goes elsewhere */
+        { "worker*2/on/scope-job pre=0",
+          "go mute:worker:1 worker:0=1 take:worker:1 heal:worker:1 worker:1=killed +1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        /* who saves has time, and none of the next generation begins before it is over */
+        { "worker*2/scope-job pre=1", "go mute:worker:0 take:worker:1 +16000", JOB_RUNNING,
+          "worker:0=halting/1.1 worker:1=registered/1.1", NULL },
+        { "worker*2/scope-job pre=1 lease=100000", "go mute:worker:0 take:worker:1 +20000",
+          JOB_RUNNING, "worker:0=replacing/1.1 worker:1=registered/1.1", NULL },
+        /* a new master goes on waiting */
+        { "worker*2/scope-job pre=1",
+          "go mute:worker:0 take:worker:1 +1000 master heal:worker:0 master +1", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        /* where nothing begins again only it is stopped, and counts as what was taken */
+        { "worker*2/scope-job pre=0", "go take:worker:1 +1", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=L/1.1", NULL },
+        { "worker*2/never/scope-job pre=1", "go take:worker:1 worker:0=0", JOB_FAILED,
+          "worker:0=S/1.1 worker:1=L/1.1",
+          "task 'worker:1' was preempted by the scheduler "
+          "(preempted)" },
+        /* what does not run has nothing to save */
+        { "worker*2/on/delay5000 pre=1", "go worker:1=1 take:worker:1 +7000", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=running/2.1", NULL },
+        { "worker*2 pre=1", "go mute:worker:0 mute:worker:1 stop take:worker:1", JOB_STOPPING,
+          "worker:0=stopping/1.1 worker:1=stopping/1.1", NULL },
+        /* fails at once on three nodes: but not who is driven away from them */
+        { "worker*2/scope-task pre=9 nodes=5",
+          "go take:worker:1 +5000 take:worker:1 +9000 take:worker:1 +20000 take:worker:1 +40000",
+          JOB_RUNNING, "worker:0=running/1.1 worker:1=running/5.1", NULL },
+    };
+
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+/* Counts the stops among what a feed asked for, with that much time to save. */
+static unsigned n_stops(const struct job_actions *acts, uint32_t save_ms)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < acts->n; i++)
+        n += acts->v[i].type == ACT_STOP_ATTEMPT && acts->v[i].save_ms == save_ms;
+    return n;
+}
+
+/* All who are halted for it get the checkpoint stop, within the time that there is. */
+static void test_time_to_save(void **state)
+{
+    struct drive d;
+    struct job_actions acts = { 0 };
+    struct job_event ev = { .type = EV_PREEMPTING, .slot = 1, .value_ms = 16000 };
+    static const struct {
+        const char *job;
+        uint32_t grace_ms, save_ms;
+        unsigned n;
+    } rows[] = {
+        { "worker*3/scope-job tb*1/sidecar pre=1", 60000, 8000, 3 },
+        { "worker*3/scope-job tb*1/sidecar pre=1", 2000, 2000, 3 },
+        { "worker*3/scope-role ps*1/untracked pre=1", 60000, 8000, 3 },
+        { "worker*3/scope-task pre=1", 60000, 8000, 1 },
+        { "worker*3/scope-job pre=0", 60000, 8000, 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        drive_init(&d, rows[i].job);
+        d.spec->checkpoint_grace_ms = rows[i].grace_ms;
+        drive_run(&d, "go");
+        acts.n = 0;
+        ev.container = d.slots[1].container;
+        assert_int_equal(job_feed(d.job, &ev, d.now, &acts, NULL), 0);
+        assert_int_equal(n_stops(&acts, rows[i].save_ms), rows[i].n);
+        assert_int_equal(n_stops(&acts, 0), 0);
+        for (size_t k = 0; k < acts.n; k++)
+            assert_true(acts.v[k].type != ACT_STOP_ATTEMPT || acts.v[k].grace_ms == 4000);
+        drive_done(&d);
+    }
+    /* who comes back to a new master is told again, and what is left of that time */
+    drive_init(&d, "worker*2/scope-job pre=1");
+    d.spec->checkpoint_grace_ms = 60000;
+    drive_run(&d, "go mute:worker:0 mute:worker:1 take:worker:1 +6000");
+    acts.n = 0;
+    struct job_event back = { .type = EV_EXECUTOR_BACK,
+                              .container = d.slots[0].container,
+                              .generation = 1,
+                              .attempt = 1,
+                              .running = true };
+    assert_int_equal(job_feed(d.job, &back, d.now, &acts, NULL), 0);
+    assert_int_equal(n_stops(&acts, 5000), 1);
+    /* a plain stop of the job does not wait for it */
+    drive_run(&d, "stop");
+    assert_true(job_deadline(d.job) <= d.now + 5000 + JOB_STOP_MARGIN_MS);
+    drive_done(&d);
+    vec_done(&acts);
+}
+
 /* Other ports for a new generation, the same for one that comes back to its peers. */
 static void test_ports(void **state)
 {
@@ -461,10 +573,11 @@ static void test_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whether), cmocka_unit_test(test_who),
-        cmocka_unit_test(test_when),    cmocka_unit_test(test_the_whole_job),
-        cmocka_unit_test(test_spares),  cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_whether),      cmocka_unit_test(test_who),
+        cmocka_unit_test(test_when),         cmocka_unit_test(test_the_whole_job),
+        cmocka_unit_test(test_spares),       cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_ports),        cmocka_unit_test(test_a_notice),
+        cmocka_unit_test(test_time_to_save),
     };
     return cmocka_run_group_tests_name("job_restart", tests, NULL, NULL);
 }

@@ -175,6 +175,7 @@ static void test_every_job_cell(void **state)
         { EV_ALLOCATED, "nnnnnnn" },
         { EV_ALLOCATION_REFUSED, "nnnnnnn" },
         { EV_COMPLETED, "nnyynnn" },
+        { EV_PREEMPTING, "nnynnnn" },
         { EV_REGISTERED, "nnyynnn" },
         { EV_EXECUTOR_GONE, "nnyynnn" },
         { EV_EXECUTOR_BACK, "nnyynnn" },
