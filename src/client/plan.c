@@ -139,8 +139,8 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
         .chief = chief,
         .single_node = s->single_node,
         .n_tracked = view->n_tracked,
-        .store = s->store,
-        .service = rt->service ? "<master>:<port>" : NULL,
+        .server = s->server,
+        .driver = s->horovod_driver ? "<driver>:<port>" : NULL,
         .spec_file = rt->spec_file ? "<file with the cluster spec>" : NULL,
     };
     if (runtime_wants_tb_port(rt->name, name, chief, has_role(view, "tensorboard")))

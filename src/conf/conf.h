@@ -244,8 +244,8 @@ struct job_spec {
     size_t n_resources;
     char *src, *venv, *python_binary;
     bool fail_on_worker_failure;
-    bool store;          /* torch's is served, beside the task that has rank 0: the first */
-    uint32_t store_role; /* of this role */
+    bool server;          /* the framework's is beside the task that has rank 0: the first */
+    uint32_t server_role; /* of this role */
     uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,
         execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;

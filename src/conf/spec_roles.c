@@ -229,9 +229,8 @@ static int build_kinds(struct build *b)
                           "tony.application.sidecar.jobtypes");
 }
 
-/* Rank 0 is the first task of the chief, else of the first role in the file whose end counts; one
- * rank alone has nobody to find. */
-static void find_store(struct build *b)
+/* Rank 0 is the first task of the chief, else of the first role in the file whose end counts. */
+static void find_server(struct build *b)
 {
     struct job_spec *s = b->s;
     uint64_t ranks = 0;
@@ -246,10 +245,15 @@ static void find_store(struct build *b)
         if (str_eq(r->name, "chief"))
             chief = (int64_t)i;
     }
-    s->store =
-        ranks > 1 && str_eq(s->framework, "pytorch") && conf_bool(b->c, "tony.pytorch.store");
-    if (s->store)
-        s->store_role = (uint32_t)(chief >= 0 ? chief : first);
+    const struct runtime *rt = runtime_find(s->framework);
+    if (!rt || !rt->server || ranks < MAX(rt->server_from, 1u) || s->single_node)
+        return;
+    if (str_eq(rt->name, "pytorch") && !conf_bool(b->c, "tony.pytorch.store"))
+        return; /* the program has one itself */
+    if (s->horovod_driver || s->horovod_fast_fail)
+        return;
+    s->server = true;
+    s->server_role = (uint32_t)(chief >= 0 ? chief : first);
 }
 
 /* What is to blame for a job of nothing: a role without instances, else the file's first key. */
@@ -289,8 +293,8 @@ static int build_am(struct build *b)
         b->e, "write 'command: ...', or roles such as 'worker: {instances: 2, command: ...}'");
 }
 
-/* The original starts a driver of its own, and takes the user's only in a debug mode. Ours has none:
- * the rendezvous server is in the master, or the user's. */
+/* The original starts a driver of its own, and takes the user's only in a debug mode. Ours has
+ * none: the rendezvous server is in the master, or the user's. */
 static int build_horovod(struct build *b)
 {
     static const char key[] = "tony.horovod.driver.mode.debug";
@@ -338,7 +342,7 @@ int build_roles(struct build *b)
     if (rc == 0)
         rc = build_kinds(b);
     if (rc == 0)
-        find_store(b);
+        find_server(b);
     b->s->single_node = rc == 0 && b->s->n_roles == 0;
     if (rc == 0)
         rc = build_am(b);
@@ -407,8 +411,8 @@ int build_caps(struct build *b)
     return 0;
 }
 
-/* The original runs it in its master. Here it is a task like any other, but that the others wait for
- * it and never hear of it: no rank, no place in the cluster spec. It is the last role. */
+/* The original runs it in its master. Here it is a task like any other, but that the others wait
+ * for it and never hear of it: no rank, no place in the cluster spec. It is the last role. */
 int build_preprocess(struct build *b)
 {
     static const char key[] = "tony.application.enable-preprocess";

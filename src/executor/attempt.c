@@ -383,7 +383,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     executor_rename(x, s);
     task_side_open(x);
     task_side_begin(x);
-    struct err e = x->workdir ? x->store_err : x->workdir_err;
+    serve_begin(x, s);
+    struct err e = x->workdir ? x->server.why_not : x->workdir_err;
     int rc = x->workdir && !e.num ? 0 : -EIO;
     if (rc == 0)
         rc = x->cfg->remote ? remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e)

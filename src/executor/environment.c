@@ -151,9 +151,9 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
         .single_node = w->single_node || w->preprocess,
         .n_tracked = w->n_tracked,
         .local_rank = rank,
-        .store = w->store != TONY__WELCOME__STORE__NO_STORE,
+        .server = w->server != TONY__WELCOME__SERVER__NO_SERVER,
         .tb_port = tb && rank == 0 ? x->tb_port : 0,
-        .service = s->service[0] ? s->service : NULL,
+        .driver = s->driver[0] ? s->driver : NULL,
     };
     struct rt_slot *plan = NULL;
     int rc = s->plan[0] ? driver_plan(s->plan, &plan, &in.n_plan, e) : 0;

@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/ports.h"
-#include "rendezvous/tcpstore_server.h"
 
 enum {
     DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
@@ -261,7 +260,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     }
     x->beat_at_ms = clock_mono_ms() + beat_ms(x);
     prepare(x);
-    store_open(x);
+    serve_open(x);
     if (x->cfg->remote)
         remote_trim();
     task_side_again(x);
@@ -274,7 +273,7 @@ static void on_ack(struct executor *x, const Tony__AckEnded *ack)
     if (x->a.state == ATTEMPT_ENDED && ack->generation == x->a.generation &&
         ack->attempt == x->a.number)
         attempt_forget(&x->a);
-    if (ack->finish && !x->store) /* else when the job is over: others may be still at work */
+    if (ack->finish && !x->server.s) /* else when the job is over: others may be still at work */
         leave(x, 0, "");
 }
 
@@ -391,6 +390,7 @@ static void send_beat(struct executor *x, int64_t now)
     look_at_master(x);
     x->beat_at_ms = MAX(x->beat_at_ms + every, now + every / 2);
     attempt_sample(x, &beat.rss_bytes, &beat.cpu_ms);
+    serve_tick(x, now);
     if (!x->greeted)
         return;
     beat.max_rss_bytes = x->a.max_rss;
@@ -473,8 +473,8 @@ static void wait_for_something(struct executor *x)
     if (link_unsent(&x->link) || x->link.connecting)
         p[1].events |= POLLOUT;
     size_t n_all = 2 + n_calls + n_task;
-    if (x->store)
-        p[n_all++] = (struct pollfd){ .fd = tcpstore_server_fd(x->store), .events = POLLIN };
+    if (x->server.s)
+        p[n_all++] = (struct pollfd){ .fd = serve_fd(x), .events = POLLIN };
     int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
     if (left < 0 && at != INT64_MAX)
@@ -484,8 +484,8 @@ static void wait_for_something(struct executor *x)
         on_call(x, &line);
     if (n <= 0)
         return;
-    if (x->store && p[n_all - 1].revents)
-        store_turn(x);
+    if (x->server.s && p[n_all - 1].revents)
+        serve_turn(x);
     task_side_ready(x, p + 2 + n_calls,
                     n_task); /* what a task said before it ended is said before */
     if (p[0].revents)

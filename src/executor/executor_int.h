@@ -77,7 +77,7 @@ struct attempt {
     struct buf tail;
 };
 
-struct tcpstore_server;
+struct service;
 
 struct executor {
     const struct executor_config *cfg;
@@ -108,8 +108,14 @@ struct executor {
     struct attempt a;
     struct task_side task;
 
-    struct tcpstore_server *store; /* torch's, for the ranks of all tasks; NULL = not here */
-    struct err store_err;          /* why there is none, where there should be one */
+    struct {                /* the framework's, for the ranks of all tasks */
+        struct service *s;  /* NULL = not here */
+        bool begun;         /* it knows who comes, and is listened to */
+        struct err why_not; /* there is none, where there should be one */
+        bool aborted;       /* this rank has asked it for the end of the job, with this code */
+        uint32_t abort_rank;
+        int abort_code;
+    } server;
 };
 
 _Noreturn void executor_run(const struct executor_config *cfg);
@@ -170,11 +176,14 @@ char *ranks_log_path(const struct executor *x, const char *name, uint32_t rank);
 int ranks_logs_open(const struct executor *x, uint32_t rank, int *out_fd, int *err_fd,
                     struct err *e);
 
-/* store.c: torch's store, in the executor of rank 0's task */
-void store_open(struct executor *x);  /* where it is this one's to serve */
-void store_renew(struct executor *x); /* the port is another one: with nothing of the old in it */
-void store_close(struct executor *x);
-void store_turn(struct executor *x);
+/* serve.c: the framework's rendezvous server, in the executor of rank 0's task */
+void serve_open(struct executor *x);  /* where it is this one's to serve */
+void serve_renew(struct executor *x); /* the port is another one: with nothing of the old in it */
+void serve_begin(struct executor *x, const Tony__Start *s);
+int serve_fd(const struct executor *x); /* to be polled; -1 = there is none */
+void serve_turn(struct executor *x);
+void serve_tick(struct executor *x, int64_t now_ms);
+void serve_tell(struct executor *x); /* the master: that a rank aborts, if one does */
 
 /* spawn.c */
 struct spawn {

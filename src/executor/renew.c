@@ -38,7 +38,7 @@ void executor_renew(struct executor *x, const Tony__Renew *r)
     if (r->fresh) {
         change_port(x, &x->port_fd, &x->port);
         change_port(x, &x->tb_fd, &x->tb_port);
-        store_renew(x);
+        serve_renew(x);
     }
     Tony__Ready ready = TONY__READY__INIT;
     uint32_t ports[1] = { x->port };

@@ -142,10 +142,10 @@ static int64_t after(int64_t from, uint64_t ms)
     return ms > INT64_MAX || __builtin_add_overflow(from, (int64_t)ms, &due) ? INT64_MAX : due;
 }
 
-/* Its executor stays for the ranks of others when its own have ended. */
-static bool keeps_store(const struct job *j, const struct slot *s)
+/* Its executor stays for the ranks of others when its own have ended: it has their server. */
+static bool keeps_server(const struct job *j, const struct slot *s)
 {
-    return j->spec->store && s->index == 0 && j->roles[s->role].of == j->spec->store_role;
+    return j->spec->server && s->index == 0 && j->roles[s->role].of == j->spec->server_role;
 }
 
 /*
@@ -188,7 +188,7 @@ static int64_t slot_due(const struct job *j, const struct slot *s)
         return since + j->wait_ms + j->save_ms + j->spec->kill_grace_ms +
                (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
     case SLOT_DRAINING:
-        if (keeps_store(j, s) && !j->decided)
+        if (keeps_server(j, s) && !j->decided)
             return INT64_MAX;
         return since + (int64_t)JOB_STOP_MARGIN_MS * (s->stop_tries + 1);
     case SLOT_NONE:

@@ -250,7 +250,7 @@ void master_close(struct master *m)
     page_close(m);
     archive_free(m->archive);
     copies_free(m->copies);
-    services_close(m);
+    plan_forget(m);
     calls_close(m);
     loop_signal_free(m->term);
     loop_timer_free(m->term_timer);

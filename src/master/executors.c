@@ -191,7 +191,7 @@ static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
                                                   .group = w->checkpoint_parts,
                                                   .text = w->checkpoint });
     if (text_or_null(w->plan))
-        service_planned(m, slot, w);
+        plan_told(m, slot, w);
     if (w->ready)
         (void)master_feed(m, &(struct job_event){ .type = EV_TASK_READY,
                                                   .slot = slot,
@@ -201,6 +201,59 @@ static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
         (void)master_feed(m, &(struct job_event){ .type = EV_TENSORBOARD,
                                                   .slot = slot,
                                                   .text = w->tensorboard_url });
+}
+
+/* The caller's; NULL = no memory. */
+static struct rt_role *roles_of(const struct job_spec *s)
+{
+    struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    for (size_t i = 0; roles && i < s->n_roles; i++)
+        roles[i] = (struct rt_role){ .name = s->roles[i].name,
+                                     .n = s->roles[i].instances,
+                                     .kind = s->roles[i].kind,
+                                     .ranks = s->roles[i].ranks };
+    return roles;
+}
+
+static void send_to(struct master *m, uint32_t slot, const Tony__Frame *f);
+
+/* End its rank now, to be reported as an exit with that code. */
+static void exit_attempt(struct master *m, uint32_t slot, const struct slot_view *v, uint32_t rank,
+                         int exit_code)
+{
+    Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
+    s.generation = v->generation;
+    s.attempt = v->attempt;
+    s.reason = TONY__REASON__EXITED;
+    s.exit_rank = rank;
+    s.exit_code = exit_code;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_STOP_ATTEMPT;
+    f.stop_attempt = &s;
+    send_to(m, slot, &f);
+}
+
+/* Its end is to look as if it had exited with that code; what follows for the job is what follows
+ * from any end of a task. */
+static void rank_aborts(struct master *m, const Tony__RankAborts *x)
+{
+    struct slot_view v;
+    uint32_t slot = 0;
+    AUTO(free_p) struct rt_role *roles = roles_of(m->spec);
+    struct rt_walk w = { .roles = roles, .n = roles ? m->spec->n_roles : 0 };
+    struct rt_task t;
+    while (runtime_walk(&w, &t)) {
+        if (x->rank < t.rank || x->rank - t.rank >= t.ranks)
+            continue;
+        for (uint32_t i = 0; i < t.role_index; i++)
+            slot += roles[i].n;
+        slot += t.index; /* slots are in the order of the roles */
+        job_slot(m->job, slot, &v);
+        if (v.generation == x->generation && v.state == SLOT_RUNNING)
+            exit_attempt(m, slot, &v, x->rank - t.rank,
+                         x->exit_code & 0xff ? x->exit_code & 0xff : 1);
+        return;
+    }
 }
 
 void executor_frame(struct peer *p, const Tony__Frame *f)
@@ -239,6 +292,9 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_LOG_DATA:
         logs_answer(p, f->log_data);
         break;
+    case TONY__FRAME__BODY_RANK_ABORTS:
+        rank_aborts(m, f->rank_aborts);
+        break;
     default:
         log_event(LOG_DEBUG, "executor.unknown_frame", f_int("body", (int)f->body_case));
     }
@@ -271,8 +327,7 @@ void executor_start(struct master *m, const struct job_action *a)
     struct conn *c = executor_conn(m, a->slot);
     if (!c)
         return;
-    service_ensure(m, a->generation);
-    if (service_awaits_plan(m, a))
+    if (plan_awaited(m, a))
         return;
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
@@ -302,22 +357,6 @@ void executor_stop_attempt(struct master *m, const struct job_action *a)
     f.body_case = TONY__FRAME__BODY_STOP_ATTEMPT;
     f.stop_attempt = &s;
     send_to(m, a->slot, &f);
-}
-
-void executor_exit_attempt(struct master *m, uint32_t slot, uint32_t rank, int exit_code)
-{
-    struct slot_view v;
-    job_slot(m->job, slot, &v);
-    Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
-    s.generation = v.generation;
-    s.attempt = v.attempt;
-    s.reason = TONY__REASON__EXITED;
-    s.exit_rank = rank;
-    s.exit_code = exit_code;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_STOP_ATTEMPT;
-    f.stop_attempt = &s;
-    send_to(m, slot, &f);
 }
 
 void executor_ack(struct master *m, const struct job_action *a)

@@ -28,7 +28,6 @@ struct sched;
 struct sched_config;
 struct sched_container;
 struct sched_event;
-struct service;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
 typedef struct Tony__ReadLog Tony__ReadLog;
@@ -106,13 +105,12 @@ struct master {
         char *checkpoint; /* tasks may have theirs in several places */
     } start;              /* the last Start that was packed: most tasks get the very same */
 
-    struct {
-        struct service *s; /* NULL: this job needs none, or it could not begin */
+    struct { /* of a driver of the user's: Horovod's debug mode */
         uint32_t generation;
-        char address[300]; /* host:port; "" = there is none */
-        char *plan;        /* of a driver of the user's, whose server that is; NULL = not known */
+        char address[300];           /* host:port of its server; "" = not known */
+        char *text;                  /* NULL = not known */
         VEC(struct job_action) held; /* starts that wait for it */
-    } service;
+    } plan;
 
     struct loop_timer *timer; /* the job's next deadline */
     struct loop_timer *tick;  /* notices when the process as a whole was held up */
@@ -184,8 +182,6 @@ void executor_frame(struct peer *p, const Tony__Frame *f);
 void executor_gone(struct peer *p, bool broke); /* else its own side has closed it */
 void executor_start(struct master *m, const struct job_action *a);
 void executor_stop_attempt(struct master *m, const struct job_action *a);
-/* End a rank of the slot's task now, to be reported as an exit with that code. */
-void executor_exit_attempt(struct master *m, uint32_t slot, uint32_t rank, int exit_code);
 void executor_ack(struct master *m, const struct job_action *a);
 void executor_renew(struct master *m, const struct job_action *a);
 void executor_moved(struct master *m, const struct job_action *a); /* a spare became a task */
@@ -201,17 +197,12 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v);
 struct packed *start_frame(struct master *m, const struct job_action *a, const struct slot_view *v);
 struct packed *peers_frame(struct master *m);
 
-/* ---- services.c ---- */
-void service_ensure(struct master *m, uint32_t generation); /* the server of that generation runs */
-void services_close(struct master *m);
+/* ---- plan.c: of a driver of the user's, who has the rendezvous server ---- */
 typedef struct Tony__TaskWord Tony__TaskWord;
-/* A driver of the user's has told its plan. */
-void service_planned(struct master *m, uint32_t slot, const Tony__TaskWord *w);
+void plan_told(struct master *m, uint32_t slot, const Tony__TaskWord *w);
 /* Is this start one that cannot be without the plan? Then it is kept until that is there. */
-bool service_awaits_plan(struct master *m, const struct job_action *a);
-struct rt_role;
-struct rt_role *master_roles(const struct master *m,
-                             size_t *out_n); /* the caller's; NULL = no memory */
+bool plan_awaited(struct master *m, const struct job_action *a);
+void plan_forget(struct master *m);
 
 /* ---- clients.c ---- */
 int clients_listen(struct master *m, struct err *e);

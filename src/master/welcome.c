@@ -204,12 +204,12 @@ void welcome_done(struct master *m)
 }
 
 /* A spare of the role may become the task of rank 0. */
-static Tony__Welcome__Store store_of(const struct master *m, const struct slot_view *v)
+static Tony__Welcome__Server server_of(const struct master *m, const struct slot_view *v)
 {
-    if (!m->spec->store)
-        return TONY__WELCOME__STORE__NO_STORE;
-    bool here = v->role_index == m->spec->store_role && (v->index == 0 || v->spare);
-    return here ? TONY__WELCOME__STORE__HERE : TONY__WELCOME__STORE__ELSEWHERE;
+    if (!m->spec->server)
+        return TONY__WELCOME__SERVER__NO_SERVER;
+    bool here = v->role_index == m->spec->server_role && (v->index == 0 || v->spare);
+    return here ? TONY__WELCOME__SERVER__HERE : TONY__WELCOME__SERVER__ELSEWHERE;
 }
 
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
@@ -219,7 +219,7 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     w.role = MUTABLE(v->role);
     w.index = v->index;
     w.chief = v->chief;
-    w.store = store_of(m, v);
+    w.server = server_of(m, v);
     char address[96] = "";
     if (m->remote && m->epoch > 1 && m->host) /* it knows that of a master before us */
         (void)snprintf(address, sizeof address, strchr(m->host, ':') ? "[%s]:%u" : "%s:%u",
@@ -305,7 +305,8 @@ static struct packed *spec_pack(const struct master *m, uint32_t generation, Ton
     return packed;
 }
 
-/* The last task of all is the one before the others; what it had to say is what is kept of its output. */
+/* The last task of all is the one before the others; what it had to say is what is kept of its
+ * output. */
 static const char *model_params(const struct master *m)
 {
     struct slot_view v;
@@ -327,8 +328,8 @@ static struct packed *start_pack(const struct master *m, const struct job_action
     s.index = v->moved ? v->index : 0;
     s.chief = v->moved && v->chief;
     s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
-    s.service = MUTABLE(m->service.address);
-    s.plan = m->service.plan ? m->service.plan : MUTABLE("");
+    s.driver = MUTABLE(m->plan.address);
+    s.plan = m->plan.text ? m->plan.text : MUTABLE("");
     s.model_params = MUTABLE(model_params(m));
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;

@@ -1,6 +1,6 @@
 /*
  * The rendezvous server of Horovod's ranks. What one generation has left there would send the next
- * to peers that are gone, so each has its own store, which lies in the memory of the master.
+ * to peers that are gone, so each has its own store, which lies in the memory of the executor.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,12 +14,7 @@
 enum {
     REQUEST_MS = 10000,
     PEERS_MAX = 4096,
-    /* Each rank puts an address for every other one, in three scopes and again for process sets. */
-    RANK_BYTES = 256,
-    SCOPES = 8,
-    BYTES_MIN = 4 << 20,
 };
-static const size_t BYTES_MAX = (size_t)1 << 30;
 
 struct horovod {
     struct service_head head;
@@ -49,21 +44,26 @@ static void on_gone(struct server_peer *p)
     kv_request_done(&CONTAINER_OF(p, struct asker, peer)->request);
 }
 
-static const struct server_ops ops = { .peer_size = sizeof(struct asker),
+static const struct server_ops ops = { .what = "Horovod's ranks",
+                                       .peer_size = sizeof(struct asker),
                                        .first_ms = REQUEST_MS,
                                        .peers_max = PEERS_MAX,
                                        .on_bytes = on_bytes,
                                        .on_gone = on_gone };
 
-static int start(const struct service_config *cfg, struct service **out, struct err *e)
+static struct horovod *of(struct service *s)
+{
+    return (struct horovod *)(void *)s;
+}
+
+static int open_it(const struct service_config *cfg, struct service **out, struct err *e)
 {
     struct horovod *h = calloc(1, sizeof *h);
     if (!h)
-        return err_set(e, ENOMEM, "no memory for a rendezvous server");
-    size_t n = cfg->n_ranks;
+        return err_set(e, ENOMEM, "cannot serve Horovod's ranks: %m");
     h->head.ops = &service_horovod;
-    kv_init(&h->kv, MIN(BYTES_MIN + n * (n + 16) * RANK_BYTES * SCOPES, BYTES_MAX));
-    int rc = server_open(&h->server, cfg->loop, cfg->host, &ops, e);
+    kv_init(&h->kv, cfg->max_bytes);
+    int rc = server_open(&h->server, cfg, &ops, e);
     if (rc < 0) {
         free(h);
         return rc;
@@ -72,19 +72,38 @@ static int start(const struct service_config *cfg, struct service **out, struct 
     return 0;
 }
 
-static uint16_t port(const struct service *s)
+static int fd(const struct service *s)
 {
-    return server_port(&((const struct horovod *)(const void *)s)->server);
+    return ((const struct horovod *)(const void *)s)->server.epoll_fd;
 }
 
-static void stop(struct service *s)
+static uint16_t port(const struct service *s)
 {
-    struct horovod *h = (struct horovod *)(void *)s;
+    return ((const struct horovod *)(const void *)s)->server.port;
+}
+
+static void turn(struct service *s)
+{
+    server_turn(&of(s)->server);
+}
+
+static void tick(struct service *s, int64_t now_ms)
+{
+    server_tick(&of(s)->server, now_ms);
+}
+
+static void close_it(struct service *s)
+{
+    struct horovod *h = of(s);
     server_close(&h->server);
     kv_done(&h->kv);
     free(h);
 }
 
-const struct service_ops service_horovod = {
-    .name = "horovod", .start = start, .port = port, .stop = stop
-};
+const struct service_ops service_horovod = { .name = "horovod",
+                                             .open = open_it,
+                                             .fd = fd,
+                                             .port = port,
+                                             .turn = turn,
+                                             .tick = tick,
+                                             .close = close_it };

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "base/log.h"
 #include "base/util.h"
 #include "rendezvous/pmi.h"
 #include "rendezvous/rendezvous_int.h"
@@ -12,14 +11,17 @@
 enum {
     HELLO_MS = 10000, /* to say which rank it is */
     PEERS_MAX = 65536,
+    REFUSALS = 16, /* that are told of */
 };
 
 struct pmi_server {
     struct service_head head;
     struct server server;
     struct pmi pmi;
+    void (*on_refused)(const struct err *why, void *arg);
     void (*on_abort)(uint32_t rank, int exit_code, void *arg);
     void *arg;
+    unsigned refusals;
 };
 
 struct speaker {
@@ -43,6 +45,18 @@ static void barrier_out(struct pmi_server *s)
     }
 }
 
+static void refuse(struct pmi_server *s, struct speaker *x)
+{
+    struct err e = { 0 };
+    if (x->rank.rank >= 0)
+        (void)err_set(&e, EPROTO, "rank %d does not speak PMI-1 as MPICH does", (int)x->rank.rank);
+    else
+        (void)err_set(&e, EPROTO, "somebody who dialled the PMI server is none of the job's ranks");
+    if (s->on_refused && s->refusals++ < REFUSALS)
+        s->on_refused(&e, s->arg);
+    server_drop(&x->peer);
+}
+
 static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
 {
     struct speaker *x = CONTAINER_OF(p, struct speaker, peer);
@@ -60,14 +74,14 @@ static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
     case PMI_MORE:
         break;
     case PMI_BARRIER:
-        barrier_out(s); /* p may be gone after it; whoever waits for the barrier says no more */
+        barrier_out(s); /* whoever waits for the barrier says no more before */
         break;
     case PMI_ABORT: /* it waits to be killed */
-        s->on_abort((uint32_t)x->rank.rank, code, s->arg);
+        if (s->on_abort)
+            s->on_abort((uint32_t)x->rank.rank, code, s->arg);
         break;
     case PMI_BAD:
-        log_event(LOG_WARN, "pmi.refused", f_int("rank", x->rank.rank));
-        server_drop(p);
+        refuse(s, x);
         break;
     }
 }
@@ -79,25 +93,29 @@ static void on_gone(struct server_peer *p)
         pmi_rank_done(&server_of(p)->pmi, &x->rank);
 }
 
-static const struct server_ops ops = { .peer_size = sizeof(struct speaker),
+static const struct server_ops ops = { .what = "MPI's ranks",
+                                       .peer_size = sizeof(struct speaker),
                                        .first_ms = HELLO_MS,
                                        .peers_max = PEERS_MAX,
                                        .on_bytes = on_bytes,
                                        .on_gone = on_gone };
 
-static int start(const struct service_config *cfg, struct service **out, struct err *e)
+static struct pmi_server *of(struct service *s)
+{
+    return (struct pmi_server *)(void *)s;
+}
+
+static int open_it(const struct service_config *cfg, struct service **out, struct err *e)
 {
     struct pmi_server *s = calloc(1, sizeof *s);
-    if (!s || pmi_init(&s->pmi, cfg->application_id, cfg->n_ranks, cfg->hosts) < 0) {
-        free(s);
-        return err_set(e, ENOMEM, "no memory for a PMI server");
-    }
+    if (!s)
+        return err_set(e, ENOMEM, "cannot serve MPI's ranks: %m");
     s->head.ops = &service_pmi;
+    s->on_refused = cfg->on_refused;
     s->on_abort = cfg->on_abort;
     s->arg = cfg->arg;
-    int rc = server_open(&s->server, cfg->loop, cfg->host, &ops, e);
+    int rc = server_open(&s->server, cfg, &ops, e);
     if (rc < 0) {
-        pmi_done(&s->pmi);
         free(s);
         return rc;
     }
@@ -105,19 +123,44 @@ static int start(const struct service_config *cfg, struct service **out, struct 
     return 0;
 }
 
+static int begin(struct service *s, const struct service_job *job, struct err *e)
+{
+    int rc = pmi_init(&of(s)->pmi, job->application_id, job->n_ranks, job->hosts);
+    return rc < 0 ? err_set(e, -rc, "cannot serve MPI's ranks: %m") : 0;
+}
+
+static int fd(const struct service *s)
+{
+    return ((const struct pmi_server *)(const void *)s)->server.epoll_fd;
+}
+
 static uint16_t port(const struct service *s)
 {
-    return server_port(&((const struct pmi_server *)(const void *)s)->server);
+    return ((const struct pmi_server *)(const void *)s)->server.port;
 }
 
-static void stop(struct service *s)
+static void turn(struct service *s)
 {
-    struct pmi_server *x = (struct pmi_server *)(void *)s;
-    server_close(&x->server);
-    pmi_done(&x->pmi);
-    free(x);
+    server_turn(&of(s)->server);
 }
 
-const struct service_ops service_pmi = {
-    .name = "pmi", .start = start, .port = port, .stop = stop
-};
+static void tick(struct service *s, int64_t now_ms)
+{
+    server_tick(&of(s)->server, now_ms);
+}
+
+static void close_it(struct service *s)
+{
+    server_close(&of(s)->server);
+    pmi_done(&of(s)->pmi);
+    free(s);
+}
+
+const struct service_ops service_pmi = { .name = "pmi",
+                                         .open = open_it,
+                                         .begin = begin,
+                                         .fd = fd,
+                                         .port = port,
+                                         .turn = turn,
+                                         .tick = tick,
+                                         .close = close_it };

@@ -4,6 +4,11 @@
 
 #include "rendezvous/service.h"
 
-extern const struct service_ops service_horovod, service_pmi;
+extern const struct service_ops service_horovod, service_pmi, service_tcpstore;
+
+/* A socket that listens there, alone on its port but for who has kept that for us. what: of whom,
+ * for the sentence. The descriptor, or -errno. */
+int rendezvous_listen(const char *what, const char *host, uint16_t port, uint16_t *out_port,
+                      struct err *e);
 
 #endif

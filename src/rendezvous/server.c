@@ -1,22 +1,39 @@
 #include "rendezvous/server.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "base/util.h"
+#include "rendezvous/rendezvous_int.h"
 
 enum {
-    SWEEP_MS = 1000,
-    END_MS = 10000, /* for an answer to be read */
-    WARN_MS = 10000,
+    EVENTS = 64,
+    ACCEPTS = 128, /* in one turn: those who are there already shall not wait longer */
+    BLOCK = 16 << 10,
+    OUT_MAX = 8 << 20, /* an answer is shorter; who has so much to read does not */
+    END_MS = 10000,    /* for an answer to be read */
 };
 
-static void peer_free(struct server_peer *p)
+static int watch(const struct server *s, int op, int fd, void *what, uint32_t events)
+{
+    struct epoll_event ev = { .events = events, .data.ptr = what };
+    return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
+}
+
+/* Events of it may still be under way in this turn, so its memory stays to the end of that. */
+void server_drop(struct server_peer *p)
 {
     struct server *s = p->server;
+    if (p->fd < 0)
+        return;
+    close_p(&p->fd);
     if (p->prev)
         p->prev->next = p->next;
     else
@@ -26,118 +43,162 @@ static void peer_free(struct server_peer *p)
     s->n_peers--;
     if (s->ops->on_gone)
         s->ops->on_gone(p);
-    free(p);
+    buf_done(&p->out);
+    p->next = s->gone;
+    s->gone = p;
+    if (s->full)
+        s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
 }
 
-void server_drop(struct server_peer *p)
+static void free_gone(struct server *s)
 {
-    tcp_close(p->tcp);
-    peer_free(p);
+    for (struct server_peer *p; (p = s->gone);) {
+        s->gone = p->next;
+        free(p);
+    }
 }
 
-static void on_read(struct tcp *t, const char *bytes, size_t n, void *arg)
+/* What is wanted to be heard of a peer: while it has something to read still, that it has read. */
+static int watch_peer(struct server_peer *p, int op)
 {
-    struct server_peer *p = arg;
-    (void)t;
-    if (!p->ending)
-        p->server->ops->on_bytes(p, bytes, n);
+    uint32_t in = p->ending ? 0 : (uint32_t)EPOLLIN, out = p->out.len ? (uint32_t)EPOLLOUT : 0;
+    return watch(p->server, op, p->fd, p, in | out);
 }
 
-static void on_close(struct tcp *t, const struct err *e, void *arg)
+static void flush(struct server_peer *p)
 {
-    (void)t;
-    (void)e; /* tasks end, and their connections with them */
-    peer_free(arg);
-}
-
-/* Called when what was written is with the kernel: an ending peer is done with. */
-static void on_drain(struct tcp *t, void *arg)
-{
-    struct server_peer *p = arg;
-    (void)t;
-    if (p->ending)
+    ssize_t n = send(p->fd, p->out.p, p->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0)
+        buf_consume(&p->out, (size_t)n);
+    bool broken = n == -1 && errno != EAGAIN && errno != EINTR;
+    if (broken || (!p->out.len && p->ending) || watch_peer(p, EPOLL_CTL_MOD) < 0)
         server_drop(p);
 }
 
-static const struct tcp_ops peer_ops = { .on_read = on_read,
-                                         .on_close = on_close,
-                                         .on_drain = on_drain };
-
 bool server_send(struct server_peer *p, const void *bytes, size_t n)
 {
-    if (tcp_write(p->tcp, bytes, n) == 0)
-        return true;
-    server_drop(p);
-    return false;
+    bool waits = p->out.len > 0;
+    if (p->fd < 0)
+        return false;
+    p->out.max = OUT_MAX;
+    if (buf_add(&p->out, bytes, n) < 0)
+        server_drop(p);
+    else if (!waits)
+        flush(p);
+    return p->fd >= 0;
 }
 
 void server_end(struct server_peer *p)
 {
+    if (p->fd < 0)
+        return;
     p->ending = true;
     p->deadline_ms = clock_mono_ms() + END_MS;
-    tcp_end(p->tcp);
+    if (!p->out.len || watch_peer(p, EPOLL_CTL_MOD) < 0)
+        server_drop(p);
 }
 
-static void on_accept(struct tcp *t, void *arg)
+static int peer_open(struct server *s, int fd)
 {
-    struct server *s = arg;
-    int64_t now = clock_mono_ms();
-    struct server_peer *p = s->n_peers < s->ops->peers_max ? calloc(1, s->ops->peer_size) : NULL;
-    if (!p) {
-        if (now - s->warned_ms >= WARN_MS)
-            log_event(LOG_WARN, "rendezvous.full", f_int("connections", (int64_t)s->n_peers));
-        s->warned_ms = now;
-        return; /* it has no owner, and is closed */
-    }
+    int on = 1;
+    struct server_peer *p = calloc(1, s->ops->peer_size);
+    if (!p)
+        return -ENOMEM;
     p->server = s;
-    p->tcp = t;
-    p->deadline_ms = s->ops->first_ms ? now + s->ops->first_ms : INT64_MAX;
+    p->fd = fd;
+    p->deadline_ms = s->ops->first_ms ? clock_mono_ms() + s->ops->first_ms : INT64_MAX;
+    int rc = watch_peer(p, EPOLL_CTL_ADD);
+    if (rc < 0) {
+        free(p);
+        return rc;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* it is only slower without */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* a host that is gone */
     p->next = s->peers;
     if (p->next)
         p->next->prev = p;
     s->peers = p;
     s->n_peers++;
-    tcp_set_arg(t, &peer_ops, p);
+    return 0;
 }
 
-static void on_sweep(void *arg)
+static void accept_some(struct server *s)
 {
-    struct server *s = arg;
-    int64_t now = clock_mono_ms();
+    for (int i = 0; i < ACCEPTS; i++) {
+        bool room = s->n_peers < s->ops->peers_max;
+        int fd = room ? accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+        if (!room || (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)))
+            s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
+        if (fd == -1)
+            return;
+        if (peer_open(s, fd) < 0)
+            close(fd);
+    }
+}
+
+static void read_in(struct server_peer *p)
+{
+    char block[BLOCK];
+    ssize_t n = recv(p->fd, block, sizeof block, MSG_DONTWAIT);
+    if (n > 0)
+        p->server->ops->on_bytes(p, block, (size_t)n);
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        server_drop(p); /* tasks end, and their connections with them */
+}
+
+void server_turn(struct server *s)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(s->epoll_fd, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        struct server_peer *p = events[i].data.ptr;
+        uint32_t what = events[i].events;
+        if (!p) {
+            accept_some(s);
+            continue;
+        }
+        if (p->fd >= 0 && what & EPOLLOUT)
+            flush(p);
+        if (p->fd >= 0 && what & (EPOLLHUP | EPOLLERR) && p->ending)
+            server_drop(p);
+        else if (p->fd >= 0 && what & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            read_in(p);
+    }
+    free_gone(s);
+}
+
+void server_tick(struct server *s, int64_t now_ms)
+{
     struct server_peer *next;
     for (struct server_peer *p = s->peers; p; p = next) {
         next = p->next;
-        if (now >= p->deadline_ms)
+        if (now_ms >= p->deadline_ms)
             server_drop(p);
     }
-    loop_timer_set(s->sweep, now + SWEEP_MS);
+    free_gone(s);
 }
 
-int server_open(struct server *s, struct loop *loop, const char *host, const struct server_ops *ops,
+int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,
                 struct err *e)
 {
-    *s = (struct server){ .ops = ops, .loop = loop, .warned_ms = -WARN_MS };
-    s->sweep = loop_timer_new(loop, on_sweep, s);
-    if (!s->sweep)
-        return err_set(e, ENOMEM, "no memory for a rendezvous server");
-    int rc = listener_open_tcp(loop, host, 0, on_accept, s, &s->listener, e);
-    if (rc < 0) {
-        loop_timer_free(TAKE(s->sweep));
-        return rc;
-    }
-    loop_timer_set(s->sweep, clock_mono_ms() + SWEEP_MS);
-    return 0;
+    *s = (struct server){ .ops = ops, .epoll_fd = -1, .listen_fd = -1 };
+    int rc = s->listen_fd = rendezvous_listen(ops->what, cfg->host, cfg->port, &s->port, e);
+    if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
+        rc = err_set(e, errno, "cannot serve %s: %m", ops->what);
+    if (rc >= 0 && (rc = watch(s, EPOLL_CTL_ADD, s->listen_fd, NULL, EPOLLIN)) < 0)
+        rc = err_set(e, -rc, "cannot serve %s: %m", ops->what);
+    if (rc < 0)
+        server_close(s);
+    return rc < 0 ? rc : 0;
 }
 
 void server_close(struct server *s)
 {
-    listener_close(TAKE(s->listener));
-    loop_timer_free(TAKE(s->sweep));
+    if (!s->ops)
+        return;
     while (s->peers)
         server_drop(s->peers);
-}
-
-uint16_t server_port(const struct server *s)
-{
-    return listener_port(s->listener);
+    free_gone(s);
+    close_p(&s->listen_fd);
+    close_p(&s->epoll_fd);
 }

@@ -11,6 +11,7 @@
 static const struct service_ops *const services[] = {
     &service_horovod,
     &service_pmi,
+    &service_tcpstore,
 };
 
 const struct service_ops *service_find(const char *name)
@@ -21,13 +22,13 @@ const struct service_ops *service_find(const char *name)
     return NULL;
 }
 
-int service_start(const char *name, const struct service_config *cfg, struct service **out,
-                  struct err *e)
+int service_open(const char *name, const struct service_config *cfg, struct service **out,
+                 struct err *e)
 {
     const struct service_ops *ops = service_find(name);
     if (!ops)
         return err_set(e, ENOENT, "there is no rendezvous server '%s'", name);
-    return ops->start(cfg, out, e);
+    return ops->open(cfg, out, e);
 }
 
 static const struct service_ops *ops_of(const struct service *s)
@@ -35,13 +36,34 @@ static const struct service_ops *ops_of(const struct service *s)
     return ((const struct service_head *)(const void *)s)->ops;
 }
 
+int service_begin(struct service *s, const struct service_job *job, struct err *e)
+{
+    return ops_of(s)->begin ? ops_of(s)->begin(s, job, e) : 0;
+}
+
 uint16_t service_port(const struct service *s)
 {
     return ops_of(s)->port(s);
 }
 
-void service_stop(struct service *s)
+int service_fd(const struct service *s)
+{
+    return ops_of(s)->fd(s);
+}
+
+void service_turn(struct service *s)
+{
+    ops_of(s)->turn(s);
+}
+
+void service_tick(struct service *s, int64_t now_ms)
+{
+    if (ops_of(s)->tick)
+        ops_of(s)->tick(s, now_ms);
+}
+
+void service_close(struct service *s)
 {
     if (s)
-        ops_of(s)->stop(s);
+        ops_of(s)->close(s);
 }

@@ -1,6 +1,5 @@
 #include "rendezvous/tcpstore_server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/util.h"
+#include "rendezvous/rendezvous_int.h"
 #include "rendezvous/tcpstore.h"
 
 enum {
@@ -37,33 +37,6 @@ struct tcpstore_server {
     char block[BLOCK];
 };
 
-static int listen_at(const char *host, uint16_t port, uint16_t *out_port, struct err *e)
-{
-    union {
-        struct sockaddr sa;
-        struct sockaddr_in in;
-        struct sockaddr_in6 in6;
-    } at = { 0 };
-    int on = 1;
-    bool v6 = inet_pton(AF_INET6, host, &at.in6.sin6_addr) == 1;
-    if (!v6 && inet_pton(AF_INET, host, &at.in.sin_addr) != 1)
-        return err_set(e, EINVAL, "cannot serve torch's store at '%s': that is no address", host);
-    at.sa.sa_family = v6 ? AF_INET6 : AF_INET;
-    *(v6 ? &at.in6.sin6_port : &at.in.sin_port) = htons(port);
-    socklen_t len = v6 ? sizeof at.in6 : sizeof at.in;
-    AUTO(close_p) int fd = socket(at.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* REUSEPORT: the caller has kept the port for us, bound, so that nobody else gets it */
-    if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
-        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == -1 ||
-        bind(fd, &at.sa, len) == -1 || listen(fd, SOMAXCONN) == -1 ||
-        getsockname(fd, &at.sa, &len) == -1)
-        return err_set(e, errno, "cannot serve torch's store at '%s', port %u: %m", host, port);
-    *out_port = ntohs(v6 ? at.in6.sin6_port : at.in.sin_port);
-    int taken = fd;
-    fd = -1;
-    return taken;
-}
-
 static int watch(const struct tcpstore_server *s, int op, int fd, void *what, uint32_t events)
 {
     struct epoll_event ev = { .events = events, .data.ptr = what };
@@ -80,7 +53,7 @@ int tcpstore_server_open(const char *host, uint16_t port, size_t max_bytes,
     s->epoll_fd = -1;
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
         seed = (uint64_t)clock_mono_us(); /* a machine that has just been started */
-    int rc = s->listen_fd = listen_at(host, port, &s->port, e);
+    int rc = s->listen_fd = rendezvous_listen("torch's store", host, port, &s->port, e);
     if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
         rc = err_set(e, errno, "cannot serve torch's store: %m");
     if (rc >= 0 && (rc = watch(s, EPOLL_CTL_ADD, s->listen_fd, NULL, EPOLLIN)) < 0)
@@ -232,10 +205,69 @@ void tcpstore_server_turn(struct tcpstore_server *s,
             continue;
         }
         if (serve(s, l, events[i].events, &e) < 0) {
-            if (e.num && s->refusals++ < REFUSALS)
+            if (e.num && on_refused && s->refusals++ < REFUSALS)
                 on_refused(&e, arg);
             line_close(s, l);
         }
         send_ready(s);
     }
 }
+
+/* ---- as one of the services ---- */
+
+struct store_service {
+    struct service_head head;
+    struct tcpstore_server *server;
+    void (*on_refused)(const struct err *why, void *arg);
+    void *arg;
+};
+
+static struct store_service *of(const struct service *s)
+{
+    return (struct store_service *)(void *)(uintptr_t)s;
+}
+
+static int service_open_it(const struct service_config *cfg, struct service **out, struct err *e)
+{
+    struct store_service *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ENOMEM, "cannot serve torch's store: %m");
+    *s = (struct store_service){ .head.ops = &service_tcpstore,
+                                 .on_refused = cfg->on_refused,
+                                 .arg = cfg->arg };
+    int rc = tcpstore_server_open(cfg->host, cfg->port, cfg->max_bytes, &s->server, e);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    *out = (struct service *)(void *)s;
+    return 0;
+}
+
+static int service_fd_of(const struct service *s)
+{
+    return tcpstore_server_fd(of(s)->server);
+}
+
+static uint16_t service_port_of(const struct service *s)
+{
+    return tcpstore_server_port(of(s)->server);
+}
+
+static void service_turn_it(struct service *s)
+{
+    tcpstore_server_turn(of(s)->server, of(s)->on_refused, of(s)->arg);
+}
+
+static void service_close_it(struct service *s)
+{
+    tcpstore_server_close(of(s)->server);
+    free(s);
+}
+
+const struct service_ops service_tcpstore = { .name = "tcpstore",
+                                              .open = service_open_it,
+                                              .fd = service_fd_of,
+                                              .port = service_port_of,
+                                              .turn = service_turn_it,
+                                              .close = service_close_it };

@@ -1,5 +1,5 @@
 /*
- * Horovod with gloo: its ranks meet at the key-value server in the master
+ * Horovod with gloo: its ranks meet at the key-value server beside rank 0
  * (src/rendezvous/horovod.c). Ranks go host by host, hosts in the order in which they first appear
  * among the tasks, as Horovod's own launcher counts them: what the libraries do per host relies on
  * neighbours being neighbours. The cross rank of a rank counts the hosts before its own that have a
@@ -128,18 +128,15 @@ static int set_slot(const struct hosts *h, struct strv *out)
     return set_numbers(&slot, out);
 }
 
-static int set_fixed(const struct rt_input *in, struct strv *out)
+static int set_fixed(const struct rt_at *at, struct strv *out)
 {
-    struct rt_at at;
     int rc = 0;
     rc |= strv_env_set(out, "HOROVOD_CONTROLLER", "gloo");
     rc |= strv_env_set(out, "HOROVOD_CPU_OPERATIONS", "gloo");
     /* the original's: a rank may still read its data while the others wait for it */
     rc |= rt_set_default(out, "HOROVOD_GLOO_TIMEOUT_SECONDS", "2000");
-    if (rt_address_at(in->service, &at)) {
-        rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_ADDR", at.host);
-        rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_PORT", at.port);
-    }
+    rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_ADDR", at->host);
+    rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_PORT", at->port);
     return rc;
 }
 
@@ -147,12 +144,15 @@ static int set_rank(const struct rt_input *in, const struct hosts *h, struct str
                     struct err *e)
 {
     const struct rt_slot *slot = planned(h, in);
-    if (!in->service)
+    struct rt_place place;
+    struct rt_at at;
+    rt_place(in, &place);
+    if (!rt_address_at(in->driver ? in->driver : in->server ? place.master : NULL, &at))
         return err_set(e, ENOTCONN, "there is no rendezvous server by which the ranks could meet");
     if (in->n_plan && !slot)
         return err_set(e, ENOENT, "the driver's plan has no local rank %u on host '%s'", h->local,
                        h->list.v[h->mine].name);
-    int rc = set_fixed(in, out);
+    int rc = set_fixed(&at, out);
     rc |= slot ? set_numbers(slot, out) : set_slot(h, out);
     return rc ? -ENOMEM : 0;
 }
@@ -185,7 +185,7 @@ const struct runtime runtime_horovod = {
     .env = env,
     .waits_for_spec = true,
     .needs_gang = true,
-    .service = "horovod",
+    .server = "horovod",
     .serves = serves,
     .lives_with_new = rt_begins_whole,
 };

@@ -1,6 +1,6 @@
 /*
  * MPI programs linked to MPICH or one of its kin, started without mpiexec: they dial the server of
- * PMI-1 in the master (src/rendezvous/pmi.c) and say which of the ranks they are.
+ * PMI-1 beside rank 0 (src/rendezvous/pmi.c) and say which of the ranks they are.
  */
 #include "runtime/runtime_int.h"
 
@@ -14,10 +14,10 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rt_place(in, &at);
     if (in->single_node || !at.ranked)
         return 0;
-    if (!in->service)
+    if (!in->server || !at.master)
         return err_set(e, ENOTCONN, "there is no PMI server by which the ranks could meet");
     int rc = 0;
-    rc |= strv_env_set(out, "PMI_PORT", in->service);
+    rc |= strv_env_set(out, "PMI_PORT", at.master);
     rc |= rt_set_u32(out, "PMI_ID", at.rank);
     /* what mpiexec says besides, which scripts read */
     rc |= rt_set_u32(out, "MPI_LOCALRANKID", in->local_rank);
@@ -30,7 +30,7 @@ const struct runtime runtime_mpi = {
     .env = env,
     .waits_for_spec = true,
     .needs_gang = true,
-    .service = "pmi",
+    .server = "pmi",
     .unnoticed = rt_any, /* the others poll for ever for what it would have sent */
     .lives_with_new = rt_begins_whole,
 };

@@ -31,7 +31,7 @@ static int set_agent(const struct rt_input *in, struct strv *out)
     char path[PATH_MAX];
     const char *logs = strv_env_get(out, "TONY_LOG_DIR");
     int rc = strv_env_set(out, "ROLE_NAME", in->role);
-    if (in->store)
+    if (in->server)
         rc |= strv_env_set(out, "TORCHELASTIC_USE_AGENT_STORE", "True");
     if (!strv_env_get(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING"))
         rc |= strv_env_set(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -86,6 +86,8 @@ const struct runtime runtime_pytorch = {
     .name = "pytorch",
     .check = check,
     .env = env,
+    .server = "tcpstore",
+    .server_from = 2, /* one alone has nobody to find */
     .lives_with_new = rt_begins_whole,
     .waits_for_spec = true,
 };

@@ -59,12 +59,11 @@ bool runtime_wants_tb_port(const char *framework, const char *role, bool chief,
     return str_eq(role, "tensorboard") || (chief && !has_tensorboard_role);
 }
 
-/* An evaluator is nobody's peer. What is not known lives: it is told of the change in its spec
- * file, if it has one. */
+/* What is not known lives: it is told of the change in its spec file, if it has one. */
 bool runtime_lives_with_new(const char *framework, const char *role, bool chief, bool gang,
                             bool has_ps)
 {
-    if (!gang || str_eq(role, "tensorboard") || str_eq(role, "evaluator"))
+    if (!gang || str_eq(role, "tensorboard"))
         return true;
     const struct runtime *rt = runtime_find(framework);
     return !rt || !rt->lives_with_new || rt->lives_with_new(role, chief, has_ps);

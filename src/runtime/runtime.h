@@ -42,8 +42,8 @@ struct rt_input {
     bool single_node;    /* the command is the whole job, in the master's place */
     uint32_t n_tracked;  /* TASK_NUM */
     uint16_t tb_port;    /* 0 = none */
-    bool store;          /* torch's store is served at the address of rank 0, not by it */
-    const char *service;   /* host:port of the server that the framework named; NULL = there is none */
+    bool server;         /* the server that the framework named is at the address of rank 0 */
+    const char *driver;  /* host:port of one of the user's own in its stead; NULL = there is none */
     const struct rt_slot *plan; /* NULL: ranks are ours to give */
     size_t n_plan;
     const char *spec_file; /* absolute path of the file with the cluster spec as JSON; may be NULL */
@@ -60,10 +60,10 @@ struct runtime {
     bool spec_file;       /* tasks get the file TONY_SPEC_FILE, which is rewritten when an address changes */
     bool no_tensorboard;  /* no task gets TB_PORT */
     bool frees_port;      /* its programs bind their port without SO_REUSEADDR: it is let go when a task begins */
-    /* The server in the master by which the ranks find each other, by its name in src/rendezvous, fresh for every
-     * generation; NULL = none. It runs where there are at least service_from ranks (0 = 1). */
-    const char *service;
-    uint32_t service_from;
+    /* The server beside rank 0 by which the ranks find each other, by its name in src/rendezvous, fresh for every
+     * generation; NULL = none. It runs where there are at least server_from ranks (0 = 1). */
+    const char *server;
+    uint32_t server_from;
     /* A task of this role never ends by itself: untracked unless the job file names the untracked roles. NULL = none does. */
     bool (*serves)(const struct rt_role *roles, size_t n, const char *role);
     /* The others do not notice when a task of this role dies, or hang: if it fails for good, the job fails. NULL = they do. */

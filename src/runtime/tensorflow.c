@@ -41,12 +41,12 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
     return str_eq(role, "ps");
 }
 
-/* Collectives end with any of their members. With parameter servers it goes on without a worker, who
- * finds his state with the servers; without a server, or the one who coordinates, the state is
- * gone. */
+/* An evaluator is nobody's peer. Collectives end with any of their members. With parameter servers
+ * it goes on without a worker, who finds his state with the servers; without a server, or the one
+ * who coordinates, the state is gone. */
 static bool lives_with_new(const char *role, bool chief, bool has_ps)
 {
-    return has_ps && !chief && !str_eq(role, "ps");
+    return str_eq(role, "evaluator") || (has_ps && !chief && !str_eq(role, "ps"));
 }
 
 const struct runtime runtime_tensorflow = {

@@ -1,9 +1,13 @@
 """Horovod's rendezvous by stand-ins that speak as its ranks do: our server, fresh for each generation, or one of the user's."""
 
 import json
+import os
 import re
+import signal
 
 import pytest
+from conftest import wait_until
+from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 PYTHON = "/usr/bin/python3"
 
@@ -21,6 +25,8 @@ def ask(method, key, body=None):
         return None
 stale = ask("GET", "/global/left-over")
 ask("PUT", "/global/%d" % rank, b"\0rank %d" % rank)
+while "GATE" in e and not os.path.exists(e["GATE"]):
+    time.sleep(0.02)
 for other in range(size):
     while (said := ask("GET", "/global/%d" % other)) is None:
         time.sleep(0.01)
@@ -96,6 +102,18 @@ def test_ranks_meet(tony, job):
     r = tony.run("run", job())
     assert r.returncode == 0, r.stdout + r.stderr
     assert said(tony, r.stdout.split()[1]) == {i: (str(i), str(i), "None") for i in range(3)}
+
+
+def test_the_master_is_killed_while_they_meet(lab, job, tmp_path):  # noqa: F811
+    """Their server is where rank 0 is, with all that they have said so far."""
+    app = lab.submit(job({"GATE": str(tmp_path / "gate")}))
+    wait_until(lambda: lab.state(app) == "RUNNING" and lab.n_running(app) == 3, "the ranks run")
+    os.kill(lab.one("master", app), signal.SIGKILL)
+    (tmp_path / "gate").write_text("")
+    lab.run("wait", app)
+    doc = lab.status(app)
+    assert (doc["state"], doc["generation"]) == ("SUCCEEDED", 1) and doc["epoch"] > 1, doc
+    assert said(lab, app) == {i: (str(i), str(i), "None") for i in range(3)}
 
 
 def test_a_new_generation_finds_nothing_of_the_old(tony, job):

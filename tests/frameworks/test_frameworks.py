@@ -1,10 +1,13 @@
 """One small real run of each framework: the job that lies in examples/, and what it is to learn."""
 
+import os
 import re
+import signal
 
 import pytest
 
-from conftest import processes_with
+from conftest import processes_with, wait_until
+from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 from lib_frameworks import EXAMPLES, environment, mpicc, results, run
 
 
@@ -55,6 +58,7 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 int main(int argc, char **argv)
 {
     int rank, size;
@@ -67,6 +71,8 @@ int main(int argc, char **argv)
     printf("rank %d of %d sum %ld\n", rank, size, sum);
     fflush(stdout);
     const char *again = getenv("TONY_GENERATION");
+    while (argc > 2 && access(argv[2], F_OK))
+        usleep(20000);
     if (rank == 1 && !strcmp(what, "abort"))
         MPI_Abort(MPI_COMM_WORLD, 42);
     if (rank == 1 && (!strcmp(what, "die") || (!strcmp(what, "once") && !strcmp(again, "1"))))
@@ -110,3 +116,19 @@ def test_ranks_meet_again_in_a_new_generation(tony, program):
     assert r.returncode == 0, r.said
     assert tony.json("status", r.app)["generation"] == 2
 
+
+
+@pytest.mark.parametrize("what, state, code", [("", "SUCCEEDED", 0), ("abort", "FAILED", 42)], ids=["ends", "aborts"])
+def test_the_master_is_killed_while_ranks_run(lab, program, what, state, code):  # noqa: F811
+    """What they say to their server from then on is heard all the same."""
+    gate = lab.base / "gate"
+    app = lab.submit(lab.workers(f"{program} '{what}' {gate}", n=4, framework="mpi", role={"memory": "128m"}))
+    wait_until(lambda: lab.run("logs", app).stdout.count("sum 10") == 4, "the ranks have met")
+    old = lab.one("master", app)
+    os.kill(old, signal.SIGKILL)
+    gate.write_text("")
+    lab.run("wait", app)
+    doc = lab.status(app)
+    assert (doc["state"], doc["generation"]) == (state, 1) and doc["epoch"] > 1, doc
+    if code:
+        assert "worker:1" in doc["message"] and f"exit code {code}" in doc["message"], doc["message"]

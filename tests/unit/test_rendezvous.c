@@ -5,13 +5,19 @@
 #include <stdint.h>
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
 #include "base/util.h"
 #include "rendezvous/kv.h"
 #include "rendezvous/pmi.h"
@@ -344,22 +350,166 @@ static void without_memory(void **state)
     assert_true(torture(everything, NULL) > 5);
 }
 
+/* ---- on the network ---- */
+
+struct heard {
+    uint32_t rank;
+    int code;
+    unsigned aborts, refused;
+};
+
+static void on_abort(uint32_t rank, int code, void *arg)
+{
+    struct heard *h = arg;
+    h->rank = rank;
+    h->code = code;
+    h->aborts++;
+}
+
+static void on_refused(const struct err *why, void *arg)
+{
+    struct heard *h = arg;
+    assert_non_null(strstr(why->msg, "PMI"));
+    h->refused++;
+}
+
+static struct service *serve(const char *name, struct heard *h)
+{
+    struct service *s;
+    struct err e = { 0 };
+    struct service_config cfg = { .host = "127.0.0.1",
+                                  .max_bytes = 1 << 20,
+                                  .on_refused = on_refused,
+                                  .on_abort = on_abort,
+                                  .arg = h };
+    assert_int_equal(service_open(name, &cfg, &s, &e), 0);
+    return s;
+}
+
+static int dial(const struct service *s)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(service_port(s)) };
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+static void say(int fd, const char *text)
+{
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* Turns until fd has something to read; what that is, "" at its end. */
+static const char *hear(struct service *s, int fd)
+{
+    static char text[4096];
+    for (;;) {
+        struct pollfd p[] = { { .fd = service_fd(s), .events = POLLIN },
+                              { .fd = fd, .events = POLLIN } };
+        assert_true(poll(p, 2, 10000) > 0);
+        if (p[1].revents) {
+            ssize_t n = recv(fd, text, sizeof text - 1, 0);
+            text[n > 0 ? n : 0] = '\0';
+            return text;
+        }
+        service_turn(s);
+    }
+}
+
+static void mpi_on_the_network(void **state)
+{
+    static const char *const hosts[] = { "10.0.0.1", "10.0.0.1" };
+    static const struct service_job job = { "app", 2, hosts };
+    struct heard h = { 0 };
+    struct err e = { 0 };
+    struct service *s = serve("pmi", &h);
+    (void)state;
+    int early = dial(s), silent = dial(s), stranger = dial(s), babbler = dial(s);
+    say(early, "cmd=initack pmiid=1\ncmd=init\n"); /* it waits in the kernel */
+    assert_int_equal(service_begin(s, &job, &e), 0);
+    assert_non_null(strstr(hear(s, early), "cmd=set size=2\n"));
+    say(stranger, "GET / HTTP/1.1\r\n\r\n");
+    assert_string_equal(hear(s, stranger), "");
+    assert_int_equal(h.refused, 1);
+    for (int i = 0; i < 40; i++) { /* without the end of a line */
+        char text[513];
+        memset(text, 'x', sizeof text - 1);
+        text[sizeof text - 1] = '\0';
+        if (send(babbler, text, sizeof text - 1, MSG_NOSIGNAL) < 0)
+            break;
+    }
+    assert_string_equal(hear(s, babbler), "");
+    service_tick(s, clock_mono_ms());
+    service_tick(s, clock_mono_ms() + 3600 * 1000); /* who has said who he is may stay */
+    assert_string_equal(hear(s, silent), "");
+    say(early, "cmd=get kvsname=kvs_app key=PMI_process_mapping\n");
+    assert_non_null(strstr(hear(s, early), "value=(vector,(0,1,2))"));
+    say(early, "cmd=abort exitcode=42\n");
+    while (!h.aborts) {
+        struct pollfd p = { .fd = service_fd(s), .events = POLLIN };
+        assert_true(poll(&p, 1, 10000) > 0);
+        service_turn(s);
+    }
+    assert_int_equal(h.rank, 1);
+    assert_int_equal(h.code, 42);
+    service_close(s);
+    int fds[] = { early, silent, stranger, babbler };
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        close(fds[i]);
+}
+
+/* As many as two turns take, of which one goes before it has its answer. */
+static void horovod_on_the_network(void **state)
+{
+    enum { N = 200 };
+    static const struct service_job job = { "app", N, NULL };
+    int fds[N];
+    struct heard h = { 0 };
+    struct err e = { 0 };
+    struct service *s = serve("horovod", &h);
+    (void)state;
+    assert_int_equal(service_begin(s, &job, &e), 0);
+    for (int i = 0; i < N; i++) {
+        char text[80];
+        fds[i] = dial(s);
+        snprintf(text, sizeof text, "PUT /s/%d HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", i);
+        say(fds[i], text);
+    }
+    close(fds[0]);
+    for (int i = 1; i < N; i++) {
+        assert_string_equal(hear(s, fds[i]), ok);
+        assert_string_equal(hear(s, fds[i]), ""); /* one request, one connection */
+        close(fds[i]);
+    }
+    service_close(s);
+    service_close(NULL);
+}
+
 static void servers_by_name(void **state)
 {
     (void)state;
     assert_non_null(service_find("horovod"));
     assert_non_null(service_find("pmi"));
+    assert_non_null(service_find("tcpstore"));
     assert_null(service_find("nobody"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_store),           cmocka_unit_test(an_empty_value_is_there),
-        cmocka_unit_test(bad_requests),      cmocka_unit_test(two_ranks),
-        cmocka_unit_test(codes_of_an_abort), cmocka_unit_test(no_pmi),
-        cmocka_unit_test(a_rank_that_went),  cmocka_unit_test(who_shares_a_node),
-        cmocka_unit_test(without_memory),    cmocka_unit_test(servers_by_name),
+        cmocka_unit_test(a_store),
+        cmocka_unit_test(an_empty_value_is_there),
+        cmocka_unit_test(bad_requests),
+        cmocka_unit_test(two_ranks),
+        cmocka_unit_test(codes_of_an_abort),
+        cmocka_unit_test(no_pmi),
+        cmocka_unit_test(a_rank_that_went),
+        cmocka_unit_test(who_shares_a_node),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(servers_by_name),
+        cmocka_unit_test(mpi_on_the_network),
+        cmocka_unit_test(horovod_on_the_network),
     };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
 }

@@ -176,6 +176,9 @@ static void who_lives_with_a_new_member(void **state)
         { "tensorflow", "chief", true, true, true, false },
         { "tensorflow", "evaluator", false, true, false, true },
         { "mpi", "worker", false, true, false, false },
+        { "mpi", "evaluator", false, true, false, false }, /* a rank as any other */
+        { "horovod", "evaluator", false, true, false, false },
+        { "generic", "evaluator", false, true, false, true },
         { "jax", "worker", false, true, false, false },
         { "mxnet", "server", false, true, false, false },
         { "mxnet", "watcher", false, true, false, true },

@@ -76,7 +76,8 @@ struct row {
     uint32_t index, local_rank, n_tracked, restarts;
     bool chief, single_node;
     uint16_t tb_port;
-    const char *spec_file, *service;
+    const char *spec_file;
+    bool server;
     const char *want[24];   /* K=V */
     const char *absent[12]; /* K */
 };
@@ -258,10 +259,10 @@ static const struct row rows[] = {
       .role = "worker",
       .index = 0,
       .n_tracked = 6,
-      .service = "10.0.0.9:4444",
+      .server = true,
       .want = { "HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo",
-                "HOROVOD_GLOO_TIMEOUT_SECONDS=2000", "HOROVOD_GLOO_RENDEZVOUS_ADDR=10.0.0.9",
-                "HOROVOD_GLOO_RENDEZVOUS_PORT=4444", "HOROVOD_HOSTNAME=10.0.0.1", "HOROVOD_RANK=0",
+                "HOROVOD_GLOO_TIMEOUT_SECONDS=2000", "HOROVOD_GLOO_RENDEZVOUS_ADDR=10.0.0.1",
+                "HOROVOD_GLOO_RENDEZVOUS_PORT=1", "HOROVOD_HOSTNAME=10.0.0.1", "HOROVOD_RANK=0",
                 "HOROVOD_SIZE=6", "HOROVOD_LOCAL_RANK=0", "HOROVOD_LOCAL_SIZE=3",
                 "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=3",
                 "CLUSTER_SPEC={\"worker\":[\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.1:3\",\"10.0.0.3:"
@@ -274,7 +275,7 @@ static const struct row rows[] = {
       .role = "worker",
       .index = 1,
       .n_tracked = 6,
-      .service = "10.0.0.9:4444",
+      .server = true,
       .want = { "HOROVOD_HOSTNAME=10.0.0.2", "HOROVOD_RANK=3", "HOROVOD_SIZE=6",
                 "HOROVOD_LOCAL_RANK=0", "HOROVOD_LOCAL_SIZE=2", "HOROVOD_CROSS_RANK=1",
                 "HOROVOD_CROSS_SIZE=3" } },
@@ -286,7 +287,7 @@ static const struct row rows[] = {
       .role = "worker",
       .index = 4,
       .n_tracked = 6,
-      .service = "10.0.0.9:4444",
+      .server = true,
       .want = { "HOROVOD_HOSTNAME=10.0.0.1", "HOROVOD_RANK=2", "HOROVOD_LOCAL_RANK=2",
                 "HOROVOD_LOCAL_SIZE=3", "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=1" } },
     { .name = "horovod: the last task",
@@ -297,7 +298,7 @@ static const struct row rows[] = {
       .role = "worker",
       .index = 5,
       .n_tracked = 6,
-      .service = "10.0.0.9:4444",
+      .server = true,
       .want = { "HOROVOD_RANK=4", "HOROVOD_LOCAL_RANK=1", "HOROVOD_LOCAL_SIZE=2",
                 "HOROVOD_CROSS_RANK=1", "HOROVOD_CROSS_SIZE=2" } },
     { .name = "horovod: the host with one task",
@@ -308,7 +309,7 @@ static const struct row rows[] = {
       .role = "worker",
       .index = 3,
       .n_tracked = 6,
-      .service = "10.0.0.9:4444",
+      .server = true,
       .want = { "HOROVOD_RANK=5", "HOROVOD_LOCAL_RANK=0", "HOROVOD_LOCAL_SIZE=1",
                 "HOROVOD_CROSS_RANK=2", "HOROVOD_CROSS_SIZE=3" } },
     { .name = "horovod: chief first, two ranks a task",
@@ -320,7 +321,7 @@ static const struct row rows[] = {
       .index = 1,
       .local_rank = 1,
       .n_tracked = 4,
-      .service = "10.0.0.9:4444",
+      .server = true,
       /* hosts: .3 (the chief's two, then worker 1's two), .2 (workers 0 and 2) */
       .want = { "HOROVOD_HOSTNAME=10.0.0.3", "HOROVOD_RANK=3", "HOROVOD_SIZE=8",
                 "HOROVOD_LOCAL_RANK=3", "HOROVOD_LOCAL_SIZE=4", "HOROVOD_CROSS_RANK=0",
@@ -344,8 +345,8 @@ static const struct row rows[] = {
       .index = 1,
       .local_rank = 3,
       .n_tracked = 3,
-      .service = "10.0.0.9:4444",
-      .want = { "PMI_PORT=10.0.0.9:4444", "PMI_ID=9", "MPI_LOCALRANKID=3", "MPI_LOCALNRANKS=4" } },
+      .server = true,
+      .want = { "PMI_PORT=10.0.0.3:3001", "PMI_ID=9", "MPI_LOCALRANKID=3", "MPI_LOCALNRANKS=4" } },
     { .name = "mxnet worker",
       .framework = "mxnet",
       .mode = "GANG",
@@ -505,7 +506,7 @@ static int build(const struct row *r, bool lists, struct strv *env)
                            .single_node = r->single_node,
                            .n_tracked = r->n_tracked,
                            .tb_port = r->tb_port,
-                           .service = r->service,
+                           .server = r->server,
                            .spec_file = r->spec_file };
     struct err e = { 0 };
     return runtime_env(runtime_find(r->framework), &in, env, &e);
@@ -553,7 +554,7 @@ static void the_store_of_torch(void **state)
                            .local_rank = 2,
                            .generation = 1,
                            .n_tracked = 3,
-                           .store = true };
+                           .server = true };
     AUTO(strv_done) struct strv env = { 0 }, off = { 0 };
     assert_int_equal(strv_push(&env, "TONY_LOG_DIR=/logs/worker-1/1"), 0);
     assert_int_equal(strv_push(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING=0"), 0); /* the user's */
@@ -565,7 +566,7 @@ static void the_store_of_torch(void **state)
         if (!found)
             fail_msg("%s is not there", want[i]);
     }
-    in.store = false;
+    in.server = false;
     assert_int_equal(runtime_env(runtime_find("pytorch"), &in, &off, NULL), 0);
     assert_null(strv_env_get(&off, "TORCHELASTIC_USE_AGENT_STORE"));
     assert_null(strv_env_get(&off, "TORCHELASTIC_ERROR_FILE"));
@@ -625,7 +626,7 @@ static void the_user_decides(void **state)
                            .roles = four_ranks,
                            .n_roles = 2,
                            .role = "worker",
-                           .service = "h:1" };
+                           .server = true };
     struct strv env = { 0 };
     struct err e = { 0 };
     (void)state;
@@ -652,7 +653,7 @@ static void a_plan_of_the_user(void **state)
                            .n_roles = 2,
                            .role = "worker",
                            .index = 2,
-                           .service = "10.0.0.9:4444",
+                           .driver = "10.0.0.9:4444",
                            .plan = plan,
                            .n_plan = ARRAY_LEN(plan) };
     struct strv env = { 0 };
