@@ -26,6 +26,7 @@ struct level {
 
 struct reader {
     const char *name;
+    struct span text;
     struct ydoc *doc;
     struct level levels[YAML_DEPTH_MAX];
     size_t depth, n_nodes;
@@ -61,6 +62,11 @@ static int syntax_error(struct reader *r, const yaml_parser_t *p)
 {
     if (p->error == YAML_MEMORY_ERROR)
         return no_memory(r);
+    if (p->error == YAML_READER_ERROR) { /* which has no mark, and stands ahead of the others */
+        (void)refuse(r, EINVAL, span_line_at(r->text, p->problem_offset),
+                     "cannot be read as YAML: %s", p->problem);
+        return err_hint(r->e, "remove it, or write it in quotes as \\x%02X", p->problem_value);
+    }
     uint32_t line = line_of(&p->problem_mark);
     const char *problem = p->problem ? p->problem : "it is not YAML";
     if (p->context)
@@ -230,8 +236,9 @@ static int on_event(struct reader *r, const yaml_event_t *ev)
 }
 
 /* What is wrong with the bytes, before libyaml sees them: it would also take UTF-16. */
-static int check_bytes(struct reader *r, struct span text)
+static int check_bytes(struct reader *r)
 {
+    struct span text = r->text;
     size_t at = 0;
     if (text.len > YAML_TEXT_MAX)
         return err_set(r->e, EFBIG, "%s: larger than %d MiB", r->name, YAML_TEXT_MAX >> 20);
@@ -273,9 +280,10 @@ int ydoc_parse(const char *name, struct span text, struct ydoc **out, struct err
         return err_set(e, ENOMEM, "%s: cannot read it: %m", name);
     }
     r->name = name;
+    r->text = text;
     r->doc = doc;
     r->e = e;
-    int rc = check_bytes(r, text);
+    int rc = check_bytes(r);
     if (rc == 0) {
         yaml_parser_t p;
         if (yaml_parser_initialize(&p)) {

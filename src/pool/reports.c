@@ -17,10 +17,10 @@ static void add_str(struct buf *out, const char *key, const char *value)
     (void)json_add_str(out, span_of(value)); /* a failure stays in out->failed */
 }
 
-static void add_amount(struct buf *out, const char *key, const struct admission_amount *a)
+static void add_needs(struct buf *out, const struct pool_job *j)
 {
-    (void)buf_addf(out, "\"%s\":{\"memory_mib\":%llu,\"gpus\":%u}", key,
-                   (unsigned long long)a->memory_mib, a->gpus);
+    (void)buf_addf(out, "\"needs\":{\"memory_mib\":%llu,\"vcores\":%u,\"gpus\":%u}",
+                   (unsigned long long)j->needs.memory_mib, j->vcores, j->needs.gpus);
 }
 
 static int done(const struct buf *out)
@@ -36,9 +36,8 @@ static void add_job(struct buf *out, const struct pool_job *j)
     add_str(out, "name", j->name);
     (void)buf_addc(out, ',');
     add_str(out, "state", pool_phase_name(j->phase));
-    (void)buf_addf(out,
-                   ",\"priority\":%d,\"needs\":{\"memory_mib\":%llu,\"vcores\":%u,\"gpus\":%u}",
-                   j->priority, (unsigned long long)j->needs.memory_mib, j->vcores, j->needs.gpus);
+    (void)buf_addf(out, ",\"priority\":%d,", j->priority);
+    add_needs(out, j);
     if (j->phase == PH_WAITING) {
         (void)buf_addf(out, ",\"place\":%u,", j->place);
         add_str(out, "behind", j->behind);
@@ -130,10 +129,9 @@ int report_waiting(const struct pool_job *j, bool full, struct buf *out)
     if (out->len > from && out->p[out->len - 1] == '}') { /* one member more */
         out->len--;
         (void)buf_adds(out, ",\"waiting\":{");
-        add_amount(out, "needs", &j->needs);
-        (void)buf_addc(out, ',');
-        add_amount(out, "free", &j->pool->left);
-        (void)buf_addf(out, ",\"place\":%u,", j->place);
+        add_needs(out, j);
+        (void)buf_addf(out, ",\"free\":{\"memory_mib\":%llu,\"gpus\":%u},\"place\":%u,",
+                       (unsigned long long)j->pool->left.memory_mib, j->pool->left.gpus, j->place);
         add_str(out, "behind", j->behind);
         (void)buf_adds(out, "}}");
     }

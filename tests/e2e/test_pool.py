@@ -122,7 +122,7 @@ def test_memory_is_never_over_committed_and_order_is_kept(small):
     c = tony.submit(sleeper(tony, "100m"))  # would fit, but does not overtake
     doc = tony.status(b)
     assert doc["state"] == "WAITING"
-    assert doc["waiting"]["needs"]["memory_mib"] == 600
+    assert doc["waiting"]["needs"] == {"memory_mib": 600, "vcores": 1, "gpus": 0}
     assert doc["waiting"]["free"]["memory_mib"] == 1024 - 600
     assert tony.status(c)["state"] == "WAITING" and tony.status(c)["waiting"]["behind"] == b
     pool = tony.json("pool", "status")

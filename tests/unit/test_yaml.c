@@ -124,6 +124,11 @@ static void test_refusals(void **state)
         { "'': 1\n", "f.yaml:1: a key is empty", "" },
         { "a: 1\n---\nb: 2\n", "f.yaml:2: a second document", "---" },
         { "a: \"x\\0y\"\n", "f.yaml:1: a value has a NUL byte", "" },
+        { "a: 1\nb: 2\nc: \x01\n", "f.yaml:3: cannot be read as YAML: control characters",
+          "\\x01" },
+        { "\xef\xbb\xbf"
+          "a: \xc3\xa4\nb: 'x\x7f'\n",
+          "f.yaml:2: cannot be read as YAML: control characters", "\\x7F" },
         { "a: [1, 2\nb: 3\n", "f.yaml:2: cannot be read as YAML: ", "around line 2" },
         { "a: b: c\n", "f.yaml:1: cannot be read as YAML: ", "" },
         { "a:\n\t- x\n", "f.yaml:2: cannot be read as YAML: ", "" },
