@@ -113,7 +113,8 @@ static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
         return err_set(e, ENOMEM, "cannot read '--conf %s': %m", pair);
     if (!strchr(pair, '=')) {
         int rc = err_set(e, EINVAL, "option '--conf' needs KEY=VALUE, not '%s'", pair);
-        err_hint(e, "an empty value is written '--conf %s='", pair);
+        if (pair[0])
+            err_hint(e, "an empty value is written '--conf %s='", pair);
         return rc;
     }
     return conf_set(conf, CL_CONF, k, v, "--conf", false, e);
@@ -276,9 +277,18 @@ static int explain(struct client *c, int rc, struct err *e)
     return rc;
 }
 
+/* Keys of the machine, not of a job. */
+static bool is_the_pools(const char *key)
+{
+    return str_starts(key, "tony.pool.") || str_eq(key, "tony.store.max-age") ||
+           str_eq(key, "tony.history.retention-sec");
+}
+
 /* Why a key that was set does nothing; NULL = it does. */
 static const char *no_effect(const struct conf_key *row, bool yarn)
 {
+    if (row && is_the_pools(row->name))
+        return "the pool reads it in the site's file";
     if (!row || row->effect == CE_ACTS || (yarn && row->effect == CE_YARN))
         return NULL;
     return row->effect == CE_YARN ? "only on YARN" : row->help;

@@ -36,6 +36,7 @@ struct buf;
       "files and directories of HDFS for all containers; no effect on cluster local")              \
     X(OPT_TENSORBOARD, "sidecar_tensorboard_log_dir", 0, "DIR", false,                             \
       "run TensorBoard beside the job over DIR")                                                   \
+    X(OPT_DEBUG, "debug", 0, NULL, false, "accepted as in TonY; no temporary file is made here")   \
     X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
     X(OPT_N, "lines", 'n', "N", false, "how many: log lines from the end, or jobs")                \
     X(OPT_ALL, "all", 'a', NULL, false, "all of them")                                             \

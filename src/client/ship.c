@@ -96,7 +96,9 @@ static int local_source(const char *source, const char *what, const char *origin
     if (stat(path, st) == -1) {
         int rc = err_set(e, errno, "%s: %s '%s' cannot be used: %m", origin, what, path);
         free(path);
-        err_hint(e, "relative paths of a job file start at its own directory");
+        bool yaml = !str_starts(origin, "--") && !strstr(origin, ".xml:");
+        err_hint(e, yaml ? "relative paths of a job file start at its own directory"
+                         : "relative paths of options and of XML start at the current directory");
         return rc;
     }
     *out = path;

@@ -146,7 +146,7 @@ def test_options_of_the_original(tony, tmp_path):
     (tmp_path / "src" / "train.py").write_text("print(1)\n")
     doc = tony.json("plan", "-executes", "train.py", "-task_params", "--lr 0.1", "--src_dir", tmp_path / "src",
                     "--python_binary_path", "/usr/bin/python3", "--shell_env", "A=1", "--shell_env", "B=x,y", "--container_env",
-                    "C=3", "--conf", "tony.worker.instances=2", "--conf", "tony.application.framework=pytorch")
+                    "C=3", "--conf", "tony.worker.instances=2", "--conf", "tony.application.framework=pytorch", "--debug")
     assert [t["task"] for t in doc["tasks"]] == ["worker:0", "worker:1"]
     task = doc["tasks"][0]
     assert task["command"] == "/usr/bin/python3 train.py --lr 0.1"

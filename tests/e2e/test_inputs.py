@@ -101,6 +101,22 @@ def test_warnings_are_told(tony):
     assert "tony: --conf: 'tony.am.retry-count' has no effect" in r.stderr
 
 
+def test_keys_of_the_machine_are_not_a_jobs(tony):
+    r = tony.run("plan", "--executes", "true", "--conf", "tony.pool.memory=1g", "--conf", "tony.history.retention-sec=5")
+    assert r.returncode == 0
+    assert r.stderr == "tony: without effect here: tony.history.retention-sec, tony.pool.memory (the pool reads it in the site's file)\n"
+
+
+@pytest.mark.parametrize("args, hint", [(["--src_dir", "nowhere"], "current directory"), (["job.yaml"], "its own directory"),
+                                        (["job.xml"], "current directory")])
+def test_where_relative_paths_start(tony, tmp_path, args, hint):
+    (tmp_path / "job.yaml").write_text("command: x\nsrc: nowhere\n")
+    (tmp_path / "job.xml").write_text("<configuration><property><name>tony.containers.command</name><value>x</value></property>"
+                                      "<property><name>tony.application.src-dir</name><value>nowhere</value></property></configuration>")
+    r = tony.run("run", *args, *(["--executes", "x"] if args[0][0] == "-" else []), cwd=tmp_path)
+    assert r.returncode == 2 and hint in r.stderr.splitlines()[1]
+
+
 @pytest.mark.parametrize("text", ["\ufeff" + GOOD_ROLE, GOOD_ROLE.replace("\n", "\r\n")], ids=["BOM", "CRLF"])
 def test_texts_of_other_systems(tony, tmp_path, text):
     (tmp_path / "job.yaml").write_bytes(text.encode())
