@@ -183,9 +183,10 @@ def stopped(world, args, notes):
     with world.run(world.tony, 100, first_come) as run:
         undisturbed = run.running()
         run.finish()
+    before = {a["id"] for a in cluster.apps()}  # the client leaves before the ResourceManager says FINISHED
     with world.run(world.tony, 100, first_come) as run:
         deadline = time.monotonic() + LIMIT_S
-        while not (apps := [a for a in cluster.apps(states="RUNNING") if a["name"] == "bench-100"]):
+        while not (apps := [a for a in cluster.apps(states="RUNNING") if a["id"] not in before]):
             if time.monotonic() > deadline:
                 raise Missing("the job does not run")
             time.sleep(0.005)

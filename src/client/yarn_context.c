@@ -101,7 +101,7 @@ static int add_local(struct submission *s, struct context *k, const char *name, 
 static int fill_locals(struct submission *s, struct context *k)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(s->files); i++) {
+    for (size_t i = 0; rc == 0 && !s->carried && i < ARRAY_LEN(s->files); i++) {
         char *path = keep(s, fs_join(s->dir, s->files[i].name));
         rc = path ? add_local(s, k, s->files[i].name, path, s->files[i].size, s->files[i].mtime_ms,
                               false, true)
@@ -186,6 +186,11 @@ static int fill_tokens(struct submission *s, struct context *k)
     struct credentials c = { 0 };
     int rc =
         credentials_add_secret(&c, JOB_KEY_SECRET, span_mem(s->key.bytes, sizeof s->key.bytes));
+    const struct span files[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
+    for (size_t i = 0; rc == 0 && s->carried && i < ARRAY_LEN(files); i++) {
+        AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", s->files[i].name);
+        rc = alias ? credentials_add_secret(&c, alias, files[i]) : -ENOMEM;
+    }
     if (rc == 0)
         rc = credentials_write(&c, &k->tokens);
     credentials_done(&c);

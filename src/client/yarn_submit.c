@@ -9,6 +9,7 @@
 #include "client/submit.h"
 #include "client/yarn_submit.h"
 #include "hadoop/yarn.h"
+#include "scheduler/yarn/yarnfile.h"
 
 static int no_memory(struct err *e)
 {
@@ -94,11 +95,12 @@ static int make_dir(struct submission *s, struct err *e)
 static int write_dir(struct submission *s, struct err *e)
 {
     const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
-    struct job_put puts[ARRAY_LEN(s->files)];
+    struct job_put puts[ARRAY_LEN(s->files)] = { 0 };
     int rc = make_dir(s, e);
     if (rc < 0)
         return rc;
-    for (size_t i = 0; i < ARRAY_LEN(puts); i++) {
+    s->carried = s->job_conf.len + s->yarn_json.len <= YARN_CARRIED_MAX;
+    for (size_t i = 0; !s->carried && i < ARRAY_LEN(puts); i++) {
         puts[i] = (struct job_put){ s, &s->files[i], fs_join(s->dir, s->files[i].name) };
         if (begin_put(s, puts[i].path, texts[i], file_put, &puts[i], &s->join, e) < 0)
             rc = -EXIT_CLUSTER;
@@ -110,7 +112,8 @@ static int write_dir(struct submission *s, struct err *e)
     int ended = join_end(s, e);
     for (size_t i = 0; i < ARRAY_LEN(puts); i++)
         free(puts[i].path);
-    s->staging.bytes_sent += s->job_conf.len + s->yarn_json.len;
+    if (!s->carried)
+        s->staging.bytes_sent += s->job_conf.len + s->yarn_json.len;
     return rc < 0 ? rc : ended;
 }
 

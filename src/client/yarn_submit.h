@@ -21,6 +21,7 @@ struct submission {
     struct job_key key;
     struct tls_key client_key;
     struct buf job_conf, yarn_json;
+    bool carried; /* both, in the launch context: they are not staged */
     struct job_file_at {
         const char *name;
         int64_t size, mtime_ms;

@@ -1,6 +1,6 @@
 /*
- * What the master finds in its container: the files that were localized into its directory, and the
- * environment that the NodeManager has set.
+ * What the master finds in its container: the files of the job, which were localized or came with
+ * its tokens, and the environment that the NodeManager has set.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,8 @@
 #include "storage/paths.h"
 
 enum { YARN_JSON_MAX = 32 << 20 };
+
+static const char *const files[] = { "job.conf", "yarn.json" };
 
 static int env_of(const char *name, const char **out, struct err *e)
 {
@@ -46,7 +48,21 @@ static int read_ids(struct master_home *h, struct err *e)
     return h->application_id && h->container_id ? 0 : err_set(e, ENOMEM, "no memory");
 }
 
-static int read_key(struct master_home *h, struct err *e)
+/* A file that came as a secret, or was localized: from here on it lies in the container's
+ * directory. */
+static int put_file(struct span tokens, const char *name, struct err *e)
+{
+    AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", name);
+    struct span text;
+    if (!alias)
+        return err_set(e, ENOMEM, "no memory");
+    int rc = hdts_secret(tokens, alias, &text, e);
+    if (rc == -ENOENT)
+        return 0;
+    return rc < 0 ? rc : fs_write_atomic(AT_FDCWD, name, text, 0600, false, e);
+}
+
+static int read_tokens(struct master_home *h, struct err *e)
 {
     const char *path;
     AUTO(buf_done) struct buf text = { .max = HDTS_MAX };
@@ -59,6 +75,8 @@ static int read_key(struct master_home *h, struct err *e)
     rc = hdts_secret(buf_span(&text), JOB_KEY_SECRET, &secret, e);
     if (rc == 0)
         rc = job_key_read(secret, &h->key, e);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(files); i++)
+        rc = put_file(buf_span(&text), files[i], e);
     job_key_wipe(text.p, text.len);
     return rc < 0 ? err_wrap(e, rc, "token file '%s'", path) : 0;
 }
@@ -102,9 +120,9 @@ static int make_dirs(struct master_home *h, struct err *e)
         return err_set(e, ENOMEM, "no memory");
     AUTO(free_p) char *dir = paths_job(&h->paths, h->application_id);
     int rc = dir ? fs_mkdirs(dir, 0700, e) : err_set(e, ENOMEM, "no memory");
-    if (rc == 0)
-        rc = link_in(dir, "job.conf", e);
-    return rc == 0 ? link_in(dir, "yarn.json", e) : rc;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(files); i++)
+        rc = link_in(dir, files[i], e);
+    return rc;
 }
 
 /* What people see of our own container. */
@@ -135,7 +153,7 @@ int master_home_open(struct master_home *h, struct err *e)
     *h = (struct master_home){ 0 };
     int rc = read_ids(h, e);
     if (rc == 0)
-        rc = read_key(h, e);
+        rc = read_tokens(h, e);
     if (rc == 0)
         rc = read_yarn_file(h, e);
     if (rc == 0)

@@ -21,6 +21,7 @@
 #include "client/follow.h"
 #include "client/jobconf.h"
 #include "client/yarn_submit.h"
+#include "codec/hdts.h"
 #include "conf/conf.h"
 #include "hadoop/rpc.h"
 #include "hadoop/token.h"
@@ -174,6 +175,7 @@ struct handing { /* for torture, too */
     struct rm *rm;
     struct client_job *job;
     struct loop *loop; /* NULL = one of its own */
+    bool carried;      /* job.conf and yarn.json */
     struct err e;
 };
 
@@ -212,11 +214,16 @@ static int hand_over(void *arg)
                             .app = { .cluster = 1700000000000, .id = 7 },
                             .dir = dir,
                             .join = { .loop = y.loop },
+                            .carried = h->carried,
                             .files = { { "job.conf", 10, 1001 }, { "yarn.json", 20, 1002 } } };
+    (void)buf_adds(&s.job_conf, "the job");
+    (void)buf_adds(&s.yarn_json, "the cluster");
     (void)str_copy(s.id, sizeof s.id, id);
     if (rc == 0)
         rc = submission_send(&s, &h->e);
     strv_done(&s.texts);
+    buf_done(&s.job_conf);
+    buf_done(&s.yarn_json);
     rpc_client_free(y.rpc);
     site_addresses_done(&y.rm);
     site_free(y.site);
@@ -326,7 +333,13 @@ static const char *env_of(const Hadoop__ContainerLaunchContext *l, const char *n
     return "";
 }
 
-static void check_launch(const Hadoop__ContainerLaunchContext *l)
+static bool carries(const Hadoop__ContainerLaunchContext *l, const char *alias, const char *text)
+{
+    struct span tokens = span_mem((const char *)l->tokens.data, l->tokens.len), found;
+    return hdts_secret(tokens, alias, &found, NULL) == 0 && span_eqs(found, text);
+}
+
+static void check_launch(const Hadoop__ContainerLaunchContext *l, bool carried)
 {
     assert_int_equal(l->n_command, 1);
     assert_non_null(strstr(l->command[0], "./tony-master --yarn"));
@@ -334,29 +347,31 @@ static void check_launch(const Hadoop__ContainerLaunchContext *l)
     assert_string_equal(env_of(l, "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"), "img:1");
     assert_string_equal(env_of(l, "A"), "with \\\"quotes\\\"");
     assert_non_null(strstr(env_of(l, "PATH"), "/usr/bin"));
-    assert_int_equal(l->n_local_resources, 2);
-    assert_string_equal(l->local_resources[1]->key, "yarn.json");
-    assert_int_equal(l->local_resources[1]->value->size, 20);
-    assert_int_equal(l->local_resources[1]->value->timestamp, 1002);
-    assert_string_equal(l->local_resources[1]->value->resource->file,
-                        "/user/ada/.tony/x/yarn.json");
+    assert_int_equal(l->n_local_resources, carried ? 0 : 2);
+    if (!carried) {
+        assert_string_equal(l->local_resources[1]->key, "yarn.json");
+        assert_int_equal(l->local_resources[1]->value->size, 20);
+        assert_int_equal(l->local_resources[1]->value->timestamp, 1002);
+        assert_string_equal(l->local_resources[1]->value->resource->file,
+                            "/user/ada/.tony/x/yarn.json");
+    }
+    assert_true(carries(l, "tony.file.job.conf", "the job") == carried);
+    assert_true(carries(l, "tony.file.yarn.json", "the cluster") == carried);
     assert_int_equal(l->n_application_acls, 2);
     assert_string_equal(l->application_acls[0]->acl, "ada,bob staff");
     assert_string_equal(l->application_acls[1]->acl, " ");
     assert_true(l->tokens.len > 32 && memcmp(l->tokens.data, "HDTS", 4) == 0);
 }
 
-/* All that the ResourceManager is told, read back from the bytes. */
-static void test_context(void **state)
+static void check_context(bool carried)
 {
-    (void)state;
     static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED };
     struct client_job job;
     struct rm rm;
     job_init(&job);
     rm_open(&rm);
     rm_script(&rm, states, ARRAY_LEN(states));
-    struct handing h = { .rm = &rm, .job = &job };
+    struct handing h = { .rm = &rm, .job = &job, .carried = carried };
     assert_int_equal(hand_over(&h), 0);
     Hadoop__SubmitApplicationRequest *rq = (Hadoop__SubmitApplicationRequest *)rpc_unpack(
         &hadoop__submit_application_request__descriptor, span_mem(rm.script->body, rm.script->len));
@@ -374,10 +389,18 @@ static void test_context(void **state)
     assert_int_equal(c->resource->n_resource_value_map, 1);
     assert_string_equal(c->resource->resource_value_map[0]->key, "yarn.io/gpu");
     assert_int_equal(c->resource->resource_value_map[0]->value, 1);
-    check_launch(c->am_container_spec);
+    check_launch(c->am_container_spec, carried);
     protobuf_c_message_free_unpacked(&rq->base, NULL);
     rm_close(&rm);
     client_job_done(&job);
+}
+
+/* All that the ResourceManager is told, read back from the bytes. */
+static void test_context(void **state)
+{
+    (void)state;
+    check_context(false);
+    check_context(true);
 }
 
 /* Whatever allocation fails, the job is handed over or it is said why not, and nothing is lost. */

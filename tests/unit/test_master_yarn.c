@@ -120,6 +120,36 @@ static void all_is_there(void **state)
     master_home_done(&h);
 }
 
+/* Without being localized. */
+static void files_come_with_the_tokens(void **state)
+{
+    (void)state;
+    AUTO(buf_done) struct buf text = { 0 }, yarn = { 0 }, read = { 0 };
+    struct credentials c = { 0 };
+    struct master_home h;
+    struct err e = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, "yarn.json", &yarn, &e), 0);
+    assert_int_equal(unlink("yarn.json") + unlink("job.conf"), 0);
+    char key[JOB_KEY_BYTES] = "";
+    assert_int_equal(credentials_add_secret(&c, JOB_KEY_SECRET, span_mem(key, sizeof key)), 0);
+    assert_int_equal(credentials_add_secret(&c, "tony.file.job.conf", SPAN("{\"carried\":1}")), 0);
+    assert_int_equal(credentials_add_secret(&c, "tony.file.yarn.json", buf_span(&yarn)), 0);
+    assert_int_equal(credentials_write(&c, &text), 0);
+    put("container_tokens", buf_span(&text));
+    credentials_done(&c);
+    if (master_home_open(&h, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_string_equal(h.yarn->user, "ann");
+    AUTO(free_p) char *job = paths_job(&h.paths, h.application_id);
+    AUTO(free_p) char *conf = fs_join(job, "job.conf");
+    struct stat st;
+    assert_int_equal(fs_read(AT_FDCWD, conf, &read, &e), 0);
+    assert_string_equal(buf_cstr(&read), "{\"carried\":1}");
+    assert_int_equal(stat(conf, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    master_home_done(&h);
+}
+
 static void a_history_of_many(void **state)
 {
     (void)state;
@@ -180,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_is_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_come_with_the_tokens, setup, teardown),
         cmocka_unit_test_setup_teardown(a_history_of_many, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_not_localized_is_named, setup, teardown),

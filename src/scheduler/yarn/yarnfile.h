@@ -22,6 +22,15 @@
 
 struct err;
 
+/*
+ * job.conf and yarn.json reach the master's container as secrets of its token storage, named by
+ * this and the file's name: a DataNode that closes a file often takes 0.4 s for it, and the job
+ * would wait. Larger ones are staged: a ResourceManager keeps the storage with the application, in a
+ * place for some 100 KiB.
+ */
+#define YARN_CARRIED_PREFIX "tony.file."
+enum { YARN_CARRIED_MAX = 64 << 10 }; /* of both files together */
+
 enum yarn_visibility {
     YARN_VISIBILITY_NONE = 0,
     YARN_PUBLIC,
