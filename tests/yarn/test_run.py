@@ -106,6 +106,13 @@ def test_what_is_shipped(tony, base):
     assert [t for t in tony.cluster.container_log(app, "stdout").values() if t] == ["linked\nwords\nzipped\n"] * 2
 
 
+def test_a_job_file_that_is_large(tony, cluster):
+    """More than fits beside the tokens of the master's container: it is staged."""
+    p, app, _ = tony.gated(tail="; test ${#TEXT} = 100000", role={"env": {"TEXT": "x" * 100000}})
+    assert {"job.conf", "yarn.json", "client.key"} <= set(cluster.tree(f"/user/root/.tony/{app}"))
+    tony.let_go(p)
+
+
 def test_a_second_submission_uploads_nothing(tony, cluster, base):
     (base / "big").write_bytes(os.urandom(1 << 20))
     job = tony.workers("true", n=2, resources=[str(base / "big")])
