@@ -1,11 +1,13 @@
 """A site that has set up much of what Hadoop leaves off: privacy on the wire, scheduling in node heartbeats, access lists, preemption, a stopped
 queue, and nodes that are given up soon. All tests here share these settings: the daemons start with them once."""
 
+import os
 import re
+import signal
 
 import pytest
 from lib_cluster import wait_until
-from lib_nodes import STRICT, decided, gone, spread
+from lib_nodes import ONE_A_NODE, STRICT, decided, gone, spread
 from lib_tony import APP, Tony
 
 PEOPLE = ("alice", "bob", "carol")
@@ -89,3 +91,22 @@ def test_what_is_lost_begins_again(tony, cluster):
     cluster.up()
     tony.let_go(p)
     assert len(cluster.attempts(app)) == 1
+
+
+def test_the_masters_node_goes_without_a_word(tony, cluster):
+    """Nothing of it answers, and no connection breaks: whoever follows the job finds the next master. The first one, when its node is
+    back, leaves what that one has done as it is."""
+    p, app, _ = tony.gated(1, role=ONE_A_NODE)
+    master, = [pid for pid, line in cluster.processes().items() if line.startswith("./tony-master")]
+    nm = cluster.containers(app)[cluster.environ(master)["CONTAINER_ID"]]["nm"]
+    try:
+        os.kill(master, signal.SIGSTOP)
+        cluster.signal(nm, "STOP")
+        wait_until(lambda: len(cluster.attempts(app)) == 2, "another master", 180, 0.1)
+        tony.let_go(p)
+        cluster.await_app(app, "FINISHED")
+    finally:
+        cluster.signal(nm, "CONT")
+        os.kill(master, signal.SIGCONT)
+    wait_until(gone(master), "the first master gone", 180)
+    assert tony.status(app)["state"] == "SUCCEEDED"
