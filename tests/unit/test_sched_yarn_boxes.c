@@ -23,9 +23,10 @@ static void test_ends(void **state)
         int status;
         const char *said;
     } rows[] = {
-        { 0, "exited" },           { 137, "exited" },          { -104, "out_of_memory" },
+        { 0, "exited" },           { 137, "unknown" },         { -104, "out_of_memory" },
         { -103, "out_of_memory" }, { -102, "preempted" },      { -101, "disk_failed" },
         { -100, "node_lost" },     { -1000, "launch_failed" }, { 143, "node_lost" },
+        { 3, "exited" },           { 139, "unknown" },         { 255, "exited" },
     };
     (void)state;
     world_ask(0, ARRAY_LEN(rows), 100);
@@ -83,9 +84,10 @@ static void test_a_node_does_not_know_what_for(void **state)
     for (int i = 0; i < 4; i++)
         WORLD_UNTIL(w->boxes[i].starts);
     world_hurry(1);
-    for (int i = 0; i < 4; i++) {
-        w->boxes[i].ended = true;
+    for (int i = 0; i < 4; i++)
         w->boxes[i].exit_status = at_node[i];
+    for (int i = 0; i < 3; i++) {
+        w->boxes[i].ended = true;
         sched_yarn.look(w->s, w->ids.v[i]);
         WORLD_UNTIL(w->boxes[i].looks > 0);
     }
@@ -95,10 +97,11 @@ static void test_a_node_does_not_know_what_for(void **state)
     world_ends(1, -101);
     world_until("end:1:disk_failed", 1);
     world_hurry(50);
-    for (int i = 2; i < 4; i++)
-        sched_yarn.look(w->s, w->ids.v[i]);
+    sched_yarn.look(w->s, w->ids.v[2]);
     world_until("end:2:node_lost", 1);
     assert_non_null(strstr(w->detail, "did not say why"));
+    w->boxes[3].ended = true;
+    sched_yarn.look(w->s, w->ids.v[3]);
     world_until("end:3:node_lost", 1);
     assert_non_null(strstr(w->detail, "killed by the resource manager"));
 }

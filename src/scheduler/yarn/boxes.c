@@ -1,6 +1,8 @@
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -67,14 +69,28 @@ static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int 
         yarn_emit(y, &(struct sched_event){ .type = SE_COMPLETED, .containers = &c, .n = 1 });
 }
 
-enum { EXIT_TERMINATED = 128 + 15 };
+enum { EXIT_SIGNALLED = 128, EXIT_TERMINATED = EXIT_SIGNALLED + 15 };
 
 /*
- * What YARN's number means; false: it needs no words. Where the node is to blame, it is named.
- *
- * A container that was terminated, and not by us, was stopped by its node: the executor leaves it
- * to that one to say why, and a node that was started again, or is just being given up, forgets it.
+ * The end of a container of whose task no end was told. An executor goes only when the master has
+ * heard how its task ended, so a signal was its own death, not the task's. Only terminated, and not
+ * by us, it was stopped by its node: it leaves it to that one to say why, and a node that was
+ * started again, or is just being given up, forgets it.
  */
+static void of_signal(int signo, struct yarn_end *end)
+{
+    if (signo == EXIT_TERMINATED - EXIT_SIGNALLED) {
+        end->reason = END_NODE_LOST;
+        (void)str_copy(end->sentence, sizeof end->sentence,
+                       "its node stopped the container, and did not say why");
+        return;
+    }
+    end->reason = END_UNKNOWN;
+    (void)snprintf(end->sentence, sizeof end->sentence, "its executor was killed by signal %d (%s)",
+                   signo, strsignal(signo));
+}
+
+/* What YARN's number means; false: it needs no words. Where the node is to blame, it is named. */
 static bool words(const struct yarn *y, const struct box *b, int32_t exit_status,
                   const char *diagnostics, struct yarn_end *end, char *detail, size_t size)
 {
@@ -82,11 +98,9 @@ static bool words(const struct yarn *y, const struct box *b, int32_t exit_status
     (void)snprintf(key, sizeof key, "tony.%s.memory",
                    b && b->role && *b->role ? b->role : "<role>");
     y->wire->end_of(exit_status, diagnostics, key, end);
-    if (end->reason == END_EXITED && exit_status == EXIT_TERMINATED) {
-        end->reason = END_NODE_LOST;
-        (void)str_copy(end->sentence, sizeof end->sentence,
-                       "its node stopped the container, and did not say why");
-    }
+    if (end->reason == END_EXITED && exit_status > EXIT_SIGNALLED &&
+        exit_status <= EXIT_SIGNALLED + SIGRTMAX)
+        of_signal(exit_status - EXIT_SIGNALLED, end);
     if (b && b->node && (end->reason == END_NODE_LOST || end->reason == END_DISK_FAILED))
         (void)snprintf(node, sizeof node, "; node '%.120s'%s%.250s", b->node->id,
                        b->node->health ? " reports: " : "", b->node->health ? b->node->health : "");
