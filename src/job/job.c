@@ -157,6 +157,7 @@ void job_place(struct job *j, struct slot *s, const struct job_event *ev, struct
     s->node = nodes_enter(j, ev->node, &kept->node);
     s->seen = true;
     s->moved = false;
+    s->elsewhere = s->attempt;
     s->left_ms = 0;
 }
 

@@ -286,6 +286,7 @@ struct slot_view {
     bool spare;       /* of its role; index then goes on after its tasks */
     bool moved;       /* its container was asked for as a spare: the executor knows another index */
     uint32_t generation, attempt, restart_count, tb_port, pid;
+    uint32_t elsewhere; /* how many of its attempts were in other containers, before this one */
     bool connected, chief;
     bool suspect; /* silent for 3 beats */
     bool ready;   /* its attempt has become so */

@@ -169,6 +169,7 @@ struct slot {
     int32_t quick[RESTART_QUICK_NODES]; /* nodes on which it failed at once; -1 = none */
     uint32_t lent_to;                   /* of a spare: who has its container */
     bool moved;                         /* has that of a spare */
+    uint32_t elsewhere;                 /* attempts that it had in other containers */
     /* Of one that is replaced or stopped: the scheduler has given up its container's node, which
      * need not have ended what runs there. */
     bool given_up;

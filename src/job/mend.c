@@ -38,6 +38,7 @@ static bool take_spare(struct job *j, uint32_t slot)
     s->pid = spare->pid;
     s->beat_ms = spare->beat_ms;
     s->seen = s->moved = true;
+    s->elsewhere = s->attempt;
     spare->lent_to = slot;
     bool connected = spare->connected;
     (void)slot_step(j, i, IN_LEND, &end, NULL);

@@ -153,6 +153,7 @@ void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
         .moved = s->moved,
         .generation = s->generation,
         .attempt = s->attempt,
+        .elsewhere = s->elsewhere,
         .restart_count = s->attempt ? s->attempt - 1 : 0,
         .tb_port = s->tb_port,
         .pid = s->pid,

@@ -17,7 +17,6 @@
 
 struct place {
     char *container, *node, *log_url; /* NULL = not known */
-    uint32_t before;                  /* attempts that the slot has had in other containers */
 };
 
 static void place_done(struct place *p)
@@ -43,7 +42,6 @@ void places_close(struct master *m)
     m->places = NULL;
 }
 
-/* Before the core hears of it: the attempts that it counts are those in other containers. */
 void places_seen(struct master *m, const struct sched_container *c)
 {
     uint32_t slot = job_slot_now(m->job, c->slot);
@@ -52,27 +50,20 @@ void places_seen(struct master *m, const struct sched_container *c)
     struct place *p = &m->places[slot];
     if (p->container && str_eq(p->container, c->id))
         return;
-    struct slot_view v;
-    job_slot(m->job, slot, &v);
-    bool known = v.container && str_eq(v.container, c->id); /* to the journal */
     place_done(p);
     *p = (struct place){
         .container = str_dup(c->id), /* no memory: it is shown without */
         .node = str_dup(c->node),
         .log_url = str_dup(c->log_url),
-        .before = known && v.attempt > 0 ? v.attempt - 1 : v.attempt,
     };
 }
 
 void places_move(struct master *m, uint32_t slot, uint32_t from)
 {
-    struct slot_view v;
     if (!m->places)
         return;
-    job_slot(m->job, slot, &v);
     place_done(&m->places[slot]);
     m->places[slot] = m->places[from];
-    m->places[slot].before = v.attempt;
     m->places[from] = (struct place){ 0 };
 }
 
@@ -90,10 +81,9 @@ void places_log_suffix(const struct master *m, uint32_t slot, char *out, size_t 
 {
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    uint32_t before = m->places ? m->places[slot].before : v.attempt;
     out[0] = '\0';
-    if (v.attempt > before + 1)
-        (void)snprintf(out, n, ".%u", v.attempt - before);
+    if (m->places && v.attempt > v.elsewhere + 1)
+        (void)snprintf(out, n, ".%u", v.attempt - v.elsewhere);
 }
 
 char *places_tracking_url(const struct master *m)
