@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import pytest
-from lib_cluster import Cluster, wait_until
+from lib_cluster import MASTERS, Cluster, wait_until
 from lib_tony import BIN, Tony
 
 TEST_LIMIT_S = 900  # a test takes some 10 s; a machine may be busy
@@ -20,6 +20,7 @@ OPTIONS = ["--nodemanagers", "2", "--nm-memory-mb", "8192", "--nm-vcores", "128"
            "--am-expiry-ms", "60000", "--nm-expiry-ms", "60000",
            # GPUs (2 a node, none of them real) and licences (3 a node), which are only counted
            *[x for s in ("yarn:yarn.resource-types=yarn.io/gpu,example.com/licence", "nm:yarn.nodemanager.resource-type.yarn.io/gpu=2",
+                         f"yarn:yarn.resourcemanager.am.max-attempts={MASTERS}",
                          "nm:yarn.nodemanager.resource-type.example.com/licence=3") for x in ("--set", s)]]
 
 

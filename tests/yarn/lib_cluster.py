@@ -17,6 +17,7 @@ FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "hadoop"
 sys.path.insert(0, str(FIXTURE))
 from hdcluster import daemons, procs  # noqa: E402
 
+MASTERS = 30  # that one job may have: some tests kill many
 FINAL = ("FINISHED", "FAILED", "KILLED")
 
 # What the daemons complain about with no application running, or with anybody's; test_logs.py runs one of nobody's beside ours.

@@ -4,10 +4,11 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 
 import pytest
-from lib_cluster import wait_until
+from lib_cluster import MASTERS, wait_until
 
 
 def masters(cluster):
@@ -47,9 +48,9 @@ def job(tony, base, cluster):
     return make
 
 
-def followed(cluster, app):
-    """The job's second master has all its executors: each has been welcomed by it."""
-    return sum("epoch=2" in text for text in cluster.container_log(app, "executor.log").values())
+def followed(cluster, app, epoch=2):
+    """How many executors have been welcomed by the second master, or by that one."""
+    return sum(f"epoch={epoch}" in text for text in cluster.container_log(app, "executor.log").values())
 
 
 def test_the_tasks_go_on(tony, cluster, job):
@@ -113,8 +114,40 @@ def test_a_stop_stands(tony, cluster, job):
     assert cluster.await_app(app, "FINISHED", "KILLED")["finalStatus"] == "KILLED"
 
 
-def test_too_many_masters(tony, cluster, job):
-    """The site allows two: with the second the job is over, and its containers."""
+def test_masters_die_in_a_row(tony, cluster, job):
+    """One before it has read anything, one when it is just back: no task notices, and the last one can start another."""
+    p = tony.start("run", job())
+    app = job.begun()
+    dead = {kill_master(cluster)}
+
+    def kill_next(ready):
+        pid, = wait_until(lambda: ready() and [pid for pid in masters(cluster) if pid not in dead], "another master", 60, 0.01)
+        os.kill(pid, signal.SIGKILL)
+        dead.add(pid)
+
+    kill_next(lambda: True)
+    kill_next(lambda: any("master.registered" in text and "epoch=3" in text for text in cluster.container_log(app, "stderr").values()))
+    wait_until(lambda: followed(cluster, app, 4) == 3, "all executors have the fourth master")
+    assert job.said() == {i: ["begin"] for i in range(3)}
+    executor = next(pid for pid, line in cluster.processes().items()
+                    if line.startswith("./tony-executor") and cluster.environ(pid)["TONY_SLOT"] == "1")
+    os.kill(executor, signal.SIGKILL)
+    wait_until(lambda: job.said()[1] == ["begin", "begin"], "the lost task has begun again")
+    job.go()
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, out + err
+    assert job.said() == {0: ["begin", "end"], 1: ["begin", "begin", "end"], 2: ["begin", "end"]}
+    assert len(cluster.attempts(app)) == 4
+
+
+def test_too_many_masters(tony, cluster, job, base):
+    """This site allows two: with the second the job is over, and its containers."""
+    shutil.copytree(cluster.dir / "conf", base / "conf")
+    tony.env["HADOOP_CONF_DIR"] = str(base / "conf")
+    site = base / "conf" / "yarn-site.xml"
+    row = "<name>yarn.resourcemanager.am.max-attempts</name><value>%d</value>"
+    assert row % MASTERS in site.read_text()
+    site.write_text(site.read_text().replace(row % MASTERS, row % 2))
     p = tony.start("run", job(n=1, conf={"tony.am.attempt-window": 3600000}))
     app = job.begun(1)
     first = kill_master(cluster)

@@ -1,0 +1,57 @@
+"""Processes of one job on the cluster, to be killed, and the question whether it is whole again."""
+
+import contextlib
+import json
+import os
+import signal
+
+from lib_cluster import wait_until
+
+KINDS = ("task", "executor", "master")
+LIMIT_S = 120
+
+
+class Victims:
+    """The processes of a job. `program`: what the command line of a task's own process contains."""
+
+    def __init__(self, tony, app, program):
+        self.tony, self.cluster, self.app, self.program = tony, tony.cluster, app, program
+        self.dead = []  # what was killed: kind and pid
+
+    def all(self):
+        """Pids that live, by kind."""
+        found = {kind: [] for kind in KINDS}
+        for pid, line in sorted(self.cluster.processes().items()):
+            env = self.cluster.environ(pid)
+            if self.app.partition("_")[2] not in env.get("CONTAINER_ID", ""):
+                continue
+            kind = ("master" if line.startswith("./tony-master") else "executor" if line.startswith("./tony-executor")
+                    else "task" if self.program in line and "TONY_TASK" in env else None)
+            if kind:
+                found[kind].append(pid)
+        return found
+
+    def kill(self, kind, dice=None):
+        """kill -9 of one of the kind, when there is one that has not been killed before."""
+        gone = {pid for _, pid in self.dead}
+        live = wait_until(lambda: [pid for pid in self.all()[kind] if pid not in gone], f"a {kind} to kill", LIMIT_S)
+        pid = dice.choice(live) if dice else live[0]
+        self.dead.append((kind, pid))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def role(self):
+        """The job's only role as `tony status` has it; empty while nobody can tell."""
+        r = self.tony.run("status", self.app, "--json")
+        doc = json.loads(r.stdout) if r.returncode == 0 else {}
+        return (doc.get("roles") or [{}])[0] if doc.get("state") == "RUNNING" else {}
+
+    def past(self, n, step):
+        """Waits until n tasks run and the job is past this step; its step then."""
+
+        def there():
+            role = self.role()
+            return role.get("running") == n and role.get("step", 0) > step and role["step"]
+
+        return wait_until(there, f"{n} tasks past step {step}", LIMIT_S, 0.1)

@@ -1,0 +1,63 @@
+"""Whatever of a job is killed: it goes on from its last checkpoint, and comes to what it would have come to undisturbed."""
+
+import hashlib
+
+from lib_kills import KINDS, Victims
+from lib_tony import APP, ROOT
+
+PYTHON = "/usr/bin/python3"
+STEPS = 300
+
+# Each step's result follows from the one before; two copies of a task at the same time end the job.
+TRAINING = """
+import fcntl, hashlib, json, os, sys, time
+sys.path.insert(0, {lib!r})
+import tony_task
+here, me = {here!r}, os.environ["TASK_INDEX"]
+alone = open(f"{{here}}/lock-{{me}}", "w")
+try:
+    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    sys.exit(99)
+task, path = tony_task.connect(), tony_task.resume_path()
+state, step = json.load(open(path)) if path else ("", 0)
+while step < {steps}:
+    step += 1
+    state = hashlib.sha256(f"{{state}}{{step}}{{me}}".encode()).hexdigest()
+    task.progress(step, {steps})
+    if step % 5 == 0:
+        path = f"{{here}}/part-{{me}}-{{step}}"
+        with open(path + ".tmp", "w") as f:
+            json.dump([state, step], f)
+        os.replace(path + ".tmp", path)
+        task.checkpoint(step, path, parts=2)
+    if not os.path.exists(f"{{here}}/quick"):
+        time.sleep(0.03)
+print(state, flush=True)
+"""
+
+
+def result(me):
+    state = ""
+    for step in range(1, STEPS + 1):
+        state = hashlib.sha256(f"{state}{step}{me}".encode()).hexdigest()
+    return state
+
+
+def test_a_training_is_not_disturbed(tony, cluster, base):
+    (base / "train.py").write_text(TRAINING.format(lib=str(ROOT / "clients" / "python"), here=str(base), steps=STEPS))
+    role = {"restart": "on-failure", "restart-scope": "job", "max-restarts": 9, "no-retry-on": "99"}
+    app = tony.submit(tony.workers(f"{PYTHON} -S {base}/train.py", n=2, role=role))
+    assert APP.fullmatch(app)
+    victims, step = Victims(tony, app, "train.py"), 0
+    for kind in KINDS:
+        step = victims.past(2, step + 5)
+        victims.kill(kind)
+    victims.past(2, step + 5)
+    (base / "quick").write_text("")
+    r = tony.run("wait", app)
+    assert r.returncode == 0, r.stdout + r.stderr + tony.ok("why", app)
+    said = {i: tony.ok("logs", app, f"worker:{i}", "--stdout").split()[-1] for i in range(2)}
+    assert said == {i: result(i) for i in range(2)}
+    assert len(cluster.attempts(app)) == 2
+    assert [(f["reason"], f["done"]) for f in tony.status(app)["failures"]] == [("exited", "gang formed anew"), ("unknown", "gang formed anew")]
