@@ -86,6 +86,8 @@ int checkpoint_saved(struct job *j, const struct job_event *ev, struct kept *kep
     *x = (struct saved){ .step = ev->step, .path = TAKE(kept->text) };
     if (!j->has_checkpoint || ev->step >= j->checkpoint_step) {
         if (is_whole(j, ev->step, ev->group)) {
+            if (!j->has_checkpoint || ev->step > j->checkpoint_step)
+                j->checkpoint_ms = j->now_ms;
             j->has_checkpoint = true;
             j->checkpoint_step = ev->step;
         }

@@ -302,6 +302,7 @@ struct job {
     struct failure fatal;   /* the one that decided, by the rules */
     bool has_checkpoint;
     uint64_t checkpoint_step; /* that all share */
+    int64_t checkpoint_ms;    /* when it became so, and was newer than all before */
     uint32_t n_savers;        /* slots that ever told of one */
     uint32_t wait_ms;         /* before tasks are stopped: one of them may be ending already */
     uint32_t save_ms;         /* what tasks get to save one, now that the job is stopped */

@@ -237,6 +237,12 @@ static bool retry_alone(struct job *j, uint32_t slot, struct again *out)
     return true;
 }
 
+/* Since it began a newer checkpoint was saved than ever before: it does not fail in vain. */
+static bool came_further(const struct job *j, const struct slot *s)
+{
+    return s->state == SLOT_RUNNING && j->has_checkpoint && j->checkpoint_ms > s->started_ms;
+}
+
 static void decide(struct job *j, uint32_t slot, enum slot_input plain, const struct slot_end *end,
                    struct again *out)
 {
@@ -266,7 +272,7 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
     struct tally *t = scope == SCOPE_TASK ? &s->tally : &j->roles[s->role].tally;
     if (own ? !charge_limit(j, r, t) : !charge_budget(j, s, why))
         return;
-    if (ran_ms >= RESTART_STEADY_MS)
+    if (ran_ms >= RESTART_STEADY_MS || came_further(j, s))
         t->row = 0;
     t->row++;
     out->scope = scope;

@@ -617,6 +617,14 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                                           .slot = slot,
                                           .generation = s->generation,
                                           .attempt = s->attempt });
+    else if (str_eq(verb, "save"))
+        feed_only(d, &(struct job_event){ .type = EV_CHECKPOINT,
+                                          .slot = slot,
+                                          .generation = s->generation,
+                                          .attempt = s->attempt,
+                                          .step = ++d->step,
+                                          .group = 1,
+                                          .text = "/data/newest" });
     else if (str_eq(verb, "take"))
         feed_only(d, &(struct job_event){ .type = EV_PREEMPTING,
                                           .slot = asked_as(s, slot),

@@ -26,6 +26,7 @@
  *   mute:worker:1          nothing answers for it any more; heal:worker:1 ends that
  *   deny:worker:1          its container is refused
  *   ready:ps:0             it says that it is
+ *   save:worker:1          it has saved a checkpoint, of a later step each time
  *   take:worker:1          its container will be taken in 16 s
  *   grant: reg: beat:      one event for a slot, e.g. reg:worker:1; also gone: back:
  *   stop owns away left    client
@@ -56,6 +57,7 @@ struct drive {
     int64_t now, next_beat;
     uint32_t epoch, n_containers, n_nodes;
     int n_peers;
+    uint64_t step;     /* of the newest checkpoint */
     char avoided[256]; /* "+n1 -n1 " */
     bool gives_back;
     struct strv journal;

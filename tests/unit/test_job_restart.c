@@ -266,6 +266,16 @@ static void test_when(void **state)
         /* who ran for long did not fail in a row */
         { "worker*1/on", "go worker:0=1 +600000 worker:0=1", JOB_RUNNING, "worker:0=running/3.1",
           NULL },
+        /* nor who has come further than ever before */
+        { "worker*2/on/scope-job/max9",
+          "go +100 save:worker:0 worker:1=1 +100 save:worker:0 worker:1=1 +100 save:worker:0 "
+          "worker:1=1",
+          JOB_RUNNING, "worker:0=running/4.4 worker:1=running/4.4", NULL },
+        { "worker*2/on/scope-job/max9", "go +100 save:worker:0 worker:1=1 +100 worker:1=1",
+          JOB_RUNNING, "worker:0=registered/2.2 worker:1=registered/2.2", NULL },
+        { "worker*2/on/scope-job/max9/delay4000",
+          "go +1 save:worker:0 worker:1=1 +5000 save:worker:0 worker:1=1 +5000", JOB_RUNNING,
+          "worker:0=running/3.3 worker:1=running/3.3", NULL },
         /* a gang pauses as one */
         { "worker*2/on/scope-job/delay4000", "go worker:0=1 +3999", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=registered/1.1", NULL },
