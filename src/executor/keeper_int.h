@@ -101,7 +101,8 @@ struct keeper {
     uint32_t epoch;
     int64_t master_at_ms; /* when to start it; INT64_MAX = not wanted */
     int64_t master_began_ms, deaths[5];
-    unsigned n_deaths;
+    unsigned n_deaths; /* by its own doing */
+    unsigned n_short;  /* lives, in a row */
 
     /* the pool */
     bool had_pool;      /* one has started us, or dialled us */

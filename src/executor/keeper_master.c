@@ -18,7 +18,9 @@
 enum {
     DEATHS_WINDOW_MS = 60000, /* as many deaths as k->deaths holds within it: it cannot live */
     LONG_LIFE_MS = 10000,     /* who lived so long does not count */
+    WORKED_MS = 1000,         /* nor who was killed when it had lived so long */
     RESTART_PAUSE_MS = 50,
+    RESTART_PAUSE_MAX_MS = 800,
     FINAL_EXIT_CODE = 4,        /* a master that says it must not be started again */
     FINISH_PATIENCE_MS = 10000, /* after FinishJob: for the master to end, and executors */
     FINISH_GRACE_MS = 1000,
@@ -119,18 +121,29 @@ static void forget_link(struct keeper *k)
         link_close(&p->link);
 }
 
-/* Too many that lived shortly, within a short time: the next would die of the same. One that worked
- * for a while was killed by chance. */
-static bool cannot_live(struct keeper *k, int64_t now)
+/* Too many that lived shortly, within a short time: the next would die of the same. But not of a
+ * SIGKILL, which is never a process's own doing, however often it comes. */
+static bool cannot_live(struct keeper *k, bool killed, int64_t now)
 {
-    if (now - k->master_began_ms >= LONG_LIFE_MS)
-        k->n_deaths = 0;
+    if (now - k->master_began_ms >= (killed ? WORKED_MS : LONG_LIFE_MS))
+        k->n_deaths = k->n_short = 0;
+    k->n_short++;
+    if (killed)
+        return false;
     if (k->n_deaths == ARRAY_LEN(k->deaths))
         memmove(k->deaths, k->deaths + 1, sizeof k->deaths - sizeof k->deaths[0]);
     else
         k->n_deaths++;
     k->deaths[k->n_deaths - 1] = now;
     return k->n_deaths == ARRAY_LEN(k->deaths) && now - k->deaths[0] < DEATHS_WINDOW_MS;
+}
+
+/* The first two times at once. */
+static int64_t pause_ms(const struct keeper *k)
+{
+    if (k->n_short <= 2)
+        return 0;
+    return MIN(RESTART_PAUSE_MS << MIN(k->n_short, 16U), RESTART_PAUSE_MAX_MS);
 }
 
 void master_died(struct keeper *k, int status)
@@ -145,14 +158,15 @@ void master_died(struct keeper *k, int status)
         return;
     forget_link(k);
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     log_event(LOG_WARN, "keeper.master_died", f_int("epoch", k->epoch), f_int("code", code),
-              f_int("signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+              f_int("signal", signal));
     if (code == FINAL_EXIT_CODE)
         keeper_take_down(k, "the master gave up");
-    else if (cannot_live(k, now))
+    else if (cannot_live(k, signal == SIGKILL, now))
         keeper_take_down(k, "the master dies again and again");
-    else /* the first two times at once */
-        k->master_at_ms = now + (k->n_deaths > 2 ? RESTART_PAUSE_MS << k->n_deaths : 0);
+    else
+        k->master_at_ms = now + pause_ms(k);
 }
 
 /* ---- what we say ---- */

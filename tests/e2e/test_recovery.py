@@ -145,6 +145,19 @@ def test_master_killed_twice_in_a_row(lab):
     lab.settled()
 
 
+def test_master_killed_again_and_again(lab):
+    """However often: who is killed has nothing wrong with it. One that dies by itself is given up (below)."""
+    job = Gated(lab, 2).running()
+    master = lab.one("master", job.app)
+    for _ in range(7):
+        kill9(master)
+        master = lab.one("master", job.app, other_than=master)
+    job.release_all()
+    job.over()
+    job.started_once()
+    lab.settled()
+
+
 def test_tasks_that_end_while_there_is_no_master(lab):
     """It is stopped first, so that it cannot hear of the ends; then it is killed."""
     job = Gated(lab, 4).running()
