@@ -69,8 +69,10 @@ class Checkpoints:
 
     @staticmethod
     def load(model, optimizer):
-        """The step to go on from; 0 without a checkpoint."""
+        """The step to go on from; 0 without a checkpoint. Each rank reads the same file: none is written before all are here."""
         path = tony_task.resume_path()
+        if path and not os.path.exists(path):  # newer ones took its place, and nobody lived to tell of them
+            path = max(glob.glob(os.path.join(os.path.dirname(path), "step-*.pt")), default=None)
         if not path:
             return 0
         state = torch.load(path, map_location="cpu")
