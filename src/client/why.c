@@ -65,7 +65,8 @@ static const char *end_text(const json_t *failure, char *out, size_t n)
     else if (json_is_integer(json_object_get(failure, "exit_code")))
         (void)snprintf(out, n, "exit code %lld", (long long)doc_int(failure, "exit_code", 0));
     else
-        (void)str_copy(out, n, reason);
+        (void)str_copy(
+            out, n, str_eq(doc_str(failure, "known"), "executor_lost") ? "executor lost" : reason);
     return out;
 }
 

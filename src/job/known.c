@@ -161,6 +161,10 @@ static const struct known known[] = {
     [K_NODE_LOST] = { "node_lost", "its node or its executor is gone, or cannot be reached",
                       "look at the node: is it up, has it memory and disk, can it reach the "
                       "master" },
+    [K_EXECUTOR_LOST] = { "executor_lost", "tony's executor was killed, and the task with it",
+                          "an administrator, a script, or the kernel because the whole machine had "
+                          "no memory left: dmesg | grep -i oom tells; tony.task.restarts.node-lost "
+                          "is how often a task begins again after that" },
     [K_DISK_FAILED] = { "disk_failed", "a disk of the node failed or was full",
                         "the node's disks need attention" },
     [K_LAUNCH_FAILED] = { "launch_failed", "it could not be started",
@@ -466,8 +470,8 @@ static enum known_id of_exit(const struct known_end *end, struct found *f)
     *f = look(end->tail, end->exit_code);
     if (!signal)
         return of_code(end->exit_code, f->id);
-    if (signal == SIGABRT && f->id)
-        return f->id;
+    if (signal == SIGABRT && f->id) /* an assertion says what it likes */
+        return f->id == K_EXCEPTION && !is_exception(f->line) ? K_ABORTED : f->id;
     /* what the program said before a signal took it need not have to do with that */
     if (signal == SIGBUS && (f->id == K_SHARED_MEMORY || f->id == K_DISK_FULL))
         return f->id;
@@ -529,8 +533,11 @@ static enum known_id of_end(const struct known_end *end, struct found *f)
         return of_stopped(end, f);
     case END_EXITED:
         return end->exit_code || end->signal ? of_exit(end, f) : K_NONE;
-    case END_NONE:
     case END_UNKNOWN:
+        if (end->detail && strstr(end->detail, "executor was killed"))
+            return K_EXECUTOR_LOST;
+        break;
+    case END_NONE:
     case END_COUNT:
         break;
     }

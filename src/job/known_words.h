@@ -54,6 +54,7 @@ enum known_id {
     K_TIMED_OUT,
     K_PREEMPTED,
     K_NODE_LOST,
+    K_EXECUTOR_LOST,
     K_DISK_FAILED,
     K_LAUNCH_FAILED,
     K_EXIT_CODE,

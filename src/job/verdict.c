@@ -170,7 +170,7 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
     case END_NONE:
     case END_UNKNOWN:
     case END_COUNT:
-        what = "ended for an unknown reason";
+        what = detail ? "was lost" : "ended for an unknown reason";
         break;
     }
     bool said = s->reason == END_UNKNOWN || s->reason == END_NONE; /* in `what`; once is enough */

@@ -290,7 +290,7 @@ static const struct sample {
     { "gpu_fault", 1, 0, TRACE "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\n" },
     { "broken_heap", 0, SIGABRT, "free(): invalid pointer\n" },
     { "broken_heap", 134, 0, "double free or corruption (!prev)\nbash: line 1: 77 Aborted ./a\n" },
-    { "exception", 0, SIGABRT, "train: train.c:12: main: Assertion `n > 0' failed.\n" },
+    { "aborted", 0, SIGABRT, "train: train.c:12: main: Assertion `n > 0' failed.\n" },
     { "exception", 101, 0, "thread 'main' panicked at src/main.rs:3:5:\nindex out of bounds\n" },
     { "exception", 2, 0, "panic: runtime error: index out of range [3] with length 2\n" },
     { "exception", 1, 0,
@@ -403,6 +403,7 @@ static void test_reasons(void **state)
         { END_LAUNCH_FAILED, 127, 0, "not_executable", "cannot run 'x': Exec format error", NULL },
         { END_LAUNCH_FAILED, 0, 0, "launch_failed", "its executor did not register", NULL },
         { END_UNKNOWN, 0, 0, "unknown", NULL, NULL },
+        { END_UNKNOWN, 0, 0, "executor_lost", "its executor was killed by signal 9", NULL },
         { END_EXITED, 0, 0, NULL, NULL, "ValueError: caught\n" },
         /* stopped by us: only a word of its own counts */
         { END_KILLED_BY_MASTER, 0, 15, NULL, NULL, "" },
