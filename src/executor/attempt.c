@@ -119,6 +119,17 @@ static void note_rank(struct executor *x)
         snprintf(a->detail, sizeof a->detail, "local rank %u of %u", a->rank, x->role->ranks);
 }
 
+/* A driver is waited for by all ranks, and there is no other: without a plan of its it has not done
+ * its work, whatever it says. */
+static void note_driver(struct executor *x)
+{
+    struct attempt *a = &x->a;
+    if (!x->task.drives || x->task.ready || a->forced || a->status != 0)
+        return;
+    a->status = 1 << 8;
+    (void)str_copy(a->detail, sizeof a->detail, "it ended without a plan of the ranks");
+}
+
 /* Nothing of it is alive: settle why it ended, keep it, tell the master. */
 static void finish(struct executor *x)
 {
@@ -128,6 +139,7 @@ static void finish(struct executor *x)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
     enum end_reason reason = reason_of(a);
     note_rank(x);
+    note_driver(x);
     keep_result(x, reason);
     if (reason != END_EXITED || a->status != 0)
         tail_keep(x, reason, &a->tail);

@@ -73,10 +73,14 @@ bool driver_look(const char *dir, uint16_t *out_port, char **out_plan)
     return found;
 }
 
+/* The original takes a number in quotes for one, and its own driver writes such. */
 static uint32_t number(const json_t *slot, const char *name, bool *bad)
 {
     const json_t *v = json_object_get(slot, name);
-    json_int_t n = json_is_integer(v) ? json_integer_value(v) : -1;
+    int64_t n = json_is_integer(v) ? json_integer_value(v) : -1;
+    if (json_is_string(v) &&
+        str_i64(span_of(json_string_value(v)), 0, RANKS_MAX, name, &n, NULL) < 0)
+        n = -1;
     *bad |= n < 0 || n > RANKS_MAX;
     return *bad ? 0 : (uint32_t)n;
 }

@@ -24,7 +24,7 @@ enum {
     READ_MAX = 4 << 10,
     TELL_MS = 250, /* progress goes to the master at most so often; checkpoints at once */
     BACKLOG = 16,
-    DRIVE_MS = 50, /* the ranks wait for it */
+    DRIVE_MS = 50,  /* the ranks wait for it */
     BOARD_MS = 500, /* a job without TensorBoard pays nothing, if it is short, and little if long */
 };
 
@@ -478,6 +478,8 @@ void task_side_end(struct executor *x)
     if (t->watch)
         look(x, now = clock_mono_ms());
     if (t->waited && task_ready_look(t->waited, now = clock_mono_ms())) /* a file stays */
+        note_ready(t);
+    if (t->drives && !t->ready && driver_look(x->workdir, &t->plan_port, &t->plan))
         note_ready(t);
     if (has_news(t))
         tell(x, now ? now : clock_mono_ms());
