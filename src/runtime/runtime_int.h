@@ -40,7 +40,7 @@ bool rt_split_address(const char *address, char *host, size_t n_host, const char
 /* The place of `role` among the roles, or NULL; and of its task `index` host and port, if it is there. */
 const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const char *role);
 struct rt_at {
-    char host[RT_ADDRESS_MAX], port[8];
+    char host[RT_ADDRESS_MAX], port[RT_ADDRESS_MAX]; /* words, in a plan of a job */
 };
 bool rt_task_at(const struct rt_input *in, const char *role, uint32_t index, struct rt_at *out);
 bool rt_address_at(const char *address, struct rt_at *out);

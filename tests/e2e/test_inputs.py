@@ -223,8 +223,16 @@ def test_a_broken_site_file_is_blamed_itself(own_tony):
      "conf": {"tony.application.untracked.jobtypes": ""}},  # or it may be stopped before it has written
     {"framework": "generic", "roles": {"a": {"instances": 2}}},
     {"framework": "standalone", "roles": {"worker": {"instances": 1}}},
+    {"framework": "horovod", "roles": {"worker": {"instances": 2}, "chief": {"instances": 1}}},
+    {"framework": "mpi", "roles": {"worker": {"instances": 2}}},
+    {"framework": "mxnet", "roles": {"scheduler": {"instances": 1}, "server": {"instances": 1}, "worker": {"instances": 1}}},
+    {"framework": "xgboost", "roles": {"worker": {"instances": 2}}},
+    {"framework": "lightgbm", "roles": {"worker": {"instances": 2}}},
+    {"framework": "jax", "roles": {"worker": {"instances": 2}}},
+    {"framework": "ray", "roles": {"head": {"instances": 1}, "worker": {"instances": 1}}, "conf": {"tony.application.untracked.jobtypes": ""}},
+    {"framework": "dask", "roles": {"scheduler": {"instances": 1}, "worker": {"instances": 1}}, "conf": {"tony.application.untracked.jobtypes": ""}},
     {"framework": "tensorflow", "conf": {"tony.am.memory": "64m", "tony.application.python-binary-path": "bin/py"}},
-], ids=["pytorch", "tensorflow", "generic", "standalone", "single"])
+], ids=["pytorch", "tensorflow", "generic", "standalone", "horovod", "mpi", "mxnet", "xgboost", "lightgbm", "jax", "ray", "dask", "single"])
 def test_tasks_find_what_was_planned(tony, doc):
     """Every variable is there; what the plan knows has the same value."""
     path = tony.job_file(command="env", **doc)
