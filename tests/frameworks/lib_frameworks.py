@@ -40,6 +40,39 @@ def results(tony, app):
     return {t["task"]: t["result"] for t in tony.json("tasks", app)["tasks"]}
 
 
+# Ranks that meet; rank 1 may abort or die. With a second argument all wait for that file to appear.
+MPI_PROGRAM = r"""
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int rank, size;
+    const char *what = argc > 1 ? argv[1] : "";
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    long mine = rank + 1, sum = 0;
+    MPI_Allreduce(&mine, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d of %d sum %ld\n", rank, size, sum);
+    fflush(stdout);
+    const char *again = getenv("TONY_GENERATION");
+    while (argc > 2 && access(argv[2], F_OK))
+        usleep(20000);
+    if (rank == 1 && !strcmp(what, "abort"))
+        MPI_Abort(MPI_COMM_WORLD, 42);
+    if (rank == 1 && (!strcmp(what, "die") || (!strcmp(what, "once") && !strcmp(again, "1"))))
+        raise(SIGKILL);
+    MPI_Barrier(MPI_COMM_WORLD); /* the others would spin here for ever */
+    MPI_Finalize();
+    return 0;
+}
+"""
+
+
 def mpicc(source, out):
     """A program of MPI, by Debian's MPICH."""
     compiler = next((c for c in ("/usr/bin/mpicc.mpich", "/usr/bin/mpicc") if os.access(c, os.X_OK)), None)

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import processes_with, wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
-from lib_frameworks import EXAMPLES, environment, mpicc, results, run
+from lib_frameworks import EXAMPLES, MPI_PROGRAM, environment, mpicc, results, run
 
 
 @pytest.fixture
@@ -52,41 +52,9 @@ def test_mxnet(own):
 
 # ---- MPI without mpiexec, by Debian's MPICH ----
 
-PROGRAM = r"""
-#include <mpi.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-int main(int argc, char **argv)
-{
-    int rank, size;
-    const char *what = argc > 1 ? argv[1] : "";
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    long mine = rank + 1, sum = 0;
-    MPI_Allreduce(&mine, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
-    printf("rank %d of %d sum %ld\n", rank, size, sum);
-    fflush(stdout);
-    const char *again = getenv("TONY_GENERATION");
-    while (argc > 2 && access(argv[2], F_OK))
-        usleep(20000);
-    if (rank == 1 && !strcmp(what, "abort"))
-        MPI_Abort(MPI_COMM_WORLD, 42);
-    if (rank == 1 && (!strcmp(what, "die") || (!strcmp(what, "once") && !strcmp(again, "1"))))
-        raise(SIGKILL);
-    MPI_Barrier(MPI_COMM_WORLD); /* the others would spin here for ever */
-    MPI_Finalize();
-    return 0;
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    return mpicc(PROGRAM, tmp_path_factory.mktemp("mpi") / "ring")
+    return mpicc(MPI_PROGRAM, tmp_path_factory.mktemp("mpi") / "ring")
 
 
 def mpi_job(tony, program, what, *more):
