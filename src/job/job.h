@@ -337,6 +337,8 @@ struct job_status_more {
     void (*of_task)(uint32_t slot, struct buf *out, void *arg); /* may be NULL */
     void *arg;
     bool no_tail; /* nothing that tasks have written: for readers who may not see their logs */
+    int64_t
+        now_ms; /* the job's time now, which is later than that of the last event; 0 = it is not */
 };
 int job_status_json_more(const struct job *j, bool full, const struct job_status_more *more,
                          struct buf *out);

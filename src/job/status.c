@@ -203,26 +203,25 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
 }
 
 /* Why a job that could run does not: its gang has given back. */
-static void add_pausing(const struct job *j, struct buf *out)
+static void add_pausing(const struct job *j, int64_t now_ms, struct buf *out)
 {
     char after[32], in[32], text[240];
     bool pauses = j->pause_due_ms != INT64_MAX && !j->decided;
 
     if (pauses)
-        (void)snprintf(text, sizeof text,
-                       "only %u of %u containers were granted within %s; they were given back for "
-                       "other jobs, and all are asked for again in %s (try %u)",
-                       j->gave.had, j->gave.wanted,
-                       str_duration(j->gave.after_ms, after, sizeof after),
-                       str_duration(MAX(j->pause_due_ms - j->now_ms, (int64_t)0), in, sizeof in),
-                       j->round + 1);
+        (void)snprintf(
+            text, sizeof text,
+            "only %u of %u containers were granted within %s; they were given back for "
+            "other jobs, and all are asked for again in %s (try %u)",
+            j->gave.had, j->gave.wanted, str_duration(j->gave.after_ms, after, sizeof after),
+            str_duration(MAX(j->pause_due_ms - now_ms, (int64_t)0), in, sizeof in), j->round + 1);
     status_text(out, "pausing", pauses ? text : NULL);
 }
 
-static void add_times(const struct job *j, struct buf *out)
+static void add_times(const struct job *j, int64_t now_ms, struct buf *out)
 {
     (void)buf_addf(out, ",\"times\":{\"submitted_wall_ms\":%lld", (long long)j->submitted_wall_ms);
-    add_int(out, "now_ms", j->now_ms);
+    add_int(out, "now_ms", now_ms);
     add_maybe(out, "started_ms", j->started_ms, j->started_ms >= 0);
     add_maybe(out, "ended_ms", j->ended_ms, j->ended_ms >= 0);
     (void)buf_addc(out, '}');
@@ -238,7 +237,8 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
 {
     uint64_t step = 0;
     const char *path = j->has_checkpoint ? job_checkpoint(j, 0, &step) : NULL;
-    int64_t until = j->ended_ms >= 0 ? j->ended_ms : j->now_ms;
+    int64_t now_ms = MAX(j->now_ms, job_over(j) ? 0 : more->now_ms);
+    int64_t until = j->ended_ms >= 0 ? j->ended_ms : now_ms;
 
     (void)buf_adds(out, "{\"application_id\":");
     (void)json_add_str(out, span_of(job_application_id(j)));
@@ -247,7 +247,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     status_text(out, "state", job_state_name(j->state));
     add_maybe(out, "exit_code", verdict_exit_code(j->state), job_over(j));
     status_text(out, "message", j->decided ? j->message : NULL);
-    add_pausing(j, out);
+    add_pausing(j, now_ms, out);
     add_int(out, "epoch", j->epoch);
     add_int(out, "generation", j->generation);
     add_int(out, "restarts", j->n_restarts);
@@ -256,7 +256,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     nodes_status(j, out);
     add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
     status_text(out, "tensorboard", j->tensorboard);
-    add_times(j, out);
+    add_times(j, now_ms, out);
     if (path)
         add_checkpoint(step, path, out);
     if (more->of_job)

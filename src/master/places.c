@@ -129,7 +129,7 @@ static void of_task(uint32_t slot, struct buf *out, void *arg)
 int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out)
 {
     const struct job *job = m->stands ? m->stands->job : m->job;
-    struct job_status_more more = { .no_tail = for_all };
+    struct job_status_more more = { .no_tail = for_all, .now_ms = m->stands ? 0 : master_now(m) };
     more.of_job = of_job;
     more.of_task = m->remote ? of_task : NULL;
     more.arg = (void *)(uintptr_t)m;

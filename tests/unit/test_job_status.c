@@ -315,6 +315,34 @@ static void more_of_task(uint32_t slot, struct buf *out, void *arg)
     (void)buf_addf(out, ",\"node\":\"n%u\"", slot);
 }
 
+/* Nothing has happened for a while: the job runs on all the same, until it is over. */
+static void test_time_goes_on(void **state)
+{
+    static const struct {
+        const char *script, *ran_ms, *now_ms;
+    } rows[] = { { "go", "9000", "9000" }, { "go worker:0=0", "0", "0" } };
+    struct job_status_more more = { .now_ms = 9000 };
+    struct err e = { 0 };
+    char value[200];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        struct drive d;
+        json_t *doc;
+        drive_init(&d, "worker*1");
+        drive_run(&d, rows[i].script);
+        assert_int_equal(job_status_json_more(d.job, true, &more, &text), 0);
+        assert_int_equal(json_parse("status", buf_span(&text), &doc, &e), 0);
+        at(doc, "ran_ms", value, sizeof value);
+        assert_string_equal(value, rows[i].ran_ms);
+        at(doc, "times.now_ms", value, sizeof value);
+        assert_string_equal(value, rows[i].now_ms);
+        json_decref(doc);
+        drive_done(&d);
+    }
+}
+
 /* What the master adds stands beside what the core says; what tasks have written can be left out.
  */
 static void test_more(void **state)
@@ -358,7 +386,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_life),    cmocka_unit_test(test_succeeded_and_single_node),
         cmocka_unit_test(test_notices),   cmocka_unit_test(test_foreign_texts),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_more),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_time_goes_on),
+        cmocka_unit_test(test_more),
     };
     return cmocka_run_group_tests_name("job_status", tests, NULL, NULL);
 }
