@@ -2,7 +2,9 @@
  * pool status|start|stop
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -87,16 +89,33 @@ static int status(struct client *c, bool start)
     return client_flush_stdout();
 }
 
-/* It answers first and ends then: return when its lock's socket answers no more. */
+static bool answers(struct client *c)
+{
+    struct conn *pool = NULL;
+    bool yes = link_dial_pool(c, false, &pool, NULL) == 0;
+    conn_close(pool);
+    return yes;
+}
+
+/* It gives it up last of all. */
+static bool holds_its_lock(const struct client *c)
+{
+    AUTO(free_p) char *path = paths_pool_lock(&c->paths);
+    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+}
+
+/* It answers first, then listens no more, and then clears up: whoever removes TONY_HOME after us is
+ * not to meet it there. One that answers after one that did not is the next one. */
 static int await_end(struct client *c, struct err *e)
 {
     int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    bool silent = false;
     for (int pause = 1; clock_mono_ms() < deadline; pause = MIN(pause * 2, 50)) {
-        struct conn *pool = NULL;
-        int rc = link_dial_pool(c, false, &pool, e);
-        if (rc < 0)
+        bool there = answers(c);
+        if (there ? silent : !holds_its_lock(c))
             return 0;
-        conn_close(pool);
+        silent = !there;
         (void)poll(NULL, 0, pause);
     }
     return err_set(e, ETIMEDOUT, "the pool said that it ends, but still answers after %d s",

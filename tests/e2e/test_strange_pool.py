@@ -1,12 +1,15 @@
 """A pool that is not what it should be: another version, mute, gone, or no pool at all. The client says so and ends in time."""
 
+import fcntl
 import os
 import pathlib
 import socket
 import struct
+import subprocess
 import threading
 
 import pytest
+from conftest import wait_until
 
 
 def varint(n):
@@ -105,6 +108,23 @@ def test_one_that_always_hangs_up(strange):
     r = strange.run("submit", strange.workers("true"), timeout=20)
     assert r.returncode == 4 and r.stderr.startswith("tony: ")
     assert 2 <= len(strange.asked) <= 10
+
+
+def test_a_pool_has_stopped_when_it_gave_its_lock_up(strange):
+    """It answers, listens no more, and clears up then: `tony pool stop && rm -r ~/.tony` must not come in between."""
+    socket_path = next(strange.base.rglob("pool.sock"))
+    with open(socket_path.with_name("pool.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        strange.answers += [frame(field(40, field(1, b"{}")))]
+        p = strange.start("pool", "stop")
+        wait_until(lambda: strange.asked, "it was asked")
+        aside = socket_path.with_name("aside")
+        os.rename(socket_path, aside)
+        with pytest.raises(subprocess.TimeoutExpired):
+            p.wait(0.3)
+    out, err = p.communicate(timeout=20)
+    os.rename(aside, socket_path)
+    assert p.returncode == 0 and "has stopped" in err
 
 
 def test_a_follower_is_not_lost_in_a_bad_update(strange):
