@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,17 @@
 
 #include "base/err.h"
 #include "base/util.h"
+
+void fd_open_standard(void)
+{
+    static const int flags[] = { O_RDONLY, O_RDONLY, O_WRONLY };
+    struct pollfd p[3] = { { .fd = 0 }, { .fd = 1 }, { .fd = 2 } };
+    if (poll(p, ARRAY_LEN(p), 0) <= 0)
+        return;
+    for (int fd = 0; fd < 3; fd++)
+        if (p[fd].revents & POLLNVAL && open("/dev/null", flags[fd]) != fd)
+            return; /* nothing can be opened: what needs a descriptor says so */
+}
 
 int fd_nonblock(int fd, bool on)
 {

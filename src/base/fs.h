@@ -32,5 +32,8 @@ char *fs_join(const char *a, const char *b); /* a/b; NULL = no memory */
 /* The last n lines of a file, at most max bytes, valid UTF-8 (bad bytes become '?'). */
 int fs_tail(int dirfd, const char *path, unsigned n, size_t max, struct buf *out, struct err *e);
 int fd_nonblock(int fd, bool on);
+/* Descriptors 0 to 2, where they were closed, so that nothing else gets their numbers: input is
+ * empty, writing to output fails, errors go nowhere. */
+void fd_open_standard(void);
 
 #endif

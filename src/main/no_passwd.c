@@ -1,6 +1,7 @@
 /*
- * Linked into the static programs. libuv can look up the user's home directory, which we never ask for; in a
- * static program glibc's answer would need the very shared libraries that it was linked with. Ours is: no such user.
+ * Linked into the static programs. libuv can look up the user's home directory, which we never ask
+ * for; in a static program glibc's answer would need the very shared libraries that it was linked
+ * with. Ours is: no such user.
  */
 #include <errno.h>
 #include <netdb.h>

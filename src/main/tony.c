@@ -1,6 +1,8 @@
+#include "base/fs.h"
 #include "client/client.h"
 
 int main(int argc, char **argv)
 {
+    fd_open_standard();
     return client_main(argc, argv, TONY_VERSION);
 }

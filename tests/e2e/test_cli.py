@@ -78,6 +78,18 @@ def test_results_that_cannot_be_written_are_an_error(tony):
     assert "No space left" in r.stderr
 
 
+@pytest.mark.parametrize("closed, code", [("<&-", 0), (">&-", 4), ("2>&-", 0), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 4)])
+def test_without_standard_descriptors(own_tony, closed, code):
+    """As cron and daemons start programs; a descriptor of ours with such a number would be taken for the terminal."""
+    tony = own_tony()
+    shell = ["sh", "-c", f'"$0" run "$1" {closed}', str(tony.bin / "tony"), str(tony.workers("true"))]
+    r = subprocess.run(shell, env=tony.env, capture_output=True, text=True, timeout=60)
+    assert r.returncode == code, r.stderr
+    assert ("cannot write the result" in r.stderr) == (closed == ">&-")
+    assert tony.status("last")["state"] == "SUCCEEDED"
+    assert subprocess.run(["sh", "-c", f'"$0" {closed}', str(tony.bin / "tony-pool")], env=tony.env, timeout=60).returncode == 0
+
+
 def test_bash_completion(tony):
     script = tony.ok("completion", "bash")
 
