@@ -128,9 +128,9 @@ static int chunk_size(struct http_parse *x, struct err *e)
     for (; i < s.len && strchr("0123456789abcdefABCDEF", s.p[i]) && s.p[i]; i++) {
         char c = s.p[i];
         int digit = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
-        n = n * 16 + digit;
         if (i >= CHUNK_DIGITS_MAX)
             return bad(e, "a chunk is too large");
+        n = n * 16 + digit;
     }
     if (i == 0 || (i < s.len && !strchr("\r\n; \t", s.p[i])))
         return bad(e, "a chunk has no size");

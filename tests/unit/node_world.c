@@ -299,6 +299,7 @@ static bool has_state(struct world *w)
 
 void world_pool_dial(struct world *w)
 {
+    link_close(&w->pool); /* of a dial before */
     assert_int_equal(link_dial(&w->pool, w->socket_k), 0);
     Tony__PoolHello m = TONY__POOL_HELLO__INIT;
     m.version = 1;
