@@ -93,7 +93,7 @@ KEYS = [
     ("tony.history.finished", "/tmp/h/f", IGNORED),
     ("tony.history.mover-interval-ms", "1000", IGNORED),
     ("tony.history.purger-interval-ms", "1000", IGNORED),
-    ("tony.history.retention-sec", "86400", ACTS),
+    ("tony.history.retention-sec", "86400", IGNORED),
     ("tony.history.finished-dir-timezone", "UTC", IGNORED),
     ("tony.portal.url", "https://portal:19886", IGNORED),
     ("tony.portal.cache.max-entries", "10", IGNORED),
