@@ -54,14 +54,14 @@ void failures_note_restart(struct job *j, uint32_t slot, const char *done)
 {
     const struct slot *s = &j->slots[slot];
 
-    j->again.slot = slot;
-    j->again.attempt = s->attempt;
-    j->again.end = (struct slot_end){
+    j->last_restart.slot = slot;
+    j->last_restart.attempt = s->attempt;
+    j->last_restart.end = (struct slot_end){
         .reason = s->reason, .exit_code = s->exit_code, .signal = s->signal, .at_us = s->ended_us
     };
-    j->again.known = s->known;
-    j->again.step = s->step;
-    j->again.done = done;
+    j->last_restart.known = s->known;
+    j->last_restart.step = s->step;
+    j->last_restart.done = done;
 }
 
 /* ---- the list ---- */
@@ -205,21 +205,21 @@ void failures_json(const struct job *j, enum failure_words words, struct buf *ou
 
 void failures_restart_json(const struct job *j, struct buf *out)
 {
-    const struct slot_end *end = &j->again.end;
+    const struct slot_end *end = &j->last_restart.end;
     bool exited = !end->signal && end->reason == END_EXITED;
 
-    if (!j->n_restarts || !j->again.done)
+    if (!j->n_restarts || !j->last_restart.done)
         return;
     (void)buf_addf(out, ",\"last_restart\":{\"task\":\"" SLOT_NAME "\"",
-                   SLOT_ARGS(j, j->again.slot));
-    add_number(out, "attempt", j->again.attempt, true);
+                   SLOT_ARGS(j, j->last_restart.slot));
+    add_number(out, "attempt", j->last_restart.attempt, true);
     add_number(out, "at_ms", end->at_us / 1000, true);
     add_number(out, "exit_code", end->exit_code, exited);
     add_number(out, "signal", end->signal, end->signal != 0);
     status_text(out, "reason", end_reason_name(end->reason));
-    status_text(out, "what", j->again.known ? j->again.known->what : NULL);
-    add_number(out, "step", (int64_t)(j->again.step & INT64_MAX), true);
-    status_text(out, "done", j->again.done);
+    status_text(out, "what", j->last_restart.known ? j->last_restart.known->what : NULL);
+    add_number(out, "step", (int64_t)(j->last_restart.step & INT64_MAX), true);
+    status_text(out, "done", j->last_restart.done);
     (void)buf_addc(out, '}');
 }
 

@@ -284,7 +284,7 @@ struct job {
         const struct known *known;
         const char *done;
         uint64_t step;
-    } again;
+    } last_restart;
     int64_t restart_due_ms; /* the next pause's end; INT64_MAX = none */
     int64_t paused_ms;      /* pauses up to here are over, as a timer said */
     VEC(struct node) nodes;

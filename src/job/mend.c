@@ -112,7 +112,9 @@ static void start_alone(struct job *j, uint32_t slot, struct mend *m)
     start(j, slot, m);
 }
 
-/* Those with a place in what forms together: the gang, or with `role` that one. */
+enum { WHOLE_GANG = -1 };
+
+/* Has it a place in what forms together: a role, or all that are not yet in this generation? */
 static bool belongs(const struct job *j, const struct slot *s, int64_t role)
 {
     if (!job_is_wanted(j, s))
@@ -161,7 +163,7 @@ static void start_together(struct job *j, uint32_t from, uint32_t n, int64_t rol
 static void start_apart(struct job *j, struct mend *m)
 {
     for (uint32_t i = 0; i < j->n_tasks; i++) {
-        if (!belongs(j, &j->slots[i], JOB_NO_SLOT) || j->slots[i].state != SLOT_REGISTERED)
+        if (!belongs(j, &j->slots[i], WHOLE_GANG) || j->slots[i].state != SLOT_REGISTERED)
             continue;
         if (m->old)
             m->left++;
@@ -176,7 +178,7 @@ static void mend_once(struct job *j, struct mend *m)
         const struct slot *s = &j->slots[i];
         m->left += on_its_way(s->state) && job_is_wanted(j, s);
         m->old |= s->state == SLOT_HALTING || s->state == SLOT_REPLACING;
-        if (job_is_wanted(j, s) && !j->roles[s->role].forming && !belongs(j, s, JOB_NO_SLOT))
+        if (job_is_wanted(j, s) && !j->roles[s->role].forming && !belongs(j, s, WHOLE_GANG))
             start_alone(j, i, m);
     }
     for (uint32_t r = 0; r < j->n_roles; r++) {
@@ -184,7 +186,7 @@ static void mend_once(struct job *j, struct mend *m)
             start_together(j, j->roles[r].first, j->roles[r].n, r, m);
     }
     if (j->spec->gang)
-        start_together(j, 0, j->n_tasks, JOB_NO_SLOT, m);
+        start_together(j, 0, j->n_tasks, WHOLE_GANG, m);
     else
         start_apart(j, m);
 }

@@ -372,7 +372,7 @@ static void keep_witness(struct job *j, uint32_t slot, const struct slot_end *en
     bool failed = verdict_is_failure(verdict_result(s, end));
     if (!failed && (!s->known || s->known->victim))
         return;
-    if (j->again.known && j->again.known->victim && s->known && !s->known->victim) {
+    if (j->last_restart.known && j->last_restart.known->victim && s->known && !s->known->victim) {
         failures_note_restart(j, slot, last->done);
         j->changed = true;
     }

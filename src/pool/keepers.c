@@ -111,8 +111,10 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     if (str_eq(s->state, "MASTER_FAILED") && !j->fatal)
         set_fatal(j, "it ended again and again", "master.log");
     loop_timer_stop(j->timer);
-    if (j->phase != PH_LIVE)
+    if (j->phase != PH_LIVE) {
         log_event(LOG_INFO, "keeper.live", f_str("job", j->id), f_int("pid", s->pid));
+        j->live_since_ms = clock_mono_ms();
+    }
     j->phase = PH_LIVE;
     take_gpus(j, s);
 }
@@ -357,7 +359,10 @@ void keeper_start(struct pool_job *j)
  * again and again. */
 static bool dies_too_often(struct pool_job *j)
 {
-    int64_t now = clock_mono_ms(), oldest = j->deaths[0];
+    int64_t now = clock_mono_ms(), oldest = j->deaths[0], since = j->live_since_ms;
+    j->live_since_ms = 0;
+    if (since && j->lost_since_ms - since >= KEEPER_WORKED_MS)
+        return false;
     for (size_t i = 1; i < DEATHS_MAX; i++)
         j->deaths[i - 1] = j->deaths[i];
     j->deaths[DEATHS_MAX - 1] = now;

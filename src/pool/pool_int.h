@@ -58,6 +58,7 @@ enum job_phase {
 enum {
     DEATHS_MAX = 3,           /* a keeper that dies more often than this ... */
     DEATHS_WINDOW_MS = 60000, /* ... within this time is not started again */
+    KEEPER_WORKED_MS = 1000,  /* who worked for so long does not count: its tasks are charged */
 };
 
 struct pool_job {
@@ -93,7 +94,7 @@ struct pool_job {
     int ready_fd;
     struct loop_fd *ready;
     struct loop_timer *timer; /* the next look, or the limit of the keeper's start */
-    int64_t lost_since_ms, adopt_by_ms;
+    int64_t live_since_ms, lost_since_ms, adopt_by_ms;
     int64_t deaths[DEATHS_MAX];
     char *fatal;          /* why it is to be ended instead of started again */
     char *stop_who;       /* somebody asked for its end: then it is a stop, not a failure */

@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import signal
+import sys
+import time
 
 import pytest
-from conftest import wait_until
+from conftest import ROOT, wait_until
 from lib_jobs import ended, kill9, lab, make_lab  # noqa: F401 (fixtures)
 
 QUICK = {"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200}
@@ -236,6 +238,20 @@ def test_the_keeper_is_killed(lab):
         job.ends(f"worker:{i}", 2, 0)
     job.over()
     assert job.ran("worker:0") == job.ran("worker:1") == [1, 2]
+    lab.settled()
+
+
+def test_the_keeper_is_killed_again_and_again(lab):
+    """One that had worked for a while has nothing wrong with it, however many before it were killed."""
+    save = f"{sys.executable} {ROOT}/clients/python/tony_task.py checkpoint $TONY_ATTEMPT /data/step"  # it comes further: no pauses
+    app = lab.submit(lab.workers(f"{save}; test $TONY_ATTEMPT = 5 || sleep 600", conf={"tony.task.restarts.node-lost": 9}))
+    for run in range(1, 5):
+        wait_until(lambda: lab.status(app).get("checkpoint", {}).get("step") == run, f"run {run} has saved")
+        since = time.monotonic()
+        wait_until(lambda: time.monotonic() > since + 1.1, "its keeper has worked for a while", pause=0.05)
+        kill9(lab.one("keeper", app))
+    doc = lab.await_state(app, "SUCCEEDED", "FAILED")
+    assert doc["state"] == "SUCCEEDED" and doc["tasks"][0]["attempt"] == 5, doc
     lab.settled()
 
 
