@@ -262,7 +262,8 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
         nodes_failed(j, s->node);
     if (failed && why != END_PREEMPTED && s->node >= 0 && everywhere(s, ran_ms) && !own)
         return;
-    if (ran_ms >= RESTART_FORGIVE_MS)
+    bool further = came_further(j, s);
+    if (ran_ms >= RESTART_FORGIVE_MS || further)
         memset(s->spent, 0, sizeof s->spent);
     if (alone && own && failed && plain == IN_END && retry_alone(j, slot, out))
         return;
@@ -272,7 +273,7 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
     struct tally *t = scope == SCOPE_TASK ? &s->tally : &j->roles[s->role].tally;
     if (own ? !charge_limit(j, r, t) : !charge_budget(j, s, why))
         return;
-    if (ran_ms >= RESTART_STEADY_MS || came_further(j, s))
+    if (ran_ms >= RESTART_STEADY_MS || further)
         t->row = 0;
     t->row++;
     out->scope = scope;

@@ -129,6 +129,15 @@ static void test_whether(void **state)
         { "worker*1 pre=1 lost=1 disk=1 launch=1",
           "go worker:0!preempt worker:0!lost +2000 worker:0!disk +30000 worker:0!launch +8000",
           JOB_RUNNING, "worker:0=running/5.1", NULL },
+        /* and all of them again when it has come further; none stays none */
+        { "worker*2/scope-job lost=1",
+          "go +1 save:worker:0 worker:1!lost +1 save:worker:0 worker:1!lost +1 save:worker:0 "
+          "worker:1!lost +1",
+          JOB_RUNNING, "worker:0=running/4.4 worker:1=running/4.4", NULL },
+        { "worker*2/scope-job lost=1", "go +1 save:worker:0 worker:1!lost +1 worker:1!lost +1",
+          JOB_RUNNING, "worker:0=running/2.2 worker:1=L/2.2", NULL },
+        { "worker*2/scope-job lost=0", "go +1 save:worker:0 worker:1!lost +1", JOB_RUNNING,
+          "worker:0=running/1.1 worker:1=L/1.1", NULL },
         { "worker*1 lost=1", "go worker:0!unknown", JOB_RUNNING, "worker:0=running/2.1", NULL },
         { "worker*1 lost=1", "go worker:0!unknown worker:0!lost", JOB_FAILED, "worker:0=L/2.1",
           NULL },
