@@ -321,6 +321,29 @@ static void say_nodes(const json_t *doc, struct buf *out)
     }
 }
 
+/* A job that no task has ended: what ran out, and how to give it more. */
+static void say_limit(const json_t *doc, struct buf *out)
+{
+    static const struct {
+        const char *text, *remedy;
+    } limits[] = {
+        { "the application timeout of",
+          "raise tony.application.timeout (0: none), or find out what takes so long" },
+        { "waited for its containers for more than", "raise tony.container.allocation.timeout (-1: "
+                                                     "none), or ask for less; tony list shows who "
+                                                     "holds the room" },
+        { "containers were not granted within", "raise tony.container.allocation.timeout (-1: "
+                                                "none), or ask for less; tony list shows who "
+                                                "holds the room" },
+        { "its client was away for more than",
+          "raise tony.client.away-limit (-1: none), or start it with tony submit" },
+    };
+    const char *message = doc_str(doc, "message");
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        if (strstr(message, limits[i].text))
+            say(out, "remedy", limits[i].remedy);
+}
+
 void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out)
 {
     const json_t *cause = json_object_get(doc, "cause");
@@ -330,6 +353,8 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
         say_first(doc, first, out);
         say_meaning(first, out);
         say_suspects(first, out);
+    } else {
+        say_limit(doc, out);
     }
     if (json_is_object(cause) && log && log[0])
         (void)buf_addf(&after, "  its log  %s\n", log);
@@ -384,6 +409,9 @@ void why_not_over(const json_t *doc, struct buf *out)
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
     say_tasks(doc, "registered", "ready", "there, and waits until the whole gang is", out);
     say_tasks(doc, "held", "held", "its turn has not come: roles that it waits for still run", out);
+    say_tasks(doc, "halting", "again", "told to end, and begins again then", out);
+    say_tasks(doc, "replacing", "again", "its container is given up for another one", out);
+    say_tasks(doc, "renewing", "again", "makes ready to begin again", out);
     say_tasks(doc, "stopping", "stops", "told to end", out);
     say_tasks(doc, NULL, "silent", "nothing was heard of it for three heartbeats", out);
     say_others(doc, NULL, out);

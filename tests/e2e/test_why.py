@@ -268,6 +268,12 @@ def test_a_waiting_job(own_tony):
     t.ok("kill", big)
 
 
+def test_a_limit_that_ran_out(tony):
+    app = tony.submit(tony.workers("sleep 600", conf={"tony.application.timeout": 300}))
+    tony.run("wait", app)
+    assert "remedy    raise tony.application.timeout" in tony.ok("why", app)
+
+
 def test_a_role_whose_turn_has_not_come(tony, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
