@@ -138,12 +138,13 @@ static bool cannot_live(struct keeper *k, bool killed, int64_t now)
     return k->n_deaths == ARRAY_LEN(k->deaths) && now - k->deaths[0] < DEATHS_WINDOW_MS;
 }
 
-/* The first two times at once. */
-static int64_t pause_ms(const struct keeper *k)
+/* The first few times at once. */
+static int64_t pause_ms(const struct keeper *k, bool killed)
 {
-    if (k->n_short <= 2)
+    unsigned at_once = killed ? 6 : 2;
+    if (k->n_short <= at_once)
         return 0;
-    return MIN(RESTART_PAUSE_MS << MIN(k->n_short, 16U), RESTART_PAUSE_MAX_MS);
+    return MIN(RESTART_PAUSE_MS << MIN(k->n_short - at_once + 2, 16U), RESTART_PAUSE_MAX_MS);
 }
 
 void master_died(struct keeper *k, int status)
@@ -166,7 +167,7 @@ void master_died(struct keeper *k, int status)
     else if (cannot_live(k, signal == SIGKILL, now))
         keeper_take_down(k, "the master dies again and again");
     else
-        k->master_at_ms = now + pause_ms(k);
+        k->master_at_ms = now + pause_ms(k, signal == SIGKILL);
 }
 
 /* ---- what we say ---- */
