@@ -9,7 +9,7 @@ from lib_jobs import kill9
 
 PYTHON = "/usr/bin/python3"
 JOB = ROOT / "examples/digits/job.yaml"
-KINDS = ("task", "executor", "master", "pool")
+KINDS = ("task", "executor", "master", "pool", "keeper")
 HARMLESS = {"master", "pool"}  # no task notices their deaths
 LIMIT_S = 100
 
@@ -36,7 +36,7 @@ class Training:
     def __init__(self, lab, seed, epochs, save_every=10, *args):
         self.lab, self.rnd = lab, random.Random(seed)
         self.killed = {}
-        many = {"tony.worker.restart": "on-failure", "tony.worker.max-restarts": -1, "tony.task.restarts.node-lost": 100000}
+        many = {"tony.worker.restart": "on-failure", "tony.worker.max-restarts": -1, "tony.task.restarts.node-lost": 20}
         conf = [x for k, v in many.items() for x in ("--conf", f"{k}={v}")]
         self.app = lab.submit(JOB, *_args(epochs, save_every), *conf, *args)
 
