@@ -423,12 +423,12 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input plain, const str
     if (s->state == SLOT_REPLACING && plain == IN_END && s->given_up)
         return slot_step(j, slot, IN_LOST, NULL, e);
     if (s->state == SLOT_HALTING || (s->state == SLOT_REPLACING && plain != IN_END)) {
+        /* it was to end */
         keep_witness(j, slot, end);
         if (may_live_on(s, plain, end))
             return wait_for_lease(j, slot, e);
-        bool elsewhere = s->leaves && plain == IN_END;
-        return slot_step(j, slot, elsewhere ? IN_DROP : instead_of(plain), end,
-                         e); /* it was to end */
+        bool leaves = s->leaves && plain == IN_END;
+        return slot_step(j, slot, leaves ? IN_DROP : instead_of(plain), end, e);
     }
     bool may = (s->state >= SLOT_PLACED && s->state <= SLOT_RUNNING) || s->state == SLOT_RENEWING;
     if (may && slot_table[s->state][plain].to != SLOT_NONE)
