@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 
 import pytest
@@ -48,6 +49,25 @@ def test_mxnet(own):
     assert r.returncode == 0, r.said[-6000:]
     assert len(re.findall(r"largest error of a weight 0\.0", r.logs)) == 2, r.logs
     assert set(results(own, r.app).values()) == {"SUCCEEDED"}
+
+
+def test_what_swallows_term_is_killed(own):
+    """TensorFlow's mirrored workers take TERM for news and train on: they are killed after the grace period, and have not failed."""
+    src = own.base / "src"
+    shutil.copytree(EXAMPLES / "tensorflow", src)
+    script = (src / "train_mirrored.py").read_text()
+    endless = script.replace("range(150)", "range(10**9)").replace("    loss = step(batches)", "    loss = step(batches); open('going', 'w').close()")
+    assert endless.count("10**9") == endless.count("going") == 1
+    (src / "train_mirrored.py").write_text(endless)
+    worker = {"instances": 2, "memory": "2g", "command": "python3 train_mirrored.py", "ready": "file:going"}
+    r = run(own, environment("main"), own.job_file(
+        {"worker": worker, "evaluator": {"instances": 1, "command": "true", "depends-on": "worker:ready", "stops": "worker"}},
+        framework="tensorflow", src=str(src), env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1"},
+        conf={"tony.task.kill-grace-ms": 2000, "tony.application.fail-on-worker-failure-enabled": True}))
+    assert r.returncode == 0, r.said[-6000:]
+    tasks = {t["task"]: t for t in own.json("tasks", r.app)["tasks"]}
+    assert {name: (t["result"], t["signal"]) for name, t in tasks.items()} == {
+        "evaluator:0": ("SUCCEEDED", None), "worker:0": ("FINISHED", 9), "worker:1": ("FINISHED", 9)}, tasks
 
 
 # ---- MPI without mpiexec, by Debian's MPICH ----
