@@ -1,9 +1,10 @@
-"""A script as it is written for torchrun: DDP on a small model, a snapshot after each step, which a restart goes on from.
+"""A script as it is written for torchrun: DDP on a small model, a snapshot after each step, of which a restart takes the newest.
 
-`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOT STEPS`. DIE: "<restart count> <rank> <step>, ..." to be killed there.
+`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOTS STEPS`. DIE: "<restart count> <rank> <step>, ..." to be killed there.
 """
 
 import os
+import re
 import signal
 import sys
 
@@ -14,17 +15,15 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 class Trainer:
-    def __init__(self, snapshot):
-        self.snapshot = snapshot
+    def __init__(self, folder):
+        self.folder = folder
         self.rank = int(os.environ["RANK"])
         self.local = int(os.environ["LOCAL_RANK"])
-        self.at = 0
         torch.manual_seed(7)
         self.model = torch.nn.Linear(8, 1)
-        if os.path.exists(snapshot):
-            saved = torch.load(snapshot)
-            self.model.load_state_dict(saved["model"])
-            self.at = saved["at"]
+        self.at = max((int(name[5:]) for name in os.listdir(folder) if re.fullmatch(r"step-\d+", name)), default=0)
+        if self.at:
+            self.model.load_state_dict(torch.load(f"{folder}/step-{self.at}"))
         self.model = DDP(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
 
@@ -37,8 +36,8 @@ class Trainer:
         self.optimizer.step()
         self.at += 1
         if self.local == 0 and self.rank == 0:
-            torch.save({"model": self.model.module.state_dict(), "at": self.at}, self.snapshot + ".new")
-            os.replace(self.snapshot + ".new", self.snapshot)
+            torch.save(self.model.module.state_dict(), f"{self.folder}/new")
+            os.replace(f"{self.folder}/new", f"{self.folder}/step-{self.at}")
 
 
 @record

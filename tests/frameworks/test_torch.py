@@ -13,11 +13,13 @@ def python_of(name):
 
 
 def train(t, python, steps, die=(), n=2, ranks=2):
-    """Ranks are killed by themselves, one in each formation: die is the rank and the step of each."""
-    snapshot = t.base / f"snapshot{t.n_files}"
-    path = t.workers(f"{python} -u {SCRIPT} {snapshot} {steps}", n=n, framework="pytorch",
+    """Ranks are killed by themselves, one in each formation: die is the rank and the step of each. Who has saved more is not made to wait."""
+    folder = t.base / f"snapshots{t.n_files}"
+    folder.mkdir()
+    path = t.workers(f"{python} -u {SCRIPT} {folder} {steps}", n=n, framework="pytorch",
                      role={"ranks": ranks, "memory": "4g", "restart": "on-failure", "max-restarts": 40},
-                     env={"DIE": ",".join(f"{i} {rank} {step}" for i, (rank, step) in enumerate(die)), "OMP_NUM_THREADS": "1"})
+                     env={"DIE": ",".join(f"{i} {rank} {step}" for i, (rank, step) in enumerate(die)), "OMP_NUM_THREADS": "1"}, conf={
+                         "tony.task.checkpoint-dir": str(folder), "tony.task.checkpoint-pattern": r"step-([0-9]+)"})
     app = t.submit(path)
     t.run("wait", app, timeout=RUN_LIMIT_S * (1 + len(die)))
     doc = t.status(app)
