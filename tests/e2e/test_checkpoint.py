@@ -218,7 +218,6 @@ def final(tony, app, attempt):
     return json.loads(line)
 
 
-@pytest.mark.skipif(os.system(f"{PYTHON} -c 'import torch, sklearn' 2>/dev/null") != 0, reason="no PyTorch or scikit-learn here")
 def test_the_digits_are_the_same(own_tony, tmp_path):
     """Killed before any checkpoint, at steps, while one is half written and before its rename: the same model in every bit."""
     signal.alarm(540)  # it imports PyTorch a dozen times

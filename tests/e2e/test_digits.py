@@ -1,12 +1,7 @@
 """examples/digits for real, killed at random: whoever dies, the model is the one of a run that nobody disturbed, in every bit."""
 
-import os
-
-import pytest
-from lib_digits import PYTHON, Training, undisturbed
+from lib_digits import Training, undisturbed
 from lib_jobs import make_lab  # noqa: F401 (fixture)
-
-pytestmark = pytest.mark.skipif(os.system(f"{PYTHON} -c 'import torch, sklearn' 2>/dev/null") != 0, reason="no PyTorch or scikit-learn here")
 
 
 def test_the_digits_survive_a_few_kills(make_lab):

@@ -4,7 +4,6 @@ import json
 import os
 import random
 
-import pytest
 from lib_kills import KINDS, Victims
 from lib_tony import ROOT
 
@@ -24,8 +23,6 @@ def model(tony, app):
 
 
 def test_the_digits_are_the_same(tony, cluster, base):
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     dice = random.Random(SEED)
     print(f"seed {SEED}", flush=True)
     args = ["--conf", "tony.am.memory=128m", "--conf", "tony.worker.restart=on-failure", "--conf", f"tony.worker.max-restarts={KILLS}",

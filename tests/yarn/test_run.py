@@ -158,8 +158,6 @@ def test_the_page_is_served_through_the_proxy(tony, cluster):
 
 
 def test_the_digits_are_learned(tony):
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     r = tony.run("run", ROOT / "examples" / "digits" / "job.yaml", timeout=200)
     assert r.returncode == 0, r.stderr
     app = APP.search(r.stdout).group()
