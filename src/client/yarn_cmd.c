@@ -247,11 +247,11 @@ int yarn_cmd_list(struct client *c, size_t n)
     int rc = yarn_open(c, NULL, &y, &e);
     if (rc == 0)
         rc = yarn_list(y, all, &e);
-    if (!options_has(&c->o, OPT_CLUSTER)) {
-        if (rc < 0) /* those of this machine can be shown all the same */
-            client_note("the cluster's jobs are not known: %s", e.msg);
+    bool half = rc < 0 && !options_has(&c->o, OPT_CLUSTER);
+    if (half) /* those of this machine can be shown all the same */
+        client_note("the cluster's jobs are not known: %s", e.msg);
+    if (!options_has(&c->o, OPT_CLUSTER))
         rc = add_local(c, all, &e);
-    }
     size_t total = json_array_size(all);
     AUTO(free_p) json_t **v = calloc(total + 1, sizeof *v);
     for (size_t i = 0; v && i < total; i++)
@@ -265,17 +265,20 @@ int yarn_cmd_list(struct client *c, size_t n)
         json_decref(jobs);
         return fail(rc, &e);
     }
-    if (options_has(&c->o, OPT_JSON))
-        return client_print_json(json_pack("{s:o}", "jobs", jobs));
-    if (total == 0)
-        client_note("no jobs of yours on the cluster");
-    else
-        print_jobs(jobs);
+    int code = EXIT_DONE;
+    if (options_has(&c->o, OPT_JSON)) {
+        code = client_print_json(json_pack("{s:O}", "jobs", jobs));
+    } else {
+        if (total > 0)
+            print_jobs(jobs);
+        else if (!half)
+            client_note("no jobs of yours on the cluster");
+        code = client_flush_stdout();
+        if (n && total > n)
+            client_note("there are more: --all shows them");
+    }
     json_decref(jobs);
-    int code = client_flush_stdout();
-    if (n && total > n)
-        client_note("there are more: --all shows them");
-    return code;
+    return half && code == EXIT_DONE ? EXIT_CLUSTER : code;
 }
 
 /* ---- plan: what the cluster has ---- */

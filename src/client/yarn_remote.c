@@ -18,6 +18,7 @@ enum {
     SWEEP_ASK_MAX = 32,
     /* A client makes its staging directory and submits within seconds. */
     ORPHAN_MS = 10 * 60 * 1000,
+    YOUNG_MS = 5000, /* may be in the making: the ResourceManager notes who asks for it too early */
 };
 
 /* ---- URLs ---- */
@@ -272,7 +273,7 @@ static void jobs_listed(const struct webhdfs_result *r, const struct err *e, voi
     for (size_t i = 0; r && i < r->n_stats && w->jobs.n < SWEEP_ASK_MAX; i++) {
         struct leftover l = { .sweep = w, .age_ms = now - r->stats[i].mtime_ms };
         struct yarn_app app;
-        if (str_eq(r->stats[i].name, w->own_id) ||
+        if (str_eq(r->stats[i].name, w->own_id) || l.age_ms < YOUNG_MS ||
             yarn_app_parse(span_of(r->stats[i].name), &app, NULL) < 0 ||
             !str_copy(l.id, sizeof l.id, r->stats[i].name))
             continue;

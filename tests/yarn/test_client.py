@@ -152,7 +152,7 @@ def test_staging_of_what_is_over_is_swept(tony, cluster):
     """A client and a master that were killed have left theirs."""
     app = APP.search(tony.ok("run", tony.workers("true"))).group()
     never = app[:-4] + "9876"
-    for name, old in ((app, 0), (never, 3600 * 1000)):
+    for name, old in ((app, 10 * 1000), (never, 3600 * 1000)):
         cluster.hdfs("MKDIRS", f"/user/root/.tony/{name}", "PUT")
         age(cluster, f"/user/root/.tony/{name}", old)
     assert tony.run("run", tony.workers("true")).returncode == 0
