@@ -17,17 +17,24 @@ enum {
     TELL_POLL_MS = 5,
     TELL_MAX_MS = 2000,     /* a follower that reads nothing may not keep the job from ending */
     FINISH_MAX_MS = 600000, /* a resource manager may restart while we tell it */
+    LINGER_MS = 500,        /* for answers that nobody needs any more */
     BREAK_MAX_MS = 10000,   /* beyond the tasks' own grace; then the keeper ends what is left */
 };
 
 /* ---- the good end: the verdict is written and nothing of ours is alive ---- */
+
+static bool answers_come(const struct master *m)
+{
+    return m->sched_ops->busy && clock_mono_ms() < m->told_ms + LINGER_MS &&
+           m->sched_ops->busy(m->sched);
+}
 
 /* Done when the scheduler has our word and the followers theirs and nothing of ours is left
  * elsewhere, or when they take too long. */
 static void end_look(void *arg)
 {
     struct master *m = arg;
-    bool ready = m->sched_told && m->cleared && clients_queued(m) == 0;
+    bool ready = m->sched_told && m->cleared && clients_queued(m) == 0 && !answers_come(m);
     if (m->phase == MP_ENDING && !ready && clock_mono_ms() < m->end_by_ms) {
         loop_timer_set(m->end, clock_mono_ms() + TELL_POLL_MS);
         return;
@@ -48,6 +55,7 @@ static void sched_has_it(void *arg)
 {
     struct master *m = arg;
     m->sched_told = true;
+    m->told_ms = clock_mono_ms();
     if (m->archive) {
         clients_let_go(m);
         m->end_by_ms = clock_mono_ms() + ARCHIVE_CLEAR_MS + TELL_MAX_MS;

@@ -124,6 +124,7 @@ struct master {
     struct loop_timer *end; /* bounded waits at the end */
     int64_t end_by_ms;
     bool sched_told, cleared; /* what the last waits are for */
+    int64_t told_ms;
     uint32_t n_to_stop;       /* MP_BREAKING: containers that have not ended yet */
     bool *to_stop;            /* by slot */
     char *breaking_why;

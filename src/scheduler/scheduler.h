@@ -130,6 +130,9 @@ struct sched_ops {
      * the scheduler has it. */
     int (*finish)(struct sched *s, const char *state, const char *diagnostics,
                   void (*done)(void *arg), struct err *e);
+    /* After done: are answers to us still under way, whose senders would complain that we are
+     * gone? Who can wait a moment does. May be NULL. */
+    bool (*busy)(const struct sched *s);
     void (*close)(struct sched *s);
 };
 

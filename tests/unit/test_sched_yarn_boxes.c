@@ -125,6 +125,7 @@ static void test_stop(void **state)
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[1], 0, NULL), 0);
     world_until("end:1:killed_by_master", 1);
     assert_int_equal(w->boxes[1].stops, 1);
+    WORLD_UNTIL(!sched_yarn.busy(w->s));
 }
 
 static void test_node_does_not_answer(void **state)
@@ -139,6 +140,7 @@ static void test_node_does_not_answer(void **state)
         assert_int_equal(w->boxes[i].starts, 0);
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
     world_until("end:0:killed_by_master", 1);
+    assert_true(sched_yarn.busy(w->s));
     int beats = w->n_calls[K_ALLOCATE];
     WORLD_UNTIL(w->n_calls[K_ALLOCATE] > beats); /* the heart beats */
     w->silent_node = false;

@@ -589,6 +589,17 @@ static int yarn_finish(struct sched *s, const char *state, const char *diagnosti
     return 0;
 }
 
+static bool yarn_busy(const struct sched *s)
+{
+    const struct yarn *y = (const struct yarn *)(const void *)s;
+    for (struct map_entry *x = map_next(&y->nodes, NULL); x; x = map_next(&y->nodes, x)) {
+        const struct node *n = x->value;
+        if (n->start || n->stop || n->status)
+            return true;
+    }
+    return false;
+}
+
 const struct sched_ops sched_yarn = {
     .name = "yarn",
     .gives_back = true,
@@ -603,5 +614,6 @@ const struct sched_ops sched_yarn = {
     .fate = yarn_fate,
     .resize_wanted = yarn_resize,
     .finish = yarn_finish,
+    .busy = yarn_busy,
     .close = yarn_close,
 };
