@@ -13,13 +13,14 @@ import test_daemons
 import test_floor
 import test_nodes
 import test_placement
+import test_preempt
 from lib_gangs import two_jobs_of_sixty_percent
 
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
 ROUNDS = int(os.environ.get("TONY_GANG_ROUNDS", "20"))
 
-globals().update({f"{name}_slow": test for module in (test_cluster, test_daemons, test_floor, test_nodes, test_placement)
+globals().update({f"{name}_slow": test for module in (test_cluster, test_daemons, test_floor, test_nodes, test_placement, test_preempt)
                   for name, test in vars(module).items()
                   if "slow" in str(getattr(test, "pytestmark", ""))})
 

@@ -36,6 +36,8 @@ ALLOWED = {
     # The files of a container were brought by another one's localizer, and it has ended before its own was done: that is interrupted.
     r"AsyncDispatcher thread interrupted|YarnUncaughtExceptionHandler: Thread Thread\[LocalizerRunner|"
     r"Can't handle this event at current state: Current: \[(EXITED_WITH_\w+|DONE)\], eventType: \[RESOURCE_FAILED\]": "its own race",
+    r"ProcfsBasedProcessTree: Error reading the stream": "a process ended while the NodeManager looked at it",
+    r"Failed to get \S+AppPlacementAllocator": "an ask is taken back while the scheduler, in another thread, looks at it",
     r"JvmPauseMonitor: Detected pause": "the machine is busy",
     r"ContainerCleanup: \S+ exception trying to reap container": "it was gone before it was stopped",
 }

@@ -34,11 +34,18 @@ TASK = """
 """
 
 
-def test_a_notice_lets_them_save(tony, cluster):
+def saved_by(doc):
+    return {t["task"]: t["checkpoint"]["step"] for t in doc["tasks"] if "checkpoint" in t}
+
+
+@pytest.mark.parametrize("scope", ["task", pytest.param("job", marks=pytest.mark.slow)])
+def test_a_notice_lets_them_save(tony, cluster, scope):
+    """Those whose containers are wanted; where the gang is formed anew for it, all."""
+    n_saved = 3 if scope == "job" else 1
     gate, other_gate = tony.base / "gate", tony.base / "other-gate"
     command = f"{PYTHON} -c {shlex.quote(textwrap.dedent(TASK).strip())}"
     with cluster.changed(*PREEMPTION, restart=["rm"]):
-        p = tony.start("run", tony.workers(command, n=3, role={"memory": "4g"}, env={"GATE": str(gate)},
+        p = tony.start("run", tony.workers(command, n=3, role={"memory": "4g", "restart-scope": scope}, env={"GATE": str(gate)},
                                            conf={"tony.task.restarts.node-lost": 0, "tony.task.checkpoint-grace": 8000}))
         try:
             wait_until(lambda: cluster.live_apps() or p.poll() is not None, "the submission")
@@ -48,13 +55,14 @@ def test_a_notice_lets_them_save(tony, cluster):
             other = tony.start("run", tony.workers(f"while [ ! -e {other_gate} ]; do sleep 0.1; done", n=1, role={"memory": "4g"},
                                                    conf={"tony.yarn.queue": "second"}))
             # Those that had to go have saved, each what it had, and wait for room.
-            doc = wait_until(lambda: (lambda s: s["restarts"] and s["roles"][0]["waiting"] and s)(tony.status(app)), "some had to go", 300, 0.5)
+            doc = wait_until(lambda: (lambda s: s["restarts"] and s["roles"][0]["waiting"] and len(saved_by(s)) >= n_saved and s)(tony.status(app)),
+                             "some had to go", 300, 0.5)
             assert doc["last_restart"]["reason"] == "preempted", doc["last_restart"]
             assert doc["state"] == "RUNNING"
             text = tony.ok("why", app)
             assert "preempted" in text and "granted" in text, text
-            saved = {t["task"]: t["checkpoint"]["step"] for t in doc["tasks"] if "checkpoint" in t}
-            assert saved and all(step > 0 for step in saved.values()), doc["tasks"]
+            saved = saved_by(doc)
+            assert len(saved) == n_saved and all(step > 0 for step in saved.values()), doc["tasks"]
             other_gate.write_text("")
             out, err = other.communicate(timeout=300)
             assert other.returncode == 0, out + err
@@ -64,6 +72,9 @@ def test_a_notice_lets_them_save(tony, cluster):
             other_gate.write_text("")
         out, err = p.communicate(timeout=300)
         assert p.returncode == 0, out + err
-        assert "the scheduler took its container" in err and "restarted" in err, err
-        again = [t for t in tony.status(app)["tasks"] if t["attempt"] > 1]
-        assert again and {f["reason"] for f in tony.json("why", app)["failures"]} == {"preempted"}
+        assert "the scheduler took its container" in err and ("gang formed anew" if scope == "job" else "restarted") in err, err
+        again = [t["task"] for t in tony.status(app)["tasks"] if t["attempt"] > 1]
+        assert again == list(saved)
+        if scope == "task":
+            assert tony.ok("logs", app, again[0], "--stdout").startswith(f"begins at {saved[again[0]]} /data/{again[0]}/")
+        assert {f["reason"] for f in tony.json("why", app)["failures"]} == {"preempted"}
