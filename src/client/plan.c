@@ -136,6 +136,7 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
         .role = name,
         .index = index,
         .generation = 1,
+        .max_restarts = role_spec_restarts(role),
         .chief = chief,
         .single_node = s->single_node,
         .n_tracked = view->n_tracked,
@@ -212,9 +213,8 @@ static json_t *role_json(const struct job_spec *s, const struct role_spec *r, co
     for (size_t i = 0; i < r->n_waits_for; i++)
         (void)json_array_append_new(waits, json_string(s->roles[r->waits_for[i]].name));
     for (size_t i = 0; i < r->n_gates; i++) /* their containers it has beside it */
-        (void)json_array_append_new(
-            waits, json_sprintf("%s:%s", s->roles[r->gates[i].role].name,
-                                r->gates[i].ready ? "ready" : "started"));
+        (void)json_array_append_new(waits, json_sprintf("%s:%s", s->roles[r->gates[i].role].name,
+                                                        r->gates[i].ready ? "ready" : "started"));
     return json_pack("{s:s, s:i, s:I, s:i, s:i, s:s, s:o}", "role", name, "instances",
                      (int)instances, "memory_mib", (json_int_t)r->memory_mib, "vcores",
                      (int)r->vcores, "gpus", (int)r->gpus, "kind", kinds[r->kind & 3], "waits_for",

@@ -272,6 +272,8 @@ struct job_spec {
 int job_spec_build(const struct conf *c, struct job_spec **out, struct err *e);
 void job_spec_free(struct job_spec *s);
 void job_spec_freep(struct job_spec **s);
+/* How often its own failures may be followed by another attempt; a very large number = no limit. */
+uint32_t role_spec_restarts(const struct role_spec *r);
 const struct role_spec *job_spec_role(const struct job_spec *s, const char *name);
 
 /* What the job holds at its peak over its stages (kept to the end): memory and GPUs exactly;

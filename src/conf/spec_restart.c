@@ -56,6 +56,13 @@ static unsigned choice(const struct build *b, const char *key, const char *const
     return 0;
 }
 
+uint32_t role_spec_restarts(const struct role_spec *r)
+{
+    if (r->restart == RESTART_NEVER || (r->restart == RESTART_UNSET && !r->retry_on.n))
+        return 0;
+    return r->max_restarts < 0 ? INT32_MAX : (uint32_t)r->max_restarts; /* the key has a maximum */
+}
+
 int build_restart(struct build *b, struct role_spec *r)
 {
     static const char *const policies[] = { "never", "on-failure", "always" };

@@ -147,6 +147,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->memory_bytes = role->memory_mib << 20;
     w->ranks = role->ranks;
     w->vcores = role->vcores;
+    w->max_restarts = role_spec_restarts(role);
     w->n_tracked = job_n_tracked(m->job);
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;

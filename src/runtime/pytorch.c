@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "base/util.h"
 
 static int check(const struct rt_role *roles, size_t n, struct err *e)
 {
@@ -71,10 +72,12 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rc |= rt_set_u32(out, "WORLD", at.world_size);
     rc |= rt_set_u32(out, "WORLD_SIZE", at.world_size);
     rc |= rt_set_u32(out, "GROUP_WORLD_SIZE", at.n_groups);
-    /* torchrun counts the formations of the gang, and so that all ranks have the same number */
+    /* torchrun counts the formations of the gang, and so that all ranks have the same number. It
+     * begins again for the ranks' own failures only: of those that we do besides, none is one too
+     * many. */
     uint32_t again = in->generation ? in->generation - 1 : 0;
     rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", again);
-    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", again);
+    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", MAX(again, in->max_restarts));
     rc |= strv_env_set(out, "TORCHELASTIC_RUN_ID", in->application_id);
     rc |= set_agent(in, out);
     if (at.ranked)

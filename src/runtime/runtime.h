@@ -36,7 +36,7 @@ struct rt_input {
     const char *role; /* mine */
     uint32_t index;
     uint32_t local_rank; /* of this task's ranks */
-    uint32_t generation, restart_count;
+    uint32_t generation, restart_count, max_restarts;
     uint32_t session;    /* how often the whole job began again */
     bool chief;
     bool single_node;    /* the command is the whole job, in the master's place */

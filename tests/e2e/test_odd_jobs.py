@@ -51,14 +51,15 @@ def test_tensorflow_with_all_roles(tony):
 def test_pytorch_with_ranks_of_two_roles(tony):
     """A chief of two ranks, which come first, workers of three, and a watcher that is none of them."""
     env = found(tony, "pytorch", {
-        "watcher": {"instances": 1, "command": "env; touch up; sleep 1000", "ready": "file:up"}, "worker": {"instances": 2, "ranks": 3, "depends-on": "watcher:ready"},
-        "chief": {"instances": 1, "ranks": 2}}, **{"tony.application.untracked.jobtypes": "watcher"})
+        "watcher": {"instances": 1, "command": "env; touch up; sleep 1000", "ready": "file:up"}, "worker": {"instances": 2, "ranks": 3, "depends-on": "watcher:ready", "restart": "on-failure"},
+        "chief": {"instances": 1, "ranks": 2, "restart": "on-failure", "max-restarts": 5}}, **{"tony.application.untracked.jobtypes": "watcher"})
     names = "RANK WORLD_SIZE WORLD LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME"
     check(env, (names, {
         "watcher:0": "- 8 8 - - - - 3 - - watcher",
         "chief:0": "0 8 8 0 2 0 0 3 0 2 chief", "chief:0.1": "1 8 8 1 2 0 0 3 1 2 chief",
         "worker:0": "2 8 8 0 3 1 1 3 0 6 worker", "worker:0.1": "3 8 8 1 3 1 1 3 1 6 worker", "worker:0.2": "4 8 8 2 3 1 1 3 2 6 worker",
         "worker:1": "5 8 8 0 3 2 2 3 3 6 worker", "worker:1.1": "6 8 8 1 3 2 2 3 4 6 worker", "worker:1.2": "7 8 8 2 3 2 2 3 5 6 worker"}))
+    assert {task[:5]: e["TORCHELASTIC_MAX_RESTARTS"] for task, e in env.items()} == {"watch": "0", "chief": "5", "worke": "3"}
     assert {e["INIT_METHOD"] for e in env.values()} == {"tcp://" + env["chief:0"]["TONY_ADDRESS"]}
     assert {f"{e['MASTER_ADDR']}:{e['MASTER_PORT']}" for e in env.values()} == {env["chief:0"]["TONY_ADDRESS"]}
 
