@@ -296,14 +296,19 @@ static int on_executor_gone(struct job *j, const struct job_event *ev, struct ke
     return 0;
 }
 
+/* Is it about a first attempt that a master before us began? The end of our journal may be lost, but
+ * what was restarted is in it (ACT_SYNC). */
+static bool is_unwritten(const struct slot *s, const struct job_event *ev)
+{
+    return s->state == SLOT_REGISTERED && !s->attempt && ev->generation == 1 && ev->attempt == 1;
+}
+
 static int on_executor_back(struct job *j, const struct job_event *ev, struct kept *kept,
                             struct err *e)
 {
     struct slot *s = &j->slots[ev->slot];
     bool current = ev->generation == s->generation && ev->attempt == s->attempt;
-    /* the end of our journal may be lost, but what was restarted is in it (ACT_SYNC) */
-    bool first =
-        s->state == SLOT_REGISTERED && !s->attempt && ev->generation == 1 && ev->attempt == 1;
+    bool first = is_unwritten(s, ev);
 
     (void)kept;
     if (first)
@@ -399,6 +404,10 @@ static int attempt_ended(struct job *j, const struct job_event *ev, struct kept 
 static int on_attempt_ended(struct job *j, const struct job_event *ev, struct kept *kept,
                             struct err *e)
 {
+    if (is_unwritten(&j->slots[ev->slot], ev)) /* asked to begin it, the executor tells it again */
+        return err_set(e, ESTALE, "slot '" SLOT_NAME "' has not begun attempt 1.1 for all we know",
+                       SLOT_ARGS(j, ev->slot)),
+               1;
     int rc = attempt_ended(j, ev, kept, e);
     /* Also for one that we know already, or refuse: the executor tells it until it was heard. */
     struct job_action *ack = job_act(j, ACT_ACK, ev->slot);

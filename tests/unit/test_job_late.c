@@ -177,6 +177,41 @@ static void test_lost_words(void **state)
     drive_done(&d);
 }
 
+/* That a task had begun, and has ended since: the end is kept until the start was written down. */
+static void test_an_end_before_its_start(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+
+    (void)state;
+    drive_init(&d, "worker*2");
+    drive_run(&d, "mute:worker:1 go"); /* which is waited for */
+    struct job_event end = { .type = EV_ATTEMPT_ENDED,
+                             .slot = 0,
+                             .generation = 1,
+                             .attempt = 1,
+                             .exit_code = 3,
+                             .reason = END_EXITED };
+    assert_int_equal(drive_feed(&d, &end), 1);
+    assert_int_equal(d.n_acts[ACT_ACK], 0);
+    const struct job_event other[] = {
+        { .type = EV_ALLOCATED, .slot = 1, .container = "granted" },
+        { .type = EV_REGISTERED, .slot = 1, .container = "granted", .text = "h:2" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(other); i++)
+        assert_int_equal(drive_feed(&d, &other[i]), 0);
+    assert_int_equal(d.n_acts[ACT_START], 2);
+    assert_int_equal(drive_feed(&d, &end), 0);
+    assert_int_equal(d.n_acts[ACT_ACK], 1);
+    job_slot(d.job, 0, &v);
+    assert_int_equal(v.exit_code, 3);
+    /* one that nobody can have begun is not asked after again */
+    end.attempt = 2;
+    assert_int_equal(drive_feed(&d, &end), 1);
+    assert_int_equal(d.n_acts[ACT_ACK], 2);
+    drive_done(&d);
+}
+
 static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
 {
     struct drive d;
@@ -254,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_strays),
         cmocka_unit_test(test_lost_words),
+        cmocka_unit_test(test_an_end_before_its_start),
         cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
         cmocka_unit_test(test_draining_has_time),
         cmocka_unit_test(test_stop_is_durable_first),
