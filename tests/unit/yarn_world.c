@@ -141,8 +141,9 @@ static bool failed(struct rpc_call *c)
 {
     struct rpc_error e = { .kind = w->fail[c->kind].kind,
                            .maybe_done = w->fail[c->kind].maybe_done };
-    if (!e.kind)
-        return false;
+    const Hadoop__AllocateRequest *rq = (const Hadoop__AllocateRequest *)c->rq;
+    if (!e.kind || (e.kind == RPC_FAULT_INVALID_RESOURCE && !rq->n_ask))
+        return false; /* who asks for nothing cannot ask for what is not there */
     if (w->fail[c->kind].class_name)
         (void)str_copy(e.class_name, sizeof e.class_name, w->fail[c->kind].class_name);
     (void)str_copy(e.line, sizeof e.line, w->fail[c->kind].line ? w->fail[c->kind].line : "");
