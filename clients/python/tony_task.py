@@ -35,6 +35,7 @@ class Task:
     def __init__(self, name):
         self._socket = None
         self._heard = b""
+        self._unsaid = b""  # a checkpoint that there was no room for
         self._stop = False
         if not name or not name.startswith("@"):
             return
@@ -48,10 +49,13 @@ class Task:
     def _say(self, **words):
         if not self._socket:
             return
+        line = json.dumps(words).encode() + b"\n"
         try:
-            self._socket.send(json.dumps(words).encode() + b"\n")
-        except BlockingIOError:
-            pass  # said too fast: the next word says more
+            self._socket.send(self._unsaid + line)
+            self._unsaid = b""
+        except BlockingIOError:  # said too fast, or nobody listens just now: the next word says more
+            if "checkpoint" in words:
+                self._unsaid = line
         except OSError:
             self._socket = None
 

@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import shlex
+import socket
+import sys
 import textwrap
 
 from conftest import ROOT, wait_until
@@ -158,6 +160,33 @@ def test_the_client_file(tony):
     assert doc["checkpoint"]["step"] == 3 and doc["checkpoint"]["path"].endswith("/out/step-3")
     assert os.system(f"{PYTHON} {client} progress 3 9") == 0
     assert pathlib.Path(client).read_text().count("import tony_task") >= 1
+
+
+def test_the_client_file_keeps_a_checkpoint():
+    """While the executor sleeps there is no room for more words; the newest checkpoint is said with the next one."""
+    sys.path.insert(0, str(ROOT / "clients/python"))
+    import tony_task
+    name = f"tony-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0" + name)
+        server.listen()
+        task = tony_task.Task("@" + name)
+        peer = server.accept()[0]
+        peer.settimeout(10)
+        for step in range(100000):
+            task.progress(step)
+        task.checkpoint(7, "/data/old")
+        task.checkpoint(8, "/data/new")
+        lines = peer.makefile("rb")
+        first = json.loads(lines.readline())
+        assert first == {"step": 0}
+        while json.loads(lines.readline())["step"] < 100:
+            pass
+        task.progress(9)
+        said = [json.loads(lines.readline())]
+        while said[-1]["step"] != 9 or "checkpoint" in said[-1]:
+            said.append(json.loads(lines.readline()))
+        assert [w for w in said if "checkpoint" in w] == [{"step": 8, "checkpoint": "/data/new"}]
 
 
 def test_a_new_master_hears_it_again(make_lab, tmp_path):
