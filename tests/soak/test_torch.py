@@ -19,8 +19,9 @@ TIMES = int(os.environ.get("TONY_TORCH_KILLS", 20))
 
 def by_torchrun(python, folder, steps):
     folder.mkdir()
-    out = subprocess.run([python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4", short.SCRIPT, folder, str(steps)],
-                         check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
+    # torch 1.13 cannot do without redirection on a Python of today
+    out = subprocess.run([python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4", "--redirects", "1", "--tee", "1",
+                          short.SCRIPT, folder, str(steps)], check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
     found = {line.split(" weights ")[1] for line in out.splitlines() if " weights " in line}
     assert len(found) == 1, out
     return found.pop()
