@@ -78,6 +78,13 @@ class Training:
         kill9(*[p.pid for p in victims])
         return {p.kind for p in victims}
 
+    def strike_all(self):
+        """kill -9 of all that there is: as if the machine had been switched off."""
+        victims = [p for p in self.lab.processes_all() if p.kind == "pool" or p.app == self.app]
+        kill9(*[p.pid for p in victims])
+        self.killed["all"] = self.killed.get("all", 0) + 1
+        return {p.kind for p in victims}
+
     def over(self, limit=LIMIT_S):
         """Its model, in the end."""
         self.lab.run("wait", self.app, timeout=limit)

@@ -49,7 +49,7 @@ def disturb(training, rnd):
     n, step = 0, 0
     while training.lives():
         step = moment(training, rnd, step)
-        struck = training.strike(*rnd.sample(KINDS, rnd.choice((1, 1, 1, 2, 3)), counts=(6, 6, 6, 6, 1)))
+        struck = training.strike_all() if rnd.random() < 0.03 else training.strike(*rnd.sample(KINDS, rnd.choice((1, 1, 1, 2, 3)), counts=(6, 6, 6, 6, 1)))
         n += len(struck)
         if struck - HARMLESS:
             step = max(0, step - SAVE_EVERY)  # it goes on from a checkpoint
