@@ -294,7 +294,7 @@ static int build_am(struct build *b)
 }
 
 /* The original starts a driver of its own, and takes the user's only in a debug mode. Ours has
- * none: the rendezvous server is in the master, or the user's. */
+ * none: the rendezvous server is beside rank 0, or the user's. */
 static int build_horovod(struct build *b)
 {
     static const char key[] = "tony.horovod.driver.mode.debug";

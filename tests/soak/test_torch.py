@@ -40,3 +40,18 @@ def test_as_torchrun_would(own_tony, name):
 
 def test_the_2_line(own_tony):
     short.check_goes_on(own_tony(), "torch")
+
+
+@pytest.mark.parametrize("name, ranks", [("debian", 16), ("torch", 1)])
+def test_64_ranks(own_tony, name, ranks):
+    """All meet, rank 0 is killed, all meet again. Where the import of one takes 300 MB, a task has one rank that forks the others."""
+    t = own_tony()
+    script = pathlib.Path(__file__).with_name("lib_many.py")
+    path = t.workers(f"{short.python_of(name)} -u {script}", n=4, framework="pytorch", env={"FORKS": str(16 // ranks), "OMP_NUM_THREADS": "1"},
+                     role={"ranks": ranks, "memory": "5g", "restart": "on-failure"})
+    app = t.submit(path)
+    t.run("wait", app, timeout=1200)
+    doc = t.status(app)
+    assert (doc["state"], doc["generation"]) == ("SUCCEEDED", 2), doc
+    said = "".join(t.log(app, f"worker:{i}", f"stdout.{k}" if k else "stdout", 2) for i in range(4) for k in range(ranks))
+    assert sorted(said.splitlines()) == sorted(f"rank {r} of 64 is through" for r in range(64))
