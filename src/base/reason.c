@@ -30,8 +30,3 @@ enum end_reason end_reason_parse(const char *name)
     }
     return END_NONE;
 }
-
-bool end_reason_is_users(enum end_reason r)
-{
-    return r == END_EXITED || r == END_OUT_OF_MEMORY || r == END_TIMED_OUT;
-}

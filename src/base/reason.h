@@ -6,8 +6,6 @@
 #ifndef TONY_BASE_REASON_H
 #define TONY_BASE_REASON_H
 
-#include <stdbool.h>
-
 enum end_reason {
     END_NONE = 0,
     END_EXITED,           /* by itself, with an exit code or by a signal */
@@ -24,6 +22,5 @@ enum end_reason {
 
 const char *end_reason_name(enum end_reason r);     /* "out_of_memory" */
 enum end_reason end_reason_parse(const char *name); /* END_NONE when unknown */
-bool end_reason_is_users(enum end_reason r);
 
 #endif

@@ -151,15 +151,3 @@ const char *str_duration(int64_t ms, char *buf, size_t n)
         (void)snprintf(buf, n, "%s%llu d %02llu h", sign, s / 86400, s / 3600 % 24);
     return buf;
 }
-
-int buf_add_shell(struct buf *b, const char *s)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%_+=:,./-";
-    if (*s && s[strspn(s, plain)] == '\0')
-        return buf_adds(b, s);
-    int rc = buf_addc(b, '\'');
-    for (; rc == 0 && *s; s++)
-        rc = *s == '\'' ? buf_adds(b, "'\\''") : buf_addc(b, *s);
-    return rc < 0 ? rc : buf_addc(b, '\'');
-}

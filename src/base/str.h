@@ -50,7 +50,4 @@ void str_mask_controls(char *s);
 const char *str_size(uint64_t bytes, char *buf, size_t n);
 const char *str_duration(int64_t ms, char *buf, size_t n);
 
-/* Append s quoted for bash when it needs it. */
-int buf_add_shell(struct buf *b, const char *s);
-
 #endif

@@ -351,25 +351,3 @@ bool conf_at(const struct conf *c, size_t i, struct conf_entry *out)
     };
     return true;
 }
-
-int conf_show_value(const char *key, const char *value, struct buf *out)
-{
-    const struct conf_key *row = conf_key_find(span_of(key), NULL);
-    if (conf_key_is_secret(key))
-        return buf_adds(out, *value ? "***" : "");
-    if (!row || row->type != CT_ENVS)
-        return buf_adds(out, value);
-    struct strv env = { 0 };
-    AUTO(buf_done) struct buf list = { 0 };
-    int rc = conf_env_parse(span_of(value), &env, NULL);
-    for (size_t i = 0; i < env.n && rc == 0; i++) {
-        char *eq = strchr(env.v[i], '=');
-        *eq = '\0';
-        rc = conf_env_add(&list, env.v[i],
-                          conf_key_is_secret(env.v[i]) ? SPAN("***") : span_of(eq + 1));
-    }
-    if (rc == 0)
-        rc = buf_adds(out, buf_cstr(&list));
-    strv_done(&env);
-    return rc;
-}

@@ -38,11 +38,11 @@ enum conf_type {
 /* What setting the key does in this release; `tony doctor --keys` prints it. */
 enum conf_effect {
     CE_NONE = 0,
-    CE_ACTS,    /* honoured */
-    CE_YARN,    /* only with --cluster yarn: known and validated, no effect elsewhere */
-    CE_LATER,   /* known and validated; not acted on in this release */
-    CE_JVM,     /* accepted, no meaning here, mostly of the JVM or the portal of the original; `help`
-                   says why */
+    CE_ACTS,  /* honoured */
+    CE_YARN,  /* only with --cluster yarn: known and validated, no effect elsewhere */
+    CE_LATER, /* known and validated; not acted on in this release */
+    CE_JVM,   /* accepted, no meaning here, mostly of the JVM or the portal of the original; `help`
+                 says why */
     CE_REFUSED, /* setting it is an error, `help` says what to do instead */
     CE_COUNT,
 };
@@ -112,9 +112,6 @@ int conf_decode(struct span text, struct conf **out, struct err *e);
 struct json_t;
 int conf_decode_json(const struct json_t *list, struct conf **out,
                      struct err *e); /* when it was parsed already */
-/* Append value as it may be shown: "***" for a secret, and for each secret variable of an
- * environment. 0 or -errno. */
-int conf_show_value(const char *key, const char *value, struct buf *out);
 
 /* ---- values that hold several things ---- */
 
@@ -144,17 +141,18 @@ enum role_kind {
 };
 
 enum restart_policy { /* tony.<role>.restart */
-    RESTART_UNSET = 0,  /* not for what the task itself does; but for what happens to it */
-    RESTART_NEVER,      /* whatever the reason */
-    RESTART_ON_FAILURE, /* also when it fails by itself */
-    RESTART_ALWAYS,     /* also when it ends well */
+                      RESTART_UNSET =
+                          0, /* not for what the task itself does; but for what happens to it */
+                      RESTART_NEVER,      /* whatever the reason */
+                      RESTART_ON_FAILURE, /* also when it fails by itself */
+                      RESTART_ALWAYS,     /* also when it ends well */
 };
 
-enum restart_scope { /* tony.<role>.restart-scope */
-    SCOPE_UNSET = 0, /* the framework says (runtime.h) */
-    SCOPE_TASK,      /* only the task itself */
-    SCOPE_ROLE,      /* all tasks of its role */
-    SCOPE_JOB,       /* the gang is formed anew */
+enum restart_scope {                  /* tony.<role>.restart-scope */
+                     SCOPE_UNSET = 0, /* the framework says (runtime.h) */
+                     SCOPE_TASK,      /* only the task itself */
+                     SCOPE_ROLE,      /* all tasks of its role */
+                     SCOPE_JOB,       /* the gang is formed anew */
 };
 
 struct code_range { /* exit codes from..to; 128 + n stands for signal n */
@@ -209,7 +207,7 @@ struct role_spec {
     uint64_t restart_window_ms; /* in which max_restarts counts; 0 = over the whole job */
     uint64_t restart_delay_ms;  /* before the first restart; doubles */
     struct code_list retry_on, no_retry_on;
-    uint32_t spares; /* containers kept ready besides the instances */
+    uint32_t spares;        /* containers kept ready besides the instances */
     char *docker_image;     /* on the pool: its command runs in a container of it; NULL = not */
     char *progress_pattern; /* what in its output tells its progress; NULL = nothing does */
 };
@@ -232,13 +230,13 @@ struct job_spec {
     int priority;
     struct role_spec *roles;
     size_t n_roles;
-    uint32_t n_tasks; /* all instances */
-    bool single_node; /* no role has instances: the command runs as one task 'driver:0' with
-                         tony.am.* resources in the master's place */
-    bool horovod_driver; /* a role 'driver' of the user's has the rendezvous server */
+    uint32_t n_tasks;       /* all instances */
+    bool single_node;       /* no role has instances: the command runs as one task 'driver:0' with
+                               tony.am.* resources in the master's place */
+    bool horovod_driver;    /* a role 'driver' of the user's has the rendezvous server */
     bool horovod_fast_fail; /* test: there is none */
-    bool preprocess; /* the last role is PREPROCESS_ROLE */
-    struct role_spec am; /* name "am": memory, vcores, gpus, command, resources */
+    bool preprocess;        /* the last role is PREPROCESS_ROLE */
+    struct role_spec am;    /* name "am": memory, vcores, gpus, command, resources */
     struct strv container_env, execution_env;
     struct resource_spec *resources; /* of all containers */
     size_t n_resources;
@@ -264,7 +262,7 @@ struct job_spec {
     char *checkpoint_dir, *checkpoint_pattern, *checkpoint_marker;
     uint32_t checkpoint_grace_ms; /* what a task gets to save one before it is stopped */
     int checkpoint_signal;        /* that asks for it */
-    struct strv warnings; /* sentences for the user; nothing that is an error */
+    struct strv warnings;         /* sentences for the user; nothing that is an error */
 };
 
 /* Check the whole (roles, commands, stages form a DAG, caps, totals) and build it. Errors name key

@@ -310,11 +310,6 @@ static const char *oom_file(const struct cgroup *g)
     return g->kind == CGROUP_V1 ? "memory.oom_control" : "memory.events";
 }
 
-uint64_t cgroup_memory(const struct cgroup *g)
-{
-    return get_u64(g->path, memory_file(g));
-}
-
 uint64_t cgroup_memory_max(const struct cgroup *g)
 {
     return get_u64(g->path, g->kind == CGROUP_V1 ? "memory.max_usage_in_bytes" : "memory.peak");
@@ -346,12 +341,6 @@ void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_
         *out_memory = strtoull(text, NULL, 10);
     if (get_again(g, &w->oom_fd, oom_file(g), text, sizeof text) > 0)
         *out_oom_kills = find_key(text, "oom_kill");
-}
-
-void cgroup_watch_close(struct cgroup_watch *w)
-{
-    close_p(&w->memory_fd);
-    close_p(&w->oom_fd);
 }
 
 uint64_t cgroup_cpu_ms(const struct cgroup *g)

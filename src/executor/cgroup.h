@@ -62,13 +62,13 @@ int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e);
 int cgroup_enter(const char *procs_path);
 void cgroup_procs_path(const struct cgroup *g, char out[CGROUP_PATH_MAX + 16]);
 
-uint64_t cgroup_memory(const struct cgroup *g);     /* bytes in use now */
 uint64_t cgroup_memory_max(const struct cgroup *g); /* the most there was */
 uint64_t
 cgroup_oom_kills(const struct cgroup *g);       /* processes the kernel killed for want of memory */
 uint64_t cgroup_cpu_ms(const struct cgroup *g); /* v2 only, else 0 */
 
-/* The same of a group that is looked at again and again: the files stay open (-1 at first). */
+/* Bytes in use now, and processes killed, of a group that is looked at again and again: the files
+ * stay open (-1 at first) as long as the executor lives. */
 struct cgroup_watch {
     int memory_fd, oom_fd;
 };
@@ -78,7 +78,6 @@ struct cgroup_watch {
     }
 void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_memory,
                   uint64_t *out_oom_kills);
-void cgroup_watch_close(struct cgroup_watch *w);
 
 /* Kill all that is in it now. Returns how many there were. */
 unsigned cgroup_kill(const struct cgroup *g);

@@ -458,11 +458,6 @@ void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg)
         conn_dirty(c);
 }
 
-void *conn_arg(const struct conn *c)
-{
-    return c->arg;
-}
-
 bool conn_has_owner(const struct conn *c)
 {
     return c->ops || c->closed || c->finishing;

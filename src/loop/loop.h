@@ -87,7 +87,6 @@ void conn_finish(struct conn *c); /* sends what is queued, then closes; no more 
 /* A conn whose ops are NULL or have no on_frame is paused: nothing is read and nothing reported
  * until it gets others. */
 void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg);
-void *conn_arg(const struct conn *c);
 int conn_peer(const struct conn *c, uid_t *out_uid,
               pid_t *out_pid);            /* SO_PEERCRED of a unix connection */
 size_t conn_queued(const struct conn *c); /* bytes not yet given to the kernel */

@@ -448,10 +448,6 @@ static void test_reason(void **state)
     assert_int_equal(end_reason_parse(NULL), END_NONE);
     assert_string_equal(end_reason_name((enum end_reason)99), "unknown");
     assert_string_equal(end_reason_name(END_OUT_OF_MEMORY), "out_of_memory");
-    assert_true(end_reason_is_users(END_EXITED));
-    assert_true(end_reason_is_users(END_TIMED_OUT));
-    assert_false(end_reason_is_users(END_PREEMPTED));
-    assert_false(end_reason_is_users(END_NONE));
 }
 
 int main(void)

@@ -254,43 +254,13 @@ static void test_human(void **state)
     assert_string_equal(str_size(1536, text, 4), "1.5");
 }
 
-static void test_shell(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text, *quoted;
-    } cases[] = {
-        { "plain", "plain" },
-        { "/a/b-c_d.py", "/a/b-c_d.py" },
-        { "", "''" },
-        { "a b", "'a b'" },
-        { "it's", "'it'\\''s'" },
-        { "$HOME", "'$HOME'" },
-        { "~", "'~'" },
-        { "a\nb", "'a\nb'" },
-        { "a*", "'a*'" },
-        { "--x=1,2", "--x=1,2" },
-        { "gr\xc3\xbc", "'gr\xc3\xbc'" },
-        { "`x`", "'`x`'" },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct buf b = { 0 };
-        assert_int_equal(buf_add_shell(&b, cases[i].text), 0);
-        assert_string_equal(buf_cstr(&b), cases[i].quoted);
-        buf_done(&b);
-    }
-    struct buf b = { .max = 5 };
-    assert_int_equal(buf_add_shell(&b, "a b c d"), -EMSGSIZE);
-    buf_done(&b);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_i64),      cmocka_unit_test(test_mib),
         cmocka_unit_test(test_bool),     cmocka_unit_test(test_compare),
         cmocka_unit_test(test_distance), cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_human),    cmocka_unit_test(test_shell),
+        cmocka_unit_test(test_human),
     };
     return cmocka_run_group_tests_name("base_str", tests, NULL, NULL);
 }
