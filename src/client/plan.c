@@ -300,8 +300,9 @@ static void print_demand(const json_t *doc)
 {
     const json_t *d = json_object_get(doc, "demand"), *c = json_object_get(doc, "capacity");
     char want[32], have[32];
-    (void)printf("\nIn all %lld containers, %s, %lld GPUs at once",
+    (void)printf("\nIn all %lld container%s, %s, %lld GPUs at once",
                  (long long)doc_int(d, "containers", 0),
+                 doc_int(d, "containers", 0) == 1 ? "" : "s",
                  str_size((uint64_t)doc_int(d, "memory_mib", 0) << 20, want, sizeof want),
                  (long long)doc_int(d, "gpus", 0));
     if (json_is_object(c))

@@ -408,7 +408,9 @@ void why_not_over(const json_t *doc, struct buf *out)
     say_tasks(doc, "waiting", "waits", "a container was asked for and not granted yet", out);
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
     say_tasks(doc, "registered", "ready", "there, and waits until the whole gang is", out);
-    say_tasks(doc, "held", "held", "its turn has not come: roles that it waits for still run", out);
+    if (!json_is_object(json_object_get(doc, "waiting"))) /* else none has had a turn */
+        say_tasks(doc, "held", "held", "its turn has not come: roles that it waits for still run",
+                  out);
     say_tasks(doc, "halting", "again", "told to end, and begins again then", out);
     say_tasks(doc, "replacing", "again", "its container is given up for another one", out);
     say_tasks(doc, "renewing", "again", "makes ready to begin again", out);
