@@ -164,7 +164,8 @@ static const struct known known[] = {
     [K_EXECUTOR_LOST] = { "executor_lost", "tony's executor was killed, and the task with it",
                           "an administrator, a script, or the kernel because the whole machine had "
                           "no memory left: dmesg | grep -i oom tells; tony.task.restarts.node-lost "
-                          "is how often a task begins again after that" },
+                          "is how often a task begins again after that",
+                          .general = true },
     [K_DISK_FAILED] = { "disk_failed", "a disk of the node failed or was full",
                         "the node's disks need attention" },
     [K_LAUNCH_FAILED] = { "launch_failed", "it could not be started",

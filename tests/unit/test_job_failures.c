@@ -136,6 +136,28 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
     }
 }
 
+/* Who exits without a word need not be the victim of one whose executor is killed while it is being
+ * stopped. */
+static void test_one_that_was_killed_while_it_was_stopped(void **state)
+{
+    static const struct {
+        const char *tail, *cause;
+    } rows[] = { { NULL, "worker:0" }, { LOST, "worker:1" } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*2 fail=1");
+        drive_run(&d, "go mute:worker:1");
+        end(&d, "worker:0", (struct job_event){ .exit_code = 3, .tail = rows[i].tail });
+        d.now += 200;
+        end(&d, "worker:1",
+            (struct job_event){ .reason = END_UNKNOWN,
+                                .text = "its executor was killed by signal 9" });
+        check_cause(&d, rows[i].cause, "");
+        drive_done(&d);
+    }
+}
+
 static void test_the_list(void **state)
 {
     struct drive d;
@@ -225,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_a_victim_is_not_the_cause),
         cmocka_unit_test(test_only_victims),
         cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
+        cmocka_unit_test(test_one_that_was_killed_while_it_was_stopped),
         cmocka_unit_test(test_the_list),
         cmocka_unit_test(test_kept_ones),
         cmocka_unit_test(test_nodes),
