@@ -423,6 +423,7 @@ int nodes_keep(struct job *j, const struct job_event *ev, struct node *out);
 void node_done(struct node *n);
 int32_t nodes_enter(struct job *j, const char *name, struct node *kept); /* -1: none */
 void nodes_failed(struct job *j, int32_t node);
+bool nodes_is_out(const struct job *j, int32_t node);
 int nodes_fired(struct job *j, struct err *e); /* LIMIT_NODE */
 int64_t nodes_due(const struct job *j);
 void nodes_announce(struct job *j);                      /* to a new master's scheduler */

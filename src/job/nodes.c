@@ -80,6 +80,11 @@ void nodes_failed(struct job *j, int32_t node)
     limits_job(j);
 }
 
+bool nodes_is_out(const struct job *j, int32_t node)
+{
+    return node >= 0 && j->nodes.v[node].until_ms >= 0;
+}
+
 int64_t nodes_due(const struct job *j)
 {
     int64_t due = INT64_MAX;

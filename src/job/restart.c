@@ -278,7 +278,8 @@ static void decide(struct job *j, uint32_t slot, enum slot_input plain, const st
     t->row++;
     out->scope = scope;
     bool disk = why == END_DISK_FAILED; /* another node may have room; here it takes a while */
-    out->elsewhere = why == END_LAUNCH_FAILED || why == END_PREEMPTED || (disk && s->node >= 0);
+    out->elsewhere = why == END_LAUNCH_FAILED || why == END_PREEMPTED || (disk && s->node >= 0) ||
+                     (failed && nodes_is_out(j, s->node));
     out->due_ms = pause_until(
         j, slot, disk ? MAX(r->restart_delay_ms, (uint64_t)RESTART_DISK_MS) : r->restart_delay_ms,
         t->row);

@@ -397,6 +397,13 @@ static void test_spares(void **state)
     drive_done(&d);
 }
 
+static bool is_on(const struct drive *d, uint32_t slot, const char *node)
+{
+    struct slot_view v;
+    job_slot(d->job, slot, &v);
+    return v.node && str_eq(v.node, node);
+}
+
 static void test_nodes(void **state)
 {
     struct drive d;
@@ -406,10 +413,14 @@ static void test_nodes(void **state)
     drive_init(&d, "chief*1 worker*9/on/max-1 nodes=10 nodefail=3 nodewin=60000");
     drive_run(&d, "go worker:0=1 worker:0=1 +5000");
     assert_string_equal(d.avoided, "");
+    assert_true(is_on(&d, 1, "n2"));
     drive_run(&d, "worker:0=1 +10000");
     assert_string_equal(d.avoided, "+n2");
+    assert_false(is_on(&d, 1, "n2")); /* it begins again elsewhere */
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
     drive_run(&d, "worker:1=1 worker:1=1 +5000 worker:1=1 worker:2=1 worker:2=1 +5000 worker:2=1");
     assert_string_equal(d.avoided, "+n2 +n3"); /* a fifth of the nodes, no more */
+    assert_true(is_on(&d, 3, "n4"));
     drive_run(&d, "master");
     assert_string_equal(d.avoided, "+n2 +n3 +n2 +n3"); /* its scheduler does not know */
     drive_run(&d, "+70000");
