@@ -89,9 +89,12 @@ void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us)
 
 void verdict_witness(struct job *j, uint32_t slot, int64_t at_us)
 {
-    const struct known *k = j->slots[slot].known, *was = j->cause.known;
+    const struct slot *s = &j->slots[slot];
+    const struct known *k = s->known, *was = j->cause.known;
+    bool by_itself = s->reason == END_EXITED || s->reason == END_KILLED_BY_MASTER;
+    bool tells = by_itself && k && !k->vague && !k->general;
 
-    bool may = k && was && !k->victim && (was->victim || (was->vague && !k->vague && !k->general));
+    bool may = k && was && !k->victim && (was->victim || (was->vague && tells));
 
     if (may && j->by_task)
         verdict_candidate(j, slot, at_us);

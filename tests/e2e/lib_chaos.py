@@ -121,6 +121,8 @@ class Storm:
         try:
             for job in jobs.values():
                 job.check()
+            if not self.lab.pids("pool"):  # it was killed beside a keeper whose job was over: the next one clears up
+                self.lab.ok("pool", "start")
             self.lab.quiet(15)
         except BaseException as e:
             raise AssertionError(f"seed {self.seed}, round of job {self.n_jobs}: {e}\n{self.scene(jobs.values())}") from e

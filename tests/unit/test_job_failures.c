@@ -17,6 +17,7 @@
 
 #define LOST "RuntimeError: [pair.cc:598] Connection closed by peer\n"
 #define ROOT "Traceback (most recent call last):\nValueError: no such digit\n"
+#define KILLED "its executor was killed by signal 9"
 
 static void end(struct drive *d, const char *task, struct job_event ev)
 {
@@ -136,13 +137,19 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
     }
 }
 
-/* Who exits without a word need not be the victim of one whose executor is killed while it is being
- * stopped. */
-static void test_one_that_was_killed_while_it_was_stopped(void **state)
+/* Who exits without a word need not be the victim of one that is lost while it is being stopped. */
+static void test_one_that_was_lost_while_it_was_stopped(void **state)
 {
     static const struct {
-        const char *tail, *cause;
-    } rows[] = { { NULL, "worker:0" }, { LOST, "worker:1" } };
+        const char *tail;
+        struct job_event ev;
+        const char *cause;
+    } rows[] = {
+        { NULL, { .reason = END_UNKNOWN, .text = KILLED }, "worker:0" },
+        { LOST, { .reason = END_UNKNOWN, .text = KILLED }, "worker:1" },
+        { NULL, { .reason = END_NODE_LOST }, "worker:0" },
+        { LOST, { .reason = END_NODE_LOST }, "worker:1" },
+    };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct drive d;
@@ -150,9 +157,7 @@ static void test_one_that_was_killed_while_it_was_stopped(void **state)
         drive_run(&d, "go mute:worker:1");
         end(&d, "worker:0", (struct job_event){ .exit_code = 3, .tail = rows[i].tail });
         d.now += 200;
-        end(&d, "worker:1",
-            (struct job_event){ .reason = END_UNKNOWN,
-                                .text = "its executor was killed by signal 9" });
+        end(&d, "worker:1", rows[i].ev);
         check_cause(&d, rows[i].cause, "");
         drive_done(&d);
     }
@@ -247,7 +252,7 @@ int main(void)
         cmocka_unit_test(test_a_victim_is_not_the_cause),
         cmocka_unit_test(test_only_victims),
         cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
-        cmocka_unit_test(test_one_that_was_killed_while_it_was_stopped),
+        cmocka_unit_test(test_one_that_was_lost_while_it_was_stopped),
         cmocka_unit_test(test_the_list),
         cmocka_unit_test(test_kept_ones),
         cmocka_unit_test(test_nodes),
