@@ -10,6 +10,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tony" / "frameworks"
 EXAMPLES = ROOT / "examples"
+# Examples that end with the accuracy on images they have not seen: the job, whose Python runs it, and the least that it reaches.
+EXAMPLES_LEARN = [pytest.param(EXAMPLES / f"{job}.yaml", "main", least, id=job.replace("/job-", "-").replace("/job", "")) for job, least in (
+    ("jax/job", 0.93), ("mpi/job", 0.93), ("xgboost/job", 0.90), ("lightgbm/job", 0.90), ("dask/job", 0.90), ("ray/job", 0.90),
+    ("tensorflow/job", 0.90), ("tensorflow/job-mirrored", 0.90))]
 RUN_LIMIT_S = 300  # imports alone take most of a minute on a machine that others use, too
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import processes_with, wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
-from lib_frameworks import EXAMPLES, MPI_PROGRAM, environment, mpicc, results, run
+from lib_frameworks import EXAMPLES, EXAMPLES_LEARN, MPI_PROGRAM, environment, mpicc, results, run
 
 
 @pytest.fixture
@@ -24,18 +24,9 @@ def accuracy(r):
     return min(map(float, found))
 
 
-@pytest.mark.parametrize("job, python, least", [
-    ("jax/job.yaml", "main", 0.93),
-    ("mpi/job.yaml", "main", 0.93),
-    ("xgboost/job.yaml", "main", 0.90),
-    ("lightgbm/job.yaml", "main", 0.90),
-    ("dask/job.yaml", "main", 0.90),
-    ("ray/job.yaml", "main", 0.90),
-    ("tensorflow/job.yaml", "main", 0.90),
-    ("tensorflow/job-mirrored.yaml", "main", 0.90),
-], ids=lambda v: v.replace("/job.yaml", "").replace("/job-", "-").replace(".yaml", "") if isinstance(v, str) else "")
+@pytest.mark.parametrize("job, python, least", EXAMPLES_LEARN)
 def test_the_digits_are_learned(own, job, python, least):
-    r = run(own, environment(python), EXAMPLES / job)
+    r = run(own, environment(python), job)
     assert r.returncode == 0, r.said[-6000:]
     assert accuracy(r) >= least
     # servers, which would run on, were ended with the job, and nobody calls that a failure

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "frameworks"))
-from lib_frameworks import EXAMPLES, environment, results  # noqa: E402
+from lib_frameworks import EXAMPLES, EXAMPLES_LEARN, environment, results  # noqa: E402
 from test_torch import python_of, train  # noqa: E402
 
 LIMIT_S = 600  # a container of TensorFlow or Ray takes a busy machine long to start
@@ -23,18 +23,9 @@ def run(tony, bin_dir, job, *args):
     return r
 
 
-@pytest.mark.parametrize("job, python, least", [
-    ("jax/job.yaml", "main", 0.93),
-    ("mpi/job.yaml", "main", 0.93),
-    ("xgboost/job.yaml", "main", 0.90),
-    ("lightgbm/job.yaml", "main", 0.90),
-    ("dask/job.yaml", "main", 0.90),
-    ("ray/job.yaml", "main", 0.90),
-    ("tensorflow/job.yaml", "main", 0.90),
-    ("tensorflow/job-mirrored.yaml", "main", 0.90),
-], ids=lambda v: v.replace("/job.yaml", "").replace("/job-", "-").replace(".yaml", "") if isinstance(v, str) else "")
+@pytest.mark.parametrize("job, python, least", EXAMPLES_LEARN)
 def test_the_digits_are_learned(tony, job, python, least):
-    r = run(tony, python and environment(python), EXAMPLES / job)
+    r = run(tony, python and environment(python), job)
     found = [float(x) for x in re.findall(r"accuracy (0\.\d+)", r.logs)]
     assert found and min(found) >= least, r.logs[-6000:]
     assert set(results(tony, r.app).values()) <= {"SUCCEEDED", "FINISHED"}
