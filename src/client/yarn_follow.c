@@ -50,6 +50,7 @@ struct follow {
     struct rpc_call *asking, *killing;
     struct loop_signal *signals[3];
     struct yarn_report report; /* the newest */
+    bool report_old;           /* from before the wish to stop: there may be a master by now */
     int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms;
     int32_t attempt; /* whose master was dialled */
     unsigned n_signals;
@@ -254,7 +255,8 @@ static void force_kill(struct follow *f)
  * none, the ResourceManager has to do it. */
 static void see_to_stop(struct follow *f)
 {
-    bool before = f->report.state < HADOOP__YARN_APPLICATION_STATE__RUNNING;
+    bool before = !f->open && !f->report_old && f->report.state &&
+                  f->report.state < HADOOP__YARN_APPLICATION_STATE__RUNNING;
     if (!f->want_stop || f->stop_taken || f->verdict_ms)
         return;
     if (before || f->force || !f->key || clock_mono_ms() - f->stop_ms > STOP_BY_MASTER_MS)
@@ -362,6 +364,7 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
         if (yarn_report_copy(r->application_report, &now) == 0) {
             yarn_report_done(&f->report);
             f->report = now;
+            f->report_old = false;
         }
         f->silent_ms = 0;
         f->said_silent = false;
@@ -414,7 +417,9 @@ static void on_signal(int signo, void *arg)
     if (f->o->render)
         render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
     send_stop(f);
-    see_to_stop(f);
+    f->report_old = true;
+    if (f->asking)
+        rpc_call_cancel(TAKE(f->asking));
     if (!f->verdict_ms)
         poll_again(f); /* a master that does not take it is not waited for */
 }

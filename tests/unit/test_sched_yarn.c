@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "loop/loop.h"
 #include "scheduler/yarn/yarn.h"
 #include "scheduler/yarn/yarn_int.h"
 #include "yarn_world.h"
@@ -116,6 +117,25 @@ static void test_rm_restart(void **state)
     world_finish("SUCCEEDED", "");
     assert_int_equal(w->n_calls[K_REGISTER], 3);
     assert_string_equal(w->diagnostics, "SUCCEEDED");
+}
+
+/* Two calls at once are taken up by two threads, in any order. */
+static void test_finish_waits_for_the_heartbeat(void **state)
+{
+    (void)state;
+    w->grants = false;
+    w->holds = true;
+    world_ask(0, 1, 100);
+    WORLD_UNTIL(w->n_calls[K_ALLOCATE] > w->n_answered[K_ALLOCATE]);
+    world_begin_finish("SUCCEEDED", "");
+    world_pass(30);
+    assert_int_equal(w->n_calls[K_FINISH], 0);
+    world_grant(0);
+    w->holds = false;
+    loop_timer_set(w->timer, clock_mono_ms());
+    world_until("finished ", 1);
+    assert_int_equal(w->n_calls[K_ALLOCATE], w->n_answered[K_ALLOCATE]);
+    assert_null(strstr(buf_cstr(&w->said), "got:"));
 }
 
 static void test_token_rolls(void **state)
@@ -254,6 +274,7 @@ int main(void)
         CASE(test_surplus_and_cancel),
         CASE(test_answer_lost),
         CASE(test_rm_restart),
+        CASE(test_finish_waits_for_the_heartbeat),
         CASE(test_token_rolls),
         CASE(test_attempt_is_over),
         CASE(test_ends_are_stored),

@@ -493,6 +493,12 @@ static void answer_status(struct rpc_call *c)
     deliver(c, &r.base, NULL);
 }
 
+static bool is_kept(const struct rpc_call *c)
+{
+    return (w->silent_node && c->kind >= K_START && str_eq(c->client->host, "n1")) ||
+           (w->holds && c->kind == K_ALLOCATE);
+}
+
 static void on_timer(void *arg)
 {
     static void (*const answers[K_COUNT])(struct rpc_call *) = {
@@ -503,8 +509,7 @@ static void on_timer(void *arg)
     struct rpc_call *todo = TAKE(w->first), *kept = NULL, *next;
     for (struct rpc_call *c = todo; c; c = next) {
         next = c->next;
-        if (!c->cancelled && w->silent_node && c->kind >= K_START &&
-            str_eq(c->client->host, "n1")) {
+        if (!c->cancelled && is_kept(c)) {
             c->next = kept;
             kept = c;
             continue;
@@ -727,9 +732,14 @@ static void on_done(void *arg)
     (void)buf_adds(&w->said, "finished ");
 }
 
-void world_finish(const char *state, const char *why)
+void world_begin_finish(const char *state, const char *why)
 {
     assert_int_equal(sched_yarn.finish(w->s, state, why, on_done, NULL), 0);
+}
+
+void world_finish(const char *state, const char *why)
+{
+    world_begin_finish(state, why);
     world_until("finished ", 1);
 }
 

@@ -70,6 +70,7 @@ extern struct world {
         const char *class_name, *message;
     } refuse;         /* of the next container started */
     bool silent_node; /* n1 answers nothing */
+    bool holds;       /* the ResourceManager does not answer an allocate yet */
     bool roll;        /* a new token with each answer */
     int finish_after;
     char env[2000], command[200], diagnostics[100], page[100];
@@ -110,6 +111,7 @@ void world_hurry(uint32_t times); /* pauses are divided by it; reset by setup */
 void world_ask(uint32_t from, uint32_t n, uint64_t memory_mib); /* of role worker */
 void world_grant(uint32_t slot);                                /* unasked */
 void world_ends(int box, int status);                           /* the ResourceManager says so */
-void world_finish(const char *state, const char *why);
+void world_begin_finish(const char *state, const char *why);
+void world_finish(const char *state, const char *why); /* until it is done */
 
 #endif

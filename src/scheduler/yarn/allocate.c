@@ -583,6 +583,8 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
         yarn_broken(y, "no memory for the tokens of the cluster");
         return;
     }
+    if (y->finishing) /* nobody is left to be told */
+        return;
     node_reports(y, r);
     y->ends_told = r->n_completed_container_statuses > 0;
     if (!y->registered) {

@@ -209,7 +209,7 @@ void told_all(void *arg)
         y->tolds.n--;
         if (t.box)
             tell_end(y, t.box, END_KILLED_BY_MASTER, EXIT_TERMINATED, t.text);
-        else
+        else if (!y->finishing)
             yarn_emit(y,
                       &(struct sched_event){ .type = SE_REFUSED, .slot = t.slot, .text = t.text });
         free(t.text);

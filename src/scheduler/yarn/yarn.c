@@ -583,8 +583,8 @@ static int yarn_finish(struct sched *s, const char *state, const char *diagnosti
     y->finishing = true;
     y->failing_since = 0;
     y->next_ms = 0;
-    if (y->call && y->phase == YP_READY) /* a heartbeat: nobody needs its answer */
-        y->wire->call_cancel(TAKE(y->call));
+    /* A heartbeat under way is answered first: another thread of the ResourceManager may take it up
+     * after this master has gone, and complains then of one that it does not know. */
     yarn_wake(y);
     return 0;
 }
