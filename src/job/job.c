@@ -296,8 +296,8 @@ static int on_executor_gone(struct job *j, const struct job_event *ev, struct ke
     return 0;
 }
 
-/* Is it about a first attempt that a master before us began? The end of our journal may be lost, but
- * what was restarted is in it (ACT_SYNC). */
+/* Is it about a first attempt that a master before us began? The end of our journal may be lost,
+ * but what was restarted is in it (ACT_SYNC). */
 static bool is_unwritten(const struct slot *s, const struct job_event *ev)
 {
     return s->state == SLOT_REGISTERED && !s->attempt && ev->generation == 1 && ev->attempt == 1;
@@ -491,7 +491,7 @@ static int on_client(struct job *j, const struct job_event *ev, struct kept *kep
 {
     (void)kept;
     (void)e;
-    j->owned = ev->type != EV_CLIENT_LEFT;
+    j->owned = true;
     j->client_due_ms = INT64_MAX;
     if (ev->type == EV_CLIENT_AWAY && j->spec->client_away_ms >= 0)
         j->client_due_ms = j->now_ms + j->spec->client_away_ms;
@@ -584,7 +584,6 @@ static const struct handler {
     [EV_TASK_READY] = { on_task_ready, .slot = true, .fenced = true },
     [EV_CLIENT_OWNS] = { on_client, .quiet = true },
     [EV_CLIENT_AWAY] = { on_client, .quiet = true },
-    [EV_CLIENT_LEFT] = { on_client, .quiet = true },
     [EV_STOP] = { on_stop },
     [EV_STALLED] = { on_stalled, .quiet = true },
     [EV_TIMER] = { on_timer, .slot = true },

@@ -94,8 +94,6 @@ struct role_spec; /* conf/conf.h */
     X(EV_TASK_READY, "task_ready")   /* slot, generation, attempt: others need not wait for it */  \
     X(EV_CLIENT_OWNS, "client_owns") /* an owner is attached */                                    \
     X(EV_CLIENT_AWAY, "client_away") /* the last owner is gone */                                  \
-    X(EV_CLIENT_LEFT,                                                                              \
-      "client_left") /* the last owner left on purpose: the job goes on without one */             \
     X(EV_STOP,                                                                                     \
       "stop") /* client asked; who, text: reason; value_ms: first, to save a checkpoint */         \
     X(EV_STALLED,                                                                                  \

@@ -47,7 +47,6 @@ static const struct {
     ROW(EV_TASK_READY, true, true),
     ROW(EV_CLIENT_OWNS, true, false),
     ROW(EV_CLIENT_AWAY, true, false),
-    ROW(EV_CLIENT_LEFT, true, false),
     ROW(EV_STOP, true, false),
     ROW(EV_STALLED, false, false),
     ROW(EV_TIMER, true, true),

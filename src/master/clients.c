@@ -184,16 +184,6 @@ static void ask_follow(struct peer *p, bool own)
         (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_OWNS });
 }
 
-/* On purpose: the job goes on without an owner, nobody is away. */
-static void ask_leave(struct peer *p)
-{
-    struct master *m = p->m;
-    bool last_owner = p->owns && --m->n_owners == 0;
-    p->owns = p->follows = false;
-    if (last_owner)
-        (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_LEFT });
-}
-
 static void ask_stop(struct peer *p, const Tony__ClientAsk *a)
 {
     struct master *m = p->m;
@@ -238,9 +228,6 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
         break;
     case TONY__CLIENT_ASK__WHAT__STOP:
         ask_stop(p, a);
-        break;
-    case TONY__CLIENT_ASK__WHAT__LEAVE:
-        ask_leave(p);
         break;
     default:
         peer_refuse(p, EPROTO, "a master cannot answer this question: ask the pool");

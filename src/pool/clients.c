@@ -175,12 +175,12 @@ void clients_owner_gone(struct pool_job *j)
         loop_timer_set(j->away, clock_mono_ms() + j->client_away_ms);
 }
 
-static void set_owned(struct pool_job *j, bool owned)
+static void set_owned(struct pool_job *j)
 {
-    if (j->owned == owned)
+    if (j->owned)
         return;
-    j->owned = owned;
-    int rc = submit_mark_owned(j, owned);
+    j->owned = true;
+    int rc = submit_mark_owned(j);
     if (rc < 0)
         log_event(LOG_WARN, "job.owned", f_str("job", j->id),
                   f_int("rc", rc)); /* the master then goes by who dials it */
@@ -288,7 +288,7 @@ static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
     c->job = j;
     c->follows = true;
     if (own && j->phase == PH_WAITING) {
-        set_owned(j, true);
+        set_owned(j);
         if (j->away)
             loop_timer_stop(j->away);
     }
@@ -328,14 +328,6 @@ static void on_stop(struct pool_client *c, const Tony__ClientAsk *ask)
     };
     pool_job_abort(j, &ev);
     answer_text(c, "{\"state\":\"KILLED\"}");
-}
-
-static void on_leave(struct pool_client *c)
-{
-    struct pool_job *j = c->job;
-    c->owns = false;
-    if (j && j->phase == PH_WAITING && !job_has_owner(j))
-        set_owned(j, false);
 }
 
 static void refuse_stop(struct pool_client *c)
@@ -414,9 +406,6 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
         return;
     case TONY__CLIENT_ASK__WHAT__STOP:
         on_stop(c, ask);
-        return;
-    case TONY__CLIENT_ASK__WHAT__LEAVE:
-        on_leave(c);
         return;
     case TONY__CLIENT_ASK__WHAT__POOL_STOP:
         on_pool_stop(c, ask);

@@ -202,8 +202,7 @@ int submission_sync(struct submission *s); /* on a thread; clients_submitted() f
 void submission_free(struct submission *s);
 /* The figures of a job from its directory, for recovery. */
 int submit_load(struct pool_job *j, const char *dir, struct err *e);
-int submit_mark_owned(const struct pool_job *j,
-                      bool owned); /* the file `owned`, which the master reads */
+int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
 
 /* reports.c */
 int report_pool(const struct pool *p, bool all,

@@ -179,14 +179,12 @@ static int make_dir(struct pool *p, const char *id, struct span conf_text, bool 
     return 0;
 }
 
-int submit_mark_owned(const struct pool_job *j, bool owned)
+int submit_mark_owned(const struct pool_job *j)
 {
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
     AUTO(free_p) char *path = dir ? fs_join(dir, "owned") : NULL;
     if (!path)
         return -ENOMEM;
-    if (!owned)
-        return unlink(path) == -1 && errno != ENOENT ? -errno : 0;
     AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     return fd == -1 ? -errno : 0;
 }

@@ -657,7 +657,6 @@ static void one_word(struct drive *d, char *word)
         { "stop", { .type = EV_STOP, .who = "ann@host 7" } },
         { "owns", { .type = EV_CLIENT_OWNS } },
         { "away", { .type = EV_CLIENT_AWAY } },
-        { "left", { .type = EV_CLIENT_LEFT } },
         { "abort", { .type = EV_LAUNCH_FAILED_JOB, .text = "no such program" } },
         { "submit",
           { .type = EV_SUBMITTED,

@@ -598,6 +598,6 @@ void sim_nonsense(struct sim *m)
 
 void sim_client(struct sim *m)
 {
-    static const enum job_event_type types[] = { EV_CLIENT_OWNS, EV_CLIENT_AWAY, EV_CLIENT_LEFT };
+    static const enum job_event_type types[] = { EV_CLIENT_OWNS, EV_CLIENT_AWAY };
     (void)sim_feed(m, &(struct job_event){ .type = types[sim_chance(m, ARRAY_LEN(types))] });
 }

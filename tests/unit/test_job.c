@@ -516,7 +516,6 @@ static void test_limits(void **state)
         { "worker*1 away=2000", "go owns away +2000", JOB_KILLED,
           "killed: its client was away for more than 2 s", "", NULL },
         { "worker*1 away=2000", "go owns away +1000 owns +5000", JOB_RUNNING, NULL, NULL, NULL },
-        { "worker*1 away=2000", "go owns away +1000 left +5000", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=2000", "go +5000", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=0", "go owns away +0", JOB_KILLED, NULL, NULL, NULL },
         { "worker*1 away=-1", "go owns away +5000", JOB_RUNNING, NULL, NULL, NULL },
@@ -526,7 +525,6 @@ static void test_limits(void **state)
         { "worker*1 away=2000", "go owns +5000 master +2000", JOB_KILLED, NULL, NULL, NULL },
         { "worker*1 away=2000", "go owns +5000 master +1000 owns +5000", JOB_RUNNING, NULL, NULL,
           NULL },
-        { "worker*1 away=2000", "go owns left +5000 master +5000", JOB_RUNNING, NULL, NULL, NULL },
         /* groups */
         { "chief*1 worker*2 limit=worker/10000/chief", "go chief:0=0 +9999", JOB_RUNNING, NULL,
           NULL, NULL },
