@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,28 @@ void fd_open_standard(void)
     for (int fd = 0; fd < 3; fd++)
         if (p[fd].revents & POLLNVAL && open("/dev/null", flags[fd]) != fd)
             return; /* nothing can be opened: what needs a descriptor says so */
+}
+
+bool fs_no_room(int num)
+{
+    return num == ENOSPC || num == EDQUOT || num == EFBIG;
+}
+
+int fs_hint_room(int rc, struct err *e)
+{
+    if (!e || e->hint[0] || !fs_no_room(-rc))
+        return rc;
+    if (rc == -EFBIG)
+        err_hint(e, "raise the limit on the size of files (ulimit -f), and start the pool anew "
+                    "with it: tony pool stop");
+    else
+        err_hint(e, "free some space where TONY_HOME lies, or set it to another place");
+    return rc;
+}
+
+void fs_limit_fails(void)
+{
+    (void)signal(SIGXFSZ, SIG_IGN); /* cannot fail for this signal */
 }
 
 int fd_nonblock(int fd, bool on)

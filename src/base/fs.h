@@ -36,4 +36,13 @@ int fd_nonblock(int fd, bool on);
  * empty, writing to output fails, errors go nowhere. */
 void fd_open_standard(void);
 
+/* The disk or a quota is full, or a file would pass `ulimit -f`. */
+bool fs_no_room(int num);
+/* If rc means that there is no room below TONY_HOME: puts into e what to try, unless that is said.
+ * Returns rc. */
+int fs_hint_room(int rc, struct err *e);
+/* For main(): what is written past `ulimit -f` fails, as on a full disk, where SIGXFSZ would kill
+ * us without a word. Programs that we start must not inherit it. */
+void fs_limit_fails(void);
+
 #endif

@@ -29,7 +29,7 @@ int client_open_paths(struct client *c, struct err *e)
 
 static bool can_be_looked_at(int num)
 {
-    return num == EROFS || num == EACCES || num == EPERM || num == ENOSPC || num == EDQUOT;
+    return num == EROFS || num == EACCES || num == EPERM || fs_no_room(num);
 }
 
 int client_look_paths(struct client *c, struct err *e)

@@ -523,6 +523,7 @@ static int signals_open(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGXFSZ); /* a write past `ulimit -f` fails, and is told as a full disk is */
     sigprocmask(SIG_SETMASK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }

@@ -261,6 +261,8 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGPIPE); /* of --ready-fd: whoever waited may be dead */
+    sigaddset(&set, SIGXFSZ); /* so that a write past `ulimit -f` fails; not ignored, as tasks are
+                                 given an empty mask but our dispositions */
     sigprocmask(SIG_SETMASK, &set, NULL);
     k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (k->signal_fd == -1)

@@ -86,7 +86,7 @@ static void sync_dir(const char *path)
 
 static bool no_room(int rc)
 {
-    return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EROFS || rc == -EIO;
+    return fs_no_room(-rc) || rc == -EROFS || rc == -EIO;
 }
 
 /* Write what ends the job. When the disk takes nothing more, the job still goes to history, where a

@@ -4,5 +4,6 @@
 int main(int argc, char **argv)
 {
     fd_open_standard();
+    fs_limit_fails();
     return pool_main(argc, argv);
 }

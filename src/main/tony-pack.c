@@ -27,6 +27,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "storage/store.h"
@@ -376,6 +377,7 @@ static int report(uint64_t bytes, uint32_t files, const struct err *e)
 
 int main(int argc, char **argv)
 {
+    fs_limit_fails();
     if (argc == 2 && str_eq(argv[1], "--version"))
         return puts("tony-pack " TONY_VERSION) < 0;
     if (argc == 2 && str_eq(argv[1], "--help"))

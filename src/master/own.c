@@ -116,6 +116,7 @@ static void child(int log_fd, char *const *env)
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGXFSZ, SIG_DFL);
     (void)dup2(log_fd, 1);
     (void)dup2(log_fd, 2);
     execve(path, argv, env);

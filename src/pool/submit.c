@@ -264,9 +264,8 @@ static int hint_disk(const struct pool *p, int rc, struct err *e)
 {
     if (e->hint[0])
         return rc;
-    if (rc == -ENOSPC || rc == -EDQUOT)
-        return err_hint(e, "free some space for '%s', or set TONY_HOME to another disk",
-                        p->paths.home);
+    if (fs_no_room(-rc))
+        return fs_hint_room(rc, e);
     if (rc == -EROFS || rc == -EACCES)
         return err_hint(e, "the pool must be able to write to '%s'", p->paths.home);
     return rc;

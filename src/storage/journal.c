@@ -241,30 +241,36 @@ int journal_add(struct journal *j, struct span payload)
 
 static int write_pending(struct journal *j, struct err *e)
 {
-    ssize_t n;
+    size_t done = 0;
+    ssize_t n = 0;
     if (j->torn && ftruncate(j->fd, j->size) == -1) {
         j->failed = -errno;
         return err_set(e, errno, "cannot write the journal: %m");
     }
     j->torn = false;
-    do
-        n = write(j->fd, j->pending.p, j->pending.len);
-    while (n == -1 && errno == EINTR);
+    /* After a part of it, once more: only that tells why there was no room for the rest. */
+    while (done < j->pending.len) {
+        n = write(j->fd, j->pending.p + done, j->pending.len - done);
+        if (n <= 0 && !(n == -1 && errno == EINTR))
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
     j->n_writes++;
-    if (n == (ssize_t)j->pending.len) {
-        j->size += n;
+    if (done == j->pending.len) {
+        j->size += (int64_t)done;
         buf_clear(&j->pending);
         return 0;
     }
     int num = n == -1 ? errno : ENOSPC;
     /* Part of it stands there: what was valid before must be all that is. If even this fails, the
      * next reader finds a torn end. */
-    if (n > 0 && ftruncate(j->fd, j->size) == -1) {
+    if (done > 0 && ftruncate(j->fd, j->size) == -1) {
         j->torn = true;
         log_event(LOG_WARN, "journal.not_cut", f_int("size", j->size));
     }
     j->failed = -num;
-    return err_set(e, num, "cannot write the journal: %m");
+    return err_set(e, num, "cannot write the journal: %m%s",
+                   num == EFBIG ? " (a limit on the size of files: ulimit -f)" : "");
 }
 
 static int sync_file(struct journal *j, struct err *e)

@@ -221,9 +221,7 @@ static int runtime_open(const char *home, const char *pool, char **out, struct e
     if (buf_addf(&line, "%s\n", *out) < 0)
         return err_set(e, ENOMEM, "cannot choose a directory for sockets: %m");
     rc = fs_write_atomic(AT_FDCWD, record, buf_span(&line), 0600, false, e);
-    if (rc == -ENOSPC || rc == -EDQUOT)
-        return err_hint(e, "free some space where TONY_HOME lies, or set it to another place");
-    return rc;
+    return fs_hint_room(rc, e);
 }
 
 int paths_open(struct paths *out, struct err *e)

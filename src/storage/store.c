@@ -111,9 +111,7 @@ static void put_done(struct put *p)
 static int no_space(struct err *e, int num, const char *what)
 {
     (void)err_set(e, num, "cannot write to the store for '%s': %m", what);
-    if (num == ENOSPC || num == EDQUOT)
-        return err_hint(e, "free some space where TONY_HOME lies, or set it to another place");
-    return -num;
+    return fs_hint_room(-num, e);
 }
 
 static int open_source(struct put *p)

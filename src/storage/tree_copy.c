@@ -63,9 +63,7 @@ bool tree_leaves_out(const struct strv *leave_out, const char *path)
 static int fail(struct copy *c, int num, const char *what)
 {
     (void)err_set(c->e, num, "cannot %s '%s': %m", what, buf_cstr(&c->path));
-    if (num == ENOSPC || num == EDQUOT)
-        return err_hint(c->e, "free some space where TONY_HOME lies, or set it to another place");
-    return -num;
+    return fs_hint_room(-num, c->e);
 }
 
 static int fail_type(struct copy *c, mode_t mode)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 
 import pytest
@@ -115,3 +116,43 @@ def test_who_wants_it_stopped_does_not_wait_for_room(small_disk):
     filler.unlink()
     assert tony.run("wait", app).returncode == 1
     assert tony.run("run", tony.workers("true")).returncode == 0
+
+
+# ---- `ulimit -f` of the shell that starts the pool ----
+
+
+def limited(tony, size, *args):
+    """tony with its pool, where no file may grow past `size` bytes, and with the default for SIGXFSZ, which is death."""
+    return tony.run(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+
+
+def test_no_room_for_a_job_below_the_limit_of_files(own_tony):
+    tony = own_tony()
+    r = limited(tony, 0, "run", tony.workers("true"))
+    assert r.returncode == 4 and "File too large" in r.stderr and "ulimit -f" in r.stderr, r.stderr
+    assert not tony.processes()
+    r = limited(tony, 2048, "run", tony.workers("true"))
+    assert r.returncode == 4 and "job.conf" in r.stderr and "File too large" in r.stderr and "ulimit -f" in r.stderr, r.stderr
+    assert tony.jobs_on_disk() == []
+    assert tony.json("pool", "status")["jobs"] == [], "the pool lives"
+
+
+def test_the_journal_reaches_the_limit_of_files(own_tony):
+    """There will be no room later either: the job does not wait, and says why it failed."""
+    tony = own_tony()
+    r = limited(tony, 8192, "run", tony.workers("true", n=60, role={"memory": "16m", "vcores": 0}))
+    assert r.returncode == 1 and "File too large" in r.stdout and "ulimit -f" in r.stdout, r.stdout + r.stderr
+    app, = tony.jobs_on_disk()
+    tony.in_history(app)
+    assert tony.status(app)["state"] == "FAILED"
+    wait_until(lambda: not [c for c in tony.processes().values() if "tony-pool" not in c], "no process of the job is left")
+    assert limited(tony, 8192, "run", tony.workers("true")).returncode == 0, "a small one fits"
+
+
+def test_tasks_meet_the_limit_of_files_as_elsewhere(own_tony):
+    """By the signal: our own processes survive it, and what they start inherits nothing of that."""
+    tony = own_tony()
+    big = tony.base / "big"
+    r = limited(tony, 65536, "run", tony.workers(f"head -c 100000 /dev/zero > {big}; kill -XFSZ $$"))
+    assert r.returncode == 1 and "SIGXFSZ" in r.stdout, r.stdout + r.stderr
+    assert "ulimit -f" in r.stdout + r.stderr and big.stat().st_size == 65536
