@@ -166,6 +166,18 @@ static int make_dir(const char *path, mode_t mode)
     return -num;
 }
 
+/* There is something at part, a beginning of path, and yet no directory can be made or found
+ * there. */
+static int refuse_link(const char *path, const char *part, struct err *e)
+{
+    struct stat st;
+    if (lstat(part, &st) == -1 || !S_ISLNK(st.st_mode))
+        return err_set(e, EEXIST, "cannot make directory '%s': %m", path);
+    (void)err_set(e, ENOENT, "cannot make directory '%s': '%s' is a symbolic link to nothing", path,
+                  part);
+    return err_hint(e, "make the directory that it points to, or remove it");
+}
+
 int fs_mkdirs(const char *path, mode_t mode, struct err *e)
 {
     int rc = make_dir(path, mode);
@@ -180,12 +192,16 @@ int fs_mkdirs(const char *path, mode_t mode, struct err *e)
             char kept = *s;
             *s = '\0';
             rc = make_dir(part, mode);
+            if (rc == -EEXIST)
+                return refuse_link(path, part, e);
             *s = kept;
             s = next;
         }
         if (*path == '\0')
             rc = -ENOENT;
     }
+    if (rc == -EEXIST)
+        return refuse_link(path, path, e);
     return rc < 0 ? err_set(e, -rc, "cannot make directory '%s': %m", path) : 0;
 }
 

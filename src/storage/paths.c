@@ -102,8 +102,10 @@ static int home_open(char **out, struct err *e)
     int rc = home_name(&name, e);
     if (rc == 0)
         rc = fs_mkdirs(name, 0700, e);
+    if (rc < 0 && name && !(e && e->hint[0]))
+        return err_hint(e, "TONY_HOME says where it is to be; it must be writable");
     if (rc < 0)
-        return name ? err_hint(e, "TONY_HOME says where it is to be; it must be writable") : rc;
+        return rc;
     AUTO(free_p) char *real = realpath(name, NULL);
     if (!real)
         return err_set(e, errno, "cannot resolve directory '%s': %m", name);

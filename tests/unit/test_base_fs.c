@@ -176,7 +176,11 @@ static void test_mkdirs(void **state)
     assert_int_equal(fs_mkdirs(in(p, "link/x"), 0700, &p->e), 0);
     assert_int_equal(stat(in(p, "a/x"), &st), 0);
     assert_int_equal(symlink("nowhere", in(p, "dangling")), 0);
-    assert_int_not_equal(fs_mkdirs(p->path, 0700, &p->e), 0);
+    assert_int_equal(fs_mkdirs(p->path, 0700, &p->e), -ENOENT);
+    assert_non_null(strstr(p->e.msg, "dangling' is a symbolic link to nothing"));
+    assert_true(p->e.hint[0]);
+    assert_int_equal(fs_mkdirs(in(p, "dangling/x"), 0700, &p->e), -ENOENT);
+    assert_non_null(strstr(p->e.msg, "dangling' is a symbolic link to nothing"));
     static char longer[5000];
     memset(longer, 'x', sizeof longer - 1);
     assert_int_equal(fs_mkdirs(longer, 0700, &p->e), -ENAMETOOLONG);
