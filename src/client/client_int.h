@@ -16,6 +16,7 @@
 #include "client/options.h"
 #include "storage/paths.h"
 
+struct history_row;
 struct loop;
 
 struct client {
@@ -93,6 +94,8 @@ const char *state_color(const char *state); /* escape sequence for a job's or ta
 /* The status document of the job that the first argument names. An exit code; what went wrong was
  * said. */
 int query_load(struct client *c, json_t **out);
+/* One job of `tony list --json` (docs/json.md); NULL = no memory. */
+json_t *list_row_json(const struct history_row *r);
 
 /* ---- find.c ---- */
 /* "application_..._0012", "12" or "last" -> the whole id. -ENOENT, -EINVAL. */

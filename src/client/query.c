@@ -61,16 +61,21 @@ static struct far *ask_far(struct client *c, const struct history_rows *rows)
     return far;
 }
 
+json_t *list_row_json(const struct history_row *r)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o, s:o}", "application_id",
+                     r->application_id, "name", r->name, "user", r->user, "state", r->state, "live",
+                     r->live, "tasks", (int)r->n_tasks, "submitted_ms",
+                     time_or_null(r->submitted_wall_ms), "started_ms",
+                     time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms),
+                     "ran_ms", r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null());
+}
+
 static json_t *list_json(const struct history_rows *rows, const struct far *far)
 {
     json_t *jobs = json_array();
     for (size_t i = 0; i < rows->n; i++) {
-        const struct history_row *r = &rows->v[i];
-        json_t *job = json_pack(
-            "{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o}", "application_id", r->application_id,
-            "name", r->name, "user", r->user, "state", r->state, "live", r->live, "tasks",
-            (int)r->n_tasks, "submitted_ms", time_or_null(r->submitted_wall_ms), "started_ms",
-            time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms));
+        json_t *job = list_row_json(&rows->v[i]);
         if (far && far[i].role) {
             (void)json_object_set_new(job, "step", json_integer(far[i].step));
             (void)json_object_set_new(job, "total", json_integer(far[i].total));
@@ -94,11 +99,10 @@ static void list_table(const struct history_rows *rows, const struct far *far)
     for (size_t i = 0; i < rows->n; i++) {
         const struct history_row *r = &rows->v[i];
         char tasks[16], submitted[32], ran[32] = "";
-        int64_t end = r->ended_wall_ms ? r->ended_wall_ms : r->live ? clock_wall_ms() : 0;
         (void)snprintf(tasks, sizeof tasks, "%u", r->n_tasks);
         local_time(r->submitted_wall_ms, submitted, sizeof submitted);
-        if (r->started_wall_ms && end >= r->started_wall_ms)
-            (void)str_duration(end - r->started_wall_ms, ran, sizeof ran);
+        if (r->ran_ms >= 0)
+            (void)str_duration(r->ran_ms, ran, sizeof ran);
         AUTO(buf_done) struct buf steps = { 0 };
         if (any && far[i].role)
             render_steps(far[i].role, &steps);

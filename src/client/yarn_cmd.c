@@ -196,16 +196,9 @@ static int add_local(struct client *c, json_t *jobs, struct err *e)
     if (client_look_paths(c, e) < 0 || history_list(&c->paths, 0, &rows, e) < 0)
         return -EXIT_CLUSTER;
     for (size_t i = 0; i < rows.n; i++) {
-        const struct history_row *r = &rows.v[i];
-        (void)json_array_append_new(
-            jobs,
-            json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:I, s:o, s:o, s:s}", "application_id",
-                      r->application_id, "name", r->name, "user", r->user, "state", r->state,
-                      "live", r->live, "tasks", (int)r->n_tasks, "submitted_ms",
-                      (json_int_t)r->submitted_wall_ms, "started_ms",
-                      r->started_wall_ms ? json_integer(r->started_wall_ms) : json_null(),
-                      "ended_ms", r->ended_wall_ms ? json_integer(r->ended_wall_ms) : json_null(),
-                      "cluster", "local"));
+        json_t *job = list_row_json(&rows.v[i]);
+        (void)json_object_set_new(job, "cluster", json_string("local"));
+        (void)json_array_append_new(jobs, job);
     }
     history_rows_done(&rows);
     return 0;
@@ -227,12 +220,10 @@ static void print_jobs(const json_t *jobs)
     json_array_foreach(jobs, i, job)
     {
         char submitted[32], ran[32] = "";
-        int64_t begun = doc_int(job, "started_ms", 0), ended = doc_int(job, "ended_ms", 0);
-        if (!ended && json_is_true(json_object_get(job, "live")))
-            ended = clock_wall_ms();
+        int64_t ran_ms = doc_int(job, "ran_ms", -1);
         local_time(doc_int(job, "submitted_ms", 0), submitted, sizeof submitted);
-        if (begun && ended >= begun)
-            (void)str_duration(ended - begun, ran, sizeof ran);
+        if (ran_ms >= 0)
+            (void)str_duration(ran_ms, ran, sizeof ran);
         table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
                   doc_str(job, "cluster"), submitted, ran, NULL);
     }

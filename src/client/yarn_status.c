@@ -65,21 +65,27 @@ static json_t *text_or_null(const char *s)
     return text ? text : json_null();
 }
 
+/* What the ResourceManager knows of it: from the start of the master. null while it has none. */
+static json_t *ran_or_null(const struct yarn_report *r)
+{
+    int64_t until = yarn_app_state_is_final(r->state) ? r->finished_ms : clock_wall_ms();
+    return r->started_ms && until >= r->started_ms ? json_integer(until - r->started_ms)
+                                                   : json_null();
+}
+
 json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r)
 {
     bool over = yarn_app_state_is_final(r->state);
     char line[400];
     yarn_first_line(r->diagnostics, line, sizeof line);
-    int64_t ran = over && r->finished_ms > r->submitted_ms ? r->finished_ms - r->submitted_ms : -1;
     (void)y;
-    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:s, s:o, s:s, s:o, s:{s:I}}",
-                     "application_id", r->id, "name", text_or_null(r->name), "user",
-                     text_or_null(r->user), "state", state_of(r), "exit_code",
-                     over ? json_integer(yarn_exit_code_of(r)) : json_null(), "message",
-                     text_or_null(line), "ran_ms", ran >= 0 ? json_integer(ran) : json_null(),
-                     "yarn_state", yarn_app_state_name(r->state), "queue", text_or_null(r->queue),
-                     "cluster", "yarn", "tracking_url", text_or_null(r->url), "times",
-                     "submitted_wall_ms", (json_int_t)r->submitted_ms);
+    return json_pack(
+        "{s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:s, s:o, s:s, s:o, s:{s:I}}", "application_id", r->id,
+        "name", text_or_null(r->name), "user", text_or_null(r->user), "state", state_of(r),
+        "exit_code", over ? json_integer(yarn_exit_code_of(r)) : json_null(), "message",
+        text_or_null(line), "ran_ms", ran_or_null(r), "yarn_state", yarn_app_state_name(r->state),
+        "queue", text_or_null(r->queue), "cluster", "yarn", "tracking_url", text_or_null(r->url),
+        "times", "submitted_wall_ms", (json_int_t)r->submitted_ms);
 }
 
 int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct conn_ops *ops,
@@ -234,12 +240,12 @@ static void on_apps(const Hadoop__GetApplicationsResponse *r, const struct rpc_e
             over || a.state != HADOOP__YARN_APPLICATION_STATE__RUNNING ? state_of(&a) : "RUNNING";
         (void)json_array_append_new(
             l->jobs,
-            json_pack("{s:s, s:s, s:s, s:s, s:b, s:n, s:I, s:o, s:o, s:s, s:s}", "application_id",
-                      a.id, "name", a.name, "user", a.user, "state", state, "live", !over, "tasks",
-                      "submitted_ms", (json_int_t)a.submitted_ms, "started_ms",
-                      a.started_ms ? json_integer(a.started_ms) : json_null(), "ended_ms",
-                      a.finished_ms ? json_integer(a.finished_ms) : json_null(), "cluster", "yarn",
-                      "queue", a.queue));
+            json_pack("{s:s, s:s, s:s, s:s, s:b, s:n, s:I, s:o, s:o, s:o, s:s, s:s}",
+                      "application_id", a.id, "name", a.name, "user", a.user, "state", state,
+                      "live", !over, "tasks", "submitted_ms", (json_int_t)a.submitted_ms,
+                      "started_ms", a.started_ms ? json_integer(a.started_ms) : json_null(),
+                      "ended_ms", a.finished_ms ? json_integer(a.finished_ms) : json_null(),
+                      "ran_ms", ran_or_null(&a), "cluster", "yarn", "queue", a.queue));
         yarn_report_done(&a);
     }
     yarn_join_end(&l->join, e ? &e->err : NULL);

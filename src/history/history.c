@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/str.h"
@@ -131,6 +132,7 @@ int history_load_replay(const char *dir, struct history_job **out, struct replay
     h->torn = r.torn;
     h->started_wall_ms = r.started_wall_ms;
     h->ended_wall_ms = history_decided(h->job) ? replay_wall(&r, r.last_t_ms) : 0;
+    h->now_ms = replay_resume(&r, clock_wall_ms(), clock_mono_ms());
     if (out_replay)
         *out_replay = r;
     *out = TAKE(h);

@@ -22,6 +22,7 @@ struct history_job {
     struct job_spec *spec;
     struct job *job;      /* after the last record */
     int64_t started_wall_ms, ended_wall_ms; /* 0 = not known */
+    int64_t now_ms; /* of the job's own time, as a master would say that read the journal now */
     bool torn;            /* the last line was cut (a crash); what stands is good */
 };
 /* Errors: -ENOENT no such job, -EBADMSG damaged (line named). */
@@ -35,6 +36,7 @@ struct history_row {
     char *application_id, *name, *user, *state;
     bool live;
     int64_t submitted_wall_ms, started_wall_ms, ended_wall_ms;
+    int64_t ran_ms; /* job_ran_ms(); -1 = not known */
     uint32_t n_tasks;
 };
 struct history_rows {

@@ -31,11 +31,11 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
                       const struct job_spec *spec, int64_t started_wall_ms, int64_t ended_wall_ms,
                       struct err *e)
 {
-    json_t *o = json_pack("{s:i,s:s?,s:s?,s:s,s:I,s:I,s:I,s:I}", "format", 1, "name", spec->name,
-                          "user", f->user, "state", job_state_name(job_state(job)),
-                          "submitted_wall_ms", (json_int_t)f->wall_ms, "started_wall_ms",
-                          (json_int_t)started_wall_ms, "ended_wall_ms", (json_int_t)ended_wall_ms,
-                          "n_tasks", (json_int_t)job_n_tasks(job));
+    json_t *o = json_pack(
+        "{s:i,s:s?,s:s?,s:s,s:I,s:I,s:I,s:I,s:I}", "format", 1, "name", spec->name, "user", f->user,
+        "state", job_state_name(job_state(job)), "submitted_wall_ms", (json_int_t)f->wall_ms,
+        "started_wall_ms", (json_int_t)started_wall_ms, "ended_wall_ms", (json_int_t)ended_wall_ms,
+        "ran_ms", (json_int_t)job_ran_ms(job, 0), "n_tasks", (json_int_t)job_n_tasks(job));
     AUTO(free_p) char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     AUTO(free_p) char *path = fs_join(dir, "summary");
     json_decref(o);
@@ -74,6 +74,9 @@ static int row_from_summary(const char *dir, struct history_row *row)
     row->submitted_wall_ms = int_field(o, "submitted_wall_ms");
     row->started_wall_ms = int_field(o, "started_wall_ms");
     row->ended_wall_ms = int_field(o, "ended_wall_ms");
+    row->ran_ms = int_field(o, "ran_ms");
+    if (!json_object_get(o, "ran_ms")) /* of an older version */
+        row->ran_ms = row->ended_wall_ms - row->started_wall_ms;
     row->n_tasks = (uint32_t)int_field(o, "n_tasks");
     json_decref(o);
     return 0;
@@ -98,6 +101,7 @@ static int row_from_journal(const char *dir, struct history_row *row)
         row->submitted_wall_ms = h->file->wall_ms;
         row->started_wall_ms = h->started_wall_ms;
         row->ended_wall_ms = h->ended_wall_ms;
+        row->ran_ms = job_ran_ms(h->job, h->now_ms);
         row->n_tasks = job_n_tasks(h->job);
     } else if (rc != -ENOENT && rc != -ENOMEM) {
         row->name = str_dup("");
@@ -111,7 +115,7 @@ static int row_from_journal(const char *dir, struct history_row *row)
 /* -ENOENT: the directory is gone meanwhile. */
 static int row_read(const char *dir, const char *id, bool live, struct history_row *out)
 {
-    struct history_row row = { .live = live, .application_id = str_dup(id) };
+    struct history_row row = { .live = live, .ran_ms = -1, .application_id = str_dup(id) };
     int rc = live ? -ENOENT : row_from_summary(dir, &row);
     if (rc < 0)
         rc = row_from_journal(dir, &row);

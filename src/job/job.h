@@ -225,6 +225,8 @@ int64_t job_deadline(const struct job *j);
  * now_ms. Call until false. */
 bool job_due(struct job *j, int64_t now_ms, struct job_event *out);
 int64_t job_now(const struct job *j); /* the last time fed */
+/* From the first start of a task to now_ms, or to the verdict; 0 before. */
+int64_t job_ran_ms(const struct job *j, int64_t now_ms);
 
 /* ---- what others may look at ---- */
 

@@ -227,6 +227,12 @@ static void add_times(const struct job *j, int64_t now_ms, struct buf *out)
     (void)buf_addc(out, '}');
 }
 
+int64_t job_ran_ms(const struct job *j, int64_t now_ms)
+{
+    int64_t until = j->ended_ms >= 0 ? j->ended_ms : now_ms;
+    return j->started_ms >= 0 ? MAX(until - j->started_ms, (int64_t)0) : 0;
+}
+
 int job_status_json(const struct job *j, bool full, struct buf *out)
 {
     return job_status_json_more(j, full, &(struct job_status_more){ 0 }, out);
@@ -238,7 +244,6 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     uint64_t step = 0;
     const char *path = j->has_checkpoint ? job_checkpoint(j, 0, &step) : NULL;
     int64_t now_ms = MAX(j->now_ms, job_over(j) ? 0 : more->now_ms);
-    int64_t until = j->ended_ms >= 0 ? j->ended_ms : now_ms;
 
     (void)buf_adds(out, "{\"application_id\":");
     (void)json_add_str(out, span_of(job_application_id(j)));
@@ -254,7 +259,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_int(out, "retries", j->retries);
     failures_restart_json(j, out);
     nodes_status(j, out);
-    add_int(out, "ran_ms", j->started_ms >= 0 ? until - j->started_ms : 0);
+    add_int(out, "ran_ms", job_ran_ms(j, now_ms));
     status_text(out, "tensorboard", j->tensorboard);
     add_times(j, now_ms, out);
     if (path)

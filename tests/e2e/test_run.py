@@ -233,6 +233,7 @@ def test_list(tony):
     for r in rows[:3]:
         assert r["state"] == "SUCCEEDED" and r["tasks"] == 1
         assert r["submitted_ms"] <= r["started_ms"] <= r["ended_ms"]
+        assert r["ran_ms"] == tony.status(r["application_id"])["ran_ms"]
     assert len(tony.json("list", "-n", "2")["jobs"]) == 2
     r = tony.run("list", "-n", "2")
     assert len(r.stdout.splitlines()) == 3 and "--all" in r.stderr
