@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,11 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/util.h"
 #include "base/vec.h"
 
 enum {
     HARD_ROUNDS = 50, /* of stopping; what still grows then is killed anyway, round after round */
     WALK_MAX = 100000,
+    ENVIRON_MAX = 4 << 20, /* the kernel's own limit is lower on usual machines */
+    EXEC_PATIENCE_MS = 1000,
 };
 
 static ssize_t slurp(const char *path, char *out, size_t size)
@@ -179,33 +185,60 @@ uint64_t proctree_rss(bool pss)
     return sum;
 }
 
-static bool has_variable(long pid, const char *want, size_t n_want)
+/*
+ * Is it a process that has, or is about to have, an environment? While an exec is under way the new
+ * program has none yet, and who opened the file before it reads nothing; a load that lets the exec
+ * wait for a disk or a core makes that long. One that was given no variable ends where it begins.
+ */
+static bool has_environment(pid_t pid)
+{
+    enum { STATE = 3, FLAGS = 9, ENV_START = 50, ENV_END = 51 };
+    const unsigned long EXITING = 0x4, KERNEL_THREAD = 0x200000; /* PF_EXITING, PF_KTHREAD */
+    char path[64], text[2048];
+    unsigned long value[ENV_END + 1] = { 0 };
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    char *at = slurp(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    if (!at || at[1] != ' ' || !at[2] || strchr("ZXx", at[2]))
+        return false;
+    at += 3;
+    for (int i = STATE + 1; i <= ENV_END; i++)
+        value[i] = strtoul(at, &at, 10);
+    return !(value[FLAGS] & (EXITING | KERNEL_THREAD)) &&
+           (value[ENV_END] == 0 || value[ENV_END] > value[ENV_START]);
+}
+
+/* Strings, each ended by a NUL. */
+static bool has_entry(struct span environ_text, const char *entry)
+{
+    struct span one;
+    while (span_split(&environ_text, '\0', &one))
+        if (span_eqs(one, entry))
+            return true;
+    return false;
+}
+
+bool proctree_has_variable(pid_t pid, const char *entry)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1)
-        return false;
-    static char text[256 << 10]; /* larger environments cannot be handed to a program by us: 128 KiB
-                                    a variable */
-    size_t n = 0;
-    for (ssize_t got; n < sizeof text && (got = read(fd, text + n, sizeof text - n)) > 0;)
-        n += (size_t)got;
-    close(fd);
-    for (size_t at = 0; at + n_want <= n;) {
-        const char *end = memchr(text + at, '\0', n - at);
-        size_t len = end ? (size_t)(end - (text + at)) : n - at;
-        if (len == n_want && memcmp(text + at, want, len) == 0)
-            return true;
-        at += len + 1;
+    int64_t until_ms = clock_mono_ms() + EXEC_PATIENCE_MS;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    for (;;) {
+        AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
+        AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd == -1 || buf_fill_fd(&text, fd, NULL) < 0)
+            return false;
+        if (text.len > 0)
+            return has_entry(buf_span(&text), entry);
+        if (!has_environment(pid) || clock_mono_ms() >= until_ms)
+            return false;
+        (void)poll(NULL, 0, 1);
     }
-    return false;
 }
 
 unsigned proctree_kill_job(const char *application_id)
 {
     char want[128];
-    int n_want = snprintf(want, sizeof want, "TONY_APPLICATION_ID=%s", application_id);
+    (void)snprintf(want, sizeof want, "TONY_APPLICATION_ID=%s", application_id);
     unsigned n = 0;
     DIR *d = opendir("/proc");
     for (struct dirent *x; d && (x = readdir(d));) {
@@ -215,7 +248,7 @@ unsigned proctree_kill_job(const char *application_id)
         if (*end || pid <= 1 || pid == getpid() || fstatat(dirfd(d), x->d_name, &st, 0) == -1 ||
             st.st_uid != geteuid())
             continue;
-        if (has_variable(pid, want, (size_t)n_want)) {
+        if (proctree_has_variable((pid_t)pid, want)) {
             (void)kill((pid_t)pid, SIGKILL);
             n++;
         }

@@ -26,6 +26,9 @@ unsigned proctree_signal(int sig, _Bool hard);
 unsigned proctree_signal_catchers(int sig);
 /* Resident memory of all below us; pss: shared pages counted once (slow). */
 uint64_t proctree_rss(_Bool pss);
+/* Does its environment have entry ("KEY=VALUE")? Waits for an exec that is under way, a second at
+ * most: until its end the process has no environment. Without memory: no. */
+_Bool proctree_has_variable(pid_t pid, const char *entry);
 /* SIGKILL to every process of our user whose environment has TONY_APPLICATION_ID=id, but us; how
  * many there were. */
 unsigned proctree_kill_job(const char *application_id);

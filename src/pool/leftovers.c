@@ -13,37 +13,20 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 
 enum {
-    ENVIRON_MAX = 4 << 20, /* the kernel's own limit is lower on usual machines */
     PAUSE_MS = 5,
     EXECUTOR_MS = 1000, /* an executor that lost its keeper takes its tasks along; then itself */
 };
 
-/* environ: strings, each ended by a NUL */
-static bool has_entry(struct span environ_text, const char *entry)
+static bool is_ours(int proc, const char *name, pid_t pid, const char *entry)
 {
-    struct span one;
-    while (span_split(&environ_text, '\0', &one))
-        if (span_eqs(one, entry))
-            return true;
-    return false;
-}
-
-static bool is_ours(int proc, const char *pid, const char *entry)
-{
-    char path[64];
     struct stat st;
-    AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
-    if (fstatat(proc, pid, &st, 0) == -1 || st.st_uid != geteuid())
-        return false;
-    (void)snprintf(path, sizeof path, "%.20s/environ", pid);
-    AUTO(close_p) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1 || buf_fill_fd(&text, fd, NULL) < 0) /* ended, or a zombie, which has none */
-        return false;
-    return has_entry(buf_span(&text), entry);
+    return fstatat(proc, name, &st, 0) == 0 && st.st_uid == geteuid() &&
+           proctree_has_variable(pid, entry);
 }
 
 /* An executor is a fork of its keeper: it has the same command line. */
@@ -67,16 +50,15 @@ static int kill_once(const char *entry, bool executors)
         return -errno;
     int n = 0;
     for (struct dirent *x; (x = readdir(d));) {
-        if (!isdigit((unsigned char)x->d_name[0]) || !is_ours(dirfd(d), x->d_name, entry))
-            continue;
         int64_t pid;
-        if (!executors && is_executor(dirfd(d), x->d_name))
-            n++; /* it knows better than we what it has started */
-        else if (str_i64(span_of(x->d_name), 2, INT32_MAX, "pid", &pid, NULL) == 0 &&
-                 pid != getpid()) {
+        if (!isdigit((unsigned char)x->d_name[0]) ||
+            str_i64(span_of(x->d_name), 2, INT32_MAX, "pid", &pid, NULL) < 0 || pid == getpid() ||
+            !is_ours(dirfd(d), x->d_name, (pid_t)pid, entry))
+            continue;
+        n++;
+        /* an executor knows better than we what it has started */
+        if (executors || !is_executor(dirfd(d), x->d_name))
             (void)kill((pid_t)pid, SIGKILL); /* gone meanwhile is as good */
-            n++;
-        }
     }
     (void)closedir(d);
     return n;
