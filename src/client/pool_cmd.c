@@ -122,12 +122,28 @@ static int await_end(struct client *c, struct err *e)
                    ANSWER_MS / 1000);
 }
 
+/* One that has its lock and does not listen yet would be there when we have said that there is
+ * none. 0: there is none; 1: it was asked. */
+static int ask_to_stop(struct client *c, json_t **out, struct err *e)
+{
+    int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    for (;;) {
+        bool force = options_has(&c->o, OPT_FORCE);
+        int rc = ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POOL_STOP, force, out, e);
+        if (rc != 0 || !holds_its_lock(c))
+            return rc;
+        if (clock_mono_ms() >= deadline)
+            return err_set(e, ETIMEDOUT, "a pool has been starting or ending for %d s",
+                           ANSWER_MS / 1000);
+        (void)poll(NULL, 0, 10);
+    }
+}
+
 static int stop(struct client *c)
 {
     struct err e = { 0 };
     json_t *doc = NULL;
-    int rc = ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POOL_STOP, options_has(&c->o, OPT_FORCE),
-                      &doc, &e);
+    int rc = ask_to_stop(c, &doc, &e);
     bool ran = rc == 1;
     json_decref(doc);
     if (rc == 1)

@@ -93,7 +93,7 @@ def test_whose_fault_a_refusal_is(strange, num, code):
                          ids=["http", "long", "no message", "empty"])
 def test_garbage(strange, garbage):
     strange.answers += [garbage] * 8
-    r = strange.run("pool", "status", timeout=20)
+    r = strange.run("pool", "status", timeout=60)
     assert r.returncode == 4 and r.stderr.startswith("tony: ")
 
 
@@ -105,7 +105,7 @@ def test_an_answer_to_another_question(strange):
 
 def test_one_that_always_hangs_up(strange):
     """It is tried again a few times, and not for ever."""
-    r = strange.run("submit", strange.workers("true"), timeout=20)
+    r = strange.run("submit", strange.workers("true"), timeout=60)
     assert r.returncode == 4 and r.stderr.startswith("tony: ")
     assert 2 <= len(strange.asked) <= 10
 
@@ -122,7 +122,27 @@ def test_a_pool_has_stopped_when_it_gave_its_lock_up(strange):
         os.rename(socket_path, aside)
         with pytest.raises(subprocess.TimeoutExpired):
             p.wait(0.3)
-    out, err = p.communicate(timeout=20)
+    out, err = p.communicate(timeout=60)
+    os.rename(aside, socket_path)
+    assert p.returncode == 0 and "has stopped" in err
+
+
+def test_a_pool_that_is_just_starting_is_stopped(strange):
+    """It has its lock and does not listen yet: whoever says that there is none is wrong in a moment."""
+    socket_path = next(strange.base.rglob("pool.sock"))
+    aside = socket_path.with_name("aside")
+    os.rename(socket_path, aside)
+    lock = open(socket_path.with_name("pool.lock"), "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    strange.answers += [frame(field(40, field(1, b"{}")))]
+    p = strange.start("pool", "stop")
+    with pytest.raises(subprocess.TimeoutExpired):
+        p.wait(0.3)
+    os.rename(aside, socket_path)
+    wait_until(lambda: strange.asked, "it is asked as soon as it listens")
+    os.rename(socket_path, aside)
+    lock.close()
+    out, err = p.communicate(timeout=60)
     os.rename(aside, socket_path)
     assert p.returncode == 0 and "has stopped" in err
 
@@ -133,5 +153,5 @@ def test_a_follower_is_not_lost_in_a_bad_update(strange):
     update = field(41, field(1, app.encode()) + field(2, b"RUNNING") + field(3, b"{not json"))
     last = field(41, field(1, app.encode()) + field(2, b"FAILED") + field(3, b"") + field(4, 1) + field(5, 1))
     strange.answers += [frame(update) + frame(last)]
-    assert strange.run("wait", app, timeout=20).returncode == 1
+    assert strange.run("wait", app, timeout=60).returncode == 1
     (strange.home / "jobs" / app).rmdir()
