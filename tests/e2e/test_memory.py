@@ -9,7 +9,7 @@ from conftest import wait_until
 from lib_jobs import Gated, alive, kill9, lab, make_lab  # noqa: F401 (fixtures)
 
 PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else "python3"
-QUICK = {"tony.task.heartbeat-interval-ms": 100, "tony.task.kill-grace-ms": 500}
+QUICK = {"tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 1000, "tony.task.kill-grace-ms": 500}
 
 
 def eat(mib, then=""):
@@ -41,20 +41,21 @@ def is_out_of_memory(end, limit_mib):
 
 
 def test_over_its_memory(world):
-    path = world.workers(eat(300, "time.sleep(60)"), role={"memory": "64m"}, conf=QUICK)
+    path = world.workers(eat(300, "time.sleep(600)"), role={"memory": "64m"}, conf=QUICK)
     r = world.run("run", path)
     assert r.returncode == 1
     app = re.search(r"application_\d+_\d+", r.stdout).group()
     cause = world.status(app)["cause"]
     is_out_of_memory(cause, 64)
-    assert "memory" in r.stdout + r.stderr and "137" not in r.stdout + r.stderr, "said in words, not as a number"
+    # the number alone may be that of the job, or of its milliseconds
+    assert "memory" in r.stdout + r.stderr and not re.search(r"(code|status|exit) 137\b", r.stdout + r.stderr), "said in words, not as a number"
     world.settled()
 
 
 def test_a_child_over_its_memory(world):
     """The kernel takes the child only; the shell above it would go on as if nothing had happened."""
     f = world.base / "went-on"
-    path = world.workers(eat(300, "time.sleep(60)") + f"; sleep 60; touch {f}", role={"memory": "64m"}, conf=QUICK)
+    path = world.workers(eat(300, "time.sleep(600)") + f"; sleep 600; touch {f}", role={"memory": "64m"}, conf=QUICK)
     r = world.run("run", path)
     assert r.returncode == 1
     app = re.search(r"application_\d+_\d+", r.stdout).group()
@@ -76,10 +77,10 @@ def test_a_child_over_its_memory_at_the_very_end(world):
 def test_many_processes_together_over_the_memory(world):
     """None of them alone is over it."""
     n = 6
-    one = eat(30, "time.sleep(60)")
+    one = eat(30, "time.sleep(600)")
     path = world.workers(" & ".join([one] * n) + " & wait", role={"memory": "100m"}, conf=QUICK)
     app = world.submit(path)
-    assert world.run("wait", app, timeout=40).returncode == 1
+    assert world.run("wait", app).returncode == 1
     is_out_of_memory(world.status(app)["cause"], 100)
     world.settled()
 
@@ -95,7 +96,7 @@ def test_within_its_memory(world):
 def test_the_others_do_not_notice(world):
     """Another job, and another task of the same job whose failure is none of theirs."""
     other = Gated(world).running()
-    command = "if [ $TASK_INDEX = 1 ]; then " + eat(300, "time.sleep(60)") + "; else sleep 0.3; fi"
+    command = "if [ $TASK_INDEX = 1 ]; then " + eat(300, "time.sleep(600)") + "; else sleep 0.3; fi"
     app = world.submit(world.workers(command, n=3, role={"memory": "64m"}, conf=QUICK))
     assert world.run("wait", app).returncode == 0, "the chief and another succeeded"
     tasks = world.tasks(app)
