@@ -33,10 +33,12 @@ class Job:
             sleep = f"sleep {seconds};" if seconds else ""
             lines.append(f"{i}) {daemon} {sleep} echo > done{i}; exit {code};;")
         command = f"cd {self.dir}; echo $$ >> start$TASK_INDEX; case $TASK_INDEX in " + " ".join(lines) + " esac"
-        conf = {"tony.task.kill-grace-ms": 300, "tony.task.heartbeat-interval-ms": 100, "tony.task.restarts.node-lost": 0}
-        if rnd.random() < 0.3:
+        # nobody dies of silence here: only who is killed
+        conf = {"tony.task.kill-grace-ms": 300, "tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 1000,
+                "tony.task.restarts.node-lost": 0}
+        self.strict = rnd.random() < 0.3
+        if self.strict:
             conf["tony.application.fail-on-worker-failure-enabled"] = True
-        self.strict = len(conf) == 4
         path = lab.workers(command, n=len(self.plan), role={"memory": "16m"}, conf=conf)
         self.app = lab.submit(path)
 
@@ -123,7 +125,7 @@ class Storm:
                 job.check()
             if not self.lab.pids("pool"):  # it was killed beside a keeper whose job was over: the next one clears up
                 self.lab.ok("pool", "start")
-            self.lab.quiet(15)
+            self.lab.quiet()
         except BaseException as e:
             raise AssertionError(f"seed {self.seed}, round of job {self.n_jobs}: {e}\n{self.scene(jobs.values())}") from e
 

@@ -12,6 +12,7 @@ from lib_jobs import alive, kill9
 
 PROGRAM = BIN.parent / "tests" / "nodes" / "nodes-master"
 APP = "application_1700000000000_0001"
+LEASE_MS = 6000  # longer than a busy machine keeps a master from speaking
 
 # Each run sees whether another run of the same task lives. It does not end for a TERM, so that each moment of grace is used.
 TASK = r"""
@@ -101,8 +102,8 @@ class Cluster:
         (self.base / "run").mkdir(mode=0o700)
         keys = {"tony.application.name": "cut", "tony.application.framework": "generic", "tony.cluster": "yarn",
                 "tony.worker.instances": self.n_tasks, "tony.worker.memory": "64m", "tony.worker.command": f"bash {script}",
-                "tony.execution.envs": f"DIR={self.dir}", "tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 8,
-                "tony.task.kill-grace-ms": 300, "tony.task.master-away-limit": 1500, "tony.task.restarts.node-lost": 1000,
+                "tony.execution.envs": f"DIR={self.dir}", "tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 1000,
+                "tony.task.kill-grace-ms": 300, "tony.task.master-away-limit": LEASE_MS, "tony.task.restarts.node-lost": 1000,
                 "tony.node.max-failures": 1000, "tony.application.distributed-mode": "FCFS", **conf}
         env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "TONY_HOME": str(self.base / "home"), "XDG_RUNTIME_DIR": str(self.base / "run"),
                "TONY_EXECUTOR": str(BIN / "tony-executor"), "HOME": str(self.base)}
@@ -127,7 +128,7 @@ class Cluster:
     def live(self, task):
         return [run for run in self.runs(task) if alive(run[1])]
 
-    def running(self, task, attempt=1, limit=30):
+    def running(self, task, attempt=1, limit=60):
         return wait_until(lambda: next((pid for a, pid in self.runs(task) if a == attempt), None), f"run {attempt} of task {task}", limit)
 
     def node_of(self, task):
@@ -158,7 +159,7 @@ class Cluster:
 
     # ---- the end ----
 
-    def one_each(self, limit=30):
+    def one_each(self, limit=60):
         """Exactly one live run of each task."""
         wait_until(lambda: all(len(self.live(i)) == 1 and self.live(i) == self.runs(i)[-1:] for i in range(self.n_tasks)),
                    "one live run of each task", limit, 0.05)

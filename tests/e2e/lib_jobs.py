@@ -253,11 +253,11 @@ class Gated:
         except FileNotFoundError:
             return []
 
-    def pid(self, i, limit=15):
+    def pid(self, i, limit=60):
         """Of the task's first process, once it runs."""
         return wait_until(lambda: self.starts(i), f"task {i} runs", limit)[-1]
 
-    def running(self, limit=15):
+    def running(self, limit=60):
         for i in range(self.n):
             self.pid(i, limit)
         return self

@@ -99,7 +99,7 @@ class PointJob:
         if spares:
             role["spares"] = spares
         self.path = lab.job_file({"worker": role}, conf={"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200,
-                                                         **(conf or {})})
+                                                         "tony.task.max-missed-heartbeats": 1000, **(conf or {})})
         self.app = None
 
     def submit(self):
@@ -174,7 +174,7 @@ def one_point(lab, program, number, scope, filter="call ", action="kill", spares
             _stopped(lab, job, program, victim)
         job.over(harmless)
         what = lab.struck(program)
-        lab.quiet(20)
+        lab.quiet()
     except BaseException as e:
         raise AssertionError(f"{program} {action} at {number} {filter!r} ({lab.struck(program)}; second {second}: "
                              f"{lab.struck(program, 2)}), scope {scope}: {e}\n{scene(lab, job)}") from e

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -25,9 +24,7 @@ def refused(tony, directory, *args, where=None, sentence=None, command="run", hi
     """Run it and check all that every refusal has in common."""
     before = tony.jobs_on_disk()
     files = sorted(os.listdir(directory))
-    start = time.monotonic()
     r = tony.run(command, *args, cwd=directory)
-    assert time.monotonic() - start < 10
     assert r.returncode == 2, f"exit {r.returncode}\n{r.stdout}\n{r.stderr}"
     assert r.stdout == ""
     lines = r.stderr.splitlines()
@@ -148,13 +145,12 @@ def test_not_text(tony, tmp_path, name, content):
 
 
 @pytest.mark.parametrize("name", ["job.yaml", "job.xml"])
-def test_a_file_of_100_mb(tony, tmp_path, name):
+def test_a_file_of_100_gb(tony, tmp_path, name):
+    """Of holes. Whoever reads all of it comes to no end here."""
     with open(tmp_path / name, "wb") as f:
         f.write(b"name: x\n" if name.endswith("yaml") else b"<configuration>")
-        f.truncate(100 << 20)
-    start = time.monotonic()
+        f.truncate(100 << 30)
     refused(tony, tmp_path, name, where=name, hint=False)
-    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize("name, content", [

@@ -56,11 +56,13 @@ class Gated:
         return doc
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def free_port():
+    """Held, so that nobody else is given it; whoever sets SO_REUSEPORT can listen there."""
     with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+        yield s.getsockname()[1]
 
 
 @pytest.mark.parametrize("how", ["own port", "port", "file", "nested file", "word"])

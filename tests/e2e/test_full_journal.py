@@ -83,7 +83,7 @@ def test_restarts_wait_for_room(small_disk):
     assert len(begun) < 50, "some are not written yet, whichever"
     master = [p for p, line in tony.processes().items() if "tony-master" in line]
     kill9(*master)  # a new one finds the same disk, and the ends that were not written
-    wait_until(lambda: tony.status(app)["epoch"] == 2 and "trouble" in tony.status(app), "the next master says so, too", 30)
+    wait_until(lambda: tony.status(app)["epoch"] == 2 and "trouble" in tony.status(app), "the next master says so, too")
     filler.unlink()
     # what was begun in the room that was left may have found none for its logs, and begun once more
     doc = wait_until(lambda: (lambda d: all(t["state"] == "running" and t["attempt"] > (i >= 10) for i, t in enumerate(d["tasks"])) and d)(

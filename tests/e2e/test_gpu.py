@@ -57,7 +57,7 @@ def test_capacity_and_devices_that_differ(gpus):
     for job in (two, three):
         job.release_all()
         job.over()
-    assert lab.json("pool", "status")["used"]["gpus"] == 0
+    wait_until(lambda: lab.json("pool", "status")["used"]["gpus"] == 0, "all devices are free again")
     lab.settled()
 
 
@@ -124,13 +124,13 @@ def test_two_homes_do_not_share_a_device(gpus):
     """As two users' pools on one machine: what one holds the other waits for, or takes another."""
     one, two = gpus(2), gpus(2)
     held = gated(one, 1, 1).running()
-    other = gated(two, 1, 1).running(limit=25)
+    other = gated(two, 1, 1).running()
     assert seen(held)[0] != seen(other)[0]
     third = gated(two, 1, 1)
     wait_until(lambda: two.state(third.app) == "WAITING", "both devices are held: it waits")
     held.release_all()
     held.over()
-    third.running(limit=25)
+    third.running()
     assert seen(third)[0] == seen(held)[0]
     for job in (other, third):
         job.release_all()

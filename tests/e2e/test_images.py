@@ -95,7 +95,7 @@ def test_in_a_real_container(lab):
     try:
         env = ",".join(f"{k}={v}" for k, v in why.items())
         path = lab.workers("cat /etc/mark; id -u; echo mine > mine; trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done",
-                           conf={**CONF, "tony.docker.containers.image": lib_images.IMAGE, "tony.containers.envs": env})
+                           conf={**CONF, "tony.task.kill-grace-ms": 600000, "tony.docker.containers.image": lib_images.IMAGE, "tony.containers.envs": env})
         app = lab.submit(path)
         wait_until(lambda: "up" in lab.log(app, "worker:0") if lab.n_running(app) else False, "it runs")
         lab.ok("kill", app)

@@ -128,7 +128,7 @@ def test_texts_of_other_systems(tony, tmp_path, text):
 def test_a_relative_home(own_tony):
     t = own_tony(TONY_HOME="home")
     path = t.workers("pwd; echo $TONY_HOME")
-    r = t.run("run", path, cwd=t.base, timeout=30)
+    r = t.run("run", path, cwd=t.base)
     assert r.returncode == 0, r.stderr
     assert str(t.home) in t.log("application_" + r.stdout.split("application_")[1].split()[0], "worker:0")
     assert t.run("pool", "stop", cwd=t.base).returncode == 0
@@ -167,7 +167,7 @@ def test_a_directory_that_is_no_job(own_tony, command):
     t.ok("pool", "start")
     app = "application_1700000000000_0001"
     (t.home / "jobs" / app).mkdir(mode=0o700)
-    r = t.run(command, app, timeout=30)
+    r = t.run(command, app)
     assert r.returncode == 4
     assert app in r.stderr
     (t.home / "jobs" / app).rmdir()

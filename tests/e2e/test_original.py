@@ -11,7 +11,7 @@ SCRIPTS = {
     "exit_0_check_env.py": "import os, sys; sys.exit(os.environ['ENV_CHECK'] != 'ENV_CHECK')",
     "check_env_and_venv.py": "import os, sys; sys.exit(not (os.path.exists('venv/123.xml') and os.environ['ENV_CHECK'] == 'ENV_CHECK'))",
     "check_pytorchenv.py": "import os; print(os.environ['RANK'], os.environ['WORLD'], os.environ['INIT_METHOD'])",
-    "sleep_30.py": "import time; time.sleep(30)",
+    "sleep_30.py": "import time; time.sleep(1000)",
 }
 ENV = ("--shell_env", "ENV_CHECK=ENV_CHECK")
 

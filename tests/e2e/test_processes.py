@@ -9,6 +9,7 @@ from conftest import wait_until
 from lib_jobs import Gated, alive, ended, lab, make_lab, stat_of  # noqa: F401 (fixtures)
 
 FREE = {"memory": "8m", "vcores": 0}
+GRACE_MS = 6000  # a shell that a busy machine lets wait has its turn in it
 
 
 def pids_in(path, n):
@@ -96,7 +97,7 @@ def test_a_task_that_ignores_term(lab):
     """TERM, the grace, KILL; and it is told as a stop, not as somebody's failure."""
     job = Gated(lab, 3, before="trap 'echo TERM >> term$TASK_INDEX' TERM; trap '' HUP INT; "
                                "[ $TASK_INDEX = 0 ] || { echo up >> up; while :; do sleep 0.05; done; };",
-                conf={"tony.task.kill-grace-ms": 400}).running()
+                conf={"tony.task.kill-grace-ms": GRACE_MS}).running()
     wait_until(lambda: (job.dir / "up").exists() and (job.dir / "up").read_text().count("up") == 2, "their traps are set")
     job.release(0, 9)
     doc = job.over("FAILED")
@@ -106,7 +107,7 @@ def test_a_task_that_ignores_term(lab):
         t = tasks[f"worker:{i}"]
         assert (job.dir / f"term{i}").read_text().startswith("TERM"), "it was asked first"
         assert (t["result"], t["signal"], t["reason"]) == ("FINISHED", signal.SIGKILL, "killed_by_master")
-        assert t["ended_ms"] - doc["times"]["started_ms"] >= 400
+        assert t["ended_ms"] - doc["times"]["started_ms"] >= GRACE_MS
     lab.settled()
 
 
@@ -114,7 +115,7 @@ def test_the_grace_is_for_all_of_it(lab):
     """TERM reaches children too, and they may finish what they do though the first process has gone at once."""
     job = Gated(lab, 1, before="(trap 'sleep 0.2; echo saved > saved; exit 0' TERM; echo up > up; while :; do sleep 0.02; done) & "
                                "trap 'exit 0' TERM; wait;",
-                conf={"tony.task.kill-grace-ms": 5000}).running()
+                conf={"tony.task.kill-grace-ms": 600000}).running()
     wait_until((job.dir / "up").exists, "the child's trap is set")
     lab.ok("kill", job.app)
     assert (job.dir / "saved").read_text() == "saved\n"
@@ -177,7 +178,7 @@ def test_a_command_that_forks_without_end(lab):
     """A small fork bomb ends with its task."""
     job = Gated(lab, 1, before="b() { sleep 0.02; b & b & sleep 0.2; }; ulimit -u 4000; (for i in 1 2 3; do b & done) 2>/dev/null;",
                 conf={"tony.task.kill-grace-ms": 0}).running()
-    lab.ok("kill", job.app, timeout=40)
+    lab.ok("kill", job.app)
     job.over("KILLED")
     lab.settled()
 

@@ -172,7 +172,7 @@ def test_the_client_file_keeps_a_checkpoint():
         server.listen()
         task = tony_task.Task("@" + name)
         peer = server.accept()[0]
-        peer.settimeout(10)
+        peer.settimeout(60)
         for step in range(100000):
             task.progress(step)
         task.checkpoint(7, "/data/old")

@@ -94,12 +94,12 @@ def test_the_first_that_fails_decides(tony):
             sys.exit(3)
         if rank == 0:
             print("noise", file=sys.stderr)
-        time.sleep(100)
+        time.sleep(1000)
     """)
-    app, doc = run(tony, command, n=1, ranks=3, state="FAILED")
+    app, doc = run(tony, command, n=1, ranks=3, state="FAILED", conf={"tony.task.kill-grace-ms": 600000})
     assert doc["message"] == "task 'worker:0' failed with exit code 3: local rank 1 of 3"
     assert doc["cause"]["rank"] == 1 and doc["cause"]["stderr_tail"] == "ValueError: no such digit\n"
-    assert doc["ran_ms"] < 90000, "the others are stopped, not waited for"
+    # the others were stopped: `tony wait` would not have come to an end
     assert tony.log(app, "worker:0") == tony.log(app, "worker:0", "stdout.2") == "stopped\n"
     assert tony.ok("why", app).rstrip().endswith("/worker-0/1/stderr.1")
 
@@ -113,7 +113,7 @@ def test_one_that_does_not_want_to_end(tony):
         s.barrier("up", size)
         if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(100)
+        time.sleep(1000)
     """)
     _, doc = run(tony, command, n=1, state="FAILED", conf={"tony.task.kill-grace-ms": 300})
     assert "killed by signal 9" in doc["message"] and "local rank 1 of 2" in doc["message"]
@@ -141,7 +141,7 @@ def test_memory_is_that_of_all(tony):
         hold = bytearray(60 << 20)
         hold[::4096] = b"x" * len(hold[::4096])
         Store().barrier("full", size)
-        time.sleep(20)
+        time.sleep(1000)
     """)
     _, doc = run(tony, command, n=1, ranks=3, state="FAILED", role={"memory": "120m"})
     assert doc["cause"]["reason"] == "out_of_memory", doc["cause"]
@@ -185,7 +185,7 @@ KILLED = """
     if rank == again % size and again < TIMES:
         os.kill(os.getpid(), signal.SIGKILL)
     if again < TIMES:
-        time.sleep(100)
+        time.sleep(1000)
     s.barrier("done", size)
 """
 

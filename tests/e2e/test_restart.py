@@ -11,7 +11,8 @@ import pytest
 from conftest import ROOT, wait_until
 from lib_jobs import ended, kill9, lab, make_lab  # noqa: F401 (fixtures)
 
-QUICK = {"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200}
+# nobody dies of silence
+QUICK = {"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200, "tony.task.max-missed-heartbeats": 1000}
 
 # Each run writes down who it is, then does what the test has put into the file for this run, or waits for it.
 TASK = r"""
@@ -40,7 +41,7 @@ class Runs:
     def path(self, task, what):
         return self.dir / task.replace(":", "") / what
 
-    def env(self, task, attempt=1, limit=30):
+    def env(self, task, attempt=1, limit=60):
         """The environment of one run, as soon as it runs."""
         path = self.path(task, f"env{attempt}")
         wait_until(path.exists, f"{task} runs for time {attempt}", limit)

@@ -10,7 +10,7 @@ import pytest
 from conftest import wait_until
 from lib_jobs import lab, make_lab, replay_one  # noqa: F401
 
-SLEEP = "sleep 100"
+SLEEP = "sleep 1000"
 
 
 def after(n):
@@ -31,12 +31,10 @@ def roles(**kw):
 
 
 def run(tony, roles=None, args=(), **top):
-    """(exit code, status document, seconds) of a job of these roles; one instance each if not said."""
-    begun = time.monotonic()
+    """(exit code, status document) of a job of these roles; one instance each if not said."""
     r = tony.run("run", tony.job_file(roles, **top), "--json", *args)
-    took = time.monotonic() - begun
     assert r.stdout, f"exit {r.returncode}\n{r.stderr}"
-    return r.returncode, json.loads(r.stdout), took
+    return r.returncode, json.loads(r.stdout)
 
 
 def results(tony, app):
@@ -100,7 +98,7 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_whose_failure_counts(tony, name):
     made, conf, code, says, want = RULES[name]
-    rc, doc, _ = run(tony, made, conf=conf)
+    rc, doc = run(tony, made, conf=conf)
     assert (rc, doc["exit_code"]) == (code, code), doc["message"]
     assert says in doc["message"]
     assert results(tony, doc["application_id"]) == want
@@ -117,7 +115,7 @@ def test_their_journals_replay(tony):
 def test_stages_follow_each_other(tony, tmp_path):
     """A later role is asked for when all of the earlier have ended; its spec has the earlier ones, too."""
     note = f"date +%s%N >> {tmp_path}/$JOB_NAME"
-    rc, doc, _ = run(tony, roles(prep={"instances": 2, "command": f"sleep 0.$TASK_INDEX; {note}"},
+    rc, doc = run(tony, roles(prep={"instances": 2, "command": f"sleep 0.$TASK_INDEX; {note}"},
                                  worker={"instances": 2, "command": f"{note}; echo $CLUSTER_SPEC"}),
                      conf={"tony.application.prepare-stage": "prep", "tony.application.training-stage": "worker"})
     assert rc == 0
@@ -129,14 +127,14 @@ def test_stages_follow_each_other(tony, tmp_path):
 
 def test_stages_of_three_by_depends_on(tony, tmp_path):
     note = f"echo $JOB_NAME >> {tmp_path}/order"
-    rc, _, _ = run(tony, roles(c={"command": note, "depends-on": "b"}, b={"command": note, "depends-on": "a"}, a={"command": note}))
+    rc, _ = run(tony, roles(c={"command": note, "depends-on": "b"}, b={"command": note, "depends-on": "a"}, a={"command": note}))
     assert rc == 0
     assert (tmp_path / "order").read_text().split() == ["a", "b", "c"]
 
 
 def test_fcfs_starts_each_at_once(tony, tmp_path):
     """Nobody waits for others: the first runs while the second is not even admitted to the gang."""
-    rc, doc, _ = run(tony, roles(worker={"instances": 2, "command": "env"}), framework="tensorflow",
+    rc, doc = run(tony, roles(worker={"instances": 2, "command": "env"}), framework="tensorflow",
                      conf={"tony.application.distributed-mode": "FCFS"})
     env = tony.log(doc["application_id"], "worker:1")
     assert rc == 0
@@ -145,7 +143,7 @@ def test_fcfs_starts_each_at_once(tony, tmp_path):
 
 
 def test_standalone(tony):
-    rc, doc, _ = run(tony, roles(solo={"command": "env"}), framework="standalone")
+    rc, doc = run(tony, roles(solo={"command": "env"}), framework="standalone")
     env = tony.log(doc["application_id"], "solo:0")
     assert rc == 0 and "TF_CONFIG" not in env and "TB_PORT" not in env
     r = tony.run("run", tony.job_file(roles(worker={"command": "true"}, slave={"command": "true"}), framework="standalone"))
@@ -155,7 +153,7 @@ def test_standalone(tony):
 @pytest.mark.parametrize("framework", ["tensorflow", "pytorch", "generic", "standalone"])
 def test_a_job_without_roles(tony, framework):
     """TensorFlow would refuse a TF_CONFIG with no chief and no worker in it."""
-    rc, doc, _ = run(tony, None, command="env", framework=framework)
+    rc, doc = run(tony, None, command="env", framework=framework)
     env = dict(line.split("=", 1) for line in tony.log(doc["application_id"], "driver:0").splitlines() if "=" in line)
     assert rc == 0
     assert "TF_CONFIG" not in env
@@ -166,12 +164,12 @@ def test_a_job_without_roles(tony, framework):
 def test_tb_port_is_the_chiefs_only(tony):
     """Its TensorBoardPortSetOnlyOnChiefWorker; with a role tensorboard, that one's only."""
     made = {name: {"command": "env"} for name in ("chief", "ps", "worker")}
-    _, doc, _ = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
+    _, doc = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
     have = [t for t in doc_tasks(tony, doc) if "TB_PORT=" in tony.log(doc["application_id"], t)]
     assert have == ["chief:0"]
     made["tensorboard"] = {"command": f"{SAY}; {SLEEP}"}
     made["chief"] = {"command": f"env; {heard(1)}"}
-    _, doc, _ = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
+    _, doc = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
     have = [t for t in doc_tasks(tony, doc) if "TB_PORT=" in tony.log(doc["application_id"], t)]
     assert have == ["tensorboard:0"]
 
@@ -184,7 +182,7 @@ def test_the_cluster_as_each_framework_tells_it(tony):
     """Computed here from the addresses that the status shows, compared with what the tasks saw."""
     made = roles(chief={"command": f"{SAY}; {heard(7)}"}, ps={"instances": 2, "command": f"{SAY}; {SLEEP}"},
                  worker={"instances": 2, "command": SAY}, evaluator={"command": SAY}, tensorboard={"command": f"{SAY}; {SLEEP}"})
-    rc, doc, _ = run(tony, made, framework="tensorflow")
+    rc, doc = run(tony, made, framework="tensorflow")
     assert rc == 0
     app = doc["application_id"]
     at = {name: t["address"] for name, t in tony.tasks(app).items()}
@@ -206,7 +204,7 @@ def test_ranks_of_pytorch(tony):
     """Chief first, then in the order of the file; untracked tasks have none."""
     made = roles(ps={"command": f"{SAY}; {SLEEP}"}, worker={"instances": 2, "command": "env"}, chief={"command": f"env; {heard(1)}"},
                  extra={"command": "env"})
-    rc, doc, _ = run(tony, made, framework="pytorch")
+    rc, doc = run(tony, made, framework="pytorch")
     assert rc == 0
     app = doc["application_id"]
     at = {name: t["address"] for name, t in tony.tasks(app).items()}
@@ -231,16 +229,14 @@ def test_no_log_is_named_of_a_task_that_never_started(tony):
 def test_the_allocation_limit_counts_in_the_queue(lab):
     """A job that waits in the pool has no master: its limit holds all the same, also over the pool's death."""
     capacity = lab.json("pool", "start")["capacity"]["memory_mib"]
-    first = lab.submit(lab.workers("sleep 100", role={"memory": "1g"}))
+    first = lab.submit(lab.workers(SLEEP, role={"memory": "1g"}))
     lab.await_state(first, "RUNNING")
     role = {"worker": {"instances": 1, "memory": f"{capacity - 512}m", "command": "true"}}
-    rc, doc, took = run(lab, role, conf={"tony.container.allocation.timeout": 700})
+    rc, doc = run(lab, role, conf={"tony.container.allocation.timeout": 700})
     assert rc == 1 and doc["state"] == "FAILED"
     assert doc["message"] == "the job waited for its containers for more than 700 ms"
-    assert 0.6 < took < 5
     second = lab.submit(lab.job_file(role, conf={"tony.container.allocation.timeout": 1500}))
     patient = lab.submit(lab.job_file(role, conf={"tony.container.allocation.timeout": 1500, "tony.application.distributed-mode": "FCFS"}))
-    assert lab.state(second) == "WAITING"
     lab.run("list")
     os.kill(lab.pool_pid(), 9)
     lab.run("pool", "start")
@@ -255,18 +251,20 @@ def test_the_allocation_limit_counts_in_the_queue(lab):
 # ---- the master's own silence is nobody's death ----
 
 
-@pytest.mark.parametrize("stop_s, beat_ms", [(4, 1000), (2, 500)])
-def test_a_master_that_was_stopped_kills_nobody(lab, stop_s, beat_ms):
-    """The time in which it heard nothing because it did nothing does not count, however short the limit."""
-    app = lab.submit(lab.workers(f"sleep {stop_s + 1}", n=4,
-                                 conf={"tony.task.heartbeat-interval-ms": beat_ms, "tony.task.max-missed-heartbeats": 3}))
+def test_a_master_that_was_stopped_kills_nobody(lab):
+    """The time in which it heard nothing because it did nothing does not count, however few beats the limit is."""
+    go = lab.base / "go"
+    app = lab.submit(lab.workers(f"until [ -e {go} ]; do sleep 0.05; done", n=4,
+                                 conf={"tony.task.heartbeat-interval-ms": 2000, "tony.task.max-missed-heartbeats": 3}))
     wait_until(lambda: lab.n_running(app) == 4, "all run")
     master = lab.one("master", app)
     os.kill(master, signal.SIGSTOP)
-    time.sleep(stop_s)
+    time.sleep(7)  # longer than the limit, which is longer than a busy machine lets an executor wait
     os.kill(master, signal.SIGCONT)
+    wait_until(lambda: all(t["connected"] and not t["suspect"] for t in lab.tasks(app).values()), "it has heard of all")
+    go.touch()
     doc = lab.await_state(app, "SUCCEEDED", "FAILED")
-    assert doc["message"] == "all 4 tasks succeeded"
+    assert (doc["message"], doc["restarts"]) == ("all 4 tasks succeeded", 0)
 
 
 @pytest.mark.parametrize("words, says", [
@@ -281,7 +279,7 @@ def test_the_last_words_of_a_master_that_cannot_live(make_lab, words, says):
     script.unlink()
     script.write_text(f"#!/bin/sh\ncat >&2 <<'E'\n{words}\nE\nexit 1\n")
     script.chmod(0o755)
-    assert lab.run("run", lab.workers("true"), timeout=40).returncode == 1
+    assert lab.run("run", lab.workers("true")).returncode == 1
     message = lab.status(lab.jobs_on_disk()[0])["message"]
     assert says in message if says else message.endswith("it ended again and again")
     assert "info" not in message

@@ -26,23 +26,23 @@ def test_a_thousand_tasks(big):
     doc = lab.status(app)
     assert doc["roles"][0]["succeeded"] == 1000 and doc["epoch"] == 1
     assert len(list((lab.dir(app) / "logs").iterdir())) == 1000
-    lab.settled(30)
+    lab.settled()
 
 
 def test_a_thousand_tasks_killed_in_the_middle(big):
     """While some run, some are being started and some are not there yet."""
     lab = big
     for n_started in (1, 300):
-        app = lab.submit(lab.workers("echo x >> $HOME/started; exec sleep 100", n=1000, role=SMALL,
+        app = lab.submit(lab.workers("echo x >> $HOME/started; exec sleep 1000", n=1000, role=SMALL,
                                      conf={"tony.application.distributed-mode": "FCFS", "tony.task.kill-grace-ms": 3000}))
         started = lab.base / "started"
-        wait_until(lambda: started.exists() and started.stat().st_size >= 2 * n_started, f"{n_started} tasks run", 30)
+        wait_until(lambda: started.exists() and started.stat().st_size >= 2 * n_started, f"{n_started} tasks run")
         lab.ok("kill", app, timeout=60)
         lab.in_history(app)
         doc = lab.status(app)
         assert doc["state"] == "KILLED"
         assert not [t for t in doc["tasks"] if t["result"] == "FAILED"], "whoever was stopped did not fail"
-        lab.settled(30)
+        lab.settled()
         started.unlink()
 
 
@@ -61,7 +61,7 @@ def test_a_thousand_running_tasks_and_kills(big):
     kill9(master)
     kill9(lab.one("pool"))
     wait_until(lambda: (lambda d: d.get("epoch") == 2 and d["roles"][0]["running"] == n and all(t["connected"] for t in d["tasks"]))
-               (lab.status(app)), "all are back", 30, 0.1)
+               (lab.status(app)), "all are back", 60, 0.1)
     fd = os.open(gate, os.O_RDWR)
     os.write(fd, b"go\n")
     assert lab.run("wait", app, timeout=60).returncode == 0
@@ -71,7 +71,7 @@ def test_a_thousand_running_tasks_and_kills(big):
     assert (lab.base / "started").stat().st_size == n, "no task was started twice"
     if "ASAN_OPTIONS" not in os.environ:
         assert rss <= 8192, f"the master had {rss} KiB resident"
-    lab.settled(30)
+    lab.settled()
 
 
 def test_twenty_jobs_at_once_through_a_small_pool(make_lab):
@@ -90,7 +90,7 @@ def test_twenty_jobs_at_once_through_a_small_pool(make_lab):
         n = ran.read_text().count("x") if ran.exists() else 0
         assert n <= 1, f"job {i} ran {n} times"
         assert code == (1 if i % 3 else 0) and n == 1, (i, code, n, out, err)
-    lab.settled(20)
+    lab.settled()
 
 
 def test_the_queue_is_in_order(make_lab):
@@ -115,7 +115,7 @@ def test_the_queue_is_in_order(make_lab):
     for app in apps:
         assert lab.run("wait", app).returncode == 0
     assert [int(x) for x in (lab.base / "order").read_text().split()] == expected
-    lab.settled(20)
+    lab.settled()
 
 
 def test_killed_jobs_leave_the_queue_in_order(make_lab):
@@ -166,7 +166,7 @@ def test_secrets_reach_nobody(lab):
     wait_until(lambda: lab.status(app).get("epoch") == 2, "another master")
     fd = os.open(lab.base / "gate", os.O_RDWR)
     os.write(fd, b"go\ngo\n")
-    out, err = p.communicate(timeout=20)
+    out, err = p.communicate(timeout=60)
     os.close(fd)
     assert p.returncode == 0, out + err
     lab.in_history(app)
@@ -222,6 +222,6 @@ def test_the_pool_does_not_grow(lab):
         return [int(line.split()[1]) for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS")][0]
     before = rss()
     run(100)
-    assert len(os.listdir(f"/proc/{pid}/fd")) <= fds
+    wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) <= fds, "the last clients are gone, and no more is open than before")
     if "ASAN_OPTIONS" not in os.environ:
         assert rss() - before < 1024, f"{rss() - before} KiB more"

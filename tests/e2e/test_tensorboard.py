@@ -26,7 +26,7 @@ http.server.HTTPServer(("", int(os.environ["TB_PORT"])), http.server.SimpleHTTPR
 
 
 def fetched(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -38,7 +38,7 @@ def test_on_the_chief(lab):
     gate = lab.base / "gate"
     os.mkfifo(gate)
     path = lab.job_file({"chief": {"instances": 1, "command": f"{PYTHON} -c {shlex.quote(CHIEF)}", "env": {"GATE": str(gate)}},
-                         "worker": {"instances": 1, "command": "sleep 100"}}, framework="tensorflow")
+                         "worker": {"instances": 1, "command": "sleep 1000"}}, framework="tensorflow")
     p = lab.start("run", path)
     app = wait_until(lambda: next((d.name for d in (lab.home / "jobs").glob("application_*")), None), "the job is there")
     lab.await_state(app, "RUNNING")
@@ -59,7 +59,7 @@ def test_what_the_task_says_counts(lab):
     say = """
 import os, socket, time
 s = socket.socket(socket.AF_UNIX); s.connect("\\0" + os.environ["TONY_TASK_SOCKET"][1:])
-s.send(b'{"tensorboard": "http://board.example:1/x"}\\n'); time.sleep(100)"""
+s.send(b'{"tensorboard": "http://board.example:1/x"}\\n'); time.sleep(1000)"""
     app = lab.submit(lab.workers(f"{PYTHON} -c {shlex.quote(say)}"))
     assert url_of(lab, app) == "http://board.example:1/x"
     lab.ok("kill", app)

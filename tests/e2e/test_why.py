@@ -47,7 +47,7 @@ ONE_TASK = {
     "a first line that names nothing": ("not_executable", r"printf '#!/no/such\n' > p; chmod 755 p; ./p", {}, {}),
     "too little memory": ("out_of_memory", py("x = bytearray(512 << 20)"), {"memory": "64m"}, {}),
     "no address space": ("out_of_memory", "ulimit -v 4000000; " + py("x = bytearray(1 << 40)"), {}, {}),
-    "too slow": ("timed_out", "sleep 60", {}, {"tony.task.executor.execution-timeout-ms": 200}),
+    "too slow": ("timed_out", "sleep 600", {}, {"tony.task.executor.execution-timeout-ms": 200}),
     "wrong arguments": ("wrong_arguments", py("""
         import argparse
         argparse.ArgumentParser().parse_args(['--epoch', '3'])"""), {}, {}),
@@ -193,7 +193,7 @@ PAIR_CASES = {
     "misses a module": ("import no_such_module", "missing_module"),
     "closes its socket a second before": ("peer.close(); time.sleep(1); raise ValueError('no such digit')", "exception"),
     "lingers after its traceback": (
-        "sys.excepthook(*((ValueError, ValueError('no such digit'), None))); sys.stderr.flush(); peer.close(); time.sleep(30)", "exception"),
+        "sys.excepthook(*((ValueError, ValueError('no such digit'), None))); sys.stderr.flush(); peer.close(); time.sleep(600)", "exception"),
 }
 
 

@@ -112,7 +112,7 @@ int container_setup(void **state)
     w->link.fd = w->guest.fd = -1;
     w->key = SECRET;
     w->epoch = 1;
-    w->grace_ms = 2000;
+    w->grace_ms = 600000; /* nobody has to be quick to die of TERM */
     char dir[] = "/tmp/tony-cont-XXXXXX";
     assert_non_null(mkdtemp(dir));
     snprintf(w->dir, sizeof w->dir, "%s", dir);

@@ -13,7 +13,7 @@
 #include "executor/link.h"
 #include "proto/tony.pb-c.h"
 
-enum { LONG_MS = 20000, LOG_MAX = 1 << 20 };
+enum { LONG_MS = 60000, LOG_MAX = 1 << 20 };
 
 #define CONTAINER "container_e17_1700000000000_0007_01_000003"
 #define SECRET "0123456789abcdef0123456789abcdef"

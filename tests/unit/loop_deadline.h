@@ -6,7 +6,7 @@
 
 struct loop;
 
-enum { DEADLINE_MS = 20000 };
+enum { DEADLINE_MS = 60000 };
 
 struct loop *new_loop(void); /* fails the test if it cannot be made; free with loop_free() */
 

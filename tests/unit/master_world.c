@@ -22,7 +22,7 @@
 #include "scheduler/scheduler.h"
 #include "storage/jobfile.h"
 
-enum { WATCHDOG_MS = 20000 };
+enum { WATCHDOG_MS = 60000 };
 
 static struct world *the_world; /* sched_ops.open has no other way to find it */
 

@@ -105,7 +105,7 @@ struct world *world_new(const char *args)
     w->framework = "generic";
     w->mode = "GANG";
     w->heartbeat_ms = 200;
-    w->kill_grace_ms = 500;
+    w->kill_grace_ms = 600000; /* nobody has to be quick to die of TERM */
     for (int i = 0; i < WORLD_SLOTS; i++)
         w->slots[i].link.fd = -1;
     snprintf(w->dir, sizeof w->dir, "/tmp/tony-node-XXXXXX");

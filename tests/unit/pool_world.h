@@ -18,7 +18,7 @@
 struct conn;
 struct loop;
 
-enum { DEADLINE_MS = 20000 };
+enum { DEADLINE_MS = 60000 };
 
 #define ASK(what) TONY__CLIENT_ASK__WHAT__##what
 

@@ -176,7 +176,7 @@ static void test_flood(void **state)
     struct capture *c = *state;
     int64_t second = clock_mono_ms() / 1000;
     size_t shown = 0;
-    for (int tries = 0; tries < 10; tries++) {
+    for (int tries = 0; tries < 60; tries++) {
         second = wait_for_second_after(second);
         for (int i = 0; i < LOG_BURST + 500; i++)
             log_event(LOG_INFO, "flood.this", f_int("n", i));

@@ -135,21 +135,23 @@ static void stops_and_reports_what_it_was(void **state)
         uint32_t grace_ms;
         Tony__Reason reason;
         int code, signal;
-        int least_ms, most_ms;
+        int least_ms;
     } rows[] = {
-        { "touch up; exec sleep 100", 5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 0, 1500 },
-        { "trap 'exit 7' TERM; touch up; while :; do sleep 0.05; done", 5000,
-          TONY__REASON__PREEMPTED, 7, 0, 0, 1500 },
+        /* whoever waits for the whole of a grace that is longer than LONG_MS fails */
+        { "touch up; exec sleep 100", 600000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 0 },
+        { "trap 'exit 7' TERM; touch up; while :; do sleep 0.05; done", 600000,
+          TONY__REASON__PREEMPTED, 7, 0, 0 },
         { "trap '' TERM; touch up; while :; do sleep 0.05; done", 400,
-          TONY__REASON__KILLED_BY_MASTER, 0, 9, 350, 3000 },
-        { "touch up; exec sleep 100", 0, TONY__REASON__KILLED_BY_MASTER, 0, 9, 0, 1500 },
+          TONY__REASON__KILLED_BY_MASTER, 0, 9, 350 },
+        { "touch up; exec sleep 100", 0, TONY__REASON__KILLED_BY_MASTER, 0, 9, 0 },
         /* the first process dies of TERM at once; its child has the grace to say good-bye */
         { "(trap 'sleep 0.2; echo bye; exit 0' TERM; touch up; while :; do sleep 0.05; done) & "
           "while ! [ -e up ]; do sleep 0.01; done; wait",
-          5000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 150, 3000 },
-        /* a daemon in a session of its own does not get away */
-        { "setsid sh -c 'trap \"\" TERM; touch up; sleep 100' & sleep 100", 300,
-          TONY__REASON__KILLED_BY_MASTER, 0, 15, 250, 3000 },
+          600000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 150 },
+        /* a daemon in a session of its own does not get away; on a busy machine the first process
+         * may need seconds to die of TERM */
+        { "setsid sh -c 'trap \"\" TERM; touch up; sleep 100' & sleep 100", 6000,
+          TONY__REASON__KILLED_BY_MASTER, 0, 15, 250 },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -168,7 +170,7 @@ static void stops_and_reports_what_it_was(void **state)
         assert_int_equal(w->slots[0].reason, rows[i].reason);
         assert_int_equal(w->slots[0].exit_code, rows[i].code);
         assert_int_equal(w->slots[0].signal, rows[i].signal);
-        assert_in_range(took, rows[i].least_ms, rows[i].most_ms);
+        assert_true(took >= rows[i].least_ms);
         assert_int_equal(world_tasks_alive(w), 0);
         if (i == 4)
             assert_string_equal(world_read(w, "logs/worker-0/1/stdout"), "bye\n");
@@ -416,9 +418,9 @@ static void container_stopped_by_the_keeper(void **state)
     kill(w->slots[1].executor, SIGSTOP); /* does not obey */
     int64_t from = clock_mono_ms();
     for (int i = 0; i < 3; i++)
-        world_stop_container(w, i, 200);
+        world_stop_container(w, i, i == 1 ? 200 : 600000);
     assert_true(world_until(w, all_completed, LONG_MS));
-    assert_in_range(clock_mono_ms() - from, 1500, 6000);
+    assert_true(clock_mono_ms() - from >= 1500); /* its patience with the executor */
     for (int i = 0; i < 3; i++)
         assert_int_equal(w->slots[i].completed_reason, TONY__REASON__KILLED_BY_MASTER);
     assert_int_equal(w->slots[0].exit_status, 143);

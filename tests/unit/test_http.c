@@ -14,7 +14,7 @@
 #include "loop/http_parse.h"
 #include "loop/tcp.h"
 
-enum { DEADLINE_MS = 20000 };
+enum { DEADLINE_MS = 60000 };
 
 /* ---- the parser ---- */
 

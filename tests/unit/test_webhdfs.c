@@ -12,7 +12,7 @@
 #include "loop/loop.h"
 #include "loop/tcp.h"
 
-enum { DEADLINE_MS = 20000 };
+enum { DEADLINE_MS = 60000 };
 
 /* A server that gives its answers in order, and says what it was asked. "@" in an answer is its own
  * address: it is NameNode and DataNode. */

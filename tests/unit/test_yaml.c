@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -190,9 +191,9 @@ static void test_ceilings(void **state)
     buf_clear(&b);
     for (size_t i = 0; i < YAML_NODES_MAX - 1; i++)
         assert_int_equal(0, buf_addf(&b, "k%zu: x\n", i));
-    int64_t start = clock_mono_ms();
+    clock_t start = clock(); /* of our own time, whatever else the machine does */
     assert_int_equal(0, ydoc_parse("f", buf_span(&b), &d, &e)); /* repeated keys are found fast */
-    assert_true(clock_mono_ms() - start < 5000);
+    assert_true(clock() - start < 5 * CLOCKS_PER_SEC);
     ydoc_free(d);
     buf_done(&b);
 }
