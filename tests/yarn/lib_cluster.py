@@ -18,6 +18,7 @@ sys.path.insert(0, str(FIXTURE))
 from hdcluster import daemons, procs  # noqa: E402
 
 MASTERS = 30  # that one job may have: some tests kill many
+ANSWER_S = 60  # a JVM on a busy machine stands still for seconds
 FINAL = ("FINISHED", "FAILED", "KILLED")
 
 # What the daemons complain about with no application running, or with anybody's; test_logs.py runs one of nobody's beside ours.
@@ -32,6 +33,8 @@ ALLOWED = {
     r"RMAuditLogger: .*OPERATION=(AM Released Container|Application Finished - (Failed|Killed))": "surplus grants go back; jobs fail",
     r"DefaultContainerExecutor: delete returned false for path": "the NodeManager deletes the files of a container twice, anybody's",
     r"ContainersMonitorImpl: (Process tree for container|Container .* memory limit)": "a task uses too much memory, and is killed for it",
+    r"Event EventType: KILL_CONTAINER sent to absent container \S+_000001$": "the ResourceManager has a master ended that has ended, anybody's",
+    r"No application Attempt for application : \S+ started on this NM": "a NodeManager was restarted",
     r"couldn't find container \S+ while processing FINISH_CONTAINERS": "the ResourceManager confirms an end to a node that has forgotten it",
     # The files of a container were brought by another one's localizer, and it has ended before its own was done: that is interrupted.
     r"AsyncDispatcher thread interrupted|YarnUncaughtExceptionHandler: Thread Thread\[LocalizerRunner|"
@@ -153,8 +156,8 @@ class Cluster:
 
     # ---- what it says ----
 
-    def get(self, url, timeout=10):
-        with self.opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=timeout) as answer:
+    def get(self, url):
+        with self.opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=ANSWER_S) as answer:
             return answer.read().decode(errors="replace")
 
     def rm(self, path):
@@ -187,7 +190,7 @@ class Cluster:
     def kill_app(self, app):
         request = urllib.request.Request(f"{daemons.rm_web(self.state)}/ws/v1/cluster/apps/{app}/state?user.name=root", method="PUT",
                                          data=b'{"state":"KILLED"}', headers={"Content-Type": "application/json"})
-        with contextlib.suppress(urllib.error.HTTPError), self.opener.open(request, timeout=10):
+        with contextlib.suppress(urllib.error.HTTPError), self.opener.open(request, timeout=ANSWER_S):
             pass
 
     def nodes(self):
@@ -268,7 +271,7 @@ class Cluster:
             return text
 
     def get_with(self, url, method, data=None):
-        with self.opener.open(urllib.request.Request(url, method=method, data=data), timeout=30) as answer:
+        with self.opener.open(urllib.request.Request(url, method=method, data=data), timeout=ANSWER_S) as answer:
             return answer.read().decode(errors="replace")
 
     def exists(self, path):

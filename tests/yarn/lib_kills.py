@@ -8,7 +8,7 @@ import signal
 from lib_cluster import wait_until
 
 KINDS = ("task", "executor", "master")
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 class Victims:

@@ -104,13 +104,20 @@ class Tony:
         return out
 
     def status(self, app):
-        return self.json("status", app)
+        """Where the job stands in the words of its master, or of its history: a master that is too busy to answer is asked again."""
+
+        def told():
+            doc = self.json("status", app)
+            return None if "does not answer" in (doc["message"] or "") else doc
+
+        return wait_until(told, f"the master of {app} answers", 300, 0.1)
 
     def await_state(self, app, *states, limit=300):
         return wait_until(lambda: (lambda s: s if s["state"] in states else None)(self.status(app)), f"job {app} in {states}", limit, 0.1)
 
     def tasks(self, app):
-        return {t["task"]: t for t in self.json("tasks", app)["tasks"]}
+        tasks = wait_until(lambda: self.json("tasks", app)["tasks"], f"the master of {app} answers", 300, 0.1)
+        return {t["task"]: t for t in tasks}
 
     # ---- a job that runs until it is let go ----
 

@@ -7,17 +7,17 @@ import subprocess
 import urllib.request
 
 import pytest
-from lib_cluster import FIXTURE, wait_until
+from lib_cluster import ANSWER_S, FIXTURE, wait_until
 
 
-def submit_sleep(cluster, seconds=60):
+def submit_sleep(cluster, seconds=601):
     """An application of one container, its master, which never registers. Submitted by REST: by nothing of ours."""
     base = f"http://127.0.0.1:{cluster.state['ports']['rm_http']}/ws/v1/cluster"
 
     def post(path, doc=None):
         request = urllib.request.Request(f"{base}/{path}?user.name=root", method="POST", data=json.dumps(doc).encode() if doc else b"",
                                          headers={"Content-Type": "application/json", "Accept": "application/json"})
-        with cluster.opener.open(request, timeout=20) as answer:
+        with cluster.opener.open(request, timeout=ANSWER_S) as answer:
             return answer.read()
 
     app = json.loads(post("apps/new-application"))["application-id"]
@@ -37,7 +37,7 @@ def test_all_daemons_are_there(cluster):
 
 def test_an_application_runs_and_is_killed(cluster):
     app = submit_sleep(cluster)
-    wait_until(lambda: any(line.startswith("sleep 60") for line in cluster.processes().values()), "the container's process")
+    wait_until(lambda: any(line.startswith("sleep 601") for line in cluster.processes().values()), "the container's process")
     assert list(cluster.containers(app)) and cluster.live_apps() == [app]
     cluster.kill_app(app)
     assert cluster.await_app(app, "KILLED")
@@ -47,7 +47,7 @@ def test_an_application_runs_and_is_killed(cluster):
 def test_daemons_die_and_come_back(cluster):
     """And containers outlive them."""
     app = submit_sleep(cluster)
-    pids = wait_until(lambda: [p for p, line in cluster.processes().items() if line.startswith("sleep 60")], "the container's process")
+    pids = wait_until(lambda: [p for p, line in cluster.processes().items() if line.startswith("sleep 601")], "the container's process")
     dead = ["nn", "dn", "rm", list(cluster.containers(app).values())[0]["nm"]]
     old = {daemon: cluster.pid(daemon) for daemon in dead}
     for daemon in dead:
@@ -89,7 +89,7 @@ def test_a_killed_test_run_leaves_nothing(tmp_path):
         assert marked.poll() is None and guard.poll() is None
         runner.kill()
         runner.wait()
-        assert guard.wait(timeout=30) == 0 and marked.wait(timeout=5) == -signal.SIGKILL
+        assert guard.wait(timeout=60) == 0 and marked.wait(timeout=60) == -signal.SIGKILL
         assert not directory.exists()
     finally:
         for process in (runner, marked, guard):

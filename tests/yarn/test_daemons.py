@@ -60,7 +60,7 @@ def test_too_much_memory(tony, cluster):
 
 @pytest.mark.slow
 def test_an_amrm_token_is_rolled(tony, cluster):
-    with cluster.changed("yarn:yarn.am.liveness-monitor.expiry-interval-ms=6000",
+    with cluster.changed("yarn:yarn.am.liveness-monitor.expiry-interval-ms=9000",
                          "yarn:yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs=30", restart=["rm"]):
         p, app, pids = tony.gated(2)
         mark = cluster.mark()

@@ -26,7 +26,7 @@ def test_the_floor_runs(cluster, base, settings):
         wait_until(lambda: sum(x.name.isdigit() for x in base.iterdir()) == 8 or client.poll() is not None, "eight tasks")
         assert client.poll() is None, client.stderr.read()
         os.close(gate)
-        assert client.wait(timeout=60) == 0, client.stderr.read()
+        assert client.wait(timeout=300) == 0, client.stderr.read()
         assert [len(x.read_text().split()) for x in base.iterdir() if x.name.isdigit()] == [2] * 8
     finally:
         client.kill()

@@ -88,7 +88,7 @@ def test_the_namenode_is_away_at_the_end(tony, cluster):
 
 def test_the_client_is_killed(tony, cluster):
     """`run` owns its job, which ends soon after it; `submit` does not."""
-    p, app, pids = tony.gated(conf={"tony.client.away-limit": 1000})
+    p, app, pids = tony.gated(conf={"tony.client.away-limit": 10000})
     p.kill()
     p.communicate()
     assert cluster.await_app(app, "FINISHED", "KILLED", limit=180)["finalStatus"] == "KILLED"

@@ -5,7 +5,7 @@ import re
 import urllib.request
 
 import pytest
-from lib_cluster import wait_until
+from lib_cluster import ANSWER_S, wait_until
 from lib_tony import APP
 
 LABELS = ["yarn:yarn.node-labels.enabled=true", "yarn:yarn.node-labels.fs-store.root-dir=file://{dir}/tmp/labels",
@@ -57,7 +57,7 @@ def labelled(cluster):
     def admin(path, doc):
         request = urllib.request.Request(f"http://127.0.0.1:{cluster.state['ports']['rm_http']}/ws/v1/cluster/{path}?user.name=root",
                                          method="POST", data=json.dumps(doc).encode(), headers={"Content-Type": "application/json"})
-        with cluster.opener.open(request, timeout=20) as answer:
+        with cluster.opener.open(request, timeout=ANSWER_S) as answer:
             answer.read()
 
     with cluster.changed(*[x.replace("{dir}", str(cluster.dir)) for x in LABELS], restart=["rm"]):

@@ -46,7 +46,7 @@ def test_a_notice_lets_them_save(tony, cluster, scope):
     command = f"{PYTHON} -c {shlex.quote(textwrap.dedent(TASK).strip())}"
     with cluster.changed(*PREEMPTION, restart=["rm"]):
         p = tony.start("run", tony.workers(command, n=3, role={"memory": "4g", "restart-scope": scope}, env={"GATE": str(gate)},
-                                           conf={"tony.task.restarts.node-lost": 0, "tony.task.checkpoint-grace": 8000}))
+                                           conf={"tony.task.restarts.node-lost": 0, "tony.task.checkpoint-grace": 12000}))
         try:
             wait_until(lambda: cluster.live_apps() or p.poll() is not None, "the submission")
             app, = cluster.live_apps()

@@ -13,7 +13,7 @@ from lib_tony import APP, Tony
 PEOPLE = ("alice", "bob", "carol")
 SETTINGS = [
     "yarn:hadoop.rpc.protection=privacy",
-    "yarn:yarn.nm.liveness-monitor.expiry-interval-ms=6000",
+    "yarn:yarn.nm.liveness-monitor.expiry-interval-ms=12000",
     "yarn:yarn.acl.enable=true", "yarn:yarn.admin.acl=root,dr.who",  # who asks a page without a name
     "yarn:yarn.resourcemanager.scheduler.monitor.enable=true",
     *["capacity:yarn.scheduler.capacity." + x for x in (

@@ -181,7 +181,7 @@ def test_a_worker_outlives_its_group(original, tony):
 
 def test_a_worker_that_is_not_heard_of(tony, cluster):
     """Its executor is stopped, and comes back to life too late."""
-    p, app, pids = tony.gated(conf={"tony.task.heartbeat-interval-ms": 300, "tony.task.max-missed-heartbeats": 3,
+    p, app, pids = tony.gated(conf={"tony.task.heartbeat-interval-ms": 300, "tony.task.max-missed-heartbeats": 25,
                                     "tony.task.restarts.node-lost": 0})
     executor, = [pid for pid, line in cluster.processes().items() if line.startswith("./tony-executor")]
     os.kill(executor, signal.SIGSTOP)
