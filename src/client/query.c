@@ -320,7 +320,12 @@ int cmd_tasks(struct client *c)
         json_decref(doc);
         return client_print_json(out);
     }
-    task_table(tasks);
+    if (tasks)
+        task_table(tasks);
+    else
+        client_note("nothing is known of its tasks: job %s is %s%s%s",
+                    doc_str(doc, "application_id"), doc_str(doc, "state"),
+                    *doc_str(doc, "message") ? ": " : "", doc_str(doc, "message"));
     json_decref(doc);
     return client_flush_stdout();
 }

@@ -72,6 +72,13 @@ static bool is_over(const struct logs *l)
     return json_is_integer(json_object_get(l->doc, "exit_code"));
 }
 
+/* The document is the ResourceManager's word, for the master has none just now: see add_silence().
+ */
+static bool is_silent(const struct logs *l)
+{
+    return !tasks_of(l) && str_eq(doc_str(l->doc, "state"), "RUNNING");
+}
+
 static bool all_ended(const struct logs *l)
 {
     bool ended = true;
@@ -127,8 +134,8 @@ static bool fetch(struct logs *l, const char *url, struct buf *out)
     return url && yarn_get(l->y, url, PAGE_MAX, out, &status, &e) == 0 && status == 200;
 }
 
-/* "stdout", or "stdout.2" for a further attempt in the same container; of a further rank "stdout.1.3".
- * The caller's. */
+/* "stdout", or "stdout.2" for a further attempt in the same container; of a further rank
+ * "stdout.1.3". The caller's. */
 static char *file_of(const json_t *task, const char *stream, uint32_t rank)
 {
     const char *file = stream;
@@ -438,11 +445,11 @@ static int show(struct logs *l, struct err *e)
     for (bool last = false; !last;) {
         int rc = look(l, e);
         if (rc == 0)
-            rc = count_wanted(l) ? show_now(l, &last, e) : no_tasks(l, &last, e);
+            rc = count_wanted(l) ? show_now(l, &last, e) : is_silent(l) ? 0 : no_tasks(l, &last, e);
         if (rc < 0)
             return rc;
         int64_t now = clock_mono_ms();
-        if (l->master || is_over(l) || !tasks_of(l))
+        if (l->master || is_over(l) || (!tasks_of(l) && !is_silent(l)))
             heard_ms = now;
         if (!l->follow && now - heard_ms > NOBODY_MS) {
             (void)err_set(e, ETIMEDOUT, "the master of '%s' does not answer", l->id);

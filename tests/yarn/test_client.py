@@ -199,8 +199,15 @@ def test_a_silent_master(tony, cluster):
     pid = next(pid for pid, line in cluster.processes().items() if line.startswith("./tony-master"))
     os.kill(pid, signal.SIGSTOP)
     try:
+        logs = tony.start("logs", app)
         doc = tony.json("status", app)
         assert doc["state"] == doc["yarn_state"] == "RUNNING" and "does not answer" in doc["message"], doc
+        r = tony.run("tasks", app)
+        assert r.returncode == 0 and not r.stdout and "does not answer" in r.stderr, r.stdout + r.stderr
+        os.kill(pid, signal.SIGCONT)
+        out, err = logs.communicate(timeout=300)  # it has waited, and not said that there is nothing; or it has waited long enough
+        assert (logs.returncode, out, err) == (0, "", "") or logs.returncode == 4 and "does not answer" in err, out + err
+        os.kill(pid, signal.SIGSTOP)
         p.send_signal(signal.SIGINT)
         out, err = p.communicate(timeout=300)
     finally:
