@@ -30,6 +30,7 @@ enum {
     /* After the verdict the ResourceManager is to have it too: then the master goes. But nobody
      * waits longer for that. */
     AFTER_MS = 60,
+    PENDING_MS = 2000, /* for an answer that is under way: see leave() */
     DIAL_MS = 10000,
     DIAL_PAUSE_MS = 200,
     STOP_BY_MASTER_MS =
@@ -51,7 +52,7 @@ struct follow {
     struct loop_signal *signals[3];
     struct yarn_report report; /* the newest */
     bool report_old;           /* from before the wish to stop: there may be a master by now */
-    int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms;
+    int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms, leave_ms;
     int32_t attempt; /* whose master was dialled */
     unsigned n_signals;
     bool want_stop, stop_taken, force, over, by_report, forgotten, never_started, asked_tasks,
@@ -71,6 +72,18 @@ static void end(struct follow *f, int rc)
     f->over = true;
     f->rc = rc;
     loop_stop(f->y->loop);
+}
+
+/* All is known. Who has gone when the ResourceManager answers is one more warning in its log. */
+static void leave(struct follow *f)
+{
+    int64_t now = clock_mono_ms();
+    if (!f->leave_ms)
+        f->leave_ms = now;
+    if (!(f->asking || f->killing) || now >= f->leave_ms + PENDING_MS)
+        end(f, 0);
+    else
+        loop_timer_set(f->poll, f->leave_ms + PENDING_MS);
 }
 
 static int64_t poll_pause(const struct follow *f)
@@ -142,7 +155,7 @@ static void on_answer(struct follow *f, const Tony__Answer *a)
         return;
     f->stop_taken = true; /* it is in the journal */
     if (f->o->told)
-        end(f, 0);
+        leave(f);
 }
 
 static void on_update(struct follow *f, const Tony__JobUpdate *u)
@@ -180,8 +193,8 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
     if (why->num == EACCES) /* another key will not come */
         f->key = NULL;
     if (f->verdict_ms)
-        end(f, 0);
-    else if (!f->over)
+        leave(f);
+    else if (!f->over && !f->leave_ms)
         poll_again(f);
 }
 
@@ -232,7 +245,9 @@ static void on_killed(const Hadoop__KillApplicationResponse *r, const struct rpc
 {
     struct follow *f = arg;
     f->killing = NULL;
-    if (e && (e->kind == RPC_FAULT_AUTH || e->kind == RPC_FAULT_APPLICATION)) {
+    if (f->leave_ms)
+        leave(f);
+    else if (e && (e->kind == RPC_FAULT_AUTH || e->kind == RPC_FAULT_APPLICATION)) {
         *f->e = e->err;
         end(f, -EXIT_CLUSTER);
     }
@@ -334,7 +349,7 @@ static void use_report(struct follow *f)
 {
     if (yarn_app_state_is_final(f->report.state)) {
         f->by_report = true;
-        end(f, 0);
+        leave(f);
         return;
     }
     if (f->master && f->report.attempt > f->attempt) {
@@ -351,7 +366,9 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
 {
     struct follow *f = arg;
     f->asking = NULL;
-    if (f->over || f->verdict_ms) /* the master's word is the last */
+    if (f->leave_ms)
+        leave(f);
+    if (f->over || f->verdict_ms || f->leave_ms) /* the master's word is the last */
         return;
     if (e && f->open) {
         f->silent_ms = 0; /* the master is there, and that is enough */
@@ -370,7 +387,7 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
         f->said_silent = false;
         use_report(f);
     }
-    if (f->over)
+    if (f->over || f->leave_ms)
         return;
     see_to_startup(f);
     see_to_stop(f);
@@ -394,8 +411,8 @@ static void ask_report(struct follow *f)
 static void on_poll(void *arg)
 {
     struct follow *f = arg;
-    if (f->verdict_ms) /* who says the verdict may be slow to unregister */
-        end(f, 0);
+    if (f->verdict_ms || f->leave_ms) /* who says the verdict may be slow to unregister */
+        leave(f);
     else
         ask_report(f);
 }

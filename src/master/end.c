@@ -17,7 +17,7 @@ enum {
     TELL_POLL_MS = 5,
     TELL_MAX_MS = 2000,     /* a follower that reads nothing may not keep the job from ending */
     FINISH_MAX_MS = 600000, /* a resource manager may restart while we tell it */
-    LINGER_MS = 500,        /* for answers that nobody needs any more */
+    LINGER_MS = 3000,       /* for answers that nobody needs any more: of a node that is busy */
     BREAK_MAX_MS = 10000,   /* beyond the tasks' own grace; then the keeper ends what is left */
 };
 

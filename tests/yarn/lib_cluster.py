@@ -35,6 +35,7 @@ ALLOWED = {
     r"ContainersMonitorImpl: (Process tree for container|Container .* memory limit)": "a task uses too much memory, and is killed for it",
     r"Event EventType: KILL_CONTAINER sent to absent container \S+_000001$": "the ResourceManager has a master ended that has ended, anybody's",
     r"No application Attempt for application : \S+ started on this NM": "a NodeManager was restarted",
+    r"couldn't find app \S+ while processing FINISH_CONTAINERS": "a grant went back unused, and the node has nothing else of the application",
     r"couldn't find container \S+ while processing FINISH_CONTAINERS": "the ResourceManager confirms an end to a node that has forgotten it",
     # The files of a container were brought by another one's localizer, and it has ended before its own was done: that is interrupted.
     r"AsyncDispatcher thread interrupted|YarnUncaughtExceptionHandler: Thread Thread\[LocalizerRunner|"
