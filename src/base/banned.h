@@ -13,6 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Some are macros in the C library, where it checks sizes. */
+#undef strcpy
+#undef strcat
+#undef strncat
+#undef sprintf
+#undef vsprintf
+#undef gets
 #pragma GCC poison strcpy strcat sprintf vsprintf strtok atoi atol atof gets strncat
 
 #endif

@@ -24,6 +24,11 @@ bool span_eqs(struct span a, const char *s)
     return span_eq(a, span_of(s));
 }
 
+bool span_has(struct span a, const char *text)
+{
+    return a.len > 0 && memmem(a.p, a.len, text, strlen(text));
+}
+
 bool span_starts(struct span a, const char *prefix)
 {
     size_t len = strlen(prefix);

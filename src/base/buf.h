@@ -35,6 +35,7 @@ static inline struct span span_mem(const void *p, size_t len)
 bool span_eq(struct span a, struct span b);
 bool span_eqs(struct span a, const char *s);
 bool span_starts(struct span a, const char *prefix);
+bool span_has(struct span a, const char *text); /* anywhere */
 struct span span_trim(struct span a); /* ASCII white space at both ends */
 /* The next field; false when *rest is used up (its p is NULL then). "a,,b," has the fields a, "", b
  * and ""; "" has one, "". */

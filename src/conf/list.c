@@ -193,7 +193,7 @@ static int find_name(struct span *src, struct span *out_name, struct span all, s
     }
     size_t n = (size_t)(sep - src->p);
     *out_name = span_mem(sep + 2, src->len - n - 2);
-    if (memmem(out_name->p, out_name->len, "::", 2))
+    if (span_has(*out_name, "::"))
         return err_set(e, EINVAL, "resource '%.*s' has more than one '::'", (int)all.len, all.p);
     *src = span_mem(src->p, n);
     return 0;

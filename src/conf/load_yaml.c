@@ -44,7 +44,7 @@ static int no_memory(struct load *l)
 
 static bool is_relative(struct span path)
 {
-    return path.len > 0 && path.p[0] != '/' && !memmem(path.p, path.len, "://", 3);
+    return path.len > 0 && path.p[0] != '/' && !span_has(path, "://");
 }
 
 /* A path of the file, as seen from where the file was named from. */

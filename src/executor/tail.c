@@ -23,7 +23,7 @@ static bool says_error(struct span text)
 {
     static const char *const words[] = { "rror", "xception", "terminate called", "ailed" };
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (text.len && memmem(text.p, text.len, words[i], strlen(words[i])))
+        if (span_has(text, words[i]))
             return true;
     return false;
 }

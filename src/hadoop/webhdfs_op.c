@@ -132,7 +132,7 @@ static int op_start(struct webhdfs_op *op, struct webhdfs_op **out, struct err *
 int webhdfs_home(struct webhdfs *w, webhdfs_done_fn *done, void *arg, struct webhdfs_op **out,
                  struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_HOME, "/", done, arg, &op, e);
     return rc < 0 ? rc : op_start(op, out, e);
 }
@@ -140,7 +140,7 @@ int webhdfs_home(struct webhdfs *w, webhdfs_done_fn *done, void *arg, struct web
 int webhdfs_stat(struct webhdfs *w, const char *path, webhdfs_done_fn *done, void *arg,
                  struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_STAT, path, done, arg, &op, e);
     return rc < 0 ? rc : op_start(op, out, e);
 }
@@ -148,7 +148,7 @@ int webhdfs_stat(struct webhdfs *w, const char *path, webhdfs_done_fn *done, voi
 int webhdfs_list(struct webhdfs *w, const char *path, webhdfs_done_fn *done, void *arg,
                  struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_LIST, path, done, arg, &op, e);
     return rc < 0 ? rc : op_start(op, out, e);
 }
@@ -156,7 +156,7 @@ int webhdfs_list(struct webhdfs *w, const char *path, webhdfs_done_fn *done, voi
 int webhdfs_mkdirs(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
                    void *arg, struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_MKDIRS, path, done, arg, &op, e);
     if (rc < 0)
         return rc;
@@ -167,7 +167,7 @@ int webhdfs_mkdirs(struct webhdfs *w, const char *path, mode_t mode, webhdfs_don
 int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_done_fn *done,
                    void *arg, struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     if (!path_valid(to))
         return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", to ? to : "");
     int rc = op_new(w, OP_RENAME, from, done, arg, &op, e);
@@ -183,7 +183,7 @@ int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_
 int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_done_fn *done,
                    void *arg, struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_DELETE, path, done, arg, &op, e);
     if (rc < 0)
         return rc;
@@ -194,7 +194,7 @@ int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_
 int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int64_t atime_ms,
                      webhdfs_done_fn *done, void *arg, struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_SETTIMES, path, done, arg, &op, e);
     if (rc < 0)
         return rc;
@@ -206,7 +206,7 @@ int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int6
 int webhdfs_setpermission(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
                           void *arg, struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_SETPERMISSION, path, done, arg, &op, e);
     if (rc < 0)
         return rc;
@@ -217,7 +217,7 @@ int webhdfs_setpermission(struct webhdfs *w, const char *path, mode_t mode, webh
 int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_fn *done, void *arg,
                 struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_PUT, put->path, done, arg, &op, e);
     if (rc < 0)
         return rc;
@@ -232,7 +232,7 @@ int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_f
 int webhdfs_get(struct webhdfs *w, const struct webhdfs_get *get, webhdfs_done_fn *done, void *arg,
                 struct webhdfs_op **out, struct err *e)
 {
-    struct webhdfs_op *op;
+    struct webhdfs_op *op = NULL;
     int rc = op_new(w, OP_GET, get->path, done, arg, &op, e);
     if (rc < 0)
         return rc;

@@ -32,8 +32,9 @@ static const struct {
 /* Java's message without the stack and the long names in front. */
 static void first_line(const char *message, char *out, size_t n)
 {
-    size_t len = strcspn(message, "\r\n");
-    (void)snprintf(out, n, "%.*s", (int)MIN(len, n - 1), message);
+    size_t len = MIN(strcspn(message, "\r\n"), n - 1);
+    memcpy(out, message, len);
+    out[len] = '\0';
 }
 
 static enum webhdfs_class remote_exception(const char *name, const char *message, const char *path,

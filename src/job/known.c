@@ -175,11 +175,6 @@ static const struct known known[] = {
     [K_UNKNOWN] = { "unknown", "nobody knows how it ended", "its log may say why", .vague = true },
 };
 
-static bool has(struct span line, const char *text)
-{
-    return memmem(line.p, line.len, text, strlen(text)) != NULL;
-}
-
 /* "NaN" as a word, in a line that is about a result: loss is nan; not banana, and not a name. */
 static bool is_nan(struct span line)
 {
@@ -187,7 +182,7 @@ static bool is_nan(struct span line)
     bool result = false;
 
     for (size_t i = 0; i < ARRAY_LEN(about); i++)
-        result = result || has(line, about[i]);
+        result = result || span_has(line, about[i]);
     for (size_t i = 0; result && i + 3 <= line.len; i++) {
         bool before = i == 0 || !isalnum((unsigned char)line.p[i - 1]);
         bool after = i + 3 == line.len || !isalnum((unsigned char)line.p[i + 3]);
@@ -237,9 +232,10 @@ static bool is_warning(struct span line)
 
     return span_starts(line, "[W") || span_starts(line, "[I") || span_starts(line, "W0") ||
            span_starts(line, "W1") || span_starts(line, "I0") || span_starts(line, "I1") ||
-           has(start, ": W ") || has(start, ": I ") ||
-           (has(start, "WARN") && !has(start, "NCCL WARN")) || has(start, "warning: ") ||
-           has(start, "INFO") || has(start, "DEBUG") || has(line, "Warning: ");
+           span_has(start, ": W ") || span_has(start, ": I ") ||
+           (span_has(start, "WARN") && !span_has(start, "NCCL WARN")) ||
+           span_has(start, "warning: ") || span_has(start, "INFO") || span_has(start, "DEBUG") ||
+           span_has(line, "Warning: ");
 }
 
 static const struct known_rule *rule_of(struct span line)
@@ -249,8 +245,8 @@ static const struct known_rule *rule_of(struct span line)
     static const struct known_rule peer = { K_LOST_PEER, true, "", NULL };
 
     for (size_t i = 0; i < known_n_rules; i++)
-        if (has(line, known_rules[i].text) &&
-            (!known_rules[i].also || has(line, known_rules[i].also)))
+        if (span_has(line, known_rules[i].text) &&
+            (!known_rules[i].also || span_has(line, known_rules[i].also)))
             return &known_rules[i];
     if (span_eqs(line, "EOFError")) /* without a word: the other end of a pipe or socket */
         return &peer;
@@ -268,7 +264,7 @@ static struct span without_prefix(struct span line)
         return line;
     bool whose = *line.p == '[' && (isdigit((unsigned char)line.p[1]) ||
                                     span_starts(mark, "[rank") || span_starts(mark, "[default"));
-    if (!whose && !(*line.p == '(' && has(mark, "pid=")))
+    if (!whose && !(*line.p == '(' && span_has(mark, "pid=")))
         return line;
     if (line.len - n >= 8 && memcmp(line.p + n, "<stderr>", 8) == 0)
         n += 8;
@@ -309,7 +305,7 @@ static bool is_of_child(struct span line)
     };
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (has(line, words[i]))
+        if (span_has(line, words[i]))
             return true;
     return false;
 }
@@ -340,7 +336,7 @@ static bool is_error(struct span line)
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (has_word(line, words[i]))
             return true;
-    return has(line, "not found");
+    return span_has(line, "not found");
 }
 
 struct found {
@@ -402,7 +398,7 @@ static void read_line(struct reader *r, struct span line)
     if (rule || is_noise(line))
         return;
     r->plain++;
-    if (span_starts(line, "usage: ") || span_starts(line, "Usage: ") || has(line, "--help"))
+    if (span_starts(line, "usage: ") || span_starts(line, "Usage: ") || span_has(line, "--help"))
         r->usage = true;
     if (is_error(line) && !is_warning(line))
         r->error = (struct found){ K_EXCEPTION, false, span_trim(line) };
@@ -510,8 +506,8 @@ static enum known_id of_stopped(const struct known_end *end, struct found *f)
     *f = look(end->tail, 0);
     if (!f->id || !is_near_end(end->tail, f->line))
         return K_NONE;
-    bool stop = has(f->line, "Interrupt") || has(f->line, "SystemExit") || has(f->line, "ignal") ||
-                has(f->line, "SIGTERM");
+    bool stop = span_has(f->line, "Interrupt") || span_has(f->line, "SystemExit") ||
+                span_has(f->line, "ignal") || span_has(f->line, "SIGTERM");
     return stop ? K_NONE : f->id;
 }
 

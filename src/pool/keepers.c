@@ -48,11 +48,10 @@ static struct span telling_line(struct span text)
         if (span_trim(line).len == 0)
             continue;
         last = span_trim(line);
-        if (memmem(last.p, last.len, " error ", 7))
+        if (span_has(last, " error "))
             error = last;
     }
-    bool idle = last.len &&
-                (memmem(last.p, last.len, " info ", 6) || memmem(last.p, last.len, " warn ", 6));
+    bool idle = span_has(last, " info ") || span_has(last, " warn ");
     return error.len ? error : idle ? (struct span){ 0 } : last;
 }
 

@@ -20,7 +20,7 @@ enum { CUTS = 32 };
 /* In a block of exactly its size, so that a sanitizer sees every read beyond the end. */
 static void feed(const char *p, size_t len)
 {
-    uint8_t *copy = malloc(len > 0 ? len : 1);
+    uint8_t *copy = calloc(1, len > 0 ? len : 1);
     if (!copy)
         abort();
     if (len > 0)

@@ -199,6 +199,8 @@ static void test_span(void **state)
     assert_true(span_eq(span_mem(NULL, 0), SPAN("")));
     assert_false(span_eq(SPAN("a"), SPAN("b")));
     assert_false(span_eqs(SPAN("ab"), "a"));
+    assert_true(span_has(SPAN("abc"), "bc") && span_has(SPAN("abc"), "abc"));
+    assert_false(span_has(SPAN("abc"), "abcd") || span_has((struct span){ 0 }, "a"));
     assert_true(span_starts(SPAN("tony.x"), "tony."));
     assert_false(span_starts(SPAN("to"), "tony."));
     AUTO(free_p) char *copy = span_dup(span_mem("abc", 2));

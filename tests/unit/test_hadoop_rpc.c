@@ -297,7 +297,7 @@ static void test_sasl_conversation(void **state)
             assert_int_equal(s.calls.v[0].id, 7);
             assert_true(span_eqs(buf_span(&s.calls.v[0].body), "abc"));
 
-            struct rpc_reply r;
+            struct rpc_reply r = { 0 };
             static const int order[] = { 9, 7, 8 };
             for (size_t k = 0; k < ARRAY_LEN(order); k++) {
                 server_answer(&s, order[k], SPAN("the answer"));

@@ -149,7 +149,7 @@ static void start_refused(struct node *n, struct box *b, struct span class_name,
         return;
     }
     /* "Unauthorized request to start container." and, on a line of its own, the reason */
-    if (message.len > 0 && memmem(message.p, message.len, "token is expired", 16))
+    if (span_has(message, "token is expired"))
         why =
             "its grant had expired; the node is too slow, or its clock and the resource manager's "
             "differ";
