@@ -199,16 +199,25 @@ void world_wait_word(struct world *w)
     loop_timer_free(t);
 }
 
-struct conn *world_dial(struct world *w)
+static int try_dial(struct world *w, struct err *e)
 {
     static const struct conn_ops ops = { NULL, on_frame, on_close };
     AUTO(free_p) char *path = paths_pool_socket(&w->paths);
-    struct err e = { 0 };
     struct conn *c;
-    if (conn_dial_unix(w->loop, path, &ops, w, &c, &e) < 0)
+    int rc = conn_dial_unix(w->loop, path, &ops, w, &c, e);
+    if (rc == 0) {
+        w->closed = false;
+        w->conn = c;
+    }
+    return rc;
+}
+
+struct conn *world_dial(struct world *w)
+{
+    struct err e = { 0 };
+    if (try_dial(w, &e) < 0)
         fail_msg("%s", e.msg);
-    w->closed = false;
-    return w->conn = c;
+    return w->conn;
 }
 
 void world_ask_on(struct world *w, struct conn *c, int what, const char *id, bool force)
@@ -318,6 +327,20 @@ void world_open_pool(struct world *w)
 {
     w->pool = world_start_pool(w);
     (void)world_dial(w);
+}
+
+void world_open_idle_pool(struct world *w)
+{
+    for (;;) {
+        struct err e = { 0 };
+        w->pool = world_start_pool(w);
+        if (try_dial(w, &e) == 0) {
+            world_ask(w, TONY__CLIENT_ASK__WHAT__POOL_STATUS, "", false);
+            if (w->json)
+                return;
+        }
+        (void)waitpid(w->pool, NULL, 0);
+    }
 }
 
 void world_await_pool_end(struct world *w)

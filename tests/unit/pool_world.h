@@ -47,6 +47,8 @@ int world_other_program(int argc, char **argv);
 
 pid_t world_start_pool(struct world *w);
 void world_open_pool(struct world *w); /* starts and dials it */
+/* One that had waited long enough before a busy machine let us dial is followed by the next. */
+void world_open_idle_pool(struct world *w);
 void world_kill_pool(struct world *w);
 void world_await_pool_end(struct world *w);
 

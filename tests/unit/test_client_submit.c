@@ -185,7 +185,7 @@ static int yarn_init(struct yarn *y, struct client *c, const struct handing *h, 
     *y = (struct yarn){ .c = c,
                         .conf = h->job->conf,
                         .user = user,
-                        .patience_ms = 2000,
+                        .patience_ms = 60000,
                         .hdfs = { .host = host, .port = 8020 } };
     y->loop = client_loop(c, e);
     y->site = y->loop ? site_new(e) : NULL;
@@ -197,7 +197,7 @@ static int yarn_init(struct yarn *y, struct client *c, const struct handing *h, 
                                           .addresses = &y->rm,
                                           .user = y->user,
                                           .idle_ms = UINT32_MAX,
-                                          .reach_ms = 2000 };
+                                          .reach_ms = 60000 };
     return rpc_client_new(&o, &y->rpc, e);
 }
 

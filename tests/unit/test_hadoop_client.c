@@ -111,7 +111,7 @@ static void world_open(struct world *w, bool with_token, bool listening, uint16_
     assert_non_null(w->loop);
     server_init(&w->server);
     w->watchdog = loop_timer_new(w->loop, too_long, NULL);
-    loop_timer_set(w->watchdog, clock_mono_ms() + 30000);
+    loop_timer_set(w->watchdog, clock_mono_ms() + 60000);
     assert_int_equal(listener_open_tcp(w->loop, "127.0.0.1", 0, on_accept, w, &w->listener, &e), 0);
     uint16_t port = listener_port(w->listener);
     if (!listening) {
@@ -299,7 +299,7 @@ static void test_silent(void **state)
     world_open(&w, false, true, 0);
     for (int i = 0; i < 3; i++)
         (void)ask(&w, 50 + i % 2);
-    (void)alarm(60); /* a timer that is always due lets no other one come */
+    (void)alarm(120); /* a timer that is always due lets no other one come */
     (void)loop_run(w.loop);
     assert_int_equal(w.failed, 3);
     assert_int_equal(w.error.kind, RPC_FAULT_TIMEOUT);

@@ -260,7 +260,7 @@ static void test_ends_when_idle(void **state)
     struct world *w = *state;
     char a[APP_ID_MAX];
     w->conf[2] = "tony.pool.idle-timeout=300";
-    world_open_pool(w);
+    world_open_idle_pool(w);
     world_pause_ms(400); /* a client is a reason to stay */
     world_submit(w, (struct want){ .memory = "10m" }, a);
     world_await_state(w, a, "RUNNING");

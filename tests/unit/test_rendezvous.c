@@ -407,7 +407,7 @@ static const char *hear(struct service *s, int fd)
     for (;;) {
         struct pollfd p[] = { { .fd = service_fd(s), .events = POLLIN },
                               { .fd = fd, .events = POLLIN } };
-        assert_true(poll(p, 2, 10000) > 0);
+        assert_true(poll(p, 2, 60000) > 0);
         if (p[1].revents) {
             ssize_t n = recv(fd, text, sizeof text - 1, 0);
             text[n > 0 ? n : 0] = '\0';
@@ -448,7 +448,7 @@ static void mpi_on_the_network(void **state)
     say(early, "cmd=abort exitcode=42\n");
     while (!h.aborts) {
         struct pollfd p = { .fd = service_fd(s), .events = POLLIN };
-        assert_true(poll(&p, 1, 10000) > 0);
+        assert_true(poll(&p, 1, 60000) > 0);
         service_turn(s);
     }
     assert_int_equal(h.rank, 1);
