@@ -191,7 +191,7 @@ PAIR_CASES = {
     "is killed": ("os.kill(os.getpid(), 9)", "killed"),
     "raises": ("raise ValueError('no such digit')", "exception"),
     "misses a module": ("import no_such_module", "missing_module"),
-    "closes its socket a second before": ("peer.close(); time.sleep(1); raise ValueError('no such digit')", "exception"),
+    "closes its socket a moment before": ("peer.close(); time.sleep(0.3); raise ValueError('no such digit')", "exception"),
     "lingers after its traceback": (
         "sys.excepthook(*((ValueError, ValueError('no such digit'), None))); sys.stderr.flush(); peer.close(); time.sleep(600)", "exception"),
 }

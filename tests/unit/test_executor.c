@@ -321,6 +321,32 @@ static void killing_by_environment(void **state)
     waitpid(pids[0], &status, 0);
 }
 
+/* One that does nothing but begin anew has no environment for much of its time. */
+static void an_exec_hides_nobody(void **state)
+{
+    (void)state;
+    const char *env[] = { "X=exec /bin/sh -c \"$X\"", "MARK=here", NULL };
+    int up[2];
+    char byte;
+    assert_int_equal(pipe2(up, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execle("/bin/sh", "sh", "-c", "exec /bin/sh -c \"$X\"", (char *)NULL, (char *const *)env);
+        _exit(1);
+    }
+    close(up[1]);
+    assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed it */
+    close(up[0]);
+    int missed = 0;
+    for (int i = 0; i < 20000; i++)
+        missed += !proctree_has_variable(pid, "MARK=here");
+    assert_false(proctree_has_variable(pid, "MARK=her"));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_false(proctree_has_variable(pid, "MARK=here"));
+    assert_int_equal(missed, 0);
+}
+
 /* ---- control groups ---- */
 
 /* All jobs together weigh as much as a process a core, and not as one. */
@@ -581,6 +607,7 @@ int main(void)
         cmocka_unit_test(ports_are_kept_for_the_task),
         cmocka_unit_test(walking_and_killing),
         cmocka_unit_test(killing_by_environment),
+        cmocka_unit_test(an_exec_hides_nobody),
         cmocka_unit_test(control_groups),
         cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
