@@ -1,10 +1,16 @@
 /*
- * Clients of torch's store, many at once: how many adds and gets a second it answers.
+ * Clients of torch's store, many at once.
  *
- *   store-load PORT CONNECTIONS WINDOW OPERATIONS older|newer
+ *   store-load PORT PID CONNECTIONS older|newer
  *
- * All connections stay open; WINDOW of them, going round, have a request under way. A get is what
- * torch's is: WAIT, its answer, GET, its answer. Prints two numbers, adds and gets a second.
+ * Connects them all, and prints the seconds until each had added once and got once, as the ranks of
+ * a job that begins do. Then for each line "add|get WINDOW OPERATIONS" on its standard input:
+ * WINDOW of the connections, going round, have a request under way; prints the operations a second,
+ * and the microseconds of CPU time of the server, whose process id PID is, for each request. A get
+ * is what torch's is: WAIT, its answer, GET, its answer.
+ *
+ * Asking costs the kernel as much as answering, so this program is the bottleneck of any server
+ * that does little more than recv() and send(): what such servers can do, the CPU time tells.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,8 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KEYS = 64, KEY_LEN = 16, EVENTS = 512, VALUE_MAX = 64 };
-enum what { ADD, WAIT, GET };
+enum { KEYS = 64, KEY_LEN = 16, EVENTS = 512, VALUE_MAX = 64, PATIENCE_MS = 60000 };
+enum what { ADD, WAIT, GET, N_WHATS };
 
 struct client {
     int fd;
@@ -31,6 +37,11 @@ struct client {
     char reply[8 + VALUE_MAX];
 };
 
+static const char hello[] = { 0, '\xce', '\xf7', '\x85', '\x3c' };
+static struct {
+    char text[64];
+    size_t len;
+} requests[N_WHATS][KEYS];
 static struct client *clients;
 static struct client **idle; /* a ring: who has been so longest comes next */
 static unsigned n_clients, idle_first, n_idle;
@@ -43,43 +54,46 @@ static _Noreturn void die(const char *what)
     exit(1);
 }
 
-static double now_s(void)
+static double seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (clock_gettime(clock, &t) == -1)
+        die("cannot read a clock");
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static size_t put_key(char *to, unsigned i)
+static void put(enum what what, unsigned i, const void *p, size_t n)
 {
-    uint64_t len = KEY_LEN;
+    memcpy(requests[what][i].text + requests[what][i].len, p, n);
+    requests[what][i].len += n;
+}
+
+static void make_requests(void)
+{
+    static const unsigned char number[] = { [ADD] = 3, [WAIT] = 5, [GET] = 2 };
+    uint64_t one = 1, len = KEY_LEN;
     char name[KEY_LEN + 1];
-    snprintf(name, sizeof name, "/default_pg/0/%02u", i % KEYS);
-    memcpy(to, &len, 8);
-    memcpy(to + 8, name, KEY_LEN);
-    return 8 + KEY_LEN;
+    for (unsigned i = 0; i < KEYS; i++)
+        for (enum what what = ADD; what < N_WHATS; what++) {
+            unsigned char op = (unsigned char)(number[what] + op_base);
+            snprintf(name, sizeof name, "/default_pg/0/%02u", i);
+            put(what, i, &op, 1);
+            if (what == WAIT)
+                put(what, i, &one, 8);
+            put(what, i, &len, 8);
+            put(what, i, name, KEY_LEN);
+            if (what == ADD)
+                put(what, i, &one, 8);
+        }
 }
 
 static void ask(struct client *c, enum what what)
 {
-    static const unsigned char number[] = { [ADD] = 3, [WAIT] = 5, [GET] = 2 };
-    unsigned i = (unsigned)(c - clients);
-    char text[64];
-    size_t n = 0;
-    uint64_t one = 1;
-    text[n++] = (char)(number[what] + op_base);
-    if (what == WAIT) {
-        memcpy(text + n, &one, 8);
-        n += 8;
-    }
-    n += put_key(text + n, i);
-    if (what == ADD) {
-        memcpy(text + n, &one, 8);
-        n += 8;
-    }
+    unsigned i = (unsigned)(c - clients) % KEYS;
+    size_t n = requests[what][i].len;
     c->what = what;
     c->got = 0;
-    if (send(c->fd, text, n, MSG_NOSIGNAL) != (ssize_t)n)
+    if (send(c->fd, requests[what][i].text, n, MSG_NOSIGNAL) != (ssize_t)n)
         die("send");
 }
 
@@ -110,17 +124,25 @@ static void begin(enum what what)
     ask(c, what);
 }
 
-static double measure(enum what what, unsigned window, unsigned long n)
+static int wait_for_answers(struct epoll_event events[EVENTS])
+{
+    int ready = epoll_wait(epoll_fd, events, EVENTS, PATIENCE_MS);
+    if (ready == 0)
+        errno = ETIMEDOUT;
+    if (ready <= 0)
+        die("no answer");
+    return ready;
+}
+
+static void measure(enum what what, unsigned window, unsigned long n, clockid_t server)
 {
     struct epoll_event events[EVENTS];
     unsigned long begun = 0, done = 0;
-    double start = now_s();
+    double cpu = seconds(server), start = seconds(CLOCK_MONOTONIC);
     for (; begun < window && begun < n; begun++)
         begin(what);
     while (done < n) {
-        int ready = epoll_wait(epoll_fd, events, EVENTS, 10000);
-        if (ready <= 0)
-            die("no answer");
+        int ready = wait_for_answers(events);
         for (int i = 0; i < ready; i++) {
             struct client *c = events[i].data.ptr;
             if (!answered(c))
@@ -137,12 +159,14 @@ static double measure(enum what what, unsigned window, unsigned long n)
             }
         }
     }
-    return (double)n / (now_s() - start);
+    double took = seconds(CLOCK_MONOTONIC) - start;
+    double n_requests = (double)n * (what == WAIT ? 2 : 1);
+    printf("%.0f %.3f\n", (double)n / took, (seconds(server) - cpu) / n_requests * 1e6);
+    fflush(stdout);
 }
 
 static void connect_one(struct client *c, uint16_t port)
 {
-    static const char hello[] = "\0\xce\xf7\x85\x3c";
     struct sockaddr_in at = { .sin_family = AF_INET,
                               .sin_port = htons(port),
                               .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -151,24 +175,52 @@ static void connect_one(struct client *c, uint16_t port)
     if (c->fd == -1 || connect(c->fd, (struct sockaddr *)&at, sizeof at) == -1)
         die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (op_base && send(c->fd, hello, 5, 0) != 5)
+    if (op_base && send(c->fd, hello, sizeof hello, 0) != sizeof hello)
         die("send");
-    struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
+    /* At an edge, and one short answer a time: the kernel need not look a second time. */
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.ptr = c };
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, c->fd, &ev) == -1)
         die("epoll_ctl");
+}
+
+/* As the ranks of a job that begins: each connects, adds once and gets once. */
+static void start(uint16_t port)
+{
+    struct epoll_event events[EVENTS];
+    double begun = seconds(CLOCK_MONOTONIC);
+    for (unsigned i = 0; i < n_clients; i++) {
+        connect_one(&clients[i], port);
+        ask(&clients[i], ADD);
+    }
+    while (n_idle < n_clients) {
+        int ready = wait_for_answers(events);
+        for (int i = 0; i < ready; i++) {
+            struct client *c = events[i].data.ptr;
+            if (!answered(c))
+                continue;
+            if (c->what == GET)
+                idle[n_idle++] = c;
+            else
+                ask(c, c->what == ADD ? WAIT : GET);
+        }
+    }
+    printf("%.4f\n", seconds(CLOCK_MONOTONIC) - begun);
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
     struct rlimit files;
-    if (argc != 6) {
-        fprintf(stderr, "usage: store-load PORT CONNECTIONS WINDOW OPERATIONS older|newer\n");
+    clockid_t server;
+    char what[4];
+    unsigned window;
+    unsigned long n;
+    if (argc != 5) {
+        fprintf(stderr, "usage: store-load PORT PID CONNECTIONS older|newer\n");
         return 2;
     }
-    n_clients = (unsigned)strtoul(argv[2], NULL, 10);
-    unsigned window = (unsigned)strtoul(argv[3], NULL, 10);
-    unsigned long n = strtoul(argv[4], NULL, 10);
-    op_base = strcmp(argv[5], "newer") == 0;
+    n_clients = (unsigned)strtoul(argv[3], NULL, 10);
+    op_base = strcmp(argv[4], "newer") == 0;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
@@ -176,14 +228,15 @@ int main(int argc, char **argv)
     clients = calloc(n_clients ? n_clients : 1, sizeof *clients);
     idle = calloc(n_clients ? n_clients : 1, sizeof(struct client *));
     epoll_fd = epoll_create1(0);
-    if (!clients || !idle || epoll_fd == -1 || !n_clients || window > n_clients)
+    if (!clients || !idle || epoll_fd == -1 || !n_clients)
         die("cannot begin");
-    for (unsigned i = 0; i < n_clients; i++) {
-        connect_one(&clients[i], (uint16_t)strtoul(argv[1], NULL, 10));
-        idle[n_idle++] = &clients[i];
-    }
-    (void)measure(ADD, 1, n_clients); /* all are accepted, and all keys there */
-    double adds = measure(ADD, window, n);
-    printf("%.0f %.0f\n", adds, measure(WAIT, window, n));
+    errno = clock_getcpuclockid((pid_t)strtol(argv[2], NULL, 10), &server);
+    if (errno)
+        die("cannot see the server's CPU time");
+    make_requests();
+    start((uint16_t)strtoul(argv[1], NULL, 10));
+    while (scanf("%3s %u %lu", what, &window, &n) == 3)
+        measure(strcmp(what, "add") == 0 ? ADD : WAIT, window < n_clients ? window : n_clients, n,
+                server);
     return 0;
 }
