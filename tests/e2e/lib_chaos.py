@@ -52,12 +52,18 @@ class Job:
     def check(self):
         """What is told is true. The job has ended."""
         code = self.lab.run("wait", self.app, timeout=60).returncode
-        wait_until(lambda: (self.lab.home / "history" / self.app).is_dir(), f"{self.app} in the history")
+        wait_until(self._is_put_away, f"{self.app} in the history")
         doc = self.lab.status(self.app)
         try:
             self._check(doc, code)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{json.dumps(doc)}") from e
+
+    def _is_put_away(self):
+        """If pool and keeper were killed when the master had told the verdict, the next command sees to it."""
+        if not self.lab.pids("pool"):
+            self.lab.ok("pool", "start")
+        return (self.lab.home / "history" / self.app).is_dir()
 
     def _check(self, doc, code):
         n = len(self.plan)

@@ -89,19 +89,39 @@ int processes(bool kill_them)
     return n;
 }
 
+const char *container_secret(void)
+{
+    static char text[33];
+    if (!text[0])
+        (void)snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)getpid(),
+                       (unsigned long long)clock_wall_ms());
+    return text;
+}
+
+static int bound_socket(struct sockaddr_in *at)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+    socklen_t len = sizeof *at;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)at, sizeof *at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)at, &len), 0);
+    return fd;
+}
+
 void make_listener(void)
 {
     struct sockaddr_in at = { .sin_family = AF_INET,
                               .sin_port = htons(w->port),
                               .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t len = sizeof at;
-    int on = 1;
-    w->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert_int_equal(setsockopt(w->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
-    assert_int_equal(bind(w->listen_fd, (struct sockaddr *)&at, sizeof at), 0);
+    bool anew = w->port == 0;
+    w->listen_fd = bound_socket(&at);
     assert_int_equal(listen(w->listen_fd, 16), 0);
-    assert_int_equal(getsockname(w->listen_fd, (struct sockaddr *)&at, &len), 0);
     w->port = ntohs(at.sin_port);
+    if (anew) {
+        close_p(&w->held[1]);
+        w->held[1] = w->held[0];
+        w->held[0] = bound_socket(&at);
+    }
 }
 
 int container_setup(void **state)
@@ -109,7 +129,7 @@ int container_setup(void **state)
     (void)state;
     w = calloc(1, sizeof *w);
     assert_non_null(w);
-    w->link.fd = w->guest.fd = -1;
+    w->link.fd = w->guest.fd = w->held[0] = w->held[1] = -1;
     w->key = SECRET;
     w->epoch = 1;
     w->grace_ms = 600000; /* nobody has to be quick to die of TERM */
@@ -135,6 +155,8 @@ int container_teardown(void **state)
     link_close(&w->link);
     link_close(&w->guest);
     close_p(&w->listen_fd);
+    close_p(&w->held[0]);
+    close_p(&w->held[1]);
     if (w->executor > 0) {
         kill(w->executor, SIGKILL);
         waitpid(w->executor, NULL, 0);

@@ -16,11 +16,14 @@
 enum { LONG_MS = 60000, LOG_MAX = 1 << 20 };
 
 #define CONTAINER "container_e17_1700000000000_0007_01_000003"
-#define SECRET "0123456789abcdef0123456789abcdef"
+/* The job's key. Executors wait for calls at ports that follow from it: each run has one of its
+ * own, else two of them on one machine would call each other's. */
+#define SECRET container_secret()
+const char *container_secret(void);
 
 extern struct world {
     char dir[64], work[80], logs[2][80], program[160], mark[100];
-    int listen_fd;
+    int listen_fd, held[2]; /* sockets that keep its addresses while nobody listens there */
     uint16_t port;
     pid_t executor; /* and its process group; 0 = not running */
     int status;

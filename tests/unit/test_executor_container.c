@@ -70,7 +70,7 @@ static void what_is_missing(void **state)
         if (exit_status() != 2 || !strstr(text_of("log1/executor.log"), rows[i].says))
             fail_msg("row %zu: %d, %s", i, w->status, text_of("log1/executor.log"));
     }
-    static const char *const tokens[][2] = { { "another", SECRET }, { "tony.container.key", "s" } };
+    const char *const tokens[][2] = { { "another", SECRET }, { "tony.container.key", "s" } };
     for (size_t i = 0; i < ARRAY_LEN(tokens); i++) {
         write_tokens(tokens[i][0], tokens[i][1]);
         launch(NULL, NULL);
