@@ -94,6 +94,11 @@ int err_hint(struct err *e, const char *fmt, ...)
     return -e->num;
 }
 
+const char *err_fork(int num)
+{
+    return num == EAGAIN ? " (a limit on processes: ulimit -u)" : "";
+}
+
 void err_clear(struct err *e)
 {
     if (!e)

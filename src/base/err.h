@@ -32,6 +32,8 @@ int err_wrap(struct err *e, int rc, const char *fmt, ...) __attribute__((format(
 
 /* Set the hint; returns -e->num so that it can end a return expression as well. */
 int err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* What follows "%m" where a process could not be started: EAGAIN has a meaning of its own there. */
+const char *err_fork(int num);
 
 /* Forget what went wrong. */
 void err_clear(struct err *e);

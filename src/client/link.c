@@ -109,7 +109,7 @@ static int spawn_pool(struct pool_start *s, struct err *e)
         return 0;
     close_p(&s->ready_fd);
     close_p(&s->complaint_fd);
-    return err_set(e, rc, "cannot start the pool '%s': %m", program);
+    return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork(rc));
 }
 
 /* 1: it is ready. 0: it ended without (another one may have been first); complaint has its words.

@@ -12,6 +12,8 @@ int client_fail(int code, const struct err *e)
     (void)buf_addf(&text, "tony: %s\n", e->msg[0] ? e->msg : "out of memory");
     if (e->hint[0])
         (void)buf_addf(&text, "  hint: %s\n", e->hint);
+    else if (e->num == EMFILE)
+        (void)buf_adds(&text, "  hint: raise the limit on open files (ulimit -n)\n");
     (void)fs_write_all(STDERR_FILENO, text.p, text.len); /* nowhere else to say it */
     return code;
 }

@@ -330,7 +330,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
         a->started_us = clock_mono_us();
     pid_t pid = spawn_task(&sp);
     if (pid < 0)
-        return err_set(e, -pid, "cannot start a process: %m");
+        return err_set(e, -pid, "cannot start a process: %m%s", err_fork(-pid));
     note_spawned(x, &sp, rank, pid);
     return 0;
 }

@@ -294,7 +294,7 @@ static void settle(struct keeper *k, struct container *c);
 static void launch_failed(struct keeper *k, struct container *c, int num)
 {
     struct err e = { 0 };
-    (void)err_set(&e, num, "cannot start an executor: %m");
+    (void)err_set(&e, num, "cannot start an executor: %m%s", err_fork(num));
     c->detail = str_dup(e.msg);
     c->reason = END_LAUNCH_FAILED;
     c->exit_code = 1;

@@ -153,7 +153,9 @@ static int into_background(struct options *o, struct err *e)
         return complain(EXIT_CANNOT, (err_set(e, errno, "cannot make a pipe: %m"), e));
     pid_t pid = fork();
     if (pid == -1)
-        return complain(EXIT_CANNOT, (err_set(e, errno, "cannot go to the background: %m"), e));
+        return complain(
+            EXIT_CANNOT,
+            (err_set(e, errno, "cannot go to the background: %m%s", err_fork(errno)), e));
     if (pid > 0 && o->ready_fd >= 0)
         _exit(0);
     if (pid > 0) {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,6 +113,22 @@ static int check_possible(const struct pool *p, const struct job_spec *spec,
                   capacity.gpus);
     return err_hint(e, "lower tony.<role>.gpus or the number of instances; tony doctor shows the "
                        "devices that were found");
+}
+
+/* Its master has a connection to each executor; without room for all of them the gang is never
+ * complete. */
+static int check_files(uint32_t n_containers, struct err *e)
+{
+    enum { OTHER_FILES = 24 };
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == -1 || r.rlim_max >= (rlim_t)n_containers + OTHER_FILES)
+        return 0;
+    (void)err_set(e, ERANGE, "the job has %u tasks at once, and a process may open %llu files only",
+                  n_containers, (unsigned long long)r.rlim_max);
+    return err_hint(e,
+                    "raise the limit (ulimit -Hn) to over %u, and start the pool anew with it: "
+                    "tony pool stop",
+                    n_containers + OTHER_FILES);
 }
 
 /* ---- its directory ---- */
@@ -257,7 +274,8 @@ static int check(struct pool *p, struct span conf_text, struct job_spec **out, s
                        (*out)->cluster);
     struct job_demand demand;
     job_spec_demand(*out, &demand);
-    return check_possible(p, *out, &(struct admission_amount){ demand.memory_mib, demand.gpus }, e);
+    rc = check_possible(p, *out, &(struct admission_amount){ demand.memory_mib, demand.gpus }, e);
+    return rc < 0 ? rc : check_files(demand.n_containers, e);
 }
 
 static int hint_disk(const struct pool *p, int rc, struct err *e)

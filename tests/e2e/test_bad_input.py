@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 
 import pytest
@@ -354,3 +355,13 @@ def test_full_disk_while_shipping(small_disk, tmp_path):
     assert r.returncode == 4 and "No space left" in r.stderr
     assert [p.name for p in (tony.home / "store").rglob("big")] == []
     assert tony.jobs_on_disk() == []
+
+
+def test_a_gang_with_more_connections_than_the_master_may_open(own_tony):
+    """Refused, where it would wait for the rest of its executors until its registration limit is over."""
+    tony = own_tony()
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))}
+    r = tony.run("run", tony.workers("true", n=60, role={"memory": "16m", "vcores": 0}), **few)
+    assert r.returncode == 2 and "60 tasks" in r.stderr and "64 files" in r.stderr and "ulimit" in r.stderr, r.stderr
+    assert tony.jobs_on_disk() == []
+    assert tony.run("run", tony.workers("true", n=40, role={"memory": "16m", "vcores": 0}), **few).returncode == 0
