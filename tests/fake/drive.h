@@ -29,7 +29,7 @@
  *   save:worker:1          it has saved a checkpoint, of a later step each time
  *   take:worker:1          its container will be taken in 16 s
  *   grant: reg: beat:      one event for a slot, e.g. reg:worker:1; also gone: back:
- *   stop owns away left    client
+ *   stop owns away         client
  *   abort                  pool
  *   master                 a new master, everything is seen and comes back
  *   lose:worker:1          the next resync does not see it

@@ -151,6 +151,7 @@ int fake_keeper_main(int argc, char **argv)
     struct err e = { 0 };
     struct listener *s;
     int ready = -1, fd = -1;
+    const char *gpus = "";
     if (str_eq(argv[1], "--cleanup"))
         return cleanup(k.id);
     for (int i = 3; i + 1 < argc; i++) {
@@ -162,6 +163,8 @@ int fake_keeper_main(int argc, char **argv)
             fd = (int)n;
         if (str_eq(argv[i], "--memory-mib"))
             k.memory_mib = (uint64_t)n;
+        if (str_eq(argv[i], "--gpus"))
+            gpus = argv[i + 1];
     }
     if (paths_open(&k.paths, &e) < 0 || !(k.loop = loop_new(&e)))
         return 1;
@@ -179,6 +182,8 @@ int fake_keeper_main(int argc, char **argv)
         return 1;
     AUTO(free_p) char *lives = str_printf("%s/life-%d", k.dir, getpid());
     (void)close(open(lives, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    AUTO(free_p) char *given = fs_join(k.dir, "gpus");
+    (void)fs_write_atomic(AT_FDCWD, given, span_of(gpus), 0600, false, NULL);
     (void)!write(ready, "r", 1);
     (void)close(ready);
     k.timer = loop_timer_new(k.loop, keeper_look, &k);
@@ -203,6 +208,7 @@ void encode_job(const struct want *j, struct buf *out)
         { "tony.application.priority", j->priority },
         { "tony.client.away-limit", j->away },
         { "tony.container.allocation.timeout", j->allocation },
+        { "tony.worker.gpus", j->gpus },
     };
     for (size_t i = 0; i < ARRAY_LEN(set); i++)
         if (set[i][1] && conf_set(conf, CL_JOB, set[i][0], set[i][1], "job.yaml:1", false, &e) < 0)

@@ -12,7 +12,7 @@ struct buf;
 int fake_keeper_main(int argc, char **argv);
 
 struct want {
-    const char *memory, *instances, *priority, *away, *allocation;
+    const char *memory, *instances, *priority, *away, *allocation, *gpus;
     bool owned;
 };
 

@@ -217,6 +217,27 @@ static void test_kept_ones(void **state)
     drive_done(&d);
 }
 
+/* The victim was the first to tell, and all were halted for it: the root tells while it is. */
+static void test_the_root_tells_while_it_is_halted(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*2/on/scope-job");
+    drive_run(&d, "go mute:worker:1");
+    end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST });
+    end(&d, "worker:1", (struct job_event){ .exit_code = 1, .tail = ROOT });
+    json_t *list = failures(&d, true);
+    assert_int_equal(json_array_size(list), 2);
+    const json_t *root = json_array_get(list, 0);
+    if (json_flag(root, "victim", true))
+        root = json_array_get(list, 1);
+    assert_string_equal(json_str(root, "task", ""), "worker:1");
+    assert_string_equal(json_str(root, "line", ""), "ValueError: no such digit");
+    assert_string_equal(json_str(root, "done", ""), "gang formed anew");
+    json_decref(list);
+    drive_done(&d);
+}
+
 /* A node where it fails again and again is named, and is left out. */
 static void test_nodes(void **state)
 {
@@ -251,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_victim_is_not_the_cause),
         cmocka_unit_test(test_only_victims),
+        cmocka_unit_test(test_the_root_tells_while_it_is_halted),
         cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
         cmocka_unit_test(test_one_that_was_lost_while_it_was_stopped),
         cmocka_unit_test(test_the_list),

@@ -290,6 +290,14 @@ static void test_when(void **state)
           "worker:0=registered/1.1 worker:1=registered/1.1", NULL },
         { "worker*2/on/scope-job/delay4000", "go worker:0=1 +5000", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        /* and so do those that begin again together without being one */
+        { "worker*2/on/scope-job/delay4000 gang=0", "go worker:0=1 +3999", JOB_RUNNING,
+          "worker:0=registered/1.1 worker:1=registered/1.1", NULL },
+        { "worker*2/on/scope-job/delay4000 gang=0", "go worker:0=1 +5000", JOB_RUNNING,
+          "worker:0=running/2.2 worker:1=running/2.2", NULL },
+        /* a role that forms anew is part of a gang that does */
+        { "a*2/on/scope-role b*1/on/scope-job", "go mute:a:1 a:0=1 b:0=1 +10000", JOB_RUNNING,
+          "a:0=registered/1.1 a:1=replacing/1.1 b:0=registered/1.1", NULL },
         /* a new master knows of the pause */
         { "worker*2/on/delay4000", "go worker:0=1 +1000 master +4000", JOB_RUNNING,
           "worker:0=running/2.1 worker:1=running/1.1", NULL },
@@ -370,6 +378,9 @@ static void test_spares(void **state)
         { "worker*1/spares1", "go worker:1!1 worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1", NULL },
         { "worker*1/spares1 gang=0 lost=1", "go worker:0!lost +1", JOB_RUNNING,
           "worker:0=running/2.1", NULL },
+        /* only for its own role */
+        { "worker*1 ps*1/untracked/spares1 lost=1", "go mute:worker:0 worker:0!lost +1",
+          JOB_RUNNING, "worker:0=waiting/1.1 ps:0=running/1.1", NULL },
         /* another master knows where its container went */
         { "worker*2/spares1 lost=1", "go worker:1!lost +1 master +5000", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=running/2.1", NULL },
@@ -391,9 +402,22 @@ static void test_spares(void **state)
     drive_run(&d, "worker:0!lost");
     job_slot(d.job, 0, &v);
     assert_true(v.moved);
+    assert_int_equal(v.elsewhere, 1); /* its first attempt did not run where it is now */
+    assert_true(v.connected);
     assert_int_equal(job_slot_now(d.job, 3), 0);
     assert_int_equal(d.n_acts[ACT_TAKE], 1);
     assert_int_equal(d.n_peers, 1);
+    drive_done(&d);
+
+    /* none is asked for before all tasks have what they need */
+    drive_init(&d, "worker*2/spares1 gang=0");
+    drive_run(&d, "mute:worker:1 go grant:worker:1");
+    job_slot(d.job, 0, &v);
+    assert_int_equal(v.state, SLOT_RUNNING);
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.state, SLOT_PLACED);
+    job_slot(d.job, 2, &v);
+    assert_int_equal(v.state, SLOT_HELD);
     drive_done(&d);
 }
 
@@ -441,6 +465,41 @@ static void test_nodes(void **state)
     drive_run(&d, "worker:0=launch");
     assert_int_equal(d.job->slots[1].result, RES_FAILED);
     drive_done(&d);
+
+    /* but not when it has worked on one in between */
+    drive_init(&d, "chief*1 worker*1 nodes=10 launch=100 lost=100");
+    drive_run(&d, "go worker:0=launch +5000 worker:0=launch +25000 worker:0=lost +60000");
+    assert_int_equal(d.job->slots[1].state, SLOT_RUNNING);
+    drive_run(&d, "worker:0=launch");
+    assert_int_equal(d.job->slots[1].result, RES_NONE);
+    drive_done(&d);
+
+    /* what is preempted goes, also where its executor was the first to say so */
+    drive_init(&d, "worker*2/scope-task pre=1");
+    drive_run(&d, "go worker:1=preempt +1");
+    assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
+    drive_done(&d);
+}
+
+/* A checkpoint that was there before is no step further. */
+static void test_the_same_checkpoint_again(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    for (uint64_t further = 0; further < 2; further++) {
+        drive_init(&d, "worker*2/on/scope-job/max9");
+        drive_run(&d, "go +100 save:worker:0 worker:1=1 +100");
+        assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_CHECKPOINT,
+                                                             .generation = 2,
+                                                             .attempt = 2,
+                                                             .step = d.step + further,
+                                                             .text = "/x" }),
+                         0);
+        drive_run(&d, "worker:1=1");
+        assert_int_equal(d.job->slots[1].state, further ? SLOT_RUNNING : SLOT_REGISTERED);
+        drive_done(&d);
+    }
 }
 
 /* A notice does what the loss would do, before it; nobody else pays for it. */
@@ -607,7 +666,7 @@ int main(void)
         cmocka_unit_test(test_when),         cmocka_unit_test(test_the_whole_job),
         cmocka_unit_test(test_spares),       cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_ports),        cmocka_unit_test(test_a_notice),
-        cmocka_unit_test(test_time_to_save),
+        cmocka_unit_test(test_time_to_save), cmocka_unit_test(test_the_same_checkpoint_again),
     };
     return cmocka_run_group_tests_name("job_restart", tests, NULL, NULL);
 }

@@ -146,6 +146,38 @@ static void test_owner_goes_away(void **state)
     world_await_state(w, a, "RUNNING");
 }
 
+/* Which devices its keeper was told that it has. */
+static void check_gpus(struct world *w, const char *id, const char *want)
+{
+    AUTO(free_p) char *dir = paths_job(&w->paths, id);
+    AUTO(free_p) char *path = fs_join(dir, "gpus");
+    AUTO(buf_done) struct buf text = { 0 };
+    world_await_state(w, id, "RUNNING");
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, NULL), 0);
+    assert_string_equal(buf_cstr(&text), want);
+}
+
+/* The keepers' locks are a second line: ours here take none. */
+static void test_no_gpu_for_two(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX], d[APP_ID_MAX];
+    w->conf[1] = "tony.pool.gpus=3";
+    (void)setenv("TONY_GPU_LOCKS", w->dir, 1);
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "20m", .gpus = "1" }, a);
+    world_submit(w, (struct want){ .memory = "20m", .gpus = "2" }, b);
+    check_gpus(w, a, "0");
+    check_gpus(w, b, "1,2");
+    world_submit(w, (struct want){ .memory = "20m", .gpus = "1" }, c);
+    world_submit(w, (struct want){ .memory = "20m", .gpus = "1" }, d);
+    world_await_state(w, c, "WAITING");
+    world_tell_keeper(w, b, "end"); /* both are admitted at once */
+    check_gpus(w, c, "1");
+    check_gpus(w, d, "2");
+    (void)unsetenv("TONY_GPU_LOCKS");
+}
+
 static void test_refusals(void **state)
 {
     struct world *w = *state;
@@ -373,19 +405,13 @@ int main(int argc, char **argv)
         return code;
 #define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_one_job),
-        T(test_waiting),
-        T(test_kill_waiting),
-        T(test_owner_goes_away),
-        T(test_refusals),
-        T(test_keeper_dies),
-        T(test_keeper_refuses),
-        T(test_master_failed),
-        T(test_second_pool),
-        T(test_ends_when_idle),
-        T(test_stop),
-        T(test_stop_by_force),
-        T(test_takes_nothing_while_it_stops),
+        T(test_one_job),        T(test_waiting),
+        T(test_kill_waiting),   T(test_owner_goes_away),
+        T(test_refusals),       T(test_keeper_dies),
+        T(test_keeper_refuses), T(test_no_gpu_for_two),
+        T(test_master_failed),  T(test_second_pool),
+        T(test_ends_when_idle), T(test_stop),
+        T(test_stop_by_force),  T(test_takes_nothing_while_it_stops),
         T(test_strange_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

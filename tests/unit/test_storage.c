@@ -329,8 +329,13 @@ static void test_cache(void **state)
     AUTO(free_p) char *dir = at("cached"), *file = at("cached/train.py"), *store = at("home/store");
     make_tree(dir, plain, ARRAY_LEN(plain));
     age(file, 2);
+    AUTO(free_p) char *other = at("other"), *other_file = at("other/train.py");
+    make_tree(other, plain, ARRAY_LEN(plain));
+    age(other_file, 2);
     AUTO(ship_item_done)
-    struct ship_item a = item(SHIP_SRC, "cached"), b = item(SHIP_SRC, "cached");
+    struct ship_item a = item(SHIP_SRC, "cached"), b = item(SHIP_SRC, "cached"),
+                     o = item(SHIP_DIR, "other");
+    put_ok(&o);
     AUTO(ship_item_done)
     struct ship_item c = item(SHIP_SRC, "cached"), d = item(SHIP_SRC, "cached");
     put_ok(&a);
@@ -338,6 +343,7 @@ static void test_cache(void **state)
     AUTO(buf_done) struct buf text = { 0 };
     assert_int_equal(fs_read(AT_FDCWD, list, &text, NULL), 0);
     assert_non_null(strstr(buf_cstr(&text), a.digest));
+    assert_non_null(strstr(buf_cstr(&text), o.digest)); /* each source has its row */
 
     /* A hit trusts the cache: a forged row is believed, so it was not the content that was read. */
     AUTO(free_p) char *fake = str_printf("%s/d-%064d", store, 7);
@@ -602,15 +608,18 @@ static void test_sweep_and_gc(void **state)
     char *store = at("home/store"), *jobs = at("home/jobs"), *a = at("gc-a"), *b = at("gc-b");
     make_tree(a, &(struct node){ "f", 0644, "gc a" }, 1);
     make_tree(b, &(struct node){ "f", 0644, "gc b" }, 1);
-    AUTO(ship_item_done) struct ship_item ia = item(SHIP_SRC, "gc-a"), ib = item(SHIP_DIR, "gc-b");
+    AUTO(ship_item_done)
+    struct ship_item ia = item(SHIP_SRC, "gc-a"), ib = item(SHIP_DIR, "gc-b"),
+                     ic = item(SHIP_FILE, "gc-b/f");
     put_ok(&ia);
     put_ok(&ib);
+    put_ok(&ic);
     AUTO(free_p)
     char *job = at("home/jobs/application_1_0001"),
          *conf = at("home/jobs/application_1_0001/job.conf");
     assert_int_equal(fs_mkdirs(job, 0700, NULL), 0);
     AUTO(buf_done) struct buf text = { 0 };
-    buf_addf(&text, "{\"path\":\"%s\"}", ia.path);
+    buf_addf(&text, "{\"path\":\"%s\",\"file\":\"%s\"}", ia.path, ic.path);
     assert_int_equal(fs_write_atomic(AT_FDCWD, conf, buf_span(&text), 0600, false, NULL), 0);
     struct err e = { 0 };
     int64_t now = clock_wall_ms(), hour = 3600 * 1000;
@@ -619,6 +628,7 @@ static void test_sweep_and_gc(void **state)
     assert_true(store_gc(store, jobs, 5 * hour, now + 4 * hour, &e) == 0);
     assert_true(store_gc(store, jobs, 3 * hour, now + 4 * hour, &e) > 0);
     assert_int_equal(access(ia.path, F_OK), 0); /* a live job refers to it */
+    assert_int_equal(access(ic.path, F_OK), 0);
     assert_int_equal(access(ib.path, F_OK), -1);
     /* While a client is at work nothing is removed. */
     AUTO(store_p) struct store *s = open_store();
@@ -626,7 +636,7 @@ static void test_sweep_and_gc(void **state)
     assert_int_equal(store_gc(store, jobs, hour, now + 4 * hour, &e), 0);
     assert_int_equal(access(ia.path, F_OK), 0);
     store_free(TAKE(s));
-    assert_int_equal(store_gc(store, jobs, hour, now + 4 * hour, &e), 1);
+    assert_int_equal(store_gc(store, jobs, hour, now + 4 * hour, &e), 2);
     assert_int_equal(stored(), 0);
 }
 
