@@ -304,6 +304,17 @@ static void fate_is_known(void *arg)
         w->fate_done(over, over ? "ann" : NULL, over ? "killed by ann" : NULL, w->fate_arg);
 }
 
+static bool fake_busy(const struct sched *s)
+{
+    struct world *w = the_world;
+    int64_t now = clock_mono_ms();
+    (void)s;
+    if (!w->busy_since_ms)
+        w->busy_since_ms = now;
+    w->still_busy = now - w->busy_since_ms < w->busy_ms;
+    return w->still_busy;
+}
+
 static const struct sched_ops fake_ops = {
     .name = "world",
     .open = fake_open,
@@ -313,6 +324,7 @@ static const struct sched_ops fake_ops = {
     .stop = fake_stop,
     .fate = fake_fate,
     .finish = fake_finish,
+    .busy = fake_busy,
     .close = fake_close,
 };
 static struct fake the_fake = { .ops = &fake_ops };

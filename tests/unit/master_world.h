@@ -64,6 +64,9 @@ struct world {
     bool say_registered, n_boxes_full, finished;
     struct loop_timer *pump;
     void (*finish_done)(void *arg);
+    int64_t busy_ms;       /* after the end a node owes an answer for so long */
+    int64_t busy_since_ms; /* when that was asked first */
+    bool still_busy;       /* the last answer */
     char finish_state[16];
     struct box boxes[64];
     unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls;

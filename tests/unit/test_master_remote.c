@@ -72,6 +72,21 @@ static void all_ends_well(void **state)
     world_done(&w);
 }
 
+/* A node that has just been started was seen to take 1.3 s. */
+static void a_node_answers_late(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    world_go_remote(&w);
+    w.busy_ms = 1300;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    /* or this machine stood still for much longer */
+    assert_true(!w.still_busy || clock_mono_ms() - w.busy_since_ms > 2 * w.busy_ms);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    world_done(&w);
+}
+
 static void a_shared_history(void **state)
 {
     (void)state;
@@ -610,6 +625,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ends_well),
+        cmocka_unit_test(a_node_answers_late),
         cmocka_unit_test(a_shared_history),
         cmocka_unit_test(nothing_to_keep),
         cmocka_unit_test(a_history_that_fails),
