@@ -34,7 +34,9 @@ ALLOWED = {
     r"DefaultContainerExecutor: delete returned false for path": "the NodeManager deletes the files of a container twice, anybody's",
     r"ContainersMonitorImpl: (Process tree for container|Container .* memory limit)": "a task uses too much memory, and is killed for it",
     r"Event EventType: KILL_CONTAINER sent to absent container \S+_000001$": "the ResourceManager has a master ended that has ended, anybody's",
-    r"No application Attempt for application : \S+ started on this NM": "a NodeManager was restarted",
+    # It may look at what was left of an earlier test when the next one has begun.
+    r"No application Attempt for application : \S+ started on this NM|RecoveredContainerLaunch: (Recovered container exited|Unable to locate pid)|"
+    r"RMNodeImpl: Container \S+ was running but not reported from": "a NodeManager was restarted",
     r"couldn't find app \S+ while processing FINISH_CONTAINERS": "a grant went back unused, and the node has nothing else of the application",
     r"couldn't find container \S+ while processing FINISH_CONTAINERS": "the ResourceManager confirms an end to a node that has forgotten it",
     # The files of a container were brought by another one's localizer, and it has ended before its own was done: that is interrupted.
@@ -43,7 +45,8 @@ ALLOWED = {
     r"ProcfsBasedProcessTree: Error reading the stream": "a process ended while the NodeManager looked at it",
     r"Failed to get \S+AppPlacementAllocator": "an ask is taken back while the scheduler, in another thread, looks at it",
     r"JvmPauseMonitor: Detected pause": "the machine is busy",
-    r"ContainerCleanup: \S+ exception trying to reap container": "it was gone before it was stopped",
+    r"ContainerCleanup: (\S+ exception trying to reap container|Exception when trying to cleanup container \S+: java.io.FileNotFoundException)":
+        "it was gone before it was stopped, or its pid file",
 }
 THEIR_OWN = re.compile("|".join(ALLOWED))
 
