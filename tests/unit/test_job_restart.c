@@ -468,9 +468,10 @@ static void test_nodes(void **state)
 
     /* but not when it has worked on one in between */
     drive_init(&d, "chief*1 worker*1 nodes=10 launch=100 lost=100");
-    drive_run(&d, "go worker:0=launch +5000 worker:0=launch +25000 worker:0=lost +60000");
+    drive_run(&d, "go worker:0=launch +5000 worker:0=launch +30000 worker:0=lost +4000");
+    drive_run(&d, "worker:0=launch +6000");
     assert_int_equal(d.job->slots[1].state, SLOT_RUNNING);
-    drive_run(&d, "worker:0=launch");
+    drive_run(&d, "worker:0=launch"); /* the third node, but the second since */
     assert_int_equal(d.job->slots[1].result, RES_NONE);
     drive_done(&d);
 
