@@ -112,6 +112,16 @@ static int spawn_pool(struct pool_start *s, struct err *e)
     return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork(rc));
 }
 
+/* Of what is there one piece; false when no more comes. What does not fit is in the pool's log. */
+static bool take_complaint(struct pool_start *s, struct buf *complaint)
+{
+    char bytes[512];
+    ssize_t got = read(s->complaint_fd, bytes, sizeof bytes);
+    if (got > 0)
+        (void)buf_add(complaint, bytes, (size_t)got);
+    return got > 0;
+}
+
 /* 1: it is ready. 0: it ended without (another one may have been first); complaint has its words.
  * -ETIMEDOUT. */
 static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *complaint,
@@ -127,22 +137,15 @@ static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *com
         if (n == 0)
             return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
                            POOL_START_MS / 1000);
-        char bytes[512];
-        if (n > 0 && fds[1].revents) {
-            ssize_t got = read(s->complaint_fd, bytes, sizeof bytes);
-            if (got > 0)
-                (void)buf_add(complaint, bytes,
-                              (size_t)got); /* what does not fit is in the pool's log */
-            else
-                close_p(&s->complaint_fd), s->complaint_fd = -1;
-        }
+        if (n > 0 && fds[1].revents && !take_complaint(s, complaint))
+            close_p(&s->complaint_fd), s->complaint_fd = -1;
         if (n > 0 && fds[0].revents) {
-            if (read(s->ready_fd, bytes, 1) == 1)
+            char ready;
+            if (read(s->ready_fd, &ready, 1) == 1)
                 return 1;
-            ssize_t got;
-            if (s->complaint_fd >= 0 && fd_nonblock(s->complaint_fd, true) == 0)
-                while ((got = read(s->complaint_fd, bytes, sizeof bytes)) > 0)
-                    (void)buf_add(complaint, bytes, (size_t)got);
+            bool all = s->complaint_fd >= 0 && fd_nonblock(s->complaint_fd, true) == 0;
+            while (all && take_complaint(s, complaint))
+                ;
             return 0;
         }
     }

@@ -359,27 +359,31 @@ static void on_link(struct executor *x)
 
 /* ---- the loop ---- */
 
+static void on_term(struct executor *x, const struct signalfd_siginfo *si)
+{
+    /* the keeper sends the grace along */
+    uint32_t grace = si->ssi_code == SI_QUEUE && si->ssi_int >= 0 ? (uint32_t)si->ssi_int
+                     : x->role                                    ? x->role->kill_grace_ms
+                                                                  : GRACE_DEFAULT_MS;
+    if (!x->cfg->remote) {
+        if (getppid() != x->cfg->keeper)
+            grace = 0; /* it died: nobody is told how this ends */
+        leave(x, grace, "the container was stopped");
+        return;
+    }
+    x->leaving = true;
+    x->node_says = x->node_says || attempt_undecided(&x->a);
+    attempt_node_stops(x, grace);
+}
+
 static void on_signals(struct executor *x)
 {
     struct signalfd_siginfo si;
     while (read(x->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
         if (si.ssi_signo == SIGCHLD)
             attempt_on_child(x);
-        else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP) {
-            /* the keeper sends the grace along */
-            uint32_t grace = si.ssi_code == SI_QUEUE && si.ssi_int >= 0 ? (uint32_t)si.ssi_int
-                             : x->role                                  ? x->role->kill_grace_ms
-                                                                        : GRACE_DEFAULT_MS;
-            if (!x->cfg->remote) {
-                if (getppid() != x->cfg->keeper)
-                    grace = 0; /* it died: nobody is told how this ends */
-                leave(x, grace, "the container was stopped");
-                continue;
-            }
-            x->leaving = true;
-            x->node_says = x->node_says || attempt_undecided(&x->a);
-            attempt_node_stops(x, grace);
-        }
+        else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP)
+            on_term(x, &si);
     }
 }
 

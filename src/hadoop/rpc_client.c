@@ -179,17 +179,20 @@ static void arm(struct rpc_client *c)
         loop_timer_set(c->timer, at);
 }
 
+/* NULL also when the end of another one was the end of c. */
+static struct rpc_call *first_doomed(const struct rpc_client *c)
+{
+    struct rpc_call *call = c->dead ? NULL : c->calls;
+    while (call && !call->doomed)
+        call = call->next;
+    return call;
+}
+
 /* Ends the doomed calls with c->doom. Calls made meanwhile are not among them. */
 static void end_doomed(struct rpc_client *c)
 {
-    while (!c->dead) {
-        struct rpc_call *call = c->calls;
-        while (call && !call->doomed)
-            call = call->next;
-        if (!call)
-            return;
+    for (struct rpc_call *call; (call = first_doomed(c));)
         call_end_error(call, &c->doom);
-    }
 }
 
 /* ---- a connection ---- */
@@ -467,14 +470,8 @@ static void end_late(struct rpc_client *c, int64_t now)
 {
     for (struct rpc_call *call = c->calls; call; call = call->next)
         call->doomed = call->too_large || ends_by(call) <= now;
-    while (!c->dead) {
-        struct rpc_call *call = c->calls;
-        while (call && !call->doomed)
-            call = call->next;
-        if (!call)
-            return;
+    for (struct rpc_call *call; (call = first_doomed(c));)
         time_out(c, call, now);
-    }
 }
 
 /* Everything that time brings. */
