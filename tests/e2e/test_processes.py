@@ -175,8 +175,12 @@ def test_killed_tasks_are_no_cause(lab):
 
 
 def test_a_command_that_forks_without_end(lab):
-    """A small fork bomb ends with its task."""
-    job = Gated(lab, 1, before="b() { sleep 0.02; b & b & sleep 0.2; }; ulimit -u 4000; (for i in 1 2 3; do b & done) 2>/dev/null;",
+    """
+    A small fork bomb ends with its task: it doubles four times, and then each process is followed by another one without end. It may
+    have seconds to itself, and is not to take the machine from those who are to end it.
+    """
+    job = Gated(lab, 1, before="b() { sleep 0.1; [ $1 = 0 ] || b $(($1 - 1)) & b $(($1 > 0 ? $1 - 1 : 0)) & sleep 0.2; }; "
+                               "(for i in 1 2 3; do b 4 & done) 2>/dev/null;", role={"memory": "1g"},
                 conf={"tony.task.kill-grace-ms": 0}).running()
     lab.ok("kill", job.app)
     job.over("KILLED")
