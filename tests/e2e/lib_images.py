@@ -12,7 +12,7 @@ IMAGE = "localhost/tony-test:1"
 PROGRAMS = ("sh", "bash", "cat", "sleep", "env", "id", "touch", "ls", "test")
 # runs the command as it stands, and writes down what it was called with
 FAKE = r"""#!/bin/bash
-printf '%s\0' "$@" >> "$0.calls"; printf '\n' >> "$0.calls"
+{ /usr/bin/flock 9; printf '%s\0' "$@"; printf '\n'; } 9>> "$0.calls" >&9  # two may be called at once
 env > "$0.env"
 [ "$1" = run ] || exit 0
 while [ "${1#--}" != "$1" ] || [ "$1" = run ]; do case $1 in --workdir=*) cd "${1#*=}";; esac; shift; done
