@@ -109,8 +109,8 @@ static void check_limits(json_t *checks)
         else
             doctor_add(
                 checks, "open files", r.rlim_max < FILES_WANTED ? WRONG : FINE,
-                "raise it (ulimit -Hn, /etc/security/limits.conf): a job of 1000 tasks needs about "
-                "2100",
+                "raise it (ulimit -Hn, /etc/security/limits.conf): a job's master has one open for "
+                "each of its tasks",
                 "%llu", (unsigned long long)r.rlim_max);
     }
     if (getrlimit(RLIMIT_NPROC, &r) == 0 && geteuid() != 0 && r.rlim_max != RLIM_INFINITY)
