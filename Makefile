@@ -1,9 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thin front over meson: the targets that people type. `make help` lists them.
 BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
 SUITES ?=
+# Not empty: `make check` names each test.
+VERBOSE ?=
 # Debian's own meson first: it brings the Python it needs, whatever python3 is in front of PATH.
 MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
 NINJA ?= ninja
@@ -13,6 +16,8 @@ MESON_ARGS ?=
 # `enabled` where tests are to be built, too.
 TESTS ?= disabled
 
+check_options = $(if $(VERBOSE),--verbose)
+
 # What meson says is worth reading only when it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 
@@ -20,7 +25,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check demo bench bench-recovery bench-yarn fuzz soak install clean format sanitize coverage tidy
+.PHONY: all help build check demo bench bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tidy
 all: build
 
 help: ## this list
@@ -47,7 +52,7 @@ check: ## install what the tests need, build, and run every test (or those of SU
 	@tools/install-deps check
 	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # its tests say what is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
-	@$(PYTHON) tools/check --build $(BUILD) $(addprefix --only ,$(SUITES))
+	@$(PYTHON) tools/check --build $(BUILD) $(check_options) $(addprefix --only ,$(SUITES))
 
 demo: ## install what the demo needs, build, and train a model on two workers
 	@tools/install-deps demo
@@ -64,6 +69,16 @@ bench-recovery: ## install MPICH and PyTorch, build, and print how fast what is 
 	@$(MAKE) --no-print-directory compile
 	@bench/recovery
 
+bench-long: ## install valgrind, build, and measure the journal of a job of 60 days
+	@tools/install-deps scale
+	@$(MAKE) --no-print-directory compile
+	@bench/long
+
+bench-scale: ## install valgrind, build, and measure jobs of 1,000 and 10,000 tasks
+	@tools/install-deps scale
+	@$(MAKE) --no-print-directory compile
+	@bench/scale
+
 bench-yarn: ## install Java and Maven, build, and measure against a real Hadoop's own floor
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory compile
@@ -73,7 +88,7 @@ soak: ## the long tests (an hour and more)
 	@tools/install-deps check frameworks
 	@tools/install-frameworks horovod || true # its test says that it is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
-	@$(PYTHON) tools/check --build $(BUILD) --only soak --only soak-yarn
+	@$(PYTHON) tools/check --build $(BUILD) $(check_options) --only soak --only soak-yarn
 
 fuzz: ## every parser under libFuzzer, FUZZ_SECONDS (60) each
 	@tools/install-deps fuzz check
@@ -86,14 +101,14 @@ sanitize: ## the whole suite under ASan and UBSan, in build-asan/
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory BUILD=build-asan TESTS=enabled \
 	  MESON_ARGS="-Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized" compile
-	@$(PYTHON) tools/check --build build-asan $(addprefix --only ,$(SUITES))
+	@$(PYTHON) tools/check --build build-asan $(check_options) $(addprefix --only ,$(SUITES))
 
 # Not by the tests on a real Hadoop: its nodes get static programs only, and these here are not.
 coverage: ## line coverage by the suite but yarn, or by SUITES="unit fuzz", in build-cov/
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory BUILD=build-cov TESTS=enabled MESON_ARGS="-Dcoverage=true -Dbuildtype=debug" compile
 	@find build-cov -name '*.gcda' -delete
-	@$(PYTHON) tools/check --build build-cov $(addprefix --only ,$(or $(SUITES),layers docs tools unit fuzz e2e)); rc=$$?; tools/coverage build-cov; exit $$rc
+	@$(PYTHON) tools/check --build build-cov $(check_options) $(addprefix --only ,$(or $(SUITES),layers docs tools unit fuzz e2e)); rc=$$?; tools/coverage build-cov; exit $$rc
 
 install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@test -d $(BUILD)/bin || $(MAKE) --no-print-directory build

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The least that a launcher of distributed jobs can do, as a measure for all others: for each task
  * a process that registers over a unix socket, waits until all have registered, and then becomes

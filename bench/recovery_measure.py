@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The measurements of bench/recovery. Each returns rows for the table. Times are CLOCK_MONOTONIC, taken by the tasks themselves."""
 import contextlib
 import json

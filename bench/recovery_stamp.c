@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command that bench/recovery has run and killed: says that it has started, then waits to be
  * ended.

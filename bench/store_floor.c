@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What any store must cost that one thread serves: for each request one recv(), one send() of an
  * answer of the right length, and its share of an epoll_wait(). Keeps nothing, checks nothing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Serve torch's store by itself, for measures and tests against real clients: prints its port, ends
  * with its standard input. */
 #include <poll.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is measured: a home of its own with a running pool, job files, the peers, and looks into /proc."""
 import json
 import os
@@ -130,12 +131,12 @@ class World:
     def start_pool(self):
         self.call("pool", "start")
 
-    def job(self, n, command, **conf):
+    def job(self, n, command, memory="4m", **conf):
         """A job file of n tasks with a memory limit each, small enough that a thousand fit."""
-        path = self.base / f"job-{n}-{abs(hash((command, tuple(conf.items()))))}.yaml"
+        path = self.base / f"job-{n}-{abs(hash((command, memory, tuple(conf.items()))))}.yaml"
         path.write_text(json.dumps({
             "name": f"bench-{n}", "framework": "generic", "command": command,
-            "roles": {"worker": {"instances": n, "memory": "4m", "vcores": 1}}, "conf": conf}))
+            "roles": {"worker": {"instances": n, "memory": memory, "vcores": 1}}, "conf": conf}))
         return str(path)
 
     def newest_job(self):

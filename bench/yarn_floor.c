@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The least that an application on YARN can do, as a measure for `tony run` there: one program that
  * is the client and, in its container, the master. It asks for N containers, starts the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The measurements of bench/yarn. Each returns rows for the table."""
 import contextlib
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command that bench/yarn has run in containers: writes when it was started, waits until the
  * gate opens, writes when it ends.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * As much of Hadoop's wire as the floor of bench/yarn needs, and nothing of src/: protobuf by hand,
  * RPC version 9 with SIMPLE and token authentication (qop auth), WebHDFS over blocking sockets.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prints docs/keys.md from the table of keys. With --check FILE: exits 1 when FILE is not what it
  * would print.
@@ -18,7 +19,7 @@ static const struct {
     { CE_YARN, "Keys for YARN", "Known and checked; they act only with `tony.cluster` = `yarn`." },
     { CE_LATER, "Keys for later", "Known and checked; this release does not act on them." },
     { CE_JVM, "Keys without meaning here",
-      "Accepted, so that files need not be changed; who sets one is told why it has no effect." },
+      "Accepted, so that job files need no change. If a job sets one, tony says why it has no effect." },
     { CE_REFUSED, "Keys that are refused", "Setting one is an error." },
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Replays the journal of a job, whole and from every prefix.
  *
@@ -5,7 +6,8 @@
  *
  * The whole must be read without a fault and is said: state and message. After each prefix (of a
  * long journal: after 500 of them, evenly spread) a new master that finds nothing any more and is
- * told to stop must bring the job to its end at once.
+ * told to stop must bring the job to its end at once. A snapshot at the beginning of the journal is
+ * in each prefix.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 
 #include "base/base.h"
 #include "conf/conf.h"
+#include "history/replay.h"
 #include "job/job.h"
 #include "storage/jobfile.h"
 #include "storage/journal.h"
@@ -29,7 +32,7 @@ struct record {
 struct recording {
     struct job_file *file;
     struct job_spec *spec;
-    struct buf text;
+    struct buf head; /* the journal's header and snapshot; empty = it has no snapshot */
     VEC(struct record) records;
 };
 
@@ -38,9 +41,9 @@ static void recording_done(struct recording *r)
     for (size_t i = 0; i < r->records.n; i++)
         job_event_release(r->records.v[i].holder);
     vec_done(&r->records);
+    buf_done(&r->head);
     job_spec_free(r->spec);
     job_file_free(r->file);
-    buf_done(&r->text);
 }
 
 static int read_spec(struct recording *r, const char *dir, struct err *e)
@@ -59,20 +62,27 @@ static int read_spec(struct recording *r, const char *dir, struct err *e)
 static int read_records(struct recording *r, const char *dir, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "journal");
-    struct span payload;
-    size_t pos = 0;
-    uint64_t n = 1;
-    bool torn = false;
+    struct journal_reader from;
+    struct journal_record rec;
 
     if (!path)
         return err_set(e, ENOMEM, "no memory");
-    int rc = journal_read(path, &r->text, e);
-    while (rc >= 0 && (rc = journal_next(buf_span(&r->text), &pos, &n, &payload, &torn, e)) == 1) {
+    int rc = journal_reader_open(&from, path, e);
+    if (rc < 0)
+        return rc;
+    while (rc >= 0 && (rc = journal_reader_next(&from, &rec, e)) == 1) {
         struct record x;
-        rc = job_event_decode(payload, &x.ev, &x.t_ms, &x.holder, e);
+        if (rec.kind != JOURNAL_EVENT)
+            continue;
+        rc = job_event_decode(rec.json, &x.ev, &x.t_ms, &x.holder, e);
         if (rc == 0)
             rc = vec_push(&r->records, x);
     }
+    if (rc == 0 && from.snapshot_n > 0)
+        rc = journal_read(path, &r->head, e);
+    if (rc == 0 && r->head.len > 0)
+        r->head.len = (size_t)from.head_end;
+    journal_reader_close(&from);
     return rc;
 }
 
@@ -88,7 +98,12 @@ static struct job *replay(const struct recording *r, size_t n, struct job_action
                           struct err *e)
 {
     struct job *j = job_new(r->spec, e);
+    struct replay clocks;
 
+    if (j && r->head.len > 0 && replay_journal(j, buf_span(&r->head), &clocks, e) < 0) {
+        job_free(j);
+        return NULL;
+    }
     for (size_t i = 0; j && i < n; i++) {
         if (feed(j, &r->records.v[i].ev, r->records.v[i].t_ms, scratch, e) < 0) {
             job_free(j);
@@ -106,12 +121,17 @@ static bool ends_from(const struct recording *r, size_t n, struct job_actions *s
         return false;
     int64_t t = job_now(j);
     if (job_state(j) == JOB_NEW)
-        (void)feed(j, &(struct job_event){ .type = EV_SUBMITTED, .text = "" }, t, scratch, e);
-    (void)feed(j, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = job_epoch(j) + 1 }, t,
-               scratch, e);
+        (void)feed(
+            j, &(struct job_event){ .type = EV_SUBMITTED, .submitted = { .application_id = "" } },
+            t, scratch, e);
+    (void)feed(j,
+               &(struct job_event){ .type = EV_MASTER_STARTED,
+                                    .master_started = { .epoch = job_epoch(j) + 1 } },
+               t, scratch, e);
     (void)feed(j, &(struct job_event){ .type = EV_RESYNCED }, t, scratch, e);
     if (job_state(j) < JOB_SUCCEEDED)
-        (void)feed(j, &(struct job_event){ .type = EV_STOP, .who = "job-replay" }, t, scratch, e);
+        (void)feed(j, &(struct job_event){ .type = EV_STOP, .stop = { .who = "job-replay" } }, t,
+                   scratch, e);
     bool over = job_state(j) >= JOB_SUCCEEDED;
     if (!over)
         (void)err_set(e, EPROTO, "from the first %zu records the job does not come to its end", n);

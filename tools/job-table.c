@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints the state table of a slot, for docs/job-states.md: as a table, or as a diagram.
+ * Prints the state table of a slot, for docs/job-states.md: as a table, or as a diagram. With
+ * --events the events and their fields, for docs/journal.md.
  *
- *     job-table [--mermaid]
+ *     job-table [--mermaid | --events]
  */
 #include <stdio.h>
 #include <string.h>
@@ -62,15 +64,43 @@ static void print_mermaid(void)
     printf("    ended --> [*]\n");
 }
 
+static const char *kind_name(enum field_kind kind)
+{
+    static const char *const names[F_COUNT] = {
+        [F_SLOT] = "slot",  [F_U32] = "number",  [F_INT] = "number", [F_I64] = "number",
+        [F_U64] = "number", [F_FLAG] = "flag",   [F_TEXT] = "text",  [F_LIST] = "text",
+        [F_TAIL] = "text",  [F_REASON] = "name", [F_LIMIT] = "name",
+    };
+    return names[kind];
+}
+
+static void print_events(void)
+{
+    printf("| event | in the journal | when | fields |\n|---|---|---|---|\n");
+    for (int t = EV_NONE + 1; t < EV_COUNT; t++) {
+        const struct event_info *info = job_event_info((enum job_event_type)t);
+        printf("| `%s` | %s | %s |", info->name, info->durable == DURABLE ? "yes" : "no",
+               info->text);
+        for (const struct field *f = info->fields; f->name; f++)
+            printf("%s `%s` (%s%s%s)", f == info->fields ? "" : ",", f->name, kind_name(f->kind),
+                   *f->text ? ": " : "", f->text);
+        printf(" |\n");
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--mermaid") != 0)) {
-        (void)fprintf(stderr, "usage: job-table [--mermaid]\n");
+    const char *what = argc == 2 ? argv[1] : "";
+
+    if (argc == 1) {
+        print_table();
+    } else if (argc == 2 && strcmp(what, "--mermaid") == 0) {
+        print_mermaid();
+    } else if (argc == 2 && strcmp(what, "--events") == 0) {
+        print_events();
+    } else {
+        (void)fprintf(stderr, "usage: job-table [--mermaid | --events]\n");
         return 2;
     }
-    if (argc == 2)
-        print_mermaid();
-    else
-        print_table();
     return 0;
 }

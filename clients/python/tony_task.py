@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a task may say to tony, and hear from it: progress, checkpoints, and whether it should stop.
 
 One file without dependencies: copy it beside your program. Outside of tony every call does nothing, so that the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search for the best regularization of a classifier of digits, spread over Dask's workers."""
 from distributed import Client, get_worker
 

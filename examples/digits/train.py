@@ -1,13 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handwritten digits, trained by several processes as one (PyTorch DistributedDataParallel, gloo).
 
-Each worker holds the same small network and sees its own share of the images; after each step the
-workers average their gradients. Who they are comes from the environment that tony sets
-(MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), so this file also runs by hand or with torchrun.
+Each worker holds the same small network. Each step takes the next --batch images of one random order,
+divides them among the workers, and adds up their gradients. Who they are comes from the environment
+that tony sets (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), so this file also runs by hand or with
+torchrun.
+
+The order follows from the epoch, and the images of a step from its number alone. The number of
+workers decides only who computes which part of the sum. So the job may be resized while it trains:
+it goes on with the same steps, and the model is the same but for the rounding of the sums.
 
 Rank 0 saves a checkpoint every few steps, under another name first: half of one is never taken for
-a whole one. A worker that is started again goes on from the newest (TONY_CHECKPOINT), and since
-the order of the images follows from the epoch, the model becomes the same, bit for bit, as without
-the interruption. The last line of rank 0 is JSON with the accuracy on images held out.
+a whole one. A worker that is started again goes on from the newest (TONY_CHECKPOINT). With the same
+number of workers the model becomes the same, bit for bit, as without the interruption. The last
+line of rank 0 is JSON with the accuracy on images held out.
 """
 import argparse
 import gc
@@ -81,13 +87,19 @@ class Checkpoints:
         return state["step"]
 
 
+def batch_of(step, n, args):
+    """The images of one step, of n in all: the same for any number of workers."""
+    per_epoch = -(-n // args.batch)
+    epoch, at = divmod(step, per_epoch)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(args.seed + epoch + 1))
+    return epoch, at == per_epoch - 1, order[at * args.batch:(at + 1) * args.batch]
+
+
 def train(model, x, y, args, rank, world, task):
-    """All ranks walk one common random order and take every world-th image of it. False: it was told to stop."""
+    """False: it was told to stop."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    loss_of = nn.CrossEntropyLoss()
-    share = len(y) // world  # equal shares: every rank takes part in every step
-    per_epoch = -(-share // args.batch)
-    last = args.epochs * per_epoch
+    loss_of = nn.CrossEntropyLoss(reduction="sum")
+    last = args.epochs * -(-len(y) // args.batch)
     checkpoints = Checkpoints(args.checkpoints, task)
     start = checkpoints.load(model.module, optimizer)
     if start and rank == 0:
@@ -97,12 +109,11 @@ def train(model, x, y, args, rank, world, task):
 
     total = torch.zeros(1)
     for step in range(start, last):
-        epoch, at = divmod(step, per_epoch)
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(args.seed + epoch + 1))
-        pick = order[rank::world][:share][at * args.batch:(at + 1) * args.batch]
+        epoch, epoch_ends, pick = batch_of(step, len(y), args)
+        mine = pick[rank::world]  # none at all, where there are more workers than images: their sum is 0
         optimizer.zero_grad()
-        loss = loss_of(model(x[pick]), y[pick])
-        loss.backward()
+        loss = loss_of(model(x[mine]), y[mine]) / len(pick)
+        (loss * world).backward()  # DistributedDataParallel divides by the number of workers; a sum is wanted
         optimizer.step()
         total += loss.detach() * len(pick)
         task.progress(step + 1, last)
@@ -113,10 +124,10 @@ def train(model, x, y, args, rank, world, task):
             checkpoints.save(step + 1, model.module, optimizer)
         if stop:
             return False
-        if at == per_epoch - 1:
+        if epoch_ends:
             dist.all_reduce(total)
             if rank == 0:
-                print(f"epoch {epoch + 1:2d}  loss {total.item() / (share * world):.4f}", flush=True)
+                print(f"epoch {epoch + 1:2d}  loss {total.item() / len(y):.4f}", flush=True)
             total.zero_()
     return True
 
@@ -137,7 +148,7 @@ def digest(model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=32, help="images of one worker in one step")
+    parser.add_argument("--batch", type=int, default=64, help="images of one step, of all workers together")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=25, help="steps between two checkpoints")

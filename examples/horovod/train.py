@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with Horovod: each rank sees its share of the images, gradients are averaged by allreduce."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with JAX: the images are sharded over the devices of all processes, and XLA adds what has to cross between them."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with LightGBM: each machine has its share of the rows, histograms are merged over sockets."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with MPI: softmax regression, each rank has its share of the images, and gradients are summed by Allreduce."""
 import numpy as np
 from mpi4py import MPI

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A linear model by gradient descent over a kvstore; in a scheduler or a server the import itself serves until all is done."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search for the best regularization of a classifier of digits, spread over the nodes of the Ray cluster."""
 import time
 

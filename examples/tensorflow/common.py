@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the two programs share: the digits, and a small network out of plain variables."""
 import numpy as np
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with mirrored variables: each worker computes on its share, gradients are added over gRPC collectives."""
 import json
 import os

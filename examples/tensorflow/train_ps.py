@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with parameter servers: the chief hands steps to the workers, the weights live in the ps."""
 import common
 import tensorflow as tf

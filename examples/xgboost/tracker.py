@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """XGBoost's tracker, by which its workers find each other."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Digits with XGBoost: each worker has its share of the rows, and all build the same trees."""
 import os
 

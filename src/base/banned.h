@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions that do not compile here. Included by the build with -include, first in every file.
+ * A call of one of these functions does not compile. The build includes this header first in every
+ * source file (compiler option -include). The right column says what to use instead.
  *
  *   strcpy strcat strncat sprintf vsprintf   buf_adds(), buf_addf(), str_copy(), snprintf()
  *   strtok                                   span_split()
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some are macros in the C library, where it checks sizes. */
+/* With _FORTIFY_SOURCE, the C library defines some of them as macros. */
 #undef strcpy
 #undef strcat
 #undef strncat

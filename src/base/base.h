@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Level 0: what every other part stands on. Including this header includes all of base.
+ * Level 0: every other directory uses these headers. This one includes all of them but banned.h,
+ * which the build includes, and proctree.h, which only programs with child processes need.
  */
 #ifndef TONY_BASE_H
 #define TONY_BASE_H

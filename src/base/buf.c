@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 
 #include <assert.h>
@@ -75,9 +76,9 @@ char *span_dup(struct span a)
     return s;
 }
 
-/* The length of the sequence at p (at least one byte there), or 0 when it is not well-formed: RFC
- * 3629, so no overlong forms, no surrogates, nothing above U+10FFFF. The first two bytes decide all
- * of these. */
+/* The length in bytes of the UTF-8 sequence at p, or 0 if it is NUL or not well-formed. There must
+ * be at least one byte (left >= 1). RFC 3629 forbids overlong forms, surrogates and code points
+ * above U+10FFFF; the first two bytes show all three. */
 static size_t utf8_len(const unsigned char *p, size_t left)
 {
     unsigned char c = p[0], low = 0x80, high = 0xbf;
@@ -159,7 +160,8 @@ void buf_clear(struct buf *b)
         b->p[0] = '\0';
 }
 
-/* Room for len more bytes and the NUL; 0, -EMSGSIZE or -ENOMEM, and then the buffer has failed. */
+/* Make room for len more bytes and the NUL. Returns 0; or sets b->failed and returns -EMSGSIZE or
+ * -ENOMEM. */
 static int grow(struct buf *b, size_t len)
 {
     size_t want;
@@ -183,7 +185,7 @@ static int grow(struct buf *b, size_t len)
     if (!p)
         goto fail;
     b->p = p;
-    b->p[b->len] = '\0'; /* buf_reserve() may be followed by no buf_commit() */
+    b->p[b->len] = '\0'; /* buf_commit() may not follow, so buf_reserve() needs the NUL now */
     b->cap = cap;
     return 0;
 fail:
@@ -215,21 +217,21 @@ int buf_addc(struct buf *b, char c)
 
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap)
 {
-    va_list again;
-    va_copy(again, ap);
+    va_list second_ap; /* the first vsnprintf() uses up ap */
+    va_copy(second_ap, ap);
     size_t room = b->failed ? 0 : b->cap - b->len;
     int len = vsnprintf(room ? b->p + b->len : NULL, room, fmt, ap), rc = -EINVAL;
     if (len >= 0)
         rc = grow(b, (size_t)len);
     if (rc == 0 && (size_t)len >= room)
-        (void)vsnprintf(b->p + b->len, (size_t)len + 1, fmt, again);
-    va_end(again);
+        (void)vsnprintf(b->p + b->len, (size_t)len + 1, fmt, second_ap);
+    va_end(second_ap);
     if (rc == 0) {
         b->len += (size_t)len;
     } else {
         b->failed = true;
         if (b->p && b->len < b->cap)
-            b->p[b->len] = '\0'; /* the first attempt may have written behind the end */
+            b->p[b->len] = '\0'; /* the first vsnprintf() may have written behind the end */
     }
     return rc;
 }
@@ -261,7 +263,7 @@ void buf_consume(struct buf *b, size_t len)
     if (len == 0)
         return;
     b->len -= len;
-    memmove(b->p, b->p + len, b->len + 1); /* with the NUL */
+    memmove(b->p, b->p + len, b->len + 1); /* + 1: the NUL */
 }
 
 const char *buf_cstr(const struct buf *b)
@@ -284,7 +286,7 @@ char *buf_steal(struct buf *b)
 static int too_large(struct buf *b, struct err *e)
 {
     b->failed = true;
-    return err_set(e, EFBIG, "it is larger than %zu bytes", limit(b));
+    return err_set(e, EFBIG, "the content is larger than %zu bytes", limit(b));
 }
 
 int buf_fill_fd(struct buf *b, int fd, struct err *e)
@@ -298,21 +300,21 @@ int buf_fill_fd(struct buf *b, int fd, struct err *e)
     }
     for (;;) {
         size_t room = limit(b) - b->len;
-        char last;
-        void *to = &last; /* full: one byte more decides between the end and too much */
+        char extra;
+        void *to = &extra; /* if b is full: reading one more byte shows whether more follows */
         if (room > 0) {
             room = room < chunk ? room : chunk;
             to = buf_reserve(b, room);
             if (!to)
-                return err_set(e, ENOMEM, "cannot read it: %m");
+                return err_set(e, ENOMEM, "cannot read the content: %m");
         }
         ssize_t got = read(fd, to, room > 0 ? room : 1);
         if (got == -1 && errno == EINTR)
             continue;
         if (got == -1)
-            return err_set(e, errno, "cannot read it: %m");
+            return err_set(e, errno, "cannot read the content: %m");
         if (got == 0)
-            return b->failed ? err_set(e, ENOMEM, "cannot read it: %m") : 0;
+            return b->failed ? err_set(e, ENOMEM, "cannot read the content: %m") : 0;
         if (room == 0)
             return too_large(b, e);
         buf_commit(b, (size_t)got);

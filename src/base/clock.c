@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -23,10 +24,13 @@ int64_t clock_wall_ms(void)
 }
 
 /*
- * The civil date is computed here because gmtime_r() reads the time zone file at its first call,
- * which every short-lived program would pay for. Days are counted from 0000-03-01, so that the leap
- * day is the last of its year; 146097 is the number of days in the 400 years after which the
- * calendar repeats.
+ * This function computes the civil date itself. gmtime_r() reads the time zone file at its first
+ * call, which costs every short-lived program a file access.
+ *
+ * Days are counted from 0000-03-01, so that a leap day is the last day of its year. The calendar
+ * repeats after 400 years, which have 146097 days; 719468 days lie between 0000-03-01 and
+ * 1970-01-01. doe and doy are the day of the era and of the year, yoe is the year of the era, and
+ * mp the month counted from March = 0.
  */
 const char *clock_iso8601(int64_t wall_ms, char *buf, size_t n)
 {

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time. Deadlines are absolute monotonic milliseconds; wall time is only for people and for names.
+ * Time. A deadline is an absolute time in milliseconds of the monotonic clock (CLOCK_MONOTONIC).
+ * Wall-clock time is only for people and for names of files.
  */
 #ifndef TONY_BASE_CLOCK_H
 #define TONY_BASE_CLOCK_H
@@ -9,8 +11,8 @@
 
 int64_t clock_mono_us(void);
 int64_t clock_mono_ms(void);
-int64_t clock_wall_ms(void); /* since 1970 */
-const char *clock_iso8601(int64_t wall_ms, char *buf,
-                          size_t n); /* "2026-01-31T12:00:00.123Z"; returns buf */
+int64_t clock_wall_ms(void); /* since 1970-01-01 UTC */
+/* Write wall_ms as "2026-01-31T12:00:00.123Z" into buf (n bytes with the NUL). Returns buf. */
+const char *clock_iso8601(int64_t wall_ms, char *buf, size_t n);
 
 #endif

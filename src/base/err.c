@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 
 #include <errno.h>
@@ -12,8 +13,9 @@ static bool inside_sequence(char c)
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* Make s fit into size bytes. What is long is mostly a name in the middle, and the reason stands at
- * the end: both ends are kept, and no UTF-8 sequence is torn apart. */
+/* Make s fit into size bytes. A sentence is too long mostly because of a path in its middle, and
+ * the reason is at its end. So the middle is cut out, and "..." takes its place. Cuts lie between
+ * UTF-8 characters. */
 static void shorten(char *s, size_t size)
 {
     size_t len = strlen(s);
@@ -28,17 +30,17 @@ static void shorten(char *s, size_t size)
     memmove(s + head + 3, s + tail, len - tail + 1);
 }
 
-/* out may be what the arguments point into, so the text is made elsewhere first. */
+/* Format into out. An argument may point into out, so the text is made in another buffer first. */
 static void put(char *out, size_t size, int num, const char *fmt, va_list ap)
     __attribute__((format(printf, 4, 0)));
 static void put(char *out, size_t size, int num, const char *fmt, va_list ap)
 {
-    char text[5 << 10]; /* a path of PATH_MAX and more */
-    errno = num;        /* for %m */
+    char text[5 << 10]; /* room for a path of PATH_MAX (4096) bytes and a sentence around it */
+    errno = num;        /* vsnprintf() reads it for %m */
     if (vsnprintf(text, sizeof text, fmt, ap) < 0)
         text[0] = '\0';
     shorten(text, size);
-    str_mask_controls(text); /* names and values in it come from users' files */
+    str_mask_controls(text); /* the text contains names and values from users' files */
     (void)snprintf(out, size, "%s", text);
 }
 
@@ -51,7 +53,7 @@ int err_vset(struct err *e, int num, const char *fmt, va_list ap)
         e->num = num;
         e->hint[0] = '\0';
     }
-    errno = num; /* err_hint() finds it when there is no object */
+    errno = num; /* if e is NULL, err_hint() takes the number from here */
     return -num;
 }
 
@@ -94,7 +96,7 @@ int err_hint(struct err *e, const char *fmt, ...)
     return -e->num;
 }
 
-const char *err_fork(int num)
+const char *err_fork_cause(int num)
 {
     return num == EAGAIN ? " (a limit on processes: ulimit -u)" : "";
 }

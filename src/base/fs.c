@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fs.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ void fd_open_standard(void)
         return;
     for (int fd = 0; fd < 3; fd++)
         if (p[fd].revents & POLLNVAL && open("/dev/null", flags[fd]) != fd)
-            return; /* nothing can be opened: what needs a descriptor says so */
+            return; /* open() will fail later as well, and its caller reports the error */
 }
 
 bool fs_no_room(int num)
@@ -35,14 +36,15 @@ int fs_hint_room(int rc, struct err *e)
     if (!e || e->hint[0] || !fs_no_room(-rc))
         return rc;
     if (rc == -EFBIG)
-        err_hint(e, "raise the limit on the size of files (ulimit -f), and start the pool anew "
-                    "with it: tony pool stop");
+        err_hint(e, "raise the limit on the size of files (ulimit -f), then run `tony pool stop`: "
+                    "the next job starts a pool with the new limit");
     else
-        err_hint(e, "free some space where TONY_HOME lies, or set it to another place");
+        err_hint(e, "free some space in the file system of TONY_HOME, or set TONY_HOME to a "
+                    "directory in another one");
     return rc;
 }
 
-void fs_limit_fails(void)
+void fs_ignore_sigxfsz(void)
 {
     (void)signal(SIGXFSZ, SIG_IGN); /* cannot fail for this signal */
 }
@@ -93,8 +95,8 @@ int fs_write_all(int fd, const void *p, size_t len)
     return 0;
 }
 
-/* The name of a temporary file beside path. Its length does not depend on path's, which may be as
- * long as names can be. */
+/* The name of a temporary file in the directory of path. It does not contain the file name of path,
+ * which may already have the maximal length of a name. */
 static char *temp_name(const char *path, size_t dir_len)
 {
     static atomic_uint counter;
@@ -119,7 +121,8 @@ static int sync_dir(int dirfd, const char *path, size_t dir_len)
 static int write_temp(int dirfd, const char *temp, struct span text, mode_t mode, bool sync)
 {
     int fd = openat(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (fd == -1 && errno == EEXIST) { /* a process of the same number died here */
+    if (fd == -1 && errno == EEXIST) {
+        /* A dead process that had the same pid as this one has left the file. */
         (void)unlinkat(dirfd, temp, 0);
         fd = openat(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     }
@@ -128,7 +131,7 @@ static int write_temp(int dirfd, const char *temp, struct span text, mode_t mode
     int rc = fs_write_all(fd, text.p, text.len);
     if (rc == 0 && sync && fdatasync(fd) == -1)
         rc = -errno;
-    if (close(fd) == -1 && rc == 0) /* network file systems report a full disk here */
+    if (close(fd) == -1 && rc == 0) /* network file systems report a full disk at close() */
         rc = -errno;
     return rc;
 }
@@ -145,7 +148,7 @@ int fs_write_atomic(int dirfd, const char *path, struct span text, mode_t mode, 
     if (rc == 0 && renameat(dirfd, temp, dirfd, path) == -1)
         rc = -errno;
     if (rc < 0) {
-        (void)unlinkat(dirfd, temp, 0); /* it may not even be there; the first failure is told */
+        (void)unlinkat(dirfd, temp, 0); /* may be missing; the first error is the one to report */
         return err_set(e, -rc, "cannot write '%s': %m", path);
     }
     if (sync)
@@ -166,16 +169,17 @@ static int make_dir(const char *path, mode_t mode)
     return -num;
 }
 
-/* There is something at part, a beginning of path, and yet no directory can be made or found
- * there. */
-static int refuse_link(const char *path, const char *part, struct err *e)
+/* Set the error for -EEXIST from make_dir(part): something is there, but stat() finds no directory.
+ * The usual cause is a dangling symbolic link. part is path or one of its parents. */
+static int refuse_dangling_link(const char *path, const char *part, struct err *e)
 {
     struct stat st;
     if (lstat(part, &st) == -1 || !S_ISLNK(st.st_mode))
         return err_set(e, EEXIST, "cannot make directory '%s': %m", path);
-    (void)err_set(e, ENOENT, "cannot make directory '%s': '%s' is a symbolic link to nothing", path,
-                  part);
-    return err_hint(e, "make the directory that it points to, or remove it");
+    (void)err_set(e, ENOENT,
+                  "cannot make directory '%s': '%s' is a symbolic link whose target does not exist",
+                  path, part);
+    return err_hint(e, "make the directory that the link points to, or remove the link");
 }
 
 int fs_mkdirs(const char *path, mode_t mode, struct err *e)
@@ -189,19 +193,19 @@ int fs_mkdirs(const char *path, mode_t mode, struct err *e)
         for (char *s = part + strspn(part, "/"); rc == 0 && *s;) {
             s += strcspn(s, "/");
             char *next = s + strspn(s, "/");
-            char kept = *s;
+            char separator = *s;
             *s = '\0';
             rc = make_dir(part, mode);
             if (rc == -EEXIST)
-                return refuse_link(path, part, e);
-            *s = kept;
+                return refuse_dangling_link(path, part, e);
+            *s = separator;
             s = next;
         }
         if (*path == '\0')
             rc = -ENOENT;
     }
     if (rc == -EEXIST)
-        return refuse_link(path, path, e);
+        return refuse_dangling_link(path, path, e);
     return rc < 0 ? err_set(e, -rc, "cannot make directory '%s': %m", path) : 0;
 }
 
@@ -209,33 +213,35 @@ int fs_private_dir(const char *path, struct err *e)
 {
     if (mkdir(path, 0700) == -1 && errno != EEXIST && errno != EROFS && errno != EACCES)
         return err_set(e, errno, "cannot make directory '%s': %m", path);
-    int made = errno;
+    int mkdir_errno = errno;
     AUTO(close_p) int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     struct stat st;
     if (fd == -1) {
         int num = errno;
-        /* The owner is looked at first: another user's directory is mostly one that cannot be
-         * opened. */
+        /* Another user's directory usually cannot be opened either. So check the owner before
+         * reporting the error of open(): the owner is the better explanation. */
         if (lstat(path, &st) == -1)
-            return err_set(e, num == ENOENT ? made : num, "cannot make directory '%s': %m", path);
+            return err_set(e, num == ENOENT ? mkdir_errno : num, "cannot make directory '%s': %m",
+                           path);
         if (S_ISLNK(st.st_mode))
-            return err_set(e, EPERM, "'%s' is a symbolic link, not a directory of ours", path);
+            return err_set(e, EPERM, "'%s' is a symbolic link, but must be a directory", path);
         if (!S_ISDIR(st.st_mode))
             return err_set(e, ENOTDIR, "'%s' is not a directory", path);
         if (st.st_uid == geteuid())
             return err_set(e, num, "cannot open directory '%s': %m", path);
     } else if (fstat(fd, &st) == -1) {
-        return err_set(e, errno, "cannot look at directory '%s': %m", path);
+        return err_set(e, errno, "cannot read the owner and mode of directory '%s': %m", path);
     }
     if (st.st_uid != geteuid())
         return err_set(e, EPERM, "directory '%s' belongs to user %u, not to user %u", path,
                        (unsigned)st.st_uid, (unsigned)geteuid());
     if ((st.st_mode & 07777) != 0700 && fchmod(fd, 0700) == -1)
-        return err_set(e, errno, "cannot keep others out of directory '%s': %m", path);
+        return err_set(e, errno, "cannot set the mode of directory '%s' to 0700: %m", path);
     return 0;
 }
 
-/* Where the last n lines of p[0, len) start. A newline at the very end closes the last line. */
+/* The offset at which the last n lines of p[0, len) start. If the text ends in a newline, that
+ * newline belongs to the last line. */
 static size_t last_lines(const char *p, size_t len, unsigned n)
 {
     if (n == 0)
@@ -247,7 +253,8 @@ static size_t last_lines(const char *p, size_t len, unsigned n)
     return 0;
 }
 
-static int add_clean(struct buf *out, struct span s)
+/* Append s to out with '?' for each byte that is not valid UTF-8. 0 or -errno. */
+static int add_utf8(struct buf *out, struct span s)
 {
     size_t bad;
     int rc = 0;
@@ -281,15 +288,15 @@ int fs_tail(int dirfd, const char *path, unsigned n, size_t max, struct buf *out
             continue;
         if (got == -1)
             return err_set(e, errno, "cannot read '%s': %m", path);
-        if (got == 0) /* truncated meanwhile */
+        if (got == 0) /* somebody truncated the file since fstat() */
             break;
         len += (size_t)got;
     }
     size_t start = last_lines(text, len, n);
-    if (start == 0 && from > 0) { /* cut in mid-line: not in mid-character */
+    if (start == 0 && from > 0) { /* max cuts a line: skip the rest of a UTF-8 character there */
         while (start < len && start < 3 && ((unsigned char)text[start] & 0xc0) == 0x80)
             start++;
     }
-    int rc = add_clean(out, span_mem(text + start, len - start));
+    int rc = add_utf8(out, span_mem(text + start, len - start));
     return rc < 0 ? err_set(e, -rc, "cannot read '%s': %m", path) : 0;
 }

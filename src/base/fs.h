@@ -1,6 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files: whole-file reads and writes, directories, removal. Paths are absolute or relative to a
- * directory descriptor (AT_FDCWD).
+ * Files: reading and writing whole files, directories, removal of trees.
+ *
+ * A path is absolute, or relative to the directory descriptor dirfd (AT_FDCWD: to the working
+ * directory). If a function has a parameter e, it returns 0 or -errno and fills e on failure.
  */
 #ifndef TONY_BASE_FS_H
 #define TONY_BASE_FS_H
@@ -13,36 +16,43 @@
 
 struct err;
 
+/* Append the whole file to out. -EFBIG: out would hold more than out->max bytes. */
 int fs_read(int dirfd, const char *path, struct buf *out, struct err *e);
-/* All of text, by a temporary name and rename; readers see the old file or the new one. sync:
- * fdatasync before the rename and the directory after. */
+/* Replace a file: write text under a temporary name, then rename it. Readers see either the old
+ * content or the new one, never a part. sync: fdatasync the file before the rename and fsync its
+ * directory after it. */
 int fs_write_atomic(int dirfd, const char *path, struct span text, mode_t mode, bool sync,
                     struct err *e);
-int fs_write_all(int fd, const void *p,
-                 size_t len); /* loops over short writes and EINTR; 0 or -errno */
-int fs_mkdirs(const char *path, mode_t mode,
-              struct err *e); /* mkdir -p; an existing directory is fine */
-/* Remove a tree without following links or leaving its file system; what is gone already is fine.
- * Directories without write permission are made writable first. */
+/* Write all len bytes: continues after a short write and after EINTR. 0 or -errno. */
+int fs_write_all(int fd, const void *p, size_t len);
+/* Make a directory and its missing parents, like mkdir -p. If path is a directory already: 0. */
+int fs_mkdirs(const char *path, mode_t mode, struct err *e);
+/* Remove a file or a tree. The removal follows no symbolic link and stays on one file system. It
+ * makes directories without write permission writable first. If path is missing: 0. */
 int fs_remove_tree(int dirfd, const char *path, struct err *e);
-/* A directory that only we can have made: owned by us, mode 0700, not a link; made if absent.
- * -EPERM when it is another user's. */
+/* Make sure that path is a directory that only this user can have made and can enter: it belongs to
+ * the effective user, has mode 0700 and is not a symbolic link. It is made if it is missing.
+ * -EPERM: it belongs to another user or is a link. */
 int fs_private_dir(const char *path, struct err *e);
-char *fs_join(const char *a, const char *b); /* a/b; NULL = no memory */
-/* The last n lines of a file, at most max bytes, valid UTF-8 (bad bytes become '?'). */
+char *fs_join(const char *a, const char *b); /* "a/b", the caller frees it; NULL = no memory */
+/* Append the last n lines of a file to out, at most its last max bytes. Each byte that is not valid
+ * UTF-8 becomes '?'. */
 int fs_tail(int dirfd, const char *path, unsigned n, size_t max, struct buf *out, struct err *e);
-int fd_nonblock(int fd, bool on);
-/* Descriptors 0 to 2, where they were closed, so that nothing else gets their numbers: input is
- * empty, writing to output fails, errors go nowhere. */
+int fd_nonblock(int fd, bool on); /* sets or clears O_NONBLOCK; 0 or -errno */
+/* For main(): open those of the descriptors 0, 1 and 2 that are closed, so that no other file gets
+ * their numbers. Standard input is empty then, writing to standard output fails, and standard error
+ * is discarded. */
 void fd_open_standard(void);
 
-/* The disk or a quota is full, or a file would pass `ulimit -f`. */
+/* Does errno num mean that there is no room: the disk or a quota is full (ENOSPC, EDQUOT), or the
+ * file would exceed `ulimit -f` (EFBIG)? */
 bool fs_no_room(int num);
-/* If rc means that there is no room below TONY_HOME: puts into e what to try, unless that is said.
- * Returns rc. */
+/* If writing a file below TONY_HOME has failed with rc = -errno, and fs_no_room(errno) is true, put
+ * a hint into e, unless e has one. Returns rc. */
 int fs_hint_room(int rc, struct err *e);
-/* For main(): what is written past `ulimit -f` fails, as on a full disk, where SIGXFSZ would kill
- * us without a word. Programs that we start must not inherit it. */
-void fs_limit_fails(void);
+/* For main(): ignore SIGXFSZ. Without this the signal kills the program without a message when it
+ * writes past `ulimit -f`; now the write fails with EFBIG, as on a full disk. An ignored signal is
+ * inherited by execve(), so programs that we start must reset it. */
+void fs_ignore_sigxfsz(void);
 
 #endif

@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removal of a tree with a bounded number of descriptors, a bounded stack and no allocation.
+ * fs_remove_tree(): removes a tree of any depth with a bounded number of descriptors, a bounded
+ * stack and no heap memory.
  *
- * The walk keeps one descriptor a level. A directory that lies deeper than DEPTH_MAX is not entered
- * but moved up into the root of the tree that goes, where it is found as one more entry; so any
- * depth is a matter of patience.
+ * The walk holds one open descriptor for each level. It does not enter a directory that lies deeper
+ * than DEPTH_MAX levels, but moves it into the root of the tree that is being removed. A later pass
+ * over the root finds it there and removes it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -21,22 +23,23 @@
 #include "base/util.h"
 
 enum {
-    DEPTH_MAX = 40, /* descriptors we hold at most; also bounds the stack (DEPTH_MAX * BATCH) */
-    BATCH = 4096,   /* bytes of directory entries read at once */
-    PASSES_MAX = 100000, /* passes over one directory while each makes progress: directories moved
-                            up come in passes */
+    DEPTH_MAX = 40, /* open descriptors at most; bounds the stack, too: DEPTH_MAX * BATCH bytes */
+    BATCH = 4096,   /* bytes of directory entries per getdents64() */
+    /* Passes over one directory, as long as each pass removes something. Each pass may move more
+     * directories up into the root, which the next pass then removes. */
+    PASSES_MAX = 100000,
 };
 
 struct walk {
-    int root; /* where directories that lie too deep are moved to */
-    dev_t dev;
-    unsigned moved;
-    unsigned n_gone; /* tells whether a pass made progress */
-    int num;         /* the first failure, a positive errno */
-    char name[256];  /* and the entry that it befell */
+    int root;         /* descriptor of the tree's root: directories that lie too deep move there */
+    dev_t dev;        /* file system of the root; the walk does not leave it */
+    unsigned n_moved; /* directories moved to the root so far; makes their names unique */
+    unsigned n_removed; /* entries removed or moved; if it stays equal, a pass made no progress */
+    int num;            /* errno of the first failure; 0 = none */
+    char name[256];     /* the entry at which the first failure happened */
 };
 
-static void fail(struct walk *w, int num, const char *name)
+static void note_failure(struct walk *w, int num, const char *name)
 {
     if (w->num != 0)
         return;
@@ -44,7 +47,8 @@ static void fail(struct walk *w, int num, const char *name)
     (void)snprintf(w->name, sizeof w->name, "%s", name);
 }
 
-/* Let ourselves read, write and search a directory that can only be named; never through a link. */
+/* Set mode 0700 on a directory that lacks read, write or search permission. O_PATH needs none of
+ * these, and O_NOFOLLOW keeps the change off the target of a symbolic link. */
 static int make_accessible(int dirfd, const char *name)
 {
     char proc[64];
@@ -56,8 +60,9 @@ static int make_accessible(int dirfd, const char *name)
     return chmod(proc, 0700) == -1 ? -errno : 0;
 }
 
-/* openat2() sees mount points also where a bind mount has the same device number; older kernels
- * have only that number. */
+/* Open a directory if it is on the same file system. -EXDEV: it is a mount point. openat2() also
+ * detects a bind mount, which has the same device number. Kernels before 5.6 lack openat2(); there
+ * only the device number is compared. */
 static int open_below(struct walk *w, int dirfd, const char *name)
 {
     static atomic_bool has_no_openat2;
@@ -85,12 +90,13 @@ static int open_below(struct walk *w, int dirfd, const char *name)
 
 static void clear_dir(struct walk *w, int fd, int depth);
 
-/* A directory too deep to enter. Moving it changes its "..", so it must be writable itself. */
+/* Move a directory that lies too deep into the root. Moving changes the directory's ".." entry, so
+ * the kernel demands write permission on the directory itself. */
 static bool move_up(struct walk *w, int dirfd, const char *name)
 {
     char to[64];
     for (int tries = 0; tries < 1000; tries++) {
-        (void)snprintf(to, sizeof to, ".tony-deep-%d-%u", (int)getpid(), w->moved++);
+        (void)snprintf(to, sizeof to, ".tony-deep-%d-%u", (int)getpid(), w->n_moved++);
         if (syscall(SYS_renameat2, dirfd, name, w->root, to, 1 /* RENAME_NOREPLACE */) == 0)
             return true;
         if (errno == EACCES && make_accessible(dirfd, name) == 0)
@@ -100,23 +106,23 @@ static bool move_up(struct walk *w, int dirfd, const char *name)
         if (errno != EEXIST)
             break;
     }
-    fail(w, errno, name);
+    note_failure(w, errno, name);
     return false;
 }
 
 static void remove_dir(struct walk *w, int dirfd, const char *name, int depth)
 {
     if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0 || errno == ENOENT) {
-        w->n_gone++;
+        w->n_removed++;
         return;
     }
     if (errno != ENOTEMPTY && errno != EEXIST && errno != EACCES && errno != EPERM) {
-        fail(w, errno, name);
+        note_failure(w, errno, name);
         return;
     }
     if (depth >= DEPTH_MAX) {
         if (move_up(w, dirfd, name))
-            w->n_gone++;
+            w->n_removed++;
         return;
     }
     int fd = open_below(w, dirfd, name);
@@ -124,15 +130,15 @@ static void remove_dir(struct walk *w, int dirfd, const char *name, int depth)
         fd = open_below(w, dirfd, name);
     if (fd < 0) {
         if (fd != -ENOENT)
-            fail(w, fd == -EXDEV ? EBUSY : -fd, name);
+            note_failure(w, fd == -EXDEV ? EBUSY : -fd, name);
         return;
     }
     clear_dir(w, fd, depth + 1);
-    (void)close(fd); /* read only: nothing can be lost */
+    (void)close(fd); /* nothing was written through fd, so close() cannot report lost data */
     if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
-        w->n_gone++;
+        w->n_removed++;
     else
-        fail(w, errno, name);
+        note_failure(w, errno, name);
 }
 
 static void remove_entry(struct walk *w, int dirfd, const char *name, unsigned char type, int depth)
@@ -142,18 +148,19 @@ static void remove_entry(struct walk *w, int dirfd, const char *name, unsigned c
         return;
     }
     int rc = unlinkat(dirfd, name, 0);
-    if (rc == -1 &&
-        errno == EISDIR) { /* the file system does not tell types, or the entry was exchanged */
+    /* The file system reports no types (DT_UNKNOWN), or somebody replaced the entry since
+     * getdents64(). */
+    if (rc == -1 && errno == EISDIR) {
         remove_dir(w, dirfd, name, depth);
         return;
     }
     if (rc == 0 || errno == ENOENT)
-        w->n_gone++;
+        w->n_removed++;
     else
-        fail(w, errno, name);
+        note_failure(w, errno, name);
 }
 
-static void clear_pass(struct walk *w, int fd, int depth)
+static void clear_dir_once(struct walk *w, int fd, int depth)
 {
     char batch[BATCH] __attribute__((aligned(__alignof__(struct dirent64))));
     ssize_t got;
@@ -166,20 +173,20 @@ static void clear_pass(struct walk *w, int fd, int depth)
         }
     }
     if (got == -1 && errno != ENOENT)
-        fail(w, errno, ".");
+        note_failure(w, errno, ".");
 }
 
-/* Empty an open directory. File systems may skip entries while others are removed, hence the
- * passes. */
+/* Empty an open directory, in passes: a file system may skip entries of a listing while others are
+ * removed. */
 static void clear_dir(struct walk *w, int fd, int depth)
 {
     struct stat st;
     if (fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
-        (void)fchmod(fd, 0700); /* if it fails, the entries say why */
+        (void)fchmod(fd, 0700); /* if this fails, removing the entries fails and is reported */
     for (int pass = 0; pass < PASSES_MAX; pass++) {
-        unsigned before = w->n_gone;
-        clear_pass(w, fd, depth);
-        if (w->n_gone == before || w->num != 0)
+        unsigned before = w->n_removed;
+        clear_dir_once(w, fd, depth);
+        if (w->n_removed == before || w->num != 0)
             return;
         if (lseek(fd, 0, SEEK_SET) == -1)
             return;

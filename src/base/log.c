@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
 #include <errno.h>
@@ -11,25 +12,27 @@
 #include "base/err.h"
 
 enum {
-    LINE_MAX_BYTES =
-        8192, /* a longer line is cut: PIPE_BUF and a page of text agree that this is plenty */
-    VALUE_MAX = 2048,
-    FLOOD_SLOTS = 64, /* names beyond these share slots, which can only make us print more */
-    NAME_MAX_BYTES = 48,
+    LINE_MAX_BYTES = 8192, /* fields that do not fit into a line are left out */
+    VALUE_MAX = 2048,      /* bytes of one value; a longer value is cut with "..." */
+    /* Names with the same hash share a slot and push each other out of it. Then their counts start
+     * again, so the logger prints more lines, never fewer. */
+    FLOOD_SLOTS = 64,
+    NAME_MAX_BYTES = 48, /* bytes of a name in a flood slot; only log.hidden shows the cut name */
 };
 
+/* How often an event was logged in one second. */
 struct flood {
     char name[NAME_MAX_BYTES];
-    int64_t second;
-    unsigned count;
-    unsigned hidden;
+    int64_t second;  /* the counted second, in s of the monotonic clock */
+    unsigned count;  /* lines printed in that second */
+    unsigned hidden; /* lines not printed in that second */
 };
 
 static struct {
     int fd;
     enum log_level level;
     bool json;
-    atomic_flag busy; /* around flood and any_hidden only: work threads may log too */
+    atomic_flag busy; /* a try-lock for flood and any_hidden: threads of the thread pool log, too */
     bool any_hidden;
     struct flood flood[FLOOD_SLOTS];
 } logger = { .fd = 2, .level = LOG_INFO, .busy = ATOMIC_FLAG_INIT };
@@ -51,7 +54,7 @@ struct line {
     size_t len;
 };
 
-/* One byte is always left for the newline. */
+/* Append n bytes, or as many as fit. One byte always stays free for the newline. */
 static void put(struct line *l, const char *s, size_t n)
 {
     size_t room = sizeof l->p - 1 - l->len;
@@ -73,8 +76,8 @@ static void put_int(struct line *l, int64_t v)
     put(l, digits, (size_t)n);
 }
 
-/* A value between quotes. Control characters are escaped; what is not UTF-8 is \xNN in text and '?'
- * in JSON. */
+/* Append a value in quotes. Control characters are escaped. A byte that is not valid UTF-8 becomes
+ * \xNN in text and '?' in JSON. */
 static void put_quoted(struct line *l, const char *s, bool json)
 {
     static const char escapes[] = "n\nt\tr\r\"\"\\\\";
@@ -110,7 +113,8 @@ static void put_quoted(struct line *l, const char *s, bool json)
     puts_(l, shortened ? "...\"" : "\"");
 }
 
-static bool plain(const char *s)
+/* Can a line of text show the value s without quotes? */
+static bool is_unquoted(const char *s)
 {
     size_t len = 0;
     for (; s[len]; len++) {
@@ -136,7 +140,7 @@ static void put_field(struct line *l, const struct log_field *f, bool json)
         put_int(l, f->num);
     else if (!f->str)
         puts_(l, json ? "null" : "-");
-    else if (json || !plain(f->str))
+    else if (json || !is_unquoted(f->str))
         put_quoted(l, f->str, json);
     else
         puts_(l, f->str);
@@ -170,7 +174,7 @@ static void write_line(enum log_level level, const char *name, const struct log_
     for (; f->type != LOG_F_END; f++) {
         size_t before = l.len;
         put_field(&l, f, json);
-        if (l.len >= sizeof l.p - 2) { /* no room: leave the field out, so that JSON stays JSON */
+        if (l.len >= sizeof l.p - 2) { /* no room: leave out the whole field, or JSON would break */
             l.len = before;
             break;
         }
@@ -182,7 +186,7 @@ static void write_line(enum log_level level, const char *name, const struct log_
     do {
         rc = write(logger.fd, l.p, l.len);
     } while (rc == -1 && errno == EINTR);
-    /* What cannot be logged is lost: there is no better place to say so. */
+    /* If write() fails, the line is lost: there is no other place to report it. */
 }
 
 static struct flood *flood_slot(const char *name)
@@ -193,7 +197,7 @@ static struct flood *flood_slot(const char *name)
     return &logger.flood[h % FLOOD_SLOTS];
 }
 
-static void flood_say(struct flood *x)
+static void flood_report(struct flood *x)
 {
     unsigned hidden = x->hidden;
     x->hidden = 0;
@@ -203,11 +207,11 @@ static void flood_say(struct flood *x)
                        f_str("event", x->name), f_int("count", hidden), { 0, LOG_F_END, 0, 0 } });
 }
 
-/* Counts the event; true when it belongs to a flood and must not be printed. */
-static bool flooded(const char *name)
+/* Count the event. true: it was logged too often in this second and must not be printed. */
+static bool count_and_check_flood(const char *name)
 {
     if (atomic_flag_test_and_set(&logger.busy))
-        return false; /* another thread is here: printing one line too many does no harm */
+        return false; /* another thread is counting; one line too many does no harm */
     int64_t second = clock_mono_ms() / 1000;
     if (logger.any_hidden) {
         logger.any_hidden = false;
@@ -215,12 +219,12 @@ static bool flooded(const char *name)
             if (logger.flood[i].hidden > 0 && logger.flood[i].second == second)
                 logger.any_hidden = true;
             else
-                flood_say(&logger.flood[i]);
+                flood_report(&logger.flood[i]);
         }
     }
     struct flood *x = flood_slot(name);
     if (x->second != second || strncmp(x->name, name, sizeof x->name - 1) != 0) {
-        flood_say(x); /* another name pushes it out of a shared slot */
+        flood_report(x); /* x may count another name with the same hash: report it before reuse */
         (void)snprintf(x->name, sizeof x->name, "%s", name);
         x->second = second;
         x->count = 0;
@@ -239,7 +243,7 @@ static bool flooded(const char *name)
 void log_fields(enum log_level level, const char *name, const struct log_field *f)
 {
     int saved = errno;
-    if (log_enabled(level) && !flooded(name))
+    if (log_enabled(level) && !count_and_check_flood(name))
         write_line(level, name, f);
     errno = saved;
 }

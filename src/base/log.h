@@ -1,13 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log: one line an event, a stable dotted name, then fields. The only global state of the
- * project.
+ * The log: one line for each event. A line has the time, the level, the event's name, which is
+ * stable and dotted, and then fields. The logger is the only global state of the project.
  *
- *     log_event(LOG_INFO, "task.ended", f_str("task", id), f_int("exit", 137), f_int("ran_ms",
- * 81204)); 2026-01-31T12:00:00.123Z info  task.ended task=worker:3 exit=137 ran_ms=81204
+ *     log_event(LOG_INFO, "task.ended", f_str("task", id), f_int("exit", 137));
  *
- * error: someone must act; warn: we carry on, and say how; info: the story of a job; debug: the
- * rest. A line is one write(). A name that is logged more than LOG_BURST times in a second is
- * counted, not printed, and the count is said once.
+ * writes
+ *
+ *     2026-01-31T12:00:00.123Z info  task.ended task=worker:3 exit=137
+ *
+ * Levels: error: somebody must act; warn: tony continues, and the line says how; info: the story of
+ * a job; debug: everything else.
+ *
+ * A line is one write(), cut at 8 KiB. If an event with the same name is logged more than LOG_BURST
+ * times within one second, the logger only counts the rest of that second; then it logs the count
+ * once, as `log.hidden`. Any thread may log; log_setup() belongs at the start of main().
  */
 #ifndef TONY_BASE_LOG_H
 #define TONY_BASE_LOG_H
@@ -16,7 +23,7 @@
 #include <stdint.h>
 
 enum log_level { LOG_DEBUG = 1, LOG_INFO, LOG_WARN, LOG_ERROR };
-enum { LOG_BURST = 2000 };
+enum { LOG_BURST = 2000 }; /* lines per second and name */
 
 struct log_field {
     const char *key;
@@ -34,9 +41,11 @@ static inline struct log_field f_int(const char *key, int64_t v)
     return (struct log_field){ key, LOG_F_INT, 0, v };
 }
 
-/* fd is borrowed (2 at start); level is the least that is written; json chooses JSON lines. */
+/* fd is borrowed; without this call it is 2, standard error. Events below `level` are not written.
+ * json: each line is a JSON object. */
 void log_setup(int fd, enum log_level level, bool json);
 bool log_enabled(enum log_level level);
+/* f ends with an element of type LOG_F_END. Leaves errno unchanged. Use log_event(). */
 void log_fields(enum log_level level, const char *name, const struct log_field *f);
 
 #define log_event(level, name, ...)                                                                \
@@ -46,7 +55,7 @@ void log_fields(enum log_level level, const char *name, const struct log_field *
                         : (void)0)
 
 struct err;
-/* An event with the sentence and the hint of e. */
+/* Log an event with the fields `error`, the sentence of e, and `hint`, if e has one. */
 void log_err(enum log_level level, const char *name, const struct err *e);
 
 #endif

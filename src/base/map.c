@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/map.h"
 
 #include <errno.h>
@@ -10,9 +11,9 @@
 #include "base/clock.h"
 
 /*
- * `index` is an open-addressed table of positions in `entries` plus one; 0 is an empty slot. A
- * removed entry keeps its slot (its key is NULL), so that probing goes on behind it; both go away
- * when the table is rebuilt.
+ * `index` is a hash table with open addressing. Its slots hold positions in `entries` plus one; 0
+ * is an empty slot. A removed entry keeps its slot and has the key NULL, so that probing continues
+ * behind it. rebuild() drops removed entries and their slots.
  */
 
 static uint64_t rotl(uint64_t x, int b)
@@ -34,8 +35,8 @@ static void sip_round(uint64_t v[4])
     v[2] = rotl(v[2], 32);
 }
 
-/* The process's hash key. Not a secret worth failing for: without random numbers, addresses and the
- * time must do. */
+/* The hash key of this process. If the kernel has no random numbers yet, an address and the time
+ * take their place: collisions only cost time, so a weaker key is better than a failure. */
 static const uint64_t *hash_key(void)
 {
     static uint64_t key[2];
@@ -49,7 +50,8 @@ static const uint64_t *hash_key(void)
     return key;
 }
 
-/* SipHash-1-3 */
+/* SipHash-1-3 of s (Aumasson, Bernstein: "SipHash: a fast short-input PRF"): 1 round per word of 8
+ * bytes, 3 rounds at the end. */
 static uint64_t hash(const char *s)
 {
     const uint64_t *k = hash_key();
@@ -76,7 +78,8 @@ static uint64_t hash(const char *s)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* The slot of key in index, or the empty one where it belongs. There always is an empty one. */
+/* The slot of key in `index`; if the key is missing, the empty slot where it belongs. `index` has
+ * twice as many slots as `entries`, so an empty slot always exists. */
 static size_t find_slot(const struct map *m, const char *key)
 {
     size_t mask = m->cap_index - 1, i = (size_t)hash(key) & mask;
@@ -96,7 +99,7 @@ static struct map_entry *find(const struct map *m, const char *key)
     return m->index[slot] ? &m->entries[m->index[slot] - 1] : NULL;
 }
 
-/* Drop removed entries, and size both tables for at least one entry more. */
+/* Drop removed entries, and give both tables room for at least one more entry. 0 or -ENOMEM. */
 static int rebuild(struct map *m)
 {
     size_t cap = 8, bytes;
@@ -169,7 +172,7 @@ void *map_remove(struct map *m, const char *key)
     char *old = x->key;
     x->key = NULL;
     m->n--;
-    free(old); /* after the look-up: key may be the very string */
+    free(old); /* last: `key` may point to this string */
     return x->value;
 }
 

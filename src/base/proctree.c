@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/proctree.h"
 
 #include <dirent.h>
@@ -18,13 +19,17 @@
 #include "base/vec.h"
 
 enum {
-    HARD_ROUNDS = 50, /* of stopping; what still grows then is killed anyway, round after round */
-    WALK_MAX = 100000,
-    ENVIRON_MAX = 4 << 20, /* the kernel's own limit is lower on usual machines */
-    EXEC_PATIENCE_MS = 1000,
+    /* Rounds of SIGSTOP. If the tree still grows after them, proctree_signal() sends its signal all
+     * the same. Callers repeat the call. */
+    STOP_ROUNDS_MAX = 50,
+    WALK_MAX = 100000, /* descendants in one walk; kernel.pid_max is usually 32768 or 4194304 */
+    /* Bytes of an environment. By default the kernel allows less: a quarter of the stack limit. */
+    ENVIRON_MAX = 4 << 20,
+    EXEC_WAIT_MS = 1000,
 };
 
-static ssize_t slurp(const char *path, char *out, size_t size)
+/* Read a file of /proc into out, NUL-terminated and cut to size. Returns the length or -errno. */
+static ssize_t read_proc(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd == -1)
@@ -38,7 +43,8 @@ static ssize_t slurp(const char *path, char *out, size_t size)
     return (ssize_t)n;
 }
 
-/* "12 13 14 " of a children file; may be longer than a page. */
+/* Append the pids of a file /proc/<pid>/task/<tid>/children: "12 13 14 ". It may be longer than one
+ * page, hence more than one read(). false: the file cannot be opened. */
 static bool add_children_file(const char *path, struct pids *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -51,7 +57,7 @@ static bool add_children_file(const char *path, struct pids *out)
             if (text[i] >= '0' && text[i] <= '9') {
                 pid = pid * 10 + (text[i] - '0');
             } else if (pid) {
-                (void)vec_push(out, pid); /* without memory the caller's next round gets it */
+                (void)vec_push(out, pid); /* without memory, the caller's next call adds it */
                 pid = 0;
             }
         }
@@ -59,7 +65,7 @@ static bool add_children_file(const char *path, struct pids *out)
     return true;
 }
 
-/* Kernels without CONFIG_PROC_CHILDREN: look at everybody's parent. */
+/* For kernels without CONFIG_PROC_CHILDREN: read the parent of every process of the machine. */
 static void children_by_scan(pid_t parent, struct pids *out)
 {
     DIR *d = opendir("/proc");
@@ -70,9 +76,9 @@ static void children_by_scan(pid_t parent, struct pids *out)
         if (*end || pid <= 0)
             continue;
         snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-        if (slurp(path, text, sizeof text) <= 0)
+        if (read_proc(path, text, sizeof text) <= 0)
             continue;
-        const char *paren = strrchr(text, ')'); /* the name before it may hold anything */
+        const char *paren = strrchr(text, ')'); /* the program's name may contain ')' as well */
         char state;
         int ppid;
         if (paren && sscanf(paren + 1, " %c %d", &state, &ppid) == 2 && ppid == parent)
@@ -87,17 +93,17 @@ void proctree_children(pid_t pid, struct pids *out)
     char path[128];
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     DIR *d = opendir(path);
-    bool known = false, any = false;
+    bool any_readable = false, any_thread = false;
     for (struct dirent *x; d && (x = readdir(d));) {
         if (x->d_name[0] == '.')
             continue;
-        any = true;
+        any_thread = true;
         snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)pid, x->d_name);
-        known |= add_children_file(path, out);
+        any_readable |= add_children_file(path, out);
     }
     if (d)
         closedir(d);
-    if (any && !known && access("/proc/self/task", F_OK) == 0 &&
+    if (any_thread && !any_readable && access("/proc/self/task", F_OK) == 0 &&
         access("/proc/thread-self/children", F_OK) == -1)
         children_by_scan(pid, out);
 }
@@ -110,11 +116,11 @@ void proctree_below(pid_t pid, struct pids *out)
         proctree_children(out->v[i], out);
 }
 
-unsigned proctree_signal(int sig, bool hard)
+unsigned proctree_signal(int sig, bool stop_first)
 {
     struct pids list = { 0 };
     size_t before = 0;
-    for (int round = 0; hard && round < HARD_ROUNDS; round++) {
+    for (int round = 0; stop_first && round < STOP_ROUNDS_MAX; round++) {
         list.n = 0;
         proctree_below(getpid(), &list);
         for (size_t i = 0; i < list.n; i++)
@@ -136,7 +142,7 @@ static bool catches(pid_t pid, int sig)
 {
     char path[64], text[4096];
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (slurp(path, text, sizeof text) <= 0)
+    if (read_proc(path, text, sizeof text) <= 0)
         return false;
     const char *at = strstr(text, "\nSigCgt:");
     return at && strtoull(at + 8, NULL, 16) >> (sig - 1) & 1;
@@ -159,7 +165,7 @@ static uint64_t rss_of(pid_t pid)
     char path[64], text[128];
     unsigned long long size, resident;
     snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
-    if (slurp(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &size, &resident) != 2)
+    if (read_proc(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &size, &resident) != 2)
         return 0;
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
@@ -168,7 +174,7 @@ static uint64_t pss_of(pid_t pid)
 {
     char path[64], text[2048];
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
-    if (slurp(path, text, sizeof text) <= 0)
+    if (read_proc(path, text, sizeof text) <= 0)
         return 0;
     const char *at = strstr(text, "\nPss:");
     return at ? strtoull(at + 5, NULL, 10) * 1024 : 0;
@@ -186,18 +192,24 @@ uint64_t proctree_rss(bool pss)
 }
 
 /*
- * Is it a process that has, or is about to have, an environment? While an exec is under way the new
- * program has none yet, and who opened the file before it reads nothing; a load that lets the exec
- * wait for a disk or a core makes that long. One that was given no variable ends where it begins.
+ * Does process pid have an environment, or will it have one soon?
+ *
+ * During an execve() the new program has no environment yet. A descriptor of /proc/<pid>/environ
+ * that was opened before reads as empty. On a busy machine, where the execve() waits for the disk
+ * or for a core, this can last long.
+ *
+ * /proc/<pid>/stat has the addresses where the environment starts and ends. An end of 0 means that
+ * the execve() has not set them yet; start == end means a program that was given no variable.
  */
 static bool has_environment(pid_t pid)
 {
     enum { STATE = 3, FLAGS = 9, ENV_START = 50, ENV_END = 51 };
-    const unsigned long EXITING = 0x4, KERNEL_THREAD = 0x200000; /* PF_EXITING, PF_KTHREAD */
+    /* PF_EXITING and PF_KTHREAD of the kernel's include/linux/sched.h */
+    const unsigned long EXITING = 0x4, KERNEL_THREAD = 0x200000;
     char path[64], text[2048];
     unsigned long value[ENV_END + 1] = { 0 };
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    char *at = slurp(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    char *at = read_proc(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
     if (!at || at[1] != ' ' || !at[2] || strchr("ZXx", at[2]))
         return false;
     at += 3;
@@ -207,7 +219,7 @@ static bool has_environment(pid_t pid)
            (value[ENV_END] == 0 || value[ENV_END] > value[ENV_START]);
 }
 
-/* Strings, each ended by a NUL. */
+/* environ_text: the strings of /proc/<pid>/environ, each ended by a NUL. */
 static bool has_entry(struct span environ_text, const char *entry)
 {
     struct span one;
@@ -220,7 +232,7 @@ static bool has_entry(struct span environ_text, const char *entry)
 bool proctree_has_variable(pid_t pid, const char *entry)
 {
     char path[64];
-    int64_t until_ms = clock_mono_ms() + EXEC_PATIENCE_MS;
+    int64_t deadline_ms = clock_mono_ms() + EXEC_WAIT_MS;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     for (;;) {
         AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
@@ -229,7 +241,7 @@ bool proctree_has_variable(pid_t pid, const char *entry)
             return false;
         if (text.len > 0)
             return has_entry(buf_span(&text), entry);
-        if (!has_environment(pid) || clock_mono_ms() >= until_ms)
+        if (!has_environment(pid) || clock_mono_ms() >= deadline_ms)
             return false;
         (void)poll(NULL, 0, 1);
     }

@@ -1,7 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes below us. The executor and the keeper are subreapers: whatever a task starts stays
- * below its executor, what a dead executor leaves behind comes to the keeper, and what a dead
- * keeper leaves to the pool that started it, so that walking down from ourselves finds all of it.
+ * The descendants of this process: list them, signal them, measure their memory.
+ *
+ * The executor, the keeper and the pool are subreapers (PR_SET_CHILD_SUBREAPER): the kernel makes
+ * them the parent of an orphan among their descendants. So every process that a task starts stays
+ * below its executor. If the executor dies, its orphans become children of the keeper; if the
+ * keeper dies, they become children of the pool that started it. A walk down from this process
+ * finds all of them.
  */
 #ifndef TONY_BASE_PROCTREE_H
 #define TONY_BASE_PROCTREE_H
@@ -14,23 +19,25 @@ struct pids {
     size_t n, cap;
 };
 
-/* Direct children of pid (all its threads'), appended. Processes that come and go meanwhile may be
- * missed: repeat. */
+/* Append the direct children of pid, those of all its threads. The list may miss a process that
+ * starts or changes its parent during the call, so callers repeat the call. */
 void proctree_children(pid_t pid, struct pids *out);
-/* Everything below pid, without pid itself, parents before children, appended. */
+/* Append all descendants of pid, without pid itself; a parent comes before its children. */
 void proctree_below(pid_t pid, struct pids *out);
-/* Send sig to everything below us; how many there were. With hard, first SIGSTOP to all until no
- * new ones appear: what forks faster than we look cannot get away. */
-unsigned proctree_signal(int sig, _Bool hard);
-/* Send sig to those below us that have a handler for it; how many there were. */
+/* Send sig to all descendants of this process. Returns their number. stop_first: send SIGSTOP to
+ * all of them first, again and again until no new ones appear, so that a tree that forks faster
+ * than this function walks cannot escape. */
+unsigned proctree_signal(int sig, _Bool stop_first);
+/* Send sig to the descendants of this process that have a handler for it. Returns their number. */
 unsigned proctree_signal_catchers(int sig);
-/* Resident memory of all below us; pss: shared pages counted once (slow). */
+/* Resident memory of all descendants in bytes. pss: count a page that processes share once, not
+ * once for each process; this is slow. */
 uint64_t proctree_rss(_Bool pss);
-/* Does its environment have entry ("KEY=VALUE")? Waits for an exec that is under way, a second at
- * most: until its end the process has no environment. Without memory: no. */
+/* Does the environment of process pid contain entry ("KEY=VALUE")? During an execve() a process has
+ * no environment, so this function waits up to 1 s for its end. Without memory the answer is no. */
 _Bool proctree_has_variable(pid_t pid, const char *entry);
-/* SIGKILL to every process of our user whose environment has TONY_APPLICATION_ID=id, but us; how
- * many there were. */
+/* Send SIGKILL to every process of this user whose environment has TONY_APPLICATION_ID=id, except
+ * to this process. Returns their number. */
 unsigned proctree_kill_job(const char *application_id);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/reason.h"
 
 #include <stddef.h>
@@ -29,4 +30,14 @@ enum end_reason end_reason_parse(const char *name)
             return (enum end_reason)r;
     }
     return END_NONE;
+}
+
+void end_container_code(enum end_reason r, int *exit_code, int *signal)
+{
+    enum { OFFSET = 128, SIGNALS = 64 };
+
+    if (r != END_EXITED || *signal || *exit_code <= OFFSET || *exit_code > OFFSET + SIGNALS)
+        return;
+    *signal = *exit_code - OFFSET;
+    *exit_code = 0;
 }

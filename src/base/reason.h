@@ -1,19 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a container or an attempt came to its end, in the classes that policy is about. Every
- * back-end maps its codes to these; only `exited`, `out_of_memory` and `timed_out` are the user's
- * own. Numbers equal `Reason` in proto/tony.proto.
+ * Why a container or an attempt ended, in the classes that the retry policy distinguishes. Each
+ * scheduler back-end maps its own codes to these. The task itself causes only `exited`,
+ * `out_of_memory` and `timed_out`; the cluster or tony causes the others. The numbers equal those
+ * of `Reason` in proto/tony.proto.
  */
 #ifndef TONY_BASE_REASON_H
 #define TONY_BASE_REASON_H
 
 enum end_reason {
     END_NONE = 0,
-    END_EXITED,           /* by itself, with an exit code or by a signal */
-    END_KILLED_BY_MASTER, /* we stopped it */
-    END_PREEMPTED,
+    END_EXITED,           /* the process exited or a signal killed it */
+    END_KILLED_BY_MASTER, /* the master stopped it */
+    END_PREEMPTED,        /* the scheduler took the container for somebody else */
     END_NODE_LOST,
     END_OUT_OF_MEMORY,
-    END_LAUNCH_FAILED, /* never ran */
+    END_LAUNCH_FAILED, /* the process never ran */
     END_DISK_FAILED,
     END_UNKNOWN,
     END_TIMED_OUT,
@@ -21,6 +23,12 @@ enum end_reason {
 };
 
 const char *end_reason_name(enum end_reason r);     /* "out_of_memory" */
-enum end_reason end_reason_parse(const char *name); /* END_NONE when unknown */
+enum end_reason end_reason_parse(const char *name); /* END_NONE: name is unknown */
+/*
+ * A scheduler reports a container that a signal killed as one that exited with 128 + the signal.
+ * Makes exit code 0 and that signal of it; leaves all other ends as they are. (An executor tells
+ * both apart itself: a task may choose such an exit code.)
+ */
+void end_container_code(enum end_reason r, int *exit_code, int *signal);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 
 #include <ctype.h>
@@ -44,7 +45,7 @@ void str_mask_controls(char *s)
         else if ((unsigned char)*s < 0x20 || *s == 0x7f)
             *s = '?';
         else if ((unsigned char)*s == 0xc2 && (unsigned char)s[1] >= 0x80 &&
-                 (unsigned char)s[1] < 0xa0) /* C1: a terminal takes U+009B for ESC [ */
+                 (unsigned char)s[1] < 0xa0) /* C1: a terminal reads U+009B as "ESC [" */
             s[0] = s[1] = '?';
     }
 }
@@ -55,7 +56,7 @@ bool str_copy(char *dst, size_t size, const char *src)
     bool fits = len < size;
     if (size == 0)
         return false;
-    if (!fits) /* cut before a UTF-8 sequence, not in it */
+    if (!fits) /* cut before a UTF-8 character, not inside it */
         for (len = size - 1; len > 0 && ((unsigned char)src[len] & 0xc0) == 0x80;)
             len--;
     memcpy(dst, src, len);
@@ -98,18 +99,19 @@ static void lower(char *dst, size_t size, const char *src)
 
 const char *str_nearest(const char *s, const char *const *list, size_t n)
 {
-    char mine[DISTANCE_MAX + 1], theirs[DISTANCE_MAX + 1];
+    char word[DISTANCE_MAX + 1], candidate[DISTANCE_MAX + 1];
     size_t len = strlen(s);
-    /* One slip in a short word, up to four in a long key; a candidate that shares nothing is never
-     * near. */
-    unsigned near = len / 4 + 1 > 4 ? 4 : (unsigned)len / 4 + 1;
+    /* Accept one typing error in a word of up to 3 letters and up to four in a long key. A
+     * candidate must have at least one letter in common with s: its distance is less than either
+     * length. */
+    unsigned limit = len / 4 + 1 > 4 ? 4 : (unsigned)len / 4 + 1;
     const char *best = NULL;
-    lower(mine, sizeof mine, s);
+    lower(word, sizeof word, s);
     for (size_t i = 0; i < n; i++) {
-        lower(theirs, sizeof theirs, list[i]);
-        unsigned d = str_distance(mine, theirs);
-        if (d < near + (best == NULL) && d < strlen(theirs) && d < len) {
-            near = d;
+        lower(candidate, sizeof candidate, list[i]);
+        unsigned d = str_distance(word, candidate);
+        if (d < limit + (best == NULL) && d < strlen(candidate) && d < len) {
+            limit = d;
             best = list[i];
         }
     }

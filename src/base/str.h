@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Strings and numbers of text from outside: parsed whole, with a range, in error messages by the
- * name of their field.
+ * Strings, and parsers of numbers in text from outside. A parser accepts a number only if it is the
+ * whole text and lies in a given range. `what` is the name of the field in error messages.
  */
 #ifndef TONY_BASE_STR_H
 #define TONY_BASE_STR_H
@@ -14,39 +15,45 @@
 
 struct err;
 
-/* Allocated printf; NULL = no memory. */
+/* Format into a new string, which the caller frees. NULL = no memory. */
 char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-char *str_dup(const char *s); /* NULL in, NULL out */
+char *str_dup(const char *s); /* like strdup(), but accepts NULL and returns NULL then */
 
 bool str_eq(const char *a, const char *b); /* NULL equals only NULL */
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
-/* Parse a whole decimal integer, `what` names the field in the error. -EINVAL not a number, -ERANGE
- * out of [min, max]. */
+/* Parse a decimal integer. -EINVAL: not a whole number; -ERANGE: outside [min, max]. */
 int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
-/* Size in MiB, TonY's memory strings ("2g", "2048m", "3" = MiB; also k, t, kb, mb, gb, gib, mib;
- * any case). Fractions are refused. */
+/* Parse a size into MiB, in the notation of TonY's memory settings. "2g" is 2048, "2048m" is 2048,
+ * "3" is 3. Units: k, m, g, t, each also with "b" or "ib" behind it, in any case; no unit means
+ * MiB. A size that is not a whole number of MiB: -EINVAL. Outside [min, max]: -ERANGE. */
 int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
-/* true/false/yes/no/on/off/1/0 in any case. */
+/* Parse a time in milliseconds: "500ms", "90s", "10m", "2h", "1d", in any case. The unit is
+ * required. -EINVAL not a time, -ERANGE out of [min, max]. */
+int str_ms(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
+
+/* Parse true, false, yes, no, on, off, 1 or 0 in any case. Anything else: -EINVAL. */
 int str_bool(struct span s, const char *what, bool *out, struct err *e);
 
-/* Levenshtein distance, capped at 255; for "did you mean". */
+/* Levenshtein distance. If a or b is longer than 255 bytes, the result is 255. */
 unsigned str_distance(const char *a, const char *b);
-/* The candidate nearest to s, or NULL when none is near enough to be a slip of the pen. Borrowed
- * from list. */
+/* The entry of list that s is probably a misspelling of, for "did you mean"; case is ignored.
+ * Borrowed from list. NULL: no entry is near. */
 const char *str_nearest(const char *s, const char *const *list, size_t n);
 
-/* Copy into a fixed array, always terminated; returns false when it was cut. */
+/* Copy src into an array of `size` bytes, always NUL-terminated. Returns false if src was cut; the
+ * cut lies between UTF-8 characters. */
 bool str_copy(char *dst, size_t size, const char *src);
 
-/* Nothing in s breaks the line or steers a terminal afterwards: white space becomes blanks, other
- * control characters '?'. */
+/* Replace newline, carriage return and tab by a blank, and every other control character by '?', so
+ * that s is one line and cannot send commands to a terminal. */
 void str_mask_controls(char *s);
 
-/* Human forms into buf: "1.5 GB", "2 m 03 s" (n bytes at most; returns buf). */
+/* Write a size ("1.5 GB", 1 KB = 1024 B) or a duration ("2 m 03 s") for people into buf, which has
+ * n bytes. Returns buf. */
 const char *str_size(uint64_t bytes, char *buf, size_t n);
 const char *str_duration(int64_t ms, char *buf, size_t n);
 

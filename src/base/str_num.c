@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers, sizes and truth values in text from users. White space around them is allowed: values in
- * XML files have it.
+ * Parsers of numbers, sizes and truth values in text from users. White space around a value is
+ * allowed, since values in XML files often have it.
  */
 #include <errno.h>
 #include <string.h>
@@ -8,9 +9,9 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { SHOWN = 60 }; /* so much of a wrong value is repeated in the sentence */
+enum { SHOWN = 60 }; /* the error sentence quotes at most this many bytes of a wrong value */
 
-static int wrong(struct span s, const char *what, const char *wanted, struct err *e)
+static int refuse(struct span s, const char *what, const char *wanted, struct err *e)
 {
     int len = (int)(s.len < SHOWN ? s.len : SHOWN);
     if (len == 0)
@@ -31,8 +32,8 @@ static int check_range(int64_t v, int64_t min, int64_t max, const char *unit, co
     return 0;
 }
 
-/* Digits with an optional minus. 0, -EINVAL (no number) or -ERANGE (more than 64 bits); *s is left
- * behind the digits. */
+/* Parse an optional minus and digits, and cut them off *s. 0, -EINVAL (there is no digit) or
+ * -ERANGE (the number needs more than 64 bits). */
 static int digits(struct span *s, int64_t *out)
 {
     bool minus = s->len > 0 && s->p[0] == '-', any = false, over = false;
@@ -59,7 +60,7 @@ int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *
     int64_t v = 0;
     int rc = digits(&rest, &v);
     if (rc == -EINVAL || rest.len > 0)
-        return wrong(all, what, "a whole number", e);
+        return refuse(all, what, "a whole number", e);
     if (rc == -ERANGE)
         return err_set(e, ERANGE, "%s must be between %lld and %lld, not '%.*s'", what,
                        (long long)min, (long long)max, (int)(all.len < SHOWN ? all.len : SHOWN),
@@ -75,11 +76,36 @@ static bool same_word(struct span s, const char *word)
     return s.len == strlen(word) && strncasecmp(s.p, word, s.len) == 0;
 }
 
+int str_ms(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e)
+{
+    static const struct {
+        const char *name;
+        int64_t times;
+    } units[] = { { "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }, { "d", 86400000 } };
+    struct span all = span_trim(s), rest = all;
+    int64_t v = 0, times = 0;
+    int rc = digits(&rest, &v);
+    rest = span_trim(rest);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (same_word(rest, units[i].name))
+            times = units[i].times;
+    if (rc == -EINVAL || !times) {
+        (void)refuse(all, what, "a time", e);
+        return err_hint(e, "write a number and its unit: 500ms, 90s, 10m, 2h, 1d");
+    }
+    if (rc == -ERANGE || __builtin_mul_overflow(v, times, &v) || v < min || v > max)
+        return err_set(e, ERANGE, "%s must be between %lld ms and %lld ms, not '%.*s'", what,
+                       (long long)min, (long long)max, (int)(all.len < SHOWN ? all.len : SHOWN),
+                       all.p);
+    *out = v;
+    return 0;
+}
+
 int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e)
 {
     static const struct {
         const char *name[3];
-        int64_t times, over;
+        int64_t times, divisor; /* MiB = number * times / divisor */
     } units[] = {
         { { "", "m", "mb" }, 1, 1 },
         { { "mib", "mib", "mib" }, 1, 1 },
@@ -92,7 +118,7 @@ int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *
     int64_t v = 0;
     int rc = digits(&unit, &v);
     if (rc == -EINVAL)
-        return wrong(all, what, wanted, e);
+        return refuse(all, what, wanted, e);
     unit = span_trim(unit);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (!same_word(unit, units[i].name[0]) && !same_word(unit, units[i].name[1]) &&
@@ -101,15 +127,15 @@ int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *
         if (rc == -ERANGE || __builtin_mul_overflow(v, units[i].times, &v))
             return err_set(e, ERANGE, "%s must be at most %lld MiB, not '%.*s'", what,
                            (long long)max, (int)(all.len < SHOWN ? all.len : SHOWN), all.p);
-        if (v % units[i].over != 0)
-            return wrong(all, what, wanted, e);
-        v /= units[i].over;
+        if (v % units[i].divisor != 0)
+            return refuse(all, what, wanted, e);
+        v /= units[i].divisor;
         rc = check_range(v, min, max, " MiB", what, e);
         if (rc == 0)
             *out = v;
         return rc;
     }
-    return wrong(all, what, wanted, e);
+    return refuse(all, what, wanted, e);
 }
 
 int str_bool(struct span s, const char *what, bool *out, struct err *e)
@@ -126,5 +152,5 @@ int str_bool(struct span s, const char *what, bool *out, struct err *e)
             }
         }
     }
-    return wrong(all, what, "true or false", e);
+    return refuse(all, what, "true or false", e);
 }

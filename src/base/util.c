@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util.h"
 
 #include <errno.h>
@@ -6,8 +7,9 @@
 
 void free_p(void *p)
 {
+    /* p is a T **. To read it as a void ** would break the aliasing rules. */
     void *old;
-    memcpy(&old, p, sizeof old); /* p is a T **, which must not be read as void ** */
+    memcpy(&old, p, sizeof old);
     free(old);
 }
 
@@ -16,7 +18,7 @@ void close_p(int *fd)
     if (*fd < 0)
         return;
     int saved = errno;
-    (void)close(*fd); /* nobody is left who could act on a failure */
+    (void)close(*fd); /* at the end of a scope, no caller could handle a failure */
     *fd = -1;
     errno = saved;
 }

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small things used everywhere: scope-bound release, hand-over, array length, checked casts.
+ * Small macros: release at the end of a scope, transfer of ownership, array length, containing
+ * struct, minimum and maximum.
  */
 #ifndef TONY_BASE_UTIL_H
 #define TONY_BASE_UTIL_H
@@ -8,11 +10,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* A local releases itself at the end of its scope: AUTO(free_p) char *s = ...; fn gets the address
- * of the variable. */
+/* Release a local variable at the end of its scope, as in AUTO(free_p) char *s = NULL. The compiler
+ * then calls fn with the address of the variable. */
 #define AUTO(fn) __attribute__((cleanup(fn)))
 
-/* Give a pointer away: the variable becomes NULL, the expression is the old value. */
+/* Transfer ownership: the value of the expression is the pointer, and the variable becomes NULL. */
 #define TAKE(p)                                                                                    \
     ({                                                                                             \
         __typeof__(p) taken_ = (p);                                                                \
@@ -27,8 +29,8 @@
         (type *)((char *)(uintptr_t)mptr_ - offsetof(type, member));                               \
     })
 
-/* Each argument is evaluated once. The names inside are made unique, so that one may stand in the
- * other. */
+/* MIN and MAX evaluate each argument once. __COUNTER__ makes the variables inside unique, so that
+ * MIN(a, MIN(b, c)) works without -Wshadow warnings. */
 #define UTIL_PASTE2(a, b) a##b
 #define UTIL_PASTE(a, b) UTIL_PASTE2(a, b)
 #define UTIL_PICK(a, op, b, x, y)                                                                  \
@@ -41,8 +43,8 @@
 #define MIN(a, b) UTIL_PICK_AS(a, <, b, __COUNTER__)
 #define MAX(a, b) UTIL_PICK_AS(a, >, b, __COUNTER__)
 
-/* cleanup functions for AUTO() */
-void free_p(void *p);  /* p is a T**: frees *p */
-void close_p(int *fd); /* closes *fd if >= 0, keeps errno */
+/* Cleanup functions for AUTO(). */
+void free_p(void *p);  /* p points to a pointer of any type: frees that pointer */
+void close_p(int *fd); /* closes *fd if it is >= 0; leaves errno unchanged */
 
 #endif

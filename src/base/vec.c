@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/vec.h"
 
 #include <errno.h>
@@ -15,8 +16,9 @@ int vec_grow(void **v, size_t *cap, size_t want, size_t elem)
         next = want;
     if (__builtin_mul_overflow(next, elem, &bytes))
         return -ENOMEM;
+    /* v is a T **. To read it as a void ** would break the aliasing rules. */
     void *old;
-    memcpy(&old, v, sizeof old); /* v is a T **, which must not be read as void ** */
+    memcpy(&old, v, sizeof old);
     void *p = realloc(old, bytes);
     if (!p)
         return -ENOMEM;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/client.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ int client_look_paths(struct client *c, struct err *e)
 {
     if (c->have_paths || client_open_paths(c, e) == 0)
         return 0;
-    if (!can_be_looked_at(e->num) || paths_open_look(&c->paths, NULL) < 0)
+    if (!can_be_looked_at(e->num) || paths_open_read_only(&c->paths, NULL) < 0)
         return -e->num;
     c->have_paths = c->looks_only = true;
     c->not_opened = *e;

@@ -1,7 +1,6 @@
-/*
- * The program `tony`: one table of commands, each of which validates, asks the pool, a master or
- * the files, and prints.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program `tony`: a table of commands. Each command checks its arguments, asks the pool, a
+ * master or the files of a job, and prints the result. */
 #ifndef TONY_CLIENT_CLIENT_H
 #define TONY_CLIENT_CLIENT_H
 
@@ -9,9 +8,9 @@
 enum exit_code {
     EXIT_DONE = 0,
     EXIT_JOB_FAILED = 1,
-    EXIT_MISUSE = 2,  /* of the command line, or a refused job */
-    EXIT_STOPPED = 3, /* the job was killed, or ran out of its time */
-    EXIT_CLUSTER = 4, /* the pool, the files or the machine failed us */
+    EXIT_MISUSE = 2,  /* the command line or the job is wrong */
+    EXIT_STOPPED = 3, /* the job was killed, or a time limit of it was exceeded */
+    EXIT_CLUSTER = 4, /* the pool, the cluster, the disk or the machine has failed */
 };
 
 /* Returns the exit code. version: of this build. */

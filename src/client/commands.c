@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table of commands, and what is made of it: help and completion.
  */
@@ -5,6 +6,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/resize.h"
 
 #define JOB_OPTIONS                                                                                \
     (OPT_BIT(OPT_CONF_FILE) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_EXECUTES) |   \
@@ -120,6 +122,26 @@ static const struct command table[] = {
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_kill },
+    { .name = "resize",
+      .usage = "resize APP ROLE=N [ROLE=N ...] [--wait] [--timeout TIME] [--reason TEXT] [--json]",
+      .summary = "give a job another number of tasks",
+      .examples =
+          "  tony resize last worker=8\n"
+          "  tony resize 12 worker=2 ps=1 --wait --timeout 30m --reason 'room for others'\n",
+      .text = APP_TEXT
+      "A job that grows trains on until its new containers are there, and keeps its size if they "
+      "are "
+      "not there in time.\n"
+      "tony.<role>.resize says what happens to the tasks then. A job that still waits just asks "
+      "for "
+      "other numbers.\n"
+      "With --wait: 0 when it is done, 1 when it was given up; Ctrl-C stops the waiting, not the "
+      "resize.\n",
+      .options = OPT_BIT(OPT_TIMEOUT) | OPT_BIT(OPT_REASON) | OPT_BIT(OPT_WAIT) |
+                 OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
+      .min_args = 2,
+      .max_args = 1 + RESIZE_ROLES_MAX,
+      .fn = cmd_resize },
     { .name = "plan",
       .usage = "plan [JOBFILE] [options]",
       .summary = "what a job would ask for, run and ship, without doing it",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor: what this machine offers, what is wrong with it, and what each configuration key does
  * here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/follow.h"
 
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include "client/client_int.h"
 #include "client/link.h"
 #include "client/render.h"
+#include "codec/json.h"
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
@@ -66,11 +68,15 @@ static void keep_summary(struct follow *f, const Tony__JobUpdate *u)
     f->out->summary = doc;
 }
 
-static void on_update(struct follow *f, const Tony__JobUpdate *u)
+static void on_update(struct follow *f, const struct conn *from, const Tony__JobUpdate *u)
 {
     keep_summary(f, u);
     if (f->o->render)
         render_update(f->o->render, u->state, f->out->summary);
+    /* the pool has a word on a job without a master, but knows nothing of what the master does */
+    bool whole = from == f->master || u->finished;
+    if (f->o->look && whole && f->o->look(u->state, f->out->summary, f->o->look_arg))
+        end(f, 0);
     if (u->finished) {
         f->out->finished = true;
         f->out->exit_code = u->exit_code;
@@ -111,7 +117,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
         f->refused_since = 0;
         if (conn == f->pool && f->master && !u->finished)
             return; /* the master knows better */
-        on_update(f, u);
+        on_update(f, conn, u);
         if (!f->over && conn == f->pool && u->master_socket[0] && !f->master) {
             f->go_master = true;
             connect_again(f);
@@ -213,6 +219,11 @@ static void on_signal(int signo, void *arg)
 {
     struct follow *f = arg;
     (void)signo;
+    if (f->o->leaves) {
+        f->out->left = true;
+        end(f, 0);
+        return;
+    }
     if (++f->n_signals > 1) {
         if (f->o->render)
             render_say(f->o->render, "not waiting any longer; job %s is being stopped", f->id);
@@ -236,7 +247,7 @@ static int start(struct follow *f, struct conn *pool, struct err *e)
     f->retry = f->master_path ? loop_timer_new(f->c->loop, on_retry, f) : NULL;
     if (!f->retry)
         return err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
-    for (size_t i = 0; f->o->signals && i < ARRAY_LEN(signos); i++)
+    for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
         f->signals[i] = loop_signal_new(f->c->loop, signos[i], on_signal,
                                         f); /* without it the default: we end */
     if (pool) {
@@ -303,23 +314,16 @@ int follow_history(struct client *c, const char *application_id, struct follow_r
         rc = paths_find_job(&c->paths, application_id, &dir, &live, e);
     if (rc < 0)
         return rc;
-    AUTO(history_freep) struct history_job *h = NULL;
-    rc = history_load(dir, &h, e);
-    enum job_state state = rc == 0 ? job_state(h->job) : JOB_NONE;
-    bool over = state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_KILLED;
+    AUTO(json_freep) json_t *doc = NULL;
+    rc = history_status(dir, &doc, e);
+    bool over = rc == 0 && json_is_integer(json_object_get(doc, "exit_code"));
     if (live && !over) /* also when it is moving just now */
         return err_set(e, EBUSY, "job '%s' is not over", application_id);
     if (rc < 0)
         return rc;
-    AUTO(buf_done) struct buf text = { 0 };
-    rc = job_status_json(h->job, false, &text);
-    if (rc < 0)
-        return err_set(e, -rc, "cannot read the history of job '%s': %m", application_id);
-    struct job_verdict v;
-    job_verdict(h->job, &v);
     json_decref(out->summary);
-    out->summary = json_loadb(text.p, text.len, 0, NULL);
     out->finished = true;
-    out->exit_code = v.exit_code;
+    out->exit_code = (int)doc_int(doc, "exit_code", 1);
+    out->summary = TAKE(doc);
     return 0;
 }

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Follow a job to its end, through restarts of pool and master.
+ * Follows a job to its end, through restarts of the pool and the master.
  *
- * The pool is asked while the job waits; once the pool says where, its master. Whatever breaks is
- * dialled again; the job's directory is the last word, since a finished job lies in the history.
+ * While the job waits, the client asks the pool. When the pool names the master's socket, the
+ * client asks the master. If a connection breaks, it reconnects. If a job is in the history, its
+ * directory has the verdict.
  */
 #ifndef TONY_CLIENT_FOLLOW_H
 #define TONY_CLIENT_FOLLOW_H
@@ -16,26 +18,33 @@ struct err;
 struct render;
 
 struct follow_options {
-    bool own;              /* the job stops tony.client.away-limit after we are gone */
+    bool own;              /* the job stops tony.client.away-limit after this client has gone */
     bool signals;          /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
     const char *stop;      /* ask the job to stop at once, with this reason; NULL = do not */
-    bool checkpoint;       /* the tasks are to save one first */
-    bool told;             /* return as soon as the stop was accepted */
+    bool checkpoint;       /* with `stop`: let the tasks save a checkpoint first */
+    bool told;             /* with `stop`: return as soon as the stop was accepted */
     struct render *render; /* may be NULL */
+    /* INT, TERM and HUP make follow_job() return, and do not stop the job: out->left. Not with
+     * `signals`. */
+    bool leaves;
+    /* Called with each update of the master; true = stop following. May be NULL. */
+    bool (*look)(const char *state, const json_t *summary, void *arg);
+    void *look_arg;
 };
 
 struct follow_result {
     json_t *summary; /* of the last update; may be NULL */
     int exit_code;   /* of the job */
-    bool finished;   /* else: told, or the user stopped waiting */
+    bool finished;   /* the job has ended; false: `told`, look() or the user ended the wait */
+    bool left;       /* a signal ended the wait */
 };
 
-/* pool: takes a connection that the job was submitted on; may be NULL. */
+/* pool: the connection on which the job was submitted; takes it; may be NULL. */
 int follow_job(struct client *c, const char *application_id, struct conn *pool,
                const struct follow_options *o, struct follow_result *out, struct err *e);
 void follow_result_done(struct follow_result *r);
 
-/* The verdict of a job from its journal. -EBUSY when it has none yet, -ENOENT: no such job. */
+/* Read the verdict of a job from its journal. -EBUSY: there is none yet; -ENOENT: no such job. */
 int follow_history(struct client *c, const char *application_id, struct follow_result *out,
                    struct err *e);
 

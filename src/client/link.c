@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/link.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static int spawn_pool(struct pool_start *s, struct err *e)
         return 0;
     close_p(&s->ready_fd);
     close_p(&s->complaint_fd);
-    return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork(rc));
+    return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork_cause(rc));
 }
 
 /* Of what is there one piece; false when no more comes. What does not fit is in the pool's log. */
@@ -342,17 +343,21 @@ void answer_done(struct answer *a)
     *a = (struct answer){ 0 };
 }
 
+void link_who(char out[static LINK_WHO_MAX])
+{
+    char host[64] = "";
+    struct passwd *pw = getpwuid(getuid());
+    (void)gethostname(host, sizeof host - 1); /* only for people */
+    (void)snprintf(out, LINK_WHO_MAX, "%.40s@%.60s pid %d", pw ? pw->pw_name : "?", host,
+                   (int)getpid());
+}
+
 static void ask_init(Tony__ClientAsk *ask, Tony__Frame *f, int what, const char *application_id,
-                     char who[128])
+                     char who[static LINK_WHO_MAX])
 {
     who[0] = 0;
-    if (what ==
-        TONY__CLIENT_ASK__WHAT__STOP) { /* looking up a name costs, and only a stop has an author */
-        char host[64] = "";
-        struct passwd *pw = getpwuid(getuid());
-        (void)gethostname(host, sizeof host - 1); /* only for people */
-        (void)snprintf(who, 128, "%.40s@%.60s pid %d", pw ? pw->pw_name : "?", host, (int)getpid());
-    }
+    if (what == TONY__CLIENT_ASK__WHAT__STOP) /* looking up a name costs, and most need none */
+        link_who(who);
     *ask = (Tony__ClientAsk)TONY__CLIENT_ASK__INIT;
     ask->what = (Tony__ClientAsk__What)what;
     ask->application_id = (char *)(application_id ? application_id : "");
@@ -366,7 +371,7 @@ int link_send_ask(struct conn *conn, int what, const char *application_id, const
 {
     Tony__ClientAsk ask;
     Tony__Frame f;
-    char who[128];
+    char who[LINK_WHO_MAX];
     ask_init(&ask, &f, what, application_id, who);
     ask.reason = (char *)(reason ? reason : "");
     return conn_send(conn, &f);
@@ -377,7 +382,7 @@ int link_send_stop(struct conn *conn, const char *application_id, const char *re
 {
     Tony__ClientAsk ask;
     Tony__Frame f;
-    char who[128];
+    char who[LINK_WHO_MAX];
     ask_init(&ask, &f, TONY__CLIENT_ASK__WHAT__STOP, application_id, who);
     ask.reason = (char *)(reason ? reason : "");
     ask.checkpoint = checkpoint;
@@ -389,7 +394,7 @@ int link_ask_what(struct client *c, struct conn **conn, int what, const char *ap
 {
     Tony__ClientAsk ask;
     Tony__Frame f;
-    char who[128];
+    char who[LINK_WHO_MAX];
     ask_init(&ask, &f, what, application_id, who);
     ask.force = force;
     return link_ask(c, conn, &f, out, e);

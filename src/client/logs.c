@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * logs: what tasks wrote. The files are read where they lie, live or finished; nobody is asked.
  *
@@ -37,8 +38,8 @@ struct logs {
     char id[APP_ID_MAX];
     char *dir;
     bool live;
-    char *role;    /* NULL = all tasks */
-    int64_t index; /* -1 = all of the role */
+    char *role;                   /* NULL = all tasks */
+    int64_t index;                /* -1 = all of the role */
     int64_t attempt, lines, rank; /* rank: -1 = all */
     bool want_stdout, want_stderr, follow;
     VEC(struct log_file) files;
@@ -81,13 +82,14 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
         return rc;
     bool ended = true;
     *out_n = 0;
-    for (uint32_t i = 0; i < job_n_tasks(h->job); i++) {
+    for (uint32_t i = 0; i < job_n_slots(h->job); i++) {
         struct slot_view v;
         job_slot(h->job, i, &v);
-        if (!wanted(l, v.role, v.index))
+        if (v.spare || !wanted(l, v.role, v.index))
             continue;
         (*out_n)++;
-        ended = ended && (v.state == SLOT_ENDED || v.state == SLOT_DRAINING);
+        ended =
+            ended && (v.state == SLOT_ENDED || v.state == SLOT_DRAINING || v.state == SLOT_ABSENT);
     }
     return ended || !l->live;
 }

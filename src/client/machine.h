@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Facts about this machine for `tony doctor`.
  */
@@ -15,8 +16,8 @@ struct machine_cgroup {
     char path[512];
     char controllers[256];
     bool memory;   /* memory can be limited */
-    bool writable; /* we may make groups there */
-    bool off;      /* TONY_CGROUPS=none: nobody looks for them */
+    bool writable; /* this user may make groups there */
+    bool off;      /* TONY_CGROUPS=none: tony does not use them */
 };
 
 int machine_memory(uint64_t *out_total, uint64_t *out_available); /* bytes; -errno */

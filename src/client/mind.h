@@ -1,9 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who misses the pool starts it: jobs that nobody looks after.
+ * Starts the pool for orphaned jobs.
  *
- * A job is looked after by its keeper, and by the pool where it has none. When both were killed,
- * nothing of the job goes on until somebody starts the next pool; so each command that comes across
- * such a job does.
+ * A live job needs its keeper or, while it has none, the pool. If both were killed, the job does
+ * not continue until a pool runs. So each command that finds such a job starts the pool.
  */
 #ifndef TONY_CLIENT_MIND_H
 #define TONY_CLIENT_MIND_H
@@ -12,11 +12,11 @@
 
 struct client;
 
-/* A job in jobs/: start the pool if neither it nor a keeper of the job is there. What fails is left
- * to the next command: this one was only asked to look. False: its keeper is there. */
+/* id: a job in jobs/. If neither its keeper nor a pool runs, start the pool. An error is ignored:
+ * the next command tries again. false: the keeper runs. */
 bool mind_job(struct client *c, const char *id);
-/* The job has its verdict: wait until its directory is where we said, in history/, but not for
- * long. If its keeper dies over it, see above. */
+/* The job has a verdict: wait a short time until its directory is in history/. If its keeper dies
+ * before, start the pool as above. */
 void mind_settle(struct client *c, const char *id);
 
 #endif

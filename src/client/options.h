@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The options of the command line: one table for all commands; each command says which of them it
- * takes.
+ * The options of the command line: one table for all commands. Each command names the options that
+ * it accepts.
  *
  * Long options are written with one dash or two, and with `_` or `-` between words: -src_dir X,
  * --src_dir X, --src-dir=X.
@@ -48,6 +49,10 @@ struct buf;
     X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the job was told")                \
     X(OPT_CHECKPOINT, "checkpoint", 0, NULL, false,                                                \
       "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \
+    X(OPT_TIMEOUT, "timeout", 0, "TIME", false,                                                    \
+      "how long the job may wait for new containers: 90s, 10m, 2h (tony.resize.timeout)")          \
+    X(OPT_REASON, "reason", 0, "TEXT", false, "why, for those who look at the job later")          \
+    X(OPT_WAIT, "wait", 0, NULL, false, "return when it is done, or given up")                     \
     X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
@@ -70,11 +75,11 @@ struct option_value {
 struct options {
     struct option_value *v;
     size_t n, cap;
-    const char **args; /* what is no option, in order */
+    const char **args; /* the other arguments, in their order */
     size_t n_args, cap_args;
 };
 
-/* argv: without the program and the command. allowed: OPT_BITs. -EINVAL with a sentence and the
+/* argv: without the program and the command. allowed: OPT_BITs. -EINVAL: e has a sentence with the
  * nearest name. */
 int options_parse(int argc, char *const *argv, uint64_t allowed, struct options *out,
                   struct err *e);
@@ -82,7 +87,7 @@ void options_done(struct options *o);
 
 bool options_has(const struct options *o, enum option_id id);
 const char *options_get(const struct options *o, enum option_id id); /* NULL = not given */
-/* A number option, dflt when not given. */
+/* The value of a number option; dflt if it was not given. */
 int options_int(const struct options *o, enum option_id id, int64_t min, int64_t max, int64_t dflt,
                 int64_t *out, struct err *e);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plan: what a job would ask for, run and ship. Nothing is submitted and nothing is written; the
  * pool is asked for its capacity.
@@ -8,6 +9,7 @@
 #include "client/client_int.h"
 #include "client/jobconf.h"
 #include "client/link.h"
+#include "client/plan_long.h"
 #include "client/yarn_cmd.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
@@ -25,6 +27,7 @@ struct spec_view { /* the cluster spec with placeholders for addresses */
     struct rt_role *roles;
     size_t n;
     uint32_t n_tracked;
+    struct plan_lengths lengths;
 };
 
 static void view_done(struct spec_view *v)
@@ -142,21 +145,23 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
         .n_tracked = view->n_tracked,
         .server = s->server,
         .driver = s->horovod_driver ? "<driver>:<port>" : NULL,
-        .spec_file = rt->spec_file ? "<file with the cluster spec>" : NULL,
+        .spec_file = "<file with the cluster spec>",
+        .file_only = s->addresses_in_file_only,
+        .variable_max = SIZE_MAX, /* placeholders are longer than addresses: see plan_lengths() */
     };
     if (runtime_wants_tb_port(rt->name, name, chief, has_role(view, "tensorboard")))
         (void)strv_env_set(env, "TB_PORT", "<port>"); /* as in add_env() */
     return runtime_env(rt, &in, env, e);
 }
 
-static json_t *env_json(const struct strv *env)
+static json_t *env_json(const struct strv *env, const struct plan_lengths *lengths)
 {
     json_t *o = json_object();
     for (size_t i = 0; i < env->n; i++) {
         const char *equals = strchr(env->v[i], '=');
         AUTO(free_p)
         char *key = equals ? span_dup(span_mem(env->v[i], (size_t)(equals - env->v[i]))) : NULL;
-        if (key)
+        if (key && !plan_left_out(lengths, key))
             (void)json_object_set_new(o, key,
                                       json_string(conf_key_is_secret(key) ? "***" : equals + 1));
     }
@@ -171,8 +176,11 @@ static int add_task(const struct job_spec *s, const struct spec_view *view,
     int rc = task_env(s, view, role, name, index, &env, e);
     if (rc == 0) {
         AUTO(free_p) char *task = str_printf("%s:%u", name, index);
-        json_t *doc = json_pack("{s:s, s:s, s:s, s:o}", "task", task ? task : name, "role", name,
-                                "command", command ? command : "", "env", env_json(&env));
+        json_t *doc =
+            json_pack("{s:s, s:s, s:s, s:o}", "task", task ? task : name, "role", name, "command",
+                      command ? command : "", "env", env_json(&env, &view->lengths));
+        if (role->resume_command)
+            (void)json_object_set_new(doc, "resume_command", json_string(role->resume_command));
         if (role->ranks > 1)
             (void)json_object_set_new(doc, "ranks", json_integer(role->ranks));
         (void)json_array_append_new(tasks, doc);
@@ -181,13 +189,15 @@ static int add_task(const struct job_spec *s, const struct spec_view *view,
     return rc;
 }
 
-static int tasks_json(const struct job_spec *s, json_t **out, struct err *e)
+static int tasks_json(const struct job_spec *s, json_t **out, json_t **out_too_long, struct err *e)
 {
     struct spec_view view = { 0 };
     json_t *tasks = json_array();
     int rc = tasks ? view_build(s, &view) : -ENOMEM;
     if (rc < 0)
         rc = err_set(e, ENOMEM, "cannot plan the job: %m");
+    if (rc == 0)
+        rc = plan_lengths(s, &view.lengths, e);
     for (size_t i = 0; rc == 0 && i < s->n_roles; i++)
         for (uint32_t k = 0;
              rc == 0 && k < s->roles[i].instances && json_array_size(tasks) < TASKS_MAX; k++)
@@ -195,11 +205,12 @@ static int tasks_json(const struct job_spec *s, json_t **out, struct err *e)
                           e);
     if (rc == 0 && s->single_node)
         rc = add_task(s, &view, &s->am, 0, SINGLE_ROLE, s->am.command, tasks, e);
-    view_done(&view);
     if (rc < 0)
         json_decref(tasks);
     else
         *out = tasks;
+    *out_too_long = rc < 0 ? NULL : plan_lengths_json(&view.lengths);
+    view_done(&view);
     return rc;
 }
 
@@ -215,10 +226,18 @@ static json_t *role_json(const struct job_spec *s, const struct role_spec *r, co
     for (size_t i = 0; i < r->n_gates; i++) /* their containers it has beside it */
         (void)json_array_append_new(waits, json_sprintf("%s:%s", s->roles[r->gates[i].role].name,
                                                         r->gates[i].ready ? "ready" : "started"));
-    return json_pack("{s:s, s:i, s:I, s:i, s:i, s:s, s:o}", "role", name, "instances",
-                     (int)instances, "memory_mib", (json_int_t)r->memory_mib, "vcores",
-                     (int)r->vcores, "gpus", (int)r->gpus, "kind", kinds[r->kind & 3], "waits_for",
-                     waits);
+    enum resize_policy policy = role_spec_resize(s, r);
+    json_t *doc = json_pack("{s:s, s:i, s:I, s:i, s:i, s:s, s:o, s:s}", "role", name, "instances",
+                            (int)instances, "memory_mib", (json_int_t)r->memory_mib, "vcores",
+                            (int)r->vcores, "gpus", (int)r->gpus, "kind", kinds[r->kind & 3],
+                            "waits_for", waits, "resize", resize_policy_name(policy));
+    if (doc && policy != RESIZE_NEVER) {
+        (void)json_object_set_new(doc, "min_instances", json_integer(r->min_instances));
+        (void)json_object_set_new(doc, "max_instances",
+                                  r->max_instances < 0 ? json_null()
+                                                       : json_integer(r->max_instances));
+    }
+    return doc;
 }
 
 static json_t *containers_json(const struct job_spec *s)
@@ -326,6 +345,8 @@ static void print_tasks(const json_t *doc)
             continue;
         role = doc_str(task, "role");
         (void)printf("\n%s\n  command  %s\n", doc_str(task, "task"), doc_str(task, "command"));
+        if (doc_str(task, "resume_command")[0])
+            (void)printf("  resumes  %s\n", doc_str(task, "resume_command"));
         const char *key;
         json_t *value;
         json_object_foreach(json_object_get(task, "env"), key, value)(void)
@@ -364,11 +385,12 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
     const struct job_spec *s = j->spec;
     struct job_demand d;
     job_spec_demand(s, &d);
-    json_t *tasks = NULL;
-    int rc = tasks_json(s, &tasks, e);
+    json_t *tasks = NULL, *too_long = NULL;
+    int rc = tasks_json(s, &tasks, &too_long, e);
     json_t *ship = ship_json(j, &rc, e);
     if (rc < 0) {
         json_decref(tasks);
+        json_decref(too_long);
         json_decref(ship);
         return rc;
     }
@@ -383,13 +405,14 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
     }
     if (unknown.num)
         client_note("%s%s", j->yarn ? "" : "the pool's capacity is not known: ", unknown.msg);
-    *out = json_pack("{s:s, s:s, s:s, s:s, s:o, s:{s:i, s:I, s:i, s:i}, s:o, s:b, s:o, s:i, s:o}",
-                     "name", s->name, "framework", s->framework, "cluster", s->cluster,
-                     "distributed_mode", s->gang ? "GANG" : "FCFS", "containers",
-                     containers_json(s), "demand", "containers", (int)d.n_containers, "memory_mib",
-                     (json_int_t)d.memory_mib, "gpus", (int)d.gpus, "vcores", (int)d.vcores,
-                     "capacity", capacity, "fits", *out_fits, "tasks", tasks, "tasks_omitted",
-                     (int)(s->n_tasks > TASKS_MAX ? s->n_tasks - TASKS_MAX : 0), "ship", ship);
+    *out = json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:{s:i, s:I, s:i, s:i}, s:o, s:b, s:o, s:i, s:o, s:o}", "name",
+        s->name, "framework", s->framework, "cluster", s->cluster, "distributed_mode",
+        s->gang ? "GANG" : "FCFS", "containers", containers_json(s), "demand", "containers",
+        (int)d.n_containers, "memory_mib", (json_int_t)d.memory_mib, "gpus", (int)d.gpus, "vcores",
+        (int)d.vcores, "capacity", capacity, "fits", *out_fits, "tasks", tasks, "tasks_omitted",
+        (int)(s->n_tasks > TASKS_MAX ? s->n_tasks - TASKS_MAX : 0), "ship", ship, "too_long",
+        too_long);
     return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
 }
 
@@ -414,6 +437,7 @@ int cmd_plan(struct client *c)
                      doc_str(doc, "framework"), doc_str(doc, "cluster"));
         print_containers(doc);
         print_demand(doc);
+        plan_lengths_print(doc);
         print_tasks(doc);
         print_ship(doc);
         json_decref(doc);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pool status|start|stop
  */
@@ -61,8 +62,10 @@ static void print_status(const json_t *doc)
     {
         char memory[32];
         size_cell(json_object_get(job, "needs"), memory, sizeof memory);
+        /* A job that runs may wait for room to grow. */
+        const json_t *wants = json_object_get(job, "wants");
         table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
-                  memory, doc_str(job, "behind"), NULL);
+                  memory, doc_str(wants ? wants : job, "behind"), NULL);
     }
     table_print(&t);
 }

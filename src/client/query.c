@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * list, status, tasks: what is known of jobs, as a table or as JSON.
  */
@@ -240,6 +241,41 @@ static void restart_lines(const json_t *doc)
         printf("  left out  %s, which failed too often\n", json_string_value(node));
 }
 
+/* How long it still waits; nothing where it has no limit. */
+static void add_due(const json_t *doc, const json_t *resize, struct buf *out)
+{
+    int64_t now = doc_int(json_object_get(doc, "times"), "now_ms", -1);
+    int64_t due = doc_int(resize, "due_ms", -1);
+    char left[32];
+    if (now >= 0 && due > now && str_eq(doc_str(resize, "state"), "waiting"))
+        (void)buf_addf(out, ", for %s more at most", str_duration(due - now, left, sizeof left));
+}
+
+static void asked_for_by(const json_t *resize)
+{
+    const char *why = doc_str(resize, "why");
+    if (doc_str(resize, "who")[0])
+        (void)printf("            asked for by %s%s%s\n", doc_str(resize, "who"), *why ? ": " : "",
+                     why);
+}
+
+static void resize_lines(const json_t *doc)
+{
+    AUTO(buf_done) struct buf on = { 0 };
+    AUTO(buf_done) struct buf last = { 0 };
+    const json_t *r = json_object_get(doc, "resize");
+    int64_t n = doc_int(doc, "resizes", 0);
+    if (render_resize(doc, &on)) {
+        add_due(doc, r, &on);
+        (void)printf("  resize    %s\n", buf_cstr(&on));
+        asked_for_by(r);
+    }
+    if (render_last_resize(doc, &last)) {
+        (void)printf("  resizes   %lld; the last: %s\n", (long long)n, buf_cstr(&last));
+        asked_for_by(json_object_get(doc, "last_resize"));
+    }
+}
+
 static void status_text(struct client *c, const json_t *doc)
 {
     const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
@@ -258,6 +294,7 @@ static void status_text(struct client *c, const json_t *doc)
     if (doc_int(doc, "ran_ms", -1) >= 0)
         (void)printf("  ran       %s\n", str_duration(doc_int(doc, "ran_ms", 0), ran, sizeof ran));
     restart_lines(doc);
+    resize_lines(doc);
     const json_t *saved = json_object_get(doc, "checkpoint");
     if (saved)
         (void)printf("  checkpoint  step %lld, %s\n", (long long)doc_int(saved, "step", 0),

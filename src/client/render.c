@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/render.h"
 
 #include <stdarg.h>
@@ -33,8 +34,10 @@ struct render {
     bool said_tensorboard;
     VEC(struct role_seen) roles;
     int64_t shown_ms, started_ms;
-    int64_t restarts; /* told of; -1 = none was heard of */
-    unsigned drawn;   /* lines of ours on the terminal, below which the cursor stands */
+    int64_t restarts;        /* told of; -1 = none was heard of */
+    char resize[240];        /* told of; "" = none is on */
+    int64_t resize_ended_ms; /* of the last one that was told of; -1 = none was heard of */
+    unsigned drawn;          /* lines of ours on the terminal, below which the cursor stands */
     bool pending;
 };
 
@@ -82,6 +85,68 @@ bool render_restart(const json_t *summary, struct buf *out)
     if (json_is_object(saved))
         (void)buf_addf(out, ", from the checkpoint of step %lld",
                        (long long)doc_int(saved, "step", 0));
+    return true;
+}
+
+void render_sizes(const json_t *resize, struct buf *out)
+{
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(resize, "roles"), i, role)(void)
+        buf_addf(out, "%s%s %lld to %lld", i ? ", " : "", doc_str(role, "name"),
+                 (long long)doc_int(role, "from", 0), (long long)doc_int(role, "to", 0));
+}
+
+/* What the job waits for: how many of the new containers have an executor. */
+static void add_registered(const json_t *resize, struct buf *out)
+{
+    int64_t wanted = 0, there = 0;
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(resize, "roles"), i, role)
+    {
+        int64_t more = doc_int(role, "to", 0) - doc_int(role, "from", 0);
+        wanted += MAX(more, (int64_t)0);
+        there += doc_int(role, "registered", 0);
+    }
+    if (wanted > 0)
+        (void)buf_addf(out, " (%lld of %lld are there)", (long long)there, (long long)wanted);
+}
+
+bool render_resize(const json_t *summary, struct buf *out)
+{
+    const json_t *r = json_object_get(summary, "resize");
+    if (!json_is_object(r))
+        return false;
+    render_sizes(r, out);
+    if (str_eq(doc_str(r, "state"), "waiting")) {
+        (void)buf_adds(out, ": waits for its containers");
+        add_registered(r, out);
+    } else {
+        (void)buf_adds(out, ": the tasks stop, and start again with the new size");
+    }
+    return true;
+}
+
+bool render_last_resize(const json_t *summary, struct buf *out)
+{
+    static const struct {
+        const char *outcome, *text;
+    } outcomes[] = {
+        { "done", "done" },
+        { "timed_out", "given up, since its containers were not there in time" },
+        { "refused", "given up" },
+        { "replaced", "withdrawn, or replaced by a newer one" },
+    };
+    const json_t *r = json_object_get(summary, "last_resize");
+    const char *text = doc_str(r, "outcome"), *detail = doc_str(r, "detail");
+    if (!json_is_object(r))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
+        if (str_eq(doc_str(r, "outcome"), outcomes[i].outcome))
+            text = outcomes[i].text;
+    render_sizes(r, out);
+    (void)buf_addf(out, ": %s%s%s", text, detail[0] ? ": " : "", detail);
     return true;
 }
 
@@ -306,6 +371,7 @@ struct render *render_new(struct client *c, const char *application_id)
     r->c = c;
     r->started_ms = clock_mono_ms();
     r->restarts = -1;
+    r->resize_ended_ms = -1;
     (void)str_copy(r->application_id, sizeof r->application_id, application_id);
     r->timer = loop_timer_new(c->loop, on_timer, r);
     if (!r->timer) {
@@ -339,6 +405,13 @@ void render_state(struct render *r, const char *state, const char *why)
         show_soon(r);
 }
 
+static void say_now(struct render *r, const char *what, const struct buf *text)
+{
+    char time[16];
+    time_of_day(clock_wall_ms(), time, sizeof time);
+    render_say(r, "%s %s%.*s", time, what, (int)text->len, text->p);
+}
+
 /* Of restarts that come faster than updates the last one is told, and their number. */
 static void say_restart(struct render *r)
 {
@@ -348,11 +421,32 @@ static void say_restart(struct render *r)
     if (news && n > r->restarts + 1)
         (void)buf_addf(&text, " (%lld restarts)", (long long)(n - r->restarts));
     r->restarts = n;
-    if (!news)
-        return;
-    char time[16];
-    time_of_day(clock_wall_ms(), time, sizeof time);
-    render_say(r, "%s %s", time, buf_cstr(&text));
+    if (news)
+        say_now(r, "", &text);
+}
+
+/* A line when one begins, when it goes a step further, and when it ends. How many containers are
+ * there already is for those who ask. */
+static void say_resize(struct render *r)
+{
+    AUTO(buf_done) struct buf on = { 0 };
+    AUTO(buf_done) struct buf ended = { 0 };
+    AUTO(buf_done) struct buf key = { 0 };
+    const json_t *now = json_object_get(r->summary, "resize");
+    const json_t *last = json_object_get(r->summary, "last_resize");
+    int64_t ended_ms = doc_int(last, "at_ms", 0);
+    if (r->resize_ended_ms >= 0 && ended_ms > r->resize_ended_ms &&
+        render_last_resize(r->summary, &ended))
+        say_now(r, "resize: ", &ended);
+    r->resize_ended_ms = ended_ms;
+    if (json_is_object(now)) {
+        render_sizes(now, &key);
+        (void)buf_addf(&key, " %s %lld", doc_str(now, "state"),
+                       (long long)doc_int(now, "asked_ms", 0));
+    }
+    if (!str_eq(r->resize, buf_cstr(&key)) && render_resize(r->summary, &on))
+        say_now(r, "resize: ", &on);
+    (void)str_copy(r->resize, sizeof r->resize, buf_cstr(&key));
 }
 
 void render_update(struct render *r, const char *state, const json_t *summary)
@@ -368,6 +462,7 @@ void render_update(struct render *r, const char *state, const json_t *summary)
         json_decref(r->summary);
         r->summary = json_incref((json_t *)summary);
         say_restart(r);
+        say_resize(r);
     }
     show_soon(r);
 }

@@ -1,7 +1,6 @@
-/*
- * Progress of one job for people, on standard error: in place on a terminal, else a line at each
- * change.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shows the progress of one job on standard error: on a terminal in place, otherwise a line at each
+ * change. */
 #ifndef TONY_CLIENT_RENDER_H
 #define TONY_CLIENT_RENDER_H
 
@@ -15,27 +14,34 @@ struct render;
 struct render *render_new(struct client *c, const char *application_id); /* NULL = no memory */
 /* state: of the job; summary: docs/json.md; may be NULL. */
 void render_update(struct render *r, const char *state, const json_t *summary);
-/* Append "1 registered, 2 running" of an entry of `roles`, in the order of a task's life. */
+/* Append "1 registered, 2 running" for an entry of `roles`, in the order of a task's states. */
 void render_role(const json_t *role, struct buf *out);
-/* "  step 120/1000, 3 m 05 s left" of a role; nothing when it told of none. */
-/* "worker:1 ended with signal 9 at step 120: restarted, ..."; false = nothing began again. */
+/* Append "worker:1 ended with signal 9 at step 120: restarted, ..."; false = no restart. */
 bool render_restart(const json_t *summary, struct buf *out);
+/* Append "  step 120/1000, 3 m 05 s left" for a role; nothing if it has reported no progress. */
 void render_steps(const json_t *role, struct buf *out);
-/* Why the job waits for the pool or pauses, in words; "" = it does neither. */
+/* Append "worker 2 to 4, ps 1 to 2" for `resize` or `last_resize`. */
+void render_sizes(const json_t *resize, struct buf *out);
+/* Append "worker 2 to 4: waits for its containers (1 of 2 are there)"; false = the job is not being
+ * resized. */
+bool render_resize(const json_t *summary, struct buf *out);
+/* Append "worker 2 to 4: done"; false = no resize has ended. */
+bool render_last_resize(const json_t *summary, struct buf *out);
+/* Why the job waits for the pool or pauses; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);
-/* A state that is not the job's own yet (YARN's), and why it waits; why may be "". */
+/* Show a state of YARN while the job has no master, and why it waits ("" = not known). */
 void render_state(struct render *r, const char *state, const char *why);
-/* A line that stays, above the progress. */
+/* Print a permanent line above the progress. */
 void render_say(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Print what is still held back, take the progress off the screen, and free. NULL is fine. */
+/* Print delayed lines, remove the progress from the screen, and free r. NULL is fine. */
 void render_free(struct render *r);
 
-/* The same for a job that lies elsewhere: where its logs and its history are, and the log of the
- * task that is the cause; NULL = not known. */
+/* The same as render_verdict() for a job on a cluster. logs, history: where they are; cause_log:
+ * the log of the task that is the cause; NULL = not known. */
 void render_verdict_at(struct client *c, const char *application_id, const char *logs,
                        const char *history, const char *cause_log, const json_t *summary);
-/* The end: verdict and places on stdout, the first cause with the last lines of its stderr on
- * stderr. dir: the job's, as it will lie. */
+/* Print the verdict and the directories on stdout, and the first cause with the last lines of its
+ * stderr on stderr. dir: the directory of the job in the history. */
 void render_verdict(struct client *c, const char *application_id, const char *dir,
                     const json_t *summary);
 

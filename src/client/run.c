@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * run, submit, wait, kill: a job from its submission to its end.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a job ships: src, virtual environment, resources; into the store before the job is
  * submitted.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/status.h"
 
 #include <errno.h>
@@ -22,16 +23,6 @@ int status_parse(struct span text, json_t **out, struct err *e)
     return 0;
 }
 
-static int from_directory(const char *dir, json_t **out, struct err *e)
-{
-    AUTO(history_freep) struct history_job *h = NULL;
-    int rc = history_load(dir, &h, e);
-    AUTO(buf_done) struct buf text = { 0 };
-    if (rc == 0 && (rc = job_status_json(h->job, true, &text)) < 0)
-        return err_set(e, -rc, "cannot read the status of the job in '%s': %m", dir);
-    return rc < 0 ? rc : status_parse(buf_span(&text), out, e);
-}
-
 /* Takes conn. */
 static int from_conn(struct client *c, struct conn *conn, const char *id, json_t **out,
                      struct err *e)
@@ -50,7 +41,7 @@ static int from_conn(struct client *c, struct conn *conn, const char *id, json_t
 static int without_master(struct client *c, const char *id, const char *dir, json_t **out,
                           struct err *e)
 {
-    int rc = from_directory(dir, out, e);
+    int rc = history_status(dir, out, e);
     (void)mind_job(c, id);
     if (rc < 0 || doc_int(*out, "epoch", 0) > 0 ||
         json_is_integer(json_object_get(*out, "exit_code")))
@@ -132,7 +123,7 @@ int status_load(struct client *c, const char *id, json_t **out, struct err *e)
         rc = paths_find_job(&c->paths, id, &dir, &live, e);
         if (rc < 0)
             return rc;
-        rc = live ? from_live(c, id, dir, &doc, e) : from_directory(dir, &doc, e);
+        rc = live ? from_live(c, id, dir, &doc, e) : history_status(dir, &doc, e);
         if (rc == -ENOENT && live && tries < 3) {
             rc = 0; /* it went to the history meanwhile */
             continue;

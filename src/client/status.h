@@ -1,7 +1,5 @@
-/*
- * The status document of a job (docs/json.md) wherever it is: its master, the pool, or its
- * directory.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads the status document of a job (docs/json.md): from its master, the pool or its directory. */
 #ifndef TONY_CLIENT_STATUS_H
 #define TONY_CLIENT_STATUS_H
 
@@ -12,12 +10,12 @@
 struct client;
 struct err;
 
-/* The document out of its text; *out is the caller's. -EBADMSG. */
+/* Parse the text of a document. The caller frees *out. -EBADMSG: it is damaged. */
 int status_parse(struct span text, json_t **out, struct err *e);
-/* *out is the caller's. Adds "directory" and "live" to what the core says. */
+/* The caller frees *out. It has the members "directory" and "live" besides those of the core. */
 int status_load(struct client *c, const char *application_id, json_t **out, struct err *e);
 
-/* Only what its master says, if there is one that answers. 0 or -errno; nothing is said. */
+/* Ask only the master of the job. 0, or -errno if no master answers; prints no error. */
 int status_of_master(struct client *c, const char *application_id, json_t **out);
 
 #endif

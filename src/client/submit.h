@@ -1,6 +1,5 @@
-/*
- * Put a checked job's content into the store and hand the job to the pool.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Puts the files of a checked job into the store, and submits the job to the pool. */
 #ifndef TONY_CLIENT_SUBMIT_H
 #define TONY_CLIENT_SUBMIT_H
 
@@ -16,12 +15,12 @@ struct err;
 
 /* The text of job.conf. */
 int submit_encode(struct client *c, struct client_job *j, struct buf *out, struct err *e);
-/* INT, TERM and HUP wait until follow_job() or yarn_follow() lets them in. */
+/* Block INT, TERM and HUP until follow_job() or yarn_follow() handles them. */
 void submit_hold_signals(void);
 
-/* owned: the caller will follow as the owner; INT, TERM and HUP are held back from the moment the
- * pool may have the job, so that none is lost before follow_job() lets them in. *out_pool: the
- * connection, the caller's. Returns 0 or, as a negative number, minus the exit code. */
+/* owned: the caller will follow the job as its owner. Then INT, TERM and HUP are blocked before the
+ * pool can have the job, so that follow_job() handles each of them. *out_pool: the connection,
+ * which the caller closes. Returns 0, or minus the exit code. */
 int submit_job(struct client *c, struct client_job *j, bool owned, char out_id[APP_ID_MAX],
                struct conn **out_pool, struct err *e);
 

@@ -1,8 +1,7 @@
-/*
- * Can the Python environment of a job run at all? Looked at before the job is submitted, since a
- * wrong interpreter is found late and said badly: "No such file or directory" of a file that is
- * there.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checks before the submission whether the Python environment of a job can run. A wrong interpreter
+ * would be found only when the task starts, with a misleading message: execve() reports "No such
+ * file or directory" for a script whose interpreter is missing. */
 #ifndef TONY_CLIENT_VENV_H
 #define TONY_CLIENT_VENV_H
 
@@ -11,13 +10,13 @@
 struct err;
 
 /*
- * dir         where its content lies now
- * binary      the interpreter that the job names, relative to it; NULL or absolute: what is found
- * elsewhere   it runs on other machines: what only may be missing there is said, not refused
+ * dir         the directory of the environment
+ * binary      the interpreter that the job names, relative to dir; NULL or absolute: search for one
+ * elsewhere   the job runs on other machines: what may exist there gives only a note
  * Errors      -EINVAL, with the reason
  */
 int venv_check(const char *dir, const char *binary, bool elsewhere, struct err *e);
-/* A file that is to be unpacked as an environment. -EINVAL: it is a program. */
+/* Check a file that will be unpacked as an environment. -EINVAL: it is no archive but a program. */
 int venv_check_archive(const char *path, struct err *e);
 
 #endif

@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/why.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
 #include "base/base.h"
+#include "cause/cause.h"
 #include "client/client_int.h"
 #include "client/render.h"
-#include "job/known.h"
 
 enum { /* all of it fits a terminal of 80 columns and 24 rows, the prompt included */
        WIDTH = 79,
@@ -192,8 +193,8 @@ static void add_cut(struct buf *out, struct span line)
 static void say_tail(const json_t *cause, size_t rows, struct buf *out)
 {
     const char *text = doc_str(cause, "stderr_tail");
-    bool of_stdout = str_starts(text, KNOWN_STDOUT_MARK);
-    struct span tail = span_of(text + (of_stdout ? sizeof KNOWN_STDOUT_MARK - 1 : 0)), line;
+    bool of_stdout = str_starts(text, CAUSE_STDOUT_MARK);
+    struct span tail = span_of(text + (of_stdout ? sizeof CAUSE_STDOUT_MARK - 1 : 0)), line;
     while (tail.len && tail.p[0] == '\n')
         tail = span_mem(tail.p + 1, tail.len - 1);
     while (tail.len && isspace((unsigned char)tail.p[tail.len - 1]))
@@ -321,6 +322,15 @@ static void say_nodes(const json_t *doc, struct buf *out)
     }
 }
 
+/* The last resize, unless it was done. */
+static void say_resize(const json_t *doc, struct buf *out)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    const char *outcome = doc_str(json_object_get(doc, "last_resize"), "outcome");
+    if (outcome[0] && !str_eq(outcome, "done") && render_last_resize(doc, &text))
+        say(out, "resize", buf_cstr(&text));
+}
+
 /* A job that no task has ended: what ran out, and how to give it more. */
 static void say_limit(const json_t *doc, struct buf *out)
 {
@@ -363,6 +373,7 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
     say_others(doc, first, &after);
     say_done(doc, first, &after);
     say_nodes(doc, &after);
+    say_resize(doc, &after);
     used += rows_of(buf_span(out)) + rows_of(buf_span(&after)) + 1;
     if (json_is_object(cause))
         say_tail(cause, used < ROWS ? ROWS - used : 0, out);
@@ -419,6 +430,10 @@ void why_not_over(const json_t *doc, struct buf *out)
     say_others(doc, NULL, out);
     say_done(doc, NULL, out);
     say_nodes(doc, out);
+    AUTO(buf_done) struct buf resize = { 0 };
+    if (render_resize(doc, &resize))
+        say(out, "resize", buf_cstr(&resize));
+    say_resize(doc, out);
     if (!out->len)
         say(out, "nothing", "all tasks run, and none has failed");
 }
@@ -427,9 +442,10 @@ void why_not_over(const json_t *doc, struct buf *out)
 
 static int why_json(json_t *doc)
 {
-    static const char *const members[] = { "application_id", "state",    "exit_code", "message",
-                                           "waiting",        "pausing",  "trouble",   "cause",
-                                           "failures",       "bad_nodes" };
+    static const char *const members[] = {
+        "application_id", "state", "exit_code", "message",   "waiting", "pausing",
+        "trouble",        "cause", "failures",  "bad_nodes", "resize",  "last_resize"
+    };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);

@@ -1,6 +1,5 @@
-/*
- * Why a job ended, or what it waits for, for people; from its status document (docs/json.md).
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Explains from the status document (docs/json.md) why a job ended, or what it waits for. */
 #ifndef TONY_CLIENT_WHY_H
 #define TONY_CLIENT_WHY_H
 
@@ -8,13 +7,14 @@
 
 #include "base/buf.h"
 
-/* What failed first, what that means, what to do, and what else failed; nothing when no task is the
- * cause. log: where that task's stderr is; may be NULL. used: rows of a terminal that are taken by
- * what stands around it: all of it is to be seen at once. */
+/* Append which task failed first, what that means, what the user can do, and which tasks failed
+ * later. Nothing, if no task is the cause. log: the path of the task's stderr; may be NULL. used:
+ * rows of the terminal that other output needs, so that all of it is visible at once. */
 void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out);
-/* <dir>/logs/worker-1/<attempt>/stderr of the cause; NULL: there is none. The caller's. */
+/* The path <dir>/logs/worker-1/<attempt>/stderr of the task that is the cause; NULL = there is
+ * none. The caller frees it. */
 char *why_log(const char *dir, const json_t *doc);
-/* What a job that is not over waits for, and what has failed so far. */
+/* Append what a live job waits for, and what has failed so far. */
 void why_not_over(const json_t *doc, struct buf *out);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the ResourceManager says the cluster can give: all questions at once.
  */

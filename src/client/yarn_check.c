@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Can the cluster ever give what a job asks for? Said before anything is sent, with the figures and
  * the line of the job file. Pure: the facts are asked by yarn_submit.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A Hadoop cluster as one command sees it: its site files and the connections.
  */

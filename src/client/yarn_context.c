@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The submission context: a job as the ResourceManager takes it.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor on a machine that is a client of a Hadoop cluster: which ResourceManager and NameNode, do
  * they answer, and what the cluster keeps from whom.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Follow a job on YARN: the ResourceManager's report until there is a master, then the master over
  * TLS, with the same frames as on the pool. Whatever breaks is asked or dialled again; the
@@ -165,6 +166,8 @@ static void on_update(struct follow *f, const Tony__JobUpdate *u)
         render_update(f->o->render, u->state, f->out->summary);
     if (str_eq(u->state, "RUNNING") || u->finished)
         ask_tasks(f);
+    if (f->o->look && f->o->look(u->state, f->out->summary, f->o->look_arg) && !u->finished)
+        leave(f);
     if (!u->finished || f->verdict_ms)
         return;
     f->out->finished = true;
@@ -420,6 +423,11 @@ static void on_poll(void *arg)
 static void on_signal(int signo, void *arg)
 {
     struct follow *f = arg;
+    if (f->o->leaves) {
+        f->out->left = true;
+        end(f, 0);
+        return;
+    }
     if (++f->n_signals > 1) {
         if (f->o->render)
             render_say(f->o->render, "not waiting any longer; job %s is being stopped", f->id);
@@ -505,7 +513,7 @@ static int start(struct follow *f, struct err *e)
         (void)err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
         return -EXIT_CLUSTER;
     }
-    for (size_t i = 0; f->o->signals && i < ARRAY_LEN(signos); i++)
+    for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
         f->signals[i] = loop_signal_new(f->y->loop, signos[i], on_signal, f); /* else we just end */
     ask_report(f);
     return 0;

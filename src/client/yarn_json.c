@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * yarn.json, which tells a job's master all that is YARN's (scheduler/yarn/yarnfile.h).
  */

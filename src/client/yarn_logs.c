@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * logs of a job on YARN: live through the master, which passes the question on to the executor;
  * after the end from the NodeManagers, or from the site's log server, else a line that says where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One question to a cluster at a time, waited for: reports, files, pages, a pause.
  */

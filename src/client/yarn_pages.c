@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Logs as the pages of NodeManagers and of log servers have them. Without I/O.
  */

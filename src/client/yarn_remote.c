@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files of HDFS that a job uses where they lie: resources given by URL, --hdfs_classpath, Hadoop's
  * own archive. And what is cleared away after jobs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a job ships, into HDFS. Content has its digest from the local store and lies in
  *

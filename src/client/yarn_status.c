@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a job on YARN stands: its master, its history in HDFS, or the ResourceManager's report.
  */
@@ -10,12 +11,12 @@
 #include "client/yarn.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
+#include "history/history.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobkey.h"
 
 enum {
-    STATUS_FILE_MAX = 64 << 20,
     LIST_MAX = 10000,
     GONE_MS = 2000, /* between its last word and its history, or between two masters */
     GONE_PAUSE_MS = 100,
@@ -28,11 +29,11 @@ int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
     if (yarn_home(y, e) < 0)
         return -e->num;
     AUTO(free_p) char *path = str_printf("%s/%s/status.json", y->history, id);
-    AUTO(buf_done) struct buf text = { .max = STATUS_FILE_MAX };
+    AUTO(buf_done) struct buf text = { .max = HISTORY_STATUS_MAX };
     if (!path)
         return err_set(e, ENOMEM, "cannot read the history of job '%s': %m", id);
-    int rc = yarn_read(y, path, STATUS_FILE_MAX, &text, e);
-    return rc < 0 ? rc : status_parse(buf_span(&text), out, e);
+    int rc = yarn_read(y, path, HISTORY_STATUS_MAX, &text, e);
+    return rc < 0 ? rc : history_status_parse(buf_span(&text), out, e);
 }
 
 int yarn_exit_code_of(const struct yarn_report *r)
@@ -278,7 +279,10 @@ int yarn_find(struct yarn *y, const char *word, char out[APP_ID_MAX], struct err
 {
     int64_t number = 0, best = -1;
     if (!str_eq(word, "last") && str_i64(span_of(word), 1, UINT32_MAX, "number", &number, NULL) < 0)
-        return str_copy(out, APP_ID_MAX, word) ? 0 : -EXIT_MISUSE;
+        return str_copy(out, APP_ID_MAX, word)
+                   ? 0
+                   : (err_set(e, EINVAL, "'%.80s...' is no application id: it is too long", word),
+                      -EXIT_MISUSE);
     json_t *jobs = json_array(), *job;
     int rc = yarn_list(y, jobs, e);
     size_t i;

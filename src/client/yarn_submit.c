@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A checked job onto the cluster: what is asked, what is staged, and the handing over.
  */

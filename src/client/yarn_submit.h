@@ -1,6 +1,5 @@
-/*
- * What the files about a submission to YARN share.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Declarations that the files about a submission to YARN share. */
 #ifndef TONY_CLIENT_YARN_SUBMIT_H
 #define TONY_CLIENT_YARN_SUBMIT_H
 
@@ -16,37 +15,38 @@ struct submission {
     struct yarn_staging staging;
     struct yarn_app app;
     char id[APP_ID_MAX];
-    char *dir; /* of this job in HDFS */
-    bool made; /* dir may be there */
+    char *dir; /* the staging directory of this job in HDFS */
+    bool made; /* dir may exist: remove it after a failure */
     struct job_key key;
     struct tls_key client_key;
     struct buf job_conf, yarn_json;
-    bool carried; /* both, in the launch context: they are not staged */
+    bool carried; /* both are in the launch context, and not staged */
     struct job_file_at {
         const char *name;
         int64_t size, mtime_ms;
-    } files[2]; /* job.conf, yarn.json: of the master's container */
+    } files[2]; /* job.conf and yarn.json, for the master's container */
     struct yarn_join join, key_join;
-    char key_text[JOB_KEY_HEX]; /* until the key is written */
-    struct strv texts;          /* strings of the context */
+    char key_text[JOB_KEY_HEX]; /* the client's key, until it is written to HDFS */
+    struct strv texts;          /* owns strings of the launch context */
 };
 
-/* ---- yarn_json.c: what the master is told of the cluster ---- */
+/* ---- yarn_json.c: the file yarn.json, which describes the cluster to the master ---- */
 
-/* Fills s->yarn_json. Minus the exit code. */
+/* Fill s->yarn_json. 0, or minus the exit code. */
 int submission_yarn_json(struct submission *s, struct err *e);
-/* The runtime's variables of a role's containers, as TonY has them. 0, -ENOMEM. */
+/* The variables with which YARN runs the containers of a role in Docker, as in the original TonY. 0
+ * or -ENOMEM. */
 int submission_docker_env(const struct client_job *j, const char *role, struct strv *out);
-/* The class path that programs of Hadoop find their jars by; the caller's, NULL = no memory. */
+/* The class path for Hadoop's jars. The caller frees it; NULL = no memory. */
 char *submission_class_path(const struct yarn *y, const struct client_job *j);
 
-/* How many masters there may be, one after the other. */
+/* The highest number of masters, one after the other. */
 int32_t submission_max_attempts(const struct submission *s);
 
-/* ---- yarn_context.c: what the ResourceManager is told ---- */
+/* ---- yarn_context.c: the submission to the ResourceManager ---- */
 
-/* Hands the job over, again if a ResourceManager restarts before it has written it down. Minus the
- * exit code. */
+/* Submit the job. If the ResourceManager restarts before it has stored the job, submit it again. 0,
+ * or minus the exit code. */
 int submission_send(struct submission *s, struct err *e);
 
 #endif

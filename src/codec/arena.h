@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory for one parsed text, freed whole. Every block is zeroed and aligned for any type.
  */

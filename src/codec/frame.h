@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Frames on a byte stream: a 4-byte big-endian length, then that many bytes (a packed Tony__Frame).
  * Sans-I/O: push bytes, pull frames.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hadoop's token storage ("HDTS", the file that HADOOP_TOKEN_FILE_LOCATION names): finding one
  * secret in it. This is all that an executor has to know of Hadoop; programs that also want the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/json.h"
 
 #include <errno.h>
@@ -126,9 +127,24 @@ static int add_valid(struct buf *b, struct span s)
     return rc;
 }
 
+/* ASCII without anything to escape: nearly all texts. */
+static bool is_plain(struct span s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
+            return false;
+    }
+    return true;
+}
+
 int json_add_str(struct buf *b, struct span s)
 {
     int rc = buf_addc(b, '"');
+    if (rc == 0 && is_plain(s)) {
+        rc = buf_add(b, s.p, s.len);
+        s.len = 0;
+    }
     while (s.len > 0 && rc == 0) {
         size_t bad = s.len;
         if (span_utf8(s, &bad))

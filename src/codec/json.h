@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * JSON: a strict reader over jansson, and the escaping for JSON that we write by hand.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One TLS 1.2 session between two who share a key, without I/O: push ciphertext, take plaintext;
  * push plaintext, take ciphertext. Only ECDHE-PSK with ChaCha20-Poly1305 and X25519: forward

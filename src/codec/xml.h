@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hadoop's configuration XML -> its properties in order, with line numbers:
  *   <configuration><property><name/><value/><final/><description/><source/><tag/></property>...</configuration>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * YAML text -> a small tree of nodes with line numbers. Only what a configuration needs: one
  * document of mappings, lists and text. Anchors, aliases, tags, keys that are not text, repeated

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Layers of values that remember where they came from.
  */
@@ -219,7 +220,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     case CT_ENVS:
         return check_envs(what, value, e);
     case CT_STR:
-        return str_ends(key, ".command") ? check_argument(what, value, e) : 0;
+        return str_ends(key, "command") ? check_argument(what, value, e) : 0;
     case CT_LIST:
     case CT_NONE:
     case CT_COUNT:

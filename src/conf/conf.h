@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Configuration: one table of keys, layers of values that remember their origin, and the typed job
  * that comes out of them.
@@ -176,10 +177,21 @@ struct role_gate { /* all tasks of `role` have started, or are ready */
     bool ready;
 };
 
+enum resize_policy {
+    RESIZE_UNSET = 0, /* RESIZE_LIVE if its framework can take a new member, else RESIZE_RESTART */
+    RESIZE_RESTART,   /* the gang saves a checkpoint, stops, and forms anew with the new size */
+    RESIZE_LIVE,      /* tasks are added or told to leave, and the others run on */
+    RESIZE_NEVER,
+};
+
 struct role_spec {
     char *name;
     uint32_t instances;
-    int64_t max_instances; /* -1 = no cap */
+    int64_t max_instances;     /* -1 = no cap */
+    uint32_t min_instances;    /* the job may be resized down to these; at least 1 */
+    enum resize_policy resize; /* how its tasks take part when the job changes its size */
+    char *resume_command;      /* run instead of command when the job resumes from a checkpoint;
+                                  NULL = command */
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     uint32_t ranks; /* processes of each task, at least 1 */
@@ -224,9 +236,23 @@ struct group_timeout { /* tony.application.dependency.<role>.timeout.after.<grou
 /* What tony.application.enable-preprocess runs: one task, for which all others wait. */
 #define PREPROCESS_ROLE "preprocess"
 
+/* The resources that tony.task.max-total-<resource> limits. A limit is for all roles together. */
+#define TOTALS(X)                                                                                  \
+    X(TOTAL_INSTANCES, "instances", "tasks")                                                       \
+    X(TOTAL_MEMORY, "memory", "MiB of memory")                                                     \
+    X(TOTAL_VCORES, "vcores", "vcores")                                                            \
+    X(TOTAL_GPUS, "gpus", "gpus")
+enum total {
+#define X(id, key, unit) id,
+    TOTALS(X)
+#undef X
+        TOTAL_COUNT,
+};
+
 struct job_spec {
     char *name, *framework /* lower case */, *queue, *cluster /* local, yarn, slurm */;
-    bool gang; /* else FCFS */
+    bool gang;                   /* else FCFS */
+    bool addresses_in_file_only; /* no CLUSTER_SPEC, TF_CONFIG, ...: tasks read TONY_SPEC_FILE */
     int priority;
     struct role_spec *roles;
     size_t n_roles;
@@ -248,6 +274,9 @@ struct job_spec {
         execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;
     int64_t client_away_ms; /* -1 never */
+    uint64_t
+        resize_timeout_ms; /* for the containers of a larger size to be granted; 0 = no limit */
+    uint64_t max_total[TOTAL_COUNT]; /* of all roles; 0 = no cap */
     uint32_t kill_grace_ms, master_away_ms, stderr_lines;
     uint32_t am_retry_count;
     uint32_t restarts[END_COUNT]; /* by reason: how often a task is started again for what was done
@@ -273,6 +302,14 @@ void job_spec_freep(struct job_spec **s);
 /* How often its own failures may be followed by another attempt; a very large number = no limit. */
 uint32_t role_spec_restarts(const struct role_spec *r);
 const struct role_spec *job_spec_role(const struct job_spec *s, const char *name);
+/* How a task of the role takes part in a resize: RESIZE_RESTART, RESIZE_LIVE or RESIZE_NEVER. */
+enum resize_policy role_spec_resize(const struct job_spec *s, const struct role_spec *r);
+const char *resize_policy_name(enum resize_policy policy); /* "restart", "live", "never" */
+/* May a job that has `now` instances of each role have `target` of them? Both have s->n_roles
+ * entries. Checks the bounds of the roles, their policies, the caps on totals, and what the
+ * framework demands. 0, or -EINVAL with a sentence that names the role and the key. */
+int job_spec_check_size(const struct job_spec *s, const uint32_t *now, const uint32_t *target,
+                        struct err *e);
 
 /* What the job holds at its peak over its stages (kept to the end): memory and GPUs exactly;
  * single-node charges tony.am.*. */
@@ -284,6 +321,10 @@ struct job_demand {
     uint32_t largest_gpus;
 };
 void job_spec_demand(const struct job_spec *s, struct job_demand *out);
+/* Which roles hold the peak if role i has instances[i]? counts[i] is set for each: all that never
+ * wait for each other, and of those that do the set that needs most. Both have s->n_roles entries.
+ * If one set needs most memory and another most GPUs, both count. */
+void job_spec_peak_roles(const struct job_spec *s, const uint32_t *instances, bool *counts);
 
 /* "SRC[::NAME][#archive]" */
 int resource_parse(struct span text, struct resource_spec *out, struct err *e);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of src/conf share: entries, raw access, and the small parsers of list values.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The final configuration as JSON: a list of [key, value] for defaults and [key, value, layer,
  * origin, final] for the rest, in order. Defaults are written too, so that a job keeps its own when

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Looking keys up in the table: exact rows, patterns, the nearest name, and which names roles may
  * not have.

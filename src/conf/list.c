@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Values that hold several things: lists ("a, b"), environments ("A=1, B=2"), resources
  * ("SRC[::NAME][#archive]").

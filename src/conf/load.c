@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Configuration files: where they are, how large they may be, and which syntax they have.
  */

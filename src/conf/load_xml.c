@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TonY's and Hadoop's XML. Keys of others (yarn., dfs., private ones) are carried through.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The YAML job file: a few short names, `roles`, and `conf` for everything else. It is only another
  * spelling of the flat keys. Paths in it are relative to the file's own directory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The typed job: what stands in the keys, checked as a whole.
  */
@@ -135,6 +136,7 @@ static void build_numbers(struct build *b)
     struct job_spec *s = b->s;
     const char *mode = conf_get(c, "tony.application.distributed-mode");
     s->gang = !mode || strncasecmp(span_trim(span_of(mode)).p, "FCFS", 4) != 0;
+    s->addresses_in_file_only = !conf_bool(c, "tony.application.addresses-in-environment");
     s->priority = (int)conf_int(c, "tony.application.priority");
     s->fail_on_worker_failure = conf_bool(c, "tony.application.fail-on-worker-failure-enabled");
     s->app_timeout_ms = limit_ms(b, "tony.application.timeout");
@@ -148,6 +150,7 @@ static void build_numbers(struct build *b)
     s->max_missed_heartbeats = (uint32_t)conf_int(c, "tony.task.max-missed-heartbeats");
     s->metrics_ms = (uint32_t)conf_int(c, "tony.task.metrics-interval-ms");
     s->client_away_ms = conf_int(c, "tony.client.away-limit");
+    s->resize_timeout_ms = limit_ms(b, "tony.resize.timeout");
     s->kill_grace_ms = (uint32_t)conf_int(c, "tony.task.kill-grace-ms");
     s->master_away_ms = (uint32_t)conf_int(c, "tony.task.master-away-limit");
     s->stderr_lines = (uint32_t)conf_int(c, "tony.task.executor.execution.error-message-max-depth");
@@ -299,6 +302,7 @@ static void role_done(struct role_spec *r)
 {
     free(r->name);
     free(r->command);
+    free(r->resume_command);
     free(r->progress_pattern);
     free(r->docker_image);
     free(r->memory_origin);

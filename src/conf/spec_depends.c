@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What one role has to do with another by its own keys: depends-on, stops, ready.
  */

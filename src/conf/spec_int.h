@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Private to conf: the parts of building a job out of its configuration.
  */
@@ -31,16 +32,21 @@ int64_t build_role(const struct build *b, const char *name);
 /* A role that `key` names: its index, or an error with the nearest role in the hint. */
 int build_role_of(struct build *b, const char *key, const char *name, uint32_t *out);
 
-int build_roles(struct build *b);  /* roles with sizes, commands, kinds, resources, environment */
+int build_roles(struct build *b); /* roles with sizes, commands, kinds, resources, environment */
 int build_restart(struct build *b, struct role_spec *r); /* what follows the end of its tasks */
-int build_stages(struct build *b); /* waits_for, gates; that it is a DAG */
+int build_stages(struct build *b);                       /* waits_for, gates; that it is a DAG */
 /* tony.<role>.depends-on, .stops and .ready; the edges of stages are there already. */
 int build_depends(struct build *b);
 int build_add_role(struct build *b, uint32_t **list, size_t *n, uint32_t role); /* once */
-int build_groups(struct build *b); /* group timeouts */
+int build_groups(struct build *b);                                              /* group timeouts */
 int build_preprocess(struct build *b); /* the task that all others wait for */
-int build_caps(struct build *b);   /* max-instances, max-total-* */
-int build_watch(struct build *b);  /* progress and checkpoints */
+int build_caps(struct build *b); /* min-instances, max-instances, max-total-*; after the kinds */
+int build_resize(struct build *b, struct role_spec *r); /* min-instances, resize, resume-command */
+/* The role has exactly one task, for the reason `why`: the job file may not say otherwise. */
+int build_fixed_size(struct build *b, struct role_spec *r, const char *why);
+/* The place of a value among its choices, from 1; 0 = unset. The key table has checked it. */
+unsigned build_choice(const struct build *b, const char *key, const char *const *names, unsigned n);
+int build_watch(struct build *b); /* progress and checkpoints */
 int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What follows the end of a role's tasks.
  */
@@ -46,8 +47,7 @@ static int build_codes(struct build *b, const char *key, struct code_list *out)
     return rc;
 }
 
-/* The place of a value among its choices, from 1; they are spelled as the table of keys does. */
-static unsigned choice(const struct build *b, const char *key, const char *const *names, unsigned n)
+unsigned build_choice(const struct build *b, const char *key, const char *const *names, unsigned n)
 {
     const char *v = conf_get(b->c, key);
     for (unsigned i = 0; v && i < n; i++)
@@ -68,9 +68,10 @@ int build_restart(struct build *b, struct role_spec *r)
     static const char *const policies[] = { "never", "on-failure", "always" };
     static const char *const scopes[] = { "task", "role", "job" };
     char key[ROLE_KEY_MAX];
-    r->restart = (enum restart_policy)choice(b, role_key(key, r->name, "restart"), policies, 3);
+    r->restart =
+        (enum restart_policy)build_choice(b, role_key(key, r->name, "restart"), policies, 3);
     r->restart_scope =
-        (enum restart_scope)choice(b, role_key(key, r->name, "restart-scope"), scopes, 3);
+        (enum restart_scope)build_choice(b, role_key(key, r->name, "restart-scope"), scopes, 3);
     r->max_restarts = conf_int(b->c, role_key(key, r->name, "max-restarts"));
     r->restart_window_ms = (uint64_t)conf_int(b->c, role_key(key, r->name, "restart-window"));
     r->restart_delay_ms = (uint64_t)conf_int(b->c, role_key(key, r->name, "restart-delay"));

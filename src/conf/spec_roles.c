@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The roles of a job: how many, how large, what they run, and how much they matter.
  */
@@ -98,6 +99,8 @@ static int add_role(struct build *b, struct span name, uint32_t instances)
         rc = conf_env_parse(span_of(env), &r->env, b->e);
     if (rc == 0)
         rc = build_restart(b, r);
+    if (rc == 0)
+        rc = build_resize(b, r);
     if (rc == 0 && !r->command) {
         (void)build_fail(b, role_key(key, r->name, "instances"), EINVAL, "role '%s' has no command",
                          r->name);
@@ -198,6 +201,29 @@ static int framework_kinds(struct build *b)
     return 0;
 }
 
+/* Kinds are settled: which tasks are ranks decides what some variables contain. */
+static int check_environment(struct build *b)
+{
+    struct job_spec *s = b->s;
+    const struct runtime *rt = runtime_find(s->framework);
+    AUTO(free_p) struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    if (!roles)
+        return build_no_memory(b);
+    for (size_t i = 0; i < s->n_roles; i++)
+        roles[i] = (struct rt_role){ .name = s->roles[i].name,
+                                     .n = s->roles[i].instances,
+                                     .kind = (uint32_t)s->roles[i].kind,
+                                     .ranks = s->roles[i].ranks };
+    const struct rt_job job = { .roles = roles,
+                                .n_roles = s->n_roles,
+                                .gang = s->gang,
+                                .local = str_eq(s->cluster, "local"),
+                                .file_only = s->addresses_in_file_only };
+    int rc = rt ? runtime_check_lengths(rt, &job, b->e) : 0;
+    const char *origin = conf_origin(b->c, "tony.application.framework");
+    return rc < 0 ? err_wrap(b->e, rc, "%s", origin ? origin : "job") : 0;
+}
+
 static int build_kinds(struct build *b)
 {
     struct job_spec *s = b->s;
@@ -220,7 +246,7 @@ static int build_kinds(struct build *b)
         any = any || r->kind == ROLE_TRACKED;
     }
     if (any)
-        return 0;
+        return check_environment(b);
     char key[ROLE_KEY_MAX];
     (void)build_fail(b, role_key(key, s->roles[0].name, "instances"), EINVAL,
                      "the job has no role whose end it waits for: '%s' is %s", s->roles[0].name,
@@ -280,6 +306,7 @@ static int build_am(struct build *b)
     am->name = strdup("am");
     am->instances = 1;
     am->max_instances = -1;
+    am->min_instances = 1;
     am->kind = ROLE_TRACKED;
     am->ranks = 1;
     if (!am->name)
@@ -321,7 +348,10 @@ static int build_horovod(struct build *b)
     if (at >= 0 && s->roles[at].instances > 1)
         return build_fail(b, "tony.driver.instances", EINVAL, "Horovod has one driver, not %u",
                           s->roles[at].instances);
-    return at >= 0 ? 0 : add_role(b, span_of("driver"), 1);
+    int rc = at >= 0 ? 0 : add_role(b, span_of("driver"), 1);
+    if (rc == 0)
+        rc = build_fixed_size(b, &s->roles[build_role(b, "driver")], "Horovod has one driver");
+    return rc;
 }
 
 int build_roles(struct build *b)
@@ -337,6 +367,8 @@ int build_roles(struct build *b)
     }
     if (rc == 0 && b->tensorboard_added)
         rc = add_role(b, span_of(tensorboard), 1);
+    if (rc == 0 && b->tensorboard_added)
+        rc = build_fixed_size(b, &b->s->roles[b->s->n_roles - 1], "a job has one TensorBoard");
     if (rc == 0)
         rc = build_horovod(b);
     if (rc == 0)
@@ -349,66 +381,6 @@ int build_roles(struct build *b)
     if (b->s->single_node)
         b->s->n_tasks = 1;
     return rc;
-}
-
-/* ---- caps ---- */
-
-static int too_many(struct build *b, const char *key, uint64_t asked, const char *of, int64_t cap)
-{
-    (void)build_fail(b, key, EINVAL,
-                     "the job asks for %llu %s in all, which exceeds the %lld of %s",
-                     (unsigned long long)asked, of, (long long)cap, key);
-    return err_hint(b->e, "ask for less, or raise %s", key);
-}
-
-static uint64_t total_of(const struct job_spec *s, struct span what, const char **out_unit)
-{
-    uint64_t sum = 0;
-    *out_unit = "tasks";
-    for (size_t i = 0; i < s->n_roles; i++) {
-        const struct role_spec *r = &s->roles[i];
-        uint64_t each = 0;
-        if (span_eqs(what, "instances")) {
-            each = 1;
-        } else if (span_eqs(what, "memory")) {
-            *out_unit = "MiB of memory";
-            each = r->memory_mib;
-        } else if (span_eqs(what, "vcores")) {
-            *out_unit = "vcores";
-            each = r->vcores;
-        } else if (span_eqs(what, "gpus")) {
-            *out_unit = "gpus";
-            each = r->gpus;
-        }
-        sum += each * r->instances; /* both have ceilings far below 2^32 */
-    }
-    return sum;
-}
-
-int build_caps(struct build *b)
-{
-    static const char prefix[] = "tony.task.max-total-";
-    char key[ROLE_KEY_MAX];
-    for (size_t i = 0; i < b->s->n_roles; i++) {
-        const struct role_spec *r = &b->s->roles[i];
-        if (r->max_instances < 0 || r->instances <= r->max_instances)
-            continue;
-        role_key(key, r->name, "max-instances");
-        (void)build_fail(b, key, EINVAL, "role '%s' has %u instances, which exceeds the %lld of %s",
-                         r->name, r->instances, (long long)r->max_instances, key);
-        return err_hint(b->e, "ask for fewer, or raise %s", key);
-    }
-    for (size_t i = 0; i < b->c->n; i++) {
-        const struct entry *x = &b->c->v[i];
-        const char *unit;
-        if (!x->row || !str_starts(x->key, prefix))
-            continue;
-        int64_t cap = conf_int(b->c, x->key);
-        uint64_t sum = total_of(b->s, span_of(x->key + sizeof prefix - 1), &unit);
-        if (cap >= 0 && sum > (uint64_t)cap)
-            return too_many(b, x->key, sum, unit, cap);
-    }
-    return 0;
 }
 
 /* The original runs it in its master. Here it is a task like any other, but that the others wait
@@ -448,6 +420,10 @@ int build_preprocess(struct build *b)
     int rc = build_resources(b, "tony.am.resources", &r->resources, &r->n_resources);
     if (rc == 0)
         rc = build_restart(b, r);
+    if (rc == 0)
+        rc = build_resize(b, r);
+    if (rc == 0)
+        rc = build_fixed_size(b, r, "preprocessing is one task");
     for (uint32_t i = 0; i < at && rc == 0; i++)
         rc = build_add_role(b, &s->roles[i].waits_for, &s->roles[i].n_waits_for, at);
     return rc;

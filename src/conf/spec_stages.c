@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who waits for whom: stages, group timeouts; and what a job holds at its peak. What depends-on
  * says is in spec_depends.c.
@@ -288,7 +289,9 @@ struct peak {
     const struct job_spec *s;
     size_t n, of[EXACT_MAX];   /* roles that wait or are waited for */
     uint32_t apart[EXACT_MAX]; /* bits of those that never run beside it */
+    const uint32_t *instances; /* of each role; NULL = those of the job file */
     struct job_demand max;
+    uint32_t most_memory, most_gpus; /* bits of the set that needs most */
 };
 
 /* Absurd asks stay absurd instead of wrapping round to small ones. */
@@ -298,9 +301,9 @@ static uint32_t plus_each(uint32_t sum, uint32_t each, uint32_t n)
     return v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
 }
 
-static void add_to(struct job_demand *d, const struct role_spec *r)
+static void add_to(struct job_demand *d, const struct role_spec *r, uint32_t instances)
 {
-    uint32_t n = r->instances + r->spares;
+    uint32_t n = instances + r->spares;
     d->memory_mib += r->memory_mib * n; /* 64 TiB times 101,000 fits */
     d->gpus = plus_each(d->gpus, r->gpus, n);
     d->vcores = plus_each(d->vcores, r->vcores, n);
@@ -310,6 +313,10 @@ static void add_to(struct job_demand *d, const struct role_spec *r)
 static void try_sets(struct peak *p, size_t i, uint32_t taken, struct job_demand sum)
 {
     if (i == p->n) {
+        if (sum.memory_mib > p->max.memory_mib)
+            p->most_memory = taken;
+        if (sum.gpus > p->max.gpus)
+            p->most_gpus = taken;
         p->max.memory_mib = MAX(p->max.memory_mib, sum.memory_mib);
         p->max.gpus = MAX(p->max.gpus, sum.gpus);
         p->max.vcores = MAX(p->max.vcores, sum.vcores);
@@ -318,7 +325,9 @@ static void try_sets(struct peak *p, size_t i, uint32_t taken, struct job_demand
     }
     if (!(p->apart[i] & taken)) {
         struct job_demand with = sum;
-        add_to(&with, &p->s->roles[p->of[i]]);
+        size_t role = p->of[i];
+        add_to(&with, &p->s->roles[role],
+               p->instances ? p->instances[role] : p->s->roles[role].instances);
         try_sets(p, i + 1, taken | 1u << i, with);
     }
     if (p->apart[i])
@@ -373,10 +382,10 @@ void job_spec_demand(const struct job_spec *s, struct job_demand *out)
     struct job_demand fixed = { 0 };
     bool exact = find_related(&p);
     if (s->single_node)
-        add_to(&fixed, &s->am);
+        add_to(&fixed, &s->am, s->am.instances);
     for (size_t i = 0; i < s->n_roles; i++) {
         if (!exact || place_of(&p, i) == p.n)
-            add_to(&fixed, &s->roles[i]);
+            add_to(&fixed, &s->roles[i], s->roles[i].instances);
     }
     p.max = fixed;
     if (exact)
@@ -390,4 +399,16 @@ void job_spec_demand(const struct job_spec *s, struct job_demand *out)
         p.max.largest_gpus = s->am.gpus;
     }
     *out = p.max;
+}
+
+void job_spec_peak_roles(const struct job_spec *s, const uint32_t *instances, bool *counts)
+{
+    struct peak p = { .s = s, .instances = instances };
+    bool exact = find_related(&p);
+    if (exact)
+        try_sets(&p, 0, 0, (struct job_demand){ 0 });
+    for (size_t i = 0; i < s->n_roles; i++) {
+        size_t place = exact ? place_of(&p, i) : p.n;
+        counts[i] = !exact || place == p.n || ((p.most_memory | p.most_gpus) >> place & 1);
+    }
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is said of progress and checkpoints, and how a task is asked for one.
  */

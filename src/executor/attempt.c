@@ -1,4 +1,5 @@
-/* One run of the command: start, watch, stop, and how it ended. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One attempt: starts the command, watches it, stops it, and finds out how it ended. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,13 +22,13 @@
 #include "executor/executor_int.h"
 
 enum {
-    RESCAN_MS = 20,        /* between two looks at what does not want to die */
-    ENGINE_ROUNDS = 150,   /* of RESCAN_MS, for a container's engine to end what runs in it */
-    HARD_AFTER_ROUNDS = 3, /* then stop all before killing: something forks as fast as we kill */
-    STRAYS_MS = 150,       /* a node gives 250 ms between TERM and KILL to the process group */
+    RESCAN_MS = 20,        /* between two rounds of SIGKILL */
+    ENGINE_ROUNDS = 150,   /* of RESCAN_MS, in which podman or docker kills the container itself */
+    HARD_AFTER_ROUNDS = 3, /* then stop all first: they may fork as fast as they die */
+    STRAYS_MS = 150,       /* the node sends KILL 250 ms after TERM */
     TAIL_MAX = 4096,       /* as in tail.c */
-    SLACK_NS =
-        20 * 1000 * 1000, /* beats of 1000 executors wake the machine together, not one by one */
+    /* Timer slack: the kernel wakes the heartbeats of 1000 executors together, not one by one. */
+    SLACK_NS = 20 * 1000 * 1000,
     SLACK_DEFAULT_NS = 0,
 };
 
@@ -111,7 +112,7 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     out->ran_ms = a->started_us ? (uint64_t)((a->ended_us - a->started_us) / 1000) : 0;
 }
 
-/* Which of several it was that failed. */
+/* If the attempt has several ranks, say which one has failed. */
 static void note_rank(struct executor *x)
 {
     struct attempt *a = &x->a;
@@ -119,8 +120,8 @@ static void note_rank(struct executor *x)
         snprintf(a->detail, sizeof a->detail, "local rank %u of %u", a->rank, x->role->ranks);
 }
 
-/* A driver is waited for by all ranks, and there is no other: without a plan of its it has not done
- * its work, whatever it says. */
+/* All ranks wait for the plan of the driver. A driver that exits without one has failed, even if
+ * its exit code is 0. */
 static void note_driver(struct executor *x)
 {
     struct attempt *a = &x->a;
@@ -130,7 +131,7 @@ static void note_driver(struct executor *x)
     (void)str_copy(a->detail, sizeof a->detail, "it ended without a plan of the ranks");
 }
 
-/* Nothing of it is alive: settle why it ended, keep it, tell the master. */
+/* No process of the attempt is alive: find out why it ended, store the result, and report it. */
 static void finish(struct executor *x)
 {
     struct attempt *a = &x->a;
@@ -154,22 +155,23 @@ static void finish(struct executor *x)
                   f_int("exit", x->cfg->record->exit_code), f_int("signal", x->cfg->record->signal),
                   f_str("reason", end_reason_name(reason)), f_str("detail", a->detail));
     if (x->greeted)
-        attempt_tell(x); /* else with the next hello, or when the answer to the last one comes */
+        attempt_tell(x); /* else: with the next ExecutorHello, or after the next Welcome */
 }
 
 void attempt_tell(struct executor *x)
 {
-    if (x->node_says)
+    if (x->node_reports_end)
         return;
     Tony__AttemptEnded ended;
     attempt_message(x, &ended);
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_ATTEMPT_ENDED;
     f.attempt_ended = &ended;
-    (void)executor_send(x, &f); /* else it goes with the next hello */
+    (void)executor_send(x, &f); /* after a failure, the next ExecutorHello has the end */
 }
 
-/* An engine passes it on; what watches over its container would take it for the end. */
+/* With podman or docker, only the engine gets the signal, and passes it on. Its monitor process
+ * would end the container. */
 static void signal_task(struct executor *x, int signal)
 {
     struct attempt *a = &x->a;
@@ -189,7 +191,7 @@ static void kill_round(struct executor *x)
     struct attempt *a = &x->a;
     a->state = ATTEMPT_KILLING;
     a->rescan_at_ms = clock_mono_ms() + RESCAN_MS;
-    if (x->engine && a->kill_rounds < ENGINE_ROUNDS) { /* it clears up behind itself */
+    if (x->engine && a->kill_rounds < ENGINE_ROUNDS) { /* let the engine remove its container */
         if (a->kill_rounds++ == 0 && !a->exited)
             engine_kill(x);
         return;
@@ -200,16 +202,16 @@ static void kill_round(struct executor *x)
                           a->kill_rounds++ >= HARD_AFTER_ROUNDS + (x->engine ? ENGINE_ROUNDS : 0));
 }
 
-/* We are a subreaper: when the first process is gone and there is no child, its whole tree is gone.
- */
+/* The executor is a subreaper: orphans of the task become its children. So if the first process has
+ * exited and there is no child, no process of the task is alive. */
 void attempt_on_child(struct executor *x)
 {
     struct attempt *a = &x->a;
     int status;
     struct rusage used;
     bool left = false;
-    /* Taken before the process is reaped: who sees it gone from /proc, and fails because of that,
-     * has ended later on every clock. */
+    /* Read the clock before the process is reaped. Another task may see the process vanish from
+     * /proc and fail because of that; its end must have the later time. */
     int64_t now_us = clock_mono_us();
     for (;;) {
         pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &used);
@@ -235,9 +237,8 @@ void attempt_on_child(struct executor *x)
     if (!left)
         finish(x);
     else if (a->state == ATTEMPT_RUNNING && a->n_alive > 0)
-        attempt_stop(x, x->role->kill_grace_ms, END_EXITED,
-                     "");                  /* one has failed: the others end */
-    else if (a->state != ATTEMPT_STOPPING) /* while stopping, the others have their grace as well */
+        attempt_stop(x, x->role->kill_grace_ms, END_EXITED, ""); /* a rank has failed */
+    else if (a->state != ATTEMPT_STOPPING) /* stopping: the others have their grace period */
         kill_round(x);
 }
 
@@ -249,7 +250,7 @@ static void fail_launch(struct executor *x, const struct err *e)
     executor_warn(x, "task.launch_failed", e);
     (void)str_copy(a->detail, sizeof a->detail, e->msg);
     if (e->num == ENOSPC || e->num == EDQUOT || e->num == EIO || e->num == EROFS)
-        a->forced = END_DISK_FAILED; /* no fault of the task's, and it may be over soon */
+        a->forced = END_DISK_FAILED; /* not the task's fault, and a retry may succeed */
     a->pid = 0;
     a->exited = true;
     a->status = 127 << 8;
@@ -257,7 +258,7 @@ static void fail_launch(struct executor *x, const struct err *e)
     finish(x);
 }
 
-/* Its control group: procs is where its processes go, or NULL. */
+/* Make the control group. Returns the file by which processes enter it; NULL = no group. */
 static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PATH_MAX + 16])
 {
     struct attempt *a = &x->a;
@@ -266,7 +267,7 @@ static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PAT
     struct err ce = { 0 };
     a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
     if (!a->in_cgroup)
-        executor_warn(x, "task.no_cgroup", &ce); /* memory is sampled then */
+        executor_warn(x, "task.no_cgroup", &ce); /* attempt_sample() watches the memory instead */
     else if (a->number > 1)
         a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
     cgroup_procs_path(&x->cfg->cgroup, procs);
@@ -297,6 +298,13 @@ static void note_spawned(struct executor *x, const struct spawn *sp, uint32_t ra
     }
 }
 
+/* The command of this attempt. With a checkpoint to resume from it may be resume_command. */
+static const char *command_of(const struct executor *x, const Tony__Start *s)
+{
+    const Tony__Welcome *w = x->role;
+    return s->checkpoint[0] && w->resume_command[0] ? w->resume_command : w->command;
+}
+
 static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, const char *procs,
                       struct err *e)
 {
@@ -309,8 +317,8 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
     int rc = task_environment(x, s, rank, &env, e);
     if (rc == 0)
         rc = x->role->docker_image[0]
-                 ? engine_prepare(x, rank, &env, &command, e)
-                 : command_prepare(x->role->command, x->workdir, &env, &command, e);
+                 ? engine_prepare(x, command_of(x, s), rank, &env, &command, e)
+                 : command_prepare(command_of(x, s), x->workdir, &env, &command, e);
     if (rc == 0 && rank > 0)
         rc = ranks_logs_open(x, rank, &out_fd, &err_fd, e);
     if (rc < 0)
@@ -330,7 +338,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
         a->started_us = clock_mono_us();
     pid_t pid = spawn_task(&sp);
     if (pid < 0)
-        return err_set(e, -pid, "cannot start a process: %m%s", err_fork(-pid));
+        return err_set(e, -pid, "cannot start a process: %m%s", err_fork_cause(-pid));
     note_spawned(x, &sp, rank, pid);
     return 0;
 }
@@ -346,7 +354,7 @@ static int spawn(struct executor *x, const Tony__Start *s, struct err *e)
         if (spawn_rank(x, s, i, a->in_cgroup ? to : NULL, e) == 0)
             continue;
         executor_warn(x, "task.launch_failed", e);
-        attempt_stop(x, 0, END_LAUNCH_FAILED, e->msg); /* those that run already */
+        attempt_stop(x, 0, END_LAUNCH_FAILED, e->msg); /* stop the ranks that run already */
         break;
     }
     return rc;
@@ -361,7 +369,7 @@ static void say_started(struct executor *x)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_ATTEMPT_STARTED;
     f.attempt_started = &started;
-    (void)executor_send(x, &f); /* the next hello says what runs */
+    (void)executor_send(x, &f); /* after a failure, the next ExecutorHello says what runs */
     if (x->cfg->remote)
         log_event(LOG_INFO, "task.started", f_int("attempt", x->a.number), f_int("pid", x->a.pid));
 }
@@ -372,14 +380,14 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     const Tony__Welcome *w = x->role;
     if (s->generation == a->generation && s->attempt == a->number) {
         if (attempt_alive(a))
-            say_started(x); /* a new master asks again for what runs */
+            say_started(x); /* a new master repeats the Start of a running attempt */
         else if (a->state == ATTEMPT_ENDED)
-            attempt_tell(x); /* or for what ran, of which it has not heard */
+            attempt_tell(x); /* a new master does not know the end yet */
         return;
     }
     if (a->state != ATTEMPT_NONE || x->leaving || s->attempt < a->number) {
         struct err e = { 0 };
-        (void)err_set(&e, EBUSY, "attempt %u was to start while attempt %u is not over", s->attempt,
+        (void)err_set(&e, EBUSY, "cannot start attempt %u: attempt %u is not over", s->attempt,
                       a->number);
         executor_warn(x, "task.start_refused", &e);
         return;
@@ -433,7 +441,7 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
         return;
     }
     if (a->state == ATTEMPT_STOPPING) {
-        a->kill_at_ms = MIN(a->kill_at_ms, kill_at); /* asked twice: the shorter grace */
+        a->kill_at_ms = MIN(a->kill_at_ms, kill_at); /* the shorter of two grace periods counts */
         return;
     }
     a->state = ATTEMPT_STOPPING;
@@ -449,16 +457,16 @@ void attempt_exit(struct executor *x, int exit_code)
     attempt_stop(x, 0, END_EXITED, "it aborted the job");
 }
 
-/* Who catches the signal gets it, for what does not would only die of it: the shell around the
- * program, processes that load its data. Without any such and with nobody on the socket there is
- * nothing to wait for. */
+/* Only processes that catch the signal get it: it would kill the others, such as the shell around
+ * the program or processes that load its data. If no process catches it, and the task has no
+ * connection to the socket, the request cannot reach the task. */
 void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms,
                   enum end_reason reason)
 {
     struct attempt *a = &x->a;
     if (a->state != ATTEMPT_RUNNING || a->save_until_ms)
         return;
-    /* However it ends now, it does because its place is taken away: it has not done its work. */
+    /* However the attempt ends now, the reason is that its container is taken away. */
     if (reason == END_PREEMPTED && !a->exited)
         a->forced = reason;
     bool heard = task_side_stop(x, save_ms);
@@ -501,7 +509,7 @@ void attempt_tick(struct executor *x, int64_t now_ms)
     }
     if (a->state == ATTEMPT_STOPPING && a->strays_at_ms && now_ms >= a->strays_at_ms) {
         (void)remote_kill_strays();
-        a->strays_at_ms = now_ms + RESCAN_MS; /* what they left behind has come to us */
+        a->strays_at_ms = now_ms + RESCAN_MS; /* their children are children of the executor now */
         if (now_ms < a->kill_at_ms)
             return;
     }
@@ -521,8 +529,8 @@ void attempt_node_stops(struct executor *x, uint32_t grace_ms)
         x->a.strays_at_ms = clock_mono_ms() + STRAYS_MS;
 }
 
-/* Without a control group: what all its processes hold together. Shared pages count once before
- * anybody is killed for them. */
+/* Without a control group: the resident memory of all processes of the task. If that is too much,
+ * it is measured again so that shared pages count only once. */
 static uint64_t sample_tree(struct executor *x)
 {
     uint64_t rss = proctree_rss(false);
@@ -534,9 +542,8 @@ static uint64_t sample_tree(struct executor *x)
 static uint64_t cpu_of(pid_t pid)
 {
     struct timespec t;
-    clockid_t clock =
-        (clockid_t)(~(unsigned)pid << 3 |
-                    2); /* clock_getcpuclockid() without its own look at the process */
+    /* As clock_getcpuclockid() computes it, but without its check of the process. */
+    clockid_t clock = (clockid_t)(~(unsigned)pid << 3 | 2);
     if (clock_gettime(clock, &t) == -1)
         return 0;
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
@@ -562,7 +569,7 @@ void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
     if (a->in_cgroup) {
         uint64_t kills;
         cgroup_watch(g, &x->watch, out_rss, &kills);
-        over = kills > a->oom_before; /* the kernel took one of it: the rest goes too */
+        over = kills > a->oom_before; /* then kill the other processes, too */
     } else {
         *out_rss = sample_tree(x);
         over = limit && *out_rss > limit;

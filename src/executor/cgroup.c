@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/cgroup.h"
 
 #include <errno.h>
@@ -15,9 +16,9 @@
 #include "base/util.h"
 #include "executor/cgroup_find.h"
 
-/* Where a single-threaded process writes "0" to enter a group of its own accord. Through
- * `cgroup.procs` the kernel stops every fork and exit of the machine for an RCU grace period
- * (measured: 10 to 15 ms); a thread that moves only itself through `tasks` is let in without
+/* The file of v1 to which a single-threaded process writes "0" to enter a group. A write to
+ * `cgroup.procs` makes the kernel stop every fork and exit of the machine for an RCU grace period
+ * (measured: 10 to 15 ms). A thread that moves only itself through `tasks` does not cause that
  * (kernel/cgroup/cgroup.c, cgroup_procs_write_start). */
 #define V1_ENTER "tasks"
 
@@ -57,7 +58,7 @@ static uint64_t get_u64(const char *dir, const char *file)
     return get(dir, file, text, sizeof text) > 0 ? strtoull(text, NULL, 10) : 0;
 }
 
-/* "key value" lines */
+/* The value in a text of "key value" lines; 0 = there is none. */
 static uint64_t find_key(const char *text, const char *key)
 {
     size_t len = strlen(key);
@@ -90,9 +91,9 @@ static bool has_word(const char *dir, const char *file, const char *word)
 
 /* ---- the job's groups ---- */
 
-/* All jobs of a user together weigh as much as one process for each core of the machine. Left
- * alone, their common group weighs as much as a single process outside of it, and beside a build of
- * fifty processes every job together gets a fiftieth of the machine. */
+/* Give all jobs of a user together the weight of one process for each core of the machine. By
+ * default their common group has the weight of one process: beside a build with fifty processes,
+ * all jobs together would get a fiftieth of the machine. */
 static void weigh_user(const char *dir, bool v2)
 {
     char text[32];
@@ -100,10 +101,10 @@ static void weigh_user(const char *dir, bool v2)
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     snprintf(text, sizeof text, "%d",
              v2 ? MIN(cores * V2_WEIGHT_A_CORE, (int)V2_WEIGHT_MAX) : cores * V1_SHARES_A_CORE);
-    (void)put(dir, v2 ? "cpu.weight" : "cpu.shares", text); /* not there: cores are not weighed */
+    (void)put(dir, v2 ? "cpu.weight" : "cpu.shares", text); /* fails without a cpu controller */
 }
 
-/* base/tony-<uid>/<job>; NULL when it cannot be made (e says why). */
+/* Make base/tony-<uid>/<job>. The caller frees the path. NULL: e says why it failed. */
 static char *make_job_dir(const char *base, const char *job, bool v2, struct err *e)
 {
     AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
@@ -117,7 +118,7 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
         return NULL;
     }
     weigh_user(user, v2);
-    if (v2) /* cores are only weighed where that controller is */
+    if (v2) /* fails without a cpu controller */
         (void)put(user, "cgroup.subtree_control", "+cpu");
     if (v2 && put(user, "cgroup.subtree_control", "+memory") < 0) {
         (void)err_set(e, EOPNOTSUPP, "control group '%s' cannot limit memory", user);
@@ -130,8 +131,8 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
     return TAKE(dir);
 }
 
-/* The keeper goes into a leaf of its own: executors and master are born there, with the job's
- * weight. */
+/* The keeper enters a leaf group of its own. Executors and the master start there, so they have the
+ * weight of the job. */
 static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
 {
     AUTO(free_p) char *own = cgroup_find("", e);
@@ -143,7 +144,7 @@ static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
         return free(base), err_set(e, ENOMEM, "cannot find our control group: %m");
     char type[64];
     if (get(own, "cgroup.type", type, sizeof type) > 0)
-        *slash = '\0'; /* not the root of all */
+        *slash = '\0'; /* only the root group has no cgroup.type */
     AUTO(free_p) char *hold = base;
     if (!has_word(base, "cgroup.controllers", "memory"))
         return err_set(e, EOPNOTSUPP, "control group '%s' has no memory controller", base);
@@ -159,7 +160,7 @@ static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
     if (put(dir, "cgroup.subtree_control", "+memory") < 0 || !leaf ||
         (mkdir(leaf, 0755) == -1 && errno != EEXIST) || put(leaf, "cgroup.procs", "0") < 0) {
         cgroup_tree_remove(dir);
-        return err_set(e, EACCES, "we may not use control group '%s'", dir);
+        return err_set(e, EACCES, "not allowed to use control group '%s'", dir);
     }
     *j = (struct cgroup_job){ .kind = CGROUP_V2, .memory = TAKE(dir), .cpu_from = TAKE(own) };
     return 0;
@@ -211,7 +212,7 @@ void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores)
     if (j->kind == CGROUP_V1 && j->cpu) {
         snprintf(text, sizeof text, "%llu",
                  (unsigned long long)(vcores ? vcores * V1_SHARES_A_CORE : 2));
-        (void)put(j->cpu, "cpu.shares", text); /* a hint: without it all jobs weigh the same */
+        (void)put(j->cpu, "cpu.shares", text); /* if it fails, all jobs have the same weight */
     } else if (j->kind == CGROUP_V2) {
         uint64_t w = vcores ? MIN(vcores * V2_WEIGHT_A_CORE, (uint64_t)V2_WEIGHT_MAX) : 1;
         snprintf(text, sizeof text, "%llu", (unsigned long long)w);
@@ -230,8 +231,8 @@ void cgroup_job_done(struct cgroup_job *j)
 void cgroup_job_remove(struct cgroup_job *j)
 {
     if (j->cpu_from)
-        (void)put(j->cpu_from, j->kind == CGROUP_V1 ? V1_ENTER : "cgroup.procs",
-                  "0"); /* else the group stays, and we with it */
+        /* If this fails, the group cannot be removed, because this process is in it. */
+        (void)put(j->cpu_from, j->kind == CGROUP_V1 ? V1_ENTER : "cgroup.procs", "0");
     if (j->memory)
         cgroup_tree_remove(j->memory);
     if (j->cpu)
@@ -278,7 +279,7 @@ int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e)
         rc = put(g->path, "memory.max", text);
         if (rc == 0 && g->swap)
             (void)put(g->path, "memory.swap.max", "0");
-        (void)put(g->path, "memory.oom.group", "1"); /* the kernel then takes all of it at once */
+        (void)put(g->path, "memory.oom.group", "1"); /* an OOM then kills all processes */
     }
     return rc < 0 ? err_set(e, -rc, "cannot limit the memory of control group '%s': %m", g->path)
                   : 0;

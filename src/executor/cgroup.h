@@ -1,17 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control groups: one for each container that enforces its memory, and one for the job that weighs
- * its cores.
+ * Control groups: one for each container, which limits its memory, and one for the job, which
+ * weighs its cores.
  *
- * v2 (unified, with the memory controller where we may make groups), else v1's memory hierarchy,
- * else none: then nothing is enforced here and the executor samples resident memory. Only a task's
- * processes are in a container's group, never its executor.
+ * The keeper uses v2 if it may make groups with the memory controller there; otherwise the memory
+ * hierarchy of v1. If there is neither, the executor samples resident memory instead. The group of
+ * a container has only the processes of the task, not the executor.
+ *
  *
  *   <base>/tony-<uid>/<job>/<container>
  *
- * job: the application id without "application_"; container: its last two numbers.
- * base: under v1 our own group; under v2 the group above ours (a group with processes cannot have
- * limited children), or the root. The paths used are recorded in the job's directory, file
- * `cgroups`, one a line, so that whoever cleans up need not guess.
+ * job: the application id without "application_"; container: its last two numbers. base: with v1
+ * the group of the keeper; with v2 the group above it (a group with processes cannot have limited
+ * children), or the root. The file `cgroups` in the job's directory lists the paths, one on each
+ * line, for a later clean-up.
  */
 #ifndef TONY_EXECUTOR_CGROUP_H
 #define TONY_EXECUTOR_CGROUP_H
@@ -26,49 +28,46 @@ enum cgroup_kind { CGROUP_NONE = 1, CGROUP_V1, CGROUP_V2 };
 
 struct cgroup_job {
     enum cgroup_kind kind;
-    char *memory; /* the job's directory in the memory (v2: unified) hierarchy; NULL with
-                     CGROUP_NONE */
-    char *cpu;    /* v1: the job's directory in the cpu hierarchy, or NULL */
-    char *
-        cpu_from; /* where our own process was before it entered the job's cpu (v2: keeper) group */
-    bool swap;    /* this machine swaps: the limit must say that swap counts too */
+    char *memory;   /* the job's directory in the memory (v2: unified) hierarchy; NULL with
+                       CGROUP_NONE */
+    char *cpu;      /* v1: the job's directory in the cpu hierarchy, or NULL */
+    char *cpu_from; /* the group of the keeper before cgroup_job_open() */
+    bool swap;      /* this machine has swap space, so the limit must include swap */
 };
 
-/* Find out what there is (TONY_CGROUPS=none: nothing) and make the job's groups; the caller's
- * process (and so all it forks) enters the job's cpu group. Finding none is no error: kind says it,
- * and e (if not NULL) why. */
+/* Make the job's groups. The calling process, and so its children, enter the job's cpu group. If no
+ * groups can be used, or TONY_CGROUPS=none, kind is CGROUP_NONE and e (may be NULL) says why. */
 void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e);
-/* Cores of all containers together; 0 = the least weight there is. */
+/* vcores: of all containers together; 0 = the least possible weight. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);
-/* Our process leaves, all groups of the job go; containers that still hold processes are killed
- * first. */
+/* The calling process leaves the job's groups. Processes that are still in them are killed, and the
+ * groups are removed. */
 void cgroup_job_remove(struct cgroup_job *j);
 void cgroup_job_done(struct cgroup_job *j); /* frees memory only */
-/* The same from outside, by a path recorded in `cgroups`: kills what is in there, removes. */
+/* Kill the processes in a group that the file `cgroups` names, and remove it. The caller is not in
+ * it. */
 void cgroup_tree_remove(const char *path);
 
-/* Paths are built without malloc: a forked child uses them. */
+/* Paths are built without malloc(), because a forked child uses them. */
 enum { CGROUP_PATH_MAX = 512 };
 struct cgroup {
     enum cgroup_kind kind;
     bool swap;
     char path[CGROUP_PATH_MAX];
 };
-/* The container's group by name; makes nothing. false: none (kind is CGROUP_NONE). */
+/* Name the group of a container, without making it. false: kind is CGROUP_NONE. */
 bool cgroup_of(const struct cgroup_job *j, const char *container_id, struct cgroup *out);
 int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e);
-/* The calling process enters; only system calls, for the time between fork and exec. 0 or -errno.
- */
+/* The calling process enters the group. Uses only system calls, for use between fork and exec. */
 int cgroup_enter(const char *procs_path);
 void cgroup_procs_path(const struct cgroup *g, char out[CGROUP_PATH_MAX + 16]);
 
-uint64_t cgroup_memory_max(const struct cgroup *g); /* the most there was */
-uint64_t
-cgroup_oom_kills(const struct cgroup *g);       /* processes the kernel killed for want of memory */
-uint64_t cgroup_cpu_ms(const struct cgroup *g); /* v2 only, else 0 */
+uint64_t cgroup_memory_max(const struct cgroup *g); /* the largest use so far, in bytes */
+uint64_t cgroup_oom_kills(const struct cgroup *g);  /* processes that the OOM killer has killed */
+uint64_t cgroup_cpu_ms(const struct cgroup *g);     /* v2 only, else 0 */
 
-/* Bytes in use now, and processes killed, of a group that is looked at again and again: the files
- * stay open (-1 at first) as long as the executor lives. */
+/* For repeated reads of the bytes in use and the number of OOM kills: the descriptors stay open
+ * until the executor exits. */
 struct cgroup_watch {
     int memory_fd, oom_fd;
 };
@@ -79,7 +78,7 @@ struct cgroup_watch {
 void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_memory,
                   uint64_t *out_oom_kills);
 
-/* Kill all that is in it now. Returns how many there were. */
+/* Kill all processes in the group. Returns how many there were. */
 unsigned cgroup_kill(const struct cgroup *g);
 
 #endif

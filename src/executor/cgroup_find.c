@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/cgroup_find.h"
 
 #include <dirent.h>
@@ -18,10 +19,10 @@
 #include "base/util.h"
 #include "executor/cgroup.h"
 
-/* A dying process holds its group for a moment; v1 does not tell when a group is empty. */
+/* A dying process keeps its group busy for a moment, and v1 does not tell when a group is empty. */
 enum { REMOVE_TRIES = 200, REMOVE_PAUSE_MS = 5 };
 
-/* "a,b,c" contains word? */
+/* Does a list such as "a,b,c" contain the word? */
 static bool in_list(struct span list, const char *word)
 {
     struct span item;
@@ -31,7 +32,8 @@ static bool in_list(struct span list, const char *word)
     return false;
 }
 
-/* Our path within the hierarchy: "4:memory:/x" or "0::/x" of /proc/self/cgroup. */
+/* The path of this process's group within the hierarchy, from /proc/self/cgroup: "4:memory:/x" or
+ * "0::/x". */
 static char *own_path(const char *controller)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -48,7 +50,7 @@ static char *own_path(const char *controller)
     return NULL;
 }
 
-/* One line of mountinfo: root and mount point when it is the hierarchy sought. */
+/* Parse a line of mountinfo. If it is this hierarchy, set root and mount point. */
 static bool match_mount(struct span line, const char *controller, struct span *root,
                         struct span *point)
 {
@@ -86,8 +88,9 @@ char *cgroup_find(const char *controller, struct err *e)
         if (!match_mount(line, controller, &root, &point))
             continue;
         const char *below = own;
-        if (root.len > 1) /* only a part of the hierarchy is mounted (a container): ours or above
-                             us, else its top */
+        /* In a container only a part of the hierarchy may be mounted. If this process is below that
+         * part, skip the prefix; otherwise use the top of the part. */
+        if (root.len > 1)
             below = strncmp(own, root.p, root.len) == 0 ? own + root.len : "";
         if (str_eq(below, "/"))
             below = "";
@@ -97,7 +100,7 @@ char *cgroup_find(const char *controller, struct err *e)
             return dir;
         free(dir);
     }
-    (void)err_set(e, ENOENT, "our control group (%s) is not mounted here", name);
+    (void)err_set(e, ENOENT, "the control group of this process (%s) is not mounted", name);
     return NULL;
 }
 
@@ -114,9 +117,9 @@ unsigned cgroup_dir_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/cgroup.kill", dir);
-    int fd = open(path, O_WRONLY | O_CLOEXEC); /* v2 since Linux 5.14: all at once */
+    int fd = open(path, O_WRONLY | O_CLOEXEC); /* v2 since Linux 5.14 */
     if (fd >= 0) {
-        (void)!write(fd, "1", 1); /* the list below catches what this missed */
+        (void)!write(fd, "1", 1); /* if it fails, the loop below kills the processes */
         close(fd);
     }
     snprintf(path, sizeof path, "%s/cgroup.procs", dir);
@@ -129,7 +132,7 @@ unsigned cgroup_dir_kill(const char *dir)
         int64_t pid;
         if (str_i64(line, 2, INT32_MAX, "pid", &pid, NULL) < 0 || pid == getpid())
             continue;
-        (void)kill((pid_t)pid, SIGKILL); /* gone already is fine */
+        (void)kill((pid_t)pid, SIGKILL); /* it may have exited already */
         n++;
     }
     return n;
@@ -165,6 +168,6 @@ void cgroup_tree_remove(const char *path)
     char *slash = user ? strrchr(user, '/') : NULL;
     if (slash && slash > user) {
         *slash = '\0';
-        (void)rmdir(user); /* tony-<uid>: the last job takes it along */
+        (void)rmdir(user); /* tony-<uid>: succeeds after the last job */
     }
 }

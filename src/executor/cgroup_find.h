@@ -1,6 +1,5 @@
-/*
- * Where the control group hierarchies are mounted and where in them we are; and removal by path.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the mount point of a control group hierarchy, and the group of this process in it. */
 #ifndef TONY_EXECUTOR_CGROUP_FIND_H
 #define TONY_EXECUTOR_CGROUP_FIND_H
 
@@ -8,11 +7,11 @@
 
 struct err;
 
-/* The directory of our own group in the hierarchy of a v1 controller, or of v2 for "". Allocated;
- * NULL with e set: there is none. */
+/* The directory of this process's group in the hierarchy of a v1 controller, or of v2 for "". The
+ * caller frees it. NULL with e set: there is none. */
 char *cgroup_find(const char *controller, struct err *e);
 bool cgroup_machine_swaps(void);
-/* SIGKILL to all in this one directory; how many there were. */
+/* Send SIGKILL to all processes in this group, not in its subgroups. Returns their number. */
 unsigned cgroup_dir_kill(const char *dir);
 
 #endif

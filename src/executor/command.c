@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/command.h"
 
 #include <errno.h>
@@ -47,8 +48,7 @@ char *command_on_path(const char *word, const char *path)
     struct span rest = span_of(path ? path : PATH_DEFAULT), dir;
     while (span_split(&rest, ':', &dir)) {
         if (dir.len == 0 || dir.p[0] != '/')
-            continue; /* "the current directory" is ours, not the task's; that one is looked at
-                         after PATH */
+            continue; /* relative: the task has another current directory than the executor */
         char *full = str_printf("%.*s/%s", (int)dir.len, dir.p, word);
         if (full && is_file(full, true))
             return full;
@@ -57,8 +57,8 @@ char *command_on_path(const char *word, const char *path)
     return NULL;
 }
 
-/* A file of the copy of the source that lost its x on the way: the original makes it executable
- * too. */
+/* Find a file in the working directory. If it is not executable, make it so, as the original TonY
+ * does. */
 static char *find_in_workdir(const char *word, const char *workdir)
 {
     char *full = str_printf("%s/%s", workdir, word);
@@ -70,7 +70,7 @@ static char *find_in_workdir(const char *word, const char *workdir)
     }
     if (S_ISREG(st.st_mode) && !(st.st_mode & S_IXUSR))
         (void)chmod(full,
-                    (st.st_mode | S_IXUSR | S_IXGRP) & 07777); /* exec says why if it cannot */
+                    (st.st_mode | S_IXUSR | S_IXGRP) & 07777); /* if it fails, execve() does */
     return full;
 }
 
@@ -87,8 +87,8 @@ static char *shell(void)
     return str_dup(access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh");
 }
 
-/* Hadoop's libraries for the task, where there are any: the original puts them in front of every
- * command. */
+/* Does the task need Hadoop's class path? Yes if Hadoop is installed. The original TonY sets it for
+ * every command. */
 static bool wants_hadoop(const struct strv *env)
 {
     const char *home = strv_env_get(env, "HADOOP_HDFS_HOME");
@@ -121,7 +121,8 @@ static int wrap_hadoop(struct command *c)
     return rc;
 }
 
-/* A shell does not look where it stands: "run.sh 'a b'" has to find what "run.sh a" finds. */
+/* A shell does not search the current directory. If the first word is a file there, put "./" in
+ * front, so that "run.sh 'a b'" finds the same file as "run.sh a". */
 static char *for_shell(const char *text, const char *word, const char *path, const char *workdir)
 {
     AUTO(free_p) char *here = str_printf("%s/%s", workdir, word);

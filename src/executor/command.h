@@ -1,7 +1,6 @@
-/*
- * How a command text is run: directly when it has no shell metacharacter and its first word
- * resolves to a file, else by a shell.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Turns the command of a task into arguments for execve(). A command without shell metacharacters,
+ * whose first word is a file that can be found, is run directly; any other one by a shell. */
 #ifndef TONY_EXECUTOR_COMMAND_H
 #define TONY_EXECUTOR_COMMAND_H
 
@@ -12,24 +11,23 @@
 struct err;
 
 struct command {
-    char *path; /* to give to execve */
+    char *path; /* of the program, for execve() */
     struct strv argv;
-    char *shell; /* for a script without a #! line: what runs it, as shells do */
+    char *shell; /* runs the program if it is a script without a #! line */
 };
 
-/* Does a shell have to read it? (quotes, expansions, lists, redirections, an assignment in front)
- */
+/* Does it have quotes, expansions, lists, redirections, or an assignment in front? */
 bool command_needs_shell(const char *text);
-/* Words at blanks; text must not need a shell. */
+/* Split a text that needs no shell at blanks. */
 int command_split(const char *text, struct strv *out);
 /*
- * workdir: the first word is looked for there as well; a file of it that is not executable is made
- * so. env: the task's; PATH, HADOOP_HDFS_HOME and SKIP_HADOOP_PATH matter here.
+ * workdir  the first word is searched there after PATH; a file found there is made executable
+ * env      of the task; PATH, HADOOP_HDFS_HOME and SKIP_HADOOP_PATH are used
  */
 int command_prepare(const char *text, const char *workdir, const struct strv *env,
                     struct command *out, struct err *e);
 void command_done(struct command *c);
-/* A program on a PATH; the caller's; NULL when it is not there. */
+/* Find a program on a PATH. The caller frees the result; NULL = not found. */
 char *command_on_path(const char *word, const char *path);
 
 #endif

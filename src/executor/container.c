@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/container.h"
 
 #include <arpa/inet.h>
@@ -31,12 +32,12 @@ extern char **environ;
 
 enum {
     SLOT_MAX = 1 << 20,
-    REFUSED_MAX = 3, /* a master that is being replaced may not know us for a moment */
+    REFUSED_MAX = 3, /* while a master is being replaced, the key may be unknown for a moment */
     PAUSE_FIRST_MS = 20,
     PAUSE_MAX_MS = 2000,
 };
 
-/* ---- what the node gave us ---- */
+/* ---- the environment that the node manager has set ---- */
 
 static int env_of(const char *name, const char *what, const char **out, struct err *e)
 {
@@ -49,7 +50,7 @@ static int env_of(const char *name, const char *what, const char **out, struct e
     return 0;
 }
 
-/* "10.0.0.1:4242" or "[fe80::1]:4242"; names are not looked up, which a static program cannot. */
+/* Host names are not accepted: a static program cannot look them up. */
 int remote_parse_master(const char *text, struct remote *out, struct err *e)
 {
     const char *colon = strrchr(text, ':');
@@ -101,7 +102,7 @@ static int read_key(const char *path, struct tls_key *out, struct err *e)
     return rc;
 }
 
-/* The name that others know the directory by, if it is one; else where it really is. */
+/* $PWD, if that is the current directory; otherwise the path from getcwd(). */
 static char *working_dir(void)
 {
     const char *pwd = getenv("PWD");
@@ -112,8 +113,9 @@ static char *working_dir(void)
     return getcwd(NULL, 0);
 }
 
-/* Several disks give several directories; the node shows and collects them all, but looks for the
- * reason of a failure only in the one where it put our own stderr. That one comes first. */
+/* With several disks there are several log directories. The node manager shows and collects all of
+ * them, but searches for the reason of a failure only in the directory with the container's stderr.
+ * So put that one first. */
 static int find_log_dirs(struct remote *r, struct err *e)
 {
     const char *list = "";
@@ -157,7 +159,7 @@ int remote_open(struct remote *out, struct err *e)
     if (rc == 0)
         rc = remote_parse_master(master, out, e);
     if (rc == 0)
-        rc = env_of("TONY_SLOT", "the number of the task's place in the job", &slot, e);
+        rc = env_of("TONY_SLOT", "the slot of the task in the job", &slot, e);
     if (rc == 0)
         rc = str_i64(span_of(slot), 0, SLOT_MAX, "TONY_SLOT", &number, e);
     if (rc == 0)
@@ -186,7 +188,7 @@ void remote_done(struct remote *r)
     vec_done(&r->attempts);
 }
 
-/* ---- the way to the master ---- */
+/* ---- the connection to the master ---- */
 
 int remote_dial(struct remote *r, struct link *l)
 {
@@ -216,19 +218,19 @@ bool remote_lost(struct remote *r, int rc, bool greeted)
     return !greeted && rc == -EACCES && ++r->refused >= REFUSED_MAX;
 }
 
-/* Doubling, and spread: a hundred of us lose the same master at the same moment. */
+/* The pause doubles and is random, because all executors lose their master at the same moment. */
 int remote_pause_ms(const struct remote *r, unsigned n)
 {
     unsigned most = MIN((unsigned)PAUSE_FIRST_MS << MIN(n, 10U), (unsigned)PAUSE_MAX_MS);
     unsigned random = r->slot;
-    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* any number does */
+    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* if it fails, the slot is used */
     return (int)(most / 2 + random % (most / 2 + 1));
 }
 
 /* ---- the working directory ---- */
 
-/* Links are there already; the source is copied, since tasks may write to it. What a node unpacks
- * it makes read-only, so the copy is made writable. */
+/* The node manager has made the links. The source is copied, because tasks may write to it. The
+ * node manager makes unpacked files read-only, so the copy is made writable. */
 int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n, struct err *e)
 {
     static const struct tree_copy_opts opts = { .writable = true };
@@ -252,15 +254,15 @@ int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n,
 
 /* ---- the task's environment ---- */
 
-/* All that the node set is the task's as well, as it was for the original's, except what is between
- * the node, the master and us. */
+/* Does the task get this variable? It gets all that the node manager has set, as with the original
+ * TonY, except those that concern only node manager, master and executor. */
 static bool passes(const char *variable)
 {
     static const char *const ours[] = {
         "HADOOP_TOKEN_FILE_LOCATION=",
         "TONY_MASTER_ADDRESS=",
         "TONY_SLOT=",
-        "MALLOC_ARENA_MAX=", /* for JVMs that the node starts; the original took it away, too */
+        "MALLOC_ARENA_MAX=", /* for JVMs of the node manager; the original TonY removes it, too */
         "LOCALIZATION_COUNTERS=",
         "JVM_PID=",
         "KEYSTORE_",
@@ -311,7 +313,7 @@ unsigned remote_kill_strays(void)
 
 /* ---- memory ---- */
 
-/* The program's own pages are read again from its file when they are needed. */
+/* Drop also the pages of the program: the kernel reads them from the file when they are used. */
 void remote_trim(void)
 {
     const uintptr_t mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
@@ -320,7 +322,7 @@ void remote_trim(void)
     uintptr_t base = 0;
     (void)malloc_trim(0);
     for (size_t i = 0; p && i < n; i++) {
-        if (p[i].p_type == PT_PHDR) /* not in a static program, whose addresses are as they say */
+        if (p[i].p_type == PT_PHDR) /* a static program has none: its base is 0 */
             base = (uintptr_t)p - p[i].p_vaddr;
         if (p[i].p_type != PT_LOAD || p[i].p_flags & PF_W)
             continue;
@@ -341,7 +343,7 @@ int container_main(void)
     struct err e = { 0 };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null != -1)
-        (void)dup2(null, 0); /* without one, tasks get what we got */
+        (void)dup2(null, 0); /* if it fails, tasks get the stdin of the executor */
     close_range(3, ~0U, 0);
     if (remote_open(&r, &e) < 0) {
         fprintf(stderr, "tony-executor: %s%s%s\n", e.msg, e.hint[0] ? "; " : "", e.hint);

@@ -1,18 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An executor in a container of a cluster's node manager: what the node gave it, and how it differs
- * from one that a keeper forked. The rest is executor.c, the same for both.
+ * An executor in a container of a cluster: what the node manager gives it, and how it differs from
+ * an executor that a keeper has forked. Both share executor.c and the other files.
  *
  *   tony-executor --container
  *
  * From the environment: CONTAINER_ID, TONY_MASTER_ADDRESS (numeric host:port), TONY_SLOT,
  * HADOOP_TOKEN_FILE_LOCATION (its secret tony.container.key is shared with the master), LOG_DIRS.
- * The working directory is the container's. Exit codes: 2 something of that is missing, with a
- * sentence on stderr; 1 no master would have us; else the task's, 128 + n for signal n.
+ * The working directory is that of the container. Exit codes: 2 one of these is missing, and stderr
+ * says which; 1 no master has accepted the executor; otherwise that of the task, 128 + n for signal
+ * n.
  *
- * The node manager stops a container with TERM to its process group and KILL a moment later (250 ms
- * unless the site says otherwise), and says itself why it did: nothing of ours leaves the group,
- * what a task moved out of it is killed before the moment is over, and the end of such a task is
- * not reported by us, since the scheduler knows the reason and we do not.
+ * The node manager stops a container: it sends TERM to the process group, and KILL 250 ms later
+ * (the default of the site's setting). So executor and task stay in one process group. The executor
+ * kills processes that a task has moved to other groups, before the 250 ms are over. It does not
+ * report the end of the task, because the scheduler knows the reason and the executor does not.
  */
 #ifndef TONY_EXECUTOR_CONTAINER_H
 #define TONY_EXECUTOR_CONTAINER_H
@@ -32,7 +34,7 @@ struct executor;
 
 struct pollfd;
 
-/* One that has dialled us and has not shown yet that it knows our key. */
+/* A connection to this executor whose peer has not proved yet that it knows the key. */
 struct caller {
     struct link link; /* fd -1 = none */
     int64_t until_ms;
@@ -50,53 +52,56 @@ struct remote {
     char identity[TLS_IDENTITY_MAX];
     struct tls_key key;
     char *workdir;
-    struct strv log_dirs;   /* the one that our own stderr lies in first */
-    VEC(uint32_t) attempts; /* that ran here, in order: their logs are numbered by it */
-    unsigned refused;       /* times in a row that the master did not know our key */
-    struct err why;         /* what went wrong with the connection */
-    int listen_fd;          /* where a new master calls; -1 = nowhere */
+    struct strv log_dirs;   /* the first one has the executor's own stderr */
+    VEC(uint32_t) attempts; /* that ran here, in order; log files are numbered by this index + 1 */
+    unsigned refused;       /* consecutive times that the master did not accept the key */
+    struct err why;         /* the last error of the connection */
+    int listen_fd;          /* a new master connects here; -1 = not listening */
     struct caller callers[CALLERS_MAX];
 };
 
 int container_main(void);
 
-/* Read the environment; what out points to lives as long as the environment. */
+/* Read the environment. Pointers in *out are valid as long as the environment. */
 int remote_open(struct remote *out, struct err *e);
 void remote_done(struct remote *r);
-/* "10.0.0.1:4242" or "[fe80::1]:4242" into the master's address. */
+/* Parse "10.0.0.1:4242" or "[fe80::1]:4242" into the address of the master. */
 int remote_parse_master(const char *text, struct remote *out, struct err *e);
 
 int remote_dial(struct remote *r, struct link *l);
-/* The connection is over, or was not made; `why` becomes a sentence. True: the master does not know
- * our key, again and again. greeted: it had its Welcome. */
+/* The connection has ended or failed. Sets `why` to a sentence. Returns true if the master has
+ * refused the key REFUSED_MAX times in a row. greeted: the master had sent Welcome on this
+ * connection. */
 bool remote_lost(struct remote *r, int rc, bool greeted);
-/* How long to wait before the next dial, after n that failed. */
+/* The pause before the next attempt to connect, after n that failed. */
 int remote_pause_ms(const struct remote *r, unsigned n);
 
-/* ---- container_call.c: a new master does not wait to be found, it calls ---- */
+/* ---- container_call.c: a new master connects to the executor ---- */
 
-/* Without a port to listen at only a new master misses something: it is logged. */
+/* Start to listen. A failure is only logged: without it, only a new master cannot find the
+ * executor. */
 void remote_listen(struct remote *r);
 void remote_listen_done(struct remote *r);
-/* What to poll for callers; how many. */
+/* Write the descriptors to poll to out, and return their number. */
 size_t remote_poll(const struct remote *r, struct pollfd *out);
-/* After the poll. True: a master of ours has called, *out is the connection to it. */
+/* Call it after the poll. true: a master of this job has connected, and *out is the connection. */
 bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct link *out);
 int64_t remote_call_deadline(const struct remote *r);
-/* Where the new master wants to be dialled from now on; nonsense is ignored. */
+/* Connect to this address of the master from now on. An invalid address is ignored. */
 void remote_moved(struct remote *r, const char *address);
 
-/* The mounts into the working directory, which is there already. */
+/* Put the mounts into the working directory, which the node manager has made. */
 int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n, struct err *e);
 int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struct err *e);
-/* What of our own environment a task gets. */
+/* Copy the variables of the executor's environment that a task gets. */
 int remote_environment(const struct remote *r, struct strv *out);
 void remote_read_log(struct executor *x, const Tony__ReadLog *m);
 
-/* Give back the memory that only the start needed: a node counts ours with the task's. */
+/* Give memory that is not needed any more back to the kernel: the node manager counts it as the
+ * task's. */
 void remote_trim(void);
 
-/* KILL to all below us that left our process group; how many there were. */
+/* Kill all descendants that have left the process group. Returns how many there were. */
 unsigned remote_kill_strays(void);
 
 #endif

@@ -1,8 +1,8 @@
-/*
- * A master that was started in another's place has another address, which nothing on our node
- * knows. So executors can be called: each listens at the first free one of a few ports that follow
- * from its key (storage/jobkey.h), and who shows there that it knows the key is our master.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A new master may run on another node, and the executors do not know its address. So the master
+ * connects to the executors (master/reconnect.c): each listens at the first free one of
+ * JOB_KEY_PORTS ports that are derived from its key (storage/jobkey.h). A peer that proves in the
+ * TLS handshake that it knows the key is a master of this job. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 
 enum {
     BACKLOG = 8,
-    CALLER_MS = 5000, /* who has not shown the key by then is a stranger */
+    CALLER_MS = 5000, /* a peer that has not proved the key by then is disconnected */
 };
 
 static int listen_at(uint16_t port)
@@ -29,7 +29,7 @@ static int listen_at(uint16_t port)
     at.sin_addr.s_addr = htonl(INADDR_ANY);
     if (fd == -1)
         return -errno;
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* old connections' sake */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* despite old connections */
     if (bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     int rc = -errno;
@@ -70,7 +70,7 @@ size_t remote_poll(const struct remote *r, struct pollfd *out)
     if (r->listen_fd < 0)
         return 0;
     out[n++] = (struct pollfd){ .fd = r->listen_fd, .events = POLLIN };
-    for (size_t i = 0; i < CALLERS_MAX; i++) /* those that are none have -1, which poll() skips */
+    for (size_t i = 0; i < CALLERS_MAX; i++) /* poll() skips the fd -1 of unused ones */
         out[n++] = (struct pollfd){ .fd = r->callers[i].link.fd,
                                     .events = link_unsent(&r->callers[i].link) ? POLLIN | POLLOUT
                                                                                : POLLIN };
@@ -95,7 +95,7 @@ static bool our_key(const char *identity, struct tls_key *out, void *arg)
     return true;
 }
 
-/* Of several strangers the one that has had most time goes. */
+/* A free entry; if there is none, the oldest unproved connection is closed. */
 static struct caller *place_for(struct remote *r)
 {
     struct caller *best = &r->callers[0];

@@ -1,5 +1,5 @@
-/* The logs of a container of a cluster: where they lie, and pieces of them for who cannot read
- * them there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log files of a container on a cluster. Clients on other machines read them in pieces. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { PIECE_MAX = 1 << 20 };
 
-/* "stdout" for the first attempt here, "stdout.2" for the second. */
+/* "stdout" for the first attempt in this container, "stdout.2" for the second. */
 static void log_name(char out[48], const char *stream, size_t number)
 {
     if (number > 1)
@@ -25,7 +25,7 @@ static void log_name(char out[48], const char *stream, size_t number)
         snprintf(out, 48, "%.20s", stream);
 }
 
-/* Who collects them may be another user of our group. */
+/* Mode 0640: the node manager collects the logs, maybe as another user of the same group. */
 static int open_log(const char *dir, const char *name)
 {
     AUTO(free_p) char *path = fs_join(dir, name);
@@ -128,7 +128,7 @@ static int read_piece(int fd, const Tony__ReadLog *m, Tony__LogData *out, struct
             return err_set(e, num, "cannot read log '%s': %m", m->stream);
         }
         if (got == 0)
-            break; /* it was cut meanwhile */
+            break; /* the file was truncated meanwhile */
         n += (size_t)got;
     }
     out->offset = at;
@@ -151,6 +151,6 @@ void remote_read_log(struct executor *x, const Tony__ReadLog *m)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_LOG_DATA;
     f.log_data = &data;
-    (void)executor_send(x, &f); /* a failure dials again; who asked asks again */
+    (void)executor_send(x, &f); /* after a failure, the master refuses the client's request */
     free(data.data.data);
 }

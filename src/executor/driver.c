@@ -1,8 +1,7 @@
-/*
- * Horovod's driver in the original's debug mode, a program of the user's: it starts a rendezvous
- * server and writes a file into its working directory, whose name begins with the server's port and
- * which holds the plan: who of which host has which rank.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver of Horovod's debug mode is a program of the user. It starts a rendezvous server and
+ * writes a file into its working directory. The name of the file begins with the port of the
+ * server. The file has the plan: a list of slots, which says which host has which ranks. */
 #include "executor/driver.h"
 
 #include <dirent.h>
@@ -20,7 +19,7 @@
 #include "runtime/runtime.h"
 
 enum {
-    PLAN_MAX = 4 << 20, /* some hundred bytes a rank */
+    PLAN_MAX = 4 << 20, /* bytes; a rank needs about 100 */
     RANKS_MAX = 100000,
 };
 
@@ -43,12 +42,13 @@ void driver_forget(const char *dir)
     uint16_t port;
     for (struct dirent *x; d && (x = readdir(d));)
         if (port_of(x->d_name, &port))
-            (void)unlinkat(dirfd(d), x->d_name, 0); /* what stays is taken for the new one */
+            (void)unlinkat(dirfd(d), x->d_name, 0); /* if it fails, the old plan is used */
     if (d)
         (void)closedir(d);
 }
 
-/* A list that ends is whole: it is written at one go, but not in another's place. */
+/* Is the list complete? The driver writes it directly to its final name, so a reader may see a
+ * part. */
 static bool is_whole(const struct buf *text)
 {
     struct span s = span_trim(buf_span(text));
@@ -73,7 +73,7 @@ bool driver_look(const char *dir, uint16_t *out_port, char **out_plan)
     return found;
 }
 
-/* The original takes a number in quotes for one, and its own driver writes such. */
+/* Accept numbers in quotes as well, as the original TonY does: its own driver writes them so. */
 static uint32_t number(const json_t *slot, const char *name, bool *bad)
 {
     const json_t *v = json_object_get(slot, name);

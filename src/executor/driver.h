@@ -1,4 +1,5 @@
-/* The file of a Horovod driver of the user's own, and the plan in it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plan file of a Horovod driver, which is a program of the user: see driver.c. */
 #ifndef TONY_EXECUTOR_DRIVER_H
 #define TONY_EXECUTOR_DRIVER_H
 
@@ -9,10 +10,10 @@
 struct err;
 struct rt_slot;
 
-void driver_forget(const char *dir); /* what an attempt before has left there */
-/* Is it there, whole? *out_plan is the caller's. */
+void driver_forget(const char *dir); /* remove plan files of earlier attempts */
+/* Has the driver written a complete plan file? The caller frees *out_plan. */
 bool driver_look(const char *dir, uint16_t *out_port, char **out_plan);
-/* *out is the caller's. */
+/* Parse a plan. The caller frees *out. */
 int driver_plan(const char *text, struct rt_slot **out, size_t *out_n, struct err *e);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/engine.h"
 
 #include <errno.h>
@@ -35,9 +36,10 @@ static int add(struct strv *argv, const char *fmt, ...)
     return rc < 0 ? rc : strv_push(argv, buf_cstr(&text));
 }
 
-/* ---- what it may see ---- */
+/* ---- the options of the engine ---- */
 
-/* "SRC:DST[:MODE]" with commas between, as YARN takes them; a space there is only a space. */
+/* docker_mounts: "SRC:DST[:MODE]" separated by commas, as in YARN. Spaces around an entry are
+ * ignored. */
 static int add_mounts(const struct executor *x, struct strv *argv)
 {
     const Tony__Welcome *w = x->role;
@@ -56,8 +58,8 @@ static int add_mounts(const struct executor *x, struct strv *argv)
     return rc;
 }
 
-/* Where the vendor's own list of devices is installed it brings the driver's libraries along; else
- * the bare devices, and the image has the libraries. */
+/* If NVIDIA's CDI file is installed, podman takes devices and driver libraries from it. If not, it
+ * gets only the devices, and the image must have the libraries. */
 static int add_gpus(const struct executor *x, bool podman, struct strv *argv, struct strv *env)
 {
     static const char *const common[] = { "/dev/nvidiactl", "/dev/nvidia-uvm",
@@ -76,7 +78,7 @@ static int add_gpus(const struct executor *x, bool podman, struct strv *argv, st
         if (podman)
             rc = add(argv, cdi ? "--device=nvidia.com/gpu=%.*s" : "--device=/dev/nvidia%.*s",
                      (int)one.len, one.p);
-        if (rc == 0) /* inside they are counted from 0 */
+        if (rc == 0) /* in the container, GPUs are numbered from 0 */
             rc = buf_addf(&seen, "%s%u", n ? "," : "", n);
         n++;
     }
@@ -86,8 +88,8 @@ static int add_gpus(const struct executor *x, bool podman, struct strv *argv, st
     return rc < 0 ? rc : strv_env_set(env, "CUDA_VISIBLE_DEVICES", buf_cstr(&seen));
 }
 
-/* The variables of the task, but not those that say how this machine is set up, unless somebody has
- * set them for the job. Only names: values are in the engine's own environment. */
+/* Pass the variables of the task on, except those that describe this machine, unless the job has
+ * set them. Only names are given: the engine takes the values from its own environment. */
 static int add_variables(const struct strv *env, struct strv *argv)
 {
     static const char *const ours[] = { "PATH",  "HOME",   "USER",           "LOGNAME",
@@ -106,7 +108,7 @@ static int add_variables(const struct strv *env, struct strv *argv)
     return rc;
 }
 
-/* Of whoever runs the job, so that what it writes is theirs. */
+/* Run as the user of the job, so that files of the task belong to that user. */
 static int add_user(bool podman, struct strv *argv)
 {
     int rc = podman && geteuid() != 0 ? strv_push(argv, "--userns=keep-id") : 0;
@@ -118,12 +120,13 @@ static int add_ulimit(const char *name, const struct rlimit *r, struct strv *arg
     return add(argv, "--ulimit=%s=%lld:%lld", name, (long long)r->rlim_cur, (long long)r->rlim_max);
 }
 
-/* What our control group limits, podman's container is within; docker's is its own. */
+/* A container of podman stays in the control group of the task, which limits it. A container of
+ * docker has a group of its own, so docker gets the limits. */
 static int add_limits(const struct executor *x, bool podman, struct strv *argv)
 {
     struct rlimit procs = { RLIM_INFINITY, RLIM_INFINITY };
     (void)getrlimit(RLIMIT_NPROC, &procs);
-    /* an engine's own are higher, and not everybody may have them */
+    /* the defaults of an engine are higher, and a user may not be allowed to have them */
     int rc = add_ulimit("nofile", &x->cfg->nofile, argv);
     if (rc == 0)
         rc = add_ulimit("nproc", &procs, argv);
@@ -140,10 +143,11 @@ static int add_limits(const struct executor *x, bool podman, struct strv *argv)
 
 /* ---- the command ---- */
 
-/* A file of the source that the command begins with is found without a path, as outside. */
-static char *command_text(const struct executor *x)
+/* If the first word is a file in the working directory, put "./" in front: outside of an image it
+ * is found without that, too. */
+static char *command_text(const struct executor *x, const char *text)
 {
-    const char *text = x->role->command + strspn(x->role->command, " \t");
+    text += strspn(text, " \t");
     AUTO(free_p) char *word = strndup(text, strcspn(text, " \t"));
     AUTO(free_p) char *path = word ? str_printf("%s/%s", x->workdir, word) : NULL;
     struct stat st;
@@ -151,12 +155,13 @@ static char *command_text(const struct executor *x)
         path && !strpbrk(word, "/'\"$`\\=(){}") && stat(path, &st) == 0 && S_ISREG(st.st_mode);
     if (here && !(st.st_mode & S_IXUSR))
         (void)chmod(path,
-                    (st.st_mode | S_IXUSR | S_IXGRP) & 07777); /* exec says why if it cannot */
+                    (st.st_mode | S_IXUSR | S_IXGRP) & 07777); /* if it fails, execve() does */
     return str_printf("%s%s", here ? "./" : "", text);
 }
 
-/* The first process of a container does not die of a TERM that it does not handle, and most
- * programs handle none: this one passes it on, and ends as the command does. */
+/* The kernel ignores a TERM to the first process of a container if that process has no handler for
+ * it. So the first process is this shell: it passes TERM on to the command, and exits with its exit
+ * code. */
 static const char first_process[] =
     "trap 'kill -TERM $p 2>/dev/null' TERM; \"$(command -v bash || echo sh)\" -c \"$0\" & p=$!; "
     "while :; do wait $p; r=$?; kill -0 $p 2>/dev/null || exit $r; done";
@@ -177,13 +182,14 @@ static int find_engine(struct executor *x, const struct strv *env, char **out, b
     return 0;
 }
 
-static int fill(struct executor *x, uint32_t rank, bool podman, struct strv *env, struct strv *argv)
+static int fill(struct executor *x, const char *command, uint32_t rank, bool podman,
+                struct strv *env, struct strv *argv)
 {
     char name[NAME_MAX_LEN];
     container_name(x, rank, name);
-    AUTO(free_p) char *text = command_text(x);
+    AUTO(free_p) char *text = command_text(x, command);
     int rc = text ? 0 : -ENOMEM;
-    /* with the machine's shared memory loaders of data have more than the 64 MB of their own */
+    /* --ipc=host: data loaders need more shared memory than the 64 MB of a container */
     const char *const fixed[] = { podman ? "podman" : "docker",
                                   "run",
                                   "--rm",
@@ -215,8 +221,8 @@ static int fill(struct executor *x, uint32_t rank, bool podman, struct strv *env
     return rc;
 }
 
-int engine_prepare(struct executor *x, uint32_t rank, struct strv *env, struct command *out,
-                   struct err *e)
+int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct strv *env,
+                   struct command *out, struct err *e)
 {
     struct command c = { 0 };
     bool podman = false;
@@ -224,8 +230,8 @@ int engine_prepare(struct executor *x, uint32_t rank, struct strv *env, struct c
     if (rc < 0)
         return rc;
     c.shell = str_dup("/bin/sh");
-    rc = c.shell ? fill(x, rank, podman, env, &c.argv) : -ENOMEM;
-    /* the engine's own; the task was told of its variables by name before */
+    rc = c.shell ? fill(x, text, rank, podman, env, &c.argv) : -ENOMEM;
+    /* For the engine itself. It is set after add_variables(), so the task does not get it. */
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (rc == 0 && runtime)
         rc = strv_env_set(env, "XDG_RUNTIME_DIR", runtime);
@@ -254,6 +260,6 @@ void engine_kill(struct executor *x)
                            .out_fd = null,
                            .err_fd = null,
                            .nofile = x->cfg->nofile };
-        (void)spawn_task(&s); /* what it cannot end is killed a little later */
+        (void)spawn_task(&s); /* if it fails, kill_round() kills the processes later */
     }
 }

@@ -1,8 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A task in a container of the user's: its command is run by podman, else docker, from the image of
- * its role (tony.docker.*), on the pool. It sees its working directory, what is shipped and its
- * logs under the same paths as outside, the machine's network (its address and the task socket are
- * the same), and no more of the machine.
+ * On one machine, a task may run in a container image (tony.docker.*). Its command is run by podman
+ * or, if that is missing, by docker.
+ *
+ * Inside, the task sees its working directory, the shipped files and its logs under the same paths
+ * as outside. It shares the network of the machine, so its address and the task socket are the
+ * same. It sees nothing else of the machine.
  */
 #ifndef TONY_EXECUTOR_ENGINE_H
 #define TONY_EXECUTOR_ENGINE_H
@@ -16,10 +19,12 @@ struct command;
 struct err;
 struct executor;
 
-/* env: the task's; becomes that of the engine, which passes on what it is told to. */
-int engine_prepare(struct executor *x, uint32_t rank, struct strv *env, struct command *out,
-                   struct err *e);
-/* End what runs in it: the processes of docker are no children of ours. Does not wait. */
+/* text: the command. env: of the task; it becomes the environment of the engine, which passes the
+ * variables of the task on. */
+int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct strv *env,
+                   struct command *out, struct err *e);
+/* Tell the engine to kill the containers of the task, because the processes of docker are not
+ * children of the executor. Does not wait. */
 void engine_kill(struct executor *x);
 
 #endif

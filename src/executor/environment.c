@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a task finds in its environment; docs/environment.md is the list for users. */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include "base/util.h"
 #include "executor/driver.h"
 #include "executor/executor_int.h"
+#include "executor/ports.h"
 #include "runtime/runtime.h"
 
 extern char **environ;
@@ -62,61 +64,6 @@ static int add_gpus(const struct executor_config *cfg, struct strv *out)
     return cfg->machine_has_gpus ? strv_env_set(out, "CUDA_VISIBLE_DEVICES", "") : 0;
 }
 
-/* FNV-1a over words: tells the few specs of one job apart. */
-static uint64_t text_hash(const char *p, size_t len)
-{
-    uint64_t h = 0xcbf29ce484222325u, word;
-    for (; len >= sizeof word; p += sizeof word, len -= sizeof word) {
-        memcpy(&word, p, sizeof word);
-        h = (h ^ word) * 0x100000001b3u;
-        h ^= h >> 29;
-    }
-    for (; len; p++, len--)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    return h ^ h >> 32;
-}
-
-/*
- * The spec as a file, for the generic framework, which promises it. All tasks of a gang have the
- * same, so the first to need it writes it beside the working directories, named by its content, and
- * the others find it there. On a cluster nobody shares the directory, and each attempt writes its
- * own.
- */
-static int spec_file(const struct executor *x, struct span json, char **out, struct err *e)
-{
-    AUTO(free_p)
-    char *path = x->cfg->remote ? str_printf("%s/.tony-spec.json", x->workdir)
-                                : str_printf("%s/containers/.spec-%016llx.json", x->cfg->job_dir,
-                                             (unsigned long long)text_hash(json.p, json.len));
-    struct stat st;
-    if (!path)
-        return err_set(e, ENOMEM, "cannot write the cluster spec: %m");
-    if (x->cfg->remote || stat(path, &st) == -1 || (size_t)st.st_size != json.len) {
-        int rc = fs_write_atomic(AT_FDCWD, path, json, 0400, false, e);
-        if (rc < 0)
-            return rc;
-    }
-    *out = TAKE(path);
-    return 0;
-}
-
-static int add_spec_file(struct executor *x, const struct rt_input *in, struct strv *out,
-                         struct err *e)
-{
-    AUTO(buf_done) struct buf text = { 0 };
-    const char *json = strv_env_get(out, "CLUSTER_SPEC");
-    if (!json && runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text) == 0)
-        json = buf_cstr(&text); /* FCFS: those that are known so far */
-    AUTO(free_p) char *path = NULL;
-    int rc = json ? spec_file(x, span_of(json), &path, e)
-                  : err_set(e, ENOMEM, "cannot write the cluster spec: %m");
-    if (rc == 0 && strv_env_set(out, "TONY_SPEC_FILE", path) < 0)
-        rc = err_set(e, ENOMEM, "cannot build the environment: %m");
-    free(x->spec_path);
-    x->spec_path = TAKE(path);
-    return rc;
-}
-
 static bool has_role(const struct rt_role *roles, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -125,23 +72,70 @@ static bool has_role(const struct rt_role *roles, size_t n, const char *name)
     return false;
 }
 
+/* The address under which the others know this task. On a cluster the host may be another one since
+ * it registered: there the cluster spec tells. */
+static const char *own_address(const struct executor *x, char *out, size_t n)
+{
+    (void)snprintf(out, n, "127.0.0.1:%u", x->port);
+    return x->cfg->remote ? NULL : out;
+}
+
+/* Linux: at most a quarter of the stack's limit, 6 MiB, for arguments and environment, but always
+ * 128 KiB. What the arguments may need is taken off. */
+static size_t environment_max(const struct executor *x)
+{
+    enum { LEAST = 128 << 10, MOST = 6 << 20, RESERVE = 16 << 10 };
+    struct rlimit stack = { .rlim_cur = RLIM_INFINITY };
+    (void)getrlimit(RLIMIT_STACK, &stack);
+    uint64_t max = stack.rlim_cur == RLIM_INFINITY ? MOST : (uint64_t)stack.rlim_cur / 4;
+    max = MAX(MIN(max, (uint64_t)MOST), (uint64_t)LEAST);
+    const Tony__Welcome *w = x->role;
+    uint64_t arguments = RESERVE + 2 * MAX(strlen(w->command), strlen(w->resume_command));
+    return max > arguments ? (size_t)(max - arguments) : 1;
+}
+
+static int set_runtime(struct executor *x, const struct runtime *rt, const Tony__Start *s,
+                       struct rt_input *in, const struct spec *spec, struct strv *out,
+                       struct err *e)
+{
+    bool tb = runtime_wants_tb_port(rt->name, in->role, in->chief,
+                                    has_role(spec->roles, spec->n_roles, "tensorboard"));
+    struct rt_slot *plan = NULL;
+    if (tb && x->tb_fd < 0) {
+        x->tb_fd = port_reserve(&x->tb_port, e);
+        if (x->tb_fd < 0)
+            return x->tb_fd;
+    }
+    in->tb_port = tb && in->local_rank == 0 ? x->tb_port : 0;
+    in->roles = spec->roles;
+    in->n_roles = spec->n_roles;
+    in->first_addresses_only = spec->firsts;
+    in->spec = buf_span(&spec->text);
+    in->spec_file = x->spec_path;
+    in->total_max = environment_max(x);
+    int rc = s->plan[0] ? driver_plan(s->plan, &plan, &in->n_plan, e) : 0;
+    in->plan = plan;
+    if (rc == 0)
+        rc = runtime_env(rt, in, out, e);
+    free(plan);
+    if (rc == 0 && tb)
+        task_side_board(x, x->tb_port);
+    if (rc == 0 && rt->frees_port)
+        close_p(&x->port_fd);
+    return rc;
+}
+
 static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, struct strv *out,
                        struct err *e)
 {
     const Tony__Welcome *w = x->role;
     const struct runtime *rt = runtime_find(w->framework);
+    char address[32];
     if (!rt)
         return err_set(e, EINVAL, "framework '%s' is not known here", w->framework);
-    size_t n;
-    AUTO(free_p) struct rt_role *roles = executor_roles(s->spec, &n);
-    if (!roles)
-        return err_set(e, ENOMEM, "cannot build the environment: %m");
-    bool tb = runtime_wants_tb_port(rt->name, w->role, w->chief, has_role(roles, n, "tensorboard"));
     struct rt_input in = {
         .application_id = w->application_id,
         .distributed_mode = w->distributed_mode,
-        .roles = roles,
-        .n_roles = n,
         .role = w->role,
         .index = w->index,
         .generation = s->generation,
@@ -150,23 +144,19 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
         .session = s->session,
         .chief = w->chief,
         .single_node = w->single_node || w->preprocess,
-        .n_tracked = w->n_tracked,
+        .n_tracked = s->n_tracked ? s->n_tracked : w->n_tracked,
         .local_rank = rank,
         .server = w->server != TONY__WELCOME__SERVER__NO_SERVER,
-        .tb_port = tb && rank == 0 ? x->tb_port : 0,
         .driver = s->driver[0] ? s->driver : NULL,
+        .file_only = w->file_only,
+        .address = own_address(x, address, sizeof address),
     };
-    struct rt_slot *plan = NULL;
-    int rc = s->plan[0] ? driver_plan(s->plan, &plan, &in.n_plan, e) : 0;
-    in.plan = plan;
+    AUTO(spec_done) struct spec spec = { 0 };
+    bool all = (x->cfg->remote && !in.address) || runtime_needs_all(rt, &in, s->spec_bytes);
+    int rc = spec_open(x, s, all, &spec, e);
     if (rc == 0)
-        rc = runtime_env(rt, &in, out, e);
-    free(plan);
-    if (rc == 0 && tb)
-        task_side_board(x, x->tb_port);
-    if (rc == 0 && rt->frees_port)
-        close_p(&x->port_fd);
-    return rc == 0 && rt->spec_file ? add_spec_file(x, &in, out, e) : rc;
+        rc = spec_file_ready(x, s, &spec, e);
+    return rc < 0 ? rc : set_runtime(x, rt, s, &in, &spec, out, e);
 }
 
 /* Where to go on; without a checkpoint there is neither. */

@@ -1,4 +1,5 @@
-/* The life of one executor: its connection to the master, and what it is told. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The main loop of an executor: its connection to the master, and the frames of the master. */
 #include "executor/executor_int.h"
 
 #include <errno.h>
@@ -21,18 +22,18 @@
 
 enum {
     DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
-    DIAL_FAST_TRIES = 40,   /* some 4 s; then the master is not just being started again */
+    DIAL_FAST_TRIES = 40,   /* about 4 s; a restart of the master takes less */
     DIAL_SLOW_MS = 1000,
-    DIAL_AGAIN_MS = 5,        /* a master that listens but is not ready */
-    AWAY_DEFAULT_MS = 600000, /* before any Welcome said otherwise */
+    DIAL_AGAIN_MS = 5,        /* pause, if the master listens but is not ready */
+    AWAY_DEFAULT_MS = 600000, /* until the first Welcome */
     BEAT_DEFAULT_MS = 1000,
     GRACE_DEFAULT_MS = 5000,
-    GREET_MS = 20000,    /* a network's master that accepts but does not answer */
-    FLUSH_MAX_MS = 1000, /* last words to a master that does not read */
+    GREET_MS = 20000,    /* on a cluster: for Welcome on a new connection */
+    FLUSH_MAX_MS = 1000, /* at exit: for the last frames, if the master does not read */
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
 };
 
-/* executor.log is made by the first thing there is to say: most containers never write one. */
+/* executor.log is made with the first warning, so most containers have none. */
 void executor_warn(struct executor *x, const char *event, const struct err *e)
 {
     static bool open_done;
@@ -41,7 +42,7 @@ void executor_warn(struct executor *x, const char *event, const struct err *e)
         int fd =
             path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
         if (fd >= 0) {
-            log_setup(fd, LOG_INFO, false); /* kept open for the rest of our life */
+            log_setup(fd, LOG_INFO, false); /* the file stays open until the process ends */
             open_done = true;
         }
     }
@@ -55,35 +56,34 @@ static int away_limit_ms(const struct executor *x)
     return x->role && x->role->master_away_ms ? (int)x->role->master_away_ms : AWAY_DEFAULT_MS;
 }
 
-/*
- * Over a network a connection may look well long after it was cut. What counts is how long ago
- * something of ours is known to have arrived: the master cannot have taken us for lost before, and
- * when it replaces us, it relies on that we are gone by the limit.
- */
-static int64_t alone_since_ms(const struct executor *x)
+/* When the lease of this executor began (decision 0008). On a cluster, a connection may look alive
+ * long after it was cut. So the lease counts from the last bytes that are known to have arrived:
+ * the master has received them, so it counts from the same time or later. The master starts the
+ * next attempt elsewhere only after the lease, so the executor must end its task by then. */
+static int64_t lease_start_ms(const struct executor *x)
 {
-    return x->greeted ? x->heard_ms : x->away_since_ms;
+    return x->greeted ? x->confirmed_ms : x->away_since_ms;
 }
 
-static bool counts_alone(const struct executor *x)
+static bool lease_runs(const struct executor *x)
 {
     return !x->leaving && (!x->greeted || x->cfg->remote);
 }
 
-static void look_at_master(struct executor *x)
+static void renew_lease(struct executor *x)
 {
     if (x->cfg->remote && x->greeted && link_confirmed(&x->link))
-        x->heard_ms = x->said_ms;
+        x->confirmed_ms = x->sent_ms;
 }
 
-static void greeting_ends(struct executor *x)
+static void end_greeting(struct executor *x)
 {
     if (x->greeted)
-        x->away_since_ms = x->cfg->remote ? x->heard_ms : clock_mono_ms();
+        x->away_since_ms = x->cfg->remote ? x->confirmed_ms : clock_mono_ms();
     x->greeted = false;
 }
 
-/* There is nothing we can do here; the exit status says so, too. */
+/* This container is of no use: record that, and exit. */
 static void give_up(struct executor *x, const struct err *e)
 {
     struct exit_record *r = x->cfg->record;
@@ -95,19 +95,19 @@ static void give_up(struct executor *x, const struct err *e)
     x->leaving = true;
 }
 
-/* Over a network a connection that was made need not lead to our master: only its Welcome ends the
- * pauses, and the time that we were without one. */
+/* On a cluster, another program may answer at the address of the master. So only a Welcome resets
+ * the pause and ends the time without a master. */
 static void remote_drop(struct executor *x, int rc)
 {
     struct remote *r = x->cfg->remote;
     bool greeted = x->greeted;
-    look_at_master(x);
+    renew_lease(x);
     link_close(&x->link);
-    greeting_ends(x);
+    end_greeting(x);
     if (greeted)
         x->tries = 0;
     bool hopeless = remote_lost(r, rc, greeted);
-    if (x->tries == 0 || hopeless) /* not each time that it is no better */
+    if (x->tries == 0 || hopeless) /* log only the first failure and the last */
         executor_warn(x, "executor.disconnected", &r->why);
     x->dial_at_ms = clock_mono_ms() + remote_pause_ms(r, x->tries++);
     if (hopeless && !x->role)
@@ -135,7 +135,7 @@ static void disconnect(struct executor *x)
 
 int executor_send(struct executor *x, Tony__Frame *f)
 {
-    x->said_ms = clock_mono_ms();
+    x->sent_ms = clock_mono_ms();
     int rc = link_send(&x->link, f);
     if (rc < 0)
         disconnect(x);
@@ -149,7 +149,7 @@ static void say_hello(struct executor *x)
     uint32_t ports[1] = { x->port };
     char host[80] = "127.0.0.1";
     if (x->cfg->remote)
-        (void)link_host(&x->link, host, sizeof host); /* it is connected: there is one */
+        (void)link_host(&x->link, host, sizeof host); /* cannot fail: the link is connected */
     hello.version = PROTOCOL;
     hello.slot = x->cfg->slot;
     hello.container_id = (char *)x->cfg->container_id;
@@ -162,8 +162,9 @@ static void say_hello(struct executor *x)
     hello.generation = x->a.generation;
     hello.attempt = x->a.number;
     hello.running = attempt_alive(&x->a);
-    x->told = x->a.state == ATTEMPT_ENDED && !x->node_says;
-    if (x->told) {
+    hello.reads_spec_file = true;
+    x->end_in_hello = x->a.state == ATTEMPT_ENDED && !x->node_reports_end;
+    if (x->end_in_hello) {
         attempt_message(x, &ended);
         hello.unacked = unacked;
         hello.n_unacked = 1;
@@ -171,7 +172,7 @@ static void say_hello(struct executor *x)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
     f.executor_hello = &hello;
-    (void)executor_send(x, &f); /* a failure dials again */
+    (void)executor_send(x, &f); /* after a failure the executor reconnects */
 }
 
 static void dial(struct executor *x, int64_t now)
@@ -195,7 +196,7 @@ static void dial(struct executor *x, int64_t now)
         now + MIN(pause, (int64_t)(n >= DIAL_FAST_TRIES ? DIAL_SLOW_MS : DIAL_FAST_MAX_MS));
 }
 
-/* ---- what the master says ---- */
+/* ---- frames of the master ---- */
 
 static void leave(struct executor *x, uint32_t grace_ms, const char *why)
 {
@@ -203,7 +204,8 @@ static void leave(struct executor *x, uint32_t grace_ms, const char *why)
     attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, why);
 }
 
-/* Often enough for the limit to be counted from what is confirmed. */
+/* The pause between two heartbeats. On a cluster at most a quarter of the lease, which heartbeats
+ * renew. */
 static int64_t beat_ms(const struct executor *x)
 {
     int64_t every = x->role && x->role->heartbeat_ms ? x->role->heartbeat_ms : BEAT_DEFAULT_MS;
@@ -220,7 +222,7 @@ static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
     return tony__welcome__unpack(NULL, n, bytes);
 }
 
-/* The working directory is made while others still register, not when all are waiting. */
+/* Make the working directory now, while other executors still register: at Start all tasks wait. */
 static void prepare(struct executor *x)
 {
     const Tony__Welcome *w = x->role;
@@ -234,12 +236,12 @@ static void prepare(struct executor *x)
     }
     if (workdir_make(x->cfg->job_dir, x->cfg->container_id, x->cfg->spare_dir, w->mounts,
                      w->n_mounts, &x->workdir, &x->workdir_err) < 0)
-        free(TAKE(x->workdir)); /* the attempt says why it cannot start */
+        free(TAKE(x->workdir)); /* attempt_start() reports workdir_err */
 }
 
 static void on_welcome(struct executor *x, const Tony__Welcome *w)
 {
-    if (w->epoch < x->epoch) { /* an older master that does not know it is dead yet */
+    if (w->epoch < x->epoch) { /* an older master, which has a successor */
         disconnect(x);
         x->dial_at_ms = clock_mono_ms() + DIAL_FAST_MAX_MS;
         return;
@@ -249,7 +251,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
                   f_int("index", w->index));
     x->epoch = w->epoch;
     x->greeted = true;
-    x->heard_ms = x->said_ms; /* it answers our hello */
+    x->confirmed_ms = x->sent_ms; /* Welcome answers the ExecutorHello, so that has arrived */
     if (x->cfg->remote)
         remote_moved(x->cfg->remote, w->master_address);
     if (!x->role)
@@ -264,8 +266,8 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     if (x->cfg->remote)
         remote_trim();
     task_side_again(x);
-    if (x->a.state == ATTEMPT_ENDED && !x->told)
-        attempt_tell(x); /* it ended between our hello and this */
+    if (x->a.state == ATTEMPT_ENDED && !x->end_in_hello)
+        attempt_tell(x); /* it ended after the ExecutorHello was sent */
 }
 
 static void on_ack(struct executor *x, const Tony__AckEnded *ack)
@@ -273,7 +275,7 @@ static void on_ack(struct executor *x, const Tony__AckEnded *ack)
     if (x->a.state == ATTEMPT_ENDED && ack->generation == x->a.generation &&
         ack->attempt == x->a.number)
         attempt_forget(&x->a);
-    if (ack->finish && !x->server.s) /* else when the job is over: others may be still at work */
+    if (ack->finish && !x->server.s) /* a server stays until the job is over */
         leave(x, 0, "");
 }
 
@@ -295,7 +297,7 @@ static void on_stop(struct executor *x, const Tony__StopAttempt *s)
 
 static void on_frame(struct executor *x, const Tony__Frame *f)
 {
-    switch ((int)f->body_case) { /* of the many, those that are for us */
+    switch ((int)f->body_case) { /* other frames are ignored */
     case TONY__FRAME__BODY_WELCOME:
         on_welcome(x, f->welcome);
         break;
@@ -327,18 +329,20 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
         break;
     case TONY__FRAME__BODY_REFUSED: {
         struct err e = { 0 };
-        if (f->refused->num == EAGAIN) { /* it has just begun and is not ready for us */
+        if (f->refused->num == EAGAIN) { /* the master is still starting */
             disconnect(x);
             if (!x->cfg->remote)
                 x->dial_at_ms = clock_mono_ms() + DIAL_AGAIN_MS;
             break;
         }
-        (void)err_set(&e, ESTALE, "the master does not want us: %s", f->refused->message);
+        (void)err_set(&e, ESTALE, "the master refuses this executor: %s", f->refused->message);
         executor_warn(x, "executor.refused", &e);
-        leave(x, GRACE_DEFAULT_MS, "the master does not want this container any more");
+        /* With the job's grace period, as at the end of the lease: the master waits no longer. */
+        leave(x, x->role ? x->role->kill_grace_ms : GRACE_DEFAULT_MS,
+              "the master does not want this container any more");
         break;
     }
-    default: /* not for us, or newer than we are */
+    default: /* of a newer version */
         break;
     }
 }
@@ -361,18 +365,18 @@ static void on_link(struct executor *x)
 
 static void on_term(struct executor *x, const struct signalfd_siginfo *si)
 {
-    /* the keeper sends the grace along */
+    /* The keeper sends the grace period with the signal. */
     uint32_t grace = si->ssi_code == SI_QUEUE && si->ssi_int >= 0 ? (uint32_t)si->ssi_int
                      : x->role                                    ? x->role->kill_grace_ms
                                                                   : GRACE_DEFAULT_MS;
     if (!x->cfg->remote) {
         if (getppid() != x->cfg->keeper)
-            grace = 0; /* it died: nobody is told how this ends */
+            grace = 0; /* the keeper has died, so nobody can report the end */
         leave(x, grace, "the container was stopped");
         return;
     }
     x->leaving = true;
-    x->node_says = x->node_says || attempt_undecided(&x->a);
+    x->node_reports_end = x->node_reports_end || attempt_undecided(&x->a);
     attempt_node_stops(x, grace);
 }
 
@@ -391,7 +395,7 @@ static void send_beat(struct executor *x, int64_t now)
 {
     Tony__Beat beat = TONY__BEAT__INIT;
     int64_t every = beat_ms(x);
-    look_at_master(x);
+    renew_lease(x);
     x->beat_at_ms = MAX(x->beat_at_ms + every, now + every / 2);
     attempt_sample(x, &beat.rss_bytes, &beat.cpu_ms);
     serve_tick(x, now);
@@ -401,7 +405,7 @@ static void send_beat(struct executor *x, int64_t now)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_BEAT;
     f.beat = &beat;
-    (void)executor_send(x, &f); /* a failure dials again */
+    (void)executor_send(x, &f); /* after a failure the executor reconnects */
 }
 
 static void on_time(struct executor *x)
@@ -409,9 +413,9 @@ static void on_time(struct executor *x)
     int64_t now = clock_mono_ms();
     if (x->link.fd < 0 && now >= x->dial_at_ms)
         dial(x, now);
-    if (counts_alone(x) && now - alone_since_ms(x) >= away_limit_ms(x))
-        look_at_master(x); /* we may have slept since */
-    if (counts_alone(x) && now - alone_since_ms(x) >= away_limit_ms(x)) {
+    if (lease_runs(x) && now - lease_start_ms(x) >= away_limit_ms(x))
+        renew_lease(x); /* the last look may be long ago, if this process did not run */
+    if (lease_runs(x) && now - lease_start_ms(x) >= away_limit_ms(x)) {
         struct err e = { 0 };
         (void)err_set(&e, ETIMEDOUT, "there was no master for %d s", away_limit_ms(x) / 1000);
         executor_warn(x, "executor.master_away", &e);
@@ -433,8 +437,8 @@ static int64_t next_deadline(const struct executor *x)
     int64_t at = MIN(MIN(attempt_deadline(&x->a), x->beat_at_ms), task_side_deadline(x));
     if (x->link.fd < 0)
         at = MIN(at, x->dial_at_ms);
-    if (counts_alone(x))
-        at = MIN(at, alone_since_ms(x) + away_limit_ms(x));
+    if (lease_runs(x))
+        at = MIN(at, lease_start_ms(x) + away_limit_ms(x));
     if (x->cfg->remote && x->link.fd >= 0 && !x->greeted)
         at = MIN(at, x->greet_by_ms);
     if (x->cfg->remote)
@@ -442,21 +446,21 @@ static int64_t next_deadline(const struct executor *x)
     return at;
 }
 
-/* A master that knows our key is on the line: whatever we had, and were about to dial, is over.
- * Its Welcome tells whether it is newer. */
+/* A master that knows the key of this executor has connected. Replace the present connection by
+ * this one. The epoch in its Welcome tells whether it is a newer master. */
 static void on_call(struct executor *x, const struct link *line)
 {
-    look_at_master(x);
+    renew_lease(x);
     link_close(&x->link);
     x->link = *line;
     x->link.why = &x->cfg->remote->why;
-    greeting_ends(x);
+    end_greeting(x);
     x->dial_at_ms = INT64_MAX;
     x->greet_by_ms = clock_mono_ms() + GREET_MS;
     say_hello(x);
 }
 
-/* A connection over a network was made, or not. */
+/* A TCP connection was established, or has failed. */
 static void on_connected(struct executor *x)
 {
     int rc = link_connected(&x->link);
@@ -490,8 +494,9 @@ static void wait_for_something(struct executor *x)
         return;
     if (x->server.s && p[n_all - 1].revents)
         serve_turn(x);
-    task_side_ready(x, p + 2 + n_calls,
-                    n_task); /* what a task said before it ended is said before */
+    /* Before on_signals(), so that lines which the task sent before its end are reported before the
+     * end. */
+    task_side_ready(x, p + 2 + n_calls, n_task);
     if (p[0].revents)
         on_signals(x);
     if (p[1].revents && x->link.connecting && x->link.fd == p[1].fd) {
@@ -504,7 +509,8 @@ static void wait_for_something(struct executor *x)
         on_link(x);
 }
 
-/* The exit status repeats the task's, so that even the scheduler's word alone tells how it went. */
+/* Exit with the exit code of the task. So the scheduler knows it even if the master never got the
+ * executor's report. */
 static _Noreturn void end(struct executor *x)
 {
     struct exit_record *r = x->cfg->record;
@@ -527,7 +533,7 @@ static int signals_open(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGXFSZ); /* a write past `ulimit -f` fails, and is told as a full disk is */
+    sigaddset(&set, SIGXFSZ); /* a write beyond `ulimit -f` fails with EFBIG then */
     sigprocmask(SIG_SETMASK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -537,12 +543,13 @@ void executor_run(const struct executor_config *cfg)
     int64_t now = clock_mono_ms();
     struct executor x = { .cfg = cfg,
                           .link.fd = -1,
+                          .tb_fd = -1,
                           .away_since_ms = now,
                           .beat_at_ms = INT64_MAX,
                           .watch = CGROUP_WATCH_INIT,
                           .a.logs = { .out_fd = -1, .err_fd = -1 } };
     if (!cfg->remote) {
-        /* Not KILL: we are the one who finds what has left the task's session and environment. */
+        /* HUP, not KILL: the executor must kill the processes of its task before it exits. */
         prctl(PR_SET_PDEATHSIG, SIGHUP);
         if (getppid() != cfg->keeper)
             _exit(1);
@@ -555,8 +562,7 @@ void executor_run(const struct executor_config *cfg)
     if (cfg->remote)
         remote_listen(cfg->remote);
     x.port_fd = port_reserve(&x.port, &e);
-    x.tb_fd = x.port_fd < 0 ? -1 : port_reserve(&x.tb_port, &e);
-    if (x.signal_fd == -1 || x.tb_fd < 0) {
+    if (x.signal_fd == -1 || x.port_fd < 0) {
         executor_warn(&x, "executor.failed", &e);
         give_up(&x, &e);
         end(&x);

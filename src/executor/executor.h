@@ -1,18 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program tony-executor as a library: runs and supervises commands in one container (see
- * container.h for `tony-executor --container`); as a keeper, all processes of one job.
+ * The program tony-executor as a library. As an executor it runs the attempts of one task in one
+ * container (container.h: `tony-executor --container`). As a keeper it is the parent of all
+ * processes of one job.
  *
  *   tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]
  *                 [--gpu-locks DIR] [--ready-fd N] [--lock-fd N] [--master-pid N]
- *   tony-executor --cleanup APPLICATION_ID     kill and remove what a dead keeper of the job left
+ *   tony-executor --cleanup APPLICATION_ID     kill processes and remove files of a dead keeper
  *
- * --lock-fd: the job's lock, if whoever started this process could take it for it.
- * --master-pid: the job's first master (epoch 1), which was started as a child of this process before
- * it became a keeper.
+ * --lock-fd: a descriptor that holds the job's lock, if the pool has taken the lock.
+ * --master-pid: the job's first master (epoch 1). This process has forked it before it executed
+ * tony-executor.
  *
- * Exit codes of a keeper: 0 the job is over and lies in history; 1 it could not work (keeper.log
- * says why); 2 misuse; 3 a GPU is taken by somebody else; 4 the job was taken down and has no
- * verdict of a master (whoever holds the pool ends it); 5 another keeper of this job runs.
+ * Exit codes of a keeper:
+ *
+ *   0  the job is over and in the history
+ *   1  the keeper could not work; keeper.log says why
+ *   2  wrong arguments
+ *   3  another job uses one of the GPUs
+ *   4  the job was taken down without a verdict of a master; the pool writes one
+ *   5  another keeper of this job runs
  */
 #ifndef TONY_EXECUTOR_EXECUTOR_H
 #define TONY_EXECUTOR_EXECUTOR_H

@@ -1,4 +1,5 @@
-/* The keeper's loop. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keeper's main loop. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,7 +22,7 @@
 #include "executor/keeper_start.h"
 
 enum {
-    PEERS_MAX = 64, /* the master, the pool, and those that just came */
+    PEERS_MAX = 64, /* the master, pools, and connections that have not said who they are */
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
     DRAIN_LOOK_MS = 10,
@@ -38,14 +39,14 @@ struct peer *keeper_peer(struct keeper *k, enum peer_kind kind)
     return NULL;
 }
 
-/* One that reads no more may have said its last words (FinishJob) before: they are heard first,
- * then its end. */
-static void nobody_reads(struct peer *p, int rc)
+/* Sending has failed. If the peer has closed the connection, frames that it sent before, such as
+ * FinishJob, may still be unread: drop the output only, and handle them first. */
+static void on_send_failed(struct peer *p, int rc)
 {
     if (rc == -EPIPE)
         buf_done(&p->link.out);
     else
-        link_close(&p->link); /* it dials again; sweep_peers takes it out */
+        link_close(&p->link); /* the peer reconnects; sweep_peers() removes this one */
 }
 
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f)
@@ -53,7 +54,7 @@ void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f)
     (void)k;
     int rc = link_send(&p->link, f);
     if (rc < 0)
-        nobody_reads(p, rc);
+        on_send_failed(p, rc);
 }
 
 static void sweep_peers(struct keeper *k)
@@ -81,8 +82,8 @@ static void accept_peers(struct keeper *k)
     }
 }
 
-/* The list may move when somebody new comes, but not while frames are handled: accepting is done
- * after. */
+/* The vector of peers must not move while a frame is handled, so accept_peers() is called
+ * afterwards. */
 void keeper_hear(struct keeper *k, struct peer *p)
 {
     int gone = link_fill(&p->link), rc = 0;
@@ -113,11 +114,11 @@ static void reap(struct keeper *k)
         else if (pid == k->master_pid)
             master_died(k, status);
         else
-            k->look_for_orphans = true; /* one that came to us has died: its children come now */
+            k->look_for_orphans = true; /* an orphan has died: its children become orphans now */
     }
 }
 
-/* The job ends without a master's verdict: whoever holds the pool will write that down. */
+/* End the job without a verdict of the master: the pool writes the verdict. */
 void keeper_take_down(struct keeper *k, const char *why)
 {
     if (k->state == KEEPER_TAKING_DOWN)
@@ -199,7 +200,7 @@ static void wait_for_something(struct keeper *k)
         struct peer *peer = &k->peers.v[i];
         int rc = p[2 + i].revents & POLLOUT ? link_flush(&peer->link) : 0;
         if (rc < 0)
-            nobody_reads(peer, rc);
+            on_send_failed(peer, rc);
         if (p[2 + i].revents & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
             keeper_hear(k, peer);
     }
@@ -226,7 +227,7 @@ static void run(struct keeper *k)
         if (over(k)) {
             if (last_look)
                 return;
-            last_look = k->look_for_orphans = true; /* nobody may be left whom we did not know of */
+            last_look = k->look_for_orphans = true; /* search once more for unknown processes */
             continue;
         }
         last_look = false;

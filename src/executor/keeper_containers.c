@@ -1,4 +1,5 @@
-/* Containers: granting, launching, stopping, ending. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Containers: grants, launches, stops and ends them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,8 +21,8 @@
 #include "executor/keeper_int.h"
 
 enum {
-    LAUNCH_BATCH = 32,     /* forks between two looks at everything else: some 3 ms */
-    STOP_MARGIN_MS = 2000, /* what an executor gets after its task's grace */
+    LAUNCH_BATCH = 32,     /* forks in one turn of the loop: about 3 ms */
+    STOP_MARGIN_MS = 2000, /* for the executor to exit, after the grace period of its task */
     RECORDS_BLOCK = 256,
 };
 
@@ -150,7 +151,8 @@ static struct container *grant(struct keeper *k, const struct ask *a)
 
 static bool fits_ever(const struct keeper *k, const struct ask *a)
 {
-    return (!k->memory_mib || a->memory_mib <= k->memory_mib) && a->gpus <= k->n_gpus;
+    return (!k->memory_mib || a->memory_mib <= MAX(k->memory_mib, k->want.memory_mib)) &&
+           a->gpus <= MAX(k->n_gpus, k->want.gpus);
 }
 
 static bool fits_now(const struct keeper *k, const struct ask *a)
@@ -159,8 +161,8 @@ static bool fits_now(const struct keeper *k, const struct ask *a)
            a->gpus <= free_gpus(k);
 }
 
-/* In the order they came: a small ask does not pass a large one that waits for an end. */
-static void grant_what_fits(struct keeper *k)
+/* Grant in the order of the asks: a small one does not overtake a large one that does not fit. */
+void containers_grant(struct keeper *k)
 {
     AUTO(free_p) uint32_t *granted = k->asks.n ? calloc(k->asks.n, sizeof *granted) : NULL;
     size_t n = 0;
@@ -170,7 +172,7 @@ static void grant_what_fits(struct keeper *k)
     while (n < k->asks.n && fits_now(k, &k->asks.v[n])) {
         struct container *c = grant(k, &k->asks.v[n]);
         if (!c)
-            break; /* no memory: tried again at the next end */
+            break; /* no memory: tried again when a container ends */
         granted[n++] = number_of(c) - 1;
     }
     k->asks.n -= n;
@@ -181,7 +183,7 @@ static void grant_what_fits(struct keeper *k)
         master_tell_granted(k, granted, n, NULL, 0, NULL);
 }
 
-/* The container a slot has already: an ask can be repeated. A queued ask counts as well. */
+/* Does the slot have a container? The master may repeat an ask. */
 static bool has_already(struct keeper *k, uint32_t slot, uint32_t *out_number)
 {
     for (size_t i = k->containers.n; i-- > 0;) {
@@ -208,8 +210,8 @@ void containers_ask(struct keeper *k, const struct ask *asks, size_t n)
     uint32_t *again = calloc(n + 1, sizeof *again), *refused = calloc(n + 1, sizeof *refused);
     size_t n_again = 0, n_refused = 0;
     if (!again || !refused)
-        return;                                          /* the master asks again */
-    bool first = k->containers.n == 0 && k->asks.n == 0; /* then no slot can have anything yet */
+        return; /* no memory: a new master repeats the asks */
+    bool first = k->containers.n == 0 && k->asks.n == 0; /* then no slot has a container yet */
     for (size_t i = 0; i < n; i++) {
         uint32_t number;
         if (!fits_ever(k, &asks[i]) || k->state != KEEPER_RUNNING)
@@ -224,18 +226,20 @@ void containers_ask(struct keeper *k, const struct ask *asks, size_t n)
     if (n_again || n_refused)
         master_tell_granted(k, again, n_again, refused, n_refused,
                             "it is more than what was admitted for this job");
-    grant_what_fits(k);
+    resize_refuse(k);
+    containers_grant(k);
 }
 
-/* What it held goes back to those who wait. */
+/* Free the memory and GPUs of the container, and grant waiting asks. */
 static void give_back(struct keeper *k, struct container *c)
 {
     k->used_mib -= c->memory_mib;
     k->used_vcores -= c->vcores;
     for (uint32_t i = 0; i < c->n_gpus; i++)
         mark_gpu(k, c->gpus[i], false);
+    (void)resize_give_back(k);
     if (k->asks.n)
-        grant_what_fits(k);
+        containers_grant(k);
 }
 
 void container_release(struct keeper *k, struct container *c)
@@ -252,7 +256,7 @@ void container_queue(struct keeper *k, struct container *c)
 {
     if (c->state != CONTAINER_GRANTED || k->state != KEEPER_RUNNING ||
         vec_push(&k->to_launch, number_of(c) - 1) < 0)
-        return; /* asked twice, or the master asks again */
+        return; /* launched already; or no memory */
     c->state = CONTAINER_QUEUED;
     k->n_alive++;
 }
@@ -265,8 +269,8 @@ static void gpus_text(const struct container *c, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, i ? ",%u" : "%u", c->gpus[i]);
 }
 
-/* In the child. Nothing of the keeper's is kept open but standard error; its memory is ours by copy
- * on write. */
+/* Runs in the child, which becomes the executor. It closes all descriptors of the keeper except the
+ * first three, and keeps a copy of the keeper's memory. */
 static _Noreturn void become_executor(struct keeper *k, struct container *c, pid_t keeper)
 {
     static char gpus[GPUS_MAX * 11];
@@ -294,7 +298,7 @@ static void settle(struct keeper *k, struct container *c);
 static void launch_failed(struct keeper *k, struct container *c, int num)
 {
     struct err e = { 0 };
-    (void)err_set(&e, num, "cannot start an executor: %m%s", err_fork(num));
+    (void)err_set(&e, num, "cannot start an executor: %m%s", err_fork_cause(num));
     c->detail = str_dup(e.msg);
     c->reason = END_LAUNCH_FAILED;
     c->exit_code = 1;
@@ -308,7 +312,7 @@ void containers_launch_some(struct keeper *k)
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
         struct container *c = k->containers.v[k->to_launch.v[k->to_launch.at++]];
         if (c->state != CONTAINER_QUEUED)
-            continue; /* stopped before it began */
+            continue; /* it was stopped before its launch */
         c->record = record_new(k);
         pid_t pid = c->record ? fork() : -1;
         if (pid == 0)
@@ -338,7 +342,7 @@ void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms)
         settle(k, c);
     } else if (c->state == CONTAINER_RUNNING) {
         union sigval grace = { .sival_int = (int)MIN(grace_ms, (uint32_t)INT32_MAX) };
-        (void)sigqueue(c->pid, SIGTERM, grace); /* our unreaped child: the pid is its own */
+        (void)sigqueue(c->pid, SIGTERM, grace); /* the pid is valid: the child was not reaped yet */
         int64_t at = clock_mono_ms() + grace_ms + STOP_MARGIN_MS;
         c->kill_at_ms = MIN(c->kill_at_ms, at);
         k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
@@ -362,7 +366,7 @@ void containers_tick(struct keeper *k, int64_t now_ms)
         if (c->state != CONTAINER_RUNNING)
             continue;
         if (c->kill_at_ms <= now_ms) {
-            (void)kill(c->pid, SIGKILL); /* its task dies with it, and what is left comes to us */
+            (void)kill(c->pid, SIGKILL); /* its task dies with it; orphans come to the keeper */
             c->kill_at_ms = INT64_MAX;
         }
         k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
@@ -371,19 +375,19 @@ void containers_tick(struct keeper *k, int64_t now_ms)
 
 /* ---- ending ---- */
 
-/* Nothing of it is alive: written down, then told. */
+/* No process of the container is alive: write the exit to `exits`, then report it. */
 static void settle(struct keeper *k, struct container *c)
 {
     c->state = CONTAINER_ENDED;
     k->n_alive--;
     exits_add_container(k, c);
-    (void)vec_push(&k->completed,
-                   number_of(c) -
-                       1); /* without memory: the master learns it when it registers again */
+    /* No memory: the next master learns of the end when it registers. */
+    (void)vec_push(&k->completed, number_of(c) - 1);
     give_back(k, c);
 }
 
-/* What the executor knew of its task beats what the kernel says of the executor. */
+/* If the executor has recorded the end of its task, that counts, not the exit status of the
+ * executor. */
 static void take_record(struct container *c)
 {
     const struct exit_record *r = c->record;
@@ -419,10 +423,11 @@ void container_exited(struct keeper *k, struct container *c, int status)
     c->state = CONTAINER_DRAINING;
     k->look_for_orphans = true;
     if (vec_push(&k->draining, number_of(c) - 1) < 0)
-        settle(k, c); /* no memory to wait properly; the kill below still happens */
+        settle(k, c); /* no memory: do not wait for the orphans, which are killed all the same */
 }
 
-/* Children that are neither the master nor an executor are what a dead executor left. */
+/* Kill all children that are neither the master nor an executor, with their descendants: they are
+ * orphans of a dead executor. Returns how many children there were. */
 static unsigned kill_orphans(struct keeper *k)
 {
     struct pids mine = { 0 }, below = { 0 };
@@ -453,7 +458,7 @@ void containers_drain(struct keeper *k)
     }
     k->look_for_orphans = left > 0;
     if (left)
-        return; /* their deaths wake us, or the timer does */
+        return; /* SIGCHLD or the timer continues */
     for (size_t i = 0; i < k->draining.n; i++)
         settle(k, k->containers.v[k->draining.v[i]]);
     k->draining.n = 0;

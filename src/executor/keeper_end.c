@@ -1,16 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a job: it goes to the history at once, and what took room is removed after that.
+ * The end of a job. The keeper first moves the job to the history by a rename, and then removes its
+ * working directories. So clients that wait for the job wait for one rename only.
  *
- * Whoever waits for the job waits for one rename. The working directories, of which there may be a
- * thousand, are moved out of the way before it, to pool/ended/<application id>/, and with them the
- * list of the job's control groups. So the directory in history/ is complete from the moment it is
- * there, and what a crash leaves to be removed is found by its name: see keeper_clear_ended().
+ * Before that rename, the keeper moves the working directories (there may be a thousand) and the
+ * list of the control groups to pool/ended/<application id>/. So the directory in history/ is
+ * complete when it appears there. What a crash leaves is found by its name: see
+ * keeper_clear_ended().
  *
- * Killed before the job's rename: the job lies in jobs/ with its verdict, and the next keeper ends
- * it. Killed after it: pool/ended/<id> tells that something is left. Killed after that: sockets and
- * lock of a job that lies in history/ are left.
+ * If the keeper is killed
  *
- * The lock is held to the very end: while it is, nobody else removes anything.
+ * - before the job's rename: the job is in jobs/ with its verdict, and the next keeper ends it;
+ * - after it: pool/ended/<id> shows that something has to be removed;
+ * - after the removal: the sockets and the lock of a job in history/ are left.
+ *
+ * The keeper holds the lock to the end. While it is held, no other process removes anything.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,24 +35,24 @@
 
 enum { LAST_WORDS_MS = 1000 };
 
-/* ---- out of the way ---- */
+/* ---- moving aside ---- */
 
 static void move_into(const char *job_dir, const char *name, const char *to)
 {
     AUTO(free_p) char *from = str_printf("%s/%s", job_dir, name);
     if (from)
-        (void)rename(from, to); /* not there, or another file system: then it stays in the job */
+        (void)rename(from, to); /* if it fails, remove_in_place() follows */
 }
 
-/* pool/ended/<id> is the directory of working directories itself. */
+/* Move jobs/<id>/containers to pool/ended/<id>, and the list of control groups into that. */
 static void move_aside(const struct keeper *k)
 {
     AUTO(free_p) char *all = str_printf("%s/ended", k->paths.pool);
     AUTO(free_p) char *cgroups = str_printf("%s/cgroups", k->ended_dir);
     if (!all || !cgroups || (mkdir(all, 0700) == -1 && errno != EEXIST))
-        return; /* then they are removed in their place */
+        return; /* then remove_in_place() removes them */
     move_into(k->job_dir, "containers", k->ended_dir);
-    (void)mkdir(k->ended_dir, 0700); /* where there was none: a place for the list */
+    (void)mkdir(k->ended_dir, 0700); /* for the list, if the job had no containers */
     move_into(k->job_dir, "cgroups", cgroups);
 }
 
@@ -58,10 +62,11 @@ static void remove_dirs(const char *spare_dir, const char *containers)
     if (spare_dir)
         spare_keep(spare_dir, containers);
     if (fs_remove_tree(AT_FDCWD, containers, &e) < 0)
-        log_err(LOG_WARN, "keeper.leftover", &e); /* the history is worth more than the room */
+        log_err(LOG_WARN, "keeper.leftover", &e); /* the job ends all the same */
 }
 
-/* What could not be moved, or is not to be since the job is not over: in its place. */
+/* Remove working directories and cgroups where they are: moving them failed, or the job continues
+ * and its directory stays. */
 static void remove_in_place(struct keeper *k, bool all)
 {
     AUTO(free_p) char *containers = str_printf("%s/containers", k->job_dir);
@@ -71,7 +76,7 @@ static void remove_in_place(struct keeper *k, bool all)
     if (all || (cgroups && access(cgroups, F_OK) == 0))
         cgroup_job_remove(&k->cgroup);
     if (cgroups)
-        (void)unlink(cgroups); /* names nothing any more, or lies elsewhere */
+        (void)unlink(cgroups); /* its groups are removed, or it was moved */
 }
 
 void keeper_clear_ended(const char *ended_dir, const char *spare_dir)
@@ -94,13 +99,14 @@ static int put_away(struct keeper *k, struct err *e)
     remove_in_place(k, aborted);
     if (aborted)
         return 0;
-    (void)unlink(key); /* no secret of use to a job that is over */
+    (void)unlink(key); /* the history needs no secret */
     return rename(k->job_dir, to) == 0 ? 0
                                        : err_set(e, errno, "cannot move the job to '%s': %m", to);
 }
 
-/* Clients that wait for the move hear of it by the end of their connection, also those that nobody
- * has accepted yet. (Not by watching the directory: the end of a watch takes the kernel 10 ms.) */
+/* Clients wait for the move by a connection to the keeper. Close these connections, also those that
+ * were not accepted yet. (A watch of the directory was rejected: to end a watch takes the kernel 10
+ * ms.) */
 static void release_watchers(struct keeper *k)
 {
     close_p(&k->listen_fd);
@@ -109,9 +115,9 @@ static void release_watchers(struct keeper *k)
             link_close(&k->peers.v[i].link);
 }
 
-/* ---- words ---- */
+/* ---- the report to the pool ---- */
 
-/* Not finished, but MASTER_FAILED: the pool then writes the end of the job itself. */
+/* finished = false: the state is MASTER_FAILED, and the pool writes the verdict of the job. */
 static void last_words(struct keeper *k, bool finished)
 {
     pool_tell(k, finished);
@@ -135,7 +141,7 @@ static int64_t cpu_ms(int who)
            (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
 }
 
-/* What the job cost here, for whoever asks where the time went. */
+/* Log the CPU time of the job, for questions about performance. */
 static void log_end(const struct keeper *k)
 {
     log_event(LOG_INFO, "keeper.job_over", f_str("state", k->final_state),
@@ -148,13 +154,13 @@ static void log_end(const struct keeper *k)
 
 void keeper_unlock(struct keeper *k)
 {
-    (void)unlink(k->master_socket); /* a master that was killed left it */
+    (void)unlink(k->master_socket); /* it is left if the master was killed */
     (void)unlink(k->socket);
     (void)unlink(k->lock_path);
     close_p(&k->lock_fd);
 }
 
-/* The pool may start the next job on them as soon as it hears of our end. */
+/* Call it before the report: then the pool may start the next job on these GPUs. */
 static void release_gpus(struct keeper *k)
 {
     for (uint32_t i = 0; i < k->n_gpus; i++)
@@ -173,9 +179,9 @@ int keeper_end(struct keeper *k)
     log_end(k);
     release_gpus(k);
     if (aborted || rc < 0)
-        keeper_unlock(k); /* the pool goes on with the job: we must not be in its way */
+        keeper_unlock(k); /* the pool continues with the job, and needs the lock */
     last_words(k, !aborted && rc == 0);
-    if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* others may wait for what this job held */
+    if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* queued jobs may wait for it */
         pool_start_again(k, clock_mono_ms());
     if (!aborted && rc == 0) {
         cgroup_job_remove(&k->cgroup);

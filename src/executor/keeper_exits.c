@@ -1,15 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file `exits`: JSON lines, appended before anybody is told. It is what a new keeper knows of
- * the job:
+ * The file `exits`: JSON lines, which the keeper appends before it reports an exit. A new keeper
+ * reads it to learn what happened before:
  *
- *   {"keeper":1,"pid":17,"wall_ms":1}   a keeper began; the ids of its containers have this number
+ *   {"keeper":1,"pid":17,"wall_ms":1}   a keeper has started; its containers have this number
  *   {"master":1,"wall_ms":1}            a master was started with this epoch
  *   {"master_exit":1,"code":0,"signal":9,"wall_ms":1}
  *   {"container":"container_..","slot":3,"code":0,"signal":0,"reason":"exited","detail":"","wall_ms":1,"mono_us":1}
  *
- * A torn last line (the machine went down in mid-write) is passed over. Nothing is synchronized to
- * disk: what ends the keeper without ending the machine leaves written bytes written, and after the
- * machine nothing of the job is alive.
+ * A torn last line, after a crash of the machine in mid-write, is ignored. The file is not synced
+ * to disk: if only the keeper dies, all written bytes are safe. If the machine crashes, no process
+ * of the job is alive.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +31,9 @@
 
 enum { UNWRITTEN_MAX = 4 << 20 };
 
-/* What a full disk does not take is kept and tried again: the exit is told to the master all the
- * same, and only a new keeper would not know it. */
+/* Lines that cannot be written, because the disk is full, are kept in memory and written later. The
+ * keeper reports the exit to the master all the same. If the keeper dies meanwhile, the next one
+ * lacks them. */
 void exits_retry(struct keeper *k)
 {
     struct buf *b = &k->unwritten;
@@ -41,13 +43,13 @@ void exits_retry(struct keeper *k)
             continue;
         if (n <= 0) {
             struct err e = { 0 };
-            (void)err_set(&e, n ? errno : ENOSPC, "cannot write down an exit: %m");
+            (void)err_set(&e, n ? errno : ENOSPC, "cannot write an exit to the file 'exits': %m");
             if (!k->exits_failed)
                 log_err(LOG_ERROR, "keeper.exits", &e);
             k->exits_failed = true;
             return;
         }
-        buf_consume(b, (size_t)n); /* a line that was cut goes on where it was */
+        buf_consume(b, (size_t)n); /* after a partial write, the rest of the line follows */
     }
     if (k->exits_failed)
         log_event(LOG_INFO, "keeper.exits_written");
@@ -131,7 +133,7 @@ static int add_old(struct keeper *k, const json_t *o)
     c->detail = str_dup(text_of(o, "detail"));
     int64_t age_ms = clock_wall_ms() - number_of(o, "wall_ms"), now_us = clock_mono_us();
     c->ended_us = number_of(o, "mono_us");
-    if (c->ended_us <= 0 || c->ended_us > now_us) /* the machine was started since */
+    if (c->ended_us <= 0 || c->ended_us > now_us) /* the machine was rebooted since */
         c->ended_us = now_us - MAX(age_ms, (int64_t)0) * 1000;
     int rc = vec_push(&k->old, c);
     if (rc < 0)
@@ -174,7 +176,7 @@ int exits_open(struct keeper *k, struct err *e)
         return err_set(e, errno, "cannot open '%s': %m", path);
     struct buf first = { 0 };
     if (text.len > 0 && text.p[text.len - 1] != '\n')
-        buf_addc(&first, '\n'); /* a torn line stays alone */
+        buf_addc(&first, '\n'); /* end a torn line */
     buf_addf(&first, "{\"keeper\":%u,\"pid\":%d,\"wall_ms\":%lld}", k->life, (int)getpid(),
              (long long)clock_wall_ms());
     add_line(k, &first);

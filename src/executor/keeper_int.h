@@ -1,13 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper: parent of all processes of one job. It grants containers within what the pool
- * admitted, forks executors from itself, writes down every exit before it tells anybody, starts the
- * master again when it dies, and takes everything away at the end.
+ * The keeper: the parent of all processes of one job on one machine. It grants containers within
+ * the limits that the pool has admitted, and forks the executors. It writes each exit to the file
+ * `exits` before it reports it. It restarts the master when the master dies. When the job is over,
+ * it removes what the job has left.
  *
  * keeper.c            the loop
- * keeper_end.c        the job goes to the history
- * keeper_master.c     the master's process and what it asks for
- * keeper_pool.c       the pool's connection, and starting the pool again
+ * keeper_end.c        moves the job to the history
+ * keeper_master.c     the master's process and its requests
+ * keeper_pool.c       the pool's connection, and restarting the pool
  * keeper_containers.c granting, launching, stopping, ending
+ * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
  */
 #ifndef TONY_EXECUTOR_KEEPER_INT_H
@@ -28,11 +31,11 @@
 
 enum container_state {
     CONTAINER_GRANTED = 1,
-    CONTAINER_QUEUED,   /* to be forked */
-    CONTAINER_RUNNING,  /* its executor is our child */
-    CONTAINER_DRAINING, /* the executor is gone; what it left is being killed */
+    CONTAINER_QUEUED,   /* its executor is to be forked */
+    CONTAINER_RUNNING,  /* its executor is a child of the keeper */
+    CONTAINER_DRAINING, /* the executor has died; the keeper kills its orphans */
     CONTAINER_ENDED,
-    CONTAINER_RELEASED, /* given back unused */
+    CONTAINER_RELEASED, /* the master gave it back unused */
 };
 
 enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
@@ -44,10 +47,10 @@ struct container {
     uint64_t memory_mib;
     uint32_t *gpus;
     pid_t pid;
-    uint32_t next_by_pid;  /* chain of the pid table: number + 1 */
-    bool stopped;          /* we were asked to end it */
-    int64_t kill_at_ms;    /* after a stop: the executor itself is killed then */
-    int exit_code, signal; /* of the executor, later of the task where that is known */
+    uint32_t next_by_pid;  /* the next one in the chain of by_pid: its number; 0 = none */
+    bool stopped;          /* the master has asked to stop it */
+    int64_t kill_at_ms;    /* after a stop: the keeper kills the executor then */
+    int exit_code, signal; /* of the task if its executor has recorded them, else of the executor */
     enum end_reason reason;
     int64_t ended_us;
     char *detail;
@@ -64,12 +67,24 @@ enum peer_kind { PEER_NEW = 0, PEER_MASTER, PEER_POOL };
 struct peer {
     struct link link;
     enum peer_kind kind;
+    uint32_t pool_number; /* PEER_POOL: counts the connections of pools, from 1 */
+};
+
+/* All containers that the job wants to hold since it was resized. */
+struct wanted {
+    uint32_t n; /* of containers; 0 = the job was not resized */
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+    uint32_t *slots;  /* sorted */
+    uint32_t number;  /* counts the WantContainers of the master */
+    int64_t since_ms; /* wall clock: when it began to want so much */
+    char *refused;    /* why the machine can never give that; NULL = it can */
 };
 
 enum keeper_state {
     KEEPER_RUNNING = 1,
-    KEEPER_FINISHING,   /* the master said how the job ended */
-    KEEPER_TAKING_DOWN, /* KillJob, SIGTERM, or a master that cannot live */
+    KEEPER_FINISHING,   /* the master has sent FinishJob */
+    KEEPER_TAKING_DOWN, /* KillJob, SIGTERM, or the master dies again and again */
 };
 
 struct keeper {
@@ -79,34 +94,42 @@ struct keeper {
     struct paths paths;
     char *job_dir, *spare_dir, *ended_dir, *master_socket, *socket, *lock_path;
     int lock_fd, listen_fd, signal_fd, exits_fd, ready_fd;
-    struct buf unwritten; /* lines for exits_fd that the disk did not take so far */
+    struct buf unwritten; /* lines for exits_fd that could not be written yet */
     bool exits_failed;
     struct cgroup_job cgroup;
-    struct rlimit nofile; /* as it was given to us */
+    struct rlimit nofile; /* the limit before the keeper raised its own */
     bool machine_has_gpus;
 
     /* what the pool admitted */
-    uint64_t memory_mib; /* 0 = no limit */
+    uint64_t memory_mib; /* 0 = no limit. Raised and lowered by keeper_resize.c only */
     uint32_t gpus[GPUS_MAX], n_gpus;
     bool gpu_used[GPUS_MAX];
     int gpu_fd[GPUS_MAX];
     const char *gpu_locks;
+    struct wanted want;
+    uint32_t n_pools, admit_heard; /* see Admit in tony.proto */
+    struct {
+        bool set, grow;
+        uint32_t n_containers;
+        int64_t until_ms;
+        char why[240];
+    } wish; /* the pool's SizeWish; set: the master has not resized the job since */
 
     enum keeper_state state;
-    char final_state[16]; /* SUCCEEDED, FAILED, KILLED; MASTER_FAILED when no master said it */
-    int64_t kill_at_ms;   /* when finishing: what still lives then is killed */
+    char final_state[16]; /* SUCCEEDED, FAILED, KILLED; MASTER_FAILED = no master gave a verdict */
+    int64_t kill_at_ms;   /* not KEEPER_RUNNING: remaining processes are killed then */
 
     /* the master */
     pid_t master_pid; /* 0 = none */
     uint32_t epoch;
-    int64_t master_at_ms; /* when to start it; INT64_MAX = not wanted */
+    int64_t master_at_ms; /* when to start it; INT64_MAX = do not */
     int64_t master_began_ms, deaths[5];
-    unsigned n_deaths; /* by its own doing */
-    unsigned n_short;  /* lives, in a row */
+    unsigned n_deaths; /* entries of deaths: exits that were not SIGKILL */
+    unsigned n_short;  /* consecutive masters that died soon after their start */
 
     /* the pool */
-    bool had_pool;      /* one has started us, or dialled us */
-    int64_t pool_at_ms; /* when to start it again */
+    bool had_pool;      /* a pool has started this keeper, or has connected to it */
+    int64_t pool_at_ms; /* when to restart it; INT64_MAX = do not */
     unsigned pool_tries;
 
     struct {
@@ -119,7 +142,7 @@ struct keeper {
         struct container **v;
         size_t n, cap;
     } containers, old;
-    uint32_t life; /* how many keepers this job had, with us */
+    uint32_t life; /* number of this keeper among the keepers of the job, from 1 */
     struct {
         struct ask *v;
         size_t n, cap;
@@ -128,12 +151,12 @@ struct keeper {
         uint32_t *v; /* numbers - 1 */
         size_t n, cap, at;
     } to_launch, completed, draining;
-    uint32_t *by_pid; /* heads, number; 0 = empty */
-    uint32_t n_alive; /* queued, running or draining */
+    uint32_t *by_pid; /* hash table: the number of the first container of each chain; 0 = none */
+    uint32_t n_alive; /* containers that are queued, running or draining */
     uint64_t used_mib, used_vcores;
     int64_t next_kill_ms; /* the earliest kill_at_ms of all containers */
     bool look_for_orphans;
-    struct exit_record *records; /* the block being given out */
+    struct exit_record *records; /* the block from which record_new() takes */
     uint32_t n_records_left;
 };
 
@@ -143,35 +166,39 @@ enum { PID_TABLE = 4096 };
 int keeper_main(int argc, char **argv);
 void keeper_take_down(struct keeper *k, const char *why);
 struct peer *keeper_peer(struct keeper *k, enum peer_kind kind); /* NULL = none */
-void keeper_hear(struct keeper *k, struct peer *p);              /* all that came */
+void keeper_hear(struct keeper *k, struct peer *p);              /* read and handle all frames */
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
 
 /* keeper_end.c */
-int keeper_end(struct keeper *k);     /* an exit code */
-void keeper_unlock(struct keeper *k); /* for good: sockets and lock have no names any more */
-/* What a job that is over left to be removed; nothing there is fine. spare_dir: may be NULL */
+int keeper_end(struct keeper *k);     /* returns an exit code */
+void keeper_unlock(struct keeper *k); /* remove the sockets and the lock, then release the lock */
+/* Remove the working directories and control groups of a job that is over. ended_dir need not
+ * exist. spare_dir: may be NULL. */
 void keeper_clear_ended(const char *ended_dir, const char *spare_dir);
 
 /* keeper_master.c */
-/* When we begin: the one that was started beside us, else one of our own. */
+/* At the start: take over the master that --master-pid names, or start one. */
 void master_first(struct keeper *k);
 void master_start(struct keeper *k);
 void master_died(struct keeper *k, int status);
 void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
-void master_tell_completed(struct keeper *k); /* all that is in k->completed, in one frame */
+void master_tell_completed(struct keeper *k); /* report all of k->completed in one frame */
 void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
                          const uint32_t *refused, size_t n_refused, const char *why);
+
+void master_tell_cancelled(struct keeper *k, uint32_t number);
 
 /* keeper_pool.c */
 void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
 void pool_tell(struct keeper *k, bool finished);
 void pool_gone(struct keeper *k);
-/* One has started us and is to dial us now; not heard: it is dead already. */
+/* A pool has started this keeper and should connect soon. heard = false: that pool has died. */
 void pool_expect(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
 
 /* keeper_containers.c */
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n);
+void containers_grant(struct keeper *k); /* grant the asks that fit now */
 void containers_launch_some(struct keeper *k);
 struct container *container_by_id(struct keeper *k, const char *id);
 void container_queue(struct keeper *k, struct container *c);
@@ -179,15 +206,25 @@ void container_release(struct keeper *k, struct container *c);
 void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms);
 void container_exited(struct keeper *k, struct container *c, int status);
 struct container *container_by_pid(struct keeper *k, pid_t pid);
-void containers_drain(
-    struct keeper *k); /* kill what dead executors left; settle those that are clean */
+/* Kill orphans of dead executors. Containers without any are ended. */
+void containers_drain(struct keeper *k);
 void containers_tick(struct keeper *k, int64_t now_ms);
 void containers_stop_all(struct keeper *k, uint32_t grace_ms);
 void containers_free(struct keeper *k);
 
+/* keeper_resize.c */
+void resize_want(struct keeper *k, const Tony__WantContainers *m);
+void resize_admitted(struct keeper *k, const struct peer *p, const Tony__Admit *m);
+void resize_refuse(struct keeper *k);    /* refuse asks that the machine can never fulfil */
+bool resize_give_back(struct keeper *k); /* lower the limits; true: the pool was told */
+void resize_cancel(struct keeper *k, const Tony__CancelAsks *m);
+void resize_wish(struct keeper *k, const Tony__SizeWish *m);
+void resize_tell_wish(struct keeper *k); /* pass the pool's wish on, if a master is connected */
+void resize_done(struct keeper *k);
+
 /* keeper_exits.c */
-int exits_open(struct keeper *k,
-               struct err *e); /* reads what earlier keepers wrote, begins a new life */
+/* Read the exits of earlier keepers, and add a line for this one. */
+int exits_open(struct keeper *k, struct err *e);
 void exits_add_container(struct keeper *k, const struct container *c);
 void exits_retry(struct keeper *k);
 void exits_add_master(struct keeper *k);

@@ -1,4 +1,5 @@
-/* The master's process, and what it asks for. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The master's process, and its requests. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,20 +17,20 @@
 #include "executor/keeper_int.h"
 
 enum {
-    DEATHS_WINDOW_MS = 60000, /* as many deaths as k->deaths holds within it: it cannot live */
-    LONG_LIFE_MS = 10000,     /* who lived so long does not count */
-    WORKED_MS = 1000,         /* nor who was killed when it had lived so long */
+    DEATHS_WINDOW_MS = 60000, /* 5 deaths (k->deaths) within this time take the job down */
+    LONG_LIFE_MS = 10000,     /* a master that ran so long resets the count of deaths */
+    WORKED_MS = 1000,         /* so does one that was killed after this time */
     RESTART_PAUSE_MS = 50,
     RESTART_PAUSE_MAX_MS = 800,
-    FINAL_EXIT_CODE = 4,        /* a master that says it must not be started again */
-    FINISH_PATIENCE_MS = 10000, /* after FinishJob: for the master to end, and executors */
+    FINAL_EXIT_CODE = 4,        /* MASTER_HOPELESS: do not restart the master */
+    FINISH_PATIENCE_MS = 10000, /* after FinishJob: for the master and the executors to exit */
     FINISH_GRACE_MS = 1000,
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
 };
 
 /* ---- the process ---- */
 
-/* In the child: nothing of ours but standard input (nothing), and the log. */
+/* Runs in the child. It inherits only /dev/null as standard input and the log file. */
 static _Noreturn void exec_program(const struct keeper *k, pid_t keeper, const char *program,
                                    char *const *argv, int log_fd)
 {
@@ -76,7 +77,7 @@ void master_start(struct keeper *k)
     struct err e = { 0 };
     k->master_at_ms = INT64_MAX;
     k->epoch++;
-    exits_add_master(k); /* before it begins: an epoch is never given twice */
+    exits_add_master(k); /* before the start, so that no epoch is used twice */
     if (fork_master(k, &e) < 0) {
         log_err(LOG_ERROR, "keeper.master", &e);
         master_died(k, 127 << 8);
@@ -87,8 +88,8 @@ void master_start(struct keeper *k)
     pool_tell(k, false);
 }
 
-/* A keeper that died before it could write anything down had a master all the same, if there is a
- * journal. */
+/* A journal shows that an earlier keeper had a master, even if that keeper died before it could
+ * write a line to `exits`. */
 static bool has_journal(const struct keeper *k)
 {
     AUTO(free_p) char *path = str_printf("%s/journal", k->job_dir);
@@ -121,8 +122,8 @@ static void forget_link(struct keeper *k)
         link_close(&p->link);
 }
 
-/* Too many that lived shortly, within a short time: the next would die of the same. But not of a
- * SIGKILL, which is never a process's own doing, however often it comes. */
+/* Have too many masters died soon after their start? Then the next one would die as well. Deaths by
+ * SIGKILL do not count, because another process causes them. */
 static bool cannot_live(struct keeper *k, bool killed, int64_t now)
 {
     if (now - k->master_began_ms >= (killed ? WORKED_MS : LONG_LIFE_MS))
@@ -138,7 +139,7 @@ static bool cannot_live(struct keeper *k, bool killed, int64_t now)
     return k->n_deaths == ARRAY_LEN(k->deaths) && now - k->deaths[0] < DEATHS_WINDOW_MS;
 }
 
-/* The first few times at once. */
+/* The pause before the master is restarted: none for the first few deaths, then growing ones. */
 static int64_t pause_ms(const struct keeper *k, bool killed)
 {
     unsigned at_once = killed ? 6 : 2;
@@ -154,7 +155,7 @@ void master_died(struct keeper *k, int status)
     k->master_pid = 0;
     exits_add_master_exit(k, status);
     if (p)
-        keeper_hear(k, p); /* its last words, FinishJob among them, may still be unread */
+        keeper_hear(k, p); /* its last frames, such as FinishJob, may be unread */
     if (k->state != KEEPER_RUNNING)
         return;
     forget_link(k);
@@ -170,7 +171,7 @@ void master_died(struct keeper *k, int status)
         k->master_at_ms = now + pause_ms(k, signal == SIGKILL);
 }
 
-/* ---- what we say ---- */
+/* ---- frames to the master ---- */
 
 struct reply {
     Tony__Container *c;
@@ -220,7 +221,7 @@ void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
     struct peer *p = keeper_peer(k, PEER_MASTER);
     AUTO(reply_done) struct reply r;
     if (reply_open(&r, n) < 0 || !p)
-        return; /* a master that registers later is told of all */
+        return; /* a master that registers later gets all containers */
     for (size_t i = 0; i < n; i++)
         reply_add(&r, k->containers.v[numbers[i]]);
     Tony__ContainersAllocated m = TONY__CONTAINERS_ALLOCATED__INIT;
@@ -236,6 +237,18 @@ void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
     keeper_send(k, p, &f);
 }
 
+void master_tell_cancelled(struct keeper *k, uint32_t number)
+{
+    struct peer *p = keeper_peer(k, PEER_MASTER);
+    Tony__ContainersAllocated m = TONY__CONTAINERS_ALLOCATED__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    m.cancelled = number;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &m;
+    if (p)
+        keeper_send(k, p, &f);
+}
+
 void master_tell_completed(struct keeper *k)
 {
     struct peer *p = keeper_peer(k, PEER_MASTER);
@@ -243,12 +256,12 @@ void master_tell_completed(struct keeper *k)
         return;
     AUTO(reply_done) struct reply r;
     if (reply_open(&r, k->completed.n) < 0)
-        return; /* tried again in the next round */
+        return; /* no memory: tried again in the next turn of the loop */
     for (size_t i = 0; i < k->completed.n; i++)
         reply_add(&r, k->containers.v[k->completed.v[i]]);
     k->completed.n = 0;
     if (!p)
-        return; /* the next master is told when it registers */
+        return; /* the next master gets them when it registers */
     Tony__ContainersCompleted m = TONY__CONTAINERS_COMPLETED__INIT;
     m.containers = r.list;
     m.n_containers = r.n;
@@ -268,7 +281,7 @@ static void tell_registered(struct keeper *k, struct peer *p)
     for (size_t i = 0; i < k->containers.n; i++)
         if (k->containers.v[i]->state != CONTAINER_RELEASED)
             reply_add(&r, k->containers.v[i]);
-    k->completed.n = 0; /* they are among these */
+    k->completed.n = 0; /* Registered has them, too */
     Tony__Registered m = TONY__REGISTERED__INIT;
     m.containers = r.list;
     m.n_containers = r.n;
@@ -280,15 +293,15 @@ static void tell_registered(struct keeper *k, struct peer *p)
     keeper_send(k, p, &f);
 }
 
-/* ---- what it says ---- */
+/* ---- frames of the master ---- */
 
 static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMaster *m)
 {
     if (m->epoch != k->epoch || k->state != KEEPER_RUNNING) {
         Tony__Refused no = TONY__REFUSED__INIT;
         no.num = ESTALE;
-        no.message = (char *)(k->state != KEEPER_RUNNING ? "the job is being ended"
-                                                         : "another master was started since");
+        no.message = (char *)(k->state != KEEPER_RUNNING ? "the job is ending"
+                                                         : "a newer master was started");
         Tony__Frame f = TONY__FRAME__INIT;
         f.body_case = TONY__FRAME__BODY_REFUSED;
         f.refused = &no;
@@ -298,8 +311,9 @@ static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMa
     }
     forget_link(k);
     p->kind = PEER_MASTER;
-    k->asks.n = 0; /* of the master before: this one asks anew for what it wants */
+    k->asks.n = 0; /* of the earlier master: the new one repeats those that it wants */
     tell_registered(k, p);
+    resize_tell_wish(k);
 }
 
 static void on_request(struct keeper *k, const Tony__RequestContainers *m)
@@ -328,7 +342,7 @@ static void on_finish(struct keeper *k, const Tony__FinishJob *m)
 void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
 {
     struct container *c;
-    switch ((int)f->body_case) { /* of the many, those that are for us */
+    switch ((int)f->body_case) { /* other frames are ignored */
     case TONY__FRAME__BODY_REGISTER_MASTER:
         on_register(k, p, f->register_master);
         break;
@@ -349,10 +363,16 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
             if ((c = container_by_id(k, f->release_containers->ids[i])))
                 container_release(k, c);
         break;
+    case TONY__FRAME__BODY_WANT_CONTAINERS:
+        resize_want(k, f->want_containers);
+        break;
+    case TONY__FRAME__BODY_CANCEL_ASKS:
+        resize_cancel(k, f->cancel_asks);
+        break;
     case TONY__FRAME__BODY_FINISH_JOB:
         on_finish(k, f->finish_job);
         break;
-    default: /* not for us, or newer than we are */
+    default: /* of a newer version */
         break;
     }
 }

@@ -1,4 +1,6 @@
-/* The pool: it dials us; when it dies we start it again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connection of the pool, which connects to the keeper. If the pool dies, the keeper restarts
+ * it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 enum {
     POOL_PAUSE_MS = 200,
     POOL_PAUSE_MAX_MS = 60000,
-    POOL_DIALS_MS = 2000, /* one that started us and does not dial is taken for dead */
+    POOL_DIALS_MS = 2000, /* a pool that has not connected by then is taken for dead */
 };
 
 void pool_tell(struct keeper *k, bool finished)
@@ -32,6 +34,13 @@ void pool_tell(struct keeper *k, bool finished)
     m.n_gpus = k->n_gpus;
     m.n_containers = k->n_alive;
     m.used_memory_mib = k->used_mib;
+    m.admit_heard = k->admit_heard;
+    m.wants_containers = k->want.n;
+    m.wants_memory_mib = k->want.memory_mib;
+    m.wants_gpus = k->want.gpus;
+    m.wants_vcores = k->want.vcores;
+    m.wants_number = k->want.number;
+    m.wants_since_ms = k->want.since_ms;
     m.finished = finished;
     m.state = k->final_state; /* empty while the job runs */
     Tony__Frame f = TONY__FRAME__INIT;
@@ -46,19 +55,25 @@ void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
 {
     if (f->body_case == TONY__FRAME__BODY_POOL_HELLO) {
         p->kind = PEER_POOL;
+        p->pool_number = ++k->n_pools;
+        k->admit_heard = 0;
         k->had_pool = true;
         k->pool_at_ms = INT64_MAX;
         k->pool_tries = 0;
         pool_tell(k, false);
     } else if (f->body_case == TONY__FRAME__BODY_KILL_JOB) {
         keeper_take_down(k, f->kill_job->reason);
+    } else if (f->body_case == TONY__FRAME__BODY_ADMIT) {
+        resize_admitted(k, p, f->admit);
+    } else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH) {
+        resize_wish(k, f->size_wish);
     }
 }
 
 void pool_gone(struct keeper *k)
 {
     if (k->had_pool && !keeper_peer(k, PEER_POOL) && k->pool_at_ms == INT64_MAX)
-        k->pool_at_ms = clock_mono_ms(); /* at once; then with growing pauses */
+        k->pool_at_ms = clock_mono_ms(); /* restart it at once; further tries have growing pauses */
 }
 
 void pool_expect(struct keeper *k, bool heard)
@@ -68,10 +83,12 @@ void pool_expect(struct keeper *k, bool heard)
 }
 
 /*
- * The new pool must be no descendant of ours: it would die as an orphan, and so would the keepers
- * that it starts. So we are no subreaper for the moment in which its parent ends. (An executor that
- * dies just then leaves its orphans to init; its control group still finds them.) Whether a pool
- * runs already is its own affair: it takes the lock or goes away.
+ * The new pool must not be a descendant of the keeper: the keeper would kill it as an orphan, and
+ * so the keepers that it starts. So a child starts the pool and exits while the keeper is not a
+ * subreaper; init becomes the parent of the pool. (If an executor dies at the same moment, init
+ * gets its orphans. The keeper finds them in their control group.)
+ *
+ * If a pool runs already, the new one cannot get the pool's lock, and exits.
  */
 static int start_pool(struct keeper *k, struct err *e)
 {
@@ -85,7 +102,7 @@ static int start_pool(struct keeper *k, struct err *e)
     pid_t pid = fork();
     if (pid == 0) {
         setsid();
-        if (outside) /* we may end the job next: whatever is in its groups then is killed */
+        if (outside) /* at the end of the job the keeper kills all processes in the job's groups */
             (void)cgroup_enter(outside);
         if (fork() != 0)
             _exit(0);

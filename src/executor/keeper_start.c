@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/keeper_start.h"
 
 #include <errno.h>
@@ -24,10 +25,10 @@
 #include "executor/keeper_int.h"
 
 enum {
-    LOCK_PATIENCE_MS = 1000, /* somebody who only looks holds it for a moment */
+    LOCK_PATIENCE_MS = 1000, /* a process that only tests the lock holds it for a moment */
     LEFTOVER_PATIENCE_MS = 5000,
-    PAUSE_MS = 10, /* between two looks: flock() has no deadline, and what is left of a task is not
-                      our child, so that its death tells us nothing */
+    PAUSE_MS = 10, /* between two tries: flock() has no timeout, and remains of a task are not
+                      children of this process, so it gets no SIGCHLD for them */
 };
 
 static void pause_ms(int ms)
@@ -74,7 +75,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         else if (o == 'm' &&
                  (rc = str_i64(span_of(optarg), 0, INT64_MAX >> 20, "--memory-mib", &v, e)) == 0)
             k->memory_mib = (uint64_t)v;
-        else if (o == 'c') /* known from the containers; taken for callers that say it */
+        else if (o == 'c') /* not used: the containers say it. Accepted for older callers */
             rc = str_i64(span_of(optarg), 0, INT32_MAX, "--vcores", &v, e);
         else if (o == 'g')
             rc = parse_gpus(k, optarg, e);
@@ -99,7 +100,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
 
 /* ---- locks ---- */
 
-/* An unlinked lock file locks nobody out: hold the one that has the name. */
+/* If the file was unlinked meanwhile, its lock is worthless: check that `path` still names it. */
 static int lock_file(const char *path, struct err *e)
 {
     for (int waited = 0;; waited += PAUSE_MS) {
@@ -120,8 +121,8 @@ static int lock_file(const char *path, struct err *e)
     }
 }
 
-/* Machine-wide, for all users: made once, never removed, never written. A link in its place is
- * refused. */
+/* The lock file of a GPU is shared by all users of the machine. It is made once, never removed and
+ * never written. A symbolic link at its path is refused. */
 static int lock_gpu(const char *dir, uint32_t index, struct err *e)
 {
     AUTO(free_p) char *path = str_printf("%s/tony-gpu-%u.lock", dir, index);
@@ -132,7 +133,7 @@ static int lock_gpu(const char *dir, uint32_t index, struct err *e)
     if (fd == -1 && errno == ENOENT) {
         fd = open(path, flags | O_CREAT | O_EXCL, 0666);
         if (fd >= 0)
-            (void)fchmod(fd, 0666); /* not our umask: others must be able to open it */
+            (void)fchmod(fd, 0666); /* despite the umask: other users must be able to open it */
         else if (errno == EEXIST)
             fd = open(path, flags);
     }
@@ -152,18 +153,23 @@ static int lock_gpu(const char *dir, uint32_t index, struct err *e)
     return fd;
 }
 
-static int lock_gpus(struct keeper *k, struct err *e)
+int keeper_lock_gpu(const struct keeper *k, uint32_t index, struct err *e)
 {
     const char *set = getenv("TONY_GPU_LOCKS"), *dir = set && *set ? set : "/tmp";
+    return lock_gpu(k->gpu_locks ? k->gpu_locks : dir, index, e);
+}
+
+static int lock_gpus(struct keeper *k, struct err *e)
+{
     for (uint32_t i = 0; i < k->n_gpus; i++) {
-        k->gpu_fd[i] = lock_gpu(k->gpu_locks ? k->gpu_locks : dir, k->gpus[i], e);
+        k->gpu_fd[i] = keeper_lock_gpu(k, k->gpus[i], e);
         if (k->gpu_fd[i] < 0)
             return k->gpu_fd[i];
     }
     return 0;
 }
 
-/* ---- what an earlier keeper left ---- */
+/* ---- clean-up after an earlier keeper ---- */
 
 void keeper_remove_cgroups(const char *dir_of_list)
 {
@@ -175,13 +181,14 @@ void keeper_remove_cgroups(const char *dir_of_list)
     struct span rest = buf_span(&text), line;
     while (text.len > 0 && span_split(&rest, '\n', &line)) {
         AUTO(free_p) char *dir = span_dup(line);
-        if (dir && strstr(dir, "/tony-")) /* ours by name; a damaged file must not kill others */
+        if (dir && strstr(dir, "/tony-")) /* a damaged file must not lead to other groups */
             cgroup_tree_remove(dir);
     }
     (void)unlink(path);
 }
 
-/* Its children died with it; what had left their groups and trees is found by its environment. */
+/* Kill the processes of the job that an earlier keeper has left. Its children have died with it;
+ * others are found by a variable in their environment. */
 static void remove_leftovers(const char *job_dir, const char *app_id)
 {
     int64_t until = clock_mono_ms() + LEFTOVER_PATIENCE_MS;
@@ -205,18 +212,17 @@ static void record_cgroups(struct keeper *k)
         buf_addf(&text, "%s\n", k->cgroup.cpu);
     struct err e = { 0 };
     if (path && text.len && fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e) < 0)
-        log_err(LOG_WARN, "keeper.cgroups",
-                &e); /* only a clean-up after our own violent death needs it */
+        log_err(LOG_WARN, "keeper.cgroups", &e); /* needed only if this keeper is killed */
 }
 
 /* ---- start ---- */
 
 /*
- * Tell ext4 that the directories below this one have nothing to do with each other, so that it puts
- * each job into a region of its own, chosen by its name. Left alone, it puts all jobs near each
- * other, and without a journal it passes over the inodes removed there within the last minutes one
- * by one: after some old jobs were removed, each log file takes up to ten times as long. Elsewhere
- * this fails and changes nothing.
+ * Tell ext4 that the directories below this one are unrelated. Then it puts each job into another
+ * region of the disk, chosen by its name. By default it puts all jobs near each other. Without a
+ * journal it then skips, one by one, the inodes that were removed there within the last minutes:
+ * after old jobs were removed, each log file takes up to ten times as long. Other file systems
+ * refuse this, which does not matter.
  */
 static void spread_below(const char *dir)
 {
@@ -233,22 +239,22 @@ static void spread_below(const char *dir)
 static void make_job_dirs(const struct keeper *k)
 {
     static const char *const names[] = { "containers", "logs" };
-    spread_below(k->paths.jobs); /* for the next ones */
+    spread_below(k->paths.jobs); /* takes effect for later jobs */
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         AUTO(free_p) char *dir = str_printf("%s/%s", k->job_dir, names[i]);
         if (dir)
-            (void)mkdir(dir, 0700); /* executors make what is missing, and say why they cannot */
+            (void)mkdir(dir, 0700); /* if it fails, the executors try it and report the error */
     }
 }
 
-/* Nothing of how the pool was started may reach tasks: no ignored signals, no odd mask, few
- * descriptors. */
+/* Reset signals, umask and limits, so that tasks do not inherit those with which the pool was
+ * started. */
 static int own_process(struct keeper *k, struct err *e)
 {
-    (void)setsid(); /* already a leader is fine */
+    (void)setsid(); /* fails if it is a session leader already */
     if (k->ready_fd >= 0)
         (void)fcntl(k->ready_fd, F_SETFD, FD_CLOEXEC);
-    unsetenv("TONY_APPLICATION_ID"); /* what we start for the pool is not part of the job */
+    unsetenv("TONY_APPLICATION_ID"); /* a pool that this keeper starts is no part of the job */
     for (int sig = 1; sig < 32; sig++)
         if (sig != SIGKILL && sig != SIGSTOP)
             (void)signal(sig, SIG_DFL);
@@ -260,9 +266,9 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGPIPE); /* of --ready-fd: whoever waited may be dead */
-    sigaddset(&set, SIGXFSZ); /* so that a write past `ulimit -f` fails; not ignored, as tasks are
-                                 given an empty mask but our dispositions */
+    sigaddset(&set, SIGPIPE); /* of --ready-fd: the pool may have died */
+    sigaddset(&set, SIGXFSZ); /* blocked, so that a write beyond `ulimit -f` fails. Not ignored:
+                                 tasks would inherit that, but they get an empty signal mask */
     sigprocmask(SIG_SETMASK, &set, NULL);
     k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (k->signal_fd == -1)
@@ -277,7 +283,7 @@ static int own_process(struct keeper *k, struct err *e)
         return err_set(e, errno, "cannot go to '/': %m");
     if (getrlimit(RLIMIT_NOFILE, &k->nofile) == 0) {
         struct rlimit most = { k->nofile.rlim_max, k->nofile.rlim_max };
-        (void)setrlimit(RLIMIT_NOFILE, &most); /* the master has one for each task */
+        (void)setrlimit(RLIMIT_NOFILE, &most); /* the master needs one descriptor for each task */
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "tony-keeper");
@@ -302,7 +308,7 @@ static int find_places(struct keeper *k, struct err *e)
                : err_set(e, ENOMEM, "cannot start: %m");
 }
 
-/* To be asked again under the lock: by then an earlier keeper may have ended the job. */
+/* Does the job exist? Ask again when the lock is held: an earlier keeper may have ended the job. */
 static int find_job(const struct keeper *k, struct err *e)
 {
     return access(k->job_dir, W_OK) == 0
@@ -310,7 +316,7 @@ static int find_job(const struct keeper *k, struct err *e)
                : err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
 }
 
-/* A descriptor that we were started with: is it the lock? */
+/* Is this inherited descriptor the lock? */
 static bool is_lock(int fd, const char *path)
 {
     struct stat held, named;
@@ -330,7 +336,7 @@ static int lock_job(struct keeper *k, struct err *e)
         return k->lock_fd;
     rc = find_job(k, e);
     if (rc < 0)
-        (void)unlink(k->lock_path); /* nobody ends that job any more, who would remove it */
+        (void)unlink(k->lock_path); /* no other keeper will remove it */
     return rc;
 }
 
@@ -374,7 +380,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     k->listen_fd = link_listen(k->socket, e);
     if (k->listen_fd < 0)
         return KEEPER_FAILED;
-    master_first(k); /* it needs longer to begin than we for the rest */
+    master_first(k); /* now: the master needs longer to start than this keeper for the rest */
     const char *fake = getenv("TONY_NVML");
     make_job_dirs(k);
     k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;
@@ -396,12 +402,13 @@ void keeper_start_done(struct keeper *k)
     free(k->master_socket);
     free(k->lock_path);
     free(k->by_pid);
+    resize_done(k);
     cgroup_job_done(&k->cgroup);
     paths_done(&k->paths);
 }
 
-/* Of a job that lives still, for its next keeper; or of one that lies in the history, whose keeper
- * was killed before it had removed all. */
+/* Clean up after a keeper that was killed: for the next keeper of a live job, or for a job in the
+ * history whose keeper had not removed everything yet. */
 static int cleanup(struct keeper *k, struct err *e)
 {
     int rc = find_places(k, e);

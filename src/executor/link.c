@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/link.h"
 
 #include <errno.h>
@@ -14,10 +15,10 @@
 #include "codec/frame.h"
 
 enum {
-    OUT_MAX = 64 << 20,   /* bytes kept for a peer that does not read */
-    READ_FIRST = 2 << 10, /* before the length of a frame is known */
+    OUT_MAX = 64 << 20,   /* queued bytes, if the peer does not read */
+    READ_FIRST = 2 << 10, /* bytes to read before the length of a frame is known */
     READ_MAX = 1 << 20,
-    KEEP_CAP = 4 << 10, /* an empty buffer larger than this is given back: there are 1000 of us */
+    KEEP_CAP = 4 << 10, /* an empty buffer is freed if it is larger: there may be 1000 executors */
     BACKLOG = 64,
 };
 
@@ -59,7 +60,7 @@ int link_listen(const char *path, struct err *e)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd == -1)
         return err_set(e, errno, "cannot make a socket: %m");
-    /* the directory is 0700, so nobody can come in between bind and chmod */
+    /* The directory has mode 0700, so no other user can connect between bind() and chmod(). */
     if (bind(fd, (const struct sockaddr *)&at, sizeof at) == -1 || chmod(path, 0600) == -1 ||
         listen(fd, BACKLOG) == -1) {
         int rc = err_set(e, errno, "cannot listen on '%s': %m", path);
@@ -101,8 +102,8 @@ void link_close(struct link *l)
     l->ended = l->connecting = false;
 }
 
-/* Where the next bytes go: room for the rest of the frame that has begun, so that a large one is
- * read in one go and not copied. */
+/* Memory for the next bytes: enough for the rest of the frame that has begun, so that a large frame
+ * is read at once and not copied. */
 static char *read_room(struct link *l, size_t *out_n)
 {
     size_t n = READ_FIRST;
@@ -111,8 +112,7 @@ static char *read_room(struct link *l, size_t *out_n)
         size_t whole =
             FRAME_HEADER + ((size_t)h[0] << 24 | (size_t)h[1] << 16 | (size_t)h[2] << 8 | h[3]);
         if (whole > l->in.len)
-            n = MAX(n, MIN(whole - l->in.len,
-                           (size_t)READ_MAX)); /* a length that lies costs no more than that */
+            n = MAX(n, MIN(whole - l->in.len, (size_t)READ_MAX)); /* the length may be wrong */
     }
     *out_n = n;
     return buf_reserve(&l->in, n);
@@ -128,12 +128,12 @@ int link_fill(struct link *l)
         size_t room;
         char *to = read_room(l, &room);
         if (!to)
-            return -EPIPE; /* no memory for it: as good as gone; we dial again */
+            return -EPIPE; /* no memory: end the connection; the owner reconnects */
         ssize_t n = read(l->fd, to, room);
         if (n > 0) {
             buf_commit(&l->in, (size_t)n);
             if ((size_t)n < room)
-                return 0; /* poll says when there is more */
+                return 0; /* poll() reports further bytes */
             continue;
         }
         if (n == -1 && errno == EINTR)
@@ -145,11 +145,10 @@ int link_fill(struct link *l)
     }
 }
 
-/*
- * The memory of the frame being looked at. A cluster spec of 1000 tasks is 1000 strings, and 1000
- * executors unpack it at the same moment: one bump of a pointer for each instead of one malloc. The
- * block grows to the largest frame and is given back when that was large.
- */
+/* The memory for the unpacked frame. A cluster spec of 1000 tasks may have 1000 strings, and 1000
+ * executors unpack it at the same time. With this arena each string costs an addition instead of a
+ * malloc(). The block is as large as the largest frame needs; it is replaced when a much smaller
+ * frame follows. */
 static struct {
     char *p;
     size_t used, cap;
@@ -174,8 +173,8 @@ static void arena_free(void *unused, void *p)
     (void)p;
 }
 
-/* Room for a frame of len bytes: untouched memory costs nothing, so the budget is simply the size.
- */
+/* Prepare memory for a frame of len packed bytes. Untouched pages cost nothing, so the estimate is
+ * generous. */
 static int arena_ready(size_t len)
 {
     size_t want = len * ARENA_FACTOR + ARENA_MORE;
@@ -188,8 +187,7 @@ static int arena_ready(size_t len)
     return arena.p ? 0 : -ENOMEM;
 }
 
-/* Frames are consumed one by one, but the bytes are moved only when the last whole one was taken.
- */
+/* The remaining bytes are moved to the front of the buffer only after the last complete frame. */
 int link_next(struct link *l, const Tony__Frame **out, struct err *e)
 {
     struct span payload;
@@ -203,7 +201,7 @@ int link_next(struct link *l, const Tony__Frame **out, struct err *e)
     ProtobufCAllocator a = { arena_alloc, arena_free, NULL };
     const Tony__Frame *f = tony__frame__unpack(&a, payload.len, (const unsigned char *)payload.p);
     if (!f)
-        return err_set(e, EPROTO, "%zu bytes are no frame of ours", payload.len);
+        return err_set(e, EPROTO, "%zu bytes are not a frame of tony", payload.len);
     frame_consume(&l->in, payload);
     *out = f;
     return 1;

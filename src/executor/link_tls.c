@@ -1,4 +1,5 @@
-/* The side of a link that is TCP with TLS: an executor of a cluster and its master. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of a link for TCP with TLS: the connection of an executor on a cluster to its master. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -17,15 +18,15 @@
 enum {
     OUT_MAX = 64 << 20, /* as in link.c */
     READ_MAX = 16 << 10,
-    ENCRYPT_MAX = 256 << 10, /* at a time: the rest waits as plaintext, whose bound is OUT_MAX */
+    ENCRYPT_MAX = 256 << 10, /* bytes that are encrypted at once; the rest waits as plaintext */
     KEEP_CAP = 4 << 10,
     KEEPALIVE_S = 10,
 };
 
 static void set(int fd, int level, int option, int value)
 {
-    (void)setsockopt(fd, level, option, &value,
-                     sizeof value); /* without it things only go slower */
+    /* If it fails, the connection works all the same. */
+    (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
 void link_of_tls(struct link *l, int fd, struct tls *tls)
@@ -106,11 +107,11 @@ void link_close_tls(struct link *l)
 bool link_unsent_tls(const struct link *l)
 {
     if (l->connecting)
-        return false; /* the owner waits for that by itself */
+        return false; /* the owner polls for POLLOUT itself, because `connecting` is set */
     return tls_out(l->tls)->len > 0 || (l->out.len > 0 && tls_ready(l->tls));
 }
 
-/* What is encrypted goes out. 1: all of it; 0: the kernel takes no more; -EPIPE. */
+/* Send the ciphertext. 1: all is sent; 0: the kernel accepts no more; -EPIPE. */
 static int send_cipher(struct link *l)
 {
     struct buf *out = tls_out(l->tls);
@@ -155,7 +156,7 @@ int link_flush_tls(struct link *l)
 
 int link_fill_tls(struct link *l)
 {
-    static char bytes[READ_MAX]; /* not touched where there is no TLS */
+    static char bytes[READ_MAX]; /* static: costs no memory if TLS is not used */
     if (l->connecting)
         return 0;
     for (;;) {
@@ -172,14 +173,14 @@ int link_fill_tls(struct link *l)
         }
         int rc = tls_feed(l->tls, bytes, (size_t)n, &l->in, l->why);
         if (rc < 0 || tls_ended(l->tls)) {
-            (void)send_cipher(l); /* the alert that tells the peer why */
+            (void)send_cipher(l); /* the TLS alert that tells the peer why */
             l->ended = true;
             return rc < 0 ? rc : -EPIPE;
         }
         if ((size_t)n < sizeof bytes)
-            break; /* poll says when there is more */
+            break; /* poll() reports further bytes */
     }
-    return link_flush_tls(l); /* its part of the handshake, and what waited for the end of it */
+    return link_flush_tls(l); /* handshake messages, and plaintext that waited for its end */
 }
 
 void link_say_end(struct link *l)

@@ -1,4 +1,6 @@
-/* What a task that runs before the others has for them: a line of its output. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model parameters: a line in the output of the preprocess task, for the tasks that run after
+ * it. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +11,11 @@
 #include "executor/executor_int.h"
 
 enum {
-    OUTPUT_MAX = 64 << 20, /* in which the line is looked for */
-    PARAMS_MAX = 64 << 10, /* a variable of an environment may have twice as much */
+    OUTPUT_MAX = 64 << 20, /* bytes of the output that are searched */
+    PARAMS_MAX = 64 << 10, /* bytes; Linux allows 128 KiB for an environment variable */
 };
 
-/* Its standard output lies beside its standard error, under the same name but for that. */
+/* The path of stdout: that of stderr with the other name. */
 static char *output_path(const struct logs *l)
 {
     static const char err[] = "stderr";
@@ -31,7 +33,7 @@ void params_keep(struct executor *x, struct buf *out)
     AUTO(free_p) char *path = output_path(&x->a.logs);
     AUTO(buf_done) struct buf text = { .max = OUTPUT_MAX };
     if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
-        return; /* nobody could be told; the tasks find no parameters */
+        return; /* then the other tasks get no parameters */
     const char *at = text.len ? memmem(text.p, text.len, mark, sizeof mark - 1) : NULL;
     if (!at)
         return;
@@ -40,7 +42,7 @@ void params_keep(struct executor *x, struct buf *out)
     const char *end = memchr(at, '\n', left);
     size_t len = MIN(end ? (size_t)(end - at) : left, (size_t)PARAMS_MAX);
     if (!span_utf8(span_mem(at, len), NULL))
-        return; /* nothing that could be passed on */
+        return; /* protobuf strings must be UTF-8 */
     buf_clear(out);
     out->max = PARAMS_MAX + 1;
     (void)buf_add(out, at, len);

@@ -1,8 +1,7 @@
-/*
- * Ports kept for a task: bound, never listened on. A task that sets SO_REUSEADDR or SO_REUSEPORT
- * can bind and listen on it while we hold it; a stranger that sets neither cannot take it, and the
- * kernel gives it to nobody else.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reserves ports for a task: the executor binds them, but does not listen. A task that sets
+ * SO_REUSEADDR or SO_REUSEPORT can bind the port and listen on it. A program that sets neither
+ * cannot bind it, and the kernel does not give the port to any other program. */
 #ifndef TONY_EXECUTOR_PORTS_H
 #define TONY_EXECUTOR_PORTS_H
 
@@ -10,7 +9,7 @@
 
 struct err;
 
-/* The descriptor that holds *out_port on all interfaces, or -errno. Close it to let go. */
+/* Returns a descriptor that reserves *out_port on all interfaces until it is closed, or -errno. */
 int port_reserve(uint16_t *out_port, struct err *e);
 
 #endif

@@ -1,7 +1,6 @@
-/*
- * An attempt of several processes, one a rank: who of them decides how it ended, and what each has
- * for itself. Of an attempt of one process nothing is kept here.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An attempt with several processes, one for each rank: which rank decides how the attempt ended,
+ * and the cores and log files of each rank. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -20,8 +19,9 @@ int ranks_init(struct attempt *a, uint32_t n)
     return a->ranks ? 0 : -ENOMEM;
 }
 
-/* The first that fails decides. Of those that are found dead together, one that was killed: it is
- * more often the reason why the others have failed than the other way round. */
+/* Does the end of this rank decide the end of the attempt? The first rank that fails decides. If
+ * several are reaped at the same time, one that was killed by a signal decides: it is more often
+ * the reason why the others have failed than the other way round. */
 static bool decides(const struct attempt *a, int status, int64_t now_us)
 {
     if (!a->exited)
@@ -48,8 +48,8 @@ bool ranks_exited(struct attempt *a, pid_t pid, int status, int64_t now_us)
     return a->exited;
 }
 
-/* Only cores that are there for the container alone, which is so when it may use no more of them
- * than it has asked for; else others run on them too, and the kernel knows better. */
+/* Bind ranks to cores only if the container may not use more cores than it has asked for. If it may
+ * use more, other containers run on them as well, and the kernel's scheduler does better. */
 const cpu_set_t *ranks_cores(const struct executor *x, uint32_t rank, cpu_set_t *room)
 {
     cpu_set_t all;
@@ -77,7 +77,8 @@ char *ranks_log_path(const struct executor *x, const char *name, uint32_t rank)
     const char *dir = x->a.logs.dir;
     if (!x->cfg->remote)
         return str_printf("%s/%s.%u", dir, name, rank);
-    /* A node keeps all attempts in one directory, where "stdout.2" is that of the second. */
+    /* On a cluster the logs of all attempts are in one directory: "stdout.2" is that of the second
+     * attempt. */
     return str_printf("%s/%s.%zu.%u", dir, name, x->cfg->remote->attempts.n, rank);
 }
 

@@ -1,8 +1,8 @@
-/*
- * The framework's rendezvous server (rendezvous/service.h) in the executor of rank 0's task, on the
- * port that it has reserved and told: so it outlives rank 0, which is started again beside it, and
- * any master. Where this container is lost the gang begins anew, elsewhere, and with nothing in it.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous server of the framework (rendezvous/service.h). It runs in the executor of rank
+ * 0's task, on the port that this executor has reserved and registered. So it outlives attempts of
+ * rank 0 and any master. If this container is lost, the gang restarts as a new generation with an
+ * empty server. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 #include "runtime/runtime.h"
 
 enum {
-    BYTES_MAX = 512 << 20, /* 2000 ranks that all tell each other 128 bytes */
-    OF_MEMORY = 4,         /* a node counts ours with the task's: at most this part of it */
+    BYTES_MAX = 512 << 20, /* enough for 2000 ranks that send 128 bytes to each other */
+    OF_MEMORY = 4,         /* at most 1/4 of the container's memory, which the task shares */
     HOST_SIZE = 280,
 };
 
@@ -27,7 +27,8 @@ static size_t bytes_max(const struct executor *x)
     return memory ? (size_t)MIN(memory, (uint64_t)BYTES_MAX) : BYTES_MAX;
 }
 
-/* Where the other ranks will look for it, and nowhere else: whoever reaches it can change it. */
+/* The address to listen on: only the one that the ranks use, because any program that reaches the
+ * server can change its data. */
 static void host_of(const struct executor *x, char host[static 80])
 {
     if (!x->cfg->remote || link_host(&x->link, host, 80) < 0) {
@@ -41,14 +42,14 @@ static void host_of(const struct executor *x, char host[static 80])
     }
 }
 
-/* One for each rank of all tasks. The task gets what was given to us. */
+/* Raise the limit of open files: the server needs one for each rank. Tasks get the old limit. */
 static void raise_files(void)
 {
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == -1)
         return;
     files.rlim_cur = files.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &files); /* then there is room for fewer */
+    (void)setrlimit(RLIMIT_NOFILE, &files); /* if it fails, fewer ranks can connect */
 }
 
 static void on_refused(const struct err *why, void *arg)
@@ -56,7 +57,7 @@ static void on_refused(const struct err *why, void *arg)
     executor_warn(arg, "server.refused", why);
 }
 
-/* Of several that abort, what the first one says is the job's end. */
+/* If several ranks abort, the first one decides. */
 static void on_abort(uint32_t rank, int exit_code, void *arg)
 {
     struct executor *x = arg;
@@ -91,7 +92,7 @@ void serve_open(struct executor *x)
                                   .on_abort = on_abort,
                                   .arg = x };
     if (service_open(rt->server, &cfg, &x->server.s, &x->server.why_not) < 0)
-        x->server.s = NULL; /* the attempt says why it cannot start */
+        x->server.s = NULL; /* attempt_start() reports why_not */
     else if (x->cfg->remote)
         log_event(LOG_INFO, "server.open", f_str("name", rt->server), f_str("host", host),
                   f_int("port", x->port));
@@ -103,7 +104,7 @@ void serve_renew(struct executor *x)
     serve_open(x);
 }
 
-/* The hosts of all ranks in their order, as pointers into one block behind them. */
+/* The hosts of all ranks, in the order of ranks. The strings are in the same block of memory. */
 static const char **hosts_of(const struct rt_role *roles, size_t n_roles, uint32_t n_ranks)
 {
     struct rt_walk w = { .roles = roles, .n = n_roles };
@@ -121,14 +122,13 @@ static const char **hosts_of(const struct rt_role *roles, size_t n_roles, uint32
 
 void serve_begin(struct executor *x, const Tony__Start *s)
 {
-    size_t n;
     struct err *e = &x->server.why_not;
-    if (!x->server.s || x->server.begun)
+    AUTO(spec_done) struct spec spec = { 0 };
+    if (!x->server.s || x->server.begun || !x->workdir || spec_open(x, s, true, &spec, e) < 0)
         return;
-    AUTO(free_p) struct rt_role *roles = executor_roles(s->spec, &n);
     struct service_job job = { .application_id = x->role->application_id };
-    job.n_ranks = roles ? runtime_world_size(roles, n) : 0;
-    AUTO(free_p) const char **hosts = roles ? hosts_of(roles, n, job.n_ranks) : NULL;
+    job.n_ranks = runtime_world_size(spec.roles, spec.n_roles);
+    AUTO(free_p) const char **hosts = hosts_of(spec.roles, spec.n_roles, job.n_ranks);
     job.hosts = hosts;
     int rc = hosts ? service_begin(x->server.s, &job, e)
                    : err_set(e, ENOMEM, "cannot serve the ranks: %m");
@@ -152,8 +152,8 @@ void serve_tick(struct executor *x, int64_t now_ms)
     serve_tell(x);
 }
 
-/* Again and again: there may be no master now, or it may not have found that rank's executor. Who
- * aborts does nothing more but wait for its end. */
+/* Repeated with each heartbeat: the master may be away, or may not be connected to the executor of
+ * that rank. A rank that has aborted only waits to be killed. */
 void serve_tell(struct executor *x)
 {
     if (!x->server.aborted || !x->greeted)

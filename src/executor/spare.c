@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/spare.h"
 
 #include <dirent.h>
@@ -21,7 +22,7 @@ int spare_take(const char *spare_dir, unsigned n, const char *path)
     return renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0 ? 0 : -errno;
 }
 
-/* As new: ours, nothing in it, and as it was made. A task may have left anything. */
+/* Is the directory as good as new: of this user, empty, and with its original mode? */
 static bool as_new(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -43,7 +44,7 @@ static bool as_new(int parent, const char *name)
 void spare_keep(const char *spare_dir, const char *containers)
 {
     if (mkdir(spare_dir, 0700) == -1 && errno != EEXIST)
-        return; /* then they are removed */
+        return; /* then the caller removes the directories */
     AUTO(close_p) int to = open(spare_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = to >= 0 ? opendir(containers) : NULL;
     for (struct dirent *x; d && (x = readdir(d));) {
@@ -52,8 +53,8 @@ void spare_keep(const char *spare_dir, const char *containers)
         if (!last || !str_starts(x->d_name, "container_") || !as_new(dirfd(d), x->d_name))
             continue;
         snprintf(name, sizeof name, "%lu", strtoul(last + 1, NULL, 10) % SPARE_MAX);
-        (void)renameat2(dirfd(d), x->d_name, to, name,
-                        RENAME_NOREPLACE); /* the place is taken: it is removed */
+        /* If the name is in use, the caller removes the directory. */
+        (void)renameat2(dirfd(d), x->d_name, to, name, RENAME_NOREPLACE);
     }
     if (d)
         closedir(d);

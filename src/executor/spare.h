@@ -1,22 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Working directories that came back empty are kept for the next containers instead of being
- * removed: $TONY_HOME/pool/spare/<n>.
+ * Empty working directories are not removed but moved to $TONY_HOME/pool/spare/<n>, for later
+ * containers.
  *
- * Making and removing a directory is the dearest part of a container that runs shortly. ext4
- * without a journal moreover passes over the inodes removed within the last minutes one by one
- * whenever it makes a new file near them: after a few jobs of 1000 tasks, each log file took up to
- * ten times as long. A directory that is moved, not removed, costs 10 us and leaves no such trace.
+ * For a short task, making and removing the directory is the largest cost of its container. ext4
+ * without a journal makes it worse: for each new file it skips, one by one, the inodes that were
+ * removed near it within the last minutes. After a few jobs of 1000 tasks, each log file took up to
+ * ten times as long. To move a directory costs 10 us, and no inode is removed.
  */
 #ifndef TONY_EXECUTOR_SPARE_H
 #define TONY_EXECUTOR_SPARE_H
 
 enum { SPARE_MAX = 1024 };
 
-/* Move a spare directory to path, whose container number is n. 0, -EEXIST (path is there already),
- * or -ENOENT and others: make one. */
+/* Move a spare directory to path. n: number of the container. 0; -EEXIST: path exists; -ENOENT and
+ * others: there is no spare one. */
 int spare_take(const char *spare_dir, unsigned n, const char *path);
-/* Move every empty directory below `containers`, an absolute path, to the spare ones; what is not
- * empty or odd stays. */
+/* Move each empty directory in `containers`, an absolute path, to the spare directories.
+ * Directories with another owner, mode or content stay. */
 void spare_keep(const char *spare_dir, const char *containers);
 
 #endif

@@ -1,4 +1,5 @@
-/* Between fork and exec of a task. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starts a process of a task. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -7,9 +8,9 @@
 
 #include "executor/executor_int.h"
 
-enum { ARGS_MAX = 4096, TIMER_SLACK_NS = 50000 /* the kernel's default; ours is coarser */ };
+enum { ARGS_MAX = 4096, TIMER_SLACK_NS = 50000 /* the default of the kernel */ };
 
-/* A script without a #! line: run it by a shell, as a shell would. */
+/* Run a script without a #! line by a shell, as a shell does. */
 static void exec_script(const struct spawn *s)
 {
     const char *argv[ARGS_MAX];
@@ -22,15 +23,15 @@ static void exec_script(const struct spawn *s)
     execve(s->shell, (char *const *)argv, s->env);
 }
 
-/* Runs on the parent's memory while the parent waits: system calls only, and nothing is written but
- * the results. */
+/* Runs in the child, which shares the memory of the waiting parent. It makes only system calls, and
+ * writes only the results in *s. */
 static _Noreturn void child(struct spawn *s, pid_t parent)
 {
     if (s->own_group)
         setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(127); /* it died before we asked for the signal */
+        _exit(127); /* the parent died before PR_SET_PDEATHSIG was set */
     if (s->cgroup_procs) {
         int rc = cgroup_enter(s->cgroup_procs);
         if (rc < 0)
@@ -55,9 +56,8 @@ static _Noreturn void child(struct spawn *s, pid_t parent)
     _exit(127);
 }
 
-/* vfork: nothing of us is copied, and a failed exec tells its errno without a pipe. No signal of
- * ours has a handler, and all that we care for are blocked, so that nothing else runs on the shared
- * memory. */
+/* vfork() copies no memory, and lets a failed execve() return its errno without a pipe. The
+ * executor has no signal handlers, so no other code runs in the shared memory. */
 pid_t spawn_task(struct spawn *s)
 {
     pid_t parent = getpid();

@@ -1,4 +1,5 @@
-/* The last words of a task that failed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last lines that a failed task has printed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,18 +8,18 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "cause/cause.h"
 #include "executor/executor_int.h"
-#include "job/known.h"
 
 enum {
     TAIL_MAX = 4096,
     TAIL_LINES = 20,
-    LOOK_MAX =
-        64 << 10, /* what is torn down may print thousands of lines after the one that counts */
+    LOOK_MAX = 64 << 10, /* bytes; the line with the cause may be far from the end */
     LINE_SHOWN_MAX = 1000,
 };
 
-/* What was stopped while it was failing may be the reason for it all: then it says so. */
+/* Does the text mention an error? A task that was stopped may have been failing already, and may be
+ * the first cause. */
 static bool says_error(struct span text)
 {
     static const char *const words[] = { "rror", "xception", "terminate called", "ailed" };
@@ -37,16 +38,16 @@ static const char *last_lines(struct span text, unsigned lines, size_t max)
         if (p[-1] == '\n' && ++n == lines)
             break;
     while (p > text.p && p == least && ((unsigned char)*p & 0xc0) == 0x80)
-        p++, least++; /* not in mid-character */
+        p++, least++; /* do not begin within a UTF-8 character */
     return p;
 }
 
-/* The line that gives its end away stands first where it is not among the last ones. */
-static int cut(struct span text, const struct known_end *end, unsigned lines, struct buf *out)
+/* Copy the last lines to out. If the line with the cause is not among them, put it in front. */
+static int cut(struct span text, const struct cause_end *end, unsigned lines, struct buf *out)
 {
     struct span line = span_mem("", 0);
     size_t mark = out->len;
-    (void)known_find(end, &line);
+    (void)cause_find(end, &line);
     const char *from = last_lines(text, lines, TAIL_MAX - mark);
     bool before = line.len && line.p >= text.p && line.p < from;
     if (before) {
@@ -58,7 +59,7 @@ static int cut(struct span text, const struct known_end *end, unsigned lines, st
     return buf_add(out, from, (size_t)(text.p + text.len - from));
 }
 
-/* Beside "stderr" lies "stdout", with the same ending. */
+/* The path of the stdout file that belongs to this stderr file. */
 static char *stdout_path(const char *err_path)
 {
     const char *slash = strrchr(err_path, '/'), *name = slash ? slash + 1 : err_path;
@@ -77,8 +78,7 @@ void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out
     bool stopped = reason == END_KILLED_BY_MASTER;
     AUTO(free_p) char *further = a->rank ? ranks_log_path(x, "stderr", a->rank) : NULL;
     const char *err_path = a->rank ? further : a->logs.err_path;
-    if (!err_path ||
-        fs_tail(AT_FDCWD, err_path, UINT32_MAX, LOOK_MAX, &text, &unused) < 0)
+    if (!err_path || fs_tail(AT_FDCWD, err_path, UINT32_MAX, LOOK_MAX, &text, &unused) < 0)
         return;
     if (!span_trim(buf_span(&text)).len && !stopped) {
         AUTO(free_p) char *path = stdout_path(err_path);
@@ -86,13 +86,13 @@ void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out
         if (!path || fs_tail(AT_FDCWD, path, UINT32_MAX, LOOK_MAX, &text, &unused) < 0 ||
             !span_trim(buf_span(&text)).len)
             return;
-        (void)buf_adds(out, KNOWN_STDOUT_MARK);
+        (void)buf_adds(out, CAUSE_STDOUT_MARK);
     }
-    struct known_end end = { .reason = reason,
+    struct cause_end end = { .reason = reason,
                              .exit_code = x->cfg->record->exit_code,
                              .signal = x->cfg->record->signal,
                              .tail = buf_cstr(&text) };
     int rc = cut(buf_span(&text), &end, lines, out);
     if (rc < 0 || (stopped && !says_error(buf_span(out))))
-        buf_done(out); /* no tail is better than no report */
+        buf_done(out); /* report the end without a tail */
 }

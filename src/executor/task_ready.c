@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/task_ready.h"
 
 #include <arpa/inet.h>
@@ -15,18 +16,18 @@
 #include "base/util.h"
 
 enum {
-    PAUSE_MIN_MS = 50,   /* what starts at once is found at once */
-    PAUSE_MAX_MS = 2000, /* also between two looks at a file: a network file system tells nothing */
-    QUIET_MS = 20,       /* a directory in which much is written does not wake us more often */
-    CONNECT_MS = 10,     /* on the machine itself there is an answer at once */
+    PAUSE_MIN_MS = 50,   /* first pause; it grows */
+    PAUSE_MAX_MS = 2000, /* also for files: inotify sees no changes by other machines */
+    QUIET_MS = 20,       /* handle inotify events at most this often */
+    CONNECT_MS = 10,     /* the address is on this machine, so connect() is quick */
 };
 
 struct task_ready {
     bool done, quiet;
     uint16_t fixed_port, port;
     char host[80];
-    char *name, *path;  /* as given; in full */
-    struct stat before; /* what lay there when the attempt began; st_nlink 0 = nothing */
+    char *name, *path;  /* the file: as in the job file; its full path */
+    struct stat before; /* of the file when the attempt began; st_nlink 0 = it did not exist */
     int notify_fd, wd;
     int64_t due_ms, pause_ms;
 };
@@ -63,8 +64,8 @@ void task_ready_free(struct task_ready *w)
 
 /* ---- a file ---- */
 
-/* The nearest directory on the way that is there. Whatever happens in it we look, and watch again:
- * the next one may have appeared. */
+/* Watch the nearest existing directory above the file. At each event look for the file, and choose
+ * the directory again, since a nearer one may exist now. */
 static void watch_nearest(struct task_ready *w)
 {
     const uint32_t mask = IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE_SELF |
@@ -74,7 +75,7 @@ static void watch_nearest(struct task_ready *w)
     if (w->notify_fd < 0)
         w->notify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (!dir || w->notify_fd < 0)
-        return; /* looking now and then finds it as well */
+        return; /* the regular looks find the file as well */
     int old = w->wd;
     w->wd = -1;
     while (w->wd < 0 && (slash = strrchr(dir, '/'))) {
@@ -84,10 +85,10 @@ static void watch_nearest(struct task_ready *w)
             break;
     }
     if (old >= 0 && old != w->wd)
-        (void)inotify_rm_watch(w->notify_fd, old); /* it may be gone by itself */
+        (void)inotify_rm_watch(w->notify_fd, old); /* fails if the directory was removed */
 }
 
-/* What lay there before says nothing of this attempt. */
+/* Does the file exist, and is it another one than before the attempt? */
 static bool file_is_there(const struct task_ready *w)
 {
     struct stat st;
@@ -104,7 +105,7 @@ static bool look_at_file(struct task_ready *w)
     if (file_is_there(w))
         return true;
     watch_nearest(w);
-    return file_is_there(w); /* it may have come between the two */
+    return file_is_there(w); /* it may have appeared before the watch began */
 }
 
 /* ---- a port ---- */
@@ -122,7 +123,8 @@ static bool answers(const struct sockaddr *at, socklen_t len)
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == -1 || error)
             return false;
     }
-    /* A free port may be given to the very socket that looks for it, which then talks to itself. */
+    /* If the port is free, the kernel may choose it as the local port of this socket: then the
+     * socket is connected to itself. */
     struct sockaddr_storage own = { 0 }, peer = { 0 };
     socklen_t own_len = sizeof own, peer_len = sizeof peer;
     return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/task_side.h"
 
 #include <errno.h>
@@ -18,14 +19,13 @@
 
 enum {
     WINDOW_MS = 100,
-    WINDOW_BYTES =
-        32 << 10,     /* some 10,000 lines a second cost 5 % of a core; a writer waits then */
-    REFUSED_MAX = 16, /* a window */
+    WINDOW_BYTES = 32 << 10, /* per WINDOW_MS: about 10,000 lines a second, 5 % of a core */
+    REFUSED_MAX = 16,        /* connections of other users per WINDOW_MS */
     READ_MAX = 4 << 10,
-    TELL_MS = 250, /* progress goes to the master at most so often; checkpoints at once */
+    TELL_MS = 250, /* pause between two reports of progress; checkpoints are reported at once */
     BACKLOG = 16,
-    DRIVE_MS = 50,  /* the ranks wait for it */
-    BOARD_MS = 500, /* a job without TensorBoard pays nothing, if it is short, and little if long */
+    DRIVE_MS = 50,  /* pause between two looks for the plan of a driver */
+    BOARD_MS = 500, /* pause between two looks for TensorBoard */
 };
 
 void task_side_init(struct task_side *t)
@@ -35,11 +35,9 @@ void task_side_init(struct task_side *t)
         t->conns[i].fd = -1;
 }
 
-/*
- * An abstract name that the kernel chooses: no file is made and none is left behind, and it costs
- * four system calls a container. There are no permissions on such a name, so each connection is
- * asked who it is.
- */
+/* Listen on an abstract name, which the kernel chooses. It needs no file, which would have to be
+ * removed, and four system calls for each container. An abstract socket has no permissions, so
+ * is_ours() checks the user of each connection. */
 static int listen_abstract(char name[TASK_NAME_MAX])
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -78,19 +76,20 @@ static bool has_news(const struct task_side *t)
     return t->new_progress || t->new_checkpoint || t->new_tensorboard || t->new_ready;
 }
 
-/* What others wait for does not wait. */
+/* Other tasks may wait for checkpoints and readiness, so these are reported without a pause. */
 static bool is_urgent(const struct task_side *t)
 {
     return t->new_checkpoint || t->new_ready;
 }
 
-/* In the order in which they were saved; what could not be sent is when there is a master again. */
+/* Report checkpoints in the order in which they were saved. If that fails, task_side_again()
+ * repeats it. */
 static void tell_saved(struct executor *x)
 {
     struct task_side *t = &x->task;
     for (unsigned i = 0; i < TASK_SAVED_MAX && x->greeted; i++) {
         struct task_saved *s = &t->saved[(t->n_saved + i) % TASK_SAVED_MAX];
-        if (!s->path || s->told)
+        if (!s->path || s->reported)
             continue;
         Tony__TaskWord w = TONY__TASK_WORD__INIT;
         w.generation = s->generation;
@@ -101,7 +100,7 @@ static void tell_saved(struct executor *x)
         Tony__Frame f = TONY__FRAME__INIT;
         f.body_case = TONY__FRAME__BODY_TASK_WORD;
         f.task_word = &w;
-        s->told = executor_send(x, &f) == 0;
+        s->reported = executor_send(x, &f) == 0;
     }
     t->new_checkpoint = false;
 }
@@ -133,7 +132,7 @@ static void tell(struct executor *x, int64_t now)
     t->sent_ms = now;
     tell_saved(x);
     if (more && x->greeted)
-        (void)executor_send(x, &f); /* else task_side_again() does, when there is a master again */
+        (void)executor_send(x, &f); /* after a failure, task_side_again() repeats it */
 }
 
 static void tell_soon(struct executor *x)
@@ -148,7 +147,7 @@ void task_side_again(struct executor *x)
     struct task_side *t = &x->task;
     t->new_progress = t->new_progress || t->step || t->total;
     for (size_t i = 0; i < TASK_SAVED_MAX; i++) {
-        t->saved[i].told = false;
+        t->saved[i].reported = false;
         t->new_checkpoint = t->new_checkpoint || t->saved[i].path;
     }
     t->new_tensorboard = t->new_tensorboard || t->tensorboard;
@@ -157,7 +156,7 @@ void task_side_again(struct executor *x)
         tell(x, clock_mono_ms());
 }
 
-/* ---- what was said ---- */
+/* ---- what the task reports ---- */
 
 static void note_progress(struct task_side *t, bool has_total, uint64_t step, uint64_t total)
 {
@@ -196,7 +195,7 @@ static void note_checkpoint(struct executor *x, char *path, uint64_t step, uint3
     t->new_checkpoint = true;
 }
 
-/* A name that means something in the working directory means nothing to the next attempt's node. */
+/* Make a path absolute: the next attempt may have another working directory. */
 static char *full_path(const struct executor *x, const char *path)
 {
     if (path[0] == '/' || strstr(path, "://") || !x->workdir)
@@ -210,7 +209,8 @@ static void note_word(struct executor *x, const struct task_word *w)
     if (!attempt_alive(&x->a))
         return;
     if (w->checkpoint) {
-        if (t->new_checkpoint) /* each is told: the newest of one task need not be what all share */
+        if (t->new_checkpoint) /* report each: the newest one of this task may not be the one that
+                                  all have */
             tell(x, clock_mono_ms());
         note_checkpoint(x, full_path(x, w->checkpoint), w->has_step ? w->step : t->step, w->parts);
     }
@@ -227,7 +227,7 @@ static void note_word(struct executor *x, const struct task_word *w)
 
 static void answer(struct task_conn *c, const struct buf *text)
 {
-    /* who does not read is not waited for */
+    /* if the task does not read, the answer is lost */
     (void)send(c->fd, text->p, text->len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -238,7 +238,7 @@ static void answer_stop(struct task_side *t, struct task_conn *c)
         (void)buf_addf(&text, "{\"stop\": true, \"within_ms\": %u}\n", t->stop_ms);
     else
         (void)buf_adds(&text, "{\"stop\": false}\n");
-    c->told = t->stop;
+    c->stop_sent = t->stop;
     answer(c, &text);
 }
 
@@ -284,11 +284,11 @@ static void on_bytes(struct executor *x, struct task_conn *c)
     }
 }
 
-/* False: it was closed. */
+/* false: the connection was closed. */
 static bool conn_read(struct executor *x, struct task_conn *c, size_t max)
 {
     struct task_side *t = &x->task;
-    if (c->in.len >= TASK_LINE_MAX) { /* no end of a line in all that */
+    if (c->in.len >= TASK_LINE_MAX) { /* a line that is too long */
         AUTO(buf_done) struct buf text = { 0 };
         (void)buf_addf(&text, "{\"error\": \"a line has at most %d bytes\"}\n", TASK_LINE_MAX - 1);
         answer(c, &text);
@@ -308,7 +308,7 @@ static bool conn_read(struct executor *x, struct task_conn *c, size_t max)
     }
     if (n == -1 && (errno == EAGAIN || errno == EINTR))
         return true;
-    if (c->in.len) /* a last line without its end */
+    if (c->in.len) /* a last line without a newline */
         on_line(x, c, buf_span(&c->in));
     conn_end(t, c);
     return false;
@@ -390,11 +390,12 @@ void task_side_ready(struct executor *x, const struct pollfd *p, size_t n)
 
 /* ---- the life of an attempt ---- */
 
-/* The address that others know us by; "" on one machine, or when there is no connection to tell. */
+/* The address of this machine in the cluster; "" on one machine, or without a connection to the
+ * master. */
 static void where_we_are(struct executor *x, char host[static 80])
 {
     if (x->cfg->remote && x->link.fd >= 0)
-        (void)link_host(&x->link, host, 80); /* the loopback may do as well */
+        (void)link_host(&x->link, host, 80); /* if it fails, only the loopback is tried */
 }
 
 void task_side_begin(struct executor *x)
@@ -402,8 +403,12 @@ void task_side_begin(struct executor *x)
     struct task_side *t = &x->task;
     t->step = t->total = 0;
     t->stop = t->new_progress = t->ready = t->new_ready = false;
+    for (size_t i = 0; i < TASK_SAVED_MAX; i++)
+        free(TAKE(t->saved[i].path));
+    t->n_saved = 0;
+    t->new_checkpoint = false;
     if (t->watch)
-        task_watch_begin(t->watch);
+        task_watch_begin(t->watch, x->workdir, x->a.generation <= 1 && x->a.number <= 1);
     t->drives = x->role->driver && x->workdir;
     t->drive_due_ms = 0;
     free(TAKE(t->plan));
@@ -414,7 +419,7 @@ void task_side_begin(struct executor *x)
         where_we_are(x, host);
         task_ready_begin(t->waited, x->workdir, x->port, host, 0, 0);
     }
-    task_ready_free(t->board); /* another attempt may have another port */
+    task_ready_free(t->board); /* the port of the last attempt */
     t->board = NULL;
     free(TAKE(t->tensorboard));
     t->new_tensorboard = false;
@@ -432,7 +437,8 @@ void task_side_board(struct executor *x, uint16_t port)
         task_ready_begin(t->board, NULL, port, host, clock_mono_ms(), BOARD_MS);
 }
 
-/* It says so itself, or something answers on the port that it got for this. */
+/* If a program answers on the port for TensorBoard, report its URL, unless the task has reported
+ * one. */
 static void look_for_board(struct executor *x, int64_t now)
 {
     struct task_side *t = &x->task;
@@ -468,7 +474,7 @@ void task_side_end(struct executor *x)
     t->refused = 0;
     accept_all(t);
     for (size_t i = 0; t->n_conns && i < ARRAY_LEN(t->conns); i++) {
-        /* its processes are gone: what there is, is there now */
+        /* all processes of the task are dead, so no more bytes will come */
         for (size_t read = 0; t->conns[i].fd >= 0 && read < LAST_BYTES; read += READ_MAX) {
             struct pollfd p = { .fd = t->conns[i].fd, .events = POLLIN };
             if (poll(&p, 1, 0) <= 0 || !conn_read(x, &t->conns[i], READ_MAX))
@@ -477,7 +483,7 @@ void task_side_end(struct executor *x)
     }
     if (t->watch)
         look(x, now = clock_mono_ms());
-    if (t->waited && task_ready_look(t->waited, now = clock_mono_ms())) /* a file stays */
+    if (t->waited && task_ready_look(t->waited, now = clock_mono_ms())) /* a file remains */
         note_ready(t);
     if (t->drives && !t->ready && driver_look(x->workdir, &t->plan_port, &t->plan))
         note_ready(t);
@@ -495,7 +501,7 @@ bool task_side_stop(struct executor *x, uint32_t within_ms)
         if (t->conns[i].fd < 0)
             continue;
         anybody = true;
-        if (!t->conns[i].told)
+        if (!t->conns[i].stop_sent)
             answer_stop(t, &t->conns[i]);
     }
     return anybody;

@@ -1,8 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The task's own side of a container: what its code says on the socket that TONY_TASK_SOCKET names
- * (docs/task-socket.md), and what is seen of it from outside, in its logs and in the directory of
- * its checkpoints. Nothing of it is needed to run a task, and nothing of it can hold the executor
- * up: lines, connections and bytes a second are bounded, and who does not read is not written to.
+ * What the executor learns from the task: lines that its code sends on the socket TONY_TASK_SOCKET
+ * (docs/task-socket.md), and what the executor sees in its logs and in the directory of its
+ * checkpoints.
+ *
+ * A task can run without using any of it. A task cannot block the executor with it: lines,
+ * connections and bytes per second are limited, and answers that the task does not read are
+ * dropped.
  */
 #ifndef TONY_EXECUTOR_TASK_SIDE_H
 #define TONY_EXECUTOR_TASK_SIDE_H
@@ -21,20 +25,20 @@ enum {
     TASK_CONNS_MAX = 8,
     TASK_POLL_MAX = TASK_CONNS_MAX + 2,
     TASK_NAME_MAX = 24,
-    TASK_SAVED_MAX = 6, /* as many as the master knows of one task */
+    TASK_SAVED_MAX = 6, /* the core keeps the same number for each task */
 };
 
-/* A checkpoint that the task told of, or that was found. */
+/* A checkpoint that the task has reported, or that the executor has found. */
 struct task_saved {
     char *path; /* NULL = none */
     uint64_t step;
     uint32_t parts, generation, attempt;
-    bool told; /* the master, on this connection */
+    bool reported; /* to the master, on this connection */
 };
 
 struct task_conn {
-    int fd;    /* -1 = none */
-    bool told; /* that it should stop */
+    int fd;         /* -1 = none */
+    bool stop_sent; /* the task was told to stop, on this connection */
     struct buf in;
 };
 
@@ -43,46 +47,47 @@ struct task_side {
     char name[TASK_NAME_MAX]; /* "@..." */
     struct task_conn conns[TASK_CONNS_MAX];
     unsigned n_conns;
-    int64_t window_ms; /* when the bytes below are allowed anew */
-    uint32_t left;     /* bytes that are still read before */
-    unsigned refused;  /* strangers and others that were turned away in this window */
+    int64_t window_ms; /* when `left` and `refused` start anew */
+    uint32_t left;     /* bytes that the executor still reads before window_ms */
+    unsigned refused;  /* connections of other users, before window_ms */
 
-    /* what the master is to know */
+    /* for the master */
     uint64_t step, total;
-    struct task_saved saved[TASK_SAVED_MAX]; /* a ring: what all tasks share need not be the last */
-    unsigned n_saved;                        /* ever */
+    struct task_saved saved[TASK_SAVED_MAX]; /* a ring: others may lack the newest one */
+    unsigned n_saved; /* in this attempt, also those not in the ring any more */
     char *tensorboard;
-    bool ready; /* this attempt */
+    bool ready; /* this attempt is ready */
     bool new_progress, new_checkpoint, new_tensorboard, new_ready;
     int64_t sent_ms;
 
-    bool stop; /* it was told, or is being told, to stop */
+    bool stop; /* the task should stop within stop_ms */
     uint32_t stop_ms;
 
-    bool drives; /* a file of its own is looked for: driver.h */
+    bool drives; /* the task is a driver: look for its plan file (driver.h) */
     int64_t drive_due_ms;
     char *plan;
     uint16_t plan_port;
 
-    struct task_ready *board; /* of TensorBoard's port; NULL = the task has none */
+    struct task_ready *board; /* finds TensorBoard on its port; NULL = the task has no such port */
     uint16_t board_port;
-    struct task_ready *waited; /* NULL = nobody waits, or only for its word */
+    struct task_ready *waited; /* NULL = nothing to look for: docs/job-files.md, ready */
     struct task_watch *watch;  /* NULL = there is nothing to watch */
 };
 
 void task_side_init(struct task_side *t);
-/* Before the first attempt's environment is built. Without a socket the name is empty. */
+/* Make the socket. Call it before the environment of the first attempt is built. If it fails, the
+ * name is empty. */
 void task_side_open(struct executor *x);
-/* An attempt begins: what the last one said is no longer so; but its checkpoint still lies there.
- */
+/* An attempt begins: forget what the last one has reported. Its checkpoints were sent to the
+ * master, because only a connected master starts this attempt. */
 void task_side_begin(struct executor *x);
-/* It was given this port for TensorBoard: tell the master where it is, when something is there. */
+/* The task got this port for TensorBoard. Report the URL when a program listens there. */
 void task_side_board(struct executor *x, uint16_t port);
-/* It has ended: read what it said last, and tell the master. */
+/* The attempt has ended: read its last lines and report them. */
 void task_side_end(struct executor *x);
-/* A new connection to a master: it may not have heard. */
+/* The executor has a new connection: report everything again. */
 void task_side_again(struct executor *x);
-/* Tell whoever listens that the task should end within so long. Is there anybody? */
+/* Tell the task to stop within within_ms. false: the task has no connection to the socket. */
 bool task_side_stop(struct executor *x, uint32_t within_ms);
 
 size_t task_side_poll(const struct executor *x, struct pollfd out[TASK_POLL_MAX]);
@@ -92,18 +97,20 @@ void task_side_tick(struct executor *x, int64_t now_ms);
 
 /* ---- task_watch.c ---- */
 
-/* What of the role says that there is something to be watched; NULL = nothing. */
+/* Watch for progress and checkpoints as the role says. NULL = no memory. */
 struct task_watch *task_watch_new(const char *progress, const char *dir, const char *pattern,
                                   const char *marker);
 void task_watch_free(struct task_watch *w);
-void task_watch_begin(struct task_watch *w);
-/* Look at what was written to the two logs since the last time. True: *step, *total changed. */
+/* An attempt begins. first: it is the first one of the task. If not, the present checkpoints were
+ * saved by earlier attempts, and are not reported again. */
+void task_watch_begin(struct task_watch *w, const char *workdir, bool first);
+/* Read the new text in both logs. true: *step or *total has changed. */
 bool task_watch_logs(struct task_watch *w, int out_fd, int err_fd, uint64_t *step, uint64_t *total);
-/* The complete checkpoints that were not seen before, of the newest TASK_SAVED_MAX, the oldest
- * first; their number. The paths are the caller's. */
+/* Find the new complete checkpoints among the newest TASK_SAVED_MAX. Returns their number; the
+ * oldest is the first. The caller frees the paths. */
 size_t task_watch_checkpoints(struct task_watch *w, const char *workdir,
                               struct task_saved out[TASK_SAVED_MAX]);
-int64_t task_watch_due(const struct task_watch *w); /* INT64_MAX = never */
+int64_t task_watch_due(const struct task_watch *w); /* of the next look */
 void task_watch_done(struct task_watch *w, int64_t now_ms);
 
 #endif

@@ -1,4 +1,5 @@
-/* A task that says nothing on its socket, watched from outside: its logs and its checkpoints. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watches the logs and the checkpoint directory of a task, for tasks that do not use the socket. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,24 +11,36 @@
 
 #include "base/str.h"
 #include "base/util.h"
+#include "base/vec.h"
 #include "executor/task_side.h"
 
 enum {
     EVERY_MS = 500,
-    PIECE_MAX = 64 << 10, /* of a log each time: of more only the end is read */
+    PIECE_MAX = 64 << 10, /* bytes of a log in one look; of a longer text only the end is read */
     LINE_MAX_BYTES = 2048,
     ENTRIES_MAX = 100000,
-    GROUPS = 3, /* the whole, step, total */
+    GROUPS = 3, /* of the regular expression: whole match, step, total */
+};
+
+/* A complete checkpoint in the directory. If a checkpoint of the same step is saved again, ino or
+ * mtime differ. They are those of the marker, or without a marker the inode of the checkpoint
+ * itself. */
+struct seen {
+    uint64_t step;
+    ino_t ino;
+    int64_t mtime_ns; /* of the marker */
 };
 
 struct task_watch {
     bool has_progress, has_pattern;
     regex_t progress, pattern;
     char *dir, *marker;
-    off_t at[2]; /* how far the two logs were read */
+    off_t at[2]; /* offsets up to which the two logs were read */
     uint64_t step, total;
-    uint64_t seen[TASK_SAVED_MAX]; /* complete checkpoints, in this attempt or before */
+    struct seen seen[TASK_SAVED_MAX]; /* complete checkpoints that were found in this attempt */
     size_t n_seen;
+    VEC(struct seen) before; /* checkpoints of earlier attempts, sorted */
+    bool blind;              /* `before` is incomplete, so nothing is reported */
     int64_t due_ms;
 };
 
@@ -37,7 +50,7 @@ struct task_watch *task_watch_new(const char *progress, const char *dir, const c
     struct task_watch *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
-    /* Both were tried when the job was submitted; what does not compile here sees nothing. */
+    /* The client has checked both expressions. If one does not compile here, it matches nothing. */
     w->has_progress = progress[0] && regcomp(&w->progress, progress, REG_EXTENDED) == 0;
     w->has_pattern = dir[0] && regcomp(&w->pattern, pattern, REG_EXTENDED) == 0;
     w->dir = dir[0] ? str_dup(dir) : NULL;
@@ -55,15 +68,8 @@ void task_watch_free(struct task_watch *w)
         regfree(&w->pattern);
     free(w->dir);
     free(w->marker);
+    vec_done(&w->before);
     free(w);
-}
-
-/* Another attempt has logs of its own. */
-void task_watch_begin(struct task_watch *w)
-{
-    w->at[0] = w->at[1] = 0;
-    w->step = w->total = 0;
-    w->due_ms = 0;
 }
 
 int64_t task_watch_due(const struct task_watch *w)
@@ -76,7 +82,7 @@ void task_watch_done(struct task_watch *w, int64_t now_ms)
     w->due_ms = now_ms + EVERY_MS;
 }
 
-/* "1,234" and "120k" are no numbers here, "12.5" is 12. */
+/* The digits at the start of a match: "12.5" is 12, "1,234" is 1. false = there are none. */
 static bool number_at(const char *text, const regmatch_t *m, uint64_t *out)
 {
     if (m->rm_so < 0)
@@ -107,8 +113,8 @@ static void look_at_line(struct task_watch *w, char *line)
         w->total = n;
 }
 
-/* A bar that is drawn over and over ends its lines with \r. The last line may still be growing, and
- * is read again. */
+/* Lines may end with \r, as those of a progress bar do. A last line without an end may still grow,
+ * so it is read again at the next look. Returns how many bytes are done. */
 static size_t look_at_piece(struct task_watch *w, char *text, size_t len)
 {
     size_t done = 0;
@@ -131,7 +137,7 @@ static void look_at_log(struct task_watch *w, int fd, off_t *at)
     if (st.st_size - *at > PIECE_MAX)
         *at = st.st_size - PIECE_MAX;
     size_t want = (size_t)(st.st_size - *at);
-    char path[40]; /* ours is open for writing only */
+    char path[40]; /* fd is open for writing only, so open the file again */
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     AUTO(close_p) int in = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     AUTO(free_p) char *text = malloc(want + 1);
@@ -156,19 +162,29 @@ bool task_watch_logs(struct task_watch *w, int out_fd, int err_fd, uint64_t *ste
 
 /* ---- checkpoints ---- */
 
-static bool exists_at(int dir, const char *name, const char *between, const char *marker)
+static bool marked_by(int dir, const char *name, const char *between, const char *marker,
+                      struct seen *out)
 {
     struct stat st;
     AUTO(free_p) char *path = str_printf("%s%s%s", name, between, marker);
-    return path && fstatat(dir, path, &st, 0) == 0;
+    if (!path || fstatat(dir, path, &st, 0) == -1)
+        return false;
+    out->ino = st.st_ino;
+    out->mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    return true;
 }
 
-/* A name that appears by a rename is complete when it is there; else its marker says so, in the
- * directory that the checkpoint is, or beside the file. */
-static bool is_complete(const struct task_watch *w, int dir, const char *name)
+/* With a marker, a checkpoint is complete when the marker exists: in the checkpoint, if that is a
+ * directory, or beside it, with the name of the checkpoint in front. Without a marker, a checkpoint
+ * appears by a rename and is complete at once. */
+static bool is_complete(const struct task_watch *w, int dir, const struct dirent *x,
+                        struct seen *out)
 {
-    return !w->marker || exists_at(dir, name, "/", w->marker) ||
-           exists_at(dir, name, "", w->marker);
+    if (w->marker)
+        return marked_by(dir, x->d_name, "/", w->marker, out) ||
+               marked_by(dir, x->d_name, "", w->marker, out);
+    out->ino = x->d_ino;
+    return true;
 }
 
 static bool step_of(const struct task_watch *w, const char *name, uint64_t *out)
@@ -178,17 +194,36 @@ static bool step_of(const struct task_watch *w, const char *name, uint64_t *out)
            (size_t)m[0].rm_eo == strlen(name) && number_at(name, &m[1], out);
 }
 
-static bool was_seen(const struct task_watch *w, uint64_t step)
+static int compare_seen(const void *a, const void *b)
+{
+    const struct seen *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    if (x->ino != y->ino)
+        return x->ino < y->ino ? -1 : 1;
+    return x->mtime_ns < y->mtime_ns ? -1 : x->mtime_ns > y->mtime_ns;
+}
+
+static bool was_found(const struct task_watch *w, const struct seen *x)
 {
     for (size_t i = 0; i < w->n_seen; i++)
-        if (w->seen[i] == step)
+        if (compare_seen(&w->seen[i], x) == 0)
             return true;
     return false;
 }
 
-/* The newest ones in descending order. Several names may have the same step; one of them counts. */
-static void keep(struct task_saved v[TASK_SAVED_MAX], size_t *n, uint64_t step, const char *name)
+static bool was_before(const struct task_watch *w, const struct seen *x)
 {
+    return w->before.n && bsearch(x, w->before.v, w->before.n, sizeof *x, compare_seen);
+}
+
+/* Insert a checkpoint into v, which has the newest ones in descending order. Of several with the
+ * same step, the first counts. */
+static void keep(struct task_saved v[TASK_SAVED_MAX], struct seen seen[TASK_SAVED_MAX], size_t *n,
+                 const struct seen *x, const char *name)
+{
+    uint64_t step = x->step;
     size_t at = 0;
     while (at < *n && v[at].step > step)
         at++;
@@ -199,37 +234,73 @@ static void keep(struct task_saved v[TASK_SAVED_MAX], size_t *n, uint64_t step, 
         return;
     if (*n == TASK_SAVED_MAX)
         free(v[--*n].path);
-    for (size_t i = (*n)++; i > at; i--)
+    for (size_t i = (*n)++; i > at; i--) {
         v[i] = v[i - 1];
+        seen[i] = seen[i - 1];
+    }
     v[at] = (struct task_saved){ .path = copy, .step = step };
+    seen[at] = *x;
+}
+
+static char *dir_path(const struct task_watch *w, const char *workdir)
+{
+    return w->dir[0] == '/' ? str_dup(w->dir) : str_printf("%s/%s", workdir, w->dir);
+}
+
+/* Remember the present checkpoints: earlier attempts have saved and reported them. */
+static int note_before(struct task_watch *w, const char *workdir)
+{
+    AUTO(free_p) char *path = dir_path(w, workdir);
+    DIR *d = path ? opendir(path) : NULL;
+    int rc = d || (path && errno == ENOENT) ? 0 : -EIO;
+    size_t entries = 0;
+
+    for (struct dirent *x; rc == 0 && d && entries++ < ENTRIES_MAX && (x = readdir(d));) {
+        struct seen s = { 0 };
+        if (step_of(w, x->d_name, &s.step) && is_complete(w, dirfd(d), x, &s))
+            rc = vec_push(&w->before, s);
+    }
+    if (d)
+        closedir(d);
+    if (w->before.n)
+        qsort(w->before.v, w->before.n, sizeof *w->before.v, compare_seen);
+    return rc;
+}
+
+void task_watch_begin(struct task_watch *w, const char *workdir, bool first)
+{
+    w->at[0] = w->at[1] = 0; /* each attempt has its own log files */
+    w->step = w->total = 0;
+    w->due_ms = 0;
+    w->n_seen = w->before.n = 0;
+    w->blind = !first && w->has_pattern && workdir && note_before(w, workdir) < 0;
 }
 
 size_t task_watch_checkpoints(struct task_watch *w, const char *workdir,
                               struct task_saved out[TASK_SAVED_MAX])
 {
     struct task_saved v[TASK_SAVED_MAX] = { { .path = NULL } };
+    struct seen seen[TASK_SAVED_MAX];
     size_t n = 0, entries = 0, n_out = 0;
-    uint64_t step;
-    if (!w->has_pattern || !workdir)
+    if (!w->has_pattern || !workdir || w->blind)
         return 0;
-    AUTO(free_p)
-    char *path = w->dir[0] == '/' ? str_dup(w->dir) : str_printf("%s/%s", workdir, w->dir);
+    AUTO(free_p) char *path = dir_path(w, workdir);
     DIR *d = path ? opendir(path) : NULL;
     for (struct dirent *x; d && entries++ < ENTRIES_MAX && (x = readdir(d));) {
-        bool low = n == TASK_SAVED_MAX;
-        if (step_of(w, x->d_name, &step) && !(low && step < v[n - 1].step) &&
-            (was_seen(w, step) || is_complete(w, dirfd(d), x->d_name)))
-            keep(v, &n, step, x->d_name);
+        struct seen s = { 0 };
+        if (step_of(w, x->d_name, &s.step) && !(n == TASK_SAVED_MAX && s.step < v[n - 1].step) &&
+            is_complete(w, dirfd(d), x, &s) && !was_before(w, &s))
+            keep(v, seen, &n, &s, x->d_name);
     }
     if (d)
         closedir(d);
     for (size_t i = n; i-- > 0; free(v[i].path)) {
-        char *full = was_seen(w, v[i].step) ? NULL : str_printf("%s/%s", path, v[i].path);
+        char *full = was_found(w, &seen[i]) ? NULL : str_printf("%s/%s", path, v[i].path);
         if (full)
             out[n_out++] = (struct task_saved){ .path = full, .step = v[i].step };
     }
     for (size_t i = 0; i < n; i++)
-        w->seen[i] = v[i].step;
+        w->seen[i] = seen[i];
     w->n_seen = d ? n : w->n_seen;
     return n_out;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/task_word.h"
 
 #include <errno.h>
@@ -50,7 +51,7 @@ static int read_ready(const json_t *obj, bool *out, struct err *e)
 {
     const json_t *v = json_object_get(obj, "ready");
     if (v && !json_is_true(v))
-        return err_set(e, EINVAL, "'ready' can only be true: what was ready stays so");
+        return err_set(e, EINVAL, "'ready' can only be true: a task that is ready stays ready");
     *out = v != NULL;
     return 0;
 }

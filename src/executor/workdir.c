@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "executor/workdir.h"
 
 #include <errno.h>
@@ -39,7 +40,8 @@ static int copy_file(const char *from, int dirfd, const char *name, struct err *
     }
 }
 
-/* A name may have directories in it ("data/vocab.txt"); it never leaves the working directory. */
+/* Make the parent directories of a name such as "data/vocab.txt". The name must stay within the
+ * working directory. */
 static int make_parents(int dirfd, const char *name, struct err *e)
 {
     if (!name[0] || name[0] == '/' || str_eq(name, "..") || str_starts(name, "../") ||
@@ -70,7 +72,8 @@ static int mount_one(int dirfd, const Tony__Mount *m, struct err *e)
         return 0;
     if (errno == EEXIST)
         (void)err_set(e, EEXIST,
-                      "'%s' is in the source already, so the resource of that name has no place",
+                      "the source directory has a file '%s' already, so the resource of the same "
+                      "name cannot be linked",
                       m->name);
     else
         (void)err_set(e, errno, "cannot link '%s' into the working directory: %m", m->name);

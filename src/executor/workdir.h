@@ -1,6 +1,5 @@
-/*
- * What lies in a container's working directory and where its logs go.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the working directory and the log files of a container on one machine. */
 #ifndef TONY_EXECUTOR_WORKDIR_H
 #define TONY_EXECUTOR_WORKDIR_H
 
@@ -11,9 +10,9 @@
 
 struct err;
 
-/* Make jobs/<id>/containers/<container> with the mounts in it; *out is its path, allocated. An
- * existing one is refused: it is ours alone, and what an earlier life left there is not to be mixed
- * with. spare_dir: where an empty one may be taken from (spare.h); NULL = always a new one. */
+/* Make jobs/<id>/containers/<container> with the mounts in it. The caller frees *out, its path. If
+ * the directory exists, this fails, so that no files of an earlier container are mixed in.
+ * spare_dir: an empty directory may be taken from there (spare.h); NULL = make a new one. */
 int workdir_make(const char *job_dir, const char *container_id, const char *spare_dir,
                  Tony__Mount *const *mounts, size_t n, char **out, struct err *e);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * YARN's ids and their text, as it stands in environments, logs and pages:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One connection of Hadoop RPC version 9, sans-I/O: the owner of the socket feeds what arrives,
  * sends what rpc_conn_out() holds, and pulls answers.

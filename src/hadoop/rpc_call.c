@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One call: its life, and how it is told of its end. */
 #include "hadoop/rpc_client_int.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Calls to a Hadoop service: one object per protocol, credential and list of addresses, on the
  * loop.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of a client of Hadoop RPC: calls in a list, one connection at most, one timer for all
  * that is due. What a callback of the owner's may do, freeing the client included, is survived by

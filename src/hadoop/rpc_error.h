@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why a call of Hadoop RPC has failed: the kind says what to do, the rest is for people.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SASL, the client's side, sans-I/O: one object a handshake and, when the two sides agreed on more
  * than authentication, for what protects the bytes after it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * DIGEST-MD5 (RFC 2831), the client's side, with its two security layers (integrity; and
  * confidentiality by RC4). What Hadoop does besides the RFC: user and password are base64 of the

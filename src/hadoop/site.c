@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "hadoop/site_int.h"
 
 #include <errno.h>

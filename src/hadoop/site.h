@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hadoop's site files: core-site.xml, hdfs-site.xml and yarn-site.xml of a configuration directory.
  *

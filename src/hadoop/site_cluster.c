@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the daemons of the cluster are, by its site files. */
 #include "hadoop/site_int.h"
 

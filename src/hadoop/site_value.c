@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values: their variables, and their types. */
 #include "hadoop/site_int.h"
 

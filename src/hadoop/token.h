@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hadoop's tokens and the streams they travel in: the Writable primitives, the token storage
  * ("HDTS": the file that HADOOP_TOKEN_FILE_LOCATION names, and field `tokens` of a launch context),

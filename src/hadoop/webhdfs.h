@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files of HDFS through WebHDFS (or an HttpFS gateway), over the loop's HTTP client.
  *

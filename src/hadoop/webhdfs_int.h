@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of WebHDFS share: an operation under way. webhdfs.c carries operations out,
  * webhdfs_op.c knows which there are and how each is asked for.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The operations of WebHDFS: what each is called with, and what is asked of a NameNode for it.
  */

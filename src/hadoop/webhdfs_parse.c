@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "hadoop/webhdfs_parse.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What WebHDFS answers, without I/O: JSON to values, and refusals to sentences.
  */

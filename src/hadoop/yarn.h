@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * YARN's three protocols as typed calls over rpc_client.h. Requests and answers are the messages of
  * proto/hadoop_yarn.proto; rules about their values stand at the messages' users and in

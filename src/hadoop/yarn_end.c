@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a container ended: the NodeManager's and the ResourceManager's numbers, in words. */
 #include "hadoop/yarn.h"
 

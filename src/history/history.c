@@ -1,3 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * history_load(): reads job.conf, replays the journal, and adds the events that the journal lacks.
+ */
 #include "history/history.h"
 
 #include <errno.h>
@@ -15,7 +19,6 @@
 #include "history/replay.h"
 #include "job/job.h"
 #include "storage/jobfile.h"
-#include "storage/journal.h"
 
 enum { JOB_CONF_MAX = 32 << 20 };
 
@@ -31,7 +34,7 @@ static int load_conf(struct history_job *h, struct err *e)
     return rc;
 }
 
-/* Feed one event made up here, not written anywhere. */
+/* Feed an event that this file has made. It is not written to the journal. */
 static int feed(struct history_job *h, const struct job_event *ev, int64_t t_ms, struct err *e)
 {
     struct job_actions scratch = { 0 };
@@ -44,9 +47,7 @@ struct job_event history_submitted(const struct job_file *f, const char *applica
 {
     return (struct job_event){
         .type = EV_SUBMITTED,
-        .text = application_id,
-        .who = f->user,
-        .wall_ms = f->wall_ms,
+        .submitted = { .application_id = application_id, .user = f->user, .wall_ms = f->wall_ms }
     };
 }
 
@@ -68,45 +69,40 @@ bool history_decided(const struct job *job)
     return false;
 }
 
-/* The journal of a job that waits need not be there; where the directory itself is not there any
- * more, it was moved under our eyes, and the journal with it. */
+/* Read and replay the journal. A waiting job may have no journal yet. But if the job's directory is
+ * missing as well, somebody has just moved it to history/, and the error is -ENOENT. */
 static int load_journal(struct history_job *h, struct replay *r, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "journal");
     if (!path)
         return err_set(e, ENOMEM, "no memory");
-    struct buf text = { 0 };
     struct stat st;
-    int rc = 0;
+    h->job = job_new(h->spec, e);
+    if (!h->job)
+        return -ENOMEM;
     if (stat(path, &st) == 0)
-        rc = journal_read(path, &text, e);
-    else if (errno != ENOENT || stat(h->dir, &st) == -1)
-        rc = err_set(e, errno, "cannot open '%s': %m", path);
-    h->job = rc == 0 ? job_new(h->spec, e) : NULL;
-    if (rc == 0 && !h->job)
-        rc = -ENOMEM;
-    if (rc == 0)
-        rc = replay_journal(h->job, buf_span(&text), r, e);
-    buf_done(&text);
-    return rc;
+        return replay_file(h->job, path, r, e);
+    if (errno != ENOENT || stat(h->dir, &st) == -1)
+        return err_set(e, errno, "cannot open '%s': %m", path);
+    return 0;
 }
 
-/* What the journal does not say: that a job was submitted (no master has begun one), and the end of
- * one that lies in history without it (the disk was full). */
-static int complete(struct history_job *h, struct replay *r, struct err *e)
+/* Feed the events that are not in the journal. If the journal is empty, no master has started: feed
+ * EV_SUBMITTED. If the job is in history/ without a verdict, the disk was full when it ended: feed
+ * EV_LAUNCH_FAILED_JOB. */
+static int feed_missing_events(struct history_job *h, struct replay *r, struct err *e)
 {
     int rc = 0;
     if (r->n_records == 0) {
         const char *slash = strrchr(h->dir, '/');
         struct job_event ev = history_submitted(h->file, slash ? slash + 1 : h->dir);
-        r->submitted_wall_ms = r->anchor_wall_ms = ev.wall_ms;
+        r->submitted_wall_ms = r->anchor_wall_ms = ev.submitted.wall_ms;
         rc = feed(h, &ev, 0, e);
     }
     if (rc == 0 && !history_decided(h->job) && history_dir_is_final(h->dir)) {
-        struct job_event ev = {
-            .type = EV_LAUNCH_FAILED_JOB,
-            .text = "its journal ends without a verdict: it could not be written any more",
-        };
+        const char *why =
+            "its journal ends without a verdict, since no more records could be written to it";
+        struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .launch_failed_job = { .why = why } };
         rc = feed(h, &ev, r->last_t_ms, e);
     }
     return rc;
@@ -126,7 +122,7 @@ int history_load_replay(const char *dir, struct history_job **out, struct replay
     if (rc == 0)
         rc = load_journal(h, &r, e);
     if (rc == 0)
-        rc = complete(h, &r, e);
+        rc = feed_missing_events(h, &r, e);
     if (rc < 0)
         return err_wrap(e, rc, "cannot read job '%s'", dir);
     h->torn = r.torn;

@@ -1,4 +1,5 @@
-/* What the files of history/ share. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Declarations that the source files of src/history share. */
 #ifndef TONY_HISTORY_HISTORY_INT_H
 #define TONY_HISTORY_HISTORY_INT_H
 
@@ -9,9 +10,9 @@
 #include "history/replay.h"
 #include "job/job.h"
 
-/* Does dir lie in history/ (where nothing is written any more)? */
+/* Is dir a directory in history/? No process writes to the journal of such a job. */
 bool history_dir_is_final(const char *dir);
-/* As history_load, with where the journal's time stands. out_replay may be NULL. */
+/* Like history_load(); it also returns the times found in the journal. out_replay may be NULL. */
 int history_load_replay(const char *dir, struct history_job **out, struct replay *out_replay,
                         struct err *e);
 

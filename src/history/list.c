@@ -1,3 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rows of `tony list`, and the file `summary`, from which a finished job's row is read.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +13,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "codec/json.h"
 #include "conf/conf.h"
 #include "history/history_int.h"
 #include "storage/jobfile.h"
@@ -24,9 +29,10 @@ bool history_dir_is_final(const char *dir)
     return slash && (size_t)(slash - dir) >= n && memcmp(slash - n, parent, n) == 0;
 }
 
-/* ---- the summary file: one small JSON object beside the journal, so that a list need not replay a
- * thousand jobs ---- */
+/* ---- the file `summary` ---- */
 
+/* The summary is a small JSON object next to the journal. It lets tony list a thousand finished
+ * jobs without replaying a journal. */
 int history_summarize(const char *dir, const struct job *job, const struct job_file *f,
                       const struct job_spec *spec, int64_t started_wall_ms, int64_t ended_wall_ms,
                       struct err *e)
@@ -40,7 +46,7 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
     AUTO(free_p) char *path = fs_join(dir, "summary");
     json_decref(o);
     if (!text || !path)
-        return err_set(e, ENOMEM, "no memory to sum up job '%s'", dir);
+        return err_set(e, ENOMEM, "no memory for the summary of job '%s'", dir);
     return fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, e);
 }
 
@@ -55,7 +61,7 @@ static char *str_field(const json_t *o, const char *key)
     return str_dup(s ? s : "");
 }
 
-/* 0, or -errno when the summary is missing or not whole: then the journal is read. */
+/* Read a row from the summary. -errno: the summary is missing or damaged. */
 static int row_from_summary(const char *dir, struct history_row *row)
 {
     AUTO(free_p) char *path = fs_join(dir, "summary");
@@ -75,10 +81,32 @@ static int row_from_summary(const char *dir, struct history_row *row)
     row->started_wall_ms = int_field(o, "started_wall_ms");
     row->ended_wall_ms = int_field(o, "ended_wall_ms");
     row->ran_ms = int_field(o, "ran_ms");
-    if (!json_object_get(o, "ran_ms")) /* of an older version */
+    if (!json_object_get(o, "ran_ms")) /* an older version of tony wrote the summary */
         row->ran_ms = row->ended_wall_ms - row->started_wall_ms;
     row->n_tasks = (uint32_t)int_field(o, "n_tasks");
     json_decref(o);
+    return 0;
+}
+
+/* Read a row from status.json. -errno: the file is missing or damaged. It has only one time of the
+ * wall clock, that of the submission. The times of start and end count from there. */
+static int row_from_status(const char *dir, struct history_row *row)
+{
+    AUTO(json_freep) json_t *doc = NULL;
+    int rc = history_read_status(dir, &doc, NULL);
+    if (rc < 0)
+        return rc;
+    const json_t *times = json_object_get(doc, "times");
+    int64_t submitted_ms = json_int(times, "submitted_wall_ms", 0);
+    row->name = str_field(doc, "name");
+    row->user = str_field(doc, "user");
+    row->state = str_field(doc, "state");
+    row->submitted_wall_ms = submitted_ms;
+    int64_t started_ms = json_int(times, "started_ms", -1);
+    row->started_wall_ms = started_ms >= 0 ? submitted_ms + started_ms : 0;
+    row->ended_wall_ms = submitted_ms + json_int(times, "ended_ms", 0);
+    row->ran_ms = json_int(doc, "ran_ms", -1);
+    row->n_tasks = (uint32_t)json_array_size(json_object_get(doc, "tasks"));
     return 0;
 }
 
@@ -90,6 +118,7 @@ static void row_done(struct history_row *row)
     free(row->state);
 }
 
+/* Replay the journal for the row. If the journal is damaged, the row has the state DAMAGED. */
 static int row_from_journal(const char *dir, struct history_row *row)
 {
     AUTO(history_freep) struct history_job *h = NULL;
@@ -112,11 +141,13 @@ static int row_from_journal(const char *dir, struct history_row *row)
     return rc;
 }
 
-/* -ENOENT: the directory is gone meanwhile. */
+/* Make the row of one job. -ENOENT: the directory was moved or removed meanwhile. */
 static int row_read(const char *dir, const char *id, bool live, struct history_row *out)
 {
     struct history_row row = { .live = live, .ran_ms = -1, .application_id = str_dup(id) };
     int rc = live ? -ENOENT : row_from_summary(dir, &row);
+    if (rc < 0 && !live)
+        rc = row_from_status(dir, &row);
     if (rc < 0)
         rc = row_from_journal(dir, &row);
     if (rc == 0 && !(row.application_id && row.name && row.user && row.state))
@@ -130,38 +161,40 @@ static int row_read(const char *dir, const char *id, bool live, struct history_r
 
 /* ---- the list ---- */
 
-struct found {
+/* A job's directory, found in jobs/ or history/. */
+struct found_job {
     int64_t start_ms;
     uint32_t number;
     bool live;
     char id[APP_ID_MAX];
 };
-struct founds {
-    struct found *v;
+struct found_jobs {
+    struct found_job *v;
     size_t n, cap;
 };
 
 static int newest_first(const void *a, const void *b)
 {
-    const struct found *x = a, *y = b;
+    const struct found_job *x = a, *y = b;
     if (x->start_ms != y->start_ms)
         return x->start_ms < y->start_ms ? 1 : -1;
     if (x->number != y->number)
         return x->number < y->number ? 1 : -1;
-    return (int)y->live - (int)x->live; /* the same job twice: it moved while we looked */
+    return (int)y->live - (int)x->live; /* both scans found it: it moved to history/ meanwhile */
 }
 
-/* Names that are no application ids (half-made directories) are passed over. */
-static int scan(const char *dir, bool live, struct founds *out, struct err *e)
+/* Add the jobs in a directory. Skip names that are not application ids, for example those of
+ * directories that are still being filled. */
+static int scan(const char *dir, bool live, struct found_jobs *out, struct err *e)
 {
     DIR *d = opendir(dir);
     if (!d)
         return errno == ENOENT ? 0 : err_set(e, errno, "cannot list '%s': %m", dir);
     int rc = 0;
-    for (struct dirent *x; rc == 0 && (x = readdir(d));) {
-        struct found f = { .live = live };
-        if (app_id_parse(x->d_name, &f.start_ms, &f.number, NULL) < 0 ||
-            !str_copy(f.id, sizeof f.id, x->d_name))
+    for (struct dirent *entry; rc == 0 && (entry = readdir(d));) {
+        struct found_job f = { .live = live };
+        if (app_id_parse(entry->d_name, &f.start_ms, &f.number, NULL) < 0 ||
+            !str_copy(f.id, sizeof f.id, entry->d_name))
             continue;
         if (vec_push(out, f) < 0)
             rc = err_set(e, ENOMEM, "no memory to list '%s'", dir);
@@ -170,16 +203,17 @@ static int scan(const char *dir, bool live, struct founds *out, struct err *e)
     return rc;
 }
 
-static int list_row(const struct paths *p, const struct found *f, struct history_rows *out)
+/* Append the row of one job, unless the job was removed meanwhile. */
+static int add_row(const struct paths *p, const struct found_job *f, struct history_rows *out)
 {
-    AUTO(free_p) char *live = paths_job(p, f->id);
-    AUTO(free_p) char *done = paths_history(p, f->id);
-    if (!live || !done)
+    AUTO(free_p) char *live_dir = paths_job(p, f->id);
+    AUTO(free_p) char *final_dir = paths_history(p, f->id);
+    if (!live_dir || !final_dir)
         return -ENOMEM;
     struct history_row row;
-    int rc = f->live ? row_read(live, f->id, true, &row) : -ENOENT;
-    if (rc == -ENOENT) /* finished meanwhile */
-        rc = row_read(done, f->id, false, &row);
+    int rc = f->live ? row_read(live_dir, f->id, true, &row) : -ENOENT;
+    if (rc == -ENOENT) /* it was not live, or has moved to history/ since the scan */
+        rc = row_read(final_dir, f->id, false, &row);
     if (rc == -ENOENT)
         return 0;
     if (rc == 0 && vec_push(out, row) < 0) {
@@ -191,10 +225,11 @@ static int list_row(const struct paths *p, const struct found *f, struct history
 
 int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e)
 {
-    struct founds all = { 0 };
+    struct found_jobs all = { 0 };
     struct history_rows rows = { 0 };
-    int rc =
-        scan(p->jobs, true, &all, e); /* live ones first: a job moves only from there to history */
+    /* Scan jobs/ first. A job moves only from jobs/ to history/, so this order finds it at least
+     * once. */
+    int rc = scan(p->jobs, true, &all, e);
     if (rc == 0)
         rc = scan(p->history, false, &all, e);
     if (all.n > 0)
@@ -202,7 +237,7 @@ int history_list(const struct paths *p, size_t max, struct history_rows *out, st
     for (size_t i = 0; i < all.n && rc == 0 && (max == 0 || rows.n < max); i++) {
         if (i > 0 && str_eq(all.v[i].id, all.v[i - 1].id))
             continue;
-        rc = list_row(p, &all.v[i], &rows);
+        rc = add_row(p, &all.v[i], &rows);
         if (rc < 0)
             err_set(e, -rc, "cannot read job '%s': %m", all.v[i].id);
     }

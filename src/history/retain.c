@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has been over for so long that its history goes too.
+ * history_retain(): removes old jobs from history/.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +16,8 @@
 
 static const char gone_prefix[] = ".gone-";
 
-/* Its summary is the last that is written to a job's directory; one without it, by the directory.
- */
+/* Did the job end more than age_ms ago? Its summary is the last file written to its directory, so
+ * that file's time counts; if it is missing, the time of the directory counts. */
 static bool is_old(int dirfd, const char *name, int64_t age_ms, int64_t now_ms)
 {
     struct stat st;
@@ -27,7 +28,8 @@ static bool is_old(int dirfd, const char *name, int64_t age_ms, int64_t now_ms)
     return now_ms - ((int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000) > age_ms;
 }
 
-/* Renamed first: nobody finds half of a job. What was left half removed goes now. */
+/* Remove the directory of a job. Rename it first, so that nobody finds a half-removed job. If name
+ * has gone_prefix, an earlier removal was interrupted after the rename: finish it. */
 static int remove_job(int dirfd, const char *name, struct err *e)
 {
     if (str_starts(name, gone_prefix))

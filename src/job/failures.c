@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has failed so far: of each slot its last attempt, if it failed, and of those before the last
- * ones in a ring. Nothing decides by it; it is for people (`tony why`).
+ * The list of failures for people (`tony why`). It contains the last attempt of each slot, if that
+ * failed, and the last JOB_FAILURES_KEPT failures that a restart followed. No decision of the core
+ * depends on the list.
  */
 #include <stdlib.h>
 
@@ -11,16 +13,18 @@ static void past_done(struct past_failure *p)
 {
     free(p->detail);
     free(p->tail);
+    free(p->cause_line);
     *p = (struct past_failure){ 0 };
 }
 
 void failures_done(struct job *j)
 {
-    for (size_t i = 0; i < ARRAY_LEN(j->past); i++)
-        past_done(&j->past[i]);
+    for (size_t i = 0; i < ARRAY_LEN(j->failures.past); i++)
+        past_done(&j->failures.past[i]);
 }
 
-static struct past_failure view(const struct job *j, uint32_t slot)
+/* The last attempt of a slot as a failure. Its strings still belong to the slot. */
+static struct past_failure last_attempt_of(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];
 
@@ -34,34 +38,36 @@ static struct past_failure view(const struct job *j, uint32_t slot)
                                   .step = s->step,
                                   .detail = s->detail,
                                   .tail = s->tail,
+                                  .cause_line = s->cause_line,
                                   .note = s->note,
                                   .node = s->node,
-                                  .known = s->known };
+                                  .cause = s->cause };
 }
 
-void failures_keep(struct job *j, uint32_t slot, const char *done)
+void failures_keep(struct job *j, uint32_t slot, enum restart_kind done)
 {
     struct slot *s = &j->slots[slot];
-    struct past_failure *p = &j->past[j->n_past++ % JOB_FAILURES_KEPT];
+    struct past_failure *p = &j->failures.past[j->failures.n_past++ % JOB_FAILURES_KEPT];
 
     past_done(p);
-    *p = view(j, slot);
+    *p = last_attempt_of(j, slot);
     p->done = done;
-    s->detail = s->tail = NULL; /* the ring's now */
+    s->detail = s->tail = s->cause_line = NULL; /* the ring owns the strings now */
 }
 
-void failures_note_restart(struct job *j, uint32_t slot, const char *done)
+void failures_note_restart(struct job *j, uint32_t slot, enum restart_kind done)
 {
     const struct slot *s = &j->slots[slot];
 
-    j->last_restart.slot = slot;
-    j->last_restart.attempt = s->attempt;
-    j->last_restart.end = (struct slot_end){
-        .reason = s->reason, .exit_code = s->exit_code, .signal = s->signal, .at_us = s->ended_us
-    };
-    j->last_restart.known = s->known;
-    j->last_restart.step = s->step;
-    j->last_restart.done = done;
+    j->restarts.last.slot = slot;
+    j->restarts.last.attempt = s->attempt;
+    j->restarts.last.reason = s->reason;
+    j->restarts.last.exit_code = s->exit_code;
+    j->restarts.last.signal = s->signal;
+    j->restarts.last.at_us = s->ended_us;
+    j->restarts.last.cause = s->cause;
+    j->restarts.last.step = s->step;
+    j->restarts.last.kind = done;
 }
 
 /* ---- the list ---- */
@@ -71,7 +77,7 @@ struct list {
     size_t n;
 };
 
-/* In the order of time; the latest fall off at the end. */
+/* Insert by time. If the list is full, the latest failure is dropped. */
 static void insert(struct list *l, struct past_failure p)
 {
     size_t at = l->n < ARRAY_LEN(l->v) ? l->n++ : l->n;
@@ -85,59 +91,57 @@ static void insert(struct list *l, struct past_failure p)
         l->v[at] = p;
 }
 
-static bool is_cause(const struct job *j, const struct past_failure *p)
+static bool is_first(const struct job *j, const struct past_failure *p)
 {
-    return j->cause.slot == (int64_t)p->slot && j->cause.at_us == p->at_us;
+    return j->failures.first.slot == (int64_t)p->slot && j->failures.first.at_us == p->at_us;
 }
 
-/* What was stopped counts only where it is the cause after all. */
+/* Is the last attempt of the slot in the list? The end of a stopped task is not a failure, but is
+ * listed if it is the first failure (verdict_witness()). */
 static bool is_shown(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];
     struct past_failure p = { .slot = slot, .at_us = s->ended_us };
 
-    return slot_settled(s) && (verdict_is_failure(s->result) || (s->known && is_cause(j, &p)));
+    return slot_settled(s) && (verdict_is_failure(s->result) || (s->cause && is_first(j, &p)));
 }
 
-static void add_number(struct buf *out, const char *key, int64_t v, bool there)
+/* A number that may be unknown; it is null then. */
+static void add_number(struct buf *out, const char *key, int64_t v, bool known)
 {
-    if (there)
+    if (known)
         (void)buf_addf(out, ",\"%s\":%lld", key, (long long)v);
     else
         (void)buf_addf(out, ",\"%s\":null", key);
 }
 
-static void add_meaning(const struct job *j, const struct past_failure *p, bool lines,
-                        struct buf *out)
+/* with_line: add the line of the task's output that shows the cause. */
+static void add_cause(const struct job *j, const struct past_failure *p, bool with_line,
+                      struct buf *out)
 {
-    struct known_end end = { .reason = p->reason,
-                             .exit_code = p->exit_code,
-                             .signal = p->signal,
-                             .detail = p->detail,
-                             .tail = p->tail,
-                             .alone = j->n_tasks == 1 };
     AUTO(buf_done) struct buf remedy = { 0 };
-    struct span line;
-    const struct known *k = known_find(&end, &line);
+    const struct cause *cause = p->cause;
 
-    if (!k)
+    if (!cause)
         return;
-    (void)known_remedy(k, job_role_name(j, j->slots[p->slot].role), &remedy);
-    status_text(out, "known", k->name);
-    (void)buf_addf(out, ",\"victim\":%s", k->victim ? "true" : "false");
-    status_text(out, "what", k->what);
+    (void)cause_remedy(cause, job_role_name(j, j->slots[p->slot].role), &remedy);
+    status_text(out, "known", cause->name);
+    (void)buf_addf(out, ",\"victim\":%s", cause->victim ? "true" : "false");
+    status_text(out, "what", cause->what);
     status_text(out, "remedy", buf_cstr(&remedy));
     (void)buf_adds(out, ",\"line\":");
-    (void)json_add_str(out, lines ? line : span_of(""));
+    (void)json_add_str(out, span_of(with_line && p->cause_line ? p->cause_line : ""));
 }
 
-/* Whose peers all live has perhaps lost one that had ended well, and too early; or waits for one
- * that is behind. */
+/* A task lost a peer, but no peer has failed. Perhaps a peer ended well, but too early: add the
+ * last one that did ("left_before"). Or the task waited in vain for a peer that is at an earlier
+ * step: add the one that is furthest behind ("behind"). */
 static void add_suspects(const struct job *j, const struct past_failure *p, struct buf *out)
 {
     int64_t left = JOB_NO_SLOT, behind = JOB_NO_SLOT;
 
-    for (uint32_t i = 0; i < j->n_tasks; i++) {
+    FOR_TASKS(j, i)
+    {
         const struct slot *s = &j->slots[i];
         if (i == p->slot || job_role_spec(j, s->role)->kind == ROLE_SIDECAR)
             continue;
@@ -164,7 +168,7 @@ static void add_one(const struct job *j, const struct past_failure *p, enum fail
     bool exited = p->attempt > 0 && !p->signal && p->reason == END_EXITED;
 
     (void)buf_addf(out, "{\"task\":\"" SLOT_NAME "\"", SLOT_ARGS(j, p->slot));
-    (void)buf_addf(out, ",\"first\":%s", is_cause(j, p) ? "true" : "false");
+    (void)buf_addf(out, ",\"first\":%s", is_first(j, p) ? "true" : "false");
     add_number(out, "attempt", p->attempt, true);
     add_number(out, "generation", p->generation, true);
     status_text(out, "node", p->node >= 0 ? j->nodes.v[p->node].name : NULL);
@@ -172,11 +176,11 @@ static void add_one(const struct job *j, const struct past_failure *p, enum fail
     add_number(out, "exit_code", p->exit_code, exited);
     add_number(out, "signal", p->signal, p->signal != 0);
     status_text(out, "reason", end_reason_name(p->reason));
-    status_text(out, "detail", p->detail ? p->detail : p->note);
+    status_text(out, "detail", p->detail ? p->detail : slot_note_text(j, p->note));
     add_number(out, "step", (int64_t)(p->step & INT64_MAX), true);
-    status_text(out, "done", p->done);
-    add_meaning(j, p, words >= WORDS_LINE, out);
-    if (p->known && p->known->victim && is_cause(j, p))
+    status_text(out, "done", restart_text(p->done));
+    add_cause(j, p, words >= WORDS_LINE, out);
+    if (p->cause && p->cause->victim && is_first(j, p))
         add_suspects(j, p, out);
     if (words >= WORDS_TAIL)
         status_text(out, "stderr_tail", p->tail);
@@ -187,11 +191,11 @@ void failures_json(const struct job *j, enum failure_words words, struct buf *ou
 {
     struct list l = { .n = 0 };
 
-    for (size_t i = 0; i < MIN((size_t)j->n_past, ARRAY_LEN(j->past)); i++)
-        insert(&l, j->past[i]);
+    for (size_t i = 0; i < MIN((size_t)j->failures.n_past, ARRAY_LEN(j->failures.past)); i++)
+        insert(&l, j->failures.past[i]);
     for (uint32_t i = 0; i < j->n_slots; i++)
         if (is_shown(j, i))
-            insert(&l, view(j, i));
+            insert(&l, last_attempt_of(j, i));
     if (!l.n)
         return;
     (void)buf_adds(out, ",\"failures\":[");
@@ -205,38 +209,20 @@ void failures_json(const struct job *j, enum failure_words words, struct buf *ou
 
 void failures_restart_json(const struct job *j, struct buf *out)
 {
-    const struct slot_end *end = &j->last_restart.end;
-    bool exited = !end->signal && end->reason == END_EXITED;
+    const struct restarts *r = &j->restarts;
+    bool exited = !r->last.signal && r->last.reason == END_EXITED;
 
-    if (!j->n_restarts || !j->last_restart.done)
+    if (!r->n || !r->last.kind)
         return;
     (void)buf_addf(out, ",\"last_restart\":{\"task\":\"" SLOT_NAME "\"",
-                   SLOT_ARGS(j, j->last_restart.slot));
-    add_number(out, "attempt", j->last_restart.attempt, true);
-    add_number(out, "at_ms", end->at_us / 1000, true);
-    add_number(out, "exit_code", end->exit_code, exited);
-    add_number(out, "signal", end->signal, end->signal != 0);
-    status_text(out, "reason", end_reason_name(end->reason));
-    status_text(out, "what", j->last_restart.known ? j->last_restart.known->what : NULL);
-    add_number(out, "step", (int64_t)(j->last_restart.step & INT64_MAX), true);
-    status_text(out, "done", j->last_restart.done);
+                   SLOT_ARGS(j, r->last.slot));
+    add_number(out, "attempt", r->last.attempt, true);
+    add_number(out, "at_ms", r->last.at_us / 1000, true);
+    add_number(out, "exit_code", r->last.exit_code, exited);
+    add_number(out, "signal", r->last.signal, r->last.signal != 0);
+    status_text(out, "reason", end_reason_name(r->last.reason));
+    status_text(out, "what", r->last.cause ? r->last.cause->what : NULL);
+    add_number(out, "step", (int64_t)(r->last.step & INT64_MAX), true);
+    status_text(out, "done", restart_text(r->last.kind));
     (void)buf_addc(out, '}');
-}
-
-void nodes_json(const struct job *j, struct buf *out)
-{
-    bool any = false;
-
-    for (size_t i = 0; i < j->nodes.n; i++) {
-        const struct node *n = &j->nodes.v[i];
-        if (!n->n)
-            continue;
-        (void)buf_adds(out, any ? ",{\"node\":" : ",\"bad_nodes\":[{\"node\":");
-        (void)json_add_str(out, span_of(n->name));
-        add_number(out, "failures", (int64_t)n->n, true);
-        (void)buf_addf(out, ",\"left_out\":%s}", n->until_ms >= 0 ? "true" : "false");
-        any = true;
-    }
-    if (any)
-        (void)buf_addc(out, ']');
 }

@@ -1,44 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core: a job is a replayable state machine. It knows neither sockets nor files nor the clock;
- * it is given an event and the time, and returns the actions it wants done. All policy lives here.
+ * The core: a job as a state machine that can be replayed. It uses no sockets, no files and no
+ * clock. Its caller, the shell (src/master), feeds it one event and the time, and gets back the
+ * actions to carry out. All policy is here.
  *
- * Slot:    a place in the job ("worker:3"), dense number from 0 in the order of roles and
- *          indices, with a container in it or still to get one.
- * Attempt: one run of the command in a slot, numbered from 1 over the life of the slot.
- * Fence:   (epoch, generation, attempt). The epoch counts masters; the generation counts
- *          formations of the gang (from 1). An event about an older generation or attempt is
- *          refused (logged by the shell), never applied.
+ * Slot:    a place in the job, such as "worker:3". Slots have numbers from 0, first in the order of
+ *          roles and indices. A slot has a container, or still needs one.
+ * Attempt: one run of the command in a slot. Attempts are numbered from 1 in each slot.
+ * Fence:   (epoch, generation, attempt). The epoch counts masters. The generation counts how often
+ *          the gang was formed, from 1. The core refuses an event about an older generation or
+ *          attempt, and the shell logs it.
  *
- * The shell's duty: for each event that came in, job_feed(); if that returned 0 and
- * job_is_durable(event), append what job_event_encode() gives to the journal (write() before any
- * action is carried out; fdatasync() where an action says sync); then carry out the actions, also
- * those that came with a refusal (an acknowledgement, the release of an unwanted container). When
- * job_deadline() has come: while (job_due(job, now, &ev)) feed ev like any other event. A new
- * master replays the journal with the same job_feed(), ignoring the actions, then feeds
- * EV_MASTER_STARTED, EV_CONTAINER_SEEN for each container the scheduler still knows (those that
- * completed: EV_COMPLETED), and EV_RESYNCED; the actions of those re-issue all that is still
- * wanted. The first start is the same with an empty journal: EV_SUBMITTED, EV_MASTER_STARTED,
- * EV_RESYNCED. Every action can be repeated without harm.
+ * The shell does this for each event:
+ *   1. Call job_feed().
+ *   2. If that returned 0: append job_event_encode() of each job_decision(), and of the event if it
+ *      is durable or led to a decision, to the journal. It must be written before any action is
+ *      carried out. An action ACT_SYNC demands fdatasync(), too.
+ *   3. Carry out the actions, also if the event was refused: a refusal may acknowledge the event or
+ *      release an unwanted container.
+ * At the time of job_deadline(), the shell feeds the events that job_due() returns.
  *
- * Restarts (restart.c): what ended may begin again. Which end allows it is the role's policy for
- * what the task does itself, and a budget per reason for what is done to it; how many begin again
- * is the scope: the task alone, its role, or the gang, which is a new generation. A slot whose
- * executor lives goes RUNNING -> (HALTING ->) RENEWING -> REGISTERED and has its next attempt in
- * the same container; one whose container is gone, or has to go, gets another: (REPLACING ->) HELD
- * -> ASKED, or a spare's at once. No attempt of a new generation begins before all of the old one
- * are dead. All of it follows from the events, so that a replay finds it again; pauses end with an
- * EV_TIMER. A notice that a container will be taken begins the same before that happens, and gives
- * all who are halted for it time to save a checkpoint.
+ * A new master replays the journal with the same job_feed() and ignores the actions. Then it feeds
+ * EV_MASTER_STARTED, EV_CONTAINER_SEEN for each container that the scheduler still knows
+ * (EV_COMPLETED for those that have ended), and EV_RESYNCED. The actions of these events issue
+ * again everything that is still wanted. The first master does the same with an empty journal:
+ * EV_SUBMITTED, EV_MASTER_STARTED, EV_RESYNCED. Every action can be repeated without harm.
  *
- * Spares: slots behind those of all tasks (job_n_tasks() .. job_n_slots()), asked for when the
- * tasks run, registered, idle. One that takes a task's place gives its container to that slot,
- * once; ACT_TAKE says so. Events about the container may go on to name the spare's slot.
+ * Restarts (restart.c). If an attempt or a container ends, tasks may restart. For an end that the
+ * task causes itself, the role's policy decides; for any other end, a budget for each reason. The
+ * scope says how much restarts: the task alone, its role, or the gang. If the gang restarts, a new
+ * generation begins, and no attempt of it starts before all attempts of the old one are dead.
+ *   - A slot whose executor lives has its next attempt in the same container: RUNNING ->
+ *     (HALTING ->) RENEWING -> REGISTERED.
+ *   - A slot whose container is gone or must go gets another one: (REPLACING ->) HELD -> ASKED, or
+ *     at once that of a spare.
+ *   - If the scheduler announces that it will take a container, the same restart begins before it
+ *     does, and the halted tasks get time to save a checkpoint.
+ * All of this follows from the events and the recorded decisions, so a replay has the same result.
+ * A pause ends with an EV_TIMER.
  *
- * Ending a job that has no master (history): EV_STOP of a job whose containers are all gone ends it
- * at once when followed by EV_MASTER_STARTED (epoch + 1) and EV_RESYNCED; EV_LAUNCH_FAILED_JOB ends
- * it at once by itself.
+ * Spares. Some slots are no tasks but spares of a role. They ask for containers once the tasks run,
+ * and their executors register and stay idle. If a task needs a container, a spare may give it its
+ * own, once (ACT_TAKE). Later events about that container may name the slot of the spare.
  *
- * Time is the job's own: milliseconds, starts at 0, never goes back (job_feed clips).
+ * Ending a job without a master (src/history). EV_LAUNCH_FAILED_JOB ends the job at once. EV_STOP
+ * followed by EV_MASTER_STARTED (epoch + 1) and EV_RESYNCED ends a job whose containers are all
+ * gone.
+ *
+ * Time is the job's own: in milliseconds, from 0. It never goes back: job_feed() takes the latest
+ * time for an earlier one.
  */
 #ifndef TONY_JOB_JOB_H
 #define TONY_JOB_JOB_H
@@ -50,185 +60,60 @@
 #include "base/buf.h"
 #include "base/reason.h"
 #include "base/vec.h"
+#include "job/event.h"
 
 struct err;
 struct job;
 struct job_spec;  /* conf/conf.h */
 struct role_spec; /* conf/conf.h */
 
-/* ---- events ---- */
-
-#define JOB_EVENTS(X)                                                                              \
-    X(EV_SUBMITTED,                                                                                \
-      "submitted") /* text: application id; who: user; wall_ms; running: an owner will come */     \
-    X(EV_MASTER_STARTED,                                                                           \
-      "master_started") /* epoch; wall_ms; value_ms: the monotonic clock of this machine, 0 = it   \
-                           may be another next time; running: the scheduler grants gangs in        \
-                           parts, so that an incomplete one gives back (gives_back) */             \
-    X(EV_RESYNCED, "resynced") /* all EV_CONTAINER_SEEN are in: whatever was not seen is lost */   \
-    X(EV_CONTAINER_SEEN,                                                                           \
-      "container_seen") /* slot, container, launched, text: gpus, node; if it lives */             \
-    X(EV_ALLOCATED,                                                                                \
-      "allocated") /* slot, container, text: gpus "0,1", node: NULL = this machine */              \
-    X(EV_ALLOCATION_REFUSED, "allocation_refused") /* slot, text: why */                           \
-    X(EV_COMPLETED,                                                                                \
-      "completed") /* slot, container, exit_code, reason, age_us, text: the container ended */     \
-    X(EV_PREEMPTING,                                                                               \
-      "preempting") /* slot, container, value_ms: the scheduler takes it when so long is over */   \
-    X(EV_REGISTERED, "registered") /* slot, container, text: host:port of rank 0, tb_port, pid;    \
-                                      generation: of the ACT_RENEW that it answers, else 0 */      \
-    X(EV_EXECUTOR_GONE,                                                                            \
-      "executor_gone") /* slot, container: its connection ended; running: it broke, else the       \
-                          executor or its kernel has closed it; not durable */                     \
-    X(EV_EXECUTOR_BACK, "executor_back")     /* slot, container, generation, attempt, running:     \
-                                                re-connected; not durable */                       \
-    X(EV_ATTEMPT_STARTED, "attempt_started") /* slot, generation, attempt, pid */                  \
-    X(EV_ATTEMPT_ENDED, "attempt_ended") /* slot, generation, attempt, rank, exit_code, signal,    \
-                                            reason, age_us, text: detail, tail */                  \
-    X(EV_BEAT, "beat")                   /* slot; not durable */                                   \
-    X(EV_PROGRESS, "progress")           /* slot, step, total; not durable */                      \
-    X(EV_CHECKPOINT,                                                                               \
-      "checkpoint") /* slot, generation, attempt, step, text: path of one that is complete;        \
-                       group: how many tasks must tell of it, 0 = all that ever do */              \
-    X(EV_TENSORBOARD, "tensorboard") /* slot, text: url */                                         \
-    X(EV_TASK_READY, "task_ready")   /* slot, generation, attempt: others need not wait for it */  \
-    X(EV_CLIENT_OWNS, "client_owns") /* an owner is attached */                                    \
-    X(EV_CLIENT_AWAY, "client_away") /* the last owner is gone */                                  \
-    X(EV_STOP,                                                                                     \
-      "stop") /* client asked; who, text: reason; value_ms: first, to save a checkpoint */         \
-    X(EV_STALLED,                                                                                  \
-      "stalled")         /* value_ms: the master itself did nothing for so long; not durable */    \
-    X(EV_TIMER, "timer") /* made by job_due(): limit, slot or group */                             \
-    X(EV_SUSPECT, "suspect") /* made by job_due(): slot was silent for 3 beats; not durable */     \
-    X(EV_SHRINK, "shrink") /* scheduler: down to n containers in value_ms; refused, not durable */ \
-    X(EV_LAUNCH_FAILED_JOB,                                                                        \
-      "launch_failed_job") /* the master could not be started or run: text why; ends the job */
-
-enum job_event_type {
-    EV_NONE = 0,
-#define X(id, name) id,
-    JOB_EVENTS(X)
-#undef X
-        EV_COUNT,
-};
-
-/* What can run out. */
-#define JOB_LIMITS(X)                                                                              \
-    X(LIMIT_APPLICATION, "application") /* tony.application.timeout: the job is killed */          \
-    X(LIMIT_ALLOCATION,                                                                            \
-      "allocation")         /* tony.container.allocation.timeout: the gang is not granted */       \
-    X(LIMIT_GANG, "gang")   /* nothing more was granted to an incomplete gang: it gives back */    \
-    X(LIMIT_PAUSE, "pause") /* a gang that gave back asks again */                                 \
-    X(LIMIT_REGISTRATION, "registration") /* slot: tony.container.registration.timeout */          \
-    X(LIMIT_SILENCE, "silence") /* slot: max(3, tony.task.max-missed-heartbeats) beats */          \
-    X(LIMIT_STOP,                                                                                  \
-      "stop") /* slot: told to stop, or its task has ended, and its container is still there */    \
-    X(LIMIT_LEASE, "lease") /* slot: its node was given up, and what may live there is over now */ \
-    X(LIMIT_RESTART, "restart") /* what is to begin again has paused long enough */                \
-    X(LIMIT_NODE, "node")       /* a node that was left out may be used again */                   \
-    X(LIMIT_CLIENT, "client")   /* tony.client.away-limit: the job is killed */                    \
-    X(LIMIT_GROUP, "group") /* group: tony.application.dependency.<role>.timeout.after.<group> */
-enum job_limit {
-    LIMIT_NONE = 0,
-#define X(id, name) id,
-    JOB_LIMITS(X)
-#undef X
-        LIMIT_COUNT,
-};
-
-struct job_event {
-    enum job_event_type type;
-    enum job_limit limit;
-    uint32_t group; /* index in spec->group_timeouts */
-    uint32_t slot, epoch, generation, attempt, rank;
-    const char *container; /* strings are borrowed for the call */
-    int exit_code, signal;
-    enum end_reason reason;
-    uint64_t age_us; /* how long before now it happened */
-    int64_t wall_ms; /* for people only */
-    int64_t value_ms;
-    uint64_t step, total;
-    uint32_t pid, tb_port;
-    bool running, launched;
-    const char *who, *text, *tail, *node;
-};
-
-const char *job_event_name(enum job_event_type t);
-bool job_is_durable(enum job_event_type t);
-
-/* One journal payload: {"e":"registered","t":<job ms>,"slot":3,...}; the framing (number, checksum)
- * is storage's. */
-int job_event_encode(const struct job_event *ev, int64_t t_ms, struct buf *out);
-/* Strings of *out point into *out_holder (a json_t), released by job_event_release(). */
-int job_event_decode(struct span json, struct job_event *out, int64_t *out_t_ms, void **out_holder,
-                     struct err *e);
-void job_event_release(void *holder);
-
-/* ---- actions ---- */
-
-enum job_action_type {
-    ACT_NONE = 0,
-    ACT_ASK,             /* slot: one container of its role's size, request id = slot */
-    ACT_CANCEL,          /* slot: its ask is taken back */
-    ACT_RELEASE,         /* slot, container: granted but not wanted */
-    ACT_LAUNCH,          /* slot, container */
-    ACT_START,           /* slot, generation, attempt: send START with the addresses of all slots */
-    ACT_STOP_ATTEMPT,    /* slot, generation, attempt, grace_ms, reason */
-    ACT_ACK,             /* slot, generation, attempt; finish: there will be no other */
-    ACT_FINISH_EXECUTOR, /* slot, container, grace_ms: end, with whatever runs in it */
-    ACT_STOP_CONTAINER,  /* slot, container, grace_ms: by the scheduler; the executor cannot be
-                            reached or does not obey */
-    ACT_RENEW,  /* slot, generation: another attempt will follow here, in this generation. The
-                   executor forgets the last, reserves other ports if `fresh`, and
-                   registers again (EV_REGISTERED with the generation) */
-    ACT_TAKE,   /* slot: has the container that was given to the slot `from`, a spare's */
-    ACT_AVOID,  /* container: name of a node; on: leave it out of new requests, or do not */
-    ACT_PEERS,  /* addresses have changed: tell all tasks that run */
-    ACT_NOTIFY, /* something that followers see has changed (coalesced) */
-    ACT_SYNC,   /* fdatasync the journal before any later action */
-    ACT_FINISH, /* the verdict stands (job_verdict) and nothing of ours is alive: tell the scheduler
-                   and end */
-    ACT_COUNT,
-};
-
-struct job_action {
-    enum job_action_type type;
-    uint32_t slot, generation, attempt;
-    uint32_t grace_ms, from;
-    uint32_t wait_ms; /* ACT_STOP_ATTEMPT: to end by itself before all that; 0 = none */
-    uint32_t save_ms; /* ACT_STOP_ATTEMPT: to save a checkpoint before all that; 0 = none */
-    enum end_reason reason;
-    bool finish, fresh, on;
-    const char *container; /* valid until the next job_feed */
-};
-
-struct job_actions {
-    struct job_action *v;
-    size_t n, cap;
-};
-
 /* ---- the machine ---- */
 
-/* spec is borrowed for the job's life and must not change. NULL with e set: no memory. */
+/* spec is borrowed until job_free() and must not change. NULL with e set: no memory. */
 struct job *job_new(const struct job_spec *spec, struct err *e);
 void job_free(struct job *j);
 
-/* 0 = applied; 1 = refused (stale or impossible now; e says why, for the log), nothing changed;
- * -ENOMEM = nothing changed, may be fed again. out is appended to, also by a refusal; keep it over
- * calls (it is reserved for the largest answer, about 4 actions a slot). */
+/*
+ * Feed one event.
+ *
+ * Returns 0        the event was applied
+ *         1        it was refused, being stale or impossible now; e says why, for the log. The
+ *                  state is unchanged
+ *         -ENOMEM  the state is unchanged, and the event may be fed again
+ *
+ * out gets the actions appended, also after a refusal. Reuse it in the next call: it has room for
+ * the largest answer, about 4 actions for each slot.
+ */
 int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct job_actions *out,
              struct err *e);
-/* Job time at which to call job_due(); INT64_MAX = none. May be early (a beat does not move it),
- * never late. */
+/* The decisions of the last job_feed(), if it returned 0: *out is the i-th one, from 0; false:
+ * there is no such one. Each is an event EV_DECIDED_*. The shell writes it to the journal with the
+ * same time as the event that was fed, and before that event. Texts are valid until the next
+ * job_feed(). */
+bool job_decision(const struct job *j, size_t i, struct job_event *out);
+/* The events that are fed from now on come from a journal. decisions_are_recorded: the journal has
+ * their decisions, which count in place of the rules (decisions.h). Call it with false when the
+ * replay is over. */
+void job_replaying(struct job *j, bool decisions_are_recorded);
+/* Append the whole state as journal payloads, one on each line. A new master reads them instead of
+ * all events until now. 0 or -ENOMEM. */
+int job_snapshot(const struct job *j, struct buf *lines);
+/* Restore that state: pass each line in order to a new job of the same spec, then call
+ * job_restored(), then feed the events behind the snapshot. -EBADMSG: the line is damaged or of a
+ * newer version. After an error (also -ENOMEM) the job can only be freed. */
+int job_restore(struct job *j, struct span json, struct err *e);
+int job_restored(struct job *j, struct err *e); /* -EBADMSG: a part is missing */
+/* The job time at which the caller must call job_due(); INT64_MAX = never. It may be too early,
+ * since a heartbeat does not move it, but never too late. */
 int64_t job_deadline(const struct job *j);
-/* The next event that time itself brings, to be fed by the caller; false = nothing is due at
- * now_ms. Call until false. */
+/* An event that the passing of time causes, for the caller to feed. false: nothing is due at
+ * now_ms. Call it until it returns false. */
 bool job_due(struct job *j, int64_t now_ms, struct job_event *out);
-int64_t job_now(const struct job *j); /* the last time fed */
-/* From the first start of a task to now_ms, or to the verdict; 0 before. */
+int64_t job_now(const struct job *j); /* the latest time that was fed */
+/* The time from the first start of a task to now_ms, or to the end of the job; 0 before it. */
 int64_t job_ran_ms(const struct job *j, int64_t now_ms);
 
-/* ---- what others may look at ---- */
+/* ---- reading the state ---- */
 
 #define JOB_STATES(X)                                                                              \
     X(JOB_NEW, "NEW")                                                                              \
@@ -237,18 +122,20 @@ int64_t job_ran_ms(const struct job *j, int64_t now_ms);
     X(JOB_STOPPING, "STOPPING")                                                                    \
     X(JOB_SUCCEEDED, "SUCCEEDED") X(JOB_FAILED, "FAILED") X(JOB_KILLED, "KILLED")
 #define SLOT_STATES(X)                                                                             \
-    X(SLOT_HELD, "held")             /* its role's turn has not come (stages), or its gang has     \
-                                        given back and pauses */                                   \
-    X(SLOT_ASKED, "waiting")         /* a container was asked for */                               \
-    X(SLOT_PLACED, "placed")         /* container granted, executor being started */               \
-    X(SLOT_REGISTERED, "registered") /* executor is there, attempt not begun */                    \
+    X(SLOT_ABSENT, "absent")         /* the job has fewer instances of its role now */             \
+    X(SLOT_HELD, "held")             /* has no container and does not ask for one: its stage has   \
+                                        not come, or its gang pauses */                            \
+    X(SLOT_ASKED, "waiting")         /* has asked for a container */                               \
+    X(SLOT_PLACED, "placed")         /* has a container, in which the executor starts */           \
+    X(SLOT_REGISTERED, "registered") /* the executor has registered; no attempt runs */            \
     X(SLOT_RUNNING, "running")       /* an attempt was started */                                  \
-    X(SLOT_HALTING, "halting")       /* its attempt was told to stop; another will follow it */    \
-    X(SLOT_RENEWING, "renewing")     /* between two attempts: its executor makes ready */          \
-    X(SLOT_REPLACING, "replacing")   /* its container was told to end; it will get another */      \
-    X(SLOT_STOPPING, "stopping")     /* told to stop */                                            \
-    X(SLOT_DRAINING, "draining")     /* attempt ended; container not yet */                        \
-    X(SLOT_ENDED, "ended")           /* nothing of it is alive */
+    X(SLOT_HALTING, "halting")       /* the attempt was told to stop; another one will follow */   \
+    X(SLOT_RENEWING, "renewing")     /* between two attempts: the executor prepares the next */    \
+    X(SLOT_REPLACING, "replacing")   /* the container was told to end; another will follow */      \
+    X(SLOT_LEAVING, "leaving")       /* told to stop, because the job shrinks */                   \
+    X(SLOT_STOPPING, "stopping")     /* told to stop; no attempt follows */                        \
+    X(SLOT_DRAINING, "draining")     /* the attempt has ended, its container has not */            \
+    X(SLOT_ENDED, "ended")           /* over: it has no container (any more) */
 
 enum job_state {
     JOB_NONE = 0,
@@ -267,29 +154,31 @@ enum slot_state {
 const char *job_state_name(enum job_state s);
 const char *slot_state_name(enum slot_state s);
 
-/* How a slot's work went, for people; TonY's words. */
+/* The result of a slot's last attempt, in TonY's words. */
 enum slot_result {
     RES_NONE = 0,
     RES_SUCCEEDED,
     RES_FAILED,
-    RES_FINISHED /* stopped by us, not its fault */,
-    RES_LOST
+    RES_FINISHED, /* tony stopped it: this is no failure */
+    RES_LOST,
 };
 
 struct slot_view {
     const char *role;
-    uint32_t role_index /* in spec->roles; 0 in single-node mode, which has none */, index;
+    uint32_t role_index; /* in spec->roles; 0 in single-node mode, which has no roles */
+    uint32_t index;
     enum slot_state state;
     enum slot_result result;
-    const char *container, *address /* host:port, NULL until registered */, *gpus;
-    const char *node; /* NULL = this machine, or not known */
-    bool spare;       /* of its role; index then goes on after its tasks */
-    bool moved;       /* its container was asked for as a spare: the executor knows another index */
+    const char *container, *gpus;
+    const char *address; /* host:port; NULL until the executor has registered */
+    const char *node;    /* NULL = this machine, or unknown */
+    bool spare;          /* a spare of its role; its index is above those of the role's tasks */
+    bool moved;          /* it has the container of a spare: the executor knows another index */
     uint32_t generation, attempt, restart_count, tb_port, pid;
-    uint32_t elsewhere; /* how many of its attempts were in other containers, before this one */
+    uint32_t elsewhere; /* the number of its attempts that ran in earlier containers */
     bool connected, chief;
-    bool suspect; /* silent for 3 beats */
-    bool ready;   /* its attempt has become so */
+    bool suspect; /* its executor was silent for JOB_SUSPECT_BEATS heartbeats */
+    bool ready;   /* its attempt has reported that it is ready */
     int exit_code, signal;
     enum end_reason reason;
     const char *detail, *tail;
@@ -297,48 +186,58 @@ struct slot_view {
     uint64_t step, total;
     const char *tensorboard;
 };
-uint32_t job_n_slots(const struct job *j); /* with spares */
-uint32_t job_n_tasks(const struct job *j); /* without: these come first */
-/* The slot that has the container asked for as `slot`: another one when a spare was used. */
+uint32_t job_n_slots(const struct job *j); /* all that were ever made, spares included */
+uint32_t job_n_tasks(const struct job *j); /* those of the job now, spares not included */
+/* The tasks of the job now, in the order of roles and indices: job_task(j, r, i) is the slot of
+ * index i < job_role_tasks(j, r) of role r < job_n_roles(j). In single-node mode there is one role
+ * with one task. */
+uint32_t job_n_roles(const struct job *j);
+uint32_t job_role_tasks(const struct job *j, uint32_t role);
+uint32_t job_task(const struct job *j, uint32_t role, uint32_t index);
+/* The slot that now has the container that was granted for `slot`. It is another one if `slot` is a
+ * spare that has given its container to a task. */
 uint32_t job_slot_now(const struct job *j, uint32_t slot);
 void job_slot(const struct job *j, uint32_t slot, struct slot_view *out);
-/* What a slot's container is asked for with; of single-node mode's driver:0 it is spec->am (whose
- * name is not the slot's role). */
+/* The role whose resources a slot's container needs. For driver:0 of single-node mode it is
+ * spec->am, whose name is not "driver". */
 const struct role_spec *job_slot_role(const struct job *j, uint32_t slot);
-uint32_t job_n_tracked(const struct job *j); /* tasks that the job waits for: TASK_NUM */
+/* Does the job want a container for this slot? It does for a task of its present size, for a task
+ * of the size to which it is changing, and for a spare. */
+bool job_wants(const struct job *j, uint32_t slot);
+bool job_was_resized(const struct job *j);   /* also true while it is being resized */
+uint32_t job_n_tracked(const struct job *j); /* tasks of tracked roles: TASK_NUM */
 uint32_t job_epoch(const struct job *j);
 uint32_t job_generation(const struct job *j);
-uint32_t job_restarts(const struct job *j); /* how often something began again */
-uint32_t job_retries(const struct job *j);  /* how often the whole job began again */
+uint32_t job_restarts(const struct job *j); /* the number of restarts, of whatever scope */
+uint32_t job_retries(const struct job *j);  /* the number of restarts of the whole job */
 enum job_state job_state(const struct job *j);
 const char *job_application_id(const struct job *j);
 
-/* Where the slot's next attempt goes on: the newest checkpoint that all tasks share; NULL = there
- * is none. The job's, valid until the next feed. */
+/* The checkpoint from which the slot's next attempt resumes: the path of the newest whole one
+ * (checkpoint.h); NULL = there is none. Borrowed from the job until the next job_feed(). */
 const char *job_checkpoint(const struct job *j, uint32_t slot, uint64_t *out_step);
 
-/* The end. cause_slot = UINT32_MAX when no task is the cause. exit_code: of `tony run` (0, 1, 3).
- * Strings are the job's. */
+/* The end of the job. Strings are borrowed from the job. */
 struct job_verdict {
-    enum job_state state; /* SUCCEEDED, FAILED, KILLED; else not decided yet */
-    int exit_code;
-    const char *message; /* one sentence: "task 'worker:1' failed with exit code 3" */
-    uint32_t cause_slot;
+    enum job_state state; /* SUCCEEDED, FAILED or KILLED; any other: not decided yet */
+    int exit_code;        /* of `tony run`: 0, 1 or 3 */
+    const char *message;  /* one sentence: "task 'worker:1' failed with exit code 3" */
+    uint32_t cause_slot;  /* the task that is the cause; UINT32_MAX = none is */
 };
 void job_verdict(const struct job *j, struct job_verdict *out);
 
-/* The status document of `tony status --json` (docs/json.md), of a live or a replayed job. full:
- * with every task. Appends JSON. */
+/* Append the status document of `tony status --json` (docs/json.md), of a live or a replayed job.
+ * full: with every task. */
 int job_status_json(const struct job *j, bool full, struct buf *out);
 
-/* The same with what the core does not know: further members, each written as `,"name":value`. */
+/* The same, with members that the core cannot know. of_job and of_task append each member as
+ * `,"name":value`. */
 struct job_status_more {
     void (*of_job)(struct buf *out, void *arg);                 /* may be NULL */
     void (*of_task)(uint32_t slot, struct buf *out, void *arg); /* may be NULL */
     void *arg;
-    bool no_tail; /* nothing that tasks have written: for readers who may not see their logs */
-    int64_t
-        now_ms; /* the job's time now, which is later than that of the last event; 0 = it is not */
+    bool no_tail;   /* leave out all output of tasks: the reader may not see their logs */
+    int64_t now_ms; /* the job's time now; 0 = the time of the last event */
 };
 int job_status_json_more(const struct job *j, bool full, const struct job_status_more *more,
                          struct buf *out);

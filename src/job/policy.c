@@ -1,7 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job does about what happens: whose turn it is, when a gang starts, what a task's end means
- * for the job, and its end. The rules are TonY's. Everything here is counters; whole passes over
- * the slots happen once per stage and once at the end.
+ * The policy of a job: which roles request containers now, when a gang starts, what the end of a
+ * task means for the job, and how the job ends. The rules are TonY's.
+ *
+ * Cost: decisions use counters. All slots of a role are visited only when the role requests
+ * containers, gives them back or starts; all slots of the job only when it ends.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +13,8 @@
 
 /* ---- before the first event ---- */
 
-/* Chief: every task of the role "chief"; without one, worker:0; in single-node mode the driver. */
+/* The chief is every task of the role "chief". Without such a role it is worker:0. In single-node
+ * mode it is the driver. */
 static void find_chief(struct job *j)
 {
     j->chief = j->chief_slot = JOB_NO_SLOT;
@@ -22,13 +26,14 @@ static void find_chief(struct job *j)
         if (j->roles[r].n && str_eq(job_role_name(j, r), "chief"))
             j->chief = r;
         else if (j->roles[r].n && str_eq(job_role_name(j, r), "worker"))
-            j->chief_slot = j->roles[r].first;
+            j->chief_slot = j->roles[r].slots[0];
     }
     if (j->chief >= 0)
         j->chief_slot = JOB_NO_SLOT;
 }
 
-/* From the last to the first: the stack gives them back in the order of the job file. */
+/* The roles are pushed from the last to the first, so that they leave the stack in the order of the
+ * job file. */
 void policy_stages(struct job *j)
 {
     j->n_ready = 0;
@@ -51,9 +56,8 @@ void policy_recount(struct job *j)
     }
     for (uint32_t r = 0; r < j->n_roles; r++) {
         struct role *role = &j->roles[r];
-        role->awaited =
-            !any_tracked ||
-            role->kind == ROLE_TRACKED; /* where nothing is tracked, all are waited for */
+        /* if no role is tracked, the job waits for all roles */
+        role->awaited = !any_tracked || role->kind == ROLE_TRACKED;
         j->n_awaited += role->awaited ? role->n : 0;
         j->n_waited += role->awaited ? role->n - role->n_settled : 0;
     }
@@ -82,15 +86,16 @@ void policy_role_over(struct job *j, uint32_t role)
     }
 }
 
-static void request_ready(struct job *j)
+/* Request containers for the roles whose stage has come, unless the gang pauses. */
+static void request_ready_roles(struct job *j)
 {
-    if (j->pause_due_ms != INT64_MAX)
+    if (j->gang.pause_due_ms != INT64_MAX)
         return;
     while (j->n_ready) {
         uint32_t r = j->ready[--j->n_ready];
         const struct role *role = &j->roles[r];
-        for (uint32_t i = role->first; i < role->first + role->n; i++)
-            (void)slot_step(j, i, IN_WANT, NULL, NULL); /* refused: not held any more */
+        FOR_MEMBERS(j, r, i)
+        (void)slot_step(j, i, IN_WANT, NULL, NULL); /* refused if the slot is not SLOT_HELD */
         if (!role->n)
             policy_role_over(j, r);
     }
@@ -98,44 +103,46 @@ static void request_ready(struct job *j)
 
 void policy_registered(struct job *j, uint32_t slot)
 {
-    if (!j->spec->gang && !j->decided && !j->mending && !job_is_spare(j, slot) &&
+    if (!j->spec->gang && !j->decided && !j->restarts.mending && job_is_task(j, slot) &&
         j->slots[slot].state == SLOT_REGISTERED && depends_open(j, j->slots[slot].role))
         (void)slot_step(j, slot, IN_START, NULL, NULL);
 }
 
 /*
- * The whole gang, what is granted as what is not, goes back to held, and is asked for anew when the
- * pause is over. Ready again, from the last role to the first, as at the beginning.
+ * All slots of the gang that wait for their start return to SLOT_HELD: they give back their
+ * containers and withdraw their requests. When the pause is over, they request containers again.
+ * The roles are pushed from the last to the first, as in policy_stages().
  */
 void policy_give_back(struct job *j)
 {
-    j->gave.had = j->n_state[SLOT_PLACED] + j->n_state[SLOT_REGISTERED];
-    j->gave.wanted = j->gave.had + j->n_state[SLOT_ASKED];
-    j->gave.after_ms = j->now_ms - j->asked_ms;
+    j->gang.had = j->n_state[SLOT_PLACED] + j->n_state[SLOT_REGISTERED];
+    j->gang.wanted = j->gang.had + j->n_state[SLOT_ASKED];
+    j->gang.after_ms = j->now_ms - j->gang.asked_ms;
     for (uint32_t r = j->n_roles; r-- > 0;) {
         const struct role *role = &j->roles[r];
         if (!role->n_state[SLOT_ASKED] && !role->n_state[SLOT_PLACED] &&
             !role->n_state[SLOT_REGISTERED])
             continue;
-        for (uint32_t i = role->first; i < role->first + role->n; i++)
-            (void)slot_step(j, i, IN_YIELD, NULL, NULL); /* what runs or has ended refuses */
+        FOR_MEMBERS(j, r, i)
+        (void)slot_step(j, i, IN_YIELD, NULL, NULL); /* refused if the slot runs or has ended */
         j->ready[j->n_ready++] = r;
     }
-    j->pause_due_ms = j->now_ms + gang_pause_ms(j);
-    j->round++;
+    j->gang.pause_due_ms = j->now_ms + gang_pause_ms(j);
+    j->gang.round++;
     limits_job(j);
 }
 
 void policy_ask_again(struct job *j)
 {
-    j->pause_due_ms = INT64_MAX;
+    j->gang.pause_due_ms = INT64_MAX;
+    mend_look_at_all(j);
     j->changed = true;
-    limits_job(j); /* policy_run() asks */
+    limits_job(j); /* policy_run() then requests the containers */
 }
 
-/* All that are there, of roles that need not wait for others. One that has begun may let others
- * begin. */
-static void start_open(struct job *j)
+/* Start all registered slots of roles that need not wait for other roles. Once they have started,
+ * roles that waited for them may start, too. */
+static void start_open_roles(struct job *j)
 {
     do {
         j->gates_moved = false;
@@ -143,7 +150,8 @@ static void start_open(struct job *j)
             const struct role *role = &j->roles[r];
             if (!role->n_state[SLOT_REGISTERED] || !depends_open(j, r))
                 continue;
-            for (uint32_t i = role->first; i < role->first + role->n; i++) {
+            FOR_MEMBERS(j, r, i)
+            {
                 if (j->slots[i].state == SLOT_REGISTERED)
                     (void)slot_step(j, i, IN_START, NULL, NULL);
             }
@@ -151,14 +159,14 @@ static void start_open(struct job *j)
     } while (j->has_gates && j->gates_moved);
 }
 
-/* A gang is all slots that were requested and have not ended: none of them may be on its way any
- * more. */
-static void start_gang(struct job *j)
+/* The gang is all slots that have requested a container and have not ended. Start it if all of them
+ * have registered. */
+static void start_complete_gang(struct job *j)
 {
     if (j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || !j->n_state[SLOT_REGISTERED])
         return;
-    j->round = 0;
-    start_open(j);
+    j->gang.round = 0;
+    start_open_roles(j);
 }
 
 /* ---- what an end means ---- */
@@ -176,19 +184,23 @@ void policy_decide(struct job *j, enum job_state verdict, const char *fmt, ...)
     va_end(ap);
 }
 
-/* The rules for one failed task, of no sidecar; true: the job fails now. */
+/* Does the job fail at once because this task has failed? The task is not a sidecar. */
 static bool failure_is_fatal(const struct job *j, uint32_t slot, enum slot_state from)
 {
     const struct role *role = job_role_of(j, slot);
     const struct role_spec *spec = job_role_spec(j, j->slots[slot].role);
 
-    return (from < SLOT_RUNNING && !j->slots[slot].attempt) /* it never came so far */ ||
+    return (from < SLOT_RUNNING && !j->slots[slot].attempt) /* it never started */ ||
            role->kind == ROLE_UNTRACKED || job_is_chief(j, slot) || spec->stop_on_failure ||
            j->spec->fail_on_worker_failure;
 }
 
 void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t at_us)
 {
+    if (!job_is_member(j, &j->slots[slot])) {
+        resize_joiner_ended(j, slot);
+        return;
+    }
     if (job_is_sidecar(j, j->slots[slot].role))
         return;
     if (!verdict_is_failure(j->slots[slot].result)) {
@@ -198,12 +210,14 @@ void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t 
     verdict_candidate(j, slot, at_us);
     if (!j->decided && failure_is_fatal(j, slot, from)) {
         j->by_task = true;
-        j->fatal = (struct failure){ .slot = slot, .at_us = at_us };
-        policy_decide(j, JOB_FAILED, "a task failed"); /* verdict_compose() says which and how */
+        j->failures.fatal = (struct failure){ .slot = slot, .at_us = at_us };
+        policy_decide(j, JOB_FAILED,
+                      "a task failed"); /* verdict_compose() writes which one, and why */
     }
 }
 
-static void evaluate(struct job *j)
+/* If all awaited tasks have ended, decide by their results whether the job has succeeded. */
+static void decide_by_results(struct job *j)
 {
     uint32_t succeeded = 0, stopped = 0, lost = 0;
 
@@ -218,12 +232,12 @@ static void evaluate(struct job *j)
     if (!j->n_awaited) { /* group limits have made all of them untracked */
         policy_decide(j, JOB_FAILED, "no task is waited for any more, and none had succeeded");
     } else if (!succeeded && stopped < j->n_awaited) {
-        j->by_task = j->cause.slot >= 0;
+        j->by_task = j->failures.first.slot >= 0;
         policy_decide(j, JOB_FAILED, "no task succeeded");
     } else if (lost) {
-        /* The original tolerates tasks that fail. One that was lost has not ended: nobody knows
-         * what became of its work. */
-        j->by_task = j->cause.slot >= 0;
+        /* TonY tolerates tasks that fail. But a lost task has not reported any end, so it is
+         * unknown whether its work was done: the job fails. */
+        j->by_task = j->failures.first.slot >= 0;
         policy_decide(j, JOB_FAILED, "%u of %u tasks were lost", lost, j->n_awaited);
     } else if (succeeded + stopped < j->n_awaited) {
         policy_decide(j, JOB_SUCCEEDED, "succeeded, though %u of %u tasks did not",
@@ -244,7 +258,7 @@ static void evaluate(struct job *j)
 static bool group_is_done(const struct job *j, const struct group_timeout *g)
 {
     if (j->n_state[SLOT_HELD] || j->n_state[SLOT_ASKED])
-        return false; /* not all are scheduled yet */
+        return false; /* some tasks of the job have no container yet */
     for (size_t i = 0; i < g->n_members; i++) {
         const struct role *member = &j->roles[g->members[i]];
         if (member->n_settled < member->n)
@@ -297,19 +311,23 @@ void policy_group_due(struct job *j, uint32_t group)
 
 /* ---- the end ---- */
 
-static void take_down(struct job *j)
+/* The job has its verdict: stop all slots. */
+static void stop_all(struct job *j)
 {
     struct slot_end end = { .reason = END_KILLED_BY_MASTER, .at_us = j->now_ms * 1000 };
 
     j->state = JOB_STOPPING;
     j->changed = true;
-    /* Who lost a peer was quicker to end than that peer, which is about to say why. */
-    j->wait_ms = j->by_task && j->cause.known && j->cause.known->victim ? JOB_WITNESS_MS : 0;
+    resize_job_ends(j);
+    /* If the task of the first failure lost a peer, that peer may be about to end and to report
+     * why. So give all tasks JOB_WITNESS_MS to end by themselves. */
+    j->wait_ms = j->by_task && j->failures.first.cause && j->failures.first.cause->victim
+                     ? JOB_WITNESS_MS
+                     : 0;
     limits_job(j);
     for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->slots[i].state != SLOT_ENDED)
-            (void)slot_step(j, i, IN_STOP, &end,
-                            NULL); /* every state but an unknown one takes it */
+            (void)slot_step(j, i, IN_STOP, &end, NULL); /* every state accepts it */
     }
 }
 
@@ -318,13 +336,16 @@ void policy_stop_now(struct job *j)
     j->save_ms = 0;
     for (uint32_t i = 0; i < j->n_slots; i++) {
         const struct slot *s = &j->slots[i];
+        if (s->state == SLOT_LEAVING)
+            limits_slot(j, i);
         if (s->state != SLOT_STOPPING)
             continue;
-        struct job_action *a = job_act(j, ACT_STOP_ATTEMPT, i);
-        a->generation = s->generation;
-        a->attempt = s->attempt;
-        a->grace_ms = j->spec->kill_grace_ms;
-        a->reason = END_KILLED_BY_MASTER;
+        job_act(j, ACT_STOP_ATTEMPT)->stop_attempt =
+            (struct act_stop_attempt){ .slot = i,
+                                       .generation = s->generation,
+                                       .attempt = s->attempt,
+                                       .grace_ms = j->spec->kill_grace_ms,
+                                       .reason = END_KILLED_BY_MASTER };
         limits_slot(j, i);
     }
 }
@@ -333,24 +354,25 @@ void policy_abandon(struct job *j)
 {
     struct slot_end end = { .reason = END_NODE_LOST,
                             .at_us = j->now_ms * 1000,
-                            .note = "nothing watches over its container any more" };
+                            .note = NOTE_UNWATCHED };
 
     j->resyncing = false;
     for (uint32_t i = 0; i < j->n_slots; i++)
         (void)slot_step(j, i, IN_ABANDON, &end, NULL);
 }
 
-/* Nothing of the user's is alive: executors that still end are the scheduler's to clear away. */
+/* No command of the user is alive any more. Executors that have not exited yet are left to the
+ * scheduler. */
 static void finish(struct job *j)
 {
     struct slot_end end = { .reason = END_KILLED_BY_MASTER, .at_us = j->now_ms * 1000 };
 
-    for (uint32_t i = 0; i < j->n_slots && j->n_state[SLOT_DRAINING]; i++) {
+    for (uint32_t i = 0; i < j->n_slots; i++) {
         if (j->slots[i].state == SLOT_DRAINING)
             (void)slot_step(j, i, IN_ABANDON, NULL, NULL);
     }
-    for (uint32_t i = j->n_tasks; i < j->n_slots; i++)
-        (void)slot_step(j, i, IN_ABANDON, &end, NULL); /* nobody waits for spares */
+    FOR_SPARES(j, i)
+    (void)slot_step(j, i, IN_ABANDON, &end, NULL); /* the job does not wait for spares to end */
     j->state = j->decided;
     j->ended_ms = j->now_ms;
     policy_announce(j);
@@ -359,27 +381,50 @@ static void finish(struct job *j)
 void policy_announce(struct job *j)
 {
     j->changed = false;
-    (void)job_act(j, ACT_SYNC, 0);
-    (void)job_act(j, ACT_NOTIFY, 0);
-    (void)job_act(j, ACT_FINISH, 0);
+    (void)job_act(j, ACT_SYNC);
+    (void)job_act(j, ACT_NOTIFY);
+    (void)job_act(j, ACT_FINISH);
 }
 
-static void go_on(struct job *j)
+/* Start the tasks that may start now. */
+static void start_tasks(struct job *j)
 {
-    request_ready(j);
+    if (j->restarts.mending)
+        mend_run(j);
+    else if (j->spec->gang)
+        start_complete_gang(j);
+    else if (j->has_gates && j->n_state[SLOT_REGISTERED])
+        start_open_roles(j);
+}
+
+static void advance_once(struct job *j)
+{
+    request_ready_roles(j);
     if (j->check_groups)
         arm_groups(j);
     if (j->check_depends)
         depends_check(j);
-    if (j->mending)
-        mend_run(j);
-    else if (j->spec->gang)
-        start_gang(j);
-    else if (j->has_gates && j->n_state[SLOT_REGISTERED])
-        start_open(j);
-    if (j->n_slots > j->n_tasks)
+    bool was_mending = j->restarts.mending;
+    resize_run(j);
+    start_tasks(j);
+    if (was_mending && !j->restarts.mending) { /* a resize may have waited for the restart */
+        resize_run(j);
+        start_tasks(j);
+    }
+    resize_formed(j);
+}
+
+/* Do everything now that follows from the last event. Nothing may be left for the next event: if
+ * that one is not in the journal, a replay would do the rest later than the master did. */
+static void advance(struct job *j)
+{
+    advance_once(j);
+    /* tasks that have ended or started in the first turn may stop roles, or arm group timeouts */
+    for (uint32_t i = 0; i < j->n_roles && (j->check_groups || j->check_depends); i++)
+        advance_once(j);
+    if (j->n_all_roles > j->n_roles)
         mend_spares(j);
-    evaluate(j);
+    decide_by_results(j);
 }
 
 void policy_run(struct job *j)
@@ -387,17 +432,19 @@ void policy_run(struct job *j)
     if (job_over(j) || j->resyncing)
         return;
     if (!j->decided && j->epoch)
-        go_on(j);
+        advance(j);
+    decisions_verdict(j);
     if (restart_whole(j))
-        go_on(j);
+        advance(j);
     if (j->state < JOB_RUNNING && j->n_state[SLOT_RUNNING])
         j->state = JOB_RUNNING;
     if (!j->decided)
         return;
     if (j->state != JOB_STOPPING)
-        take_down(j);
-    if (j->by_task && !j->own_words)
+        stop_all(j);
+    if (j->by_task && !j->own_words && !j->decisions.replaying)
         verdict_compose(j);
-    if (!j->n_state[SLOT_STOPPING]) /* take_down() left only what stops, drains, or has ended */
+    /* after stop_all(), every slot is stopping, leaving, draining, ended or absent */
+    if (!j->n_state[SLOT_STOPPING] && !j->n_outside[SLOT_STOPPING] && !j->n_outside[SLOT_LEAVING])
         finish(j);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The status document (docs/json.md), of a live job or one replayed from its journal.
  */
@@ -25,10 +26,10 @@ static void add_bool(struct buf *out, const char *key, bool v)
     (void)buf_addf(out, ",\"%s\":%s", key, v ? "true" : "false");
 }
 
-/* A time, or an exit code, that may not be there yet. */
-static void add_maybe(struct buf *out, const char *key, int64_t v, bool there)
+/* A number that may be unknown yet; it is null then. */
+static void add_int_or_null(struct buf *out, const char *key, int64_t v, bool known)
 {
-    if (there)
+    if (known)
         add_int(out, key, v);
     else
         (void)buf_addf(out, ",\"%s\":null", key);
@@ -52,15 +53,15 @@ static const char *result_name(enum slot_result r)
 }
 
 /* How a task ended: the members that "cause" and an entry of "tasks" share. */
-static void add_end(const struct slot *s, struct buf *out)
+static void add_end(const struct job *j, const struct slot *s, struct buf *out)
 {
-    /* an executor that was sent away before its task began exits as well, but no command did */
+    /* Without an attempt, END_EXITED is the end of an executor: no command has exited. */
     bool exited = s->attempt > 0 && slot_settled(s) && !s->signal && s->reason == END_EXITED;
 
-    add_maybe(out, "exit_code", s->exit_code, exited);
-    add_maybe(out, "signal", s->signal, s->signal != 0);
+    add_int_or_null(out, "exit_code", s->exit_code, exited);
+    add_int_or_null(out, "signal", s->signal, s->signal != 0);
     status_text(out, "reason", slot_settled(s) ? end_reason_name(s->reason) : NULL);
-    status_text(out, "detail", s->detail ? s->detail : s->note);
+    status_text(out, "detail", s->detail ? s->detail : slot_note_text(j, s->note));
 }
 
 static void add_name(const struct job *j, uint32_t slot, struct buf *out)
@@ -84,30 +85,31 @@ static void add_cause(const struct job *j, bool tail, struct buf *out)
     (void)buf_adds(out, ",\"cause\":");
     add_name(j, v.cause_slot, out);
     add_int(out, "attempt", s->attempt);
-    add_maybe(out, "rank", s->rank, s->rank > 0);
-    add_end(s, out);
+    add_int_or_null(out, "rank", s->rank, s->rank > 0);
+    add_end(j, s, out);
     status_text(out, "stderr_tail", tail ? s->tail : NULL);
     (void)buf_addc(out, '}');
 }
 
-/* How far a role is: the task that is the furthest. What is left is reckoned by its own pace. */
+/* The progress of a role is that of its furthest task. The time left follows from the speed at
+ * which that task has progressed so far. */
 static void add_progress(const struct job *j, uint32_t role, struct buf *out)
 {
     const struct role *r = &j->roles[role];
-    const struct slot *far = &j->slots[r->first];
-    int64_t left = -1;
+    const struct slot *furthest = r->n ? &j->slots[r->slots[0]] : NULL;
+    int64_t left_ms = -1;
 
-    for (uint32_t i = r->first + 1; i < r->first + r->n; i++)
-        if (j->slots[i].step > far->step)
-            far = &j->slots[i];
-    bool any = r->n > 0;
-    uint64_t step = any ? far->step : 0, total = any ? far->total : 0;
-    int64_t took = any ? far->step_ms - far->first_ms : 0;
-    if (step > far->first_step && total >= step && took > 0 && !job_over(j))
-        left = (int64_t)((double)took / (double)(step - far->first_step) * (double)(total - step));
+    FOR_MEMBERS(j, role, i)
+    if (j->slots[i].step > furthest->step)
+        furthest = &j->slots[i];
+    uint64_t step = furthest ? furthest->step : 0, total = furthest ? furthest->total : 0;
+    uint64_t steps_done = furthest && step > furthest->first_step ? step - furthest->first_step : 0;
+    int64_t took_ms = furthest ? furthest->step_ms - furthest->first_ms : 0;
+    if (steps_done > 0 && total >= step && took_ms > 0 && !job_over(j))
+        left_ms = (int64_t)((double)took_ms / (double)steps_done * (double)(total - step));
     add_int(out, "step", (int64_t)(step & INT64_MAX));
     add_int(out, "total", (int64_t)(total & INT64_MAX));
-    add_maybe(out, "left_ms", left, left >= 0);
+    add_int_or_null(out, "left_ms", left_ms, left_ms >= 0);
 }
 
 static const struct role *spares_of(const struct job *j, uint32_t role)
@@ -119,7 +121,7 @@ static const struct role *spares_of(const struct job *j, uint32_t role)
     return NULL;
 }
 
-/* What keeps its tasks from beginning; nothing when nothing of the job's does. */
+/* Add "waits_for" if tasks of the role wait for another role before they start. */
 static void add_waits(const struct job *j, uint32_t role, struct buf *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -131,8 +133,8 @@ static void add_waits(const struct job *j, uint32_t role, struct buf *out)
 static void add_role(const struct job *j, uint32_t role, struct buf *out)
 {
     const struct role *r = &j->roles[role];
-    uint32_t before = r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED] + r->n_state[SLOT_PLACED] +
-                      r->n_state[SLOT_REGISTERED];
+    uint32_t not_started = r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED] +
+                           r->n_state[SLOT_PLACED] + r->n_state[SLOT_REGISTERED];
 
     (void)buf_adds(out, "{\"name\":");
     (void)json_add_str(out, span_of(job_role_name(j, role)));
@@ -140,18 +142,18 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
     add_int(out, "waiting", r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED]);
     add_int(out, "placed", r->n_state[SLOT_PLACED]);
     add_int(out, "registered", r->n_state[SLOT_REGISTERED]);
-    add_int(out, "running",
-            r->n - before - r->n_settled); /* also what was told to stop and has not ended */
+    /* A task that was told to stop and has not ended counts as running. */
+    add_int(out, "running", r->n - not_started - r->n_settled);
     add_int(out, "succeeded", r->n_result[RES_SUCCEEDED]);
     add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
     add_int(out, "finished", r->n_result[RES_FINISHED]);
     add_progress(j, role, out);
     add_waits(j, role, out);
-    uint32_t silent = 0;
-    for (uint32_t i = r->first; i < r->first + r->n; i++)
-        silent += j->slots[i].suspect;
-    if (silent)
-        add_int(out, "suspect", silent);
+    uint32_t n_suspect = 0;
+    FOR_MEMBERS(j, role, i)
+    n_suspect += j->slots[i].suspect;
+    if (n_suspect)
+        add_int(out, "suspect", n_suspect);
     if (spares_of(j, role))
         add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
     (void)buf_addc(out, '}');
@@ -170,7 +172,7 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     const struct slot *s = &j->slots[slot];
     uint64_t step = 0;
     const char *path;
-    bool has = s->state != SLOT_HELD && s->state != SLOT_ASKED; /* else it is one given back */
+    bool has_container = s->state > SLOT_ASKED; /* before that, s->container was given back */
 
     add_name(j, slot, out);
     status_text(out, "state", slot_state_name(s->state));
@@ -182,13 +184,13 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     add_bool(out, "suspect", s->suspect);
     add_int(out, "attempt", s->attempt);
     add_int(out, "generation", s->generation);
-    status_text(out, "container", has ? s->container : NULL);
-    status_text(out, "address", has ? s->address : NULL);
-    status_text(out, "gpus", has && s->gpus ? s->gpus : "");
-    add_maybe(out, "pid", s->pid, has && s->pid != 0 && s->state != SLOT_ENDED);
-    add_end(s, out);
-    add_maybe(out, "started_ms", s->started_ms, s->started_ms >= 0);
-    add_maybe(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
+    status_text(out, "container", has_container ? s->container : NULL);
+    status_text(out, "address", has_container ? s->address : NULL);
+    status_text(out, "gpus", has_container && s->gpus ? s->gpus : "");
+    add_int_or_null(out, "pid", s->pid, has_container && s->pid != 0 && s->state != SLOT_ENDED);
+    add_end(j, s, out);
+    add_int_or_null(out, "started_ms", s->started_ms, s->started_ms >= 0);
+    add_int_or_null(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
     add_int(out, "step", (int64_t)(s->step & INT64_MAX));
     add_int(out, "total", (int64_t)(s->total & INT64_MAX));
     if (job_role_spec(j, s->role)->ready)
@@ -202,19 +204,20 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     (void)buf_addc(out, '}');
 }
 
-/* Why a job that could run does not: its gang has given back. */
+/* Add "pausing": a sentence if the gang has given its containers back and pauses, else null. */
 static void add_pausing(const struct job *j, int64_t now_ms, struct buf *out)
 {
     char after[32], in[32], text[240];
-    bool pauses = j->pause_due_ms != INT64_MAX && !j->decided;
+    bool pauses = j->gang.pause_due_ms != INT64_MAX && !j->decided;
 
     if (pauses)
-        (void)snprintf(
-            text, sizeof text,
-            "only %u of %u containers were granted within %s; they were given back for "
-            "other jobs, and all are asked for again in %s (try %u)",
-            j->gave.had, j->gave.wanted, str_duration(j->gave.after_ms, after, sizeof after),
-            str_duration(MAX(j->pause_due_ms - now_ms, (int64_t)0), in, sizeof in), j->round + 1);
+        (void)snprintf(text, sizeof text,
+                       "only %u of %u containers were granted within %s; they were given back for "
+                       "other jobs, and all are asked for again in %s (try %u)",
+                       j->gang.had, j->gang.wanted,
+                       str_duration(j->gang.after_ms, after, sizeof after),
+                       str_duration(MAX(j->gang.pause_due_ms - now_ms, (int64_t)0), in, sizeof in),
+                       j->gang.round + 1);
     status_text(out, "pausing", pauses ? text : NULL);
 }
 
@@ -222,8 +225,8 @@ static void add_times(const struct job *j, int64_t now_ms, struct buf *out)
 {
     (void)buf_addf(out, ",\"times\":{\"submitted_wall_ms\":%lld", (long long)j->submitted_wall_ms);
     add_int(out, "now_ms", now_ms);
-    add_maybe(out, "started_ms", j->started_ms, j->started_ms >= 0);
-    add_maybe(out, "ended_ms", j->ended_ms, j->ended_ms >= 0);
+    add_int_or_null(out, "started_ms", j->started_ms, j->started_ms >= 0);
+    add_int_or_null(out, "ended_ms", j->ended_ms, j->ended_ms >= 0);
     (void)buf_addc(out, '}');
 }
 
@@ -242,7 +245,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
                          struct buf *out)
 {
     uint64_t step = 0;
-    const char *path = j->has_checkpoint ? job_checkpoint(j, 0, &step) : NULL;
+    const char *path = j->checkpoints.has ? job_checkpoint(j, 0, &step) : NULL;
     int64_t now_ms = MAX(j->now_ms, job_over(j) ? 0 : more->now_ms);
 
     (void)buf_adds(out, "{\"application_id\":");
@@ -250,17 +253,19 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     status_text(out, "name", j->spec->name);
     status_text(out, "user", j->user);
     status_text(out, "state", job_state_name(j->state));
-    add_maybe(out, "exit_code", verdict_exit_code(j->state), job_over(j));
+    add_int_or_null(out, "exit_code", verdict_exit_code(j->state), job_over(j));
     status_text(out, "message", j->decided ? j->message : NULL);
     add_pausing(j, now_ms, out);
     add_int(out, "epoch", j->epoch);
     add_int(out, "generation", j->generation);
-    add_int(out, "restarts", j->n_restarts);
-    add_int(out, "retries", j->retries);
+    add_int(out, "restarts", j->restarts.n);
+    add_int(out, "retries", j->restarts.retries);
     failures_restart_json(j, out);
-    nodes_status(j, out);
+    resize_json(j, out);
+    nodes_left_out_json(j, out);
     add_int(out, "ran_ms", job_ran_ms(j, now_ms));
-    status_text(out, "tensorboard", j->tensorboard);
+    status_text(out, "tensorboard",
+                j->tensorboard >= 0 ? j->slots[j->tensorboard].tensorboard : NULL);
     add_times(j, now_ms, out);
     if (path)
         add_checkpoint(step, path, out);
@@ -268,7 +273,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
         more->of_job(out, more->arg);
     add_cause(j, !more->no_tail, out);
     failures_json(j, more->no_tail ? WORDS_NONE : full ? WORDS_TAIL : WORDS_LINE, out);
-    nodes_json(j, out);
+    nodes_bad_json(j, out);
     (void)buf_adds(out, ",\"roles\":[");
     for (uint32_t r = 0; r < j->n_roles; r++) {
         if (r)
@@ -278,11 +283,14 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     (void)buf_addc(out, ']');
     if (full) {
         (void)buf_adds(out, ",\"tasks\":[");
-        for (uint32_t i = 0; i < j->n_tasks; i++) {
-            if (i)
-                (void)buf_addc(out, ',');
-            add_task(j, i, more, out);
-        }
+        const char *comma = "";
+        for (uint32_t r = 0; r < j->n_roles; r++)
+            FOR_MEMBERS(j, r, i)
+            {
+                (void)buf_adds(out, comma);
+                add_task(j, i, more, out);
+                comma = ",";
+            }
         (void)buf_addc(out, ']');
     }
     return buf_addc(out, '}');

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How an attempt went, which failure was the first, and how to say it.
+ * Judges how an attempt ended, finds the first failure, and writes the sentences about both.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -7,9 +8,11 @@
 #include "job/job_int.h"
 
 /*
- * What ended after we told it to end went neither well nor wrong. What ended before, by its own
- * time, is judged by how it ended, whenever we hear of it. Times are cut to milliseconds when they
- * are fed, which a death by our own signal must not profit from.
+ * Did the attempt end because tony stopped it? Then its end is neither a success nor a failure. If
+ * it ended before the stop, the way it ended counts, even if the report arrives after the stop.
+ *
+ * The core's clock has whole milliseconds. So a task that our own signal has killed can seem to
+ * have ended up to 1 ms before the stop: that still counts as stopped.
  */
 static bool stopped_by_us(const struct slot *s, const struct slot_end *end)
 {
@@ -38,20 +41,44 @@ bool verdict_is_failure(enum slot_result r)
     return r == RES_FAILED || r == RES_LOST;
 }
 
-/* What we stopped is no failure, and yet it may have been failing, with a word on why: then it
- * ended by itself. */
-const struct known *verdict_known(const struct job *j, struct slot *s)
+/* Does this version know the name of the cause? */
+static bool is_cause_name(const char *name)
 {
-    const struct known *k = known_find(&(struct known_end){ .reason = s->reason,
-                                                            .exit_code = s->exit_code,
-                                                            .signal = s->signal,
-                                                            .detail = s->detail,
-                                                            .tail = s->tail,
-                                                            .alone = j->n_tasks == 1 },
-                                       NULL);
-    if (s->reason == END_KILLED_BY_MASTER && k && !s->signal)
+    return cause_named(name) || str_eq(name, CAUSE_NO_FAILURE);
+}
+
+/*
+ * The shell recognizes the cause of an end once, when the report arrives, and the event carries the
+ * name of the cause. Only this function lets the core look for a cause itself, in these cases:
+ *   - the event was recorded by version 0.1.0, which did not store causes
+ *   - the event was recorded by a newer version, and this one does not know the name
+ *   - the core itself declares the end, for example of a silent executor
+ */
+void verdict_set_cause(const struct job *j, struct slot *s, const struct slot_end *end)
+{
+    char line[CAUSE_LINE_MAX + 1];
+    const char *name = end->cause;
+
+    free(TAKE(s->cause_line));
+    if (is_cause_name(name)) {
+        s->cause_line = end->cause_line ? event_take(end->cause_line) : NULL;
+    } else {
+        name = cause_record(&(struct cause_end){ .reason = s->reason,
+                                                 .exit_code = s->exit_code,
+                                                 .signal = s->signal,
+                                                 .detail = s->detail,
+                                                 .tail = s->tail,
+                                                 .alone = j->n_tasks == 1 },
+                            line);
+        s->cause_line = line[0] ? str_dup(line) : NULL; /* no memory: `tony why` lacks the line */
+    }
+    s->cause = cause_named(name);
+    /* tony stopped this task. But it has exited without a signal, and its output shows why it
+     * failed: it was failing already, and ended by itself. */
+    if (s->reason == END_KILLED_BY_MASTER && s->cause && !s->signal)
         s->reason = END_EXITED;
-    return s->result != RES_SUCCEEDED ? k : NULL; /* none yet: it begins again */
+    if (s->result == RES_SUCCEEDED)
+        s->cause = NULL;
 }
 
 static bool is_within(int64_t apart_us, int64_t ms)
@@ -59,16 +86,22 @@ static bool is_within(int64_t apart_us, int64_t ms)
     return apart_us <= ms * 1000 && apart_us >= -ms * 1000;
 }
 
-/* Is this failure rather the first than the one that was taken for it? By time; but who lost a peer
- * is not the cause of what the peer died of, and may have said nothing, while that peer did. */
-static bool is_rather_first(const struct job *j, const struct known *k, int64_t at_us)
+/*
+ * Is this failure rather the first one than j->failures.first? The earlier of the two is, with two
+ * exceptions:
+ *   - One of the tasks failed because it lost a peer (victim), and the other did not. Within
+ *     JOB_VICTIM_MS the other failure is the first: losing a peer is an effect.
+ *   - One of them has a vague cause, the other does not, and none has a general one (cause.h).
+ *     Within JOB_SAME_FAILURE_MS the failure that is not vague is the first.
+ */
+static bool is_rather_first(const struct job *j, const struct cause *k, int64_t at_us)
 {
-    const struct known *was = j->cause.known;
-    int64_t apart_us = at_us - j->cause.at_us;
+    const struct cause *was = j->failures.first.cause;
+    int64_t apart_us = at_us - j->failures.first.at_us;
     bool victim = k && k->victim, vague = k && k->vague;
 
-    if (j->cause.slot < 0 || !was || !k)
-        return j->cause.slot < 0 || apart_us < 0;
+    if (j->failures.first.slot < 0 || !was || !k)
+        return j->failures.first.slot < 0 || apart_us < 0;
     if (victim != was->victim && is_within(apart_us, JOB_VICTIM_MS))
         return was->victim;
     if (vague != was->vague && is_within(apart_us, JOB_SAME_FAILURE_MS) && !k->general &&
@@ -79,24 +112,24 @@ static bool is_rather_first(const struct job *j, const struct known *k, int64_t 
 
 void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us)
 {
-    const struct known *k = j->slots[slot].known;
+    const struct cause *k = j->slots[slot].cause;
 
     if (!is_rather_first(j, k, at_us))
         return;
-    j->cause = (struct failure){ .slot = slot, .at_us = at_us, .known = k };
+    j->failures.first = (struct failure){ .slot = slot, .at_us = at_us, .cause = k };
     j->changed = true;
 }
 
 void verdict_witness(struct job *j, uint32_t slot, int64_t at_us)
 {
     const struct slot *s = &j->slots[slot];
-    const struct known *k = s->known, *was = j->cause.known;
+    const struct cause *k = s->cause, *was = j->failures.first.cause;
     bool by_itself = s->reason == END_EXITED || s->reason == END_KILLED_BY_MASTER;
-    bool tells = by_itself && k && !k->vague && !k->general;
+    bool is_specific = by_itself && k && !k->vague && !k->general;
 
-    bool may = k && was && !k->victim && (was->victim || (was->vague && tells));
+    bool may_be_first = k && was && !k->victim && (was->victim || (was->vague && is_specific));
 
-    if (may && j->by_task)
+    if (may_be_first && j->by_task)
         verdict_candidate(j, slot, at_us);
 }
 
@@ -117,7 +150,7 @@ const char *signal_name(int signal)
     return signal > 0 && (size_t)signal < ARRAY_LEN(names) ? names[signal] : NULL;
 }
 
-static void say_exit(const struct slot *s, char *out, size_t size)
+static void write_exit(const struct slot *s, char *out, size_t size)
 {
     const char *name = signal_name(s->signal);
 
@@ -129,17 +162,17 @@ static void say_exit(const struct slot *s, char *out, size_t size)
                        name ? name : "", name ? ")" : "", s->attempt ? "" : " before it started");
 }
 
-/* "task 'worker:1' ..." with what is known; the class of reason in brackets where it is not a plain
- * exit. */
+/* After the task's name come the end, the detail if there is one, and the name of the reason in
+ * parentheses. The reason is left out for a plain exit, and where the sentence names none. */
 void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size)
 {
     const struct slot *s = &j->slots[slot];
-    const char *detail = s->detail ? s->detail : s->note, *what = NULL;
+    const char *detail = s->detail ? s->detail : slot_note_text(j, s->note), *what = NULL;
     char text[160], limit[32];
 
     switch (s->reason) {
     case END_EXITED:
-        say_exit(s, text, sizeof text);
+        write_exit(s, text, sizeof text);
         (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s", SLOT_ARGS(j, slot), text,
                        detail ? ": " : "", detail ? detail : "");
         return;
@@ -168,7 +201,7 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
         what = "was ended by a failed disk";
         break;
     case END_KILLED_BY_MASTER:
-        what = s->known ? "was failing when it was stopped" : "was stopped";
+        what = s->cause ? "was failing when it was stopped" : "was stopped";
         break;
     case END_NONE:
     case END_UNKNOWN:
@@ -176,42 +209,43 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
         what = detail ? "was lost" : "ended for an unknown reason";
         break;
     }
-    bool said = s->reason == END_UNKNOWN || s->reason == END_NONE; /* in `what`; once is enough */
+    bool unnamed = s->reason == END_UNKNOWN || s->reason == END_NONE; /* `what` says so already */
     (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s%s%s%s", SLOT_ARGS(j, slot), what,
-                   detail ? ": " : "", detail ? detail : "", said ? "" : " (",
-                   said ? "" : end_reason_name(s->reason), said ? "" : ")");
+                   detail ? ": " : "", detail ? detail : "", unnamed ? "" : " (",
+                   unnamed ? "" : end_reason_name(s->reason), unnamed ? "" : ")");
 }
 
 /*
- * The first failure is the cause: what failed later may well have failed of it. Where the
- * rules tolerated it for a while, the one that they did not tolerate is named, too, since the two
- * may have nothing to do with each other.
+ * The message names the first failure, since it may have caused the later ones. If the rules
+ * tolerated that failure, and the job failed at least JOB_SAME_FAILURE_MS later because of another
+ * one, the message names that one, too: the two may have nothing to do with each other.
  */
 void verdict_compose(struct job *j)
 {
     char first[300], fatal[300], text[32];
-    int64_t later_ms = (j->fatal.at_us - j->cause.at_us) / 1000;
+    int64_t later_ms = (j->failures.fatal.at_us - j->failures.first.at_us) / 1000;
 
-    if (j->cause.slot < 0)
+    if (j->failures.first.slot < 0)
         return;
-    verdict_sentence(j, (uint32_t)j->cause.slot, first, sizeof first);
-    if (j->fatal.slot < 0 || j->fatal.slot == j->cause.slot || later_ms < JOB_SAME_FAILURE_MS) {
+    verdict_sentence(j, (uint32_t)j->failures.first.slot, first, sizeof first);
+    if (j->failures.fatal.slot < 0 || j->failures.fatal.slot == j->failures.first.slot ||
+        later_ms < JOB_SAME_FAILURE_MS) {
         (void)snprintf(j->message, sizeof j->message, "%s", first);
         return;
     }
-    verdict_sentence(j, (uint32_t)j->fatal.slot, fatal, sizeof fatal);
+    verdict_sentence(j, (uint32_t)j->failures.fatal.slot, fatal, sizeof fatal);
     (void)snprintf(j->message, sizeof j->message, "%s; %s later %s", first,
                    limit_text(later_ms / 1000 * 1000, text, sizeof text), fatal);
 }
 
 void job_verdict(const struct job *j, struct job_verdict *out)
 {
-    bool named = j->decided == JOB_FAILED && j->by_task && j->cause.slot >= 0;
+    bool named = j->decided == JOB_FAILED && j->by_task && j->failures.first.slot >= 0;
 
     *out = (struct job_verdict){
         .state = j->state,
         .exit_code = verdict_exit_code(j->decided ? j->decided : j->state),
         .message = j->message,
-        .cause_slot = named ? (uint32_t)j->cause.slot : UINT32_MAX,
+        .cause_slot = named ? (uint32_t)j->failures.first.slot : UINT32_MAX,
     };
 }

@@ -1,4 +1,5 @@
-/* What others may look at, and the words for it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions that read the state of a job, and the names and texts of its states. */
 #include "job/job.h"
 
 #include "job/job_int.h"
@@ -13,6 +14,30 @@ const char *job_state_name(enum job_state s)
 #undef X
     };
     return s > JOB_NONE && s < JOB_STATE_COUNT ? names[s] : "NONE";
+}
+
+const char *slot_note_text(const struct job *j, enum slot_note note)
+{
+    static const char *const texts[NOTE_COUNT] = {
+#define X(id, name, text) [id] = text,
+        SLOT_NOTES(X)
+#undef X
+    };
+    if (note == NOTE_SILENT)
+        return j->limits.silent_text;
+    if (note == NOTE_UNREGISTERED)
+        return j->limits.unregistered_text;
+    return note > NOTE_NONE && note < NOTE_COUNT ? texts[note] : NULL;
+}
+
+const char *restart_text(enum restart_kind kind)
+{
+    static const char *const texts[RESTARTED_COUNT] = {
+#define X(id, name, text) [id] = text,
+        RESTART_KINDS(X)
+#undef X
+    };
+    return kind > RESTARTED_NONE && kind < RESTARTED_COUNT ? texts[kind] : NULL;
 }
 
 const char *slot_state_name(enum slot_state s)
@@ -57,7 +82,20 @@ bool job_is_wanted(const struct job *j, const struct slot *s)
 
 bool job_is_spare(const struct job *j, uint32_t slot)
 {
-    return slot >= j->n_tasks;
+    return j->slots[slot].role >= j->n_roles;
+}
+
+bool job_is_member(const struct job *j, const struct slot *s)
+{
+    const struct role *r = &j->roles[s->role];
+    uint32_t first = s->role < j->n_roles ? 0 : j->roles[r->of].n_first;
+
+    return s->index - first < r->n;
+}
+
+bool job_is_task(const struct job *j, uint32_t slot)
+{
+    return !job_is_spare(j, slot) && job_is_member(j, &j->slots[slot]);
 }
 
 /* ---- views ---- */
@@ -84,19 +122,34 @@ uint32_t job_n_tasks(const struct job *j)
 
 uint32_t job_slot_now(const struct job *j, uint32_t slot)
 {
-    bool lent = slot >= j->n_tasks && slot < j->n_slots && j->slots[slot].lent_to != UINT32_MAX;
+    bool lent = slot < j->n_slots && j->slots[slot].lent_to != UINT32_MAX;
 
     return lent ? j->slots[slot].lent_to : slot;
 }
 
 uint32_t job_restarts(const struct job *j)
 {
-    return j->n_restarts;
+    return j->restarts.n;
 }
 
 uint32_t job_retries(const struct job *j)
 {
-    return j->retries;
+    return j->restarts.retries;
+}
+
+uint32_t job_n_roles(const struct job *j)
+{
+    return j->n_roles;
+}
+
+uint32_t job_role_tasks(const struct job *j, uint32_t role)
+{
+    return j->roles[role].n;
+}
+
+uint32_t job_task(const struct job *j, uint32_t role, uint32_t index)
+{
+    return j->roles[role].slots[index];
 }
 
 uint32_t job_n_tracked(const struct job *j)
@@ -136,8 +189,8 @@ const struct role_spec *job_slot_role(const struct job *j, uint32_t slot)
 void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
 {
     const struct slot *s = &j->slots[slot];
-    /* kept only so that what is told of it late is known to be old */
-    bool gave_back = s->state == SLOT_HELD || s->state == SLOT_ASKED;
+    /* The slot's container is gone. Its id is kept only to recognize late events about it. */
+    bool no_container = s->state <= SLOT_ASKED;
 
     *out = (struct slot_view){
         .role = job_role_name(j, s->role),
@@ -145,10 +198,10 @@ void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
         .index = s->index,
         .state = s->state,
         .result = s->result,
-        .container = gave_back ? NULL : s->container,
-        .address = gave_back ? NULL : s->address,
-        .gpus = gave_back ? NULL : s->gpus,
-        .node = gave_back || s->node < 0 ? NULL : j->nodes.v[s->node].name,
+        .container = no_container ? NULL : s->container,
+        .address = no_container ? NULL : s->address,
+        .gpus = no_container ? NULL : s->gpus,
+        .node = no_container || s->node < 0 ? NULL : j->nodes.v[s->node].name,
         .spare = job_is_spare(j, slot),
         .moved = s->moved,
         .generation = s->generation,
@@ -164,7 +217,7 @@ void job_slot(const struct job *j, uint32_t slot, struct slot_view *out)
         .exit_code = s->exit_code,
         .signal = s->signal,
         .reason = s->reason,
-        .detail = s->detail ? s->detail : s->note,
+        .detail = s->detail ? s->detail : slot_note_text(j, s->note),
         .tail = s->tail,
         .started_ms = s->started_ms,
         .ended_ms = s->ended_ms,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/tcp.h"
 
 #include <arpa/inet.h>
@@ -8,8 +9,8 @@
 #include "base/str.h"
 #include "base/util.h"
 
-/* "[v6]" with what follows, or all up to the last colon; two colons without brackets are an IPv6
- * address alone. */
+/* Split off the host: "[v6]", or everything before the last colon. A text with two colons and no
+ * brackets is an IPv6 address without a port. */
 static bool cut(struct span text, struct span *host, struct span *port)
 {
     *port = (struct span){ 0 };
@@ -85,7 +86,7 @@ const char *tcp_text(const struct tcp_address *a, bool with_port, char *buf, siz
 {
     char host[INET6_ADDRSTRLEN] = "?";
     bool v6 = a->sa.sa_family == AF_INET6;
-    /* cannot fail: the families are these two and the room is enough */
+    /* Cannot fail: the family is one of these two, and the buffer is large enough. */
     (void)inet_ntop(a->sa.sa_family, v6 ? (const void *)&a->in6.sin6_addr : &a->in.sin_addr, host,
                     sizeof host);
     unsigned port = ntohs(v6 ? a->in6.sin6_port : a->in.sin_port);

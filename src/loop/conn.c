@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "conn_int.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ static void out_drop(struct conn *c)
 static void conn_destroy(struct object *o)
 {
     struct conn *c = CONTAINER_OF(o, struct conn, object);
-    dirty_remove(c->object.loop, &c->dirty); /* loop_free() closes without conn_close() */
+    dirty_remove(c->object.loop, &c->dirty); /* loop_free() closes handles without conn_close() */
     out_drop(c);
     buf_done(&c->in);
     line_free(c->line);
@@ -63,8 +64,9 @@ void conn_finish(struct conn *c)
     c->ops = NULL;
     c->finishing = true;
     c->opening = false;
-    conn_listen(c); /* and throw away: a socket closed over unread bytes would break the connection,
-                       not end it */
+    /* Read and discard what the peer sends. If a socket is closed with unread bytes, the kernel
+     * resets the connection, and the peer may lose the last frames. */
+    conn_listen(c);
     conn_dirty(c);
 }
 
@@ -74,11 +76,11 @@ void conn_report_close(struct conn *c, const struct err *e)
     if (c->line && line_report(c, e))
         return;
     if (!c->closed && !c->finishing && conn_paused(c)) {
-        c->failed = e->num ? -e->num : -EPIPE; /* for the next owner */
+        c->failed = e->num ? -e->num : -EPIPE; /* reported once the paused conn gets ops */
         return;
     }
     if (!c->closed && ops && ops->on_close && !c->object.loop->ending) {
-        c->ops = NULL; /* once */
+        c->ops = NULL; /* so that on_close() is called only once */
         ops->on_close(c, e, c->arg);
     }
     conn_close(c);
@@ -90,13 +92,14 @@ void conn_report_errno(struct conn *c, int rc)
     if (c->line && c->line->why)
         e = *c->line->why;
     else if (rc == -ENOBUFS)
-        (void)err_set(&e, ENOBUFS, "the other side does not read what it is sent");
+        (void)err_set(&e, ENOBUFS, "the peer reads too slowly: the queue for it is full");
     else
         (void)err_set(&e, -rc, "the connection broke: %m");
     conn_report_close(c, &e);
 }
 
-/* Reported at the next flush, so never from inside a call of the owner's. */
+/* Note a failure. The next flush reports it to the owner, so that on_close() never comes inside a
+ * call by the owner. */
 void conn_fail(struct conn *c, int rc)
 {
     if (!c->failed)
@@ -121,7 +124,7 @@ void conn_out_pop(struct conn *c, size_t n)
         c->out_first++;
         packed_unref(p);
     }
-    if (c->out_first == c->out.n) /* an idle connection holds no memory for this */
+    if (c->out_first == c->out.n) /* the queue is empty: free its memory */
         out_drop(c);
 }
 
@@ -141,7 +144,8 @@ static unsigned out_chunks(const struct conn *c, uv_buf_t chunks[WRITE_CHUNKS], 
 void conn_write_failed(struct conn *c, int rc)
 {
     if (rc == -EPIPE || rc == -ECONNRESET) {
-        /* The peer is gone, but its last words may still be unread: reading finds the end. */
+        /* The peer has closed the connection, but its last frames may still be unread. Continue to
+         * read until the end. */
         c->deaf = true;
         out_drop(c);
     } else {
@@ -211,7 +215,8 @@ int conn_send_packed(struct conn *c, struct packed *p)
         return -ENOBUFS;
     }
     if (c->out_first > 0 && c->out.n == c->out.cap) {
-        /* a long queue that never runs empty must not grow by what was written already */
+        /* Remove the frames that were written already: otherwise a queue that is never empty would
+         * grow without limit. */
         memmove(c->out.v, c->out.v + c->out_first, (c->out.n - c->out_first) * sizeof *c->out.v);
         c->out.n -= c->out_first;
         c->out_first = 0;
@@ -239,7 +244,7 @@ size_t conn_queued(const struct conn *c)
     return c->line ? line_queued(c) : c->queued;
 }
 
-/* ---- once an iteration ---- */
+/* ---- flush: once in each iteration of the loop ---- */
 
 static void read_kept(struct conn *c);
 
@@ -295,7 +300,7 @@ static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *out)
     *out = uv_buf_init(c->object.loop->read_buf, READ_SIZE);
 }
 
-/* All whole frames of view; returns how many bytes they were, or -errno with e set. */
+/* Report all complete frames in view. Returns their length in bytes, or -errno with e set. */
 static ssize_t read_frames(struct conn *c, struct buf view, struct err *e)
 {
     size_t taken = 0;
@@ -327,7 +332,7 @@ int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e)
     ssize_t taken = read_frames(c, kept ? c->in : (struct buf){ .p = p, .len = n }, e);
     if (taken < 0)
         return (int)taken;
-    if (conn_over(c)) /* the rest is of no interest */
+    if (conn_over(c)) /* on_frame() has closed the conn: drop the rest */
         return 0;
     if (kept)
         buf_consume(&c->in, (size_t)taken);
@@ -338,7 +343,7 @@ int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e)
     return 0;
 }
 
-/* Frames that came together with the one after which the owner paused. */
+/* Report the frames that arrived together with the frame after which the owner paused the conn. */
 static void read_kept(struct conn *c)
 {
     struct err e = { 0 };
@@ -359,7 +364,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *chunk)
         if (c->line)
             line_eof(c, &e);
         else if (c->in.len > 0)
-            (void)err_set(&e, EPIPE, "the other side went away in the middle of a frame");
+            (void)err_set(&e, EPIPE, "the peer closed the connection in the middle of a frame");
         conn_report_close(c, &e);
     } else if (n < 0) {
         conn_report_errno(c, (int)n);
@@ -377,11 +382,11 @@ void conn_listen(struct conn *c)
     if (!c->finishing && conn_paused(c) && !conn_shaking(c))
         (void)uv_read_stop(s); /* cannot fail */
     else
-        (void)uv_read_start(s, on_alloc, on_read); /* fails when it reads already, has no socket
-                                                      yet, or is closing */
+        /* Fails if the conn reads already, has no socket yet, or is closing. */
+        (void)uv_read_start(s, on_alloc, on_read);
 }
 
-/* ---- the beginning ---- */
+/* ---- opening ---- */
 
 struct conn *conn_new(struct loop *l, bool tcp, struct err *e)
 {
@@ -393,7 +398,7 @@ struct conn *conn_new(struct loop *l, bool tcp, struct err *e)
     c->in.max = FRAME_HEADER + FRAME_MAX + READ_SIZE;
     c->dirty.flush = conn_flush;
     if (tcp)
-        (void)uv_tcp_init(&l->uv, &c->io.tcp); /* cannot fail without a socket */
+        (void)uv_tcp_init(&l->uv, &c->io.tcp); /* cannot fail: it makes no socket */
     else
         (void)uv_pipe_init(&l->uv, &c->io.pipe, 0); /* cannot fail */
     object_init(&c->object, l, &c->io.handle, conn_destroy);
@@ -405,7 +410,7 @@ struct conn *conn_adopt(struct loop *l, int fd, struct err *e)
     struct conn *c = conn_new(l, false, e);
     int rc = c ? uv_pipe_open(&c->io.pipe, fd) : -ENOMEM;
     if (rc < 0) {
-        (void)close(fd); /* not the pipe's yet */
+        (void)close(fd); /* the handle does not own fd yet */
         if (c)
             (void)err_set(e, -rc, "cannot watch a connection: %m");
         conn_close(c);
@@ -430,7 +435,7 @@ int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops,
     do
         rc = connect(fd, (const struct sockaddr *)&sa, sizeof sa);
     while (rc == -1 && errno == EINTR);
-    if (rc == -1) /* EAGAIN: its backlog is full */
+    if (rc == -1) /* EAGAIN: the backlog of the listener is full */
         return err_set(e, errno, "cannot connect to socket '%s': %m", path);
 
     int mine = fd;

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A framed connection, as conn.c (frames, queue, owner) and conn_tls.c (what TCP and TLS add) share
- * it.
+ * A framed connection: the declarations that conn.c (frames, queue, callbacks) and conn_tls.c (TCP
+ * and TLS) share.
  */
 #ifndef TONY_LOOP_CONN_INT_H
 #define TONY_LOOP_CONN_INT_H
@@ -9,23 +10,26 @@
 
 #include "base/err.h"
 
-/* What a connection over TCP has beside the rest. */
+/* The additional state of a connection over TCP. */
 struct conn_line {
-    struct tls *tls;   /* NULL: accepted, and nothing was heard yet */
-    struct dial *dial; /* under way */
-    char *target;      /* "host:port" of a dialled one */
+    struct tls *tls;   /* NULL: the connection was accepted, but has sent nothing yet */
+    struct dial *dial; /* the attempt to connect; NULL = none is running */
+    char *target;      /* "host:port" of an outgoing connection */
     struct loop_timer *timer;
-    struct shakes *shakes; /* where an accepted one stands until it is ready */
+    struct shakes *shakes; /* the list of an accepted connection until its handshake has finished */
     struct conn *next, *prev;
-    struct err *why; /* it failed, but there was nobody to tell */
-    bool ready;      /* the handshake is over */
-    bool shut;       /* conn_finish(): all is said, the other side has yet to hang up */
+    struct err *why; /* why it failed while it was paused; reported once it gets ops */
+    bool ready;      /* the handshake has finished */
+    bool shut;       /* conn_finish(): everything was sent; the peer has not closed its side yet */
 };
 
 /*
- * Output is a queue of packed frames that is written once an iteration, so that many small frames
- * become one writev(); what the kernel does not take waits in one uv_write. Input goes through the
- * loop's one buffer; only the start of an unfinished frame is kept here.
+ * Output is a queue of packed frames. The loop writes it once in each iteration, so that one
+ * writev() sends many small frames. The bytes that the kernel does not accept wait in one
+ * uv_write_t.
+ *
+ * Input goes through the loop's read buffer, which all connections share. A connection keeps only
+ * the beginning of an incomplete frame.
  */
 struct conn {
     struct object object;
@@ -39,18 +43,20 @@ struct conn {
     const struct conn_ops *ops;
     void *arg;
     struct conn_line *line;   /* NULL on a unix socket */
-    struct buf in;            /* the start of a frame; without memory when empty */
-    VEC(struct packed *) out; /* out.v[out_first ...] is still to be written */
+    struct buf in;            /* the beginning of an incomplete frame; if empty, it has no memory */
+    VEC(struct packed *) out; /* out.v[out_first ...] are not written yet */
+    /* out_offset: written bytes of the first of them; queued: bytes in the whole queue */
     size_t out_first, out_offset, queued;
-    uv_write_t *writing; /* under way, over n_writing bytes: of the queue, or of ciphertext */
+    uv_write_t *writing; /* a running write of n_writing bytes, of frames or of ciphertext */
     size_t n_writing;
     struct loop_timer *finish_timer;
-    int failed; /* -errno to report in the next flush */
-    bool opening, finishing, closed, deaf /* the peer reads no more */;
+    int failed; /* -errno that the next flush reports */
+    bool opening, finishing, closed;
+    bool deaf; /* the peer does not read any more */
 };
 
-/* Without an on_frame nothing is read: what comes waits in the socket, and the end of the
- * connection behind it. */
+/* Is the connection paused? Without on_frame() the loop does not read. Incoming bytes and the end
+ * of the connection wait in the socket. */
 static inline bool conn_paused(const struct conn *c)
 {
     return !c->ops || !c->ops->on_frame;
@@ -63,23 +69,24 @@ void conn_dirty(struct conn *c);
 void conn_listen(struct conn *c);
 void conn_report_close(struct conn *c, const struct err *e);
 void conn_report_errno(struct conn *c, int rc);
-void conn_fail(struct conn *c, int rc); /* reported at the next flush */
+void conn_fail(struct conn *c, int rc); /* the next flush reports rc to the owner */
 void conn_write_failed(struct conn *c, int rc);
 void conn_out_pop(struct conn *c, size_t n);
 int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e);
 
-/* conn_tls.c: all for connections with a line only, but for the first */
+/* conn_tls.c: all but the first only for connections with a `line` */
 static inline bool conn_shaking(const struct conn *c)
 {
     return c->line && !c->line->ready;
 }
 void line_free(struct conn_line *t);
-void line_close(struct conn *c); /* the owner's part of conn_close() */
+void line_close(struct conn *c); /* called by conn_close() */
 size_t line_queued(const struct conn *c);
 void line_write(struct conn *c);
 int line_read(struct conn *c, char *p, size_t n, struct err *e);
-void line_eof(struct conn *c, struct err *e);          /* what the end of the stream means */
-bool line_report(struct conn *c, const struct err *e); /* false: conn.c's business */
+void line_eof(struct conn *c, struct err *e); /* sets e to what the end of the stream means */
+/* Handle the end of a connection before its handshake has finished. false: conn.c handles it. */
+bool line_report(struct conn *c, const struct err *e);
 void line_finish(struct conn *c);
 
 #endif

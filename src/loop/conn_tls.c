@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "conn_int.h"
 
 #include <errno.h>
@@ -10,12 +11,13 @@
 #include "loop/tcp.h"
 
 /*
- * Packed frames are encrypted only shortly before they are written, so a long queue is in memory
- * once. Decrypted bytes go through the loop's one buffer.
+ * Connections over TCP with TLS. Packed frames are encrypted only shortly before they are written,
+ * so a long queue needs memory for the frames only, not for ciphertext as well. Decrypted bytes go
+ * through one buffer of the loop, which all connections share.
  */
 enum {
     CIPHER_AHEAD = 256 << 10,
-    HANDSHAKE_BYTE = 0x16, /* the first of any TLS client */
+    HANDSHAKE_BYTE = 0x16, /* the first byte that any TLS client sends */
 };
 
 /* ---- the end ---- */
@@ -47,7 +49,8 @@ void line_free(struct conn_line *t)
     free(t);
 }
 
-/* What is there to say in one go is said; what the kernel does not take is lost. */
+/* Send the TLS output that is ready, such as an alert, with one write. The bytes that the kernel
+ * does not accept are lost. */
 static void last_words(struct conn *c)
 {
     struct buf *out = tls_out(c->line->tls);
@@ -69,11 +72,12 @@ void line_close(struct conn *c)
 void line_eof(struct conn *c, struct err *e)
 {
     if (conn_shaking(c))
-        (void)err_set(e, ECONNRESET, "the other side hung up before both knew each other");
+        (void)err_set(e, ECONNRESET,
+                      "the peer closed the connection before the TLS handshake had finished");
     else if (!tls_ended(c->line->tls))
-        (void)err_set(e, ESHUTDOWN, "the connection was cut off");
+        (void)err_set(e, ESHUTDOWN, "the connection ended without a closing message of the peer");
     else if (c->in.len > 0)
-        (void)err_set(e, EPIPE, "the other side went away in the middle of a frame");
+        (void)err_set(e, EPIPE, "the peer closed the connection in the middle of a frame");
 }
 
 bool line_report(struct conn *c, const struct err *e)
@@ -87,11 +91,11 @@ bool line_report(struct conn *c, const struct err *e)
         return true;
     }
     if (!conn_over(c) && conn_paused(c) && !t->why && e->num && (t->why = malloc(sizeof *e)))
-        *t->why = *e; /* for the next owner */
+        *t->why = *e; /* reported once the paused conn gets ops */
     return false;
 }
 
-/* A dialled one that does not come to be. */
+/* Report that an outgoing connection could not be established. */
 static void dial_failed(struct conn *c, int num, const char *why)
 {
     struct err e = { 0 };
@@ -99,13 +103,14 @@ static void dial_failed(struct conn *c, int num, const char *why)
     conn_report_close(c, &e);
 }
 
-/* All is said: hang up, and wait for the other side to do so, for a socket that is closed over
- * unread bytes takes back what it has sent. */
+/* conn_finish(): once everything was sent, shut down the sending side and wait until the peer
+ * closes its side. If a socket is closed with unread bytes, the kernel resets the connection, and
+ * the peer may lose bytes that it has not read yet. */
 void line_finish(struct conn *c)
 {
     struct conn_line *t = c->line;
     uv_os_fd_t fd;
-    if (!t->ready && line_queued(c) == 0) { /* nothing was to be said */
+    if (!t->ready && line_queued(c) == 0) { /* there is nothing to send */
         conn_close(c);
         return;
     }
@@ -202,7 +207,7 @@ void line_write(struct conn *c)
     if (rc < 0)
         conn_write_failed(c, rc);
     if (out->len == 0 || c->deaf)
-        buf_done(out); /* an idle connection holds no memory for this */
+        buf_done(out); /* everything is written: free the memory */
 }
 
 /* ---- reading ---- */
@@ -216,7 +221,7 @@ static void line_ready(struct conn *c)
     if (t->shakes) {
         struct shakes *s = t->shakes;
         shakes_remove(c);
-        conn_listen(c); /* it has no owner yet */
+        conn_listen(c); /* pauses it: it has no ops yet */
         s->on_ready(c, s->arg);
         if (!conn_has_owner(c))
             conn_close(c);
@@ -229,8 +234,8 @@ static void line_ready(struct conn *c)
 static int server_begin(struct conn *c, char first, struct err *e)
 {
     struct shakes *s = c->line->shakes;
-    if (first != HANDSHAKE_BYTE) /* before a session is made for it */
-        return err_set(e, EPROTO, "it does not speak TLS");
+    if (first != HANDSHAKE_BYTE) /* check this before allocating a TLS session */
+        return err_set(e, EPROTO, "the peer does not speak TLS");
     c->line->tls = tls_server_new(s->key_of, s->arg, e);
     return c->line->tls ? 0 : -ENOMEM;
 }
@@ -247,12 +252,12 @@ int line_read(struct conn *c, char *p, size_t n, struct err *e)
     buf_clear(plain);
     rc = tls_feed(t->tls, p, n, plain, e);
     if (rc < 0) {
-        last_words(c); /* why, to the other side */
+        last_words(c); /* sends the TLS alert that tells the peer why */
         if (!t->ready && !t->shakes)
             (void)err_wrap(e, rc, "cannot connect to '%s'", t->target);
         return rc;
     }
-    conn_dirty(c); /* what the handshake has to say */
+    conn_dirty(c); /* the handshake may have produced output */
     if (!t->ready && tls_ready(t->tls))
         line_ready(c);
     if (plain->len > 0 && !conn_over(c))
@@ -262,7 +267,7 @@ int line_read(struct conn *c, char *p, size_t n, struct err *e)
     return rc;
 }
 
-/* ---- the beginning: dialled ---- */
+/* ---- opening: outgoing connections ---- */
 
 static void on_dialled(void *arg, int fd, const struct err *e)
 {
@@ -274,7 +279,7 @@ static void on_dialled(void *arg, int fd, const struct err *e)
     }
     int rc = uv_tcp_open(&c->io.tcp, fd);
     if (rc < 0) {
-        (void)close(fd); /* not the handle's yet */
+        (void)close(fd); /* the handle does not own fd yet */
         dial_failed(c, -rc, "the socket cannot be watched");
         return;
     }
@@ -326,13 +331,13 @@ int conn_dial_tls(struct loop *l, const struct conn_target *to, const struct con
     return 0;
 }
 
-/* ---- the beginning: accepted ---- */
+/* ---- opening: accepted connections ---- */
 
 static void on_shake_late(void *arg)
 {
     struct conn *c = arg;
     struct err e = { 0 };
-    (void)err_set(&e, ETIMEDOUT, "it did not say in time who it is");
+    (void)err_set(&e, ETIMEDOUT, "the peer did not finish the TLS handshake in time");
     conn_report_close(c, &e);
 }
 
@@ -368,7 +373,7 @@ int shake_begin(struct loop *l, struct shakes *s, int fd, struct err *e)
 void shakes_drop_oldest(struct shakes *s)
 {
     struct err e = { 0 };
-    (void)err_set(&e, EBUSY, "too many began and did not say who they are");
+    (void)err_set(&e, EBUSY, "too many TLS handshakes are unfinished");
     conn_report_close(s->last, &e);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop_int.h"
 
 #include <errno.h>
@@ -12,8 +13,12 @@
 #include "base/util.h"
 #include "loop/tcp.h"
 
-/* From a host's name to a connected socket: the addresses in turn, each with its share of the time
- * that is left. */
+/*
+ * Connects to a host by name. It tries the addresses of the host one after the other, and divides
+ * the time until the deadline among those that are left.
+ */
+
+/* An attempt to connect to one address. */
 struct attempt {
     struct object object;
     uv_poll_t poll;
@@ -31,9 +36,11 @@ struct dial {
     struct tcp_address *addresses;
     size_t n, next;
     struct attempt *attempt;
-    struct loop_timer *timer; /* of the attempt, and what must not come from inside dial_start() */
+    /* The timeout of the attempt. It also delays a result that is known at once, so that done()
+     * does not come inside dial_start(). */
+    struct loop_timer *timer;
     struct err failed;
-    int fd; /* connected at once */
+    int fd; /* a socket that was connected at once; else -1 */
     void (*done)(void *arg, int fd, const struct err *e);
     void *arg;
 };
@@ -81,7 +88,7 @@ static void dial_done(struct dial *d, int fd, const struct err *e)
 void socket_tune(int fd)
 {
     const int on = 1, idle_s = 60, between_s = 20, probes = 3;
-    /* Better with, but it works without. */
+    /* If setting an option fails, the connection works all the same. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
@@ -100,13 +107,13 @@ static void on_connected(uv_poll_t *h, int status, int events)
     struct dial *d = a->d;
     int num = 0;
     socklen_t len = sizeof num;
-    (void)status; /* the socket tells more */
+    (void)status; /* SO_ERROR of the socket is more precise */
     (void)events;
     if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &num, &len) == -1)
         num = errno;
     int fd = a->fd;
     a->fd = -1;
-    attempt_end(d); /* before anything else watches the descriptor */
+    attempt_end(d); /* stop polling the descriptor before another object polls it */
     if (num == 0) {
         struct err none = { 0 };
         dial_done(d, fd, &none);
@@ -117,7 +124,7 @@ static void on_connected(uv_poll_t *h, int status, int events)
     loop_timer_set(d->timer, clock_mono_ms());
 }
 
-/* 0: under way or connected (d->fd); -errno. */
+/* Start to connect to one address. 0: the attempt runs, or it has succeeded (d->fd); or -errno. */
 static int attempt_start(struct dial *d, const struct tcp_address *to)
 {
     AUTO(close_p)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/http.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ struct http_headers {
     struct span head;
 };
 
-/* One connection; it has a call, or is idle. */
+/* A connection to a server. It carries a call, or is idle. */
 struct hconn {
     struct http *h;
     struct tcp *tcp;
@@ -28,22 +29,23 @@ struct hconn {
     struct http_call *call;
     struct http_parse parse;
     struct loop_timer *idle;
-    bool used;  /* it has carried a call before this one */
-    bool heard; /* a byte of this answer */
-    bool busy;  /* with an owner's callback: must not be freed in it */
-    bool gone;  /* dropped in one */
+    bool used;  /* it has carried a call before the current one */
+    bool heard; /* a byte of the current answer has arrived */
+    bool busy;  /* a callback of the caller runs: the connection must not be freed in it */
+    bool gone;  /* it was dropped in such a callback: free it afterwards */
     struct hconn *next;
 };
 
 struct http {
     struct loop *loop;
     struct hconn *conns;
-    struct http_call *calls; /* in the order they came */
+    struct http_call *calls; /* in the order of http_send() */
 };
 
-/* A piece of a file that a thread reads; it outlives its call. */
+/* A piece of a file that a thread reads. If the call is cancelled, the piece lives on until the
+ * thread has finished. */
 struct piece {
-    struct http_call *call; /* NULL: cancelled */
+    struct http_call *call; /* NULL: the call was cancelled */
     int fd;
     int64_t offset;
     size_t n;
@@ -57,9 +59,9 @@ struct http_call {
     char *host;
     uint16_t port;
     struct buf head;
-    int body_fd; /* ours */
+    int body_fd; /* a duplicate that the call owns */
     struct hconn *conn;
-    struct loop_timer *timer; /* standstill, and an early failure */
+    struct loop_timer *timer; /* fires after stall_ms without progress; or see fail_soon() */
     struct err failed;
     struct buf body;
     uint64_t n_body, n_sent, n_total;
@@ -126,7 +128,7 @@ static void call_fail(struct http_call *c, const struct err *why)
     if (c->conn)
         conn_drop(TAKE(c->conn));
     call_unlink(c);
-    start_waiting(h); /* before done(), after which h may be gone */
+    start_waiting(h); /* before done(), which may free h */
     done(c, NULL, &e, arg);
     call_free(c);
 }
@@ -136,7 +138,7 @@ static void call_done(struct http_call *c)
     struct hconn *k = TAKE(c->conn);
     struct http *h = c->h;
     struct http_headers headers = { buf_span(&k->parse.head) };
-    struct buf head = k->parse.head; /* lives on during done() */
+    struct buf head = k->parse.head; /* keep it until done() has returned: headers point into it */
     struct http_response r = { .status = k->parse.status,
                                .body = buf_span(&c->body),
                                .n_body = c->n_body,
@@ -183,12 +185,13 @@ static void on_call_timer(void *arg)
     struct http_call *c = arg;
     struct err e = c->failed;
     if (!e.num)
-        (void)err_set(&e, ETIMEDOUT, "nothing moved for %lld s",
+        (void)err_set(&e, ETIMEDOUT, "no byte was sent or received for %lld s",
                       (long long)((c->q.stall_ms ? c->q.stall_ms : HTTP_STALL_MS) / 1000));
     call_fail(c, &e);
 }
 
-/* Not from inside http_send() or start_waiting(). */
+/* Report a failure from the timer, since done() must not come inside http_send() or
+ * start_waiting(). */
 static void fail_soon(struct http_call *c, const struct err *e)
 {
     c->failed = *e;
@@ -199,7 +202,7 @@ static void on_body(const char *p, size_t n, void *arg)
 {
     struct hconn *k = arg;
     struct http_call *c = k->call;
-    if (k->gone) /* cancelled at an earlier piece */
+    if (k->gone) /* an earlier on_body() has cancelled the call */
         return;
     bool good = k->parse.status / 100 == 2;
     c->n_body += n;
@@ -210,13 +213,13 @@ static void on_body(const char *p, size_t n, void *arg)
         return;
     }
     if (!good)
-        c->body.max = ERROR_BODY_MAX; /* a refusal is read, however little was wanted */
+        c->body.max = ERROR_BODY_MAX; /* keep the text of an error even if body_max is smaller */
     if (!good)
         n = MIN(n, ERROR_BODY_MAX - MIN(c->body.len, (size_t)ERROR_BODY_MAX));
     int rc = n > 0 ? buf_add(&c->body, p, n) : 0;
     if (rc < 0)
         (void)err_set(&c->failed, rc == -EMSGSIZE ? EFBIG : ENOMEM,
-                      "the answer of '%s:%u' cannot be kept: %m", c->host, c->port);
+                      "cannot keep the answer of '%s:%u': %m", c->host, c->port);
 }
 
 static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
@@ -225,14 +228,14 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
     struct http_call *c = k->call;
     struct err e = { 0 };
     (void)t;
-    if (!c) { /* unasked for */
+    if (!c) { /* the server sends bytes on an idle connection */
         conn_drop(k);
         return;
     }
     k->heard = true;
     k->busy = true;
     ssize_t rc = http_parse(&k->parse, p, n, on_body, k, &e);
-    if (k->gone) { /* cancelled in there */
+    if (k->gone) { /* on_body() has cancelled the call */
         conn_free(k);
         return;
     }
@@ -247,7 +250,7 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
     if (k->parse.state != HP_DONE)
         return;
     if ((size_t)rc < n)
-        k->parse.keep = false; /* what follows is nobody's answer */
+        k->parse.keep = false; /* the bytes behind the response belong to no request */
     call_done(c);
 }
 
@@ -269,7 +272,7 @@ static void on_close(struct tcp *t, const struct err *why, void *arg)
         return;
     }
     if (k->used && !k->heard && c->n_total == 0 && !c->again) {
-        /* a kept connection that the other side had given up: it has not seen the request */
+        /* The server has closed an idle connection before it saw this request: send it again. */
         c->again = true;
         c->conn = NULL;
         conn_drop(k);
@@ -315,14 +318,15 @@ static void piece_read(void *arg, int rc)
     free(x);
 }
 
-/* The next slice, when the last was given to the kernel. */
+/* Send the next slice of the body, once the kernel has accepted the last one. */
 static void pump(struct http_call *c)
 {
     if (c->n_sent == c->n_total || c->piece)
         return;
     size_t n = (size_t)MIN(c->n_total - c->n_sent, (uint64_t)SLICE);
     if (!c->q.body_from_fd) {
-        if (tcp_write(c->conn->tcp, c->q.body.p + c->n_sent, n) == 0) /* else on_close tells */
+        /* If this fails, on_close() follows. */
+        if (tcp_write(c->conn->tcp, c->q.body.p + c->n_sent, n) == 0)
             c->n_sent += n;
         return;
     }
@@ -358,7 +362,7 @@ static void on_drain(struct tcp *t, void *arg)
     if (c->q.on_sent && c->n_sent > 0)
         c->q.on_sent(c, c->n_sent, c->q.arg);
     k->busy = false;
-    if (k->gone) /* cancelled in there */
+    if (k->gone) /* on_sent() has cancelled the call */
         conn_free(k);
     else
         pump(c);
@@ -411,14 +415,15 @@ static struct hconn *conn_open(struct http_call *c, struct err *e)
     return NULL;
 }
 
-/* 1: it has to wait in line. */
+/* Start a call on an idle or a new connection. 1: no connection is free, so the call waits. */
 static int call_start(struct http_call *c)
 {
     size_t n;
     struct hconn *k = conn_for(c, &n);
     struct err e = { 0 };
     if (k && (c->q.fresh || c->again || c->n_total > 0)) {
-        /* what cannot be sent twice goes over a line that is surely open */
+        /* The server may just have closed the idle connection. A request with a body cannot be sent
+         * twice, so it gets a new connection. */
         conn_drop(k);
         k = NULL;
         n--;
@@ -437,7 +442,7 @@ static int call_start(struct http_call *c)
     k->call = c;
     c->conn = k;
     moved(c);
-    (void)tcp_write(k->tcp, c->head.p, c->head.len); /* a failure comes through on_close */
+    (void)tcp_write(k->tcp, c->head.p, c->head.len); /* if this fails, on_close() follows */
     return 0;
 }
 
@@ -445,7 +450,7 @@ static void start_waiting(struct http *h)
 {
     for (struct http_call *c = h->calls; c; c = c->next)
         if (!c->conn && !c->failed.num)
-            (void)call_start(c); /* those that have to wait on, wait on */
+            (void)call_start(c); /* 1: this call still has to wait */
 }
 
 /* ---- a request ---- */
@@ -526,9 +531,9 @@ int http_send(struct http *h, const struct http_request *q, struct http_call **o
     while (*at)
         at = &(*at)->next;
     *at = c;
-    c->q.url = NULL; /* borrowed only until here */
+    c->q.url = NULL; /* http_send() borrows it only until it returns */
     c->q.headers = NULL;
-    (void)call_start(c); /* or it waits in line */
+    (void)call_start(c); /* 1: the call waits for a connection */
     if (out)
         *out = c;
     return 0;

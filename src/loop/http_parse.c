@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/http_parse.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ struct span http_find(struct span head, const char *name)
     return (struct span){ 0 };
 }
 
-/* Does a list like "close, TE" hold the word? */
+/* Does a list such as "close, TE" contain the word? */
 static bool has_word(struct span list, const char *word)
 {
     struct span item;
@@ -35,10 +36,11 @@ static bool has_word(struct span list, const char *word)
 
 static int bad(struct err *e, const char *what)
 {
-    return err_set(e, EPROTO, "the answer is no HTTP: %s", what);
+    return err_set(e, EPROTO, "the answer is not HTTP: %s", what);
 }
 
-/* Two lengths that differ are how one answer is smuggled into another. */
+/* Read Content-Length. Two different lengths are an error: an attacker can use them to hide a
+ * second response in the first one (response smuggling). */
 static int find_length(struct span head, int64_t *out, struct err *e)
 {
     struct span rest = head, line;
@@ -75,7 +77,7 @@ static int head_over(struct http_parse *x, struct err *e)
     int rc = read_status(x, head, &old, e);
     if (rc < 0)
         return rc;
-    if (x->status < 200 && x->status != 101) { /* 100 Continue: the answer is still to come */
+    if (x->status < 200 && x->status != 101) { /* 100 Continue: the real response follows */
         buf_clear(&x->head);
         return 0;
     }
@@ -100,7 +102,7 @@ static int head_over(struct http_parse *x, struct err *e)
     return 0;
 }
 
-/* Bytes up to the end of a line go to b. 1: the line is whole. */
+/* Add the bytes up to the end of the line to b. 1: the line is complete. */
 static int take_line(struct buf *b, const char *p, size_t n, size_t *out_taken, struct err *e)
 {
     const char *end = memchr(p, '\n', n);
@@ -139,7 +141,7 @@ static int chunk_size(struct http_parse *x, struct err *e)
     return 0;
 }
 
-/* A line between chunks, or after the last. */
+/* Handle a line between two chunks, or after the last one. */
 static int line_over(struct http_parse *x, struct err *e)
 {
     int rc = 0;

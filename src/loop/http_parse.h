@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One HTTP/1.1 response out of bytes, without I/O. Our own: what a client needs of HTTP is small,
- * and the known parser in C is no longer looked after.
+ * A parser of HTTP/1.1 responses, without I/O. tony has its own because a client needs only a small
+ * part of HTTP, and because the well-known parser in C, http-parser, is no longer maintained.
  */
 #ifndef TONY_LOOP_HTTP_PARSE_H
 #define TONY_LOOP_HTTP_PARSE_H
@@ -24,26 +25,28 @@ enum http_parse_state {
     HP_DONE
 };
 
-struct http_parse { /* zero, but for head.max, to begin with */
+/* To start, set all to zero except head.max. */
+struct http_parse {
     enum http_parse_state state;
-    bool no_body;    /* the answer to a HEAD */
-    struct buf head; /* status line and headers as they came; 1xx ones are thrown away */
-    struct buf line; /* of a chunk's size, or a trailer */
+    bool no_body;    /* the response to a HEAD has no body */
+    struct buf head; /* status line and headers as received; those of 1xx responses are dropped */
+    struct buf line; /* the line with a chunk's size, or a trailer */
     int status;
-    int64_t left; /* of the body, or of the chunk */
-    bool keep;    /* the connection may be used again */
+    int64_t left; /* bytes that are missing of the body or of the chunk */
+    bool keep;    /* the connection may be used for another request */
     size_t n_trailers;
 };
 
-/* Body bytes go to body(). Returns how many of the n bytes were the response's (all, unless it is
- * HP_DONE), or -EPROTO, -EMSGSIZE (headers too large), -ENOMEM with e set. */
+/* Parse n received bytes; body() gets the bytes of the body. Returns how many of the n bytes belong
+ * to the response: all of them, unless the state is HP_DONE. Or -EPROTO, -EMSGSIZE (the headers are
+ * too large) or -ENOMEM, with e set. */
 ssize_t http_parse(struct http_parse *x, const char *p, size_t n,
                    void (*body)(const char *p, size_t n, void *arg), void *arg, struct err *e);
-/* The stream has ended: 0 when that ends the response, else -ECONNRESET. */
+/* The stream has ended. 0: the response is complete; -ECONNRESET: it is cut. */
 int http_parse_eof(struct http_parse *x, struct err *e);
 void http_parse_done(struct http_parse *x);
 
-/* The first header of that name in a head, trimmed; p NULL if there is none. */
+/* The trimmed value of the first header with this name in a head; p is NULL if there is none. */
 struct span http_find(struct span head, const char *name);
 
 #endif

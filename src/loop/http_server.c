@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/http.h"
 
 #include <errno.h>
@@ -11,7 +12,8 @@
 #include "loop/http_parse.h"
 #include "loop/tcp.h"
 
-/* One request a connection: its askers are a proxy and now and then a person. */
+/* A client connection. It carries one request only, which is enough: the clients are the
+ * ResourceManager's proxy and sometimes a person. */
 struct asker {
     struct http_server *s;
     struct asker *next;
@@ -86,7 +88,7 @@ static void reply(struct asker *a, const struct http_answer *answer, bool with_b
         asker_close(a);
         return;
     }
-    tcp_end(a->tcp); /* and wait, for a while, until the asker has read it and hangs up */
+    tcp_end(a->tcp); /* then wait until the client closes, at most HTTP_SERVER_WAIT_MS */
     loop_timer_set(a->timer, clock_mono_ms() + HTTP_SERVER_WAIT_MS);
 }
 
@@ -186,7 +188,7 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
 static void on_close(struct tcp *t, const struct err *e, void *arg)
 {
     (void)t;
-    (void)e; /* an asker that goes away is nothing to tell */
+    (void)e; /* a client that closes its connection is not worth a log line */
     asker_close(arg);
 }
 
@@ -198,7 +200,7 @@ static void on_accept(struct tcp *t, void *arg)
     struct asker *a = s->n < HTTP_SERVER_CONNS ? calloc(1, sizeof *a) : NULL;
     if (!a || !(a->timer = loop_timer_new(s->loop, on_asker_late, a))) {
         free(a);
-        return; /* it is closed */
+        return; /* the loop closes a stream without ops */
     }
     a->s = s;
     a->tcp = t;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop_int.h"
 
 #include <errno.h>
@@ -15,31 +16,31 @@
 #include "loop/tcp.h"
 
 enum {
-    ACCEPT_BATCH = 256, /* then the connections that are there get their turn */
-    STRANGER_MS = 1000, /* at most one line in so long */
+    ACCEPT_BATCH = 256, /* connections accepted at once, before the open ones are served */
+    STRANGER_MS = 1000, /* between two log lines about refused peers */
 };
 
 struct listener {
     struct object object;
     uv_poll_t poll;
     int fd;
-    char *path;               /* of a unix socket */
-    char *name;               /* for people: the path, or address and port */
-    struct loop_timer *pause; /* made when it was needed once */
-    int (*take)(struct listener *s, int fd, struct err *e); /* takes fd */
+    char *path;               /* of a unix socket; else NULL */
+    char *name;               /* for messages: the path, or address and port */
+    struct loop_timer *pause; /* see listener_pause(); NULL until first used */
+    int (*take)(struct listener *s, int fd, struct err *e); /* handles an accepted fd and owns it */
     void (*on_accept)(struct conn *c, void *arg);
     void (*on_accept_tcp)(struct tcp *t, void *arg);
     void *arg;
     tls_key_fn *key_of;
     struct shakes shakes;
     int64_t stranger_next_ms;
-    unsigned strangers; /* that were not logged */
+    unsigned strangers; /* refused peers since the last log line */
 };
 
 static void listener_destroy(struct object *o)
 {
     struct listener *s = CONTAINER_OF(o, struct listener, object);
-    if (s->fd != -1) /* loop_free() closed it */
+    if (s->fd != -1) /* loop_free() closes the handle without listener_close() */
         (void)close(s->fd);
     free(s->path);
     free(s->name);
@@ -51,11 +52,11 @@ void listener_close(struct listener *s)
     if (!s || uv_is_closing((uv_handle_t *)&s->poll))
         return;
     if (s->path)
-        (void)unlink(s->path); /* gone already is as good */
+        (void)unlink(s->path); /* it may be missing already */
     shakes_end(&s->shakes);
     object_close((uv_handle_t *)&s->poll);
     loop_timer_free(TAKE(s->pause));
-    (void)close(s->fd); /* nobody can dial it any more */
+    (void)close(s->fd); /* at once, so that no peer can connect any more */
     s->fd = -1;
 }
 
@@ -64,10 +65,11 @@ static void on_connection(uv_poll_t *h, int status, int events);
 static void on_pause_over(void *arg)
 {
     struct listener *s = arg;
-    (void)uv_poll_start(&s->poll, UV_READABLE, on_connection); /* it could be started before */
+    (void)uv_poll_start(&s->poll, UV_READABLE, on_connection); /* cannot fail: it worked before */
 }
 
-/* Out of descriptors or memory: polling on would spin, for the dialler stays in the queue. */
+/* Stop accepting for ACCEPT_PAUSE_MS: there is no free descriptor or memory. The connection stays
+ * in the kernel's queue, so without a pause poll would return at once, again and again. */
 static void listener_pause(struct listener *s, int num)
 {
     struct err e = { 0 };
@@ -85,7 +87,7 @@ static void listener_pause(struct listener *s, int num)
 static void on_connection(uv_poll_t *h, int status, int events)
 {
     struct listener *s = CONTAINER_OF(h, struct listener, poll);
-    (void)status; /* accept4() tells more */
+    (void)status; /* the errno of accept4() is more precise */
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH && s->fd != -1; i++) {
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -104,7 +106,7 @@ static void on_connection(uv_poll_t *h, int status, int events)
     }
 }
 
-/* ---- what to do with who comes ---- */
+/* ---- accepted connections ---- */
 
 static void stranger(struct listener *s, const char *who, const char *why)
 {
@@ -130,8 +132,8 @@ static bool peer_welcome(int fd)
 static int take_unix(struct listener *s, int fd, struct err *e)
 {
     if (!peer_welcome(fd)) {
-        stranger(s, "another user", "it is neither ours nor root's");
-        (void)close(fd); /* a stranger gets no word */
+        stranger(s, "another user", "the peer is neither this user nor root");
+        (void)close(fd); /* without an answer */
         return 0;
     }
     struct conn *c = conn_adopt(s->object.loop, fd, e);
@@ -157,7 +159,7 @@ static int take_tcp(struct listener *s, int fd, struct err *e)
 
 static int take_tls(struct listener *s, int fd, struct err *e)
 {
-    if (s->shakes.n >= CONN_HANDSHAKES_MAX) /* whoever is real has had the time */
+    if (s->shakes.n >= CONN_HANDSHAKES_MAX) /* an honest peer has finished by now */
         shakes_drop_oldest(&s->shakes);
     return shake_begin(s->object.loop, &s->shakes, fd, e);
 }
@@ -177,19 +179,19 @@ static void on_shake_ready(struct conn *c, void *arg)
 static void on_shake_stranger(struct conn *c, const struct err *e, void *arg)
 {
     char host[TCP_ADDRESS_TEXT] = "?";
-    (void)conn_peer_host(c, host, sizeof host); /* it may be gone already */
+    (void)conn_peer_host(c, host, sizeof host); /* fails if the peer has disconnected: then "?" */
     stranger(arg, host, e->msg);
 }
 
-/* ---- the beginning ---- */
+/* ---- opening ---- */
 
-/* Takes fd and what s owns. 0 and s listens, or -errno. */
+/* Make s listen on fd. Takes fd and all that s owns, also on failure. 0 or -errno. */
 static int listener_start(struct listener *s, struct loop *l, int fd, struct err *e)
 {
     int rc = uv_poll_init(&l->uv, &s->poll, fd);
     if (rc < 0) {
         (void)err_set(e, -rc, "cannot watch socket '%s': %m", s->name);
-        (void)close(fd); /* nobody has dialled it yet */
+        (void)close(fd); /* no peer has connected to it yet */
         free(s->path);
         free(s->name);
         free(s);
@@ -226,8 +228,8 @@ static int bind_private(int fd, const char *path, struct err *e)
     memcpy(sa.sun_path, path, len + 1);
     if (unlink(path) == -1 && errno != ENOENT)
         return err_set(e, errno, "cannot remove old socket '%s': %m", path);
-    /* The socket's own mode is the ceiling of the file's: it is never open to others, not even
-     * between bind() and a chmod(). */
+    /* bind() gives the file at most the mode of the socket. So set the mode of the socket: then
+     * other users cannot connect even between bind() and a chmod(). */
     if (fchmod(fd, 0600) == -1 || bind(fd, (const struct sockaddr *)&sa, sizeof sa) == -1 ||
         listen(fd, BACKLOG) == -1)
         return err_set(e, errno, "cannot listen on socket '%s': %m", path);
@@ -266,7 +268,7 @@ int listener_open_unix(struct loop *l, const char *path,
 
 /* ---- over TCP ---- */
 
-/* A listening socket, or -errno. out_name has room for TCP_ADDRESS_TEXT. */
+/* Make a listening TCP socket. Returns it or -errno. out_name has TCP_ADDRESS_TEXT bytes. */
 static int tcp_bind(const char *address, uint16_t port, char *out_name, struct err *e)
 {
     struct tcp_address a = { 0 };
@@ -277,12 +279,12 @@ static int tcp_bind(const char *address, uint16_t port, char *out_name, struct e
     int fd = socket(a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     const int on = 1;
     socklen_t len = sizeof a;
-    /* a port that was ours a moment ago is free for us */
+    /* SO_REUSEADDR: a port that an earlier process of tony used a moment ago can be bound again. */
     if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
         bind(fd, &a.sa, tcp_address_len(&a)) == -1 || listen(fd, BACKLOG) == -1 ||
         getsockname(fd, &a.sa, &len) == -1)
         return err_set(e, errno, "cannot listen on '%s': %m", out_name);
-    (void)tcp_text(&a, true, out_name, TCP_ADDRESS_TEXT); /* with the port it got */
+    (void)tcp_text(&a, true, out_name, TCP_ADDRESS_TEXT); /* with the port that the kernel chose */
     int mine = fd;
     fd = -1;
     return mine;
@@ -297,7 +299,7 @@ static int tcp_open(struct loop *l, const char *address, uint16_t port, const st
         return fd;
     struct listener *s = listener_new(name, e);
     if (!s) {
-        (void)close(fd); /* nobody has dialled it yet */
+        (void)close(fd); /* no peer has connected to it yet */
         return -ENOMEM;
     }
     char *own = s->name;

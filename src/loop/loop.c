@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop_int.h"
 
 #include <errno.h>
@@ -34,9 +35,9 @@ void object_close(uv_handle_t *h)
 
 void dirty_add(struct loop *l, struct dirty *d)
 {
-    if (d->is)
+    if (d->queued)
         return;
-    d->is = true;
+    d->queued = true;
     d->next = NULL;
     d->prev = l->dirty_last;
     if (l->dirty_last)
@@ -48,9 +49,9 @@ void dirty_add(struct loop *l, struct dirty *d)
 
 void dirty_remove(struct loop *l, struct dirty *d)
 {
-    if (!d->is)
+    if (!d->queued)
         return;
-    d->is = false;
+    d->queued = false;
     if (d->prev)
         d->prev->next = d->next;
     else
@@ -74,8 +75,8 @@ static void flush_all(struct loop *l)
 {
     if (l->ending)
         return;
-    /* What the connections report may be events that the owner batches; what it writes out may go
-     * to connections. */
+    /* Flushing connections may report events that the owner batches, and on_flush() may queue
+     * frames on connections. So repeat until no connection is dirty. */
     do {
         flush_dirty(l);
         if (l->on_flush)
@@ -126,8 +127,8 @@ void loop_free(struct loop *l)
     dials_end(l);
     resolves_end(l);
     uv_walk(&l->uv, close_each, NULL);
-    (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* close callbacks, and work under way to its end */
-    /* what `done` of the last work has opened */
+    (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* runs the close callbacks, and finishes running work */
+    /* The done() of that work may have opened new handles: close them as well. */
     while (uv_loop_close(&l->uv) == UV_EBUSY) {
         uv_walk(&l->uv, close_each, NULL);
         (void)uv_run(&l->uv, UV_RUN_DEFAULT);
@@ -141,7 +142,7 @@ int loop_run(struct loop *l)
 {
     l->stopped = false;
     do {
-        (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* whether handles are left is asked below */
+        (void)uv_run(&l->uv, UV_RUN_DEFAULT); /* the loop condition asks uv_loop_alive() instead */
         flush_all(l);
     } while (!l->stopped && uv_loop_alive(&l->uv));
     return 0;
@@ -183,7 +184,7 @@ static void on_timer(uv_timer_t *h)
     struct loop_timer *t = CONTAINER_OF(h, struct loop_timer, uv);
     struct loop *l = t->object.loop;
     l->timer = t;
-    t->fn(t->arg); /* may free it */
+    t->fn(t->arg); /* may free t */
     l->timer = NULL;
 }
 
@@ -201,14 +202,15 @@ struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *a
 
 void loop_timer_set(struct loop_timer *t, int64_t deadline_ms)
 {
-    /* libuv counts from its own idea of now, on the same clock as clock_mono_ms() */
+    /* libuv counts a timeout from uv_now(), the time at which this loop iteration started. It is
+     * the same clock as that of clock_mono_ms(). */
     int64_t from_ms = (int64_t)uv_now(t->uv.loop);
     uint64_t timeout_ms = deadline_ms > from_ms ? (uint64_t)(deadline_ms - from_ms) : 0;
-    /* One that sets itself to a time that has passed would run again and again, before anything
-     * else has its turn. */
+    /* If a timer's callback sets its own timer to a time in the past, wait 1 ms. With a timeout of
+     * 0, libuv would call it again and again before it handles any other event. */
     if (timeout_ms == 0 && t == t->object.loop->timer)
         timeout_ms = 1;
-    (void)uv_timer_start(&t->uv, on_timer, timeout_ms, 0); /* fails only when closing */
+    (void)uv_timer_start(&t->uv, on_timer, timeout_ms, 0); /* fails only for a closing timer */
 }
 
 void loop_timer_stop(struct loop_timer *t)
@@ -259,7 +261,7 @@ struct loop_signal *loop_signal_new(struct loop *l, int signo, void (*fn)(int si
         loop_signal_free(s);
         return NULL;
     }
-    uv_unref((uv_handle_t *)&s->uv); /* waiting for a signal alone is no reason to run on */
+    uv_unref((uv_handle_t *)&s->uv); /* if only signals can come, loop_run() returns */
     return s;
 }
 
@@ -285,7 +287,7 @@ static void fd_destroy(struct object *o)
 
 static void on_readable(uv_poll_t *h, int status, int events)
 {
-    (void)status; /* whoever reads it finds out */
+    (void)status; /* an error shows when fn reads from the descriptor */
     (void)events;
     struct loop_fd *f = CONTAINER_OF(h, struct loop_fd, uv);
     f->fn(f->arg);

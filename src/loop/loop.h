@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop of client, master and pool: one loop and one thread a process, over libuv (whose
- * only users are here).
+ * The event loop of client, master and pool. A process has one loop and one thread. The loop uses
+ * libuv; only src/loop includes libuv's headers.
  *
- * Objects are freed by their `_free`/`_close`, which may be called at any time, inside their own
- * callbacks too; no callback of an object comes after it. Nothing here blocks except loop_run().
- * Deadlines are absolute clock_mono_ms() milliseconds.
+ * An object is freed by its `_free` or `_close` function. That function may be called at any time,
+ * also inside a callback of the object; after it, no callback of the object comes any more. NULL is
+ * accepted. Only loop_run() blocks. A deadline is an absolute time in ms of clock_mono_ms().
  */
 #ifndef TONY_LOOP_LOOP_H
 #define TONY_LOOP_LOOP_H
@@ -26,112 +27,129 @@ struct listener;
 struct conn;
 typedef struct Tony__Frame Tony__Frame;
 
-struct loop *loop_new(struct err *e); /* NULL with e set; also ignores SIGPIPE */
-void loop_free(struct loop *l); /* closes what is still open; waits for work under way, whose done()
-                                   is still called */
-int loop_run(struct loop *l);   /* until loop_stop() or nothing is left to wait for */
+struct loop *loop_new(struct err *e); /* NULL: e is set. Also ignores SIGPIPE. */
+/* Close and free all objects. Waits until running loop_work() has finished; calls its done(). */
+void loop_free(struct loop *l);
+int loop_run(struct loop *l); /* returns after loop_stop(), or when no object can cause an event */
 void loop_stop(struct loop *l);
-/* Write out now what connections have queued, as far as the kernel takes it: for the last words
- * after loop_run(). */
+/* Send the queued bytes of all connections now, as many as the kernel accepts without waiting. For
+ * the last messages after loop_run(). */
 void loop_flush(struct loop *l);
-/* Called each time before the loop would block, after a batch of callbacks: the place to write a
- * batch out. */
+/* The loop calls fn each time after a batch of callbacks, before it waits for the next event. fn
+ * may write the results of the whole batch at once. */
 void loop_on_flush(struct loop *l, void (*fn)(void *arg), void *arg);
 
-struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg),
-                                  void *arg);                   /* NULL = no memory */
-void loop_timer_set(struct loop_timer *t, int64_t deadline_ms); /* replaces; fires once */
+/* A timer that is not set. NULL = no memory. */
+struct loop_timer *loop_timer_new(struct loop *l, void (*fn)(void *arg), void *arg);
+/* Call fn once at the deadline. Replaces a deadline that was set before. */
+void loop_timer_set(struct loop_timer *t, int64_t deadline_ms);
 void loop_timer_stop(struct loop_timer *t);
-void loop_timer_free(struct loop_timer *t); /* NULL is fine */
+void loop_timer_free(struct loop_timer *t);
 
 struct loop_signal *loop_signal_new(struct loop *l, int signo, void (*fn)(int signo, void *arg),
                                     void *arg);
 void loop_signal_free(struct loop_signal *s);
 
-/* Watch a descriptor that stays the caller's (a pidfd, a pipe) for reading. */
+/* Call fn whenever a descriptor (a pidfd, a pipe) is readable. The caller keeps and closes it,
+ * after loop_fd_free(). */
 struct loop_fd *loop_fd_new(struct loop *l, int fd, void (*fn)(void *arg), void *arg);
 void loop_fd_free(struct loop_fd *f);
 
-/* Run fn(arg) on the thread pool, then done(arg, rc) on the loop. The work owns what arg points to
- * until done. */
+/* Run fn(arg) on a thread of the thread pool, then done(arg, its result) on the loop thread. From
+ * this call until done(), only fn may use what arg points to. 0 or -errno. */
 int loop_work(struct loop *l, int (*fn)(void *arg), void (*done)(void *arg, int rc), void *arg);
 
 /* ---- framed connections ---- */
 
-/* Immutable packed frames, shared by many sends without copies. */
+/* A frame that is packed once and sent on many connections without copies. It never changes. */
 struct packed;
-struct packed *
-packed_new(const Tony__Frame *msg); /* one reference; NULL = no memory or too large */
+/* The caller has one reference. NULL = no memory, or the frame is too large. */
+struct packed *packed_new(const Tony__Frame *msg);
+/* A part of a frame that is put together by hand. All parts of a frame, the length before it
+ * included, must be sent on a connection one after the other. NULL = no memory. */
+struct packed *packed_part(const void *bytes, size_t n);
+size_t packed_len(const struct packed *p);
 struct packed *packed_ref(struct packed *p);
 void packed_unref(struct packed *p);
 
 struct conn_ops {
-    void (*on_open)(struct conn *c, void *arg); /* dialled connections only; may be NULL */
-    void (*on_frame)(struct conn *c, const Tony__Frame *f,
-                     void *arg); /* f is valid during the call */
-    /* Once, when the peer is gone or sent what is no frame; e tells why (num 0: it closed in
-     * order; ESHUTDOWN: its kernel did, without a word of its own, so that it has died). The conn
-     * is freed by the loop after this returns unless the owner called conn_close() already. Not
+    /* Outgoing connections only: the connection is established. May be NULL. */
+    void (*on_open)(struct conn *c, void *arg);
+    void (*on_frame)(struct conn *c, const Tony__Frame *f, void *arg); /* f: valid in this call */
+    /* Called once, when the connection has ended or the peer has sent something else than a frame.
+     * e says why. e->num 0: the peer has closed the connection in order. ESHUTDOWN: a TLS
+     * connection has ended without the peer's closing message, so the peer has died and its kernel
+     * has closed the socket.
+     *
+     * The loop frees the conn after this returns, unless the owner calls conn_close() in it. Not
      * called after conn_close(). */
     void (*on_close)(struct conn *c, const struct err *e, void *arg);
 };
 
-/* Dial a unix socket. Fails at once when nobody listens (-ECONNREFUSED, -ENOENT). */
+/* Connect to a unix socket. If no process listens, fails at once (-ECONNREFUSED, -ENOENT). */
 int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops, void *arg,
                    struct conn **out, struct err *e);
-int conn_send(struct conn *c,
-              const Tony__Frame *msg); /* packs and queues; 0, -ENOMEM, -EPIPE, -ENOBUFS */
-int conn_send_packed(struct conn *c, struct packed *p); /* takes no reference of the caller's */
-void conn_close(struct conn *c);  /* at once; queued bytes are lost; NULL is fine */
-void conn_finish(struct conn *c); /* sends what is queued, then closes; no more callbacks */
-/* A conn whose ops are NULL or have no on_frame is paused: nothing is read and nothing reported
- * until it gets others. */
+/* Pack and queue a frame. 0, -ENOMEM, -EPIPE (the connection has ended) or -ENOBUFS (the queue
+ * would exceed CONN_QUEUE_MAX). */
+int conn_send(struct conn *c, const Tony__Frame *msg);
+int conn_send_packed(struct conn *c, struct packed *p); /* the caller keeps its reference */
+void conn_close(struct conn *c);  /* closes at once and drops queued bytes; NULL is accepted */
+void conn_finish(struct conn *c); /* sends the queued bytes, then closes; no more callbacks */
+/* Replace ops and arg. If ops is NULL or has no on_frame, the conn is paused: the loop neither
+ * reads from it nor reports its end until it gets other ops. */
 void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg);
-int conn_peer(const struct conn *c, uid_t *out_uid,
-              pid_t *out_pid);            /* SO_PEERCRED of a unix connection */
-size_t conn_queued(const struct conn *c); /* bytes not yet given to the kernel */
-enum { CONN_QUEUE_MAX = 64 << 20 };       /* a peer that does not read is closed with -ENOBUFS */
+/* The user and the process at the other end of a unix connection (SO_PEERCRED). 0 or -errno. */
+int conn_peer(const struct conn *c, uid_t *out_uid, pid_t *out_pid);
+size_t conn_queued(const struct conn *c); /* bytes that the kernel has not accepted yet */
+/* Queued bytes of one connection. If a peer reads too slowly, its connection ends with -ENOBUFS. */
+enum { CONN_QUEUE_MAX = 64 << 20 };
 
-/* Listen on a unix socket, mode 0600, replacing a dead one's file (the caller holds the lock that
- * says it is dead). on_accept gets a conn without ops: call conn_set_arg() in it or conn_close().
- * Peers of another uid (but root) are dropped before. */
+/* Listen on a unix socket with mode 0600. If the file exists, it is replaced: the caller must hold
+ * a lock that shows that its owner is dead.
+ *
+ * on_accept gets a conn without ops and calls conn_set_arg(); otherwise the loop closes the conn.
+ * Connections of other users, except root, are closed before. */
 int listener_open_unix(struct loop *l, const char *path,
                        void (*on_accept)(struct conn *c, void *arg), void *arg,
                        struct listener **out, struct err *e);
-void listener_close(struct listener *s); /* unlinks the path; NULL is fine */
+void listener_close(struct listener *s); /* also unlinks a unix socket; NULL is accepted */
 
 /* ---- the same over TCP, with TLS by a shared key ---- */
 
 enum {
-    CONN_HANDSHAKE_MS = 10000,  /* who has not shown that it knows a key by then is dropped */
-    CONN_HANDSHAKES_MAX = 1024, /* of one listener at once; then the oldest is dropped */
+    CONN_HANDSHAKE_MS = 10000, /* a peer that has not proved its key by then is disconnected */
+    /* Unfinished handshakes of one listener. If there are more, the oldest one is disconnected. */
+    CONN_HANDSHAKES_MAX = 1024,
 };
 
-struct conn_target {  /* all is copied */
+struct conn_target {  /* conn_dial_tls() copies everything */
     const char *host; /* a name or a numeric address */
     uint16_t port;
     const char *identity;
     const struct tls_key *key;
-    int64_t deadline_ms; /* for name, connection and handshake together; 0 = 20 s from now */
+    int64_t deadline_ms; /* for name lookup, connection and handshake in all; 0 = 20 s from now */
 };
 
-/* Returns at once; on_open comes after the handshake, and what was sent before it waits till then.
- * Failures come through on_close: -ECONNREFUSED, -ETIMEDOUT, -ENOENT (no such host), -EACCES (the
- * keys differ), ... in a sentence that names host and port. */
+/* Connect by TLS. Returns at once; on_open() comes after the handshake. Frames that are sent before
+ * are queued until then. A failure comes through on_close(), with a sentence that names host and
+ * port: -ECONNREFUSED, -ETIMEDOUT, -ENOENT (no such host), -EACCES (the keys differ), ... */
 int conn_dial_tls(struct loop *l, const struct conn_target *to, const struct conn_ops *ops,
                   void *arg, struct conn **out, struct err *e);
 
-/* Listen on a numeric address (NULL = all of IPv4) and port (0 = any: listener_port() of
- * loop/tcp.h). on_accept gets only those that have shown in time that they know the key of their
- * identity; the others cost little, and are logged at most once a second, with a count. */
+/* Listen on a numeric address (NULL = all IPv4 addresses) and a port (0 = any free port, which
+ * listener_port() of loop/tcp.h returns).
+ *
+ * on_accept gets only peers that have proved in time that they know the key of their identity. The
+ * loop closes the other connections. It logs one of these per second at most, with the number of
+ * those that it has not logged. */
 int listener_open_tls(struct loop *l, const char *address, uint16_t port, tls_key_fn *key_of,
                       void (*on_accept)(struct conn *c, void *arg), void *arg,
                       struct listener **out, struct err *e);
 
-/* Who the other side of an accepted TLS connection showed to be; "" on a unix socket. */
+/* The identity that the peer of an accepted TLS connection has proved; "" on a unix socket. */
 const char *conn_identity(const struct conn *c);
-/* Numeric "127.0.0.1" or "::1" of an open TCP connection's own or other side (46 bytes are enough).
- * 0, or -errno. */
+/* The numeric address ("127.0.0.1", "::1") of this or the other side of an open TCP connection. An
+ * array of 46 bytes is always large enough. 0 or -errno. */
 int conn_local_host(const struct conn *c, char *out, size_t n);
 int conn_peer_host(const struct conn *c, char *out, size_t n);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop_int.h"
 
 #include <ares.h>
@@ -12,17 +13,19 @@
 #include "loop/tcp.h"
 
 /*
- * One c-ares channel a question: a question can be dropped alone, and a changed resolv.conf is seen
- * by the next one. c-ares may answer from inside ares_getaddrinfo() and must not be destroyed from
- * inside its callbacks, so every end goes through the timer.
+ * Looks up host names with c-ares. Each question has its own c-ares channel. So a question can be
+ * cancelled alone, and a changed resolv.conf takes effect with the next question.
+ *
+ * c-ares may call back inside ares_getaddrinfo(), and a channel must not be destroyed inside its
+ * own callbacks. So the result is always reported from the timer.
  */
 enum {
     ADDRESSES_MAX = 16,
-    ASK_MS = 2000, /* one name server, the first time; c-ares waits longer each round */
-    ASK_TRIES = 3,
+    ASK_MS = 2000, /* timeout of one name server in the first round; it grows in later rounds */
+    ASK_TRIES = 3, /* rounds */
 };
 
-struct watch { /* one socket of c-ares */
+struct watch { /* polls one socket of c-ares */
     struct object object;
     uv_poll_t poll;
     struct tcp_resolve *r;
@@ -34,7 +37,7 @@ struct tcp_resolve {
     struct loop *loop;
     struct tcp_resolve *next, **at; /* in loop->resolves */
     ares_channel channel;
-    struct loop_timer *timer; /* of c-ares, the deadline, and the end */
+    struct loop_timer *timer; /* fires for timeouts of c-ares, the deadline, and the result */
     int64_t deadline_ms;
     char *host;
     uint16_t port;
@@ -55,7 +58,7 @@ static void resolve_free(struct tcp_resolve *r)
     if (r->at && r->next)
         r->next->at = r->at;
     if (r->channel)
-        ares_destroy(r->channel); /* closes its sockets, which closes the watches */
+        ares_destroy(r->channel); /* closes its sockets; for each, on_socket() closes the watch */
     loop_timer_free(r->timer);
     free(r->host);
     free(r);
@@ -68,7 +71,7 @@ static void resolve_over(struct tcp_resolve *r)
         loop_timer_set(r->timer, clock_mono_ms());
 }
 
-/* ---- what c-ares waits for ---- */
+/* ---- the sockets and timeouts of c-ares ---- */
 
 static void timer_next(struct tcp_resolve *r)
 {
@@ -99,7 +102,7 @@ static struct watch *watch_new(struct tcp_resolve *r, ares_socket_t fd)
     struct watch *w = calloc(1, sizeof *w);
     if (!w || uv_poll_init(&r->loop->uv, &w->poll, fd) < 0) {
         free(w);
-        return NULL; /* then the deadline ends it */
+        return NULL; /* the socket is not polled, so the question ends at its deadline */
     }
     object_init(&w->object, r->loop, (uv_handle_t *)&w->poll, watch_destroy);
     w->r = r;
@@ -200,7 +203,8 @@ static int channel_new(struct tcp_resolve *r, struct err *e)
 {
     struct ares_options o = { .timeout = ASK_MS,
                               .tries = ASK_TRIES,
-                              .lookups = (char[]){ 'f', 'b', '\0' }, /* copied */
+                              /* c-ares copies it. f: /etc/hosts first, b: then the name servers */
+                              .lookups = (char[]){ 'f', 'b', '\0' },
                               .sock_state_cb = on_socket_state,
                               .sock_state_cb_data = r };
     int rc = ares_init_options(&r->channel, &o,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loop/tcp.h"
 
 #include <errno.h>
@@ -9,8 +10,9 @@
 #include "base/util.h"
 #include "loop/loop_int.h"
 
-/* What was written waits in `out` until the loop is about to block, so that many small pieces go in
- * one packet; what the kernel does not take goes, with its memory, to one uv_write. */
+/* A TCP stream. Written bytes wait in `out` until the loop is about to block, so that many small
+ * pieces are sent in one packet. The bytes that the kernel does not accept then move, with their
+ * memory, to one uv_write_t. */
 struct tcp {
     struct object object;
     uv_tcp_t uv;
@@ -20,7 +22,7 @@ struct tcp {
     void *arg;
     struct buf out;
     struct tcp_write *writing;
-    struct err *failed; /* to report in the next flush */
+    struct err *failed; /* the next flush reports it */
     bool opening, drained /* to be reported */, ending, ended, paused, peer_ended, closed;
 };
 
@@ -30,7 +32,7 @@ struct tcp_write {
     struct buf bytes;
 };
 
-static struct err no_memory = { .num = ENOMEM, .msg = "a connection found no memory" };
+static struct err no_memory = { .num = ENOMEM, .msg = "no memory for a connection" };
 
 static void tcp_dirty(struct tcp *t)
 {
@@ -42,7 +44,7 @@ static void tcp_dirty(struct tcp *t)
 static void tcp_destroy(struct object *o)
 {
     struct tcp *t = CONTAINER_OF(o, struct tcp, object);
-    dirty_remove(o->loop, &t->dirty); /* loop_free() closes without tcp_close() */
+    dirty_remove(o->loop, &t->dirty); /* loop_free() closes handles without tcp_close() */
     buf_done(&t->out);
     if (t->failed != &no_memory)
         free(t->failed);
@@ -64,13 +66,14 @@ static void report_close(struct tcp *t, const struct err *e)
 {
     const struct tcp_ops *ops = t->ops;
     if (ops && ops->on_close && !t->closed && !t->object.loop->ending) {
-        t->ops = NULL; /* once */
+        t->ops = NULL; /* so that on_close() is called only once */
         ops->on_close(t, e, t->arg);
     }
     tcp_close(t);
 }
 
-/* Reported at the next flush, so never from inside a call of the owner's. */
+/* Note a failure. The next flush reports it, so that on_close() never comes inside a call by the
+ * owner. */
 static void tcp_fail(struct tcp *t, const struct err *e)
 {
     if (t->failed || t->closed)
@@ -140,7 +143,7 @@ static void tcp_write_out(struct tcp *t)
         uv_buf_t b = uv_buf_init(t->out.p, (unsigned)t->out.len);
         rc = uv_try_write((uv_stream_t *)&t->uv, &b, 1);
         if (rc > 0 && (size_t)rc == t->out.len) {
-            buf_done(&t->out); /* an idle stream holds no memory */
+            buf_done(&t->out); /* everything is written: free the memory */
             t->drained = true;
         } else if (rc > 0) {
             buf_consume(&t->out, (size_t)rc);
@@ -185,7 +188,7 @@ static void tcp_shutdown(struct tcp *t)
     uv_os_fd_t fd;
     t->ended = true;
     if (uv_fileno((const uv_handle_t *)&t->uv, &fd) == 0)
-        (void)shutdown(fd, SHUT_WR); /* fails when the peer is gone, which reading finds */
+        (void)shutdown(fd, SHUT_WR); /* fails if the peer has disconnected; reading reports that */
 }
 
 static void tcp_flush(struct dirty *d)
@@ -243,7 +246,7 @@ static void tcp_listen(struct tcp *t)
         (void)uv_read_stop((uv_stream_t *)&t->uv); /* cannot fail */
     else
         (void)uv_read_start((uv_stream_t *)&t->uv, on_alloc,
-                            on_read); /* fails when it reads already, or is closing */
+                            on_read); /* fails if the stream reads already, or is closing */
 }
 
 void tcp_pause(struct tcp *t, bool pause)
@@ -268,7 +271,7 @@ bool tcp_has_owner(const struct tcp *t)
     return t->ops || t->closed;
 }
 
-/* ---- the beginning ---- */
+/* ---- opening ---- */
 
 static struct tcp *tcp_new(struct loop *l, struct err *e)
 {
@@ -279,7 +282,7 @@ static struct tcp *tcp_new(struct loop *l, struct err *e)
     }
     t->out.max = TCP_QUEUE_MAX;
     t->dirty.flush = tcp_flush;
-    (void)uv_tcp_init(&l->uv, &t->uv); /* cannot fail without a socket */
+    (void)uv_tcp_init(&l->uv, &t->uv); /* cannot fail: it makes no socket */
     object_init(&t->object, l, (uv_handle_t *)&t->uv, tcp_destroy);
     return t;
 }
@@ -289,7 +292,7 @@ struct tcp *tcp_adopt(struct loop *l, int fd, struct err *e)
     struct tcp *t = tcp_new(l, e);
     int rc = t ? uv_tcp_open(&t->uv, fd) : -ENOMEM;
     if (rc < 0) {
-        (void)close(fd); /* not the handle's yet */
+        (void)close(fd); /* the handle does not own fd yet */
         if (t)
             (void)err_set(e, -rc, "cannot watch a connection: %m");
         tcp_close(t);
@@ -308,7 +311,7 @@ static void on_dialled(void *arg, int fd, const struct err *e)
     }
     int rc = uv_tcp_open(&t->uv, fd);
     if (rc < 0) {
-        (void)close(fd); /* not the handle's yet */
+        (void)close(fd); /* the handle does not own fd yet */
         struct err why = { 0 };
         (void)err_set(&why, -rc, "cannot watch a connection: %m");
         report_close(t, &why);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Linked into the static programs. libuv can look up the user's home directory, which we never ask
  * for; in a static program glibc's answer would need the very shared libraries that it was linked

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tony-gpu: what NVIDIA GPUs this machine has, one JSON line each, and with --watch MS their
  * metrics, one line a GPU and round, until nobody reads or the parent is gone. A program of its

@@ -1,9 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the journal, and then carries out the actions that the core returned. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
 #include "conf/conf.h"
@@ -11,39 +14,41 @@
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
-/* Asks, cancels, launches and releases that follow each other go to the scheduler in one call: a
- * thousand asks are one frame. Their order towards other calls is kept, for a release and a new ask
- * of one slot must not overtake each other. */
-struct run {
-    enum job_action_type type; /* ACT_NONE: empty */
+enum { MERGE_MIN = 64 }; /* actions_merge() looks for repetitions above this, and 4 a slot */
+
+/* Consecutive actions of one type (ask, cancel, launch or release) go to the scheduler in one call,
+ * so that a thousand asks make one frame. An action of another type sends the batch first: a
+ * release and a new ask of the same slot must reach the scheduler in their order. */
+struct batch {
+    enum job_action_type type; /* ACT_NONE = the batch is empty */
     VEC(struct sched_ask) asks;
     VEC(struct sched_container) launches;
     VEC(const char *) releases;
     VEC(uint32_t) cancels;
 };
 
-static int run_send(struct master *m, struct run *r, struct err *e)
+static int batch_send(struct master *m, struct batch *b, struct err *e)
 {
     int rc = 0;
-    if (r->type == ACT_ASK)
-        rc = m->sched_ops->request(m->sched, r->asks.v, r->asks.n, e);
-    else if (r->type == ACT_LAUNCH)
-        rc = m->sched_ops->launch(m->sched, r->launches.v, r->launches.n, e);
-    else if (r->type == ACT_RELEASE)
-        rc = m->sched_ops->release(m->sched, r->releases.v, r->releases.n, e);
-    else if (r->type == ACT_CANCEL && m->sched_ops->cancel) /* else what is granted is released */
-        rc = m->sched_ops->cancel(m->sched, r->cancels.v, r->cancels.n, e);
-    r->type = ACT_NONE;
-    r->asks.n = r->launches.n = r->releases.n = r->cancels.n = 0;
+    if (b->type == ACT_ASK)
+        rc = m->sched_ops->request(m->sched, b->asks.v, b->asks.n, e);
+    else if (b->type == ACT_LAUNCH)
+        rc = m->sched_ops->launch(m->sched, b->launches.v, b->launches.n, e);
+    else if (b->type == ACT_RELEASE)
+        rc = m->sched_ops->release(m->sched, b->releases.v, b->releases.n, e);
+    else if (b->type == ACT_CANCEL && m->sched_ops->cancel) /* NULL: the core releases grants */
+        rc = m->sched_ops->cancel(m->sched, b->cancels.v, b->cancels.n, e);
+    b->type = ACT_NONE;
+    b->asks.n = b->launches.n = b->releases.n = b->cancels.n = 0;
     return rc;
 }
 
-static void run_done(struct run *r)
+static void batch_done(struct batch *b)
 {
-    vec_done(&r->asks);
-    vec_done(&r->launches);
-    vec_done(&r->releases);
-    vec_done(&r->cancels);
+    vec_done(&b->asks);
+    vec_done(&b->launches);
+    vec_done(&b->releases);
+    vec_done(&b->cancels);
 }
 
 static struct sched_ask ask_of(const struct master *m, uint32_t slot)
@@ -60,113 +65,223 @@ static struct sched_ask ask_of(const struct master *m, uint32_t slot)
     };
 }
 
-static int run_add(struct master *m, struct run *r, const struct job_action *a, struct err *e)
+static int batch_add(struct master *m, struct batch *b, const struct job_action *a, struct err *e)
 {
-    int rc = r->type == a->type ? 0 : run_send(m, r, e);
+    int rc = b->type == a->type ? 0 : batch_send(m, b, e);
     if (rc < 0)
         return rc;
-    r->type = a->type;
+    b->type = a->type;
     if (a->type == ACT_ASK)
-        rc = vec_push(&r->asks, ask_of(m, a->slot));
+        rc = vec_push(&b->asks, ask_of(m, a->ask.slot));
     else if (a->type == ACT_LAUNCH)
-        rc =
-            vec_push(&r->launches,
-                     ((struct sched_container){ .id = a->container, .slot = a->slot, .gpus = "" }));
+        rc = vec_push(&b->launches,
+                      ((struct sched_container){
+                          .id = a->launch.container, .slot = a->launch.slot, .gpus = "" }));
     else if (a->type == ACT_CANCEL)
-        rc = vec_push(&r->cancels, a->slot);
+        rc = vec_push(&b->cancels, a->cancel.slot);
     else
-        rc = vec_push(&r->releases, a->container);
+        rc = vec_push(&b->releases, a->release.container);
     return rc < 0 ? err_set(e, ENOMEM, "no memory to speak to the scheduler") : 0;
 }
 
-static int stop_container(struct master *m, struct run *r, const struct job_action *a,
-                          struct err *e)
+static int stop_container(struct master *m, struct batch *b, const char *container,
+                          uint32_t grace_ms, struct err *e)
 {
-    int rc = run_send(m, r, e);
-    return rc < 0 ? rc : m->sched_ops->stop(m->sched, a->container, a->grace_ms, e);
+    int rc = batch_send(m, b, e);
+    return rc < 0 ? rc : m->sched_ops->stop(m->sched, container, grace_ms, e);
 }
 
-static void avoid(struct master *m, const struct job_action *a)
+/* If the executor is not connected, the scheduler stops its container. */
+static int finish_executor(struct master *m, struct batch *b, const struct act_finish_executor *a,
+                           struct err *e)
+{
+    if (executor_finish(m, a->slot, a->grace_ms) || !a->container)
+        return 0;
+    return stop_container(m, b, a->container, a->grace_ms, e);
+}
+
+static void avoid(struct master *m, const struct act_avoid *a)
 {
     log_event(a->on ? LOG_WARN : LOG_INFO, a->on ? "node.left_out" : "node.used_again",
-              f_str("node", a->container));
+              f_str("node", a->node));
     if (m->sched_ops->avoid)
-        m->sched_ops->avoid(m->sched, a->container, a->on);
+        m->sched_ops->avoid(m->sched, a->node, a->on);
 }
 
-static int act(struct master *m, struct run *r, const struct job_action *a, struct err *e)
+/* Is the slot to have a container, now or later? An ended one is not: its stage is over. */
+static bool is_in_shape(const struct master *m, uint32_t slot, const struct slot_view *v)
+{
+    return job_wants(m->job, slot) && v->state != SLOT_ENDED;
+}
+
+/* For each role: do its containers count at the job's peak? Roles of different stages never run at
+ * the same time. The caller frees the array; NULL = no memory. */
+static bool *peak_roles(const struct master *m)
+{
+    AUTO(free_p) uint32_t *instances = calloc(m->spec->n_roles + 1, sizeof *instances);
+    bool *counts = calloc(m->spec->n_roles + 1, sizeof *counts);
+    if (!instances || !counts) {
+        free(counts);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        instances[v.role_index] += !v.spare && is_in_shape(m, i, &v);
+    }
+    job_spec_peak_roles(m->spec, instances, counts);
+    return counts;
+}
+
+static int tell_shape(struct master *m, struct err *e)
+{
+    VEC(struct sched_ask) whole = { 0 };
+    int rc = 0;
+    if (!m->sched_ops->resize) /* the back-end takes any number of requests */
+        return 0;
+    AUTO(free_p) bool *counts = peak_roles(m);
+    if (!counts)
+        return err_set(e, ENOMEM, "no memory to speak to the scheduler");
+    for (uint32_t i = 0; rc == 0 && i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (is_in_shape(m, i, &v) && counts[v.role_index])
+            rc = vec_push(&whole, ask_of(m, i));
+    }
+    rc = rc < 0 ? err_set(e, ENOMEM, "no memory to speak to the scheduler")
+                : m->sched_ops->resize(m->sched, whole.v, whole.n, e);
+    vec_done(&whole);
+    return rc;
+}
+
+void master_tell_shape(struct master *m)
+{
+    struct err e = { 0 };
+    if (!job_was_resized(m->job) || tell_shape(m, &e) == 0)
+        return;
+    log_err(LOG_ERROR, "sched.failed", &e);
+    master_exit_now(m, MASTER_CRASHED);
+}
+
+static int act(struct master *m, struct batch *b, const struct job_action *a, struct err *e)
 {
     switch (a->type) {
     case ACT_ASK:
     case ACT_RELEASE:
     case ACT_LAUNCH:
     case ACT_CANCEL:
-        return run_add(m, r, a, e);
+        return batch_add(m, b, a, e);
     case ACT_START:
-        executor_start(m, a);
+        executor_start(m, &a->start);
         break;
     case ACT_STOP_ATTEMPT:
-        executor_stop_attempt(m, a);
+        executor_stop_attempt(m, &a->stop_attempt);
         break;
     case ACT_ACK:
-        executor_ack(m, a);
+        executor_ack(m, &a->ack);
         break;
-    case ACT_FINISH_EXECUTOR: /* one that we cannot reach is ended by the scheduler */
-        if (!executor_finish(m, a->slot, a->grace_ms) && a->container)
-            return stop_container(m, r, a, e);
-        break;
+    case ACT_FINISH_EXECUTOR:
+        return finish_executor(m, b, &a->finish_executor, e);
     case ACT_STOP_CONTAINER:
-        return stop_container(m, r, a, e);
+        return stop_container(m, b, a->stop_container.container, a->stop_container.grace_ms, e);
     case ACT_AVOID:
-        avoid(m, a);
+        avoid(m, &a->avoid);
         break;
+    case ACT_SHAPE: {
+        m->addresses_version++; /* tasks that left are not in the cluster spec any more */
+        int rc = batch_send(m, b, e);
+        return rc < 0 ? rc : tell_shape(m, e);
+    }
     case ACT_NOTIFY:
-        m->dirty = true;
+        m->update_due = true;
         break;
     case ACT_FINISH:
         master_finish(m);
         break;
     case ACT_RENEW:
-        executor_renew(m, a);
+        executor_renew(m, &a->renew);
         break;
     case ACT_TAKE:
-        executor_moved(m, a);
+        executor_take_spare(m, &a->take);
         break;
     case ACT_PEERS:
-        executors_peers(m);
+        cluster_spec_tell_all(m);
         break;
     case ACT_NONE:
-    case ACT_SYNC: /* done with the write */
+    case ACT_SYNC: /* write_journal() has done it */
     case ACT_COUNT:
         break;
     }
     return 0;
 }
 
+static void action_done(struct job_action *a)
+{
+    const char **text = job_action_text(a);
+    free(text ? (char *)(uintptr_t)*text : NULL);
+}
+
 static void actions_done(struct job_actions *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        free((char *)(uintptr_t)list->v[i].container);
+        action_done(&list->v[i]);
     list->n = 0;
 }
 
 void master_drop_actions(struct master *m)
 {
     actions_done(&m->actions);
-    actions_done(&m->held);
+    actions_done(&m->delayed_actions);
+    m->notify_pending = m->notify_delayed = false;
+}
+
+/* ---- actions that wait for a blocked journal, or for the copy of the journal ---- */
+
+/* Among the first n actions, is the last one for the same slot equal to this action? Then this one
+ * can be dropped, because carrying out an action twice has no effect. */
+static bool repeats_last_of_slot(const struct master *m, size_t n, const struct job_action *a)
+{
+    while (n-- > 0)
+        if (job_action_slot(&m->actions.v[n]) == job_action_slot(a))
+            return job_action_same(&m->actions.v[n], a);
+    return false;
+}
+
+/*
+ * While actions wait, their number must not grow without bound:
+ *
+ * - ACT_NOTIFY comes with each progress report of each task. One flag, notify_pending, is enough.
+ * - An executor that reconnects several times causes the same ACT_ACK each time. One is kept.
+ * - All other actions come with durable events, whose number blocked.c bounds.
+ *
+ * Each search takes time in proportion to the number of actions. So it is made only when many wait.
+ */
+void actions_merge(struct master *m, size_t from)
+{
+    size_t many = MERGE_MIN + 4 * (size_t)job_n_slots(m->job), to = from;
+    for (size_t i = from; i < m->actions.n; i++) {
+        struct job_action *a = &m->actions.v[i];
+        if (a->type == ACT_NOTIFY)
+            m->notify_pending = true;
+        else if (to > many && repeats_last_of_slot(m, to, a))
+            action_done(a);
+        else
+            m->actions.v[to++] = *a;
+    }
+    m->actions.n = to;
 }
 
 static void carry_out(struct master *m, const struct job_actions *list)
 {
-    struct run r = { 0 };
+    struct batch b = { 0 };
     struct err e = { 0 };
     int rc = 0;
     for (size_t i = 0; i < list->n && rc == 0; i++)
-        rc = act(m, &r, &list->v[i], &e);
+        rc = act(m, &b, &list->v[i], &e);
     if (rc == 0)
-        rc = run_send(m, &r, &e);
-    run_done(&r);
-    if (rc < 0) { /* the next master asks again for all that is still wanted */
+        rc = batch_send(m, &b, &e);
+    batch_done(&b);
+    if (rc < 0) { /* the core of the next master repeats what is still wanted */
         log_err(LOG_ERROR, "sched.failed", &e);
         master_exit_now(m, MASTER_CRASHED);
     }
@@ -180,10 +295,10 @@ static bool wants_sync(const struct job_actions *list)
     return false;
 }
 
-/* 0, -errno when nothing more can be written, 1 when a test wants the master dead here. */
-static int write_out(struct master *m, bool sync, struct err *e)
+/* 0; -errno = the write failed; 1 = a test stops the master here. */
+static int write_journal(struct master *m, bool sync, struct err *e)
 {
-    bool probed = m->probe && m->journal.pending.len > 0;
+    bool probed = m->probe && journal_unwritten(&m->journal) > 0;
     int rc = probed ? m->probe->on_write(m->probe->arg, false) : 0;
     if (rc < 0)
         return err_set(e, -rc, "cannot write the journal '%s/journal': %m", m->job_dir);
@@ -195,97 +310,125 @@ static int write_out(struct master *m, bool sync, struct err *e)
     return rc;
 }
 
-/* What a charged restart or a new generation begins must not be begun before the next master would
- * know of it, too. The first start of all needs no such care: it would find the same. */
-static bool wants_store(const struct job_actions *list)
+/*
+ * Must these actions wait until HDFS has a copy of the journal?
+ *
+ * Yes, if they start a further attempt or a new generation: only the journal tells the next master
+ * of the restart and of its charge to the budget. A first start does not wait: the next master
+ * would decide the same.
+ *
+ * Yes, if a task is told to stop that will restart, or that leaves since the job shrinks. The task
+ * may exit with 0. A master that does not know of the restart or of the resize would take that for
+ * the end of the task's work. If the whole job is being stopped, nothing waits.
+ */
+static bool need_copy(const struct master *m, const struct job_actions *list)
 {
-    bool sync = false;
+    bool sync = false, stops = job_state(m->job) >= JOB_STOPPING;
     for (size_t i = 0; i < list->n; i++) {
         const struct job_action *a = &list->v[i];
         sync |= a->type == ACT_SYNC;
-        if (sync && a->type == ACT_START && (a->generation > 1 || a->attempt > 1))
+        if (sync && a->type == ACT_START && (a->start.generation > 1 || a->start.attempt > 1))
+            return true;
+        if (sync && a->type == ACT_STOP_ATTEMPT && !stops)
             return true;
     }
     return false;
 }
 
-static void carry_out_all(struct master *m, struct job_actions *from)
+static void carry_out_all(struct master *m, struct job_actions *from, bool *notify)
 {
+    m->update_due |= *notify;
+    *notify = false;
     struct job_actions list = *from;
     *from = (struct job_actions){ 0 };
     carry_out(m, &list);
     actions_done(&list);
-    if (from->v) /* nothing above feeds, but if it did, nothing is lost */
+    if (from->v) /* carrying out has added new actions: keep them */
         free(list.v);
     else
         *from = list;
 }
 
-/* Behind those that wait already: their order counts. */
-static int hold(struct master *m)
+/* Append the actions to those that wait for the copy: they are carried out in their order. */
+static int delay_actions(struct master *m)
 {
-    if (vec_reserve(&m->held, m->held.n + m->actions.n) < 0)
+    if (vec_reserve(&m->delayed_actions, m->delayed_actions.n + m->actions.n) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < m->actions.n; i++)
-        m->held.v[m->held.n++] = m->actions.v[i];
+        m->delayed_actions.v[m->delayed_actions.n++] = m->actions.v[i];
     m->actions.n = 0;
+    m->notify_delayed |= m->notify_pending;
+    m->notify_pending = false;
     copies_hurry(m->copies);
     return 0;
 }
 
-void master_stored(void *arg)
+void master_on_copied(void *arg)
 {
     struct master *m = arg;
-    if (m->phase == MP_RUNNING && m->held.n)
-        carry_out_all(m, &m->held);
-    if (m->stop_answers)
+    if (m->phase == MP_RUNNING && m->delayed_actions.n)
+        carry_out_all(m, &m->delayed_actions, &m->notify_delayed);
+    if (m->stop_answers_due)
         clients_answer_stops(m);
+    if (m->resize_answers_due && !m->blocked_why)
+        clients_answer_resizes(m);
 }
 
-static void act_on_all(struct master *m)
+/* Answer clients whose stop or resize is in the journal, and on a cluster also in its copy. While
+ * the journal is blocked, a resize waits. A stop does not: then the job fails, see blocked.c. */
+static void answer_clients(struct master *m)
+{
+    bool stored = !m->copies || m->phase != MP_RUNNING || copies_stored(m->copies);
+    if (!stored && (m->stop_answers_due || m->resize_answers_due))
+        copies_hurry(m->copies);
+    if (stored && m->stop_answers_due)
+        clients_answer_stops(m);
+    if (stored && m->resize_answers_due && !m->blocked_why)
+        clients_answer_resizes(m);
+}
+
+static void carry_out_or_delay(struct master *m)
 {
     if (m->copies)
-        copies_wrote(m->copies, (uint64_t)m->journal.size);
-    if (!m->copies || (!m->held.n && !wants_store(&m->actions)) ||
-        (copies_stored(m->copies) && !m->held.n))
-        carry_out_all(m, &m->actions);
-    else if (hold(m) < 0)
+        copies_wrote(m->copies, (uint64_t)m->journal.size, m->journal.next_n - 1);
+    if (!m->copies || (!m->delayed_actions.n && !need_copy(m, &m->actions)) ||
+        (copies_stored(m->copies) && !m->delayed_actions.n))
+        carry_out_all(m, &m->actions, &m->notify_pending);
+    else if (delay_actions(m) < 0)
         master_exit_now(m, MASTER_CRASHED);
 }
 
 static void flush_journal(struct master *m)
 {
     struct err e = { 0 };
-    if (blocked_waits(m) && !m->stop_answers)
+    if (blocked_must_wait(m) && !m->stop_answers_due)
         return;
-    int rc = write_out(m, wants_sync(&m->actions), &e);
+    int rc = write_journal(m, wants_sync(&m->actions), &e);
     if (rc > 0) {
         master_exit_now(m, MASTER_CRASHED);
     } else if (rc < 0 && !blocked_begin(m, &e)) {
         master_drop_actions(m);
-        master_break(m, &e);
+        master_journal_failed(m, &e);
     } else if (rc == 0) {
         blocked_end(m);
         if (m->phase == MP_RUNNING)
-            act_on_all(m);
+            carry_out_or_delay(m);
+        compact_if_due(m);
     }
 }
 
 void master_flush(void *arg)
 {
     struct master *m = arg;
-    if (m->phase == MP_GONE)
+    if (m->phase == MP_EXITING)
         return;
     if (m->phase == MP_RUNNING || m->phase == MP_STARTING)
         flush_journal(m);
-    if (m->phase == MP_GONE)
+    if (m->phase == MP_EXITING)
         return;
-    blocked_look(m);
-    if (m->stop_answers && m->copies && m->phase == MP_RUNNING)
-        copies_hurry(m->copies);
-    if (m->stop_answers && (!m->copies || m->phase != MP_RUNNING || copies_stored(m->copies)))
-        clients_answer_stops(m);
-    if (m->dirty && m->phase == MP_RUNNING)
+    blocked_load_job_on_disk(m);
+    answer_clients(m);
+    if (m->update_due && m->phase == MP_RUNNING)
         clients_notify(m);
     master_timer_arm(m);
 }

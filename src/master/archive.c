@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "master/archive.h"
 
 #include <errno.h>
@@ -11,9 +12,11 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "loop/loop.h"
+#include "master/copies.h"
 
-enum { FILE_MAX = 512 << 20 };
+enum { FILE_MAX = COPIES_PIECE_MAX }; /* bytes; a journal is far smaller (storage/journal.h) */
 
+/* One phase for each of archive_begin(), archive_end() and archive_clear(). */
 enum archive_phase { AP_NONE = 0, AP_BEGIN, AP_END, AP_CLEAR };
 
 enum { F_CONF, F_JOURNAL, F_STATUS, F_SUMMARY, F_COUNT };
@@ -24,10 +27,10 @@ static const char *const file_names[F_COUNT] = {
     [F_SUMMARY] = "summary",
 };
 
-/* One operation. It ends in one call of its done(), or never when the archive is freed. */
+/* An operation of the file system. done() is called once, unless the archive is freed before. */
 struct archive_op {
     struct archive *a;
-    enum archive_phase phase; /* that it was last started in, with or without success */
+    enum archive_phase phase; /* in which it was last started, with or without success */
     int file;
     bool under_way;
 };
@@ -35,10 +38,10 @@ struct archive_op {
 struct archive {
     struct archive_config cfg;
     enum archive_phase phase;
-    bool started; /* the work of this phase */
-    char *dir;    /* NULL: no history is kept */
+    bool started; /* on_timer() has started the work of this phase */
+    char *dir;    /* NULL = no history is stored */
     bool dir_made, have[F_COUNT];
-    struct buf text[F_COUNT]; /* of puts that are under way */
+    struct buf text[F_COUNT]; /* of the files that are being written */
     struct archive_op file_ops[F_COUNT], dir_op, clear_op;
     struct err why; /* the first failure of this phase */
     struct loop_timer *timer;
@@ -82,11 +85,15 @@ void archive_free(struct archive *a)
     free(a);
 }
 
-/* ---- steps: whatever happens, step() starts what can be started now, each once in a phase ---- */
+/* ---- steps ----
+ *
+ * step() is called after each event. It starts all operations that can start now, each once in a
+ * phase.
+ */
 
 static void step(struct archive *a);
 
-static bool waits(const struct archive *a)
+static bool is_writing(const struct archive *a)
 {
     bool any = a->dir_op.under_way;
     for (int i = 0; i < F_COUNT; i++)
@@ -94,27 +101,28 @@ static bool waits(const struct archive *a)
     return any;
 }
 
-static void failed(struct archive *a, const struct err *e)
+static void note_error(struct archive *a, const struct err *e)
 {
     if (!a->why.num)
         a->why = *e;
 }
 
-/* Notes that the operation was started, or why it was not. */
-static void started(struct archive_op *op, int rc, const struct err *e)
+/* The operation was started (rc 0), or could not be. */
+static void op_started(struct archive_op *op, int rc, const struct err *e)
 {
     op->phase = op->a->phase;
     op->under_way = rc == 0;
     if (rc < 0)
-        failed(op->a, e);
+        note_error(op->a, e);
 }
 
-/* True: it is what this phase waits for. What an earlier phase could not do is tried again. */
-static bool ended(struct archive_op *op, const struct err *e)
+/* Has the operation succeeded? An error of an operation that an earlier phase started does not
+ * count, because this phase tries it again. */
+static bool op_succeeded(struct archive_op *op, const struct err *e)
 {
     op->under_way = false;
     if (e->num && op->phase == op->a->phase)
-        failed(op->a, e);
+        note_error(op->a, e);
     return e->num == 0;
 }
 
@@ -122,7 +130,7 @@ static void on_dir(const struct webhdfs_result *r, const struct err *e, void *ar
 {
     struct archive_op *op = arg;
     (void)r;
-    op->a->dir_made |= ended(op, e);
+    op->a->dir_made |= op_succeeded(op, e);
     step(op->a);
 }
 
@@ -130,7 +138,7 @@ static void on_file(const struct webhdfs_result *r, const struct err *e, void *a
 {
     struct archive_op *op = arg;
     (void)r;
-    op->a->have[op->file] |= ended(op, e);
+    op->a->have[op->file] |= op_succeeded(op, e);
     step(op->a);
 }
 
@@ -138,7 +146,7 @@ static void on_cleared(const struct webhdfs_result *r, const struct err *e, void
 {
     struct archive_op *op = arg;
     (void)r;
-    (void)ended(op, e);
+    (void)op_succeeded(op, e);
     step(op->a);
 }
 
@@ -147,10 +155,10 @@ static void make_dir(struct archive *a)
     struct err e = { 0 };
     int rc = a->cfg.files->mkdirs(a->cfg.fs, a->dir, a->cfg.shared ? 0770 : 0700, on_dir,
                                   &a->dir_op, &e);
-    started(&a->dir_op, rc, &e);
+    op_started(&a->dir_op, rc, &e);
 }
 
-/* The file as it is now on this machine; one that is not there is not part of the history. */
+/* Write the file as it is now on this machine. If it is missing here, the history lacks it. */
 static void put_file(struct archive *a, int file)
 {
     AUTO(free_p) char *from = fs_join(a->cfg.job_dir, file_names[file]);
@@ -169,10 +177,10 @@ static void put_file(struct archive *a, int file)
     if (rc == 0)
         rc = a->cfg.files->put(a->cfg.fs, to, a->cfg.shared ? 0660 : 0600, buf_span(&a->text[file]),
                                on_file, op, &e);
-    started(op, rc, &e);
+    op_started(op, rc, &e);
 }
 
-static void over(struct archive *a)
+static void end_phase(struct archive *a)
 {
     void (*done)(const struct err *e, void *arg) = TAKE(a->done);
     loop_timer_stop(a->timer);
@@ -189,8 +197,8 @@ static void step_history(struct archive *a)
     for (int i = 0; a->dir_made && i < n; i++)
         if (!a->have[i] && !a->file_ops[i].under_way && a->file_ops[i].phase != a->phase)
             put_file(a, i);
-    if (!waits(a))
-        over(a);
+    if (!is_writing(a))
+        end_phase(a);
 }
 
 static void step(struct archive *a)
@@ -201,20 +209,21 @@ static void step(struct archive *a)
         if (a->dir)
             step_history(a);
         else
-            over(a);
+            end_phase(a);
     } else if (a->phase == AP_CLEAR && !a->clear_op.under_way) {
         struct err e = { 0 };
         if (a->cfg.staging_dir && a->clear_op.phase != AP_CLEAR)
-            started(
+            op_started(
                 &a->clear_op,
                 a->cfg.files->remove(a->cfg.fs, a->cfg.staging_dir, on_cleared, &a->clear_op, &e),
                 &e);
         if (!a->clear_op.under_way)
-            over(a);
+            end_phase(a);
     }
 }
 
-/* Twice in a phase: to begin, after who asked for it has returned, and when it takes too long. */
+/* The timer fires twice in a phase: first to start the work, because done() may not be called
+ * before the caller has returned; then at the deadline. */
 static void on_timer(void *arg)
 {
     struct archive *a = arg;
@@ -226,15 +235,15 @@ static void on_timer(void *arg)
         return;
     }
     if (a->phase == AP_BEGIN)
-        return; /* the end finds out whether it is still too slow */
+        return; /* nobody waits; archive_end() has a deadline of its own */
     struct err e = { 0 };
     err_set(&e, ETIMEDOUT, "HDFS takes too long");
-    failed(a, &e);
-    over(a);
+    note_error(a, &e);
+    end_phase(a);
 }
 
-static void enter(struct archive *a, enum archive_phase phase,
-                  void (*done)(const struct err *e, void *arg), void *arg)
+static void enter_phase(struct archive *a, enum archive_phase phase,
+                        void (*done)(const struct err *e, void *arg), void *arg)
 {
     a->phase = phase;
     a->started = false;
@@ -246,21 +255,21 @@ static void enter(struct archive *a, enum archive_phase phase,
 
 void archive_begin(struct archive *a)
 {
-    enter(a, AP_BEGIN, NULL, NULL);
+    enter_phase(a, AP_BEGIN, NULL, NULL);
 }
 
 void archive_end(struct archive *a, struct span status,
                  void (*done)(const struct err *e, void *arg), void *arg)
 {
-    enter(a, AP_END, done, arg);
+    enter_phase(a, AP_END, done, arg);
     struct err e = { 0 };
     if (buf_add(&a->text[F_STATUS], status.p, status.len) < 0 && err_set(&e, ENOMEM, "no memory"))
-        failed(a, &e);
+        note_error(a, &e);
 }
 
 void archive_clear(struct archive *a, void (*done)(const struct err *e, void *arg), void *arg)
 {
-    enter(a, AP_CLEAR, done, arg);
-    if (!a->clear_op.under_way) /* also what came after an earlier time */
+    enter_phase(a, AP_CLEAR, done, arg);
+    if (!a->clear_op.under_way) /* repeat it: files may have come since it was removed before */
         a->clear_op.phase = AP_NONE;
 }

@@ -1,13 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of a job is to outlive the node its master runs on: its history, put into files elsewhere
- * (HDFS); and what was staged there for it, which is removed.
+ * The archive of a job on a cluster: it stores the history in HDFS, and removes the staging
+ * directory there.
  *
- *     <history dir>/<application id>/   job.conf, put at the start; journal, status.json and
- *                                       summary, put at the end
+ *     <history dir>/<application id>/   job.conf, written at the start; journal, status.json and
+ *                                       summary, written at the end
  *
- * The directory and job.conf come early, while the cluster starts the tasks, so that the end costs
- * one round of small writes side by side. Nothing here is repeated by us: the files' own way of
- * reaching their servers does that, and a deadline bounds it.
+ * The directory and job.conf are made while the cluster starts the tasks. So the end of the job
+ * waits only for a few small files, which are written in parallel. The archive does not retry an
+ * operation within a phase: the HDFS client retries, and a deadline limits each phase.
  */
 #ifndef TONY_MASTER_ARCHIVE_H
 #define TONY_MASTER_ARCHIVE_H
@@ -23,19 +24,19 @@ struct err;
 struct loop;
 
 enum {
-    ARCHIVE_MAX_MS = 10000, /* a slow HDFS may hold up the end of the application for so long */
-    ARCHIVE_CLEAR_MS = 3000,
+    ARCHIVE_MAX_MS = 10000,  /* default deadline of archive_end() */
+    ARCHIVE_CLEAR_MS = 3000, /* deadline of archive_clear() */
 };
 
-/* The files: each ends in one done(), never before it has returned.
- * Function by function what webhdfs.h has. */
+/* A file system. The functions are those of hadoop/webhdfs.h. Each calls done() once, after it has
+ * returned. */
 struct archive_files {
     int (*mkdirs)(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
                   struct err *e);
     int (*put)(void *fs, const char *path, mode_t mode, struct span text, webhdfs_done_fn *done,
                void *arg, struct err *e); /* text is borrowed until done */
     int (*remove)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
-    /* These two have results: the names in a directory, in their order, and a file's bytes. */
+    /* The result of done(): for list the names in the directory, for get the bytes of the file. */
     int (*list)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
     int (*get)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
 };
@@ -53,14 +54,14 @@ struct archive_config { /* borrowed while the archive lives */
 
 struct archive;
 int archive_new(const struct archive_config *cfg, struct archive **out, struct err *e);
-void archive_free(struct archive *a); /* no more callbacks; NULL is fine */
-/* Make the directory and put job.conf. A failure is told at the end. */
+void archive_free(struct archive *a); /* done() is not called any more; NULL is fine */
+/* Make the directory and write job.conf. If that fails, archive_end() tries it again. */
 void archive_begin(struct archive *a);
-/* Put the rest; status is copied. done: e->num 0 = all of it is there. */
+/* Write the other files; status is copied. done: e->num 0 = the history is complete. */
 void archive_end(struct archive *a, struct span status,
                  void (*done)(const struct err *e, void *arg), void *arg);
-/* Remove what was staged; done, which may be NULL, comes at once when there is nothing. May be
- * called again, and before archive_end(), which does not wait for it. */
+/* Remove the staging directory, if there is one, then call done (which may be NULL). It may be
+ * called several times, also before archive_end(), which does not wait for it. */
 void archive_clear(struct archive *a, void (*done)(const struct err *e, void *arg), void *arg);
 
 #endif

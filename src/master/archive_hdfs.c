@@ -1,7 +1,7 @@
-/* The files of archive.h in HDFS. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The struct archive_files of HDFS, over WebHDFS. */
 #include "master/archive.h"
-
-enum { GET_MAX = 512 << 20 };
+#include "master/copies.h"
 
 static int hdfs_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
                        struct err *e)
@@ -9,7 +9,9 @@ static int hdfs_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn 
     return webhdfs_mkdirs(fs, path, mode, done, arg, NULL, e);
 }
 
-/* Under its own name at once: nobody looks there before the application has ended. */
+/* direct: write under the final name at once, without a rename. Nobody reads an unfinished file
+ * there: the history is read after the end of the application, and the reader of copies checks each
+ * one. */
 static int hdfs_put(void *fs, const char *path, mode_t mode, struct span text,
                     webhdfs_done_fn *done, void *arg, struct err *e)
 {
@@ -31,7 +33,7 @@ static int hdfs_list(void *fs, const char *path, webhdfs_done_fn *done, void *ar
 
 static int hdfs_get(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
 {
-    const struct webhdfs_get get = { .path = path, .max = GET_MAX };
+    const struct webhdfs_get get = { .path = path, .max = COPIES_PIECE_MAX };
     return webhdfs_get(fs, &get, done, arg, NULL, e);
 }
 

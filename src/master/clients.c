@@ -1,3 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The connections of a master, and what clients ask on them. The first frame of a connection says
+ * whether its peer is an executor (executors.c) or a client.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +12,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/json.h"
 #include "conf/conf.h"
 #include "history/history.h"
 #include "master/master_int.h"
@@ -16,7 +22,7 @@
 
 enum {
     NOTIFY_MS = 50,        /* followers get at most 20 updates a second */
-    STATUS_MAX = 24 << 20, /* a frame must hold it */
+    STATUS_MAX = 24 << 20, /* bytes of a status document; it must fit into a frame */
 };
 
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
@@ -39,21 +45,38 @@ static void peer_unlink(struct peer *p)
     free(p);
 }
 
-void peer_refuse(struct peer *p, int num, const char *message)
+/* The connection has ended. If the client was the last one that owns the job, the job has no owner
+ * now. */
+static void peer_gone(struct peer *p)
+{
+    struct master *m = p->m;
+    bool last_owner = p->owns && --m->n_owners == 0;
+    peer_unlink(p);
+    if (last_owner)
+        (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_AWAY });
+}
+
+static void refuse(struct peer *p, int num, const char *message, const char *hint)
 {
     if (message) {
         Tony__Refused r = TONY__REFUSED__INIT;
         r.num = (uint32_t)num;
         r.message = MUTABLE(message);
+        r.hint = MUTABLE(hint);
         Tony__Frame f = TONY__FRAME__INIT;
         f.body_case = TONY__FRAME__BODY_REFUSED;
         f.refused = &r;
-        (void)conn_send(p->conn, &f); /* it is closed anyway */
+        (void)conn_send(p->conn, &f); /* an error does not matter: conn_finish() follows */
         conn_finish(p->conn);
     } else {
         conn_close(p->conn);
     }
-    peer_unlink(p);
+    peer_gone(p);
+}
+
+void peer_refuse(struct peer *p, int num, const char *message)
+{
+    refuse(p, num, message, "");
 }
 
 void peers_close(struct master *m)
@@ -66,14 +89,15 @@ void peers_close(struct master *m)
 
 /* ---- updates ---- */
 
-static const struct job *shown(const struct master *m)
+/* The job that followers are shown. */
+static const struct job *shown_job(const struct master *m)
 {
-    return m->stands ? m->stands->job : m->job;
+    return m->job_on_disk ? m->job_on_disk->job : m->job;
 }
 
 static struct packed *update_pack(struct master *m)
 {
-    const struct job *job = shown(m);
+    const struct job *job = shown_job(m);
     AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
     if (master_status_json(m, false, false, &json) < 0)
         return NULL;
@@ -100,7 +124,7 @@ static void update_all(struct master *m)
             continue;
         if (!frame && !(frame = update_pack(m)))
             return;                             /* no memory: the next change tries again */
-        (void)conn_send_packed(p->conn, frame); /* a broken one is told by its on_close */
+        (void)conn_send_packed(p->conn, frame); /* on_close() handles a broken connection */
     }
     packed_unref(frame);
 }
@@ -109,36 +133,36 @@ void clients_notify(void *arg)
 {
     struct master *m = arg;
     int64_t now = clock_mono_ms(), due = m->notified_ms + NOTIFY_MS;
-    if (!m->dirty || m->phase != MP_RUNNING)
+    if (!m->update_due || m->phase != MP_RUNNING)
         return;
     if (now < due) {
-        loop_timer_set(m->notify, due);
+        loop_timer_set(m->notify_timer, due);
         return;
     }
-    m->dirty = false;
+    m->update_due = false;
     m->notified_ms = now;
     update_all(m);
 }
 
-void clients_tell_end(struct master *m)
+void clients_send_final_update(struct master *m)
 {
-    m->dirty = false;
-    loop_timer_stop(m->notify);
+    m->update_due = false;
+    loop_timer_stop(m->notify_timer);
     update_all(m);
 }
 
-void clients_let_go(struct master *m)
+void clients_disconnect_followers(struct master *m)
 {
     for (struct peer *p = m->peers, *next; p; p = next) {
         next = p->next;
-        if (!p->follows || conn_queued(p->conn)) /* its connection breaks when the master ends */
+        if (!p->follows || conn_queued(p->conn)) /* master_close() closes the others */
             continue;
         conn_finish(p->conn);
         peer_unlink(p);
     }
 }
 
-size_t clients_queued(const struct master *m)
+size_t clients_unsent_bytes(const struct master *m)
 {
     size_t n = 0;
     for (const struct peer *p = m->peers; p; p = p->next)
@@ -147,7 +171,7 @@ size_t clients_queued(const struct master *m)
     return n;
 }
 
-/* ---- what clients ask ---- */
+/* ---- requests of clients ---- */
 
 static void answer(struct peer *p, const struct buf *json)
 {
@@ -157,7 +181,7 @@ static void answer(struct peer *p, const struct buf *json)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_ANSWER;
     f.answer = &a;
-    (void)conn_send(p->conn, &f); /* a broken one is told by its on_close */
+    (void)conn_send(p->conn, &f); /* on_close() handles a broken connection */
 }
 
 static void ask_status(struct peer *p)
@@ -169,7 +193,8 @@ static void ask_status(struct peer *p)
         answer(p, &json);
 }
 
-static void ask_follow(struct peer *p, bool own)
+/* as_owner: if this client and all other owners disconnect, the core stops the job after a time. */
+static void ask_follow(struct peer *p, bool as_owner)
 {
     struct master *m = p->m;
     p->follows = true;
@@ -177,7 +202,7 @@ static void ask_follow(struct peer *p, bool own)
     if (frame)
         (void)conn_send_packed(p->conn, frame);
     packed_unref(frame);
-    if (!own || p->owns)
+    if (!as_owner || p->owns)
         return;
     p->owns = true;
     if (m->n_owners++ == 0)
@@ -188,34 +213,148 @@ static void ask_stop(struct peer *p, const Tony__ClientAsk *a)
 {
     struct master *m = p->m;
     log_event(LOG_INFO, "client.stop", f_str("who", a->who), f_str("reason", a->reason));
-    (void)master_feed(m, &(struct job_event){
-                             .type = EV_STOP,
-                             .who = *a->who ? a->who : "a client",
-                             .text = *a->reason ? a->reason : NULL,
-                             .value_ms = a->checkpoint ? m->spec->checkpoint_grace_ms : 0,
-                         });
-    p->stop_asked = m->stop_answers = true;
+    (void)master_feed(
+        m, &(struct job_event){
+               .type = EV_STOP,
+               .stop = { .who = *a->who ? a->who : "a client",
+                         .why = *a->reason ? a->reason : NULL,
+                         .save_ms = a->checkpoint ? m->spec->checkpoint_grace_ms : 0 } });
+    p->stop_answer_due = m->stop_answers_due = true;
 }
 
 void clients_answer_stops(struct master *m)
 {
-    m->stop_answers = false;
+    m->stop_answers_due = false;
     AUTO(buf_done) struct buf json = { 0 };
     (void)buf_addf(&json, "{\"application_id\":\"%s\",\"state\":\"%s\"}", m->application_id,
-                   job_state_name(job_state(m->job))); /* short: answer() sends what there is */
+                   job_state_name(job_state(m->job))); /* no memory: an empty answer is sent */
     for (struct peer *p = m->peers; p; p = p->next) {
-        if (p->stop_asked)
+        if (p->stop_answer_due)
             answer(p, &json);
-        p->stop_asked = false;
+        p->stop_answer_due = false;
+    }
+}
+
+static bool is_this_job(struct peer *p, const char *application_id)
+{
+    if (!*application_id || str_eq(application_id, p->m->application_id))
+        return true;
+    peer_refuse(p, ENOENT, "this is the master of another job");
+    return false;
+}
+
+/* ---- a resize ---- */
+
+static int refuse_role(const struct job_spec *s, const char *name, struct err *e)
+{
+    const char *names[64];
+    size_t n = MIN(s->n_roles, ARRAY_LEN(names));
+    for (size_t i = 0; i < n; i++)
+        names[i] = s->roles[i].name;
+    const char *near = str_nearest(name, names, n);
+    (void)err_set(e, ENOENT, "the job has no role '%.64s'", name);
+    if (near)
+        err_hint(e, "did you mean '%s'?", near);
+    return -ENOENT;
+}
+
+/* Write the targets as the core reads them: worker=8,ps=2. The client may be a foreign program, so
+ * all of the request is checked. */
+static int resize_targets(const struct job_spec *s, const Tony__ResizeJob *a, struct buf *out,
+                          struct err *e)
+{
+    int rc = 0;
+    if (a->n_roles == 0)
+        return err_set(e, EINVAL, "the request for a resize names no role");
+    if (s->single_node)
+        return err_set(e, EINVAL, "a job without roles has one task and cannot be resized");
+    for (size_t i = 0; i < a->n_roles && rc == 0; i++) {
+        const Tony__RoleSize *r = a->roles[i];
+        const struct role_spec *role = job_spec_role(s, r->role);
+        if (!role || role == &s->am)
+            return refuse_role(s, r->role, e);
+        for (size_t k = 0; k < i; k++)
+            if (str_eq(a->roles[k]->role, r->role))
+                return err_set(e, EINVAL, "the request for a resize names role '%s' twice",
+                               r->role);
+        rc = buf_addf(out, "%s%s=%u", i ? "," : "", r->role, r->instances);
+    }
+    return rc < 0 ? err_set(e, -rc, "no memory to resize the job") : 0;
+}
+
+static int feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e)
+{
+    AUTO(buf_done) struct buf targets = { 0 };
+    if (m->phase == MP_STARTING)
+        return err_set(e, EAGAIN, "the job's master is starting; ask again");
+    if (m->blocked_why)
+        return err_set(e, EAGAIN, "the job cannot be resized now: %s", m->blocked_why);
+    int rc = resize_targets(m->spec, a, &targets, e);
+    if (rc < 0)
+        return rc;
+    struct job_event ev = { .type = EV_RESIZE,
+                            .resize = { .who = *a->who ? a->who : "a client",
+                                        .why = *a->reason ? a->reason : NULL,
+                                        .targets = buf_cstr(&targets),
+                                        .within_ms = (int64_t)MIN(a->within_ms,
+                                                                  (uint64_t)INT32_MAX * 1000) } };
+    rc = master_feed_asked(m, &ev, e);
+    return rc == 1 ? -(e->num ? e->num : EINVAL) : rc;
+}
+
+static void ask_resize(struct peer *p, const Tony__ResizeJob *a)
+{
+    struct err e = { 0 };
+    log_event(LOG_INFO, "client.resize", f_str("who", a->who), f_str("reason", a->reason));
+    if (feed_resize(p->m, a, &e) < 0) {
+        log_err(LOG_INFO, "resize.refused", &e);
+        refuse(p, e.num ? e.num : EIO, e.msg, e.hint);
+        return;
+    }
+    p->resize_answer_due = p->m->resize_answers_due = true;
+}
+
+/* The members of the status document that are about resizes. */
+static int resize_json(const struct master *m, struct buf *out)
+{
+    static const char *const members[] = { "application_id", "state", "resize", "last_resize",
+                                           "resizes" };
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf text = { .max = STATUS_MAX };
+    AUTO(json_freep) json_t *all = NULL;
+    AUTO(json_freep) json_t *some = json_object();
+    int rc = master_status_json(m, false, false, &text);
+    if (rc == 0)
+        rc = json_parse("status", buf_span(&text), &all, &e);
+    for (size_t i = 0; i < ARRAY_LEN(members) && rc == 0; i++) {
+        json_t *v = json_object_get(all, members[i]);
+        if (v && json_object_set(some, members[i], v) < 0)
+            rc = -ENOMEM;
+    }
+    AUTO(free_p) char *line = rc == 0 ? json_dumps(some, JSON_COMPACT) : NULL;
+    return line ? buf_adds(out, line) : -ENOMEM;
+}
+
+void clients_answer_resizes(struct master *m)
+{
+    m->resize_answers_due = false;
+    AUTO(buf_done) struct buf json = { 0 };
+    int rc = resize_json(m, &json);
+    for (struct peer *p = m->peers, *next; p; p = next) {
+        next = p->next;
+        bool asked = p->resize_answer_due;
+        p->resize_answer_due = false;
+        if (asked && rc < 0)
+            peer_refuse(p, ENOMEM, "no memory for the job's status");
+        else if (asked)
+            answer(p, &json);
     }
 }
 
 static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 {
-    if (*a->application_id && !str_eq(a->application_id, p->m->application_id)) {
-        peer_refuse(p, ENOENT, "this is the master of another job");
+    if (!is_this_job(p, a->application_id))
         return;
-    }
     switch ((int)a->what) {
     case TONY__CLIENT_ASK__WHAT__STATUS:
         ask_status(p);
@@ -236,26 +375,27 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 
 /* ---- connections ---- */
 
-bool peer_may(const struct peer *p, const char *container)
+bool peer_is_authorized(const struct peer *p, const char *container)
 {
-    const char *who = conn_identity(p->conn);
-    if (!*who) /* a unix socket: a process of ours */
+    const char *identity = conn_identity(p->conn);
+    if (!*identity) /* a unix socket: only processes of this user can connect */
         return true;
     if (!container)
-        return str_eq(who, JOB_KEY_CLIENT);
-    const char *its = job_key_container_of(who);
-    return its && str_eq(its, container);
+        return str_eq(identity, JOB_KEY_CLIENT);
+    const char *proved = job_key_container_of(identity);
+    return proved && str_eq(proved, container);
 }
 
-/* A key opens one door only: an executor's none of a client's, and no other executor's. */
-static bool known(struct peer *p, const Tony__Frame *f)
+/* The key of an executor allows it to speak for its own container only, and not to act as a client.
+ * The key of the client allows nothing else. */
+static bool check_authorized(struct peer *p, const Tony__Frame *f)
 {
     bool executor = f->body_case == TONY__FRAME__BODY_EXECUTOR_HELLO;
-    if (peer_may(p, executor ? f->executor_hello->container_id : NULL))
+    if (peer_is_authorized(p, executor ? f->executor_hello->container_id : NULL))
         return true;
     log_event(LOG_WARN, "peer.refused", f_str("who", conn_identity(p->conn)),
               f_str("as", executor ? f->executor_hello->container_id : "a client"));
-    peer_refuse(p, EACCES, "this key is not for that");
+    peer_refuse(p, EACCES, "the key of this connection does not allow that");
     return false;
 }
 
@@ -263,20 +403,20 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct peer *p = arg;
     (void)c; /* p->conn */
-    if (p->m->phase == MP_GONE)
-        return; /* whatever it is, it is the next master's to answer */
+    if (p->m->phase == MP_EXITING)
+        return; /* the peer repeats it to the next master, if there is one */
     if (p->kind == PEER_EXECUTOR) {
         executor_frame(p, f);
         return;
     }
-    if (!known(p, f))
+    if (!check_authorized(p, f))
         return;
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_EXECUTOR_HELLO:
         if (p->kind == PEER_NEW)
             executor_hello(p, f);
         else
-            peer_refuse(p, EPROTO, "a client is no executor");
+            peer_refuse(p, EPROTO, "a client cannot become an executor on the same connection");
         break;
     case TONY__FRAME__BODY_CLIENT_HELLO:
         if (f->client_hello->version != TONY__VERSION__PROTOCOL_VERSION)
@@ -287,6 +427,11 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_CLIENT_ASK:
         p->kind = PEER_CLIENT;
         client_ask(p, f->client_ask);
+        break;
+    case TONY__FRAME__BODY_RESIZE_JOB:
+        p->kind = PEER_CLIENT;
+        if (is_this_job(p, f->resize_job->application_id))
+            ask_resize(p, f->resize_job);
         break;
     case TONY__FRAME__BODY_READ_LOG:
         p->kind = PEER_CLIENT;
@@ -300,25 +445,21 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 static void on_close(struct conn *c, const struct err *e, void *arg)
 {
     struct peer *p = arg;
-    struct master *m = p->m;
     (void)c; /* freed by the loop */
     if (e->num)
         log_event(LOG_DEBUG, "peer.broken", f_int("kind", p->kind), f_str("why", e->msg));
     if (p->kind == PEER_EXECUTOR)
-        executor_gone(p, e->num && e->num != ESHUTDOWN);
-    bool last_owner = p->owns && --m->n_owners == 0;
-    peer_unlink(p);
-    if (last_owner)
-        (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_AWAY });
+        executor_disconnected(p, e->num && e->num != ESHUTDOWN);
+    peer_gone(p);
 }
 
 static const struct conn_ops peer_ops = { .on_frame = on_frame, .on_close = on_close };
 
-void peer_take(struct master *m, struct conn *c)
+void peer_new(struct master *m, struct conn *c)
 {
     struct peer *p = calloc(1, sizeof *p);
     if (!p) {
-        conn_close(c); /* it dials again */
+        conn_close(c); /* the peer reconnects */
         return;
     }
     *p = (struct peer){ .m = m, .conn = c, .kind = PEER_NEW, .next = m->peers };
@@ -330,10 +471,11 @@ void peer_take(struct master *m, struct conn *c)
 
 static void on_accept(struct conn *c, void *arg)
 {
-    peer_take(arg, c);
+    peer_new(arg, c);
 }
 
-static bool key_of(const char *identity, struct tls_key *out, void *arg)
+/* The key that a peer with this TLS identity must prove. */
+static bool find_key(const char *identity, struct tls_key *out, void *arg)
 {
     const struct master *m = arg;
     const char *container = job_key_container_of(identity);
@@ -349,8 +491,8 @@ static bool key_of(const char *identity, struct tls_key *out, void *arg)
 int clients_listen(struct master *m, struct err *e)
 {
     if (m->remote)
-        return listener_open_tls(m->loop, m->remote->address, 0, key_of, on_accept, m, &m->listener,
-                                 e);
+        return listener_open_tls(m->loop, m->remote->address, 0, find_key, on_accept, m,
+                                 &m->listener, e);
     AUTO(free_p) char *path = paths_socket(m->paths, m->application_id, "m");
     if (!path)
         return err_set(e, errno ? errno : ENOMEM, "cannot name the master's socket: %m");

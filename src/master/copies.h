@@ -1,17 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The journal, copied to where the master after us finds it: files beside what was staged for the
- * job, each made once,
+ * Copies of the journal for the next master, which may run on another node. They are files in the
+ * staging directory of the job in HDFS. Each file is written once and holds whole records, as they
+ * are in the journal:
  *
- *     <dir>/<epoch, 4 digits>-<number, 8 digits>     whole records, as in the journal
+ *     <dir>/<epoch>-<segment>-<first>-<last>      4, 12, 12 and 12 decimal digits
  *
- * One is under way at a time and carries all that has come since the last. Whoever reads them takes
- * them in the order of their names; a file that begins with a record that is there already cuts off
- * what was there from it on: an old master that does not know that it is over may write for a
- * while, and what its successor has not seen does not count. A file cut short ends with its last
- * whole record.
+ *     epoch          of the master that wrote the file
+ *     segment        number of the first record of the journal's segment
+ *     first, last    numbers of the records in the file
  *
- * The copy is behind the journal by a moment. What that may be is said in
- * docs/decisions/0007-a-second-master.md.
+ * Each master writes a set of files. The first file of the set, the base, holds the whole segment
+ * as it is at that time, including the records that the master has read from earlier copies. The
+ * further files, the tails, hold the records that follow. When the journal begins a new segment,
+ * the master begins a new set.
+ *
+ * When a base is written, the master removes its older set and the sets of earlier masters. So a
+ * reader needs only one set. A master that was taken for dead and still writes can damage only its
+ * own set.
+ *
+ * A set has at most COPIES_TAILS tails. Before there would be one more, the master writes the
+ * newest records together with those of the last tails as one file, and then removes these tails.
+ * copies_plan() says how many tails it replaces. During a change of sets, at most 8 files exist,
+ * unless removing fails.
+ *
+ * Cost: if a segment is written in n bursts, each byte is written at most R + 1 times. R is the
+ * largest number for which C(R + 5, 5) <= n. That is 3 times for 50 bursts, 9 for 1,500, 17 for
+ * 26,000.
+ *
+ * The copies are a moment behind the journal: docs/decisions/0007-a-second-master.md says why that
+ * is enough.
  */
 #ifndef TONY_MASTER_COPIES_H
 #define TONY_MASTER_COPIES_H
@@ -20,58 +38,85 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/vec.h"
 #include "master/archive.h"
 
-struct err;
 struct loop;
 
 enum {
-    COPIES_DELAY_MS = 100,     /* of what nobody waits for, so that a burst is one file */
-    COPIES_PATIENCE_MS = 5000, /* HDFS may keep those who wait for so long; then they go on */
-    COPIES_RETRY_MS = 1000,
-    COPIES_FILES_MAX = 64, /* in more than these a new master puts all of it into one */
+    COPIES_DELAY_MS = 100, /* records are collected for this time, if no action waits for them */
+    COPIES_PATIENCE_MS = 5000, /* an action waits at most this time for the copy */
+    COPIES_RETRY_MS = 1000,    /* pause after a failure */
+    COPIES_TAILS = 5,          /* files of a set besides its base */
+    COPIES_PIECE_MAX =
+        1 << 30,            /* bytes of one file; a segment is far smaller (storage/journal.h) */
+    COPIES_FETCH_TRIES = 5, /* listings of the directory, if a listed file is missing afterwards */
 };
 
-struct copies_config { /* borrowed while it lives, but for the strings */
+struct copies_config { /* borrowed until copies_free(), except for the strings */
     struct loop *loop;
     const struct archive_files *files;
     void *fs;
-    const char *dir, *journal;
+    const char *dir, *journal; /* the directory in HDFS; the path of the journal here */
     uint32_t epoch;
-    uint64_t stored; /* bytes of the journal that are there already */
-    void (*on_stored)(void *arg);
+    uint64_t first_n, last_n, size; /* of the journal's segment now; last_n 0 = it is empty */
+    int64_t delay_ms, retry_ms;
+    void (*on_stored)(void *arg); /* copies_stored() has become true */
     void *arg;
 };
 
 struct copies;
 int copies_new(const struct copies_config *cfg, struct copies **out, struct err *e);
-void copies_free(struct copies *c);                 /* NULL is fine */
-void copies_wrote(struct copies *c, uint64_t size); /* the journal has so many bytes now */
-void copies_hurry(struct copies *c);                /* somebody waits */
-/* All that was written is there, or it is not to be waited for any longer. */
+void copies_free(struct copies *c); /* NULL is fine */
+/* The journal was written: it has `size` bytes now, up to record last_n. */
+void copies_wrote(struct copies *c, uint64_t size, uint64_t last_n);
+/* The journal was replaced by a new segment: records first_n to last_n, `size` bytes. */
+void copies_segment(struct copies *c, uint64_t first_n, uint64_t size, uint64_t last_n);
+void copies_hurry(struct copies *c); /* an action waits: copy now, do not collect more records */
+/* Have the copies all records of the journal? Also true when nobody should wait for them any more:
+ * after COPIES_PATIENCE_MS, and after copies_stop(). */
 bool copies_stored(const struct copies *c);
-void copies_stop(struct copies *c); /* nothing more is copied; what waits goes on */
+void copies_stop(struct copies *c); /* copy nothing more; calls on_stored() */
 
-/* ---- reading them ---- */
+/* How many of the last tails should the next file replace? 0 = none: it becomes a tail of its own.
+ * ranks: COPIES_TAILS numbers, the state of this function, set by copies_plan_begin(). Source: the
+ * combinatorial number system; tail i, counted from the newest, holds C(ranks[i - 1], i) bursts. */
+void copies_plan_begin(unsigned *ranks);
+unsigned copies_plan(unsigned *ranks);
 
-/* Put the journal together and write it to `path`, a file that is not there. done: e->num 0, with
- * the bytes that the file has; 0 when there were none. Called once, not before it has returned. */
+/* ---- reading the copies ---- */
+
+struct copies_piece {
+    uint32_t epoch;
+    uint64_t segment, first, last;
+    char *name;
+    struct buf text;
+    /* Set by copies_assemble(): */
+    uint64_t has_last; /* the last record in the text; first - 1 = the text has none */
+    struct err damage; /* num 0 = none; an end in the middle of a record is no damage */
+};
+
+/* Parse the name of a copy into *out, except out->name. -EINVAL: it is no name of a copy. */
+int copies_parse_name(const char *name, struct copies_piece *out);
+
+/* Put the journal together from the files of one master.
+ *
+ * 1         *out has the journal
+ * 0         no base was ever written completely, so that master relied on none of its files
+ * -EBADMSG  a file or a record is missing or damaged; the error names it
+ * -ENOMEM
+ */
+int copies_assemble(struct copies_piece *v, size_t n, struct buf *out, struct err *e);
+
 struct copies_found {
-    uint64_t size;
+    uint64_t size; /* bytes of the journal that was written; 0 = there are no copies */
     unsigned n_files;
 };
 typedef void copies_done_fn(const struct copies_found *f, const struct err *e, void *arg);
+/* Read the copies in dir, put the journal together and write it to `path`, which must not exist.
+ * done() is called once, after this function has returned; e->num 0 = success. */
 int copies_fetch(const struct archive_files *files, void *fs, const char *dir, const char *path,
                  copies_done_fn *done, void *arg, struct err *e);
-
-/* The records of one more file behind those of out; offsets: where each of out's begins. 0,
- * -ENOMEM. */
-struct copies_text {
-    struct buf text;
-    VEC(size_t) at;
-};
-int copies_join(struct copies_text *out, struct span file);
-void copies_text_done(struct copies_text *t);
 
 #endif

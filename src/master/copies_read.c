@@ -1,7 +1,9 @@
-/* Reading the copies of a journal: see copies.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the copies of a journal: see copies.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,175 +15,378 @@
 #include "master/copies.h"
 #include "storage/journal.h"
 
-enum { FILES_MAX = 10000, TEXT_MAX = 512 << 20, NAME_LEN = 13 };
+/* ---- names ---- */
 
-/* ---- joining ---- */
-
-void copies_text_done(struct copies_text *t)
+/* Read `len` digits at *at, then the character `behind`, and move *at past both. */
+static bool take_digits(const char **at, size_t len, char behind, uint64_t *out)
 {
-    buf_done(&t->text);
-    vec_done(&t->at);
-}
-
-/* The number of the record that the file begins with; 0 = none. */
-static uint64_t first_number(struct span file)
-{
-    static const char head[] = "{\"n\":";
     int64_t n = 0;
-    if (file.len <= sizeof head || memcmp(file.p, head, sizeof head - 1) != 0)
-        return 0;
-    const char *digits = file.p + sizeof head - 1;
-    size_t len = 0;
-    while (len < 19 && sizeof head - 1 + len < file.len && digits[len] >= '0' && digits[len] <= '9')
-        len++;
-    if (str_i64(span_mem(digits, len), 1, INT64_MAX, "n", &n, NULL) < 0)
-        return 0;
-    return (uint64_t)n;
+    if (strspn(*at, "0123456789") != len || (*at)[len] != behind ||
+        str_i64(span_mem(*at, len), 0, INT64_MAX, "number", &n, NULL) < 0)
+        return false;
+    *out = (uint64_t)n;
+    *at += len + (behind != '\0');
+    return true;
 }
 
-int copies_join(struct copies_text *out, struct span file)
+int copies_parse_name(const char *name, struct copies_piece *out)
 {
-    uint64_t n = first_number(file);
-    size_t pos = 0;
-    struct span record;
-    bool torn = false;
-    if (n == 0 || n > out->at.n + 1) { /* of a master whose earlier file we do not have */
-        log_event(LOG_WARN, "journal.gap", f_int("has", (int64_t)out->at.n),
-                  f_int("next", (int64_t)n));
-        return 0;
-    }
-    if (n <= out->at.n) {
-        out->text.len = out->at.v[n - 1];
-        out->at.n = n - 1;
-    }
-    struct err e = { 0 };
-    int rc;
-    while ((rc = journal_next(file, &pos, &n, &record, &torn, &e)) == 1) {
-        size_t begins = out->text.len;
-        if (buf_add(&out->text, record.p, record.len) < 0 || buf_addc(&out->text, '\n') < 0 ||
-            vec_push(&out->at, begins) < 0)
-            return -ENOMEM;
-    }
-    if (rc < 0) /* what follows it in there is not to be had; what other files say may be */
-        log_err(LOG_WARN, "journal.damaged", &e);
+    struct copies_piece p = { 0 };
+    uint64_t epoch;
+    if (!take_digits(&name, 4, '-', &epoch) || !take_digits(&name, 12, '-', &p.segment) ||
+        !take_digits(&name, 12, '-', &p.first) || !take_digits(&name, 12, '\0', &p.last) ||
+        p.segment == 0 || p.first < p.segment || p.last < p.first)
+        return -EINVAL;
+    p.epoch = (uint32_t)epoch;
+    *out = p;
     return 0;
 }
 
-/* ---- fetching ---- */
+/* ---- putting the journal together ---- */
 
-struct piece {
-    struct fetch *f;
-    char *name;
-    struct buf text;
-};
+/* Find out which records the file really has. */
+static void check_piece(struct copies_piece *p)
+{
+    struct journal_reader r;
+    struct journal_record rec;
+    int rc;
+    p->has_last = p->first - 1;
+    p->damage = (struct err){ 0 };
+    journal_reader_part(&r, buf_span(&p->text), p->first);
+    while ((rc = journal_reader_next(&r, &rec, &p->damage)) == 1)
+        p->has_last = rec.n;
+    if (rc < 0)
+        (void)err_wrap(&p->damage, rc, "copy '%s'", p->name);
+    else if (p->has_last > p->last)
+        (void)err_set(&p->damage, EBADMSG,
+                      "copy '%s' holds record %" PRIu64 ", which its name excludes", p->name,
+                      p->has_last);
+}
+
+static bool is_whole(const struct copies_piece *p)
+{
+    return !p->damage.num && p->has_last == p->last;
+}
+
+/* Find the base of the newest segment whose base is complete. 0 with *out NULL: there is none. If a
+ * newer segment has an incomplete base and no tails, its master died while writing the base, and
+ * the older set still exists. If it has tails, its base was complete once, so that is an error. */
+static int find_base(struct copies_piece *v, size_t n, struct copies_piece **out, struct err *e)
+{
+    *out = NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct copies_piece *p = &v[i];
+        if (p->first == p->segment && is_whole(p) && (!*out || p->segment > (*out)->segment))
+            *out = p;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct copies_piece *p = &v[i];
+        if ((*out && p->segment <= (*out)->segment) || (p->first == p->segment && !p->damage.num))
+            continue;
+        if (p->damage.num) {
+            *e = p->damage;
+            return -e->num;
+        }
+        return err_set(e, EBADMSG,
+                       "the copies of the journal are not whole: '%s' is there, and records "
+                       "%" PRIu64 " to %" PRIu64 " before it are missing",
+                       p->name, p->segment, p->first - 1);
+    }
+    return 0;
+}
+
+/* Append the records of p that follow record `behind`. */
+static int append(struct buf *out, const struct copies_piece *p, uint64_t behind, struct err *e)
+{
+    struct journal_reader r;
+    struct journal_record rec = { .n = p->first - 1 };
+    journal_reader_part(&r, buf_span(&p->text), p->first);
+    while (rec.n < behind && journal_reader_next(&r, &rec, NULL) == 1)
+        ;
+    size_t from = (size_t)r.end;
+    while (rec.n < p->has_last && journal_reader_next(&r, &rec, NULL) == 1)
+        ;
+    if (buf_add(out, p->text.p + from, (size_t)r.end - from) < 0)
+        return err_set(e, ENOMEM, "no memory for the journal of the master before this one");
+    return 0;
+}
+
+/* The journal was put together up to record `last`. Does the name of a file promise later records?
+ * The file that the master wrote when it died may be cut short anywhere. But if a later file
+ * exists, the earlier ones were complete once, so that is an error. */
+static int check_rest(const struct copies_piece *v, size_t n, uint64_t segment, uint64_t last,
+                      struct err *e)
+{
+    const struct copies_piece *short_one = NULL, *later = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].segment != segment || v[i].last <= last)
+            continue;
+        if (v[i].damage.num) {
+            *e = v[i].damage;
+            return -e->num;
+        }
+        if (v[i].first > last + 1 && (!later || v[i].first < later->first))
+            later = &v[i];
+        else if (v[i].first <= last + 1)
+            short_one = &v[i];
+    }
+    if (later)
+        return err_set(e, EBADMSG,
+                       "the copies of the journal are not whole: records %" PRIu64 " to %" PRIu64
+                       " are missing before '%s'%s%s%s",
+                       last + 1, later->first - 1, later->name, short_one ? "; '" : "",
+                       short_one ? short_one->name : "", short_one ? "' is cut short" : "");
+    if (short_one)
+        log_event(LOG_WARN, "journal.copy_unfinished", f_str("file", short_one->name),
+                  f_int("last", (int64_t)last));
+    return 0;
+}
+
+int copies_assemble(struct copies_piece *v, size_t n, struct buf *out, struct err *e)
+{
+    struct copies_piece *base, *next;
+    for (size_t i = 0; i < n; i++)
+        check_piece(&v[i]);
+    int rc = find_base(v, n, &base, e);
+    if (rc < 0 || !base)
+        return rc;
+    uint64_t last = base->first - 1;
+    for (next = base; rc == 0 && next;) {
+        rc = append(out, next, last, e);
+        last = next->has_last;
+        next = NULL;
+        for (size_t i = 0; i < n; i++)
+            if (v[i].segment == base->segment && v[i].first <= last + 1 && v[i].has_last > last &&
+                (!next || v[i].has_last > next->has_last))
+                next = &v[i];
+    }
+    if (rc == 0)
+        rc = check_rest(v, n, base->segment, last, e);
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- fetching ---- */
 
 struct fetch {
     const struct archive_files *files;
     void *fs;
     char *dir, *path;
-    VEC(struct piece *) pieces;
-    unsigned waiting;
+    VEC(struct copies_piece) pieces; /* the newest epoch last */
+    size_t from;                     /* index of the first piece of the epoch that is read now */
+    unsigned waiting, tries;
+    bool gone; /* a file that was listed does not exist any more */
+    /* In case that no master has written a complete base: */
+    struct buf best;  /* the longest part of a base of the first segment */
+    bool any_first;   /* there is such a base */
+    char *unfinished; /* name of an incomplete file */
+    struct copies_found found;
     struct err why;
     copies_done_fn *done;
     void *arg;
 };
 
-static void fetch_over(struct fetch *f, uint64_t size)
+static void forget_pieces(struct fetch *f)
 {
-    const struct copies_found found = { .size = size, .n_files = (unsigned)f->pieces.n };
-    f->done(&found, &f->why, f->arg);
     for (size_t i = 0; i < f->pieces.n; i++) {
-        buf_done(&f->pieces.v[i]->text);
-        free(f->pieces.v[i]->name);
-        free(f->pieces.v[i]);
+        buf_done(&f->pieces.v[i].text);
+        free(f->pieces.v[i].name);
     }
     vec_done(&f->pieces);
+    f->pieces.v = NULL;
+    f->pieces.n = f->pieces.cap = 0;
+}
+
+static void fetch_free(struct fetch *f)
+{
+    if (!f)
+        return;
+    forget_pieces(f);
+    buf_done(&f->best);
+    free(f->unfinished);
     free(f->dir);
     free(f->path);
     free(f);
 }
 
-static void join_all(struct fetch *f)
+static void fetch_over(struct fetch *f)
 {
-    struct copies_text t = { .text.max = TEXT_MAX };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < f->pieces.n; i++)
-        rc = copies_join(&t, buf_span(&f->pieces.v[i]->text));
-    if (rc < 0)
-        (void)err_set(&f->why, ENOMEM, "no memory for the journal of the master before this one");
-    else if (t.text.len)
-        (void)fs_write_atomic(AT_FDCWD, f->path, buf_span(&t.text), 0600, false, &f->why);
-    fetch_over(f, f->why.num ? 0 : t.text.len);
-    copies_text_done(&t);
+    if (f->why.num)
+        f->found.size = 0;
+    f->done(&f->found, &f->why, f->arg);
+    fetch_free(f);
 }
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "no memory for the journal of the master before this one");
+}
+
+static void write_journal(struct fetch *f, struct span text)
+{
+    f->found.size = text.len;
+    if (text.len > 0)
+        (void)fs_write_atomic(AT_FDCWD, f->path, text, 0600, false, &f->why);
+    fetch_over(f);
+}
+
+/* This master has no complete base: it died while it wrote its first file. It relied on none of its
+ * files. In case that no older set exists, keep the longest part of a base of the first segment. */
+static void keep_best(struct fetch *f)
+{
+    for (size_t i = f->from; i < f->pieces.n; i++) {
+        struct copies_piece *p = &f->pieces.v[i];
+        struct buf text = { .max = SIZE_MAX / 4 };
+        if (!f->unfinished && !(f->unfinished = str_dup(p->name)))
+            (void)no_memory(&f->why);
+        if (p->first != 1 || p->segment != 1)
+            continue;
+        f->any_first = true;
+        (void)append(&text, p, 0, &f->why);
+        if (text.len > f->best.len) {
+            buf_done(&f->best);
+            f->best = text;
+        } else {
+            buf_done(&text);
+        }
+    }
+}
+
+/* No master has written a complete base. */
+static void no_set(struct fetch *f)
+{
+    if (f->unfinished && !f->any_first)
+        (void)err_set(&f->why, EBADMSG,
+                      "the copies of the journal in '%s' are not whole: '%s' is cut short, and "
+                      "there is no older set",
+                      f->dir, f->unfinished);
+    if (f->why.num)
+        fetch_over(f);
+    else
+        write_journal(f, buf_span(&f->best));
+}
+
+static void read_epoch(struct fetch *f);
+static void begin_listing(struct fetch *f);
+
+/* All files of the epoch were read, or have failed. */
+static void epoch_is_read(struct fetch *f)
+{
+    AUTO(buf_done) struct buf text = { .max = SIZE_MAX / 4 };
+    if (f->gone && ++f->tries < COPIES_FETCH_TRIES) { /* its master still runs and merges files */
+        f->gone = false;
+        f->why = (struct err){ 0 };
+        begin_listing(f);
+        return;
+    }
+    int rc = f->why.num
+                 ? -f->why.num
+                 : copies_assemble(f->pieces.v + f->from, f->pieces.n - f->from, &text, &f->why);
+    if (rc < 0) {
+        fetch_over(f);
+    } else if (rc > 0) {
+        write_journal(f, buf_span(&text));
+    } else {
+        keep_best(f);
+        while (f->pieces.n > f->from) { /* continue with the epoch before */
+            struct copies_piece *p = &f->pieces.v[--f->pieces.n];
+            buf_done(&p->text);
+            free(p->name);
+        }
+        read_epoch(f);
+    }
+}
+
+struct piece_get {
+    struct fetch *f;
+    size_t i;
+};
 
 static void on_got(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
-    struct piece *p = arg;
-    struct fetch *f = p->f;
-    if (e->num && !f->why.num)
+    struct piece_get *g = arg;
+    struct fetch *f = g->f;
+    struct copies_piece *p = &f->pieces.v[g->i];
+    f->gone |= e->num == ENOENT;
+    if (e->num && !f->why.num) {
         f->why = *e;
+        (void)err_wrap(&f->why, -e->num, "cannot read copy '%s' of the journal", p->name);
+    }
     if (r && buf_add(&p->text, r->data.p, r->data.len) < 0 && !f->why.num)
-        (void)err_set(&f->why, ENOMEM, "no memory for the journal");
-    if (--f->waiting > 0)
-        return;
-    if (f->why.num)
-        fetch_over(f, 0);
+        (void)no_memory(&f->why);
+    free(g);
+    if (--f->waiting == 0)
+        epoch_is_read(f);
+}
+
+static void get_piece(struct fetch *f, size_t i)
+{
+    struct piece_get *g = calloc(1, sizeof *g);
+    AUTO(free_p) char *path = fs_join(f->dir, f->pieces.v[i].name);
+    if (g)
+        *g = (struct piece_get){ f, i };
+    int rc = g && path ? f->files->get(f->fs, path, on_got, g, &f->why) : no_memory(&f->why);
+    if (rc < 0)
+        free(g);
     else
-        join_all(f);
+        f->waiting++;
+}
+
+static void read_epoch(struct fetch *f)
+{
+    if (f->pieces.n == 0 || f->why.num) {
+        no_set(f);
+        return;
+    }
+    uint32_t epoch = f->pieces.v[f->pieces.n - 1].epoch;
+    f->from = f->pieces.n;
+    while (f->from > 0 && f->pieces.v[f->from - 1].epoch == epoch)
+        f->from--;
+    for (size_t i = f->from; i < f->pieces.n && !f->why.num; i++)
+        get_piece(f, i);
+    if (f->waiting == 0)
+        fetch_over(f); /* no get could be started: f->why says why */
+}
+
+static int by_epoch(const void *a, const void *b)
+{
+    const struct copies_piece *x = a, *y = b;
+    return x->epoch < y->epoch ? -1 : x->epoch > y->epoch;
 }
 
 static int add_piece(struct fetch *f, const char *name)
 {
-    struct piece *p = calloc(1, sizeof *p);
-    if (p) {
-        p->f = f;
-        p->name = str_dup(name);
-        p->text.max = TEXT_MAX;
-    }
-    if (p && p->name && vec_push(&f->pieces, p) == 0)
+    struct copies_piece p;
+    if (copies_parse_name(name, &p) < 0) {
+        log_event(LOG_WARN, "journal.copy_unknown", f_str("file", name));
         return 0;
-    if (p)
-        free(p->name);
-    free(p);
-    return -ENOMEM;
+    }
+    p.name = str_dup(name);
+    p.text.max = SIZE_MAX / 4;
+    if (p.name && vec_push(&f->pieces, p) == 0)
+        return 0;
+    free(p.name);
+    return no_memory(&f->why);
 }
 
-static bool is_ours(const struct webhdfs_stat *s)
-{
-    size_t digits = strspn(s->name, "0123456789");
-    return !s->is_dir && strlen(s->name) == NAME_LEN && digits == 4 && s->name[4] == '-' &&
-           strspn(s->name + 5, "0123456789") == NAME_LEN - 5;
-}
-
-/* In the order of their names, which is the list's. */
 static void on_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     struct fetch *f = arg;
-    int rc = 0;
+    forget_pieces(f);
     if (e->num && e->num != ENOENT)
         f->why = *e;
-    for (size_t i = 0; r && rc == 0 && i < r->n_stats && f->pieces.n < FILES_MAX; i++)
-        if (is_ours(&r->stats[i]))
-            rc = add_piece(f, r->stats[i].name);
-    if (rc < 0)
-        (void)err_set(&f->why, ENOMEM, "no memory for the journal");
-    if (f->why.num || f->pieces.n == 0) {
-        fetch_over(f, 0);
-        return;
-    }
-    f->waiting = 1; /* until all have been asked for */
-    for (size_t i = 0; i < f->pieces.n && !f->why.num; i++) {
-        AUTO(free_p) char *path = fs_join(f->dir, f->pieces.v[i]->name);
-        f->waiting++;
-        if (!path || f->files->get(f->fs, path, on_got, f->pieces.v[i], &f->why) < 0) {
-            f->waiting--;
-            if (!f->why.num)
-                (void)err_set(&f->why, ENOMEM, "no memory for the journal");
-        }
-    }
-    if (--f->waiting == 0)
-        fetch_over(f, 0);
+    for (size_t i = 0; r && i < r->n_stats && !f->why.num; i++)
+        if (!r->stats[i].is_dir)
+            (void)add_piece(f, r->stats[i].name);
+    f->found.n_files = (unsigned)f->pieces.n;
+    if (f->pieces.n)
+        qsort(f->pieces.v, f->pieces.n, sizeof *f->pieces.v, by_epoch);
+    read_epoch(f);
+}
+
+static void begin_listing(struct fetch *f)
+{
+    if (f->files->list(f->fs, f->dir, on_listed, f, &f->why) < 0)
+        fetch_over(f);
 }
 
 int copies_fetch(const struct archive_files *files, void *fs, const char *dir, const char *path,
@@ -193,14 +398,11 @@ int copies_fetch(const struct archive_files *files, void *fs, const char *dir, c
                              .fs = fs,
                              .dir = str_dup(dir),
                              .path = str_dup(path),
+                             .best.max = SIZE_MAX / 4,
                              .done = done,
                              .arg = arg };
-    int rc = f && f->dir && f->path ? files->list(fs, dir, on_listed, f, e)
-                                    : err_set(e, ENOMEM, "no memory for the journal");
-    if (rc < 0 && f) {
-        free(f->dir);
-        free(f->path);
-        free(f);
-    }
+    int rc = f && f->dir && f->path ? files->list(fs, dir, on_listed, f, e) : no_memory(e);
+    if (rc < 0)
+        fetch_free(f);
     return rc;
 }

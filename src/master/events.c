@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "cause/cause.h"
 #include "conf/conf.h"
 #include "master/archive.h"
 #include "master/master_int.h"
@@ -15,7 +17,7 @@
 
 enum {
     TICK_MAX_MS = 1000,
-    STALL_WARN_MS = 2000, /* shorter ones are what a loaded machine does */
+    STALL_WARN_MS = 2000, /* shorter stalls are normal on a loaded machine */
 };
 
 int64_t master_now(const struct master *m)
@@ -25,12 +27,12 @@ int64_t master_now(const struct master *m)
     return m->t0_job_ms + (clock_mono_ms() - m->t0_mono_ms);
 }
 
-/* The core's container names live until its next event; ours until the flush. */
-static int own_containers(struct master *m, size_t from)
+/* Copy the strings of new actions: the core's are valid until its next event only. */
+static int own_texts(struct master *m, size_t from)
 {
     for (size_t i = from; i < m->actions.n; i++) {
-        struct job_action *a = &m->actions.v[i];
-        if (a->container && !(a->container = str_dup(a->container))) {
+        const char **text = job_action_text(&m->actions.v[i]);
+        if (text && *text && !(*text = str_dup(*text))) {
             m->actions.n = i;
             return -ENOMEM;
         }
@@ -38,31 +40,33 @@ static int own_containers(struct master *m, size_t from)
     return 0;
 }
 
-static int write_record(struct master *m, const struct job_event *ev)
+static int write_event(struct master *m, const struct job_event *ev)
 {
-    buf_clear(&m->scratch);
-    m->last_written_ms = job_now(m->job);
-    int rc = job_event_encode(ev, m->last_written_ms, &m->scratch);
-    return rc < 0 ? rc : journal_add(&m->journal, buf_span(&m->scratch));
+    int rc = replay_add_event(&m->journal, m->job, ev, &m->replay, &m->scratch);
+    m->last_written_ms = m->replay.last_t_ms;
+    return rc;
 }
 
-static int feed_at(struct master *m, const struct job_event *ev, int64_t now)
+static int feed_at(struct master *m, const struct job_event *ev, int64_t now, struct err *e)
 {
     if (m->phase != MP_STARTING && m->phase != MP_RUNNING)
-        return 1;
-    struct err e = { 0 };
+        return err_set(e, ESHUTDOWN, "the job is over"), 1;
     size_t from = m->actions.n;
-    int fed = job_feed(m->job, ev, now, &m->actions, &e);
-    int rc = own_containers(m, from); /* a refusal may bring actions, too */
+    int fed = job_feed(m->job, ev, now, &m->actions, e);
+    if (fed == 0 && master_grow_slots(m) < 0)
+        fed = -ENOMEM;
+    int rc = own_texts(m, from); /* a refusal may bring actions, too */
+    if (rc == 0)
+        actions_merge(m, from);
     if (fed < 0)
         rc = fed;
     if (fed == 1)
         log_event(LOG_DEBUG, "event.refused", f_str("event", job_event_name(ev->type)),
-                  f_int("slot", ev->slot), f_str("why", e.msg));
-    else if (rc == 0 && job_is_durable(ev->type))
-        rc = write_record(m, ev);
+                  f_int("slot", job_event_slot(ev)), f_str("why", e->msg));
+    else if (rc == 0)
+        rc = write_event(m, ev);
     if (rc < 0) {
-        /* No memory: what we hold in it is not to be trusted; what stands in the journal is. */
+        /* The state in memory may be incomplete now. A new master replays the journal. */
         log_event(LOG_ERROR, "event.failed", f_str("event", job_event_name(ev->type)),
                   f_int("errno", -rc));
         master_exit_now(m, MASTER_CRASHED);
@@ -72,27 +76,66 @@ static int feed_at(struct master *m, const struct job_event *ev, int64_t now)
 
 int master_feed(struct master *m, const struct job_event *ev)
 {
-    return feed_at(m, ev, master_now(m));
+    struct err e = { 0 };
+    return feed_at(m, ev, master_now(m), &e);
+}
+
+int master_feed_asked(struct master *m, const struct job_event *ev, struct err *e)
+{
+    return feed_at(m, ev, master_now(m), e);
+}
+
+/* Find the cause of the end and write it into the event. The journal keeps it, so that a replay
+ * does not search again. line: memory for the event's cause_line. */
+static void recognize_cause(const struct master *m, struct job_event *ev,
+                            char line[CAUSE_LINE_MAX + 1])
+{
+    struct cause_end end = { .alone = job_n_tasks(m->job) == 1 };
+    bool container = ev->type == EV_COMPLETED;
+    if (container) {
+        end.reason = ev->completed.reason;
+        end.exit_code = ev->completed.exit_code;
+        end.detail = ev->completed.detail;
+    } else {
+        end.reason = ev->attempt_ended.reason;
+        end.exit_code = ev->attempt_ended.exit_code;
+        end.signal = ev->attempt_ended.signal;
+        end.detail = ev->attempt_ended.detail;
+        end.tail = ev->attempt_ended.tail;
+    }
+    if (end.reason == END_NONE)
+        end.reason = END_UNKNOWN;
+    if (container)
+        end_container_code(end.reason, &end.exit_code, &end.signal);
+    const char *cause = cause_record(&end, line), *shown = line[0] ? line : NULL;
+    if (container)
+        ev->completed.cause = cause, ev->completed.cause_line = shown;
+    else
+        ev->attempt_ended.cause = cause, ev->attempt_ended.cause_line = shown;
 }
 
 /*
- * Reports lie unread for a while, each for another one, and an age that was right when it was
- * written is not when it is read. The clock is the same for all processes of a machine, so which
- * failure was the first is known. Job time is cut to milliseconds: what ended within the present
- * one is taken to have ended at its beginning.
+ * A report may wait in a socket before the master reads it, so the age in it is too small by then.
+ * If the reporter is on this machine, the age is computed again from the monotonic clock, which all
+ * processes share: this shows which of several failures was the first. Job time has a resolution of
+ * one millisecond. If the end lies after `now` rounded down, the age is 0.
  */
 int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us)
 {
+    char line[CAUSE_LINE_MAX + 1];
     int64_t now = master_now(m);
     int64_t now_us = (now - m->t0_job_ms + m->t0_mono_ms) * 1000;
+    uint64_t *age_us = ev->type == EV_COMPLETED ? &ev->completed.age_us : &ev->attempt_ended.age_us;
     if (ended_mono_us > 0)
-        ev->age_us = ended_mono_us < (uint64_t)now_us ? (uint64_t)now_us - ended_mono_us : 0;
-    return feed_at(m, ev, now);
+        *age_us = ended_mono_us < (uint64_t)now_us ? (uint64_t)now_us - ended_mono_us : 0;
+    recognize_cause(m, ev, line);
+    struct err e = { 0 };
+    return feed_at(m, ev, now, &e);
 }
 
 /* ---- from the scheduler ---- */
 
-/* Slots come over the wire as numbers: one that the job does not have is not ours to name. */
+/* Does the job have this slot? The number comes from another process, so it may be wrong. */
 static bool known_slot(const struct master *m, uint32_t slot)
 {
     if (slot < job_n_slots(m->job))
@@ -101,7 +144,7 @@ static bool known_slot(const struct master *m, uint32_t slot)
     return false;
 }
 
-/* Of a container that ended between two masters the scheduler may know no more than its name. */
+/* The slot of a container. If it ended while no master ran, the scheduler may know only its id. */
 static uint32_t slot_of(const struct master *m, const struct sched_container *c)
 {
     for (uint32_t i = 0; c->slot == SCHED_NO_SLOT && i < job_n_slots(m->job); i++) {
@@ -119,78 +162,110 @@ static void feed_completed(struct master *m, const struct sched_container *c)
     if (slot == SCHED_NO_SLOT || !known_slot(m, slot))
         return;
     (void)master_feed_end(m,
-                          &(struct job_event){
-                              .type = EV_COMPLETED,
-                              .slot = slot,
-                              .container = c->id,
-                              .exit_code = c->exit_code,
-                              .reason = c->reason,
-                              .age_us = c->age_us,
-                              .text = c->detail,
-                          },
+                          &(struct job_event){ .type = EV_COMPLETED,
+                                               .completed = { .slot = slot,
+                                                              .container = c->id,
+                                                              .exit_code = c->exit_code,
+                                                              .reason = c->reason,
+                                                              .age_us = c->age_us,
+                                                              .detail = c->detail } },
                           c->ended_mono_us);
 }
 
-/* A node that is given up takes nothing with it: its containers run on, and whoever is still
- * connected is told to end, as nobody else can tell it. */
+/* If a cluster gives up a node, it reports the containers there as ended, but they may run on. So
+ * an executor that is still connected is told to end: the cluster cannot reach it any more. */
 static void completed(struct master *m, const struct sched_container *c)
 {
     struct slot_view v = { 0 };
     if (m->remote && c->slot < job_n_slots(m->job))
         job_slot(m->job, c->slot, &v);
-    bool its_own = v.container && str_eq(v.container, c->id); /* before a new one takes its place */
-    struct peer *p = its_own ? m->executors[c->slot] : NULL;
+    bool is_current = v.container && str_eq(v.container, c->id);
+    struct peer *p = is_current ? m->executors[c->slot] : NULL; /* feed_completed() may change it */
     feed_completed(m, c);
     if (p && m->executors[c->slot] == p)
         (void)executor_finish(m, c->slot, m->spec->kill_grace_ms);
 }
 
-/* Whose executors a master before us had; when the last of them is back, we say so. */
-static void await_executor(struct master *m, uint32_t asked_as)
+/* If an earlier master had registered this executor, expect it to reconnect. count_reconnected()
+ * logs when all have. */
+static void expect_executor(struct master *m, uint32_t asked_as)
 {
     uint32_t slot = job_slot_now(m->job, asked_as);
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    if (!v.address || v.state == SLOT_ENDED || m->awaited[slot])
+    if (!v.address || v.state == SLOT_ENDED || m->executor_expected[slot])
         return;
-    m->awaited[slot] = true;
-    m->n_awaited++;
+    m->executor_expected[slot] = true;
+    m->n_executors_expected++;
 }
 
-/* A new master: this is the only start there is, with an empty journal or a long one. */
+/* If the cluster reports a node as lost, the executors there may still run and wait for the earlier
+ * master. This master connects to them: an executor that answers ends its task, so that the slot
+ * does not have to wait until the lease is over. */
+static void reconnect_out_of_sight(struct master *m)
+{
+    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if ((v.state == SLOT_REPLACING || v.state == SLOT_LEAVING) && v.container)
+            reconnect_executor(m, i, v.container, v.node);
+    }
+}
+
+/* End a container of a slot that the job does not have. The master before this one was asked to let
+ * the job grow, and died before a copy of its journal had that. If the job grows again, the
+ * scheduler must not take this container for the one that is asked for. */
+static void end_unknown(struct master *m, const struct sched_container *c)
+{
+    struct job_action a = { .type = ACT_STOP_CONTAINER,
+                            .stop_container = { .container = str_dup(c->id) } };
+    if (a.stop_container.container && vec_push(&m->actions, a) == 0)
+        return;
+    free((char *)(uintptr_t)a.stop_container.container);
+    master_exit_now(m, MASTER_CRASHED);
+}
+
+/* SE_REGISTERED: the master begins its work. The first master of a job and a later one do the same;
+ * only their journals differ. */
 static void registered(struct master *m, const struct sched_event *ev)
 {
     if (m->phase != MP_STARTING) {
         log_event(LOG_WARN, "sched.registered_twice");
         return;
     }
-    master_drop_actions(m); /* asked for again below, if still wanted */
+    master_drop_actions(m); /* the events below return those that are still wanted */
     m->phase = MP_RUNNING;
-    m->host = str_dup(ev->text); /* no memory: it is not shown */
-    (void)master_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
-                                              .epoch = m->epoch,
-                                              .running = m->sched_ops->gives_back,
-                                              .wall_ms = clock_wall_ms(),
-                                              .value_ms = m->remote ? 0 : clock_mono_ms() });
+    m->host = str_dup(ev->text); /* NULL if there is no memory: then it is not shown */
+    master_tell_shape(m);
+    (void)master_feed(
+        m, &(struct job_event){ .type = EV_MASTER_STARTED,
+                                .master_started = { .epoch = m->epoch,
+                                                    .gives_back = m->sched_ops->gives_back,
+                                                    .wall_ms = clock_wall_ms(),
+                                                    .mono_ms = m->remote ? 0 : clock_mono_ms() } });
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
-        places_seen(m, c);
-        calls_begin(m, c);
+        locations_set(m, c);
+        if (c->launched && !c->completed && c->slot < job_n_slots(m->job))
+            reconnect_executor(m, job_slot_now(m->job, c->slot), c->id, c->node);
         if (c->completed)
             feed_completed(m, c);
-        else if (known_slot(m, c->slot))
+        else if (!known_slot(m, c->slot))
+            end_unknown(m, c);
+        else
             (void)master_feed(m, &(struct job_event){ .type = EV_CONTAINER_SEEN,
-                                                      .slot = c->slot,
-                                                      .container = c->id,
-                                                      .launched = c->launched,
-                                                      .text = c->gpus,
-                                                      .node = c->node });
+                                                      .container_seen = { .slot = c->slot,
+                                                                          .container = c->id,
+                                                                          .launched = c->launched,
+                                                                          .gpus = c->gpus,
+                                                                          .node = c->node } });
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
     for (size_t i = 0; i < ev->n; i++)
         if (ev->containers[i].launched && !ev->containers[i].completed &&
             ev->containers[i].slot < job_n_slots(m->job))
-            await_executor(m, ev->containers[i].slot);
+            expect_executor(m, ev->containers[i].slot);
+    reconnect_out_of_sight(m);
     if (m->archive)
         archive_begin(m->archive);
     log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),
@@ -201,13 +276,13 @@ static void allocated(struct master *m, const struct sched_event *ev)
 {
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
-        places_seen(m, c);
+        locations_set(m, c);
         if (known_slot(m, c->slot))
             (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATED,
-                                                      .slot = c->slot,
-                                                      .container = c->id,
-                                                      .text = c->gpus,
-                                                      .node = c->node });
+                                                      .allocated = { .slot = c->slot,
+                                                                     .container = c->id,
+                                                                     .gpus = c->gpus,
+                                                                     .node = c->node } });
     }
 }
 
@@ -216,10 +291,11 @@ static void preempting(struct master *m, const struct sched_event *ev)
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
         if (known_slot(m, c->slot))
-            (void)master_feed(m, &(struct job_event){ .type = EV_PREEMPTING,
-                                                      .slot = c->slot,
-                                                      .container = c->id,
-                                                      .value_ms = ev->deadline_ms });
+            (void)master_feed(
+                m, &(struct job_event){ .type = EV_PREEMPTING,
+                                        .preempting = { .slot = c->slot,
+                                                        .container = c->id,
+                                                        .within_ms = ev->deadline_ms } });
     }
 }
 
@@ -228,13 +304,13 @@ void master_on_sched(const struct sched_event *ev, void *arg)
     struct master *m = arg;
     if (ev->type == SE_BROKEN) {
         log_event(LOG_ERROR, "sched.broken", f_str("why", ev->text));
-        if (term_on_broken(m))
+        if (termination_on_sched_broken(m))
             return;
-        master_exit_now(m, m->phase == MP_BREAKING ? MASTER_HOPELESS : MASTER_CRASHED);
+        master_exit_now(m, m->phase == MP_JOURNAL_FAILED ? MASTER_HOPELESS : MASTER_CRASHED);
         return;
     }
-    if (m->phase == MP_BREAKING) {
-        master_break_on_sched(m, ev);
+    if (m->phase == MP_JOURNAL_FAILED) {
+        journal_failed_on_sched(m, ev);
         return;
     }
     switch (ev->type) {
@@ -246,9 +322,9 @@ void master_on_sched(const struct sched_event *ev, void *arg)
         break;
     case SE_REFUSED:
         if (known_slot(m, ev->slot))
-            (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
-                                                      .slot = ev->slot,
-                                                      .text = ev->text });
+            (void)master_feed(m, &(struct job_event){
+                                     .type = EV_ALLOCATION_REFUSED,
+                                     .allocation_refused = { .slot = ev->slot, .why = ev->text } });
         break;
     case SE_COMPLETED:
         for (size_t i = 0; i < ev->n; i++)
@@ -258,8 +334,16 @@ void master_on_sched(const struct sched_event *ev, void *arg)
         preempting(m, ev);
         break;
     case SE_SHRINK:
-        (void)master_feed(m, &(struct job_event){
-                                 .type = EV_SHRINK, .step = ev->n, .value_ms = ev->deadline_ms });
+        (void)master_feed(m, &(struct job_event){ .type = EV_SHRINK,
+                                                  .shrink = { .n_containers = (uint32_t)ev->n,
+                                                              .within_ms = ev->deadline_ms,
+                                                              .why = ev->text } });
+        break;
+    case SE_GROW:
+        (void)master_feed(m, &(struct job_event){ .type = EV_GROW,
+                                                  .grow = { .n_containers = (uint32_t)ev->n,
+                                                            .within_ms = ev->deadline_ms,
+                                                            .why = ev->text } });
         break;
     case SE_NONE:
     case SE_BROKEN:
@@ -270,24 +354,27 @@ void master_on_sched(const struct sched_event *ev, void *arg)
 
 /* ---- time ---- */
 
-/* Several within the shortest silence that kills, so that none of our own is taken for a task's. */
+/* The pause between two looks for a stall. It is shorter than a heartbeat, so that a stall of this
+ * process is not taken for the silence of a task. */
 static int64_t tick_ms(const struct master *m)
 {
     return MIN((int64_t)TICK_MAX_MS, (int64_t)m->spec->heartbeat_ms * 3 / 4);
 }
 
-/* A timer that comes late means that we were held up, and so, perhaps, were the beats: the core
- * must know before it counts. Since when is not known: from the last time we looked, at most. */
+/* If the timer fires late, this process did not run for a while, and heartbeats may wait unread.
+ * The core must know that before it looks for silent executors. The stall may have begun at any
+ * time since the last look, so the longest possible one is reported. */
 static void look_for_stall(struct master *m)
 {
-    int64_t now = clock_mono_ms(), every = tick_ms(m), late = now - m->tick_due_ms;
+    int64_t now = clock_mono_ms(), every = tick_ms(m), late = now - m->stall_check_due_ms;
     if (late > STALL_WARN_MS)
         log_event(LOG_WARN, "master.stalled", f_int("ms", late));
     if (late > every)
-        (void)master_feed(m, &(struct job_event){ .type = EV_STALLED,
-                                                  .value_ms = MIN(late + every, master_now(m)) });
-    m->tick_due_ms = now + every;
-    loop_timer_set(m->tick, m->tick_due_ms);
+        (void)master_feed(m, &(struct job_event){
+                                 .type = EV_STALLED,
+                                 .stalled = { .stalled_ms = MIN(late + every, master_now(m)) } });
+    m->stall_check_due_ms = now + every;
+    loop_timer_set(m->stall_timer, m->stall_check_due_ms);
 }
 
 static void on_tick(void *arg)
@@ -300,17 +387,17 @@ static int64_t mark_due(const struct master *m)
     return m->last_written_ms + (m->probe && m->probe->mark_ms ? m->probe->mark_ms : CLOCK_MARK_MS);
 }
 
-/* The mark that tells the next master how late it is: a stall of no length, which changes nothing
- * when it is replayed. */
+/* Write a record with the present time, from which the next master continues the job time. The
+ * record is a stall of 0 ms, so a replay of it changes nothing else. */
 static void write_mark(struct master *m)
 {
     struct job_event mark = { .type = EV_STALLED };
     int rc = master_feed(m, &mark);
     if (rc == 0)
-        rc = write_record(m, &mark);
+        rc = replay_add_record(&m->journal, &mark, job_now(m->job), &m->replay, &m->scratch);
     if (rc < 0)
         master_exit_now(m, MASTER_CRASHED);
-    m->last_written_ms = master_now(m); /* a refusal, too, is not tried again at once */
+    m->last_written_ms = master_now(m); /* also if it was refused: the next try is at mark_due() */
 }
 
 static void on_timer(void *arg)
@@ -318,8 +405,8 @@ static void on_timer(void *arg)
     struct master *m = arg;
     struct job_event ev;
     look_for_stall(m);
-    if (m->blocked_why) { /* the flush that follows tries to write again */
-        loop_timer_set(m->timer, m->blocked_retry_ms);
+    if (m->blocked_why) { /* the next flush repeats the write */
+        loop_timer_set(m->deadline_timer, m->blocked_retry_ms);
         return;
     }
     while (m->phase == MP_RUNNING && job_due(m->job, master_now(m), &ev))
@@ -332,25 +419,25 @@ static void on_timer(void *arg)
 void master_timer_arm(struct master *m)
 {
     if (m->blocked_why) {
-        loop_timer_set(m->timer, m->blocked_retry_ms);
+        loop_timer_set(m->deadline_timer, m->blocked_retry_ms);
         return;
     }
     if (m->phase != MP_RUNNING) {
-        loop_timer_stop(m->timer);
+        loop_timer_stop(m->deadline_timer);
         return;
     }
     int64_t due = MIN(job_deadline(m->job), mark_due(m));
-    loop_timer_set(m->timer, m->t0_mono_ms + (due - m->t0_job_ms));
+    loop_timer_set(m->deadline_timer, m->t0_mono_ms + (due - m->t0_job_ms));
 }
 
 int master_timers_open(struct master *m, struct err *e)
 {
-    m->timer = loop_timer_new(m->loop, on_timer, m);
-    m->tick = loop_timer_new(m->loop, on_tick, m);
-    m->notify = loop_timer_new(m->loop, clients_notify, m);
-    if (!m->timer || !m->tick || !m->notify)
+    m->deadline_timer = loop_timer_new(m->loop, on_timer, m);
+    m->stall_timer = loop_timer_new(m->loop, on_tick, m);
+    m->notify_timer = loop_timer_new(m->loop, clients_notify, m);
+    if (!m->deadline_timer || !m->stall_timer || !m->notify_timer)
         return err_set(e, ENOMEM, "no memory for the master's timers");
-    m->tick_due_ms = clock_mono_ms() + tick_ms(m);
-    loop_timer_set(m->tick, m->tick_due_ms);
+    m->stall_check_due_ms = clock_mono_ms() + tick_ms(m);
+    loop_timer_set(m->stall_timer, m->stall_check_due_ms);
     return 0;
 }

@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frames that executors send, and those that they are sent. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,30 +28,44 @@ static struct conn *executor_conn(const struct master *m, uint32_t slot)
 
 /* ---- from an executor ---- */
 
+/* Does the executor run on the machine of the master, so that both have the same monotonic clock?
+ * On a cluster: do both nodes, written "host:port", have the same host? */
+static bool is_on_this_machine(const struct master *m, uint32_t slot)
+{
+    struct slot_view v;
+    if (!m->remote)
+        return true;
+    job_slot(m->job, slot, &v);
+    const char *here = m->remote->node, *there = v.node;
+    size_t n = here ? strcspn(here, ":") : 0;
+    return n > 0 && there && n == strcspn(there, ":") && memcmp(here, there, n) == 0;
+}
+
 static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEnded *x)
 {
     unsigned reason = (unsigned)x->reason;
-    (void)master_feed_end(m,
-                          &(struct job_event){
-                              .type = EV_ATTEMPT_ENDED,
-                              .slot = slot,
-                              .generation = x->generation,
-                              .attempt = x->attempt,
-                              .rank = x->rank,
-                              .exit_code = x->exit_code,
-                              .signal = x->signal,
-                              .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
-                              .age_us = x->age_us,
-                              .step = x->step,
-                              .total = x->total,
-                              .text = text_or_null(x->detail),
-                              .tail = text_or_null(x->stderr_tail),
-                          },
-                          x->ended_mono_us);
+    (void)master_feed_end(
+        m,
+        &(struct job_event){
+            .type = EV_ATTEMPT_ENDED,
+            .attempt_ended = { .slot = slot,
+                               .generation = x->generation,
+                               .attempt = x->attempt,
+                               .rank = x->rank,
+                               .exit_code = x->exit_code,
+                               .signal = x->signal,
+                               .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
+                               .age_us = x->age_us,
+                               .step = x->step,
+                               .total = x->total,
+                               .detail = text_or_null(x->detail),
+                               .tail = text_or_null(x->stderr_tail) } },
+        is_on_this_machine(m, slot) ? x->ended_mono_us : 0);
 }
 
-/* NULL: it may come in. Else why not. The slot that it was made for may have been a spare's. */
-static const char *why_not(const struct master *m, const Tony__ExecutorHello *h, uint32_t slot,
+/* Why this executor is refused; NULL = it is accepted. slot: the one that has its container now,
+ * which differs from h->slot if the container was granted to a spare. */
+static const char *refusal(const struct master *m, const Tony__ExecutorHello *h, uint32_t slot,
                            struct slot_view *out_v)
 {
     if (h->version != TONY__VERSION__PROTOCOL_VERSION)
@@ -58,45 +74,42 @@ static const char *why_not(const struct master *m, const Tony__ExecutorHello *h,
         return "the job has no such task";
     job_slot(m->job, slot, out_v);
     if (!out_v->container || !str_eq(out_v->container, h->container_id))
-        return "this container is no longer the task's";
+        return "this container does not belong to the task any more";
     if (out_v->state == SLOT_ENDED)
         return "the task has ended";
     return NULL;
 }
 
-static void first_hello(struct master *m, const Tony__ExecutorHello *h, uint32_t slot)
+/* A new executor. */
+static void feed_registered(struct master *m, const Tony__ExecutorHello *h, uint32_t slot)
 {
     char address[300];
     (void)snprintf(address, sizeof address, "%s:%u", h->host, h->n_ports ? h->ports[0] : 0);
     m->addresses_version++;
-    (void)master_feed(m, &(struct job_event){
-                             .type = EV_REGISTERED,
-                             .slot = slot,
-                             .container = h->container_id,
-                             .text = address,
-                             .tb_port = h->tb_port,
-                             .pid = (uint32_t)h->pid,
-                         });
+    (void)master_feed(m, &(struct job_event){ .type = EV_REGISTERED,
+                                              .registered = { .slot = slot,
+                                                              .container = h->container_id,
+                                                              .address = address,
+                                                              .tb_port = h->tb_port,
+                                                              .pid = (uint32_t)h->pid } });
 }
 
-/* What it has kept for us comes first: an attempt that ended while we were away must not look like
- * one that was lost. */
-static void hello_again(struct master *m, const Tony__ExecutorHello *h, uint32_t slot)
+/* An executor has reconnected. Feed its unacknowledged ends first: an attempt that ended meanwhile
+ * must not count as lost. */
+static void feed_reconnected(struct master *m, const Tony__ExecutorHello *h, uint32_t slot)
 {
     for (size_t i = 0; i < h->n_unacked; i++)
         attempt_ended(m, slot, h->unacked[i]);
-    (void)master_feed(m, &(struct job_event){
-                             .type = EV_EXECUTOR_BACK,
-                             .slot = slot,
-                             .container = h->container_id,
-                             .generation = h->generation,
-                             .attempt = h->attempt,
-                             .running = h->running,
-                         });
+    (void)master_feed(m, &(struct job_event){ .type = EV_EXECUTOR_BACK,
+                                              .executor_back = { .slot = slot,
+                                                                 .container = h->container_id,
+                                                                 .generation = h->generation,
+                                                                 .attempt = h->attempt,
+                                                                 .running = h->running } });
 }
 
-/* It is ready for another attempt. */
-static void ready(struct peer *p, const Tony__Ready *r)
+/* The executor is ready for its next attempt. */
+static void on_ready(struct peer *p, const Tony__Ready *r)
 {
     struct master *m = p->m;
     struct slot_view v;
@@ -105,43 +118,40 @@ static void ready(struct peer *p, const Tony__Ready *r)
     (void)snprintf(address, sizeof address, "%s:%u", r->host, r->n_ports ? r->ports[0] : 0);
     if (!str_eq(v.address, address))
         m->addresses_version++;
-    (void)master_feed(m, &(struct job_event){
-                             .type = EV_REGISTERED,
-                             .slot = p->slot,
-                             .container = v.container,
-                             .generation = r->generation,
-                             .text = address,
-                             .tb_port = r->tb_port,
-                             .pid = v.pid,
-                         });
+    (void)master_feed(m, &(struct job_event){ .type = EV_REGISTERED,
+                                              .registered = { .slot = p->slot,
+                                                              .container = v.container,
+                                                              .generation = r->generation,
+                                                              .address = address,
+                                                              .tb_port = r->tb_port,
+                                                              .pid = v.pid } });
 }
 
-static void is_back(struct master *m, uint32_t slot)
+/* Log when all executors of the earlier masters have reconnected. */
+static void count_reconnected(struct master *m, uint32_t slot)
 {
-    if (!m->awaited[slot])
+    if (!m->executor_expected[slot])
         return;
-    m->awaited[slot] = false;
-    m->n_back++;
-    if (--m->n_awaited == 0)
-        log_event(LOG_INFO, "master.back", f_int("executors", m->n_back),
+    m->executor_expected[slot] = false;
+    m->n_executors_back++;
+    if (--m->n_executors_expected == 0)
+        log_event(LOG_INFO, "master.back", f_int("executors", m->n_executors_back),
                   f_int("ms", clock_mono_ms() - m->t0_mono_ms));
 }
-
-static void executor_peers(struct master *m, uint32_t slot);
 
 void executor_hello(struct peer *p, const Tony__Frame *f)
 {
     struct master *m = p->m;
     const Tony__ExecutorHello *h = f->executor_hello;
-    if (m->phase == MP_STARTING) { /* too early: it dials again in a moment */
-        peer_refuse(p, EAGAIN, NULL);
+    if (m->phase == MP_STARTING) { /* the executor reconnects soon */
+        peer_refuse(p, EAGAIN, "the master is starting");
         return;
     }
     if (m->phase != MP_RUNNING) {
         peer_refuse(p, ESTALE, "the job is over");
         return;
     }
-    if (h->epoch_seen > m->epoch) { /* a newer master lives: we are the one who must go */
+    if (h->epoch_seen > m->epoch) { /* a newer master runs: this one has to exit */
         log_event(LOG_ERROR, "master.superseded", f_int("epoch", m->epoch),
                   f_int("seen", h->epoch_seen));
         master_exit_now(m, MASTER_CRASHED);
@@ -149,7 +159,7 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
     }
     struct slot_view v;
     uint32_t slot = job_slot_now(m->job, h->slot);
-    const char *why = why_not(m, h, slot, &v);
+    const char *why = refusal(m, h, slot, &v);
     if (why) {
         log_event(LOG_INFO, "executor.refused", f_int("slot", slot),
                   f_str("container", h->container_id), f_str("why", why));
@@ -157,59 +167,63 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
         return;
     }
     struct peer *old = m->executors[slot];
-    if (old) { /* it dialled again before we saw the break */
+    if (old) { /* the executor reconnected before the loop noticed that the old connection broke */
         m->executors[slot] = NULL;
         logs_executor_gone(m, slot);
-        peer_refuse(old, ESTALE, "a newer connection of the same executor is here");
+        peer_refuse(old, ESTALE, "the executor has a newer connection to this master");
     }
     p->kind = PEER_EXECUTOR;
     p->slot = slot;
+    p->reads_spec_file = h->reads_spec_file;
     m->executors[slot] = p;
     if (welcome_send(m, p, &v) < 0)
-        return; /* the connection is going; its end is told */
+        return; /* the connection is broken: on_close() follows */
     if (v.address)
-        hello_again(m, h, slot);
+        feed_reconnected(m, h, slot);
     else
-        first_hello(m, h, slot);
-    is_back(m, slot);
-    if (h->running && job_restarts(m->job))
-        executor_peers(m, slot);
+        feed_registered(m, h, slot);
+    count_reconnected(m, slot);
+    if (h->running && job_restarts(m->job) && m->executors[slot] == p)
+        cluster_spec_tell(m, p); /* addresses may have changed since it was connected last */
 }
 
-static void task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
+/* A report of the task's program. */
+static void on_task_word(struct master *m, uint32_t slot, const Tony__TaskWord *w)
 {
     if (w->total > 0 || w->step > 0)
-        (void)master_feed(
-            m, &(struct job_event){
-                   .type = EV_PROGRESS, .slot = slot, .step = w->step, .total = w->total });
+        (void)master_feed(m,
+                          &(struct job_event){
+                              .type = EV_PROGRESS,
+                              .progress = { .slot = slot, .step = w->step, .total = w->total } });
     if (text_or_null(w->checkpoint))
         (void)master_feed(m, &(struct job_event){ .type = EV_CHECKPOINT,
-                                                  .slot = slot,
-                                                  .generation = w->generation,
-                                                  .attempt = w->attempt,
-                                                  .step = w->checkpoint_step,
-                                                  .group = w->checkpoint_parts,
-                                                  .text = w->checkpoint });
+                                                  .checkpoint = { .slot = slot,
+                                                                  .generation = w->generation,
+                                                                  .attempt = w->attempt,
+                                                                  .step = w->checkpoint_step,
+                                                                  .parts = w->checkpoint_parts,
+                                                                  .path = w->checkpoint } });
     if (text_or_null(w->plan))
-        plan_told(m, slot, w);
+        driver_plan_received(m, slot, w);
     if (w->ready)
         (void)master_feed(m, &(struct job_event){ .type = EV_TASK_READY,
-                                                  .slot = slot,
-                                                  .generation = w->generation,
-                                                  .attempt = w->attempt });
+                                                  .task_ready = { .slot = slot,
+                                                                  .generation = w->generation,
+                                                                  .attempt = w->attempt } });
     if (text_or_null(w->tensorboard_url))
-        (void)master_feed(m, &(struct job_event){ .type = EV_TENSORBOARD,
-                                                  .slot = slot,
-                                                  .text = w->tensorboard_url });
+        (void)master_feed(
+            m, &(struct job_event){ .type = EV_TENSORBOARD,
+                                    .tensorboard = { .slot = slot, .url = w->tensorboard_url } });
 }
 
-/* The caller's; NULL = no memory. */
-static struct rt_role *roles_of(const struct job_spec *s)
+/* The roles with their present numbers of tasks. The caller frees the array; NULL = no memory. */
+static struct rt_role *roles_of(const struct master *m)
 {
+    const struct job_spec *s = m->spec;
     struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
     for (size_t i = 0; roles && i < s->n_roles; i++)
         roles[i] = (struct rt_role){ .name = s->roles[i].name,
-                                     .n = s->roles[i].instances,
+                                     .n = job_role_tasks(m->job, (uint32_t)i),
                                      .kind = s->roles[i].kind,
                                      .ranks = s->roles[i].ranks };
     return roles;
@@ -217,8 +231,9 @@ static struct rt_role *roles_of(const struct job_spec *s)
 
 static void send_to(struct master *m, uint32_t slot, const Tony__Frame *f);
 
-/* End its rank now, to be reported as an exit with that code. */
-static void exit_attempt(struct master *m, uint32_t slot, const struct slot_view *v, uint32_t rank,
+/* Tell the executor to end the attempt at once, and to report it as an exit of this rank with this
+ * code. */
+static void stop_as_exit(struct master *m, uint32_t slot, const struct slot_view *v, uint32_t rank,
                          int exit_code)
 {
     Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
@@ -233,24 +248,38 @@ static void exit_attempt(struct master *m, uint32_t slot, const struct slot_view
     send_to(m, slot, &f);
 }
 
-/* Its end is to look as if it had exited with that code; what follows for the job is what follows
- * from any end of a task. */
-static void rank_aborts(struct master *m, const Tony__RankAborts *x)
+/* Does this executor host the rendezvous server of the ranks? The executor of rank 0's task does
+ * (decision 0010). */
+static bool has_ranks_server(const struct master *m, uint32_t slot)
 {
+    const struct job_spec *s = m->spec;
+    return s->server && slot == job_task(m->job, s->server_role, 0);
+}
+
+/* A rank has asked the rendezvous server to abort the job. The rank is ended and reported as if it
+ * had exited with the given code, so the rules for a failed task decide what follows. */
+static void on_rank_aborts(struct peer *p, const Tony__RankAborts *x)
+{
+    struct master *m = p->m;
     struct slot_view v;
-    uint32_t slot = 0;
-    AUTO(free_p) struct rt_role *roles = roles_of(m->spec);
+    if (!has_ranks_server(m, p->slot)) {
+        if (!p->abort_refused) /* the executor repeats it with each heartbeat: log it once */
+            log_event(LOG_WARN, "rank_abort.refused", f_int("slot", p->slot),
+                      f_int("rank", x->rank),
+                      f_str("why", "this executor does not have the server of the ranks"));
+        p->abort_refused = true;
+        return;
+    }
+    AUTO(free_p) struct rt_role *roles = roles_of(m);
     struct rt_walk w = { .roles = roles, .n = roles ? m->spec->n_roles : 0 };
     struct rt_task t;
     while (runtime_walk(&w, &t)) {
         if (x->rank < t.rank || x->rank - t.rank >= t.ranks)
             continue;
-        for (uint32_t i = 0; i < t.role_index; i++)
-            slot += roles[i].n;
-        slot += t.index; /* slots are in the order of the roles */
+        uint32_t slot = job_task(m->job, t.role_index, t.index);
         job_slot(m->job, slot, &v);
         if (v.generation == x->generation && v.state == SLOT_RUNNING)
-            exit_attempt(m, slot, &v, x->rank - t.rank,
+            stop_as_exit(m, slot, &v, x->rank - t.rank,
                          x->exit_code & 0xff ? x->exit_code & 0xff : 1);
         return;
     }
@@ -259,48 +288,49 @@ static void rank_aborts(struct master *m, const Tony__RankAborts *x)
 void executor_frame(struct peer *p, const Tony__Frame *f)
 {
     struct master *m = p->m;
-    if (m->phase == MP_BREAKING && f->body_case == TONY__FRAME__BODY_ATTEMPT_ENDED) {
-        /* it need not keep what nobody will write down */
-        struct job_action ack = { .type = ACT_ACK, .slot = p->slot, .finish = true };
-        ack.generation = f->attempt_ended->generation;
-        ack.attempt = f->attempt_ended->attempt;
-        executor_ack(m, &ack);
+    if (m->phase == MP_JOURNAL_FAILED && f->body_case == TONY__FRAME__BODY_ATTEMPT_ENDED) {
+        /* the journal fails, so the executor need not keep this report for another master */
+        executor_ack(m, &(struct act_ack){ .slot = p->slot,
+                                           .generation = f->attempt_ended->generation,
+                                           .attempt = f->attempt_ended->attempt,
+                                           .finish = true });
         return;
     }
     if (m->phase != MP_RUNNING)
         return;
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_BEAT:
-        (void)master_feed(m, &(struct job_event){ .type = EV_BEAT, .slot = p->slot });
+        (void)master_feed(m, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = p->slot } });
         break;
     case TONY__FRAME__BODY_ATTEMPT_STARTED:
-        (void)master_feed(m, &(struct job_event){ .type = EV_ATTEMPT_STARTED,
-                                                  .slot = p->slot,
-                                                  .generation = f->attempt_started->generation,
-                                                  .attempt = f->attempt_started->attempt,
-                                                  .pid = (uint32_t)f->attempt_started->pid });
+        (void)master_feed(m, &(struct job_event){
+                                 .type = EV_ATTEMPT_STARTED,
+                                 .attempt_started = { .slot = p->slot,
+                                                      .generation = f->attempt_started->generation,
+                                                      .attempt = f->attempt_started->attempt,
+                                                      .pid = (uint32_t)f->attempt_started->pid } });
         break;
     case TONY__FRAME__BODY_ATTEMPT_ENDED:
         attempt_ended(m, p->slot, f->attempt_ended);
         break;
     case TONY__FRAME__BODY_READY:
-        ready(p, f->ready);
+        on_ready(p, f->ready);
         break;
     case TONY__FRAME__BODY_TASK_WORD:
-        task_word(m, p->slot, f->task_word);
+        on_task_word(m, p->slot, f->task_word);
         break;
     case TONY__FRAME__BODY_LOG_DATA:
         logs_answer(p, f->log_data);
         break;
     case TONY__FRAME__BODY_RANK_ABORTS:
-        rank_aborts(m, f->rank_aborts);
+        on_rank_aborts(p, f->rank_aborts);
         break;
     default:
         log_event(LOG_DEBUG, "executor.unknown_frame", f_int("body", (int)f->body_case));
     }
 }
 
-void executor_gone(struct peer *p, bool broke)
+void executor_disconnected(struct peer *p, bool broke)
 {
     struct master *m = p->m;
     if (m->executors[p->slot] != p)
@@ -313,26 +343,37 @@ void executor_gone(struct peer *p, bool broke)
         return;
     if (m->sched_ops->look)
         m->sched_ops->look(m->sched, v.container);
-    (void)master_feed(m, &(struct job_event){ .type = EV_EXECUTOR_GONE,
-                                              .slot = p->slot,
-                                              .running = broke,
-                                              .container = v.container });
+    (void)master_feed(
+        m, &(struct job_event){
+               .type = EV_EXECUTOR_GONE,
+               .executor_gone = { .slot = p->slot, .broke = broke, .container = v.container } });
 }
 
-/* ---- to an executor: one that is not connected gets it when it is back, for the core asks again
- * then ---- */
+/* ---- to an executor ----
+ *
+ * Nothing is sent to an executor that is not connected. When it reconnects, the core repeats the
+ * action.
+ */
 
-void executor_start(struct master *m, const struct job_action *a)
+void executor_start(struct master *m, const struct act_start *a)
 {
     struct conn *c = executor_conn(m, a->slot);
     if (!c)
         return;
-    if (plan_awaited(m, a))
+    struct peer *p = m->executors[a->slot];
+    if (driver_plan_delays_start(m, a) || cluster_spec_awaited(m, p, a))
         return;
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
-    struct packed *frame = start_frame(m, a, &v);
-    if (!frame || conn_send_packed(c, frame) == -ENOMEM)
+    int rc = cluster_spec_refresh_for_start(m, p);
+    bool apart = cluster_spec_apart(m, p);
+    if (rc == 0 && apart)
+        rc = cluster_spec_send(m, p);
+    struct packed *frame = rc == -ENOMEM ? NULL : start_frame(m, a, &v, apart);
+    rc = frame ? conn_send_packed(c, frame) : -ENOMEM;
+    if (rc == 0 && !apart)
+        rc = conn_send_packed(c, m->cluster_spec.whole);
+    if (rc == -ENOMEM) /* other errors: when the executor reconnects, it is sent the addresses */
         master_exit_now(m, MASTER_CRASHED);
 }
 
@@ -343,8 +384,9 @@ static void send_to(struct master *m, uint32_t slot, const Tony__Frame *f)
         master_exit_now(m, MASTER_CRASHED);
 }
 
-void executor_stop_attempt(struct master *m, const struct job_action *a)
+void executor_stop_attempt(struct master *m, const struct act_stop_attempt *a)
 {
+    cluster_spec_start_held(m); /* what has not begun cannot end */
     Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
     s.generation = a->generation;
     s.attempt = a->attempt;
@@ -359,7 +401,7 @@ void executor_stop_attempt(struct master *m, const struct job_action *a)
     send_to(m, a->slot, &f);
 }
 
-void executor_ack(struct master *m, const struct job_action *a)
+void executor_ack(struct master *m, const struct act_ack *a)
 {
     Tony__AckEnded s = TONY__ACK_ENDED__INIT;
     s.generation = a->generation;
@@ -371,7 +413,7 @@ void executor_ack(struct master *m, const struct job_action *a)
     send_to(m, a->slot, &f);
 }
 
-void executor_renew(struct master *m, const struct job_action *a)
+void executor_renew(struct master *m, const struct act_renew *a)
 {
     Tony__Renew s = TONY__RENEW__INIT;
     s.generation = a->generation;
@@ -382,52 +424,17 @@ void executor_renew(struct master *m, const struct job_action *a)
     send_to(m, a->slot, &f);
 }
 
-void executor_moved(struct master *m, const struct job_action *a)
+void executor_take_spare(struct master *m, const struct act_take *a)
 {
     struct peer *p = m->executors[a->from];
     m->executors[a->from] = NULL;
     logs_executor_gone(m, a->from);
     m->addresses_version++;
-    places_move(m, a->slot, a->from);
+    locations_move(m, a->slot, a->from);
     if (!p)
-        return; /* it dials again, and is told then */
+        return; /* not connected: executor_hello() finds the new slot when it reconnects */
     p->slot = a->slot;
     m->executors[a->slot] = p;
-}
-
-/* Tasks that have a spec file find them there; others could not take them. */
-static bool has_spec_file(const struct master *m)
-{
-    const struct runtime *rt = runtime_find(m->spec->framework);
-    return rt && rt->spec_file;
-}
-
-static void send_peers(struct master *m, uint32_t slot, struct packed *frame)
-{
-    struct slot_view v;
-    struct conn *c = executor_conn(m, slot);
-    job_slot(m->job, slot, &v);
-    if (frame && c && v.state == SLOT_RUNNING)
-        (void)conn_send_packed(c, frame); /* a broken one dials again, and is told then */
-    else if (!frame)
-        master_exit_now(m, MASTER_CRASHED);
-}
-
-/* One that was away when they changed. */
-static void executor_peers(struct master *m, uint32_t slot)
-{
-    if (has_spec_file(m))
-        send_peers(m, slot, peers_frame(m));
-}
-
-void executors_peers(struct master *m)
-{
-    if (m->peers_version == m->addresses_version || !has_spec_file(m))
-        return;
-    m->peers_version = m->addresses_version;
-    struct packed *frame = peers_frame(m);
-    for (uint32_t i = 0; i < job_n_tasks(m->job); i++)
-        send_peers(m, i, frame);
 }
 
 bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms)

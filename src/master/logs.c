@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client reads the log of a task on a machine that is not its own: the question goes on to the
- * task's executor, the answer back to who asked. Nothing is kept here but whose question it was.
+ * A client reads the log of a task on another machine. The master forwards the client's ReadLog to
+ * the executor of the task, and the executor's LogData to the client. It stores only which client
+ * has sent which ReadLog.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,21 +15,21 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    QUESTIONS_MAX = 4096,      /* of all clients */
-    QUESTIONS_OF_ONE_MAX = 64, /* a follower of many tasks asks one after the other */
-    LOG_DATA_MAX = 1 << 20,    /* of one answer, as the protocol says */
+    QUESTIONS_MAX = 4096,          /* of all clients */
+    QUESTIONS_PER_CLIENT_MAX = 64, /* a client that reads many logs asks for one after the other */
+    LOG_DATA_MAX = 1 << 20,        /* bytes of one answer (proto/tony.proto, ReadLog) */
 };
 
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
 
-static void answer(struct peer *client, uint32_t number, const Tony__LogData *from)
+static void send_answer(struct peer *client, uint32_t number, const Tony__LogData *from)
 {
-    Tony__LogData a = *from; /* data is borrowed */
+    Tony__LogData a = *from; /* the bytes of data are not copied */
     a.number = number;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_LOG_DATA;
     f.log_data = &a;
-    (void)conn_send(client->conn, &f); /* a broken one is told by its on_close */
+    (void)conn_send(client->conn, &f); /* on_close() handles a broken connection */
 }
 
 static void refuse(struct peer *client, uint32_t number, int num, const char *message)
@@ -35,16 +37,16 @@ static void refuse(struct peer *client, uint32_t number, int num, const char *me
     Tony__LogData a = TONY__LOG_DATA__INIT;
     a.num = (uint32_t)num;
     a.message = MUTABLE(message);
-    answer(client, number, &a);
+    send_answer(client, number, &a);
 }
 
-/* The executor is not there: who wants to read on must ask somebody else, and whom. */
-static void refuse_gone(struct peer *client, uint32_t number, uint32_t slot)
+/* The executor is not connected. Tell the client why, and where else the log can be read. */
+static void refuse_disconnected(struct peer *client, uint32_t number, uint32_t slot)
 {
     const struct master *m = client->m;
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    const char *url = places_log_url(m, slot);
+    const char *url = locations_log_url(m, slot);
     char text[800];
     if (!v.container || (!v.address && v.state != SLOT_ENDED && v.state != SLOT_DRAINING))
         (void)snprintf(text, sizeof text, "task '%s:%u' has no log yet: it has not started", v.role,
@@ -59,11 +61,11 @@ static void refuse_gone(struct peer *client, uint32_t number, uint32_t slot)
     refuse(client, number, v.container ? ESTALE : ENOENT, text);
 }
 
-static size_t asked_by(const struct master *m, const struct peer *client)
+static size_t n_questions_of(const struct master *m, const struct peer *client)
 {
     size_t n = 0;
-    for (size_t i = 0; i < m->questions.n; i++)
-        n += m->questions.v[i].asker == client;
+    for (size_t i = 0; i < m->log_questions.n; i++)
+        n += m->log_questions.v[i].client == client;
     return n;
 }
 
@@ -76,48 +78,51 @@ void logs_ask(struct peer *client, const Tony__ReadLog *q)
     }
     struct peer *x = m->executors[q->slot];
     if (!x) {
-        refuse_gone(client, q->number, q->slot);
+        refuse_disconnected(client, q->number, q->slot);
         return;
     }
-    if (m->questions.n >= QUESTIONS_MAX || asked_by(m, client) >= QUESTIONS_OF_ONE_MAX) {
+    if (m->log_questions.n >= QUESTIONS_MAX ||
+        n_questions_of(m, client) >= QUESTIONS_PER_CLIENT_MAX) {
         refuse(client, q->number, EBUSY, "too many questions for logs at once");
         return;
     }
-    struct log_question mine = {
-        .asker = client, .number = q->number, .ours = ++m->last_question, .slot = q->slot
+    struct log_question question = {
+        .client = client,
+        .client_number = q->number,
+        .executor_number = ++m->last_log_question,
+        .slot = q->slot,
     };
-    if (vec_push(&m->questions, mine) < 0) {
+    if (vec_push(&m->log_questions, question) < 0) {
         refuse(client, q->number, ENOMEM, "no memory to ask for the log");
         return;
     }
     Tony__ReadLog r = *q;
-    r.number = mine.ours;
+    r.number = question.executor_number;
     r.max = MIN(r.max, (uint32_t)LOG_DATA_MAX);
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_READ_LOG;
     f.read_log = &r;
-    (void)conn_send(x->conn,
-                    &f); /* a broken one is told by its on_close, and the question with it */
+    (void)conn_send(x->conn, &f); /* if it is broken, logs_executor_gone() answers the client */
 }
 
-/* Order does not matter: answers carry numbers. */
-static void forget(struct master *m, size_t i)
+/* The order of the questions may change: an answer names its question by number. */
+static void remove_question(struct master *m, size_t i)
 {
-    vec_remove_fast(&m->questions, i);
+    vec_remove_fast(&m->log_questions, i);
 }
 
 void logs_answer(struct peer *executor, const Tony__LogData *a)
 {
     struct master *m = executor->m;
-    for (size_t i = 0; i < m->questions.n; i++) {
-        struct log_question q = m->questions.v[i];
-        if (q.ours != a->number || q.slot != executor->slot)
+    for (size_t i = 0; i < m->log_questions.n; i++) {
+        struct log_question q = m->log_questions.v[i];
+        if (q.executor_number != a->number || q.slot != executor->slot)
             continue;
-        forget(m, i);
+        remove_question(m, i);
         if (a->data.len > LOG_DATA_MAX)
-            refuse(q.asker, q.number, EPROTO, "the executor's answer is too long");
+            refuse(q.client, q.client_number, EPROTO, "the executor's answer is too long");
         else
-            answer(q.asker, q.number, a);
+            send_answer(q.client, q.client_number, a);
         return;
     }
     log_event(LOG_DEBUG, "log.unasked", f_int("slot", executor->slot));
@@ -125,19 +130,19 @@ void logs_answer(struct peer *executor, const Tony__LogData *a)
 
 void logs_executor_gone(struct master *m, uint32_t slot)
 {
-    for (size_t i = m->questions.n; i-- > 0;) {
-        struct log_question q = m->questions.v[i];
+    for (size_t i = m->log_questions.n; i-- > 0;) {
+        struct log_question q = m->log_questions.v[i];
         if (q.slot != slot)
             continue;
-        forget(m, i);
-        refuse_gone(q.asker, q.number, slot);
+        remove_question(m, i);
+        refuse_disconnected(q.client, q.client_number, slot);
     }
 }
 
 void logs_client_gone(struct peer *client)
 {
     struct master *m = client->m;
-    for (size_t i = m->questions.n; i-- > 0;)
-        if (m->questions.v[i].asker == client)
-            forget(m, i);
+    for (size_t i = m->log_questions.n; i-- > 0;)
+        if (m->log_questions.v[i].client == client)
+            remove_question(m, i);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "master/master.h"
 
 #include <errno.h>
@@ -15,9 +16,9 @@
 
 void master_exit_now(struct master *m, enum master_exit code)
 {
-    if (m->phase == MP_GONE)
+    if (m->phase == MP_EXITING)
         return;
-    m->phase = MP_GONE;
+    m->phase = MP_EXITING;
     m->exit_code = code;
     loop_stop(m->loop);
 }
@@ -27,7 +28,7 @@ enum master_exit master_exit_code(const struct master *m)
     return m->exit_code;
 }
 
-/* Would another master fail in the same way? */
+/* MASTER_HOPELESS: another master would fail with the same error. */
 static enum master_exit exit_of_open(int rc)
 {
     switch (-rc) {
@@ -72,13 +73,13 @@ static enum master_exit run(const char *application_id, uint32_t epoch, struct e
     return code;
 }
 
-static int usage(const char *why, const char *word)
+static int usage(const char *why, const char *arg)
 {
     fprintf(stderr,
             "tony-master: %s%s%s\n"
             "usage: tony-master [--epoch E] APPLICATION_ID     (started by the job's keeper)\n"
             "       tony-master --yarn                         (started by a YARN NodeManager)\n",
-            why, word ? ": " : "", word ? word : "");
+            why, arg ? ": " : "", arg ? arg : "");
     return MASTER_MISUSE;
 }
 
@@ -96,7 +97,7 @@ int master_main(int argc, char **argv)
             return master_yarn_main();
         } else if (str_eq(argv[i], "--epoch")) {
             if (++i == argc || str_i64(span_of(argv[i]), 1, INT32_MAX, "epoch", &epoch, &e) < 0)
-                return usage("--epoch wants a number from 1", argv[i]);
+                return usage("--epoch needs a number of at least 1", argv[i]);
         } else if (argv[i][0] == '-' || id) {
             return usage("unknown argument", argv[i]);
         } else {
@@ -104,7 +105,7 @@ int master_main(int argc, char **argv)
         }
     }
     if (!id)
-        return usage("which application?", NULL);
+        return usage("missing argument APPLICATION_ID", NULL);
     if (app_id_parse(id, &start_ms, &number, &e) < 0)
         return usage(e.msg, NULL);
 

@@ -1,5 +1,31 @@
-/* What the files of master/ share: begin.c (start), events.c (in), actions.c (out), executors.c,
- * clients.c, end.c; of a master on a cluster also places.c, logs.c, page.c, archive.c, own.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state of a master, and the functions that its files share.
+ *
+ *   startup.c       opens and closes the master
+ *   events.c        turns scheduler events and timers into events of the core, and journals them
+ *   actions.c       writes the journal and carries out the actions that the core returned
+ *   executors.c     frames from and to executors
+ *   clients.c       connections, and the requests of clients
+ *   welcome.c       the frames Welcome and Start
+ *   cluster_spec.c  the addresses of all tasks
+ *   driver_plan.c   the plan of a Horovod driver of the user's
+ *   blocked.c       waits for a full disk
+ *   compact.c       replaces the journal by a snapshot
+ *   shutdown.c      reports the verdict and exits
+ *
+ * Used only by a master on a cluster:
+ *
+ *   yarn.c, yarn_home.c         start on YARN
+ *   single_node.c               runs the task of a job without roles in the master's container
+ *   reconnect.c                 connects a new master to the executors of the one before it
+ *   copies.c, copies_read.c     copy the journal to HDFS for the next master, and read it there
+ *   archive.c, archive_hdfs.c   write the history to HDFS, and remove the staging directory
+ *   termination.c               handles SIGTERM
+ *   locations.c                 the node and the log URL of each container; the status document
+ *   logs.c                      task logs that a client reads through the master
+ *   page.c, page_server.c       the web page of the job
+ */
 #ifndef TONY_MASTER_MASTER_INT_H
 #define TONY_MASTER_MASTER_INT_H
 
@@ -17,13 +43,13 @@
 #include "storage/journal.h"
 
 struct archive;
-struct call;
 struct copies;
 struct history_job;
 struct http_server;
 struct job_file;
 struct job_spec;
-struct place;
+struct location;
+struct reconnect;
 struct sched;
 struct sched_config;
 struct sched_container;
@@ -34,11 +60,12 @@ typedef struct Tony__ReadLog Tony__ReadLog;
 
 enum master_phase {
     MP_NONE = 0,
-    MP_STARTING, /* the scheduler has not said yet what is there: events wait outside */
+    MP_STARTING, /* before SE_REGISTERED: executors that connect are turned away */
     MP_RUNNING,
-    MP_BREAKING, /* the journal cannot be written: all is being stopped, nothing is fed any more */
-    MP_ENDING,   /* verdict written; followers and the scheduler are being told, the rest kept */
-    MP_GONE,     /* the loop has been told to stop */
+    MP_JOURNAL_FAILED, /* the journal cannot be written: the master stops all containers and feeds
+                          the core no more events */
+    MP_ENDING,  /* the verdict is in the journal: the master reports it and stores the history */
+    MP_EXITING, /* the loop was told to stop */
 };
 
 enum peer_kind { PEER_NONE = 0, PEER_NEW, PEER_EXECUTOR, PEER_CLIENT };
@@ -48,20 +75,28 @@ struct peer {
     struct master *m;
     struct conn *conn;
     enum peer_kind kind;
-    uint32_t slot;      /* of an executor */
-    bool follows, owns; /* of a client */
-    bool stop_asked;    /* it waits for the answer to STOP, which is given once that is written */
-    struct peer *prev, *next; /* all peers */
+    /* PEER_EXECUTOR: */
+    uint32_t slot;
+    bool reads_spec_file;  /* it can read the addresses from a file, so Start may leave them out */
+    uint64_t spec_version; /* addresses_version of the last Peers that it was sent; 0 = none */
+    bool abort_refused;    /* one of its RankAborts was refused, and that was logged */
+    /* PEER_CLIENT: */
+    bool follows;             /* it gets a JobUpdate at each change */
+    bool owns;                /* if all owners disconnect, the job is stopped after a time */
+    bool stop_answer_due;     /* its STOP is answered once the stop is in the journal */
+    bool resize_answer_due;   /* its ResizeJob is answered once the resize is in the journal */
+    struct peer *prev, *next; /* in the list of all peers */
 };
 
-/* What every task of one role is told, built once. */
+/* The Welcome of one role: what all its tasks are told alike. */
 struct role_welcome;
 
-/* A client's question for a log that its executor has not answered yet. */
+/* A client's ReadLog that the executor has not answered yet. */
 struct log_question {
-    struct peer *asker;
-    uint32_t number; /* the asker's */
-    uint32_t ours, slot;
+    struct peer *client;
+    uint32_t client_number;   /* number of the ReadLog that the client sent */
+    uint32_t executor_number; /* number of the ReadLog that was sent to the executor */
+    uint32_t slot;
 };
 
 struct master {
@@ -79,199 +114,279 @@ struct master {
     struct replay replay;
 
     struct journal journal;
-    int64_t last_written_ms; /* job time of the last record */
-    struct buf scratch;      /* one record's text */
-    int64_t t0_job_ms, t0_mono_ms;
-    struct job_actions actions; /* not yet carried out; containers are our copies */
+    int64_t last_written_ms;       /* job time of the last record */
+    struct buf scratch;            /* the text of one record */
+    int64_t t0_job_ms, t0_mono_ms; /* job time, and monotonic clock, when this master started */
+    struct job_actions actions;    /* to be carried out; their strings are our copies */
+    bool notify_pending;           /* stands for all ACT_NOTIFY among these actions */
 
     const struct sched_ops *sched_ops;
     struct sched *sched;
     struct listener *listener;
     struct peer *peers;
+    uint32_t n_slots;        /* length of the arrays that are indexed by slot */
     struct peer **executors; /* by slot; NULL = not connected */
-    bool *awaited;           /* by slot: a master before us had its executor, we do not yet */
-    uint32_t n_awaited, n_back;
+    /* Executors that were registered with an earlier master and have not reconnected yet. */
+    bool *executor_expected; /* by slot */
+    uint32_t n_executors_expected, n_executors_back;
 
     struct role_welcome *welcomes; /* by role index */
     size_t n_welcomes;
-    uint64_t addresses_version; /* grows with each registration */
-    uint64_t peers_version;     /* of the addresses that running tasks were told last */
-    struct {
+    uint64_t addresses_version; /* grows when the address of a task may have changed */
+    struct {                    /* cluster_spec.c: the addresses of all tasks, rendered */
+        bool rendered;
+        uint64_t version; /* addresses_version when they were rendered */
+        uint32_t generation;
+        int64_t rendered_ms;
+        int64_t due_ms;       /* what can wait is not rendered again before */
+        size_t bytes;         /* as JSON */
+        char *path;           /* the file that all tasks share; NULL: there is none */
+        struct packed *peers; /* on a cluster: the message for each executor */
+        struct packed *whole; /* the second part of a Start with all addresses; NULL: not needed */
+        uint64_t whole_version;
+        uint32_t whole_generation;
+        int64_t whole_ms;
+        bool tell;                  /* tasks that run are to be told of new addresses */
+        uint64_t told_version;      /* what they were told last */
+        VEC(struct act_start) held; /* starts that wait for the next rendering */
+        uint32_t n_rendered;        /* so often */
+        struct loop_timer *later;   /* the next rendering */
+        int64_t later_ms;           /* when it is set to fire; 0 = it is not set */
+    } cluster_spec;
+    struct { /* welcome.c: the last Start frame and what it depends on; most tasks get the same */
         struct packed *frame;
-        bool moved; /* for one only */
-        bool peers; /* no Start, but the addresses alone */
+        bool moved; /* the task has the container of a spare: the frame is for this task only */
+        bool apart; /* it leaves out the addresses: they are in a file */
         uint32_t generation, attempt, restart_count;
         uint64_t addresses_version;
-        char *checkpoint; /* tasks may have theirs in several places */
-    } start;              /* the last Start that was packed: most tasks get the very same */
+        char *checkpoint; /* path from which the task resumes; NULL = none */
+    } start;
 
-    struct { /* of a driver of the user's: Horovod's debug mode */
+    struct { /* driver_plan.c */
         uint32_t generation;
-        char address[300];           /* host:port of its server; "" = not known */
-        char *text;                  /* NULL = not known */
-        VEC(struct job_action) held; /* starts that wait for it */
-    } plan;
+        char address[300]; /* host:port of the driver's rendezvous server; "" = not known */
+        char *text;        /* NULL = not known */
+        VEC(struct act_start) waiting_starts; /* delayed until the plan is known */
+    } driver_plan;
 
-    struct loop_timer *timer; /* the job's next deadline */
-    struct loop_timer *tick;  /* notices when the process as a whole was held up */
-    int64_t tick_due_ms;
-    struct loop_timer *notify; /* the next update of the followers */
-    int64_t notified_ms;       /* when they had the last one */
-    bool dirty;                /* something has changed since */
+    struct loop_timer *deadline_timer; /* the next job_deadline() */
+    struct loop_timer *stall_timer;    /* fires late if this process was not running */
+    int64_t stall_check_due_ms;
+    struct loop_timer *notify_timer; /* the next update of the followers */
+    int64_t notified_ms;             /* time of their last update */
+    bool update_due;                 /* the job has changed since their last update */
     uint32_t n_owners;
-    bool stop_answers; /* some peer has stop_asked */
+    bool stop_answers_due;   /* some peer has stop_answer_due */
+    bool resize_answers_due; /* some peer has resize_answer_due */
 
-    struct loop_timer *end; /* bounded waits at the end */
-    int64_t end_by_ms;
-    bool sched_told, cleared; /* what the last waits are for */
-    int64_t told_ms;
-    uint32_t n_to_stop;       /* MP_BREAKING: containers that have not ended yet */
-    bool *to_stop;            /* by slot */
-    char *breaking_why;
-    /* blocked.c; why: NULL = the journal can be written */
-    char *blocked_why;
-    int64_t blocked_job_ms;   /* where the job's time stands still */
-    int64_t blocked_since_ms, blocked_retry_ms, blocked_said_ms;
-    struct history_job
-        *stands; /* the job as the journal has it, once that cannot be written any more */
+    /* shutdown.c */
+    struct loop_timer *end_timer;
+    int64_t end_deadline_ms; /* the master exits at this time at the latest */
+    bool sched_accepted;     /* the scheduler has accepted the verdict */
+    int64_t sched_accepted_ms;
+    bool staging_removed; /* the staging directory is removed, or there is none */
+    /* Of MP_JOURNAL_FAILED: */
+    uint32_t n_containers_stopping;
+    bool *container_stopping; /* by slot */
+    char *journal_failed_why;
 
-    VEC(struct log_question) questions;
-    uint32_t last_question;
+    /* blocked.c */
+    char *blocked_why;      /* NULL = the journal can be written */
+    int64_t blocked_job_ms; /* the job time, which does not advance meanwhile */
+    int64_t blocked_since_ms, blocked_retry_ms, blocked_logged_ms;
+    /* The job as the journal on disk describes it. If the core has a verdict that could not be
+     * written, followers are shown this job instead. NULL = they are shown `job`. */
+    struct history_job *job_on_disk;
 
-    /* of a master on a cluster only */
+    VEC(struct log_question) log_questions;
+    uint32_t last_log_question; /* the last executor_number */
+
+    /* Of a master on a cluster only: */
     const struct master_remote *remote;
     struct tls_key client_key;
-    char *host; /* our own, as others reach it; NULL = not known yet */
+    char *host; /* under which other machines reach this master; NULL = not known yet */
     struct http_server *page;
-    uint16_t page_port;   /* 0 = no page is served */
-    struct place *places; /* by slot */
+    uint16_t page_port;         /* 0 = no page is served */
+    struct location *locations; /* by slot */
     struct archive *archive;
-    struct copies *copies;   /* NULL: there is no other master after us */
-    struct job_actions held; /* until what stands in the journal is stored elsewhere */
-    struct call *calls;
-    struct loop_signal *term;
-    struct loop_timer *term_timer;
-    bool terminated;
-    bool sched_gone; /* the scheduler does not know us any more, and we were not told to end */
+    struct copies *copies; /* NULL = the cluster starts no other master after this one */
+    struct job_actions delayed_actions; /* until HDFS has the records that they follow from */
+    bool notify_delayed;                /* stands for all ACT_NOTIFY among the delayed actions */
+    struct reconnect *reconnects;
+    /* termination.c */
+    struct loop_signal *sigterm;
+    struct loop_timer *termination_timer;
+    bool terminating;  /* the end of this master's container is being handled */
+    bool sched_broken; /* SE_BROKEN came before SIGTERM */
 };
 
 /* ---- master.c ---- */
-void master_exit_now(struct master *m, enum master_exit code);
+void master_exit_now(struct master *m, enum master_exit code); /* stops the loop */
 
-/* ---- begin.c: as in master.h ---- */
+/* ---- startup.c: master_open(), master_close(), and: ---- */
+int master_grow_slots(struct master *m); /* make the arrays as long as job_n_slots(); -ENOMEM */
 
 /* ---- events.c ---- */
 int64_t master_now(const struct master *m); /* job time */
-/* Give one event to the core, its record to the journal's buffer and its actions to the next flush.
- * 0 applied, 1 refused. */
+/* Feed one event to the core. Its record goes to the journal's buffer, its actions to the next
+ * flush. 0 = applied, 1 = refused, negative = the master exits. */
 int master_feed(struct master *m, const struct job_event *ev);
-/* The end of something on this machine: ev->age_us is worked out from when it was. 0 = not known,
- * and the age that ev has counts. */
+/* The same for a request of a client: *e says why it was refused. */
+int master_feed_asked(struct master *m, const struct job_event *ev, struct err *e);
+/* The same for EV_COMPLETED and EV_ATTEMPT_ENDED. ended_mono_us: the monotonic clock of this
+ * machine at the end, from which the age_us of the event is computed. 0 = not known: the age_us of
+ * the event counts. Sets cause and cause_line of the event; cause_line is valid during the call
+ * only. */
 int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us);
 void master_on_sched(const struct sched_event *ev, void *arg);
 int master_timers_open(struct master *m, struct err *e);
-void master_timer_arm(struct master *m);
+void master_timer_arm(struct master *m); /* set deadline_timer */
 
 /* ---- actions.c ---- */
-void master_flush(void *arg); /* write, then carry out; called before the loop blocks */
+/* Write the journal, then carry out the actions. The loop calls it before it blocks. */
+void master_flush(void *arg);
 void master_drop_actions(struct master *m);
-void master_stored(void *arg); /* what stands in the journal is stored elsewhere, too */
+/* If the job was ever resized, tell the scheduler which containers the job wants to hold. */
+void master_tell_shape(struct master *m);
+/* Of the actions from index `from` on, drop those that repeat an action which waits already. */
+void actions_merge(struct master *m, size_t from);
+/* HDFS has a copy of all journal records, or the wait for it was given up. */
+void master_on_copied(void *arg);
 
 /* ---- executors.c ---- */
 void executor_hello(struct peer *p, const Tony__Frame *f);
 void executor_frame(struct peer *p, const Tony__Frame *f);
-void executor_gone(struct peer *p, bool broke); /* else its own side has closed it */
-void executor_start(struct master *m, const struct job_action *a);
-void executor_stop_attempt(struct master *m, const struct job_action *a);
-void executor_ack(struct master *m, const struct job_action *a);
-void executor_renew(struct master *m, const struct job_action *a);
-void executor_moved(struct master *m, const struct job_action *a); /* a spare became a task */
-void executors_peers(struct master *m); /* the addresses of all, to all that run */
-bool executor_finish(struct master *m, uint32_t slot,
-                     uint32_t grace_ms); /* false: it is not connected */
+/* broke: the connection broke; false = the executor, or its kernel, has closed it. */
+void executor_disconnected(struct peer *p, bool broke);
+void executor_start(struct master *m, const struct act_start *a);
+void executor_stop_attempt(struct master *m, const struct act_stop_attempt *a);
+void executor_ack(struct master *m, const struct act_ack *a);
+void executor_renew(struct master *m, const struct act_renew *a);
+/* ACT_TAKE: the slot a->slot now has the container, and so the executor, of the spare a->from. */
+void executor_take_spare(struct master *m, const struct act_take *a);
+/* Tell the executor to end. false = it is not connected. */
+bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms);
 
 /* ---- welcome.c ---- */
 int welcome_build(struct master *m, struct err *e);
 void welcome_done(struct master *m);
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v);
-/* Both borrowed; NULL = no memory. */
-struct packed *start_frame(struct master *m, const struct job_action *a, const struct slot_view *v);
-struct packed *peers_frame(struct master *m);
+/* The Start frame of a slot. apart: the executor has the addresses in a file. The result is
+ * borrowed and valid until the next call; NULL = no memory. */
+struct packed *start_frame(struct master *m, const struct act_start *a, const struct slot_view *v,
+                           bool apart);
 
-/* ---- plan.c: of a driver of the user's, who has the rendezvous server ---- */
+/* ---- cluster_spec.c ---- */
+typedef struct Tony__ClusterSpec Tony__ClusterSpec;
+typedef struct Tony__Start Tony__Start;
+int cluster_spec_open(struct master *m, struct err *e);
+void cluster_spec_close(struct master *m);
+/* Before a Start is sent: render the addresses again if they have changed. In FCFS mode they may
+ * lag behind. 0 or -ENOMEM; a disk that does not take the file leaves cluster_spec.path NULL. */
+int cluster_spec_refresh_for_start(struct master *m, const struct peer *p);
+/* Must this start wait, since addresses were rendered a moment ago and have changed again? Then it
+ * is kept until they are rendered. */
+bool cluster_spec_awaited(struct master *m, const struct peer *p, const struct act_start *a);
+void cluster_spec_start_held(struct master *m); /* what waits does not wait any longer */
+/* Does this executor take the addresses from the file? */
+bool cluster_spec_apart(const struct master *m, const struct peer *p);
+/* On a cluster: send Peers, unless the executor has this version. 0 or -errno of the connection. */
+int cluster_spec_send(struct master *m, struct peer *p);
+/* Addresses have changed: make them known to one running task, or to all. */
+void cluster_spec_tell(struct master *m, struct peer *p);
+void cluster_spec_tell_all(struct master *m);
+/* Pack a frame whose member *field is the cluster spec with only the first address of each role.
+ * NULL = no memory. */
+struct packed *cluster_spec_pack_firsts(const struct master *m, Tony__Frame *f,
+                                        Tony__ClusterSpec **field);
+/* A Start with all addresses has two parts: this one, and cluster_spec.whole, which all tasks
+ * share. NULL = no memory. */
+struct packed *cluster_spec_pack_before_whole(const struct master *m, const Tony__Start *s);
+
+/* ---- driver_plan.c ---- */
 typedef struct Tony__TaskWord Tony__TaskWord;
-void plan_told(struct master *m, uint32_t slot, const Tony__TaskWord *w);
-/* Is this start one that cannot be without the plan? Then it is kept until that is there. */
-bool plan_awaited(struct master *m, const struct job_action *a);
-void plan_forget(struct master *m);
+/* The driver's executor has sent the plan: store it, and carry out the starts that waited. */
+void driver_plan_received(struct master *m, uint32_t slot, const Tony__TaskWord *w);
+/* Does this start need a plan that is not known yet? Then it is stored until the plan comes. */
+bool driver_plan_delays_start(struct master *m, const struct act_start *a);
+void driver_plan_clear(struct master *m);
 
 /* ---- clients.c ---- */
 int clients_listen(struct master *m, struct err *e);
+/* Send Refused, and close the connection. message NULL: only close it. Frees p. */
 void peer_refuse(struct peer *p, int num, const char *message);
 void peers_close(struct master *m);
-/* A connection whose other side has shown that it is of the job. */
-void peer_take(struct master *m, struct conn *c);
-void clients_notify(
-    void *arg); /* an update to the followers, if something has changed and it is time */
+/* Make a peer of an open connection. On a cluster its TLS handshake has proved a key of the job. */
+void peer_new(struct master *m, struct conn *c);
+/* Is this peer allowed to speak for the container? NULL: is it allowed to act as a client? */
+bool peer_is_authorized(const struct peer *p, const char *container);
+/* Send an update to all followers, if one is due. Sets notify_timer if it is too early. */
+void clients_notify(void *arg);
 void clients_answer_stops(struct master *m);
-/* May this peer, who has shown to be whoever it is, speak for that container (NULL: as a client)?
- */
-bool peer_may(const struct peer *p, const char *container);
-void clients_tell_end(struct master *m);
-void clients_let_go(struct master *m); /* those who follow, when they have all there is to hear */
-size_t clients_queued(const struct master *m); /* bytes that the kernel has not taken yet */
+void clients_answer_resizes(struct master *m);
+void clients_send_final_update(struct master *m);
+void clients_disconnect_followers(struct master *m); /* those that have received all updates */
+size_t clients_unsent_bytes(const struct master *m); /* that the kernel has not taken yet */
 
-/* ---- logs.c: a client reads a task's log through us ---- */
+/* ---- logs.c ---- */
 void logs_ask(struct peer *client, const Tony__ReadLog *q);
 void logs_answer(struct peer *executor, const Tony__LogData *a);
 void logs_executor_gone(struct master *m, uint32_t slot);
 void logs_client_gone(struct peer *client);
 
-/* ---- places.c: where the containers are ---- */
-int places_open(struct master *m, struct err *e);
-void places_close(struct master *m);
-void places_seen(struct master *m, const struct sched_container *c);
-void places_move(struct master *m, uint32_t slot, uint32_t from);
-const char *places_log_url(const struct master *m, uint32_t slot); /* NULL = not known */
-const char *places_node(const struct master *m, uint32_t slot);    /* likewise */
-/* The names of the files of the slot's last attempt there begin with "stdout" and "stderr" and end
- * with this: "", ".2", ... */
-void places_log_suffix(const struct master *m, uint32_t slot, char *out, size_t n);
-char *places_tracking_url(const struct master *m); /* the caller's; NULL = there is none */
-/* The status document with all that we know. for_all: for readers who may not see logs. */
+/* ---- locations.c ---- */
+int locations_open(struct master *m, struct err *e);
+void locations_close(struct master *m);
+int locations_grow(struct master *m, uint32_t n, uint32_t to); /* from n to `to` slots; -ENOMEM */
+void locations_set(struct master *m, const struct sched_container *c);
+void locations_move(struct master *m, uint32_t slot, uint32_t from);  /* a spare became a task */
+const char *locations_log_url(const struct master *m, uint32_t slot); /* NULL = not known */
+const char *locations_node(const struct master *m, uint32_t slot);    /* NULL = not known */
+/* Write the suffix of the log files of the slot's last attempt to out: "" for stdout and stderr,
+ * ".2" for stdout.2 and stderr.2, and so on. */
+void locations_log_suffix(const struct master *m, uint32_t slot, char *out, size_t n);
+char *master_tracking_url(const struct master *m); /* the caller frees it; NULL = no page */
+/* The status document (docs/json.md). full: with every task. for_all: without text that tasks have
+ * written, for readers who may not read logs. */
 int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out);
 
-/* ---- calls.c: executors that a master before us has started ---- */
-void calls_begin(struct master *m, const struct sched_container *c);
-void calls_close(struct master *m);
+/* ---- reconnect.c ---- */
+/* Dial the executor of this container until it answers or is not wanted any more. node: "host:port"
+ * of its NodeManager. Does nothing on one machine, and for the first master of a job. */
+void reconnect_executor(struct master *m, uint32_t slot, const char *container, const char *node);
+void reconnect_close(struct master *m);
 
-/* ---- page.c, page_serve.c ---- */
+/* ---- page.c, page_server.c ---- */
 int page_open(struct master *m, struct err *e);
 void page_close(struct master *m);
 int page_html(const struct master *m, struct buf *out);
 
-/* ---- own.c: a back-end in front of another one, for a job whose task runs beside its master ----
- */
-extern const struct sched_ops sched_own;
-/* Our log to a file of its own: the task's stderr is that of the container. */
-void own_log(void);
-int own_open(struct master *m, const struct sched_ops *behind, const struct sched_config *cfg,
-             struct sched **out, struct err *e);
+/* ---- single_node.c ---- */
+extern const struct sched_ops sched_single_node;
+/* Write the master's log to master.log, because stderr of the container belongs to the task. */
+void single_node_open_log(void);
+int single_node_open(struct master *m, const struct sched_ops *cluster_ops,
+                     const struct sched_config *cfg, struct sched **out, struct err *e);
 
-/* ---- term.c: the cluster wants us gone ---- */
-int term_open(struct master *m, struct err *e);
-bool term_on_broken(struct master *m); /* false: nothing is to be done about it */
+/* ---- termination.c ---- */
+int termination_open(struct master *m, struct err *e);
+/* After SE_BROKEN: is the end of the application being handled? false: the master should exit. */
+bool termination_on_sched_broken(struct master *m);
+
+/* ---- compact.c ---- */
+void compact_if_due(struct master *m); /* after a flush: replace the journal by a snapshot */
 
 /* ---- blocked.c ---- */
-/* The journal could not be written: false when there is no use in waiting. */
+/* Writing the journal failed with this error. false: to repeat the write would not help. */
 bool blocked_begin(struct master *m, const struct err *why);
-bool blocked_waits(const struct master *m); /* it is not time yet to try again */
-void blocked_end(struct master *m);         /* it could be written */
-void blocked_look(struct master *m);        /* what others may be told meanwhile */
+bool blocked_must_wait(const struct master *m); /* it is too early to repeat the write */
+void blocked_end(struct master *m);             /* the journal was written */
+void blocked_load_job_on_disk(struct master *m);
 
-/* ---- end.c ---- */
-void master_finish(struct master *m);                       /* ACT_FINISH */
-void master_break(struct master *m, const struct err *why); /* the journal cannot be written */
-void master_break_on_sched(struct master *m, const struct sched_event *ev);
+/* ---- shutdown.c ---- */
+void master_finish(struct master *m); /* ACT_FINISH: report the verdict, then exit */
+/* The journal cannot be written: stop all containers, report the job as failed, then exit. */
+void master_journal_failed(struct master *m, const struct err *why);
+void journal_failed_on_sched(struct master *m, const struct sched_event *ev);
 
 #endif

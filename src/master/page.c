@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page of a running job, and the same as JSON: read-only, without scripts, for anybody who can
- * reach the port. So there is no environment in it, no line that a task has written and no secret.
- * Links are relative, for it is mostly read through the resource manager's proxy.
+ * The web page of a running job. It is read-only and has no scripts. Everybody who can reach the
+ * port may read it, so it shows no secrets, no environment variables and no output of tasks. Links
+ * to pages of the master are relative, because most readers come through the ResourceManager's
+ * proxy.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -35,40 +37,41 @@ static const char head[] =
     ".state{background:#2c3a52}.good{background:#1f4228}.bad{background:#5a2626}}\n"
     "</style>\n";
 
-static void text(struct buf *b, const char *s)
+static void add_text(struct buf *b, const char *s)
 {
-    (void)http_add_html(b, span_of(s ? s : "")); /* a failed append shows in b->failed */
+    (void)http_add_html(b, span_of(s ? s : "")); /* a failure sets b->failed */
 }
 
-static const char *colour(const char *word)
+/* The CSS class for a state, with a space in front. */
+static const char *css_class(const char *word)
 {
     if (str_eq(word, "SUCCEEDED"))
         return " good";
     return str_eq(word, "FAILED") || str_eq(word, "LOST") || str_eq(word, "KILLED") ? " bad" : "";
 }
 
-static void state(struct buf *b, const char *word)
+static void add_state(struct buf *b, const char *word)
 {
-    (void)buf_addf(b, "<span class=\"state%s\">%s</span>", colour(word), word);
+    (void)buf_addf(b, "<span class=\"state%s\">%s</span>", css_class(word), word);
 }
 
-static void link_to(struct buf *b, const char *url, const char *name)
+static void add_link(struct buf *b, const char *url, const char *name)
 {
     (void)buf_adds(b, "<a href=\"");
-    text(b, url);
+    add_text(b, url);
     (void)buf_adds(b, "\">");
-    text(b, name);
+    add_text(b, name);
     (void)buf_adds(b, "</a>");
 }
 
-static void cell(struct buf *b, const char *s)
+static void add_cell(struct buf *b, const char *s)
 {
     (void)buf_adds(b, "<td>");
-    text(b, s);
+    add_text(b, s);
     (void)buf_adds(b, "</td>");
 }
 
-static void number(struct buf *b, uint64_t n)
+static void add_number(struct buf *b, uint64_t n)
 {
     (void)buf_addf(b, "<td class=\"n\">%llu</td>", (unsigned long long)n);
 }
@@ -82,21 +85,22 @@ static void add_job(const struct master *m, struct buf *b)
     const char *name = m->spec->name && *m->spec->name ? m->spec->name : m->application_id;
     char took[40];
     (void)buf_adds(b, "<title>");
-    text(b, name);
+    add_text(b, name);
     (void)buf_adds(b, "</title></head><body>\n<h1>");
-    text(b, name);
+    add_text(b, name);
     (void)buf_addf(b, "</h1>\n<p class=\"id\">%s</p>\n<p>", m->application_id);
-    state(b, job_state_name(job_state(m->job)));
+    add_state(b, job_state_name(job_state(m->job)));
     (void)buf_addf(b, " &nbsp; for %s</p>\n", str_duration(master_now(m), took, sizeof took));
     if (v.message && *v.message) {
         (void)buf_adds(b, "<p>");
-        text(b, v.message);
+        add_text(b, v.message);
         (void)buf_adds(b, "</p>\n");
     }
     if (m->blocked_why) {
         (void)buf_adds(b, "<p>");
-        text(b, m->blocked_why);
-        (void)buf_adds(b, "; nothing new begins until it can be</p>\n");
+        add_text(b, m->blocked_why);
+        (void)buf_adds(b,
+                       "; until the master can write it again, it starts and stops nothing</p>\n");
     }
     if (job_restarts(m->job))
         (void)buf_addf(b, "<p>%u restarts; generation %u</p>\n", job_restarts(m->job),
@@ -109,7 +113,7 @@ struct role_sum {
     uint32_t n, waiting, placed, running, succeeded, failed, finished;
 };
 
-static void count(struct role_sum *r, const struct slot_view *v)
+static void count_task(struct role_sum *r, const struct slot_view *v)
 {
     r->n++;
     r->succeeded += v->result == RES_SUCCEEDED;
@@ -125,39 +129,34 @@ static void count(struct role_sum *r, const struct slot_view *v)
 static void add_role(struct buf *b, const char *name, const struct role_sum *r)
 {
     (void)buf_adds(b, "<tr>");
-    cell(b, name);
-    number(b, r->n);
-    number(b, r->waiting);
-    number(b, r->placed);
-    number(b, r->running);
-    number(b, r->succeeded);
-    number(b, r->failed);
-    number(b, r->finished);
+    add_cell(b, name);
+    add_number(b, r->n);
+    add_number(b, r->waiting);
+    add_number(b, r->placed);
+    add_number(b, r->running);
+    add_number(b, r->succeeded);
+    add_number(b, r->failed);
+    add_number(b, r->finished);
     (void)buf_adds(b, "</tr>\n");
 }
 
-/* Slots lie in the order of their roles. */
 static void add_roles(const struct master *m, struct buf *b)
 {
-    struct role_sum sum = { 0 };
-    const char *name = NULL;
     (void)buf_adds(b, "<h2>Roles</h2>\n<div class=\"wide\"><table><tr><th>role</th>"
                       "<th class=\"n\">tasks</th><th class=\"n\">waiting</th>"
                       "<th class=\"n\">placed</th><th class=\"n\">running</th>"
                       "<th class=\"n\">succeeded</th><th class=\"n\">failed</th>"
                       "<th class=\"n\">stopped</th></tr>\n");
-    for (uint32_t i = 0; i < job_n_tasks(m->job); i++) {
-        struct slot_view v;
-        job_slot(m->job, i, &v);
-        if (name && !str_eq(name, v.role)) {
-            add_role(b, name, &sum);
-            sum = (struct role_sum){ 0 };
+    for (uint32_t r = 0; r < job_n_roles(m->job); r++) {
+        struct role_sum sum = { 0 };
+        struct slot_view v = { 0 };
+        for (uint32_t i = 0; i < job_role_tasks(m->job, r); i++) {
+            job_slot(m->job, job_task(m->job, r, i), &v);
+            count_task(&sum, &v);
         }
-        name = v.role;
-        count(&sum, &v);
+        if (v.role) /* a role without tasks is not shown */
+            add_role(b, v.role, &sum);
     }
-    if (name)
-        add_role(b, name, &sum);
     (void)buf_adds(b, "</table></div>\n");
 }
 
@@ -181,10 +180,10 @@ static void add_end(struct buf *b, const struct slot_view *v)
         else if (v->reason == END_EXITED && v->attempt > 0)
             (void)buf_addf(b, "exit code %d", v->exit_code);
         else
-            text(b, end_reason_name(v->reason));
+            add_text(b, end_reason_name(v->reason));
         if (v->detail) {
             (void)buf_adds(b, "<br>");
-            text(b, v->detail);
+            add_text(b, v->detail);
         }
     }
     (void)buf_adds(b, "</td>");
@@ -192,18 +191,18 @@ static void add_end(struct buf *b, const struct slot_view *v)
 
 static void add_logs(const struct master *m, struct buf *b, uint32_t slot)
 {
-    const char *url = places_log_url(m, slot);
+    const char *url = locations_log_url(m, slot);
     char suffix[16];
     (void)buf_adds(b, "<td>");
     if (url) {
         static const char *const streams[] = { "stdout", "stderr" };
-        places_log_suffix(m, slot, suffix, sizeof suffix);
+        locations_log_suffix(m, slot, suffix, sizeof suffix);
         for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
             AUTO(free_p) char *to = str_printf("%s/%s%s?start=-65536", url, streams[i], suffix);
-            link_to(b, to ? to : url, streams[i]);
+            add_link(b, to ? to : url, streams[i]);
             (void)buf_addc(b, ' ');
         }
-        link_to(b, url, "all");
+        add_link(b, url, "all");
     }
     (void)buf_adds(b, "</td>");
 }
@@ -212,13 +211,13 @@ static void add_task(const struct master *m, struct buf *b, uint32_t slot)
 {
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    const char *result = result_name(v.result), *node = places_node(m, slot);
+    const char *result = result_name(v.result), *node = locations_node(m, slot);
     (void)buf_addf(b, "<tr><td>%s:%u%s</td><td>", v.role, v.index, v.chief ? " (chief)" : "");
-    state(b, result ? result : slot_state_name(v.state));
+    add_state(b, result ? result : slot_state_name(v.state));
     (void)buf_addf(b, "%s</td>", v.suspect ? " silent" : "");
-    cell(b, node);
-    cell(b, v.address);
-    number(b, v.attempt);
+    add_cell(b, node);
+    add_cell(b, v.address);
+    add_number(b, v.attempt);
     add_end(b, &v);
     add_logs(m, b, slot);
     (void)buf_adds(b, "</tr>\n");
@@ -230,8 +229,10 @@ static void add_tasks(const struct master *m, struct buf *b)
     (void)buf_adds(b, "<h2>Tasks</h2>\n<div class=\"wide\"><table><tr><th>task</th><th>state</th>"
                       "<th>node</th><th>address</th><th class=\"n\">attempt</th><th>end</th>"
                       "<th>logs</th></tr>\n");
-    for (uint32_t i = 0; i < shown; i++)
-        add_task(m, b, i);
+    uint32_t left = shown;
+    for (uint32_t r = 0; r < job_n_roles(m->job); r++)
+        for (uint32_t i = 0; i < job_role_tasks(m->job, r) && left > 0; i++, left--)
+            add_task(m, b, job_task(m->job, r, i));
     (void)buf_adds(b, "</table></div>\n");
     if (shown < n)
         (void)buf_addf(b, "<p>... and %u more</p>\n", n - shown);
@@ -240,12 +241,12 @@ static void add_tasks(const struct master *m, struct buf *b)
 static void add_links(const struct master *m, struct buf *b)
 {
     (void)buf_adds(b, "<footer>");
-    link_to(b, "status.json", "as JSON");
+    add_link(b, "status.json", "as JSON");
     if (m->remote && m->remote->log_url) {
         (void)buf_adds(b, " &nbsp; ");
-        link_to(b, m->remote->log_url, "the master's log");
+        add_link(b, m->remote->log_url, "the master's log");
     }
-    for (uint32_t i = 0; i < job_n_tasks(m->job); i++) {
+    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
         struct slot_view v;
         job_slot(m->job, i, &v);
         bool http = v.tensorboard &&
@@ -253,7 +254,7 @@ static void add_links(const struct master *m, struct buf *b)
         if (!http)
             continue;
         (void)buf_adds(b, " &nbsp; ");
-        link_to(b, v.tensorboard, "TensorBoard");
+        add_link(b, v.tensorboard, "TensorBoard");
         break;
     }
     (void)buf_adds(b, "</footer>\n</body></html>\n");

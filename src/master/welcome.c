@@ -1,3 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The frames Welcome (settings of a role, sent when an executor connects) and Start (settings of
+ * one attempt).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +12,6 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
-#include "codec/json.h"
 #include "conf/conf.h"
 #include "loop/tcp.h"
 #include "master/master_int.h"
@@ -15,20 +19,20 @@
 #include "storage/jobfile.h"
 #include "storage/store.h"
 
-/* protobuf-c's structs know no const; packing writes nothing. */
+/* The structs of protobuf-c have no const members, but packing does not write to them. */
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
 
 struct role_welcome {
     Tony__Welcome w;
-    struct strv container_env;  /* of executor and task: K=V, cut in two at the = */
-    struct strv task_env;       /* of the task only: the job's, then the role's */
-    VEC(Tony__KeyValue) pairs;  /* of both; they point into the two above */
-    VEC(Tony__KeyValue *) list; /* likewise */
+    struct strv container_env;  /* for executor and task; add_pairs() replaces each = by a NUL */
+    struct strv task_env;       /* for the task only: the job's variables, then the role's */
+    VEC(Tony__KeyValue) pairs;  /* all of both; they point into container_env and task_env */
+    VEC(Tony__KeyValue *) list; /* points to the pairs */
     VEC(Tony__Mount) mounts;
     VEC(Tony__Mount *) mount_list;
 };
 
-/* ---- once per role ---- */
+/* ---- Welcome: what is the same for all tasks of a role ---- */
 
 static int add_pairs(struct role_welcome *r, const struct strv *env)
 {
@@ -57,7 +61,7 @@ static int copy_env(struct strv *to, const struct strv *from)
         if (!eq)
             continue;
         *eq = '\0';
-        rc = strv_env_set(to, key, eq + 1); /* what comes later wins */
+        rc = strv_env_set(to, key, eq + 1); /* replaces an earlier value */
     }
     return rc;
 }
@@ -75,7 +79,7 @@ static int build_env(struct role_welcome *r, const struct job_spec *s, const str
     if (rc == 0)
         rc = add_pairs(r, &r->task_env);
     for (size_t i = 0; i < r->pairs.n && rc == 0; i++)
-        rc = vec_push(&r->list, &r->pairs.v[i]); /* pairs no longer move */
+        rc = vec_push(&r->list, &r->pairs.v[i]); /* pairs.v does not move any more */
     if (rc < 0)
         return rc;
     r->w.n_container_env = n;
@@ -93,7 +97,7 @@ static int build_mounts(struct role_welcome *r, const struct job_file *f, const 
             continue;
         Tony__Mount mount = TONY__MOUNT__INIT;
         mount.kind = it->kind == SHIP_SRC ? TONY__MOUNT__KIND__SRC_COPY : TONY__MOUNT__KIND__LINK;
-        mount.path = it->path && *it->path ? it->path : it->source; /* in place: where it is */
+        mount.path = it->path && *it->path ? it->path : it->source; /* no path: used in place */
         mount.name = it->name ? it->name : MUTABLE("");
         if (vec_push(&r->mounts, mount) < 0)
             return -ENOMEM;
@@ -106,7 +110,8 @@ static int build_mounts(struct role_welcome *r, const struct job_file *f, const 
     return 0;
 }
 
-/* Elsewhere the node has put everything in its place but what tasks may write to. */
+/* On a cluster the NodeManager has put everything in its place, except for the source directory:
+ * tasks may write there, so the executor copies it. */
 static int build_remote_mounts(struct role_welcome *r, const struct job_file *f)
 {
     for (size_t i = 0; i < f->n_ship; i++) {
@@ -139,7 +144,8 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->framework = or_empty(s->framework);
     w->distributed_mode = MUTABLE(s->gang ? "GANG" : "FCFS");
     w->command = or_empty(role->command);
-    w->log_dir = m->remote ? MUTABLE("") : m->log_dir; /* elsewhere it is the container's */
+    w->resume_command = or_empty(role->resume_command);
+    w->log_dir = m->remote ? MUTABLE("") : m->log_dir; /* on a cluster: $LOG_DIRS */
     w->kill_grace_ms = s->kill_grace_ms;
     w->execution_timeout_ms = s->execution_timeout_ms;
     w->master_away_ms = s->master_away_ms;
@@ -149,6 +155,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->vcores = role->vcores;
     w->max_restarts = role_spec_restarts(role);
     w->n_tracked = job_n_tracked(m->job);
+    w->file_only = s->addresses_in_file_only;
     w->job_name = or_empty(s->name);
     w->single_node = s->single_node;
     w->driver = s->horovod_driver && str_eq(role->name, "driver");
@@ -204,7 +211,7 @@ void welcome_done(struct master *m)
     free(TAKE(m->start.checkpoint));
 }
 
-/* A spare of the role may become the task of rank 0. */
+/* A spare may become the task of rank 0, so its executor hosts a server as well. */
 static Tony__Welcome__Server server_of(const struct master *m, const struct slot_view *v)
 {
     if (!m->spec->server)
@@ -222,9 +229,9 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     w.chief = v->chief;
     w.server = server_of(m, v);
     char address[96] = "";
-    if (m->remote && m->epoch > 1 && m->host) /* it knows that of a master before us */
-        (void)snprintf(address, sizeof address, strchr(m->host, ':') ? "[%s]:%u" : "%s:%u",
-                       m->host, listener_port(m->listener));
+    if (m->remote && m->epoch > 1 && m->host) /* the executor may know only an earlier master */
+        (void)snprintf(address, sizeof address, strchr(m->host, ':') ? "[%s]:%u" : "%s:%u", m->host,
+                       listener_port(m->listener));
     w.master_address = address;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_WELCOME;
@@ -232,147 +239,68 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     return conn_send(p->conn, &f);
 }
 
-/* ---- the cluster spec: packed once for all tasks that get the same Start ---- */
+/* ---- Start: packed once for all tasks that get the same ---- */
 
-struct spec_room {
-    Tony__SpecRole *roles;
-    Tony__SpecRole **list;
-    struct buf *addresses; /* of each role */
-    size_t n;
-};
-
-static int spec_room_open(struct spec_room *room, size_t n)
-{
-    room->n = n;
-    room->roles = calloc(n + 1, sizeof *room->roles);
-    room->list = calloc(n + 1, sizeof *room->list);
-    room->addresses = calloc(n + 1, sizeof *room->addresses);
-    return room->roles && room->list && room->addresses ? 0 : -ENOMEM;
-}
-
-static void spec_room_done(struct spec_room *room)
-{
-    for (size_t i = 0; room->addresses && i < room->n; i++)
-        buf_done(&room->addresses[i]);
-    free(room->roles);
-    free(room->list);
-    free(room->addresses);
-}
-
-/* Slots are in the order of the roles. */
-static int spec_fill(const struct master *m, struct spec_room *room)
-{
-    const struct job_spec *s = m->spec;
-    uint32_t slot = 0, n_slots = job_n_tasks(m->job);
-    for (size_t i = 0; i < room->n; i++) {
-        Tony__SpecRole *r = room->list[i] = &room->roles[i];
-        struct buf *text = &room->addresses[i];
-        tony__spec_role__init(r);
-        r->kind = s->single_node ? ROLE_TRACKED : s->roles[i].kind;
-        r->ranks = s->single_node ? 1 : s->roles[i].ranks;
-        r->name = s->single_node ? MUTABLE("") : s->roles[i].name;
-        for (; slot < n_slots; slot++, r->n++) {
-            struct slot_view v;
-            job_slot(m->job, slot, &v);
-            if (!s->single_node && v.role_index != i)
-                break;
-            r->name = MUTABLE(v.role);
-            if (r->n)
-                buf_addc(text, ',');
-            (void)json_add_str(text, span_of(or_empty(v.address))); /* a failure sticks to text */
-        }
-        if (text->failed)
-            return -ENOMEM;
-        r->addresses = MUTABLE(text->len ? buf_cstr(text) : "");
-    }
-    return 0;
-}
-
-static struct packed *spec_pack(const struct master *m, uint32_t generation, Tony__Frame *f,
-                                Tony__ClusterSpec **out_spec)
-{
-    AUTO(spec_room_done) struct spec_room room = { 0 };
-    const struct job_spec *s = m->spec; /* what ran before them is nobody's peer: the last role */
-    if (spec_room_open(&room, s->single_node ? 1 : s->n_roles - s->preprocess) < 0 ||
-        spec_fill(m, &room) < 0)
-        return NULL;
-    Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
-    spec.generation = generation;
-    spec.n_roles = room.n;
-    spec.roles = room.list;
-    *out_spec = &spec;
-    struct packed *packed = packed_new(f);
-    *out_spec = NULL;
-    return packed;
-}
-
-/* The last task of all is the one before the others; what it had to say is what is kept of its
- * output. */
+/* With preprocessing on, the last role is the preprocess task. The kept end of its output contains
+ * the model parameters. */
 static const char *model_params(const struct master *m)
 {
     struct slot_view v;
     if (!m->spec->preprocess)
         return "";
-    job_slot(m->job, job_n_tasks(m->job) - 1, &v);
+    job_slot(m->job, job_task(m->job, job_n_roles(m->job) - 1, 0), &v);
     return v.result == RES_SUCCEEDED && v.tail ? v.tail : "";
 }
 
-static struct packed *start_pack(const struct master *m, const struct job_action *a,
-                                 const struct slot_view *v)
+/* apart: the executor has the addresses in a file, so the frame has only the first one of each
+ * role. Else cluster_spec.whole follows. */
+static struct packed *start_pack(const struct master *m, const struct act_start *a,
+                                 const struct slot_view *v, bool apart)
 {
     Tony__Start s = TONY__START__INIT;
     s.generation = a->generation;
     s.attempt = a->attempt;
     s.restart_count = v->restart_count;
     s.session = job_retries(m->job);
+    s.n_tracked = job_n_tracked(m->job); /* a resize changes it */
     s.renamed = v->moved;
     s.index = v->moved ? v->index : 0;
     s.chief = v->moved && v->chief;
     s.checkpoint = or_empty(job_checkpoint(m->job, a->slot, &s.checkpoint_step));
-    s.driver = MUTABLE(m->plan.address);
-    s.plan = m->plan.text ? m->plan.text : MUTABLE("");
+    s.driver = MUTABLE(m->driver_plan.address);
+    s.plan = m->driver_plan.text ? m->driver_plan.text : MUTABLE("");
     s.model_params = MUTABLE(model_params(m));
+    if (!apart)
+        return cluster_spec_pack_before_whole(m, &s);
+    s.spec_bytes = m->cluster_spec.bytes;
+    s.spec_file = or_empty(m->cluster_spec.path);
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_START;
     f.start = &s;
-    return spec_pack(m, a->generation, &f, &s.spec);
+    return cluster_spec_pack_firsts(m, &f, &s.spec);
 }
 
-struct packed *start_frame(struct master *m, const struct job_action *a, const struct slot_view *v)
+struct packed *start_frame(struct master *m, const struct act_start *a, const struct slot_view *v,
+                           bool apart)
 {
     uint64_t step;
     const char *checkpoint = job_checkpoint(m->job, a->slot, &step);
+    uint64_t version = apart ? m->cluster_spec.version : m->cluster_spec.whole_version;
     bool same = m->start.frame && m->start.generation == a->generation &&
                 m->start.attempt == a->attempt && m->start.restart_count == v->restart_count &&
-                str_eq(m->start.checkpoint, checkpoint) &&
-                m->start.addresses_version == m->addresses_version;
+                str_eq(m->start.checkpoint, checkpoint) && m->start.apart == apart &&
+                m->start.addresses_version == version;
     if (same && !v->moved && !m->start.moved)
         return m->start.frame;
     packed_unref(m->start.frame);
-    m->start.frame = start_pack(m, a, v);
+    m->start.frame = start_pack(m, a, v, apart);
     m->start.moved = v->moved;
-    m->start.peers = false;
+    m->start.apart = apart;
     m->start.generation = a->generation;
     m->start.attempt = a->attempt;
     m->start.restart_count = v->restart_count;
-    m->start.addresses_version = m->addresses_version;
+    m->start.addresses_version = version;
     free(m->start.checkpoint);
     m->start.checkpoint = str_dup(checkpoint);
-    return m->start.frame;
-}
-
-struct packed *peers_frame(struct master *m)
-{
-    Tony__Peers s = TONY__PEERS__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_PEERS;
-    f.peers = &s;
-    if (m->start.peers && m->start.frame && m->start.addresses_version == m->addresses_version)
-        return m->start.frame;
-    packed_unref(m->start.frame); /* kept in the same place: the next start is packed anew */
-    m->start.peers = true;
-    m->start.addresses_version = m->addresses_version;
-    m->start.frame = spec_pack(m, job_generation(m->job), &f, &s.spec);
-    m->start.moved = true;
     return m->start.frame;
 }

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tony-master --yarn: the master in its container on a YARN cluster (docs/decisions/0006-yarn.md).
- * What is missing there is said in one sentence on stderr, whose end becomes the application's
- * diagnostics; until all is there nothing is opened.
+ * If something is missing in the container, the master says so in one sentence on stderr and exits.
+ * YARN shows the end of stderr in the diagnostics of the application.
  */
 #include "master/yarn.h"
 
@@ -33,7 +34,7 @@ static int open_hdfs(const struct master_home *h, struct loop *loop, struct webh
     return webhdfs_new(loop, &cfg, out, e);
 }
 
-/* ---- the journal of the masters before us ---- */
+/* ---- the journal of the earlier masters ---- */
 
 struct fetching {
     struct loop *loop;
@@ -49,15 +50,16 @@ static void on_fetched(const struct copies_found *found, const struct err *e, vo
     loop_stop(f->loop);
 }
 
-/* Without it all that runs would be taken for another job's. So there is no other way than to have
- * it: the calls themselves try for a while, and a master that gives up makes room for the next. */
+/* Without the journal the master would not know its own containers, so it cannot continue without.
+ * The WebHDFS client retries for a while. If that fails, the master exits, and YARN may start
+ * another. */
 static int fetch_journal(const struct master_home *h, struct loop *loop, struct webhdfs *hdfs,
                          const char *dir, struct copies_found *out, struct err *e)
 {
     struct fetching f = { .loop = loop };
     AUTO(free_p) char *job = paths_job(&h->paths, h->application_id);
     AUTO(free_p) char *path = job ? fs_join(job, "journal") : NULL;
-    int64_t began = clock_mono_ms();
+    int64_t start_ms = clock_mono_ms();
     int rc = path ? copies_fetch(&archive_webhdfs, hdfs, dir, path, on_fetched, &f, e)
                   : err_set(e, ENOMEM, "no memory to start the master");
     if (rc == 0)
@@ -68,7 +70,7 @@ static int fetch_journal(const struct master_home *h, struct loop *loop, struct 
     }
     *out = f.found;
     log_event(LOG_INFO, "master.second", f_int("epoch", h->epoch), f_int("files", f.found.n_files),
-              f_int("bytes", (int64_t)f.found.size), f_int("ms", clock_mono_ms() - began));
+              f_int("bytes", (int64_t)f.found.size), f_int("ms", clock_mono_ms() - start_ms));
     return rc;
 }
 
@@ -98,8 +100,6 @@ static enum master_exit run(const struct master_home *h, struct err *e)
         .history_is_shared = h->history_is_shared,
         .staging_dir = staging && *staging ? staging : NULL,
         .journal_dir = journal_dir,
-        /* very many files become one */
-        .journal_there = found.n_files <= COPIES_FILES_MAX ? found.size : 0,
     };
     struct master_config cfg = {
         .loop = loop,
@@ -129,8 +129,9 @@ int master_yarn_main(void)
     struct master_home h;
     struct err e = { 0 };
     enum master_exit code = MASTER_CRASHED;
-    (void)unsetenv("TONY_HOME");    /* nothing of a user's home is ours here */
-    for (int fd = 1; fd <= 2; fd++) /* of a job without roles the task writes to the same files */
+    (void)unsetenv("TONY_HOME"); /* all paths are below the container's directory */
+    /* In a job without roles the task writes to the same two files. */
+    for (int fd = 1; fd <= 2; fd++)
         (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_APPEND);
     if (master_home_open(&h, &e) == 0)
         code = run(&h, &e);

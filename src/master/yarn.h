@@ -1,6 +1,5 @@
-/*
- * What a master finds in its container on a YARN cluster.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The files and settings that a master finds in its container on a YARN cluster. */
 #ifndef TONY_MASTER_YARN_H
 #define TONY_MASTER_YARN_H
 
@@ -16,19 +15,19 @@ struct yarn_file;
 
 struct master_home {
     char *application_id, *container_id;
-    uint32_t epoch; /* the attempt's number */
+    uint32_t epoch; /* number of the application attempt */
     struct job_key key;
     struct yarn_file *yarn;
-    struct paths paths;     /* all below the container's directory */
-    bool history_is_shared; /* the site has named its directory, and others read there, too */
-    char *node, *log_url;   /* of our container; NULL = not known */
+    struct paths paths;     /* all below the working directory of the container */
+    bool history_is_shared; /* the site has set the history directory, so other users read there */
+    char *node, *log_url;   /* of this container; NULL = not known */
 };
 
-/* Read all from the environment and the working directory, and make jobs/<id>/ in there. The
- * sentence says what is missing. */
+/* Read the environment and the working directory, and make jobs/<id>/ there. The error says what is
+ * missing. */
 int master_home_open(struct master_home *h, struct err *e);
 void master_home_done(struct master_home *h); /* after a failure, too */
 
-int master_yarn_main(void); /* tony-master --yarn; gives the exit code */
+int master_yarn_main(void); /* tony-master --yarn; returns the exit code */
 
 #endif

@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the master finds in its container: the files of the job, which were localized or came with
- * its tokens, and the environment that the NodeManager has set.
+ * Prepares the working directory of the master's container. The files of the job were localized by
+ * the NodeManager, or came as secrets in the token file. Everything else comes from the environment
+ * that the NodeManager has set.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +23,9 @@
 
 enum { YARN_JSON_MAX = 32 << 20 };
 
-static const char *const files[] = { "job.conf", "yarn.json" };
+static const char *const job_files[] = { "job.conf", "yarn.json" };
 
-static int env_of(const char *name, const char **out, struct err *e)
+static int require_env(const char *name, const char **out, struct err *e)
 {
     *out = getenv(name);
     if (*out && **out)
@@ -37,7 +39,7 @@ static int read_ids(struct master_home *h, struct err *e)
     const char *text;
     struct yarn_container c;
     char id[YARN_ID_TEXT_MAX];
-    int rc = env_of("CONTAINER_ID", &text, e);
+    int rc = require_env("CONTAINER_ID", &text, e);
     if (rc == 0)
         rc = yarn_container_parse(span_of(text), &c, e);
     if (rc < 0)
@@ -48,9 +50,9 @@ static int read_ids(struct master_home *h, struct err *e)
     return h->application_id && h->container_id ? 0 : err_set(e, ENOMEM, "no memory");
 }
 
-/* A file that came as a secret, or was localized: from here on it lies in the container's
- * directory. */
-static int put_file(struct span tokens, const char *name, struct err *e)
+/* If the file came as a secret, write it to the working directory. If it was localized, it is there
+ * already. */
+static int write_carried_file(struct span tokens, const char *name, struct err *e)
 {
     AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", name);
     struct span text;
@@ -67,7 +69,7 @@ static int read_tokens(struct master_home *h, struct err *e)
     const char *path;
     AUTO(buf_done) struct buf text = { .max = HDTS_MAX };
     struct span secret = { 0 };
-    int rc = env_of("HADOOP_TOKEN_FILE_LOCATION", &path, e);
+    int rc = require_env("HADOOP_TOKEN_FILE_LOCATION", &path, e);
     if (rc == 0)
         rc = fs_read(AT_FDCWD, path, &text, e);
     if (rc < 0)
@@ -75,8 +77,8 @@ static int read_tokens(struct master_home *h, struct err *e)
     rc = hdts_secret(buf_span(&text), JOB_KEY_SECRET, &secret, e);
     if (rc == 0)
         rc = job_key_read(secret, &h->key, e);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(files); i++)
-        rc = put_file(buf_span(&text), files[i], e);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(job_files); i++)
+        rc = write_carried_file(buf_span(&text), job_files[i], e);
     job_key_wipe(text.p, text.len);
     return rc < 0 ? err_wrap(e, rc, "token file '%s'", path) : 0;
 }
@@ -88,7 +90,8 @@ static int read_yarn_file(struct master_home *h, struct err *e)
     return rc < 0 ? rc : yarn_file_decode(buf_span(&text), &h->yarn, e);
 }
 
-static int link_in(const char *dir, const char *name, struct err *e)
+/* Link <dir>/<name> to the file in the working directory, which is two levels above dir. */
+static int link_job_file(const char *dir, const char *name, struct err *e)
 {
     AUTO(free_p) char *at = fs_join(dir, name);
     AUTO(free_p) char *to = str_printf("../../%s", name);
@@ -101,7 +104,7 @@ static int link_in(const char *dir, const char *name, struct err *e)
     return 0;
 }
 
-/* The same tree as in a user's home, below the container's directory. */
+/* Make the same tree as in $TONY_HOME on one machine, in the working directory. */
 static int make_dirs(struct master_home *h, struct err *e)
 {
     char *cwd = getcwd(NULL, 0);
@@ -120,13 +123,13 @@ static int make_dirs(struct master_home *h, struct err *e)
         return err_set(e, ENOMEM, "no memory");
     AUTO(free_p) char *dir = paths_job(&h->paths, h->application_id);
     int rc = dir ? fs_mkdirs(dir, 0700, e) : err_set(e, ENOMEM, "no memory");
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(files); i++)
-        rc = link_in(dir, files[i], e);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(job_files); i++)
+        rc = link_job_file(dir, job_files[i], e);
     return rc;
 }
 
-/* What people see of our own container. */
-static int make_links(struct master_home *h, struct err *e)
+/* The node and the log URL of this container, as people see them. */
+static int find_node(struct master_home *h, struct err *e)
 {
     const char *host = getenv("NM_HOST"), *port = getenv("NM_PORT"), *http = getenv("NM_HTTP_PORT");
     if (host && port && !(h->node = str_printf("%s:%s", host, port)))
@@ -139,8 +142,8 @@ static int make_links(struct master_home *h, struct err *e)
     return 0;
 }
 
-/* A history beside the staging directories is the user's own; one that the site has named is read
- * by others, too. */
+/* Is the history shared with other users? Not if it is beside the staging directories, which is the
+ * default and private. Otherwise the site has set its directory. */
 static bool is_shared(const struct yarn_file *y)
 {
     const char *slash = y->staging ? strrchr(y->staging, '/') : NULL;
@@ -160,7 +163,7 @@ int master_home_open(struct master_home *h, struct err *e)
         rc = make_dirs(h, e);
     if (rc == 0)
         h->history_is_shared = is_shared(h->yarn);
-    return rc == 0 ? make_links(h, e) : rc;
+    return rc == 0 ? find_node(h, e) : rc;
 }
 
 void master_home_done(struct master_home *h)

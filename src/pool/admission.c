@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/admission.h"
 
 #include <stdlib.h>
@@ -8,8 +9,8 @@ bool admission_possible(const struct admission_amount *capacity,
     return needs->memory_mib <= capacity->memory_mib && needs->gpus <= capacity->gpus;
 }
 
-/* Never below zero: a pool that came back with less than is held gives nothing until enough has
- * ended. */
+/* Subtract, but not below zero. A restarted pool may find a smaller machine than its running jobs
+ * occupy; then it admits no job until the running ones leave room. */
 static void amount_take(struct admission_amount *left, const struct admission_amount *take)
 {
     left->memory_mib -= take->memory_mib < left->memory_mib ? take->memory_mib : left->memory_mib;
@@ -20,19 +21,24 @@ static bool before(const struct admission_job *a, const struct admission_job *b)
 {
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->number < b->number;
+    if (a->number != b->number)
+        return a->number < b->number;
+    return b->extension && !a->extension;
 }
 
 static int compare(const void *a, const void *b, void *arg)
 {
     const struct admission_job *jobs = arg;
     size_t x = *(const size_t *)a, y = *(const size_t *)b;
-    if (x == y)
-        return 0;
-    return before(&jobs[x], &jobs[y]) ? -1 : 1;
+    if (before(&jobs[x], &jobs[y]))
+        return -1;
+    if (before(&jobs[y], &jobs[x]))
+        return 1;
+    return x < y ? -1 : x > y; /* two extensions with the same number */
 }
 
-/* Among those that hold something, the one with most of what job lacks. */
+/* If `job` lacks GPUs, the running job with the most GPUs; otherwise the running job with the most
+ * memory. */
 static size_t main_holder(const struct admission_job *jobs, size_t n,
                           const struct admission_job *job, const struct admission_amount *left)
 {
@@ -40,7 +46,8 @@ static size_t main_holder(const struct admission_job *jobs, size_t n,
     size_t found = ADMISSION_NOBODY;
     uint64_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!jobs[i].admitted && !jobs[i].start)
+        if ((!jobs[i].admitted && !jobs[i].start) || jobs[i].extension ||
+            (job->extension && job->of == i))
             continue;
         uint64_t holds = lacks_gpus ? jobs[i].needs.gpus : jobs[i].needs.memory_mib;
         if (holds > most) {

@@ -1,9 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may start: pure arithmetic over what the machine has, what is held, and the queue.
+ * Decides which waiting jobs may start. It computes this from three inputs without any I/O: the
+ * capacity of the machine, the needs of the running jobs, and the queue.
  *
- * Jobs are admitted whole and hold what they were given to their end. The queue is in order of
- * priority (higher first), then of arrival; a job that does not fit stops all behind it, so that a
- * large job is not starved by small ones. Memory and GPUs are never given twice.
+ * A job is admitted as a whole, and keeps what it was given until its end. The queue is sorted by
+ * priority (higher first), then by arrival. If a job does not fit, all jobs behind it wait as well,
+ * so that small jobs do not starve a large one. Memory and GPUs are never given twice.
+ *
+ * If a running job wants more, it has an extension in the same queue. The extension has the
+ * priority of the job, and is behind all jobs that arrived before the job asked for it. It is
+ * granted as a whole. While it waits, the job keeps what it has.
  */
 #ifndef TONY_POOL_ADMISSION_H
 #define TONY_POOL_ADMISSION_H
@@ -18,26 +24,30 @@ struct admission_amount {
 };
 
 struct admission_job {
-    struct admission_amount needs;
+    struct admission_amount needs; /* of an extension: beyond what the job has */
     int priority;
-    uint32_t number; /* of arrival */
-    bool admitted;   /* it holds its needs already */
+    uint32_t number; /* of arrival; of an extension: of the last job before it in the queue */
+    bool extension;
+    size_t of;     /* of an extension: the index of its job in the list */
+    bool admitted; /* the job runs and holds its needs */
     /* out */
-    bool start;     /* admit it now */
-    size_t behind;  /* waiting: the job just before it in the queue, or, for the first, the job that
-                       holds most of what it  lacks; ADMISSION_NOBODY when there is none (what it
-                       needs is held outside the pool) */
-    uint32_t place; /* waiting: 1 = the first in the queue */
+    bool start; /* admit it now */
+    /* Of a waiting entry: the one just before it in the queue. Of the first one: the running job
+     * that holds most of what it lacks. ADMISSION_NOBODY: there is none, since other programs hold
+     * it. */
+    size_t behind;
+    uint32_t place; /* of a waiting entry: 1 = the first in the queue */
 };
 
 #define ADMISSION_NOBODY SIZE_MAX
 
-/* Fills the out members of jobs[0..n); order holds n entries of scratch. *out_free: what is left
- * when those who start have started. */
+/* Set `start`, `behind` and `place` of jobs[0..n). order: an array of n elements for internal use;
+ * afterwards it begins with the indexes of the queue in its order. *out_free: the capacity that is
+ * left once the jobs with `start` have started. */
 void admission_decide(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
                       size_t *order, struct admission_amount *out_free);
 
-/* Could it run on an empty machine? */
+/* Do the needs fit into the machine if no other job runs? */
 bool admission_possible(const struct admission_amount *capacity,
                         const struct admission_amount *needs);
 

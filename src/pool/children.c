@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,7 +11,8 @@
 #include "base/proctree.h"
 #include "pool/pool_int.h"
 
-/* The loop's library starts no processes here, so SIGCHLD is ours. */
+/* A child process of the pool. libuv starts no processes in the pool, so the pool handles SIGCHLD
+ * itself. */
 struct child {
     struct child *next;
     pid_t pid;
@@ -18,7 +20,8 @@ struct child {
     void *arg;
 };
 
-/* ---- between fork and exec: on our own memory, system calls only ---- */
+/* ---- between vfork() and execve(): the child runs in the pool's memory and may only make system
+ * calls ---- */
 
 static _Noreturn void become(const char *program, char *const *argv, char *const *envp,
                              const char *log, int *out_errno)
@@ -36,22 +39,23 @@ static _Noreturn void become(const char *program, char *const *argv, char *const
     _exit(127);
 }
 
-/* ASan notes where a vfork() is to return to in one place a thread, and this one is called within
- * another: the pool would go on somewhere else. */
+/* AddressSanitizer keeps the return address of vfork() in one place for each thread. This vfork()
+ * is called inside another one and would overwrite it, and the pool would return to a wrong place.
+ */
 #ifdef __SANITIZE_ADDRESS__
 #define vfork_within fork
 #else
 #define vfork_within vfork
 #endif
 
-/* The child that the program is to find beside it. What fails here is found missing by the program,
- * which then starts it itself. */
+/* Start the companion of the program. If this fails, the program notices that the companion is
+ * missing and starts it itself. */
 __attribute__((noinline)) static void start_companion(const struct spawn_companion *c, char *envp[])
 {
     pid_t parent = getpid(), pid = vfork_within();
     int unused = 0;
     if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* lasts over its exec, and over the parent's */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* stays set when it or its parent calls execve() */
         if (getppid() != parent)
             _exit(127);
         become(c->program, c->argv, envp, c->log, &unused);
@@ -61,7 +65,8 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
             c->pid_text[i] = (char)('0' + pid % 10);
 }
 
-/* Not among the lowest, which are given another meaning below. */
+/* Open and lock a file. Returns a descriptor of 5 or more, since the program gets files at 0 to 4;
+ * -1 if another process holds the lock. */
 static int take_lock(const char *path)
 {
     int low = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -79,7 +84,7 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
 {
     struct sigaction plain = { .sa_handler = SIG_DFL };
     for (int sig = 1; sig < 32; sig++)
-        (void)sigaction(sig, &plain, NULL); /* not of KILL and STOP */
+        (void)sigaction(sig, &plain, NULL); /* fails for SIGKILL and SIGSTOP, which is fine */
     if (s->new_session)
         (void)setsid();
     int null = open("/dev/null", O_RDONLY);
@@ -89,9 +94,10 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
     }
     if (null > STDERR_FILENO)
         (void)close(null);
-    /* Before anything of it runs: should we die now, the next pool must know that it is there. */
+    /* Take the lock before the program runs: if the pool dies now, the next pool sees from the lock
+     * that this process exists. */
     int lock = s->lock ? take_lock(s->lock) : -1;
-    if (s->companion) /* before it could inherit what is the program's alone */
+    if (s->companion) /* before descriptors 3 and 4 are set, which only the program may inherit */
         start_companion(s->companion, (char **)(uintptr_t)s->envp);
     if (s->fd3 == 3)
         (void)fcntl(3, F_SETFD, 0);
@@ -102,8 +108,9 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
     become(s->program, s->argv, s->envp, s->log ? s->log : "/dev/null", out_errno);
 }
 
-/* vfork: nothing of us is copied, and a failed exec tells its errno. No signal handler of ours may
- * run meanwhile. */
+/* Start the program with vfork(): no memory is copied, and the child can report the errno of a
+ * failed execve() in `num`. All signals are blocked meanwhile, since the pool's signal handlers
+ * must not run in the child. */
 static int spawn_now(const struct spawn *s, pid_t *out_pid)
 {
     sigset_t all, before;
@@ -168,7 +175,7 @@ void children_reap(int signo, void *arg)
     pid_t pid;
     (void)signo;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        struct child *c = take_child(p, pid); /* NULL: a dead keeper left it to us */
+        struct child *c = take_child(p, pid); /* NULL: an orphan of a dead keeper */
         if (c && c->on_exit)
             c->on_exit(c->arg, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         free(c);
@@ -191,7 +198,7 @@ unsigned children_kill_strangers(const struct pool *p)
         proctree_children(getpid(), &list);
     for (size_t i = 0; i < list.n; i++)
         if (!is_known(p, list.v[i])) {
-            (void)kill(list.v[i], SIGKILL); /* dead already is fine: SIGCHLD is on its way */
+            (void)kill(list.v[i], SIGKILL); /* if it is dead already, SIGCHLD reaps it */
             n++;
         }
     vec_done(&list);

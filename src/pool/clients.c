@@ -1,7 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "codec/json.h"
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
@@ -9,8 +13,12 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    STOP_PATIENCE_MS = 1000, /* jobs that are ending do not keep the pool from being stopped */
-    REPLAY_MAX = 256,        /* with more containers the client reads the job's history itself */
+    /* If jobs run when a client wants to stop the pool, wait this long before refusing: they may be
+     * about to end. */
+    STOP_PATIENCE_MS = 1000,
+    /* If a job has more containers, the pool does not replay its journal for the last update: that
+     * would block the loop, so the client reads the history itself. */
+    REPLAY_MAX = 256,
 };
 
 /* ---- answers ---- */
@@ -20,7 +28,7 @@ static void send(struct pool_client *c, const Tony__Frame *f)
     int rc = c->conn ? conn_send(c->conn, f) : 0;
     if (rc < 0)
         log_event(LOG_WARN, "client.send", f_str("client", c->program),
-                  f_int("rc", rc)); /* its closing is reported */
+                  f_int("rc", rc)); /* on_close() follows */
 }
 
 static void refuse(struct pool_client *c, const struct err *e)
@@ -102,33 +110,32 @@ void clients_tell(struct pool_job *j)
             send_update(c, j);
 }
 
-/* The verdict from history; -errno when it cannot be had. */
+/* Send the verdict of a finished job, read from its history. -errno: it cannot be read. */
 static int send_end(struct pool_client *c, const char *id)
 {
     struct pool *p = c->pool;
     AUTO(free_p) char *dir = NULL;
-    AUTO(history_freep) struct history_job *h = NULL;
-    AUTO(buf_done) struct buf json = { 0 };
+    AUTO(json_freep) json_t *doc = NULL;
     _Bool live = false;
     struct err e = { 0 };
     int rc = paths_find_job(&p->paths, id, &dir, &live, &e);
     if (rc == 0 && live)
         rc = -ENOENT;
     if (rc == 0)
-        rc = history_load(dir, &h, &e);
-    if (rc == 0)
-        rc = job_status_json(h->job, false, &json);
+        rc = history_status(dir, &doc, &e);
     if (rc < 0)
         return rc;
-    struct job_verdict v;
+    (void)json_object_del(doc, "tasks"); /* followers get the status without them */
+    AUTO(free_p) char *json = json_dumps(doc, JSON_COMPACT);
+    if (!json)
+        return -ENOMEM;
     Tony__JobUpdate u = TONY__JOB_UPDATE__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
-    job_verdict(h->job, &v);
     u.application_id = (char *)id;
-    u.state = (char *)job_state_name(v.state);
-    u.json = (ProtobufCBinaryData){ .data = (uint8_t *)json.p, .len = json.len };
+    u.state = (char *)(uintptr_t)json_str(doc, "state", "");
+    u.json = (ProtobufCBinaryData){ .data = (uint8_t *)json, .len = strlen(json) };
     u.finished = true;
-    u.exit_code = v.exit_code;
+    u.exit_code = (int32_t)json_int(doc, "exit_code", 1);
     f.body_case = TONY__FRAME__BODY_JOB_UPDATE;
     f.job_update = &u;
     send(c, &f);
@@ -140,7 +147,7 @@ void clients_tell_end(struct pool_job *j)
     bool cheap = !j->was_admitted || j->n_containers <= REPLAY_MAX;
     for (struct pool_client *c = j->pool->clients; c; c = c->next)
         if (c->job == j && c->follows && (!cheap || send_end(c, j->id) < 0))
-            refuse_unknown(c, j->id); /* then it reads the history itself */
+            refuse_unknown(c, j->id); /* the client then reads the history itself */
 }
 
 /* ---- owners ---- */
@@ -158,13 +165,12 @@ static void on_owner_away(void *arg)
     struct pool_job *j = arg;
     if (j->phase != PH_WAITING || job_has_owner(j))
         return;
-    struct job_event ev = {
-        .type = EV_STOP, .who = "pool", .text = "its client went away", .wall_ms = clock_wall_ms()
-    };
+    struct job_event ev = { .type = EV_STOP,
+                            .stop = { .who = "pool", .why = "its client went away" } };
     pool_job_abort(j, &ev);
 }
 
-/* Of a waiting job only: a running one's master counts itself. */
+/* Only for waiting jobs: the master of a running job watches for absent clients itself. */
 void clients_owner_gone(struct pool_job *j)
 {
     if (j->phase != PH_WAITING || !j->owned || j->client_away_ms < 0 || job_has_owner(j))
@@ -183,7 +189,7 @@ static void set_owned(struct pool_job *j)
     int rc = submit_mark_owned(j);
     if (rc < 0)
         log_event(LOG_WARN, "job.owned", f_str("job", j->id),
-                  f_int("rc", rc)); /* the master then goes by who dials it */
+                  f_int("rc", rc)); /* the master then only learns of owners that connect to it */
 }
 
 /* ---- submitting ---- */
@@ -229,7 +235,7 @@ static void on_submit(struct pool_client *c, const Tony__Submit *m)
     c->owns = m->owned;
     c->follows = false;
     p->n_submissions++;
-    /* The disk works while the job's processes start. */
+    /* Write to disk on a thread, while pool_admit() starts the job's processes. */
     rc = loop_work(p->loop, sync_work, sync_done, s);
     pool_admit(p);
     if (rc < 0)
@@ -244,7 +250,7 @@ static void take_back(struct pool *p, const struct submission *s)
     } else if (j) {
         pool_job_remove(j);
         (void)fs_remove_tree(AT_FDCWD, s->dir,
-                             NULL); /* the next pool finds and runs it: nothing more can be done */
+                             NULL); /* if this fails, the next pool will find the job and run it */
         pool_admit(p);
     }
 }
@@ -273,6 +279,48 @@ void clients_submitted(struct submission *s, const struct err *e)
     pool_look_idle(p);
 }
 
+/* ---- resizing ---- */
+
+static void on_resize(struct pool_client *c, const Tony__ResizeJob *m)
+{
+    struct err e = { 0 };
+    if (resize_waiting(c, m, &e) == 0)
+        return;
+    log_err(LOG_INFO, "resize.refused", &e);
+    refuse(c, &e);
+}
+
+void clients_resized(struct resizing *r, const struct err *e)
+{
+    struct pool_client *c = r->client;
+    r->pool->n_submissions--;
+    if (c && e->num) {
+        refuse(c, e);
+    } else if (c) {
+        AUTO(buf_done) struct buf json = { 0 };
+        (void)buf_addf(&json, "{\"application_id\":\"%s\",\"resized\":true}", r->id);
+        answer(c, &json);
+    }
+    pool_look_idle(r->pool);
+}
+
+/* For tests and operators: no command sends it. */
+static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    struct pool_job *j = pool_job_find(c->pool, ask->application_id);
+    const Tony__SizeWish *w = ask->wish;
+    struct err e = { 0 };
+    if (!j)
+        refuse_unknown(c, ask->application_id);
+    else if (!w)
+        refuse_rc(c, -EINVAL, "wish for nothing");
+    else if (pool_job_wish(j, w->grow, w->n_containers,
+                           (int64_t)MIN(w->deadline_ms, (uint64_t)INT64_MAX), w->why, &e) < 0)
+        refuse(c, &e);
+    else
+        answer_text(c, "{\"told\":true}");
+}
+
 /* ---- asking ---- */
 
 static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
@@ -284,7 +332,7 @@ static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
             refuse_unknown(c, ask->application_id);
         return;
     }
-    c->owns = own || (c->owns && c->job == j); /* a submission may have made it the owner */
+    c->owns = own || (c->owns && c->job == j); /* a client that submitted j as owner stays owner */
     c->job = j;
     c->follows = true;
     if (own && j->phase == PH_WAITING) {
@@ -308,7 +356,7 @@ static void on_status(struct pool_client *c, const Tony__ClientAsk *ask)
         else
             answer(c, &json);
     } else {
-        send_update(c, j); /* its master knows more */
+        send_update(c, j); /* it names the master's socket; the master has the full status */
     }
 }
 
@@ -320,12 +368,10 @@ static void on_stop(struct pool_client *c, const Tony__ClientAsk *ask)
         return;
     }
     if (pool_job_admitted(j)) {
-        send_update(c, j); /* go there */
+        send_update(c, j); /* it names the master's socket: the client sends the stop there */
         return;
     }
-    struct job_event ev = {
-        .type = EV_STOP, .who = ask->who, .text = ask->reason, .wall_ms = clock_wall_ms()
-    };
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = ask->who, .why = ask->reason } };
     pool_job_abort(j, &ev);
     answer_text(c, "{\"state\":\"KILLED\"}");
 }
@@ -358,8 +404,8 @@ static void on_pool_stop(struct pool_client *c, const Tony__ClientAsk *ask)
     if (busy && !ask->force && has_waiting(p)) {
         refuse_stop(c);
     } else if (busy && !ask->force) {
-        /* A job whose client was just told its verdict lives a moment longer, until its directory
-         * is in history. */
+        /* A job stays live for a moment after its client has got the verdict, until its directory
+         * is in history. So wait before refusing. */
         c->stop_by_ms = clock_mono_ms() + STOP_PATIENCE_MS;
         loop_timer_set(p->patience, c->stop_by_ms);
     } else {
@@ -418,9 +464,12 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
         else
             answer(c, &json);
         return;
+    case TONY__CLIENT_ASK__WHAT__WISH:
+        on_wish(c, ask);
+        return;
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
-    default: /* of a newer version */
+    default: /* a client of a newer version may ask for more */
         refuse_rc(c, -EOPNOTSUPP, "do what was asked");
     }
 }
@@ -447,6 +496,8 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
         on_hello(c, f->client_hello);
     else if (f->body_case == TONY__FRAME__BODY_SUBMIT)
         on_submit(c, f->submit);
+    else if (f->body_case == TONY__FRAME__BODY_RESIZE_JOB)
+        on_resize(c, f->resize_job);
     else if (f->body_case == TONY__FRAME__BODY_CLIENT_ASK)
         on_ask(c, f->client_ask);
     else
@@ -463,6 +514,8 @@ static void client_free(struct pool_client *c)
         c->next->prev = c->prev;
     if (c->submission)
         c->submission->client = NULL;
+    if (c->resizing)
+        c->resizing->client = NULL;
     free(c);
 }
 
@@ -487,7 +540,7 @@ void clients_accept(struct conn *conn, void *arg)
     struct pool *p = arg;
     struct pool_client *c = calloc(1, sizeof *c);
     if (!c)
-        return; /* without an owner it is closed */
+        return; /* no memory: the loop closes a connection without conn_ops */
     c->pool = p;
     c->conn = conn;
     (void)str_copy(c->program, sizeof c->program, "?");

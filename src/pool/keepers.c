@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,18 +12,21 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    READY_LIMIT_MS = 10000, /* a keeper that does not listen by then is killed */
-    LOST_LIMIT_MS = 30000,  /* one of ours that lives, but cannot be dialled for so long, as well */
-    LOOK_MIN_MS = 2,
+    READY_LIMIT_MS = 10000, /* a keeper that does not listen after this time is killed */
+    /* A keeper that this pool has started is killed if it lives, but the pool cannot connect to it
+     * for this time. */
+    LOST_LIMIT_MS = 30000,
+    LOOK_MIN_MS = 2, /* pause between two checks of a lost keeper; it grows up to LOOK_MAX_MS */
     LOOK_MAX_MS = 200,
-    LEFTOVERS_LIMIT_MS = 10000,
-    GPU_PAUSE_MS = 1000,   /* devices that another user's pool holds */
-    STOP_DIAL_MS = 3000,   /* a master not to be dialled for so long is asked no more */
-    STOP_LIMIT_MS = 20000, /* one that was asked has so long to end its job */
-    STOP_PAUSE_MS = 200,
-    LAST_LINES = 20, /* of a log, that may hold the reason */
+    LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
+    GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
+    STOP_DIAL_MS = 3000, /* how long the pool tries to connect to the master to stop its job */
+    STOP_LIMIT_MS =
+        20000, /* how long the master may take to stop its job; then the keeper kills it */
+    STOP_PAUSE_MS = 200, /* pause between two attempts to ask the master */
+    LAST_LINES = 20,     /* the end of a log in which the pool searches for an error */
     LAST_BYTES = 4096,
-    EXIT_MISUSE = 2, /* of a keeper; see executor/executor.h */
+    EXIT_MISUSE = 2, /* exit codes of a keeper; see executor/executor.h */
     EXIT_GPU_TAKEN = 3,
     EXIT_ABORTED = 4,
 };
@@ -35,12 +39,12 @@ static void set_timer(struct pool_job *j, int64_t in_ms)
     loop_timer_set(j->timer, clock_mono_ms() + in_ms);
 }
 
-/* ---- last words ---- */
+/* ---- the reason in a log of the job ----
+ * It becomes the end of the sentence "the job's master could not be run: ...". */
 
-/* They end the sentence "the job's master could not be run: ...". */
-
-/* Of a log's last lines the last error; else the very last line, which may be what an abort wrote;
- * what merely went its way tells nothing. */
+/* Find the line that may say why a program died: the last line with the level `error`; else the
+ * last line, unless its level is info or warn. A last line without a level may come from abort().
+ */
 static struct span telling_line(struct span text)
 {
     struct span line, last = { 0 }, error = { 0 };
@@ -55,7 +59,7 @@ static struct span telling_line(struct span text)
     return error.len ? error : idle ? (struct span){ 0 } : last;
 }
 
-/* What one of the job's logs says about the end; "" when nothing. */
+/* Copy that line of one of the job's logs to out; "" if there is none. */
 static void last_words(const struct pool_job *j, const char *name, char *out, size_t n)
 {
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
@@ -74,20 +78,10 @@ static void set_fatal(struct pool_job *j, const char *what, const char *log)
     last_words(j, log, words, sizeof words);
     free(j->fatal);
     j->fatal = words[0] ? str_printf("%s: %s", what, words)
-                        : str_dup(what); /* NULL: it is only started once more */
+                        : str_dup(what); /* no memory: NULL, and the keeper is started once more */
 }
 
 /* ---- the connection ---- */
-
-static void take_gpus(struct pool_job *j, const Tony__KeeperState *s)
-{
-    if (j->gpus_known)
-        return;
-    for (size_t i = 0; i < s->n_gpus && i < j->needs.gpus && i < MACHINE_GPUS_MAX; i++)
-        j->gpus[i] = s->gpus[i];
-    j->gpus_known = true;
-    pool_admit(j->pool); /* others waited to know which are free */
-}
 
 static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
@@ -99,7 +93,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
         return;
     }
     if (f->body_case != TONY__FRAME__BODY_KEEPER_STATE)
-        return; /* of a newer version */
+        return; /* a keeper of a newer version may send other frames */
     const Tony__KeeperState *s = f->keeper_state;
     if (s->finished) {
         log_event(LOG_INFO, "job.finished", f_str("job", j->id), f_str("state", s->state));
@@ -115,7 +109,10 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
         j->live_since_ms = clock_mono_ms();
     }
     j->phase = PH_LIVE;
-    take_gpus(j, s);
+    bool known = j->gpus_known;
+    j->gpus_known = true;
+    if (extension_heard(j, s) || !known || j->pool->hear_until_ms) /* jobs may wait for this */
+        pool_admit(j->pool);
 }
 
 static void on_close(struct conn *c, const struct err *e, void *arg)
@@ -126,6 +123,8 @@ static void on_close(struct conn *c, const struct err *e, void *arg)
     log_event(LOG_WARN, "keeper.gone", f_str("job", j->id),
               f_str("why", e->num ? e->msg : "it closed"));
     keeper_lost(j);
+    if (j->wish.open) /* its extension leaves the queue until the keeper is connected again */
+        pool_admit(j->pool);
 }
 
 static const struct conn_ops keeper_ops = { NULL, on_frame, on_close };
@@ -138,6 +137,7 @@ static int dial(struct pool_job *j, struct err *e)
     int rc = conn_dial_unix(j->pool->loop, path, &keeper_ops, j, &j->keeper, e);
     if (rc < 0)
         return rc;
+    j->admit_number = 0; /* it counts the Admits of this connection */
     Tony__PoolHello hello = TONY__POOL_HELLO__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
     hello.version = TONY__VERSION__PROTOCOL_VERSION;
@@ -217,7 +217,7 @@ static int build_argv(const struct pool_job *j, struct strv *argv)
     return rc;
 }
 
-/* Ours, with the marks by which what is left of a job is known. */
+/* The pool's environment, and the variables by which processes of a job are found. */
 static int build_env(const struct pool_job *j, struct strv *env)
 {
     int rc = 0;
@@ -238,7 +238,7 @@ int pool_find_executor(struct pool *p, struct err *e)
     return 0;
 }
 
-/* argv[1...] of a tony-executor; its output goes to the job's keeper.log. */
+/* Start tony-executor with these arguments; its output goes to the job's keeper.log. */
 static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, const char *lock,
                           const struct spawn_companion *companion,
                           void (*on_exit)(void *arg, int code), struct child **out, struct err *e)
@@ -260,9 +260,11 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, 
 }
 
 /*
- * The first master of a job begins beside its keeper, whose child it is, instead of after it: that
- * takes an exec off the way to the first task. Not where the keeper may find that it cannot work,
- * for then no journal may be there.
+ * The first master of a job starts at the same time as its keeper, as the keeper's child. If it
+ * started only once the keeper runs, the first task would start later by the time of an execve().
+ *
+ * This is not done for a job with GPUs. Its keeper may find that other pools use the devices. Then
+ * the job must wait again, and a waiting job must not have a journal.
  */
 struct first_master {
     struct strv argv;
@@ -301,7 +303,8 @@ static bool wants_first_master(struct pool_job *j)
     struct pool *p = j->pool;
     if (!j->fresh || j->needs.gpus > 0)
         return false;
-    return p->master || (p->master = paths_program("tony-master")); /* else the keeper says so */
+    /* If the program is missing, the keeper reports that. */
+    return p->master || (p->master = paths_program("tony-master"));
 }
 
 static int spawn_keeper(struct pool_job *j, struct err *e)
@@ -339,6 +342,7 @@ void keeper_start(struct pool_job *j)
     j->was_admitted = true;
     j->gpus_known = true;
     j->phase = PH_STARTING;
+    extension_forget(j);
     int rc = spawn_keeper(j, &e);
     if (rc < 0) {
         log_err(LOG_ERROR, "keeper.start", &e);
@@ -354,8 +358,9 @@ void keeper_start(struct pool_job *j)
 
 /* ---- losing one ---- */
 
-/* Not less than there are, so that a keeper whose connection breaks is not taken for one that dies
- * again and again. */
+/* Record the death of a keeper. Returns true if the job's keepers have died more than DEATHS_MAX
+ * times within DEATHS_WINDOW_MS. A keeper that was connected for KEEPER_WORKED_MS does not count.
+ */
 static bool dies_too_often(struct pool_job *j)
 {
     int64_t now = clock_mono_ms(), oldest = j->deaths[0], since = j->live_since_ms;
@@ -372,15 +377,12 @@ static void abort_job(struct pool_job *j)
 {
     AUTO(free_p) char *text = TAKE(j->fatal);
     AUTO(free_p) char *who = TAKE(j->stop_who);
-    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB,
-                            .text = text,
-                            .wall_ms = clock_wall_ms() };
+    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .launch_failed_job = { .why = text } };
     if (who)
-        ev = (struct job_event){
-            .type = EV_STOP, .who = who, .text = "the pool was stopped", .wall_ms = clock_wall_ms()
-        };
+        ev = (struct job_event){ .type = EV_STOP,
+                                 .stop = { .who = who, .why = "the pool was stopped" } };
     else if (!text)
-        ev.text = "it was taken down without a verdict";
+        ev.launch_failed_job.why = "it was taken down without a verdict";
     pool_job_abort(j, &ev);
 }
 
@@ -394,7 +396,7 @@ static void wait_for_gpus(struct pool_job *j)
     pool_admit(j->pool);
 }
 
-/* Nothing of the job is alive: what now? */
+/* No process of the job is alive any more: let it wait again, end it, or start another keeper. */
 static void decide(struct pool_job *j)
 {
     if (j->exit_code == EXIT_GPU_TAKEN && !j->fatal && !j->stop_who) {
@@ -421,7 +423,7 @@ static void on_cleaned(void *arg, int code)
     decide(j);
 }
 
-/* Its control groups are known to the executor's program only. */
+/* Remove the control groups of the job, by the program tony-executor, which knows them. */
 static void clean_groups(struct pool_job *j)
 {
     AUTO(strv_done) struct strv argv = { 0 };
@@ -438,7 +440,8 @@ static void clean_groups(struct pool_job *j)
     }
 }
 
-/* What carries no mark of the job any more has come to us, if nobody nearer to it lives. */
+/* Kill the orphans of dead keepers that have become children of the pool. A process of the job that
+ * has removed TONY_APPLICATION_ID from its environment can only be found this way. */
 static void clean_strangers(struct pool_job *j)
 {
     if (children_kill_strangers(j->pool) > 0 && clock_mono_ms() < j->adopt_by_ms) {
@@ -478,14 +481,14 @@ static void clean(struct pool_job *j)
     struct leftovers *l = calloc(1, sizeof *l);
     if (l) {
         l->pool = j->pool;
-        (void)str_copy(l->id, sizeof l->id, j->id); /* of the same size */
+        (void)str_copy(l->id, sizeof l->id, j->id); /* always fits: both have APP_ID_MAX bytes */
         j->phase = PH_CLEANING;
         if (loop_work(j->pool->loop, kill_leftovers, on_leftovers, l) == 0)
             return;
         free(l);
     }
     j->phase = PH_LOST;
-    set_timer(j, LOOK_MAX_MS); /* no memory: later */
+    set_timer(j, LOOK_MAX_MS); /* no memory: try again later */
 }
 
 static bool moved_to_history(const struct pool_job *j)
@@ -495,12 +498,14 @@ static bool moved_to_history(const struct pool_job *j)
     return paths_find_job(&j->pool->paths, j->id, &dir, &live, NULL) == 0 && !live;
 }
 
-/* Its connection is gone. It may live (then it is dialled again), be about to die, or be dead. */
+/* The timer of a job. In PH_STARTING the keeper has not become ready in time. In PH_LOST the
+ * connection to the keeper is lost: if the keeper lives, reconnect; if it is dead, clean up. Its
+ * lock tells whether it is dead. */
 static void look(void *arg)
 {
     struct pool_job *j = arg;
     struct err e = { 0 };
-    if (j->phase == PH_STARTING) { /* the limit of its start */
+    if (j->phase == PH_STARTING) { /* READY_LIMIT_MS is over */
         log_event(LOG_WARN, "keeper.slow", f_str("job", j->id));
         if (j->child)
             (void)kill(child_pid(j->child), SIGKILL);
@@ -524,7 +529,8 @@ static void look(void *arg)
             (void)kill(child_pid(j->child), SIGKILL);
         set_timer(j, MAX((int64_t)LOOK_MIN_MS, MIN(lost_ms / 4, (int64_t)LOOK_MAX_MS)));
     } else if (moved_to_history(j)) {
-        sweep_job(j->pool, j->id); /* it was killed when it was nearly done */
+        sweep_job(j->pool,
+                  j->id); /* the keeper was killed after it had moved the job to history/ */
         pool_job_over(j);
     } else {
         clean(j);
@@ -570,7 +576,7 @@ static void on_stop_close(struct conn *c, const struct err *e, void *arg)
     (void)c;
     (void)e;
     j->stopper = NULL;
-    stop_again(j); /* unless the job is over by then */
+    stop_again(j); /* if the job ends before the timer fires, keeper_forget() frees the timer */
 }
 
 static const struct conn_ops stop_ops = { NULL, on_stop_frame, on_stop_close };
@@ -631,7 +637,7 @@ void keeper_stop_job(struct pool_job *j, const char *who)
     if (!j->stop_who || !j->stop_timer) {
         free(TAKE(j->stop_who));
         loop_timer_free(TAKE(j->stop_timer));
-        return; /* no memory: it may be asked for again */
+        return; /* no memory: the client may ask again */
     }
     j->stop_deadline_ms = clock_mono_ms() + STOP_DIAL_MS;
     loop_timer_set(j->stop_timer, clock_mono_ms());

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/leftovers.h"
 
 #include <ctype.h>
@@ -19,7 +20,8 @@
 
 enum {
     PAUSE_MS = 5,
-    EXECUTOR_MS = 1000, /* an executor that lost its keeper takes its tasks along; then itself */
+    /* An executor that loses its keeper kills its tasks and exits. Give it this long. */
+    EXECUTOR_MS = 1000,
 };
 
 static bool is_ours(int proc, const char *name, pid_t pid, const char *entry)
@@ -29,7 +31,8 @@ static bool is_ours(int proc, const char *name, pid_t pid, const char *entry)
            proctree_has_variable(pid, entry);
 }
 
-/* An executor is a fork of its keeper: it has the same command line. */
+/* Is the process an executor (or a keeper)? An executor is a fork of its keeper, so both have the
+ * same command line. */
 static bool is_executor(int proc, const char *pid)
 {
     char path[64], line[512];
@@ -56,9 +59,10 @@ static int kill_once(const char *entry, bool executors)
             !is_ours(dirfd(d), x->d_name, (pid_t)pid, entry))
             continue;
         n++;
-        /* an executor knows better than we what it has started */
+        /* At first leave executors alone: an executor knows all processes that its task started,
+         * also those without the variable. */
         if (executors || !is_executor(dirfd(d), x->d_name))
-            (void)kill((pid_t)pid, SIGKILL); /* gone meanwhile is as good */
+            (void)kill((pid_t)pid, SIGKILL); /* fails if the process has just exited */
     }
     (void)closedir(d);
     return n;
@@ -74,6 +78,6 @@ int leftovers_kill(const char *application_id, int limit_ms)
         int n = kill_once(entry, clock_mono_ms() - begun_ms > EXECUTOR_MS);
         if (n <= 0 || clock_mono_ms() >= deadline_ms)
             return n;
-        (void)poll(NULL, 0, PAUSE_MS); /* they need a moment to go */
+        (void)poll(NULL, 0, PAUSE_MS); /* a killed process takes a moment to disappear */
     }
 }

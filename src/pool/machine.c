@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/machine.h"
 
 #include <errno.h>
@@ -16,8 +17,9 @@
 #include "storage/paths.h"
 
 enum {
-    GPU_LIMIT_MS =
-        6000 /* a driver that is being loaded takes seconds; who started us waits for 10 */
+    /* How long tony-gpu may take. Loading the driver takes some seconds; the client that started
+     * the pool waits 10 s in all. */
+    GPU_LIMIT_MS = 6000,
 };
 
 /* ---- memory ---- */
@@ -64,7 +66,7 @@ bool machine_own_group(struct span text, const char *controller, struct buf *out
     return false;
 }
 
-/* The least limit of our own group and those above it, in MiB; UINT64_MAX = none. */
+/* The lowest memory limit of a control group and all its parents, in MiB; UINT64_MAX = no limit. */
 static uint64_t group_limit(const char *root, struct span group, const char *file)
 {
     uint64_t least = UINT64_MAX;
@@ -74,7 +76,7 @@ static uint64_t group_limit(const char *root, struct span group, const char *fil
         int64_t bytes;
         if (path && fs_read(AT_FDCWD, path, &text, NULL) == 0 &&
             str_i64(span_trim(buf_span(&text)), 0, INT64_MAX, file, &bytes, NULL) ==
-                0) /* "max" is none */
+                0) /* fails for "max", which means no limit */
             least = MIN(least, (uint64_t)bytes >> 20);
         if (group.len == 0)
             return least;
@@ -107,7 +109,7 @@ static uint64_t memory_limit(const char **out_cgroup)
         AUTO(buf_done) struct buf group = { 0 };
         if (!machine_own_group(buf_span(&own), h->controller, &group))
             continue;
-        if (group.len == 1) /* "/": the root itself */
+        if (group.len == 1) /* "/" is the root group, whose directory is h->root */
             buf_clear(&group);
         uint64_t limit = group_limit(h->root, buf_span(&group), h->limit);
         least = MIN(least, limit);
@@ -144,7 +146,7 @@ static uint32_t survey_cores(const struct conf *conf)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         return (uint32_t)CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1024 of them do not fit into the set */
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* cpu_set_t has room for 1024 CPUs only */
     return n > 0 ? (uint32_t)n : 1;
 }
 
@@ -187,10 +189,11 @@ static void read_until(int fd, int64_t deadline_ms, struct buf *out)
     }
 }
 
-/* One that hangs in the driver cannot be reaped; the pool goes on without it. */
+/* Kill tony-gpu and reap it. If it hangs in the driver, even SIGKILL does not end it; then the pool
+ * continues without reaping it. */
 static void end_child(pid_t pid)
 {
-    (void)kill(pid, SIGKILL); /* ended by itself, as a rule */
+    (void)kill(pid, SIGKILL); /* normally it has exited already */
     for (int i = 0; i < 100 && waitpid(pid, NULL, WNOHANG) == 0; i++)
         (void)poll(NULL, 0, i < 10 ? 1 : 10);
 }
@@ -204,7 +207,7 @@ static int ask_gpus(struct buf *out, struct err *e)
     if (pipe2(fds, O_CLOEXEC) == -1)
         return err_set(e, errno, "cannot make a pipe: %m");
     posix_spawn_file_actions_t fa;
-    (void)posix_spawn_file_actions_init(&fa); /* what fails here fails in posix_spawn() */
+    (void)posix_spawn_file_actions_init(&fa); /* if this fails, posix_spawn() fails as well */
     (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&fa, fds[1], STDOUT_FILENO);
     char *argv[] = { program, NULL };
@@ -237,7 +240,7 @@ static void survey_gpus(const struct conf *conf, struct machine *m)
         m->n_gpus = MIN(m->n_gpus, want);
         return;
     }
-    /* The site knows better than NVML: devices of another make. */
+    /* The site configured more GPUs than NVML reports: NVML does not see those of other makers. */
     for (uint32_t i = 0; i < want; i++)
         m->gpus[i] = i;
     m->n_gpus = want;

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine has to give.
+ * The resources of this machine: memory, cores and GPUs.
  */
 #ifndef TONY_POOL_MACHINE_H
 #define TONY_POOL_MACHINE_H
@@ -20,18 +21,23 @@ struct machine {
     uint32_t vcores;
     uint32_t n_gpus;
     uint32_t gpus[MACHINE_GPUS_MAX]; /* device indices, ascending */
-    const char *cgroup; /* "v2", "v1" or "none": where containers' memory can be limited */
+    /* The version of control groups with which the memory of containers can be limited: "v2", "v1",
+     * or "none". */
+    const char *cgroup;
 };
 
-/* Keys tony.pool.memory, memory-reserve, vcores, gpus of conf; what they leave open is looked up.
- * May take up to 6 s where there are GPUs. A machine that cannot be asked is taken as having none
- * of it, with a warning in the log. */
+/* Find out the resources. Each of the keys tony.pool.memory, tony.pool.vcores and tony.pool.gpus
+ * sets one; if it is not set, the machine is asked, and tony.pool.memory-reserve is subtracted from
+ * its memory. A resource that cannot be found out counts as 0, with a warning in the log. On a
+ * machine with GPUs this may block for up to 6 s. */
 void machine_survey(const struct conf *conf, struct machine *out);
 
 /* The parts that read text, for the tests. */
-bool machine_meminfo(struct span text, uint64_t *out_mib); /* MemTotal of /proc/meminfo */
-bool machine_own_group(struct span text, const char *controller,
-                       struct buf *out); /* /proc/self/cgroup; "" = unified */
-size_t machine_gpu_lines(struct span text, uint32_t out[MACHINE_GPUS_MAX]); /* of tony-gpu */
+/* MemTotal of the text of /proc/meminfo, in MiB. */
+bool machine_meminfo(struct span text, uint64_t *out_mib);
+/* The control group of this process from the text of /proc/self/cgroup; controller "": of v2. */
+bool machine_own_group(struct span text, const char *controller, struct buf *out);
+/* The device indices in the output of tony-gpu, ascending. Returns their number. */
+size_t machine_gpu_lines(struct span text, uint32_t out[MACHINE_GPUS_MAX]);
 
 #endif

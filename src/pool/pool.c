@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ void pool_job_remove(struct pool_job *j)
         if (c->job == j)
             c->job = NULL;
     size_t to = 0;
-    for (size_t i = 0; i < p->jobs.n; i++) /* the order stays */
+    for (size_t i = 0; i < p->jobs.n; i++) /* keep the order of the others */
         if (p->jobs.v[i] != j)
             p->jobs.v[to++] = p->jobs.v[i];
     p->jobs.n = to;
@@ -83,8 +84,8 @@ void pool_job_remove(struct pool_job *j)
 
 /* ---- locks ---- */
 
-/* Whoever gives a lock up for good unlinks its file first: a lock on a file that has no name any
- * more is worth nothing. */
+/* A process that gives up a lock for good unlinks the file first. So after locking, check that the
+ * path still names the locked file: otherwise another process may lock a new file of that name. */
 int pool_lock_file(const char *path, bool create)
 {
     for (;;) {
@@ -96,7 +97,7 @@ int pool_lock_file(const char *path, bool create)
         if (rc == 0 && stat(path, &named) == 0 && named.st_ino == mine.st_ino &&
             named.st_dev == mine.st_dev)
             return fd;
-        (void)close(fd); /* locked by another, or unlinked meanwhile */
+        (void)close(fd); /* another process holds the lock, or has unlinked the file */
         if (rc < 0)
             return rc;
     }
@@ -106,7 +107,7 @@ bool job_is_kept(const struct pool_job *j)
 {
     AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, "lock");
     if (!path)
-        return true; /* no memory: look again later */
+        return true; /* no memory: assume yes; the caller checks again later */
     int fd = pool_lock_file(path, false);
     if (fd >= 0)
         (void)close(fd);
@@ -115,20 +116,55 @@ bool job_is_kept(const struct pool_job *j)
 
 /* ---- admission ---- */
 
-static struct admission_job *queue_of(const struct pool *p, bool *out_gpus_unknown)
+/* The input of admission_decide(): all jobs, in the order of the list, then the extensions. */
+struct queue {
+    struct admission_job *v;
+    size_t n;
+    bool gpus_unknown; /* an adopted job holds GPUs, and has not said which */
+    bool unheard;      /* the keeper of an adopted job has not said what it holds and wants */
+};
+
+static void queue_done(struct queue *q)
 {
-    struct admission_job *q = calloc(p->jobs.n, sizeof *q);
-    *out_gpus_unknown = false;
-    for (size_t i = 0; q && i < p->jobs.n; i++) {
+    free(q->v);
+}
+
+static void queue_add_jobs(const struct pool *p, struct queue *q)
+{
+    for (size_t i = 0; i < p->jobs.n; i++) {
         const struct pool_job *j = p->jobs.v[i];
-        q[i] = (struct admission_job){ .needs = j->needs,
-                                       .priority = j->priority,
-                                       .number = j->number,
-                                       .admitted = pool_job_admitted(j) };
-        if (q[i].admitted && j->needs.gpus > 0 && !j->gpus_known)
-            *out_gpus_unknown = true;
+        bool admitted = pool_job_admitted(j);
+        q->v[q->n++] = (struct admission_job){
+            .needs = j->needs, .priority = j->priority, .number = j->number, .admitted = admitted
+        };
+        if (admitted && !j->gpus_known) {
+            q->gpus_unknown |= j->needs.gpus > 0;
+            q->unheard = true;
+        }
     }
-    return q;
+}
+
+static int queue_fill(const struct pool *p, struct queue *q)
+{
+    q->v = calloc(2 * p->jobs.n, sizeof *q->v);
+    if (!q->v)
+        return -ENOMEM;
+    queue_add_jobs(p, q);
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        const struct pool_job *j = p->jobs.v[i];
+        if (j->wish.open && j->phase == PH_LIVE) /* a lost keeper asks again later */
+            q->v[q->n++] = (struct admission_job){ .needs = extension_lacks(j),
+                                                   .priority = j->priority,
+                                                   .number = j->wish.arrival,
+                                                   .extension = true,
+                                                   .of = i };
+    }
+    return 0;
+}
+
+static struct pool_job *job_at(const struct pool *p, const struct queue *q, size_t i)
+{
+    return p->jobs.v[q->v[i].extension ? q->v[i].of : i];
 }
 
 static bool held_by_us(const struct pool *p, uint32_t device)
@@ -142,8 +178,8 @@ static bool held_by_us(const struct pool *p, uint32_t device)
     return false;
 }
 
-/* Another user's pool, or another home's. Only a look: the keeper takes the lock, and where
- * somebody was faster the job waits. */
+/* Does the pool of another user or another home use this device? This only tests the lock. The
+ * keeper takes it; if another keeper was faster, the job waits. */
 static bool held_elsewhere(uint32_t device)
 {
     const char *set = getenv("TONY_GPU_LOCKS"); /* as in keeper_start.c */
@@ -157,12 +193,14 @@ static bool held_elsewhere(uint32_t device)
     return held;
 }
 
-/* The lowest ones that nobody holds; those that others hold only where there are not enough. */
-static void choose_gpus(struct pool_job *j)
+/* Devices that other pools hold are chosen only if there are not enough free ones. */
+void pool_choose_gpus(struct pool_job *j, uint32_t from)
 {
     const struct pool *p = j->pool;
-    uint32_t n = 0, taken[MACHINE_GPUS_MAX], n_taken = 0;
-    for (uint32_t i = 0; i < p->machine.n_gpus && n < j->needs.gpus; i++) {
+    uint32_t n = from, taken[MACHINE_GPUS_MAX], n_taken = 0;
+    uint32_t needed = j->needs.gpus;
+    j->needs.gpus = from; /* for held_by_us(): the devices that the job has so far */
+    for (uint32_t i = 0; i < p->machine.n_gpus && n < needed; i++) {
         uint32_t device = p->machine.gpus[i];
         if (held_by_us(p, device))
             continue;
@@ -171,18 +209,63 @@ static void choose_gpus(struct pool_job *j)
         else
             j->gpus[n++] = device;
     }
-    for (uint32_t i = 0; i < n_taken && n < j->needs.gpus; i++)
+    for (uint32_t i = 0; i < n_taken && n < needed; i++)
         j->gpus[n++] = taken[i];
+    j->needs.gpus = needed;
 }
 
-/* Where a waiting job stands; true when that is news. */
-static bool set_place(struct pool_job *j, uint32_t place, const char *behind)
+/* Set the place of a job or its extension in the queue. true: followers should be told. */
+static bool set_place(struct pool_job *j, bool extension, uint32_t place, const char *behind)
 {
-    if (j->place == place && str_eq(j->behind, behind))
+    uint32_t *at = extension ? &j->wish.place : &j->place;
+    char *after = extension ? j->wish.behind : j->behind;
+    if (*at == place && str_eq(after, behind))
         return false;
-    j->place = place;
-    (void)str_copy(j->behind, sizeof j->behind, behind); /* an id, or "" */
-    return true;
+    *at = place;
+    (void)str_copy(after, APP_ID_MAX, behind); /* an id, or "" */
+    return !extension;                         /* followers are not told of extensions */
+}
+
+/* Start the job, or grant its extension. */
+static void admit_one(struct pool_job *j, bool extension)
+{
+    (void)set_place(j, extension, 0, "");
+    if (extension) {
+        extension_grant(j);
+        return;
+    }
+    pool_choose_gpus(j, 0);
+    if (j->away)
+        loop_timer_stop(j->away); /* from now on the master watches for an absent client */
+    keeper_start(j);
+    clients_tell(j);
+}
+
+/* Admit the first entries of the queue, those with `start`. If the devices of an entry are in use
+ * by others, or may be in use by an adopted job, that entry waits, and so do all behind it. */
+static void admit_those(struct pool *p, const struct queue *q, const size_t *order)
+{
+    int64_t now = clock_mono_ms();
+    if (!q->unheard && p->hear_until_ms) { /* all keepers have said what they hold */
+        p->hear_until_ms = 0;
+        loop_timer_stop(p->hear);
+    }
+    bool held_up = p->stopping || now < p->hear_until_ms;
+    struct pool_job *last = NULL;
+    for (size_t k = 0; k < q->n && q->v[order[k]].start; k++) {
+        const struct admission_job *a = &q->v[order[k]];
+        struct pool_job *j = job_at(p, q, order[k]);
+        held_up = held_up || (a->needs.gpus > 0 && (q->gpus_unknown || j->not_before_ms > now));
+        if (!held_up) {
+            admit_one(j, a->extension);
+            continue;
+        }
+        p->left.memory_mib += a->needs.memory_mib;
+        p->left.gpus += a->needs.gpus;
+        if (set_place(j, a->extension, 1, last ? last->id : ""))
+            clients_tell(j);
+        last = j;
+    }
 }
 
 void pool_admit(struct pool *p)
@@ -191,50 +274,27 @@ void pool_admit(struct pool *p)
         p->left = (struct admission_amount){ p->machine.memory_mib, p->machine.n_gpus };
         return;
     }
-    bool gpus_unknown;
-    AUTO(free_p) struct admission_job *q = queue_of(p, &gpus_unknown);
-    AUTO(free_p) size_t *order = calloc(p->jobs.n, sizeof *order);
-    if (!q || !order) {
+    AUTO(queue_done) struct queue q = { 0 };
+    AUTO(free_p) size_t *order = calloc(2 * p->jobs.n, sizeof *order);
+    if (!order || queue_fill(p, &q) < 0) {
         log_event(LOG_ERROR, "pool.no_memory", f_str("for", "admission"));
         return;
     }
     struct admission_amount capacity = { p->machine.memory_mib, p->machine.n_gpus };
-    admission_decide(&capacity, q, p->jobs.n, order, &p->left);
-
-    /* Those that fit come first in the order. One whose devices are held by somebody else, or not
-     * known to be free, waits and with it all behind it. */
-    bool held_up = p->stopping;
-    struct pool_job *last = NULL;
-    for (size_t k = 0; k < p->jobs.n && q[order[k]].start; k++) {
-        struct pool_job *j = p->jobs.v[order[k]];
-        held_up =
-            held_up || (j->needs.gpus > 0 && (gpus_unknown || j->not_before_ms > clock_mono_ms()));
-        if (held_up) {
-            p->left.memory_mib += j->needs.memory_mib;
-            p->left.gpus += j->needs.gpus;
-            if (set_place(j, 1, last ? last->id : ""))
-                clients_tell(j);
-            last = j;
+    admission_decide(&capacity, q.v, q.n, order, &p->left);
+    admit_those(p, &q, order);
+    for (size_t i = 0; i < q.n; i++) {
+        const struct admission_job *a = &q.v[i];
+        struct pool_job *j = job_at(p, &q, i);
+        if (a->place == 0)
             continue;
-        }
-        choose_gpus(j);
-        if (j->away)
-            loop_timer_stop(j->away); /* from here on the master counts */
-        (void)set_place(j, 0, "");
-        keeper_start(j);
-        clients_tell(j);
-    }
-    for (size_t i = 0; i < p->jobs.n; i++) {
-        struct pool_job *j = p->jobs.v[i];
-        if (q[i].place == 0)
-            continue;
-        const char *behind = q[i].behind == ADMISSION_NOBODY ? "" : p->jobs.v[q[i].behind]->id;
-        if (set_place(j, q[i].place, behind))
+        const char *behind = a->behind == ADMISSION_NOBODY ? "" : job_at(p, &q, a->behind)->id;
+        if (set_place(j, a->extension, a->place, behind))
             clients_tell(j);
     }
 }
 
-/* ---- the ends ---- */
+/* ---- the end of a job, and of the pool ---- */
 
 void pool_job_over(struct pool_job *j)
 {
@@ -243,6 +303,17 @@ void pool_job_over(struct pool_job *j)
     pool_job_remove(j);
     pool_admit(p);
     pool_look_idle(p);
+}
+
+static void log_abort(const struct pool_job *j, const struct job_event *ev)
+{
+    bool stop = ev->type == EV_STOP;
+    const char *who = stop ? ev->stop.who : NULL;
+    const char *why = stop                               ? ev->stop.why
+                      : ev->type == EV_LAUNCH_FAILED_JOB ? ev->launch_failed_job.why
+                                                         : NULL;
+    log_event(LOG_INFO, "job.aborted", f_str("job", j->id), f_str("who", who ? who : "pool"),
+              f_str("why", why ? why : ""));
 }
 
 void pool_job_abort(struct pool_job *j, const struct job_event *ev)
@@ -255,8 +326,7 @@ void pool_job_abort(struct pool_job *j, const struct job_event *ev)
     if (rc < 0)
         log_err(LOG_ERROR, "job.abort", &e);
     else
-        log_event(LOG_INFO, "job.aborted", f_str("job", j->id),
-                  f_str("who", ev->who ? ev->who : "pool"), f_str("why", ev->text ? ev->text : ""));
+        log_abort(j, ev);
     sweep_sockets(j->pool, j->id);
     if (fd >= 0)
         (void)close(fd);
@@ -266,10 +336,10 @@ void pool_job_abort(struct pool_job *j, const struct job_event *ev)
 static void on_limit(void *arg)
 {
     struct pool_job *j = arg;
-    struct job_event ev = { .type = EV_TIMER, .limit = LIMIT_ALLOCATION };
+    struct job_event ev = { .type = EV_TIMER, .timer = { .limit = LIMIT_ALLOCATION } };
     if (j->phase == PH_WAITING)
         pool_job_abort(j, &ev);
-    else if (j->phase == PH_STARTING) /* it may yet find its GPUs taken and wait again */
+    else if (j->phase == PH_STARTING) /* if its GPUs are in use, it goes back to waiting */
         loop_timer_set(j->limit, clock_mono_ms() + LIMIT_AGAIN_MS);
 }
 
@@ -292,10 +362,8 @@ void pool_stop(struct pool *p, const char *who)
             i++;
         } else {
             struct job_event ev = { .type = EV_STOP,
-                                    .who = who,
-                                    .text = "the pool was stopped",
-                                    .wall_ms = clock_wall_ms() };
-            pool_job_abort(j, &ev); /* out of the list: the next one is at i now */
+                                    .stop = { .who = who, .why = "the pool was stopped" } };
+            pool_job_abort(j, &ev); /* removes j from the list, so the next job is at i now */
         }
     }
     pool_look_idle(p);
@@ -310,7 +378,7 @@ void pool_look_idle(struct pool *p)
         p->stopping = true;
     if (p->stopping && empty) {
         log_event(LOG_INFO, "pool.stopped");
-        loop_stop(p->loop); /* start.c answers and closes */
+        loop_stop(p->loop); /* then close_all() in start.c answers the clients */
         return;
     }
     if (!empty || p->clients || p->idle_ms < 0)

@@ -1,20 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The embedded scheduler of one machine and one $TONY_HOME: admits whole jobs, accounts memory and
- * GPUs, and starts a keeper for each.
+ * The pool: the scheduler for one machine and one $TONY_HOME. It admits jobs as a whole, accounts
+ * for memory and GPUs, and starts a keeper for each admitted job.
  *
  *   tony-pool [--foreground] [--ready-fd N] [--conf KEY=VALUE]...
  *
- * It is the parent of nothing that must survive: a job's processes belong to its keeper, the job's
- * directory is the truth, and a new pool adopts what it finds. It ends by itself after
+ * The pool may be killed at any time. The processes of a job belong to its keeper, the job's state
+ * is in its directory, and a new pool takes over the jobs that it finds there. The pool exits after
  * tony.pool.idle-timeout without a job and without a client.
  */
 #ifndef TONY_POOL_POOL_H
 #define TONY_POOL_POOL_H
 
 /*
- * The whole program. Goes to the background unless --foreground; a byte is written to --ready-fd
- * when it listens, or when another pool of this home already does. Exit code 0; 1 it could not
- * start (one sentence on stderr); 2 misuse.
+ * The whole program. Without --foreground it goes to the background. It writes one byte to the
+ * descriptor of --ready-fd as soon as it listens, or if another pool of this home listens already.
+ *
+ * Returns the exit code: 0 success; 1 it could not start, with one sentence on stderr; 2 misuse.
  */
 int pool_main(int argc, char **argv);
 

@@ -1,16 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the pool share.
+ * Declarations that the source files of the pool share.
  *
  *   start.c      from the command line to a pool that listens
  *   pool.c       the list of jobs, admission, the end
  *   keepers.c    start, dial, lose and replace keepers
- *   clients.c    requests
+ *   clients.c    requests of clients
  *   submit.c     a submission becomes a job's directory
- *   recover.c    what an earlier pool left
- *   sweep.c      what is left of jobs that are over
- *   reports.c    JSON for people
- *   children.c   processes we start
- *   tidy.c       what the store need not keep
+ *   resize.c     resizes a waiting job
+ *   extend.c     the limits of a running job that is resized
+ *   recover.c    takes over the jobs of an earlier pool
+ *   sweep.c      cleans up after finished jobs
+ *   reports.c    JSON documents for clients
+ *   children.c   child processes
+ *   tidy.c       removes old store entries and old history
  */
 #ifndef TONY_POOL_POOL_INT_H
 #define TONY_POOL_POOL_INT_H
@@ -23,6 +26,7 @@
 #include "base/base.h"
 #include "pool/admission.h"
 #include "pool/machine.h"
+#include "proto/tony.pb-c.h"
 #include "storage/paths.h"
 
 struct child;
@@ -31,21 +35,23 @@ struct conf;
 struct conn;
 struct ending;
 struct job_event;
+struct job_spec;
 struct listener;
 struct loop;
 struct loop_fd;
 struct loop_signal;
 struct loop_timer;
 struct pool;
+struct resizing;
 struct submission;
 
 #define JOB_PHASES(X)                                                                              \
-    X(PH_WAITING, "WAITING")   /* in the queue; no process of it lives */                          \
-    X(PH_STARTING, "STARTING") /* admitted; its keeper was started, or is being dialled */         \
-    X(PH_LIVE, "RUNNING")      /* its keeper is connected */                                       \
-    X(PH_LOST, "STARTING")     /* the connection to its keeper broke: is it dead? */               \
-    X(PH_CLEANING, "STARTING") /* it is dead; what it left is being removed */                     \
-    X(PH_ADOPTING, "STARTING") /* the same; what came to us is being killed */
+    X(PH_WAITING, "WAITING")   /* in the queue; no process of the job is alive */                  \
+    X(PH_STARTING, "STARTING") /* admitted; the pool starts its keeper or connects to it */        \
+    X(PH_LIVE, "RUNNING")      /* the pool is connected to its keeper */                           \
+    X(PH_LOST, "STARTING")     /* connection to the keeper lost; the pool checks if it is dead */  \
+    X(PH_CLEANING, "STARTING") /* the keeper is dead; the pool removes what it has left */         \
+    X(PH_ADOPTING, "STARTING") /* as PH_CLEANING; the pool kills the orphans it has inherited */
 
 enum job_phase {
     PH_NONE = 0,
@@ -56,9 +62,26 @@ enum job_phase {
 };
 
 enum {
-    DEATHS_MAX = 3,           /* a keeper that dies more often than this ... */
-    DEATHS_WINDOW_MS = 60000, /* ... within this time is not started again */
-    KEEPER_WORKED_MS = 1000,  /* who worked for so long does not count: its tasks are charged */
+    /* If a job's keepers die more than DEATHS_MAX times within DEATHS_WINDOW_MS, the pool starts no
+     * other one and ends the job. */
+    DEATHS_MAX = 3,
+    DEATHS_WINDOW_MS = 60000,
+    /* The death of a keeper that was connected for at least this long is not counted: the retry
+     * budgets of the job's tasks limit how often that can happen. */
+    KEEPER_WORKED_MS = 1000,
+};
+
+/* The whole that a resized job wants to hold, as its keeper reports it (extend.c). All fields are 0
+ * if the job was not resized. */
+struct pool_wish {
+    bool open;                     /* it wants more than it holds: an extension is in the queue */
+    struct admission_amount needs; /* in all */
+    uint32_t vcores, n_containers;
+    uint32_t number;         /* wants_number of the KeeperState */
+    uint32_t refused_number; /* number of the wish that the pool has refused; 0 = none */
+    uint32_t arrival;        /* the extension is behind all jobs up to this number */
+    uint32_t place;
+    char behind[APP_ID_MAX];
 };
 
 struct pool_job {
@@ -67,38 +90,41 @@ struct pool_job {
     uint32_t number;
     char *name;
     int priority;
-    struct admission_amount needs;
+    struct admission_amount needs; /* admitted: the most that the job may hold */
     uint32_t vcores, n_containers;
+    int64_t submitted_wall_ms;
     int64_t client_away_ms;
     enum job_phase phase;
 
-    /* waiting */
-    bool owned;            /* a client's going away ends it */
-    int64_t not_before_ms; /* its GPUs are held outside this pool: look again then; 0 = at once */
-    struct loop_timer *away;
-    int64_t allocation_ms; /* it fails when it waits for longer; 0 = never */
-    int64_t waited_ms;     /* before this pool */
+    /* While the job waits: */
+    bool owned;              /* the job ends if its client goes away */
+    int64_t not_before_ms;   /* other pools use its GPUs: try again at this time; 0 = at once */
+    struct loop_timer *away; /* fires when its client has been away for client_away_ms */
+    int64_t allocation_ms;   /* the longest time that the job may wait; 0 = no limit */
+    int64_t waited_ms;       /* how long it had waited when this pool took it over */
     struct loop_timer *limit;
-    char behind[APP_ID_MAX]; /* "" = nobody of this pool */
+    char behind[APP_ID_MAX]; /* the job that it waits for; "" = no job of this pool */
     uint32_t place;
 
     /* admitted */
     uint32_t gpus[MACHINE_GPUS_MAX]; /* needs.gpus of them */
-    bool gpus_known;                 /* an adopted job's keeper must say first */
-    bool was_admitted;               /* it has, or had, a keeper */
-    bool fresh;                      /* no keeper was ever started for it, by no pool */
+    bool gpus_known;                 /* false: the keeper of an adopted job has not said them yet */
+    struct pool_wish wish;
+    uint32_t admit_number; /* of the last Admit of this connection */
+    bool was_admitted;     /* the job has a keeper, or had one */
+    bool fresh;            /* no pool has ever started a keeper for it */
     char *master_socket;
     struct conn *keeper;
-    struct child *child; /* the keeper, when it is ours and not reaped */
-    int exit_code;       /* of that child; -1 = not known */
-    int ready_fd;
+    struct child *child; /* the keeper, if this pool started it and has not reaped it */
+    int exit_code;       /* of that child; -1 = unknown */
+    int ready_fd;        /* the keeper writes a byte to its other end once it listens */
     struct loop_fd *ready;
-    struct loop_timer *timer; /* the next look, or the limit of the keeper's start */
+    struct loop_timer *timer; /* fires at the next check, or when the keeper's start times out */
     int64_t live_since_ms, lost_since_ms, adopt_by_ms;
-    int64_t deaths[DEATHS_MAX];
-    char *fatal;          /* why it is to be ended instead of started again */
-    char *stop_who;       /* somebody asked for its end: then it is a stop, not a failure */
-    struct conn *stopper; /* a stop on its way to the master */
+    int64_t deaths[DEATHS_MAX]; /* times of the last deaths of its keepers, the oldest first */
+    char *fatal;    /* why the job must end instead of getting another keeper; NULL = no reason */
+    char *stop_who; /* who asked to stop the job: its state becomes KILLED, not FAILED */
+    struct conn *stopper; /* carries the stop request to the master */
     struct loop_timer *stop_timer;
     int64_t stop_deadline_ms;
 };
@@ -107,12 +133,15 @@ struct pool_client {
     struct pool *pool;
     struct conn *conn;
     struct pool_client *next, *prev;
-    struct pool_job *job; /* followed; NULL = none */
+    struct pool_job *job;      /* followed; NULL = none */
+    struct resizing *resizing; /* the resize of a waiting job that it has asked for; NULL = none */
     bool owns, follows;
-    struct submission *submission; /* being made durable */
-    int64_t stop_by_ms;  /* POOL_STOP: refused then, unless all has ended by itself; 0 = none */
-    bool waits_for_stop; /* POOL_STOP with force: the answer comes when all is over */
-    char program[64];
+    struct submission *submission; /* a thread writes it to disk; NULL = none */
+    /* POOL_STOP without force: the request is refused at this time, unless all jobs have ended by
+     * then. 0 = no request. */
+    int64_t stop_by_ms;
+    bool waits_for_stop; /* POOL_STOP was accepted: the answer comes when the pool ends */
+    char program[64];    /* its name, for the log */
 };
 
 struct pool {
@@ -120,140 +149,198 @@ struct pool {
     struct paths paths;
     struct conf *conf;
     struct machine machine;
-    struct admission_amount left; /* not held by admitted jobs */
+    struct admission_amount left; /* the capacity that admitted jobs do not use */
     int lock_fd;
     struct listener *listener;
-    struct loop_timer *idle, *gpu_retry, *tidy, *patience;
+    struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear;
+    /* The pool admits no job before all keepers of adopted jobs have said what they hold and want,
+     * or before this time. 0 = all have. */
+    int64_t hear_until_ms;
     struct loop_signal *sigchld, *sigterm, *sigint;
     struct child *children;
     int64_t idle_ms;  /* -1 = never */
-    int64_t start_ms; /* of the ids: when this home was first used */
+    int64_t start_ms; /* when this home was first used; a part of every application id */
     int64_t started_wall_ms;
-    uint32_t last_number;
-    VEC(struct pool_job *) jobs; /* live ones, in order of arrival */
+    uint32_t last_number;        /* the highest job number that was given */
+    VEC(struct pool_job *) jobs; /* live jobs, in order of arrival */
     struct pool_client *clients;
-    struct ending *endings; /* keepers of jobs that are over */
-    size_t n_submissions;
-    bool adopts;             /* what dead keepers leave comes to us */
-    bool stopping;           /* nothing new is taken; the end comes with the last job */
-    bool ended;              /* the loop is being taken down: start nothing */
-    char *executor, *master; /* paths of the programs; looked up at first use */
+    struct ending *endings; /* keepers of finished jobs that still clean up */
+    size_t n_submissions;   /* submissions that a thread writes to disk */
+    bool adopts;   /* the pool is a subreaper: orphans of dead keepers become its children */
+    bool stopping; /* the pool accepts no job and exits once the last one has ended */
+    bool ended;    /* the loop is being closed: start nothing */
+    char *executor, *master; /* paths of the programs; NULL until first used */
 };
 
 /* pool.c */
-struct pool_job *pool_job_new(struct pool *p, const char *id,
-                              struct err *e); /* in the list; NULL with e set */
-void pool_job_remove(
-    struct pool_job *j); /* out of the list, its followers are told nothing any more; frees */
-struct pool_job *pool_job_find(const struct pool *p, const char *id); /* "" matches none */
+/* Make a job and add it to the list. NULL: e is set. */
+struct pool_job *pool_job_new(struct pool *p, const char *id, struct err *e);
+/* Remove a job from the list and free it. Clients that follow it get no message. */
+void pool_job_remove(struct pool_job *j);
+struct pool_job *pool_job_find(const struct pool *p, const char *id); /* NULL: no such live job */
 bool pool_job_admitted(const struct pool_job *j);
 const char *pool_phase_name(enum job_phase phase);
-void pool_admit(struct pool *p); /* start whatever fits; say to the waiting where they stand */
-void pool_job_over(struct pool_job *j); /* it lies in history (or was never there): tell its
-                                           followers, forget it, admit others */
-/* End a job that no process lives of any more, with a verdict in its journal, and forget it. */
+void pool_admit(struct pool *p); /* start all jobs that fit; tell the others their place */
+/* Choose the devices j->gpus[from] and further ones, j->needs.gpus in all: the lowest free ones. */
+void pool_choose_gpus(struct pool_job *j, uint32_t from);
+/* The job is in history/, or its submission failed: tell its followers, remove it, admit others. */
+void pool_job_over(struct pool_job *j);
+/* End a job of which no process is alive: write a verdict to its journal, and remove it from the
+ * list. */
 void pool_job_abort(struct pool_job *j, const struct job_event *ev);
-/* It has no master yet that would count: tony.container.allocation.timeout. */
+/* Start the timer of tony.container.allocation.timeout for a waiting job. Once the job has a
+ * master, the master measures that time. */
 void pool_job_limit_wait(struct pool_job *j);
-void pool_stop(struct pool *p, const char *who); /* end all jobs, then ourselves */
-void pool_look_idle(struct pool *p); /* to be called when a job or a client has gone or come */
+void pool_stop(struct pool *p, const char *who); /* stop all jobs, then exit */
+/* Call this after a job or a client has come or gone: starts or stops the idle timer, and ends a
+ * stopping pool that has no job left. */
+void pool_look_idle(struct pool *p);
 
-/* A lock file, non-blocking: a descriptor, or -EWOULDBLOCK (somebody holds it), or -errno (-ENOENT:
- * not there, unless create). */
+/* Lock a file without waiting. Returns a descriptor; -EWOULDBLOCK: another process holds the lock;
+ * -ENOENT: the file is missing and `create` is false; or another -errno. */
 int pool_lock_file(const char *path, bool create);
-/* Does a keeper hold the job's lock? */
+/* Does a keeper hold the lock of this job? */
 bool job_is_kept(const struct pool_job *j);
 
 /* keepers.c */
 int keeper_init(struct pool_job *j);
 void keeper_start(struct pool_job *j);
-void keeper_look(struct pool_job *j); /* of an earlier pool's job: dial its keeper, or clean up and
-                                         start another */
-void keeper_stop_job(struct pool_job *j, const char *who); /* by its master, else by its keeper */
-int pool_find_executor(struct pool *p, struct err *e);     /* p->executor is set then */
-void keeper_forget(struct pool_job *j); /* lets go of all that belongs to the keeper's side of j */
+/* Take over a job of an earlier pool: connect to its keeper, or clean up and start another one. */
+void keeper_look(struct pool_job *j);
+/* Stop a running job: ask its master; if the master does not answer, ask its keeper. */
+void keeper_stop_job(struct pool_job *j, const char *who);
+int pool_find_executor(struct pool *p, struct err *e); /* sets p->executor */
+/* Close the connections, timers and descriptors of j that belong to keepers.c. */
+void keeper_forget(struct pool_job *j);
 
 /* clients.c */
 void clients_accept(struct conn *c, void *arg);
-void clients_tell(struct pool_job *j);     /* a JobUpdate to each follower */
-void clients_tell_end(struct pool_job *j); /* the last one, from history */
-void clients_submitted(struct submission *s,
-                       const struct err *e); /* made durable, or not: e->num */
-void clients_patience(void *arg);            /* of the timer `patience`; arg: the pool */
-bool clients_want_stop(struct pool *p); /* nothing lives: does somebody wait to stop the pool? */
-void clients_close(struct pool *p);     /* with the answers that are due */
+void clients_tell(struct pool_job *j);     /* send a JobUpdate to each follower */
+void clients_tell_end(struct pool_job *j); /* send the last one, from the history */
+/* The submission or resize is on the disk (e->num 0), or has failed: answer the client. */
+void clients_submitted(struct submission *s, const struct err *e);
+void clients_resized(struct resizing *r, const struct err *e);
+void clients_patience(void *arg);       /* callback of the timer `patience`; arg: the pool */
+bool clients_want_stop(struct pool *p); /* no job is live: does a client wait for the pool's end? */
+void clients_close(struct pool *p);     /* send the answers that are due, and close */
 bool job_has_owner(const struct pool_job *j);
-void clients_owner_gone(
-    struct pool_job *j); /* if it was the last: an owned, waiting job is ended after a while */
+/* An owner of j has gone. If it was the last one and j waits, j ends after client_away_ms. */
+void clients_owner_gone(struct pool_job *j);
 
 /* submit.c */
+struct resizing {
+    struct pool *pool;
+    char id[APP_ID_MAX];
+    char *dir, *path, *new_path; /* the job's directory, job.conf, and job.conf.new */
+    struct buf text;
+    struct job_spec *spec;
+    struct pool_client *client; /* NULL once the client has gone */
+    struct err e;               /* set by the thread */
+};
+
 struct submission {
     struct pool *pool;
-    char id[APP_ID_MAX]; /* the job may be over before it is durable */
+    char id[APP_ID_MAX]; /* a copy: the job may end before it is on disk */
     char *dir, *jobs_dir;
-    struct pool_client *client; /* NULL when it went away */
-    struct err e;               /* written by the thread */
+    struct pool_client *client; /* NULL once the client has gone */
+    struct err e;               /* set by the thread */
 };
-/* Check, make the job's directory, put the job into the queue. The caller admits, and starts
- * submission_sync(). */
+/* Check a job, make its directory and add it to the queue. Afterwards the caller calls pool_admit()
+ * and starts submission_sync(). */
 int submit(struct pool *p, const struct span conf_text, bool owned, struct submission **out,
            struct err *e);
-int submission_sync(struct submission *s); /* on a thread; clients_submitted() follows */
+/* Write the job's directory to disk. Runs on a thread; then the loop calls clients_submitted(). */
+int submission_sync(struct submission *s);
 void submission_free(struct submission *s);
-/* The figures of a job from its directory, for recovery. */
+/* Fill j with the needs, priority and limits from job.conf in dir, for recover(). */
 int submit_load(struct pool_job *j, const char *dir, struct err *e);
+int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct err *e);
+/* Could the machine ever run such a job? If not, e says what is missing. */
+int submit_check_size(const struct pool *p, const struct job_spec *spec, struct err *e);
+int submit_check_files(uint32_t n_containers, struct err *e);
 int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
 
+/* resize.c */
+/* Resize a waiting job: change its numbers of instances. clients_resized() follows. */
+int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *e);
+void resize_cleanup(const struct pool_job *j); /* remove the job.conf.new of a dead pool */
+
+/* extend.c */
+void extension_load(struct pool_job *j); /* read the file `admitted`, if there is one */
+/* A KeeperState has come. true: the queue has changed, and the caller calls pool_admit(). */
+bool extension_heard(struct pool_job *j, const Tony__KeeperState *s);
+struct admission_amount extension_lacks(const struct pool_job *j); /* wanted beyond j->needs */
+void extension_grant(struct pool_job *j);  /* give the job what it wants: there is room */
+void extension_forget(struct pool_job *j); /* the keeper is dead; the next one asks again */
+/*
+ * Tell the job another size. The keeper passes it on to the master.
+ *
+ * grow = false  the job should hold at most n_containers in all after deadline_ms
+ * grow = true   the job may hold n_containers in all, if it asks for them within deadline_ms
+ *
+ * The caller decides that; the pool does not store it. -EAGAIN: the job's keeper is not connected.
+ */
+int pool_job_wish(struct pool_job *j, bool grow, uint32_t n_containers, int64_t deadline_ms,
+                  const char *why, struct err *e);
+
 /* reports.c */
-int report_pool(const struct pool *p, bool all,
-                struct buf *out); /* all: with the machine; else {"jobs":[...]} */
-int report_waiting(const struct pool_job *j, bool full,
-                   struct buf *out); /* the status document of a job nobody runs yet */
+/* The answer to POOL_STATUS (all = true: with the machine) or POOL_JOBS ({"jobs":[...]}). */
+int report_pool(const struct pool *p, bool all, struct buf *out);
+/* The status document of a job that has no master yet. */
+int report_waiting(const struct pool_job *j, bool full, struct buf *out);
 int report_starting(const struct pool_job *j, struct buf *out);
 
 /* recover.c */
-int recover(struct pool *p, struct err *e); /* ids and jobs of earlier pools */
+int recover(struct pool *p, struct err *e); /* reads the ids and takes over jobs of earlier pools */
 
 /* sweep.c */
-void sweep(struct pool *p);                     /* all jobs that are over and have left something */
-void sweep_job(struct pool *p, const char *id); /* one of them; whose keeper lives is left alone */
-/* Its keeper (taken) said that the job is over and closes when all is removed: see that it is. */
+/* Remove the sockets, working directories and control groups of all finished jobs whose keeper died
+ * before it had removed them. */
+void sweep(struct pool *p);
+void sweep_job(struct pool *p,
+               const char *id); /* the same for one job; no-op if its keeper lives */
+/* The keeper has reported the end of the job and still cleans up; it closes the connection when it
+ * has finished. Wait for that; if the keeper dies before, clean up. Takes the connection. */
 void sweep_after(struct pool *p, struct conn *keeper, const char *id);
 void sweep_done(struct pool *p);
-void sweep_sockets(const struct pool *p, const char *id); /* by who holds its lock */
+/* Remove the sockets and the lock file of a job. The caller holds the lock. */
+void sweep_sockets(const struct pool *p, const char *id);
 
-/* tidy.c: content that nobody used for tony.store.max-age goes; now and then, on a thread */
-void tidy(void *arg); /* of the timer `tidy`; arg: the pool */
+/* tidy.c: once an hour, on a thread, removes store entries that were not used for
+ * tony.store.max-age and history older than tony.history.retention-sec. */
+void tidy(void *arg); /* callback of the timer `tidy`; arg: the pool */
 void tidy_begin(struct pool *p);
 
 /* children.c */
-/* A child of the child, started before that becomes its program, so that both begin at once. It
- * dies with its parent. */
+/* A second program that the child starts as its own child, just before it executes the first one.
+ * So both programs start at the same time. The companion gets SIGKILL when its parent dies. */
 struct spawn_companion {
     const char *program;
     char *const *argv;
     const char *log;
-    char *pid_text; /* its pid is written here, in so many digits: part of the parent's argv */
+    char *pid_text; /* in the parent's argv: the companion's pid is written here in decimal */
     size_t pid_digits;
 };
 struct spawn {
     const char *program;
     char *const *argv;
     char *const *envp;
-    int fd3;          /* given as descriptor 3; -1 = none */
-    const char *lock; /* a file that is locked, if nobody has it, and given as descriptor 4 */
+    int fd3;          /* becomes descriptor 3 of the program; -1 = none */
+    const char *lock; /* a file: if it can be locked, it becomes descriptor 4; NULL = none */
     const char *log;  /* standard output and error are appended to this file; NULL = /dev/null */
     bool new_session;
     const struct spawn_companion *companion; /* NULL = none */
 };
-/* on_exit(arg, exit code or 128 + signal) when it has ended; child_forget() if arg goes before. */
+/* Start a program. When it ends, the pool calls on_exit(arg, exit code or 128 + signal number). If
+ * arg becomes invalid before, call child_forget(). */
 int child_spawn(struct pool *p, const struct spawn *s, void (*on_exit)(void *arg, int code),
                 void *arg, struct child **out, struct err *e);
 void child_forget(struct child *c);
 pid_t child_pid(const struct child *c);
-/* KILL to our children that we did not start, which dead keepers have left; how many there were. */
+/* Send SIGKILL to the children that this pool did not start: orphans of dead keepers. Returns their
+ * number. */
 unsigned children_kill_strangers(const struct pool *p);
-void children_reap(int signo, void *arg); /* on SIGCHLD; arg: the pool */
+void children_reap(int signo, void *arg); /* handler of SIGCHLD; arg: the pool */
 void children_free(struct pool *p);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,13 +11,14 @@
 
 /* ---- ids ---- */
 
-enum { START_AHEAD_MS = 24 * 3600 * 1000 }; /* a last start further ahead is not believed */
+/* If the recorded last start is further in the future than this, it is ignored. */
+enum { START_AHEAD_MS = 24 * 3600 * 1000 };
 
 /*
- * The time in every id of this home. Two homes of one user must not have the same: leftovers are
- * found, and control groups named, by id alone. So the last one given lies in a file of the user's
- * on this machine. Where that cannot be (somebody else owns the directory), the plain clock has to
- * do.
+ * The start time that becomes a part of every id of this home. Two homes of one user must not have
+ * the same: processes are found, and control groups named, by the id alone. So the last start time
+ * is recorded in /tmp/tony-<uid>/last-start, and the next one is later. If that file cannot be
+ * used, for example because somebody else owns the directory, the current time is used as it is.
  */
 static int64_t unique_start_ms(void)
 {
@@ -32,7 +34,7 @@ static int64_t unique_start_ms(void)
     ssize_t n = pread(fd, line, sizeof line, 0);
     if (n > 0 && str_i64(span_trim(span_mem(line, (size_t)n)), 1, now + START_AHEAD_MS, path, &last,
                          NULL) < 0)
-        last = 0; /* the clock was set back, or it is damaged */
+        last = 0; /* the file is damaged, or somebody has set the clock back */
     now = MAX(now, last + 1);
     int len = snprintf(line, sizeof line, "%lld\n", (long long)now);
     if (pwrite(fd, line, (size_t)len, 0) != len)
@@ -40,7 +42,8 @@ static int64_t unique_start_ms(void)
     return now;
 }
 
-/* Written once in the life of a home, so that its ids are never used again. */
+/* Read the home's start time. The first pool of a home writes it, and it never changes, so that no
+ * id is used twice. */
 static int read_start(struct pool *p, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(p->paths.pool, "start");
@@ -58,7 +61,7 @@ static int read_start(struct pool *p, struct err *e)
     return fs_write_atomic(AT_FDCWD, path, span_of(line), 0600, true, e);
 }
 
-/* A killed process stays as a zombie until its parent looks. */
+/* Is the process alive? A killed process stays in /proc as a zombie until its parent reaps it. */
 static bool writes_still(pid_t pid)
 {
     char path[32];
@@ -70,8 +73,8 @@ static bool writes_still(pid_t pid)
     return !name_end || !str_starts(name_end, ") Z");
 }
 
-/* What a pool or client that was killed in the middle of fs_write_atomic() left: .tmp-<its
- * pid>-<number>. */
+/* Remove the temporary files .tmp-<pid>-<number> of processes that were killed during
+ * fs_write_atomic(). */
 static void remove_half_written(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -80,7 +83,7 @@ static void remove_half_written(const char *dir)
         if (str_starts(x->d_name, ".tmp-"))
             pid = strtol(x->d_name + strlen(".tmp-"), NULL, 10);
         if (pid > 0 && !writes_still((pid_t)pid))
-            (void)unlinkat(dirfd(d), x->d_name, 0); /* it is only litter */
+            (void)unlinkat(dirfd(d), x->d_name, 0); /* if this fails, the file does no harm */
     }
     if (d)
         (void)closedir(d);
@@ -91,7 +94,8 @@ static void read_next(struct pool *p)
     AUTO(free_p) char *path = fs_join(p->paths.pool, "next");
     AUTO(buf_done) struct buf text = { .max = 4096 };
     int64_t n = 0;
-    /* A machine that crashed may have lost it: the numbers in use are looked at as well. */
+    /* A crash of the machine may have destroyed this file. So scan() also raises last_number to the
+     * highest number in jobs/ and history/. */
     if (path && fs_read(AT_FDCWD, path, &text, NULL) == 0 &&
         str_i64(span_trim(buf_span(&text)), 0, UINT32_MAX, path, &n, NULL) == 0)
         p->last_number = (uint32_t)n;
@@ -114,7 +118,8 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* All of our ids in dir (out may be NULL); raises last_number. */
+/* Add all application ids in dir to out (may be NULL), and raise last_number to the highest number
+ * of this home. */
 static int scan(struct pool *p, const char *dir, struct finds *out, struct err *e)
 {
     DIR *d = opendir(dir);
@@ -125,8 +130,8 @@ static int scan(struct pool *p, const char *dir, struct finds *out, struct err *
         struct found f = { 0 };
         int64_t start_ms;
         if (app_id_parse(x->d_name, &start_ms, &f.number, NULL) < 0) {
-            if (out &&
-                str_starts(x->d_name, ".new-")) /* an earlier pool stopped in the middle of it */
+            /* An earlier pool died while it made this job's directory. */
+            if (out && str_starts(x->d_name, ".new-"))
                 (void)fs_remove_tree(dirfd(d), x->d_name, NULL);
             continue;
         }
@@ -153,8 +158,8 @@ static bool was_started(const char *dir)
            has_file(dir, "logs");
 }
 
-/* The machine stopped before the submission was on the disk: the file is not there, empty, or ends
- * somewhere. One that is whole is kept, whatever we think of what stands in it. */
+/* Is job.conf missing, empty or cut? Then the machine crashed before the submission was on disk. A
+ * complete job.conf is kept, even if its content is wrong. */
 static bool half_made(const char *dir)
 {
     AUTO(free_p) char *path = fs_join(dir, "job.conf");
@@ -167,12 +172,12 @@ static bool half_made(const char *dir)
 static void recover_unreadable(const char *dir, struct pool_job *j, const struct err *e)
 {
     if (access(dir, F_OK) == -1) {
-        /* its keeper has just moved it to the history */
+        /* the keeper has just moved the job to history/ */
     } else if (job_is_kept(j) || was_started(dir) || !half_made(dir)) {
-        log_err(LOG_ERROR, "job.damaged",
-                e); /* what runs of it runs on, and its directory stays for whoever looks */
+        /* Processes of the job continue, and its directory stays for inspection. */
+        log_err(LOG_ERROR, "job.damaged", e);
     } else {
-        log_err(LOG_WARN, "job.half_made", e); /* nobody was told that it was taken */
+        log_err(LOG_WARN, "job.half_made", e); /* no client was told that the job was accepted */
         (void)fs_remove_tree(AT_FDCWD, dir, NULL);
     }
     pool_job_remove(j);
@@ -193,12 +198,14 @@ static int recover_job(struct pool *p, const char *id, struct err *e)
     bool started = job_is_kept(j) || was_started(dir);
     log_event(LOG_INFO, "job.recovered", f_str("job", id),
               f_str("as", started ? "started" : "waiting"));
-    if (started)
+    resize_cleanup(j);
+    if (started) {
+        extension_load(j);
         keeper_look(j);
-    else
-        clients_owner_gone(j); /* whoever owns it comes back in time */
-    if (!started)
+    } else {
+        clients_owner_gone(j); /* an owner that lives reconnects in time */
         pool_job_limit_wait(j);
+    }
     return 0;
 }
 
@@ -209,7 +216,7 @@ int recover(struct pool *p, struct err *e)
     if (rc == 0) {
         remove_half_written(p->paths.pool);
         read_next(p);
-        rc = scan(p, p->paths.jobs, &finds, e); /* first: jobs move from here to there */
+        rc = scan(p, p->paths.jobs, &finds, e); /* before history/: jobs move from jobs/ to it */
     }
     if (rc == 0)
         rc = scan(p, p->paths.history, NULL, e);

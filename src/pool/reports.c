@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,12 +10,12 @@
 #include "pool/pool_int.h"
 #include "storage/jobfile.h"
 
-/* Documents are in docs/json.md. */
+/* docs/json.md describes these JSON documents. */
 
 static void add_str(struct buf *out, const char *key, const char *value)
 {
     (void)buf_addf(out, "\"%s\":", key);
-    (void)json_add_str(out, span_of(value)); /* a failure stays in out->failed */
+    (void)json_add_str(out, span_of(value)); /* done() checks out->failed */
 }
 
 static void add_needs(struct buf *out, const struct pool_job *j)
@@ -41,6 +42,14 @@ static void add_job(struct buf *out, const struct pool_job *j)
     if (j->phase == PH_WAITING) {
         (void)buf_addf(out, ",\"place\":%u,", j->place);
         add_str(out, "behind", j->behind);
+    }
+    if (j->wish.open) {
+        (void)buf_addf(out,
+                       ",\"wants\":{\"memory_mib\":%llu,\"vcores\":%u,\"gpus\":%u,\"place\":%u,",
+                       (unsigned long long)j->wish.needs.memory_mib, j->wish.vcores,
+                       j->wish.needs.gpus, j->wish.place);
+        add_str(out, "behind", j->wish.behind);
+        (void)buf_addc(out, '}');
     }
     if (pool_job_admitted(j) && j->gpus_known) {
         (void)buf_adds(out, ",\"held_gpus\":[");
@@ -90,8 +99,8 @@ int report_pool(const struct pool *p, bool all, struct buf *out)
     return done(out);
 }
 
-/* The same core that will run it says what it is; it was submitted and nothing else has happened.
- */
+/* The status document of a job that was only submitted. It comes from the same core (src/job) that
+ * will run the job: feed the event EV_SUBMITTED, then ask for the status. */
 static int core_status(const struct pool_job *j, bool full, struct buf *out)
 {
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
@@ -126,7 +135,7 @@ int report_waiting(const struct pool_job *j, bool full, struct buf *out)
     int rc = core_status(j, full, out);
     if (rc < 0)
         return rc;
-    if (out->len > from && out->p[out->len - 1] == '}') { /* one member more */
+    if (out->len > from && out->p[out->len - 1] == '}') { /* add the member "waiting" */
         out->len--;
         (void)buf_adds(out, ",\"waiting\":{");
         add_needs(out, j);

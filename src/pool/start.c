@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/pool.h"
 
 #include <errno.h>
@@ -19,9 +20,10 @@
 enum {
     EXIT_CANNOT = 1,
     EXIT_WRONG_USE = 2,
-    LOCK_LIMIT_MS = 10000, /* another pool that is ending, or starting */
+    LOCK_LIMIT_MS = 10000, /* for another pool that is starting or ending */
     LOCK_PAUSE_MS = 5,
     LOG_MAX = 8 << 20,
+    HEAR_MS = 5000, /* for the keepers of adopted jobs to say what they hold and want */
 };
 
 struct options {
@@ -74,7 +76,7 @@ static int set_ready_fd(struct options *o, const char *arg, struct err *e)
     return rc;
 }
 
-/* -1: go on; else the exit code. */
+/* -1: start the pool; otherwise the exit code of the program. */
 static int read_options(int argc, char **argv, struct options *o, struct err *e)
 {
     static const struct option longs[] = {
@@ -98,7 +100,7 @@ static int read_options(int argc, char **argv, struct options *o, struct err *e)
             (void)printf("tony-pool %s\n", TONY_VERSION);
             return 0;
         } else {
-            return EXIT_WRONG_USE; /* getopt has said what */
+            return EXIT_WRONG_USE; /* getopt_long() has printed the reason */
         }
     }
     if (rc == 0 && optind < argc)
@@ -108,27 +110,27 @@ static int read_options(int argc, char **argv, struct options *o, struct err *e)
 
 /* ---- into the background ---- */
 
-/* What is left of a job is known by this variable, and the kernel shows the environment a program
- * was started with. So a pool that was started by something inside a job begins once more without
- * it. */
+/* If a process of a job has started this pool, execute the program again without the job's
+ * variables. leftovers_kill() kills every process that has TONY_APPLICATION_ID in its environment.
+ * It reads /proc/<pid>/environ, which shows the environment at the last execve(), so unsetenv()
+ * alone is not enough. */
 static void leave_job(char **argv)
 {
     if (!getenv("TONY_APPLICATION_ID"))
         return;
     (void)unsetenv("TONY_APPLICATION_ID");
     (void)unsetenv("TONY_CONTAINER_ID");
-    for (int fd = 3; fd < 1024; fd++) { /* the ready descriptor lives on */
+    for (int fd = 3; fd < 1024; fd++) { /* keep the descriptor of --ready-fd open */
         int flags = fcntl(fd, F_GETFD);
         if (flags != -1)
             (void)fcntl(fd, F_SETFD, flags & ~FD_CLOEXEC);
     }
     (void)execv("/proc/self/exe", argv);
-    /* without /proc: a job that is cleaned up may take us with it, and whoever needs a pool starts
-     * another */
+    /* Without /proc this fails. Then cleaning up after the job may kill this pool, and the next
+     * client starts another one. */
 }
 
-/* The foreground half: waits until the pool says that it is ready, unless its starter has a
- * descriptor for that. */
+/* Runs in the parent: stays in the foreground until the pool is ready. Returns the exit code. */
 static int await_background(pid_t pid, int fd)
 {
     char byte;
@@ -145,7 +147,8 @@ static int await_background(pid_t pid, int fd)
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT;
 }
 
-/* -1: we are the pool; else the exit code of the foreground half. */
+/* Fork. In the child, which becomes the pool, returns -1. In the parent, returns the exit code; if
+ * the caller has given --ready-fd, the parent does not wait and exits at once. */
 static int into_background(struct options *o, struct err *e)
 {
     int fds[2] = { -1, -1 };
@@ -155,7 +158,7 @@ static int into_background(struct options *o, struct err *e)
     if (pid == -1)
         return complain(
             EXIT_CANNOT,
-            (err_set(e, errno, "cannot go to the background: %m%s", err_fork(errno)), e));
+            (err_set(e, errno, "cannot go to the background: %m%s", err_fork_cause(errno)), e));
     if (pid > 0 && o->ready_fd >= 0)
         _exit(0);
     if (pid > 0) {
@@ -170,7 +173,8 @@ static int into_background(struct options *o, struct err *e)
     return -1;
 }
 
-/* Nothing of our starter's stays open; standard error only until we are ready. */
+/* Close all descriptors inherited from the process that started the pool, except --ready-fd.
+ * be_ready() replaces standard error later, since the start of the pool may still fail. */
 static void close_strangers(const struct options *o)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -185,14 +189,15 @@ static void close_strangers(const struct options *o)
             (void)close_range(3, (unsigned)o->ready_fd - 1, 0);
         last = (unsigned)o->ready_fd + 1;
     }
-    (void)close_range(last, ~0U, 0); /* an old kernel: they stay open, and harm little */
-    (void)!chdir("/");               /* always there */
+    (void)close_range(last, ~0U,
+                      0); /* fails on kernels before 5.9: they stay open, with little harm */
+    (void)!chdir("/");    /* always there */
 }
 
 static void be_ready(const struct options *o, int log_fd)
 {
     if (o->ready_fd >= 0) {
-        (void)!write(o->ready_fd, "r", 1); /* who waited may be gone */
+        (void)!write(o->ready_fd, "r", 1); /* fails if the process that waited has exited */
         (void)close(o->ready_fd);
     }
     if (!o->foreground && log_fd >= 0) {
@@ -214,7 +219,7 @@ static bool somebody_listens(struct pool *p)
     return true;
 }
 
-/* 1: we hold it; 0: another pool runs; -errno. */
+/* Take the lock of this home. 1: this process holds it; 0: another pool runs; -errno. */
 static int take_lock(struct pool *p, struct err *e)
 {
     AUTO(free_p) char *path = paths_pool_lock(&p->paths);
@@ -238,7 +243,7 @@ static int take_lock(struct pool *p, struct err *e)
             return 0;
         if (clock_mono_ms() >= deadline_ms)
             return err_set(e, EBUSY, "another pool holds '%s', but does not listen", path);
-        (void)poll(NULL, 0, LOCK_PAUSE_MS); /* it is starting, or ending */
+        (void)poll(NULL, 0, LOCK_PAUSE_MS); /* the other pool is starting or ending */
     }
 }
 
@@ -248,7 +253,7 @@ static void drop_lock(struct pool *p)
     if (p->lock_fd < 0)
         return;
     if (path)
-        (void)unlink(path); /* while it is ours */
+        (void)unlink(path); /* before the lock is released, see pool_lock_file() */
     (void)close(p->lock_fd);
     p->lock_fd = -1;
 }
@@ -263,7 +268,7 @@ static int open_log(const struct pool *p, struct err *e)
     if (!path || !old)
         return err_set(e, ENOMEM, "cannot open the pool's log: %m");
     if (stat(path, &st) == 0 && st.st_size > LOG_MAX)
-        (void)rename(path, old); /* else it grows on */
+        (void)rename(path, old); /* if this fails, the log grows further */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd == -1)
         return err_set(e, errno, "cannot open log '%s': %m", path);
@@ -286,11 +291,19 @@ static void on_gpu_retry(void *arg)
     pool_admit(arg);
 }
 
+/* HEAR_MS is over: admit jobs even if a keeper has not answered. */
+static void on_hear(void *arg)
+{
+    struct pool *p = arg;
+    p->hear_until_ms = 0;
+    pool_admit(p);
+}
+
 static void on_term(int signo, void *arg)
 {
     struct pool *p = arg;
     log_event(LOG_INFO, "pool.signal", f_int("signal", signo));
-    loop_stop(p->loop); /* jobs run on; their keepers start another pool */
+    loop_stop(p->loop); /* running jobs continue without a pool; their keepers start another one */
 }
 
 static int open_all(struct pool *p, struct err *e)
@@ -300,11 +313,12 @@ static int open_all(struct pool *p, struct err *e)
     p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
     p->tidy = loop_timer_new(p->loop, tidy, p);
     p->patience = loop_timer_new(p->loop, clients_patience, p);
+    p->hear = loop_timer_new(p->loop, on_hear, p);
     p->sigchld = loop_signal_new(p->loop, SIGCHLD, children_reap, p);
     p->sigterm = loop_signal_new(p->loop, SIGTERM, on_term, p);
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
-    if (!socket || !p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->sigchld ||
-        !p->sigterm || !p->sigint)
+    if (!socket || !p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->hear ||
+        !p->sigchld || !p->sigterm || !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();
@@ -315,6 +329,8 @@ static int open_all(struct pool *p, struct err *e)
               f_int("vcores", p->machine.vcores), f_int("gpus", p->machine.n_gpus),
               f_str("cgroup", p->machine.cgroup));
     int rc = recover(p, e);
+    p->hear_until_ms = clock_mono_ms() + HEAR_MS;
+    loop_timer_set(p->hear, p->hear_until_ms);
     if (rc == 0)
         rc = listener_open_unix(p->loop, socket, clients_accept, p, &p->listener, e);
     return rc;
@@ -322,10 +338,11 @@ static int open_all(struct pool *p, struct err *e)
 
 static void close_all(struct pool *p)
 {
-    listener_close(TAKE(p->listener)); /* who comes now finds nobody, and starts the next pool,
-                                          which waits for our lock */
+    /* A client that connects from now on is refused. It starts the next pool, which waits for the
+     * lock of this one. */
+    listener_close(TAKE(p->listener));
     clients_close(p);
-    loop_flush(p->loop); /* the last answers */
+    loop_flush(p->loop); /* send the last answers */
     p->ended = true;
     while (p->jobs.n > 0)
         pool_job_remove(p->jobs.v[p->jobs.n - 1]);
@@ -336,7 +353,7 @@ static void raise_limits(void)
     struct rlimit lim;
     if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
         lim.rlim_cur = lim.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &lim); /* a keeper inherits it; with less, fewer tasks fit */
+        (void)setrlimit(RLIMIT_NOFILE, &lim); /* if this fails, jobs can have fewer tasks */
     }
 }
 
@@ -346,7 +363,7 @@ static int serve(struct pool *p, struct options *o, struct err *e)
         return EXIT_CANNOT;
     int rc = take_lock(p, e);
     if (rc == 0) {
-        be_ready(o, -1); /* whoever started us can dial the other one */
+        be_ready(o, -1); /* the process that waits can connect to the other pool */
         return 0;
     }
     int log_fd = rc < 0 ? rc : open_log(p, e);
@@ -395,8 +412,8 @@ static int run(struct options *o)
     }
     close_strangers(o);
     raise_limits();
-    /* For children_kill_strangers(). In the foreground we may have had children before we were a
-     * pool. */
+    /* children_kill_strangers() needs this. Not in the foreground: there, the process may have had
+     * children before it became a pool, and they must not be killed. */
     p.adopts = !o->foreground && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
     rc = serve(&p, o, &e);
     if (rc)

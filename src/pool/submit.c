@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,11 +12,11 @@
 #include "storage/jobfile.h"
 
 enum {
-    CONF_MAX = 8 << 20, /* twice what a job file may be */
+    CONF_MAX = 8 << 20, /* bytes of job.conf: twice the limit of a job file (4 MiB) */
     KEY_BYTES = 32,
 };
 
-/* ---- what the job is ---- */
+/* ---- the needs of a job ---- */
 
 static int no_memory(struct err *e)
 {
@@ -33,7 +34,7 @@ static int load_spec(struct span text, struct job_spec **out, int64_t *out_submi
     return job_spec_build(file->conf, out, e);
 }
 
-static int take_figures(struct pool_job *j, const struct job_spec *spec, struct err *e)
+int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct err *e)
 {
     struct job_demand demand;
     job_spec_demand(spec, &demand);
@@ -60,10 +61,11 @@ int submit_load(struct pool_job *j, const char *dir, struct err *e)
     if (rc == 0)
         rc = load_spec(buf_span(&text), &spec, &submitted, e);
     j->waited_ms = MAX(clock_wall_ms() - submitted, (int64_t)0);
-    return rc < 0 ? err_wrap(e, rc, "job '%s'", j->id) : take_figures(j, spec, e);
+    j->submitted_wall_ms = submitted;
+    return rc < 0 ? err_wrap(e, rc, "job '%s'", j->id) : submit_take_figures(j, spec, e);
 }
 
-/* The role that takes most of the memory, for the sentence. */
+/* The role whose tasks need the most memory in all, for the error sentence. */
 static const struct role_spec *heaviest(const struct job_spec *spec)
 {
     const struct role_spec *most = spec->single_node ? &spec->am : NULL;
@@ -115,9 +117,9 @@ static int check_possible(const struct pool *p, const struct job_spec *spec,
                        "devices that were found");
 }
 
-/* Its master has a connection to each executor; without room for all of them the gang is never
- * complete. */
-static int check_files(uint32_t n_containers, struct err *e)
+/* Is the limit of open files large enough? The master has a connection to each executor. With a
+ * lower limit the gang would never be complete. */
+int submit_check_files(uint32_t n_containers, struct err *e)
 {
     enum { OTHER_FILES = 24 };
     struct rlimit r;
@@ -126,16 +128,25 @@ static int check_files(uint32_t n_containers, struct err *e)
     (void)err_set(e, ERANGE, "the job has %u tasks at once, and a process may open %llu files only",
                   n_containers, (unsigned long long)r.rlim_max);
     return err_hint(e,
-                    "raise the limit (ulimit -Hn) to over %u, and start the pool anew with it: "
+                    "raise the limit (ulimit -Hn) to more than %u, and restart the pool with it: "
                     "tony pool stop",
                     n_containers + OTHER_FILES);
 }
 
+int submit_check_size(const struct pool *p, const struct job_spec *spec, struct err *e)
+{
+    struct job_demand demand;
+    job_spec_demand(spec, &demand);
+    int rc =
+        check_possible(p, spec, &(struct admission_amount){ demand.memory_mib, demand.gpus }, e);
+    return rc < 0 ? rc : submit_check_files(demand.n_containers, e);
+}
+
 /* ---- its directory ---- */
 
-/* The file is only a help: numbers in use are found again in jobs/ and history/ (recover.c), so it
- * need not reach the disk, and a few bytes written over the last number are as good as a new file.
- */
+/* Give the job a number and write it to pool/next. That file is only a help: after a crash,
+ * recover.c finds the used numbers in jobs/ and history/. So the file is neither synced nor
+ * replaced by a rename, but overwritten. */
 static int next_number(struct pool *p, uint32_t *out, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(p->paths.pool, "next");
@@ -189,7 +200,7 @@ static int make_dir(struct pool *p, const char *id, struct span conf_text, bool 
     if (rc == 0 && rename(half, dir) == -1)
         rc = err_set(e, errno, "cannot rename '%s' to '%s': %m", half, dir);
     if (rc < 0) {
-        (void)fs_remove_tree(AT_FDCWD, half, NULL); /* the next pool tries again */
+        (void)fs_remove_tree(AT_FDCWD, half, NULL); /* if this fails, the next pool removes it */
         return err_wrap(e, rc, "cannot take the job");
     }
     *out_dir = TAKE(dir);
@@ -221,14 +232,15 @@ static int sync_path(const char *path, int flags, struct err *e)
 {
     AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (fd == -1 && errno == ENOENT)
-        return 0; /* the job is over already; its keeper has moved it */
+        return 0; /* the job has ended already, and its keeper has moved the directory */
     if (fd == -1 || fsync(fd) == -1)
         return err_set(e, errno, "cannot take the job: cannot write '%s' to the disk: %m", path);
     return 0;
 }
 
-/* The processes of the job are being started meanwhile: what they do before this has returned is
- * lost with the job if the machine stops now, and nobody was told that it was taken. */
+/* The pool starts the processes of the job at the same time. If the machine crashes before this
+ * function has returned, the job is lost together with all that they have done. That is correct: no
+ * client has been told yet that the job was accepted. */
 int submission_sync(struct submission *s)
 {
     AUTO(free_p) char *conf_path = fs_join(s->dir, "job.conf");
@@ -248,7 +260,7 @@ static struct submission *submission_new(struct pool *p, const char *id, const c
     if (!s)
         return NULL;
     s->pool = p;
-    (void)str_copy(s->id, sizeof s->id, id); /* of the same size */
+    (void)str_copy(s->id, sizeof s->id, id); /* always fits: both have APP_ID_MAX bytes */
     s->dir = str_dup(dir);
     s->jobs_dir = str_dup(p->paths.jobs);
     if (s->dir && s->jobs_dir)
@@ -257,25 +269,22 @@ static struct submission *submission_new(struct pool *p, const char *id, const c
     return NULL;
 }
 
-static int check(struct pool *p, struct span conf_text, struct job_spec **out, struct err *e)
+static int check(struct pool *p, struct span conf_text, struct job_spec **out,
+                 int64_t *out_submitted_wall_ms, struct err *e)
 {
     if (p->stopping)
         return err_set(e, ESHUTDOWN, "the pool is being stopped and takes no more jobs");
     if (conf_text.len > CONF_MAX)
         return err_set(e, E2BIG, "the job's configuration of %zu bytes is over the limit of %d",
                        conf_text.len, CONF_MAX);
-    int64_t submitted;
-    int rc = load_spec(conf_text, out, &submitted, e);
+    int rc = load_spec(conf_text, out, out_submitted_wall_ms, e);
     if (rc < 0)
         return rc == -ENOMEM ? rc
-                             : -(e->num = EINVAL); /* the job's fault, whatever was wrong with it */
+                             : -(e->num = EINVAL); /* every other error is a fault of the job */
     if (!str_eq((*out)->cluster, "local"))
         return err_set(e, EINVAL, "the pool runs jobs of cluster 'local', not '%s'",
                        (*out)->cluster);
-    struct job_demand demand;
-    job_spec_demand(*out, &demand);
-    rc = check_possible(p, *out, &(struct admission_amount){ demand.memory_mib, demand.gpus }, e);
-    return rc < 0 ? rc : check_files(demand.n_containers, e);
+    return submit_check_size(p, *out, e);
 }
 
 static int hint_disk(const struct pool *p, int rc, struct err *e)
@@ -295,8 +304,9 @@ int submit(struct pool *p, const struct span conf_text, bool owned, struct submi
     AUTO(job_spec_freep) struct job_spec *spec = NULL;
     AUTO(free_p) char *dir = NULL;
     uint32_t number = 0;
+    int64_t submitted = 0;
     char id[APP_ID_MAX];
-    int rc = check(p, conf_text, &spec, e);
+    int rc = check(p, conf_text, &spec, &submitted, e);
     if (rc < 0)
         return rc;
     rc = next_number(p, &number, e);
@@ -309,16 +319,17 @@ int submit(struct pool *p, const struct span conf_text, bool owned, struct submi
 
     struct submission *s = submission_new(p, id, dir);
     struct pool_job *j = s ? pool_job_new(p, id, e) : NULL;
-    if (!j || take_figures(j, spec, e) < 0) {
+    if (!j || submit_take_figures(j, spec, e) < 0) {
         if (j)
             pool_job_remove(j);
         submission_free(s);
-        (void)fs_remove_tree(
-            AT_FDCWD, dir,
-            NULL); /* else the next pool finds a job nobody waits for; it is a whole one */
+        /* If this fails, the next pool finds a complete job and runs it, although the client was
+         * told that it was refused. */
+        (void)fs_remove_tree(AT_FDCWD, dir, NULL);
         return no_memory(e);
     }
     j->phase = PH_WAITING;
+    j->submitted_wall_ms = submitted;
     j->owned = owned;
     j->fresh = true;
     pool_job_limit_wait(j);

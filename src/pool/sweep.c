@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is left of jobs that are over: a keeper that was killed after it had moved its job to the
- * history, and before it had removed the rest.
+ * Cleaning up after finished jobs. Normally the keeper does it. If the keeper is killed after it
+ * has moved its job to the history, but before it has removed working directories, control groups
+ * and sockets, the pool removes them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +15,7 @@
 #include "pool/pool_int.h"
 
 enum {
-    LOOK_MIN_MS = 5, /* between two looks at a lock, doubling */
+    LOOK_MIN_MS = 5, /* pause between two checks of a lock; it doubles up to LOOK_MAX_MS */
     LOOK_MAX_MS = 1000,
 };
 
@@ -23,7 +25,7 @@ void sweep_sockets(const struct pool *p, const char *id)
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
         AUTO(free_p) char *path = paths_socket(&p->paths, id, suffixes[i]);
         if (path)
-            (void)unlink(path); /* not there is fine */
+            (void)unlink(path); /* it may be missing */
     }
 }
 
@@ -32,8 +34,8 @@ static char *ended_dir(const struct pool *p, const char *id)
     return str_printf("%s/ended/%s", p->paths.pool, id);
 }
 
-/* Its working directories and control groups, by the program that knows them; it removes the
- * sockets too. */
+/* Run `tony-executor --cleanup ID`, which removes the job's working directories, control groups and
+ * sockets. */
 static int start_cleanup(struct pool *p, const char *id, struct err *e)
 {
     AUTO(strv_done) struct strv argv = { 0 }, env = { 0 };
@@ -61,14 +63,14 @@ static int start_cleanup(struct pool *p, const char *id, struct err *e)
     return rc;
 }
 
-/* false: its keeper still has the lock. */
+/* Clean up after a job. false: its keeper still holds the lock. */
 static bool try_sweep(struct pool *p, const char *id)
 {
     AUTO(free_p) char *lock = paths_socket(&p->paths, id, "lock");
     AUTO(free_p) char *ended = ended_dir(p, id);
     struct err e = { 0 };
     if (!lock || !ended)
-        return true; /* the next pool does it */
+        return true; /* no memory: a later sweep() does it */
     AUTO(close_p) int fd = pool_lock_file(lock, true);
     if (fd < 0)
         return fd != -EWOULDBLOCK;
@@ -77,7 +79,7 @@ static bool try_sweep(struct pool *p, const char *id)
         sweep_sockets(p, id);
         return true;
     }
-    (void)flock(fd, LOCK_UN); /* the other program takes it */
+    (void)flock(fd, LOCK_UN); /* the cleanup program takes the lock itself */
     if (start_cleanup(p, id, &e) < 0)
         log_err(LOG_WARN, "job.sweep", &e);
     return true;
@@ -85,10 +87,10 @@ static bool try_sweep(struct pool *p, const char *id)
 
 void sweep_job(struct pool *p, const char *id)
 {
-    (void)try_sweep(p, id); /* a keeper that lives does it itself */
+    (void)try_sweep(p, id); /* false: the keeper lives and cleans up itself */
 }
 
-/* ---- a keeper that has still to remove what is left ---- */
+/* ---- keepers that still clean up after their job ---- */
 
 struct ending {
     struct pool *pool;
@@ -113,12 +115,13 @@ static void ending_free(struct ending *x)
 static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     (void)c;
-    (void)f; /* it has said all */
+    (void)f; /* after the end of its job, a keeper sends nothing of interest */
     (void)arg;
 }
 
-/* One that dies loses its connection a moment before its lock; one that was only cut off from us
- * has it until it is done. */
+/* The connection to the keeper is closed. If the keeper died, the kernel releases its lock a moment
+ * later. If only the connection broke, the keeper holds its lock until it has finished. So check
+ * the lock again and again. */
 static void on_time(void *arg)
 {
     struct ending *x = arg;
@@ -133,7 +136,7 @@ static void on_time(void *arg)
     loop_timer_set(x->timer, clock_mono_ms() + x->pause_ms);
 }
 
-/* It is done, or it was killed over it. */
+/* The keeper has finished cleaning up, or it was killed. */
 static void on_close(struct conn *c, const struct err *e, void *arg)
 {
     struct ending *x = arg;
@@ -150,13 +153,13 @@ void sweep_after(struct pool *p, struct conn *keeper, const char *id)
     struct loop_timer *timer = x ? loop_timer_new(p->loop, on_time, x) : NULL;
     if (!timer) {
         free(x);
-        conn_close(keeper); /* tidy() sweeps too */
+        conn_close(keeper); /* the next tidy() cleans up */
         return;
     }
     *x = (struct ending){
         .pool = p, .next = p->endings, .keeper = keeper, .timer = timer, .pause_ms = LOOK_MIN_MS
     };
-    (void)str_copy(x->id, sizeof x->id, id); /* of the same size */
+    (void)str_copy(x->id, sizeof x->id, id); /* always fits: an id has at most APP_ID_MAX bytes */
     p->endings = x;
     conn_set_arg(keeper, &ops, x);
 }
@@ -167,7 +170,7 @@ void sweep_done(struct pool *p)
         ending_free(p->endings);
 }
 
-/* ---- all of them ---- */
+/* ---- all finished jobs ---- */
 
 static bool lives(const struct pool *p, const char *id)
 {
@@ -175,7 +178,7 @@ static bool lives(const struct pool *p, const char *id)
     return pool_job_find(p, id) || !dir || access(dir, F_OK) == 0;
 }
 
-/* "17.k" -> the id of job 17 */
+/* Make the application id of a socket's name, such as "17.k" for job 17. false: another name. */
 static bool id_of_socket(const struct pool *p, const char *name, char id[APP_ID_MAX])
 {
     const char *dot = strchr(name, '.');

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -8,16 +9,16 @@
 #include "storage/store.h"
 
 enum {
-    TIDY_FIRST_MS = 30000, /* not while jobs wait for us to come up */
+    TIDY_FIRST_MS = 30000, /* after the start of the pool, which must first serve waiting clients */
     TIDY_AGAIN_MS = 3600000,
 };
 
-/* What a thread needs to know, and what it found. */
+/* The input and the result of the thread. */
 struct tidy {
     struct pool *pool;
     char *store, *jobs, *history;
-    int64_t max_age_ms, retention_s /* -1: for ever */, now_ms;
-    int n_jobs; /* whose history is gone */
+    int64_t max_age_ms, retention_s /* -1: keep the history for ever */, now_ms;
+    int n_jobs; /* jobs that were removed from the history */
     struct err e;
 };
 
@@ -56,7 +57,7 @@ void tidy(void *arg)
     sweep(p);
     struct tidy *t = calloc(1, sizeof *t);
     if (!t)
-        return; /* in an hour */
+        return; /* the timer tries again in an hour */
     t->store = str_dup(p->paths.store);
     t->jobs = str_dup(p->paths.jobs);
     t->history = str_dup(p->paths.history);

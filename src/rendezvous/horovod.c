@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The rendezvous server of Horovod's ranks. What one generation has left there would send the next
  * to peers that are gone, so each has its own store, which lies in the memory of the executor.

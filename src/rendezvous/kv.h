@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The key-value store of Horovod's gloo ranks, without sockets: bytes of one connection in, the
  * answer out. Each request comes on a connection of its own: METHOD /scope/key HTTP/1.1, with PUT,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PMI-1 as MPICH's processes speak it to a process manager (the "simple" wire protocol, port mode),
  * without sockets. Lines of "cmd=NAME key=value ..."; each rank keeps one connection from its first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The server that MPICH's processes dial (PMI_PORT), which mpiexec would be otherwise. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The servers themselves, one file each. */
 #ifndef TONY_RENDEZVOUS_RENDEZVOUS_INT_H
 #define TONY_RENDEZVOUS_RENDEZVOUS_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the servers of few words have in common: one listener on one address, and a bounded number
  * of connections, each of which has a time by which it must have said what it is there for.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Servers by which the ranks of a job find each other. A framework names the one it needs (struct
  * runtime, server); the executor of rank 0's task has it (decision 0010), at the address that this

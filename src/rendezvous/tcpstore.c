@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clients of the store, and what they ask for. */
 #include "rendezvous/tcpstore.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store by which the ranks of a PyTorch job find each other: the server's side of torch's
  * TCPStore, bytes in, bytes out. No sockets, no clock; tcpstore_server.h puts it on the network.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the store share: tcpstore.c (clients and commands), tcpstore_scan.c (where a
  * command ends), tcpstore_keys.c (the keys, and who waits for them). */
 #ifndef TONY_RENDEZVOUS_TCPSTORE_INT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of the store, and who waits for them. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a command ends, and which it is. */
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Torch's store (tcpstore.h) on the network, for a process that has no event loop library: one
  * descriptor to poll, one call when it is ready.

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frameworks: one row here, one file of that name with `const struct runtime runtime_<name>`.
- * The first is what a job runs that names none.
+ * The list of frameworks. Each row has a file of that name, which defines the struct
+ * runtime_<name>. A job that names no framework runs with the first one.
  */
 #ifndef TONY_RUNTIME_FRAMEWORKS_H
 #define TONY_RUNTIME_FRAMEWORKS_H

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Horovod with gloo: its ranks meet at the key-value server beside rank 0
- * (src/rendezvous/horovod.c). Ranks go host by host, hosts in the order in which they first appear
- * among the tasks, as Horovod's own launcher counts them: what the libraries do per host relies on
- * neighbours being neighbours. The cross rank of a rank counts the hosts before its own that have a
- * rank in the same local place.
+ * Horovod with gloo: the ranks meet at the key-value server beside rank 0
+ * (src/rendezvous/horovod.c). As in Horovod's own launcher, ranks are counted host by host, and
+ * hosts in the order of their first task: the libraries assume that the ranks of one host have
+ * consecutive numbers. The cross rank of a rank is the number of hosts before its own that have a
+ * rank with the same local rank.
  */
 #include "runtime/runtime_int.h"
 
@@ -25,8 +26,8 @@ struct host {
 struct hosts {
     VEC(struct host) list;
     size_t mine;    /* index of the host of this task */
-    uint32_t local; /* place of this rank on it */
-    bool found;
+    uint32_t local; /* local rank of this rank on its host */
+    bool found;     /* the task is among the tracked tasks: mine and local are valid */
 };
 
 static void hosts_done(struct hosts *h)
@@ -36,7 +37,8 @@ static void hosts_done(struct hosts *h)
     vec_done(&h->list);
 }
 
-/* Neighbours are mostly of one host: from the last to the first. */
+/* Find the host of this name, or add it. Searches from the last host to the first: neighbouring
+ * tasks are often on the same host. */
 static int host_index(struct hosts *h, const char *name, size_t *out)
 {
     for (size_t i = h->list.n; i-- > 0;)
@@ -52,6 +54,7 @@ static int host_index(struct hosts *h, const char *name, size_t *out)
     return -ENOMEM;
 }
 
+/* Count the ranks of each host, and find this task among them. */
 static int hosts_count(struct hosts *h, const struct rt_input *in)
 {
     struct rt_walk w = { .roles = in->roles, .n = in->n_roles };
@@ -86,8 +89,8 @@ static int set_numbers(const struct rt_slot *s, struct strv *out)
     return rc;
 }
 
-/* The slot of the plan that is in this rank's place on its host. */
-static const struct rt_slot *planned(const struct hosts *h, const struct rt_input *in)
+/* The entry of the driver's plan for this rank: same host, same local rank. NULL: there is none. */
+static const struct rt_slot *find_planned(const struct hosts *h, const struct rt_input *in)
 {
     for (size_t i = 0; i < in->n_plan; i++)
         if (in->plan[i].local_rank == h->local && str_eq(in->plan[i].host, h->list.v[h->mine].name))
@@ -95,8 +98,9 @@ static const struct rt_slot *planned(const struct hosts *h, const struct rt_inpu
     return NULL;
 }
 
-/* What a driver of the user's is told: "10.0.0.1:2,10.0.0.2:1", and where it is to put its file. */
-static int set_driver(const struct hosts *h, struct strv *out)
+/* Set the variables of the user's own driver: the number of ranks of each host
+ * ("10.0.0.1:2,10.0.0.2:1"), and the directory into which the driver writes its plan. */
+static int set_driver(const struct rt_input *in, const struct hosts *h, struct strv *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
     const char *dir = strv_env_get(out, "PWD");
@@ -104,11 +108,12 @@ static int set_driver(const struct hosts *h, struct strv *out)
     for (size_t i = 0; i < h->list.n; i++)
         buf_addf(&text, "%s%s:%u", i ? "," : "", h->list.v[i].name, h->list.v[i].ranks);
     AUTO(free_p) char *copy = str_dup(dir ? dir : ".");
-    return copy && strv_env_set(out, "DRIVER_OUTPUT_PATH", copy) == 0 ? rt_set_pair(out, &text)
-                                                                      : -ENOMEM;
+    int rc = copy ? strv_env_set(out, "DRIVER_OUTPUT_PATH", copy) : -ENOMEM;
+    return rc < 0 || !rt_sets_growing(in) ? rc : rt_set_pair(out, &text);
 }
 
-static int set_slot(const struct hosts *h, struct strv *out)
+/* Number this rank without a driver's plan. */
+static int set_own_numbers(const struct hosts *h, struct strv *out)
 {
     uint32_t rank = h->local, size = 0, cross = 0, cross_size = 0;
     for (size_t i = 0; i < h->list.n; i++) {
@@ -124,16 +129,17 @@ static int set_slot(const struct hosts *h, struct strv *out)
                             .local_size = h->list.v[h->mine].ranks,
                             .cross_rank = cross,
                             .cross_size = cross_size };
-    (void)str_copy(slot.host, sizeof slot.host, h->list.v[h->mine].name); /* it came out of less */
+    /* The name fits: it comes from a buffer of the same size. */
+    (void)str_copy(slot.host, sizeof slot.host, h->list.v[h->mine].name);
     return set_numbers(&slot, out);
 }
 
-static int set_fixed(const struct rt_at *at, struct strv *out)
+static int set_gloo(const struct rt_host_port *at, struct strv *out)
 {
     int rc = 0;
     rc |= strv_env_set(out, "HOROVOD_CONTROLLER", "gloo");
     rc |= strv_env_set(out, "HOROVOD_CPU_OPERATIONS", "gloo");
-    /* the original's: a rank may still read its data while the others wait for it */
+    /* TonY's value: a rank may still be reading its data while the others wait for it */
     rc |= rt_set_default(out, "HOROVOD_GLOO_TIMEOUT_SECONDS", "2000");
     rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_ADDR", at->host);
     rc |= strv_env_set(out, "HOROVOD_GLOO_RENDEZVOUS_PORT", at->port);
@@ -143,17 +149,17 @@ static int set_fixed(const struct rt_at *at, struct strv *out)
 static int set_rank(const struct rt_input *in, const struct hosts *h, struct strv *out,
                     struct err *e)
 {
-    const struct rt_slot *slot = planned(h, in);
+    const struct rt_slot *slot = find_planned(h, in);
     struct rt_place place;
-    struct rt_at at;
+    struct rt_host_port at;
     rt_place(in, &place);
-    if (!rt_address_at(in->driver ? in->driver : in->server ? place.master : NULL, &at))
-        return err_set(e, ENOTCONN, "there is no rendezvous server by which the ranks could meet");
+    if (!rt_parse_address(in->driver ? in->driver : in->server ? place.master : NULL, &at))
+        return err_set(e, ENOTCONN, "there is no rendezvous server at which the ranks could meet");
     if (in->n_plan && !slot)
         return err_set(e, ENOENT, "the driver's plan has no local rank %u on host '%s'", h->local,
                        h->list.v[h->mine].name);
-    int rc = set_fixed(&at, out);
-    rc |= slot ? set_numbers(slot, out) : set_slot(h, out);
+    int rc = set_gloo(&at, out);
+    rc |= slot ? set_numbers(slot, out) : set_own_numbers(h, out);
     return rc ? -ENOMEM : 0;
 }
 
@@ -168,7 +174,7 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     if (rc == 0 && h.found)
         rc = set_rank(in, &h, out, e);
     else if (rc == 0 && str_eq(in->role, "driver"))
-        rc = set_driver(&h, out);
+        rc = set_driver(in, &h, out);
     hosts_done(&h);
     return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot build the environment for horovod: %m") : rc;
 }
@@ -180,12 +186,17 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
     return str_eq(role, "driver");
 }
 
+static const struct rt_growing growing[] = { { "CLUSTER_SPEC", false },
+                                             { "CLUSTER_WORKER_LIST", true },
+                                             { 0 } };
+
 const struct runtime runtime_horovod = {
     .name = "horovod",
     .env = env,
+    .growing = growing,
     .waits_for_spec = true,
     .needs_gang = true,
     .server = "horovod",
     .serves = serves,
-    .lives_with_new = rt_begins_whole,
+    .lives_with_new = rt_gang_restarts,
 };

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JAX: what jax.distributed.initialize() is given. It reads the coordinator's address by itself,
- * and takes the other two as arguments. The coordinator runs in process 0 and listens on the
- * address that the others use, not on all.
+ * JAX: the arguments of jax.distributed.initialize(). That function reads the coordinator's address
+ * from the environment itself; the program passes the other two. The coordinator runs in process 0.
+ * It listens only on the address that the other processes use.
  */
 #include "runtime/runtime_int.h"
 
@@ -22,7 +23,8 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rc |= rt_set_u32(out, "JAX_NUM_PROCESSES", at.world_size);
     if (at.ranked)
         rc |= rt_set_u32(out, "JAX_PROCESS_ID", at.rank);
-    /* else it takes TERM for news that it may look at later, and runs on until it is killed */
+    /* With the preemption service JAX handles SIGTERM itself, and the process runs until SIGKILL.
+     */
     rc |= rt_set_default(out, "JAX_ENABLE_PREEMPTION_SERVICE", "false");
     return rc ? err_set(e, ENOMEM, "cannot build the environment for jax: %m") : 0;
 }
@@ -30,8 +32,9 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
 const struct runtime runtime_jax = {
     .name = "jax",
     .env = env,
+    .addresses = RT_FIRST,
     .waits_for_spec = true,
     .needs_gang = true,
-    .unnoticed = rt_any, /* process 0 prints that another one died, and lives on */
-    .lives_with_new = rt_begins_whole,
+    .unnoticed = rt_every_role, /* process 0 prints that another process died, and runs on */
+    .lives_with_new = rt_gang_restarts,
 };

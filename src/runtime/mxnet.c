@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MXNet's parameter servers (ps-lite): roles scheduler, server and worker, all of which end by
- * themselves. The scheduler's address must be a literal one: with a name, ps-lite waits for ever.
+ * MXNet's parameter servers (ps-lite): the roles scheduler, server and worker, whose tasks all end
+ * by themselves. The scheduler's host must be numeric: if it is a name, ps-lite waits for ever.
  */
 #include "runtime/runtime_int.h"
 
@@ -31,10 +32,10 @@ static int check(const struct rt_role *roles, size_t n, struct err *e)
 
 static int env(const struct rt_input *in, struct strv *out, struct err *e)
 {
-    struct rt_at at;
+    struct rt_host_port at;
     int rc = 0;
     rc |= strv_env_set(out, "DMLC_ROLE", in->role);
-    if (rt_task_at(in, "scheduler", 0, &at)) {
+    if (rt_task_address(in, "scheduler", 0, &at)) {
         rc |= strv_env_set(out, "DMLC_PS_ROOT_URI", at.host);
         rc |= strv_env_set(out, "DMLC_PS_ROOT_PORT", at.port);
     }
@@ -44,8 +45,8 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     return rc ? err_set(e, ENOMEM, "cannot build the environment for mxnet: %m") : 0;
 }
 
-/* Who waits for a peer that died waits for ever. */
-static bool member(const char *role)
+/* Is this one of ps-lite's roles? Their tasks wait for ever for a peer that died. */
+static bool is_ps_lite(const char *role)
 {
     return str_eq(role, "scheduler") || str_eq(role, "server") || str_eq(role, "worker");
 }
@@ -54,15 +55,16 @@ static bool lives_with_new(const char *role, bool chief, bool has_ps)
 {
     (void)chief;
     (void)has_ps;
-    return !member(role);
+    return !is_ps_lite(role);
 }
 
 const struct runtime runtime_mxnet = {
     .name = "mxnet",
     .check = check,
     .env = env,
+    .addresses = RT_FIRST,
     .waits_for_spec = true,
     .needs_gang = true,
-    .unnoticed = member,
+    .unnoticed = is_ps_lite,
     .lives_with_new = lives_with_new,
 };

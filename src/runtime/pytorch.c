@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyTorch: what init_process_group("env://") reads, what torchrun would set besides, and TonY's
- * INIT_METHOD, RANK and WORLD. A task of an untracked role belongs to no process group: it gets the
- * address of rank 0 and the sizes, but no rank.
+ * PyTorch: the variables that init_process_group("env://") reads, those that torchrun also sets,
+ * and TonY's INIT_METHOD, RANK and WORLD. A task of an untracked role belongs to no process group:
+ * it gets the address of rank 0 and the sizes, but no rank.
  *
- * The store at that address is ours (rendezvous/tcpstore.h) where there are several ranks: then
- * TORCHELASTIC_USE_AGENT_STORE tells rank 0 as well that it only has to connect.
+ * If there are several ranks, the executor of rank 0 serves the store at MASTER_ADDR:MASTER_PORT
+ * (rendezvous/tcpstore.h). TORCHELASTIC_USE_AGENT_STORE tells rank 0 not to start a store itself.
  */
 #include "runtime/runtime_int.h"
 
@@ -25,8 +26,9 @@ static int check(const struct rt_role *roles, size_t n, struct err *e)
     return err_hint(e, "name the role 'worker', or use the framework 'generic'");
 }
 
-/* What torchrun's agent gives besides, to what was not said otherwise. Programs that use its
- * @record leave there what they died of. */
+/* Set the variables of torchrun's agent. TORCH_NCCL_ASYNC_ERROR_HANDLING and
+ * TORCHELASTIC_ERROR_FILE keep the user's value. A program with torchrun's decorator @record writes
+ * its last exception into TORCHELASTIC_ERROR_FILE. */
 static int set_agent(const struct rt_input *in, struct strv *out)
 {
     char path[PATH_MAX];
@@ -72,12 +74,12 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rc |= rt_set_u32(out, "WORLD", at.world_size);
     rc |= rt_set_u32(out, "WORLD_SIZE", at.world_size);
     rc |= rt_set_u32(out, "GROUP_WORLD_SIZE", at.n_groups);
-    /* torchrun counts the formations of the gang, and so that all ranks have the same number. It
-     * begins again for the ranks' own failures only: of those that we do besides, none is one too
-     * many. */
-    uint32_t again = in->generation ? in->generation - 1 : 0;
-    rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", again);
-    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", MAX(again, in->max_restarts));
+    /* torchrun counts how often the gang was restarted, so all ranks have the same count. It
+     * restarts only after failures of ranks; tony also restarts for other reasons, which
+     * max_restarts does not count. The maximum must not be below the count. */
+    uint32_t restarts = in->generation ? in->generation - 1 : 0;
+    rc |= rt_set_u32(out, "TORCHELASTIC_RESTART_COUNT", restarts);
+    rc |= rt_set_u32(out, "TORCHELASTIC_MAX_RESTARTS", MAX(restarts, in->max_restarts));
     rc |= strv_env_set(out, "TORCHELASTIC_RUN_ID", in->application_id);
     rc |= set_agent(in, out);
     if (at.ranked)
@@ -89,8 +91,9 @@ const struct runtime runtime_pytorch = {
     .name = "pytorch",
     .check = check,
     .env = env,
+    .addresses = RT_FIRST,
     .server = "tcpstore",
-    .server_from = 2, /* one alone has nobody to find */
-    .lives_with_new = rt_begins_whole,
+    .server_from = 2, /* a single rank needs no store */
+    .lives_with_new = rt_gang_restarts,
     .waits_for_spec = true,
 };

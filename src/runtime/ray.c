@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ray: a role 'head', and workers that join it. They are servers where another role drives them; a
- * job of head and workers only is driven by the head's own command. Ray's processes find the head
- * by RAY_ADDRESS; the head itself must not look for one.
+ * Ray: a role 'head', and workers that join it. If the job has a further role, that role drives the
+ * computation, and tony stops head and workers when it is over. Without a further role the command
+ * of the head drives the computation. Ray's processes find the head by RAY_ADDRESS, which the head
+ * itself must not have.
  */
 #include "runtime/runtime_int.h"
 
@@ -17,14 +19,14 @@ static int check(const struct rt_role *roles, size_t n, struct err *e)
         return 0;
     (void)err_set(e, EINVAL, "framework 'ray' needs one task in a role 'head', and this job has %s",
                   head ? "more" : "none");
-    return err_hint(e, "name the role that runs 'ray start --head' so");
+    return err_hint(e, "give the role that runs 'ray start --head' the name 'head'");
 }
 
 static int env(const struct rt_input *in, struct strv *out, struct err *e)
 {
-    struct rt_at at;
+    struct rt_host_port at;
     int rc = 0;
-    if (rt_task_at(in, "head", 0, &at)) {
+    if (rt_task_address(in, "head", 0, &at)) {
         rc |= strv_env_set(out, "RAY_HEAD_HOST", at.host);
         rc |= strv_env_set(out, "RAY_HEAD_PORT", at.port);
         if (!str_eq(in->role, "head"))
@@ -42,7 +44,7 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
     return str_eq(role, "worker") || (others && str_eq(role, "head"));
 }
 
-/* A worker joins whenever it comes. Without the head nothing of the cluster is left. */
+/* A worker can join at any time. Without the head the cluster is lost. */
 static bool lives_with_new(const char *role, bool chief, bool has_ps)
 {
     (void)chief;
@@ -54,6 +56,7 @@ const struct runtime runtime_ray = {
     .name = "ray",
     .check = check,
     .env = env,
+    .addresses = RT_FIRST,
     .waits_for_spec = true,
     .serves = serves,
     .lives_with_new = lives_with_new,

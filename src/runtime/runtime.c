@@ -1,4 +1,5 @@
-/* The table of frameworks, and the variables that all of them get. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of frameworks, and the variables that every task gets. */
 #include "runtime/runtime_int.h"
 
 #include <errno.h>
@@ -40,11 +41,10 @@ int runtime_check(const struct runtime *rt, const struct rt_role *roles, size_t 
                   struct err *e)
 {
     if (rt->needs_gang && !gang) {
-        (void)err_set(
-            e, EINVAL,
-            "framework '%s' needs all tasks at once, which distributed-mode FCFS does not "
-            "give",
-            rt->name);
+        (void)err_set(e, EINVAL,
+                      "framework '%s' needs all tasks at once, which distributed-mode FCFS does "
+                      "not give",
+                      rt->name);
         return err_hint(e, "remove tony.application.distributed-mode, or set it to GANG");
     }
     return rt->check ? rt->check(roles, n, e) : 0;
@@ -59,7 +59,8 @@ bool runtime_wants_tb_port(const char *framework, const char *role, bool chief,
     return str_eq(role, "tensorboard") || (chief && !has_tensorboard_role);
 }
 
-/* What is not known lives: it is told of the change in its spec file, if it has one. */
+/* A framework without an entry in the table counts as one whose tasks can read the new address from
+ * TONY_SPEC_FILE. */
 bool runtime_lives_with_new(const char *framework, const char *role, bool chief, bool gang,
                             bool has_ps)
 {
@@ -69,13 +70,21 @@ bool runtime_lives_with_new(const char *framework, const char *role, bool chief,
     return !rt || !rt->lives_with_new || rt->lives_with_new(role, chief, has_ps);
 }
 
-bool rt_any(const char *role)
+bool runtime_takes_more(const char *framework, const char *role, bool chief, bool gang, bool has_ps)
+{
+    const struct runtime *rt = runtime_find(framework);
+    if (gang && rt && rt->fixed_gang && !str_eq(role, "tensorboard"))
+        return false;
+    return runtime_lives_with_new(framework, role, chief, gang, has_ps);
+}
+
+bool rt_every_role(const char *role)
 {
     (void)role;
     return true;
 }
 
-bool rt_begins_whole(const char *role, bool chief, bool has_ps)
+bool rt_gang_restarts(const char *role, bool chief, bool has_ps)
 {
     (void)role;
     (void)chief;
@@ -123,7 +132,20 @@ int rt_set_pair(struct strv *env, struct buf *pair)
     return strv_take(env, buf_steal(pair));
 }
 
-/* What the original gives to every task. */
+int rt_set_spec(const struct rt_input *in, const char *name, struct strv *env)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (!rt_sets_growing(in))
+        return 0;
+    (void)buf_reserve(&text, in->spec.len + strlen(name) + 2);
+    int rc = buf_addf(&text, "%s=", name);
+    if (rc == 0)
+        rc = in->spec.p ? buf_add(&text, in->spec.p, in->spec.len)
+                        : runtime_spec_json(in->roles, in->n_roles, NULL, NULL, &text);
+    return rc < 0 ? rc : rt_set_pair(env, &text);
+}
+
+/* The variables that TonY gives to every task. */
 static int set_compatible(const struct rt_input *in, struct strv *env)
 {
     int rc = 0;
@@ -132,7 +154,7 @@ static int set_compatible(const struct rt_input *in, struct strv *env)
     rc |= rt_set_u32(env, "TASK_NUM", in->n_tracked);
     rc |= strv_env_set(env, "DISTRIBUTED_MODE", in->distributed_mode);
     rc |= rt_set_u32(env, "SESSION_ID", in->session);
-    if (in->session) /* scripts take its being there for a restart */
+    if (in->session) /* not in the first session: scripts only test whether the variable exists */
         rc |= rt_set_u32(env, "NUM_AM_RETRIES", in->session);
     rc |= rt_set_u32(env, "ATTEMPT_NUMBER", in->restart_count);
     rc |= strv_env_set(env, "appid", in->application_id);
@@ -140,14 +162,14 @@ static int set_compatible(const struct rt_input *in, struct strv *env)
     if (in->chief)
         rc |= strv_env_set(env, "IS_CHIEF", "true");
     if (in->single_node)
-        rc |= strv_env_set(env, "PREPROCESSING_JOB", "true"); /* the original's name for this */
+        rc |= strv_env_set(env, "PREPROCESSING_JOB", "true"); /* TonY's name for such a job */
     if (in->tb_port)
         rc |= rt_set_u32(env, "TB_PORT", in->tb_port);
     return rc;
 }
 
-/* Our own names, the same for every framework. */
-static int set_own(const struct rt_input *in, const struct rt_place *at, struct strv *env)
+/* The variables TONY_..., the same for every framework. */
+static int set_tony(const struct rt_input *in, const struct rt_place *at, struct strv *env)
 {
     char task[128];
     snprintf(task, sizeof task, "%s:%u", in->role, in->index);
@@ -185,8 +207,9 @@ int runtime_env(const struct runtime *rt, const struct rt_input *in, struct strv
 {
     struct rt_place at;
     rt_place(in, &at);
-    if (set_compatible(in, env) || set_own(in, &at, env))
+    if (set_compatible(in, env) || set_tony(in, &at, env))
         return err_set(e, ENOMEM, "cannot build the environment of task '%s:%u': %m", in->role,
                        in->index);
-    return rt->env(in, env, e);
+    int rc = rt->env(in, env, e);
+    return rc < 0 ? rc : rt_limit_growing(rt, in, env, e);
 }

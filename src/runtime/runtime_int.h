@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the frameworks share: who is who in the job, seen from one rank.
+ * Helpers that the frameworks share: the numbers and addresses of a rank, and setting variables.
  */
 #ifndef TONY_RUNTIME_RUNTIME_INT_H
 #define TONY_RUNTIME_RUNTIME_INT_H
@@ -14,51 +15,63 @@ FRAMEWORKS(X)
 /* Equal to enum role_kind of the job specification. */
 enum rt_kind { RT_TRACKED = 1, RT_UNTRACKED, RT_SIDECAR };
 
-/* Where a rank stands. Only tracked roles are counted: chief first, then the order of the job file.
- */
-enum { RT_ADDRESS_MAX = 280 }; /* a host name, and a port */
+enum { RT_ADDRESS_MAX = 280 }; /* a host name of 255 bytes, a port, and brackets */
 
+/* The numbers and addresses of one rank. Only tracked roles are counted: first the chief, then the
+ * others in the order of the job file. */
 struct rt_place {
-    bool ranked;         /* my role is tracked: the numbers below that are mine are valid */
+    bool ranked;         /* the role is tracked: rank, group_rank, role_rank, role_size are valid */
     uint32_t rank;       /* global, over all ranks of all tracked tasks */
-    uint32_t world_size; /* ranks of all tracked tasks */
-    uint32_t group_rank; /* number of my task among the tracked tasks */
-    uint32_t n_groups;   /* tracked tasks */
-    uint32_t role_rank;  /* among the ranks of my role */
-    uint32_t role_size;  /* ranks of my role */
-    uint32_t local_size; /* ranks of my task */
-    const char *master;  /* host:port of rank 0; NULL = not there yet */
+    uint32_t world_size; /* number of global ranks */
+    uint32_t group_rank; /* number of the task among the tracked tasks */
+    uint32_t n_groups;   /* number of tracked tasks */
+    uint32_t role_rank;  /* among the ranks of its role */
+    uint32_t role_size;  /* ranks of its role */
+    uint32_t local_size; /* ranks of its task */
+    const char *master;  /* host:port of rank 0; NULL = has not registered */
     const char *mine;    /* host:port of this task; NULL = unknown */
     char master_text[RT_ADDRESS_MAX], mine_text[RT_ADDRESS_MAX];
 };
 void rt_place(const struct rt_input *in, struct rt_place *out);
 
-/* Split "host:port" at the last colon ("[::1]:80" keeps its host without brackets). false when it
- * is not one. */
+/* Split "host:port" at the last colon; the host of "[::1]:80" is "::1". *out_port points into
+ * address. false: not an address (may be NULL), or the host is too long. */
 bool rt_split_address(const char *address, char *host, size_t n_host, const char **out_port);
 
-/* The place of `role` among the roles, or NULL; and of its task `index` host and port, if it is there. */
+/* The first role with that name and at least one task, or NULL. */
 const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const char *role);
-struct rt_at {
-    char host[RT_ADDRESS_MAX], port[RT_ADDRESS_MAX]; /* words, in a plan of a job */
+struct rt_host_port {
+    char host[RT_ADDRESS_MAX];
+    char port[RT_ADDRESS_MAX]; /* so large because `tony plan` puts words in place of numbers */
 };
-bool rt_task_at(const struct rt_input *in, const char *role, uint32_t index, struct rt_at *out);
-bool rt_address_at(const char *address, struct rt_at *out);
-/* Unless the user has set it. */
+/* Host and port of one task, or of the text of an address. false: the task has not registered, or
+ * the text is not an address. */
+bool rt_task_address(const struct rt_input *in, const char *role, uint32_t index,
+                     struct rt_host_port *out);
+bool rt_parse_address(const char *address, struct rt_host_port *out);
+
+/* Set K=V unless env has K (the user has set it). */
 int rt_set_default(struct strv *env, const char *key, const char *value);
-/* env K = "prefix<a>" */
 int rt_setf(struct strv *env, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* Answers for a struct runtime: a task of any role is meant; a gang with a member less is none. */
-bool rt_any(const char *role);
-bool rt_begins_whole(const char *role, bool chief, bool has_ps);
-
-/* env K = number */
 int rt_set_u32(struct strv *env, const char *key, uint32_t v);
-
-/* "K=V" from a buffer, whose bytes are taken (specs are long: no copy is made); replaces. */
-struct buf;
+/* Set "K=V" from a buffer, or replace the variable K. Takes the bytes of the buffer, so that a long
+ * spec is not copied. */
 int rt_set_pair(struct strv *env, struct buf *pair);
+/* Must env() set the variables of runtime.growing? */
+static inline bool rt_sets_growing(const struct rt_input *in)
+{
+    return !in->first_addresses_only && !in->file_only;
+}
+/* Set NAME=<the cluster spec as JSON>, if rt_sets_growing(). */
+int rt_set_spec(const struct rt_input *in, const char *name, struct strv *env);
+
+/* growing.c: remove variables of rt->growing that are too long; -E2BIG if one of them is needed. */
+int rt_limit_growing(const struct runtime *rt, const struct rt_input *in, struct strv *env,
+                     struct err *e);
+
+/* For struct runtime: .unnoticed of every role; .lives_with_new of no role. */
+bool rt_every_role(const char *role);
+bool rt_gang_restarts(const char *role, bool chief, bool has_ps);
 
 #endif

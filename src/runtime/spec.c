@@ -1,4 +1,5 @@
-/* The cluster spec: as JSON, and the place of one rank in it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cluster spec as JSON, and the numbers and addresses of one rank in it. */
 #include "runtime/runtime_int.h"
 
 #include <errno.h>
@@ -7,13 +8,13 @@
 #include "base/buf.h"
 #include "base/str.h"
 
-static bool present(const char *address)
+static bool is_registered(const char *address)
 {
     return address && address[0];
 }
 
-/* Names and addresses are plain by the rules of the job file; the escaping keeps the JSON whole if
- * they ever are not. */
+/* No name or address should have a character that JSON must escape: the job file's rules and the
+ * executors exclude them. If one has such a character all the same, the text stays valid JSON. */
 static void add_escaped(struct buf *out, const char *s)
 {
     for (; *s; s++) {
@@ -30,7 +31,7 @@ static void add_string(struct buf *out, const char *s)
     char *to = buf_reserve(out, len + 2);
     bool plain = true;
     if (!to)
-        return; /* out says so */
+        return; /* the failure stays in out */
     for (size_t i = 0; i < len; i++) {
         plain &= (unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\';
         to[i + 1] = s[i];
@@ -45,27 +46,37 @@ static void add_string(struct buf *out, const char *s)
     buf_addc(out, '"');
 }
 
-/* The text of element `index` of a list of plain strings: one with an escape in it is no address.
- */
-static struct span list_item(const char *list, uint32_t index)
+/* ---- lists of addresses: "a:1","b:2" ---- */
+
+/* Cut the first string off the list. Its p is NULL if the list is empty or ends inside a string.
+ * Escaped strings need no special care: add_escaped() writes a quote as \u0022, so the next quote
+ * is always the end. */
+static struct span take_string(struct span *list)
 {
-    const char *at = list, *end = NULL;
-    for (uint32_t i = 0; *at == '"'; i++) {
-        if (!(end = strchr(at + 1, '"')))
-            break;
-        if (i == index)
-            return span_mem(at + 1, (size_t)(end - at - 1));
-        at = end[1] == ',' ? end + 2 : "";
-    }
-    return (struct span){ 0 };
+    struct span none = { 0 };
+    if (!list->len || list->p[0] != '"')
+        return none;
+    const char *end = memchr(list->p + 1, '"', list->len - 1);
+    if (!end)
+        return none;
+    struct span item = span_mem(list->p + 1, (size_t)(end - list->p - 1));
+    size_t used = item.len + 2;
+    used += used < list->len && list->p[used] == ',';
+    *list = span_mem(list->p + used, list->len - used);
+    return item;
 }
 
-bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t n)
+static struct span list_item(struct span list, uint32_t index)
 {
-    if (index >= r->n)
-        return false;
-    struct span s = r->list ? list_item(r->list, index)
-                            : span_of(r->addresses[index] ? r->addresses[index] : "");
+    struct span item = take_string(&list);
+    for (uint32_t i = 0; i < index && item.p; i++)
+        item = take_string(&list);
+    return item;
+}
+
+/* false: s is empty, too long, or has an escape, which no address has. */
+static bool copy_address(struct span s, char *out, size_t n)
+{
     if (s.len == 0 || s.len >= n || memchr(s.p, '\\', s.len))
         return false;
     memcpy(out, s.p, s.len);
@@ -73,20 +84,30 @@ bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t 
     return true;
 }
 
-static bool any_present(const struct rt_role *r)
+bool runtime_address(const struct rt_role *r, uint32_t index, char *out, size_t n)
 {
-    if (r->list)
-        return r->list[strspn(r->list, "\",")] != '\0';
-    for (uint32_t i = 0; i < r->n; i++)
-        if (present(r->addresses[i]))
+    if (index >= r->n)
+        return false;
+    return copy_address(r->list.p ? list_item(r->list, index)
+                                  : span_of(r->addresses ? r->addresses[index] : NULL),
+                        out, n);
+}
+
+static bool any_registered(const struct rt_role *r)
+{
+    for (size_t i = 0; i < r->list.len; i++)
+        if (r->list.p[i] != '"' && r->list.p[i] != ',')
+            return true;
+    for (uint32_t i = 0; !r->list.p && i < r->n; i++)
+        if (is_registered(r->addresses[i]))
             return true;
     return false;
 }
 
 static void add_list(struct buf *out, const struct rt_role *r)
 {
-    if (r->list) {
-        buf_adds(out, r->list);
+    if (r->list.p) {
+        buf_add(out, r->list.p, r->list.len);
         return;
     }
     for (uint32_t k = 0; k < r->n; k++) {
@@ -96,17 +117,19 @@ static void add_list(struct buf *out, const struct rt_role *r)
     }
 }
 
-/* Of one of a thousand tasks' specs: said before, it is not copied as it grows. */
+/* An upper bound for the bytes that add_list() and the brackets around it take. */
 static size_t list_size(const struct rt_role *r)
 {
-    if (r->list)
-        return strlen(r->list) + 3;
+    if (r->list.p)
+        return r->list.len + 3;
     size_t size = 3;
     for (uint32_t k = 0; k < r->n; k++)
         size += 3 + (r->addresses[k] ? strlen(r->addresses[k]) : 0);
     return size;
 }
 
+/* Leaves out a role of a later stage, none of whose tasks has registered yet. Within a role each
+ * task must keep its index, so a task that has not registered is an empty string. */
 int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_role_a,
                       const char *skip_role_b, struct buf *out)
 {
@@ -114,14 +137,12 @@ int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_ro
     size_t size = 2;
     for (size_t i = 0; i < n; i++)
         size += list_size(&roles[i]) + strlen(roles[i].name) + 3;
-    (void)buf_reserve(out, size);
+    (void)buf_reserve(out, size); /* so that a long text is not copied while it grows */
     buf_addc(out, '{');
     for (size_t i = 0; i < n; i++) {
         const struct rt_role *r = &roles[i];
-        /* a role of a later stage has nobody yet and is left out; within a role the index must stay
-         * right */
         if ((skip_role_a && str_eq(r->name, skip_role_a)) ||
-            (skip_role_b && str_eq(r->name, skip_role_b)) || !any_present(r))
+            (skip_role_b && str_eq(r->name, skip_role_b)) || !any_registered(r))
             continue;
         if (!first)
             buf_addc(out, ',');
@@ -135,13 +156,60 @@ int runtime_spec_json(const struct rt_role *roles, size_t n, const char *skip_ro
     return out->failed ? -ENOMEM : 0;
 }
 
+/* ---- reading the JSON ---- */
+
+static bool take_text(struct span *rest, const char *text)
+{
+    size_t len = strlen(text);
+    if (!span_starts(*rest, text))
+        return false;
+    *rest = span_mem(rest->p + len, rest->len - len);
+    return true;
+}
+
+/* Cut one "name":["a:1",...] off rest; *out_list has no brackets. */
+static bool take_role(struct span *rest, struct span *out_name, struct span *out_list)
+{
+    *out_name = take_string(rest);
+    if (!out_name->p || !take_text(rest, ":["))
+        return false;
+    const char *from = rest->p;
+    while (take_string(rest).p)
+        ;
+    *out_list = span_mem(from, (size_t)(rest->p - from));
+    return take_text(rest, "]");
+}
+
+int runtime_spec_lists(struct span json, struct rt_role *roles, size_t n)
+{
+    size_t at = 0; /* the text has its roles in the same order as the array */
+    for (size_t i = 0; i < n; i++)
+        roles[i].list = SPAN("");
+    if (!take_text(&json, "{"))
+        return -EINVAL;
+    while (json.len && json.p[0] == '"') {
+        struct span name, list;
+        if (!take_role(&json, &name, &list))
+            return -EINVAL;
+        while (at < n && !span_eqs(name, roles[at].name))
+            at++;
+        if (at == n)
+            return -EINVAL;
+        roles[at++].list = list;
+        (void)take_text(&json, ",");
+    }
+    return span_eqs(json, "}") ? 0 : -EINVAL;
+}
+
+/* ---- ranks ---- */
+
 static uint32_t ranks_of(const struct rt_role *r)
 {
     return r->ranks ? r->ranks : 1;
 }
 
-/* Chief before the others, else the order of the file: pass 0 looks at "chief" only, pass 1 at the
- * rest. */
+/* Ranks are numbered in two passes over the tracked roles: pass 0 numbers the chief, pass 1 all
+ * others. Is this role numbered in this pass? */
 static bool in_pass(const struct rt_role *r, int pass)
 {
     return r->kind == RT_TRACKED && str_eq(r->name, "chief") == (pass == 0);
@@ -155,17 +223,21 @@ uint32_t runtime_world_size(const struct rt_role *roles, size_t n)
     return sum;
 }
 
+static void set_own_address(const struct rt_input *in, const struct rt_role *r,
+                            struct rt_place *out)
+{
+    out->local_size = ranks_of(r);
+    if (in->address ? str_copy(out->mine_text, sizeof out->mine_text, in->address)
+                    : runtime_address(r, in->index, out->mine_text, sizeof out->mine_text))
+        out->mine = out->mine_text;
+}
+
 void rt_place(const struct rt_input *in, struct rt_place *out)
 {
     *out = (struct rt_place){ .local_size = 1 };
-    for (size_t i = 0; i < in->n_roles; i++) {
-        const struct rt_role *r = &in->roles[i];
-        if (!str_eq(r->name, in->role))
-            continue;
-        out->local_size = ranks_of(r);
-        if (runtime_address(r, in->index, out->mine_text, sizeof out->mine_text))
-            out->mine = out->mine_text;
-    }
+    for (size_t i = 0; i < in->n_roles; i++)
+        if (str_eq(in->roles[i].name, in->role))
+            set_own_address(in, &in->roles[i], out);
     bool first = true;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < in->n_roles; i++) {
@@ -187,40 +259,24 @@ void rt_place(const struct rt_input *in, struct rt_place *out)
         }
 }
 
-/* The next element of a list as list_item() reads it, from *at on; *at goes behind it. */
-static struct span next_item(const char **at)
-{
-    struct span s = list_item(*at, 0);
-    if (!s.p) {
-        *at = "";
-        return s;
-    }
-    *at = s.p + s.len + 1;
-    *at += **at == ',';
-    return s;
-}
-
-static void walk_address(struct rt_walk *w, const struct rt_role *r, struct rt_task *out)
+static void set_walk_address(struct rt_walk *w, const struct rt_role *r, struct rt_task *out)
 {
     struct span s = { 0 };
-    if (r->list) {
-        if (!w->at)
-            w->at = r->list;
-        s = next_item(&w->at);
-    } else if (r->addresses && r->addresses[out->index]) {
+    if (r->list.p) {
+        if (out->index == 0)
+            w->rest = r->list;
+        s = take_string(&w->rest);
+    } else if (r->addresses) {
         s = span_of(r->addresses[out->index]);
     }
-    out->address[0] = '\0';
-    if (!s.p || s.len >= sizeof out->address || memchr(s.p, '\\', s.len))
-        return;
-    memcpy(out->address, s.p, s.len);
-    out->address[s.len] = '\0';
+    if (!copy_address(s, out->address, sizeof out->address))
+        out->address[0] = '\0';
 }
 
 bool runtime_walk(struct rt_walk *w, struct rt_task *out)
 {
     for (; w->pass < 2; w->pass++, w->role = 0)
-        for (; w->role < w->n; w->role++, w->index = 0, w->at = NULL) {
+        for (; w->role < w->n; w->role++, w->index = 0) {
             const struct rt_role *r = &w->roles[w->role];
             if (!in_pass(r, w->pass) || w->index >= r->n)
                 continue;
@@ -230,11 +286,13 @@ bool runtime_walk(struct rt_walk *w, struct rt_task *out)
             out->rank = w->rank;
             out->ranks = ranks_of(r);
             w->rank += out->ranks;
-            walk_address(w, r, out);
+            set_walk_address(w, r, out);
             return true;
         }
     return false;
 }
+
+/* ---- looking up ---- */
 
 const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const char *role)
 {
@@ -244,18 +302,20 @@ const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const
     return NULL;
 }
 
-bool rt_address_at(const char *address, struct rt_at *out)
+bool rt_parse_address(const char *address, struct rt_host_port *out)
 {
     const char *port;
     return rt_split_address(address, out->host, sizeof out->host, &port) &&
            str_copy(out->port, sizeof out->port, port);
 }
 
-bool rt_task_at(const struct rt_input *in, const char *role, uint32_t index, struct rt_at *out)
+bool rt_task_address(const struct rt_input *in, const char *role, uint32_t index,
+                     struct rt_host_port *out)
 {
     char address[RT_ADDRESS_MAX];
     const struct rt_role *r = rt_role_named(in->roles, in->n_roles, role);
-    return r && runtime_address(r, index, address, sizeof address) && rt_address_at(address, out);
+    return r && runtime_address(r, index, address, sizeof address) &&
+           rt_parse_address(address, out);
 }
 
 bool runtime_host(const char *address, char *out, size_t n)

@@ -1,4 +1,5 @@
-/* Standalone: one task, nothing to find out about others, starts at once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Standalone: one task, which has no peers and starts at once. */
 #include "runtime/runtime_int.h"
 
 #include <errno.h>
@@ -30,5 +31,6 @@ const struct runtime runtime_standalone = {
     .name = "standalone",
     .check = check,
     .env = env,
+    .addresses = RT_FIRST,
     .no_tensorboard = true,
 };

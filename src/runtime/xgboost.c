@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * XGBoost: the arguments of xgboost.collective under the names that it knows them by in an
- * environment. The tracker is a program of XGBoost's own: that of a role 'tracker' if there is one,
- * else rank 0 begins one before it joins.
+ * XGBoost: the arguments of xgboost.collective, under the names that XGBoost gives them in the
+ * environment. The tracker is XGBoost's own. A role 'tracker' runs it; without that role rank 0
+ * starts it before it joins.
  */
 #include "runtime/runtime_int.h"
 
@@ -13,11 +14,11 @@
 static int env(const struct rt_input *in, struct strv *out, struct err *e)
 {
     struct rt_place me;
-    struct rt_at at;
+    struct rt_host_port at;
     rt_place(in, &me);
     int rc = 0;
-    if (rt_role_named(in->roles, in->n_roles, "tracker") ? rt_task_at(in, "tracker", 0, &at)
-                                                         : rt_address_at(me.master, &at)) {
+    if (rt_role_named(in->roles, in->n_roles, "tracker") ? rt_task_address(in, "tracker", 0, &at)
+                                                         : rt_parse_address(me.master, &at)) {
         rc |= strv_env_set(out, "DMLC_TRACKER_URI", at.host);
         rc |= strv_env_set(out, "DMLC_TRACKER_PORT", at.port);
     }
@@ -27,7 +28,8 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     return rc ? err_set(e, ENOMEM, "cannot build the environment for xgboost: %m") : 0;
 }
 
-/* It waits for its workers, and for ever for those that died. */
+/* If a worker dies, the tracker waits for it for ever. So tony stops the tracker when the job is
+ * over, instead of waiting for its end. */
 static bool serves(const struct rt_role *roles, size_t n, const char *role)
 {
     (void)roles;
@@ -38,10 +40,11 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
 const struct runtime runtime_xgboost = {
     .name = "xgboost",
     .env = env,
+    .addresses = RT_FIRST,
     .waits_for_spec = true,
     .needs_gang = true,
     .frees_port = true,
     .serves = serves,
-    .unnoticed = rt_any,
-    .lives_with_new = rt_begins_whole,
+    .unnoticed = rt_every_role,
+    .lives_with_new = rt_gang_restarts,
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/scheduler.h"
 
 #include "base/str.h"
@@ -5,7 +6,7 @@
 #include "scheduler/local/local.h"
 #include "scheduler/yarn/yarn.h"
 
-/* One line a back-end; docs/add-a-backend.md says what else it takes. */
+/* One line for each back-end. docs/add-a-backend.md lists the other steps of adding one. */
 static const struct sched_ops *const backends[] = {
     &sched_local,
     &sched_yarn,

@@ -1,11 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a master wants from any scheduler: one table of functions, with the contract above each
- * member.
+ * The interface between a master and a scheduler. A back-end is a table of functions, struct
+ * sched_ops; the contract of each function is in the comment above it.
  *
- * Back-ends: local (pool and keeper), yarn, slurm; `fake` lives with the tests, built like a
- * stranger's would be. One thread, the loop's; answers come through the event callback, never
- * before the function that caused them returned. Calls can be repeated: asking for a slot that has
- * a container, launching what runs, stopping what is gone do nothing.
+ * Back-ends: `local` (pool and keeper of one machine) and `yarn`. The tests have `fake`; it is
+ * built outside src/, as a back-end of a third party would be.
+ *
+ * Thread   Call all functions on the loop thread.
+ * Answers  An answer comes through on_event(), never before the function that caused it has
+ *          returned.
+ * Repeat   Every call may be repeated. A request for a slot that has a container has no effect, and
+ *          neither has launching a running container or stopping one that has ended.
  */
 #ifndef TONY_SCHEDULER_SCHEDULER_H
 #define TONY_SCHEDULER_SCHEDULER_H
@@ -22,8 +27,15 @@ struct job_spec; /* conf/conf.h */
 struct loop;
 struct sched; /* a back-end's own state; begins with const struct sched_ops *ops */
 
+/*
+ * A request for one container.
+ *
+ * A slot is the number of a container that the job wants. It means the same task as long as the job
+ * lives. When a job grows, its new slots have numbers that it has not used before. So a back-end
+ * must accept every number but SCHED_NO_SLOT, also numbers above those of the job's first requests.
+ */
 struct sched_ask {
-    uint32_t slot; /* request id; the answer carries it */
+    uint32_t slot; /* the request's id: a slot of the job; the answer has the same number */
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     const char *role; /* borrowed */
@@ -31,40 +43,53 @@ struct sched_ask {
 
 enum sched_event_type {
     SE_NONE = 0,
-    SE_REGISTERED, /* containers: all that are known of this job, ended ones included (resync); then
-                      normal work begins. text: the host under which others reach this
-                      master, NULL on the pool */
-    SE_ALLOCATED,  /* container */
-    SE_REFUSED,    /* slot, text: can never be had */
-    SE_COMPLETED,  /* container with its end */
-    SE_SHRINK,     /* n, deadline_ms from now */
-    SE_BROKEN, /* text: the scheduler is gone for good; the master should end (it is started again
-                  or not) */
-    SE_PREEMPTING, /* containers that the scheduler wants back for others, each told once;
-                      deadline_ms from now it takes them: SE_COMPLETED with END_PREEMPTED */
+    /* The first event. containers: all containers of this job that the scheduler knows, including
+     * those that have ended, so that a new master can compare them with its journal. text: the host
+     * name under which other machines reach this master; NULL for `local`. */
+    SE_REGISTERED,
+    /* containers: these were granted. */
+    SE_ALLOCATED,
+    /* slot: the scheduler can never grant this request; text: why. */
+    SE_REFUSED,
+    /* containers: these have ended; their fields say how. */
+    SE_COMPLETED,
+    /* The scheduler wants containers back. n: the number of containers that the job may keep;
+     * deadline_ms: the time from now until the others must have ended; text: why, for people. */
+    SE_SHRINK,
+    /* The scheduler has room. n: the number of containers that the job may have in all;
+     * deadline_ms: the time from now until the offer ends; text: why, for people. */
+    SE_GROW,
+    /* The connection to the scheduler is lost, and the back-end does not reconnect; text: why. The
+     * master should exit; its parent decides whether to start another one. */
+    SE_BROKEN,
+    /* containers: the scheduler wants these back for other jobs, and takes them deadline_ms from
+     * now. SE_COMPLETED with END_PREEMPTED follows then. There is one such event for each
+     * container. */
+    SE_PREEMPTING,
     SE_COUNT,
 };
 
 #define SCHED_NO_SLOT UINT32_MAX
 
 struct sched_container {
-    const char *id; /* borrowed for the call */
-    uint32_t slot;  /* SCHED_NO_SLOT: not known, of one that completed while there was no master */
-    const char *gpus; /* "0,2" or "" */
+    const char *id;   /* this and all other strings are borrowed for the call */
+    uint32_t slot;    /* SCHED_NO_SLOT: unknown; the container ended while no master was running */
+    const char *gpus; /* indexes of its GPUs, "0,2", or "" */
     bool launched, completed;
-    int exit_code; /* of the container: code, or 128 + signal */
+    /* The next five describe the end of a completed container. */
+    int exit_code; /* exit code, or 128 + signal number */
     enum end_reason reason;
-    uint64_t age_us;
-    uint64_t ended_mono_us; /* CLOCK_MONOTONIC of the end on this machine; 0 = elsewhere */
-    const char *detail;
-    const char *node;    /* the node manager it is on, "host:port"; NULL = this machine */
-    const char *log_url; /* the page of its logs; NULL = none */
+    uint64_t age_us;        /* time between its end and this event */
+    uint64_t ended_mono_us; /* CLOCK_MONOTONIC of its end; 0 = it ran on another machine */
+    const char *detail;     /* a sentence on why it ended; NULL = none */
+    const char *node;       /* its node manager, "host:port"; NULL = this machine */
+    const char *log_url;    /* the web page of its logs; NULL = none */
 };
 
 struct sched_event {
     enum sched_event_type type;
     const struct sched_container *containers;
-    size_t n;
+    size_t n; /* number of containers; SE_SHRINK, SE_GROW: the number that the job may have */
     uint32_t slot;
     int64_t deadline_ms;
     const char *text;
@@ -74,17 +99,21 @@ struct sched_config {
     struct loop *loop;
     uint32_t epoch;
     const char *application_id, *job_dir, *runtime_dir;
-    /* Of clusters of many machines; 0 and NULL on the pool. */
-    uint16_t master_port; /* executors and clients dial it (TLS), where we reach the cluster from */
-    uint16_t page_port;   /* of the read-only page, for a tracking URL; 0 = none */
-    const struct job_key *key;   /* containers' keys are derived from it; borrowed while open */
-    const struct job_spec *spec; /* borrowed while open; NULL is possible in tests */
-    const char *container_id;    /* the master's own; NULL = the environment's CONTAINER_ID */
-    const char *token_file;      /* NULL = the environment's HADOOP_TOKEN_FILE_LOCATION */
-    /* Would a master after this one know of all ends that were told? Until it says so (it never
-     * takes long) the scheduler is not to be told that we have heard of them. NULL = yes. */
+    /* The next six are for clusters of several machines; 0 and NULL for `local`. */
+    /* The TLS port of this master, to which executors and clients connect. Its host is the address
+     * from which this machine reaches the cluster. */
+    uint16_t master_port;
+    uint16_t page_port;          /* port of the read-only page, for the tracking URL; 0 = none */
+    const struct job_key *key;   /* the keys of containers are derived from it; borrowed */
+    const struct job_spec *spec; /* as it was submitted; borrowed until close(); tests may
+                                    pass NULL */
+    const char *container_id;    /* of this master; NULL = $CONTAINER_ID */
+    const char *token_file;      /* NULL = $HADOOP_TOKEN_FILE_LOCATION */
+    /* Has the journal stored every SE_COMPLETED that the back-end has reported, so that the next
+     * master knows of it? The back-end acknowledges completed containers to the scheduler only
+     * after this returns true, which takes a short time. NULL = always true. */
     bool (*stored)(void *arg);
-    /* How far the job is, 0 to 1, for the cluster's lists. NULL = not known. */
+    /* The progress of the job, 0 to 1, for the cluster's list of applications. NULL = unknown. */
     float (*progress)(void *arg);
     void (*on_event)(const struct sched_event *ev, void *arg);
     void *arg;
@@ -92,46 +121,70 @@ struct sched_config {
 
 struct sched_ops {
     const char *name;
-    /* The cluster grants containers one by one, also to gangs that will never be whole: an
-     * incomplete one has to give back what it has (EV_MASTER_STARTED tells the core). false: jobs
-     * are admitted whole, and cancel may be NULL. */
+    /* true: the cluster grants containers one by one. It may grant only a part of a gang and never
+     * the rest, so the job must give that part back (EV_MASTER_STARTED tells this to the core).
+     * false: the scheduler admits a job as a whole, and each resize as a whole. */
     bool gives_back;
-    /* Connect and register this master. SE_REGISTERED follows. */
+    /* Connect and register this master. SE_REGISTERED follows. The caller frees *out by close(). */
     int (*open)(const struct sched_config *cfg, struct sched **out, struct err *e);
-    /* Ask for containers; each answered by SE_ALLOCATED or SE_REFUSED, in any order, perhaps much
-     * later. */
+    /* Request containers. SE_ALLOCATED or SE_REFUSED answers each request, in any order, possibly
+     * after hours. */
     int (*request)(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e);
-    /* Take back asks that were not answered; no SE_ALLOCATED comes for these slots until they are
-     * asked for again. */
+    /* Withdraw unanswered requests. No SE_ALLOCATED comes for these slots until they are requested
+     * again. A slot that was answered, or never requested, is passed over. */
     int (*cancel)(struct sched *s, const uint32_t *slots, size_t n, struct err *e);
-    /* Give back a container that was granted and not launched. */
+    /* Give back containers that were granted but not launched. */
     int (*release)(struct sched *s, const char *const *ids, size_t n, struct err *e);
-    /* Start executors in granted containers. A failure comes as SE_COMPLETED with
-     * END_LAUNCH_FAILED. */
+    /* Start executors in granted containers. If this fails, SE_COMPLETED with END_LAUNCH_FAILED
+     * follows. */
     int (*launch)(struct sched *s, const struct sched_container *c, size_t n, struct err *e);
-    /* End a container with everything in it: TERM, grace_ms, KILL. SE_COMPLETED follows. */
+    /* Stop a container and all its processes: SIGTERM, and SIGKILL after grace_ms. SE_COMPLETED
+     * follows. */
     int (*stop)(struct sched *s, const char *id, uint32_t grace_ms, struct err *e);
-    /* Its executor is not heard of any more: learn soon how the container ended, if it did. May be
-     * NULL. */
-    void (*look)(struct sched *s, const char *id);
-    /* Leave this node (sched_container.node) out of new requests, or take it in again. May be NULL.
+    /* The master has lost the connection to the executor of this container. The back-end should
+     * soon find out whether the container has ended; SE_COMPLETED follows if it has. May be NULL.
      */
+    void (*look)(struct sched *s, const char *id);
+    /* avoid = true: place no new container on this node (sched_container.node); false: allow the
+     * node again. May be NULL. */
     void (*avoid)(struct sched *s, const char *node, bool avoid);
-    /* This master was told to end by its own node. Is the whole application over, and in whose
-     * words (text, NULL = not over: another master comes)? done comes within within_ms, not before
-     * it has returned; who: a user's name, NULL = not known. May be NULL: nobody can say. */
+    /* The node of this master has told it to exit. Find out whether the whole application has
+     * ended. done is called once, within within_ms, but not before this function has returned:
+     *
+     *   over   the application has ended; false: the cluster will start another master
+     *   who    the user who ended it; NULL = unknown
+     *   text   why it ended; NULL if it has not
+     *
+     * May be NULL: the back-end cannot find out. */
     int (*fate)(struct sched *s, int64_t within_ms,
                 void (*done)(bool over, const char *who, const char *text, void *arg), void *arg);
-    /* More or fewer containers later on (elastic partitions): -EOPNOTSUPP where a back-end cannot.
+    /*
+     * Declare the whole demand of a job that was resized: one entry for each slot, spares included.
+     * From now on the job has at most these containers. If roles never run at the same time
+     * (stages), whole has only those that need most, as job_spec_demand() counts them. Before the
+     * first call the demand is that of the submitted job. NULL: jobs cannot be resized.
+     *
+     * Order     The caller declares the new demand first, then requests the new containers. If the
+     *           back-end has no room yet, it answers these requests later. If the machine can never
+     *           hold the whole demand, SE_REFUSED answers each request that exceeds what the job
+     *           has now.
+     * Less      If the new demand is smaller, the caller stops the superfluous containers and
+     *           cancels the requests for slots that are not in it. Once these containers have
+     *           ended, the back-end gives their room to other jobs.
+     * Undo      A call with the old demand withdraws the new one.
+     * Restart   A back-end forgets the demand when the master ends, or earlier. So the master of a
+     *           job that was ever resized calls this after each SE_REGISTERED, before it requests
+     *           containers.
      */
-    int (*resize_wanted)(struct sched *s, uint32_t n_containers, struct err *e);
-    /* The job is over (SUCCEEDED, FAILED, KILLED) and no task of it runs. Containers whose
-     * executors have not ended yet are the back-end's to end. No event follows. done is called when
-     * the scheduler has it. */
+    int (*resize)(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e);
+    /* Report that the job is over, with its state (SUCCEEDED, FAILED or KILLED). No task of the job
+     * runs any more; the back-end stops the containers whose executors still run. No event follows.
+     * done is called once the scheduler has accepted the report. */
     int (*finish)(struct sched *s, const char *state, const char *diagnostics,
                   void (*done)(void *arg), struct err *e);
-    /* After done: are answers to us still under way, whose senders would complain that we are
-     * gone? Who can wait a moment does. May be NULL. */
+    /* Called after finish() is done. Are answers to this master still under way? If the master
+     * exits now, their senders log an error; so a master that can wait does so for a short time.
+     * May be NULL: no answer is. */
     bool (*busy)(const struct sched *s);
     void (*close)(struct sched *s);
 };

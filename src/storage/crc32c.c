@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/crc32c.h"
 
 #include <string.h>
 
-/* One byte a step: a line is a few hundred bytes long, and 1 KiB of constants is shared by all
- * processes. */
+/* One byte for each step. Larger tables would make it faster, but a line has only some hundred
+ * bytes. */
 static const uint32_t table[256] = {
     0x00000000, 0xf26b8303, 0xe13b70f7, 0x1350f3f4, 0xc79a971f, 0x35f1141c, 0x26a1e7e8, 0xd4ca64eb,
     0x8ad958cf, 0x78b2dbcc, 0x6be22838, 0x9989ab3b, 0x4d43cfd0, 0xbf284cd3, 0xac78bf27, 0x5e133c24,

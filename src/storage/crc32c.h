@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-32C (Castagnoli), the checksum of the journal's lines. In hardware where the processor has
- * it, else by table.
+ * CRC-32C (Castagnoli), the checksum of the journal's lines. It is computed by the processor's own
+ * instruction where there is one (SSE 4.2), else with a table.
  */
 #ifndef TONY_STORAGE_CRC32C_H
 #define TONY_STORAGE_CRC32C_H
@@ -8,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the bytes alone: crc32c("123456789") is 0xe3069283. */
+/* The checksum of len bytes. That of "123456789" is 0xe3069283. */
 uint32_t crc32c(const void *p, size_t len);
-/* The same by table only, for the test. */
+/* The same, always with the table; for the test. */
 uint32_t crc32c_table(const void *p, size_t len);
 
 #endif

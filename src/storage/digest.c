@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/digest.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include "base/util.h"
 #include "storage/tree.h"
 
-enum { CHUNK = 256 * 1024 };
+enum { CHUNK = 256 * 1024 }; /* bytes per read() */
 
 struct sha {
     mbedtls_sha256_context ctx;
@@ -32,7 +33,8 @@ static void sha_add(struct sha *s, const void *p, size_t len)
     s->failed = s->failed || mbedtls_sha256_update_ret(&s->ctx, p, len) != 0;
 }
 
-/* With its length, so that no two lists of texts look the same. */
+/* Add a text with its length in front. Without the length, the lists "ab", "c" and "a", "bc" would
+ * have the same digest. */
 static void sha_text(struct sha *s, const char *text)
 {
     char head[24];
@@ -55,7 +57,7 @@ static int sha_end(struct sha *s, char out[DIGEST_HEX])
     s->failed = s->failed || mbedtls_sha256_finish_ret(&s->ctx, sum) != 0;
     mbedtls_sha256_free(&s->ctx);
     if (s->failed)
-        return -EIO; /* only an accelerator can fail here */
+        return -EIO; /* mbedtls can only fail here if a hardware accelerator computes the hash */
     for (size_t i = 0; i < sizeof sum; i++) {
         out[2 * i] = "0123456789abcdef"[sum[i] >> 4];
         out[2 * i + 1] = "0123456789abcdef"[sum[i] & 0xf];
@@ -64,7 +66,7 @@ static int sha_end(struct sha *s, char out[DIGEST_HEX])
     return 0;
 }
 
-/* Adds the content; *out_size is how much it was. */
+/* Add the content of fd; *out_size is its number of bytes. */
 static int sha_fd(struct sha *s, int fd, char *chunk, uint64_t *out_size)
 {
     *out_size = 0;
@@ -82,8 +84,9 @@ static int sha_fd(struct sha *s, int fd, char *chunk, uint64_t *out_size)
     }
 }
 
-static int tree_file(struct sha *s, const struct tree_entry *x, int root_fd, const char *name,
-                     char *chunk, struct err *e)
+/* Add the content of one file of a tree and wait until the file is on disk. */
+static int add_tree_file(struct sha *s, const struct tree_entry *x, int root_fd, const char *name,
+                         char *chunk, struct err *e)
 {
     AUTO(close_p) int fd = openat(root_fd, x->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     uint64_t size = 0;
@@ -120,10 +123,12 @@ int digest_tree(const char *kind, const struct tree *t, int root_fd, const char 
         sha_number(&s, x->mode & 0777);
         sha_number(&s, x->size);
         if (S_ISREG(x->mode))
-            rc = tree_file(&s, x, root_fd, name, chunk, e);
+            rc = add_tree_file(&s, x, root_fd, name, chunk, e);
     }
-    int ended = sha_end(&s, out);
-    return rc < 0 ? rc : ended < 0 ? err_set(e, -ended, "cannot digest '%s': %m", name) : 0;
+    int sha_rc = sha_end(&s, out);
+    if (rc == 0 && sha_rc < 0)
+        rc = err_set(e, -sha_rc, "cannot compute the digest of '%s': %m", name);
+    return rc;
 }
 
 int digest_file(const char *kind, mode_t mode, int fd, const char *name, char out[DIGEST_HEX],
@@ -138,8 +143,8 @@ int digest_file(const char *kind, mode_t mode, int fd, const char *name, char ou
     sha_number(&s, mode & 0777);
     uint64_t size;
     int rc = sha_fd(&s, fd, chunk, &size);
-    int ended = sha_end(&s, out);
-    rc = rc < 0 ? rc : ended;
+    int sha_rc = sha_end(&s, out);
+    rc = rc < 0 ? rc : sha_rc;
     return rc < 0 ? err_set(e, -rc, "cannot read '%s': %m", name) : 0;
 }
 
@@ -148,7 +153,7 @@ static uint64_t time_number(struct timespec t)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int digest_looks(const struct tree *t, char out[DIGEST_HEX])
+int digest_metadata(const struct tree *t, char out[DIGEST_HEX])
 {
     struct sha s;
     sha_init(&s);

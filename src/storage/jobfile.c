@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/jobfile.h"
 
 #include <errno.h>
@@ -12,10 +13,13 @@
 #include "storage/store.h"
 
 enum {
-    TEXT_MAX = 32 << 20, /* a job file may have 4 MiB; the rest is what escaping can make of it */
+    /* Bytes of job.conf. The user's job file may have 4 MiB, and JSON escapes can make the text
+     * several times as long. */
+    TEXT_MAX = 32 << 20,
 };
 
-/* The text is ours alone, so its beginning is fixed; what follows it is found without a parser. */
+/* The beginning of every job.conf. Only tony writes this file, so its first bytes are fixed, and
+ * the reader finds the configuration behind them without a JSON parser. */
 static const char head[] = "{\"format\":1,\"conf\":";
 
 void job_file_free(struct job_file *f)
@@ -45,7 +49,7 @@ static const char *text_or_empty(const char *s)
     return s ? s : "";
 }
 
-/* Paths are bytes, and JSON holds UTF-8: what is not is refused here, with its name. */
+/* Refuse a text that is not UTF-8: a path may contain any bytes, but JSON can only hold UTF-8. */
 static int check_text(const char *what, const char *s, struct err *e)
 {
     size_t bad;
@@ -90,7 +94,7 @@ static json_t *encode_ship(const struct job_file *f)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < f->n_ship; i++) {
-        /* takes the item, also when it fails */
+        /* The list owns the item from now on, even if this call fails. */
         if (json_array_append_new(list, encode_item(&f->ship[i])) < 0) {
             json_decref(list);
             return NULL;
@@ -126,13 +130,13 @@ int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
                                 text_or_empty(f->version)));
     if (rc == 0)
         rc = buf_adds(out, "}\n");
-    return rc < 0 ? err_set(e, -rc, "cannot put the job into one text: %m") : 0;
+    return rc < 0 ? err_set(e, -rc, "cannot write the text of job.conf: %m") : 0;
 }
 
 /* ---- reading ---- */
 
-/* The length of the JSON value at the beginning of s, by its brackets; 0 = there is no end. What is
- * in it is judged by conf_decode. */
+/* The length in bytes of the JSON value at the beginning of s; 0 = the value has no end. The
+ * function only counts brackets and skips strings; conf_decode() checks the value itself. */
 static size_t value_len(struct span s)
 {
     size_t depth = 0;
@@ -165,7 +169,7 @@ static int bad_field(struct err *e, const char *what)
     return err_set(e, EBADMSG, "job.conf has no valid '%s'", what);
 }
 
-static int take_text(json_t *obj, const char *key, char **out, struct err *e)
+static int read_text(json_t *obj, const char *key, char **out, struct err *e)
 {
     const char *s = json_string_value(json_object_get(obj, key));
     if (!s)
@@ -174,7 +178,7 @@ static int take_text(json_t *obj, const char *key, char **out, struct err *e)
     return *out ? 0 : err_set(e, ENOMEM, "cannot read job.conf: %m");
 }
 
-static int take_number(json_t *obj, const char *key, int64_t max, int64_t *out, struct err *e)
+static int read_number(json_t *obj, const char *key, int64_t max, int64_t *out, struct err *e)
 {
     json_t *v = json_object_get(obj, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max)
@@ -190,19 +194,19 @@ static int decode_item(json_t *obj, struct ship_item *it, struct err *e)
     if (it->kind == SHIP_NONE)
         return bad_field(e, "kind");
     int64_t bytes = 0, files = 0;
-    int rc = take_text(obj, "name", &it->name, e);
+    int rc = read_text(obj, "name", &it->name, e);
     if (rc == 0)
-        rc = take_text(obj, "role", &it->role, e);
+        rc = read_text(obj, "role", &it->role, e);
     if (rc == 0)
-        rc = take_text(obj, "digest", &it->digest, e);
+        rc = read_text(obj, "digest", &it->digest, e);
     if (rc == 0)
-        rc = take_text(obj, "path", &it->path, e);
+        rc = read_text(obj, "path", &it->path, e);
     if (rc == 0)
-        rc = take_text(obj, "source", &it->source, e);
+        rc = read_text(obj, "source", &it->source, e);
     if (rc == 0)
-        rc = take_number(obj, "bytes", INT64_MAX, &bytes, e);
+        rc = read_number(obj, "bytes", INT64_MAX, &bytes, e);
     if (rc == 0)
-        rc = take_number(obj, "files", UINT32_MAX, &files, e);
+        rc = read_number(obj, "files", UINT32_MAX, &files, e);
     it->bytes = (uint64_t)bytes;
     it->n_files = (uint32_t)files;
     return rc;
@@ -218,7 +222,7 @@ static int decode_ship(json_t *list, struct job_file *f, struct err *e)
         return err_set(e, ENOMEM, "cannot read job.conf: %m");
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        f->n_ship = i + 1; /* a half-read item is freed as well */
+        f->n_ship = i + 1; /* before reading: job_file_free() must free a half-read item, too */
         rc = decode_item(json_array_get(list, i), &f->ship[i], e);
     }
     return rc;
@@ -226,17 +230,19 @@ static int decode_ship(json_t *list, struct job_file *f, struct err *e)
 
 static int decode_submit(json_t *obj, struct job_file *f, struct err *e)
 {
-    int rc = take_text(obj, "user", &f->user, e);
+    int rc = read_text(obj, "user", &f->user, e);
     if (rc == 0)
-        rc = take_text(obj, "host", &f->host, e);
+        rc = read_text(obj, "host", &f->host, e);
     if (rc == 0)
-        rc = take_text(obj, "cwd", &f->cwd, e);
+        rc = read_text(obj, "cwd", &f->cwd, e);
     if (rc == 0)
-        rc = take_text(obj, "version", &f->version, e);
-    return rc < 0 ? rc : take_number(obj, "wall_ms", INT64_MAX, &f->wall_ms, e);
+        rc = read_text(obj, "version", &f->version, e);
+    return rc < 0 ? rc : read_number(obj, "wall_ms", INT64_MAX, &f->wall_ms, e);
 }
 
-/* All but the configuration, which the core's own reader takes. */
+/* Read everything but the configuration, for which conf_decode() has its own parser. before and
+ * after are the text before and after the configuration; `null` takes its place for the JSON
+ * parser. */
 static int decode_rest(struct span before, struct span after, struct job_file *f, struct err *e)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -254,10 +260,9 @@ static int decode_rest(struct span before, struct span after, struct job_file *f
 int job_file_decode(struct span text, struct job_file **out, struct err *e)
 {
     if (text.len > TEXT_MAX)
-        return err_set(e, EFBIG, "job.conf has %zu bytes, and at most %d can be", text.len,
-                       TEXT_MAX);
+        return err_set(e, EFBIG, "job.conf has %zu bytes; the limit is %d", text.len, TEXT_MAX);
     if (text.len < sizeof head || memcmp(text.p, head, sizeof head - 1) != 0)
-        return err_set(e, EBADMSG, "job.conf is damaged, or another version's");
+        return err_set(e, EBADMSG, "job.conf is damaged, or another version of tony wrote it");
     struct span before = { text.p, sizeof head - 1 };
     struct span rest = { text.p + before.len, text.len - before.len };
     struct span conf = { rest.p, value_len(rest) };

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job.conf: all that a job is, as the client submitted it: the final configuration, what is
- * shipped, who submitted it from where.
+ * job.conf: a job as the client submitted it. It has three parts: the final configuration, the list
+ * of shipped files, and the user, host and time of the submission.
  *
  *   {"format":1,"conf":[...conf_encode...],
  *   "ship":[{"kind":"src","name":"","role":"","digest":"..","path":"..","source":"..",
@@ -19,18 +20,24 @@ struct conf;
 struct err;
 struct ship_item;
 
-enum { JOB_FILE_SHIP_MAX = 10000 }; /* whoever ships more ships a directory of them */
+/* Shipped items at most. A job that needs more files can ship a directory that contains them. */
+enum { JOB_FILE_SHIP_MAX = 10000 };
 
 struct job_file {
     struct conf *conf;
     struct ship_item *ship;
     size_t n_ship;
-    char *user, *host, *cwd, *version;
-    int64_t wall_ms;
-    int pid; /* written only: tells two submissions of one moment apart */
+    char *user, *host, *cwd, *version; /* of the client that submitted the job */
+    int64_t wall_ms;                   /* time of the submission, since 1970 */
+    /* The client's pid. It is written, but not read back: it makes the texts of two equal jobs
+     * different that are submitted in the same millisecond. */
+    int pid;
 };
 
+/* Append the text of job.conf to out. -EILSEQ: a path or name is not UTF-8. */
 int job_file_encode(const struct job_file *f, struct buf *out, struct err *e);
+/* Read job.conf; the caller frees *out with job_file_free(). -EBADMSG: damaged; -EFBIG: too large
+ */
 int job_file_decode(struct span text, struct job_file **out, struct err *e);
 void job_file_free(struct job_file *f);
 void job_file_freep(struct job_file **f);

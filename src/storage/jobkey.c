@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/jobkey.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
-_Static_assert((int)JOB_KEY_BYTES <= (int)TLS_KEY_MAX, "a derived key is a TLS key");
+_Static_assert((int)JOB_KEY_BYTES <= (int)TLS_KEY_MAX, "a derived key must fit into a TLS key");
 
 int job_key_new(struct job_key *out, struct err *e)
 {
@@ -27,19 +28,21 @@ int job_key_new(struct job_key *out, struct err *e)
 int job_key_read(struct span secret, struct job_key *out, struct err *e)
 {
     if (secret.len != sizeof out->bytes)
-        return err_set(e, EINVAL, "the job's key has %zu bytes, not %d", secret.len, JOB_KEY_BYTES);
+        return err_set(e, EINVAL, "the job's key has %zu bytes, but must have %d", secret.len,
+                       JOB_KEY_BYTES);
     memcpy(out->bytes, secret.p, sizeof out->bytes);
     return 0;
 }
 
-/* Cannot fail: the arguments are within HKDF's bounds and SHA-256 is always there. */
+/* The arguments are within the bounds of HKDF, and mbedtls always has SHA-256. So the only possible
+ * failure is missing memory; *out is a key of length 0 then. */
 static void derive(const struct job_key *k, const char *info, struct tls_key *out)
 {
     out->len = JOB_KEY_BYTES;
     int rc = mbedtls_hkdf(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), NULL, 0, k->bytes,
                           sizeof k->bytes, (const unsigned char *)info, strlen(info), out->bytes,
                           out->len);
-    if (rc != 0) { /* no memory: no key, which no TLS session takes */
+    if (rc != 0) { /* no TLS session accepts a key of length 0 */
         explicit_bzero(out->bytes, sizeof out->bytes);
         out->len = 0;
     }
@@ -55,7 +58,7 @@ void job_key_container(const struct job_key *k, const char *container_id, struct
     char info[256];
     int n = snprintf(info, sizeof info, "tony container %s", container_id);
     if (n < 0 || (size_t)n >= sizeof info)
-        *out = (struct tls_key){ .len = 0 }; /* no such container */
+        *out = (struct tls_key){ .len = 0 }; /* no container has an id of this length */
     else
         derive(k, info, out);
 }
@@ -66,7 +69,7 @@ void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS])
     if (mbedtls_hkdf(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), NULL, 0, container->bytes,
                      container->len, (const unsigned char *)"tony ports", 10, bytes,
                      sizeof bytes) != 0)
-        explicit_bzero(bytes, sizeof bytes); /* no memory: others than the other side tries */
+        explicit_bzero(bytes, sizeof bytes); /* no memory: these ports do not match the peer's */
     for (size_t i = 0; i < JOB_KEY_PORTS; i++)
         out[i] = (uint16_t)(JOB_KEY_PORT_FIRST +
                             (bytes[2 * i] << 8 | bytes[2 * i + 1]) % JOB_KEY_PORT_COUNT);
@@ -103,7 +106,7 @@ int job_key_parse(struct span text, struct tls_key *out, struct err *e)
     if (ok)
         *out = k;
     job_key_wipe(&k, sizeof k);
-    return ok ? 0 : err_set(e, EINVAL, "the client's key is not %d hex digits", 2 * JOB_KEY_BYTES);
+    return ok ? 0 : err_set(e, EINVAL, "the client's key must be %d hex digits", 2 * JOB_KEY_BYTES);
 }
 
 bool job_key_identity(const char *container_id, char out[TLS_IDENTITY_MAX])

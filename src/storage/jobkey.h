@@ -1,14 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keys of one job: 32 random bytes made by its client, and what is derived from them by
- * HKDF-SHA256 (RFC 5869, no salt), so that nobody who knows one derived key knows another:
+ * The keys of one job on YARN. The client makes the job's key: 32 random bytes. The other keys are
+ * derived from it by HKDF-SHA256 (RFC 5869, no salt), so that knowing one derived key reveals no
+ * other key. Each derived key is a TLS pre-shared key with an identity:
  *
- *   the client's key      info "tony client"                 identity "client"
- *   a container's key     info "tony container <id>"         identity "executor <id>"
+ *   key                 info of HKDF              identity
+ *   the client's key    "tony client"             "client"
+ *   a container's key   "tony container <id>"     "executor <id>"
  *
- * The job's key lies in the token storage of the master's container under JOB_KEY_SECRET, a
- * container's in that of its own under CONTAINER_KEY_SECRET, each as JOB_KEY_BYTES raw bytes; the
- * client's lies in the staging directory as 64 hex digits and a newline. Never in an environment,
- * a command line or a log.
+ * Where the keys are:
+ *
+ *   the job's key       in the token storage of the master's container, under JOB_KEY_SECRET
+ *   a container's key   in the token storage of that container, under CONTAINER_KEY_SECRET
+ *   the client's key    in the staging directory, as 64 hex digits and a newline
+ *
+ * A token storage holds a key as JOB_KEY_BYTES raw bytes. A key is never in an environment, on a
+ * command line or in a log.
  */
 #ifndef TONY_STORAGE_JOBKEY_H
 #define TONY_STORAGE_JOBKEY_H
@@ -20,43 +27,48 @@ struct err;
 
 #define JOB_KEY_SECRET "tony.job.key"
 #define CONTAINER_KEY_SECRET "tony.container.key"
-#define JOB_KEY_CLIENT "client"      /* the identity of clients */
-#define JOB_KEY_EXECUTOR "executor " /* an executor's begins so; its container's id follows */
+/* The identity of every client. */
+#define JOB_KEY_CLIENT "client"
+/* The beginning of an executor's identity; its container id follows. */
+#define JOB_KEY_EXECUTOR "executor "
 #define JOB_KEY_CLIENT_FILE "client.key"
 
 enum {
     JOB_KEY_BYTES = 32,
-    JOB_KEY_HEX = 2 * JOB_KEY_BYTES + 2, /* digits, newline, NUL */
+    JOB_KEY_HEX = 2 * JOB_KEY_BYTES + 2, /* hex digits, newline, NUL */
 };
 
 struct job_key {
     unsigned char bytes[JOB_KEY_BYTES];
 };
 
-/* A new one, of getrandom(2). */
+/* Make a new job's key with getrandom(2). */
 int job_key_new(struct job_key *out, struct err *e);
-/* Of a secret's raw bytes. -EINVAL: not JOB_KEY_BYTES of them. */
+/* Take the job's key from the raw bytes of a secret. -EINVAL: they are not JOB_KEY_BYTES bytes. */
 int job_key_read(struct span secret, struct job_key *out, struct err *e);
 
-/* Derived keys; the caller wipes them (job_key_wipe). */
+/* Derive a key. The caller overwrites it after use with job_key_wipe(). If there is no memory, or
+ * if the id is too long, out->len is 0, and no TLS session accepts such a key. */
 void job_key_client(const struct job_key *k, struct tls_key *out);
 void job_key_container(const struct job_key *k, const char *container_id, struct tls_key *out);
 
-/* The ports at which a container's executor can be called by a new master, in the order in which it
- * tries to listen there: both know them from the container's key alone, so that nothing has to be
- * written down for it. Below what kernels give to who asks for any port. */
+/* The ports at which a container's executor listens for a new master, in the order in which it
+ * tries to bind them. The executor and the master both compute them from the container's key, so no
+ * file has to record them. The range 20000 to 27999 lies below the ports that kernels assign when a
+ * program asks for any free port (from 32768 on). */
 enum { JOB_KEY_PORTS = 8, JOB_KEY_PORT_FIRST = 20000, JOB_KEY_PORT_COUNT = 8000 };
 void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS]);
 
-/* The text of client.key, and back. */
+/* Write a key as the text of client.key, and read such a text. -EINVAL: not 64 hex digits. */
 void job_key_text(const struct tls_key *k, char out[JOB_KEY_HEX]);
 int job_key_parse(struct span text, struct tls_key *out, struct err *e);
 
-/* The identity of a container's executor. False: the id is too long for one. */
+/* The identity of a container's executor. false: the id is too long for TLS_IDENTITY_MAX. */
 bool job_key_identity(const char *container_id, char out[TLS_IDENTITY_MAX]);
-/* The container that an identity speaks for; NULL: it is no executor's. Borrowed from identity. */
+/* The container id in an executor's identity; NULL: it is not the identity of an executor. Borrowed
+ * from identity. */
 const char *job_key_container_of(const char *identity);
 
-void job_key_wipe(void *p, size_t n); /* explicit_bzero */
+void job_key_wipe(void *p, size_t n); /* overwrites n bytes with zeros (explicit_bzero) */
 
 #endif

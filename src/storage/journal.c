@@ -1,3 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a journal: see journal.h. journal_read.c builds the lines and reads them. */
 #include "storage/journal.h"
 
 #include <errno.h>
@@ -12,15 +14,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/util.h"
-#include "storage/crc32c.h"
+#include "storage/journal_int.h"
 
 enum {
-    TRAILER = 16,        /* ,"c":"1a2b3c4d"} */
-    HEADER_MAX = 6 + 20, /* {"n":<64 bits> */
-    LINE_MAX_ = 1 << 20, /* a record is a few hundred bytes, with a tail of stderr a few thousand */
-    FILE_MAX_ =
-        512 << 20, /* replaying more would take minutes; a day of restarts makes a few MiB */
+    KEEP_CAP = 1 << 20, /* memory that pending keeps while it is empty */
+    OPEN_TRIES = 5,     /* times that another process may replace the file while we open it */
+    VERIFY_CHUNK = 64 << 10,
 };
 
 static int take_fd(int *fd)
@@ -30,259 +31,298 @@ static int take_fd(int *fd)
     return taken;
 }
 
-/* ---- lines ---- */
-
-static int hex_value(char c)
+int journal_probe_call(const struct journal *j, enum journal_call call)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Is line (without its newline) whole? It then carries *out_n. */
-static bool line_ok(struct span line, uint64_t *out_n)
-{
-    static const char head[] = "{\"n\":", tail[] = ",\"c\":\"";
-    if (line.len < sizeof head - 1 + 1 + TRAILER || memcmp(line.p, head, sizeof head - 1) != 0)
-        return false;
-    const char *t = line.p + line.len - TRAILER;
-    if (memcmp(t, tail, sizeof tail - 1) != 0 || memcmp(t + TRAILER - 2, "\"}", 2) != 0)
-        return false;
-    uint32_t sum = 0;
-    for (int i = 0; i < 8; i++) {
-        int v = hex_value(t[sizeof tail - 1 + (size_t)i]);
-        if (v < 0)
-            return false;
-        sum = sum << 4 | (uint32_t)v;
-    }
-    if (crc32c(line.p, (size_t)(t - line.p)) != sum)
-        return false;
-    uint64_t n = 0;
-    const char *d = line.p + sizeof head - 1;
-    for (; *d >= '0' && *d <= '9'; d++) {
-        if (__builtin_mul_overflow(n, 10u, &n) ||
-            __builtin_add_overflow(n, (uint64_t)(*d - '0'), &n))
-            return false;
-    }
-    *out_n = n;
-    return *d == ',' && d > line.p + sizeof head - 1;
-}
-
-int journal_next(struct span text, size_t *pos, uint64_t *n, struct span *out_payload,
-                 bool *out_torn, struct err *e)
-{
-    *out_torn = false;
-    if (*pos >= text.len)
+    int rc = j->probe ? j->probe->before(j->probe->arg, call) : 0;
+    if (rc == 0)
         return 0;
-    struct span rest = { text.p + *pos, text.len - *pos };
-    const char *end = memchr(rest.p, '\n', rest.len);
-    struct span line = { rest.p, end ? (size_t)(end - rest.p) : rest.len };
-    uint64_t got;
-    if (!end || !line_ok(line, &got)) {
-        if (!end || (size_t)(end + 1 - rest.p) == rest.len) {
-            *out_torn = true;
-            return 0;
-        }
-        return err_set(e, EBADMSG, "line %" PRIu64 " is damaged and others follow it", *n);
-    }
-    if (got != *n)
-        return err_set(e, EBADMSG, "line %" PRIu64 " has the number %" PRIu64, *n, got);
-    *out_payload = line;
-    *pos += line.len + 1;
-    *n += 1;
-    return 1;
+    errno = -rc;
+    return -1;
 }
 
-/* ---- the file ---- */
+/* ---- opening ---- */
 
-static int fill(int fd, const char *path, struct buf *out, struct err *e)
+/* Open the directory of path, and set the file's name in it. */
+static int open_dir(struct journal *j, const char *path, struct err *e)
 {
-    if (out->max == 0)
-        out->max = FILE_MAX_;
-    int rc = buf_fill_fd(out, fd, e);
-    return rc < 0 ? err_wrap(e, rc, "journal '%s'", path) : 0;
-}
-
-int journal_read(const char *path, struct buf *out, struct err *e)
-{
-    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd == -1)
+    const char *slash = strrchr(path, '/');
+    AUTO(free_p) char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    j->name = str_dup(slash ? slash + 1 : path);
+    if (!dir || !j->name)
+        return err_set(e, ENOMEM, "cannot open journal '%s': %m", path);
+    j->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (j->dir_fd == -1)
         return err_set(e, errno, "cannot open journal '%s': %m", path);
-    return fill(fd, path, out, e);
-}
-
-/* Open for appending; a new file's directory is kept open until its name is durable. */
-static int open_file(const char *path, int *out_fd, int *out_dir_fd, struct err *e)
-{
-    const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
-    AUTO(close_p) int fd = open(path, flags);
-    AUTO(close_p) int dir_fd = -1;
-    if (fd == -1 && errno == ENOENT) {
-        const char *slash = strrchr(path, '/');
-        AUTO(free_p) char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-        if (!dir)
-            return err_set(e, ENOMEM, "cannot open journal '%s': %m", path);
-        dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir_fd != -1)
-            fd = open(path, flags | O_CREAT, 0600);
-    }
-    if (fd == -1)
-        return err_set(e, errno, "cannot open journal '%s': %m", path);
-    /* Nobody starts two writers, but if it happened all would be lost. Network file systems
-     * without locks have to do without. */
-    if (flock(fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK)
-        return err_set(e, EBUSY, "journal '%s' is being written by another process", path);
-    *out_fd = take_fd(&fd);
-    *out_dir_fd = take_fd(&dir_fd);
     return 0;
 }
 
-/* Walk text; *out_end is where the valid part ends. */
-static int scan(struct span text, uint64_t *out_next, size_t *out_end, struct err *e)
+/* Is fd the file that has the journal's name now? Another process may have begun a new segment
+ * since fd was opened. */
+static bool is_current(const struct journal *j, int fd)
 {
-    size_t pos = 0;
-    uint64_t n = 1;
-    struct span payload;
-    bool torn;
-    int rc;
-    while ((rc = journal_next(text, &pos, &n, &payload, &torn, e)) == 1)
-        ;
-    *out_next = n;
-    *out_end = pos;
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 &&
+           fstatat(j->dir_fd, j->name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+/* Open the file and lock it: two writers would destroy each other's records. Some network file
+ * systems have no locks; there the journal is used without one. */
+static int open_locked(struct journal *j, const char *path, struct err *e)
+{
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+    for (int i = 0; i < OPEN_TRIES; i++) {
+        AUTO(close_p) int fd = openat(j->dir_fd, j->name, flags);
+        if (fd == -1 && errno == ENOENT) {
+            fd = openat(j->dir_fd, j->name, flags | O_CREAT, 0600);
+            j->dir_dirty = true;
+        }
+        if (fd == -1)
+            return err_set(e, errno, "cannot open journal '%s': %m", path);
+        if (flock(fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK)
+            return err_set(e, EBUSY, "journal '%s' is being written by another process", path);
+        if (is_current(j, fd)) {
+            j->fd = take_fd(&fd);
+            return 0;
+        }
+    }
+    return err_set(e, EBUSY, "another process keeps replacing journal '%s'", path);
+}
+
+/* Check all records. Find the end of the last valid one and the number of the next. */
+static int scan(struct journal *j, const char *path, struct err *e)
+{
+    struct journal_reader r;
+    struct journal_record rec;
+    int rc = journal_reader_open(&r, path, e);
+    if (rc < 0)
+        return rc;
+    j->old_format = false;
+    while ((rc = journal_reader_next(&r, &rec, e)) == 1)
+        j->old_format |= r.format < JOURNAL_FORMAT;
+    j->next_n = r.n_read ? r.next_n : 1;
+    j->first_n = r.n_read ? r.first_n : 1;
+    j->size = r.end;
+    j->head_end = r.head_end;
+    j->header_due = r.format < JOURNAL_FORMAT;
+    journal_reader_close(&r);
     return rc;
 }
 
-int journal_open(struct journal *j, const char *path, struct buf *text, struct err *e)
+/* Cut off the bytes behind the last valid record. A crash during a write may have left them. */
+static int cut_torn_end(struct journal *j, const char *path, struct err *e)
 {
-    *j = (struct journal){ .fd = -1, .dir_fd = -1 };
-    AUTO(close_p) int fd = -1;
-    AUTO(close_p) int dir_fd = -1;
-    AUTO(buf_done) struct buf own = { 0 };
-    struct buf *b = text ? text : &own;
-    buf_clear(b);
-    int rc = open_file(path, &fd, &dir_fd, e);
-    if (rc == 0)
-        rc = fill(fd, path, b, e);
-    if (rc < 0)
-        return rc;
-    uint64_t next;
-    size_t end;
-    rc = scan(buf_span(b), &next, &end, e);
-    if (rc < 0)
-        return err_wrap(e, rc, "journal '%s'", path);
-    if (end < b->len) {
-        if (ftruncate(fd, (off_t)end) == -1 || fdatasync(fd) == -1)
-            return err_set(e, errno, "cannot cut the torn end of journal '%s': %m", path);
-        log_event(LOG_WARN, "journal.torn", f_str("path", path), f_int("kept", (int64_t)end),
-                  f_int("cut", (int64_t)(b->len - end)));
-        b->len = end;
-        if (b->p)
-            b->p[end] = '\0';
-    }
-    j->fd = take_fd(&fd);
-    j->dir_fd = take_fd(&dir_fd);
-    j->next_n = next;
-    j->size = (int64_t)end;
+    struct stat st;
+    if (fstat(j->fd, &st) == -1)
+        return err_set(e, errno, "cannot open journal '%s': %m", path);
+    if (st.st_size <= j->size)
+        return 0;
+    if (ftruncate(j->fd, (off_t)j->size) == -1 || fdatasync(j->fd) == -1)
+        return err_set(e, errno, "cannot cut the torn end of journal '%s': %m", path);
+    log_event(LOG_WARN, "journal.torn", f_str("path", path), f_int("kept", j->size),
+              f_int("cut", (int64_t)st.st_size - j->size));
     return 0;
 }
 
+/* Remove the file of a new segment that a crash has left unfinished. No other process can be making
+ * one: this process has the journal's lock. */
+static int remove_unfinished(struct journal *j, const char *path, struct err *e)
+{
+    AUTO(free_p) char *name = str_printf("%s.new", j->name);
+    if (!name)
+        return err_set(e, ENOMEM, "cannot open journal '%s': %m", path);
+    if (unlinkat(j->dir_fd, name, 0) == 0)
+        log_event(LOG_INFO, "journal.unfinished_segment_removed", f_str("path", path));
+    else if (errno != ENOENT)
+        return err_set(e, errno, "cannot remove the unfinished segment '%s.new': %m", path);
+    return 0;
+}
+
+int journal_open(struct journal *j, const char *path, struct err *e)
+{
+    *j = (struct journal){
+        .fd = -1, .dir_fd = -1, .pending.max = SIZE_MAX / 4, .segment_min = JOURNAL_SEGMENT_MIN
+    };
+    int rc = open_dir(j, path, e);
+    if (rc == 0)
+        rc = open_locked(j, path, e);
+    if (rc == 0)
+        rc = remove_unfinished(j, path, e);
+    if (rc == 0)
+        rc = scan(j, path, e);
+    if (rc == 0)
+        rc = cut_torn_end(j, path, e);
+    if (rc < 0) {
+        close_p(&j->fd);
+        j->fd = -1;
+        journal_close(j);
+    }
+    return rc;
+}
+
 /* ---- adding ---- */
-
-static char *put_number(char *at, uint64_t n)
-{
-    char digits[20];
-    int k = 0;
-    do
-        digits[k++] = (char)('0' + n % 10);
-    while ((n /= 10) > 0);
-    while (k > 0)
-        *at++ = digits[--k];
-    return at;
-}
-
-static char *put_hex(char *at, uint32_t v)
-{
-    for (int shift = 28; shift >= 0; shift -= 4)
-        *at++ = "0123456789abcdef"[(v >> shift) & 0xf];
-    return at;
-}
 
 int journal_add(struct journal *j, struct span payload)
 {
     if (j->failed < 0)
         return j->failed;
     int64_t t0 = clock_mono_us();
-    /* A newline would end the line, and JSON has none outside of pretty printing. */
-    if (payload.len < 2 || payload.len > LINE_MAX_ || payload.p[0] != '{' ||
-        payload.p[payload.len - 1] != '}' || memchr(payload.p, '\n', payload.len))
-        return -EINVAL;
-    struct span inner = { payload.p + 1, payload.len - 2 };
-    char *line = buf_reserve(&j->pending, HEADER_MAX + 1 + inner.len + TRAILER + 1);
-    if (!line) {
-        j->failed = -ENOMEM; /* a record that is missing must not be followed by others */
-        return j->failed;
+    size_t before = j->pending.len;
+    uint64_t n = j->next_n;
+    int rc = j->header_due ? journal_add_header(&j->pending, n++, 0) : 0;
+    if (rc == 0)
+        rc = journal_add_line(&j->pending, n, payload);
+    if (rc == -EINVAL) {
+        j->pending.len = before;
+        return rc;
     }
-    char *at = mempcpy(line, "{\"n\":", 5);
-    at = put_number(at, j->next_n);
-    if (inner.len > 0) {
-        *at++ = ',';
-        at = mempcpy(at, inner.p, inner.len);
+    if (rc < 0) {
+        j->failed = rc; /* no record may follow the missing one */
+        return rc;
     }
-    uint32_t sum = crc32c(line, (size_t)(at - line));
-    at = mempcpy(at, ",\"c\":\"", 6);
-    at = put_hex(at, sum);
-    at = mempcpy(at, "\"}\n", 3);
-    buf_commit(&j->pending, (size_t)(at - line));
-    j->next_n++;
+    j->header_due = false;
+    j->next_n = n + 1;
     j->n_added++;
     j->add_us += clock_mono_us() - t0;
     return 0;
 }
 
-static int write_pending(struct journal *j, struct err *e)
+size_t journal_unwritten(const struct journal *j)
+{
+    return j->pending.len - j->n_written;
+}
+
+/* ---- writing ---- */
+
+/* Write len bytes to the offset `at`. If a write() writes only a part, the next one either writes
+ * the rest or returns the error that explains the short write. */
+static int write_at(struct journal *j, int64_t at, const char *p, size_t len)
 {
     size_t done = 0;
-    ssize_t n = 0;
-    if (j->torn && ftruncate(j->fd, j->size) == -1) {
+    if (lseek(j->fd, (off_t)at, SEEK_SET) == -1)
+        return -errno;
+    while (done < len) {
+        ssize_t n = journal_probe_call(j, JOURNAL_CALL_WRITE);
+        if (n == 0)
+            n = write(j->fd, p + done, len - done);
+        if (n == -1 && errno != EINTR)
+            return -errno;
+        if (n == 0)
+            return -ENOSPC;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int cut_to_size(const struct journal *j)
+{
+    if (journal_probe_call(j, JOURNAL_CALL_CUT) == -1)
+        return -1;
+    return ftruncate(j->fd, (off_t)j->size);
+}
+
+/*
+ * Write the records that are not in the file yet. With j->rewrite, write all records since the last
+ * sync again, at the same offset: the bytes are equal, so a crash during the write loses none of
+ * them. Cutting the file back first could lose records whose actions have been carried out.
+ */
+int journal_write_pending(struct journal *j, struct err *e)
+{
+    size_t from = j->rewrite ? 0 : j->n_written;
+    int64_t durable = j->size - (int64_t)j->n_written;
+    int rc = j->torn ? cut_to_size(j) : 0;
+    if (rc == -1) {
         j->failed = -errno;
         return err_set(e, errno, "cannot write the journal: %m");
     }
     j->torn = false;
-    /* After a part of it, once more: only that tells why there was no room for the rest. */
-    while (done < j->pending.len) {
-        n = write(j->fd, j->pending.p + done, j->pending.len - done);
-        if (n <= 0 && !(n == -1 && errno == EINTR))
-            break;
-        done += n > 0 ? (size_t)n : 0;
-    }
+    rc = write_at(j, durable + (int64_t)from, j->pending.p + from, j->pending.len - from);
     j->n_writes++;
-    if (done == j->pending.len) {
-        j->size += (int64_t)done;
-        buf_clear(&j->pending);
+    if (rc == 0) {
+        j->size = durable + (int64_t)j->pending.len;
+        j->n_written = j->pending.len;
         return 0;
     }
-    int num = n == -1 ? errno : ENOSPC;
-    /* Part of it stands there: what was valid before must be all that is. If even this fails, the
-     * next reader finds a torn end. */
-    if (done > 0 && ftruncate(j->fd, j->size) == -1) {
+    /* A part of the new bytes may be in the file. Cut it off, so that the file ends with the last
+     * valid record. If this fails as well, the next reader finds a torn last line. */
+    if (cut_to_size(j) == -1) {
         j->torn = true;
         log_event(LOG_WARN, "journal.not_cut", f_int("size", j->size));
     }
+    /* On NFS this error may concern bytes of an earlier write() that did not reach the server. NFS
+     * reports it only once, so write these bytes again. */
+    j->rewrite = j->n_written > 0;
+    j->failed = rc;
+    return err_set(e, -rc, "cannot write the journal: %m%s",
+                   rc == -EFBIG ? " (a limit on the size of files: ulimit -f)" : "");
+}
+
+/* ---- syncing ---- */
+
+int journal_sync_dir(struct journal *j)
+{
+    if (journal_probe_call(j, JOURNAL_CALL_SYNC_DIR) == -1 || fsync(j->dir_fd) == -1)
+        return -1;
+    j->dir_dirty = false;
+    return 0;
+}
+
+/* Compare the rewritten bytes with the file. The page cache is dropped first, so that read() gets
+ * them from the disk or the server. */
+static int verify_rewritten(struct journal *j, struct err *e)
+{
+    char got[VERIFY_CHUNK];
+    int64_t at = j->size - (int64_t)j->n_written;
+    size_t done = 0;
+    (void)posix_fadvise(j->fd, 0, 0,
+                        POSIX_FADV_DONTNEED); /* only advice: the kernel may ignore it */
+    while (done < j->n_written) {
+        ssize_t n =
+            pread(j->fd, got, MIN(sizeof got, j->n_written - done), (off_t)(at + (int64_t)done));
+        if (n == -1 && errno == EINTR)
+            continue;
+        if (n <= 0 || memcmp(got, j->pending.p + done, (size_t)n) != 0) {
+            j->lost = true;
+            j->failed = -EIO;
+            return err_set(e, EIO,
+                           "after a failed sync, the journal's file differs from what was written "
+                           "again");
+        }
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/*
+ * Set the error of a failed fdatasync(). The kernel has now dropped the pages or counts them as
+ * clean, so another sync alone would succeed without proving anything. If the disk or a quota is
+ * full, the next flush writes the bytes again (they are still in pending) and syncs them. Any other
+ * error is final: a failing device may have lost more than these bytes.
+ */
+static int sync_failed(struct journal *j, struct err *e)
+{
+    int num = errno;
     j->failed = -num;
-    return err_set(e, num, "cannot write the journal: %m%s",
-                   num == EFBIG ? " (a limit on the size of files: ulimit -f)" : "");
+    j->rewrite = true;
+    j->lost = num != ENOSPC && num != EDQUOT;
+    errno = num;
+    return err_set(e, num, "cannot make the journal durable: %m");
 }
 
 static int sync_file(struct journal *j, struct err *e)
 {
-    if (fdatasync(j->fd) == -1 || (j->dir_fd != -1 && fsync(j->dir_fd) == -1)) {
-        j->failed = -errno;
-        j->lost = true; /* the kernel takes the pages for clean now: another sync would succeed */
-        return err_set(e, errno, "cannot make the journal durable: %m");
-    }
+    if (journal_probe_call(j, JOURNAL_CALL_SYNC) == -1 || fdatasync(j->fd) == -1 ||
+        (j->dir_dirty && journal_sync_dir(j) == -1))
+        return sync_failed(j, e);
     j->n_syncs++;
-    close_p(&j->dir_fd);
-    j->dir_fd = -1;
+    int rc = j->rewrite ? verify_rewritten(j, e) : 0;
+    if (rc < 0)
+        return rc;
+    j->rewrite = false;
+    j->n_written = 0;
+    buf_clear(&j->pending);
+    if (j->pending.cap > KEEP_CAP)
+        buf_done(&j->pending);
     return 0;
 }
 
@@ -291,10 +331,10 @@ int journal_flush(struct journal *j, bool sync, struct err *e)
     if (j->failed < 0)
         return err_set(e, -j->failed, "cannot write the journal: %m");
     int64_t t0 = clock_mono_us();
-    int rc = j->pending.len > 0 ? write_pending(j, e) : 0;
+    int rc = journal_unwritten(j) > 0 || j->rewrite ? journal_write_pending(j, e) : 0;
     int64_t t1 = clock_mono_us();
     j->write_us += t1 - t0;
-    if (rc == 0 && sync) {
+    if (rc == 0 && (sync || j->rewrite || j->n_written >= JOURNAL_UNSYNCED_MAX)) {
         rc = sync_file(j, e);
         j->sync_us += clock_mono_us() - t1;
     }
@@ -314,9 +354,11 @@ void journal_close(struct journal *j)
     if (j->fd >= 0)
         log_event(LOG_INFO, "journal.closed", f_int("records", (int64_t)j->n_added),
                   f_int("writes", (int64_t)j->n_writes), f_int("syncs", (int64_t)j->n_syncs),
-                  f_int("size", j->size), f_int("add_us", j->add_us),
-                  f_int("write_us", j->write_us), f_int("sync_us", j->sync_us));
+                  f_int("segments", (int64_t)j->n_segments), f_int("size", j->size),
+                  f_int("add_us", j->add_us), f_int("write_us", j->write_us),
+                  f_int("sync_us", j->sync_us), f_int("segment_us", j->segment_us));
     buf_done(&j->pending);
+    free(j->name);
     close_p(&j->fd);
     close_p(&j->dir_fd);
     *j = (struct journal){ .fd = -1, .dir_fd = -1 };

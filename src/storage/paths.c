@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/paths.h"
 
 #include <errno.h>
@@ -19,12 +20,13 @@
 #include "base/util.h"
 
 enum {
-    /* What lies below TONY_HOME (jobs/<id>/containers/<id>/ and the user's own names in there) must
-     * still fit into PATH_MAX. */
+    /* Bytes of TONY_HOME. A path below it, such as jobs/<id>/containers/<id>/<the user's file>,
+     * must fit into PATH_MAX (4096). */
     HOME_MAX = 2048,
     HASH_DIGITS = 12,
-    /* The longest name we bind in the runtime directory: "/4294967295.lock" and the NUL. */
+    /* The longest name in the runtime directory: "/4294967295.lock" and the NUL. */
     SOCKET_NAME_MAX = 17,
+    /* Bytes of the runtime directory, so that a socket's path fits into a socket address. */
     RUNTIME_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - SOCKET_NAME_MAX,
 };
 
@@ -39,7 +41,7 @@ void paths_done(struct paths *p)
     *p = (struct paths){ 0 };
 }
 
-/* FNV-1a with a final mix. It only has to tell the few homes of one user apart. */
+/* FNV-1a and a final mixing step. It only has to be different for the few homes of one user. */
 static void home_hash(const char *home, char out[HASH_DIGITS + 1])
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -61,38 +63,41 @@ static int home_name(char **out, struct err *e)
     } else if (home && *home == '/') {
         *out = fs_join(home, ".tony");
     } else {
-        (void)err_set(e, ENOENT, "cannot tell where to keep files: HOME is not set");
+        (void)err_set(e, ENOENT,
+                      "cannot choose a directory for tony's files: TONY_HOME is not set, and HOME "
+                      "is not set to an absolute path");
         return err_hint(e, "set TONY_HOME to a directory of your own");
     }
     if (!*out)
-        return err_set(e, ENOMEM, "cannot tell where to keep files: %m");
+        return err_set(e, ENOMEM, "cannot choose a directory for tony's files: %m");
     size_t len = strlen(*out);
     if (len <= HOME_MAX)
         return 0;
     free(TAKE(*out));
-    (void)err_set(e, ENAMETOOLONG, "TONY_HOME is a path of %zu bytes, and at most %d can be used",
-                  len, HOME_MAX);
+    (void)err_set(e, ENAMETOOLONG, "the path of TONY_HOME has %zu bytes; the limit is %d", len,
+                  HOME_MAX);
     return err_hint(e, "set TONY_HOME to a shorter path");
 }
 
-/* It is not ours to close an existing directory to others (it may be one's whole home), as all that
- * lies in it is closed. But nobody else may be able to rename what lies there. */
+/* Check that only this user can rename files in the home. tony takes away the group's write
+ * permission, but leaves the permission to read: an existing directory may be the user's whole home
+ * directory, and tony's subdirectories have mode 0700 anyway. */
 static int home_check(const char *home, struct err *e)
 {
     struct stat st;
     if (stat(home, &st) == -1)
-        return err_set(e, errno, "cannot look at directory '%s': %m", home);
+        return err_set(e, errno, "cannot read the owner and mode of directory '%s': %m", home);
     if (st.st_uid != geteuid()) {
         (void)err_set(e, EPERM, "directory '%s' belongs to user %u, not to user %u", home,
                       (unsigned)st.st_uid, (unsigned)geteuid());
         return err_hint(e, "set TONY_HOME to a directory of your own");
     }
     if (st.st_mode & S_IWOTH) {
-        (void)err_set(e, EPERM, "directory '%s' can be written by everybody", home);
+        (void)err_set(e, EPERM, "all users can write to directory '%s'", home);
         return err_hint(e, "set TONY_HOME to a directory of your own, for example below this one");
     }
     if ((st.st_mode & S_IWGRP) && chmod(home, st.st_mode & 07777 & ~(mode_t)S_IWGRP) == -1)
-        return err_set(e, errno, "cannot keep others out of directory '%s': %m", home);
+        return err_set(e, errno, "cannot remove the group's write permission on '%s': %m", home);
     return 0;
 }
 
@@ -103,16 +108,15 @@ static int home_open(char **out, struct err *e)
     if (rc == 0)
         rc = fs_mkdirs(name, 0700, e);
     if (rc < 0 && name && !(e && e->hint[0]))
-        return err_hint(e, "TONY_HOME says where it is to be; it must be writable");
+        return err_hint(e, "set TONY_HOME to a directory that you can write to");
     if (rc < 0)
         return rc;
     AUTO(free_p) char *real = realpath(name, NULL);
     if (!real)
         return err_set(e, errno, "cannot resolve directory '%s': %m", name);
     if (strlen(real) > HOME_MAX) {
-        (void)err_set(e, ENAMETOOLONG,
-                      "TONY_HOME is a path of %zu bytes, and at most %d can be used", strlen(real),
-                      HOME_MAX);
+        (void)err_set(e, ENAMETOOLONG, "the real path of TONY_HOME has %zu bytes; the limit is %d",
+                      strlen(real), HOME_MAX);
         return err_hint(e, "set TONY_HOME to a shorter path");
     }
     rc = home_check(real, e);
@@ -128,23 +132,26 @@ static int home_subdir(const char *home, const char *name, char **out, struct er
         return err_set(e, ENOMEM, "cannot make directory '%s': %m", name);
     int rc = fs_private_dir(*out, e);
     if (rc == -EPERM)
-        return err_hint(e, "remove it or make it yours (chown), or set TONY_HOME to another place");
+        return err_hint(e, "remove it or change its owner (chown), or set TONY_HOME to another "
+                           "directory");
     if (rc < 0)
         return rc;
     if (access(*out, W_OK) == -1) {
-        (void)err_set(e, errno, "directory '%s' cannot be written: %m", *out);
-        return err_hint(e, "set TONY_HOME to a directory that can be written");
+        (void)err_set(e, errno, "cannot write to directory '%s': %m", *out);
+        return err_hint(e, "set TONY_HOME to a directory that you can write to");
     }
     return 0;
 }
 
 /* ---- the runtime directory ---- */
 
-/* base/tony (or base itself) and hash below it, each private. */
+/* Make parent and parent/hash, both with mode 0700 and owned by this user. *out is parent/hash. */
 static int runtime_make(const char *parent, const char *hash, char **out, struct err *e)
 {
     if (strlen(parent) + 1 + HASH_DIGITS > RUNTIME_MAX)
-        return err_set(e, ENAMETOOLONG, "directory '%s' is too long a path for sockets", parent);
+        return err_set(e, ENAMETOOLONG,
+                       "cannot put sockets into '%s': its path has %zu bytes; the limit is %d",
+                       parent, strlen(parent), (int)RUNTIME_MAX - 1 - HASH_DIGITS);
     AUTO(free_p) char *dir = fs_join(parent, hash);
     if (!dir)
         return err_set(e, ENOMEM, "cannot make directory '%s': %m", parent);
@@ -174,7 +181,8 @@ static int runtime_choose(const char *hash, char **out, struct err *e)
     return rc;
 }
 
-/* The recorded directory; NULL: none, or not this home's, which was moved or copied. */
+/* The path recorded in pool/runtime; the caller frees it. NULL: no path is recorded, or it has the
+ * hash of another home, since TONY_HOME was moved or copied. */
 static char *runtime_read(const char *record, const char *hash)
 {
     AUTO(buf_done) struct buf text = { .max = PATH_MAX };
@@ -186,8 +194,9 @@ static char *runtime_read(const char *record, const char *hash)
     return slash && slash > dir && strcmp(slash + 1, hash) == 0 ? TAKE(dir) : NULL;
 }
 
-/* The recorded directory, if it is (or can be made again) a private one of ours. */
-static bool runtime_recorded(const char *record, const char *hash, char **out)
+/* Use the recorded directory: make it again if it is missing. false: there is none, or it is not
+ * private to this user. */
+static bool runtime_open_recorded(const char *record, const char *hash, char **out)
 {
     AUTO(free_p) char *dir = runtime_read(record, hash);
     struct err unused;
@@ -198,9 +207,9 @@ static bool runtime_recorded(const char *record, const char *hash, char **out)
 }
 
 /*
- * A client in a login session has XDG_RUNTIME_DIR, one started by cron has not, and both must meet
- * at the same sockets and locks. So the choice is made once and recorded in the home, and made
- * again only when the recorded directory cannot be had any more.
+ * A client in a login session has XDG_RUNTIME_DIR, a client started by cron lacks it, and both must
+ * use the same sockets and locks. So the first program chooses the runtime directory and records
+ * its path in the home. A later program chooses again only if it cannot use the recorded directory.
  */
 static int runtime_open(const char *home, const char *pool, char **out, struct err *e)
 {
@@ -209,12 +218,12 @@ static int runtime_open(const char *home, const char *pool, char **out, struct e
     AUTO(free_p) char *record = fs_join(pool, "runtime");
     if (!record)
         return err_set(e, ENOMEM, "cannot choose a directory for sockets: %m");
-    if (runtime_recorded(record, hash, out))
+    if (runtime_open_recorded(record, hash, out))
         return 0;
     AUTO(close_p) int fd = open(pool, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd == -1 || (flock(fd, LOCK_EX) == -1 && errno != ENOLCK && errno != EOPNOTSUPP))
         return err_set(e, errno, "cannot lock directory '%s': %m", pool);
-    if (runtime_recorded(record, hash, out))
+    if (runtime_open_recorded(record, hash, out))
         return 0;
     int rc = runtime_choose(hash, out, e);
     if (rc < 0)
@@ -247,8 +256,9 @@ int paths_open(struct paths *out, struct err *e)
     return 0;
 }
 
-/* Of sockets that somebody else could have made, none is used. */
-static char *runtime_look(const char *home, const char *pool)
+/* The recorded runtime directory, if it belongs to this user and is closed to others; else NULL. In
+ * any other directory, another user could have made the sockets. */
+static char *runtime_find(const char *home, const char *pool)
 {
     char hash[HASH_DIGITS + 1];
     home_hash(home, hash);
@@ -260,7 +270,7 @@ static char *runtime_look(const char *home, const char *pool)
     return ours ? TAKE(dir) : NULL;
 }
 
-int paths_open_look(struct paths *out, struct err *e)
+int paths_open_read_only(struct paths *out, struct err *e)
 {
     AUTO(paths_done) struct paths p = { 0 };
     AUTO(free_p) char *name = NULL;
@@ -275,14 +285,14 @@ int paths_open_look(struct paths *out, struct err *e)
     p.store = fs_join(p.home, "store");
     p.history = fs_join(p.home, "history");
     if (!p.pool || !p.jobs || !p.store || !p.history)
-        return err_set(e, ENOMEM, "cannot look into directory '%s': %m", name);
-    p.runtime = runtime_look(p.home, p.pool);
+        return err_set(e, ENOMEM, "cannot read directory '%s': %m", name);
+    p.runtime = runtime_find(p.home, p.pool);
     *out = p;
     p = (struct paths){ 0 };
     return 0;
 }
 
-/* ---- ids and what is named after them ---- */
+/* ---- application ids, and the paths of jobs ---- */
 
 void app_id_format(char out[APP_ID_MAX], int64_t start_ms, uint32_t number)
 {
@@ -303,14 +313,17 @@ int app_id_parse(const char *id, int64_t *out_start_ms, uint32_t *out_number, st
                  0 &&
              str_i64(span_of(bar + 1), 0, UINT32_MAX, "id", &number, NULL) == 0;
     }
-    char again[APP_ID_MAX];
-    if (ok) { /* there is one spelling, so that a name of a file cannot be smuggled in */
-        app_id_format(again, start, (uint32_t)number);
-        ok = strcmp(again, id) == 0;
+    /* Accept only the spelling that app_id_format() writes. The id becomes a part of paths, so no
+     * other text may pass. */
+    char formatted[APP_ID_MAX];
+    if (ok) {
+        app_id_format(formatted, start, (uint32_t)number);
+        ok = strcmp(formatted, id) == 0;
     }
     if (!ok) {
         (void)err_set(e, EINVAL, "'%s' is not an application id", id);
-        return err_hint(e, "ids look like application_1767225600000_0001; see tony list");
+        return err_hint(e, "an id looks like application_1767225600000_0001; `tony list` shows "
+                           "the ids of your jobs");
     }
     *out_start_ms = start;
     *out_number = (uint32_t)number;
@@ -357,20 +370,21 @@ int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _B
     int rc = app_id_parse(app_id, &start, &number, e);
     if (rc < 0)
         return rc;
-    /* In this order: a job is moved from the first to the second by one rename, never back. */
+    /* First jobs/, then history/: one rename moves a job from jobs/ to history/, and never back. In
+     * the other order, a job that is moved between the two look-ups would be missed. */
     for (int live = 1; live >= 0; live--) {
         AUTO(free_p) char *dir = live ? paths_job(p, app_id) : paths_history(p, app_id);
         if (!dir)
             return err_set(e, ENOMEM, "cannot find job '%s': %m", app_id);
         struct stat st;
-        bool there = stat(dir, &st) == 0;
-        if (there && S_ISDIR(st.st_mode)) {
+        bool exists = stat(dir, &st) == 0;
+        if (exists && S_ISDIR(st.st_mode)) {
             *out_dir = TAKE(dir);
             *out_live = live;
             return 0;
         }
-        if (!there && errno != ENOENT && errno != ENOTDIR)
-            return err_set(e, errno, "cannot look at directory '%s': %m", dir);
+        if (!exists && errno != ENOENT && errno != ENOTDIR)
+            return err_set(e, errno, "cannot read directory '%s': %m", dir);
     }
     (void)err_set(e, ENOENT, "there is no job '%s' in '%s'", app_id, p->home);
     return err_hint(e, "tony list shows the jobs");
@@ -378,7 +392,8 @@ int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _B
 
 /* ---- programs ---- */
 
-static char *beside(const char *dir, size_t dir_len, const char *name)
+/* dir/name if that is an executable file; else NULL. */
+static char *program_in(const char *dir, size_t dir_len, const char *name)
 {
     char *path = str_printf("%.*s/%s", (int)dir_len, dir, name);
     struct stat st;
@@ -393,17 +408,18 @@ char *paths_program(const char *name)
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n > 0) {
-        self[n] =
-            '\0'; /* a replaced program has " (deleted)" after its name; the directory is right */
+        /* If an upgrade replaced the running program, the kernel adds " (deleted)" to its name. The
+         * directory is right all the same. */
+        self[n] = '\0';
         char *slash = strrchr(self, '/');
-        char *found = slash ? beside(self, (size_t)(slash - self), name) : NULL;
+        char *found = slash ? program_in(self, (size_t)(slash - self), name) : NULL;
         if (found)
             return found;
     }
     const char *path = getenv("PATH");
     struct span rest = span_of(path ? path : "/usr/local/bin:/usr/bin:/bin"), dir;
     while (span_split(&rest, ':', &dir)) {
-        char *found = dir.len > 0 && dir.p[0] == '/' ? beside(dir.p, dir.len, name) : NULL;
+        char *found = dir.len > 0 && dir.p[0] == '/' ? program_in(dir.p, dir.len, name) : NULL;
         if (found)
             return found;
     }

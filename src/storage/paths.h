@@ -1,19 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where everything lies. $TONY_HOME (default ~/.tony), ours:
+ * The paths of all files of tony, and the directories that hold them.
  *
- *   pool/                           start (cluster start ms), next (last number given),
- *                                   runtime (the path of the runtime directory), pool.log
- *   jobs/<application id>/          0700, one per live job
+ * $TONY_HOME (default ~/.tony):
+ *
+ *   pool/                            files of the pool:
+ *     start                          start time of the "cluster" in ms, a part of application ids
+ *     next                           the number of the latest job
+ *     runtime                        the path of the runtime directory
+ *     pool.log
+ *   jobs/<application id>/           one for each live job, mode 0700
  *     job.conf key journal exits master.log keeper.log
- *     containers/<container id>/    working directory
+ *     containers/<container id>/     working directory of a container
  *     logs/<role>-<index>/<attempt>/ stdout, stderr, executor.log
- *   store/                          content by digest
- *   history/<application id>/       finished jobs, moved there whole
+ *   store/                           shipped content, named by its digest (store.h)
+ *   history/<application id>/        one for each finished job, moved here by a rename
  *
- * Sockets and locks lie in a runtime directory with a short path, $XDG_RUNTIME_DIR/tony/<hash>/ or
- * /tmp/tony-<uid>/<hash>/, 0700, owner checked, <hash> = 12 hex digits of the real path of
- * TONY_HOME. The choice is recorded in the home, so that programs with other environments meet.
- * In there: pool.sock pool.lock; per job number N: N.k (keeper) N.m (master) N.lock.
+ * The runtime directory holds sockets and locks. Its path is short, since a socket's path has at
+ * most 107 bytes: $XDG_RUNTIME_DIR/tony/<hash>/ or /tmp/tony-<uid>/<hash>/. <hash> is 12 hex
+ * digits, a hash of the real path of TONY_HOME. The directory has mode 0700 and belongs to the
+ * user. Its path is recorded in pool/runtime, so that programs with different environments find the
+ * same sockets. It holds:
+ *
+ *   pool.sock pool.lock
+ *   <job number>.k .m .lock          socket of the keeper, socket of the master, lock of the job
  */
 #ifndef TONY_STORAGE_PATHS_H
 #define TONY_STORAGE_PATHS_H
@@ -23,34 +33,39 @@
 struct err;
 
 struct paths {
-    char *home, *pool, *jobs, *store, *history; /* absolute, real */
-    char *runtime;
+    char *home, *pool, *jobs, *store, *history; /* absolute; home without symbolic links */
+    char *runtime;                              /* may be NULL after paths_open_read_only() */
 };
 
-/* Resolve and create what is missing, check owner and modes. Errors: another user's directory,
- * read-only, no space, path too long. */
+/* Find TONY_HOME and the runtime directory, make the missing directories, and check owners and
+ * modes. -EPERM: a directory belongs to another user or is open to others; -EROFS or -EACCES: it
+ * cannot be written; -ENOSPC; -ENAMETOOLONG. The caller frees *out with paths_done(). */
 int paths_open(struct paths *out, struct err *e);
-/* For looking only, where that fails (read-only, another user's): nothing is made or checked, and
- * what is missing is missing. runtime is NULL unless the recorded one is there and ours. */
-int paths_open_look(struct paths *out, struct err *e);
+/* The same for a program that only reads, when paths_open() fails because the home is read-only or
+ * belongs to another user. It makes and checks nothing, so a subdirectory may be missing. runtime
+ * is NULL unless the recorded directory exists, belongs to this user and is closed to others. */
+int paths_open_read_only(struct paths *out, struct err *e);
 void paths_done(struct paths *p);
 
 enum { APP_ID_MAX = 64 };
-/* "application_<cluster start ms>_<number, 4 digits at least>" */
+/* An application id is "application_<cluster start in ms>_<job number, at least 4 digits>". */
 void app_id_format(char out[APP_ID_MAX], int64_t start_ms, uint32_t number);
 int app_id_parse(const char *id, int64_t *out_start_ms, uint32_t *out_number, struct err *e);
 
+/* These return a new string, which the caller frees. NULL: no memory. */
 char *paths_job(const struct paths *p, const char *app_id);     /* jobs/<id> */
 char *paths_history(const struct paths *p, const char *app_id); /* history/<id> */
-char *paths_socket(const struct paths *p, const char *app_id,
-                   const char *suffix); /* runtime/<number>.<suffix>; "k", "m", "lock"; NULL
-                                           without a runtime */
+/* <runtime>/<job number>.<suffix>; suffix: "k", "m" or "lock". NULL: no runtime directory (errno is
+ * ENOENT), not an id (EINVAL) or no memory. */
+char *paths_socket(const struct paths *p, const char *app_id, const char *suffix);
 char *paths_pool_socket(const struct paths *p);
 char *paths_pool_lock(const struct paths *p);
-/* The directory of a job wherever it is now; -ENOENT with a sentence. *out_live tells which. */
+/* The directory of a job, which the caller frees. *out_live: it is in jobs/; else it is in
+ * history/. -ENOENT: there is no such job. */
 int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _Bool *out_live,
                    struct err *e);
-/* The program beside the running one (/proc/self/exe), else on PATH: "tony-pool". */
+/* The path of one of tony's programs, such as "tony-pool": beside the running program
+ * (/proc/self/exe), else in a directory of PATH. The caller frees it. NULL: not found. */
 char *paths_program(const char *name);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/relocate.h"
 
 #include <dirent.h>
@@ -15,12 +16,13 @@
 #include "base/vec.h"
 
 enum {
-    SCRIPT_MAX = 1 << 20, /* what pip and conda write has a few hundred bytes */
-    ENTRIES_MAX = 20000,
+    SCRIPT_MAX = 1 << 20, /* bytes; a script that pip or conda writes has a few hundred */
+    ENTRIES_MAX = 20000,  /* files in one bin/; conda's have some thousands */
 };
 
-/* What such a script begins with when its path was too long for a first line; the rest is the
- * interpreter. To Python these two lines are a string that nobody reads. */
+/* pip writes this beginning if the interpreter's path is too long for a "#!" line or has a blank in
+ * it. The path follows, then `"$0" "$@"`, and on the next line `' '''`. /bin/sh executes the
+ * interpreter with the script; for Python these lines are a string that has no effect. */
 static const char trampoline[] = "#!/bin/sh\n'''exec' ";
 
 static bool is_python(struct span name)
@@ -41,11 +43,14 @@ static struct span base_name(struct span path, struct span *out_dir)
     return slash ? span_mem(path.p + at + 1, path.len - at - 1) : path;
 }
 
-/* The name of the interpreter that the script wants, of those beside it; and its arguments. */
-static bool own_interpreter(int bin, struct span how, struct span *out_name, struct span *out_args)
+/* Does the script want the environment's interpreter? command: the command of its "#!" line. If
+ * yes, *out_name is the name of the interpreter, which is in the same directory (bin), and
+ * *out_args are its arguments. */
+static bool own_interpreter(int bin, struct span command, struct span *out_name,
+                            struct span *out_args)
 {
-    struct span word, dir, rest = how;
-    if (rest.len && rest.p[0] == '"') { /* quoted where it has a blank in it */
+    struct span word, dir, rest = command;
+    if (rest.len && rest.p[0] == '"') { /* a path with a blank in it is quoted */
         const char *end = memchr(rest.p + 1, '"', rest.len - 1);
         if (!end)
             return false;
@@ -60,37 +65,38 @@ static bool own_interpreter(int bin, struct span how, struct span *out_name, str
         (void)span_split(&rest, ' ', &name);
     } else if (span_eqs(dir, "/usr/bin") || span_eqs(dir, "/bin") ||
                span_eqs(dir, "/usr/local/bin")) {
-        return false; /* the machine's own, on purpose */
+        return false; /* the script wants the machine's own interpreter */
     }
-    AUTO(free_p) char *beside = is_python(name) ? span_dup(name) : NULL;
+    AUTO(free_p) char *interpreter = is_python(name) ? span_dup(name) : NULL;
     struct stat st;
-    if (!beside || fstatat(bin, beside, &st, AT_SYMLINK_NOFOLLOW) == -1)
+    if (!interpreter || fstatat(bin, interpreter, &st, AT_SYMLINK_NOFOLLOW) == -1)
         return false;
     *out_name = name;
     *out_args = span_trim(rest);
     return true;
 }
 
-static int rewritten(int bin, struct span text, struct buf *out)
+/* Append the changed script to out. 1: changed; 0: the script needs no change; -errno. */
+static int rewrite_script(int bin, struct span text, struct buf *out)
 {
-    struct span rest = text, line, how, name, args;
+    struct span rest = text, line, command, name, args;
     bool long_form = span_starts(text, trampoline);
     (void)span_split(&rest, '\n', &line);
     if (long_form) {
-        enum { EXEC_LEN = 9 }; /* of the second line up to the interpreter */
+        enum { EXEC_LEN = 9 }; /* the length of "'''exec' ", before the interpreter */
         struct span second = rest;
         (void)span_split(&second, '\n', &line);
-        how = span_mem(line.p + EXEC_LEN, line.len - EXEC_LEN);
-        const char *end = memmem(how.p, how.len, " \"$0\"", 5);
+        command = span_mem(line.p + EXEC_LEN, line.len - EXEC_LEN);
+        const char *end = memmem(command.p, command.len, " \"$0\"", 5);
         if (!end)
             return 0;
-        how.len = (size_t)(end - how.p);
-        (void)span_split(&rest, '\n', &line); /* that line, and the one that ends the string */
-        (void)span_split(&rest, '\n', &line);
+        command.len = (size_t)(end - command.p);
+        (void)span_split(&rest, '\n', &line); /* drop the exec line, */
+        (void)span_split(&rest, '\n', &line); /* and the line that ends the string */
     } else {
-        how = span_trim(span_mem(line.p + 2, line.len - 2));
+        command = span_trim(span_mem(line.p + 2, line.len - 2));
     }
-    if (!own_interpreter(bin, how, &name, &args))
+    if (!own_interpreter(bin, command, &name, &args))
         return 0;
     int rc = buf_addf(
         out, "%s\"$(dirname -- \"$(realpath -- \"$0\")\")/%.*s\"%s%.*s \"$0\" \"$@\"\n' '''\n",
@@ -100,8 +106,9 @@ static int rewritten(int bin, struct span text, struct buf *out)
     return rc < 0 ? rc : 1;
 }
 
-/* By another file in its place: what it was linked to stays as it is. */
-static int replace(int bin, const char *name, mode_t mode, struct span text, struct err *e)
+/* Put a new file in the script's place. Writing into the old one would also change the files that
+ * are hard links to it. */
+static int replace_script(int bin, const char *name, mode_t mode, struct span text, struct err *e)
 {
     int rc = fs_write_atomic(bin, name, text, mode & 0777, false, e);
     return rc < 0 ? rc : fchmodat(bin, name, mode & 0777, 0) == -1 ? -errno : 0;
@@ -118,23 +125,25 @@ static int relocate_script(int bin, const char *name, struct err *e)
     AUTO(buf_done) struct buf text = { .max = SCRIPT_MAX + 1 }, out = { 0 };
     int rc = buf_fill_fd(&text, fd, e);
     if (rc == 0)
-        rc = rewritten(bin, buf_span(&text), &out);
+        rc = rewrite_script(bin, buf_span(&text), &out);
     if (rc <= 0)
         return rc;
-    rc = replace(bin, name, st.st_mode, buf_span(&out), e);
+    rc = replace_script(bin, name, st.st_mode, buf_span(&out), e);
     return rc < 0 ? rc : 1;
 }
 
+/* Change the scripts in the directory `path` below `top`. Returns their number, or -errno; 0 if the
+ * directory cannot be opened. */
 static int relocate_bin(int top, const char *path, struct err *e)
 {
     AUTO(close_p) int bin = openat(top, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
     if (bin == -1 || fstat(bin, &st) == -1)
         return 0;
-    int again = dup(bin), n = 0, rc = 0;
-    DIR *d = again == -1 ? NULL : fdopendir(again);
+    int dir_fd = dup(bin), n = 0, rc = 0;
+    DIR *d = dir_fd == -1 ? NULL : fdopendir(dir_fd);
     if (!d) {
-        close_p(&again);
+        close_p(&dir_fd);
         return 0;
     }
     bool writable = st.st_mode & S_IWUSR;
@@ -150,17 +159,17 @@ static int relocate_bin(int top, const char *path, struct err *e)
         n += rc > 0;
     }
     if (!writable)
-        (void)fchmod(bin, st.st_mode & 07777); /* as it was; who may write it is us alone */
+        (void)fchmod(bin, st.st_mode & 07777); /* if this fails, still only the owner may write */
     return rc < 0 ? rc : n;
 }
 
 int python_relocate(int dirfd, const char *source, struct err *e)
 {
     int n = relocate_bin(dirfd, "bin", e), rc = n;
-    int again = n < 0 ? -1 : openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = again == -1 ? NULL : fdopendir(again);
+    int dir_fd = n < 0 ? -1 : openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = dir_fd == -1 ? NULL : fdopendir(dir_fd);
     if (!d)
-        close_p(&again);
+        close_p(&dir_fd);
     for (struct dirent *x; d && rc >= 0 && (x = readdir(d));) {
         if (x->d_name[0] == '.' || str_eq(x->d_name, "bin"))
             continue;
@@ -170,5 +179,5 @@ int python_relocate(int dirfd, const char *source, struct err *e)
     }
     if (d)
         closedir(d);
-    return rc < 0 ? err_set(e, -rc, "cannot set up the environment '%s': %m", source) : n;
+    return rc < 0 ? err_set(e, -rc, "cannot relocate the Python environment '%s': %m", source) : n;
 }

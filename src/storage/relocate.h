@@ -1,15 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Python environment in another place than where it was made. Its interpreter finds itself; its
- * scripts name it by a path that is no more, or by whatever 'python' the PATH has.
+ * Relocation of a Python environment (venv, conda) that is used in another directory than the one
+ * in which it was made. Its interpreter finds its own libraries. But its scripts name the
+ * interpreter by a path that no longer exists, or as `python`, which may be another one in PATH.
  */
 #ifndef TONY_STORAGE_RELOCATE_H
 #define TONY_STORAGE_RELOCATE_H
 
 struct err;
 
-/* Make the scripts in bin/, or in bin/ of a directory at the top, start the interpreter beside
- * them, wherever that is. dirfd: the top of a copy that is ours to change. How many were changed,
- * or -errno. */
+/* Change the scripts in bin/ and in <any directory>/bin/ so that each starts the interpreter in its
+ * own directory, wherever that is.
+ *
+ * dirfd    the root of a copy of the environment; its files are changed
+ * source   the environment's name in error sentences
+ * Returns the number of changed scripts, or -errno */
 int python_relocate(int dirfd, const char *source, struct err *e);
 
 #endif

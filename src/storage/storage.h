@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of the product: where everything lies, the journal's framing, the content store.
+ * Level 3: the files of tony. The paths of all files, the framing of the journal, and the content
+ * store. Including this header includes these three; job.conf, keys and trees have own headers.
  */
 #ifndef TONY_STORAGE_STORAGE_H
 #define TONY_STORAGE_STORAGE_H

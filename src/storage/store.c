@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/store.h"
 
 #include <errno.h>
@@ -23,10 +24,11 @@
 #include "storage/tree.h"
 
 enum {
-    TRIES = 3,      /* a source that is being changed is looked at so often */
-    PAUSE_MS = 100, /* a writer gives no sign that it has done */
-    /* A file changed within one tick of the file system's clock after we read it would look as it
-     * did; what was touched so shortly before is not remembered. */
+    TRIES = 3,      /* attempts to store a source that changes while it is read */
+    PAUSE_MS = 100, /* between two attempts; there is no event to wait for */
+    /* If a file is changed within the same tick of the file system's clock in which it was read,
+     * its metadata stays equal. So a source that was changed less than FRESH_MS ago is not added to
+     * the cache. */
     FRESH_MS = 2000,
 };
 
@@ -81,36 +83,36 @@ void temp_name(char out[48])
     (void)snprintf(out, 48, ".tmp-%d-%016llx", (int)getpid(), (unsigned long long)r);
 }
 
-/* ---- one item on its way into the store ---- */
+/* ---- storing one item ---- */
 
 struct put {
     struct store *s;
     struct ship_item *it;
     struct err *e;
     int source_fd;
-    struct stat st; /* of the source */
-    char *real;     /* its real path */
-    char source_key[DIGEST_HEX];
+    struct stat st;              /* of the source */
+    char *real;                  /* real path of the source */
+    char source_key[DIGEST_HEX]; /* cache_row.source */
     bool src_rules, read_only;
-    struct tree looks; /* of the source, before it was read */
-    char looks_key[DIGEST_HEX];
-    char temp[48]; /* "" = none is there */
+    struct tree before;        /* metadata of the source, before its content was read */
+    char metadata[DIGEST_HEX]; /* digest of `before` */
+    char temp[48];             /* name of the incomplete entry; "" = there is none */
     int temp_fd;
 };
 
 static void put_done(struct put *p)
 {
     if (p->temp[0])
-        (void)fs_remove_tree(p->s->fd, p->temp, NULL); /* else the next client sweeps it */
+        (void)fs_remove_tree(p->s->fd, p->temp, NULL); /* if this fails, temp_sweep() removes it */
     close_p(&p->temp_fd);
     close_p(&p->source_fd);
-    tree_done(&p->looks);
+    tree_done(&p->before);
     free(p->real);
 }
 
-static int no_space(struct err *e, int num, const char *what)
+static int write_failed(struct err *e, int num, const char *source)
 {
-    (void)err_set(e, num, "cannot write to the store for '%s': %m", what);
+    (void)err_set(e, num, "cannot write '%s' to the store: %m", source);
     return fs_hint_room(-num, e);
 }
 
@@ -133,15 +135,15 @@ static int open_source(struct put *p)
                : 0;
 }
 
-/* What the source looks like from outside: a tree's list, or a list of the one file. */
-static int look(struct put *p, struct tree *out)
+/* List the metadata of the source: of a tree, or of a single file. */
+static int list_source(struct put *p, struct tree *out)
 {
     struct stat home;
     if (S_ISDIR(p->st.st_mode)) {
         bool avoid = fstatat(p->s->fd, "..", &home, 0) == 0;
         if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev) {
             (void)err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->it->source);
-            return err_hint(p->e, "keep what is to be shipped in a directory of its own");
+            return err_hint(p->e, "move the files to ship into a directory of their own");
         }
         return tree_scan(p->source_fd, p->it->source, p->src_rules, &p->it->leave_out,
                          avoid ? &home : NULL, out, p->e);
@@ -167,17 +169,17 @@ static int look(struct put *p, struct tree *out)
     return 0;
 }
 
-static int entry_there(const struct put *p, const char *entry)
+static int entry_exists(const struct put *p, const char *entry)
 {
     return faccessat(p->s->fd, entry, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* The entry is in the store: say so in the item. */
-static int settle(struct put *p, const char *entry, uint64_t bytes, uint32_t n_files)
+/* Record in the item that `entry` is its entry in the store. */
+static int set_item_entry(struct put *p, const char *entry, uint64_t bytes, uint32_t n_files)
 {
     struct ship_item *it = p->it;
-    /* its age is counted from the last use; an entry of a store that cannot be written is as good
-     */
+    /* Set the time of the last use. This may fail in a read-only store, whose entries are valid all
+     * the same. */
     (void)utimensat(p->s->fd, entry, NULL, AT_SYMLINK_NOFOLLOW);
     char *digest = str_dup(entry + 2), *path = fs_join(p->s->dir, entry);
     if (!digest || !path) {
@@ -203,30 +205,32 @@ static int make_temp(struct put *p, bool directory)
     else if (!directory)
         p->temp_fd = openat(p->s->fd, p->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (p->temp_fd == -1)
-        return no_space(p->e, errno, p->it->source);
-    (void)flock(p->temp_fd, LOCK_EX | LOCK_NB); /* tells the sweepers that we live */
+        return write_failed(p->e, errno, p->it->source);
+    (void)flock(p->temp_fd, LOCK_EX | LOCK_NB); /* temp_sweep() of another client skips it now */
     return 0;
 }
 
-/* The temporary becomes the entry, unless another client was faster: then it is just as good. */
+/* Rename the complete entry to its final name. If another client has made the same entry meanwhile,
+ * use that one. */
 static int publish(struct put *p, const char *entry)
 {
     if (fsync(p->temp_fd) == -1)
-        return no_space(p->e, errno, p->it->source);
-    if (entry_there(p, entry))
-        return 0; /* put_done removes ours */
+        return write_failed(p->e, errno, p->it->source);
+    if (entry_exists(p, entry))
+        return 0; /* put_done() removes the copy that this client made */
     if (renameat(p->s->fd, p->temp, p->s->fd, entry) == -1) {
-        if ((errno == ENOTEMPTY || errno == EEXIST) && entry_there(p, entry))
+        if ((errno == ENOTEMPTY || errno == EEXIST) && entry_exists(p, entry))
             return 0;
-        return no_space(p->e, errno, p->it->source);
+        return write_failed(p->e, errno, p->it->source);
     }
     p->temp[0] = '\0';
-    return fsync(p->s->fd) == -1 ? no_space(p->e, errno, p->it->source) : 0;
+    return fsync(p->s->fd) == -1 ? write_failed(p->e, errno, p->it->source) : 0;
 }
 
 /* ---- kinds ---- */
 
-/* An environment is not what any other archive or directory of the same content would be. */
+/* The kind for the digest. A Python environment is relocated in the store, so its entry differs
+ * from that of a plain directory or archive with the same content. */
 static const char *content_kind(const struct put *p, const char *src, const char *other)
 {
     return p->src_rules ? src : p->it->python ? "python" : other;
@@ -237,10 +241,12 @@ static int relocate(struct put *p)
     if (!p->it->python)
         return 0;
     int rc = python_relocate(p->temp_fd, p->it->source, p->e);
-    return rc > 0 && syncfs(p->s->fd) == -1 ? no_space(p->e, errno, p->it->source) : MIN(rc, 0);
+    return rc > 0 && syncfs(p->s->fd) == -1 ? write_failed(p->e, errno, p->it->source) : MIN(rc, 0);
 }
 
-static int bring_tree(struct put *p, char entry[ENTRY_MAX])
+/* The next three make the entry under its temporary name and write its final name to `entry`. */
+
+static int store_tree(struct put *p, char entry[ENTRY_MAX])
 {
     const struct tree_copy_opts opts = { .src_rules = p->src_rules,
                                          .leave_out = &p->it->leave_out,
@@ -250,20 +256,21 @@ static int bring_tree(struct put *p, char entry[ENTRY_MAX])
     int rc = make_temp(p, true);
     if (rc == 0)
         rc = tree_copy_fd(p->source_fd, p->it->source, p->temp_fd, &opts, p->e);
-    /* Of the copy: whatever happens to the source meanwhile, an entry is what its name says. */
+    /* Read the copy, not the source: even if the source changes meanwhile, the digest is that of
+     * the entry's content. */
     if (rc == 0)
-        rc = digest_tree(content_kind(p, "src", "dir"), &p->looks, p->temp_fd, p->it->source,
+        rc = digest_tree(content_kind(p, "src", "dir"), &p->before, p->temp_fd, p->it->source,
                          digest, p->e);
     if (rc == 0)
         rc = relocate(p);
     if (rc == 0 && p->read_only && fchmod(p->temp_fd, 0555) == -1)
-        rc = no_space(p->e, errno, p->it->source);
+        rc = write_failed(p->e, errno, p->it->source);
     if (rc == 0)
         (void)snprintf(entry, ENTRY_MAX, "d-%s", digest);
     return rc;
 }
 
-static int bring_file(struct put *p, char entry[ENTRY_MAX])
+static int store_file(struct put *p, char entry[ENTRY_MAX])
 {
     const struct tree_copy_opts opts = { .read_only = true, .write_out = true };
     char digest[DIGEST_HEX];
@@ -273,7 +280,7 @@ static int bring_file(struct put *p, char entry[ENTRY_MAX])
     if (rc == 0) {
         p->temp_fd = openat(p->s->fd, p->temp, O_RDONLY | O_CLOEXEC);
         rc = p->temp_fd == -1
-                 ? no_space(p->e, errno, p->it->source)
+                 ? write_failed(p->e, errno, p->it->source)
                  : digest_file("file", p->st.st_mode, p->temp_fd, p->it->source, digest, p->e);
     }
     if (rc == 0)
@@ -281,7 +288,7 @@ static int bring_file(struct put *p, char entry[ENTRY_MAX])
     return rc;
 }
 
-static int bring_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_bytes,
+static int store_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_bytes,
                          uint32_t *out_files)
 {
     char digest[DIGEST_HEX];
@@ -301,11 +308,11 @@ static int bring_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_byt
     if (rc == 0 && p->read_only)
         rc = tree_read_only(p->temp_fd, p->it->source, p->e);
     if (rc == 0 && syncfs(p->s->fd) == -1)
-        rc = no_space(p->e, errno, p->it->source);
+        rc = write_failed(p->e, errno, p->it->source);
     return rc;
 }
 
-static bool fresh(struct timespec t)
+static bool is_fresh(struct timespec t)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -313,56 +320,58 @@ static bool fresh(struct timespec t)
     return age_ms < FRESH_MS;
 }
 
-/* Bring it in, once; -EBUSY when it was changed meanwhile. */
+/* One attempt to store the source. -EBUSY: the source changed meanwhile. */
 static int put_once(struct put *p)
 {
     struct cache_row row = { 0 };
-    int rc = look(p, &p->looks);
+    int rc = list_source(p, &p->before);
     if (rc < 0)
         return rc;
-    if (digest_looks(&p->looks, p->looks_key) < 0)
-        return err_set(p->e, EIO, "cannot digest '%s'", p->it->source);
-    bool remember = !fresh(p->looks.newest);
-    if (cache_find(p->s, p->source_key, p->looks_key, &row) && entry_there(p, row.entry))
-        return settle(p, row.entry, row.bytes, row.n_files);
+    if (digest_metadata(&p->before, p->metadata) < 0)
+        return err_set(p->e, EIO, "cannot compute the digest of '%s'", p->it->source);
+    bool cacheable = !is_fresh(p->before.newest);
+    if (cache_find(p->s, p->source_key, p->metadata, &row) && entry_exists(p, row.entry))
+        return set_item_entry(p, row.entry, row.bytes, row.n_files);
 
     if (p->s->on_copy)
-        p->s->on_copy(p->it->source, p->looks.bytes);
-    row.bytes = p->looks.bytes;
-    row.n_files = p->looks.n_files;
+        p->s->on_copy(p->it->source, p->before.bytes);
+    row.bytes = p->before.bytes;
+    row.n_files = p->before.n_files;
     if (S_ISDIR(p->st.st_mode))
-        rc = bring_tree(p, row.entry);
+        rc = store_tree(p, row.entry);
     else if (p->it->kind == SHIP_FILE)
-        rc = bring_file(p, row.entry);
+        rc = store_file(p, row.entry);
     else
-        rc = bring_archive(p, row.entry, &row.bytes, &row.n_files);
+        rc = store_archive(p, row.entry, &row.bytes, &row.n_files);
     if (rc < 0 && rc != -ENOENT)
         return rc;
 
+    /* -ENOENT: a file disappeared between listing and copying, which the comparison below reports
+     * as a change. Until then, *p->e must keep the first error. */
     AUTO(tree_done) struct tree after = { 0 };
-    struct err later = { 0 };
-    struct err *kept = p->e;
-    p->e = rc < 0 ? &later : kept; /* a file that vanished between list and copy is a change */
-    int looked = look(p, &after);
-    p->e = kept;
-    if (looked < 0)
-        return rc < 0 ? rc : looked;
-    const char *changed = tree_changed(&p->looks, &after);
+    struct err list_err = { 0 };
+    struct err *caller_err = p->e;
+    p->e = rc < 0 ? &list_err : caller_err;
+    int list_rc = list_source(p, &after);
+    p->e = caller_err;
+    if (list_rc < 0)
+        return rc < 0 ? rc : list_rc;
+    const char *changed = tree_changed(&p->before, &after);
     if (changed) {
         (void)err_set(p->e, EBUSY, "'%s%s%s' is being changed while it is copied", p->it->source,
                       *changed ? "/" : "", changed);
-        return err_hint(p->e, "keep what is still being written out of what is shipped");
+        return err_hint(p->e, "ship only files that no program is writing");
     }
     if (rc == 0)
         rc = publish(p, row.entry);
     if (rc < 0)
         return rc;
-    if (remember) {
+    if (cacheable) {
         memcpy(row.source, p->source_key, sizeof row.source);
-        memcpy(row.looks, p->looks_key, sizeof row.looks);
+        memcpy(row.metadata, p->metadata, sizeof row.metadata);
         cache_add(p->s, &row);
     }
-    return settle(p, row.entry, row.bytes, row.n_files);
+    return set_item_entry(p, row.entry, row.bytes, row.n_files);
 }
 
 static int put_in_place(struct ship_item *it, struct err *e)
@@ -390,7 +399,7 @@ static int put_in_place(struct ship_item *it, struct err *e)
     return 0;
 }
 
-/* Is what lies there of the kind that is wanted? */
+/* Does the type of the source fit the kind of the item? */
 static int check_kind(const struct ship_item *it, mode_t mode, struct err *e)
 {
     bool dir = S_ISDIR(mode);
@@ -401,7 +410,7 @@ static int check_kind(const struct ship_item *it, mode_t mode, struct err *e)
     if (it->kind == SHIP_ARCHIVE && dir)
         return err_set(e, EISDIR, "'%s' is a directory, not an archive", it->source);
     if (it->kind <= SHIP_NONE || it->kind > SHIP_IN_PLACE)
-        return err_set(e, EINVAL, "'%s' is to be shipped in no known way", it->source);
+        return err_set(e, EINVAL, "cannot ship '%s': unknown kind %d", it->source, (int)it->kind);
     return 0;
 }
 
@@ -428,7 +437,7 @@ int store_put(struct store *s, struct ship_item *it, struct err *e)
             rc = put_once(&p);
     }
     if (rc == 0)
-        err_clear(e); /* of a try before */
+        err_clear(e); /* an earlier attempt may have set it */
     return rc;
 }
 

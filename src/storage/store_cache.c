@@ -1,4 +1,6 @@
-/* store/cache: one line a source, "<source> <looks> <entry> <bytes> <files>", the newest last. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store/cache: one line for each source, "<source> <metadata> <entry> <bytes> <files>" as in struct
+ * cache_row. The newest line is the last one. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,7 +11,10 @@
 #include "base/util.h"
 #include "storage/store_int.h"
 
-enum { ROWS_MAX = 500, FIELDS = 5 };
+enum {
+    ROWS_MAX = 500, /* the oldest rows are dropped */
+    FIELDS = 5,
+};
 
 static bool is_digest(struct span s)
 {
@@ -41,7 +46,7 @@ static bool parse(struct span line, struct cache_row *out)
         return false;
     *out = (struct cache_row){ .bytes = (uint64_t)bytes, .n_files = (uint32_t)files };
     memcpy(out->source, f[0].p, f[0].len);
-    memcpy(out->looks, f[1].p, f[1].len);
+    memcpy(out->metadata, f[1].p, f[1].len);
     memcpy(out->entry, f[2].p, f[2].len);
     return entry_name_ok(out->entry);
 }
@@ -52,7 +57,8 @@ static int read_cache(const struct store *s, struct buf *text)
     return fs_read(s->fd, "cache", text, NULL);
 }
 
-bool cache_find(const struct store *s, const char *source, const char *looks, struct cache_row *out)
+bool cache_find(const struct store *s, const char *source, const char *metadata,
+                struct cache_row *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
     if (read_cache(s, &text) < 0)
@@ -60,7 +66,7 @@ bool cache_find(const struct store *s, const char *source, const char *looks, st
     struct span rest = buf_span(&text), line;
     while (span_split(&rest, '\n', &line)) {
         struct cache_row row;
-        if (parse(line, &row) && str_eq(row.source, source) && str_eq(row.looks, looks)) {
+        if (parse(line, &row) && str_eq(row.source, source) && str_eq(row.metadata, metadata)) {
             *out = row;
             return true;
         }
@@ -68,12 +74,13 @@ bool cache_find(const struct store *s, const char *source, const char *looks, st
     return false;
 }
 
-/* Two clients at once: the later one wins, and the other's row is missed once. */
+/* If two clients write the cache at the same time, the later one overwrites the row of the other.
+ * That source is read again at its next use. */
 void cache_add(const struct store *s, const struct cache_row *row)
 {
     AUTO(buf_done) struct buf text = { 0 };
     AUTO(buf_done) struct buf out = { 0 };
-    (void)read_cache(s, &text); /* none yet, or not readable: begin anew */
+    (void)read_cache(s, &text); /* if the cache is missing or unreadable, start an empty one */
     size_t rows = 0;
     for (size_t i = 0; i < text.len; i++)
         rows += text.p[i] == '\n';
@@ -86,7 +93,7 @@ void cache_add(const struct store *s, const struct cache_row *row)
         else if (rows > 0)
             rows--;
     }
-    if (buf_addf(&out, "%s %s %s %" PRIu64 " %" PRIu32 "\n", row->source, row->looks, row->entry,
+    if (buf_addf(&out, "%s %s %s %" PRIu64 " %" PRIu32 "\n", row->source, row->metadata, row->entry,
                  row->bytes, row->n_files) == 0)
         (void)fs_write_atomic(s->fd, "cache", buf_span(&out), 0600, false, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,16 +18,18 @@
 #include "storage/store_int.h"
 
 enum {
-    /* Between a client's put and the acceptance of its job nothing refers to the entry. */
+    /* Keep every entry this long after its last use. Until the pool has accepted a client's job, no
+     * job.conf refers to the entries that the client has stored. */
     AGE_MIN_MS = 3600 * 1000,
-    /* A maker locks its temporary right after making it. */
+    /* Keep an incomplete entry this long. A client locks it right after making it, and must not
+     * lose it in between. */
     TEMP_AGE_MS = 60 * 1000,
 };
 
 static void dir_p(DIR **d)
 {
     if (*d)
-        (void)closedir(*d); /* it was only read */
+        (void)closedir(*d); /* the directory was only read, so no failure can lose data */
 }
 
 static DIR *open_dir(int dirfd, const char *name)
@@ -43,9 +46,10 @@ static int64_t to_ms(struct timespec t)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- temporaries ---- */
+/* ---- incomplete entries ---- */
 
-/* The change time, as a copied file has its source's time of modification. */
+/* Remove an incomplete entry if its client is dead, which shows in the lock. Its age is counted
+ * from the change time (ctime): a copied file has the modification time of its source. */
 static void sweep_one(int store_fd, const char *name)
 {
     AUTO(close_p)
@@ -54,7 +58,7 @@ static void sweep_one(int store_fd, const char *name)
     if (fd == -1 || fstat(fd, &st) == -1 || clock_wall_ms() - to_ms(st.st_ctim) < TEMP_AGE_MS ||
         flock(fd, LOCK_EX | LOCK_NB) == -1)
         return;
-    (void)fs_remove_tree(store_fd, name, NULL); /* else the next one does */
+    (void)fs_remove_tree(store_fd, name, NULL); /* if this fails, the next sweep tries again */
 }
 
 void temp_sweep(struct store *s)
@@ -72,8 +76,10 @@ void temp_sweep(struct store *s)
 
 /* ---- entries ---- */
 
-/* Each "d-<digest>" and "f-<digest>" in text. What merely looks like one is kept for nothing. */
-static int collect(struct span text, struct map *used)
+/* Add each "d-<digest>" and "f-<digest>" in the text of a job.conf to `used`. This is a plain text
+ * search. If a text only looks like an entry's name, an entry may stay longer than necessary, which
+ * does no harm. */
+static int add_used_entries(struct span text, struct map *used)
 {
     for (size_t i = 0; i + ENTRY_MAX - 1 <= text.len; i++) {
         if (text.p[i + 1] != '-' || (text.p[i] != 'd' && text.p[i] != 'f'))
@@ -87,7 +93,8 @@ static int collect(struct span text, struct map *used)
     return 0;
 }
 
-/* What live jobs refer to. A job.conf that cannot be read stops all, as it may name anything. */
+/* Add the entries to which live jobs refer. If one job.conf cannot be read, store_gc() fails and
+ * removes nothing: that job may need any entry. */
 static int live_entries(const char *jobs_dir, struct map *used, struct err *e)
 {
     AUTO(dir_p) DIR *dir = open_dir(AT_FDCWD, jobs_dir);
@@ -99,13 +106,16 @@ static int live_entries(const char *jobs_dir, struct map *used, struct err *e)
             continue;
         AUTO(free_p) char *path = str_printf("%s/job.conf", d->d_name);
         AUTO(buf_done) struct buf text = { 0 };
-        int rc = path ? fs_read(dirfd(dir), path, &text, e) : err_set(e, ENOMEM, "cannot read: %m");
-        if (rc == -ENOENT || rc == -ENOTDIR) /* just moved to history, or not a job */
+        int rc = path ? fs_read(dirfd(dir), path, &text, e) : -ENOMEM;
+        /* The job has just moved to history, or the entry is not a job. */
+        if (rc == -ENOENT || rc == -ENOTDIR)
             continue;
         if (rc == 0)
-            rc = collect(buf_span(&text), used);
+            rc = add_used_entries(buf_span(&text), used);
+        if (rc == -ENOMEM)
+            return err_set(e, ENOMEM, "cannot read job.conf of job '%s': %m", d->d_name);
         if (rc < 0)
-            return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot read: %m") : rc;
+            return rc;
     }
     return 0;
 }
@@ -129,7 +139,7 @@ static int remove_old(const struct store *s, const struct map *used, int64_t max
         if (!entry_name_ok(d->d_name) || map_has(used, d->d_name) ||
             !is_old(s->fd, d->d_name, max_age_ms, now_wall_ms))
             continue;
-        /* Gone by its name at once: one that is half removed must not be found. */
+        /* Rename the entry first, so that no client finds a half-removed entry. */
         char temp[48];
         temp_name(temp);
         if (renameat(s->fd, d->d_name, s->fd, temp) == -1)
@@ -162,7 +172,7 @@ int store_gc(const char *store_dir, const char *jobs_dir, int64_t max_age_ms, in
     if (rc < 0)
         return rc;
     temp_sweep(s);
-    /* A client at work holds it shared; there is always a next time. */
+    /* If a client holds the lock, remove nothing: the next run of store_gc() tries again. */
     if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == -1)
         return errno == EWOULDBLOCK
                    ? 0

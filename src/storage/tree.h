@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trees of files: copying one without holding it in memory, and a sorted list of one for the store.
+ * Directory trees: copy a tree without holding it in memory, or list its entries with their
+ * metadata for the store.
  */
 #ifndef TONY_STORAGE_TREE_H
 #define TONY_STORAGE_TREE_H
@@ -14,49 +16,54 @@ struct err;
 struct strv;
 
 struct tree_copy_opts {
-    bool src_rules;               /* leave out what tree_skips() names */
-    const struct strv *leave_out; /* and these paths below the root; may be NULL */
-    bool read_only; /* take away all write permission: what is linked from many places */
-    bool writable;  /* give the owner write permission: of a source that a cluster made read-only */
-    bool write_out; /* start writing to disk at once; who needs it durable waits later */
+    bool src_rules;               /* skip the names of tree_skips_in_src() */
+    const struct strv *leave_out; /* skip these paths, relative to the root; may be NULL */
+    bool read_only; /* remove all write permission: several containers link to the same copy */
+    bool writable;  /* give the owner write permission: the cluster made the source read-only */
+    bool write_out; /* start writing to disk at once, so that waiting for the disk later takes less
+                       time */
 };
 
-/* Is this name left out of a job's src? Version control and bytecode are not part of a job. */
-bool tree_skips(const char *name);
-/* "a socket": the kind of what can be neither copied nor shipped. */
-const char *tree_odd_kind(mode_t mode);
+/* Is a file or directory with this name skipped in the src of a job? Version control (.git) and
+ * bytecode (__pycache__) are not shipped. */
+bool tree_skips_in_src(const char *name);
+/* "a socket", "a named pipe" or "a device": the type of an entry that tony cannot copy. */
+const char *tree_special_type(mode_t mode);
+/* Is path one of leave_out (may be NULL)? */
 bool tree_leaves_out(const struct strv *leave_out, const char *path);
 
-/* name stands for from_fd in errors. */
+/* Copy the content of directory from_fd into directory to_fd. name: the source's name in errors. */
 int tree_copy_fd(int from_fd, const char *name, int to_fd, const struct tree_copy_opts *opts,
                  struct err *e);
-/* One regular file; to_name is made in to_dirfd and must not exist. */
+/* Copy a regular file to the new file to_name in to_dirfd. -EEXIST: to_name exists. */
 int tree_copy_file(int from_fd, const struct stat *st, const char *name, int to_dirfd,
                    const char *to_name, const struct tree_copy_opts *opts, struct err *e);
 
 struct tree_entry {
-    char *path;   /* below the root */
-    char *target; /* of a symbolic link, else NULL */
-    mode_t mode;  /* type and permission */
-    uint64_t size;
+    char *path;    /* relative to the root; "" if the source is a single file */
+    char *target;  /* the target of a symbolic link; else NULL */
+    mode_t mode;   /* type and permissions */
+    uint64_t size; /* of a regular file; else 0 */
     struct timespec mtime, ctime;
     uint64_t dev, ino;
 };
 
 struct tree {
-    struct tree_entry
-        *v; /* each directory before what is in it, names in the order of their bytes */
+    /* A directory comes before its content; names are sorted by their bytes. */
+    struct tree_entry *v;
     size_t n, cap;
-    uint64_t bytes;
+    uint64_t bytes;         /* sum of the sizes */
     uint32_t n_files;       /* entries that are not directories */
-    struct timespec newest; /* change (ctime) of any of those */
+    struct timespec newest; /* the latest change time (ctime) of these */
 };
 
-/* avoid: a directory that must not lie inside, may be NULL; leave_out: as in tree_copy_opts. */
+/* List the entries below root_fd. src_rules and leave_out: as in tree_copy_opts. forbidden: a
+ * directory that must not be in the tree, NULL = none. -EINVAL: the tree contains it, or a socket,
+ * pipe or device; -EFBIG: a limit of store.h is exceeded. */
 int tree_scan(int root_fd, const char *name, bool src_rules, const struct strv *leave_out,
-              const struct stat *avoid, struct tree *out, struct err *e);
+              const struct stat *forbidden, struct tree *out, struct err *e);
 void tree_done(struct tree *t);
-/* The first path that is not as it was; NULL = nothing changed. Borrowed from a or b. */
+/* The first path at which two lists of a tree differ; NULL = none. Borrowed from a or b. */
 const char *tree_changed(const struct tree *a, const struct tree *b);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +18,18 @@
 #include "storage/store.h"
 #include "storage/tree.h"
 
-enum { CHUNK = 128 * 1024, PATH_TEXT_MAX = 64 * 1024 };
+enum {
+    CHUNK = 128 * 1024,        /* bytes per read() */
+    PATH_TEXT_MAX = 64 * 1024, /* bytes of a path in a tree; more than STORE_MAX_DEPTH names need */
+};
 
 struct copy {
     const struct tree_copy_opts *opts;
-    struct buf path; /* of what is being copied, beginning with the root's name */
-    size_t root;     /* length of that */
-    bool no_reflink; /* the file system said so once */
-    bool no_range;
-    char *chunk; /* CHUNK bytes, made when first needed */
+    struct buf path; /* of the entry that is being copied; it begins with the root's name */
+    size_t root_len; /* bytes of the root's name */
+    bool no_reflink; /* FICLONE has failed once, so it is not tried again */
+    bool no_range;   /* copy_file_range() has failed once */
+    char *chunk;     /* CHUNK bytes, allocated at the first use */
     unsigned depth;
     struct err *e;
 };
@@ -39,15 +43,15 @@ static void copy_done(struct copy *c)
 static void dir_p(DIR **d)
 {
     if (*d)
-        (void)closedir(*d); /* it was only read */
+        (void)closedir(*d); /* the directory was only read, so no failure can lose data */
 }
 
-bool tree_skips(const char *name)
+bool tree_skips_in_src(const char *name)
 {
     return str_eq(name, ".git") || str_eq(name, "__pycache__");
 }
 
-const char *tree_odd_kind(mode_t mode)
+const char *tree_special_type(mode_t mode)
 {
     return S_ISSOCK(mode) ? "a socket" : S_ISFIFO(mode) ? "a named pipe" : "a device";
 }
@@ -69,13 +73,14 @@ static int fail(struct copy *c, int num, const char *what)
 static int fail_type(struct copy *c, mode_t mode)
 {
     (void)err_set(c->e, EINVAL, "'%s' is %s and cannot be copied", buf_cstr(&c->path),
-                  tree_odd_kind(mode));
+                  tree_special_type(mode));
     return err_hint(c->e, "only files, directories and symbolic links can be shipped");
 }
 
 /* ---- content ---- */
 
-static int copy_by_hand(struct copy *c, int from, int to, off_t at)
+/* Copy the content from offset `at` on by read() and write(). */
+static int copy_by_write(struct copy *c, int from, int to, off_t at)
 {
     if (!c->chunk && !(c->chunk = malloc(CHUNK)))
         return fail(c, ENOMEM, "copy");
@@ -94,8 +99,9 @@ static int copy_by_hand(struct copy *c, int from, int to, off_t at)
     }
 }
 
-/* Not possible here, rather than failed. */
-static bool cannot(int num)
+/* Does errno num mean that this way of copying does not work for these two files? Then another way
+ * is tried. Any other error is a failure. */
+static bool is_unsupported(int num)
 {
     return num == EXDEV || num == ENOSYS || num == EINVAL || num == EOPNOTSUPP || num == ENOTTY ||
            num == EBADF || num == EPERM || num == ETXTBSY || num == EISDIR;
@@ -106,7 +112,7 @@ static int copy_content(struct copy *c, int from, int to, off_t size)
     if (!c->no_reflink && size > 0) {
         if (ioctl(to, FICLONE, from) == 0)
             return 0;
-        if (!cannot(errno))
+        if (!is_unsupported(errno))
             return fail(c, errno, "write a copy of");
         c->no_reflink = true;
     }
@@ -117,18 +123,19 @@ static int copy_content(struct copy *c, int from, int to, off_t size)
         if (n == 0)
             break;
         if (n == -1 && errno != EINTR) {
-            if (!cannot(errno))
+            if (!is_unsupported(errno))
                 return fail(c, errno, "write a copy of");
             c->no_range = true;
         }
     }
-    return at == size && size > 0 ? 0 : copy_by_hand(c, from, to, at);
+    /* Also read a file of size 0: files in /proc report this size although they have content. */
+    return at == size && size > 0 ? 0 : copy_by_write(c, from, to, at);
 }
 
 static mode_t file_mode(const struct copy *c, mode_t mode)
 {
-    mode_t own = c->opts->writable ? 0200 : 0;
-    return c->opts->read_only ? mode & 0777 & ~(mode_t)0222 : (mode & 0777) | own;
+    mode_t owner_write = c->opts->writable ? 0200 : 0;
+    return c->opts->read_only ? mode & 0777 & ~(mode_t)0222 : (mode & 0777) | owner_write;
 }
 
 static int copy_file(struct copy *c, int from, const struct stat *st, int to_dirfd,
@@ -146,10 +153,11 @@ static int copy_file(struct copy *c, int from, const struct stat *st, int to_dir
     if (futimens(to, times) == -1 || fchmod(to, file_mode(c, st->st_mode)) == -1)
         return fail(c, errno, "write a copy of");
     if (c->opts->write_out)
-        (void)sync_file_range(to, 0, 0, SYNC_FILE_RANGE_WRITE); /* a hint; the wait tells */
+        /* Only starts writing. The store waits for the end later, and reports errors then. */
+        (void)sync_file_range(to, 0, 0, SYNC_FILE_RANGE_WRITE);
     int fd = to;
     to = -1;
-    if (close(fd) == -1) /* network file systems report a full disk here */
+    if (close(fd) == -1) /* network file systems report a full disk at close() */
         return fail(c, errno, "write a copy of");
     return 0;
 }
@@ -178,7 +186,7 @@ static int copy_link(struct copy *c, int from_dirfd, const char *name, int to_di
 
 static int copy_dir(struct copy *c, int from_fd, int to_fd);
 
-/* The mode comes last: until then we must be able to write into it. */
+/* Copy a directory below the root. Its mode is set last, since it may forbid writing into it. */
 static int copy_subdir(struct copy *c, int from, const struct stat *st, int to_dirfd,
                        const char *name)
 {
@@ -202,7 +210,7 @@ static int copy_entry(struct copy *c, int from_dirfd, const struct dirent *d, in
 {
     if (d->d_type == DT_LNK)
         return copy_link(c, from_dirfd, d->d_name, to_dirfd);
-    /* A named pipe must not block us. */
+    /* O_NONBLOCK: without it, opening a named pipe waits for a writer. */
     AUTO(close_p)
     int from =
         openat(from_dirfd, d->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -225,11 +233,11 @@ static int copy_entry(struct copy *c, int from_dirfd, const struct dirent *d, in
 
 static int copy_dir(struct copy *c, int from_fd, int to_fd)
 {
-    int own = openat(from_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO(dir_p) DIR *dir = own == -1 ? NULL : fdopendir(own);
+    int list_fd = openat(from_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO(dir_p) DIR *dir = list_fd == -1 ? NULL : fdopendir(list_fd);
     if (!dir) {
         int num = errno;
-        close_p(&own);
+        close_p(&list_fd);
         return fail(c, num, "read");
     }
     size_t base = c->path.len;
@@ -239,11 +247,11 @@ static int copy_dir(struct copy *c, int from_fd, int to_fd)
         if (!d)
             return errno ? fail(c, errno, "read") : 0;
         if (str_eq(d->d_name, ".") || str_eq(d->d_name, "..") ||
-            (c->opts->src_rules && tree_skips(d->d_name)))
+            (c->opts->src_rules && tree_skips_in_src(d->d_name)))
             continue;
         if (buf_addf(&c->path, "/%s", d->d_name) < 0)
             return err_set(c->e, ENAMETOOLONG, "cannot copy '%s': %m", buf_cstr(&c->path));
-        bool left_out = tree_leaves_out(c->opts->leave_out, buf_cstr(&c->path) + c->root + 1);
+        bool left_out = tree_leaves_out(c->opts->leave_out, buf_cstr(&c->path) + c->root_len + 1);
         int rc = left_out ? 0 : copy_entry(c, dirfd(dir), d, to_fd);
         if (rc < 0)
             return rc;
@@ -259,7 +267,7 @@ int tree_copy_fd(int from_fd, const char *name, int to_fd, const struct tree_cop
     struct copy c = { .opts = opts, .path.max = PATH_TEXT_MAX, .e = e };
     if (buf_adds(&c.path, name) < 0)
         return err_set(e, ENOMEM, "cannot copy '%s': %m", name);
-    c.root = c.path.len;
+    c.root_len = c.path.len;
     return copy_dir(&c, from_fd, to_fd);
 }
 

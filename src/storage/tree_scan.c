@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,15 +15,15 @@
 #include "storage/store.h"
 #include "storage/tree.h"
 
-enum { PATH_TEXT_MAX = 64 * 1024 };
+enum { PATH_TEXT_MAX = 64 * 1024 }; /* bytes of a path in the tree */
 
 struct scan {
     struct tree *tree;
-    const char *root; /* for errors */
+    const char *root; /* the root's name in error sentences */
     bool src_rules;
     const struct strv *leave_out;
-    const struct stat *avoid;
-    struct buf path; /* below the root */
+    const struct stat *forbidden; /* a directory that must not be in the tree; may be NULL */
+    struct buf path;              /* of the current entry, relative to the root */
     unsigned depth;
     struct err *e;
 };
@@ -48,9 +49,10 @@ static int fail(struct scan *s, int num)
                    buf_cstr(&s->path));
 }
 
+/* List the names in a directory, sorted. Takes fd, also on failure. */
 static int list_names(struct scan *s, int fd, struct strv *out)
 {
-    DIR *dir = fdopendir(fd); /* takes fd when it succeeds */
+    DIR *dir = fdopendir(fd); /* if it succeeds, closedir() closes fd */
     if (!dir) {
         int num = errno;
         (void)close(fd);
@@ -66,20 +68,20 @@ static int list_names(struct scan *s, int fd, struct strv *out)
             break;
         }
         if (str_eq(d->d_name, ".") || str_eq(d->d_name, "..") ||
-            (s->src_rules && tree_skips(d->d_name)))
+            (s->src_rules && tree_skips_in_src(d->d_name)))
             continue;
         if (out->n > STORE_MAX_FILES || strv_push(out, d->d_name) < 0) {
             rc = fail(s, out->n > STORE_MAX_FILES ? EFBIG : ENOMEM);
             break;
         }
     }
-    (void)closedir(dir); /* it was only read */
+    (void)closedir(dir); /* the directory was only read, so no failure can lose data */
     if (rc == 0 && out->n > 1)
         qsort(out->v, out->n, sizeof *out->v, by_name);
     return rc;
 }
 
-static bool later(struct timespec a, struct timespec b)
+static bool is_later(struct timespec a, struct timespec b)
 {
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
@@ -89,13 +91,13 @@ static int check_kind(struct scan *s, const struct stat *st)
     const char *path = buf_cstr(&s->path);
     if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode)) {
         (void)err_set(s->e, EINVAL, "'%s/%s' is %s and cannot be shipped", s->root, path,
-                      tree_odd_kind(st->st_mode));
+                      tree_special_type(st->st_mode));
         return err_hint(s->e, "only files, directories and symbolic links can be shipped");
     }
-    if (s->avoid && S_ISDIR(st->st_mode) && st->st_ino == s->avoid->st_ino &&
-        st->st_dev == s->avoid->st_dev) {
+    if (s->forbidden && S_ISDIR(st->st_mode) && st->st_ino == s->forbidden->st_ino &&
+        st->st_dev == s->forbidden->st_dev) {
         (void)err_set(s->e, EINVAL, "'%s' contains TONY_HOME ('%s')", s->root, path);
-        return err_hint(s->e, "keep what is to be shipped in a directory of its own");
+        return err_hint(s->e, "move the files to ship into a directory of their own");
     }
     return 0;
 }
@@ -135,7 +137,7 @@ static int add_entry(struct scan *s, int dirfd, const char *name, const struct s
     }
     t->bytes += x.size;
     t->n_files += !S_ISDIR(st->st_mode);
-    if (!S_ISDIR(st->st_mode) && later(x.ctime, t->newest))
+    if (!S_ISDIR(st->st_mode) && is_later(x.ctime, t->newest))
         t->newest = x.ctime;
     if (t->n > STORE_MAX_FILES)
         return err_set(s->e, EFBIG, "'%s' has more than %u entries", s->root, STORE_MAX_FILES);
@@ -145,7 +147,7 @@ static int add_entry(struct scan *s, int dirfd, const char *name, const struct s
     return 0;
 }
 
-static int scan_dir(struct scan *s, int fd); /* takes fd */
+static int scan_dir(struct scan *s, int fd); /* takes fd, also on failure */
 
 static int scan_entry(struct scan *s, int fd, const char *name)
 {
@@ -169,9 +171,9 @@ static int scan_dir(struct scan *s, int fd)
                        STORE_MAX_DEPTH);
     }
     AUTO(strv_done) struct strv names = { 0 };
-    AUTO(close_p) int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    AUTO(close_p) int dir_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* list_names() closes fd */
     int rc = list_names(s, fd, &names);
-    if (rc == 0 && own == -1)
+    if (rc == 0 && dir_fd == -1)
         rc = fail(s, EMFILE);
     size_t base = s->path.len;
     s->depth++;
@@ -179,7 +181,7 @@ static int scan_dir(struct scan *s, int fd)
         if (buf_addf(&s->path, "%s%s", base ? "/" : "", names.v[i]) < 0)
             return fail(s, ENAMETOOLONG);
         if (!tree_leaves_out(s->leave_out, buf_cstr(&s->path)))
-            rc = scan_entry(s, own, names.v[i]);
+            rc = scan_entry(s, dir_fd, names.v[i]);
         s->path.len = base;
         s->path.p[base] = '\0';
     }
@@ -193,7 +195,7 @@ static void scan_done(struct scan *s)
 }
 
 int tree_scan(int root_fd, const char *name, bool src_rules, const struct strv *leave_out,
-              const struct stat *avoid, struct tree *out, struct err *e)
+              const struct stat *forbidden, struct tree *out, struct err *e)
 {
     AUTO(tree_done) struct tree t = { 0 };
     AUTO(scan_done)
@@ -201,7 +203,7 @@ int tree_scan(int root_fd, const char *name, bool src_rules, const struct strv *
                       .root = name,
                       .src_rules = src_rules,
                       .leave_out = leave_out,
-                      .avoid = avoid,
+                      .forbidden = forbidden,
                       .path.max = PATH_TEXT_MAX,
                       .e = e };
     int fd = openat(root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -224,7 +226,7 @@ static bool same(const struct tree_entry *a, const struct tree_entry *b)
 {
     if (a->mode != b->mode || strcmp(a->path, b->path) != 0 || !str_eq(a->target, b->target))
         return false;
-    /* a directory's own times say nothing that its list of names does not */
+    /* Do not compare the times of directories: a change in a directory shows in its names. */
     return S_ISDIR(a->mode) || (a->size == b->size && a->ino == b->ino && a->dev == b->dev &&
                                 same_time(a->mtime, b->mtime) && same_time(a->ctime, b->ctime));
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real programs, driven from outside: fixtures that give each run a TONY_HOME of its own and show all logs when a test fails."""
 
 import json
@@ -154,6 +155,13 @@ class Tony:
 
     def log(self, app, task, stream="stdout", attempt=1):
         return (self.dir(app) / "logs" / task.replace(":", "-") / str(attempt) / stream).read_text()
+
+    def log_so_far(self, app, task, *args, **kw):
+        """The same for a task that may have no log yet: to wait for what it writes."""
+        try:
+            return self.log(app, task, *args, **kw)
+        except FileNotFoundError:
+            return ""
 
     def jobs_on_disk(self):
         return sorted(p.name for where in ("jobs", "history") for p in (self.home / where).glob("*"))

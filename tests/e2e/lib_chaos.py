@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Chaos with a seed: jobs whose processes are killed at random moments, and after each job the question whether what is told is the truth.
 

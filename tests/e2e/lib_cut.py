@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes that can be cut off: network namespaces around a router, a real master in one, real executors in the others (tests/nodes)."""
 
 import os
@@ -18,7 +19,7 @@ LEASE_MS = 6000  # longer than a busy machine keeps a master from speaking
 TASK = r"""
 trap '' TERM
 exec 9>> $DIR/lock$TONY_INDEX
-flock -n 9 || echo "$TONY_INDEX $TONY_ATTEMPT" >> $DIR/double
+flock -n 9; [ $? != 1 ] || echo "$TONY_INDEX $TONY_ATTEMPT" >> $DIR/double
 echo "$TONY_ATTEMPT $$" >> $DIR/began$TONY_INDEX
 until [ -e $DIR/end ]; do sleep 0.05; done
 echo "$TONY_ATTEMPT" >> $DIR/done$TONY_INDEX

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-ins that speak as Horovod's ranks do, and as a driver of the user's."""
 
 # A rank: it puts what the others need, waits for theirs, and says what it found.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A container engine for the tests: podman where it can run here, with an image made of this machine's files, else one that only notes what it was asked."""
 
 import functools
@@ -58,7 +59,7 @@ def root_of_image(root):
 def real():
     """A directory for podman's settings with the image in it, or why it cannot run here."""
     if not shutil.which("podman"):
-        return None, "there is no podman"
+        return None, "optional: there is no podman"
     base = pathlib.Path(tempfile.mkdtemp(prefix="tp-", dir="/tmp"))
     env = {**os.environ, **settings(base)}
     root_of_image(base / "root")
@@ -69,7 +70,7 @@ def real():
                             "--ulimit=nproc=500:500", IMAGE, "cat", "/etc/mark"], capture_output=True, text=True, env=env, timeout=100)
     if r.returncode or r.stdout != "of the image\n":
         remove(base)
-        return None, f"podman cannot run here: {r.stderr[-300:]}"
+        return None, f"hardware: podman cannot run on this machine: {r.stderr[-300:]}"
     return base, settings(base)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers of the tests that kill and count: who is who among a home's processes, tasks that wait for the test, and what is left."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Programs that die at a point that the test names: tests/points/points.c says what a point is. One small job is run for each of them, and
 afterwards is asked of the tasks' own notes, the journal and the logs whether anything was lost or done twice.
@@ -21,7 +22,7 @@ N = 3
 TASK = r"""
 echo "out $TONY_INDEX $TONY_ATTEMPT"
 exec 9>> $DIR/lock$TONY_INDEX
-flock -n 9 || echo "$TONY_INDEX $TONY_ATTEMPT" >> $DIR/double
+flock -n 9; [ $? != 1 ] || echo "$TONY_INDEX $TONY_ATTEMPT" >> $DIR/double
 echo "$TONY_ATTEMPT $TONY_GENERATION $$" >> $DIR/began$TONY_INDEX
 there() { for i in 0 1 2; do [ -s $DIR/began$i ] || return 1; done; }
 until there; do sleep 0.01; done
@@ -42,14 +43,15 @@ class PointsLab(Lab):
         base = pathlib.Path(base)
         self.points = base / "points"
         self.points.mkdir()
-        super().__init__(base, copy=True, TONY_TEST_POINTS=str(self.points), TONY_TEST_WALL=str(base / "wall"), **extra)
+        super().__init__(base, copy=True, TONY_TEST_POINTS=str(self.points), TONY_TEST_WALL=str(base / "wall"),
+                         TONY_TEST_SYNC=str(base / "sync"), **extra)
         for name in ("tony-pool", "tony-master", "tony-executor"):
             (self.bin / name).unlink()
             shutil.copy2(POINTS / name, self.bin / name)
 
-    def arm(self, program, number, action="kill", filter="call ", life=1):
+    def arm(self, program, number, action="kill", filter="call ", life=1, after=""):
         """The life-th process of that program that comes to a point from now on."""
-        (self.points / "new").write_text(f"{number} {action} {filter}\n")
+        (self.points / "new").write_text(f"{number} {action} {filter}\n{after}\n")
         (self.points / "new").rename(self.points / f"{program}.{life}")
 
     def disarm(self):
@@ -67,6 +69,15 @@ class PointsLab(Lab):
     def wall_is_wrong_by(self, ms):
         (self.base / "wall.new").write_text(str(ms))
         (self.base / "wall.new").rename(self.base / "wall")
+
+    def sync_fails(self, num):
+        """Each fdatasync() of a journal, with this errno; 0: no more."""
+        path = self.base / "sync"
+        if num:
+            (self.base / "sync.new").write_text(str(num))
+            (self.base / "sync.new").rename(path)
+        else:
+            path.unlink()
 
     def end_pool(self):
         self.run("pool", "stop", "--force")
@@ -143,27 +154,39 @@ class PointJob:
                 assert runs == list(range(1, expected + 1)), f"worker:{i} ran {runs}"
         if harmless:
             self._nothing_forgotten(doc)
+        self._one_journal()
         replay_one(self.lab.home / "history" / self.app)
         return doc
+
+    def _one_journal(self):
+        """No second file is left of a segment."""
+        names = [p.name for p in self.lab.dir(self.app).glob("journal*")]
+        assert names == ["journal"], names
 
     def _nothing_forgotten(self, doc):
         assert doc["restarts"] == 1, doc["restarts"]
         journal = self.lab.journal(self.app)
+        assert [(f["task"], f["attempt"], f["exit_code"]) for f in doc["failures"]] == [("worker:1", 1, 3)], doc["failures"]
+        if self.lab.env.get("TONY_TEST_SEGMENT") == "0":
+            assert journal[0]["n"] > 1 and journal[0]["snapshot"] > 0, journal[0]
+        assert self.lab.log(self.app, "worker:1", "stderr", 1) == "err 1\n"
+        if journal[0].get("snapshot"):  # it is in there
+            return
         ends = [r for r in journal if r["e"] == "attempt_ended" and r["slot"] == 1 and r["attempt"] == 1]
         ends += [r for r in journal if r["e"] == "completed" and r["slot"] == 1 and r.get("exit_code") == 3]
         assert ends and ends[0]["exit_code"] == 3, "the failure is not in the journal"
-        assert self.lab.log(self.app, "worker:1", "stderr", 1) == "err 1\n"
 
 
-def one_point(lab, program, number, scope, filter="call ", action="kill", spares=0, harmless=True, second=None, victim=None):
+def one_point(lab, program, number, scope, filter="call ", action="kill", spares=0, harmless=True, second=None, victim=None, after=""):
     """
     One job, one blow. What was struck, or None when the program does not come to so many points. second: (number, filter) of the
     next process of that program. victim: a function that says which processes die while `program` is stopped at the point.
+    after: the points are counted from the first one on that has this text.
     """
     lab.disarm()
     if program == "pool":
         lab.end_pool()
-    lab.arm(program, number, "stop" if victim else action, filter)
+    lab.arm(program, number, "stop" if victim else action, filter, after=after)
     if second:
         lab.arm(program, second[0], "kill", second[1], life=2)
     job = PointJob(lab, scope, spares)
@@ -179,6 +202,13 @@ def one_point(lab, program, number, scope, filter="call ", action="kill", spares
         raise AssertionError(f"{program} {action} at {number} {filter!r} ({lab.struck(program)}; second {second}: "
                              f"{lab.struck(program, 2)}), scope {scope}: {e}\n{scene(lab, job)}") from e
     return what
+
+
+def go_on(lab, app, program="master"):
+    """Lets processes go on that are stopped at their point."""
+    for pid in lab.pids(program, app):
+        if (stat_of(pid) or "?")[0] == "T":
+            os.kill(pid, signal.SIGCONT)
 
 
 def _stopped(lab, job, program, victim):

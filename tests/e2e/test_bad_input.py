@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user can get wrong: exit 2, one sentence with file and line, a hint, no job, nothing left behind."""
 
 import json

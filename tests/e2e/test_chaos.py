@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes killed at random moments, for some seconds; tests/soak does it for as long as one likes."""
 
 import pytest
 from lib_chaos import Storm
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
+from lib_resize_chaos import ResizeStorm
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -17,4 +19,10 @@ def test_short_chaos_with_many_jobs(lab):
     storm = Storm(lab, 4)
     for _ in range(2):
         storm.round(n_jobs=6, n_strikes=5)
+    lab.settled()
+
+
+def test_short_chaos_with_resizes(lab):
+    storm = ResizeStorm(lab, 5)
+    storm.round(3, 15)
     lab.settled()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: which are known, what a task that begins again is given, a last one before a stop, and a model that is the same."""
 
 import json
@@ -93,7 +94,7 @@ def test_a_kill_cuts_the_wait_short(tony):
         say('{"step": 1, "checkpoint": "/data/step-1"}')
         while True: time.sleep(600)""", **{"checkpoint-grace": 600000, "kill-grace-ms": 100})
     tony.ok("stop", app, "--checkpoint", "--no-wait")
-    wait_until(lambda: "asked" in tony.log(app, "worker:0"), "it was asked")
+    wait_until(lambda: "asked" in tony.log_so_far(app, "worker:0"), "it was asked")
     assert tony.state(app) == "STOPPING"
     tony.ok("kill", app, timeout=60)
     assert tony.state(app) == "KILLED"
@@ -179,6 +180,67 @@ def test_a_task_that_begins_again_is_told(tony, tmp_path):
     assert "in its attempt" not in tony.ok("why", app) and "before" in tony.ok("why", app)
 
 
+@pytest.mark.parametrize("parts", [2, None])
+def test_parts_of_two_generations_are_no_checkpoint(tony, tmp_path, parts):
+    """The example of docs/task-socket.md: worker:0 saved its part of step 110 in generation 1, worker:1 its part in generation 2."""
+    app = tony.submit(tony.workers(program("""
+        import tony_task
+        me, attempt = os.environ["TASK_INDEX"], int(os.environ["TONY_ATTEMPT"])
+        here, parts = os.environ["HERE"], int(os.environ["PARTS"]) or None
+        task = tony_task.connect()
+        print(tony_task.resume_path(), tony_task.resume_step(), flush=True)
+        if attempt == 3:
+            sys.exit(0)
+        for step in {"10": (100, 110), "11": (100,), "20": (), "21": (110,)}[f"{attempt}{me}"]:
+            while (step, attempt) == (110, 1) and not os.path.exists(f"{here}/go"):
+                time.sleep(0.05)
+            task.checkpoint(step, f"/data/{me}/{attempt}/{step}", parts)
+        while not task.should_stop():       # its executor has read all of that when it answers
+            s.send(b'{"ask": "stop"}\\n'); heard()
+            open(f"{here}/said-{attempt}{me}", "w").close()
+            if f"{attempt}{me}" in ("11", "20") and os.path.exists(f"{here}/said-{attempt}{1 - int(me)}"):   # worker:1, then worker:0
+                os.kill(os.getpid(), 9)
+            time.sleep(0.05)"""), n=2, role={"restart": "on-failure", "restart-scope": "job"},
+        env={"HERE": str(tmp_path), "PARTS": str(parts or 0)}))
+    wait_until(lambda: all(t.get("checkpoint", {}).get("step") == 100 for t in tony.status(app)["tasks"]), "both are known as savers")
+    (tmp_path / "go").write_text("")
+    r = tony.run("wait", app, timeout=90)
+    assert r.returncode == 0, r.stdout + r.stderr
+    for i in (0, 1):
+        assert [tony.log(app, f"worker:{i}", attempt=a) for a in (1, 2, 3)] == \
+            ["None 0\n", f"/data/{i}/1/100 100\n", f"/data/{i}/1/100 100\n"]
+    assert tony.status(app)["checkpoint"] == {"step": 100, "path": "/data/0/1/100"}
+
+
+def test_a_command_for_those_that_resume(tony):
+    app = tony.submit(tony.workers(program("""
+        say('{"step": 7, "checkpoint": "/data/step-7"}')
+        say('{"ask": "stop"}'); heard()         # all was read
+        sys.exit(3)"""), role={"restart": "on-failure", "resume-command": "echo resumed from $TONY_CHECKPOINT_STEP"}))
+    r = tony.run("wait", app, timeout=90)
+    assert r.returncode == 0, r.stdout + r.stderr
+    assert tony.log(app, "worker:0", attempt=2) == "resumed from 7\n"
+
+
+def test_nothing_to_resume_from(tony, tmp_path):
+    """Without a checkpoint another attempt runs the command again."""
+    seen = tmp_path / "seen"
+    app = tony.submit(tony.workers(f"[ -e {seen} ] && echo again && exit 0; touch {seen}; exit 3",
+                                   role={"restart": "on-failure", "resume-command": "exit 9"}))
+    r = tony.run("wait", app, timeout=90)
+    assert r.returncode == 0, r.stdout + r.stderr
+    assert tony.log(app, "worker:0", attempt=2) == "again\n"
+
+
+def test_the_plan_shows_it(tony):
+    path = tony.workers("train --init", role={"resume-command": "train --resume"})
+    out = tony.ok("plan", path)
+    assert "  command  train --init\n  resumes  train --resume\n" in out
+    assert tony.json("plan", path)["tasks"][0]["resume_command"] == "train --resume"
+    plain = tony.workers("train")
+    assert "resumes" not in tony.ok("plan", plain) and "resume_command" not in tony.json("plan", plain)["tasks"][0]
+
+
 # Kills the process at the moments that the file PLAN lists, each once: "before 17": rank 1 when it has made step 17; "half 20": rank 0 while
 # the checkpoint of step 20 is half written; "unnamed 30": when it is written and not yet renamed.
 KILLER = """
@@ -217,6 +279,7 @@ def final(tony, app, attempt):
     return json.loads(line)
 
 
+@pytest.mark.takes(12)
 def test_the_digits_are_the_same(own_tony, tmp_path):
     """Killed before any checkpoint, at steps, while one is half written and before its rename: the same model in every bit."""
     signal.alarm(540)  # it imports PyTorch a dozen times

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line itself: help, misuse, output. Nothing here needs a pool."""
 
 import json

@@ -1,5 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network between a master and a node is cut: at most one run of a task lives at any time, and exactly one when it is whole again."""
 
+import pytest
 from conftest import wait_until
 from lib_cut import make_cluster  # noqa: F401 (fixture)
 
@@ -24,6 +26,7 @@ class GivenUp:
         c.over()
 
 
+@pytest.mark.takes(10)
 def test_a_node_that_was_given_up(make_cluster):
     """
     The cluster says at once that it is lost; the task there lives on until its executor's lease is over, and is replaced then. What is

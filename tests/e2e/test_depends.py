@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Roles that wait for others to have started, to be ready, to have succeeded; and roles that are stopped by the end of others."""
 
 import os
@@ -117,7 +118,7 @@ def test_what_begins_again_waits_again(lab):
     job.tell("open('up', 'w').close()")
     wait_until(lambda: lab.status(job.app)["generation"] == 2, "the gang begins again")
     wait_until(lambda: job.role("server")["running"] == 1 and job.role("worker")["registered"] == 2, "the workers wait again")
-    wait_until(lambda: lab.log(job.app, "server:0", attempt=2) == "begun\n", "it is at its gate")
+    wait_until(lambda: lab.log_so_far(job.app, "server:0", attempt=2) == "begun\n", "it is at its gate")
     job.tell("os.utime('up')")
     job.over()
     lab.settled()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A framework that src/ knows nothing of: programs linked with one more file run its jobs."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that sleep and clocks that jump: no healthy task dies of it, and none is duplicated."""
 
 import os
@@ -30,6 +31,7 @@ def untouched(lab, job):
     lab.settled()
 
 
+@pytest.mark.takes(7)
 def test_the_frozen_are_not_dead(make_lab):
     """For longer than a silence that kills: in one home pool, keeper, master, executors and tasks, in the other one the master alone."""
     whole, one = make_lab(), make_lab()

@@ -1,5 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk that fills while a job runs: what runs goes on, nothing new begins, and all of it goes on when there is room."""
 
+import errno
 import json
 import os
 import resource
@@ -9,6 +11,7 @@ import pytest
 
 from conftest import wait_until
 from lib_jobs import kill9
+from lib_points import make_points_lab  # noqa: F401 (fixture)
 
 
 @pytest.fixture
@@ -126,6 +129,45 @@ def test_who_wants_it_stopped_does_not_wait_for_room(small_disk):
     filler.unlink()
     assert tony.run("wait", app).returncode == 1
     assert tony.run("run", tony.workers("true")).returncode == 0
+
+
+# ---- a disk that only the sync finds full: NFS, and quotas ----
+
+
+@pytest.mark.parametrize("num", [errno.ENOSPC, errno.EDQUOT])
+def test_the_sync_finds_the_disk_full(make_points_lab, num):
+    """A new generation begins durably: it waits until a sync succeeds, and then it begins, once."""
+    tony = make_points_lab()
+    flag, run, app = waiting_job(tony, n=3, **{**AGAIN, "restart-scope": "job"})
+    tony.sync_fails(num)
+    kill9(tony.status(app)["tasks"][1]["pid"])
+    doc = wait_until(lambda: (lambda d: "trouble" in d and d)(tony.status(app)), "it says so")
+    assert "durable" in doc["trouble"] and os.strerror(num) in doc["trouble"], doc["trouble"]
+    assert doc["state"] == "RUNNING" and run.poll() is None
+    hears(run, os.strerror(num))
+    assert not list((tony.home / "jobs" / app / "logs").glob("worker-*/2")), "nothing begins before that"
+    tony.sync_fails(0)
+    doc = wait_until(lambda: (lambda d: all(t["attempt"] == 2 and t["state"] == "running" for t in d["tasks"]) and d)(tony.status(app)),
+                     "all of them run again")
+    assert doc["restarts"] == 1 and doc["epoch"] == 1 and "trouble" not in doc
+    flag.touch()
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, out + err
+    tony.in_history(app)
+    assert [r["n"] for r in tony.journal(app)] == list(range(1, len(tony.journal(app)) + 1))
+
+
+def test_the_sync_fails_for_another_reason(make_points_lab):
+    """Nobody knows what such a disk still has: the job ends."""
+    tony = make_points_lab()
+    _, run, app = waiting_job(tony, n=3, **{**AGAIN, "restart-scope": "job"})
+    tony.sync_fails(errno.EIO)
+    kill9(tony.status(app)["tasks"][1]["pid"])
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 1 and "Input/output error" in out + err, out + err
+    tony.sync_fails(0)
+    tony.in_history(app)
+    assert tony.status(app)["state"] == "FAILED"
 
 
 # ---- `ulimit -f` of the shell that starts the pool ----

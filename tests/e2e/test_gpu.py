@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs, as whole devices: a library in the place of NVIDIA's says what there is."""
 
 import os
@@ -74,7 +75,7 @@ def test_more_than_there_are_is_refused(gpus):
 
 def test_a_machine_without_any(lab):
     if os.path.exists("/dev/nvidiactl"):
-        pytest.skip("this machine has some")
+        pytest.skip("hardware: this machine has GPUs")
     r = lab.run("run", lab.workers("true", role={"gpus": 1}))
     assert r.returncode == 2 and "GPU" in r.stderr
     assert lab.jobs_on_disk() == []

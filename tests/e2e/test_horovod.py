@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's rendezvous by stand-ins that speak as its ranks do: our server, fresh for each generation, or one of the user's."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Application ids are never the same for two homes of a user: what a dead keeper left is found by its id alone."""
 
 import fcntl

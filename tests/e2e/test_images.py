@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tony.docker.* on the pool: commands run by podman or docker, with what they may see, use and are."""
 
 import os
@@ -59,7 +60,7 @@ def test_who_is_stopped_is_told_through_its_engine(lab, engine):
     app = lab.submit(lab.job_file({"soft": {"instances": 1, "command": "sleep 1000"},
                                    "hard": {"instances": 1, "command": "trap '' TERM; echo up; while :; do sleep 0.1; done"}},
                                   conf={**CONF, "tony.task.kill-grace-ms": 300}))
-    wait_until(lambda: lab.n_running(app) == 2 and lab.log(app, "hard:0") == "up\n", "both run")
+    wait_until(lambda: lab.n_running(app) == 2 and lab.log_so_far(app, "hard:0") == "up\n", "both run")
     lab.ok("kill", app)
     assert [t["result"] for t in lab.status(app)["tasks"]] == ["FINISHED", "FINISHED"]
     killed = [c[1] for c in lib_images.calls(engine) if c[0] == "kill"]
@@ -97,7 +98,7 @@ def test_in_a_real_container(lab):
         path = lab.workers("cat /etc/mark; id -u; echo mine > mine; trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done",
                            conf={**CONF, "tony.task.kill-grace-ms": 600000, "tony.docker.containers.image": lib_images.IMAGE, "tony.containers.envs": env})
         app = lab.submit(path)
-        wait_until(lambda: "up" in lab.log(app, "worker:0") if lab.n_running(app) else False, "it runs")
+        wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
         lab.ok("kill", app)
         assert lab.log(app, "worker:0").split("\n")[:4] == ["of the image", str(os.geteuid()), "up", "term"]
         lab.settled()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What else users give to the program: odd texts, odd places, odd directories; and what they are told."""
 
 import json
@@ -161,6 +162,7 @@ def test_too_long_a_path_says_so_in_the_hint(own_tony):
 
 # ---- damage ----
 
+@pytest.mark.takes(5)
 @pytest.mark.parametrize("command", ["kill", "wait"])
 def test_a_directory_that_is_no_job(own_tony, command):
     t = own_tony()
@@ -182,6 +184,8 @@ def test_logs_of_a_damaged_job(own_tony):
     r = t.run("logs", app, "worker:0", "--stdout")
     assert r.returncode == 0
     assert "hello\n" in r.stdout and "damaged" in r.stderr
+    assert t.run("status", app).returncode == 0  # its final status has a file of its own
+    (t.in_history(app) / "status.json").unlink()
     assert t.run("status", app).returncode == 4
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every key that users of the original rely on is accepted and acts, or is said to have no effect and why, or is refused with what to do instead."""
 
 import pytest

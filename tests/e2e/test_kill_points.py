@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A program is killed at a point that is named, instead of at some moment: at each record of the journal, at each line of exits, in the
 middle of a write. The whole of it, every system call of every program, is tests/soak/test_kill_points.py.
@@ -56,7 +57,7 @@ def test_others_at_records_of_the_master(lab, kind):
     def victim(lab, job):
         return [p.pid for p in lab.processes_all(job.app) if p.kind == kind and ("task.sh" in p.line or kind == "executor")][-1:]
     for number in (4, 6, 8, 10):
-        one_point(lab, "master", number, "job", filter="done write /", victim=victim, harmless=False)
+        one_point(lab, "master", number, "job", filter="done write */journal", victim=victim, harmless=False)
     lab.settled()
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory: a task over its own ends whole, with the reason and the figures; within it, it is left alone. With control groups and without."""
 
 import os
@@ -21,16 +22,28 @@ def has_groups(tony):
     return tony.json("pool", "start")["cgroup"] != "none"
 
 
-@pytest.fixture(params=["groups", "sampled"])
-def world(request, make_lab):
-    """A home whose pool has control groups, and one whose pool has none."""
-    lab = make_lab(**({"TONY_CGROUPS": "none"} if request.param == "sampled" else {}))
-    if request.param == "sampled":
-        assert not has_groups(lab)
-    elif not has_groups(lab):
-        pytest.skip("this machine lets us make no control groups: the other half of these tests is what counts here")
-    lab.enforced = request.param == "groups"
+@pytest.fixture
+def grouped(lab):
+    """A home whose pool has control groups."""
+    if not has_groups(lab):
+        pytest.skip("this machine lets us make no control groups")
+    lab.enforced = True
     return lab
+
+
+@pytest.fixture
+def sampled(make_lab):
+    """A home whose pool has no control groups: how much its tasks use is only looked at now and then."""
+    lab = make_lab(TONY_CGROUPS="none")
+    assert not has_groups(lab)
+    lab.enforced = False
+    return lab
+
+
+@pytest.fixture(params=["grouped", "sampled"])
+def world(request):
+    """A home whose pool has control groups, and one whose pool has none."""
+    return request.getfixturevalue(request.param)
 
 
 def is_out_of_memory(end, limit_mib):
@@ -64,14 +77,12 @@ def test_a_child_over_its_memory(world):
     world.settled()
 
 
-def test_a_child_over_its_memory_at_the_very_end(world):
-    """The shell reports the death of its child and ends well before anybody could have looked."""
-    if not world.enforced:
-        pytest.skip("what is only sampled can end in between")
-    app = world.submit(world.workers(eat(300) + "; exit 3", role={"memory": "64m"}))
-    assert world.run("wait", app).returncode == 1
-    is_out_of_memory(world.status(app)["cause"], 64)
-    world.settled()
+def test_a_child_over_its_memory_at_the_very_end(grouped):
+    """The shell reports the death of its child and ends well before anybody could have looked: only a control group knows."""
+    app = grouped.submit(grouped.workers(eat(300) + "; exit 3", role={"memory": "64m"}))
+    assert grouped.run("wait", app).returncode == 1
+    is_out_of_memory(grouped.status(app)["cause"], 64)
+    grouped.settled()
 
 
 def test_many_processes_together_over_the_memory(world):
@@ -107,10 +118,9 @@ def test_the_others_do_not_notice(world):
     world.settled()
 
 
-def test_out_of_memory_and_the_executor_killed(lab):
+def test_out_of_memory_and_the_executor_killed(grouped):
     """The group outlives the executor: no page of the task stays behind."""
-    if not has_groups(lab):
-        pytest.skip("no control groups")
+    lab = grouped
     job = Gated(lab, before=eat(20) + ";", role={"memory": "128m"}, conf=QUICK).running()
     groups = lab.cgroups()
     assert groups, "a running job has a group"
@@ -129,10 +139,9 @@ def test_a_killed_task_is_not_out_of_memory(world):
     world.settled()
 
 
-def test_the_limit_is_set_before_the_task_runs(lab):
+def test_the_limit_is_set_before_the_task_runs(grouped):
     """The first process of a task is in its group, the executor is not."""
-    if not has_groups(lab):
-        pytest.skip("no control groups")
+    lab = grouped
     job = Gated(lab, role={"memory": "96m"}).running()
     group = [line for line in open(f"/proc/{job.pid(0)}/cgroup") if "tony-" in line]
     assert group, "the task is in a group of ours"

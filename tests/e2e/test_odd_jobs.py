@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tasks of unusual jobs find, compared with what a person has worked out."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The original's own end-to-end scenarios with its files and options, on the pool; its rules in more combinations are in test_rules.py."""
 
 import zipfile

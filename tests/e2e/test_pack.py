@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program tony-pack: what good archives unpack to, and what it refuses of bad ones."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pool: started when needed, one of it, admits whole jobs, survives being killed."""
 
 import json
@@ -157,6 +158,7 @@ def test_killing_a_job_that_waits(small):
     assert tony.run("kill", b).returncode == 0
     assert tony.status(b)["state"] == "KILLED"
     assert tony.run("wait", b).returncode == 3
+    assert json.loads((tony.home / "history" / b / "status.json").read_text())["state"] == "KILLED"
     assert tony.state(a) != "KILLED"
     tony.ok("kill", a)
 

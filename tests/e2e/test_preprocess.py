@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tony.application.enable-preprocess: one command before all tasks, and what it has to say to them."""
 
 import json

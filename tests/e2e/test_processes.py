@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every exit is known, once, and nothing outlives its task: short tasks, daemons, stubborn ones, failures in a row."""
 
 import json
@@ -93,6 +94,7 @@ def test_daemons_die_with_a_killed_job(lab):
     lab.settled()
 
 
+@pytest.mark.takes(6)
 def test_a_task_that_ignores_term(lab):
     """TERM, the grace, KILL; and it is told as a stop, not as somebody's failure."""
     job = Gated(lab, 3, before="trap 'echo TERM >> term$TASK_INDEX' TERM; trap '' HUP INT; "
@@ -137,6 +139,7 @@ def test_zombies_are_reaped_while_the_task_runs(lab):
     lab.settled()
 
 
+@pytest.mark.alone("two ends in the same millisecond: which the master hears of first depends on who gets a core")
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_the_first_of_three_failures_is_named(lab, order):
     """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a task says of itself on its socket, and what is seen of it in its logs."""
 
 import json
@@ -144,7 +145,7 @@ def test_hostile_words(tony, tmp_path):
         wait()
         sys.exit(7)""")
     t.until(lambda d: d["tasks"][0]["state"] == "running", "it runs")
-    wait_until(lambda: "said all" in tony.log(t.app, "worker:0"), "it could say it all")
+    wait_until(lambda: "said all" in tony.log_so_far(t.app, "worker:0"), "it could say it all")
     assert tony.state(t.app) == "RUNNING"
     t.open()
     assert t.over(1)["tasks"][0]["exit_code"] == 7

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A home that cannot be written, or is another user's: what is in it can still be looked at, and nothing is made there."""
 
 import contextlib
@@ -15,10 +16,8 @@ def tree(path):
             for p in [path, *path.rglob("*")] if (s := p.lstat())}
 
 
-@pytest.fixture
-def finished(own_tony):
-    """A home with a job that failed and one that succeeded, without a pool."""
-    t = own_tony()
+def finish(t):
+    """Its home gets a job that failed and one that succeeded, and has no pool."""
     t.failed = t.submit(t.workers("echo lost >&2; exit 3", name="bad"))
     t.run("wait", t.failed)
     t.good = t.submit(t.workers("echo done", name="good"))
@@ -29,6 +28,11 @@ def finished(own_tony):
     t.ok("pool", "stop")
     wait_until(lambda: not t.processes(), "the pool has ended")
     return t
+
+
+@pytest.fixture
+def finished(own_tony):
+    return finish(own_tony())
 
 
 def looks(t):
@@ -96,10 +100,9 @@ def test_a_copy_of_the_history_alone(finished):
     os.chown(t.home, 0, 0)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_home_without_permission_to_write(finished):
+def test_a_home_without_permission_to_write(own_tony):
     """One in which a directory is missing and cannot be made; the modes of its own that are there are mended, as ever."""
-    t = finished
+    t = finish(own_tony(as_nobody=True))
     shutil.rmtree(t.home / "store")
     t.home.chmod(0o500)
     try:

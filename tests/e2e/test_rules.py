@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job's end is by the rules of the original: which failure counts, which limit, and what each task finds in its environment."""
 
 import json
@@ -251,6 +252,7 @@ def test_the_allocation_limit_counts_in_the_queue(lab):
 # ---- the master's own silence is nobody's death ----
 
 
+@pytest.mark.takes(7)
 def test_a_master_that_was_stopped_kills_nobody(lab):
     """The time in which it heard nothing because it did nothing does not count, however few beats the limit is."""
     go = lab.base / "go"

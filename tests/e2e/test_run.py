@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job from its submission to its end, as the user of `tony` sees it."""
 
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many: a thousand tasks in a job, twenty jobs at once, a queue in its order; and what secrets must not reach."""
 
 import os
@@ -18,6 +19,7 @@ def big(make_lab):
     return make_lab(site=BIG)
 
 
+@pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_tasks(big):
     lab = big
     r = lab.run("run", lab.workers("true", n=1000, role=SMALL), timeout=60)
@@ -29,6 +31,7 @@ def test_a_thousand_tasks(big):
     lab.settled()
 
 
+@pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_tasks_killed_in_the_middle(big):
     """While some run, some are being started and some are not there yet."""
     lab = big
@@ -46,6 +49,7 @@ def test_a_thousand_tasks_killed_in_the_middle(big):
         started.unlink()
 
 
+@pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_running_tasks_and_kills(big):
     """The master and the pool are killed; all thousand go on, and the master stays small."""
     lab = big
@@ -140,7 +144,7 @@ def test_what_lies_on_each_node_is_small():
     program = BIN / "tony-executor"
     content = program.read_bytes()
     if b"__asan_init" in content or b"__gcov_init" in content:
-        pytest.skip("built to be watched, not to be shipped")
+        pytest.skip("build: with coverage or a sanitizer, not to be shipped")
     assert len(content) < 3_000_000, "also with its symbols"
     assert b"/ld-linux" not in content, "and it needs no loader"
 
@@ -205,6 +209,7 @@ def test_nobody_else_reads_our_files(lab, umask):
     assert os.stat(lab.home).st_mode & 0o077 == 0
 
 
+@pytest.mark.alone("measures how much memory the pool has")
 def test_the_pool_does_not_grow(lab):
     """Descriptors, children, memory: after a hundred jobs as after ten."""
     def run(n):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job ships reaches every working directory as it was, once stored, and nothing is written where it came from."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pool that is not what it should be: another version, mute, gone, or no pool at all. The client says so and ends in time."""
 
 import fcntl

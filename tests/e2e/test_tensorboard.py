@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorBoard on the chief or beside the job, and where it is, as soon as something answers there."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python environments that were made elsewhere: they run where they can, and are refused with the reason where they cannot."""
 
 import os

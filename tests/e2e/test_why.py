@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tony why`: failures of real programs, the first cause named, its victims apart; and what a waiting job waits for."""
 
 import json

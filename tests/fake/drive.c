@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "drive.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 
 static _Noreturn void bad(const char *what, const char *text)
@@ -84,8 +86,27 @@ static bool takes(struct span *text, const char *word)
     return true;
 }
 
+static bool resize_flag(struct role_spec *r, struct span part)
+{
+    if (span_eqs(part, "restart"))
+        r->resize = RESIZE_RESTART;
+    else if (span_eqs(part, "live"))
+        r->resize = RESIZE_LIVE;
+    else if (span_eqs(part, "fixed"))
+        r->resize = RESIZE_NEVER;
+    else if (takes(&part, "min"))
+        r->min_instances = (uint32_t)number(part);
+    else if (takes(&part, "cap"))
+        r->max_instances = number(part);
+    else
+        return false;
+    return true;
+}
+
 static void restart_flag(struct role_spec *r, struct span part)
 {
+    if (resize_flag(r, part))
+        return;
     if (span_eqs(part, "on"))
         r->restart = RESTART_ON_FAILURE;
     else if (span_eqs(part, "always"))
@@ -180,7 +201,7 @@ static void set(struct job_spec *s, struct span key, struct span value)
         return;
     }
     int64_t v = number(value);
-    if (span_eqs(key, "gives") || span_eqs(key, "nodes"))
+    if (span_eqs(key, "gives") || span_eqs(key, "nodes") || span_eqs(key, "nogrant"))
         return; /* of the scheduler, not of the job: drive_init() */
     if (span_eqs(key, "gang"))
         s->gang = v;
@@ -236,6 +257,7 @@ struct job_spec *drive_spec(const char *text)
         .max_missed_heartbeats = 25,
         .client_away_ms = 60000,
         .kill_grace_ms = 5000,
+        .resize_timeout_ms = 60000,
         .am = { .name = str_dup("am"), .instances = 1, .memory_mib = 2048, .kind = ROLE_TRACKED }
     };
     while (span_split(&rest, ' ', &word)) {
@@ -276,17 +298,53 @@ void drive_spec_free(struct job_spec *s)
     free(s);
 }
 
+/* ---- an event of any type ---- */
+
+static uint64_t number_for(const struct field *f, const struct drive_values *v)
+{
+    if (f->kind == F_SLOT)
+        return v->slot;
+    if (f->kind == F_REASON)
+        return v->reason;
+    if (f->kind == F_LIMIT)
+        return v->limit;
+    return str_eq(f->name, "generation") ? v->generation
+           : str_eq(f->name, "attempt")  ? v->attempt
+                                         : v->number;
+}
+
+void drive_fill(struct job_event *ev, const struct drive_values *v)
+{
+    const struct event_info *info = job_event_info(ev->type);
+
+    for (const struct field *f = info ? info->fields : NULL; f && f->name; f++) {
+        char *at = (char *)ev + f->offset;
+        uint64_t number = number_for(f, v);
+        if (f->kind == F_TEXT || f->kind == F_LIST || f->kind == F_TAIL) {
+            const char *text = str_eq(f->name, "container") ? v->container : v->text;
+            memcpy(at, &text, sizeof text);
+        } else if (f->kind == F_FLAG) {
+            *(bool *)at = v->flag;
+        } else { /* little endian: the low bytes of a number come first */
+            memcpy(at, &number, f->kind == F_I64 || f->kind == F_U64 ? 8 : 4);
+        }
+    }
+}
+
 /* ---- the answers ---- */
 
 void drive_init(struct drive *d, const char *job)
 {
-    const char *nodes = strstr(job, "nodes=");
+    const char *nodes = strstr(job, "nodes="), *no_grant = strstr(job, "nogrant=");
     *d = (struct drive){ .spec = drive_spec(job),
                          .gives_back = strstr(job, "gives=1") != NULL,
+                         .no_grant =
+                             no_grant ? (uint32_t)strtoul(no_grant + 8, NULL, 10) : UINT32_MAX,
                          .n_nodes = nodes ? (uint32_t)strtoul(nodes + 6, NULL, 10) : 0 };
     d->job = job_new(d->spec, NULL);
     assert(d->job);
-    d->slots = calloc((size_t)job_n_slots(d->job) + 1, sizeof *d->slots);
+    d->n_slots = job_n_slots(d->job);
+    d->slots = calloc((size_t)d->n_slots + 1, sizeof *d->slots);
     d->next_beat = d->spec->heartbeat_ms;
 }
 
@@ -300,17 +358,46 @@ void drive_done(struct drive *d)
     *d = (struct drive){ 0 };
 }
 
+/* A job that was resized may have more slots. */
+static void make_room(struct drive *d)
+{
+    uint32_t n = job_n_slots(d->job);
+    if (n <= d->n_slots)
+        return;
+    d->slots = realloc(d->slots, ((size_t)n + 1) * sizeof *d->slots);
+    assert(d->slots);
+    memset(d->slots + d->n_slots, 0, (n - d->n_slots) * sizeof *d->slots);
+    d->n_slots = n;
+}
+
+static void write_line(struct strv *journal, const struct job *j, const struct job_event *ev)
+{
+    AUTO(buf_done) struct buf line = { 0 };
+    int rc = job_event_encode(ev, job_now(j), &line);
+    assert(rc == 0);
+    rc = strv_push(journal, buf_cstr(&line));
+    assert(rc == 0);
+}
+
+void drive_write(struct strv *journal, const struct job *j, const struct job_event *ev)
+{
+    struct job_event decision;
+    bool write = job_is_durable(ev->type);
+    for (size_t i = 0; job_decision(j, i, &decision); i++) {
+        write = true;
+        write_line(journal, j, &decision);
+    }
+    if (write)
+        write_line(journal, j, ev);
+}
+
 static void feed_only(struct drive *d, const struct job_event *ev)
 {
     d->rc = job_feed(d->job, ev, d->now, &d->acts, &d->e);
     assert(d->rc >= 0);
-    if (d->rc == 0 && job_is_durable(ev->type)) {
-        AUTO(buf_done) struct buf line = { 0 };
-        int rc = job_event_encode(ev, job_now(d->job), &line);
-        assert(rc == 0);
-        rc = strv_push(&d->journal, buf_cstr(&line));
-        assert(rc == 0);
-    }
+    make_room(d);
+    if (d->rc == 0)
+        drive_write(&d->journal, d->job, ev);
 }
 
 static uint32_t asked_as(const struct drive_slot *s, uint32_t slot)
@@ -327,10 +414,10 @@ static void end_container(struct drive *d, uint32_t slot, enum end_reason reason
     s->container[0] = 0;
     s->running = s->registered = false;
     if (known)
-        feed_only(d, &(struct job_event){ .type = EV_COMPLETED,
-                                          .slot = asked_as(s, slot),
-                                          .container = id,
-                                          .reason = reason });
+        feed_only(
+            d, &(struct job_event){
+                   .type = EV_COMPLETED,
+                   .completed = { .slot = asked_as(s, slot), .container = id, .reason = reason } });
 }
 
 static void end_attempt(struct drive *d, uint32_t slot, enum end_reason reason)
@@ -338,11 +425,11 @@ static void end_attempt(struct drive *d, uint32_t slot, enum end_reason reason)
     struct drive_slot *s = &d->slots[slot];
     s->running = false;
     feed_only(d, &(struct job_event){ .type = EV_ATTEMPT_ENDED,
-                                      .slot = slot,
-                                      .generation = s->generation,
-                                      .attempt = s->attempt,
-                                      .reason = reason,
-                                      .signal = 15 });
+                                      .attempt_ended = { .slot = slot,
+                                                         .generation = s->generation,
+                                                         .attempt = s->attempt,
+                                                         .reason = reason,
+                                                         .signal = 15 } });
 }
 
 static void grant(struct drive *d, uint32_t slot)
@@ -354,9 +441,9 @@ static void grant(struct drive *d, uint32_t slot)
     char node[16];
     (void)snprintf(node, sizeof node, "n%u", d->n_nodes ? d->n_containers % d->n_nodes : 0);
     feed_only(d, &(struct job_event){ .type = EV_ALLOCATED,
-                                      .slot = slot,
-                                      .container = s->container,
-                                      .node = d->n_nodes ? node : NULL });
+                                      .allocated = { .slot = slot,
+                                                     .container = s->container,
+                                                     .node = d->n_nodes ? node : NULL } });
 }
 
 static void registers(struct drive *d, uint32_t slot, uint32_t generation)
@@ -366,24 +453,31 @@ static void registers(struct drive *d, uint32_t slot, uint32_t generation)
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", 40000 + slot);
     s->registered = true;
     feed_only(d, &(struct job_event){ .type = EV_REGISTERED,
-                                      .slot = slot,
-                                      .container = s->container,
-                                      .text = address,
-                                      .generation = generation,
-                                      .pid = 100 + slot });
+                                      .registered = { .slot = slot,
+                                                      .container = s->container,
+                                                      .address = address,
+                                                      .generation = generation,
+                                                      .pid = 100 + slot } });
+}
+
+static bool has_slot(enum job_action_type t)
+{
+    return t < ACT_SHAPE;
 }
 
 static void answer(struct drive *d, const struct job_action *a, const char *container)
 {
-    struct drive_slot *s = &d->slots[a->slot];
+    uint32_t slot = has_slot(a->type) ? a->of_slot.slot : 0;
+    struct drive_slot *s = &d->slots[slot];
 
     switch (a->type) {
     case ACT_ASK:
         if (s->deny)
             feed_only(d, &(struct job_event){
-                             .type = EV_ALLOCATION_REFUSED, .slot = a->slot, .text = "too large" });
-        else if (!s->mute && !*s->container)
-            grant(d, a->slot);
+                             .type = EV_ALLOCATION_REFUSED,
+                             .allocation_refused = { .slot = slot, .why = "too large" } });
+        else if (!s->mute && !*s->container && slot < d->no_grant)
+            grant(d, slot);
         break;
     case ACT_RELEASE:
         if (str_eq(container, s->container))
@@ -392,52 +486,54 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
     case ACT_LAUNCH:
         if (!s->mute && !s->launched) {
             s->launched = true;
-            registers(d, a->slot, 0);
+            registers(d, slot, 0);
         }
         break;
     case ACT_START:
-        s->generation = a->generation;
-        s->attempt = a->attempt;
+        s->generation = a->start.generation;
+        s->attempt = a->start.attempt;
         if (s->mute || s->running)
             break;
         s->running = s->started = true;
         feed_only(d, &(struct job_event){ .type = EV_ATTEMPT_STARTED,
-                                          .slot = a->slot,
-                                          .generation = a->generation,
-                                          .attempt = a->attempt,
-                                          .pid = 200 + a->slot });
+                                          .attempt_started = { .slot = slot,
+                                                               .generation = a->start.generation,
+                                                               .attempt = a->start.attempt,
+                                                               .pid = 200 + slot } });
         break;
     case ACT_STOP_ATTEMPT:
         if (!s->mute && s->running)
-            end_attempt(d, a->slot, a->reason);
+            end_attempt(d, slot, a->stop_attempt.reason);
         break;
     case ACT_ACK:
-        (void)snprintf(d->last_ack, sizeof d->last_ack, "%u %u.%u", a->slot, a->generation,
-                       a->attempt);
-        if (!s->mute && a->finish)
-            end_container(d, a->slot, END_EXITED);
+        (void)snprintf(d->last_ack, sizeof d->last_ack, "%u %u.%u", slot, a->ack.generation,
+                       a->ack.attempt);
+        if (!s->mute && a->ack.finish)
+            end_container(d, slot, END_EXITED);
         break;
     case ACT_FINISH_EXECUTOR:
         if (!s->mute)
-            end_container(d, a->slot, END_EXITED);
+            end_container(d, slot, END_EXITED);
         break;
     case ACT_STOP_CONTAINER:
         if (!s->mute && str_eq(container, s->container))
-            end_container(d, a->slot, END_KILLED_BY_MASTER);
+            end_container(d, slot, END_KILLED_BY_MASTER);
         break;
     case ACT_RENEW:
         if (!s->mute && !s->running && s->registered)
-            registers(d, a->slot, a->generation);
+            registers(d, slot, a->renew.generation);
         break;
     case ACT_TAKE:
-        *s = (struct drive_slot){ .asked = a->from };
+        *s = (struct drive_slot){ .asked = a->take.from };
         {
-            struct drive_slot *from = &d->slots[a->from];
+            struct drive_slot *from = &d->slots[a->take.from];
             str_copy(s->container, sizeof s->container, from->container);
             s->launched = s->registered = true;
             s->mute = from->mute;
             *from = (struct drive_slot){ 0 };
         }
+        break;
+    case ACT_SHAPE:
         break;
     case ACT_PEERS:
         d->n_peers++;
@@ -445,7 +541,7 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
     case ACT_AVOID: {
         size_t at = strlen(d->avoided);
         (void)snprintf(d->avoided + at, sizeof d->avoided - at, "%s%c%s", at ? " " : "",
-                       a->on ? '+' : '-', container);
+                       a->avoid.on ? '+' : '-', container);
         break;
     }
     case ACT_NONE:
@@ -465,15 +561,17 @@ int drive_feed(struct drive *d, const struct job_event *ev)
     while (d->acts.n) {
         struct job_action a = d->acts.v[0];
         char container[64] = "";
-        str_copy(container, sizeof container, a.container ? a.container : "");
+        const char **text = job_action_text(&a);
+        str_copy(container, sizeof container, text && *text ? *text : "");
         memmove(d->acts.v, d->acts.v + 1, --d->acts.n * sizeof a);
         for (size_t i = 0; i < d->acts.n; i++) {
-            if (d->acts.v[i].type !=
-                ACT_AVOID)                     /* valid until the next feed only; ours are looked */
-                d->acts.v[i].container = NULL; /* up by slot */
+            text = job_action_text(&d->acts.v[i]);
+            if (text && d->acts.v[i].type != ACT_AVOID)
+                *text = NULL; /* valid until the next feed only; ours are looked up by slot */
         }
         d->n_acts[a.type]++;
-        answer(d, &a, *container ? container : d->slots[a.slot].container);
+        answer(d, &a,
+               *container || !has_slot(a.type) ? container : d->slots[a.of_slot.slot].container);
     }
     return rc;
 }
@@ -491,7 +589,7 @@ static void pass(struct drive *d, int64_t ms)
         if (d->now >= d->next_beat) {
             for (uint32_t i = 0; i < job_n_slots(d->job); i++) {
                 if (!d->slots[i].mute && d->slots[i].registered)
-                    drive_feed(d, &(struct job_event){ .type = EV_BEAT, .slot = i });
+                    drive_feed(d, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = i } });
             }
             d->next_beat += d->spec->heartbeat_ms;
         }
@@ -531,68 +629,81 @@ static enum end_reason reason_named(const char *s)
     return END_NONE;
 }
 
+static void container_ends(struct drive *d, uint32_t slot, struct ev_attempt_ended end)
+{
+    struct drive_slot *s = &d->slots[slot];
+    char id[sizeof s->container];
+    str_copy(id, sizeof id, s->container);
+    s->container[0] = 0;
+    s->registered = false;
+    drive_feed(d, &(struct job_event){
+                      .type = EV_COMPLETED,
+                      .completed = { .slot = asked_as(s, slot),
+                                     .container = id,
+                                     .exit_code = end.signal ? 128 + end.signal : end.exit_code,
+                                     .reason = end.reason,
+                                     .age_us = end.age_us } });
+}
+
 /* worker:1=3@40 or worker:1!137 */
 static void task_ends(struct drive *d, char *word)
 {
     char *how = strpbrk(word, "=!"), *age = strchr(word, '@');
     bool container = *how == '!';
-    struct job_event ev = { .type = container ? EV_COMPLETED : EV_ATTEMPT_ENDED,
-                            .reason = END_EXITED };
+    struct ev_attempt_ended end = { .reason = END_EXITED };
 
     *how++ = 0;
     if (age) {
         *age++ = 0;
-        ev.age_us = (uint64_t)number(span_of(age)) * 1000;
+        end.age_us = (uint64_t)number(span_of(age)) * 1000;
     }
-    ev.slot = drive_slot(d, word);
-    struct drive_slot *s = &d->slots[ev.slot];
+    end.slot = drive_slot(d, word);
+    struct drive_slot *s = &d->slots[end.slot];
     if (reason_named(how)) {
-        ev.reason = reason_named(how);
-        ev.signal = ev.reason == END_OUT_OF_MEMORY ? 9 : 0;
+        end.reason = reason_named(how);
+        end.signal = end.reason == END_OUT_OF_MEMORY && !container ? 9 : 0;
     } else {
         int64_t n = number(span_of(how));
-        ev.exit_code = n < 0 ? 0 : (int)n;
-        ev.signal = n < 0 ? (int)-n : 0;
+        end.exit_code = n < 0 ? 0 : (int)n;
+        end.signal = n < 0 ? (int)-n : 0;
     }
-    ev.tail = container ? NULL : "last words\n";
-    ev.generation = s->generation;
-    ev.attempt = s->attempt;
-    char id[sizeof s->container];
-    str_copy(id, sizeof id, s->container);
     s->running = false;
     if (container) {
-        ev.slot = asked_as(s, ev.slot);
-        ev.container = id;
-        s->container[0] = 0;
-        s->registered = false;
+        container_ends(d, end.slot, end);
+        return;
     }
-    drive_feed(d, &ev);
+    end.tail = "last words\n";
+    end.generation = s->generation;
+    end.attempt = s->attempt;
+    drive_feed(d, &(struct job_event){ .type = EV_ATTEMPT_ENDED, .attempt_ended = end });
 }
 
 static void new_master(struct drive *d)
 {
     drive_feed(d, &(struct job_event){
-                      .type = EV_MASTER_STARTED, .epoch = ++d->epoch, .running = d->gives_back });
+                      .type = EV_MASTER_STARTED,
+                      .master_started = { .epoch = ++d->epoch, .gives_back = d->gives_back } });
     for (uint32_t i = 0; i < job_n_slots(d->job); i++) {
         struct drive_slot *s = &d->slots[i];
         if (s->lost)
             s->container[0] = 0;
         if (*s->container)
             drive_feed(d, &(struct job_event){ .type = EV_CONTAINER_SEEN,
-                                               .slot = asked_as(s, i),
-                                               .container = s->container,
-                                               .launched = s->launched });
+                                               .container_seen = { .slot = asked_as(s, i),
+                                                                   .container = s->container,
+                                                                   .launched = s->launched } });
     }
     drive_feed(d, &(struct job_event){ .type = EV_RESYNCED });
     for (uint32_t i = 0; i < job_n_slots(d->job); i++) {
         struct drive_slot *s = &d->slots[i];
         if (*s->container && s->registered && !s->mute)
-            drive_feed(d, &(struct job_event){ .type = EV_EXECUTOR_BACK,
-                                               .slot = i,
-                                               .container = s->container,
-                                               .generation = s->started ? s->generation : 0,
-                                               .attempt = s->started ? s->attempt : 0,
-                                               .running = s->running });
+            drive_feed(d, &(struct job_event){
+                              .type = EV_EXECUTOR_BACK,
+                              .executor_back = { .slot = i,
+                                                 .container = s->container,
+                                                 .generation = s->started ? s->generation : 0,
+                                                 .attempt = s->started ? s->attempt : 0,
+                                                 .running = s->running } });
     }
 }
 
@@ -614,38 +725,56 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
         registers(d, slot, 0);
     else if (str_eq(verb, "ready"))
         feed_only(d, &(struct job_event){ .type = EV_TASK_READY,
-                                          .slot = slot,
-                                          .generation = s->generation,
-                                          .attempt = s->attempt });
+                                          .task_ready = { .slot = slot,
+                                                          .generation = s->generation,
+                                                          .attempt = s->attempt } });
     else if (str_eq(verb, "save"))
         feed_only(d, &(struct job_event){ .type = EV_CHECKPOINT,
-                                          .slot = slot,
-                                          .generation = s->generation,
-                                          .attempt = s->attempt,
-                                          .step = ++d->step,
-                                          .group = 1,
-                                          .text = "/data/newest" });
+                                          .checkpoint = { .slot = slot,
+                                                          .generation = s->generation,
+                                                          .attempt = s->attempt,
+                                                          .step = ++d->step,
+                                                          .parts = 1,
+                                                          .path = "/data/newest" } });
     else if (str_eq(verb, "take"))
         feed_only(d, &(struct job_event){ .type = EV_PREEMPTING,
-                                          .slot = asked_as(s, slot),
-                                          .container = s->container,
-                                          .value_ms = 16000 });
+                                          .preempting = { .slot = asked_as(s, slot),
+                                                          .container = s->container,
+                                                          .within_ms = 16000 } });
     else if (str_eq(verb, "beat"))
-        feed_only(d, &(struct job_event){ .type = EV_BEAT, .slot = slot });
+        feed_only(d, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = slot } });
     else if (str_eq(verb, "gone"))
-        feed_only(d, &(struct job_event){
-                         .type = EV_EXECUTOR_GONE, .slot = slot, .container = s->container });
+        feed_only(
+            d, &(struct job_event){ .type = EV_EXECUTOR_GONE,
+                                    .executor_gone = { .slot = slot, .container = s->container } });
     else if (str_eq(verb, "back"))
         feed_only(d, &(struct job_event){ .type = EV_EXECUTOR_BACK,
-                                          .slot = slot,
-                                          .container = s->container,
-                                          .generation = s->generation,
-                                          .attempt = s->attempt,
-                                          .running = true });
+                                          .executor_back = { .slot = slot,
+                                                             .container = s->container,
+                                                             .generation = s->generation,
+                                                             .attempt = s->attempt,
+                                                             .running = true } });
     else
         bad("a word about a slot", NULL);
     drive_feed(d, &(struct job_event){
                       .type = EV_STALLED }); /* answers what is left; a stall of 0 ms is none */
+}
+
+/* resize:worker=4,ps=2 shrink:3 grow:8; false: the word is another one */
+static bool resize_word(struct drive *d, const char *word)
+{
+    struct job_event ev = { .type = EV_RESIZE, .resize = { .who = "ann", .targets = word + 7 } };
+
+    if (str_starts(word, "shrink:"))
+        ev = (struct job_event){ .type = EV_SHRINK,
+                                 .shrink = { (uint32_t)number(span_of(word + 7)), 16000, "room" } };
+    else if (str_starts(word, "grow:"))
+        ev = (struct job_event){ .type = EV_GROW,
+                                 .grow = { (uint32_t)number(span_of(word + 5)), 0, "idle" } };
+    else if (!str_starts(word, "resize:"))
+        return false;
+    drive_feed(d, &ev);
+    return true;
 }
 
 static void one_word(struct drive *d, char *word)
@@ -654,17 +783,21 @@ static void one_word(struct drive *d, char *word)
         const char *word;
         struct job_event ev;
     } words[] = {
-        { "stop", { .type = EV_STOP, .who = "ann@host 7" } },
+        { "stop", { .type = EV_STOP, .stop = { .who = "ann@host 7" } } },
         { "owns", { .type = EV_CLIENT_OWNS } },
         { "away", { .type = EV_CLIENT_AWAY } },
-        { "abort", { .type = EV_LAUNCH_FAILED_JOB, .text = "no such program" } },
+        { "abort",
+          { .type = EV_LAUNCH_FAILED_JOB, .launch_failed_job = { .why = "no such program" } } },
         { "submit",
           { .type = EV_SUBMITTED,
-            .text = "application_1_0001",
-            .who = "ann",
-            .wall_ms = 1000000 } },
+            .submitted = { .application_id = "application_1_0001",
+                           .user = "ann",
+                           .wall_ms = 1000000 } } },
         { "owned",
-          { .type = EV_SUBMITTED, .text = "application_1_0001", .who = "ann", .running = true } },
+          { .type = EV_SUBMITTED,
+            .submitted = { .application_id = "application_1_0001",
+                           .user = "ann",
+                           .owned = true } } },
     };
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         if (str_eq(words[i].word, word)) {
@@ -672,6 +805,8 @@ static void one_word(struct drive *d, char *word)
             return;
         }
     }
+    if (resize_word(d, word))
+        return;
     if (str_eq(word, "go")) {
         one_word(d, (char[]){ "submit" });
         new_master(d);
@@ -726,6 +861,7 @@ struct job *drive_replay(const struct drive *d, size_t n)
     struct job_actions ignored = { 0 };
 
     assert(j);
+    job_replaying(j, true);
     for (size_t i = 0; i < n; i++) {
         struct job_event ev;
         int64_t t;
@@ -733,11 +869,16 @@ struct job *drive_replay(const struct drive *d, size_t n)
         int rc = drive_record(d->journal.v[i], &ev, &t, &holder);
         assert(rc == 0);
         ignored.n = 0;
-        rc = job_feed(j, &ev, t, &ignored, NULL);
+        struct err e = { 0 };
+        rc = job_feed(j, &ev, t, &ignored, &e);
+        if (rc != 0)
+            (void)fprintf(stderr, "drive: record %zu of %zu is refused: %s\n  %s\n", i + 1, n,
+                          d->journal.v[i], e.msg);
         assert(rc == 0);
         job_event_release(holder);
     }
     free(ignored.v);
+    job_replaying(j, false);
     return j;
 }
 
@@ -750,6 +891,7 @@ void drive_resume(struct drive *d, size_t n, bool seen)
     d->acts.n = 0;
     d->now = job_now(j);
     d->epoch = job_epoch(j);
+    make_room(d);
     for (uint32_t i = 0; i < job_n_slots(j); i++) {
         struct slot_view v;
         struct drive_slot *s = &d->slots[i];
@@ -763,11 +905,34 @@ void drive_resume(struct drive *d, size_t n, bool seen)
         str_copy(s->container, sizeof s->container, v.container);
         s->launched = v.state != SLOT_PLACED;
         s->registered = s->launched;
-        s->running = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING || v.state == SLOT_HALTING;
-        for (uint32_t k = job_n_tasks(j); v.moved && k < job_n_slots(j); k++)
+        s->running = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING ||
+                     v.state == SLOT_HALTING || v.state == SLOT_LEAVING;
+        for (uint32_t k = 0; v.moved && k < job_n_slots(j); k++)
             s->asked = job_slot_now(j, k) == i ? k : s->asked;
     }
     if (job_state(j) == JOB_NEW)
         drive_run(d, "submit");
     new_master(d);
+}
+
+struct job *drive_restored(const struct job_spec *spec, const struct job *j)
+{
+    AUTO(buf_done) struct buf lines = { 0 }, again = { 0 };
+    struct err e = { 0 };
+    struct job *copy = job_new(spec, NULL);
+    int rc = copy ? job_snapshot(j, &lines) : -ENOMEM;
+    struct span rest = buf_span(&lines), line;
+
+    while (rc == 0 && span_split(&rest, '\n', &line))
+        rc = line.len ? job_restore(copy, line, &e) : 0;
+    if (rc == 0) {
+        assert(job_restored(copy, NULL) == 0);
+        rc = job_snapshot(copy, &again);
+    }
+    if (rc < 0 || !str_eq(buf_cstr(&lines), buf_cstr(&again))) {
+        (void)fprintf(stderr, "a snapshot is not restored: %d '%s'\n%s\n-- again:\n%s\n", rc, e.msg,
+                      buf_cstr(&lines), again.len ? buf_cstr(&again) : "");
+        abort();
+    }
+    return copy;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Drives the core by hand, without scheduler, executors or time: a job in one line of text, a
  * script of words, and an answer to each action at once, unless the script says otherwise.
@@ -12,7 +13,9 @@
  *   limit=train/10000/prep/ignored
  *   retries=1 lease=       of the whole job; lease of an executor without a master
  *   lost= pre= disk= launch=   budgets per task and reason
+ *   nogrant=2              slots from this number on wait for grant:
  *   nodes=5 nodefail=3 nodewin=60000   containers lie on n0 n1 ... in turn
+ * roles also: worker*4/restart/live/fixed/min2/cap8: how they are resized, and within which bounds
  * and of roles: "worker*4/on/always/never/scope-task/scope-role/scope-job/max3/win1000/delay100/
  *   retry3-5/noretry9/spares1"
  *
@@ -31,6 +34,7 @@
  *   grant: reg: beat:      one event for a slot, e.g. reg:worker:1; also gone: back:
  *   stop owns away         client
  *   abort                  pool
+ *   resize:worker=4,ps=2   a client asks for it; shrink:3 grow:8 the scheduler does
  *   master                 a new master, everything is seen and comes back
  *   lose:worker:1          the next resync does not see it
  */
@@ -53,6 +57,8 @@ struct drive {
     struct job_spec *spec;
     struct job *job;
     struct drive_slot *slots;
+    uint32_t n_slots;
+    uint32_t no_grant;       /* slots from this one on are granted nothing by themselves */
     struct job_actions acts; /* not carried out yet */
     int64_t now, next_beat;
     uint32_t epoch, n_containers, n_nodes;
@@ -83,6 +89,21 @@ void drive_results(const struct drive *d,
 void drive_resume(struct drive *d, size_t n, bool seen);
 /* A job replayed from the first n records, as a new master would have it. */
 struct job *drive_replay(const struct drive *d, size_t n);
+/* Sets every field that the event has, whatever its type: generation, attempt, container and limit
+ * to these, other numbers to `number`, other texts to `text`. */
+struct drive_values {
+    uint32_t slot, generation, attempt;
+    const char *container, *text;
+    enum job_limit limit;
+    enum end_reason reason;
+    uint32_t number;
+    bool flag;
+};
+void drive_fill(struct job_event *ev, const struct drive_values *v);
+/* A new job made from the snapshot of j; fails the test when its own snapshot differs. */
+struct job *drive_restored(const struct job_spec *spec, const struct job *j);
 int drive_record(const char *record, struct job_event *ev, int64_t *t, void **holder);
+/* Appends what a master writes after it has fed ev: the decisions and the event. */
+void drive_write(struct strv *journal, const struct job *j, const struct job_event *ev);
 
 #endif

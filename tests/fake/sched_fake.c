@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sched_fake.h"
 
 #include <errno.h>
@@ -6,7 +7,15 @@
 #include "base/base.h"
 #include "loop/loop.h"
 
-enum due_kind { DUE_REGISTERED = 1, DUE_GRANT, DUE_REFUSE, DUE_END, DUE_TELL, DUE_FINISHED };
+enum due_kind {
+    DUE_REGISTERED = 1,
+    DUE_GRANT,
+    DUE_REFUSE,
+    DUE_END,
+    DUE_TELL,
+    DUE_WISH,
+    DUE_FINISHED
+};
 
 struct due {
     enum due_kind kind;
@@ -16,18 +25,28 @@ struct due {
     size_t container;
     int exit_code;
     enum end_reason reason;
+    /* of a wish */
+    enum sched_event_type wish;
+    size_t n;
+    int64_t deadline_ms;
+    const char *why; /* also of an ask that fake_cluster_answer() refuses */
 };
 
 struct fake_cluster {
     const struct fake_rule *rules;
     size_t n_rules;
     struct fake_hooks hooks;
-    VEC(struct fake_container) containers;
-    VEC(struct due) dues;
+    VEC(struct fake_container) containers; /* by the last number of their ids, from 1 */
+    VEC(size_t) newest;                    /* by slot: number of its newest container; 0 = none */
+    VEC(struct due) dues;                  /* a heap: the first of all is dues.v[0] */
     int64_t now;
     uint64_t order;
     struct sched *master; /* connected */
     char finished[32];
+    VEC(uint32_t) waiting; /* asks whose rule says never */
+    VEC(uint32_t) whole;   /* of the last resize() */
+    unsigned n_beyond;
+    int fail_resize;
 };
 
 struct sched {
@@ -58,13 +77,48 @@ static void rearm(struct fake_cluster *c)
         loop_timer_set(c->master->timer, next);
 }
 
+/* ---- what is due, in its order ---- */
+
+static bool is_before(const struct due *a, const struct due *b)
+{
+    return a->at < b->at || (a->at == b->at && a->order < b->order);
+}
+
+static int due_push(struct fake_cluster *c, struct due d)
+{
+    int rc = vec_push(&c->dues, d);
+    size_t at = c->dues.n - 1;
+    for (; rc == 0 && at > 0 && is_before(&d, &c->dues.v[(at - 1) / 2]); at = (at - 1) / 2)
+        c->dues.v[at] = c->dues.v[(at - 1) / 2];
+    if (rc == 0)
+        c->dues.v[at] = d;
+    return rc;
+}
+
+static struct due due_pop(struct fake_cluster *c)
+{
+    struct due first = c->dues.v[0], last = c->dues.v[--c->dues.n];
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child + 1 < c->dues.n && is_before(&c->dues.v[child + 1], &c->dues.v[child]))
+            child++;
+        if (child >= c->dues.n || is_before(&last, &c->dues.v[child]))
+            break;
+        c->dues.v[at] = c->dues.v[child];
+        at = child;
+    }
+    c->dues.v[at] = last;
+    return first;
+}
+
 static int plan(struct fake_cluster *c, struct due d, int64_t after)
 {
     if (c->master && c->master->cfg.loop)
         c->now = clock_mono_ms();
     d.at = c->now + after;
     d.order = ++c->order;
-    int rc = vec_push(&c->dues, d);
+    int rc = due_push(c, d);
     rearm(c);
     return rc;
 }
@@ -86,7 +140,10 @@ void fake_cluster_free(struct fake_cluster *c)
     if (!c)
         return;
     vec_done(&c->containers);
+    vec_done(&c->newest);
     vec_done(&c->dues);
+    vec_done(&c->waiting);
+    vec_done(&c->whole);
     free(c);
 }
 
@@ -112,10 +169,10 @@ const char *fake_cluster_finished(const struct fake_cluster *c)
 
 static size_t container_named(const struct fake_cluster *c, const char *id)
 {
-    size_t i = 0;
-    while (i < c->containers.n && !str_eq(c->containers.v[i].id, id))
-        i++;
-    return i;
+    const char *number = strrchr(id, '_');
+    size_t n = number ? strtoul(number + 1, NULL, 10) : 0;
+    bool is = n > 0 && n <= c->containers.n && str_eq(c->containers.v[n - 1].id, id);
+    return is ? n - 1 : c->containers.n;
 }
 
 static void end_container(struct fake_cluster *c, size_t i, int exit_code, enum end_reason reason)
@@ -136,6 +193,13 @@ void fake_cluster_exit(struct fake_cluster *c, const char *id, int exit_code,
     size_t i = container_named(c, id);
     if (i < c->containers.n)
         end_container(c, i, exit_code, reason);
+}
+
+void fake_cluster_forget(struct fake_cluster *c, const char *id)
+{
+    size_t i = container_named(c, id);
+    if (i < c->containers.n && c->containers.v[i].state != FAKE_ENDED)
+        c->containers.v[i].state = FAKE_RELEASED;
 }
 
 static struct sched_container view(const struct fake_cluster *c, const struct fake_container *x)
@@ -171,16 +235,17 @@ static void tell_all(struct fake_cluster *c)
 static void grant(struct fake_cluster *c, uint32_t slot)
 {
     struct fake_container x = { .slot = slot, .state = FAKE_GRANTED };
-    for (size_t i = 0; i < c->containers.n; i++) {
-        if (c->containers.v[i].slot == slot &&
-            (c->containers.v[i].state == FAKE_GRANTED ||
-             c->containers.v[i].state == FAKE_LAUNCHED) &&
-            !c->containers.v[i].n_stops)
-            return; /* asked for twice, granted once */
-    }
+    while (c->newest.n <= slot)
+        if (vec_push(&c->newest, 0) < 0)
+            return;
+    size_t has = c->newest.v[slot];
+    const struct fake_container *old = has ? &c->containers.v[has - 1] : NULL;
+    if (old && (old->state == FAKE_GRANTED || old->state == FAKE_LAUNCHED) && !old->n_stops)
+        return; /* asked for twice, granted once */
     (void)snprintf(x.id, sizeof x.id, "container_1_0001_01_%06zu", c->containers.n + 1);
     if (vec_push(&c->containers, x) < 0)
         return;
+    c->newest.v[slot] = c->containers.n;
     struct sched_container v = view(c, &x);
     tell(c, &(struct sched_event){ .type = SE_ALLOCATED, .containers = &v, .n = 1 });
 }
@@ -201,8 +266,13 @@ static void happen(struct fake_cluster *c, const struct due *d)
         grant(c, d->slot);
         break;
     case DUE_REFUSE:
+        tell(c, &(struct sched_event){ .type = SE_REFUSED,
+                                       .slot = d->slot,
+                                       .text = d->why ? d->why : rule_for(c, d->slot)->refuse });
+        break;
+    case DUE_WISH:
         tell(c, &(struct sched_event){
-                    .type = SE_REFUSED, .slot = d->slot, .text = rule_for(c, d->slot)->refuse });
+                    .type = d->wish, .n = d->n, .deadline_ms = d->deadline_ms, .text = d->why });
         break;
     case DUE_END:
         end_container(c, d->container, d->exit_code, d->reason);
@@ -220,32 +290,78 @@ static void happen(struct fake_cluster *c, const struct due *d)
     }
 }
 
-static const struct due *first_due(const struct fake_cluster *c)
-{
-    const struct due *first = NULL;
-    for (size_t i = 0; i < c->dues.n; i++) {
-        const struct due *d = &c->dues.v[i];
-        if (!first || d->at < first->at || (d->at == first->at && d->order < first->order))
-            first = d;
-    }
-    return first;
-}
-
 int64_t fake_cluster_next(const struct fake_cluster *c)
 {
-    const struct due *d = first_due(c);
-    return d ? d->at : INT64_MAX;
+    return c->dues.n ? c->dues.v[0].at : INT64_MAX;
 }
 
 void fake_cluster_run(struct fake_cluster *c, int64_t now_ms)
 {
     c->now = MAX(c->now, now_ms);
-    for (const struct due *d; (d = first_due(c)) && d->at <= c->now;) {
-        struct due one = *d;
-        vec_remove_fast(&c->dues, (size_t)(d - c->dues.v));
+    while (fake_cluster_next(c) <= c->now) {
+        struct due one = due_pop(c);
         happen(c, &one);
     }
     rearm(c);
+}
+
+/* ---- resizing ---- */
+
+int fake_cluster_wish(struct fake_cluster *c, enum sched_event_type type, size_t n,
+                      int64_t deadline_ms, const char *why)
+{
+    return plan(
+        c,
+        (struct due){
+            .kind = DUE_WISH, .wish = type, .n = n, .deadline_ms = deadline_ms, .why = why },
+        0);
+}
+
+static bool forget_waiting(struct fake_cluster *c, uint32_t slot)
+{
+    for (size_t i = 0; i < c->waiting.n; i++) {
+        if (c->waiting.v[i] != slot)
+            continue;
+        vec_remove_fast(&c->waiting, i);
+        return true;
+    }
+    return false;
+}
+
+int fake_cluster_answer(struct fake_cluster *c, uint32_t slot, const char *refuse)
+{
+    if (!forget_waiting(c, slot))
+        return -ENOENT;
+    return plan(
+        c, (struct due){ .kind = refuse ? DUE_REFUSE : DUE_GRANT, .slot = slot, .why = refuse }, 0);
+}
+
+size_t fake_cluster_n_waiting(const struct fake_cluster *c)
+{
+    return c->waiting.n;
+}
+
+size_t fake_cluster_whole(const struct fake_cluster *c)
+{
+    return c->whole.n;
+}
+
+bool fake_cluster_in_whole(const struct fake_cluster *c, uint32_t slot)
+{
+    for (size_t i = 0; i < c->whole.n; i++)
+        if (c->whole.v[i] == slot)
+            return true;
+    return c->whole.n == 0;
+}
+
+unsigned fake_cluster_n_beyond(const struct fake_cluster *c)
+{
+    return c->n_beyond;
+}
+
+void fake_cluster_fail_resize(struct fake_cluster *c, int num)
+{
+    c->fail_resize = num;
 }
 
 /* ---- the back-end's side ---- */
@@ -268,6 +384,7 @@ static int fake_open(const struct sched_config *cfg, struct sched **out, struct 
         return err_set(e, ENOMEM, "no memory for a timer");
     }
     chosen->master = s;
+    chosen->waiting.n = 0; /* of the master before */
     *out = s;
     return plan(chosen, (struct due){ .kind = DUE_REGISTERED }, 0);
 }
@@ -277,8 +394,13 @@ static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n,
     (void)e;
     for (size_t i = 0; i < n; i++) {
         const struct fake_rule *r = rule_for(s->cluster, asks[i].slot);
-        if (r->grant_ms < 0)
+        s->cluster->n_beyond += !fake_cluster_in_whole(s->cluster, asks[i].slot);
+        if (r->grant_ms < 0) {
+            (void)forget_waiting(s->cluster, asks[i].slot); /* asked twice, it waits once */
+            if (vec_push(&s->cluster->waiting, asks[i].slot) < 0)
+                return -ENOMEM;
             continue;
+        }
         int rc =
             plan(s->cluster,
                  (struct due){ .kind = r->refuse ? DUE_REFUSE : DUE_GRANT, .slot = asks[i].slot },
@@ -289,17 +411,31 @@ static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n,
     return 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 static int fake_cancel(struct sched *s, const uint32_t *slots, size_t n, struct err *e)
 {
     struct fake_cluster *c = s->cluster;
+    struct due *dues = c->dues.v;
+    size_t n_dues = c->dues.n;
+    AUTO(free_p) uint32_t *sorted = calloc(n + 1, sizeof *sorted);
 
-    (void)e;
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = c->dues.n; k-- > 0;) {
-            enum due_kind kind = c->dues.v[k].kind;
-            if ((kind == DUE_GRANT || kind == DUE_REFUSE) && c->dues.v[k].slot == slots[i])
-                vec_remove_fast(&c->dues, k);
-        }
+    if (!sorted)
+        return err_set(e, ENOMEM, "no memory to cancel asks");
+    memcpy(sorted, slots, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_number);
+    for (size_t i = 0; i < n; i++)
+        (void)forget_waiting(c, slots[i]);
+    c->dues.n = 0; /* those that stay are pushed again, each at or before its old place */
+    for (size_t i = 0; i < n_dues; i++) {
+        struct due d = dues[i];
+        bool ask = d.kind == DUE_GRANT || d.kind == DUE_REFUSE;
+        if (!ask || !bsearch(&d.slot, sorted, n, sizeof *sorted, by_number))
+            (void)due_push(c, d); /* there is room */
     }
     return 0;
 }
@@ -361,11 +497,19 @@ static int fake_stop(struct sched *s, const char *id, uint32_t grace_ms, struct 
     return 0;
 }
 
-static int fake_resize(struct sched *s, uint32_t n_containers, struct err *e)
+static int fake_resize(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e)
 {
-    (void)s;
-    (void)n_containers;
-    return err_set(e, EOPNOTSUPP, "the fake scheduler cannot resize a job");
+    struct fake_cluster *c = s->cluster;
+    if (c->fail_resize)
+        return err_set(e, c->fail_resize, "the fake scheduler cannot resize the job: %m");
+    if (vec_reserve(&c->whole, n) < 0)
+        return err_set(e, ENOMEM, "no memory to resize the job");
+    for (size_t i = 0; i < n; i++)
+        c->whole.v[i] = whole[i].slot;
+    c->whole.n = n;
+    if (c->hooks.resized)
+        c->hooks.resized(whole, n, c->hooks.arg);
+    return 0;
 }
 
 static int fake_finish(struct sched *s, const char *state, const char *diagnostics,
@@ -398,7 +542,7 @@ const struct sched_ops *sched_fake_ops(struct fake_cluster *c)
         .release = fake_release,
         .launch = fake_launch,
         .stop = fake_stop,
-        .resize_wanted = fake_resize,
+        .resize = fake_resize,
         .finish = fake_finish,
         .close = fake_close,
     };

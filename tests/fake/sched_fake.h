@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A scripted scheduler: implements scheduler.h like any back-end, outside src/.
  *
@@ -19,7 +20,7 @@
 
 struct fake_rule {
     uint32_t slot;       /* FAKE_ANY: every one */
-    int64_t grant_ms;    /* from ask to container; -1 = never */
+    int64_t grant_ms;    /* from ask to container; -1 = not before fake_cluster_answer() */
     const char *refuse;  /* not NULL: refused after grant_ms, for this reason */
     int64_t complete_ms; /* from launch to the container's end by itself; -1 = never */
     int exit_code;       /* then */
@@ -53,6 +54,8 @@ const struct sched_ops *sched_fake_ops(struct fake_cluster *c);
 struct fake_hooks {
     void (*launched)(const struct fake_container *c, void *arg);
     void (*stopped)(const struct fake_container *c, uint32_t grace_ms, void *arg);
+    /* Inside resize(): the whole that the job wants to hold. May be NULL. */
+    void (*resized)(const struct sched_ask *whole, size_t n, void *arg);
     void *arg;
 };
 void fake_cluster_hooks(struct fake_cluster *c, const struct fake_hooks *h);
@@ -60,6 +63,28 @@ void fake_cluster_hooks(struct fake_cluster *c, const struct fake_hooks *h);
  * connected, or the next one. */
 void fake_cluster_exit(struct fake_cluster *c, const char *id, int exit_code,
                        enum end_reason reason);
+
+/* The cluster gives up the container's node without a word: no master hears of it again. */
+void fake_cluster_forget(struct fake_cluster *c, const char *id);
+/* The scheduler's own wish, SE_SHRINK or SE_GROW: the job may hold n containers in all. Told to the
+ * master that is connected when it is due; without one it is forgotten. why is borrowed until then.
+ */
+int fake_cluster_wish(struct fake_cluster *c, enum sched_event_type type, size_t n,
+                      int64_t deadline_ms, const char *why);
+/* An ask whose rule says never is granted, or refused for this reason (NULL = granted). -ENOENT: no
+ * such ask waits. */
+int fake_cluster_answer(struct fake_cluster *c, uint32_t slot, const char *refuse);
+size_t
+fake_cluster_n_waiting(const struct fake_cluster *c); /* asks that nothing has answered yet */
+/* How many slots the last resize() named; 0 = there was none. */
+size_t fake_cluster_whole(const struct fake_cluster *c);
+/* Does the last resize() name this slot? true also when there was none. */
+bool fake_cluster_in_whole(const struct fake_cluster *c, uint32_t slot);
+/* How many asks there were for slots that the last resize() did not name: a mistake of the master.
+ */
+unsigned fake_cluster_n_beyond(const struct fake_cluster *c);
+/* From now on resize() fails with this errno; 0 = it succeeds. */
+void fake_cluster_fail_resize(struct fake_cluster *c, int num);
 
 int64_t
 fake_cluster_next(const struct fake_cluster *c); /* when something is due; INT64_MAX = nothing */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The framework 'abacus', of which src/ knows nothing: one frame, which serves, and beads that count.
  * Its ranks could meet by a server of src/rendezvous, too; here it needs addresses only.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The soak tests use what the end-to-end tests use."""
 
 import importlib.util

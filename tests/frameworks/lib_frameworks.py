@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of real frameworks: which Python has which, and how a job is run with it."""
 
 import os
@@ -21,7 +22,7 @@ def environment(name, optional=False):
     """The bin directory of one of tools/install-frameworks. One that is not there is a failure: a skipped framework looks green.
     optional: make check does not make it."""
     if optional and not (CACHE / name / ".complete").exists():
-        pytest.skip(f"no {name}: tools/install-frameworks {name}")
+        pytest.skip(f"optional: no {name} (several gigabytes): tools/install-frameworks {name}")
     if not (CACHE / name / ".complete").exists():
         pytest.fail(f"there is no {CACHE / name}: tools/install-frameworks {name} makes it, or says why it cannot", pytrace=False)
     return CACHE / name / "bin"

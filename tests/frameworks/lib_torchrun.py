@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A script as it is written for torchrun: DDP on a small model, a snapshot after each step, of which a restart takes the newest.
 
 `torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOTS STEPS`. DIE: "<restart count> <rank> <step>, ..." to be killed there.

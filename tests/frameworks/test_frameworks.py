@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One small real run of each framework: the job that lies in examples/, and what it is to learn."""
 
 import os

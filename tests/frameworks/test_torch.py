@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch for real: a script written for torchrun, unchanged. With a torch of the 2.x line in the soak, for it is 5.5 GB."""
 
 import pathlib

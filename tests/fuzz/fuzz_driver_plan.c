@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plan that a driver of the user's has written. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a stream of frames, given in two pieces; whatever unpacks is packed again. */
 #include <stdint.h>
 

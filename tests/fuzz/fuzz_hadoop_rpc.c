@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a server may send: the first byte says which handshake we are in. */
 #include "base/base.h"
 #include "hadoop/rpc.h"

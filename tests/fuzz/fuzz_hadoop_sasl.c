@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A server's challenge, its final answer, and a protected packet, with a line between them. */
 #include "base/base.h"
 #include "hadoop/sasl.h"

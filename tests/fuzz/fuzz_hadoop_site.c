@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A site file, from a memory file: its properties, their variables, the addresses in it. */
 #include <sys/mman.h>
 #include <unistd.h>

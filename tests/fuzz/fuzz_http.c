@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the answer of a web server, in two pieces: the body is never longer than the text.
  */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Journal records from outside: lines of JSON, one record each. Each that is taken is fed to a job,
  * encoded again and read back: nothing may break, and the second reading must find what the first

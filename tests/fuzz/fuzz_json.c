@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON: the strict reader, a stored configuration, and escaping that a strict reader takes back. */
 #include "base/base.h"
 #include "codec/json.h"

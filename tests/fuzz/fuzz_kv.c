@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What comes to the store of Horovod's ranks: several connections, one after the other. */
 #include <stddef.h>
 #include <stdint.h>

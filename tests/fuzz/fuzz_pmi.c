@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What comes to the PMI server: three connections, the first byte of each piece says which. */
 #include <stddef.h>
 #include <stdint.h>

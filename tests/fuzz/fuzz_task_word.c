@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a task says on its socket, whoever it is. */
 #include <stddef.h>
 #include <stdint.h>

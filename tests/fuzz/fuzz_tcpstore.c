@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two clients of torch's store that may say anything, in pieces; the first byte says where they are
  * cut, the second who says what. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as what a peer says to a TLS server, and to a client; in two pieces. */
 #include <stdint.h>
 

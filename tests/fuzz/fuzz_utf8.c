@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The UTF-8 check against a second decoder, and the helpers that take text apart. */
 #include <assert.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as what a NameNode answers, to each question. */
 #include <stdint.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* TonY's XML of a stranger, as a job file and as a site file. */
 #include "base/base.h"
 #include "codec/xml.h"

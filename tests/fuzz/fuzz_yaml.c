@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A YAML job file of a stranger: the reader, and all of the configuration behind it. */
 #include "base/base.h"
 #include "codec/yaml.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the page of a node or a log server; and as the addresses it is asked for at. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as what a ResourceManager says of an application, up to what the user is shown. */
 #include <stdint.h>
 #include <stdlib.h>

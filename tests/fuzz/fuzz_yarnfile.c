@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a yarn.json: what decodes encodes, and decodes to the same again. */
 #include <assert.h>
 #include <stdint.h>

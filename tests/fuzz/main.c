@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Replays a corpus without a fuzzer: each argument is a file or a directory of files. Every input
  * is given whole and cut at up to CUTS places, since a text that breaks off is what a parser meets

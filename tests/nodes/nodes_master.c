@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A real master whose containers are real executors, each in the network namespace of a "node", for
  * tests that cut the network between them:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Programs that die, or stop, where a test says so. tests/points/meson.build links tony-pool,
  * tony-master and tony-executor once more, with every system call by which they change anything
@@ -5,22 +6,32 @@
  * of it.
  *
  * Each such call is two points: "call NAME FILE" before it and "done NAME FILE" after it. FILE is
- * the file that a descriptor is open on, or the path given. The environment's TONY_TEST_POINTS
- * names a directory. The first process of a program that comes to a point there takes the file
- * PROGRAM.1, the next one PROGRAM.2, and so on (PROGRAM: pool, keeper, master, executor-SLOT), by
- * renaming it to PROGRAM.1.taken. It holds one line:
+ * the file that a descriptor is open on, or the path given. A write to a journal has the names of
+ * its events behind that: "call write /jobs/x/journal registered attempt_started". The
+ * environment's TONY_TEST_POINTS names a directory. The first process of a program that comes to a
+ * point there takes the file PROGRAM.1, the next one PROGRAM.2, and so on (PROGRAM: pool, keeper,
+ * master, executor-SLOT), by renaming it to PROGRAM.1.taken. It holds one line, or two:
  *
  *     NUMBER ACTION FILTER
+ *     AFTER
  *
  * At the NUMBERth point whose text has FILTER in it (from 1) the process writes that text into
  * PROGRAM.1.struck and then does ACTION: kill (itself, by SIGKILL), stop (by SIGSTOP), or torn (the
- * write's first half is written, then kill).
+ * write's first half is written, then kill). With AFTER, the process counts from the first point on
+ * whose text has AFTER in it; this point counts, too. In FILTER and AFTER, * stands for any text.
  *
- * And the wall clock: TONY_TEST_WALL names a file with a number of ms by which it is wrong, read
- * again each time.
+ * A master begins a new segment of its journal when more bytes than the environment's
+ * TONY_TEST_SEGMENT were written since the last one; with 0 after each write.
+ *
+ * The wall clock: TONY_TEST_WALL names a file with a number of ms by which it is wrong, read again
+ * each time.
+ *
+ * A disk that only a sync finds full: TONY_TEST_SYNC names a file with an errno. While that file is
+ * there, fdatasync() of a file called "journal" fails with this errno and does nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -35,15 +46,18 @@
 #include <unistd.h>
 
 #include "base/str.h"
+#include "base/util.h"
 #include "executor/executor.h"
 #include "executor/executor_int.h"
+#include "storage/journal.h"
 
 enum { LIVES_MAX = 9 };
 
 static struct {
     pid_t me; /* who counts: not what is between a fork and its exec */
     bool ready, armed;
-    char program[32], taken[PATH_MAX], action[8], filter[64];
+    bool counts; /* AFTER was seen, or there is none */
+    char program[32], taken[PATH_MAX], action[8], filter[64], after[64];
     unsigned number, count;
 } at;
 
@@ -57,22 +71,18 @@ static ssize_t read_small(const char *path, char *out, size_t size)
     return n;
 }
 
+/* POINTS_PROGRAM: the program's name. On a cluster its file has another name. */
 static void name_program(void)
 {
-    char exe[PATH_MAX], line[4096];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    const char *base = strrchr(exe, '/');
-    base = base ? base + 1 : exe;
-    if (strncmp(base, "tony-", 5) == 0)
-        base += 5;
-    if (strcmp(base, "executor") == 0) {
-        n = read_small("/proc/self/cmdline", line, sizeof line);
-        base = n > 0 && memmem(line, (size_t)n, "--keeper", 8)    ? "keeper"
+    char line[4096];
+    const char *name = POINTS_PROGRAM;
+    if (strcmp(name, "executor") == 0) {
+        ssize_t n = read_small("/proc/self/cmdline", line, sizeof line);
+        name = n > 0 && memmem(line, (size_t)n, "--keeper", 8)    ? "keeper"
                : n > 0 && memmem(line, (size_t)n, "--cleanup", 9) ? "cleanup"
                                                                   : "container";
     }
-    (void)str_copy(at.program, sizeof at.program, base);
+    (void)str_copy(at.program, sizeof at.program, name);
 }
 
 static void take(void)
@@ -83,13 +93,16 @@ static void take(void)
     at.count = 0;
     at.me = getpid();
     for (int life = 1; dir && life <= LIVES_MAX; life++) {
-        char path[PATH_MAX - 8], text[128];
+        char path[PATH_MAX - 8], text[256];
         (void)snprintf(path, sizeof path, "%s/%s.%d", dir, at.program, life);
         (void)snprintf(at.taken, sizeof at.taken, "%s.taken", path);
         if (rename(path, at.taken) == -1)
             continue;
+        at.after[0] = '\0';
         at.armed = read_small(at.taken, text, sizeof text) > 0 &&
-                   sscanf(text, "%u %7s %63[^\n]", &at.number, at.action, at.filter) == 3;
+                   sscanf(text, "%u %7s %63[^\n]\n%63[^\n]", &at.number, at.action, at.filter,
+                          at.after) >= 3;
+        at.counts = at.after[0] == '\0';
         return;
     }
 }
@@ -107,17 +120,45 @@ static void describe(char *out, size_t size, const char *when, const char *call,
     (void)snprintf(out, size, "%s %s %s", when, call, path ? path : file);
 }
 
-static bool reached(const char *when, const char *call, int fd, const char *path)
+/* The names of the events in a piece of a journal. */
+static void add_events(char *out, size_t size, const char *p, size_t n)
 {
-    char text[PATH_MAX + 64], struck[PATH_MAX + 8];
+    static const char mark[] = "\"e\":\"";
+    const char *end = p + n, *quote;
+    while ((p = memmem(p, (size_t)(end - p), mark, sizeof mark - 1))) {
+        size_t used = strlen(out);
+        p += sizeof mark - 1;
+        quote = memchr(p, '"', (size_t)(end - p));
+        if (!quote)
+            return;
+        (void)snprintf(out + used, size - used, " %.*s", (int)(quote - p), p);
+        p = quote;
+    }
+}
+
+static bool is_watched(int fd)
+{
     if (!at.ready) {
         name_program();
         take();
     }
-    if (!at.armed || getpid() != at.me || fd == STDERR_FILENO)
-        return false;
-    describe(text, sizeof text, when, call, fd, path);
-    if (!strstr(text, at.filter) || ++at.count != at.number)
+    return at.armed && getpid() == at.me && fd != STDERR_FILENO;
+}
+
+/* In what is looked for, * stands for any text. */
+static bool has(const char *text, const char *pattern)
+{
+    char whole[80];
+    (void)snprintf(whole, sizeof whole, "*%s*", pattern);
+    return fnmatch(whole, text, 0) == 0;
+}
+
+/* Is this the point at which the process has to do something? */
+static bool is_it(const char *text)
+{
+    char struck[PATH_MAX + 8];
+    at.counts = at.counts || has(text, at.after);
+    if (!at.counts || !has(text, at.filter) || ++at.count != at.number)
         return false;
     (void)snprintf(struck, sizeof struck, "%.*s.struck", (int)(strlen(at.taken) - 6), at.taken);
     int out = open(struck, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -127,6 +168,26 @@ static bool reached(const char *when, const char *call, int fd, const char *path
     }
     at.armed = false;
     return true;
+}
+
+static bool reached(const char *when, const char *call, int fd, const char *path)
+{
+    char text[PATH_MAX + 64];
+    if (!is_watched(fd))
+        return false;
+    describe(text, sizeof text, when, call, fd, path);
+    return is_it(text);
+}
+
+static bool reached_write(const char *when, int fd, const char *p, size_t n)
+{
+    char text[PATH_MAX + 512];
+    if (!is_watched(fd))
+        return false;
+    describe(text, sizeof text, when, "write", fd, NULL);
+    if (str_ends(text, "/journal"))
+        add_events(text, sizeof text, p, n);
+    return is_it(text);
 }
 
 static void strike(void)
@@ -160,14 +221,17 @@ ssize_t __wrap_write(int fd, const void *p, size_t n);
 ssize_t __wrap_write(int fd, const void *p, size_t n)
 {
     int saved = errno;
-    if (reached("call", "write", fd, NULL)) {
+    if (reached_write("call", fd, p, n)) {
         if (strcmp(at.action, "torn") == 0)
             (void)!__real_write(fd, p, n / 2); /* what it says does not matter any more */
         strike();
     }
     errno = saved;
     ssize_t rc = __real_write(fd, p, n);
-    point("done", "write", fd, NULL);
+    saved = errno;
+    if (reached_write("done", fd, p, n))
+        strike();
+    errno = saved;
     return rc;
 }
 
@@ -176,7 +240,23 @@ WRAP(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, fla
 WRAP(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), fd, NULL)
 WRAP(int, connect, (int fd, const struct sockaddr *to, socklen_t n), (fd, to, n), fd, NULL)
 WRAP(int, listen, (int fd, int n), (fd, n), fd, NULL)
-WRAP(int, fdatasync, (int fd), (fd), fd, NULL)
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+    const char *path = getenv("TONY_TEST_SYNC");
+    char what[PATH_MAX + 64], text[32];
+    point("call", "fdatasync", fd, NULL);
+    describe(what, sizeof what, "call", "fdatasync", fd, NULL);
+    if (path && str_ends(what, "/journal") && read_small(path, text, sizeof text) > 0) {
+        errno = (int)strtol(text, NULL, 10);
+        return -1;
+    }
+    int rc = __real_fdatasync(fd);
+    point("done", "fdatasync", fd, NULL);
+    return rc;
+}
+
 WRAP(int, fsync, (int fd), (fd), fd, NULL)
 WRAP(int, rename, (const char *a, const char *b), (a, b), -1, b)
 WRAP(int, renameat, (int d, const char *a, int f, const char *b), (d, a, f, b), -1, b)
@@ -209,6 +289,18 @@ void __wrap_executor_run(const struct executor_config *cfg)
     (void)snprintf(at.program, sizeof at.program, "executor-%u", cfg->slot);
     take();
     __real_executor_run(cfg);
+}
+#endif
+
+#ifdef POINTS_MASTER
+bool __real_journal_wants_segment(const struct journal *j);
+bool __wrap_journal_wants_segment(const struct journal *j);
+bool __wrap_journal_wants_segment(const struct journal *j)
+{
+    const char *most = getenv("TONY_TEST_SEGMENT");
+    if (!most)
+        return __real_journal_wants_segment(j);
+    return j->size - MAX(j->head_end, j->put_off_at) > strtoll(most, NULL, 10);
 }
 #endif
 

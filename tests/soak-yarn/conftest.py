@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The soak tests on a real Hadoop use what tests/yarn uses."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node on which tasks fail: left out of new requests after a few failures, and named; what failed there goes on elsewhere."""
 
 import contextlib

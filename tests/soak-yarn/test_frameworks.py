@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples with their real frameworks, as in tests/frameworks, each on a real Hadoop."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model is trained while its tasks, executors and masters are killed at random, TONY_KILLS of them: it becomes the same, bit for bit."""
 
 import json

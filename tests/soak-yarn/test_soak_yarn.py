@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 A real Hadoop: what is marked slow in tests/yarn, jobs in each other's way, hundreds of containers, and daemons killed at random for TONY_SOAK_S seconds (an hour by default),
 from TONY_SEED on (else a new seed each time).

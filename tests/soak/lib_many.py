@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks of PyTorch that meet: those of their task, or FORKS a task, which then share the memory that importing takes.
 
 In the first formation rank 0 is killed when all have met; in the second all go through.

@@ -1,5 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """
-Processes killed at random moments for TONY_SOAK_S seconds (an hour by default), from TONY_SEED on (else a new seed each time).
+Processes killed at random moments for TONY_SOAK_S seconds (an hour by default), from TONY_SEED on (else a new seed each time); and for as
+long the same with jobs that are resized meanwhile.
 """
 
 import os
@@ -9,6 +11,8 @@ import time
 import pytest
 from lib_chaos import Storm
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
+from lib_points import make_points_lab  # noqa: F401 (fixture)
+from lib_resize_chaos import ResizeStorm
 
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
@@ -36,3 +40,23 @@ def test_chaos(make_lab, shape):
         assert not lab.stop()
         kills, jobs, seed = kills + storm.n_kills, jobs + storm.n_jobs, seed + 1
         print(f"{jobs} jobs, {kills} kills {storm.killed}", flush=True)
+
+
+@pytest.mark.parametrize("jobs, steps", [(1, 8), (3, 20)])
+def test_chaos_with_resizes(make_points_lab, jobs, steps):  # noqa: F811
+    """Every other home has little room, and masters that often begin a new segment of their journal."""
+    until = time.monotonic() + SOAK_S / 2
+    seed, total = SEED, {}
+    while time.monotonic() < until:
+        lab = make_points_lab(TONY_TEST_SEGMENT="1000", site={"pool.memory": "160m"}) if seed % 2 else make_points_lab()
+        storm = ResizeStorm(lab, seed)
+        print(f"seed {seed}", flush=True)
+        for _ in range(20):
+            storm.round(jobs, steps)
+            if time.monotonic() >= until:
+                break
+        lab.settled()
+        assert not lab.stop()
+        seed += 1
+        total = {key: total.get(key, 0) + n for key, n in storm.n.items()}
+        print(total, flush=True)

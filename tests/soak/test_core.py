@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The core driven by chance (tests/unit/test_job_random.c), for about TONY_SOAK_S seconds (an hour by default) instead of a few."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 examples/digits under hundreds of kills: processes of it die at random moments, at step boundaries and while a checkpoint is half written,
 for TONY_SOAK_S seconds (an hour by default), from TONY_SEED on. The model is compared, bit for bit, with that of an undisturbed run.

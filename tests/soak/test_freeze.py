@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sleeps as long as they are in life, with the heartbeats that a job has by default: nobody dies of them, and nothing is done twice."""
 
 import os

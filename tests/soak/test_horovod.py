@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod itself, which takes minutes to build (tools/install-frameworks horovod): the job of examples/."""
 
 import pathlib

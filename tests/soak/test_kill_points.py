@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Every program is killed before every system call by which it changes anything outside of itself (tests/points/points.c), with jobs that
-restart a task, a role, the gang, and with a spare; then two masters in a row, at points by chance; then others while the master is
+restart a task, a role, the gang, and with a spare; the master also at each step by which it begins a new segment of its journal; then two masters in a row, at points by chance; then others while the master is
 stopped at a point. TONY_SOAK_S bounds what goes by chance; TONY_SEED repeats it.
 """
 
@@ -40,6 +41,21 @@ def test_every_torn_record(lab, shape):
         number = 1
         while one_point(lab, program, number, scope, file, "torn", spares, harmless=program in HARMLESS):
             number += 1
+    lab.settled()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_point_of_every_segment(make_points_lab, shape):  # noqa: F811
+    """A master that begins a new segment of its journal after each write."""
+    scope, spares = SHAPES[shape]
+    lab = make_points_lab(TONY_TEST_SEGMENT="0")
+    number = 1
+    while one_point(lab, "master", number, scope, filter="journal", spares=spares):
+        number += 1
+    assert number > 60, "there are ten points a segment, and one segment a write"
+    number = 1
+    while one_point(lab, "master", number, scope, filter="call write */journal", action="torn", spares=spares):
+        number += 1
     lab.settled()
 
 

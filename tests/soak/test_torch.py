@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch at length: a rank is killed again and again, and the model is the one that torchrun makes undisturbed."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/check-layers against small trees, each with one thing right or wrong."""
 import pathlib
 import subprocess

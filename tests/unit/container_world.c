@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "container_world.h"
 
 #include <setjmp.h>
@@ -235,6 +236,33 @@ void tell_start(uint32_t attempt)
     SEND(start, START, &m);
 }
 
+/* As masters of this version do it: all addresses first, then a Start with the first one only. */
+void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n)
+{
+    Tony__SpecRole role = TONY__SPEC_ROLE__INIT, *roles[1] = { &role };
+    role.name = (char *)"worker";
+    role.addresses = (char *)(uintptr_t)addresses;
+    role.n = n;
+    role.kind = 1;
+    Tony__ClusterSpec spec = TONY__CLUSTER_SPEC__INIT;
+    spec.generation = 1;
+    spec.roles = roles;
+    spec.n_roles = 1;
+    Tony__Peers p = TONY__PEERS__INIT;
+    p.spec = &spec;
+    SEND(peers, PEERS, &p);
+    Tony__Start m = TONY__START__INIT;
+    m.generation = 1;
+    m.attempt = attempt;
+    m.spec = &spec;
+    m.spec_bytes = strlen("{\"worker\":[]}") + strlen(addresses);
+    char first[64];
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(addresses, ","), addresses);
+    role.addresses = first;
+    w->started = w->ended = false;
+    SEND(start, START, &m);
+}
+
 void tell_ack(uint32_t attempt, bool finish)
 {
     Tony__AckEnded m = TONY__ACK_ENDED__INIT;
@@ -304,7 +332,7 @@ static void on_hello(const Tony__ExecutorHello *h)
     if (w->refuse) {
         Tony__Refused no = TONY__REFUSED__INIT;
         no.num = ESTALE;
-        no.message = (char *)"this container is no longer the task's";
+        no.message = (char *)"this container does not belong to the task any more";
         SEND(refused, REFUSED, &no);
         return;
     }

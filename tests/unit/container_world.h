@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A container of a cluster with the real program in it, and this test as its node manager and its
  * master. A test starts with container_setup() and ends with container_teardown().
@@ -73,6 +74,7 @@ void wait_said(const char *what);      /* in the stdout of its first attempt */
 
 void make_listener(void); /* at w->port, if it is set */
 void tell_start(uint32_t attempt);
+void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n);
 void tell_ack(uint32_t attempt, bool finish);
 void cut(void); /* all connections */
 /* Call the executor where its key says, as a new master does; false: it is not there, or hangs up

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "hadoop_server.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The server's half of Hadoop RPC, for tests: bytes in, bytes out, calls as a list. Written on its
  * own sums (only the hash functions are shared with what it tests).

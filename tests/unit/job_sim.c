@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "job_sim.h"
 
 #include <setjmp.h>
@@ -12,7 +13,7 @@
 struct strv sim_trace;
 enum { NOTICE_MS = 15000 };
 
-unsigned sim_given_back, sim_taken, sim_notices;
+unsigned sim_given_back, sim_taken, sim_notices, sim_resizes, sim_lost, sim_orphans;
 
 uint32_t sim_chance(struct sim *m, uint32_t n)
 {
@@ -29,17 +30,16 @@ static void check_counters(const struct sim *m)
     uint32_t n[SLOT_STATE_COUNT] = { 0 }, waited = 0;
     for (uint32_t i = 0; i < m->job->n_slots; i++) {
         const struct slot *s = &m->job->slots[i];
-        n[s->state]++;
-        waited += m->job->roles[s->role].awaited && s->result == RES_NONE;
+        bool task = job_is_task(m->job, i); /* others are counted apart */
+        n[s->state] += task;
+        waited += task && m->job->roles[s->role].awaited && s->result == RES_NONE;
         assert_true(s->state != SLOT_ENDED || s->result != RES_NONE);
-        if (job_is_spare(m->job, i))
-            n[s->state]--; /* nobody counts spares */
         assert_true(s->state != SLOT_RUNNING || s->result == RES_NONE);
         assert_true(!slot_has_container(s->state) || s->container);
     }
     for (int s = SLOT_HELD; s < SLOT_STATE_COUNT; s++)
         assert_int_equal(n[s], m->job->n_state[s]);
-    const struct deadlines *dl = &m->job->dl;
+    const struct deadlines *dl = &m->job->limits.deadlines;
     for (uint32_t i = 1; i < dl->n; i++) {
         assert_true(dl->due[dl->heap[(i - 1) / 2]] <= dl->due[dl->heap[i]]);
         assert_int_equal(dl->pos[dl->heap[i]], i + 1);
@@ -47,20 +47,42 @@ static void check_counters(const struct sim *m)
     assert_int_equal(waited, m->job->n_waited);
 }
 
-/* Nobody runs beside it who should not: another attempt of its slot, or what is left of the gang
- * that its own has followed. Those that no scheduler can kill are nobody's fault. */
+/* By the rules of decision 0008, whatever the executor does: it has ended its task. */
+static bool lease_is_over(const struct sim *m, const struct executor *x)
+{
+    int64_t due = x->heard_ms + m->spec->master_away_ms + m->spec->kill_grace_ms;
+
+    return m->now >= MIN(due, x->dead_by_ms);
+}
+
+/* Its task has ended for the job, which goes on without it. */
+static bool has_no_successor(const struct sim *m, const struct executor *x)
+{
+    const struct slot *s = &m->job->slots[x->slot];
+
+    return s->state == SLOT_ENDED && s->attempt == x->attempt && s->generation == x->generation;
+}
+
+/* No attempt runs beside `a` that should not: another one of its slot, or one of the gang that its
+ * own gang has followed. */
 static void check_one_attempt(const struct sim *m, const struct executor *a)
 {
     for (size_t k = 0; k < m->executors.n; k++) {
         const struct executor *b = &m->executors.v[k];
-        if (b == a || !b->running || b->unkillable || b->mute)
+        bool old =
+            b->generation < a->generation && !a->sidecar && !b->sidecar && !has_no_successor(m, b);
+        if (b == a || !b->running || (a->slot != b->slot && !old))
             continue;
-        if (a->slot == b->slot)
-            fail_msg("two live attempts of slot %u: %u.%u and %u.%u", a->slot, a->generation,
-                     a->attempt, b->generation, b->attempt);
-        if (b->generation < a->generation && !a->sidecar && !b->sidecar)
-            fail_msg("slot %u begins generation %u beside slot %u of %u", a->slot, a->generation,
-                     b->slot, b->generation);
+        if (lease_is_over(m, b)) {
+            sim_orphans++;
+            continue;
+        }
+        fail_msg("slot %u begins attempt %u of generation %u in %s beside slot %u, attempt %u of "
+                 "generation %u in %s (%s%s%s%s), heard %lld ms ago",
+                 a->slot, a->attempt, a->generation, a->container, b->slot, b->attempt,
+                 b->generation, b->container, b->connected ? "connected" : "away",
+                 b->cut ? ", cut off" : "", b->mute ? ", mute" : "",
+                 b->unkillable ? ", unkillable" : "", (long long)(m->now - b->heard_ms));
     }
 }
 
@@ -75,7 +97,7 @@ static void check_depends(const struct sim *m)
     for (uint32_t r = 0; r < j->n_roles; r++) {
         const struct role *role = &j->roles[r];
         const struct role_spec *spec = job_role_spec(j, r);
-        if (whole && !j->mending && role->n_state[SLOT_REGISTERED] && depends_open(j, r))
+        if (whole && !j->restarts.mending && role->n_state[SLOT_REGISTERED] && depends_open(j, r))
             fail_msg("role '%s' could begin and does not", job_role_name(j, r));
         for (size_t k = 0; k < spec->n_stops && role->n_settled == role->n; k++) {
             const struct role *other = &j->roles[spec->stops[k]];
@@ -87,7 +109,7 @@ static void check_depends(const struct sim *m)
 /* After a feed: what has begun was allowed to. */
 static void check_begun(const struct sim *m, const uint32_t *attempts)
 {
-    for (uint32_t i = 0; i < m->job->n_tasks; i++)
+    for (uint32_t i = 0; i < m->job->n_slots; i++)
         if (m->job->slots[i].attempt != attempts[i] && !depends_open(m->job, m->job->slots[i].role))
             fail_msg("slot %u begins too early", i);
 }
@@ -100,7 +122,7 @@ static void check_limits(const struct sim *m)
 
     for (int r = END_NONE; r < END_COUNT; r++)
         each += m->spec->restarts[r];
-    assert_true(j->retries <= m->spec->am_retry_count);
+    assert_true(j->restarts.retries <= m->spec->am_retry_count);
     for (uint32_t i = 0; i < j->n_slots; i++) {
         const struct role_spec *r = job_slot_role(j, i);
         for (int k = END_NONE; k < END_COUNT; k++)
@@ -110,14 +132,38 @@ static void check_limits(const struct sim *m)
             most += 100000;
         most += each + 2 * (uint64_t)r->max_restarts;
     }
-    assert_true(j->n_restarts <= most * (1 + j->retries));
-    assert_true(j->generation <= 1 + j->n_restarts);
+    assert_true(j->restarts.n <= most * (1 + j->restarts.retries));
+    assert_true(j->generation <=
+                1 + j->restarts.n + j->resize.n + (j->resize.state == RESIZE_FORMING) +
+                    (j->decided != JOB_NONE)); /* a resize that the end of the job has ended */
+}
+
+/* job_deadline() is never late: no entry is due later than the limit that it stands for. */
+static void check_deadlines(struct job *j)
+{
+    const struct deadlines *d = &j->limits.deadlines;
+    int64_t due[LIMIT_COUNT];
+
+    if (job_deadline(j) == INT64_MAX && (j->resyncing || !j->epoch || job_over(j)))
+        return;
+    for (uint32_t i = 0; i < j->n_slots; i++)
+        if (job_deadline(j) > limits_slot_due(j, i))
+            fail_msg("slot %u (%s) is due at %lld, the deadline is %lld, now %lld", i,
+                     slot_state_name(j->slots[i].state), (long long)limits_slot_due(j, i),
+                     (long long)job_deadline(j), (long long)j->now_ms);
+    memcpy(due, d->due, sizeof due);
+    limits_job(j);
+    for (int i = 0; i < LIMIT_COUNT; i++)
+        if (due[i] > d->due[i])
+            fail_msg("limit %d is due at %lld, its entry says %lld", i, (long long)d->due[i],
+                     (long long)due[i]);
 }
 
 void sim_check(const struct sim *m)
 {
     check_counters(m);
     check_limits(m);
+    check_deadlines(m->job);
 }
 
 static void check_end(struct sim *m)
@@ -167,20 +213,45 @@ static void ends_attempt(struct sim *m, struct executor *x, enum end_reason reas
     x->pending = true;
     x->ended_ms = m->now;
     x->result = (struct job_event){ .type = EV_ATTEMPT_ENDED,
-                                    .slot = x->slot,
-                                    .generation = x->generation,
-                                    .attempt = x->attempt,
-                                    .reason = reason,
-                                    .exit_code = exit_code,
-                                    .signal = signal };
+                                    .attempt_ended = { .slot = x->slot,
+                                                       .generation = x->generation,
+                                                       .attempt = x->attempt,
+                                                       .reason = reason,
+                                                       .exit_code = exit_code,
+                                                       .signal = signal } };
 }
 
+static const char *node_of(const struct sim *m, const char *container)
+{
+    const char *number = strrchr(container, '_');
+
+    return m->n_nodes && number ? m->nodes[strtoul(number + 1, NULL, 10) % m->n_nodes] : NULL;
+}
+
+/* Its kernel closes the connection, if there is still a way to the master. A node that was given up
+ * reports no ends. */
 static void dies(struct sim *m, struct executor *x, int exit_code, enum end_reason reason)
 {
+    char container[64];
+    struct job_event ev = { .type = EV_EXECUTOR_GONE,
+                            .executor_gone = { .slot = x->slot, .container = container } };
+    bool closes = x->connected && !x->cut && sim_chance(m, 2);
+
     if (!x->alive)
         return;
+    str_copy(container, sizeof container, x->container);
     x->alive = x->connected = x->running = false;
-    fake_cluster_exit(m->cluster, x->container, exit_code, reason);
+    if (!x->lost_ms)
+        fake_cluster_exit(m->cluster, x->container, exit_code, reason);
+    if (closes)
+        (void)sim_feed(m, &ev);
+}
+
+/* What the executor says arrives, and its kernel knows that. */
+static int says(struct sim *m, struct executor *x, const struct job_event *ev)
+{
+    x->heard_ms = m->now;
+    return sim_feed(m, ev);
 }
 
 static void carry_out(struct sim *m, const struct job_action *a)
@@ -188,10 +259,10 @@ static void carry_out(struct sim *m, const struct job_action *a)
     struct executor *x = a->type == ACT_START || a->type == ACT_STOP_ATTEMPT ||
                                  a->type == ACT_ACK || a->type == ACT_FINISH_EXECUTOR ||
                                  a->type == ACT_RENEW
-                             ? executor_at(m, a->slot)
+                             ? executor_at(m, a->of_slot.slot)
                              : NULL;
-    struct sched_ask ask = { .slot = a->slot, .memory_mib = 512 };
-    struct sched_container c = { .id = a->container, .slot = a->slot };
+    struct sched_ask ask = { .slot = a->ask.slot, .memory_mib = 512 };
+    struct sched_container c = { .id = a->launch.container, .slot = a->launch.slot };
     const struct sched_ops *ops = sched_fake_ops(m->cluster);
 
     if (x && (!x->alive || !x->connected))
@@ -201,46 +272,49 @@ static void carry_out(struct sim *m, const struct job_action *a)
         (void)ops->request(m->sched, &ask, 1, NULL);
         break;
     case ACT_CANCEL:
-        sim_given_back += m->job->pause_due_ms != INT64_MAX;
-        (void)ops->cancel(m->sched, &a->slot, 1, NULL);
+        sim_given_back += m->job->gang.pause_due_ms != INT64_MAX;
+        (void)ops->cancel(m->sched, &a->cancel.slot, 1, NULL);
         break;
     case ACT_RELEASE:
-        (void)ops->release(m->sched, &a->container, 1, NULL);
+        (void)ops->release(m->sched, &a->release.container, 1, NULL);
         break;
     case ACT_LAUNCH:
         (void)ops->launch(m->sched, &c, 1, NULL);
         break;
     case ACT_STOP_CONTAINER:
-        (void)ops->stop(m->sched, a->container, a->grace_ms, NULL);
+        (void)ops->stop(m->sched, a->stop_container.container, a->stop_container.grace_ms, NULL);
         break;
     case ACT_START:
-        if (x && !x->running && a->attempt > x->attempt) {
+        if (x && !x->running && a->start.attempt > x->attempt) {
             x->running = true;
             x->started_told = false;
-            x->generation = a->generation;
-            x->attempt = a->attempt;
+            x->generation = a->start.generation;
+            x->attempt = a->start.attempt;
             x->sidecar =
-                !m->spec->single_node && job_slot_role(m->job, a->slot)->kind == ROLE_SIDECAR;
+                !m->spec->single_node && job_slot_role(m->job, a->start.slot)->kind == ROLE_SIDECAR;
             check_one_attempt(m, x);
         }
         break;
     case ACT_STOP_ATTEMPT:
-        assert_true(a->save_ms <= NOTICE_MS / 2);
-        if (x && x->running && !x->mute && a->save_ms && sim_chance(m, 3))
-            x->saved_ms = m->now + sim_chance(m, a->save_ms + a->grace_ms);
+        assert_true(a->stop_attempt.save_ms <= m->spec->checkpoint_grace_ms);
+        if (x && x->running && !x->mute && a->stop_attempt.save_ms && sim_chance(m, 3))
+            x->saved_ms =
+                m->now + sim_chance(m, a->stop_attempt.save_ms + a->stop_attempt.grace_ms);
         else if (x && x->running && !x->mute)
             ends_attempt(m, x, sim_chance(m, 2) ? END_KILLED_BY_MASTER : END_EXITED, 0,
                          sim_chance(m, 2) ? 15 : 9);
         break;
     case ACT_ACK:
-        if (x && a->generation == x->generation && a->attempt == x->attempt) {
+        if (x && a->ack.generation == x->generation && a->ack.attempt == x->attempt) {
             x->pending = false;
-            x->dying |= a->finish;
+            x->dying |= a->ack.finish;
         }
         break;
     case ACT_FINISH_EXECUTOR:
-        if (x)
-            x->dying |= !x->mute;
+        if (x && !x->mute) {
+            x->dying = true;
+            x->dead_by_ms = MIN(x->dead_by_ms, m->now + a->finish_executor.grace_ms);
+        }
         break;
     case ACT_FINISH:
         check_end(m);
@@ -249,17 +323,18 @@ static void carry_out(struct sim *m, const struct job_action *a)
     case ACT_RENEW:
         if (x && !x->running && !x->mute) {
             x->pending = false;
-            x->ready = a->generation;
+            x->ready = a->renew.generation;
         }
         break;
     case ACT_TAKE:
         sim_taken++;
-        x = executor_of(m, a->container);
+        x = executor_of(m, a->take.container);
         if (x)
-            x->slot = a->slot;
+            x->slot = a->take.slot;
         break;
     case ACT_AVOID:
     case ACT_PEERS:
+    case ACT_SHAPE:
     case ACT_NONE:
     case ACT_NOTIFY:
     case ACT_SYNC:
@@ -268,18 +343,59 @@ static void carry_out(struct sim *m, const struct job_action *a)
     }
 }
 
+/* What is in no journal: how far tasks are, and the master's own stalls. */
+static void copy_passing(const struct job *from, struct job *to)
+{
+    for (uint32_t i = 0; i < to->n_slots; i++) {
+        const struct slot *s = &from->slots[i];
+        struct slot *t = &to->slots[i];
+        t->step = s->step;
+        t->total = s->total;
+        t->first_step = s->first_step;
+        t->first_ms = s->first_ms;
+        t->step_ms = s->step_ms;
+    }
+    for (size_t i = 0; i < JOB_FAILURES_KEPT; i++)
+        to->failures.past[i].step = from->failures.past[i].step;
+    to->restarts.last.step = from->restarts.last.step;
+    to->now_ms = from->now_ms;
+    to->stalled_ms = from->stalled_ms;
+}
+
+/* The journal leads to the very state that the job is in: events that are not in it have changed
+ * nothing else. */
+static void check_journal(const struct sim *m)
+{
+    const struct drive d = { .spec = m->spec, .journal = m->journal };
+    AUTO(buf_done) struct buf live = { 0 }, journal = { 0 };
+    struct job *replayed = drive_replay(&d, m->journal.n);
+
+    copy_passing(m->job, replayed);
+    assert_int_equal(job_snapshot(m->job, &live), 0);
+    assert_int_equal(job_snapshot(replayed, &journal), 0);
+    struct span a = buf_span(&live), b = buf_span(&journal), x, y;
+    while (span_split(&a, '\n', &x) && span_split(&b, '\n', &y))
+        if (x.len != y.len || memcmp(x.p, y.p, x.len) != 0)
+            fail_msg("after %.200s:\nthe job is          %.*s\nits journal says it is %.*s",
+                     m->journal.v[m->journal.n - 1], (int)MIN(x.len, (size_t)380), x.p,
+                     (int)MIN(y.len, (size_t)380), y.p);
+    job_free(replayed);
+}
+
 int sim_feed(struct sim *m, const struct job_event *ev)
 {
     struct err e = { 0 };
     struct job_actions acts = { 0 };
-    uint32_t attempts[32];
+    uint32_t attempts[200] = { 0 };
 
-    assert_true(m->job->n_tasks <= ARRAY_LEN(attempts));
-    for (uint32_t i = 0; i < m->job->n_tasks; i++)
+    assert_true(m->job->n_slots <= ARRAY_LEN(attempts));
+    for (uint32_t i = 0; i < m->job->n_slots; i++)
         attempts[i] = m->job->slots[i].attempt;
+    uint32_t n_tasks = m->job->n_tasks;
     int rc = job_feed(m->job, ev, m->now, &acts, &e);
     if (rc == 0) {
-        check_begun(m, attempts);
+        if (n_tasks == m->job->n_tasks) /* a new member is not ready, and may close a gate again */
+            check_begun(m, attempts);
         check_depends(m);
     }
 
@@ -288,12 +404,12 @@ int sim_feed(struct sim *m, const struct job_event *ev)
         assert_int_equal(strv_push(&sim_trace, buf_cstr(&text)), 0);
     m->n_feeds++;
     assert_true(rc == 0 || (rc == 1 && *e.msg));
-    if (rc == 0 && job_is_durable(ev->type)) {
-        AUTO(buf_done) struct buf line = { 0 };
-        assert_int_equal(job_event_encode(ev, job_now(m->job), &line), 0);
-        assert_int_equal(strv_push(&m->journal, buf_cstr(&line)), 0);
-    }
+    if (rc == 0)
+        drive_write(&m->journal, m->job, ev);
     sim_check(m);
+    bool look = !sim_chance(m, 150) || getenv("TONY_CHECK_JOURNAL"); /* after each event */
+    if (rc == 0 && job_is_durable(ev->type) && look)
+        check_journal(m);
     for (size_t i = 0; i < acts.n; i++)
         carry_out(m, &acts.v[i]);
     vec_done(&acts);
@@ -307,27 +423,30 @@ static void on_sched(const struct sched_event *ev, void *arg)
     struct sim *m = arg;
 
     if (ev->type == SE_REFUSED)
-        (void)sim_feed(m, &(struct job_event){
-                              .type = EV_ALLOCATION_REFUSED, .slot = ev->slot, .text = ev->text });
+        (void)sim_feed(
+            m, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
+                                    .allocation_refused = { .slot = ev->slot, .why = ev->text } });
     if (ev->type == SE_REGISTERED)
         (void)sim_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
-                                               .epoch = ++m->epoch,
-                                               .running = m->gives_back });
+                                               .master_started = { .epoch = ++m->epoch,
+                                                                   .gives_back = m->gives_back } });
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
-        struct job_event x = { .slot = c->slot,
-                               .container = c->id,
-                               .launched = c->launched,
-                               .text = c->gpus,
-                               .node = m->n_nodes ? m->nodes[c->slot % m->n_nodes] : NULL,
-                               .exit_code = c->exit_code,
-                               .reason = c->reason,
-                               .age_us = c->age_us };
-        x.type = c->completed               ? EV_COMPLETED
-                 : ev->type == SE_ALLOCATED ? EV_ALLOCATED
-                                            : EV_CONTAINER_SEEN;
-        if (x.type == EV_COMPLETED)
-            x.text = c->detail;
+        const char *node = node_of(m, c->id);
+        struct job_event x = { .type = EV_COMPLETED,
+                               .completed = { .slot = c->slot,
+                                              .container = c->id,
+                                              .exit_code = c->exit_code,
+                                              .reason = c->reason,
+                                              .age_us = c->age_us,
+                                              .detail = c->detail } };
+        if (!c->completed && ev->type == SE_ALLOCATED)
+            x = (struct job_event){ .type = EV_ALLOCATED,
+                                    .allocated = { c->slot, c->id, c->gpus, node } };
+        else if (!c->completed)
+            x = (struct job_event){ .type = EV_CONTAINER_SEEN,
+                                    .container_seen = { c->slot, c->id, c->launched, c->gpus,
+                                                        node } };
         (void)sim_feed(m, &x);
     }
     if (ev->type == SE_REGISTERED)
@@ -345,19 +464,19 @@ void sim_same_job(const struct job *a, const struct job *b)
 {
     assert_int_equal(job_state(a), job_state(b));
     assert_string_equal(a->message, b->message);
-    assert_int_equal(a->cause.slot, b->cause.slot);
+    assert_int_equal(a->failures.first.slot, b->failures.first.slot);
     assert_int_equal(a->n_waited, b->n_waited);
     assert_int_equal(a->client_due_ms, b->client_due_ms);
-    assert_int_equal(a->pause_due_ms, b->pause_due_ms);
-    assert_int_equal(a->round, b->round);
-    assert_int_equal(a->granted_ms, b->granted_ms);
+    assert_int_equal(a->gang.pause_due_ms, b->gang.pause_due_ms);
+    assert_int_equal(a->gang.round, b->gang.round);
+    assert_int_equal(a->gang.granted_ms, b->gang.granted_ms);
     assert_int_equal(a->generation, b->generation);
-    assert_int_equal(a->retries, b->retries);
-    assert_int_equal(a->n_restarts, b->n_restarts);
-    assert_int_equal(a->mending, b->mending);
-    assert_int_equal(a->paused_ms, b->paused_ms);
-    assert_int_equal(a->restart_due_ms, b->restart_due_ms);
-    assert_int_equal(a->n_out, b->n_out);
+    assert_int_equal(a->restarts.retries, b->restarts.retries);
+    assert_int_equal(a->restarts.n, b->restarts.n);
+    assert_int_equal(a->restarts.mending, b->restarts.mending);
+    assert_int_equal(a->restarts.paused_ms, b->restarts.paused_ms);
+    assert_int_equal(a->restarts.due_ms, b->restarts.due_ms);
+    assert_int_equal(a->nodes.n_out, b->nodes.n_out);
     for (uint32_t r = 0; r < a->n_all_roles; r++)
         assert_int_equal(a->roles[r].forming, b->roles[r].forming);
     assert_int_equal(job_deadline(a) == INT64_MAX, job_deadline(b) == INT64_MAX);
@@ -376,6 +495,8 @@ void sim_same_job(const struct job *a, const struct job *b)
         assert_int_equal(x->due_ms, y->due_ms);
         assert_int_equal(x->node, y->node);
         assert_int_equal(x->moved, y->moved);
+        assert_int_equal(x->given_up, y->given_up);
+        assert_int_equal(x->stop_tries, y->stop_tries);
         assert_int_equal(x->lent_to, y->lent_to);
         assert_int_equal(x->tally.n, y->tally.n);
         assert_int_equal(x->tally.row, y->tally.row);
@@ -395,13 +516,21 @@ void sim_crash_master(struct sim *m)
     struct job *again = replayed(m);
 
     sim_same_job(m->job, again);
+    if (sim_chance(m, 2)) { /* its journal began anew with a snapshot */
+        struct job *restored = drive_restored(m->spec, again);
+        sim_same_job(again, restored);
+        job_free(again);
+        again = restored;
+    }
     job_free(m->job);
     m->job = again;
     m->n_restarts++;
     sched_fake_ops(m->cluster)->close(m->sched);
-    for (size_t i = 0; i < m->executors.n; i++) {
-        m->executors.v[i].connected = false;
-        m->executors.v[i].away_ms = m->now;
+    for (size_t i = 0; i < m->executors.n; i++) { /* heard until its last moment */
+        struct executor *x = &m->executors.v[i];
+        if (x->connected && !x->mute)
+            x->heard_ms = m->now;
+        x->connected = false;
     }
     m->now += sim_chance(m, 3000);
     sim_open(m);
@@ -415,7 +544,8 @@ static void launched(const struct fake_container *c, void *arg)
     struct executor x = { .slot = c->slot,
                           .asked = c->slot,
                           .alive = true,
-                          .away_ms = m->now,
+                          .heard_ms = m->now,
+                          .dead_by_ms = INT64_MAX,
                           .mute = !sim_chance(m, 20),
                           .unkillable = !sim_chance(m, 40) };
     str_copy(x.container, sizeof x.container, c->id);
@@ -430,7 +560,7 @@ static void stopped(const struct fake_container *c, uint32_t grace_ms, void *arg
     if (!x)
         fake_cluster_exit(m->cluster, c->id, 143,
                           END_KILLED_BY_MASTER); /* granted, never launched */
-    else if (!x->unkillable)
+    else if (!x->unkillable && !x->lost_ms)
         x->dying = true;
 }
 
@@ -443,24 +573,25 @@ void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n)
 
 static void connects(struct sim *m, struct executor *x)
 {
-    struct job_event ev = { .type = x->attempt ? EV_EXECUTOR_BACK : EV_REGISTERED,
-                            .slot = x->slot,
-                            .container = x->container,
-                            .generation = x->generation,
-                            .attempt = x->attempt,
-                            .running = x->running };
     char container[64];
     str_copy(container, sizeof container, x->container);
-    ev.container = container;
-    ev.slot = x->slot = job_slot_now(m->job, x->asked);
-    if (!x->attempt)
-        ev.text = "127.0.0.1:4000";
+    x->slot = job_slot_now(m->job, x->asked);
+    struct job_event ev = {
+        .type = EV_REGISTERED,
+        .registered = { .slot = x->slot, .container = container, .address = "127.0.0.1:4000" }
+    };
+    if (x->attempt)
+        ev = (struct job_event){ .type = EV_EXECUTOR_BACK,
+                                 .executor_back = { x->slot, container, x->generation, x->attempt,
+                                                    x->running } };
     x->connected = true;
-    int rc = sim_feed(m, &ev);
+    int rc = says(m, x, &ev);
     x = executor_of(m, container);
     x->registered = true;
-    if (rc)
-        x->dying = true; /* the master knows it not */
+    if (rc) { /* the master refuses it */
+        x->dying = true;
+        x->dead_by_ms = MIN(x->dead_by_ms, m->now + m->spec->kill_grace_ms);
+    }
 }
 
 static void task_ends(struct sim *m, struct executor *x)
@@ -477,21 +608,21 @@ static void task_ends(struct sim *m, struct executor *x)
 static void makes_ready(struct sim *m, struct executor *x)
 {
     struct job_event ev = { .type = EV_REGISTERED,
-                            .slot = x->slot,
-                            .container = x->container,
-                            .generation = x->ready,
-                            .text = "127.0.0.1:5000" };
+                            .registered = { .slot = x->slot,
+                                            .container = x->container,
+                                            .generation = x->ready,
+                                            .address = "127.0.0.1:5000" } };
     x->ready = 0;
-    (void)sim_feed(m, &ev);
+    (void)says(m, x, &ev);
 }
 
 /* It need not come true: the scheduler may find room elsewhere. */
 static void notices(struct sim *m, struct executor *x)
 {
     char container[64];
-    struct job_event ev = {
-        .type = EV_PREEMPTING, .slot = x->slot, .container = container, .value_ms = NOTICE_MS
-    };
+    struct job_event ev = { .type = EV_PREEMPTING,
+                            .preempting = {
+                                .slot = x->slot, .container = container, .within_ms = NOTICE_MS } };
 
     str_copy(container, sizeof container, x->container);
     sim_notices++;
@@ -500,60 +631,163 @@ static void notices(struct sim *m, struct executor *x)
     (void)sim_feed(m, &ev);
 }
 
+/* The connection of an executor that lives ends. Where it has closed it itself, it reconnects
+ * within 2 s: so decision 0008 counts on it. */
+static void disconnects(struct sim *m, struct executor *x)
+{
+    char container[64];
+    bool broke = x->cut || sim_chance(m, 2);
+    struct job_event ev = { .type = EV_EXECUTOR_GONE,
+                            .executor_gone = {
+                                .slot = x->slot, .container = container, .broke = broke } };
+
+    str_copy(container, sizeof container, x->container);
+    if (!x->cut && !x->mute)
+        x->heard_ms = m->now;
+    x->connected = false;
+    (void)sim_feed(m, &ev);
+    if (broke)
+        return;
+    m->now += sim_chance(m, 2000);
+    connects(m, executor_of(m, container));
+}
+
+static void tells_result(struct sim *m, struct executor *x)
+{
+    struct job_event ev = x->result;
+
+    ev.attempt_ended.age_us = (uint64_t)(m->now - x->ended_ms) * 1000;
+    ev.attempt_ended.detail = "";
+    ev.attempt_ended.tail = "bye\n";
+    (void)says(m, x, &ev);
+}
+
+/* It was told to end, or refused. Some have the time to say how their task ended. */
+static void leaves(struct sim *m, struct executor *x)
+{
+    char container[64];
+
+    str_copy(container, sizeof container, x->container);
+    if (x->running && x->connected && sim_chance(m, 2)) {
+        ends_attempt(m, x, END_KILLED_BY_MASTER, 0, 15);
+        tells_result(m, x);
+        x = executor_of(m, container);
+    }
+    dies(m, x, 0, END_EXITED);
+}
+
+/* What it does about its own end, or what is done to it; false = nothing now. */
+static bool comes_to_an_end(struct sim *m, struct executor *x)
+{
+    bool eager = m->settling;
+    bool alone = x->registered && m->now - x->heard_ms > (int64_t)m->spec->master_away_ms;
+
+    if (x->dying && (eager || sim_chance(m, 2)))
+        leaves(m, x);
+    else if (x->taken_ms && m->now >= x->taken_ms)
+        dies(m, x, -102, END_PREEMPTED);
+    else if (!sim_chance(m, 400) && !eager)
+        dies(m, x, 137, sim_chance(m, 2) ? END_EXITED : END_NODE_LOST);
+    else if (alone && (!x->connected || m->n_nodes) && !x->unkillable)
+        dies(m, x, 1, END_UNKNOWN); /* its lease is over */
+    else
+        return alone; /* one that cannot even end itself does nothing any more */
+    return true;
+}
+
 void sim_executor_step(struct sim *m, size_t at)
 {
     struct executor *x = &m->executors.v[at];
     bool eager = m->settling;
 
-    if (!x->alive)
+    if (x->lost_ms && m->now >= x->lost_ms) {
+        x->lost_ms = 1; /* it was told */
+        fake_cluster_exit(m->cluster, x->container, -100, END_NODE_LOST);
+    }
+    if (!x->alive || comes_to_an_end(m, x))
         return;
-    if (x->dying && (eager || sim_chance(m, 2))) {
-        dies(m, x, 0, END_EXITED);
-    } else if (x->taken_ms && m->now >= x->taken_ms) {
-        dies(m, x, -102, END_PREEMPTED);
-    } else if (!sim_chance(m, 400) && !eager) {
-        dies(m, x, 137, sim_chance(m, 2) ? END_EXITED : END_NODE_LOST);
-    } else if (!x->connected && x->registered && !x->unkillable &&
-               m->now - x->away_ms > (int64_t)m->spec->master_away_ms) {
-        dies(m, x, 1, END_UNKNOWN); /* its lease is over */
-    } else if (!x->connected) {
-        if (x->pending || !x->mute || x->attempt)
+    if (x->cut && (eager || !sim_chance(m, 30)))
+        x->cut = false;
+    if (!x->connected) {
+        if (!x->cut && (x->pending || !x->mute || x->attempt))
             if (eager || sim_chance(m, 3))
                 connects(m, x);
     } else if (!eager && !sim_chance(m, 100)) {
-        struct job_event ev = { .type = EV_EXECUTOR_GONE,
-                                .slot = x->slot,
-                                .container = x->container };
-        x->connected = false;
-        x->away_ms = m->now;
-        (void)sim_feed(m, &ev);
+        disconnects(m, x);
     } else if (x->ready) {
         makes_ready(m, x);
     } else if (x->pending) {
-        struct job_event ev = x->result;
-        ev.age_us = (uint64_t)(m->now - x->ended_ms) * 1000;
-        ev.text = "";
-        ev.tail = "bye\n";
-        (void)sim_feed(m, &ev);
+        tells_result(m, x);
     } else if (x->running && !x->started_told) {
         x->started_told = true;
-        (void)sim_feed(m, &(struct job_event){ .type = EV_ATTEMPT_STARTED,
-                                               .slot = x->slot,
-                                               .generation = x->generation,
-                                               .attempt = x->attempt,
-                                               .pid = 7 });
+        (void)says(m, x,
+                   &(struct job_event){ .type = EV_ATTEMPT_STARTED,
+                                        .attempt_started = { .slot = x->slot,
+                                                             .generation = x->generation,
+                                                             .attempt = x->attempt,
+                                                             .pid = 7 } });
     } else if (x->saved_ms && m->now >= x->saved_ms) {
         ends_attempt(m, x, sim_chance(m, 2) ? END_EXITED : END_KILLED_BY_MASTER, 0, 0);
     } else if (!x->taken_ms && !eager && !sim_chance(m, 300)) {
         notices(m, x);
     } else if (x->running && !sim_chance(m, 20)) {
-        (void)sim_feed(m, &(struct job_event){ .type = EV_TASK_READY,
-                                               .slot = x->slot,
-                                               .generation = x->generation,
-                                               .attempt = x->attempt });
+        (void)says(m, x,
+                   &(struct job_event){ .type = EV_TASK_READY,
+                                        .task_ready = { .slot = x->slot,
+                                                        .generation = x->generation,
+                                                        .attempt = x->attempt } });
     } else if (x->running && !sim_chance(m, 40)) {
         task_ends(m, x);
     }
+}
+
+/* ---- nodes that are lost ---- */
+
+/* The cluster gives up a node: at once, later, or without a word to any master. Its executors live
+ * on, cut off or in reach. */
+static void lose(struct sim *m, struct executor *x, bool cut)
+{
+    struct job_event ev = { .type = EV_EXECUTOR_GONE,
+                            .executor_gone = { x->slot, x->container, .broke = true } };
+
+    if (!x->alive || x->lost_ms)
+        return;
+    sim_lost++;
+    x->cut = cut;
+    x->lost_ms = m->now + (sim_chance(m, 2) ? 0 : sim_chance(m, 30000)) + 1;
+    if (!sim_chance(m, 4)) {
+        x->lost_ms = 1;
+        fake_cluster_forget(m->cluster, x->container);
+    }
+    if (!cut || !x->connected)
+        return;
+    x->heard_ms = x->mute ? x->heard_ms : m->now;
+    x->connected = false;
+    if (sim_chance(m, 2)) /* else the master sees a silent connection */
+        (void)sim_feed(m, &ev);
+}
+
+void sim_lose_node(struct sim *m)
+{
+    const char *node = m->nodes[sim_chance(m, m->n_nodes)];
+    bool cut = sim_chance(m, 3);
+
+    for (size_t i = 0; i < m->executors.n; i++)
+        if (str_eq(node_of(m, m->executors.v[i].container), node))
+            lose(m, &m->executors.v[i], cut);
+}
+
+void sim_lose_rack_with_master(struct sim *m)
+{
+    uint32_t rack = sim_chance(m, 2);
+    bool cut = sim_chance(m, 3);
+
+    for (size_t i = 0; i < m->executors.n; i++) {
+        const char *node = node_of(m, m->executors.v[i].container);
+        if ((uint32_t)(node[1] - '0') % 2 == rack)
+            lose(m, &m->executors.v[i], cut);
+    }
+    sim_crash_master(m);
 }
 
 /* ---- time, clients, nonsense ---- */
@@ -570,9 +804,9 @@ void sim_pass(struct sim *m, int64_t ms)
         return;
     m->next_beat = m->now + m->spec->heartbeat_ms;
     for (size_t i = 0; i < m->executors.n; i++) {
-        if (m->executors.v[i].connected && !m->executors.v[i].mute)
-            (void)sim_feed(m,
-                           &(struct job_event){ .type = EV_BEAT, .slot = m->executors.v[i].slot });
+        struct executor *x = &m->executors.v[i];
+        if (x->connected && !x->mute)
+            (void)says(m, x, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = x->slot } });
     }
 }
 
@@ -584,15 +818,14 @@ void sim_nonsense(struct sim *m)
         EV_SHRINK,        EV_SUSPECT,         EV_TASK_READY,    EV_PREEMPTING, EV_NONE,
         EV_COUNT
     };
-    struct job_event ev = { .type = types[sim_chance(m, ARRAY_LEN(types))],
-                            .slot = sim_chance(m, m->job->n_slots + 2),
-                            .container = "container_nobody_knows",
-                            .generation = sim_chance(m, 3),
-                            .attempt = 7000, /* none comes so far */
-                            .text = "text",
-                            .step = sim_chance(m, 100),
-                            .total = 100,
-                            .reason = END_EXITED };
+    struct job_event ev = { .type = types[sim_chance(m, ARRAY_LEN(types))] };
+    drive_fill(&ev, &(struct drive_values){ .slot = sim_chance(m, m->job->n_slots + 2),
+                                            .container = "container_nobody_knows",
+                                            .generation = sim_chance(m, 3),
+                                            .attempt = 7000, /* none comes so far */
+                                            .text = "text",
+                                            .number = sim_chance(m, 100),
+                                            .reason = END_EXITED });
     (void)sim_feed(m, &ev);
 }
 
@@ -600,4 +833,16 @@ void sim_client(struct sim *m)
 {
     static const enum job_event_type types[] = { EV_CLIENT_OWNS, EV_CLIENT_AWAY };
     (void)sim_feed(m, &(struct job_event){ .type = types[sim_chance(m, ARRAY_LEN(types))] });
+}
+
+/* A client wants one role to have another number of tasks. */
+void sim_resize(struct sim *m)
+{
+    uint32_t role = sim_chance(m, m->job->n_roles);
+    AUTO(free_p)
+    char *targets = str_printf("%s=%u", job_role_name(m->job, role), sim_chance(m, 6));
+
+    if (sim_feed(m, &(struct job_event){ .type = EV_RESIZE,
+                                         .resize = { .who = "ann", .targets = targets } }) == 0)
+        sim_resizes++;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For tests on a loop: one that fails the test when nothing has ended it for a while.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "master_world.h"
 
 #include <assert.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -83,7 +85,9 @@ static void pump_soon(struct world *w)
 static struct sched_container container_of(const struct box *b)
 {
     bool remote = b->w->remote.key;
-    return (struct sched_container){ .node = remote ? "n1:45454" : NULL,
+    return (struct sched_container){ .node = !remote           ? NULL
+                                             : b->w->lost_slot ? "127.0.0.1:45454"
+                                                               : "n1:45454",
                                      .log_url = remote ? "http://n1:8042/logs/<of it>" : NULL,
                                      .id = b->id,
                                      .slot = b->slot,
@@ -99,7 +103,7 @@ static void say(struct world *w, enum sched_event_type type, bool (*pick)(struct
     struct sched_container list[64];
     size_t n = 0;
     for (unsigned i = 0; i < w->n_boxes; i++)
-        if (!w->boxes[i].given_back && pick(&w->boxes[i]))
+        if (!w->boxes[i].given_back && !w->boxes[i].lost && pick(&w->boxes[i]))
             list[n++] = container_of(&w->boxes[i]);
     if (n > 0 || type == SE_REGISTERED)
         w->sched->on_event(&(struct sched_event){ .type = type,
@@ -171,7 +175,8 @@ static int fake_open(const struct sched_config *cfg, struct sched **out, struct 
 static struct box *box_of_slot(struct world *w, uint32_t slot)
 {
     for (unsigned i = 0; i < w->n_boxes; i++)
-        if (w->boxes[i].slot == slot && !w->boxes[i].completed && !w->boxes[i].given_back)
+        if (w->boxes[i].slot == slot && !w->boxes[i].completed && !w->boxes[i].given_back &&
+            !w->boxes[i].lost)
             return &w->boxes[i];
     return NULL;
 }
@@ -237,7 +242,8 @@ static int fake_stop(struct sched *s, const char *id, uint32_t grace_ms, struct 
     (void)s;
     (void)e;
     (void)grace_ms;
-    if (b)
+    the_world->n_stop_calls++;
+    if (b && !b->lost) /* its cluster cannot reach what is lost */
         box_complete(b, 143, END_KILLED_BY_MASTER);
     return 0;
 }
@@ -334,6 +340,7 @@ static struct fake the_fake = { .ops = &fake_ops };
 static void box_quiet(struct box *b)
 {
     conn_close(TAKE(b->conn));
+    listener_close(TAKE(b->listener));
     b->greeted = false;
     loop_timer_free(TAKE(b->timer));
     loop_timer_free(TAKE(b->work));
@@ -359,6 +366,7 @@ static Tony__AttemptEnded ended_of(const struct box *b)
     x.exit_code = b->killed ? 0 : b->task_code;
     x.signal = b->killed ? 15 : 0;
     x.reason = b->killed ? TONY__REASON__KILLED_BY_MASTER : TONY__REASON__EXITED;
+    x.ended_mono_us = b->w->other_clock ? 1 : 0;
     x.stderr_tail = (char *)(uintptr_t)(b->task_code && !b->killed ? "Traceback\nValueError" : "");
     return x;
 }
@@ -373,7 +381,7 @@ static void box_report(struct box *b)
         (void)conn_send(b->conn, &f);
 }
 
-static void box_end(struct box *b, bool killed)
+void world_box_end(struct box *b, bool killed)
 {
     if (!b->running)
         return;
@@ -383,6 +391,8 @@ static void box_end(struct box *b, bool killed)
     b->killed = killed;
     loop_timer_free(TAKE(b->work));
     box_report(b);
+    if (b->lost)
+        world_lost_ended(b->w);
 }
 
 static void on_work_done(void *arg)
@@ -390,7 +400,7 @@ static void on_work_done(void *arg)
     struct box *b = arg;
     const struct script *s = NULL;
     (void)s;
-    box_end(b, false);
+    world_box_end(b, false);
 }
 
 static void on_work_dies(void *arg)
@@ -425,7 +435,7 @@ static void box_start(struct box *b, const Tony__Start *s, const char *role, uin
 
     const struct script *script = script_of(w, b, role, index);
     b->task_code = script->exit_code;
-    if (!script->hangs) {
+    if (!script->hangs || w->lost_ended) {
         b->work = loop_timer_new(w->loop, script->dies_first ? on_work_dies : on_work_done, b);
         loop_timer_set(b->work, clock_mono_ms() + script->run_ms);
     }
@@ -450,6 +460,23 @@ static void box_log(struct box *b, const Tony__ReadLog *q)
     (void)conn_send(b->conn, &f);
 }
 
+static void note_addresses(const Tony__ClusterSpec *s, char out[static 200])
+{
+    snprintf(out, 200, "%s %u %s", s->roles[0]->name, s->roles[0]->n, s->roles[0]->addresses);
+}
+
+static void note_start(struct world *w, const Tony__Start *s)
+{
+    struct buf text = { 0 };
+    w->spec.n_starts++;
+    w->spec.bytes = s->spec_bytes;
+    note_addresses(s->spec, w->spec.in_start);
+    snprintf(w->spec.file, sizeof w->spec.file, "%s", s->spec_file);
+    if (s->spec_file[0] && fs_read(AT_FDCWD, s->spec_file, &text, NULL) == 0)
+        snprintf(w->spec.file_text, sizeof w->spec.file_text, "%s", buf_cstr(&text));
+    buf_done(&text);
+}
+
 static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct box *b = arg;
@@ -464,11 +491,20 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
         index[b->slot] = f->welcome->index;
         break;
     case TONY__FRAME__BODY_START:
+        note_start(b->w, f->start);
         box_start(b, f->start, role[b->slot], index[b->slot]);
         break;
+    case TONY__FRAME__BODY_PEERS:
+        b->w->spec.n_peers++;
+        note_addresses(f->peers->spec, b->w->spec.in_peers);
+        break;
     case TONY__FRAME__BODY_STOP_ATTEMPT:
+        if (f->stop_attempt->exit_code) { /* as if the program had exited so */
+            b->task_code = f->stop_attempt->exit_code;
+            b->w->exits_asked[b->slot] = b->task_code;
+        }
         if (f->stop_attempt->attempt == b->attempt)
-            box_end(b, true);
+            world_box_end(b, f->stop_attempt->exit_code == 0);
         break;
     case TONY__FRAME__BODY_ACK_ENDED:
         b->acked = true;
@@ -476,8 +512,9 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
             box_complete(b, b->killed ? 143 : b->task_code, END_EXITED);
         break;
     case TONY__FRAME__BODY_FINISH_EXECUTOR:
-        box_end(b, true);
-        box_complete(b, 0, END_EXITED);
+        world_box_end(b, true);
+        if (!b->lost) /* that one waits until its word is acknowledged */
+            box_complete(b, 0, END_EXITED);
         break;
     case TONY__FRAME__BODY_REFUSED:
         box_complete(b, 1, END_EXITED);
@@ -490,7 +527,7 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
     }
 }
 
-static void box_open(struct conn *c, void *arg)
+void world_box_open(struct conn *c, void *arg)
 {
     struct box *b = arg;
     Tony__ExecutorHello h = TONY__EXECUTOR_HELLO__INIT;
@@ -505,6 +542,7 @@ static void box_open(struct conn *c, void *arg)
     h.generation = b->generation;
     h.attempt = b->attempt;
     h.running = b->running;
+    h.reads_spec_file = b->w->reads_spec_file;
     Tony__AttemptEnded x = ended_of(b), *list = &x;
     if (b->ended && !b->acked) {
         h.n_unacked = 1;
@@ -524,12 +562,13 @@ static void box_closed(struct conn *c, const struct err *e, void *arg)
     (void)e;
     b->conn = NULL;
     b->greeted = false;
-    loop_timer_set(b->timer, clock_mono_ms() + WORLD_AGAIN_MS);
+    if (!b->lost)
+        loop_timer_set(b->timer, clock_mono_ms() + WORLD_AGAIN_MS);
 }
 
-static const struct conn_ops box_ops = { .on_open = box_open,
-                                         .on_frame = box_frame,
-                                         .on_close = box_closed };
+const struct conn_ops world_box_ops = { .on_open = world_box_open,
+                                        .on_frame = box_frame,
+                                        .on_close = box_closed };
 
 int world_dial(struct world *w, const char *identity, const struct tls_key *key,
                const struct conn_ops *ops, void *arg, struct conn **out)
@@ -562,7 +601,7 @@ int world_dial_master(struct world *w, const struct box *box, const struct conn_
 static void box_dial(void *arg)
 {
     struct box *b = arg;
-    if (world_dial_master(b->w, b, &box_ops, b, &b->conn) < 0) {
+    if (world_dial_master(b->w, b, &world_box_ops, b, &b->conn) < 0) {
         b->conn = NULL;
         loop_timer_set(b->timer, clock_mono_ms() + WORLD_AGAIN_MS);
     }
@@ -579,7 +618,27 @@ static int on_write(void *arg, bool written)
         bool over = w->fail_n && w->n_writes >= w->fail_at + w->fail_n;
         return w->fail_at && w->n_writes >= w->fail_at && !over ? -w->fail_errno : 0;
     }
-    return w->n_writes == w->kill_at;
+    bool there = w->kill_event && w->n_masters == 1 && world_wrote(w, w->kill_event, w->kill_slot);
+    return there || w->n_writes == w->kill_at;
+}
+
+static int on_journal_call(void *arg, enum journal_call call)
+{
+    struct world *w = arg;
+    if (call != JOURNAL_CALL_SYNC)
+        return 0;
+    AUTO(free_p) char *path = fs_join(w->job_dir, "journal");
+    struct stat st;
+    if (!path || stat(path, &st) == -1)
+        abort();
+    if (!w->fail_syncs) {
+        w->journal_synced = st.st_size;
+        return 0;
+    }
+    w->fail_syncs--;
+    if (w->drop_unsynced && truncate(path, w->journal_synced) == -1)
+        abort();
+    return -w->fail_errno;
 }
 
 static void on_watchdog(void *arg)
@@ -611,7 +670,10 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     w->fate_timer = loop_timer_new(w->loop, fate_is_known, w);
     w->client_timer = loop_timer_new(w->loop, world_client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
-    w->probe = (struct master_probe){ .on_write = on_write, .arg = w, .retry_ms = 2 };
+    w->journal_probe = (struct journal_probe){ .before = on_journal_call, .arg = w };
+    w->probe = (struct master_probe){
+        .on_write = on_write, .arg = w, .retry_ms = 2, .journal = &w->journal_probe
+    };
 }
 
 void world_done(struct world *w)
@@ -627,6 +689,7 @@ void world_done(struct world *w)
     paths_done(&w->paths);
     (void)fs_remove_tree(AT_FDCWD, w->home, NULL);
     buf_done(&w->client_json);
+    buf_done(&w->resize_answer);
     strv_done(&w->files.log);
     free(w->job_dir);
     the_world = NULL;
@@ -655,6 +718,10 @@ enum master_exit world_run_once(struct world *w)
     (void)loop_run(w->loop);
     enum master_exit code = master_exit_code(w->master);
     master_close(TAKE(w->master));
+    w->files.n_waiting = 0; /* what the master has asked for does not answer to the next one */
+    loop_timer_stop(w->fate_timer);
+    if (w->lost_slot && w->n_masters == 1)
+        world_lose(w);
     if (code == MASTER_HOPELESS)
         end_leftovers(w);
     return w->timed_out ? MASTER_CRASHED : code;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small world around a real master, in its own loop: a scheduler, executors that speak the real
  * frames over the real socket, and a client. All of it outlives the master, which may be killed at
@@ -17,6 +18,7 @@
 #include "hadoop/webhdfs.h"
 #include "master/master.h"
 #include "storage/jobkey.h"
+#include "storage/journal.h"
 #include "storage/paths.h"
 
 struct conn;
@@ -29,13 +31,15 @@ struct script {
     const char *task; /* "worker:1" is role and index; NULL ends a table */
     int exit_code;
     unsigned run_ms;
-    bool hangs;      /* until it is stopped */
+    bool hangs;      /* until it is stopped, or until the lost container's task has ended */
     bool dies_first; /* its executor dies with the task, unreported */
 };
 
 struct box { /* a container and the executor in it */
     struct world *w;
     uint32_t slot;
+    bool lost;                 /* see world_lose() */
+    struct listener *listener; /* of the executor, once it is lost: for the next master's call */
     char id[40];
     bool told, launched, completed, completed_told, given_back;
     int exit_code;
@@ -69,14 +73,23 @@ struct world {
     bool still_busy;       /* the last answer */
     char finish_state[16];
     struct box boxes[64];
-    unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls;
+    unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls, n_stop_calls;
 
     /* what is to go wrong */
-    unsigned n_writes; /* of all masters so far */
-    unsigned kill_at;  /* the master dies after this write; 0 = never */
-    unsigned fail_at;  /* this write and all later ones fail */
-    unsigned fail_n;   /* only so many of them; 0 = all */
+    unsigned n_writes;      /* of all masters so far */
+    unsigned kill_at;       /* the master dies after this write; 0 = never */
+    const char *kill_event; /* the first master dies after it has written this event ... */
+    const char *kill_slot;  /* ... of this slot; NULL = the event has none */
+    uint32_t lost_slot;     /* slot + 1: see world_lose(); 0 = none */
+    bool lost_ended;        /* the task in the lost container has ended */
+    unsigned n_calls;       /* of masters to the executor there */
+    unsigned fail_at;       /* this write and all later ones fail */
+    unsigned fail_n;        /* only so many of them; 0 = all */
     int fail_errno;
+    unsigned fail_syncs; /* the next so many syncs of the journal fail with fail_errno */
+    bool drop_unsynced;  /* and then the file loses what was not synced before */
+    struct journal_probe journal_probe;
+    int64_t journal_synced; /* bytes of the journal at its last sync */
     unsigned n_masters;
     bool stop_when_running; /* the client asks to stop once a task runs */
 
@@ -87,7 +100,18 @@ struct world {
     unsigned n_updates, n_finished;
     int client_code;
     char client_state[16];
+    /* asked once something runs, on the client's connection; NULL = nothing is. A name may be that
+     * of no role. */
+    const char *resize_roles[3], *resize_id; /* resize_id NULL = of this job */
+    uint32_t resize_to;
+    unsigned resize_when; /* so many tasks run; 0 = as 1 */
+    bool resize_asked, resize_answered;
+    struct buf resize_answer;
+    int refused_num;
+    char refused[480], refused_hint[240];
     struct buf client_json;
+    bool other_clock;               /* executors run on a machine that has just been booted */
+    bool client_errs_after_start;   /* it asks what a master cannot answer, and is refused */
     bool client_leaves_after_start; /* its connection breaks when a task runs, and does not come
                                        back */
 
@@ -95,9 +119,12 @@ struct world {
     struct master_remote remote; /* with a key: the world is remote */
     struct job_key key;
     struct {
-        struct strv log; /* what was done with them, in order: "mkdirs /h/app 700", ... */
-        int fail;        /* every operation, with this errno */
-        bool hang;       /* none ends */
+        struct strv log;         /* what was done with them, in order: "mkdirs /h/app 700", ... */
+        int fail;                /* every operation, with this errno */
+        bool hang;               /* none ends */
+        const char *slow_event;  /* the put of a copy of the journal with this text takes a while */
+        bool slow;               /* it has begun */
+        unsigned n_running_then; /* tasks that ran when it ended */
         struct world_op {
             webhdfs_done_fn *done;
             void *arg;
@@ -122,9 +149,17 @@ struct world {
     unsigned n_running_at_end; /* tasks that ran when the scheduler was told that the job is over:
                                   must be 0 */
 
+    bool reads_spec_file; /* what executors say of themselves */
+    struct {              /* the last that was heard of the cluster spec */
+        unsigned n_starts, n_peers;
+        uint64_t bytes;
+        char file[200], file_text[200], in_start[200], in_peers[200];
+    } spec;
+
     struct loop_timer *watchdog;
     bool timed_out;
     unsigned n_runs[64]; /* by slot: how often a command was run */
+    int exits_asked[64]; /* by slot: the exit code with which its rank was to end; 0 = none */
 };
 
 /* conf: "key=value" strings, NULL-terminated. */

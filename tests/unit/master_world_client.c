@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client of the master's world. */
 #include "master_world_int.h"
 
@@ -27,6 +28,27 @@ static void client_ask(struct world *w, Tony__ClientAsk__What what)
     (void)conn_send(w->client, &f);
 }
 
+static void client_resize(struct world *w)
+{
+    Tony__RoleSize sizes[ARRAY_LEN(w->resize_roles)], *list[ARRAY_LEN(w->resize_roles)];
+    Tony__ResizeJob a = TONY__RESIZE_JOB__INIT;
+    for (size_t i = 0; i < ARRAY_LEN(w->resize_roles) && w->resize_roles[i]; i++) {
+        tony__role_size__init(&sizes[i]);
+        sizes[i].role = (char *)(uintptr_t)w->resize_roles[i];
+        sizes[i].instances = w->resize_to;
+        list[a.n_roles++] = &sizes[i];
+    }
+    a.roles = list;
+    a.application_id = w->resize_id ? (char *)(uintptr_t)w->resize_id : w->id;
+    a.who = (char *)(uintptr_t) "tester@here";
+    a.reason = (char *)(uintptr_t) "room for others";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_RESIZE_JOB;
+    f.resize_job = &a;
+    w->resize_asked = true;
+    (void)conn_send(w->client, &f);
+}
+
 static void client_open(struct conn *c, void *arg)
 {
     struct world *w = arg;
@@ -46,7 +68,18 @@ static void client_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct world *w = arg;
     (void)c;
-    if (f->body_case == TONY__FRAME__BODY_ANSWER) {
+    if (f->body_case == TONY__FRAME__BODY_ANSWER && w->resize_asked && !w->resize_answered &&
+        !w->refused_num) {
+        w->resize_answered = true;
+        (void)buf_add(&w->resize_answer, f->answer->json.data, f->answer->json.len);
+        client_ask(w, TONY__CLIENT_ASK__WHAT__STOP);
+        w->stop_asked = true;
+    } else if (f->body_case == TONY__FRAME__BODY_REFUSED) {
+        w->refused_num = (int)f->refused->num;
+        (void)str_copy(w->refused, sizeof w->refused, f->refused->message);
+        (void)str_copy(w->refused_hint, sizeof w->refused_hint, f->refused->hint);
+        w->stop_asked = !w->client_errs_after_start; /* when it is connected again */
+    } else if (f->body_case == TONY__FRAME__BODY_ANSWER) {
         w->stop_answered = true;
     } else if (f->body_case == TONY__FRAME__BODY_LOG_DATA) {
         const Tony__LogData *a = f->log_data;
@@ -108,6 +141,14 @@ static void client_read_log(struct world *w)
     (void)conn_send(w->client, &f);
 }
 
+unsigned world_n_running(const struct world *w)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        n += w->boxes[i].running;
+    return n;
+}
+
 void world_task_runs(struct world *w)
 {
     if (w->reads_log_of && w->client && !w->ran)
@@ -115,10 +156,16 @@ void world_task_runs(struct world *w)
     if (w->on_running && !w->ran)
         w->on_running(w);
     w->ran = true;
+    if (w->resize_roles[0] && !w->resize_asked && w->client && world_n_running(w) >= w->resize_when)
+        client_resize(w);
     if (w->stop_when_running && !w->stop_asked) {
         w->stop_asked = true;
         if (w->client)
             client_ask(w, TONY__CLIENT_ASK__WHAT__STOP);
+    }
+    if (w->client_errs_after_start && w->client) {
+        client_ask(w, TONY__CLIENT_ASK__WHAT__POOL_STATUS);
+        w->owns = false; /* it comes back as a follower */
     }
     if (w->client_leaves_after_start && w->client) {
         conn_close(TAKE(w->client));

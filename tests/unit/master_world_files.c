@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files that a remote world has elsewhere. */
 #include "master_world_int.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,8 @@
 #include "loop/loop.h"
 #include "master/archive.h"
 
+enum { SLOW_MS = 50 };
+
 static void files_over(void *arg, int rc)
 {
     struct world *w = arg;
@@ -21,6 +25,9 @@ static void files_over(void *arg, int rc)
     unsigned n = w->files.n_waiting;
     struct err e = { 0 };
     (void)rc;
+    if (w->files.slow)
+        w->files.n_running_then = world_n_running(w);
+    w->files.slow = false;
     if (w->files.fail)
         err_set(&e, w->files.fail, "cannot do that: %m");
     memcpy(ops, w->files.waiting, sizeof ops);
@@ -31,7 +38,9 @@ static void files_over(void *arg, int rc)
 
 static int files_nothing(void *arg)
 {
-    (void)arg;
+    const struct world *w = arg;
+    if (w->files.slow)
+        (void)poll(NULL, 0, SLOW_MS);
     return 0;
 }
 
@@ -59,6 +68,8 @@ static int files_put(void *fs, const char *path, mode_t mode, struct span text,
     struct world *w = fs;
     (void)e;
     (void)strv_pushf(&w->files.log, "put %s %o", path, (unsigned)mode);
+    w->files.slow |= w->files.slow_event && strstr(path, "/journal/") &&
+                     memmem(text.p, text.len, w->files.slow_event, strlen(w->files.slow_event));
     if (str_ends(path, "/status.json")) {
         buf_clear(&w->client_json);
         (void)buf_add(&w->client_json, text.p, text.len);
@@ -74,10 +85,20 @@ static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void 
     return files_do(w, done, arg);
 }
 
+/* An empty directory. */
+static int files_list(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    struct world *w = fs;
+    (void)e;
+    (void)strv_pushf(&w->files.log, "list %s", path);
+    return files_do(w, done, arg);
+}
+
 static const struct archive_files files = {
     .mkdirs = files_mkdirs,
     .put = files_put,
     .remove = files_remove,
+    .list = files_list,
 };
 
 void world_go_remote(struct world *w)

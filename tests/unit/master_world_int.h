@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the master's world share.
  */
@@ -15,8 +16,21 @@ _Noreturn void world_die(const char *what, const struct err *e);
 int world_dial_master(struct world *w, const struct box *box, const struct conn_ops *ops, void *arg,
                       struct conn **out);
 
+extern const struct conn_ops world_box_ops;
+void world_box_open(struct conn *c, void *arg); /* the executor says hello; arg: the box */
+void world_box_end(struct box *b, bool killed); /* its task has ended */
+
+/* master_world_lost.c */
+/* The cluster gives up the node of w->lost_slot's container, and does not list the container to
+ * the next master. Its executor lives on, knows only where the last master was, and listens for the
+ * next one. Its task runs until the executor is told to end it. */
+void world_lose(struct world *w);
+void world_lost_ended(struct world *w); /* that task has ended: other tasks end now */
+bool world_wrote(const struct world *w, const char *event, const char *slot);
+
 /* master_world_client.c */
-void world_client_dial(void *arg);     /* arg: the world */
-void world_task_runs(struct world *w); /* what the test wanted to be done then */
+void world_client_dial(void *arg);               /* arg: the world */
+unsigned world_n_running(const struct world *w); /* tasks */
+void world_task_runs(struct world *w);           /* what the test wanted to be done then */
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "node_world.h"
 
 #include <dirent.h>
@@ -342,6 +343,79 @@ void world_ask(struct world *w, int n, uint64_t memory_mib, uint32_t gpus)
     assert_true(world_until(w, all_answered, ANSWER_MS));
 }
 
+static void send_asks(struct world *w, const struct world_wants *from, size_t m, bool whole)
+{
+    Tony__Ask asks[WORLD_SLOTS], *list[WORLD_SLOTS];
+    for (size_t i = 0; i < m; i++) {
+        tony__ask__init(&asks[i]);
+        asks[i].slot = from[i].slot;
+        asks[i].memory_mib = from[i].memory_mib;
+        asks[i].gpus = from[i].gpus;
+        asks[i].vcores = 1;
+        list[i] = &asks[i];
+    }
+    Tony__WantContainers want = TONY__WANT_CONTAINERS__INIT;
+    Tony__RequestContainers request = TONY__REQUEST_CONTAINERS__INIT;
+    want.whole = request.asks = list;
+    want.n_whole = request.n_asks = m;
+    if (whole)
+        SEND(&w->link, want_containers, WANT_CONTAINERS, &want);
+    else
+        SEND(&w->link, request_containers, REQUEST_CONTAINERS, &request);
+}
+
+void world_want(struct world *w, const struct world_wants *asks, size_t m)
+{
+    send_asks(w, asks, m, true);
+}
+
+void world_request(struct world *w, const struct world_wants *asks, size_t m)
+{
+    send_asks(w, asks, m, false);
+}
+
+void world_cancel(struct world *w, uint32_t slot, uint32_t number)
+{
+    Tony__CancelAsks m = TONY__CANCEL_ASKS__INIT;
+    m.slots = &slot;
+    m.n_slots = 1;
+    m.number = number;
+    SEND(&w->link, cancel_asks, CANCEL_ASKS, &m);
+}
+
+void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const uint32_t *gpus,
+                 size_t n_gpus)
+{
+    Tony__Admit m = TONY__ADMIT__INIT;
+    m.number = number;
+    m.memory_mib = memory_mib;
+    m.gpus = (uint32_t *)(uintptr_t)gpus;
+    m.n_gpus = n_gpus;
+    SEND(&w->pool, admit, ADMIT, &m);
+}
+
+void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const char *why)
+{
+    Tony__Admit m = TONY__ADMIT__INIT;
+    m.number = number;
+    m.memory_mib = w->holds.memory_mib;
+    m.gpus = w->holds.gpus;
+    m.n_gpus = w->holds.n_gpus;
+    m.wants_number = wants_number;
+    m.refused = (char *)(uintptr_t)why;
+    SEND(&w->pool, admit, ADMIT, &m);
+}
+
+void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms)
+{
+    Tony__SizeWish m = TONY__SIZE_WISH__INIT;
+    m.grow = grow;
+    m.n_containers = n;
+    m.deadline_ms = deadline_ms;
+    m.why = (char *)(uintptr_t) "others wait";
+    SEND(&w->pool, size_wish, SIZE_WISH, &m);
+}
+
 void world_launch(struct world *w, int n)
 {
     Tony__Container c[WORLD_SLOTS], *list[WORLD_SLOTS];
@@ -543,6 +617,35 @@ static void on_container(struct world *w, const Tony__Container *c, bool complet
     }
 }
 
+static void on_state(struct world *w, const Tony__KeeperState *s)
+{
+    w->n_states++;
+    w->finished = s->finished;
+    copy(w->state, sizeof w->state, s->state);
+    w->holds = (struct world_holds){ .memory_mib = s->memory_mib,
+                                     .wants_mib = s->wants_memory_mib,
+                                     .n_gpus = (uint32_t)s->n_gpus,
+                                     .wants_gpus = s->wants_gpus,
+                                     .wants_n = s->wants_containers,
+                                     .wants_number = s->wants_number,
+                                     .heard = s->admit_heard,
+                                     .wants_since_ms = s->wants_since_ms };
+    for (size_t i = 0; i < s->n_gpus && i < 8; i++)
+        w->holds.gpus[i] = s->gpus[i];
+}
+
+static void on_allocated(struct world *w, const Tony__ContainersAllocated *a)
+{
+    for (size_t i = 0; i < a->n_containers; i++)
+        on_container(w, a->containers[i], false);
+    for (size_t i = 0; i < a->n_refused_slots; i++)
+        w->slots[a->refused_slots[i]].refused = true;
+    if (a->n_refused_slots)
+        copy(w->why, sizeof w->why, a->why);
+    if (a->cancelled)
+        w->cancelled = a->cancelled;
+}
+
 static void on_keeper(struct world *w, const Tony__Frame *f)
 {
     if (f->body_case == TONY__FRAME__BODY_REGISTERED) {
@@ -555,17 +658,18 @@ static void on_keeper(struct world *w, const Tony__Frame *f)
             on_container(w, c, c->completed);
         }
     } else if (f->body_case == TONY__FRAME__BODY_CONTAINERS_ALLOCATED) {
-        for (size_t i = 0; i < f->containers_allocated->n_containers; i++)
-            on_container(w, f->containers_allocated->containers[i], false);
-        for (size_t i = 0; i < f->containers_allocated->n_refused_slots; i++)
-            w->slots[f->containers_allocated->refused_slots[i]].refused = true;
+        on_allocated(w, f->containers_allocated);
     } else if (f->body_case == TONY__FRAME__BODY_CONTAINERS_COMPLETED) {
         for (size_t i = 0; i < f->containers_completed->n_containers; i++)
             on_container(w, f->containers_completed->containers[i], true);
     } else if (f->body_case == TONY__FRAME__BODY_KEEPER_STATE) {
-        w->n_states++;
-        w->finished = f->keeper_state->finished;
-        copy(w->state, sizeof w->state, f->keeper_state->state);
+        on_state(w, f->keeper_state);
+    } else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH) {
+        w->n_wishes++;
+        w->wish_n = f->size_wish->n_containers;
+        w->wish_ms = f->size_wish->deadline_ms;
+        w->wish_grows = f->size_wish->grow;
+        copy(w->why, sizeof w->why, f->size_wish->why);
     } else if (f->body_case == TONY__FRAME__BODY_REFUSED) {
         copy(w->state, sizeof w->state, "REFUSED");
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A job on a keeper and executors of the real program, with this test as its master and, where
  * wanted, as its pool.
@@ -53,6 +54,18 @@ struct world {
     bool finished;
     int n_states;
     char state[32];
+    struct world_holds {
+        uint64_t memory_mib, wants_mib;
+        uint32_t gpus[8], n_gpus, wants_gpus, wants_n, wants_number, heard;
+        int64_t wants_since_ms;
+    } holds; /* the last KeeperState */
+    /* from the master's connection */
+    uint32_t cancelled; /* the last number that was confirmed */
+    int n_wishes;
+    uint32_t wish_n;
+    uint64_t wish_ms;
+    bool wish_grows;
+    char why[300]; /* of the last refusal, or wish */
     /* what tasks are given */
     const char *command, *framework, *mode, *env; /* env: "K=V" */
     uint32_t heartbeat_ms, kill_grace_ms, master_away_ms;
@@ -86,6 +99,20 @@ void world_stop_container(struct world *w, int slot, uint32_t grace_ms);
 void world_ack(struct world *w, int slot, uint32_t attempt, bool finish);
 void world_finish(struct world *w, const char *state);
 void world_pool_dial(struct world *w);
+/* Of a job that is resized: m asks, as the whole or to be granted; nothing is waited for. */
+struct world_wants {
+    uint32_t slot;
+    uint64_t memory_mib;
+    uint32_t gpus;
+};
+void world_want(struct world *w, const struct world_wants *asks, size_t m);
+void world_request(struct world *w, const struct world_wants *asks, size_t m);
+void world_cancel(struct world *w, uint32_t slot, uint32_t number);
+/* As the pool. */
+void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const uint32_t *gpus,
+                 size_t n_gpus);
+void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const char *why);
+void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms);
 void world_drop_master(struct world *w); /* close everything the test holds as master */
 
 /* Handle what comes until done(w) or the deadline; false: the deadline. */

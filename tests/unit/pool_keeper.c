@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* It locks, listens, and does what the file `do` in its job's directory says. */
 #include "pool_keeper.h"
 
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +26,8 @@
 #include "storage/jobfile.h"
 #include "storage/paths.h"
 
+enum { GPUS_MAX = 8 };
+
 struct keeper {
     struct loop *loop;
     struct paths paths;
@@ -32,20 +36,34 @@ struct keeper {
     struct conn *pool;
     struct loop_timer *timer;
     uint64_t memory_mib;
+    uint32_t gpus[GPUS_MAX], n_gpus;
+    /* a resized job's */
+    uint64_t wants_mib;
+    uint32_t wants_gpus, wants_number, heard;
+    int64_t wants_since_ms;
+    bool deaf; /* an Admit is not answered */
 };
 
 static void keeper_say(struct keeper *k, bool finished, const char *state)
 {
     Tony__KeeperState s = TONY__KEEPER_STATE__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
-    uint32_t gpus[] = { 0 };
     s.application_id = (char *)k->id;
     s.pid = getpid();
     s.memory_mib = k->memory_mib;
     s.finished = finished;
     s.state = (char *)state;
-    s.gpus = gpus;
-    s.n_gpus = 0;
+    s.gpus = k->gpus;
+    s.n_gpus = k->n_gpus;
+    s.admit_heard = k->heard;
+    if (k->wants_number) {
+        s.wants_containers = 3;
+        s.wants_memory_mib = k->wants_mib;
+        s.wants_gpus = k->wants_gpus;
+        s.wants_vcores = 7;
+        s.wants_number = k->wants_number;
+        s.wants_since_ms = k->wants_since_ms;
+    }
     f.body_case = TONY__FRAME__BODY_KEEPER_STATE;
     f.keeper_state = &s;
     if (k->pool)
@@ -75,6 +93,66 @@ static void keeper_end(struct keeper *k)
     loop_stop(k->loop);
 }
 
+/* ---- a resized job ---- */
+
+/* For the test: what it may hold, "80 0,1", in the job's file `holds`. */
+static void keeper_note(const struct keeper *k, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void keeper_note(const struct keeper *k, const char *name, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    AUTO(free_p) char *path = fs_join(k->dir, name);
+    (void)fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, NULL);
+}
+
+static void keeper_note_holdings(const struct keeper *k)
+{
+    AUTO(buf_done) struct buf gpus = { 0 };
+    for (uint32_t i = 0; i < k->n_gpus; i++)
+        (void)buf_addf(&gpus, "%s%u", i ? "," : "", k->gpus[i]);
+    keeper_note(k, "holds", "%llu %s", (unsigned long long)k->memory_mib, buf_cstr(&gpus));
+}
+
+/* "want 80 2": what is too much is given back at once, as if it had not been in use. */
+static void keeper_wants(struct keeper *k, struct span word)
+{
+    struct span first;
+    int64_t mib = 0, gpus = 0;
+    (void)span_split(&word, ' ', &first);
+    (void)span_split(&word, ' ', &first);
+    (void)str_i64(first, 1, INT32_MAX, "MiB", &mib, NULL);
+    (void)str_i64(word, 0, GPUS_MAX, "gpus", &gpus, NULL);
+    k->wants_mib = (uint64_t)mib;
+    k->wants_gpus = (uint32_t)gpus;
+    k->wants_number++;
+    k->wants_since_ms = clock_wall_ms();
+    k->memory_mib = MIN(k->memory_mib, k->wants_mib);
+    k->n_gpus = MIN(k->n_gpus, k->wants_gpus);
+    keeper_note_holdings(k);
+    keeper_say(k, false, "");
+}
+
+static void keeper_admitted(struct keeper *k, const Tony__Admit *m)
+{
+    if (m->refused[0] && m->wants_number == k->wants_number)
+        keeper_note(k, "refused", "%u %s", m->wants_number, m->refused);
+    if (k->deaf)
+        return;
+    k->memory_mib = MAX(k->memory_mib, MIN(m->memory_mib, k->wants_mib));
+    k->n_gpus = 0;
+    for (size_t i = 0; i < m->n_gpus && k->n_gpus < GPUS_MAX; i++)
+        k->gpus[k->n_gpus++] = m->gpus[i];
+    k->heard = m->number;
+    keeper_note_holdings(k);
+    keeper_say(k, false, "");
+}
+
+/* ---- what it is told ---- */
+
 /* The word in the file `do`, if there is one yet. */
 static void keeper_look(void *arg)
 {
@@ -99,6 +177,10 @@ static void keeper_look(void *arg)
             keeper_say(k, false, "MASTER_FAILED");
         else if (span_eqs(buf_span(&word), "exit4"))
             _exit(4);
+        else if (span_eqs(buf_span(&word), "be deaf"))
+            k->deaf = true;
+        else if (str_starts(buf_cstr(&word), "want "))
+            keeper_wants(k, buf_span(&word));
     }
     loop_timer_set(k->timer, clock_mono_ms() + 5);
 }
@@ -108,7 +190,13 @@ static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
     struct keeper *k = arg;
     k->pool = c;
     if (f->body_case == TONY__FRAME__BODY_POOL_HELLO)
-        keeper_say(k, false, "");
+        k->heard = 0, keeper_say(k, false, "");
+    else if (f->body_case == TONY__FRAME__BODY_ADMIT)
+        keeper_admitted(k, f->admit);
+    else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH)
+        keeper_note(k, "wish", "%s %u %llu %s", f->size_wish->grow ? "grow" : "shrink",
+                    f->size_wish->n_containers, (unsigned long long)f->size_wish->deadline_ms,
+                    f->size_wish->why);
     else if (f->body_case == TONY__FRAME__BODY_KILL_JOB)
         _exit(4);
 }
@@ -182,6 +270,12 @@ int fake_keeper_main(int argc, char **argv)
         return 1;
     AUTO(free_p) char *lives = str_printf("%s/life-%d", k.dir, getpid());
     (void)close(open(lives, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    for (struct span rest = span_of(gpus), one; gpus[0] && span_split(&rest, ',', &one);) {
+        int64_t n = 0;
+        (void)str_i64(one, 0, INT32_MAX, "gpu", &n, NULL);
+        k.gpus[k.n_gpus++] = (uint32_t)n;
+    }
+    keeper_note_holdings(&k);
     AUTO(free_p) char *given = fs_join(k.dir, "gpus");
     (void)fs_write_atomic(AT_FDCWD, given, span_of(gpus), 0600, false, NULL);
     (void)!write(ready, "r", 1);
@@ -209,6 +303,7 @@ void encode_job(const struct want *j, struct buf *out)
         { "tony.client.away-limit", j->away },
         { "tony.container.allocation.timeout", j->allocation },
         { "tony.worker.gpus", j->gpus },
+        { "tony.worker.max-instances", j->max_instances },
     };
     for (size_t i = 0; i < ARRAY_LEN(set); i++)
         if (set[i][1] && conf_set(conf, CL_JOB, set[i][0], set[i][1], "job.yaml:1", false, &e) < 0)

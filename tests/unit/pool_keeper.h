@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For the tests of the pool: a keeper that only looks like one, and the jobs that it keeps.
  */
@@ -12,7 +13,7 @@ struct buf;
 int fake_keeper_main(int argc, char **argv);
 
 struct want {
-    const char *memory, *instances, *priority, *away, *allocation, *gpus;
+    const char *memory, *instances, *priority, *away, *allocation, *gpus, *max_instances;
     bool owned;
 };
 

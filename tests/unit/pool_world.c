@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool_world.h"
 
 #include <setjmp.h>
@@ -240,6 +241,13 @@ void world_ask(struct world *w, int what, const char *id, bool force)
     world_wait_word(w);
 }
 
+void world_send(struct world *w, const Tony__Frame *f)
+{
+    world_forget(w);
+    assert_int_equal(conn_send(w->conn, f), 0);
+    world_wait_word(w);
+}
+
 void world_send_submit(struct world *w, struct span text, bool owned)
 {
     Tony__Submit s = TONY__SUBMIT__INIT;
@@ -321,6 +329,20 @@ unsigned world_count_lives(const struct world *w, const char *id)
         n += str_starts(x->d_name, "life-");
     (void)closedir(d);
     return n;
+}
+
+pid_t world_keeper_pid(const struct world *w, const char *id)
+{
+    AUTO(free_p) char *dir = paths_job(&w->paths, id);
+    DIR *d = opendir(dir);
+    pid_t pid = 0;
+    assert_non_null(d);
+    for (struct dirent *x; (x = readdir(d));)
+        if (str_starts(x->d_name, "life-"))
+            pid = (pid_t)strtol(x->d_name + strlen("life-"), NULL, 10);
+    (void)closedir(d);
+    assert_true(pid > 0);
+    return pid;
 }
 
 void world_open_pool(struct world *w)

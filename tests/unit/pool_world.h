@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pool as a program, with keepers that are the test program itself: PATH leads to it under the
  * name tony-executor, and main() asks world_other_program() first; see pool_keeper.h.
@@ -56,6 +57,7 @@ struct conn *world_dial(struct world *w);
 void world_wait_word(struct world *w); /* until something has come */
 void world_ask(struct world *w, int what, const char *id, bool force);
 void world_ask_on(struct world *w, struct conn *c, int what, const char *id, bool force);
+void world_send(struct world *w, const Tony__Frame *f); /* and wait for the answer */
 void world_send_submit(struct world *w, struct span text, bool owned);
 /* The id goes to out; fails when it is refused. */
 void world_submit(struct world *w, struct want j, char out[APP_ID_MAX]);
@@ -65,6 +67,7 @@ const json_t *world_find_job(const struct world *w, const char *id); /* in the l
 /* Until the pool says so of the job; "" = that it is not there. */
 void world_await_state(struct world *w, const char *id, const char *state);
 unsigned world_count_lives(const struct world *w, const char *id); /* how many keepers it has had */
+pid_t world_keeper_pid(const struct world *w, const char *id);     /* of its only one so far */
 void world_check_verdict(const struct world *w, const char *id, enum job_state state, int code,
                          const char *part);
 void world_pause_ms(int ms);

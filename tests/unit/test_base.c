@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors, buffers, spans, vectors, maps, time, and the small things. */
 #include <errno.h>
 #include <fcntl.h>
@@ -448,6 +449,27 @@ static void test_reason(void **state)
     assert_int_equal(end_reason_parse("none"), END_NONE);
     assert_int_equal(end_reason_parse("nonsense"), END_NONE);
     assert_int_equal(end_reason_parse(NULL), END_NONE);
+}
+
+/* 128 + a signal is what a scheduler says of a container that a signal killed. */
+static void test_container_codes(void **state)
+{
+    static const struct {
+        enum end_reason reason;
+        int code, signal, out_code, out_signal;
+    } rows[] = {
+        { END_EXITED, 137, 0, 0, 9 },      { END_EXITED, 192, 0, 0, 64 },
+        { END_EXITED, 128, 0, 128, 0 },    { END_EXITED, 193, 0, 193, 0 },
+        { END_EXITED, 137, 15, 137, 15 },  { END_EXITED, -1, 0, -1, 0 },
+        { END_NODE_LOST, 137, 0, 137, 0 }, { END_EXITED, 0, 0, 0, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        int code = rows[i].code, signal = rows[i].signal;
+        end_container_code(rows[i].reason, &code, &signal);
+        assert_int_equal(code, rows[i].out_code);
+        assert_int_equal(signal, rows[i].out_signal);
+    }
     assert_string_equal(end_reason_name((enum end_reason)99), "unknown");
     assert_string_equal(end_reason_name(END_OUT_OF_MEMORY), "out_of_memory");
 }
@@ -473,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_small_things),
         cmocka_unit_test(test_reason),
+        cmocka_unit_test(test_container_codes),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

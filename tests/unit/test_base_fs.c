@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files: reading, atomic writing, directories, removal of awkward trees, tails. Each test has a
  * directory of its own. */
 #include <dirent.h>
@@ -83,7 +84,7 @@ static void test_read(void **state)
     buf_clear(&b);
     put(p->path, "contents");
     assert_int_equal(fs_read(AT_FDCWD, p->path, &b, &p->e), -EFBIG);
-    assert_non_null(strstr(p->e.msg, "it is larger than 7 bytes"));
+    assert_non_null(strstr(p->e.msg, "the content is larger than 7 bytes"));
     assert_non_null(strstr(p->e.msg, p->path));
     assert_int_equal(fs_read(AT_FDCWD, in(p, "none"), &b, &p->e), -ENOENT);
     assert_non_null(strstr(p->e.msg, "No such file"));
@@ -177,10 +178,10 @@ static void test_mkdirs(void **state)
     assert_int_equal(stat(in(p, "a/x"), &st), 0);
     assert_int_equal(symlink("nowhere", in(p, "dangling")), 0);
     assert_int_equal(fs_mkdirs(p->path, 0700, &p->e), -ENOENT);
-    assert_non_null(strstr(p->e.msg, "dangling' is a symbolic link to nothing"));
+    assert_non_null(strstr(p->e.msg, "dangling' is a symbolic link whose target does not exist"));
     assert_true(p->e.hint[0]);
     assert_int_equal(fs_mkdirs(in(p, "dangling/x"), 0700, &p->e), -ENOENT);
-    assert_non_null(strstr(p->e.msg, "dangling' is a symbolic link to nothing"));
+    assert_non_null(strstr(p->e.msg, "dangling' is a symbolic link whose target does not exist"));
     static char longer[5000];
     memset(longer, 'x', sizeof longer - 1);
     assert_int_equal(fs_mkdirs(longer, 0700, &p->e), -ENAMETOOLONG);

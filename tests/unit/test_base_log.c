@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The log: what a line looks like, what cannot break out of one, and floods. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strings, and numbers of text from users with the sentences that refuse them. */
 #include <errno.h>
 #include <setjmp.h>
@@ -109,6 +110,40 @@ static void test_mib(void **state)
         e.msg, "tony.worker.memory must be a size in whole MiB such as 2g, 512m or 2048, not '2x'");
     str_mib(SPAN("1g"), 1, 10, "tony.worker.memory", &v, &e);
     assert_string_equal(e.msg, "tony.worker.memory must be at most 10 MiB, not 1024 MiB");
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rc;
+        int64_t value;
+    } cases[] = {
+        { "1ms", 0, 1 },
+        { "90s", 0, 90000 },
+        { " 10 M ", 0, 600000 },
+        { "2h", 0, 7200000 },
+        { "1d", 0, 86400000 },
+        { "10", -EINVAL, 0 }, /* of what? */
+        { "", -EINVAL, 0 },
+        { "m", -EINVAL, 0 },
+        { "1.5h", -EINVAL, 0 },
+        { "1h30m", -EINVAL, 0 },
+        { "0s", -ERANGE, 0 },
+        { "-1s", -ERANGE, 0 },
+        { "12d", -ERANGE, 0 },
+        { "9223372036854775807d", -ERANGE, 0 },
+        { "99999999999999999999s", -ERANGE, 0 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = { 0 };
+        int64_t v = -5;
+        int rc = str_ms(span_of(cases[i].text), 1, 1000000000, "--timeout", &v, &e);
+        if (rc != cases[i].rc || v != (rc == 0 ? cases[i].value : -5) ||
+            (rc && !str_starts(e.msg, "--timeout")))
+            fail_msg("'%s' gives %d, %lld: %s", cases[i].text, rc, (long long)v, e.msg);
+    }
 }
 
 static void test_bool(void **state)
@@ -257,10 +292,10 @@ static void test_human(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_i64),      cmocka_unit_test(test_mib),
-        cmocka_unit_test(test_bool),     cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_distance), cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_human),
+        cmocka_unit_test(test_i64),     cmocka_unit_test(test_mib),
+        cmocka_unit_test(test_times),   cmocka_unit_test(test_bool),
+        cmocka_unit_test(test_compare), cmocka_unit_test(test_distance),
+        cmocka_unit_test(test_nearest), cmocka_unit_test(test_human),
     };
     return cmocka_run_group_tests_name("base_str", tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client's options, and jobs made of them; what it asks of a pool is tried end to end. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A job handed over to a ResourceManager, which is a process of ours that answers by a script. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the client checks against a cluster's figures before it sends anything. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values in layers: who wins, where it came from, what is appended; lists, environments, resources;
  * writing and reading back. */
 #include <errno.h>

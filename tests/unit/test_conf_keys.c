@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of keys against the list of what users of TonY rely on; look-ups, nearest names,
  * reserved words, secrets. */
 #include <errno.h>
@@ -140,6 +141,7 @@ static const struct {
     const char *key, *dflt;
     enum conf_type type;
 } ours[] = {
+    { "tony.application.addresses-in-environment", "true", CT_BOOL },
     { "tony.am.max-attempts", "5", CT_INT },
     { "tony.am.attempt-window", "10000", CT_INT },
     { "tony.cluster", "local", CT_ENUM },
@@ -157,6 +159,10 @@ static const struct {
     { "tony.worker.retry-on", NULL, CT_LIST },
     { "tony.worker.no-retry-on", NULL, CT_LIST },
     { "tony.worker.spares", "0", CT_INT },
+    { "tony.worker.min-instances", "1", CT_INT },
+    { "tony.worker.resize", NULL, CT_ENUM },
+    { "tony.worker.resume-command", NULL, CT_STR },
+    { "tony.resize.timeout", "600000", CT_INT },
     { "tony.application.priority", "0", CT_INT },
     { "tony.application.src-dir", NULL, CT_STR },
     { "tony.application.python-venv", NULL, CT_STR },

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Job files and site files, in both syntaxes: what they mean, and what is refused with file, line
  * and hint. */
 #include <errno.h>
@@ -74,6 +75,9 @@ static void test_yaml_meaning(void **state)
           "eval]\n",
           "tony.application.timeout=600000@j:2;\ntony.application.untracked.jobtypes=ps,eval@j:3;"
           "\n" },
+        { "j", "roles:\n  w: {min-instances: 1, resize: live, resume-command: go on}\n",
+          "tony.w.min-instances=1@j:2;\ntony.w.resize=live@j:2;\n"
+          "tony.w.resume-command=go on@j:2;\n" },
         { "j", "{\"name\": \"json is yaml\", \"roles\": {\"w\": {\"instances\": 1}}}",
           "tony.application.name=json is yaml@j:1;\ntony.w.instances=1@j:1;\n" },
     };
@@ -187,6 +191,15 @@ static void test_refusals(void **state)
           false },
         { "roles:\n  w: {instances: two}\n",
           "j:2: 'tony.w.instances' must be a whole number, not 'two'", "", false },
+        { "roles:\n  w:\n    resize: perhaps\n", "j:3: 'tony.w.resize' must be", "", false },
+        { "roles:\n  w:\n    resize: [live]\n", "j:3: 'resize' must be one value, not a list", "",
+          false },
+        { "roles:\n  w:\n    min-instances: 0\n",
+          "j:3: 'tony.w.min-instances' must be at least 1, not 0", "", false },
+        { "roles:\n  w:\n    min-instanzes: 1\n", "j:3: unknown key 'min-instanzes' of role 'w'",
+          "did you mean 'min-instances'?", false },
+        { "roles:\n  w:\n    resume-comand: x\n", "j:3: unknown key 'resume-comand' of role 'w'",
+          "did you mean 'resume-command'?", false },
         { "roles:\n  w:\n    instances: -1\n", "j:3: 'tony.w.instances' must be at least 0, not -1",
           "", false },
         { "roles:\n  w:\n    memory: 0\n", "j:3: 'tony.w.memory' must be at least 1 MiB, not 0 MiB",

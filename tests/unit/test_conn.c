@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Framed connections over unix sockets. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of the executor by themselves: command texts, ports, process trees, control groups, the
  * working directory, links. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The real program in a container of a cluster: starts, ends, stops, masters that go and come. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,6 +134,30 @@ static void a_task(void **state)
     snprintf(line, sizeof line, "TONY_SPEC_FILE=%s/.tony-spec.json\n", w->work);
     assert_non_null(strstr(text, line));
     assert_non_null(strstr(text_of("work/.tony-spec.json"), "{\"worker\":[\"127.0.0.1:"));
+}
+
+static bool first_hello(void)
+{
+    return w->n_hellos > 0;
+}
+
+/* All addresses come as Peers, and go into the container's own file; the Start relies on it. */
+static void addresses_apart_from_the_start(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"worker\":[\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"]}";
+    w->hold_start = w->keep = true;
+    w->command = "echo \"$CLUSTER_SPEC\"; cat $TONY_SPEC_FILE; echo; echo $TONY_MASTER_ADDR";
+    launch(NULL, NULL);
+    assert_true(until(first_hello, LONG_MS));
+    tell_start_apart(1, "\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"", 3);
+    assert_true(until(is_ended, LONG_MS));
+    assert_int_equal(w->exit_code, 0);
+    char want[300];
+    snprintf(want, sizeof want, "%s\n%s\n10.0.0.1\n", json, json);
+    assert_string_equal(text_of("log1/stdout"), want);
+    tell_ack(1, true);
+    assert_int_equal(exit_status(), 0);
 }
 
 static void no_path_from_the_node(void **state)
@@ -357,7 +382,23 @@ static void not_wanted(void **state)
     launch(NULL, NULL);
     assert_int_equal(exit_status(), 0);
     assert_int_equal(w->n_hellos, 1);
-    assert_non_null(strstr(text_of("log1/executor.log"), "no longer the task's"));
+    assert_non_null(strstr(text_of("log1/executor.log"), "does not belong to the task any more"));
+}
+
+/* The master counts on the job's grace: one that it refuses has no longer one. Without a grace the
+ * task is killed, and no TERM comes first. */
+static void not_wanted_any_more(void **state)
+{
+    (void)state;
+    w->grace_ms = 0;
+    w->command = "trap 'echo told; exit 7' TERM; echo begun; while :; do sleep 0.01; done";
+    launch(NULL, NULL);
+    wait_said("begun");
+    w->refuse = true;
+    cut();
+    assert_int_equal(exit_status(), 128 + SIGKILL);
+    assert_null(strstr(text_of("log1/stdout"), "told"));
+    assert_int_equal(processes(false), 0);
 }
 
 /* TERM to the group. The task dies of it; its daemon, in a session of its own, does not. The node
@@ -646,6 +687,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_missing),
         TEST(a_task),
+        TEST(addresses_apart_from_the_start),
         TEST(no_path_from_the_node),
         TEST(logs_on_the_first_disk_that_takes_them),
         TEST(source),
@@ -658,6 +700,7 @@ int main(void)
         TEST(a_stranger_at_the_address),
         TEST(nobody_there_for_long),
         TEST(not_wanted),
+        TEST(not_wanted_any_more),
         TEST(the_node_stops_it),
         TEST(the_node_kills_it),
         TEST(the_master_stops_it),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tony-gpu with a library of ours in the place of NVIDIA's. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keeper's own life: its locks, masters, pools and ends. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One secret out of a token storage, in both of its versions. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Jobs read back from their directories, the list of them, and the end of jobs that have no master.
  */
@@ -85,45 +86,62 @@ static char *make_job(struct home *h, uint32_t number, char id[APP_ID_MAX])
     return dir;
 }
 
+static void add_record(struct journal *j, const struct job_event *ev, int64_t t_ms)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(job_event_encode(ev, t_ms, &text), 0);
+    assert_int_equal(journal_add(j, buf_span(&text)), 0);
+}
+
 static void write_events(const char *dir, const struct job_event *ev, const int64_t *t, size_t n)
 {
     struct err e = { 0 };
     struct journal j;
     AUTO(free_p) char *path = fs_join(dir, "journal");
-    assert_int_equal(journal_open(&j, path, NULL, &e), 0);
-    for (size_t i = 0; i < n; i++) {
-        AUTO(buf_done) struct buf text = { 0 };
-        assert_int_equal(job_event_encode(&ev[i], t[i], &text), 0);
-        assert_int_equal(journal_add(&j, buf_span(&text)), 0);
+    AUTO(history_freep) struct history_job *h = NULL;
+    struct job_actions ignored = { 0 };
+    assert_int_equal(history_load(dir, &h, &e), 0);
+    struct job *job = job_new(h->spec, &e);
+    assert_int_equal(journal_open(&j, path, &e), 0);
+    for (size_t i = 0; i < n; i++) { /* as a master does: decisions first */
+        struct job_event decision;
+        assert_int_equal(job_feed(job, &ev[i], t[i], &ignored, &e), 0);
+        for (size_t k = 0; job_decision(job, k, &decision); k++)
+            add_record(&j, &decision, t[i]);
+        add_record(&j, &ev[i], t[i]);
     }
     assert_int_equal(journal_flush(&j, false, &e), 0);
     journal_close(&j);
+    vec_done(&ignored);
+    job_free(job);
 }
 
 /* Submitted, a master, both workers placed and registered, one ended well, one with 3. */
 static const struct job_event story[] = {
     { .type = EV_SUBMITTED,
-      .text = "application_1700000000000_0001",
-      .who = "ann",
-      .wall_ms = T0 * 1000LL },
-    { .type = EV_MASTER_STARTED, .epoch = 1, .wall_ms = T0 * 1000LL + 500 },
+      .submitted = { .application_id = "application_1700000000000_0001",
+                     .user = "ann",
+                     .wall_ms = T0 * 1000LL } },
+    { .type = EV_MASTER_STARTED, .master_started = { .epoch = 1, .wall_ms = T0 * 1000LL + 500 } },
     { .type = EV_RESYNCED },
-    { .type = EV_ALLOCATED, .slot = 0, .container = "c_1" },
-    { .type = EV_ALLOCATED, .slot = 1, .container = "c_2" },
-    { .type = EV_REGISTERED, .slot = 0, .container = "c_1", .text = "127.0.0.1:1" },
-    { .type = EV_REGISTERED, .slot = 1, .container = "c_2", .text = "127.0.0.1:2" },
+    { .type = EV_ALLOCATED, .allocated = { .slot = 0, .container = "c_1" } },
+    { .type = EV_ALLOCATED, .allocated = { .slot = 1, .container = "c_2" } },
+    { .type = EV_REGISTERED,
+      .registered = { .slot = 0, .container = "c_1", .address = "127.0.0.1:1" } },
+    { .type = EV_REGISTERED,
+      .registered = { .slot = 1, .container = "c_2", .address = "127.0.0.1:2" } },
     { .type = EV_ATTEMPT_ENDED,
-      .slot = 1,
-      .generation = 1,
-      .attempt = 1,
-      .exit_code = 3,
-      .reason = END_EXITED },
+      .attempt_ended = { .slot = 1,
+                         .generation = 1,
+                         .attempt = 1,
+                         .exit_code = 3,
+                         .reason = END_EXITED } },
     { .type = EV_ATTEMPT_ENDED,
-      .slot = 0,
-      .generation = 1,
-      .attempt = 1,
-      .exit_code = 3,
-      .reason = END_EXITED },
+      .attempt_ended = { .slot = 0,
+                         .generation = 1,
+                         .attempt = 1,
+                         .exit_code = 3,
+                         .reason = END_EXITED } },
 };
 static const int64_t times[] = { 0, 400, 400, 410, 410, 500, 500, 900, 1400 };
 
@@ -193,6 +211,56 @@ static void torn_and_damaged(void **state)
     home_done(&h);
 }
 
+/* A journal of a later version: its format is named, and nothing of it is read. */
+static void a_newer_format(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    AUTO(free_p) char *path = fs_join(dir, "journal");
+    struct journal j;
+    assert_int_equal(journal_open(&j, path, &e), 0);
+    j.header_due = false;
+    assert_int_equal(journal_add(&j, SPAN("{\"e\":\"journal\",\"format\":3}")), 0);
+    assert_int_equal(journal_flush(&j, false, &e), 0);
+    journal_close(&j);
+    struct history_job *job = NULL;
+    assert_int_equal(history_load(dir, &job, &e), -EINVAL);
+    assert_non_null(strstr(e.msg, "has format 3; this tony reads formats 1 to 2"));
+    assert_non_null(strstr(e.hint, "the version of tony that wrote it"));
+    home_done(&h);
+}
+
+/* A journal of tony 0.1.0, which had no header. */
+static void an_older_format(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    AUTO(free_p) char *path = fs_join(dir, "journal");
+    struct journal j;
+    assert_int_equal(journal_open(&j, path, &e), 0);
+    j.header_due = false;
+    for (size_t i = 0; i < ARRAY_LEN(story); i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        assert_int_equal(job_event_encode(&story[i], times[i], &text), 0);
+        assert_int_equal(journal_add(&j, buf_span(&text)), 0);
+    }
+    assert_int_equal(journal_flush(&j, false, &e), 0);
+    journal_close(&j);
+    struct history_job *job = NULL;
+    assert_int_equal(history_load(dir, &job, &e), 0);
+    assert_true(job_state(job->job) > JOB_WAITING);
+    history_free(job);
+    home_done(&h);
+}
+
 /* Its keeper moves a job while somebody reads it: then it is not there, never one without a
  * journal. */
 static void a_job_that_is_moved_while_it_is_read(void **state)
@@ -256,7 +324,11 @@ static void a_job_without_a_master_is_ended(void **state)
         write_file(work, "big", SPAN("x"));
         if (c->n_events)
             write_events(dir, story, times, c->n_events);
-        struct job_event ev = { .type = c->type, .who = "ann", .text = "no master" };
+        struct job_event ev = { .type = c->type };
+        if (c->type == EV_STOP)
+            ev.stop = (struct ev_stop){ .who = "ann", .why = "no master" };
+        else
+            ev.launch_failed_job.why = "no master";
         if (history_abort(&h.p, id, &ev, &e) < 0)
             fail_msg("case %zu: %s", i, e.msg);
         assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
@@ -293,7 +365,7 @@ static void an_abort_that_crashed_before_the_move(void **state)
     home_init(&h);
     AUTO(free_p) char *dir = make_job(&h, 1, id);
     write_events(dir, story, times, ARRAY_LEN(story)); /* the verdict stands */
-    struct job_event ev = { .type = EV_STOP, .who = "bob" };
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "bob" } };
     assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
     AUTO(free_p) char *done = paths_history(&h.p, id);
     AUTO(free_p) char *path = fs_join(done, "journal");
@@ -319,7 +391,7 @@ static void a_journal_that_takes_nothing_more(void **state)
     none.rlim_cur = 0;
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    struct job_event ev = { .type = EV_STOP, .who = "ann" };
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "ann" } };
     int rc = history_abort(&h.p, id, &ev, &e);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_int_equal(rc, 0);
@@ -339,7 +411,7 @@ static void the_newest_first(void **state)
     struct home h;
     struct err e = { 0 };
     home_init(&h);
-    struct job_event ev = { .type = EV_STOP, .who = "ann" };
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "ann" } };
     for (uint32_t n = 1; n <= 12; n++) {
         char id[APP_ID_MAX];
         AUTO(free_p) char *dir = make_job(&h, n, id);
@@ -376,7 +448,7 @@ static void the_summary_is_only_a_shortcut(void **state)
     struct err e = { 0 };
     home_init(&h);
     AUTO(free_p) char *dir = make_job(&h, 1, id);
-    struct job_event ev = { .type = EV_STOP, .who = "ann" };
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "ann" } };
     assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
     AUTO(free_p) char *done = paths_history(&h.p, id);
     static const char *const texts[] = { NULL, "", "{", "[]", "{\"state\":7}", "null" };
@@ -477,6 +549,8 @@ int main(void)
         cmocka_unit_test(a_waiting_job),
         cmocka_unit_test(a_job_from_every_prefix),
         cmocka_unit_test(torn_and_damaged),
+        cmocka_unit_test(a_newer_format),
+        cmocka_unit_test(an_older_format),
         cmocka_unit_test(a_job_that_is_moved_while_it_is_read),
         cmocka_unit_test(a_job_without_a_master_is_ended),
         cmocka_unit_test(an_abort_that_crashed_before_the_move),

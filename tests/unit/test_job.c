@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rules, as tables: a job, a script of what happens (tests/fake/drive.h), and how it ends. */
 #include <setjmp.h>
 #include <stdarg.h>

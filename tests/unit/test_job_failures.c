@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who failed first when several fail together, and the list of what has failed. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,16 +20,14 @@
 #define ROOT "Traceback (most recent call last):\nValueError: no such digit\n"
 #define KILLED "its executor was killed by signal 9"
 
-static void end(struct drive *d, const char *task, struct job_event ev)
+static void end(struct drive *d, const char *task, struct ev_attempt_ended ev)
 {
-    uint32_t slot = drive_slot(d, task);
-    ev.type = EV_ATTEMPT_ENDED;
-    ev.slot = slot;
-    ev.generation = d->slots[slot].generation;
-    ev.attempt = d->slots[slot].attempt;
+    ev.slot = drive_slot(d, task);
+    ev.generation = d->slots[ev.slot].generation;
+    ev.attempt = d->slots[ev.slot].attempt;
     if (!ev.reason)
         ev.reason = END_EXITED;
-    (void)drive_feed(d, &ev);
+    (void)drive_feed(d, &(struct job_event){ .type = EV_ATTEMPT_ENDED, .attempt_ended = ev });
 }
 
 static json_t *failures(const struct drive *d, bool full)
@@ -72,10 +71,10 @@ static void test_a_victim_is_not_the_cause(void **state)
             bool root = (k == 0) == root_first;
             d.now = root ? rows[i].root_ms : rows[i].victim_ms;
             end(&d, root ? "worker:2" : "worker:1",
-                (struct job_event){ .exit_code = 1, .tail = root ? ROOT : LOST });
+                (struct ev_attempt_ended){ .exit_code = 1, .tail = root ? ROOT : LOST });
         }
         d.now += 5;
-        end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST });
+        end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST });
         check_cause(&d, rows[i].cause, "failed with exit code 1");
         drive_done(&d);
     }
@@ -88,8 +87,8 @@ static void test_only_victims(void **state)
     (void)state;
     drive_init(&d, "worker*2 fail=1");
     drive_run(&d, "go mute:worker:0");
-    end(&d, "worker:1", (struct job_event){ .exit_code = 1, .tail = LOST });
-    end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST, .age_us = 3000 });
+    end(&d, "worker:1", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST });
+    end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST, .age_us = 3000 });
     check_cause(&d, "worker:0", "exit code 1");
     drive_done(&d);
 }
@@ -98,7 +97,7 @@ static void test_only_victims(void **state)
 static void test_one_that_was_stopped_while_it_failed(void **state)
 {
     static const struct {
-        struct job_event ev;
+        struct ev_attempt_ended ev;
         const char *cause, *message;
     } rows[] = {
         { { .reason = END_KILLED_BY_MASTER, .signal = SIGTERM, .tail = ROOT },
@@ -123,7 +122,7 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
         struct drive d;
         drive_init(&d, "worker*2 fail=1");
         drive_run(&d, "go mute:worker:1");
-        end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST });
+        end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST });
         end(&d, "worker:1", rows[i].ev);
         check_cause(&d, rows[i].cause, rows[i].message);
         json_t *list = failures(&d, true);
@@ -142,11 +141,11 @@ static void test_one_that_was_lost_while_it_was_stopped(void **state)
 {
     static const struct {
         const char *tail;
-        struct job_event ev;
+        struct ev_attempt_ended ev;
         const char *cause;
     } rows[] = {
-        { NULL, { .reason = END_UNKNOWN, .text = KILLED }, "worker:0" },
-        { LOST, { .reason = END_UNKNOWN, .text = KILLED }, "worker:1" },
+        { NULL, { .reason = END_UNKNOWN, .detail = KILLED }, "worker:0" },
+        { LOST, { .reason = END_UNKNOWN, .detail = KILLED }, "worker:1" },
         { NULL, { .reason = END_NODE_LOST }, "worker:0" },
         { LOST, { .reason = END_NODE_LOST }, "worker:1" },
     };
@@ -155,10 +154,64 @@ static void test_one_that_was_lost_while_it_was_stopped(void **state)
         struct drive d;
         drive_init(&d, "worker*2 fail=1");
         drive_run(&d, "go mute:worker:1");
-        end(&d, "worker:0", (struct job_event){ .exit_code = 3, .tail = rows[i].tail });
+        end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 3, .tail = rows[i].tail });
         d.now += 200;
         end(&d, "worker:1", rows[i].ev);
         check_cause(&d, rows[i].cause, "");
+        drive_done(&d);
+    }
+}
+
+/* The cause that an event carries counts. The core reads the tail only if there is none, as in
+ * journals of version 0.1.0, or if only a newer version knows its name. */
+static void test_the_cause_of_the_event_counts(void **state)
+{
+    static const struct {
+        struct ev_attempt_ended ev;
+        const char *known, *line;
+    } rows[] = {
+        { { .exit_code = 1, .tail = ROOT, .cause = "nan", .cause_line = "loss is nan" },
+          "nan",
+          "loss is nan" },
+        { { .exit_code = 1, .tail = ROOT, .cause = "disk_full" }, "disk_full", "" },
+        { { .exit_code = 1, .tail = ROOT, .cause = "of_2050", .cause_line = "x" },
+          "exception",
+          "ValueError: no such digit" },
+        { { .exit_code = 1, .tail = ROOT }, "exception", "ValueError: no such digit" },
+        { { .reason = END_NODE_LOST, .cause = "node_lost" }, "node_lost", "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*2 fail=1");
+        drive_run(&d, "go");
+        end(&d, "worker:1", rows[i].ev);
+        json_t *list = failures(&d, true), *first = json_array_get(list, 0);
+        assert_string_equal(json_str(first, "known", ""), rows[i].known);
+        assert_string_equal(json_str(first, "line", "?"), rows[i].line);
+        json_decref(list);
+        drive_done(&d);
+    }
+}
+
+/* Of two that are weighed against each other, too: a victim, and one that was stopped. */
+static void test_the_cause_of_the_event_is_weighed(void **state)
+{
+    static const struct {
+        const char *stopped, *cause;
+    } rows[] = { { "exception", "worker:1" }, { "lost_peer", "worker:0" }, { "none", "worker:0" } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*2 fail=1");
+        drive_run(&d, "go mute:worker:1");
+        end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 1, .cause = "lost_peer" });
+        end(&d, "worker:1",
+            (struct ev_attempt_ended){ .reason = END_KILLED_BY_MASTER,
+                                       .exit_code = 1,
+                                       .tail = i == 2 ? ROOT : NULL,
+                                       .cause = rows[i].stopped });
+        check_cause(&d, rows[i].cause, "failed with exit code 1");
         drive_done(&d);
     }
 }
@@ -174,7 +227,7 @@ static void test_the_list(void **state)
         char task[16];
         (void)snprintf(task, sizeof task, "worker:%d", 30 - i);
         d.now += 10;
-        end(&d, task, (struct job_event){ .exit_code = 40 + i, .tail = i ? LOST : ROOT });
+        end(&d, task, (struct ev_attempt_ended){ .exit_code = 40 + i, .tail = i ? LOST : ROOT });
     }
     json_t *list = failures(&d, true);
     assert_int_equal(json_array_size(list), JOB_FAILURES_SHOWN);
@@ -207,12 +260,12 @@ static void test_kept_ones(void **state)
     drive_init(&d, "worker*2");
     drive_run(&d, "go");
     d.now = 50;
-    end(&d, "worker:1", (struct job_event){ .exit_code = 7, .tail = ROOT });
+    end(&d, "worker:1", (struct ev_attempt_ended){ .exit_code = 7, .tail = ROOT });
     for (int i = 0; i < JOB_FAILURES_KEPT + 3; i++)
-        failures_keep(d.job, drive_slot(&d, "worker:1"), "started again");
+        failures_keep(d.job, drive_slot(&d, "worker:1"), RESTARTED_TASK);
     json_t *list = failures(&d, true);
     assert_int_equal(json_array_size(list), JOB_FAILURES_SHOWN);
-    assert_string_equal(json_str(json_array_get(list, 0), "done", ""), "started again");
+    assert_string_equal(json_str(json_array_get(list, 0), "done", ""), "restarted");
     json_decref(list);
     drive_done(&d);
 }
@@ -224,8 +277,8 @@ static void test_the_root_tells_while_it_is_halted(void **state)
     (void)state;
     drive_init(&d, "worker*2/on/scope-job");
     drive_run(&d, "go mute:worker:1");
-    end(&d, "worker:0", (struct job_event){ .exit_code = 1, .tail = LOST });
-    end(&d, "worker:1", (struct job_event){ .exit_code = 1, .tail = ROOT });
+    end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST });
+    end(&d, "worker:1", (struct ev_attempt_ended){ .exit_code = 1, .tail = ROOT });
     json_t *list = failures(&d, true);
     assert_int_equal(json_array_size(list), 2);
     const json_t *root = json_array_get(list, 0);
@@ -275,6 +328,8 @@ int main(void)
         cmocka_unit_test(test_the_root_tells_while_it_is_halted),
         cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
         cmocka_unit_test(test_one_that_was_lost_while_it_was_stopped),
+        cmocka_unit_test(test_the_cause_of_the_event_counts),
+        cmocka_unit_test(test_the_cause_of_the_event_is_weighed),
         cmocka_unit_test(test_the_list),
         cmocka_unit_test(test_kept_ones),
         cmocka_unit_test(test_nodes),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A gang of which only a part can be had: it gives back, pauses, asks again. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,9 +96,10 @@ static void test_gang_pauses(void **state)
     for (int other = 0; other < 2; other++) {
         struct drive d;
         drive_init(&d, "worker*2 gives=1");
-        drive_feed(
-            &d, &(struct job_event){ .type = EV_SUBMITTED,
-                                     .text = other ? "application_1_0002" : "application_1_0001" });
+        drive_feed(&d, &(struct job_event){
+                           .type = EV_SUBMITTED,
+                           .submitted = { .application_id = other ? "application_1_0002"
+                                                                  : "application_1_0001" } });
         drive_run(&d, "mute:worker:1 master");
         for (int round = 0; round < 8; round++) {
             int64_t from = d.now, gave, again;

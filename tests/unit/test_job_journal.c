@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events to journal records and back, replays of every prefix, lack of memory, and what it all
  * costs. */
 #include <setjmp.h>
@@ -17,71 +18,76 @@
 
 static void check_same(const struct job_event *a, const struct job_event *b)
 {
+    AUTO(buf_done) struct buf x = { 0 }, y = { 0 };
     assert_int_equal(a->type, b->type);
-    assert_int_equal(a->limit, b->limit);
-    assert_int_equal(a->group, b->group);
-    assert_int_equal(a->slot, b->slot);
-    assert_int_equal(a->epoch, b->epoch);
-    assert_int_equal(a->generation, b->generation);
-    assert_int_equal(a->attempt, b->attempt);
-    assert_int_equal(a->rank, b->rank);
-    assert_true(str_eq(a->container, b->container));
-    assert_int_equal(a->exit_code, b->exit_code);
-    assert_int_equal(a->signal, b->signal);
-    assert_int_equal(a->reason, b->reason);
-    assert_true(a->age_us == b->age_us);
-    assert_true(a->wall_ms == b->wall_ms);
-    assert_true(a->value_ms == b->value_ms);
-    assert_true(a->step == b->step && a->total == b->total);
-    assert_int_equal(a->pid, b->pid);
-    assert_int_equal(a->tb_port, b->tb_port);
-    assert_int_equal(a->running, b->running);
-    assert_int_equal(a->launched, b->launched);
-    assert_true(str_eq(a->who, b->who) && str_eq(a->text, b->text) && str_eq(a->tail, b->tail));
+    record_add(&x, job_event_info(a->type)->fields, a);
+    record_add(&y, job_event_info(b->type)->fields, b);
+    assert_string_equal(x.len ? buf_cstr(&x) : "", y.len ? buf_cstr(&y) : "");
+}
+
+static void check_round_trip(const struct job_event *in, const struct drive_values *want)
+{
+    AUTO(buf_done) struct buf line = { 0 };
+    struct job_event out;
+    int64_t t_ms = 0;
+    void *holder = NULL;
+    struct err e = { 0 };
+
+    assert_int_equal(job_event_encode(in, 123456789, &line), 0);
+    assert_null(strchr(buf_cstr(&line), '\n'));
+    if (job_event_decode(buf_span(&line), &out, &t_ms, &holder, &e))
+        fail_msg("%s: %s", buf_cstr(&line), e.msg);
+    assert_true(t_ms == 123456789);
+    check_same(in, &out);
+    for (const struct field *f = job_event_info(in->type)->fields; want && f->name; f++) {
+        const char *text;
+        memcpy(&text, (const char *)&out + f->offset, sizeof text);
+        if (f->kind == F_TEXT || f->kind == F_LIST || f->kind == F_TAIL)
+            assert_string_equal(text, str_eq(f->name, "container") ? want->container : want->text);
+    }
+    job_event_release(holder);
 }
 
 static void test_round_trip(void **state)
 {
-    struct job_event ev = { .slot = UINT32_MAX,
-                            .limit = LIMIT_SILENCE,
-                            .group = 3,
-                            .epoch = 4,
-                            .generation = 5,
-                            .attempt = 6,
-                            .rank = 7,
-                            .container = "container_1_0001_01_000001",
-                            .exit_code = -1,
-                            .signal = 9,
-                            .reason = END_OUT_OF_MEMORY,
-                            .age_us = 1u << 31,
-                            .wall_ms = 1790000000000,
-                            .value_ms = -5,
-                            .step = INT64_MAX,
-                            .total = 1,
-                            .pid = 4000000,
-                            .tb_port = 65535,
-                            .running = true,
-                            .launched = true,
-                            .who = "ann \"the boss\" \\ \x01",
-                            .text = "caf\xc3\xa9 \xf0\x9f\x98\x80\n\ttab",
-                            .tail = "Traceback:\r\n  \x7f" };
+    const struct drive_values values = {
+        .slot = UINT32_MAX,
+        .generation = 5,
+        .attempt = 6,
+        .container = "container_1_0001_01_000001",
+        .text = "caf\xc3\xa9 \"the boss\" \\ \x01\xf0\x9f\x98\x80\r\n\ttab \x7f",
+        .limit = LIMIT_SILENCE,
+        .reason = END_OUT_OF_MEMORY,
+        .number = 65535,
+        .flag = true,
+    };
     (void)state;
     for (int t = EV_NONE + 1; t < EV_COUNT; t++) {
-        for (int empty = 0; empty < 2; empty++) {
-            AUTO(buf_done) struct buf line = { 0 };
-            struct job_event in = empty ? (struct job_event){ 0 } : ev, out;
-            int64_t t_ms = 0;
-            void *holder = NULL;
-            struct err e = { 0 };
-            in.type = (enum job_event_type)t;
-            assert_int_equal(job_event_encode(&in, 123456789, &line), 0);
-            assert_null(strchr(buf_cstr(&line), '\n'));
-            if (job_event_decode(buf_span(&line), &out, &t_ms, &holder, &e))
-                fail_msg("%s: %s", buf_cstr(&line), e.msg);
-            assert_true(t_ms == 123456789);
-            check_same(&in, &out);
-            job_event_release(holder);
-        }
+        struct job_event ev = { .type = (enum job_event_type)t };
+        check_round_trip(&ev, NULL);
+        drive_fill(&ev, &values);
+        check_round_trip(&ev, &values);
+    }
+    check_round_trip(&(struct job_event){ .type = EV_ATTEMPT_ENDED,
+                                          .attempt_ended = { .exit_code = -1,
+                                                             .age_us = INT64_MAX,
+                                                             .step = INT64_MAX,
+                                                             .rank = UINT32_MAX } },
+                     NULL);
+    check_round_trip(&(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = -5 } },
+                     NULL);
+    /* a number that no reader accepts is written as the nearest one that they do */
+    static const int64_t huge[] = { INT64_MAX, INT64_MIN };
+    for (size_t i = 0; i < ARRAY_LEN(huge); i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        const struct job_event ev = { .type = EV_STALLED, .stalled = { .stalled_ms = huge[i] } };
+        struct job_event back;
+        void *holder = NULL;
+        int64_t t_ms;
+        assert_int_equal(job_event_encode(&ev, 1, &text), 0);
+        assert_int_equal(job_event_decode(buf_span(&text), &back, &t_ms, &holder, NULL), 0);
+        assert_true(back.stalled.stalled_ms == (huge[i] > 0 ? 1 : -1) * ((int64_t)1 << 52));
+        job_event_release(holder);
     }
     AUTO(buf_done) struct buf line = { 0 };
     assert_int_equal(job_event_encode(&(struct job_event){ .type = EV_NONE }, 0, &line), -EINVAL);
@@ -89,23 +95,112 @@ static void test_round_trip(void **state)
     assert_string_equal(job_event_name(EV_COUNT), "none");
 }
 
+/* What the lists say of an event is how its struct begins. */
+static void test_what_events_begin_with(void **state)
+{
+    static const char *const begin[][3] = {
+        [OF_JOB] = { NULL },
+        [OF_SLOT] = { "slot" },
+        [OF_CONTAINER] = { "slot", "container" },
+        [OF_ATTEMPT] = { "slot", "generation", "attempt" },
+    };
+    const size_t at[][3] = {
+        [OF_JOB] = { 0 },
+        [OF_SLOT] = { offsetof(struct job_event, of_slot.slot) },
+        [OF_CONTAINER] = { offsetof(struct job_event, of_container.slot),
+                           offsetof(struct job_event, of_container.container) },
+        [OF_ATTEMPT] = { offsetof(struct job_event, of_attempt.slot),
+                         offsetof(struct job_event, of_attempt.generation),
+                         offsetof(struct job_event, of_attempt.attempt) },
+    };
+    (void)state;
+    for (int t = EV_NONE + 1; t < EV_COUNT; t++) {
+        const struct event_info *info = job_event_info((enum job_event_type)t);
+        for (size_t i = 0; i < 3 && begin[info->whose][i]; i++) {
+            assert_string_equal(info->fields[i].name, begin[info->whose][i]);
+            assert_int_equal(info->fields[i].offset, at[info->whose][i]);
+        }
+        assert_true((info->fields[0].kind == F_SLOT) == (info->whose != OF_JOB));
+    }
+}
+
+/* Version 0.1.0 had one struct for all events, and its fields' names in the journal. */
+static void test_records_of_version_0_1_0(void **state)
+{
+    static const struct {
+        const char *then, *now;
+    } rows[] = {
+        { "\"e\":\"submitted\",\"t\":0,\"wall_ms\":5,\"running\":true,\"who\":\"ann\",\"text\":"
+          "\"application_1_0001\"",
+          "\"e\":\"submitted\",\"t\":0,\"application_id\":\"application_1_0001\",\"user\":\"ann\","
+          "\"wall_ms\":5,\"owned\":true" },
+        { "\"e\":\"master_started\",\"t\":1,\"epoch\":1,\"wall_ms\":5,\"value_ms\":7,\"running\":"
+          "true",
+          "\"e\":\"master_started\",\"t\":1,\"epoch\":1,\"wall_ms\":5,\"mono_ms\":7,\"gives_back\":"
+          "true" },
+        { "\"e\":\"container_seen\",\"t\":1,\"slot\":0,\"container\":\"c\",\"launched\":true,"
+          "\"text\":\"0\"",
+          "\"e\":\"container_seen\",\"t\":1,\"slot\":0,\"container\":\"c\",\"launched\":true,"
+          "\"gpus\":\"0\"" },
+        { "\"e\":\"allocated\",\"t\":1,\"slot\":0,\"container\":\"c\",\"text\":\"0\",\"node\":"
+          "\"n\"",
+          "\"e\":\"allocated\",\"t\":1,\"slot\":0,\"container\":\"c\",\"gpus\":\"0\",\"node\":"
+          "\"n\"" },
+        { "\"e\":\"allocation_refused\",\"t\":1,\"slot\":0,\"text\":\"w\"",
+          "\"e\":\"allocation_refused\",\"t\":1,\"slot\":0,\"why\":\"w\"" },
+        { "\"e\":\"completed\",\"t\":1,\"slot\":0,\"container\":\"c\",\"text\":\"w\"",
+          "\"e\":\"completed\",\"t\":1,\"slot\":0,\"container\":\"c\",\"detail\":\"w\"" },
+        { "\"e\":\"preempting\",\"t\":1,\"slot\":0,\"container\":\"c\",\"value_ms\":9",
+          "\"e\":\"preempting\",\"t\":1,\"slot\":0,\"container\":\"c\",\"within_ms\":9" },
+        { "\"e\":\"registered\",\"t\":1,\"slot\":0,\"container\":\"c\",\"text\":\"h:1\"",
+          "\"e\":\"registered\",\"t\":1,\"slot\":0,\"container\":\"c\",\"address\":\"h:1\"" },
+        { "\"e\":\"attempt_ended\",\"t\":1,\"slot\":0,\"text\":\"w\",\"tail\":\"x\"",
+          "\"e\":\"attempt_ended\",\"t\":1,\"slot\":0,\"detail\":\"w\",\"tail\":\"x\"" },
+        { "\"e\":\"checkpoint\",\"t\":1,\"slot\":0,\"group\":2,\"text\":\"/p\"",
+          "\"e\":\"checkpoint\",\"t\":1,\"slot\":0,\"path\":\"/p\",\"parts\":2" },
+        { "\"e\":\"tensorboard\",\"t\":1,\"slot\":0,\"text\":\"u\"",
+          "\"e\":\"tensorboard\",\"t\":1,\"slot\":0,\"url\":\"u\"" },
+        { "\"e\":\"stop\",\"t\":1,\"value_ms\":3,\"who\":\"ann\",\"text\":\"w\"",
+          "\"e\":\"stop\",\"t\":1,\"who\":\"ann\",\"why\":\"w\",\"save_ms\":3" },
+        { "\"e\":\"launch_failed_job\",\"t\":1,\"text\":\"w\"",
+          "\"e\":\"launch_failed_job\",\"t\":1,\"why\":\"w\"" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO(free_p) char *then = str_printf("{%s}", rows[i].then);
+        AUTO(free_p) char *now = str_printf("{%s}", rows[i].now);
+        AUTO(buf_done) struct buf line = { 0 };
+        struct job_event ev;
+        int64_t t;
+        void *holder = NULL;
+        struct err e = { 0 };
+        if (job_event_decode(span_of(then), &ev, &t, &holder, &e))
+            fail_msg("%s: %s", then, e.msg);
+        assert_int_equal(job_event_encode(&ev, t, &line), 0);
+        assert_string_equal(buf_cstr(&line), now);
+        job_event_release(holder);
+    }
+}
+
 static void test_records_look_like_this(void **state)
 {
     AUTO(buf_done) struct buf line = { 0 };
     struct job_event ev = { .type = EV_ATTEMPT_ENDED,
-                            .slot = 0,
-                            .generation = 1,
-                            .attempt = 1,
-                            .exit_code = 3,
-                            .reason = END_EXITED,
-                            .age_us = 812,
-                            .tail = "boom\n" };
+                            .attempt_ended = { .slot = 0,
+                                               .generation = 1,
+                                               .attempt = 1,
+                                               .exit_code = 3,
+                                               .reason = END_EXITED,
+                                               .age_us = 812,
+                                               .tail = "boom\n",
+                                               .cause = "exit_code" } };
     (void)state;
     assert_int_equal(job_event_encode(&ev, 1234, &line), 0);
     assert_string_equal(
         buf_cstr(&line),
         "{\"e\":\"attempt_ended\",\"t\":1234,\"slot\":0,\"generation\":1,\"attempt\":1,"
-        "\"exit_code\":3,\"reason\":\"exited\",\"age_us\":812,\"tail\":\"boom\\n\"}");
+        "\"exit_code\":3,\"reason\":\"exited\",\"age_us\":812,\"tail\":\"boom\\n\","
+        "\"cause\":\"exit_code\"}");
 }
 
 /* The last 4 KiB of a tail, the first KiB of a text, whole characters; what is no UTF-8 does not
@@ -126,15 +221,20 @@ static void test_long_and_foreign_texts(void **state)
     memset(text, 'x', sizeof text);
     memcpy(text + 1023, "\xc3\xa9", 2);
     text[sizeof text - 1] = 0;
-    struct job_event ev = {
-        .type = EV_ATTEMPT_ENDED, .tail = tail, .text = text, .who = "bad \xff\xc3 bytes"
-    };
+    struct job_event ev = { .type = EV_ATTEMPT_ENDED,
+                            .attempt_ended = { .tail = tail, .detail = text } };
     assert_int_equal(job_event_encode(&ev, 0, &line), 0);
     assert_int_equal(job_event_decode(buf_span(&line), &out, &t, &holder, NULL), 0);
-    assert_int_equal(strlen(out.text), 1023);
-    assert_int_equal(strlen(out.tail), 4095);
-    assert_true(str_ends(out.tail, "\xc3\xa9z"));
-    assert_true(span_utf8(span_of(out.tail), NULL) && span_utf8(span_of(out.who), NULL));
+    assert_int_equal(strlen(out.attempt_ended.detail), 1023);
+    assert_int_equal(strlen(out.attempt_ended.tail), 4095);
+    assert_true(str_ends(out.attempt_ended.tail, "\xc3\xa9z"));
+    assert_true(span_utf8(span_of(out.attempt_ended.tail), NULL));
+    job_event_release(holder);
+    ev = (struct job_event){ .type = EV_STOP, .stop = { .who = "bad \xff\xc3 bytes" } };
+    buf_clear(&line);
+    assert_int_equal(job_event_encode(&ev, 0, &line), 0);
+    assert_int_equal(job_event_decode(buf_span(&line), &out, &t, &holder, NULL), 0);
+    assert_true(span_utf8(span_of(out.stop.who), NULL));
     job_event_release(holder);
 }
 
@@ -169,19 +269,20 @@ static void test_bad_records(void **state)
         "{\"e\":\"completed\",\"t\":1,\"reason\":\"bored\"}",
         "{\"e\":\"completed\",\"t\":1,\"reason\":5}",
         "{\"e\":\"timer\",\"t\":1,\"limit\":\"patience\"}",
-        "{\"e\":\"registered\",\"t\":1,\"running\":1}",
+        "{\"e\":\"executor_gone\",\"t\":1,\"broke\":1}",
+        "{\"e\":\"registered\",\"t\":1,\"running\":true}",
         "{\"e\":\"completed\",\"t\":1,\"exit_code\":2147483648}",
         "{\"e\":\"completed\",\"t\":1,\"age_us\":-1}",
         "{\"e\":\"submitted\",\"t\":1,\"wall_ms\":9223372036854775807}",
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        struct job_event out = { .slot = 77 };
+        struct job_event out = { .of_slot.slot = 77 };
         int64_t t = 77;
         void *holder = NULL;
         struct err e = { 0 };
         if (job_event_decode(span_of(bad[i]), &out, &t, &holder, &e) >= 0 || !*e.msg || holder ||
-            out.slot != 77 || t != 77)
+            out.of_slot.slot != 77 || t != 77)
             fail_msg("taken: %s", bad[i]);
     }
     AUTO(buf_done) struct buf big = { 0 };
@@ -287,6 +388,7 @@ static int life_without_memory(void *arg)
     struct job_actions acts = { 0 };
     int failed = 0;
 
+    job_replaying(j, true);
     for (size_t i = 0; i < r->d->journal.n; i++) {
         int rc;
         acts.n = 0;
@@ -336,9 +438,9 @@ static void test_torture(void **state)
 
 static struct job_event started(uint32_t slot)
 {
-    return (struct job_event){
-        .type = EV_ATTEMPT_STARTED, .slot = slot, .generation = 1, .attempt = 1, .pid = slot
-    };
+    return (struct job_event){ .type = EV_ATTEMPT_STARTED,
+                               .attempt_started = {
+                                   .slot = slot, .generation = 1, .attempt = 1, .pid = slot } };
 }
 
 static void feed(struct job *j, struct job_actions *acts, struct job_event ev, uint32_t slot)
@@ -346,11 +448,12 @@ static void feed(struct job *j, struct job_actions *acts, struct job_event ev, u
     char container[64], address[32];
     (void)snprintf(container, sizeof container, "container_1790000000000_0001_01_%06u", slot);
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", 10000 + slot);
-    ev.slot = slot;
-    if (ev.type == EV_ALLOCATED || ev.type == EV_REGISTERED)
-        ev.container = container;
+    if (job_event_whose(ev.type) != OF_JOB)
+        ev.of_slot.slot = slot;
+    if (job_event_whose(ev.type) == OF_CONTAINER)
+        ev.of_container.container = container;
     if (ev.type == EV_REGISTERED)
-        ev.text = address;
+        ev.registered.address = address;
     acts->n = 0;
     assert_int_equal(job_feed(j, &ev, 5, acts, NULL), 0);
 }
@@ -367,7 +470,8 @@ static int64_t whole_life(unsigned n, size_t *out_bytes)
     struct job *j = job_new(spec, NULL);
 
     feed(j, &acts, (struct job_event){ .type = EV_SUBMITTED }, 0);
-    feed(j, &acts, (struct job_event){ .type = EV_MASTER_STARTED, .epoch = 1 }, 0);
+    feed(j, &acts,
+         (struct job_event){ .type = EV_MASTER_STARTED, .master_started = { .epoch = 1 } }, 0);
     feed(j, &acts, (struct job_event){ .type = EV_RESYNCED }, 0);
     for (uint32_t i = 0; i < n; i++)
         feed(j, &acts, (struct job_event){ .type = EV_ALLOCATED }, i);
@@ -383,7 +487,8 @@ static int64_t whole_life(unsigned n, size_t *out_bytes)
     for (uint32_t i = 0; i < n; i++)
         feed(j, &acts,
              (struct job_event){
-                 .type = EV_ATTEMPT_ENDED, .generation = 1, .attempt = 1, .reason = END_EXITED },
+                 .type = EV_ATTEMPT_ENDED,
+                 .attempt_ended = { .generation = 1, .attempt = 1, .reason = END_EXITED } },
              i);
     assert_int_equal(job_state(j), JOB_SUCCEEDED);
     int64_t took = clock_mono_us() - from;
@@ -406,10 +511,11 @@ static void test_costs(void **state)
         int64_t from = clock_mono_us();
         for (uint32_t k = 0; k < 4000; k++) {
             struct job_event ev = { .type = EV_REGISTERED,
-                                    .slot = k,
-                                    .pid = 4000 + k,
-                                    .text = "127.0.0.1:40000",
-                                    .container = "container_1790000000000_0001_01_000001" };
+                                    .registered = {
+                                        .slot = k,
+                                        .pid = 4000 + k,
+                                        .address = "127.0.0.1:40000",
+                                        .container = "container_1790000000000_0001_01_000001" } };
             (void)job_event_encode(&ev, k, &out);
         }
         assert_false(out.failed);
@@ -429,6 +535,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_what_events_begin_with),
+        cmocka_unit_test(test_records_of_version_0_1_0),
         cmocka_unit_test(test_records_look_like_this),
         cmocka_unit_test(test_long_and_foreign_texts),
         cmocka_unit_test(test_bad_records),

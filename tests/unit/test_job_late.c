@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What comes late, twice, from another time or never: masters that die, words that are lost. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,46 +25,45 @@ static void test_fences(void **state)
         int rc;
     } rows[] = {
         { { .type = EV_SUBMITTED }, 1 },
-        { { .type = EV_MASTER_STARTED, .epoch = 1 }, 1 },
-        { { .type = EV_MASTER_STARTED, .epoch = 0 }, 1 },
+        { { .type = EV_MASTER_STARTED, .master_started = { .epoch = 1 } }, 1 },
+        { { .type = EV_MASTER_STARTED, .master_started = { .epoch = 0 } }, 1 },
         { { .type = EV_RESYNCED }, 1 },
         { { .type = EV_NONE }, 1 },
         { { .type = EV_COUNT }, 1 },
         { { .type = EV_TIMER }, 1 },
-        { { .type = EV_BEAT, .slot = 2 }, 1 },
-        { { .type = EV_BEAT, .slot = id }, 0 },
-        { { .type = EV_REGISTERED, .slot = id, .container = "other" }, 1 },
-        { { .type = EV_REGISTERED, .slot = id }, 1 },
-        { { .type = EV_COMPLETED, .slot = id, .container = "other" }, 1 },
-        { { .type = EV_CONTAINER_SEEN, .slot = id, .container = "other" }, 1 },
-        { { .type = EV_ALLOCATION_REFUSED, .slot = id }, 1 },
-        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 1, .attempt = 2 }, 1 },
-        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 0, .attempt = 1 }, 1 },
-        { { .type = EV_ATTEMPT_STARTED, .slot = id, .generation = 1, .attempt = 1 }, 0 },
+        { { .type = EV_BEAT, .beat = { .slot = 2 } }, 1 },
+        { { .type = EV_BEAT, .beat = { .slot = id } }, 0 },
+        { { .type = EV_REGISTERED, .registered = { .slot = id, .container = "other" } }, 1 },
+        { { .type = EV_REGISTERED, .registered = { .slot = id } }, 1 },
+        { { .type = EV_COMPLETED, .completed = { .slot = id, .container = "other" } }, 1 },
+        { { .type = EV_CONTAINER_SEEN, .container_seen = { .slot = id, .container = "other" } },
+          1 },
+        { { .type = EV_ALLOCATION_REFUSED, .allocation_refused = { .slot = id } }, 1 },
+        { { .type = EV_ATTEMPT_STARTED,
+            .attempt_started = { .slot = id, .generation = 1, .attempt = 2 } },
+          1 },
+        { { .type = EV_ATTEMPT_STARTED,
+            .attempt_started = { .slot = id, .generation = 0, .attempt = 1 } },
+          1 },
+        { { .type = EV_ATTEMPT_STARTED,
+            .attempt_started = { .slot = id, .generation = 1, .attempt = 1 } },
+          0 },
         { { .type = EV_ATTEMPT_ENDED,
-            .slot = id,
-            .generation = 0,
-            .attempt = 1,
-            .reason = END_EXITED },
+            .attempt_ended = { .slot = id, .generation = 0, .attempt = 1, .reason = END_EXITED } },
           1 },
         { { .type = EV_ATTEMPT_ENDED,
-            .slot = id,
-            .generation = 1,
-            .attempt = 0,
-            .reason = END_EXITED },
+            .attempt_ended = { .slot = id, .generation = 1, .attempt = 0, .reason = END_EXITED } },
           1 },
         { { .type = EV_EXECUTOR_BACK,
-            .slot = id,
-            .container = "c1.2",
-            .generation = 1,
-            .attempt = 2 },
+            .executor_back = { .slot = id, .container = "c1.2", .generation = 1, .attempt = 2 } },
           1 },
-        { { .type = EV_TIMER, .slot = id, .limit = LIMIT_REGISTRATION }, 1 },
-        { { .type = EV_TIMER, .slot = id, .limit = LIMIT_STOP }, 1 },
-        { { .type = EV_TIMER, .limit = LIMIT_GROUP, .group = 0 }, 1 },
-        { { .type = EV_TIMER, .limit = LIMIT_COUNT }, 1 },
+        { { .type = EV_TIMER, .timer = { .slot = id, .limit = LIMIT_REGISTRATION } }, 1 },
+        { { .type = EV_TIMER, .timer = { .slot = id, .limit = LIMIT_STOP } }, 1 },
+        { { .type = EV_TIMER, .timer = { .limit = LIMIT_GROUP, .group = 0 } }, 1 },
+        { { .type = EV_TIMER, .timer = { .limit = LIMIT_COUNT } }, 1 },
         { { .type = EV_SHRINK }, 1 },
-        { { .type = EV_STALLED, .value_ms = 1000 }, 1 }, /* longer than the job is old */
+        { { .type = EV_STALLED, .stalled = { .stalled_ms = 1000 } },
+          1 }, /* longer than the job is old */
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct err e = { 0 };
@@ -76,10 +76,12 @@ static void test_fences(void **state)
     drive_run(&d, "mute:worker:1 worker:1=3");
     assert_string_equal(d.last_ack, "1 1.1");
     unsigned acks = d.n_acts[ACT_ACK];
-    drive_feed(&d, &(struct job_event){
-                       .type = EV_ATTEMPT_ENDED, .slot = 1, .generation = 1, .attempt = 1 });
-    drive_feed(&d, &(struct job_event){
-                       .type = EV_ATTEMPT_ENDED, .slot = 1, .generation = 1, .attempt = 7 });
+    drive_feed(
+        &d, &(struct job_event){ .type = EV_ATTEMPT_ENDED,
+                                 .attempt_ended = { .slot = 1, .generation = 1, .attempt = 1 } });
+    drive_feed(
+        &d, &(struct job_event){ .type = EV_ATTEMPT_ENDED,
+                                 .attempt_ended = { .slot = 1, .generation = 1, .attempt = 7 } });
     assert_int_equal(d.n_acts[ACT_ACK], acks + 2);
     assert_string_equal(d.last_ack, "1 1.7");
     /* the first of two words on the same end counts */
@@ -100,40 +102,47 @@ static void test_strays(void **state)
     (void)state;
     drive_init(&d, "worker*2");
     drive_run(&d, "go");
-    assert_int_equal(
-        job_feed(d.job, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }, 0,
-                 &d.acts, NULL),
-        1);
+    assert_int_equal(job_feed(d.job,
+                              &(struct job_event){ .type = EV_ALLOCATED,
+                                                   .allocated = { .slot = 0, .container = "x" } },
+                              0, &d.acts, NULL),
+                     1);
     assert_int_equal(d.acts.n, 1);
     assert_int_equal(d.acts.v[0].type, ACT_RELEASE);
-    assert_string_equal(d.acts.v[0].container, "x");
+    assert_string_equal(d.acts.v[0].release.container, "x");
     d.acts.n = 0;
-    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 2 });
-    struct job_event other = {
-        .type = EV_CONTAINER_SEEN, .slot = 1, .container = "y", .launched = true
-    };
+    drive_feed(&d,
+               &(struct job_event){ .type = EV_MASTER_STARTED, .master_started = { .epoch = 2 } });
+    struct job_event other = { .type = EV_CONTAINER_SEEN,
+                               .container_seen = {
+                                   .slot = 1, .container = "y", .launched = true } };
     assert_int_equal(job_feed(d.job, &other, 0, &d.acts, NULL), 1);
     assert_int_equal(d.acts.v[0].type, ACT_STOP_CONTAINER);
-    assert_string_equal(d.acts.v[0].container, "y");
+    assert_string_equal(d.acts.v[0].stop_container.container, "y");
     d.acts.n = 0;
     drive_done(&d);
     drive_init(&d, "worker*2");
     drive_run(&d, "mute:worker:1 go");
     assert_int_equal(
-        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 0, .container = "x" }),
+        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED,
+                                            .allocated = { .slot = 0, .container = "x" } }),
         1);
     assert_int_equal(d.n_acts[ACT_RELEASE], 1);
     drive_run(&d, "mute:worker:0 stop");
     assert_int_equal(
-        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED, .slot = 1, .container = "y" }),
+        drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATED,
+                                            .allocated = { .slot = 1, .container = "y" } }),
         1);
     assert_int_equal(d.n_acts[ACT_RELEASE], 2);
-    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 2 });
+    drive_feed(&d,
+               &(struct job_event){ .type = EV_MASTER_STARTED, .master_started = { .epoch = 2 } });
     unsigned stops = d.n_acts[ACT_STOP_CONTAINER];
     drive_feed(&d, &(struct job_event){
-                       .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z", .launched = true });
+                       .type = EV_CONTAINER_SEEN,
+                       .container_seen = { .slot = 1, .container = "z", .launched = true } });
     assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], stops + 1);
-    drive_feed(&d, &(struct job_event){ .type = EV_CONTAINER_SEEN, .slot = 1, .container = "z" });
+    drive_feed(&d, &(struct job_event){ .type = EV_CONTAINER_SEEN,
+                                        .container_seen = { .slot = 1, .container = "z" } });
     assert_int_equal(d.n_acts[ACT_RELEASE], 3);
     drive_done(&d);
 }
@@ -156,20 +165,22 @@ static void test_lost_words(void **state)
     assert_int_equal(v.state, SLOT_RUNNING);
     unsigned starts = d.n_acts[ACT_START];
     struct job_event back = {
-        .type = EV_EXECUTOR_BACK, .slot = 1, .container = "granted", .generation = 1, .attempt = 1
+        .type = EV_EXECUTOR_BACK,
+        .executor_back = { .slot = 1, .container = "granted", .generation = 1, .attempt = 1 }
     };
     assert_int_equal(drive_feed(&d, &back), 0);
     assert_int_equal(d.n_acts[ACT_START], starts);
-    back.generation = back.attempt = 0; /* it never heard of the start */
+    back.executor_back.generation = back.executor_back.attempt =
+        0; /* it never heard of the start */
     assert_int_equal(drive_feed(&d, &back), 0);
     assert_int_equal(d.n_acts[ACT_START], starts + 1);
     job_slot(d.job, 1, &v);
     assert_int_equal(v.attempt, 1);
     /* the same when it registers once more; its new address counts */
     assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_REGISTERED,
-                                                         .slot = 1,
-                                                         .container = "granted",
-                                                         .text = "h:2" }),
+                                                         .registered = { .slot = 1,
+                                                                         .container = "granted",
+                                                                         .address = "h:2" } }),
                      0);
     assert_int_equal(d.n_acts[ACT_START], starts + 2);
     job_slot(d.job, 1, &v);
@@ -187,16 +198,17 @@ static void test_an_end_before_its_start(void **state)
     drive_init(&d, "worker*2");
     drive_run(&d, "mute:worker:1 go"); /* which is waited for */
     struct job_event end = { .type = EV_ATTEMPT_ENDED,
-                             .slot = 0,
-                             .generation = 1,
-                             .attempt = 1,
-                             .exit_code = 3,
-                             .reason = END_EXITED };
+                             .attempt_ended = { .slot = 0,
+                                                .generation = 1,
+                                                .attempt = 1,
+                                                .exit_code = 3,
+                                                .reason = END_EXITED } };
     assert_int_equal(drive_feed(&d, &end), 1);
     assert_int_equal(d.n_acts[ACT_ACK], 0);
     const struct job_event other[] = {
-        { .type = EV_ALLOCATED, .slot = 1, .container = "granted" },
-        { .type = EV_REGISTERED, .slot = 1, .container = "granted", .text = "h:2" },
+        { .type = EV_ALLOCATED, .allocated = { .slot = 1, .container = "granted" } },
+        { .type = EV_REGISTERED,
+          .registered = { .slot = 1, .container = "granted", .address = "h:2" } },
     };
     for (size_t i = 0; i < ARRAY_LEN(other); i++)
         assert_int_equal(drive_feed(&d, &other[i]), 0);
@@ -206,7 +218,7 @@ static void test_an_end_before_its_start(void **state)
     job_slot(d.job, 0, &v);
     assert_int_equal(v.exit_code, 3);
     /* one that nobody can have begun is not asked after again */
-    end.attempt = 2;
+    end.attempt_ended.attempt = 2;
     assert_int_equal(drive_feed(&d, &end), 1);
     assert_int_equal(d.n_acts[ACT_ACK], 2);
     drive_done(&d);
@@ -230,7 +242,7 @@ static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
     assert_false(v.suspect);
     /* the master slept for 10 s: nobody is to blame */
     d.now += 10000;
-    drive_feed(&d, &(struct job_event){ .type = EV_STALLED, .value_ms = 10000 });
+    drive_feed(&d, &(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = 10000 } });
     d.next_beat = d.now + 1000;
     drive_run(&d, "+2500");
     job_slot(d.job, 1, &v);
@@ -261,6 +273,26 @@ static void test_draining_has_time(void **state)
     drive_done(&d);
 }
 
+/* The scheduler refuses a container for a slot that has one: the event is refused, so the journal
+ * does not have it. */
+static void test_a_refusal_that_comes_late(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*1 retries=1 lost=0");
+    drive_run(&d, "go");
+    assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
+                                                         .allocation_refused = { .slot = 0 } }),
+                     1);
+    drive_run(&d, "mute:worker:0 worker:0!1 +1");
+    struct job *again = drive_replay(&d, d.journal.n);
+    assert_int_equal(job_state(d.job), job_state(again));
+    assert_int_equal(job_retries(d.job), 1);
+    job_free(again);
+    drive_done(&d);
+}
+
 static void test_stop_is_durable_first(void **state)
 {
     struct drive d;
@@ -268,14 +300,15 @@ static void test_stop_is_durable_first(void **state)
     (void)state;
     drive_init(&d, "worker*2");
     drive_run(&d, "go");
-    assert_int_equal(
-        job_feed(d.job, &(struct job_event){ .type = EV_STOP, .text = "enough" }, 0, &d.acts, NULL),
-        0);
+    assert_int_equal(job_feed(d.job,
+                              &(struct job_event){ .type = EV_STOP, .stop = { .why = "enough" } },
+                              0, &d.acts, NULL),
+                     0);
     assert_true(d.acts.n >= 3);
     assert_int_equal(d.acts.v[0].type, ACT_SYNC);
     assert_int_equal(d.acts.v[1].type, ACT_STOP_ATTEMPT);
-    assert_int_equal(d.acts.v[1].grace_ms, 5000);
-    assert_int_equal(d.acts.v[1].reason, END_KILLED_BY_MASTER);
+    assert_int_equal(d.acts.v[1].stop_attempt.grace_ms, 5000);
+    assert_int_equal(d.acts.v[1].stop_attempt.reason, END_KILLED_BY_MASTER);
     struct job_verdict v;
     job_verdict(d.job, &v);
     assert_int_equal(v.state, JOB_STOPPING);
@@ -292,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_an_end_before_its_start),
         cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
         cmocka_unit_test(test_draining_has_time),
+        cmocka_unit_test(test_a_refusal_that_comes_late),
         cmocka_unit_test(test_stop_is_durable_first),
     };
     return cmocka_run_group_tests_name("job_late", tests, NULL, NULL);

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The core in a world driven by chance (job_sim.h). What fails is fed again, less and less of it,
  * and the shortest trace that still fails is kept in a file. TONY_SEED=n runs one seed;
- * TONY_EVENTS=n goes on for n events instead of 1,000,000.
+ * TONY_EVENTS=n goes on for n events instead of 1,000,000, TONY_FIRST_SEED=n begins with seed n.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -17,10 +18,11 @@
 #include "drive.h"
 #include "job_sim.h"
 
-enum { LEASE_MS = 20000 };
+enum { LEASE_MS = 20000, LONG_LEASE_MS = 60000 };
 
 static uint64_t current_seed; /* for what is said after a failure */
 static const char *current_job;
+static uint32_t current_lease;
 static bool failing = true;
 static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_again, n_generations;
 
@@ -47,7 +49,14 @@ static const char *const jobs[] = {
     "ps*2/on/scope-role worker*2/on/scope-task<ps:ready tb*1/sidecar<ps:started lost=2 gang=0",
     "prep*2/on ps*1/stops-prep<prep:succeeded worker*3/stops-ps<ps:ready,prep:started lost=1",
     "a*2/stop b*2/sidecar/on<a:started c*1<b:ready d*1<b:succeeded limit=d/3000/a/ignored lost=1",
+    "worker*2/restart/cap5 ps*1/untracked/restart lost=2 pre=2",
+    "worker*3/live/on/scope-task ps*1/untracked/live gang=0 lost=3 launch=2",
+    "worker*2/restart/on/scope-job/max9/spares1 gang=1 lost=3 retries=1 missed=3",
+    "chief*1/fixed worker*2/live ps*2/untracked/restart tb*1/sidecar lost=2",
     "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 pre=4 lost=4 launch=4",
+    /* what is lost is not replaced, but restarts with the gang */
+    "worker*4/on/scope-job/max9 missed=3",
+    "worker*2/spares3 lost=6 missed=3",
 };
 
 /* ---- the shortest trace that fails as well ---- */
@@ -70,11 +79,8 @@ static void feed_line(struct sim *m, const char *line)
     if (drive_record(line, &ev, &t, &holder) < 0)
         return; /* nonsense on purpose */
     int rc = job_feed(m->job, &ev, t, &acts, NULL);
-    if (rc == 0 && job_is_durable(ev.type)) {
-        AUTO(buf_done) struct buf record = { 0 };
-        assert_int_equal(job_event_encode(&ev, job_now(m->job), &record), 0);
-        assert_int_equal(strv_push(&m->journal, buf_cstr(&record)), 0);
-    }
+    if (rc == 0)
+        drive_write(&m->journal, m->job, &ev);
     sim_check(m);
     vec_done(&acts);
     job_event_release(holder);
@@ -92,7 +98,7 @@ static bool fails(const bool *keep)
         (void)dup2(null, 1);
         (void)dup2(null, 2);
         struct sim m = { .spec = drive_spec(current_job) };
-        m.spec->master_away_ms = LEASE_MS;
+        m.spec->master_away_ms = current_lease;
         m.job = job_new(m.spec, NULL);
         for (size_t i = 0; i < sim_trace.n; i++)
             if (keep[i])
@@ -148,10 +154,11 @@ static int say_seed(void **state)
     (void)state;
     print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters, "
                   "%u asks taken back by gangs; %u restarts, %u generations, %u spares used, "
-                  "%u notices\n",
+                  "%u notices, %u resizes, %u lost executors that lived, %u attempts beside an "
+                  "orphan\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
                   n_ends[JOB_KILLED], n_restarts, sim_given_back, n_again, n_generations, sim_taken,
-                  sim_notices);
+                  sim_notices, sim_resizes, sim_lost, sim_orphans);
     if (failing)
         keep_trace();
     strv_done(&sim_trace);
@@ -182,9 +189,9 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     current_job = jobs[kind];
     strv_done(&sim_trace);
     m.spec = drive_spec(jobs[kind]);
-    m.spec->master_away_ms = LEASE_MS;
+    m.spec->master_away_ms = current_lease = sim_chance(&m, 2) ? LEASE_MS : LONG_LEASE_MS;
     m.spec->checkpoint_grace_ms = sim_chance(&m, 2) ? 0 : 60000;
-    if (strstr(jobs[kind], "nodefail"))
+    if (strstr(jobs[kind], "nodefail") || sim_chance(&m, 4))
         m.n_nodes = ARRAY_LEN(m.nodes);
     for (uint32_t i = 0; i < m.n_nodes; i++)
         (void)snprintf(m.nodes[i], sizeof m.nodes[i], "n%u", i);
@@ -193,8 +200,8 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     (void)snprintf(application, sizeof application, "application_1_%04u", sim_chance(&m, 10000));
     sim_cluster(&m, refusing ? sometimes_refused : scant ? scarce : rules, 2);
     (void)sim_feed(&m, &(struct job_event){ .type = EV_SUBMITTED,
-                                            .text = application,
-                                            .running = sim_chance(&m, 2) });
+                                            .submitted = { .application_id = application,
+                                                           .owned = sim_chance(&m, 2) } });
     sim_open(&m);
     for (unsigned step = 0; step < 400 && !m.finished; step++) {
         for (size_t i = 0; i < m.executors.n && !m.finished; i++)
@@ -206,11 +213,17 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
             sim_nonsense(&m);
         if (!sim_chance(&m, 40))
             sim_client(&m);
+        if (!sim_chance(&m, 80))
+            sim_resize(&m);
+        if (m.n_nodes && !sim_chance(&m, 60))
+            sim_lose_node(&m);
+        if (m.n_nodes && !sim_chance(&m, 100))
+            sim_lose_rack_with_master(&m);
         if (!sim_chance(&m, 60))
             sim_crash_master(&m);
     }
     m.settling = true;
-    (void)sim_feed(&m, &(struct job_event){ .type = EV_STOP, .who = "the test" });
+    (void)sim_feed(&m, &(struct job_event){ .type = EV_STOP, .stop = { .who = "the test" } });
     for (unsigned step = 0; step < 2000 && !m.finished; step++) {
         for (size_t i = 0; i < m.executors.n && !m.finished; i++)
             sim_executor_step(&m, i);
@@ -223,7 +236,7 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         sim_nonsense(&m);
     assert_non_null(fake_cluster_finished(m.cluster));
     *n_feeds += m.n_feeds;
-    n_again += m.job->n_restarts;
+    n_again += m.job->restarts.n;
     n_generations += m.job->generation;
     n_ends[m.verdict.state]++;
     n_restarts += m.n_restarts;
@@ -239,8 +252,9 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
 static void test_random(void **state)
 {
     const char *one = getenv("TONY_SEED"), *more = getenv("TONY_EVENTS");
+    const char *from = getenv("TONY_FIRST_SEED");
     unsigned n_feeds = 0;
-    int64_t seed = 0, events = 1000000;
+    int64_t seed = 0, events = 1000000, first = 1;
 
     (void)state;
     if (more)
@@ -250,7 +264,10 @@ static void test_random(void **state)
         failing = false;
         return;
     }
-    for (uint64_t s = 1; n_feeds < events; s++) {
+    if (from)
+        assert_int_equal(str_i64(span_of(from), 1, INT64_MAX / 2, "TONY_FIRST_SEED", &first, NULL),
+                         0);
+    for (uint64_t s = (uint64_t)first; n_feeds < events; s++) {
         run_seed(s, &n_feeds);
     }
     failing = false;

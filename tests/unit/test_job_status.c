@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What others see of a job: the status document, the views, and when they are told that something
  * changed. */
 #include <setjmp.h>
@@ -92,11 +93,13 @@ static void test_a_life(void **state)
                 { "tasks.0.chief", "true" },
                 { "tasks.1.chief", "false" } });
     d.now = 20;
-    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = ++d.epoch });
+    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED,
+                                        .master_started = { .epoch = ++d.epoch } });
     drive_run(&d, "mute:worker:1");
     drive_feed(&d, &(struct job_event){ .type = EV_RESYNCED });
-    drive_feed(&d, &(struct job_event){
-                       .type = EV_ALLOCATED, .slot = 2, .container = "box", .text = "0,3" });
+    drive_feed(
+        &d, &(struct job_event){ .type = EV_ALLOCATED,
+                                 .allocated = { .slot = 2, .container = "box", .gpus = "0,3" } });
     CHECK(&d, { { "state", "\"WAITING\"" },
                 { "epoch", "1" },
                 { "generation", "1" },
@@ -113,9 +116,9 @@ static void test_a_life(void **state)
                 { "tasks.1.pid", "101" } });
     d.now = 30;
     drive_feed(
-        &d,
-        &(struct job_event){
-            .type = EV_REGISTERED, .slot = 2, .container = "box", .text = "h:1", .tb_port = 6 });
+        &d, &(struct job_event){
+                .type = EV_REGISTERED,
+                .registered = { .slot = 2, .container = "box", .address = "h:1", .tb_port = 6 } });
     d.slots[2] = (struct drive_slot){ .container = "box",
                                       .launched = true,
                                       .registered = true,
@@ -123,17 +126,21 @@ static void test_a_life(void **state)
                                       .started = true,
                                       .generation = 1,
                                       .attempt = 1 };
-    drive_feed(&d, &(struct job_event){ .type = EV_PROGRESS, .slot = 1, .step = 5, .total = 50 });
-    drive_feed(&d, &(struct job_event){ .type = EV_PROGRESS, .slot = 2, .step = 3, .total = 50 });
-    drive_feed(&d, &(struct job_event){ .type = EV_TENSORBOARD, .slot = 0, .text = "http://old" });
-    drive_feed(&d,
-               &(struct job_event){ .type = EV_TENSORBOARD, .slot = 0, .text = "http://h:6006" });
+    drive_feed(&d, &(struct job_event){ .type = EV_PROGRESS,
+                                        .progress = { .slot = 1, .step = 5, .total = 50 } });
+    drive_feed(&d, &(struct job_event){ .type = EV_PROGRESS,
+                                        .progress = { .slot = 2, .step = 3, .total = 50 } });
+    drive_feed(&d, &(struct job_event){ .type = EV_TENSORBOARD,
+                                        .tensorboard = { .slot = 0, .url = "http://old" } });
+    drive_feed(&d, &(struct job_event){ .type = EV_TENSORBOARD,
+                                        .tensorboard = { .slot = 0, .url = "http://h:6006" } });
     drive_feed(&d, &(struct job_event){
-                       .type = EV_EXECUTOR_GONE, .slot = 1, .container = d.slots[1].container });
+                       .type = EV_EXECUTOR_GONE,
+                       .executor_gone = { .slot = 1, .container = d.slots[1].container } });
     d.now = 33;
-    drive_feed(
-        &d, &(struct job_event){
-                .type = EV_ATTEMPT_STARTED, .slot = 2, .generation = 1, .attempt = 1, .pid = 9 });
+    drive_feed(&d, &(struct job_event){
+                       .type = EV_ATTEMPT_STARTED,
+                       .attempt_started = { .slot = 2, .generation = 1, .attempt = 1, .pid = 9 } });
     CHECK(&d, { { "state", "\"RUNNING\"" },
                 { "roles.1.running", "2" },
                 { "roles.1.step", "5" },
@@ -224,30 +231,28 @@ static void test_notices(void **state)
         unsigned n;
     } rows[] = {
         { "", { .type = EV_SUBMITTED }, 1 },
-        { "go", { .type = EV_BEAT, .slot = 0 }, 0 },
-        { "go mute:worker:0 +4000", { .type = EV_BEAT, .slot = 0 }, 1 }, /* it was suspect */
-        { "go", { .type = EV_SUSPECT, .slot = 0 }, 1 },
-        { "go", { .type = EV_PROGRESS, .slot = 0, .step = 1 }, 1 },
-        { "go", { .type = EV_TENSORBOARD, .slot = 0, .text = "x" }, 1 },
+        { "go", { .type = EV_BEAT, .beat = { .slot = 0 } }, 0 },
+        { "go mute:worker:0 +4000",
+          { .type = EV_BEAT, .beat = { .slot = 0 } },
+          1 }, /* it was suspect */
+        { "go", { .type = EV_SUSPECT, .suspect = { .slot = 0 } }, 1 },
+        { "go", { .type = EV_PROGRESS, .progress = { .slot = 0, .step = 1 } }, 1 },
+        { "go", { .type = EV_TENSORBOARD, .tensorboard = { .slot = 0, .url = "x" } }, 1 },
         { "go", { .type = EV_CLIENT_OWNS }, 0 },
         { "go", { .type = EV_STALLED }, 0 },
         { "go", { .type = EV_STOP }, 1 },
-        { "go", { .type = EV_EXECUTOR_GONE, .slot = 0, .container = "c0.1" }, 1 },
         { "go",
-          { .type = EV_ATTEMPT_ENDED,
-            .slot = 0,
-            .generation = 1,
-            .attempt = 1,
-            .reason = END_EXITED },
+          { .type = EV_EXECUTOR_GONE, .executor_gone = { .slot = 0, .container = "c0.1" } },
           1 },
         { "go",
           { .type = EV_ATTEMPT_ENDED,
-            .slot = 0,
-            .generation = 1,
-            .attempt = 9,
-            .reason = END_EXITED },
+            .attempt_ended = { .slot = 0, .generation = 1, .attempt = 1, .reason = END_EXITED } },
+          1 },
+        { "go",
+          { .type = EV_ATTEMPT_ENDED,
+            .attempt_ended = { .slot = 0, .generation = 1, .attempt = 9, .reason = END_EXITED } },
           0 },
-        { "go worker:0=0", { .type = EV_MASTER_STARTED, .epoch = 2 }, 1 },
+        { "go worker:0=0", { .type = EV_MASTER_STARTED, .master_started = { .epoch = 2 } }, 1 },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -272,17 +277,19 @@ static void test_foreign_texts(void **state)
     (void)state;
     drive_init(&d, "worker*1");
     d.spec->name[0] = '"';
+    drive_feed(
+        &d, &(struct job_event){ .type = EV_SUBMITTED,
+                                 .submitted = { .application_id = "a\\\"b", .user = "\x01\xff" } });
     drive_feed(&d,
-               &(struct job_event){ .type = EV_SUBMITTED, .text = "a\\\"b", .who = "\x01\xff" });
-    drive_feed(&d, &(struct job_event){ .type = EV_MASTER_STARTED, .epoch = 1 });
+               &(struct job_event){ .type = EV_MASTER_STARTED, .master_started = { .epoch = 1 } });
     drive_feed(&d, &(struct job_event){ .type = EV_RESYNCED });
     drive_feed(&d, &(struct job_event){ .type = EV_ATTEMPT_ENDED,
-                                        .slot = 0,
-                                        .generation = 1,
-                                        .attempt = 1,
-                                        .reason = END_LAUNCH_FAILED,
-                                        .text = "no \"such\"\nfile \xc3",
-                                        .tail = "\x1b[31m\t\xed\xa0\x80" });
+                                        .attempt_ended = { .slot = 0,
+                                                           .generation = 1,
+                                                           .attempt = 1,
+                                                           .reason = END_LAUNCH_FAILED,
+                                                           .detail = "no \"such\"\nfile \xc3",
+                                                           .tail = "\x1b[31m\t\xed\xa0\x80" } });
     json_decref(status(&d, true));
     drive_done(&d);
 }

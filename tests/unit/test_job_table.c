@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every cell of every state table of the core. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,36 +11,39 @@
 #include "drive.h"
 #include "job/job_int.h"
 
-static const char slot_states[][12] = { "held",     "waiting",  "placed",   "registered",
-                                        "running",  "halting",  "renewing", "replacing",
-                                        "stopping", "draining", "ended" };
+static const char slot_states[][12] = { "absent",     "held",    "waiting",  "placed",
+                                        "registered", "running", "halting",  "renewing",
+                                        "replacing",  "leaving", "stopping", "draining",
+                                        "ended" };
 
 /* The table again, as it was designed: input, then per state what it becomes and what is done; - is
  * refused. */
 /* clang-format off */
 static const char *const designed[IN_COUNT] = {
-    /*                held           waiting        placed                    registered                running                   halting                   renewing                  replacing                  stopping                  draining                  ended */
-    [IN_WANT] =     "waiting/ask    -              -                         -                         -                         -                         -                         -                          -                         -                         -",
-    [IN_GRANT] =    "placed/launch  placed/launch  -                         -                         -                         -                         -                         -                          -                         -                         -",
-    [IN_REFUSE] =   "-              ended          -                         -                         -                         -                         -                         -                          -                         -                         -",
-    [IN_REGISTER] = "-              -              registered                registered                running/start             halting/renew             renewing/renew            replacing/finish_executor  stopping/finish_executor  draining/finish_executor  -",
-    [IN_READY] =    "-              -              -                         registered                -                         registered                registered                replacing/finish_executor  stopping/finish_executor  draining/finish_executor  -",
-    [IN_START] =    "-              -              -                         running/start             -                         -                         -                         -                          -                         -                         -",
-    [IN_RETURN] =   "-              -              -                         registered                running                   halting/stop_attempt      renewing/renew            replacing/finish_executor  stopping/stop_attempt     draining/finish_executor  -",
-    [IN_END] =      "-              -              -                         draining                  draining                  -                         -                         replacing                  draining                  -                         -",
-    [IN_GONE] =     "-              -              ended                     ended                     ended                     ended                     ended                     ended                      ended                     ended                     -",
-    [IN_STOP] =     "ended          ended          stopping/stop_container   stopping/finish_executor  stopping/stop_attempt     stopping                  stopping/finish_executor  stopping                   stopping                  draining                  ended",
-    [IN_SILENT] =   "-              -              stopping/stop_container   stopping/stop_container   stopping/stop_container   -                         stopping/stop_container   -                          -                         -                         -",
-    [IN_OVERDUE] =  "-              -              -                         -                         -                         replacing/stop_container  -                         replacing/stop_container   stopping/stop_container   draining/stop_container   -",
-    [IN_ABANDON] =  "ended          ended          ended                     ended                     ended                     ended                     ended                     ended                      ended                     ended                     ended",
-    [IN_YIELD] =    "-              held/cancel    held/stop_container       held/stop_container       -                         -                         held/stop_container       -                          -                         -                         -",
-    [IN_RETRY] =    "-              -              -                         renewing/renew            renewing/renew            renewing/renew            -                         -                          -                         -                         -",
-    [IN_LOST] =     "-              -              held                      held                      held                      held                      held                      held                       -                         -                         -",
-    [IN_DROP] =     "-              -              replacing/stop_container  replacing/stop_container  replacing/stop_container  replacing/stop_container  replacing/stop_container  -                          -                         -                         -",
-    [IN_AGAIN] =    "held           waiting        placed                    renewing/renew            halting/stop_attempt      halting                   renewing/renew            replacing                  replacing                 replacing/finish_executor held",
-    [IN_TAKE] =     "registered     -              -                         -                         -                         -                         -                         -                          -                         -                         -",
-    [IN_LEND] =     "-              -              -                         ended                     -                         -                         -                         -                          -                         -                         -",
-    [IN_REISSUE] =  "held           waiting/ask    placed/launch             registered                running                   halting                   renewing                  replacing/stop_container   stopping/stop_container   draining/stop_container   ended",
+    /*                 absent held          waiting       placed                   registered               running                  halting                  renewing                 replacing                 leaving                 stopping                 draining                  ended */
+    [IN_WANT] =       "-      waiting/ask   -             -                        -                        -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_GRANT] =      "-      placed/launch placed/launch -                        -                        -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_REFUSE] =     "-      -             ended         -                        -                        -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_REGISTER] =   "-      -             -             registered               registered               running/start            halting/renew            renewing/renew           replacing/finish_executor leaving/finish_executor stopping/finish_executor draining/finish_executor  -",
+    [IN_READY] =      "-      -             -             -                        registered               -                        registered               registered               replacing/finish_executor leaving/finish_executor stopping/finish_executor draining/finish_executor  -",
+    [IN_START] =      "-      -             -             -                        running/start            -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_RETURN] =     "-      -             -             -                        registered               running                  halting/stop_attempt     renewing/renew           replacing/finish_executor leaving/stop_attempt    stopping/stop_attempt    draining/finish_executor  -",
+    [IN_END] =        "-      -             -             -                        draining                 draining                 -                        -                        replacing                 leaving                 draining                 -                         -",
+    [IN_GONE] =       "-      -             -             ended                    ended                    ended                    ended                    ended                    ended                     absent                  ended                    ended                     -",
+    [IN_STOP] =       "absent  ended  ended  stopping/stop_container  stopping/finish_executor  stopping/stop_attempt  stopping/stop_attempt  stopping/finish_executor  stopping  leaving/finish_executor  stopping  draining  ended",
+    [IN_SILENT] =     "-      -             -             stopping/stop_container  stopping/stop_container  stopping/stop_container  -                        stopping/stop_container  -                         -                       -                        -                         -",
+    [IN_OVERDUE] =    "-      -             -             -                        -                        -                        replacing/stop_container -                        replacing/stop_container  leaving/stop_container  stopping/stop_container  draining/stop_container   -",
+    [IN_ABANDON] =    "absent ended         ended         ended                    ended                    ended                    ended                    ended                    ended                     absent                  ended                    ended                     ended",
+    [IN_YIELD] =      "-      -             held/cancel   held/stop_container      held/stop_container      -                        -                        held/stop_container      -                         -                       -                        -                         -",
+    [IN_RETRY] =      "-      -             -             -                        renewing/renew           renewing/renew           renewing/renew           -                        -                         -                       -                        -                         -",
+    [IN_LOST] =       "-      -             -             held                     held                     held                     held                     held                     held                      absent                  -                        -                         -",
+    [IN_DROP] =       "-      -             -             replacing/stop_container replacing/stop_container replacing/stop_container replacing/stop_container replacing/stop_container -                         -                       -                        -                         replacing/finish_executor",
+    [IN_AGAIN] =      "absent held          waiting       placed                   renewing/renew           halting/stop_attempt     halting                  renewing/renew           replacing                 leaving                 replacing                replacing/finish_executor held",
+    [IN_TAKE] =       "-      registered    -             -                        -                        -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_LEND] =       "-      -             -             -                        ended                    -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_JOIN] =       "held   -             -             -                        -                        -                        -                        -                        -                         -                       -                        -                         -",
+    [IN_LEAVE] =      "absent absent        absent/cancel leaving/stop_container   leaving/finish_executor  leaving/stop_attempt     leaving                  leaving/finish_executor  leaving                   leaving                 leaving                  leaving/finish_executor   absent",
+    [IN_REISSUE] =    "absent held          waiting/ask   placed/launch            registered               running                  halting                  renewing                 replacing/stop_container  leaving                 stopping/stop_container  draining/stop_container   ended",
 };
 /* clang-format on */
 
@@ -63,6 +67,15 @@ static enum job_action_type action_named(const char *s)
     return ACT_NONE;
 }
 
+static void leave(struct drive *d, uint32_t slot)
+{
+    assert_int_equal(vec_reserve(&d->acts, 32), 0);
+    d->job->out = &d->acts;
+    assert_int_equal(slot_step(d->job, slot, IN_LEAVE, NULL, NULL), 0);
+    d->job->out = NULL;
+    d->acts.n = 0;
+}
+
 /* Two roles, so that the job goes on whatever becomes of the slot that is looked at: worker:0. */
 static void bring_to(struct drive *d, const char *state)
 {
@@ -80,6 +93,8 @@ static void bring_to(struct drive *d, const char *state)
         { "replacing", "chief*1 worker*1 lost=2 lease=600000", "go mute:worker:0 +60000" },
         { "stopping", "chief*1 worker*1", "go mute:worker:0 stop" },
         { "draining", "chief*1 worker*1", "go mute:worker:0 worker:0=0" },
+        { "absent", "chief*1 worker*1", "mute:worker:0 go" },
+        { "leaving", "chief*1 worker*1", "go mute:worker:0" },
         { "ended", "chief*1 worker*1", "go worker:0=0" },
     };
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
@@ -87,6 +102,8 @@ static void bring_to(struct drive *d, const char *state)
             struct slot_view v;
             drive_init(d, ways[i].job);
             drive_run(d, ways[i].script);
+            if (str_eq(state, "absent") || str_eq(state, "leaving"))
+                leave(d, drive_slot(d, "worker:0"));
             job_slot(d->job, drive_slot(d, "worker:0"), &v);
             assert_string_equal(slot_state_name(v.state), state);
             return;
@@ -122,8 +139,15 @@ static void check_cell(const char *from, enum slot_input in, const char *want)
         fail_msg("%s x %s: rc %d '%s', now %s, action %d, but designed: %s", from,
                  slot_input_name(in), rc, e.msg, now, (int)did, want);
     if (act) {
-        assert_int_equal(d.acts.v[0].slot, slot);
-        assert_int_equal(d.acts.v[0].grace_ms, in == IN_OVERDUE ? 0 : 5000);
+        const struct job_action *a = &d.acts.v[0];
+        uint32_t grace_ms = in == IN_OVERDUE ? 0 : 5000;
+        assert_int_equal(a->of_slot.slot, slot);
+        if (a->type == ACT_STOP_ATTEMPT)
+            assert_int_equal(a->stop_attempt.grace_ms, grace_ms);
+        if (a->type == ACT_FINISH_EXECUTOR)
+            assert_int_equal(a->finish_executor.grace_ms, grace_ms);
+        if (a->type == ACT_STOP_CONTAINER)
+            assert_int_equal(a->stop_container.grace_ms, grace_ms);
     }
     drive_done(&d);
 }
@@ -168,19 +192,37 @@ static void test_every_job_cell(void **state)
         enum job_event_type type;
         const char *applied;
     } rows[] = {
-        { EV_SUBMITTED, "ynnnnnn" },     { EV_MASTER_STARTED, "nyyyyyy" },
-        { EV_RESYNCED, "nnnnnnn" },      { EV_CONTAINER_SEEN, "nnnnnnn" },
-        { EV_ALLOCATED, "nnnnnnn" },     { EV_ALLOCATION_REFUSED, "nnnnnnn" },
-        { EV_COMPLETED, "nnyynnn" },     { EV_PREEMPTING, "nnynnnn" },
-        { EV_REGISTERED, "nnyynnn" },    { EV_EXECUTOR_GONE, "nnyynnn" },
-        { EV_EXECUTOR_BACK, "nnyynnn" }, { EV_ATTEMPT_STARTED, "nnyynnn" },
-        { EV_ATTEMPT_ENDED, "nnyynnn" }, { EV_BEAT, "nnyynnn" },
-        { EV_PROGRESS, "nnynnnn" },      { EV_CHECKPOINT, "nnyynnn" },
-        { EV_TENSORBOARD, "nyyynnn" },   { EV_TASK_READY, "nnynnnn" },
-        { EV_CLIENT_OWNS, "nyyynnn" },   { EV_CLIENT_AWAY, "nyyynnn" },
-        { EV_STOP, "nyynnnn" },          { EV_STALLED, "nyyynnn" },
-        { EV_TIMER, "nyynnnn" },         { EV_SUSPECT, "nnynnnn" },
-        { EV_SHRINK, "nnnnnnn" },        { EV_LAUNCH_FAILED_JOB, "nyyynnn" },
+        { EV_SUBMITTED, "ynnnnnn" },
+        { EV_MASTER_STARTED, "nyyyyyy" },
+        { EV_RESYNCED, "nnnnnnn" },
+        { EV_CONTAINER_SEEN, "nnnnnnn" },
+        { EV_ALLOCATED, "nnnnnnn" },
+        { EV_ALLOCATION_REFUSED, "nnnnnnn" },
+        { EV_COMPLETED, "nnyynnn" },
+        { EV_PREEMPTING, "nnynnnn" },
+        { EV_REGISTERED, "nnyynnn" },
+        { EV_EXECUTOR_GONE, "nnyynnn" },
+        { EV_EXECUTOR_BACK, "nnyynnn" },
+        { EV_ATTEMPT_STARTED, "nnyynnn" },
+        { EV_ATTEMPT_ENDED, "nnyynnn" },
+        { EV_BEAT, "nnyynnn" },
+        { EV_PROGRESS, "nnynnnn" },
+        { EV_CHECKPOINT, "nnyynnn" },
+        { EV_TENSORBOARD, "nyyynnn" },
+        { EV_TASK_READY, "nnynnnn" },
+        { EV_CLIENT_OWNS, "nyyynnn" },
+        { EV_CLIENT_AWAY, "nyyynnn" },
+        { EV_STOP, "nyynnnn" },
+        { EV_STALLED, "nyyynnn" },
+        { EV_TIMER, "nyynnnn" },
+        { EV_SUSPECT, "nnynnnn" },
+        { EV_SHRINK, "nnnnnnn" },
+        { EV_RESIZE, "nnnnnnn" },
+        { EV_GROW, "nnnnnnn" },
+        { EV_LAUNCH_FAILED_JOB, "nyyynnn" },
+        { EV_DECIDED_RESTART, "nnnnnnn" }, /* only in a replay */
+        { EV_DECIDED_RESIZE, "nnnnnnn" },
+        { EV_DECIDED_VERDICT, "nnnnnnn" },
     };
     (void)state;
     assert_int_equal(ARRAY_LEN(rows), EV_COUNT - 1);
@@ -191,14 +233,15 @@ static void test_every_job_cell(void **state)
             drive_init(&d, "worker*1");
             drive_run(&d, states[s].script);
             assert_string_equal(job_state_name(job_state(d.job)), states[s].name);
-            struct job_event ev = { .type = rows[r].type,
-                                    .container = "c0.1",
-                                    .generation = rows[r].type != EV_REGISTERED,
-                                    .attempt = 1,
-                                    .epoch = 9,
-                                    .limit = LIMIT_APPLICATION,
-                                    .reason = END_EXITED,
-                                    .text = "x" };
+            struct job_event ev = { .type = rows[r].type };
+            drive_fill(&ev, &(struct drive_values){ .container = "c0.1",
+                                                    .generation = ev.type != EV_REGISTERED,
+                                                    .attempt = 1,
+                                                    .limit = LIMIT_APPLICATION,
+                                                    .reason = END_EXITED,
+                                                    .text = "x" });
+            if (ev.type == EV_MASTER_STARTED)
+                ev.master_started.epoch = 9;
             int rc = job_feed(d.job, &ev, d.now, &d.acts, &e);
             if (rc != (rows[r].applied[s] == 'n') || (rc && !*e.msg))
                 fail_msg("%s in %s: %d '%s'", job_event_name(rows[r].type), states[s].name, rc,

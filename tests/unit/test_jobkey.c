@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The job's key and what is derived from it. The expected values were worked out by another
  * implementation of RFC 5869.
@@ -59,7 +60,7 @@ static void made_and_read(void **state)
     assert_int_equal(job_key_read((struct span){ (char *)a.bytes, 32 }, &c, &e), 0);
     assert_memory_equal(a.bytes, c.bytes, sizeof a.bytes);
     assert_int_equal(job_key_read((struct span){ (char *)a.bytes, 31 }, &c, &e), -EINVAL);
-    assert_string_equal(e.msg, "the job's key has 31 bytes, not 32");
+    assert_string_equal(e.msg, "the job's key has 31 bytes, but must have 32");
     job_key_wipe(&a, sizeof a);
     assert_memory_not_equal(a.bytes, c.bytes, sizeof a.bytes);
 }
@@ -79,7 +80,7 @@ static void text(void **state)
     assert_memory_equal(a.bytes, b.bytes, a.len);
     assert_int_equal(job_key_parse((struct span){ hex, 64 }, &b, &e), 0);
     assert_int_equal(job_key_parse((struct span){ hex, 63 }, &b, &e), -EINVAL);
-    assert_string_equal(e.msg, "the client's key is not 64 hex digits");
+    assert_string_equal(e.msg, "the client's key must be 64 hex digits");
     hex[7] = 'g';
     assert_int_equal(job_key_parse(span_of(hex), &b, &e), -EINVAL);
     hex[7] = 'A'; /* ours are small */

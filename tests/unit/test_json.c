@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON: the strict reader, and the escaping of what we write. */
 #include <errno.h>
 #include <setjmp.h>

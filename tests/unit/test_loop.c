@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Timers, signals, descriptors and work on threads. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses, names and streams. */
 #include <setjmp.h>
 #include <stdarg.h>

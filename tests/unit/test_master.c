@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The master in a small world (master_world.h): whole jobs, what followers hear, stops, owners that
  * vanish.
@@ -10,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,6 +23,7 @@
 #include "job/job.h"
 #include "loop/loop.h"
 #include "master_world.h"
+#include "proto/tony.pb-c.h"
 
 #define BASIC                                                                                      \
     "tony.application.name=t", "tony.containers.command=./run", "tony.application.framework=generic"
@@ -103,9 +106,69 @@ static void a_stop_is_answered_when_written(void **state)
     world_done(&w);
 }
 
-static void an_owner_that_vanishes(void **state)
+static void a_resize_is_answered_when_written(void **state)
 {
     (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    w.resize_roles[0] = "worker";
+    w.resize_to = 1;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_true(w.resize_answered);
+    const char *answer = buf_cstr(&w.resize_answer);
+    assert_non_null(strstr(answer, w.id));
+    assert_non_null(strstr(answer, "resize\":{")); /* one that is on, or the last one */
+    assert_non_null(strstr(answer, "{\"name\":\"worker\",\"from\":2,\"to\":1"));
+    assert_null(strstr(answer, "cause"));
+    assert_int_equal(w.refused_num, 0);
+    assert_int_equal(world_alive(&w), 0);
+    world_done(&w);
+}
+
+/* The sender need not be ours: what no client of ours sends is refused as well. */
+static void a_resize_that_is_refused(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    static const struct {
+        const char *roles[2], *id, *sentence, *hint;
+        uint32_t to;
+        int num;
+    } rows[] = {
+        { { "wroker" }, NULL, "the job has no role 'wroker'", "did you mean 'worker'?", 1, ENOENT },
+        { { "am" }, NULL, "the job has no role 'am'", "", 1, ENOENT },
+        { { "" }, NULL, "the job has no role ''", "", 1, ENOENT },
+        { { "worker=1,worker" }, NULL, "the job has no role 'worker=1,worker'", "", 1, ENOENT },
+        { { "worker", "worker" }, NULL, "names role 'worker' twice", "", 1, EINVAL },
+        { { "worker" }, "application_1_0001", "the master of another job", "", 1, ENOENT },
+        { { "worker" }, NULL, "instances", "ask for at least 1", 0, EINVAL }, /* the core's */
+        { { "worker" }, NULL, "instances", "", UINT32_MAX, ERANGE },          /* likewise */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world w;
+        world_init(&w, two_workers, scripts);
+        w.resize_roles[0] = rows[i].roles[0];
+        w.resize_roles[1] = rows[i].roles[1];
+        w.resize_id = rows[i].id;
+        w.resize_to = rows[i].to;
+        assert_int_equal(world_run(&w), MASTER_OVER);
+        if (w.resize_answered || w.refused_num != rows[i].num ||
+            !strstr(w.refused, rows[i].sentence) || !strstr(w.refused_hint, rows[i].hint))
+            fail_msg("row %zu: %d %s (%s)", i, w.refused_num, w.refused, w.refused_hint);
+        assert_string_equal(w.client_state, "KILLED"); /* by the stop that followed */
+        world_done(&w);
+    }
+}
+
+/* The owner's connection breaks, or the master closes it. */
+static void an_owner_that_vanishes(void **state)
+{
+    bool errs = *state != NULL;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
                                              { .task = "worker:1", .hangs = true },
                                              { 0 } };
@@ -113,10 +176,13 @@ static void an_owner_that_vanishes(void **state)
                                         "tony.client.away-limit=40", NULL };
     struct world w;
     world_init(&w, conf, scripts);
-    w.owns = w.client_leaves_after_start = true;
+    w.owns = true;
+    w.client_errs_after_start = errs;
+    w.client_leaves_after_start = !errs;
     assert_int_equal(world_run(&w), MASTER_OVER);
     assert_false(w.timed_out);
     assert_string_equal(w.finish_state, "KILLED");
+    assert_non_null(strstr(w.diagnostics, "its client was away"));
     assert_int_equal(world_alive(&w), 0);
     world_done(&w);
 }
@@ -172,6 +238,37 @@ static void the_journal_is_the_history(void **state)
     assert_string_equal(s.tail, "Traceback\nValueError");
     assert_true(h->started_wall_ms > 0 && h->ended_wall_ms >= h->started_wall_ms);
     history_free(h);
+    world_done(&w);
+}
+
+/* The master recognizes why something ended when it hears of the end, and the record keeps it: who
+ * reads it need not look again. */
+static void each_end_has_its_cause_in_the_journal(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:1", .exit_code = 9 },
+                                             { .task = "worker:0", .run_ms = 2 },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(free_p) char *path = fs_join(w.job_dir, "journal");
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, NULL), 0);
+    struct span rest = buf_span(&text), line;
+    unsigned n_ends = 0, n_failed = 0;
+    while (rest.p && span_split(&rest, '\n', &line)) {
+        bool attempt = span_has(line, "\"e\":\"attempt_ended\"");
+        if (!attempt && !span_has(line, "\"e\":\"completed\""))
+            continue;
+        n_ends++;
+        n_failed +=
+            attempt && span_has(line, "\"cause\":\"exception\",\"cause_line\":\"ValueError\"");
+        if (!span_has(line, "\"cause\":\""))
+            fail_msg("no cause: %.*s", (int)line.len, line.p);
+    }
+    assert_in_range(n_ends, 3, 4); /* of two attempts and at least one container */
+    assert_int_equal(n_failed, 1);
     world_done(&w);
 }
 
@@ -231,6 +328,112 @@ static void the_clock_leaves_marks(void **state)
     world_done(&w);
 }
 
+static const struct script at_once[] = { { .task = "worker:0", .run_ms = 1 }, { 0 } };
+
+/* The addresses stand in one file for all tasks; a Start has the first one only. */
+static void the_cluster_spec_is_a_file(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"worker\":[\"127.0.0.1:1000\",\"127.0.0.1:1001\"]}";
+    struct world w;
+    char path[200];
+    world_init(&w, two_workers, at_once);
+    w.reads_spec_file = true;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_int_equal(w.spec.n_starts, 2);
+    assert_int_equal(w.spec.n_peers, 0);
+    snprintf(path, sizeof path, "%s/containers/.spec.json", w.job_dir);
+    assert_string_equal(w.spec.file, path);
+    assert_string_equal(w.spec.file_text, json);
+    assert_int_equal(w.spec.bytes, strlen(json));
+    assert_string_equal(w.spec.in_start, "worker 2 \"127.0.0.1:1000\"");
+    world_done(&w);
+}
+
+/* Executors of an older version do not know of the file: they find all addresses in the Start. */
+static void older_executors_get_all_addresses(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, at_once);
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_string_equal(w.spec.file, "");
+    assert_int_equal(w.spec.bytes, 0);
+    assert_string_equal(w.spec.in_start, "worker 2 \"127.0.0.1:1000\",\"127.0.0.1:1001\"");
+    world_done(&w);
+}
+
+/* A disk that does not take the file: the same. */
+static void no_room_for_the_file(void **state)
+{
+    (void)state;
+    struct world w;
+    char path[200];
+    world_init(&w, two_workers, at_once);
+    snprintf(path, sizeof path, "%s/containers", w.job_dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* no directory */
+    assert_true(fd >= 0);
+    close(fd);
+    w.reads_spec_file = true;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_string_equal(w.spec.file, "");
+    assert_string_equal(w.spec.in_start, "worker 2 \"127.0.0.1:1000\",\"127.0.0.1:1001\"");
+    world_done(&w);
+}
+
+/* ---- ranks that abort ---- */
+
+static void say_abort(struct world *w, uint32_t from, uint32_t rank, int exit_code)
+{
+    Tony__RankAborts x = TONY__RANK_ABORTS__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+
+    x.generation = 1;
+    x.rank = rank;
+    x.exit_code = exit_code;
+    f.body_case = TONY__FRAME__BODY_RANK_ABORTS;
+    f.rank_aborts = &x;
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        if (w->boxes[i].slot == from)
+            assert_int_equal(conn_send(w->boxes[i].conn, &f), 0);
+}
+
+static void both_say_abort(struct world *w)
+{
+    w->ran = true;
+    say_abort(w, 1, 0, 7); /* the executor of worker:1 has no server */
+    say_abort(w, 1, 1, 8); /* not even about its own rank */
+    say_abort(w, 0, 1, 9);
+}
+
+/* The ranks' server is in the executor of rank 0's task. Only that one knows who aborts. */
+static void an_abort_is_believed_of_the_servers_executor(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    static const char *const conf[] = { "tony.application.name=t",
+                                        "tony.containers.command=./run",
+                                        "tony.application.framework=mpi",
+                                        "tony.worker.instances=2",
+                                        "tony.application.fail-on-worker-failure-enabled=true",
+                                        NULL };
+    struct world w;
+    world_init(&w, conf, scripts);
+    w.on_running = both_say_abort;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_false(w.timed_out);
+    assert_int_equal(w.exits_asked[0], 0);
+    assert_int_equal(w.exits_asked[1], 9);
+    assert_string_equal(w.client_state, "FAILED");
+    assert_non_null(strstr(buf_cstr(&w.client_json), "exit code 9"));
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,11 +441,19 @@ int main(void)
         cmocka_unit_test(the_first_cause_is_told),
         cmocka_unit_test(an_executor_that_dies),
         cmocka_unit_test(a_stop_is_answered_when_written),
+        cmocka_unit_test(a_resize_is_answered_when_written),
+        cmocka_unit_test(a_resize_that_is_refused),
         cmocka_unit_test(an_owner_that_vanishes),
+        cmocka_unit_test_prestate(an_owner_that_vanishes, (void *)"errs"),
         cmocka_unit_test(a_follower_that_vanishes_does_no_harm),
         cmocka_unit_test(one_after_the_other_in_fcfs),
         cmocka_unit_test(the_journal_is_the_history),
+        cmocka_unit_test(each_end_has_its_cause_in_the_journal),
         cmocka_unit_test(the_clock_leaves_marks),
+        cmocka_unit_test(the_cluster_spec_is_a_file),
+        cmocka_unit_test(older_executors_get_all_addresses),
+        cmocka_unit_test(no_room_for_the_file),
+        cmocka_unit_test(an_abort_is_believed_of_the_servers_executor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,9 @@
-/* Copies of a journal: how files make one again, and when who waits for them goes on. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies of a journal: how few files there are and how few bytes are put, and that the next master
+ * finds every record that was stored, wherever the last one died, or an error that says what is
+ * missing. The files are in the memory of this test.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,9 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,136 +28,84 @@
 #include "storage/journal.h"
 #include "torture.h"
 
-/* ---- joining ---- */
+/* ---- files in memory ---- */
 
-static char dir[64];
+enum op_type { OP_PUT = 1, OP_REMOVE, OP_LIST, OP_GET };
 
-static int setup(void **state)
-{
-    (void)state;
-    (void)snprintf(dir, sizeof dir, "/tmp/tony-copies-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    return 0;
-}
+struct op {
+    enum op_type type;
+    char *path;
+    struct span text; /* borrowed by a put */
+    webhdfs_done_fn *done;
+    void *arg;
+};
 
-static int teardown(void **state)
-{
-    (void)state;
-    return fs_remove_tree(AT_FDCWD, dir, NULL);
-}
-
-/* A journal of the records 1..n that say `who`; borrowed from the caller's buffer. */
-static struct span journal_of(struct buf *out, const char *who, int n)
-{
-    AUTO(free_p) char *path = str_printf("%s/%s-%d", dir, who, n);
-    struct journal j;
-    assert_int_equal(journal_open(&j, path, NULL, NULL), 0);
-    for (int i = 1; i <= n; i++) {
-        AUTO(free_p) char *text = str_printf("{\"e\":\"%s%d\"}", who, i);
-        assert_int_equal(journal_add(&j, span_of(text)), 0);
-    }
-    assert_int_equal(journal_flush(&j, false, NULL), 0);
-    journal_close(&j);
-    buf_clear(out);
-    assert_int_equal(journal_read(path, out, NULL), 0);
-    return buf_span(out);
-}
-
-/* Its records from..to only. */
-static struct span part(struct span text, int from, int to)
-{
-    size_t pos = 0, begin = 0;
-    uint64_t n = 1;
-    struct span record;
-    bool torn;
-    while ((int)n <= to) {
-        if ((int)n == from)
-            begin = pos;
-        assert_int_equal(journal_next(text, &pos, &n, &record, &torn, NULL), 1);
-    }
-    return span_mem(text.p + begin, pos - begin);
-}
-
-static void expect(struct copies_text *t, const char *who)
-{
-    char said[400] = "";
-    size_t pos = 0;
-    uint64_t n = 1;
-    struct span record;
-    bool torn = false;
-    struct err e = { 0 };
-    int rc;
-    while ((rc = journal_next(buf_span(&t->text), &pos, &n, &record, &torn, &e)) == 1) {
-        const char *at = memmem(record.p, record.len, "\"e\":\"", 5);
-        size_t len = strlen(said);
-        assert_non_null(at);
-        (void)snprintf(said + len, sizeof said - len, "%.2s ", at + 5);
-    }
-    assert_int_equal(rc, 0);
-    assert_false(torn);
-    assert_int_equal(t->at.n, n - 1);
-    assert_string_equal(said, who);
-}
-
-static void joining(void **state)
-{
-    (void)state;
-    AUTO(buf_done) struct buf ba = { 0 }, bb = { 0 };
-    struct span a = journal_of(&ba, "a", 6), b = journal_of(&bb, "b", 6);
-    struct copies_text t = { 0 };
-    log_setup(open("/dev/null", O_WRONLY), LOG_ERROR, false);
-
-    assert_int_equal(copies_join(&t, part(a, 1, 2)), 0);
-    assert_int_equal(copies_join(&t, part(a, 3, 3)), 0);
-    expect(&t, "a1 a2 a3 ");
-    /* what the next master has not seen of the last does not count, however late it came */
-    assert_int_equal(copies_join(&t, part(a, 4, 6)), 0);
-    assert_int_equal(copies_join(&t, part(b, 4, 5)), 0);
-    expect(&t, "a1 a2 a3 b4 b5 ");
-    /* all of it in one file */
-    assert_int_equal(copies_join(&t, part(a, 1, 6)), 0);
-    expect(&t, "a1 a2 a3 a4 a5 a6 ");
-    copies_text_done(&t);
-}
-
-static void joining_what_is_damaged(void **state)
-{
-    (void)state;
-    AUTO(buf_done) struct buf ba = { 0 }, bb = { 0 };
-    struct span a = journal_of(&ba, "a", 6), b = journal_of(&bb, "b", 6);
-    struct copies_text t = { 0 };
-    log_setup(open("/dev/null", O_WRONLY), LOG_ERROR, false);
-
-    struct span torn = part(a, 1, 3);
-    torn.len -= 7;
-    assert_int_equal(copies_join(&t, torn), 0);
-    expect(&t, "a1 a2 ");
-    assert_int_equal(copies_join(&t, part(a, 4, 6)), 0); /* 3 is missing */
-    expect(&t, "a1 a2 ");
-    assert_int_equal(copies_join(&t, part(b, 3, 4)), 0);
-    expect(&t, "a1 a2 b3 b4 ");
-    assert_int_equal(copies_join(&t, SPAN("")), 0);
-    assert_int_equal(copies_join(&t, SPAN("{\"n\":5")), 0);
-    assert_int_equal(copies_join(&t, SPAN("nonsense\n")), 0);
-    expect(&t, "a1 a2 b3 b4 ");
-    copies_text_done(&t);
-}
-
-/* ---- copying, into files of this test ---- */
+struct file {
+    char *path;
+    struct buf text;
+};
 
 static struct {
     struct loop *loop;
     struct loop_timer *timer, *end;
-    struct strv names;
-    struct buf all; /* what was put, one after the other */
-    webhdfs_done_fn *done;
-    void *arg;
-    int fail; /* so many puts */
-    bool hang;
-    unsigned n_stored;
-    struct copies *c;
+    VEC(struct file) files;
+    VEC(struct op) ops; /* begun and not done: in their order */
+    size_t most_files, n_puts, n_removes;
+    uint64_t bytes_put;
+    unsigned faults; /* one of so many operations fails; 0 = none */
+    unsigned seed;
+    int hang, fail_removes;
+    unsigned ops_left, idle;
     bool (*until)(void);
 } f;
+
+static unsigned dice(unsigned n)
+{
+    f.seed = f.seed * 1103515245u + 12345u;
+    return (f.seed >> 16) % n;
+}
+
+static struct file *find(const char *path)
+{
+    for (size_t i = 0; i < f.files.n; i++)
+        if (str_eq(f.files.v[i].path, path))
+            return &f.files.v[i];
+    return NULL;
+}
+
+static void file_put(const char *path, struct span text)
+{
+    struct file *x = find(path);
+    if (!x) {
+        struct file new = { .path = str_dup(path), .text.max = SIZE_MAX / 4 };
+        assert_int_equal(vec_push(&f.files, new), 0);
+        x = &f.files.v[f.files.n - 1];
+    }
+    buf_clear(&x->text);
+    assert_int_equal(buf_add(&x->text, text.p, text.len), 0);
+    f.most_files = MAX(f.most_files, f.files.n);
+}
+
+static void file_remove(const char *path)
+{
+    struct file *x = find(path);
+    if (!x)
+        return;
+    free(x->path);
+    buf_done(&x->text);
+    *x = f.files.v[--f.files.n];
+}
+
+static int begin_op(enum op_type type, const char *path, struct span text, webhdfs_done_fn *done,
+                    void *arg)
+{
+    struct op op = { type, str_dup(path), text, done, arg };
+    for (size_t i = 0; i < f.ops.n; i++) /* one at a time, but for gets */
+        assert_true(type == OP_GET || f.ops.v[i].arg != arg);
+    assert_int_equal(vec_push(&f.ops, op), 0);
+    loop_timer_set(f.timer, clock_mono_ms());
+    return 0;
+}
 
 static int put(void *fs, const char *path, mode_t mode, struct span text, webhdfs_done_fn *done,
                void *arg, struct err *e)
@@ -158,15 +113,67 @@ static int put(void *fs, const char *path, mode_t mode, struct span text, webhdf
     (void)fs;
     (void)e;
     assert_int_equal(mode, 0600);
-    assert_null(f.done); /* one at a time */
-    assert_int_equal(strv_push(&f.names, path), 0);
-    if (!f.fail)
-        assert_int_equal(buf_add(&f.all, text.p, text.len), 0);
-    f.done = done;
-    f.arg = arg;
-    if (!f.hang)
-        loop_timer_set(f.timer, clock_mono_ms());
-    return 0;
+    return begin_op(OP_PUT, path, text, done, arg);
+}
+
+static int rm(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    (void)fs;
+    (void)e;
+    return begin_op(OP_REMOVE, path, SPAN(""), done, arg);
+}
+
+static int list(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    (void)fs;
+    (void)e;
+    return begin_op(OP_LIST, path, SPAN(""), done, arg);
+}
+
+static int get(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    (void)fs;
+    (void)e;
+    return begin_op(OP_GET, path, SPAN(""), done, arg);
+}
+
+static const struct archive_files files = { .put = put, .remove = rm, .list = list, .get = get };
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct webhdfs_stat *)a)->name, ((const struct webhdfs_stat *)b)->name);
+}
+
+static void do_list(const struct op *op)
+{
+    struct webhdfs_stat stats[64];
+    struct webhdfs_result r = { .stats = stats };
+    const struct err e = { 0 };
+    assert_true(f.files.n <= ARRAY_LEN(stats));
+    for (size_t i = 0; i < f.files.n; i++)
+        stats[r.n_stats++] = (struct webhdfs_stat){ .name = strrchr(f.files.v[i].path, '/') + 1 };
+    qsort(stats, r.n_stats, sizeof *stats, by_name);
+    op->done(&r, &e, op->arg);
+}
+
+static void do_get(const struct op *op)
+{
+    const struct file *x = find(op->path);
+    struct webhdfs_result r = { .data = x ? buf_span(&x->text) : SPAN("") };
+    struct err e = { 0 };
+    if (!x)
+        (void)err_set(&e, ENOENT, "no file '%s'", op->path);
+    op->done(x ? &r : NULL, &e, op->arg);
+}
+
+/* What a put or a removal does to the files; how much: 0 nothing, 1 a part, 2 all. */
+static void apply(const struct op *op, unsigned how_much)
+{
+    if (op->type == OP_PUT && how_much > 0)
+        file_put(op->path,
+                 span_mem(op->text.p, how_much == 2 ? op->text.len : dice((unsigned)op->text.len)));
+    else if (op->type == OP_REMOVE && how_much == 2)
+        file_remove(op->path);
 }
 
 static void on_timer(void *arg)
@@ -174,111 +181,646 @@ static void on_timer(void *arg)
     const struct webhdfs_result r = { 0 };
     struct err e = { 0 };
     (void)arg;
-    webhdfs_done_fn *done = TAKE(f.done);
-    if (f.fail && f.fail-- && err_set(&e, EIO, "scripted"))
-        done(NULL, &e, f.arg);
-    else
-        done(&r, &e, f.arg);
+    if (f.ops.n == 0 || f.hang)
+        return;
+    struct op op = f.ops.v[0];
+    memmove(f.ops.v, f.ops.v + 1, --f.ops.n * sizeof op);
+    if (f.ops.n)
+        loop_timer_set(f.timer, clock_mono_ms());
+    f.idle = 0;
+    f.ops_left -= f.ops_left > 0;
+    f.n_puts += op.type == OP_PUT;
+    f.n_removes += op.type == OP_REMOVE;
+    f.bytes_put += op.text.len;
+    if (op.type == OP_LIST) {
+        do_list(&op);
+    } else if (op.type == OP_GET) {
+        do_get(&op);
+    } else {
+        bool fails = (f.faults && dice(f.faults) == 0) || (f.fail_removes && op.type == OP_REMOVE);
+        apply(&op, fails && !f.fail_removes ? dice(3) : fails ? 0 : 2);
+        if (fails)
+            (void)err_set(&e, EIO, "scripted");
+        op.done(fails ? NULL : &r, &e, op.arg);
+    }
+    free(op.path);
 }
 
-static void on_stored(void *arg)
+/* Its process died: what was under way happened, or a part of it, or nothing. */
+static void drop_ops_of(const void *arg)
 {
-    (void)arg;
-    f.n_stored++;
+    for (size_t i = 0; i < f.ops.n;) {
+        if (f.ops.v[i].arg != arg) {
+            i++;
+            continue;
+        }
+        apply(&f.ops.v[i], dice(3));
+        free(f.ops.v[i].path);
+        memmove(f.ops.v + i, f.ops.v + i + 1, (--f.ops.n - i) * sizeof *f.ops.v);
+    }
 }
+
+/* ---- running the loop ---- */
 
 static void on_end(void *arg)
 {
     int64_t *by = arg;
-    if (f.until())
+    if ((f.until && f.until()) || (!f.until && (f.ops_left == 0 || ++f.idle > 2)))
         loop_stop(f.loop);
     else if (clock_mono_ms() > *by)
-        fail_msg("it does not come: %zu files, stored %u times", f.names.n, f.n_stored);
+        fail_msg("it does not come: %zu files, %zu operations", f.files.n, f.ops.n);
     else
         loop_timer_set(f.end, clock_mono_ms() + 1);
 }
 
-static void wait_for(bool (*until)(void))
+static void run_until(bool (*until)(void))
 {
     static int64_t by;
     by = clock_mono_ms() + 20000;
     f.until = until;
+    f.idle = 0;
     loop_timer_free(f.end);
     f.end = loop_timer_new(f.loop, on_end, &by);
     loop_timer_set(f.end, clock_mono_ms());
     assert_int_equal(loop_run(f.loop), 0);
 }
 
-static bool stored(void)
+/* n operations, or as many as there are. */
+static void run_ops(unsigned n)
 {
-    return f.n_stored > 0 && copies_stored(f.c);
+    f.ops_left = n;
+    run_until(NULL);
 }
 
-static bool stored_twice(void)
-{
-    return f.n_stored > 1 && copies_stored(f.c);
-}
+static char dir[64];
 
-static void copying(void **state)
+static int setup(void **state)
 {
     (void)state;
-    static const struct archive_files files = { .put = put };
-    AUTO(buf_done) struct buf text = { 0 };
-    (void)journal_of(&text, "j", 9);
-    AUTO(free_p) char *path = str_printf("%s/j-9", dir);
-    size_t three = part(buf_span(&text), 1, 3).len, six = part(buf_span(&text), 1, 6).len;
+    memset(&f, 0, sizeof f);
+    (void)snprintf(dir, sizeof dir, "/tmp/tony-copies-XXXXXX");
+    assert_non_null(mkdtemp(dir));
     f.loop = loop_new(NULL);
     f.timer = loop_timer_new(f.loop, on_timer, NULL);
-    const struct copies_config cfg = { .loop = f.loop,
-                                       .files = &files,
-                                       .dir = "/s/journal",
-                                       .journal = path,
-                                       .epoch = 2,
-                                       .on_stored = on_stored };
-    assert_int_equal(copies_new(&cfg, &f.c, NULL), 0);
-    assert_true(copies_stored(f.c));
-    log_setup(open("/dev/null", O_WRONLY), LOG_ERROR, false);
+    log_setup(getenv("TONY_TEST_LOG") ? 2 : -1, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR,
+              false);
+    return 0;
+}
 
-    f.fail = 1; /* the first try: the same name again */
-    copies_wrote(f.c, three);
-    assert_false(copies_stored(f.c));
-    copies_hurry(f.c);
-    wait_for(stored);
-    copies_wrote(f.c, three); /* nothing new */
-    assert_true(copies_stored(f.c));
-    copies_wrote(f.c, six - 1);
-    copies_wrote(f.c, six);
-    wait_for(stored_twice); /* also without hurry */
-    assert_int_equal(f.names.n, 3);
-    assert_string_equal(f.names.v[0], "/s/journal/0002-00000000");
-    assert_string_equal(f.names.v[1], "/s/journal/0002-00000000");
-    assert_string_equal(f.names.v[2], "/s/journal/0002-00000001");
-    assert_int_equal(f.all.len, six);
-    assert_memory_equal(f.all.p, text.p, six);
-
-    f.n_stored = 0; /* a put that never ends holds up nobody for ever */
-    f.hang = true;
-    copies_wrote(f.c, text.len);
-    copies_hurry(f.c);
-    assert_false(copies_stored(f.c));
-    wait_for(stored);
-    copies_stop(f.c);
-    assert_int_equal(f.n_stored, 2);
-    copies_free(f.c);
+static int teardown(void **state)
+{
+    (void)state;
+    while (f.files.n)
+        file_remove(f.files.v[0].path);
+    for (size_t i = 0; i < f.ops.n; i++)
+        free(f.ops.v[i].path);
+    vec_done(&f.files);
+    vec_done(&f.ops);
     loop_timer_free(f.timer);
     loop_timer_free(f.end);
     loop_free(f.loop);
-    strv_done(&f.names);
-    buf_done(&f.all);
+    return fs_remove_tree(AT_FDCWD, dir, NULL);
+}
+
+/* ---- a master: its journal and its copies ---- */
+
+enum { EVENTS_MAX = 4000, EPOCHS_MAX = 400 };
+
+struct sim {
+    uint32_t epoch;
+    char path[128];
+    struct journal j;
+    struct copies *c;
+    struct buf events; /* all that ever happened to the job, one byte each */
+    bool added;
+    size_t n_stored; /* of these, when copies_stored() said so last */
+    unsigned n_on_stored;
+};
+
+static void on_stored(void *arg)
+{
+    ((struct sim *)arg)->n_on_stored++;
+}
+
+static void open_copies(struct sim *s)
+{
+    const struct copies_config cfg = {
+        .loop = f.loop,
+        .files = &files,
+        .dir = "/s/journal",
+        .journal = s->path,
+        .epoch = s->epoch,
+        .first_n = s->j.first_n,
+        .last_n = s->j.next_n - 1,
+        .size = (uint64_t)s->j.size,
+        .on_stored = on_stored,
+        .arg = s,
+    };
+    assert_int_equal(copies_new(&cfg, &s->c, NULL), 0);
+}
+
+/* The events that a journal's file holds: those in its snapshot, and behind it. */
+static void read_events(const char *path, struct buf *out)
+{
+    struct journal_reader r;
+    struct journal_record rec;
+    struct err e = { 0 };
+    int rc;
+    buf_clear(out);
+    assert_int_equal(journal_reader_open(&r, path, &e), 0);
+    while ((rc = journal_reader_next(&r, &rec, &e)) == 1) {
+        const char *at = memmem(rec.json.p, rec.json.len, "\"x\":\"", 5);
+        if (rec.kind == JOURNAL_HEADER)
+            continue;
+        assert_non_null(at);
+        assert_int_equal(buf_add(out, at + 5, (size_t)((char *)strchr(at + 5, '"') - at - 5)), 0);
+    }
+    if (rc < 0)
+        fail_msg("%s", e.msg);
+    journal_reader_close(&r);
+}
+
+static struct sim *sim_open(uint32_t epoch)
+{
+    struct sim *s = calloc(1, sizeof *s);
+    struct err e = { 0 };
+    s->epoch = epoch;
+    (void)snprintf(s->path, sizeof s->path, "%s/j%u", dir, epoch);
+    if (journal_open(&s->j, s->path, &e) < 0)
+        fail_msg("%s", e.msg);
+    read_events(s->path, &s->events);
+    open_copies(s);
+    return s;
+}
+
+static void sim_close(struct sim *s)
+{
+    drop_ops_of(s->c);
+    copies_free(s->c);
+    if (s->j.fd >= 0)
+        journal_close(&s->j);
+    buf_done(&s->events);
+    free(s);
+}
+
+static void sim_add(struct sim *s, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char c = (char)('a' + dice(26));
+        AUTO(free_p) char *text = str_printf("{\"e\":\"y\",\"x\":\"%c\"}", c);
+        assert_int_equal(journal_add(&s->j, span_of(text)), 0);
+        assert_int_equal(buf_addc(&s->events, c), 0);
+    }
+    assert_int_equal(journal_flush(&s->j, false, NULL), 0);
+    copies_wrote(s->c, (uint64_t)s->j.size, s->j.next_n - 1);
+    s->added = true;
+}
+
+/* The state in two records. */
+static void sim_segment(struct sim *s)
+{
+    size_t half = s->events.len / 2;
+    AUTO(free_p) char *a = str_printf("{\"x\":\"%.*s\"}", (int)half, buf_cstr(&s->events));
+    AUTO(free_p) char *b = str_printf("{\"x\":\"%s\"}", buf_cstr(&s->events) + half);
+    const struct span payloads[] = { span_of(a), span_of(b) };
+    struct err e = { 0 };
+    if (journal_begin_segment(&s->j, payloads, 2, &e) < 0)
+        fail_msg("%s", e.msg);
+    copies_segment(s->c, s->j.first_n, (uint64_t)s->j.size, s->j.next_n - 1);
+}
+
+static void sim_look(struct sim *s)
+{
+    if (s->added && copies_stored(s->c))
+        s->n_stored = s->events.len;
+}
+
+/* ---- fetching ---- */
+
+static struct {
+    bool over;
+    struct copies_found found;
+    struct err why;
+} got;
+
+static void on_fetched(const struct copies_found *found, const struct err *e, void *arg)
+{
+    (void)arg;
+    got.over = true;
+    got.found = *found;
+    got.why = *e;
+}
+
+static bool fetched(void)
+{
+    return got.over;
+}
+
+static void fetch(uint32_t epoch)
+{
+    AUTO(free_p) char *path = str_printf("%s/j%u", dir, epoch);
+    memset(&got, 0, sizeof got);
+    assert_int_equal(copies_fetch(&files, NULL, "/s/journal", path, on_fetched, NULL, NULL), 0);
+    run_until(fetched);
+}
+
+/* ---- tests: the plan ---- */
+
+/* n bursts of one byte: at most COPIES_TAILS files, and the bytes put are what copies.h says. */
+static void the_plan(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned n, most;
+        double mean;
+    } rows[] = { { 50, 3, 2.6 }, { 1500, 9, 7.5 }, { 26000, 17, 14.5 } };
+    for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
+        unsigned ranks[COPIES_TAILS], sizes[COPIES_TAILS + 1], n_files = 0;
+        uint64_t put_all = 0;
+        unsigned *times = calloc(rows[r].n, sizeof *times), begin[COPIES_TAILS + 1], most = 0;
+        copies_plan_begin(ranks);
+        for (unsigned i = 0; i < rows[r].n; i++) {
+            unsigned merged = copies_plan(ranks), size = 1, from = i;
+            assert_true(merged <= n_files);
+            for (unsigned k = 0; k < merged; k++) {
+                size += sizes[--n_files];
+                from = begin[n_files];
+            }
+            begin[n_files] = from;
+            sizes[n_files++] = size;
+            assert_true(n_files <= COPIES_TAILS);
+            put_all += size;
+            for (unsigned k = from; k <= i; k++)
+                times[k]++;
+        }
+        for (unsigned i = 0; i < rows[r].n; i++)
+            most = MAX(most, times[i]);
+        free(times);
+        if (most > rows[r].most || (double)put_all / rows[r].n > rows[r].mean)
+            fail_msg("%u bursts: at most %u times, %.2f on average", rows[r].n, most,
+                     (double)put_all / rows[r].n);
+        print_message("# %u bursts: a byte is put %.2f times on average, %u times at most\n",
+                      rows[r].n, (double)put_all / rows[r].n, most);
+    }
+}
+
+/* ---- tests: putting ---- */
+
+static struct sim *it;
+
+static bool stored(void)
+{
+    return it->n_on_stored > 0 && copies_stored(it->c);
+}
+
+/* Bursts of 2 records: files, bytes, and what the next master finds. */
+static void many_bursts(void **state)
+{
+    (void)state;
+    enum { BURSTS = 1500 };
+    it = sim_open(1);
+    for (int i = 0; i < BURSTS; i++) {
+        it->n_on_stored = 0;
+        sim_add(it, 2);
+        copies_hurry(it->c);
+        assert_false(copies_stored(it->c));
+        run_until(stored);
+        assert_true(f.files.n <= 8);
+    }
+    double times = (double)f.bytes_put / (double)it->j.size;
+    if (times > 8)
+        fail_msg("each byte was put %.2f times", times);
+    print_message(
+        "%d bursts: %zu puts, %zu removals, at most %zu files, each byte put %.2f times\n", BURSTS,
+        f.n_puts, f.n_removes, f.most_files, times);
+    assert_int_equal(f.n_puts, BURSTS);
+    assert_true(f.most_files <= 1 + COPIES_TAILS + 1);
+    size_t n = it->events.len;
+    sim_close(it);
+    fetch(2);
+    assert_int_equal(got.why.num, 0);
+    it = sim_open(2);
+    assert_int_equal(it->events.len, n);
+    sim_close(it);
+}
+
+/* A segment is copied as a set of its own; the older set goes only when its base is there. */
+static void a_new_segment(void **state)
+{
+    (void)state;
+    it = sim_open(3);
+    for (int i = 0; i < 4; i++) {
+        sim_add(it, 3);
+        run_ops(9);
+    }
+    assert_int_equal(f.files.n, 4);
+    assert_non_null(find("/s/journal/0003-000000000001-000000000001-000000000004"));
+    sim_segment(it);
+    assert_true(copies_stored(it->c)); /* the older set has it all */
+    f.hang = 1;
+    run_ops(1);
+    assert_int_equal(f.files.n, 4);
+    f.hang = 0;
+    loop_timer_set(f.timer, clock_mono_ms());
+    run_ops(9);
+    assert_int_equal(f.files.n, 1);
+    assert_string_equal(f.files.v[0].path,
+                        "/s/journal/0003-000000000014-000000000014-000000000016");
+    sim_add(it, 1);
+    run_ops(9);
+    sim_close(it);
+    fetch(4);
+    assert_int_equal(got.why.num, 0);
+    it = sim_open(4);
+    assert_int_equal(it->events.len, 13);
+    run_ops(99); /* its own base, and then the others go */
+    assert_int_equal(f.files.n, 1);
+    assert_string_equal(f.files.v[0].path,
+                        "/s/journal/0004-000000000014-000000000014-000000000017");
+    sim_close(it);
+}
+
+/* Masters that die in the middle of an operation, and new segments: never more than 8 files. */
+static void at_most_eight_files(void **state)
+{
+    (void)state;
+    f.seed = 7;
+    for (uint32_t epoch = 1; epoch < 40; epoch++) {
+        fetch(epoch);
+        assert_int_equal(got.why.num, 0);
+        it = sim_open(epoch);
+        unsigned n = 20 + dice(30);
+        for (unsigned i = 0; i < n; i++) {
+            sim_add(it, 1);
+            if (i % 17 == 16)
+                sim_segment(it);
+            run_ops(i + 1 < n ? 99 : dice(3));
+        }
+        sim_close(it);
+    }
+    print_message("# 39 masters: at most %zu files at once\n", f.most_files);
+    assert_true(f.most_files <= 8);
+}
+
+/* Files that cannot be removed are tried again, and hold up no copy. */
+static void removing_fails(void **state)
+{
+    (void)state;
+    it = sim_open(1);
+    f.fail_removes = 1;
+    for (int i = 0; i < 12; i++) {
+        it->n_on_stored = 0;
+        sim_add(it, 1);
+        run_until(stored);
+    }
+    run_ops(99);
+    assert_true(f.files.n > 8);
+    f.fail_removes = 0;
+    sim_add(it, 1);
+    run_ops(99);
+    assert_true(f.files.n <= 1 + COPIES_TAILS);
+    sim_close(it);
+}
+
+/* A put that never ends holds up nobody for ever. */
+static void a_put_hangs(void **state)
+{
+    (void)state;
+    it = sim_open(1);
+    f.hang = 1;
+    sim_add(it, 1);
+    copies_hurry(it->c);
+    assert_false(copies_stored(it->c));
+    run_until(stored);
+    copies_stop(it->c);
+    assert_int_equal(it->n_on_stored, 2);
+    sim_close(it);
+}
+
+/* ---- tests: random ends ---- */
+
+/* What is known of the masters so far: the events of each, and how many were said to be stored. */
+static struct {
+    struct buf events;
+    size_t n_begun, n_stored;
+    bool any_stored;
+} past[EPOCHS_MAX];
+
+static void note(struct sim *s)
+{
+    sim_look(s);
+    buf_clear(&past[s->epoch].events);
+    assert_int_equal(buf_add(&past[s->epoch].events, s->events.p, s->events.len), 0);
+    past[s->epoch].n_stored = s->n_stored;
+    past[s->epoch].any_stored = s->n_stored > 0;
+}
+
+/* Are these the first events of a master that nobody after it has outdated? */
+static bool is_right(const struct buf *events, uint32_t epoch)
+{
+    for (uint32_t i = epoch - 1; i > 0; i--) {
+        if (events->len <= past[i].events.len && events->len >= past[i].n_stored &&
+            events->len >= past[i].n_begun &&
+            memcmp(buf_cstr(events), buf_cstr(&past[i].events), events->len) == 0)
+            return true;
+        if (past[i].any_stored)
+            return false;
+    }
+    return events->len == 0;
+}
+
+static void random_ends(void **state)
+{
+    (void)state;
+    const char *rounds = getenv("TONY_TEST_ROUNDS");
+    for (unsigned seed = 1; seed <= (rounds ? (unsigned)strtoul(rounds, NULL, 10) : 6); seed++) {
+        struct sim *live = NULL, *zombie = NULL;
+        uint32_t epoch = 0;
+        f.seed = seed;
+        memset(past, 0, sizeof past);
+        while (f.files.n)
+            file_remove(f.files.v[0].path);
+        for (int step = 0; step < 400 && epoch + 1 < EPOCHS_MAX; step++) {
+            bool fragile = !live; /* its base is not there yet: often its last moment */
+            if (!live) {
+                epoch++;
+                f.faults = 0;
+                fetch(epoch);
+                if (got.why.num)
+                    fail_msg("seed %u, step %d, epoch %u: %s", seed, step, epoch, got.why.msg);
+                live = sim_open(epoch);
+                if (!is_right(&live->events, epoch))
+                    fail_msg("seed %u, step %d: epoch %u found %zu events: %s", seed, step, epoch,
+                             live->events.len, buf_cstr(&live->events));
+                past[epoch].n_begun = live->events.len;
+                f.faults = dice(2) ? 4 : 0;
+            }
+            unsigned what = dice(12);
+            if (what < 6)
+                sim_add(live, 1 + dice(4));
+            else if (what == 6)
+                sim_segment(live);
+            else if (what == 7 && zombie)
+                sim_add(zombie, 1 + dice(4));
+            else if (what == 8 && zombie && dice(3) == 0)
+                sim_segment(zombie);
+            fragile |= what == 6;
+            run_ops(dice(fragile ? 2 : 5));
+            note(live);
+            if (zombie)
+                note(zombie);
+            if (what == 9 && zombie)
+                sim_close(TAKE(zombie));
+            if (what == 10 || (fragile && dice(3) == 0))
+                sim_close(TAKE(live));
+            else if (what == 11 && !zombie)
+                zombie = TAKE(live);
+        }
+        f.faults = 0;
+        if (live)
+            sim_close(live);
+        if (zombie)
+            sim_close(zombie);
+        for (uint32_t i = 0; i < EPOCHS_MAX; i++)
+            buf_done(&past[i].events);
+        (void)fs_remove_tree(AT_FDCWD, dir, NULL);
+        assert_int_equal(mkdir(dir, 0700), 0);
+    }
+}
+
+/* ---- tests: what is missing ---- */
+
+/* Some files as a master of epoch 2 left them: a base of 1..4 and further ones. */
+static void make_set(void)
+{
+    it = sim_open(2);
+    sim_add(it, 3);
+    run_ops(9);
+    for (int i = 0; i < 4; i++) {
+        sim_add(it, 2);
+        run_ops(9);
+    }
+    sim_close(it);
+    assert_int_equal(f.files.n, 5);
+}
+
+static void expect_error(const char *words)
+{
+    static uint32_t epoch = 100;
+    fetch(++epoch);
+    assert_int_equal(got.why.num, EBADMSG);
+    assert_int_equal(got.found.size, 0);
+    if (!strstr(got.why.msg, words))
+        fail_msg("expected '%s': %s", words, got.why.msg);
+}
+
+static void expect_events(size_t n)
+{
+    static uint32_t epoch = 200;
+    fetch(++epoch);
+    if (got.why.num)
+        fail_msg("%s", got.why.msg);
+    it = sim_open(epoch);
+    assert_int_equal(it->events.len, n);
+    sim_close(it);
+}
+
+#define NAME(first, last) "/s/journal/0002-000000000001-0000000000" first "-0000000000" last
+
+static void what_is_missing(void **state)
+{
+    (void)state;
+    make_set();
+    file_remove(NAME("07", "08"));
+    expect_error("records 7 to 8 are missing before '0002-000000000001-000000000009-000000000010'");
+    file_remove(NAME("09", "10"));
+    expect_error("records 7 to 10 are missing");
+    file_remove(NAME("01", "04"));
+    expect_error("records 1 to 4 before it are missing");
+}
+
+static void what_is_damaged(void **state)
+{
+    (void)state;
+    make_set();
+    struct buf *mid = &find(NAME("07", "08"))->text, *last = &find(NAME("11", "12"))->text;
+    mid->p[20] ^= 4;
+    expect_error("copy '0002-000000000001-000000000007-000000000008'");
+    mid->p[20] ^= 4;
+    mid->p[mid->len - 20] ^= 4; /* its last record */
+    expect_error("'0002-000000000001-000000000007-000000000008' is cut short");
+    mid->p[mid->len - 20] ^= 4;
+    expect_events(11);
+    last->len -= 5; /* the file that was being put */
+    expect_events(10);
+    last->len = 0;
+    expect_events(9);
+}
+
+static int short_of_memory(void *ctx)
+{
+    struct copies_piece v[8];
+    struct buf text = { .max = SIZE_MAX / 4 };
+    struct err e = { 0 };
+    int rc = 0;
+    (void)ctx;
+    for (size_t i = 0; i < f.files.n; i++) {
+        assert_int_equal(copies_parse_name(strrchr(f.files.v[i].path, '/') + 1, &v[i]), 0);
+        v[i].name = f.files.v[i].path;
+        v[i].text = f.files.v[i].text;
+    }
+    rc = copies_assemble(v, f.files.n, &text, &e);
+    assert_true(rc == 1 || rc == -ENOMEM);
+    buf_done(&text);
+    return rc == 1 ? 0 : rc;
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    make_set();
+    assert_true(torture(short_of_memory, NULL) > 0);
+}
+
+/* The directory also has files that no master wrote. They are neither read nor removed. */
+static void other_files(void **state)
+{
+    (void)state;
+    make_set();
+    file_put("/s/journal/0001-00000000", SPAN("of an older tony"));
+    file_put("/s/journal/README", SPAN("of somebody"));
+    expect_events(11);
+    it = sim_open(3);
+    sim_add(it, 1);
+    run_ops(99);
+    assert_non_null(find("/s/journal/README"));
+    assert_non_null(find("/s/journal/0001-00000000"));
+    assert_int_equal(f.files.n, 3);
+    sim_close(it);
+}
+
+static void no_copies(void **state)
+{
+    (void)state;
+    fetch(2);
+    assert_int_equal(got.why.num, 0);
+    assert_int_equal(got.found.size, 0);
+    file_put("/s/journal/0001-000000000001-000000000001-000000000004", SPAN("{\"n\":"));
+    fetch(2); /* the first put of the first master */
+    assert_int_equal(got.why.num, 0);
+    assert_int_equal(got.found.size, 0);
+    file_put("/s/journal/0001-000000000009-000000000009-000000000014", SPAN("{\"n\":"));
+    file_remove("/s/journal/0001-000000000001-000000000001-000000000004");
+    expect_error("'0001-000000000009-000000000009-000000000014' is cut short");
 }
 
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(joining),
-        CASE(joining_what_is_damaged),
-        CASE(copying),
+        CASE(the_plan),        CASE(many_bursts), CASE(a_new_segment), CASE(at_most_eight_files),
+        CASE(removing_fails),  CASE(a_put_hangs), CASE(random_ends),   CASE(what_is_missing),
+        CASE(what_is_damaged), CASE(other_files), CASE(no_copies),     CASE(no_memory),
     };
     return cmocka_run_group_tests_name("master_copies", tests, NULL, NULL);
 }

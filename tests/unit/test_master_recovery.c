@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A master that is killed at every write to its journal, also when only a part of that write has
  * reached the disk, and one whose disk is full at every write: the job comes to the same end, no
@@ -216,6 +217,47 @@ static void the_disk_is_full_for_a_while(void **state)
     }
 }
 
+/* NFS, and disks with quotas: the write succeeds, the sync does not, and the kernel drops what was
+ * written. */
+static void the_disk_is_full_when_it_is_synced(void **state)
+{
+    static const int nums[] = { ENOSPC, EDQUOT };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        for (unsigned k = 1; k <= 4; k++) {
+            struct world w;
+            (void)snprintf(here, sizeof here, "%s, %u syncs fail", scenes[i].name, k);
+            begin(&w, &scenes[i]);
+            w.fail_syncs = k;
+            w.fail_errno = nums[k % ARRAY_LEN(nums)];
+            w.drop_unsynced = k > 2;
+            enum master_exit code = world_run(&w);
+            CHECK(w.fail_syncs == 0 || w.stop_when_running);
+            if (code == MASTER_HOPELESS && w.stop_when_running) {
+                CHECK(w.n_running_at_end == 0);
+            } else {
+                CHECK(code == MASTER_OVER);
+                CHECK(w.n_masters == 1);
+                check_end(&w, &scenes[i]);
+            }
+            world_done(&w);
+        }
+    }
+}
+
+static void the_disk_fails_when_it_is_synced(void **state)
+{
+    (void)state;
+    struct world w;
+    (void)snprintf(here, sizeof here, "a sync fails with EIO");
+    begin(&w, &scenes[0]);
+    w.fail_syncs = 1;
+    w.fail_errno = EIO;
+    CHECK(world_run(&w) == MASTER_HOPELESS);
+    CHECK(world_alive(&w) == 0);
+    world_done(&w);
+}
+
 static void the_disk_is_gone_at_each_write(void **state)
 {
     (void)state;
@@ -244,7 +286,8 @@ static void the_disk_is_gone_at_each_write(void **state)
             CHECK(history_load(w.job_dir, &h, NULL) == 0);
             history_free(h);
             struct err e = { 0 };
-            struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .text = "the disk was full" };
+            struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB,
+                                    .launch_failed_job = { .why = "the disk was full" } };
             CHECK(history_abort(&w.paths, w.id, &ev, &e) == 0);
             CHECK(history_abort(&w.paths, w.id, &ev, &e) == 0);
             AUTO(free_p) char *dir = paths_history(&w.paths, w.id);
@@ -263,6 +306,8 @@ int main(void)
         cmocka_unit_test(killed_within_each_write),
         cmocka_unit_test(killed_many_times),
         cmocka_unit_test(the_disk_is_full_for_a_while),
+        cmocka_unit_test(the_disk_is_full_when_it_is_synced),
+        cmocka_unit_test(the_disk_fails_when_it_is_synced),
         cmocka_unit_test(the_disk_is_gone_at_each_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a master finds in its container: all of it is read, a directory is made, and what is missing
  * is named.
@@ -186,7 +187,7 @@ static void what_is_missing_is_named(void **state)
     put_tokens(0);
     expect_refused("container_tokens");
     put_tokens(31);
-    expect_refused("the job's key has 31 bytes, not 32");
+    expect_refused("the job's key has 31 bytes, but must have 32");
     put("container_tokens", SPAN("nonsense"));
     expect_refused("container_tokens");
     (void)unlink("container_tokens");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The pool: admission, requests, keepers, its end. */
 #include <setjmp.h>
 #include <stdarg.h>

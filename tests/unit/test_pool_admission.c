@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,8 @@
 enum { JOBS_MAX = 6, NOBODY = -1 };
 
 /* The capacity is 100 MiB and 4 GPUs. Jobs stand in the order of the list of the pool; want: 's'
- * starts, 'r' runs already, 'w' waits behind the job with that index. */
+ * starts, 'r' runs already, 'w' waits behind the job with that index. extends: the row is an
+ * extension of the job with that index, less 1. */
 static const struct {
     const char *what;
     size_t n;
@@ -24,6 +26,7 @@ static const struct {
         char want;
         int behind;
         uint32_t place;
+        size_t extends;
     } jobs[JOBS_MAX];
     struct admission_amount left;
 } rows[] = {
@@ -88,6 +91,31 @@ static const struct {
       1,
       { { 101, 0, 0, 1, false, 'w', NOBODY, 1 } },
       { 100, 4 } },
+    { "an extension that fits",
+      2,
+      { { 30, 0, 0, 1, true, 'r' }, { 50, 2, 0, 1, false, 's', 0, 0, 1 } },
+      { 20, 2 } },
+    { "an extension stands behind the jobs that were there, and before later ones",
+      5,
+      { { 30, 0, 0, 1, true, 'r' },
+        { 50, 0, 0, 2, true, 'r' },
+        { 30, 0, 0, 3, false, 'w', 1, 1 },
+        { 10, 0, 0, 4, false, 'w', 4, 3 },
+        { 30, 0, 0, 3, false, 'w', 2, 2, 1 } },
+      { 20, 4 } },
+    { "it has the priority of its job",
+      4,
+      { { 30, 0, 2, 1, true, 'r' },
+        { 20, 0, 1, 2, false, 'w', 0, 1 },
+        { 10, 0, 3, 3, false, 's' },
+        { 50, 0, 2, 9, false, 's', 0, 0, 1 } },
+      { 10, 4 } },
+    { "it does not wait for what its own job holds",
+      3,
+      { { 90, 0, 0, 1, true, 'r' },
+        { 5, 0, 0, 2, true, 'r' },
+        { 10, 0, 0, 2, false, 'w', 1, 1, 1 } },
+      { 5, 4 } },
 };
 
 static void test_table(void **state)
@@ -103,7 +131,9 @@ static void test_table(void **state)
                                                          rows[i].jobs[k].gpus },
                                               .priority = rows[i].jobs[k].priority,
                                               .number = rows[i].jobs[k].number,
-                                              .admitted = rows[i].jobs[k].admitted };
+                                              .admitted = rows[i].jobs[k].admitted,
+                                              .extension = rows[i].jobs[k].extends > 0,
+                                              .of = rows[i].jobs[k].extends - 1 };
         admission_decide(&capacity, jobs, rows[i].n, order, &left);
         for (size_t k = 0; k < rows[i].n; k++) {
             char got = jobs[k].admitted ? 'r' : jobs[k].start ? 's' : 'w';
@@ -143,6 +173,8 @@ static void test_random(void **state)
             jobs[i].admitted = rand_r(&seed) % 4 == 0 && admission_possible(&capacity, &with);
             if (jobs[i].admitted)
                 given = with;
+            else if (i > 0 && jobs[0].admitted && rand_r(&seed) % 4 == 0)
+                jobs[i].extension = true; /* of the first */
         }
         admission_decide(&capacity, jobs, n, order, &left);
         for (size_t i = 0; i < n; i++) {

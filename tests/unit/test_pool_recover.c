@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a pool finds of earlier ones, and what jobs that are over have left. */
 #include <setjmp.h>
 #include <stdarg.h>

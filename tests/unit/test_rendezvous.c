@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The servers by which ranks meet, without sockets: bytes in, bytes out. */
 #include <setjmp.h>
 #include <stdarg.h>

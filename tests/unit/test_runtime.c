@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is the same in every task of a job: which jobs a framework takes, who serves, whose place
  * can be taken, and the cluster spec. test_runtime_env.c has what each task finds. */
 #include <setjmp.h>
@@ -147,8 +148,10 @@ static void spec_is_json_whatever_the_names(void **state)
 
 static void one_address(void **state)
 {
-    static const struct rt_role r = { .name = "w", .n = 3, .list = "\"a:1\",\"\",\"c\\u0041:3\"" };
-    static const struct rt_role torn = { .name = "w", .n = 2, .list = "\"a:1\",\"b" };
+    static const struct rt_role r = { .name = "w",
+                                      .n = 3,
+                                      .list = SPAN("\"a:1\",\"\",\"c\\u0041:3\"") };
+    static const struct rt_role torn = { .name = "w", .n = 2, .list = SPAN("\"a:1\",\"b") };
     char out[16];
     (void)state;
     assert_true(runtime_address(&r, 0, out, sizeof out));
@@ -158,6 +161,107 @@ static void one_address(void **state)
     assert_false(runtime_address(&r, 3, out, sizeof out));
     assert_false(runtime_address(&r, 0, out, 3)); /* no room */
     assert_false(runtime_address(&torn, 1, out, sizeof out));
+}
+
+/* What runtime_spec_json() made is taken apart again, whatever the hosts look like. */
+static void lists_of_a_spec(void **state)
+{
+    static const char *const workers[] = { "10.0.0.1:1", "", "[fd00::1]:3" };
+    static const char *const nobody[] = { "", NULL };
+    static const char *const one[] = { "h:9" };
+    const struct rt_role made[] = { { "worker", workers, 3, TRACKED, 1 },
+                                    { "later", nobody, 2, TRACKED, 1 },
+                                    { "ps", one, 1, UNTRACKED, 1 } };
+    static const char *const torn[] = { "",
+                                        "{",
+                                        "{\"worker\":[\"a:1\"",
+                                        "[]",
+                                        "{\"x\":[]}",
+                                        "{\"worker\":[\"a:1\"]",
+                                        "{\"ps\":[],\"worker\":[]}" };
+    struct rt_role read[] = { { "worker", NULL, 3, TRACKED, 1 },
+                              { "later", NULL, 2, TRACKED, 1 },
+                              { "ps", NULL, 1, UNTRACKED, 1 } };
+    struct buf text = { 0 }, again = { 0 };
+    char address[32];
+    (void)state;
+    assert_int_equal(runtime_spec_json(made, 3, NULL, NULL, &text), 0);
+    assert_int_equal(runtime_spec_lists(buf_span(&text), read, 3), 0);
+    assert_true(runtime_address(&read[0], 2, address, sizeof address));
+    assert_string_equal(address, "[fd00::1]:3");
+    assert_false(runtime_address(&read[0], 1, address, sizeof address));
+    assert_false(runtime_address(&read[1], 0, address, sizeof address));
+    assert_true(runtime_address(&read[2], 0, address, sizeof address));
+    assert_int_equal(runtime_spec_json(read, 3, NULL, NULL, &again), 0);
+    assert_string_equal(buf_cstr(&again), buf_cstr(&text));
+    for (size_t i = 0; i < ARRAY_LEN(torn); i++)
+        if (runtime_spec_lists(span_of(torn[i]), read, 3) != -22)
+            fail_msg("%s", torn[i]);
+    assert_int_equal(runtime_spec_lists(SPAN("{}"), read, 3), 0);
+    buf_done(&text);
+    buf_done(&again);
+}
+
+/* Before anything runs: 17 bytes are the least that one address needs on this machine, 15 are the
+ * least elsewhere. */
+static void too_many_tasks(void **state)
+{
+    static const struct {
+        const char *framework, *variable;
+        uint32_t n;
+        bool fcfs, local, file_only;
+        int rc;
+    } table[] = {
+        { "tensorflow", "CLUSTER_SPEC", 7000, false, true, false, 0 },
+        { "tensorflow", "CLUSTER_SPEC", 7800, false, true, false, -7 },
+        { "tensorflow", "CLUSTER_SPEC", 7800, false, false, false, 0 },
+        { "tensorflow", "CLUSTER_SPEC", 8800, false, false, false, -7 },
+        { "tensorflow", "CLUSTER_SPEC", 100000, true, false, false, 0 },
+        { "tensorflow", "CLUSTER_SPEC", 100000, false, false, true, 0 },
+        { "lightgbm", "LIGHTGBM_MACHINES", 10000, false, false, false, 0 },
+        { "lightgbm", "LIGHTGBM_MACHINES", 10100, false, false, false, -7 },
+        { "lightgbm", "LIGHTGBM_MACHINES", 10100, false, false, true, 0 },
+        { "generic", NULL, 100000, false, false, false, 0 },
+        { "horovod", NULL, 20000, false, false, false, 0 },
+        { "pytorch", NULL, 100000, false, false, false, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        struct err e = { 0 };
+        const struct rt_role role = { "worker", NULL, table[i].n, TRACKED, 1 };
+        const struct rt_job job = { &role, 1, !table[i].fcfs, table[i].local, table[i].file_only };
+        int rc = runtime_check_lengths(runtime_find(table[i].framework), &job, &e);
+        if (rc != table[i].rc)
+            fail_msg("row %zu: %d, %s", i, rc, e.msg);
+        if (rc < 0 && (!strstr(e.msg, table[i].variable) || !strstr(e.msg, "131072") ||
+                       !strstr(e.hint, "TONY_SPEC_FILE")))
+            fail_msg("row %zu: %s (%s)", i, e.msg, e.hint);
+    }
+}
+
+static void lengths_before_anything_runs(void **state)
+{
+    const struct rt_role roles[] = { { "ps", NULL, 2, UNTRACKED, 1 },
+                                     { "evaluator", NULL, 1, TRACKED, 1 } };
+    const struct rt_job job = { roles, 2, .gang = true, .local = false };
+    struct rt_length v[RT_LENGTHS_MAX];
+    struct err e = { 0 };
+    size_t n;
+    (void)state;
+    assert_int_equal(runtime_lengths(runtime_find("tensorflow"), &job, v, &n, &e), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(v[0].name, "CLUSTER_SPEC");
+    static const char spec[] = "CLUSTER_SPEC={\"ps\":[\"1.1.1.1:1024\",\"1.1.1.1:1024\"],"
+                               "\"evaluator\":[\"1.1.1.1:1024\"]}";
+    assert_int_equal(v[0].least, sizeof spec);
+    assert_int_equal(v[0].most, sizeof spec + 3 * 9);
+    /* the evaluator's is the longest: it has the evaluator in it */
+    static const char tf[] = "TF_CONFIG={\"cluster\":{\"ps\":[\"1.1.1.1:1024\",\"1.1.1.1:1024\"],"
+                             "\"evaluator\":[\"1.1.1.1:1024\"]},"
+                             "\"task\":{\"type\":\"evaluator\",\"index\":0}}";
+    assert_string_equal(v[1].name, "TF_CONFIG");
+    assert_int_equal(v[1].least, sizeof tf);
+    assert_true(v[0].needed && v[1].needed);
 }
 
 static void who_lives_with_a_new_member(void **state)
@@ -197,12 +301,45 @@ static void who_lives_with_a_new_member(void **state)
             fail_msg("row %zu: %s %s", i, lives[i].framework, lives[i].role);
 }
 
+/* To add a task is more than to replace one: a tensorflow gang knows its peers from the start. */
+static void who_takes_more(void **state)
+{
+    static const struct {
+        const char *framework, *role;
+        bool gang, has_ps, more;
+    } rows[] = {
+        { "tensorflow", "worker", true, true, false },
+        { "tensorflow", "worker", false, true, true },
+        { "tensorflow", "tensorboard", true, true, true },
+        { "pytorch", "worker", true, false, false },
+        { "pytorch", "worker", false, false, true },
+        { "ray", "worker", true, false, true },
+        { "dask", "worker", true, false, true },
+        { "dask", "scheduler", true, false, false },
+        { "generic", "worker", true, false, true },
+        { "mxnet", "worker", true, false, false },
+        { NULL, "worker", true, false, true },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (runtime_takes_more(rows[i].framework, rows[i].role, false, rows[i].gang,
+                               rows[i].has_ps) != rows[i].more)
+            fail_msg("row %zu: %s %s", i, rows[i].framework, rows[i].role);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checks),           cmocka_unit_test(who_serves),
-        cmocka_unit_test(tensorboard_port), cmocka_unit_test(spec_is_json_whatever_the_names),
-        cmocka_unit_test(one_address),      cmocka_unit_test(who_lives_with_a_new_member),
+        cmocka_unit_test(checks),
+        cmocka_unit_test(who_serves),
+        cmocka_unit_test(tensorboard_port),
+        cmocka_unit_test(spec_is_json_whatever_the_names),
+        cmocka_unit_test(one_address),
+        cmocka_unit_test(who_lives_with_a_new_member),
+        cmocka_unit_test(lists_of_a_spec),
+        cmocka_unit_test(too_many_tasks),
+        cmocka_unit_test(lengths_before_anything_runs),
+        cmocka_unit_test(who_takes_more),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local back-end against a keeper played here: what it sends, what it makes of the answers, and
  * how it ends.
@@ -38,6 +39,8 @@ struct stage {
     uint32_t epoch;
     bool drop_on_register, refuse;
     bool finish_done;
+    void (*script)(struct stage *s); /* what the master does when it has registered; NULL = a job */
+    unsigned n_grants;               /* of a script's keeper, which gives each grant a new id */
 };
 
 static void note(struct stage *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -121,6 +124,58 @@ static void keeper_complete(struct stage *s, const char *id)
     keeper_send(s, &f);
 }
 
+/* For a script: the ids are g1, g2, ... in the order of the grants. */
+static void keeper_grant(struct stage *s, uint32_t slot)
+{
+    char id[16];
+    Tony__Container c = TONY__CONTAINER__INIT, *list[] = { &c };
+    (void)snprintf(id, sizeof id, "g%u", ++s->n_grants);
+    c.id = id;
+    c.slot = slot;
+    Tony__ContainersAllocated a = TONY__CONTAINERS_ALLOCATED__INIT;
+    a.n_containers = 1;
+    a.containers = list;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &a;
+    keeper_send(s, &f);
+}
+
+static void keeper_confirm(struct stage *s, const Tony__CancelAsks *m)
+{
+    for (size_t i = 0; i < m->n_slots; i++)
+        note(s, "> cancel %u, ", m->slots[i]);
+    Tony__ContainersAllocated a = TONY__CONTAINERS_ALLOCATED__INIT;
+    a.cancelled = m->number;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &a;
+    keeper_send(s, &f);
+}
+
+static void keeper_wishes(struct stage *s, bool grow, uint32_t n)
+{
+    Tony__SizeWish w = TONY__SIZE_WISH__INIT;
+    w.n_containers = n;
+    w.deadline_ms = 1500;
+    w.grow = grow;
+    w.why = (char *)(uintptr_t) "others wait";
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_SIZE_WISH;
+    f.size_wish = &w;
+    keeper_send(s, &f);
+}
+
+static void keeper_wanted(struct stage *s, const Tony__WantContainers *m)
+{
+    uint64_t mib = 0;
+    for (size_t i = 0; i < m->n_whole; i++)
+        mib += m->whole[i]->memory_mib;
+    note(s, "> whole of %zu with %u MiB, ", m->n_whole, (unsigned)mib);
+    keeper_wishes(s, false, 2);
+    keeper_wishes(s, true, 9);
+}
+
 static void keeper_refuse(struct stage *s)
 {
     Tony__Refused r = TONY__REFUSED__INIT;
@@ -147,7 +202,17 @@ static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
             keeper_registered(s);
         }
         break;
+    case TONY__FRAME__BODY_WANT_CONTAINERS:
+        keeper_wanted(s, f->want_containers);
+        break;
+    case TONY__FRAME__BODY_CANCEL_ASKS:
+        keeper_confirm(s, f->cancel_asks);
+        break;
     case TONY__FRAME__BODY_REQUEST_CONTAINERS:
+        for (size_t i = 0; s->script && i < f->request_containers->n_asks; i++)
+            keeper_grant(s, f->request_containers->asks[i]->slot);
+        if (s->script)
+            break;
         note(s, "> asks %zu (%u MiB), ", f->request_containers->n_asks,
              (unsigned)f->request_containers->asks[0]->memory_mib);
         keeper_allocate(s, f->request_containers);
@@ -206,6 +271,10 @@ static void on_registered(struct stage *s, const struct sched_event *ev)
     assert_int_equal(ev->containers[1].exit_code, 137);
     assert_int_equal(ev->containers[1].reason, END_UNKNOWN);
     note(s, "< registered, ");
+    if (s->script) {
+        s->script(s);
+        return;
+    }
     struct sched_ask asks[] = { { .slot = 3, .memory_mib = 64, .gpus = 2 },
                                 { .slot = 4, .memory_mib = 1 } };
     assert_int_equal(s->ops->request(s->sched, asks, 2, NULL), 0);
@@ -216,6 +285,11 @@ static void on_allocated(struct stage *s, const struct sched_event *ev)
     for (size_t i = 0; i < ev->n; i++)
         note(s, "< %s:%u[%s], ", ev->containers[i].id, ev->containers[i].slot,
              ev->containers[i].gpus);
+    if (s->script) {
+        if (ev->containers[0].slot == 5)
+            loop_stop(s->loop);
+        return;
+    }
     const char *ids[] = { ev->containers[1].id };
     assert_int_equal(s->ops->release(s->sched, ids, 1, NULL), 0);
     assert_int_equal(s->ops->launch(s->sched, ev->containers, 1, NULL), 0);
@@ -236,6 +310,11 @@ static void on_event(const struct sched_event *ev, void *arg)
         note(s, "< completed %s %d %s %u %s, ", c->id, c->exit_code, end_reason_name(c->reason),
              (unsigned)c->age_us, c->detail);
         assert_int_equal(s->ops->finish(s->sched, "FAILED", "why", finish_done, NULL), 0);
+    } else if (ev->type == SE_SHRINK || ev->type == SE_GROW) {
+        note(s, "< %s to %zu in %lld ms: %s, ", ev->type == SE_GROW ? "grow" : "shrink", ev->n,
+             (long long)ev->deadline_ms, ev->text);
+        if (ev->type == SE_GROW)
+            loop_stop(s->loop);
     } else if (ev->type == SE_BROKEN) {
         note(s, "< broken: %s", ev->text);
         loop_stop(s->loop);
@@ -374,21 +453,80 @@ static void a_keeper_that_comes_later(void **state)
     stage_done(&s);
 }
 
+static void request_one(struct stage *s, uint32_t slot)
+{
+    struct sched_ask a = { .slot = slot, .memory_mib = 1 };
+    assert_int_equal(s->ops->request(s->sched, &a, 1, NULL), 0);
+}
+
+static void cancel_one(struct stage *s, uint32_t slot)
+{
+    assert_int_equal(s->ops->cancel(s->sched, &slot, 1, NULL), 0);
+}
+
+static void asks_and_cancels(struct stage *s)
+{
+    cancel_one(s, 5); /* nobody asked */
+    request_one(s, 5);
+    cancel_one(s, 5);
+    cancel_one(s, 5); /* it is not open any more */
+    request_one(s, 4000000000);
+    request_one(s, 5);
+}
+
+/* The keeper answers the first ask before it hears that it was taken back. */
+static void a_cancel_that_crosses_the_grant(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.script = asks_and_cancels;
+    stage_run(&s);
+    assert_string_equal(s.heard, "> register 4, < registered, > cancel 5, < g2:4000000000[], "
+                                 "< g3:5[], ");
+    stage_done(&s);
+}
+
+static void wants_three(struct stage *s)
+{
+    struct sched_ask whole[] = { { .slot = 0, .memory_mib = 10 },
+                                 { .slot = 1, .memory_mib = 10 },
+                                 { .slot = 70000, .memory_mib = 100, .gpus = 1 } };
+    assert_int_equal(s->ops->resize(s->sched, whole, 3, NULL), 0);
+}
+
+static void a_resize_and_the_pools_wishes(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.script = wants_three;
+    stage_run(&s);
+    assert_string_equal(s.heard, "> register 4, < registered, > whole of 3 with 120 MiB, "
+                                 "< shrink to 2 in 1500 ms: others wait, "
+                                 "< grow to 9 in 1500 ms: others wait, ");
+    stage_done(&s);
+}
+
 static void only_known_back_ends(void **state)
 {
     (void)state;
     assert_null(sched_find("nomad"));
     assert_null(sched_find(NULL));
     assert_string_equal(sched_find("local")->name, "local");
-    assert_int_equal(sched_find("local")->resize_wanted(NULL, 3, NULL), -EOPNOTSUPP);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_conversation),      cmocka_unit_test(a_keeper_that_goes),
-        cmocka_unit_test(a_keeper_that_refuses),     cmocka_unit_test(no_keeper_at_all),
-        cmocka_unit_test(a_keeper_that_comes_later), cmocka_unit_test(only_known_back_ends),
+        cmocka_unit_test(a_whole_conversation),
+        cmocka_unit_test(a_keeper_that_goes),
+        cmocka_unit_test(a_keeper_that_refuses),
+        cmocka_unit_test(no_keeper_at_all),
+        cmocka_unit_test(a_keeper_that_comes_later),
+        cmocka_unit_test(only_known_back_ends),
+        cmocka_unit_test(a_cancel_that_crosses_the_grant),
+        cmocka_unit_test(a_resize_and_the_pools_wishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

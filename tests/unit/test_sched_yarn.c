@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The YARN back-end and its ResourceManager: asks and grants, lost answers, restarts, tokens, what
  * a second master is told. The world is in yarn_world.h.
@@ -265,6 +266,55 @@ static void test_second_master(void **state)
     assert_int_equal(w->n_calls[K_START], 0);
 }
 
+/* The world's tables end at BOXES_MAX: this one is asked for, found in the ask, and never granted.
+ */
+static void test_a_slot_is_any_number(void **state)
+{
+    (void)state;
+    struct yarn *y = (struct yarn *)(void *)w->s;
+    uint32_t far = SCHED_NO_SLOT - 1;
+    w->grants = false;
+    struct sched_ask asks[] = { { .slot = far, .memory_mib = 10, .vcores = 1, .role = "ps" },
+                                { .slot = 7, .memory_mib = 10, .vcores = 1, .role = "worker" },
+                                { .slot = 3, .memory_mib = 10, .vcores = 1, .role = "worker" } };
+    assert_int_equal(sched_yarn.request(w->s, asks, 3, NULL), 0);
+    assert_int_equal(y->asks.n, 3); /* not one for each number below */
+    for (size_t i = 0; i + 1 < y->asks.n; i++)
+        assert_true(y->asks.v[i].slot < y->asks.v[i + 1].slot);
+    assert_string_equal(yarn_slot_role(y, far), "ps");
+    WORLD_UNTIL(w->want[3] && w->want[7] && w->far_slot == far);
+    assert_int_equal(sched_yarn.cancel(w->s, (uint32_t[]){ far, 4, 9999 }, 3, NULL), 0);
+    WORLD_UNTIL(w->far_slot == 0);
+    world_grant(3);
+    world_grant(7);
+    world_until("got:3", 1);
+    world_until("got:7", 1);
+}
+
+/* A master whose predecessor grew the job learns what the new slots are for. */
+static void test_resize_tells_the_roles(void **state)
+{
+    (void)state;
+    sched_yarn.close(w->s);
+    w->s = NULL;
+    buf_clear(&w->said);
+    w->second = true;
+    w->n_boxes = w->told = 1;
+    w->boxes[0] = (struct fake_box){ .slot = 120, .starts = 1 };
+    world_open(2);
+    struct yarn *y = (struct yarn *)(void *)w->s;
+    assert_string_equal(yarn_slot_role(y, 120), "");
+    struct sched_ask whole[] = { { .slot = 0, .memory_mib = 10, .role = "ps" },
+                                 { .slot = 120, .memory_mib = 10, .role = "worker" } };
+    int asks = w->n_asks;
+    assert_int_equal(sched_yarn.resize(w->s, whole, 2, NULL), 0);
+    assert_string_equal(yarn_slot_role(y, 120), "worker");
+    const struct box *b = map_next(&y->boxes, NULL)->value;
+    assert_string_equal(b->role, "worker");
+    world_pass(30);
+    assert_int_equal(w->n_asks, asks); /* it asks for nothing by itself */
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
@@ -281,6 +331,8 @@ int main(void)
         CASE(test_avoid),
         CASE(test_fate),
         CASE(test_second_master),
+        CASE(test_a_slot_is_any_number),
+        CASE(test_resize_tells_the_roles),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn", tests, NULL, NULL);

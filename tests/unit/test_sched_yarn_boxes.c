@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The YARN back-end and its containers: how they are started, stopped and looked at by their nodes,
  * and what their ends are called. The world is in yarn_world.h.
@@ -128,6 +129,19 @@ static void test_stop(void **state)
     WORLD_UNTIL(!sched_yarn.busy(w->s));
 }
 
+/* The ResourceManager does not wait for a node before it says that a container is released. */
+static void test_an_end_that_no_node_confirmed(void **state)
+{
+    (void)state;
+    world_ask(0, 1, 100);
+    world_until("got:", 1);
+    WORLD_UNTIL(w->boxes[0].starts);
+    w->silent_node = true;
+    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
+    world_ends(0, -100);
+    world_until("end:0:node_lost", 1);
+}
+
 static void test_node_does_not_answer(void **state)
 {
     (void)state;
@@ -217,7 +231,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_ends),         CASE(test_whose_node),
         CASE(test_preempting),   CASE(test_a_node_does_not_know_what_for),
-        CASE(test_stop),         CASE(test_node_does_not_answer),
+        CASE(test_stop),         CASE(test_an_end_that_no_node_confirmed),
+        CASE(test_node_does_not_answer),
         CASE(test_start_errors), CASE(test_start_in_doubt),
         CASE(test_look),
     };

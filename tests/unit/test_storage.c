@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The content store, copies of trees, and tony-pack: what comes out is what went in, once; what
  * cannot be shipped is refused by name and leaves nothing behind.
@@ -433,7 +434,7 @@ static void test_refusals(void **state)
         { SHIP_IN_PLACE, "nothing", -ENOENT, "nothing" },
         { SHIP_SRC, "", -EINVAL, "contains TONY_HOME" },
         { SHIP_SRC, "home", -EINVAL, "is TONY_HOME" },
-        { SHIP_NONE, "afile", -EINVAL, "in no known way" },
+        { SHIP_NONE, "afile", -EINVAL, "unknown kind 0" },
     };
     unsigned before = stored();
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * job.conf: all of a job goes through the text and back; what is damaged is refused.
  */

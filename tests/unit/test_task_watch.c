@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints that are found by a rule: which are complete, and which of them are told. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -146,6 +147,67 @@ static void there_is_no_directory(void **state)
     task_watch_free(w);
 }
 
+/* Replaces it, as a program does that saves the step once more. */
+static void replace(const char *name)
+{
+    AUTO(free_p) char *from = str_printf("%s/tmp", dir), *to = str_printf("%s/%s", dir, name);
+    make("tmp");
+    assert_int_equal(rename(from, to), 0);
+}
+
+/* A checkpoint of an earlier attempt is not reported for this attempt, also if the attempt has a
+ * new executor. */
+static void by_another_attempt(void **state)
+{
+    struct err e = { 0 };
+    (void)state;
+    for (int same_executor = 0; same_executor < 2; same_executor++) {
+        struct task_watch *w = watch("step-([0-9]+)", "");
+        for (int i = 1; i <= 9; i++) {
+            char name[16];
+            (void)snprintf(name, sizeof name, "step-%d", i);
+            make(name);
+        }
+        if (same_executor) {
+            task_watch_begin(w, "/nowhere", true);
+            expect(w, "4 5 6 7 8 9 "); /* they may be what the first attempt resumes from */
+        }
+        task_watch_begin(w, "/nowhere", false);
+        expect(w, "");
+        make("step-11");
+        expect(w, "11 ");
+        replace("step-8"); /* it has resumed from 7, and saved 8 once more */
+        expect(w, "8 ");
+        expect(w, "");
+        drop("step-9"); /* that an older one is among the newest now does not make it new */
+        drop("step-8");
+        drop("step-7");
+        expect(w, "");
+        replace("step-11");
+        expect(w, "11 ");
+        task_watch_begin(w, "/nowhere", false);
+        expect(w, "");
+        task_watch_free(w);
+    }
+    struct task_watch *w = watch("step-([0-9]+)", "DONE");
+    make("step-5"); /* half of one, whose task was killed */
+    task_watch_begin(w, "/nowhere", false);
+    expect(w, "");
+    make("step-5DONE"); /* this attempt has completed it */
+    expect(w, "5 ");
+    task_watch_begin(w, "/nowhere", false);
+    expect(w, "");
+    replace("step-5DONE");
+    expect(w, "5 ");
+    assert_int_equal(fs_remove_tree(AT_FDCWD, dir, &e), 0);
+    task_watch_begin(w, "/nowhere", false); /* it is made later */
+    assert_int_equal(mkdir(dir, 0700), 0);
+    make("step-6");
+    make("step-6DONE");
+    expect(w, "6 ");
+    task_watch_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +216,7 @@ int main(void)
         cmocka_unit_test(same_step),
         cmocka_unit_test(ten_thousand),
         cmocka_unit_test(there_is_no_directory),
+        cmocka_unit_test(by_another_attempt),
     };
     struct err e = { 0 };
     if (!mkdtemp(dir))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Torch's store: what goes over the wire was computed by hand from the protocol, and in part
  * recorded from PyTorch 1.13 and 2.15. */
 #include <setjmp.h>

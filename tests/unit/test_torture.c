@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The harness itself: it must see a failure that is swallowed wrongly, a leak, and nothing where
  * all is well. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of configuration XML: what it takes, and the sentence and line of everything it
  * refuses. */
 #include <errno.h>

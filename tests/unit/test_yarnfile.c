@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * yarn.json: all of it goes through the text and back; what is damaged or senseless is refused.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "yarn_world.h"
 
 #include <errno.h>
@@ -266,7 +267,10 @@ static void take_asks(const Hadoop__AllocateRequest *rq)
             continue;
         }
         w->n_asks++;
-        w->want[a->allocation_request_id] = a->num_containers;
+        if (a->allocation_request_id < BOXES_MAX)
+            w->want[a->allocation_request_id] = a->num_containers;
+        else
+            w->far_slot = a->num_containers ? (uint32_t)a->allocation_request_id : 0;
     }
     for (uint32_t s = 0; s < BOXES_MAX && w->grants; s++)
         if (w->want[s]) {
@@ -531,8 +535,11 @@ static void on_timer(void *arg)
 
 static void on_event(const struct sched_event *ev, void *arg)
 {
-    static const char *const names[SE_COUNT] = { "",    "reg",    "got",    "refused",
-                                                 "end", "shrink", "broken", "preempting" };
+    static const char *const names[SE_COUNT] = {
+        [SE_NONE] = "",           [SE_REGISTERED] = "reg", [SE_ALLOCATED] = "got",
+        [SE_REFUSED] = "refused", [SE_COMPLETED] = "end",  [SE_SHRINK] = "shrink",
+        [SE_GROW] = "grow",       [SE_BROKEN] = "broken",  [SE_PREEMPTING] = "preempting",
+    };
     (void)arg;
     (void)buf_addf(&w->said, "%s", names[ev->type]);
     if (ev->type == SE_REFUSED)

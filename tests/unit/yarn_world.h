@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A scripted ResourceManager and two NodeManagers, "n0" and "n1", below the YARN back-end, at the
  * level of the calls of hadoop/yarn.h: each call is answered a moment later by what the world says.
@@ -55,6 +56,8 @@ extern struct world {
     struct strv ids; /* of what was granted */
 
     bool want[BOXES_MAX], grants, launches;
+    uint32_t
+        far_slot; /* the one that is asked for of those that `want` has no room for; 0 = none */
     int granted_gpus;
     int n_calls[K_COUNT], n_answered[K_COUNT], n_asks, n_racks;
     int32_t id;

@@ -1,4 +1,5 @@
-"""One real Hadoop cluster for all tests of this directory; see tests/fixtures/hadoop/hadoop-cluster. A test may break it, and should
+# SPDX-License-Identifier: Apache-2.0
+"""One real Hadoop cluster for all tests that a process of pytest runs; see tests/fixtures/hadoop/hadoop-cluster. A test may break it, and should
 say so by mending it; what a test leaves broken is mended here before the next one, and what it leaves running fails it."""
 
 import contextlib

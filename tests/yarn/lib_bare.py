@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A root directory with nothing in it but a static shell and /proc, in which NodeManagers run their containers.
 
 The DefaultContainerExecutor starts a container as `nice -n 0 bash SCRIPT` once a priority is configured, and looks for `nice` in its PATH. Ours

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster of tests/fixtures/hadoop as an object: its state by REST, its daemons to be killed, its logs to be read."""
 
 import contextlib
@@ -20,6 +21,7 @@ from hdcluster import daemons, procs  # noqa: E402
 MASTERS = 30  # that one job may have: some tests kill many
 ANSWER_S = 60  # a JVM on a busy machine stands still for seconds
 FINAL = ("FINISHED", "FAILED", "KILLED")
+LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 # What the daemons complain about with no application running, or with anybody's; test_logs.py runs one of nobody's beside ours.
 ALLOWED = {
@@ -183,7 +185,7 @@ class Cluster:
         return self.rm("apps/" + app)["app"]
 
     def live_apps(self):
-        return [a["id"] for a in self.apps() if a["state"] not in FINAL]
+        return [a["id"] for a in self.apps(states=",".join(LIVE))]
 
     def attempts(self, app):
         return self.rm(f"apps/{app}/appattempts")["appAttempts"]["appAttempt"]

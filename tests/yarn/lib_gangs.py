@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that do not fit beside each other."""
 
 from lib_cluster import wait_until

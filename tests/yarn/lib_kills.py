@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes of one job on the cluster, to be killed, and the question whether it is whole again."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that have a task on each node, and what is said of one that is lost."""
 
 import os
@@ -19,7 +20,7 @@ def spread(tony, cluster, conf=None, **top):
     live = cluster.containers(app)
     other, = {c["nm"] for c in live.values()} - {c["nm"] for cid, c in live.items() if cid in master}
     for pid in pids:
-        env = cluster.environ(pid)
+        env = wait_until(lambda pid=pid: cluster.environ(pid), "an environment: it is empty in the middle of an exec")
         if live[env["CONTAINER_ID"]]["nm"] == other:
             return p, app, other, pid, env["TONY_TASK"]
     raise AssertionError("no task on the other node")

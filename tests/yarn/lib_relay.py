@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """WebHDFS by a detour, on which an upload comes to a halt: what happens in the midst of one does not depend on how fast it is."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program `tony`, as somebody with a Hadoop client configuration types it."""
 
 import json
@@ -31,6 +32,7 @@ class Tony:
         self.base = pathlib.Path(base)
         self.home = self.base / "tony"
         self.cluster = cluster
+        self.bin = BIN
         self.env = {
             "PATH": f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self.base),
@@ -55,7 +57,7 @@ class Tony:
         args = [str(a) for a in args]
         if args[0] in ("run", "submit", "plan") and "--cluster" not in args:
             args[1:1] = ["--cluster", "yarn"]
-        return [str(BIN / "tony"), *args]
+        return [str(self.bin / "tony"), *args]
 
     def run(self, *args, timeout=300, cwd=None, env=None, stdout=subprocess.PIPE):
         """Any exit code; stdout and stderr as text."""

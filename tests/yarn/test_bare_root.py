@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that has nothing: the containers run in a root directory without a libc. See lib_bare.py for how, and for what is there."""
 
 import json
@@ -14,9 +15,10 @@ def static_programs():
     """Sanitizers do not go together with static linking."""
     options = {o["name"]: o["value"] for o in json.loads((BUILD / "meson-info" / "intro-buildoptions.json").read_text())}
     if options["b_sanitize"] != "none" or not options["static_node"]:
-        pytest.skip("this build links dynamically")
+        pytest.skip("build: it links dynamically")
 
 
+@pytest.mark.takes(28)
 def test_a_job_in_a_bare_root(tony, cluster, base):
     with bare_root(cluster, base) as root:
         assert sorted(p.name for p in root.iterdir()) == sorted(["bin", "proc", "tmp", "dev"])

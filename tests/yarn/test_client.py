@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line on a cluster: logs, uploads, the cache, waiting, killing, doctor."""
 
 import contextlib
@@ -12,6 +13,7 @@ import subprocess
 import threading
 import time
 
+import pytest
 from lib_cluster import wait_until
 from lib_relay import halting
 from lib_tony import APP
@@ -160,6 +162,7 @@ def test_staging_of_what_is_over_is_swept(tony, cluster):
     assert not {app, never} & set(cluster.ls("/user/root/.tony"))
 
 
+@pytest.mark.takes(13)
 def test_many_clients_at_once(tony, cluster, base):
     """The same new content, from ten machines."""
     (base / "shared.bin").write_bytes(os.urandom(2 << 20))
@@ -193,6 +196,7 @@ def test_a_client_killed_while_it_stages(tony, cluster, base):
 
 # ---- waiting and killing ----
 
+@pytest.mark.takes(12)
 def test_a_silent_master(tony, cluster):
     """What is known of its job is shown without it. Nobody listens to Ctrl-C, so the ResourceManager does it."""
     p, app, _ = tony.gated()
@@ -217,6 +221,7 @@ def test_a_silent_master(tony, cluster):
     assert cluster.await_app(app, "KILLED")["finalStatus"] == "KILLED"
 
 
+@pytest.mark.takes(12)
 def test_killed_without_a_master(tony, cluster):
     first = tony.submit(tony.workers("sleep 600"))
     tony.await_state(first, "RUNNING")

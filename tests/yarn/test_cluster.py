@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fixture itself: what the other tests take for granted."""
 
 import json
@@ -44,6 +45,7 @@ def test_an_application_runs_and_is_killed(cluster):
     wait_until(lambda: not cluster.processes(), "its process gone")
 
 
+@pytest.mark.takes(8)
 def test_daemons_die_and_come_back(cluster):
     """And containers outlive them."""
     app = submit_sleep(cluster)

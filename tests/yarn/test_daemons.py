@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Daemons and our own processes die, change or are taken away under a running job."""
 
 import os
@@ -22,6 +23,7 @@ def test_resourcemanager_restarted(tony, cluster):
     assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 1
 
 
+@pytest.mark.takes(10)
 def test_resourcemanager_comes_back_at_its_other_address(tony, cluster):
     tony.env["HADOOP_CONF_DIR"] = str(cluster.dir / "conf-list")
     p, app, pids = tony.gated(2)
@@ -80,6 +82,7 @@ def test_one_setting(tony, cluster, setting):
         cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are taken away
 
 
+@pytest.mark.takes(12)
 def test_a_hundred_containers(tony, cluster):
     r = tony.run("run", tony.workers("true", n=100), timeout=300)
     assert r.returncode == 0, r.stderr

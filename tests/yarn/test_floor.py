@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The application of bench/yarn that has nothing of ours: what it cannot do here, nobody can."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the frameworks need of us, on a cluster; the frameworks themselves are in tests/soak-yarn, for they take minutes."""
 
 import os

@@ -1,10 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that do not fit beside each other, and a cluster that cannot give what a job needs. The same, 20 times in a row: `make soak`."""
 
 import re
 
+import pytest
 from lib_gangs import MIB, two_jobs_of_sixty_percent, workers
 
 
+@pytest.mark.takes(50)
 def test_two_jobs_of_sixty_percent(tony):
     assert "given back" in (said := two_jobs_of_sixty_percent(tony)), said  # else they were not in each other's way
 

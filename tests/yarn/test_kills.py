@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever of a job is killed: it goes on from its last checkpoint, and comes to what it would have come to undisturbed."""
 
 import hashlib

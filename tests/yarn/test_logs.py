@@ -1,13 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ResourceManager and NodeManagers write into their logs about us: no warning that we cause."""
 
 import re
 import signal
 import time
 
+import pytest
 from lib_cluster import wait_until
 from lib_tony import APP, floor
 
 
+@pytest.mark.takes(10)
 def test_no_daemon_complains_of_a_job(tony, cluster, base):
     """However it ends. What is allowed, and why, stands in lib_cluster."""
     (base / "src").mkdir()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes are lost, fall ill, fill up, are given to others; NameNode and DataNode go. What the job is told is what happened."""
 
 import shutil
@@ -7,6 +8,8 @@ from lib_cluster import wait_until
 from lib_nodes import ONE_A_NODE, decided, gone, master_log, spread
 from lib_tony import BIN
 
+
+@pytest.mark.takes(19)
 @pytest.mark.parametrize("settings, words", [
     pytest.param(["nm:yarn.nodemanager.health-checker.script.path={base}/ill", "nm:yarn.nodemanager.health-checker.interval-ms=500"],
                  "ran hot", id="unhealthy", marks=pytest.mark.slow),
@@ -86,6 +89,7 @@ def test_the_namenode_is_away_at_the_end(tony, cluster):
     assert app not in cluster.ls("/user/root/.tony")
 
 
+@pytest.mark.takes(12)
 def test_the_client_is_killed(tony, cluster):
     """`run` owns its job, which ends soon after it; `submit` does not."""
     p, app, pids = tony.gated(conf={"tony.client.away-limit": 10000})

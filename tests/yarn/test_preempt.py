@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preemption by another queue: a notice lets the tasks concerned save, and they go on from there when there is room again."""
 
 import shlex
@@ -38,6 +39,7 @@ def saved_by(doc):
     return {t["task"]: t["checkpoint"]["step"] for t in doc["tasks"] if "checkpoint" in t}
 
 
+@pytest.mark.takes(22)
 @pytest.mark.parametrize("scope", ["task", pytest.param("job", marks=pytest.mark.slow)])
 def test_a_notice_lets_them_save(tony, cluster, scope):
     """Those whose containers are wanted; where the gang is formed anew for it, all."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several ranks in a container, and the store by which they find each other, in the container of rank 0."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The master dies and YARN starts another: the tasks go on as if nothing had happened."""
 
 import json

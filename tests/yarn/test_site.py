@@ -1,6 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """A site that has set up much of what Hadoop leaves off: privacy on the wire, scheduling in node heartbeats, access lists, preemption, a stopped
 queue, and nodes that are given up soon. All tests here share these settings: the daemons start with them once."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,6 +12,8 @@ from lib_cluster import wait_until
 from lib_nodes import ONE_A_NODE, STRICT, decided, gone, spread
 from lib_tony import APP, Tony
 
+# The fixture `site` restarts three daemons before the first of them and after the last.
+pytestmark = [pytest.mark.takes(95), pytest.mark.xdist_group("site")]
 PEOPLE = ("alice", "bob", "carol")
 SETTINGS = [
     "yarn:hadoop.rpc.protection=privacy",
@@ -41,7 +45,7 @@ def test_privacy_and_synchronous_scheduling(tony, cluster):
 
 def test_a_stopped_queue(tony, cluster):
     r = tony.run("run", tony.workers("true", conf={"tony.yarn.queue": "closed"}))
-    assert r.returncode in (1, 2, 4) and "closed" in r.stderr and re.search("STOPPED|stopped", r.stderr), r.stderr
+    assert r.returncode == 2 and "closed" in r.stderr and re.search("STOPPED|stopped", r.stderr), r.stderr
 
 
 def test_who_may_see_and_end_a_job(tony, cluster, base):
@@ -56,8 +60,8 @@ def test_who_may_see_and_end_a_job(tony, cluster, base):
         alice.await_state(app, "RUNNING")
         assert cluster.app(app)["user"] == "alice"
         assert bob.status(app)["yarn_state"] == "RUNNING"  # the ResourceManager's word: the master's key is alice's
-        r = carol.run("kill", app)
-        assert r.returncode in (2, 4) and "carol" in r.stderr, r.stderr
+        r = carol.run("kill", app)  # 4: what she asks is right, and the cluster refuses it to her
+        assert r.returncode == 4 and "carol" in r.stderr, r.stderr
         assert cluster.app(app)["state"] == "RUNNING"
         assert bob.run("kill", app).returncode == 0
         assert cluster.await_app(app, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
@@ -107,6 +111,7 @@ def test_the_masters_node_goes_without_a_word(tony, cluster):
         cluster.await_app(app, "FINISHED")
     finally:
         cluster.signal(nm, "CONT")
-        os.kill(master, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # its node may have ended it already
+            os.kill(master, signal.SIGCONT)
     wait_until(gone(master), "the first master gone", 180)
     assert tony.status(app)["state"] == "SUCCEEDED"

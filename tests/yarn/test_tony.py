@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users of the original have: its tony.xml files, its options, and what its own end-to-end tests expect of them. The programs are ours."""
 
 import json
@@ -179,6 +180,7 @@ def test_a_worker_outlives_its_group(original, tony):
     assert "worker" in tony.status(r.app)["message"]
 
 
+@pytest.mark.takes(10)
 def test_a_worker_that_is_not_heard_of(tony, cluster):
     """Its executor is stopped, and comes back to life too late."""
     p, app, pids = tony.gated(conf={"tony.task.heartbeat-interval-ms": 300, "tony.task.max-missed-heartbeats": 25,
@@ -192,7 +194,8 @@ def test_a_worker_that_is_not_heard_of(tony, cluster):
 
 def test_more_tasks_than_the_cluster_can_ever_hold(original, cluster):
     r = original("--executes", "good.py", keys={
-        "tony.worker.instances": 10000, "tony.worker.memory": "2g", "tony.container.allocation.timeout": 1000})
+        "tony.application.framework": "generic", "tony.worker.instances": 10000, "tony.worker.memory": "2g",
+        "tony.container.allocation.timeout": 1000})
     assert r.returncode == 2 and not r.app and "2 nodes" in r.stderr, r.stderr
     assert not cluster.live_apps()
 

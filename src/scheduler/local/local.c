@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/local/local.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -12,25 +14,38 @@
 #include "base/vec.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
+#include "scheduler/slots.h"
 #include "storage/paths.h"
 
 enum {
-    DIAL_LIMIT_MS = 10000, /* the keeper begins when we do; one that never listens */
-    DIAL_PAUSE_MS = 1,
-    FINISH_POLL_MS = 2, /* how often we look whether the keeper's socket has taken our last word */
+    /* How long the first master tries to connect. It starts together with the keeper, which may not
+     * listen yet. */
+    CONNECT_TIMEOUT_MS = 10000,
+    CONNECT_RETRY_MS = 1, /* pause between two attempts */
+    FINISH_POLL_MS = 2,   /* pause between two checks whether the last frame has been sent */
+};
+
+/* A request for a container that this master has made. */
+struct asked {
+    uint32_t slot;
+    bool open;             /* the keeper has not answered */
+    uint32_t cancelled_by; /* the number of the CancelAsks that withdrew it; 0 = none did */
 };
 
 struct local {
-    const struct sched_ops *ops; /* first: struct sched is this */
+    const struct sched_ops *ops; /* must be the first member: every struct sched begins with it */
     struct sched_config cfg;
-    struct conn *conn;
-    char *path;                    /* of the keeper's socket */
-    struct loop_timer *dial_timer; /* the next try */
-    int64_t dial_until_ms;
+    struct conn *conn;                /* to the keeper; NULL once the connection is lost */
+    char *path;                       /* of the keeper's socket */
+    struct loop_timer *connect_timer; /* fires at the next attempt to connect */
+    int64_t connect_deadline_ms;
     bool registered;
-    bool finishing; /* the keeper may go now: that is no breakage */
+    bool finishing; /* local_finish() was called: if the keeper closes now, that is no error */
     struct loop_timer *finish_timer;
     void (*finish_done)(void *arg);
+    VEC(struct asked) asked;   /* all that this master ever made, in order of their slots */
+    uint32_t last_cancel;      /* number of the last CancelAsks that was sent */
+    uint32_t confirmed_cancel; /* number of the last CancelAsks that the keeper has confirmed */
 };
 
 static struct local *local_of(struct sched *s)
@@ -43,7 +58,7 @@ static void emit(struct local *l, const struct sched_event *ev)
     l->cfg.on_event(ev, l->cfg.arg);
 }
 
-static void broken(struct local *l, const char *text)
+static void emit_broken(struct local *l, const char *text)
 {
     emit(l, &(struct sched_event){ .type = SE_BROKEN, .text = text });
 }
@@ -51,14 +66,14 @@ static void broken(struct local *l, const char *text)
 static int send_frame(struct local *l, const Tony__Frame *f, const char *what, struct err *e)
 {
     if (!l->conn)
-        return err_set(e, EPIPE, "cannot %s: the job's keeper is gone", what);
+        return err_set(e, EPIPE, "cannot %s: the connection to the job's keeper is closed", what);
     int rc = conn_send(l->conn, f);
-    return rc < 0 ? err_set(e, -rc, "cannot %s: the job's keeper: %m", what) : 0;
+    return rc < 0 ? err_set(e, -rc, "cannot %s: cannot send to the job's keeper: %m", what) : 0;
 }
 
-/* ---- from the keeper ---- */
+/* ---- frames from the keeper ---- */
 
-/* The wire's container as the interface's; gpus lists the devices as text, which `texts` keeps. */
+/* Convert a container of a frame to one of the interface. `texts` owns the text of to->gpus. */
 static int container_read(const Tony__Container *from, struct sched_container *to,
                           struct strv *texts)
 {
@@ -66,7 +81,7 @@ static int container_read(const Tony__Container *from, struct sched_container *t
     if (from->n_gpus > 0) {
         struct buf b = { 0 };
         for (size_t i = 0; i < from->n_gpus; i++)
-            (void)buf_addf(&b, i ? ",%u" : "%u", from->gpus[i]); /* a failure sticks to b */
+            (void)buf_addf(&b, i ? ",%u" : "%u", from->gpus[i]); /* b.failed is checked below */
         char *text = b.failed ? NULL : buf_steal(&b);
         buf_done(&b);
         if (strv_take(texts, text) < 0)
@@ -89,56 +104,104 @@ static int container_read(const Tony__Container *from, struct sched_container *t
     return 0;
 }
 
+static struct asked *asked_find(struct local *l, uint32_t slot)
+{
+    size_t at = slots_place(l->asked.v, l->asked.n, sizeof *l->asked.v, slot);
+    return at < l->asked.n && l->asked.v[at].slot == slot ? &l->asked.v[at] : NULL;
+}
+
+static int asked_add(struct local *l, uint32_t slot)
+{
+    size_t at = slots_place(l->asked.v, l->asked.n, sizeof *l->asked.v, slot);
+    if (at == l->asked.n || l->asked.v[at].slot != slot) {
+        if (vec_push(&l->asked, (struct asked){ 0 }) < 0)
+            return -ENOMEM;
+        memmove(&l->asked.v[at + 1], &l->asked.v[at], (l->asked.n - 1 - at) * sizeof *l->asked.v);
+        l->asked.v[at] = (struct asked){ .slot = slot };
+    }
+    l->asked.v[at].open = true;
+    return 0;
+}
+
+/*
+ * The keeper has answered the request for this slot. false: ignore the answer, because the keeper
+ * sent it before it received the withdrawal of the request. The keeper takes the container back
+ * when it receives the withdrawal. It confirms each CancelAsks, so an answer that comes before the
+ * confirmation belongs to the withdrawn request.
+ */
+static bool take_answer(struct local *l, uint32_t slot)
+{
+    struct asked *a = asked_find(l, slot);
+    if (a && a->cancelled_by > l->confirmed_cancel)
+        return false;
+    if (a)
+        a->open = false;
+    return true;
+}
+
 static void emit_containers(struct local *l, enum sched_event_type type, Tony__Container **v,
                             size_t n)
 {
     struct strv texts = { 0 };
     struct sched_container *list = calloc(n ? n : 1, sizeof *list);
     int rc = list ? 0 : -ENOMEM;
+    size_t n_reported = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = container_read(v[i], &list[i], &texts);
-    if (rc == 0)
-        emit(l, &(struct sched_event){ .type = type, .containers = list, .n = n });
-    else /* what the keeper said is lost to us: the next master asks again */
-        broken(l, "no memory for what the keeper said");
+        if (type != SE_ALLOCATED || take_answer(l, v[i]->slot))
+            rc = container_read(v[i], &list[n_reported++], &texts);
+    if (rc == 0 && (n_reported > 0 || type == SE_REGISTERED))
+        emit(l, &(struct sched_event){ .type = type, .containers = list, .n = n_reported });
+    else if (rc == 0)
+        log_event(LOG_DEBUG, "keeper.cancelled", f_int("containers", (int64_t)n));
+    else /* this report is lost; the next master gets all containers when it registers */
+        emit_broken(l, "no memory for a report of the job's keeper");
     free(list);
     strv_done(&texts);
+}
+
+static void on_allocated(struct local *l, const Tony__ContainersAllocated *a)
+{
+    if (a->n_containers > 0)
+        emit_containers(l, SE_ALLOCATED, a->containers, a->n_containers);
+    for (size_t i = 0; i < a->n_refused_slots; i++)
+        if (take_answer(l, a->refused_slots[i]))
+            emit(l, &(struct sched_event){
+                        .type = SE_REFUSED, .slot = a->refused_slots[i], .text = a->why });
+    if (a->cancelled)
+        l->confirmed_cancel = a->cancelled;
 }
 
 static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct local *l = arg;
-    (void)c; /* there is one connection only */
+    (void)c; /* the only connection of l */
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_REGISTERED:
         l->registered = true;
         emit_containers(l, SE_REGISTERED, f->registered->containers, f->registered->n_containers);
         break;
-    case TONY__FRAME__BODY_CONTAINERS_ALLOCATED: {
-        const Tony__ContainersAllocated *a = f->containers_allocated;
-        if (a->n_containers > 0)
-            emit_containers(l, SE_ALLOCATED, a->containers, a->n_containers);
-        for (size_t i = 0; i < a->n_refused_slots; i++)
-            emit(l, &(struct sched_event){
-                        .type = SE_REFUSED, .slot = a->refused_slots[i], .text = a->why });
+    case TONY__FRAME__BODY_CONTAINERS_ALLOCATED:
+        on_allocated(l, f->containers_allocated);
         break;
-    }
     case TONY__FRAME__BODY_CONTAINERS_COMPLETED:
         emit_containers(l, SE_COMPLETED, f->containers_completed->containers,
                         f->containers_completed->n_containers);
         break;
-    case TONY__FRAME__BODY_SHRINK_NOTICE:
-        emit(l, &(struct sched_event){ .type = SE_SHRINK,
-                                       .n = f->shrink_notice->n_containers,
-                                       .deadline_ms = (int64_t)f->shrink_notice->deadline_ms });
+    case TONY__FRAME__BODY_SIZE_WISH:
+        emit(l, &(struct sched_event){ .type = f->size_wish->grow ? SE_GROW : SE_SHRINK,
+                                       .n = f->size_wish->n_containers,
+                                       .deadline_ms = (int64_t)f->size_wish->deadline_ms,
+                                       .text = f->size_wish->why });
         break;
     case TONY__FRAME__BODY_REFUSED:
-        if (l->registered) /* one request failed; its slots would have been named */
+        /* After registration, this is about one frame of the master. A refused request for
+         * containers comes in CONTAINERS_ALLOCATED instead, which names the slots. */
+        if (l->registered)
             log_event(LOG_WARN, "keeper.refused", f_str("why", f->refused->message));
         else
-            broken(l, f->refused->message);
+            emit_broken(l, f->refused->message);
         break;
-    default: /* a later keeper may say more than we know */
+    default: /* a keeper of a later version may send frames that this master does not know */
         log_event(LOG_DEBUG, "keeper.unknown_frame", f_int("body", (int)f->body_case));
     }
 }
@@ -154,16 +217,16 @@ static void on_open(struct conn *c, void *arg)
     f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
     f.register_master = &m;
     if (conn_send(c, &f) < 0)
-        broken(l, "cannot register with the job's keeper");
+        emit_broken(l, "cannot register with the job's keeper");
 }
 
 static void on_close(struct conn *c, const struct err *e, void *arg)
 {
     struct local *l = arg;
-    (void)c; /* freed by the loop after this */
+    (void)c; /* the loop frees it after this callback */
     l->conn = NULL;
     if (!l->finishing)
-        broken(l, e->num ? e->msg : "the job's keeper is gone");
+        emit_broken(l, e->num ? e->msg : "the job's keeper has closed the connection");
 }
 
 static const struct conn_ops keeper_ops = {
@@ -172,7 +235,7 @@ static const struct conn_ops keeper_ops = {
     .on_close = on_close,
 };
 
-/* ---- the table ---- */
+/* ---- the functions of struct sched_ops ---- */
 
 static void local_close(struct sched *s)
 {
@@ -180,29 +243,30 @@ static void local_close(struct sched *s)
     if (!l)
         return;
     conn_close(l->conn);
-    loop_timer_free(l->dial_timer);
+    loop_timer_free(l->connect_timer);
     loop_timer_free(l->finish_timer);
+    vec_done(&l->asked);
     free(l->path);
     free(l);
 }
 
-/* 0 also when the keeper does not listen yet: it is dialled again. */
-static int dial(struct local *l, struct err *e)
+/* Connect to the keeper. If it does not listen yet, set the timer for a retry and return 0. */
+static int connect_keeper(struct local *l, struct err *e)
 {
     int64_t now = clock_mono_ms();
     int rc = conn_dial_unix(l->cfg.loop, l->path, &keeper_ops, l, &l->conn, e);
-    if ((rc != -ENOENT && rc != -ECONNREFUSED) || now >= l->dial_until_ms)
-        return rc < 0 ? err_wrap(e, rc, "cannot reach the job's keeper") : 0;
-    loop_timer_set(l->dial_timer, now + DIAL_PAUSE_MS);
+    if ((rc != -ENOENT && rc != -ECONNREFUSED) || now >= l->connect_deadline_ms)
+        return rc < 0 ? err_wrap(e, rc, "cannot connect to the job's keeper") : 0;
+    loop_timer_set(l->connect_timer, now + CONNECT_RETRY_MS);
     return 0;
 }
 
-static void dial_again(void *arg)
+static void on_connect_timer(void *arg)
 {
     struct local *l = arg;
     struct err e = { 0 };
-    if (dial(l, &e) < 0)
-        broken(l, e.msg);
+    if (connect_keeper(l, &e) < 0)
+        emit_broken(l, e.msg);
 }
 
 static int local_open(const struct sched_config *cfg, struct sched **out, struct err *e)
@@ -213,13 +277,14 @@ static int local_open(const struct sched_config *cfg, struct sched **out, struct
         l->ops = &sched_local;
         l->cfg = *cfg;
         l->path = paths_socket(&p, cfg->application_id, "k");
-        l->dial_timer = loop_timer_new(cfg->loop, dial_again, l);
-        /* only the first master may be there before its keeper */
-        l->dial_until_ms = clock_mono_ms() + (cfg->epoch == 1 ? DIAL_LIMIT_MS : 0);
+        l->connect_timer = loop_timer_new(cfg->loop, on_connect_timer, l);
+        /* Only the first master may start before the keeper listens. The keeper itself starts the
+         * later ones, so they make one attempt. */
+        l->connect_deadline_ms = clock_mono_ms() + (cfg->epoch == 1 ? CONNECT_TIMEOUT_MS : 0);
     }
-    int rc = l && l->path && l->dial_timer
-                 ? dial(l, e)
-                 : err_set(e, ENOMEM, "no memory to reach the job's keeper");
+    int rc = l && l->path && l->connect_timer
+                 ? connect_keeper(l, e)
+                 : err_set(e, ENOMEM, "no memory to connect to the job's keeper");
     if (rc < 0) {
         local_close((struct sched *)(void *)l);
         return rc;
@@ -228,39 +293,101 @@ static int local_open(const struct sched_config *cfg, struct sched **out, struct
     return 0;
 }
 
+/* A list of asks for a message to the keeper. */
+struct asks_message {
+    Tony__Ask *v;
+    Tony__Ask **list;
+};
+
+static void asks_message_done(struct asks_message *w)
+{
+    free(w->v);
+    free(w->list);
+}
+
+static int asks_message_fill(struct asks_message *w, const struct sched_ask *asks, size_t n,
+                             struct err *e)
+{
+    w->v = calloc(n ? n : 1, sizeof *w->v);
+    w->list = calloc(n ? n : 1, sizeof *w->list);
+    if (!w->v || !w->list)
+        return err_set(e, ENOMEM, "no memory to ask for %zu containers", n);
+    for (size_t i = 0; i < n; i++) {
+        tony__ask__init(&w->v[i]);
+        w->v[i].slot = asks[i].slot;
+        w->v[i].memory_mib = asks[i].memory_mib;
+        w->v[i].vcores = asks[i].vcores;
+        w->v[i].gpus = asks[i].gpus;
+        w->list[i] = &w->v[i];
+    }
+    return 0;
+}
+
 static int local_request(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e)
 {
-    Tony__Ask *v = calloc(n ? n : 1, sizeof *v);
-    Tony__Ask **list = calloc(n ? n : 1, sizeof *list);
-    int rc = v && list ? 0 : err_set(e, ENOMEM, "no memory to ask for %zu containers", n);
-    if (rc == 0) {
-        for (size_t i = 0; i < n; i++) {
-            tony__ask__init(&v[i]);
-            v[i].slot = asks[i].slot;
-            v[i].memory_mib = asks[i].memory_mib;
-            v[i].vcores = asks[i].vcores;
-            v[i].gpus = asks[i].gpus;
-            list[i] = &v[i];
-        }
-        Tony__RequestContainers m = TONY__REQUEST_CONTAINERS__INIT;
-        m.n_asks = n;
-        m.asks = list;
-        Tony__Frame f = TONY__FRAME__INIT;
-        f.body_case = TONY__FRAME__BODY_REQUEST_CONTAINERS;
-        f.request_containers = &m;
-        rc = send_frame(local_of(s), &f, "ask for containers", e);
+    AUTO(asks_message_done) struct asks_message w = { 0 };
+    int rc = asks_message_fill(&w, asks, n, e);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (asked_add(local_of(s), asks[i].slot) < 0)
+            rc = err_set(e, ENOMEM, "no memory to ask for %zu containers", n);
+    if (rc < 0)
+        return rc;
+    Tony__RequestContainers m = TONY__REQUEST_CONTAINERS__INIT;
+    m.n_asks = n;
+    m.asks = w.list;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_REQUEST_CONTAINERS;
+    f.request_containers = &m;
+    return send_frame(local_of(s), &f, "ask for containers", e);
+}
+
+static int local_resize(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e)
+{
+    AUTO(asks_message_done) struct asks_message w = { 0 };
+    int rc = asks_message_fill(&w, whole, n, e);
+    if (rc < 0)
+        return rc;
+    Tony__WantContainers m = TONY__WANT_CONTAINERS__INIT;
+    m.n_whole = n;
+    m.whole = w.list;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_WANT_CONTAINERS;
+    f.want_containers = &m;
+    return send_frame(local_of(s), &f, "resize the job", e);
+}
+
+static int local_cancel(struct sched *s, const uint32_t *slots, size_t n, struct err *e)
+{
+    struct local *l = local_of(s);
+    AUTO(free_p) uint32_t *open = calloc(n ? n : 1, sizeof *open);
+    if (!open)
+        return err_set(e, ENOMEM, "no memory to withdraw %zu requests", n);
+    Tony__CancelAsks m = TONY__CANCEL_ASKS__INIT;
+    m.slots = open;
+    m.number = l->last_cancel + 1;
+    for (size_t i = 0; i < n; i++) {
+        struct asked *a = asked_find(l, slots[i]);
+        if (!a || !a->open)
+            continue;
+        a->open = false;
+        a->cancelled_by = m.number;
+        open[m.n_slots++] = a->slot;
     }
-    free(v);
-    free(list);
-    return rc;
+    if (m.n_slots == 0)
+        return 0;
+    l->last_cancel = m.number;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CANCEL_ASKS;
+    f.cancel_asks = &m;
+    return send_frame(l, &f, "withdraw requests", e);
 }
 
 static int local_release(struct sched *s, const char *const *ids, size_t n, struct err *e)
 {
     Tony__ReleaseContainers m = TONY__RELEASE_CONTAINERS__INIT;
     m.n_ids = n;
-    m.ids =
-        (char **)(uintptr_t)ids; /* protobuf-c's structs know no const; packing writes nothing */
+    /* The struct of protobuf-c has no const, but packing does not write to the strings. */
+    m.ids = (char **)(uintptr_t)ids;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_RELEASE_CONTAINERS;
     f.release_containers = &m;
@@ -303,15 +430,9 @@ static int local_stop(struct sched *s, const char *id, uint32_t grace_ms, struct
     return send_frame(local_of(s), &f, "stop a container", e);
 }
 
-static int local_resize(struct sched *s, uint32_t n_containers, struct err *e)
-{
-    (void)s;
-    return err_set(e, EOPNOTSUPP, "a job of the local pool cannot be resized to %u containers",
-                   n_containers);
-}
-
-/* Once the socket has taken all bytes the keeper will read them, whether we live or not. */
-static void finish_look(void *arg)
+/* Wait until the kernel's socket buffer has all bytes. From then on the keeper can read them even
+ * if this master has exited. */
+static void on_finish_timer(void *arg)
 {
     struct local *l = arg;
     if (l->conn && conn_queued(l->conn) > 0)
@@ -324,9 +445,9 @@ static int local_finish(struct sched *s, const char *state, const char *diagnost
                         void (*done)(void *arg), struct err *e)
 {
     struct local *l = local_of(s);
-    (void)diagnostics; /* the keeper keeps none: it stands in the journal */
+    (void)diagnostics; /* the keeper does not store it, since the journal has it */
     if (!l->finish_timer)
-        l->finish_timer = loop_timer_new(l->cfg.loop, finish_look, l);
+        l->finish_timer = loop_timer_new(l->cfg.loop, on_finish_timer, l);
     if (!l->finish_timer)
         return err_set(e, ENOMEM, "no memory to end the job");
     Tony__FinishJob m = TONY__FINISH_JOB__INIT;
@@ -347,10 +468,11 @@ const struct sched_ops sched_local = {
     .name = "local",
     .open = local_open,
     .request = local_request,
+    .cancel = local_cancel,
     .release = local_release,
     .launch = local_launch,
     .stop = local_stop,
-    .resize_wanted = local_resize,
+    .resize = local_resize,
     .finish = local_finish,
     .close = local_close,
 };

@@ -1,6 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The heartbeat. An ask is an absolute number (0 or 1) under the key (priority, slot); what has
- * changed is sent with each allocate, and again until an answer is known to be that to it.
+ * The heartbeat: allocate calls to the ResourceManager. For the ResourceManager, an ask is the
+ * number of wanted containers (0 or 1) for the key (priority, slot). Each allocate call contains
+ * the asks that have changed. A changed ask is sent again until an answer certainly belongs to a
+ * call that contained it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,43 +15,89 @@
 #include "codec/arena.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
+#include "scheduler/slots.h"
 #include "scheduler/yarn/yarn_int.h"
 
 /* ---- asks ---- */
 
+struct ask *yarn_find_ask(const struct yarn *y, uint32_t slot)
+{
+    size_t at = slots_place(y->asks.v, y->asks.n, sizeof *y->asks.v, slot);
+    return at < y->asks.n && y->asks.v[at].slot == slot ? &y->asks.v[at] : NULL;
+}
+
+static struct ask *ask_get(struct yarn *y, uint32_t slot)
+{
+    size_t at = slots_place(y->asks.v, y->asks.n, sizeof *y->asks.v, slot);
+    if (at < y->asks.n && y->asks.v[at].slot == slot)
+        return &y->asks.v[at];
+    if (vec_push(&y->asks, (struct ask){ 0 }) < 0)
+        return NULL;
+    memmove(&y->asks.v[at + 1], &y->asks.v[at], (y->asks.n - 1 - at) * sizeof *y->asks.v);
+    y->asks.v[at] = (struct ask){ .slot = slot };
+    return &y->asks.v[at];
+}
+
+/* The role of a slot. If an earlier master requested the slot, this one may not have an ask for it;
+ * the slots of the submitted job are numbered in the order of its roles. */
 const char *yarn_slot_role(const struct yarn *y, uint32_t slot)
 {
     const struct job_spec *s = y->cfg.spec;
+    const struct ask *a = yarn_find_ask(y, slot);
     uint32_t at = slot;
-    if (slot < y->asks.n && y->asks.v[slot].role)
-        return y->asks.v[slot].role;
+    if (a && a->role)
+        return a->role;
     for (size_t r = 0; s && r < s->n_roles; at -= s->roles[r++].instances)
         if (at < s->roles[r].instances)
             return s->roles[r].name;
     return "";
 }
 
-static const char *type_in(const struct yarn *y, const char *role, const char *type)
+int yarn_learn_roles(struct yarn *y, const struct sched_ask *whole, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct ask *a = whole[i].role ? ask_get(y, whole[i].slot) : NULL;
+        if (whole[i].role && !a)
+            return -ENOMEM;
+        if (a && !a->role && !(a->role = str_dup(whole[i].role)))
+            return -ENOMEM;
+    }
+    for (struct map_entry *x = map_next(&y->boxes, NULL); x; x = map_next(&y->boxes, x)) {
+        struct box *b = x->value;
+        const char *role = yarn_slot_role(y, b->slot);
+        if (str_eq(b->role, role))
+            continue;
+        char *copy = str_dup(role);
+        if (!copy)
+            return -ENOMEM;
+        free(b->role);
+        b->role = copy;
+    }
+    return 0;
+}
+
+static const char *role_amount(const struct yarn *y, const char *role, const char *type)
 {
     const struct yarn_role *r = yarn_file_role(y->file, role);
     return r ? strv_env_get(&r->types, type) : NULL;
 }
 
-static uint64_t number(const char *s)
+static uint64_t parse_amount(const char *s)
 {
     int64_t v = 0;
     return s && str_i64(span_of(s), 0, INT64_MAX, "amount", &v, NULL) == 0 ? (uint64_t)v : 0;
 }
 
-/* How much of a further resource type one container of the ask needs. */
+/* The amount of a resource type, other than memory and vcores, that a container of the ask needs.
+ */
 uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type)
 {
-    const char *s = type_in(y, a->role, type);
-    s = s ? s : type_in(y, "", type);
-    return !s && str_eq(type, "yarn.io/gpu") ? a->gpus : number(s);
+    const char *s = role_amount(y, a->role, type);
+    s = s ? s : role_amount(y, "", type);
+    return !s && str_eq(type, "yarn.io/gpu") ? a->gpus : parse_amount(s);
 }
 
-/* Calls fn for each further type that the ask may need, once. */
+/* Call fn once for each resource type, other than memory and vcores, that the ask needs. */
 static int each_type(const struct yarn *y, const struct ask *a,
                      int (*fn)(const char *type, uint64_t amount, void *arg), void *arg)
 {
@@ -83,16 +132,17 @@ int yarn_learn_max(struct yarn *y, const Hadoop__Resource *max)
     return rc;
 }
 
-struct too_much {
+/* Why the cluster can never grant an ask. */
+struct excess {
     const struct yarn *y;
-    char text[300];
+    char text[300]; /* "" = it can */
 };
 
-static int type_fits(const char *type, uint64_t amount, void *arg)
+static int check_type_fits(const char *type, uint64_t amount, void *arg)
 {
-    struct too_much *t = arg;
+    struct excess *t = arg;
     const char *has = strv_env_get(&t->y->max_types, type);
-    if (number(has) < amount)
+    if (parse_amount(has) < amount)
         (void)snprintf(t->text, sizeof t->text,
                        has ? "asks for %llu of '%s', and this cluster gives %s at most"
                            : "asks for %llu of '%s', which this cluster does not know",
@@ -100,8 +150,8 @@ static int type_fits(const char *type, uint64_t amount, void *arg)
     return 0;
 }
 
-/* Why a container of this size can never be had; "" = it may. */
-static void too_much(struct too_much *t, const struct ask *a)
+/* Compare the ask with the largest possible container. */
+static void find_excess(struct excess *t, const struct ask *a)
 {
     const struct yarn *y = t->y;
     if (!y->max_memory)
@@ -115,10 +165,10 @@ static void too_much(struct too_much *t, const struct ask *a)
                        "asks for %u vcores, and this cluster gives a container %d at most",
                        a->vcores, y->max_vcores);
     else
-        (void)each_type(y, a, type_fits, t);
+        (void)each_type(y, a, check_type_fits, t);
 }
 
-static void ask_set(struct yarn *y, struct ask *a, bool open)
+static void set_open(struct yarn *y, struct ask *a, bool open)
 {
     if (a->open != open) {
         y->n_open += open ? 1 : -1u;
@@ -140,11 +190,10 @@ static bool has_box(const struct yarn *y, uint32_t slot)
 
 int yarn_ask(struct yarn *y, const struct sched_ask *from)
 {
-    struct too_much t = { .y = y };
-    while (y->asks.n <= from->slot)
-        if (vec_push(&y->asks, (struct ask){ 0 }) < 0)
-            return -ENOMEM;
-    struct ask *a = &y->asks.v[from->slot];
+    struct excess t = { .y = y };
+    struct ask *a = ask_get(y, from->slot);
+    if (!a)
+        return -ENOMEM;
     char *role = str_dup(from->role ? from->role : yarn_slot_role(y, from->slot));
     if (!role)
         return -ENOMEM;
@@ -155,10 +204,10 @@ int yarn_ask(struct yarn *y, const struct sched_ask *from)
     a->gpus = from->gpus;
     if (a->open || has_box(y, from->slot))
         return 0;
-    too_much(&t, a);
+    find_excess(&t, a);
     if (*t.text)
-        return told_later(y, from->slot, NULL, t.text);
-    ask_set(y, a, true);
+        return report_later(y, from->slot, NULL, t.text);
+    set_open(y, a, true);
     a->dirty = true;
     return 0;
 }
@@ -169,14 +218,14 @@ void yarn_release(struct yarn *y, const struct yarn_container *id)
         if (yarn_container_eq(&y->releases.v[i].id, id))
             return;
     if (vec_push(&y->releases, (struct release){ .id = *id }) < 0)
-        log_event(LOG_ERROR, "container.not_released"); /* it expires by itself */
+        log_event(LOG_ERROR, "container.not_released"); /* no memory; YARN takes it back later */
     yarn_wake(y);
 }
 
-/* ---- nodes to leave out ---- */
+/* ---- nodes to avoid ---- */
 
-/* The scheduler knows nodes by their host, or by host and port where the site says so
- * (yarn.scheduler.include-port-in-node-name): whichever it is, the other name does no harm. */
+/* YARN names nodes by their host; with yarn.scheduler.include-port-in-node-name, by host and port.
+ * The caller passes both names: the wrong one does no harm. */
 static int avoid_name(struct yarn *y, struct span name, bool avoid)
 {
     for (size_t i = 0; i < y->avoided.n; i++) {
@@ -258,12 +307,12 @@ void yarn_replay(struct yarn *y)
 
 int64_t yarn_beat_ms(const struct yarn *y)
 {
-    int64_t waits = clock_mono_ms() - y->open_since, ms = YARN_BEAT_MS;
+    int64_t open_ms = clock_mono_ms() - y->open_since, ms = YARN_BEAT_MS;
     if (y->n_open)
-        ms = waits < 2000    ? YARN_BEAT_FAST_MS
-             : waits < 30000 ? YARN_BEAT_WAIT_MS
-                             : YARN_BEAT_LONG_MS;
-    if (y->ask_soon)
+        ms = open_ms < 2000    ? YARN_BEAT_FAST_MS
+             : open_ms < 30000 ? YARN_BEAT_WAIT_MS
+                               : YARN_BEAT_LONG_MS;
+    if (y->beat_soon)
         ms = YARN_BEAT_FAST_MS;
     if (y->file->am_expiry_ms)
         ms = MIN(ms, MAX(y->file->am_expiry_ms / 3, (int64_t)YARN_BEAT_FAST_MS));
@@ -297,35 +346,37 @@ static int add_type(const char *type, uint64_t amount, void *arg)
     return i->key && i->units ? 0 : -ENOMEM;
 }
 
-static const char *label_of(const struct yarn *y, const struct ask *a)
+static const char *label_for(const struct yarn *y, const struct ask *a)
 {
     const struct yarn_role *r = yarn_file_role(y->file, a->role),
                            *all = yarn_file_role(y->file, "");
     return r && r->label ? r->label : all ? all->label : NULL;
 }
 
-static Hadoop__ResourceRequest *entry(struct arena *a, struct yarn *y, uint32_t slot,
-                                      const char *where, Hadoop__Resource *capability,
-                                      Hadoop__Priority *priority)
+static Hadoop__ResourceRequest *build_request(struct arena *a, struct yarn *y,
+                                              const struct ask *ask, const char *where,
+                                              Hadoop__Resource *capability,
+                                              Hadoop__Priority *priority)
 {
     Hadoop__ResourceRequest *m = arena_alloc(a, sizeof *m);
     if (!m)
         return NULL;
     hadoop__resource_request__init(m);
     m->priority = priority;
-    m->resource_name = (char *)(uintptr_t)where; /* packing writes nothing */
+    m->resource_name = (char *)(uintptr_t)where; /* packing does not write to it */
     m->capability = capability;
     m->has_num_containers = m->has_relax_locality = m->has_allocation_request_id = true;
-    m->num_containers = y->asks.v[slot].open ? 1 : 0;
+    m->num_containers = ask->open ? 1 : 0;
     m->relax_locality = true;
-    m->allocation_request_id = slot;
+    m->allocation_request_id = ask->slot;
     if (str_eq(where, "*"))
-        m->node_label_expression = (char *)(uintptr_t)label_of(y, &y->asks.v[slot]);
+        m->node_label_expression = (char *)(uintptr_t)label_for(y, ask);
     return m;
 }
 
-/* Beside "*" one entry for each rack: a scheduler that grants in node heartbeats gives but one
- * container a heartbeat to an ask without a place. */
+/* Add each changed ask as one entry for "*" (any node), and one for each rack. Without the rack
+ * entries, a scheduler that grants during node heartbeats would grant only one container in each.
+ */
 static int add_asks(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq,
                     Hadoop__Priority *priority)
 {
@@ -353,13 +404,13 @@ static int add_asks(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq
             return -ENOMEM;
         for (size_t k = 0; k <= racks; k++) {
             Hadoop__ResourceRequest *m =
-                entry(a, y, (uint32_t)i, k ? y->racks.v[k - 1] : "*", &c->r, priority);
+                build_request(a, y, ask, k ? y->racks.v[k - 1] : "*", &c->r, priority);
             if (!m)
                 return -ENOMEM;
             rq->ask[rq->n_ask++] = m;
         }
         ask->inflight = true;
-        if (y->one_ask)
+        if (y->single_ask)
             break;
     }
     return 0;
@@ -374,7 +425,7 @@ static int add_releases(struct yarn *y, struct arena *a, Hadoop__AllocateRequest
             return -ENOMEM;
         rq->release[rq->n_release++] = yarn_container_msg(id, &y->releases.v[i].id);
         y->releases.v[i].inflight = true;
-        if (y->one_release)
+        if (y->single_release)
             break;
     }
     return rq->release ? 0 : -ENOMEM;
@@ -400,8 +451,6 @@ struct box *yarn_adopt(struct yarn *y, const Hadoop__Container *c, bool launched
     (void)yarn_container_text(&b->key, b->id);
     b->slot = (uint32_t)c->allocation_request_id;
     b->state = launched ? BOX_STARTED : BOX_GRANTED;
-    b->born_ms = clock_mono_ms();
-    b->memory_mib = c->resource ? (uint64_t)c->resource->memory : 0;
     b->role = str_dup(yarn_slot_role(y, b->slot));
     b->node = node_get(y, c->node_id, c->node_http_address);
     b->log_url = str_printf("http%s://%s/node/containerlogs/%s/%s", y->file->https ? "s" : "",
@@ -424,7 +473,8 @@ struct shortfall {
     char text[240];
 };
 
-static int type_granted(const char *type, uint64_t amount, void *arg)
+/* Does the granted container have the amount that the ask needs? */
+static int check_type_granted(const char *type, uint64_t amount, void *arg)
 {
     struct shortfall *s = arg;
     int64_t has = 0;
@@ -438,23 +488,23 @@ static int type_granted(const char *type, uint64_t amount, void *arg)
     return 0;
 }
 
-static void granted(struct yarn *y, const Hadoop__Container *c)
+static void on_granted(struct yarn *y, const Hadoop__Container *c)
 {
     struct yarn_container key;
     int64_t id = c->allocation_request_id;
-    struct ask *a = id >= 0 && (uint64_t)id < y->asks.n ? &y->asks.v[id] : NULL;
+    struct ask *a = id >= 0 && id < SCHED_NO_SLOT ? yarn_find_ask(y, (uint32_t)id) : NULL;
 
     if (!yarn_container_get(c->id, &key) || box_find(y, c->id))
-        return;           /* said again */
-    if (!a || !a->open) { /* an ask that was changed while the grant was on its way */
+        return;           /* the ResourceManager has repeated the grant */
+    if (!a || !a->open) { /* the ask was withdrawn while the grant was under way */
         log_event(LOG_INFO, "container.surplus", f_int("slot", id));
         yarn_release(y, &key);
         return;
     }
-    ask_set(y, a, false);
+    set_open(y, a, false);
     y->open_since = clock_mono_ms();
     struct shortfall s = { .c = c };
-    (void)each_type(y, a, type_granted, &s);
+    (void)each_type(y, a, check_type_granted, &s);
     if (*s.text) {
         yarn_release(y, &key);
         yarn_emit(
@@ -473,15 +523,16 @@ static void granted(struct yarn *y, const Hadoop__Container *c)
     yarn_emit(y, &(struct sched_event){ .type = SE_ALLOCATED, .containers = &v, .n = 1 });
 }
 
-static void completed(struct yarn *y, const Hadoop__ContainerStatus *s)
+static void on_container_completed(struct yarn *y, const Hadoop__ContainerStatus *s)
 {
     struct box *b = box_find(y, s->container_id);
     if (b)
         box_end(y, b, s->exit_status, s->diagnostics);
 }
 
-/* What the request carried has arrived, unless the answer may be the one before it. */
-static void settle(struct yarn *y, bool arrived)
+/* An allocate call is over. If it certainly arrived, its asks and releases are done. If it did not,
+ * or if the answer may belong to an earlier call, send them again. */
+static void settle_request(struct yarn *y, bool arrived)
 {
     size_t kept = 0;
     for (size_t i = 0; i < y->asks.n; i++) {
@@ -504,31 +555,34 @@ static void settle(struct yarn *y, bool arrived)
     y->releases.n = kept;
 }
 
-/* Before the ends, which may be its nodes' doing. */
-static void node_reports(struct yarn *y, const Hadoop__AllocateResponse *r)
+/* Store the nodes' reports on their health. Call this before the ends of containers are handled: a
+ * node may be the reason of an end, and the report is quoted then. */
+static void note_node_reports(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
     for (size_t i = 0; i < r->n_updated_nodes; i++) {
         const Hadoop__NodeReport *x = r->updated_nodes[i];
-        bool well = x->node_state == HADOOP__NODE_STATE__NS_RUNNING;
+        bool healthy = x->node_state == HADOOP__NODE_STATE__NS_RUNNING;
         if (!x->node_id || !x->node_id->host)
             continue;
         AUTO(free_p) char *name = str_printf("%s:%d", x->node_id->host, x->node_id->port);
         struct node *n = name ? map_get(&y->nodes, name) : NULL;
-        if (n) { /* no memory: it is not said */
+        if (n) {
             free(n->health);
-            n->health =
-                well || !x->health_report || !*x->health_report ? NULL : str_dup(x->health_report);
+            n->health = healthy || !x->health_report || !*x->health_report
+                            ? NULL
+                            : str_dup(x->health_report); /* NULL: no memory for the report */
         }
-        if (!well)
+        if (!healthy)
             log_event(LOG_WARN, "node.changed", f_str("node", name ? name : x->node_id->host),
                       f_int("state", x->node_state),
                       f_str("health", x->health_report ? x->health_report : ""));
     }
 }
 
-/* The notice is repeated with each answer until the end. Of what may be chosen what is named is
- * taken: it goes first if nothing is done. */
-static void preempting(struct yarn *y, Hadoop__PreemptionContainer *const *v, size_t n)
+/* Report SE_PREEMPTING once for each container; YARN repeats the notice in each answer until the
+ * container ends. A negotiable contract would let the master give other containers back instead.
+ * tony does not: if nothing is given back, YARN takes the named ones first. */
+static void report_preempting(struct yarn *y, Hadoop__PreemptionContainer *const *v, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct box *b = v[i]->id ? box_find(y, v[i]->id) : NULL;
@@ -546,16 +600,18 @@ static void preempting(struct yarn *y, Hadoop__PreemptionContainer *const *v, si
     }
 }
 
-static void preemption(struct yarn *y, const Hadoop__AllocateResponse *r)
+static void on_preemption(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
     if (r->preempt && r->preempt->strict_contract)
-        preempting(y, r->preempt->strict_contract->container,
-                   r->preempt->strict_contract->n_container);
+        report_preempting(y, r->preempt->strict_contract->container,
+                          r->preempt->strict_contract->n_container);
     if (r->preempt && r->preempt->contract)
-        preempting(y, r->preempt->contract->container, r->preempt->contract->n_container);
+        report_preempting(y, r->preempt->contract->container, r->preempt->contract->n_container);
 }
 
-static void kept_late(struct yarn *y, const Hadoop__AllocateResponse *r)
+/* Containers of earlier masters that YARN reports only in an answer. Before SE_REGISTERED they are
+ * adopted; after it, it is too late, and they are released. */
+static void take_late_containers(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
     for (size_t i = 0; i < r->n_containers_from_previous_attempts; i++) {
         const Hadoop__Container *c = r->containers_from_previous_attempts[i];
@@ -563,19 +619,19 @@ static void kept_late(struct yarn *y, const Hadoop__AllocateResponse *r)
         if (box_find(y, c->id) || !yarn_container_get(c->id, &key))
             continue;
         if (y->registered || !yarn_adopt(y, c, true))
-            yarn_release(y, &key); /* of a master before us, and reported too late */
+            yarn_release(y, &key);
     }
 }
 
 static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
-    settle(y, !y->call_doubtful);
+    settle_request(y, !y->call_doubtful);
     y->doubtful = false;
-    y->one_ask = y->one_ask && yarn_has_news(y);
-    y->one_release = y->one_release && y->releases.n > 0;
+    y->single_ask = y->single_ask && yarn_has_news(y);
+    y->single_release = y->single_release && y->releases.n > 0;
     y->last_id = r->response_id;
     y->failing_since = 0;
-    y->n_odd = 0;
+    y->n_unexpected = 0;
     int rc = r->am_rm_token ? yarn_new_token(y, r->am_rm_token) : 0;
     if (rc == 0)
         rc = yarn_take_tokens(y, r->nm_tokens, r->n_nm_tokens);
@@ -583,26 +639,26 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
         yarn_broken(y, "no memory for the tokens of the cluster");
         return;
     }
-    if (y->finishing) /* nobody is left to be told */
+    if (y->finishing) /* the job is over: nothing in the answer matters */
         return;
-    node_reports(y, r);
-    y->ends_told = r->n_completed_container_statuses > 0;
+    note_node_reports(y, r);
+    y->answer_had_ends = r->n_completed_container_statuses > 0;
     if (!y->registered) {
-        kept_late(y, r);
+        take_late_containers(y, r);
         yarn_tell_registered(y, r->completed_container_statuses, r->n_completed_container_statuses);
         return;
     }
     for (size_t i = 0; i < r->n_completed_container_statuses && y->phase != YP_OVER; i++)
-        completed(y, r->completed_container_statuses[i]);
+        on_container_completed(y, r->completed_container_statuses[i]);
     for (size_t i = 0; i < r->n_allocated_containers && y->phase != YP_OVER; i++)
-        granted(y, r->allocated_containers[i]);
-    kept_late(y, r);
+        on_granted(y, r->allocated_containers[i]);
+    take_late_containers(y, r);
     if (y->phase != YP_OVER)
-        preemption(y, r);
+        on_preemption(y, r);
 }
 
-/* "... expect responseId to be 7 but get 5" */
-static bool adopt_id(struct yarn *y, const char *line)
+/* Take the response id from an error such as "... expect responseId to be 7 but get 5". */
+static bool adopt_response_id(struct yarn *y, const char *line)
 {
     static const char mark[] = "expect responseId to be ";
     const char *at = strstr(line, mark);
@@ -616,8 +672,8 @@ static bool adopt_id(struct yarn *y, const char *line)
     return true;
 }
 
-/* One ask spoils the whole request. Which one is found by sending them one at a time; those of its
- * role are all alike. */
+/* The ResourceManager refuses a whole request because of one ask. To find out which, send the asks
+ * one at a time. Then refuse all open asks of its role, which are equal. */
 static void ask_refused(struct yarn *y, const char *why)
 {
     const char *role = NULL;
@@ -626,31 +682,31 @@ static void ask_refused(struct yarn *y, const char *why)
         n += y->asks.v[i].inflight;
         role = y->asks.v[i].inflight ? y->asks.v[i].role : role;
     }
-    settle(y, false);
+    settle_request(y, false);
     if (n > 1) {
-        y->one_ask = true;
+        y->single_ask = true;
         return;
     }
     for (size_t i = 0; role && i < y->asks.n; i++) {
         struct ask *a = &y->asks.v[i];
         if (a->dirty && str_eq(a->role, role)) {
             a->dirty = false;
-            ask_set(y, a, false);
-            (void)told_later(y, (uint32_t)i, NULL, why);
+            set_open(y, a, false);
+            (void)report_later(y, a->slot, NULL, why);
         }
     }
 }
 
 static void release_refused(struct yarn *y, const char *why)
 {
-    if (y->releases.n > 1 && !y->one_release) {
-        y->one_release = true;
+    if (y->releases.n > 1 && !y->single_release) {
+        y->single_release = true;
     } else if (y->releases.n) {
         log_event(LOG_WARN, "container.not_released", f_str("why", why));
         y->releases.v[0] = y->releases.v[y->releases.n - 1];
         y->releases.n--;
     }
-    settle(y, false);
+    settle_request(y, false);
 }
 
 static void on_allocate(const Hadoop__AllocateResponse *r, const struct rpc_error *e, void *arg)
@@ -669,10 +725,10 @@ static void on_allocate(const Hadoop__AllocateResponse *r, const struct rpc_erro
         ask_refused(y, *e->line ? e->line : e->err.msg);
     } else if (e->kind == RPC_FAULT_INVALID_RELEASE) {
         release_refused(y, e->err.msg);
-    } else if (e->kind == RPC_FAULT_INVALID_REQUEST && adopt_id(y, e->line)) {
-        settle(y, false);
+    } else if (e->kind == RPC_FAULT_INVALID_REQUEST && adopt_response_id(y, e->line)) {
+        settle_request(y, false);
     } else {
-        settle(y, false);
+        settle_request(y, false);
         y->doubtful |= e->maybe_done;
         yarn_failed(y, e, "allocate");
     }
@@ -690,18 +746,18 @@ void yarn_heartbeat(struct yarn *y)
     rq.response_id = y->last_id;
     rq.progress = y->cfg.progress ? y->cfg.progress(y->cfg.arg) : 0;
     y->sent_ms = clock_mono_ms();
-    y->ask_soon = false;
+    y->beat_soon = false;
     y->call_doubtful = y->doubtful;
     if (add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0 &&
         add_avoided(y, &a, &rq) == 0)
         y->call = y->wire->allocate(y->rm, &rq, y->sent_ms + YARN_CALL_MS, on_allocate, y);
     for (size_t i = 0; y->call && i < y->asks.n; i++)
         if (y->asks.v[i].inflight)
-            y->asks.v[i].dirty = false; /* a change while it is under way makes it so again */
+            y->asks.v[i].dirty = false; /* a later change sets it again */
     for (size_t i = 0; y->call && i < y->avoided.n; i++)
         if (y->avoided.v[i].inflight)
             y->avoided.v[i].dirty = false;
     if (!y->call)
-        settle(y, false);
+        settle_request(y, false);
     arena_done(&a);
 }

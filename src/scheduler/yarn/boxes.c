@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -49,8 +50,8 @@ void box_free(void *p)
     free(b);
 }
 
-static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int exit_code,
-                     const char *detail)
+static void report_end(struct yarn *y, struct box *b, enum end_reason reason, int exit_code,
+                       const char *detail)
 {
     struct sched_container c;
     if (b->state == BOX_ENDED)
@@ -69,17 +70,17 @@ static void tell_end(struct yarn *y, struct box *b, enum end_reason reason, int 
         yarn_emit(y, &(struct sched_event){ .type = SE_COMPLETED, .containers = &c, .n = 1 });
 }
 
-enum { EXIT_SIGNALLED = 128, EXIT_TERMINATED = EXIT_SIGNALLED + 15 };
+enum { EXIT_SIGNAL_BASE = 128, EXIT_TERMINATED = EXIT_SIGNAL_BASE + 15 };
 
 /*
- * The end of a container of whose task no end was told. An executor goes only when the master has
- * heard how its task ended, so a signal was its own death, not the task's. Only terminated, and not
- * by us, it was stopped by its node: it leaves it to that one to say why, and a node that was
- * started again, or is just being given up, forgets it.
+ * Explain the end of a container that a signal killed. An executor exits only after the master
+ * knows how its task ended. So if no end of the task was reported, the signal killed the executor
+ * itself. If the signal is SIGTERM, and the master did not stop the container, its node did. The
+ * node normally reports why; a node that has restarted or is being removed has forgotten it.
  */
-static void of_signal(int signo, struct yarn_end *end)
+static void explain_signal(int signo, struct yarn_end *end)
 {
-    if (signo == EXIT_TERMINATED - EXIT_SIGNALLED) {
+    if (signo == EXIT_TERMINATED - EXIT_SIGNAL_BASE) {
         end->reason = END_NODE_LOST;
         (void)str_copy(end->sentence, sizeof end->sentence,
                        "its node stopped the container, and did not say why");
@@ -90,23 +91,23 @@ static void of_signal(int signo, struct yarn_end *end)
                    signo, strsignal(signo));
 }
 
-/* What YARN's number means; false: it needs no words. Where the node is to blame, it is named. */
-static bool words(const struct yarn *y, const struct box *b, int32_t exit_status,
-                  const char *diagnostics, struct yarn_end *end, char *detail, size_t size)
+/* Find the reason for YARN's exit status, and write a sentence to detail. The sentence names the
+ * node if the node is to blame. false: a plain exit with code 0, which needs no sentence. */
+static bool explain_end(const struct yarn *y, const struct box *b, int32_t exit_status,
+                        const char *diagnostics, struct yarn_end *end, char *detail, size_t size)
 {
     char key[160], node[400] = "";
     (void)snprintf(key, sizeof key, "tony.%s.memory",
                    b && b->role && *b->role ? b->role : "<role>");
     y->wire->end_of(exit_status, diagnostics, key, end);
-    if (end->reason == END_EXITED && exit_status > EXIT_SIGNALLED &&
-        exit_status <= EXIT_SIGNALLED + SIGRTMAX)
-        of_signal(exit_status - EXIT_SIGNALLED, end);
+    if (end->reason == END_EXITED && exit_status > EXIT_SIGNAL_BASE &&
+        exit_status <= EXIT_SIGNAL_BASE + SIGRTMAX)
+        explain_signal(exit_status - EXIT_SIGNAL_BASE, end);
     if (b && b->node && (end->reason == END_NODE_LOST || end->reason == END_DISK_FAILED))
         (void)snprintf(node, sizeof node, "; node '%.120s'%s%.250s", b->node->id,
                        b->node->health ? " reports: " : "", b->node->health ? b->node->health : "");
     (void)snprintf(detail, size, "%s%s%s%s", end->sentence, node, *end->hint ? "; " : "",
                    end->hint);
-    /* a plain exit: the code says it */
     return *detail && !(end->reason == END_EXITED && exit_status == 0);
 }
 
@@ -117,7 +118,8 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
     struct yarn_end end = { 0 };
     struct box *b = box_find(y, s->container_id);
     (void)yarn_container_text(key, t->id);
-    bool said = words(y, b, s->exit_status, s->diagnostics, &end, t->detail, sizeof t->detail);
+    bool said =
+        explain_end(y, b, s->exit_status, s->diagnostics, &end, t->detail, sizeof t->detail);
     if (b) {
         b->state = BOX_ENDED;
         box_leave_node(b);
@@ -134,7 +136,8 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
                                      .detail = said ? t->detail : NULL };
 }
 
-/* By whichever way it came: the ResourceManager says it at least once, its node when asked. */
+/* A container has ended. Both the ResourceManager and the node may report it; the first report
+ * counts. */
 void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
 {
     struct yarn_end end = { 0 };
@@ -142,35 +145,40 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
 
     if (b->state == BOX_ENDED)
         return;
-    if (b->stop_wanted &&
+    /* The ResourceManager reports YARN_EXIT_ABORTED at once for a released container and for all
+     * containers of a lost node. The container may still run on its node. */
+    bool unconfirmed = exit_status == YARN_EXIT_ABORTED && b->state > BOX_TO_START;
+    if (b->stop_wanted && !unconfirmed &&
         (exit_status == YARN_EXIT_ABORTED || exit_status == YARN_EXIT_KILLED_BY_MASTER ||
          exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == EXIT_TERMINATED ||
          exit_status == 137)) {
-        tell_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : EXIT_TERMINATED, NULL);
+        report_end(y, b, END_KILLED_BY_MASTER, exit_status > 0 ? exit_status : EXIT_TERMINATED,
+                   NULL);
         return;
     }
-    bool said = words(y, b, exit_status, diagnostics, &end, detail, sizeof detail);
-    tell_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
+    bool said = explain_end(y, b, exit_status, diagnostics, &end, detail, sizeof detail);
+    report_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
 }
 
 /*
- * Of a container that others had it end a node knows no more than that, or, started again, not even
- * that: preempted, lost, or ill, the ResourceManager says with its next answer.
+ * The node reports that a container has ended. If YARN or the node itself stopped the container,
+ * the node does not know why: it was preempted, or its node is lost or unhealthy. The
+ * ResourceManager reports that with its next answer, so wait up to YARN_CAUSE_MS for it.
  */
 void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
 {
-    bool of_others = exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == YARN_EXIT_LOST ||
-                     exit_status == EXIT_TERMINATED;
-    if (b->state == BOX_ENDED || b->stop_wanted || !of_others) {
+    bool by_cluster = exit_status == YARN_EXIT_KILLED_BY_RM || exit_status == YARN_EXIT_LOST ||
+                      exit_status == EXIT_TERMINATED;
+    if (b->state == BOX_ENDED || b->stop_wanted || !by_cluster) {
         box_end(y, b, exit_status, diagnostics);
         return;
     }
-    b->look_until = 0;
-    if (b->why_by)
+    b->poll_until = 0;
+    if (b->cause_due_ms)
         return;
-    b->why_by = clock_mono_ms() + yarn_pause(y, YARN_WHY_MS);
-    b->ended_as = exit_status;
-    y->ask_soon = true;
+    b->cause_due_ms = clock_mono_ms() + yarn_pause(y, YARN_CAUSE_MS);
+    b->node_exit_status = exit_status;
+    y->beat_soon = true;
     yarn_wake(y);
 }
 
@@ -185,36 +193,36 @@ void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char 
         return;
     yarn_release(y, &b->key);
     b->released = true;
-    tell_end(y, b, b->stop_wanted ? END_KILLED_BY_MASTER : reason, -1, text);
+    report_end(y, b, b->stop_wanted ? END_KILLED_BY_MASTER : reason, -1, text);
 }
 
-int told_later(struct yarn *y, uint32_t slot, struct box *b, const char *text)
+int report_later(struct yarn *y, uint32_t slot, struct box *b, const char *text)
 {
-    struct told t = { .slot = slot, .box = b, .text = str_dup(text) };
-    if (!t.text || vec_push(&y->tolds, t) < 0) {
+    struct report t = { .slot = slot, .box = b, .text = str_dup(text) };
+    if (!t.text || vec_push(&y->reports, t) < 0) {
         free(t.text);
         return -ENOMEM;
     }
-    loop_timer_set(y->soon, clock_mono_ms());
+    loop_timer_set(y->report_timer, clock_mono_ms());
     return 0;
 }
 
-void told_all(void *arg)
+void report_all(void *arg)
 {
     struct yarn *y = arg;
-    while (y->tolds.n && y->phase != YP_OVER) {
-        struct told t = y->tolds.v[0];
-        for (size_t i = 1; i < y->tolds.n; i++)
-            y->tolds.v[i - 1] = y->tolds.v[i];
-        y->tolds.n--;
+    while (y->reports.n && y->phase != YP_OVER) {
+        struct report t = y->reports.v[0];
+        for (size_t i = 1; i < y->reports.n; i++)
+            y->reports.v[i - 1] = y->reports.v[i];
+        y->reports.n--;
         if (t.box)
-            tell_end(y, t.box, END_KILLED_BY_MASTER, EXIT_TERMINATED, t.text);
+            report_end(y, t.box, END_KILLED_BY_MASTER, EXIT_TERMINATED, t.text);
         else if (!y->finishing)
             yarn_emit(y,
                       &(struct sched_event){ .type = SE_REFUSED, .slot = t.slot, .text = t.text });
         free(t.text);
     }
-    if (y->finishing && y->phase == YP_OVER) /* it was over before */
+    if (y->finishing && y->phase == YP_OVER) /* finish() was called after the connection was lost */
         yarn_finished(y);
     yarn_step(y);
 }

@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our own node has told us to end. It does so when the application was killed and when only this
- * container is to go: the ResourceManager knows which, a moment after it has told the node.
+ * The node of this master has told the master to exit. Either the application was killed, or only
+ * this container ends. The ResourceManager knows which, but only a short time after it has told the
+ * node. So ask it again and again, until the application has ended or the time is over.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,8 +21,9 @@ static void answer(struct yarn *y, bool over, const char *who, const char *text)
         done(over, who, text, y->fate.arg);
 }
 
-/* "Application application_1_0001 was killed by user ann at 10.0.0.1." */
-static void user_of(const char *text, char *out, size_t size)
+/* The user's name in "Application application_1_0001 was killed by user ann at 10.0.0.1."; "" =
+ * there is none. */
+static void killing_user(const char *text, char *out, size_t size)
 {
     static const char mark[] = "killed by user ";
     const char *at = strstr(text, mark);
@@ -32,7 +35,8 @@ static void user_of(const char *text, char *out, size_t size)
     (void)snprintf(out, size, "%.*s", (int)MIN(name.len, size - 1), name.p ? name.p : "");
 }
 
-/* One that was stopped or cut off for long may find the end of another's work. */
+/* Does a later master of this application exist? If this one was stopped or cut off for long, the
+ * state of the application may be the result of that one's work. */
 static bool has_successor(const struct yarn *y, const Hadoop__ApplicationReport *app)
 {
     struct yarn_attempt now;
@@ -46,7 +50,7 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
     struct yarn *y = arg;
     const Hadoop__ApplicationReport *app = r ? r->application_report : NULL;
     y->fate.call = NULL;
-    (void)e; /* asked again, until it is too late */
+    (void)e; /* the timer repeats the question */
     if (app && has_successor(y, app)) {
         answer(y, false, NULL, NULL);
         return;
@@ -56,14 +60,14 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
                 app->yarn_application_state == HADOOP__YARN_APPLICATION_STATE__FINISHED)) {
         char who[64];
         const char *text = app->diagnostics ? app->diagnostics : "";
-        user_of(text, who, sizeof who);
+        killing_user(text, who, sizeof who);
         answer(y, true, *who ? who : NULL, text);
         return;
     }
     loop_timer_set(y->fate.timer, clock_mono_ms() + YARN_FATE_MS);
 }
 
-static void ask(struct yarn *y)
+static void send_question(struct yarn *y)
 {
     struct yarn_id_msg id;
     Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
@@ -72,16 +76,16 @@ static void ask(struct yarn *y)
         return;
     rq.application_id = yarn_app_msg(&id, &app);
     y->fate.call =
-        y->wire->get_application_report(y->fate.client, &rq, y->fate.by_ms, on_report, y);
+        y->wire->get_application_report(y->fate.client, &rq, y->fate.due_ms, on_report, y);
 }
 
 static void on_timer(void *arg)
 {
     struct yarn *y = arg;
-    if (clock_mono_ms() < y->fate.by_ms) {
+    if (clock_mono_ms() < y->fate.due_ms) {
         if (!y->fate.call)
-            ask(y);
-        loop_timer_set(y->fate.timer, y->fate.by_ms);
+            send_question(y);
+        loop_timer_set(y->fate.timer, y->fate.due_ms);
         return;
     }
     if (y->fate.call)
@@ -108,7 +112,7 @@ int yarn_fate(struct sched *s, int64_t within_ms,
         return -ENOMEM;
     y->fate.done = done;
     y->fate.arg = arg;
-    y->fate.by_ms = clock_mono_ms() + within_ms;
+    y->fate.due_ms = clock_mono_ms() + within_ms;
     loop_timer_set(y->fate.timer, clock_mono_ms());
     return 0;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +7,8 @@
 #include "codec/arena.h"
 #include "scheduler/yarn/yarn_int.h"
 
-/* PATH is not inherited from the NodeManager; bash's own ends in ".". */
+/* A container does not inherit PATH from the NodeManager. Without this, bash would set its own
+ * default, which ends with ".". */
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define COMMAND "exec ./tony-executor --container 1>/dev/null 2><LOG_DIR>/executor.log"
 
@@ -17,7 +19,7 @@ static char *dup_text(struct arena *a, const char *s)
     return arena_dup(a, s, strlen(s));
 }
 
-static bool is_for(const struct yarn_resource *r, const struct box *b)
+static bool is_for_box(const struct yarn_resource *r, const struct box *b)
 {
     return !*r->role || str_eq(r->role, b->role);
 }
@@ -28,7 +30,7 @@ static int add_resources(struct arena *a, const struct yarn_file *f, const struc
     ctx->local_resources = arena_alloc(a, (f->resources.n + 1) * sizeof(void *));
     for (size_t i = 0; ctx->local_resources && i < f->resources.n; i++) {
         const struct yarn_resource *r = &f->resources.v[i];
-        if (!is_for(r, b))
+        if (!is_for_box(r, b))
             continue;
         struct {
             Hadoop__LocalResourceEntry entry;
@@ -44,7 +46,7 @@ static int add_resources(struct arena *a, const struct yarn_file *f, const struc
         m->entry.value = &m->resource;
         m->url.scheme = r->scheme;
         m->url.host = *r->host ? r->host : NULL;
-        m->url.has_port = true; /* an absent one is read as 0, which is no port */
+        m->url.has_port = true; /* YARN reads a missing port as 0 */
         m->url.port = r->port;
         m->url.file = r->file;
         m->resource.resource = &m->url;
@@ -63,7 +65,7 @@ static int add_resources(struct arena *a, const struct yarn_file *f, const struc
     return ctx->local_resources ? 0 : -ENOMEM;
 }
 
-static int env_all(struct strv *env, const struct yarn_role *r)
+static int add_role_env(struct strv *env, const struct yarn_role *r)
 {
     int rc = 0;
     for (size_t i = 0; r && rc == 0 && i < r->env.n; i++) {
@@ -84,9 +86,9 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
     (void)snprintf(slot, sizeof slot, "%u", b->slot);
     int rc = strv_env_set(&env, "PATH", DEFAULT_PATH);
     if (rc == 0)
-        rc = env_all(&env, yarn_file_role(y->file, ""));
+        rc = add_role_env(&env, yarn_file_role(y->file, ""));
     if (rc == 0)
-        rc = env_all(&env, yarn_file_role(y->file, b->role));
+        rc = add_role_env(&env, yarn_file_role(y->file, b->role));
     if (rc == 0)
         rc = strv_env_set(&env, "TONY_MASTER_ADDRESS", address);
     if (rc == 0)
@@ -107,7 +109,7 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
     return ctx->environment ? 0 : -ENOMEM;
 }
 
-/* The one secret that an executor has. */
+/* Add the container's key, the only secret that an executor has. */
 static int add_secret(const struct yarn *y, const struct box *b, struct buf *out,
                       Hadoop__ContainerLaunchContext *ctx)
 {
@@ -124,8 +126,8 @@ static int add_secret(const struct yarn *y, const struct box *b, struct buf *out
     return rc;
 }
 
-static Hadoop__StartContainerRequest *one(struct arena *a, const struct yarn *y,
-                                          const struct box *b, struct buf *secret)
+static Hadoop__StartContainerRequest *build_start(struct arena *a, const struct yarn *y,
+                                                  const struct box *b, struct buf *secret)
 {
     struct {
         Hadoop__StartContainerRequest rq;
@@ -160,7 +162,7 @@ launch_send(struct node *n, struct box *const *v, size_t count, int64_t deadline
     rq.start_container_request = arena_alloc(&a, count * sizeof(void *));
     bool ok = secrets && rq.start_container_request;
     for (size_t i = 0; ok && i < count; i++) {
-        rq.start_container_request[i] = one(&a, n->y, v[i], &secrets[i]);
+        rq.start_container_request[i] = build_start(&a, n->y, v[i], &secrets[i]);
         rq.n_start_container_request++;
         ok = rq.start_container_request[i] != NULL;
     }

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done at the NodeManagers. Each has its own connection and at most one call of a kind
- * under way; node_pump() looks at the containers there and does what is next. A node that does not
- * answer holds up nobody but itself.
+ * Calls to the NodeManagers: start, stop, and status of containers. Each node has its own
+ * connection and at most one call of each kind under way. node_pump() makes all calls that the
+ * state of the node's containers demands. A node that does not answer delays no other node.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,9 +16,9 @@
 static void on_timer(void *arg)
 {
     struct node *n = arg;
-    /* slow: others need not wait for it */
-    if (n->counted && clock_mono_ms() >= n->sent_ms + YARN_SLOW_MS) {
-        n->counted = false;
+    /* The start call is slow: let another node start in its place (YARN_STARTS_MAX). */
+    if (n->counts_as_starting && clock_mono_ms() >= n->sent_ms + YARN_SLOW_MS) {
+        n->counts_as_starting = false;
         n->y->n_starting--;
     }
     node_pump(n);
@@ -74,13 +75,13 @@ int node_token(struct node *n, const Hadoop__Token *t)
     token_done(&n->token);
     n->token = token;
     n->has_token = true;
-    if (n->client) /* what is under way ends on the old one */
+    if (n->client) /* calls under way end on the old connection */
         n->y->wire->client_retire(TAKE(n->client));
     node_pump(n);
     return 0;
 }
 
-static int connect_it(struct node *n, struct err *e)
+static int connect_node(struct node *n, struct err *e)
 {
     AUTO(site_addresses_done) struct site_addresses at = { 0 };
     if (n->client)
@@ -97,7 +98,7 @@ static int connect_it(struct node *n, struct err *e)
     return n->y->wire->client_new(&o, &n->client, e);
 }
 
-static size_t in_state(const struct node *n, enum box_state s)
+static size_t count_in_state(const struct node *n, enum box_state s)
 {
     size_t count = 0;
     for (size_t i = 0; i < n->boxes.n; i++)
@@ -105,17 +106,18 @@ static size_t in_state(const struct node *n, enum box_state s)
     return count;
 }
 
-static void pump_others(struct yarn *y)
+/* Let nodes that wait for YARN_STARTS_MAX send their start calls now. */
+static void pump_waiting_nodes(struct yarn *y)
 {
     for (struct map_entry *x = map_next(&y->nodes, NULL); x; x = map_next(&y->nodes, x)) {
         struct node *n = x->value;
-        if (!n->start && in_state(n, BOX_TO_START))
+        if (!n->start && count_in_state(n, BOX_TO_START))
             loop_timer_set(n->timer, clock_mono_ms());
     }
 }
 
-/* The boxes that were in the start call which ended, one after the other. */
-static struct box *starting(struct node *n)
+/* A box of the start call that has just ended; NULL = all have got their new state. */
+static struct box *first_starting(struct node *n)
 {
     for (size_t i = 0; i < n->boxes.n; i++)
         if (n->boxes.v[i]->state == BOX_STARTING)
@@ -123,15 +125,15 @@ static struct box *starting(struct node *n)
     return NULL;
 }
 
-static void is_started(struct box *b)
+static void set_started(struct box *b)
 {
     b->state = BOX_STARTED;
     token_done(&b->token);
 }
 
-/* One container's refusal. */
-static void start_refused(struct node *n, struct box *b, struct span class_name,
-                          struct span message)
+/* The node refuses to start one container. */
+static void container_refused(struct node *n, struct box *b, struct span class_name,
+                              struct span message)
 {
     struct span line = rpc_first_line(message, class_name);
     AUTO(free_p) char *text = span_dup(line);
@@ -140,7 +142,7 @@ static void start_refused(struct node *n, struct box *b, struct span class_name,
 
     if (strstr(why, "relaunch") || strstr(why, "already is running") ||
         strstr(why, "is already running")) {
-        is_started(b); /* ours, of which no answer came */
+        set_started(b); /* an earlier start call, whose answer was lost, has started it */
         return;
     }
     if (f == RPC_FAULT_NOT_READY) {
@@ -148,7 +150,8 @@ static void start_refused(struct node *n, struct box *b, struct span class_name,
         n->start_at = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
         return;
     }
-    /* "Unauthorized request to start container." and, on a line of its own, the reason */
+    /* The first line is only "Unauthorized request to start container."; the next has the reason.
+     */
     if (span_has(message, "token is expired"))
         why =
             "its grant had expired; the node is too slow, or its clock and the resource manager's "
@@ -156,12 +159,12 @@ static void start_refused(struct node *n, struct box *b, struct span class_name,
     box_fail(n->y, b, END_LAUNCH_FAILED, "node manager '%s' could not start it: %s", n->id, why);
 }
 
-/* The call as a whole failed. It is not atomic: what was in it may have been started or not. */
-static void start_failed(struct node *n, const struct rpc_error *e)
+/* A start call failed. It is not atomic: some of its containers may have been started. */
+static void call_failed(struct node *n, const struct rpc_error *e)
 {
     struct yarn *y = n->y;
     struct box *b;
-    size_t count = in_state(n, BOX_STARTING);
+    size_t count = count_in_state(n, BOX_STARTING);
     int64_t now = clock_mono_ms();
 
     log_event(LOG_WARN, "node.start_failed", f_str("node", n->id),
@@ -169,15 +172,15 @@ static void start_failed(struct node *n, const struct rpc_error *e)
               f_str("why", e->err.msg));
     bool remote = e->kind != RPC_FAULT_AUTH && e->kind != RPC_FAULT_UNREACHABLE &&
                   e->kind != RPC_FAULT_NOT_READY && e->kind != RPC_FAULT_LOCAL;
-    while ((b = starting(n))) {
+    while ((b = first_starting(n))) {
         if (e->kind == RPC_FAULT_NOT_READY || e->kind == RPC_FAULT_RETRIABLE) {
             b->state = BOX_TO_START;
             n->start_at = now + yarn_pause(y, YARN_NODE_RETRY_MS);
         } else if (e->kind == RPC_FAULT_AUTH) {
-            /* its keys are new: the ResourceManager sends another token, or it does not */
-            b->token_by_ms =
-                b->token_by_ms ? b->token_by_ms : now + yarn_pause(y, YARN_TOKEN_WAIT_MS);
-            if (now >= b->token_by_ms)
+            /* The node has new keys. Wait YARN_TOKEN_WAIT_MS for a new token. */
+            b->token_due_ms =
+                b->token_due_ms ? b->token_due_ms : now + yarn_pause(y, YARN_TOKEN_WAIT_MS);
+            if (now >= b->token_due_ms)
                 box_fail(y, b, END_LAUNCH_FAILED, "node manager '%s' does not accept our token: %s",
                          n->id, e->err.msg);
             else
@@ -185,9 +188,10 @@ static void start_failed(struct node *n, const struct rpc_error *e)
             n->start_at = now + yarn_pause(y, YARN_NODE_RETRY_MS);
         } else if (e->maybe_done || (remote && count > 1)) {
             b->state = BOX_DOUBT;
-            n->one_by_one = true;
+            n->start_singly = true;
         } else if (remote) {
-            start_refused(n, b, span_of(e->class_name), span_of(*e->line ? e->line : e->err.msg));
+            container_refused(n, b, span_of(e->class_name),
+                              span_of(*e->line ? e->line : e->err.msg));
         } else {
             box_fail(y, b, END_LAUNCH_FAILED, "%s", e->err.msg);
         }
@@ -202,35 +206,36 @@ static void on_start(const Hadoop__StartContainersResponse *r, const struct rpc_
     struct box *b;
 
     n->start = NULL;
-    if (n->counted)
+    if (n->counts_as_starting)
         n->y->n_starting--;
-    n->counted = false;
+    n->counts_as_starting = false;
     if (e)
-        start_failed(n, e);
+        call_failed(n, e);
     for (size_t i = 0; r && i < r->n_succeeded_requests; i++)
         if ((b = box_find(n->y, r->succeeded_requests[i])) && b->state == BOX_STARTING)
-            is_started(b);
+            set_started(b);
     for (size_t i = 0; r && i < r->n_failed_requests; i++) {
         const Hadoop__RemoteError *x = r->failed_requests[i]->exception;
         if ((b = box_find(n->y, r->failed_requests[i]->container_id)) && b->state == BOX_STARTING)
-            start_refused(n, b, span_of(x ? x->class_name : NULL), span_of(x ? x->message : NULL));
+            container_refused(n, b, span_of(x ? x->class_name : NULL),
+                              span_of(x ? x->message : NULL));
     }
-    while (r && (b = starting(n))) /* neither: ask */
+    while (r && (b = first_starting(n))) /* the answer does not name it: ask the node */
         b->state = BOX_DOUBT;
     node_pump(n);
-    pump_others(n->y);
+    pump_waiting_nodes(n->y);
 }
 
-static void start_some(struct node *n)
+static void send_start(struct node *n)
 {
     struct box *v[YARN_BATCH_MAX];
-    size_t count = 0, max = n->one_by_one ? 1 : YARN_BATCH_MAX;
+    size_t count = 0, max = n->start_singly ? 1 : YARN_BATCH_MAX;
     struct err e = { 0 };
 
     for (size_t i = 0; i < n->boxes.n && count < max; i++)
         if (n->boxes.v[i]->state == BOX_TO_START)
             v[count++] = n->boxes.v[i];
-    int rc = connect_it(n, &e);
+    int rc = connect_node(n, &e);
     if (rc == 0) {
         n->start = launch_send(n, v, count, clock_mono_ms() + yarn_pause(n->y, YARN_START_MS),
                                on_start, &e);
@@ -244,7 +249,7 @@ static void start_some(struct node *n)
     for (size_t i = 0; i < count; i++)
         v[i]->state = BOX_STARTING;
     n->sent_ms = clock_mono_ms();
-    n->counted = true;
+    n->counts_as_starting = true;
     n->y->n_starting++;
 }
 
@@ -258,25 +263,26 @@ static void on_stop(const Hadoop__StopContainersResponse *r, const struct rpc_er
         log_event(LOG_WARN, "node.stop_failed", f_str("node", n->id), f_str("why", e->err.msg));
     for (size_t i = 0; r && i < r->n_failed_requests; i++) {
         struct box *b = box_find(n->y, r->failed_requests[i]->container_id);
-        if (b && b->state != BOX_ENDED) /* it does not know it, or says so: the look tells */
-            b->look_until = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
+        if (b && b->state != BOX_ENDED) /* a status call will show whether it has ended */
+            b->poll_until = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
     }
     node_pump(n);
 }
 
-static bool to_stop(const struct box *b)
+static bool must_stop(const struct box *b)
 {
-    return b->stop_wanted && !b->stop_told && (b->state == BOX_STARTED || b->state == BOX_DOUBT);
+    return b->stop_wanted && !b->stop_sent && (b->state == BOX_STARTED || b->state == BOX_DOUBT);
 }
 
-static bool to_look(const struct box *b)
+static bool must_poll(const struct box *b)
 {
-    return b->state == BOX_DOUBT || (b->state == BOX_STARTED && b->look_until);
+    return b->state == BOX_DOUBT || (b->state == BOX_STARTED && b->poll_until);
 }
 
-/* The ids of those that fit, for a request; NULL when there are none, or no memory. */
-static size_t pick(struct node *n, bool (*fits)(const struct box *), struct yarn_id_msg *ids,
-                   Hadoop__ContainerId **out)
+/* Collect the ids of the boxes that fit, at most YARN_BATCH_MAX, for a request. Returns their
+ * number. With must_stop, note that a stop call contains them. */
+static size_t pick_ids(struct node *n, bool (*fits)(const struct box *), struct yarn_id_msg *ids,
+                       Hadoop__ContainerId **out)
 {
     size_t count = 0;
     for (size_t i = 0; i < n->boxes.n && count < YARN_BATCH_MAX; i++) {
@@ -285,29 +291,29 @@ static size_t pick(struct node *n, bool (*fits)(const struct box *), struct yarn
             continue;
         out[count] = yarn_container_msg(&ids[count], &b->key);
         count++;
-        if (fits == to_stop) {
-            b->stop_told = true;
-            b->look_until = clock_mono_ms() + yarn_pause(n->y, YARN_LOOK_FOR_MS);
+        if (fits == must_stop) {
+            b->stop_sent = true;
+            b->poll_until = clock_mono_ms() + yarn_pause(n->y, YARN_POLL_FOR_MS);
         }
     }
     return count;
 }
 
-static void stop_some(struct node *n)
+static void send_stop(struct node *n)
 {
     struct yarn_id_msg ids[YARN_BATCH_MAX];
     Hadoop__ContainerId *v[YARN_BATCH_MAX];
     Hadoop__StopContainersRequest rq = HADOOP__STOP_CONTAINERS_REQUEST__INIT;
-    if (connect_it(n, NULL) < 0)
+    if (connect_node(n, NULL) < 0)
         return;
     rq.container_id = v;
-    rq.n_container_id = pick(n, to_stop, ids, v);
+    rq.n_container_id = pick_ids(n, must_stop, ids, v);
     if (rq.n_container_id)
         n->stop = n->y->wire->stop_containers(
             n->client, &rq, clock_mono_ms() + yarn_pause(n->y, YARN_NODE_MS), on_stop, n);
 }
 
-/* ---- looking ---- */
+/* ---- status ---- */
 
 static void on_status(const Hadoop__GetContainerStatusesResponse *r, const struct rpc_error *e,
                       void *arg)
@@ -318,7 +324,7 @@ static void on_status(const Hadoop__GetContainerStatusesResponse *r, const struc
     n->status = NULL;
     if (e) {
         log_event(LOG_DEBUG, "node.status_failed", f_str("node", n->id), f_str("why", e->err.msg));
-        n->look_at = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
+        n->poll_at = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
     }
     for (size_t i = 0; r && i < r->n_status; i++) {
         const Hadoop__ContainerStatus *s = r->status[i];
@@ -327,50 +333,51 @@ static void on_status(const Hadoop__GetContainerStatusesResponse *r, const struc
         if (s->has_state && s->state == HADOOP__CONTAINER_STATE__C_COMPLETE)
             box_end_at_node(n->y, b, s->exit_status, s->diagnostics);
         else if (b->state == BOX_DOUBT)
-            is_started(b);
+            set_started(b);
     }
     for (size_t i = 0; r && i < r->n_failed_requests; i++) {
         b = box_find(n->y, r->failed_requests[i]->container_id);
-        if (b && b->state == BOX_DOUBT) /* not known there: not started */
+        if (b && b->state == BOX_DOUBT) /* the node does not know it: it was not started */
             b->state = BOX_TO_START;
     }
     node_pump(n);
 }
 
-static void look(struct node *n)
+static void send_status_request(struct node *n)
 {
     struct yarn_id_msg ids[YARN_BATCH_MAX];
     Hadoop__ContainerId *v[YARN_BATCH_MAX];
     Hadoop__GetContainerStatusesRequest rq = HADOOP__GET_CONTAINER_STATUSES_REQUEST__INIT;
-    n->look_at = clock_mono_ms() + yarn_pause(n->y, YARN_LOOK_MS);
-    if (connect_it(n, NULL) < 0)
+    n->poll_at = clock_mono_ms() + yarn_pause(n->y, YARN_POLL_MS);
+    if (connect_node(n, NULL) < 0)
         return;
     rq.container_id = v;
-    rq.n_container_id = pick(n, to_look, ids, v);
+    rq.n_container_id = pick_ids(n, must_poll, ids, v);
     if (rq.n_container_id)
         n->status = n->y->wire->get_container_statuses(
             n->client, &rq, clock_mono_ms() + yarn_pause(n->y, YARN_NODE_MS), on_status, n);
 }
 
-static struct box *unexplained(struct node *n, int64_t now)
+/* A box for whose reason the ResourceManager has had its time (cause_due_ms); NULL = none. */
+static struct box *find_overdue_cause(struct node *n, int64_t now)
 {
     for (size_t i = 0; i < n->boxes.n; i++)
-        if (n->boxes.v[i]->why_by && now >= n->boxes.v[i]->why_by)
+        if (n->boxes.v[i]->cause_due_ms && now >= n->boxes.v[i]->cause_due_ms)
             return n->boxes.v[i];
     return NULL;
 }
 
-/* What was looked for long enough: one that we stopped is the ResourceManager's to end. And what
- * was to be stopped before it was started is given back. */
+/* End the boxes for which no reason has arrived. Stop polling boxes whose time is over; if such a
+ * box was to be stopped, release it, so that the ResourceManager ends it. */
 static void expire(struct node *n, int64_t now)
 {
-    struct box *of_rm;
-    while ((of_rm = unexplained(n, now)))
-        box_end(n->y, of_rm, of_rm->ended_as, NULL);
+    struct box *overdue;
+    while ((overdue = find_overdue_cause(n, now)))
+        box_end(n->y, overdue, overdue->node_exit_status, NULL);
     for (size_t i = n->boxes.n; i-- > 0;) {
         struct box *b = n->boxes.v[i];
-        if (b->look_until && now >= b->look_until) {
-            b->look_until = 0;
+        if (b->poll_until && now >= b->poll_until) {
+            b->poll_until = 0;
             if (b->stop_wanted && !b->released) {
                 b->released = true;
                 yarn_release(n->y, &b->key);
@@ -387,28 +394,28 @@ void node_pump(struct node *n)
     if (y->phase == YP_OVER || y->finishing)
         return;
     expire(n, now);
-    if (in_state(n, BOX_TO_START) && !n->start) {
+    if (count_in_state(n, BOX_TO_START) && !n->start) {
         if (n->has_token && now >= n->start_at && y->n_starting < YARN_STARTS_MAX)
-            start_some(n);
+            send_start(n);
         if (!n->start && now < n->start_at)
             next = n->start_at;
     }
-    if (n->start && n->counted)
+    if (n->start && n->counts_as_starting)
         next = MIN(next, n->sent_ms + YARN_SLOW_MS);
     for (size_t i = 0; n->has_token && i < n->boxes.n; i++) {
         const struct box *b = n->boxes.v[i];
-        if (to_stop(b) && !n->stop) {
-            stop_some(n);
-        } else if (to_look(b) && !n->status) {
-            if (now >= n->look_at)
-                look(n);
+        if (must_stop(b) && !n->stop) {
+            send_stop(n);
+        } else if (must_poll(b) && !n->status) {
+            if (now >= n->poll_at)
+                send_status_request(n);
             else
-                next = MIN(next, n->look_at);
+                next = MIN(next, n->poll_at);
         }
-        if (b->look_until)
-            next = MIN(next, b->look_until);
-        if (b->why_by)
-            next = MIN(next, b->why_by);
+        if (b->poll_until)
+            next = MIN(next, b->poll_until);
+        if (b->cause_due_ms)
+            next = MIN(next, b->cause_due_ms);
     }
     if (next != INT64_MAX)
         loop_timer_set(n->timer, next);

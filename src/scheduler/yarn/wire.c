@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/yarn/yarn_int.h"
 
 const struct yarn_wire yarn_wire_real = { .client_new = rpc_client_new,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/yarn/yarn.h"
 
 #include <errno.h>
@@ -13,7 +14,11 @@
 #include "loop/loop.h"
 #include "scheduler/yarn/yarn_int.h"
 
-enum { FILE_MAX = 32 << 20, ODD_MAX = 5, RACKS_MAX = 64 };
+enum {
+    FILE_MAX = 32 << 20, /* bytes of yarn.json */
+    UNEXPECTED_MAX = 5,  /* unexpected errors in a row, after which the back-end gives up */
+    RACKS_MAX = 64,
+};
 
 static struct yarn *yarn_of(struct sched *s)
 {
@@ -43,7 +48,7 @@ void yarn_broken(struct yarn *y, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (y->finishing) { /* there is nobody to tell the verdict to */
+    if (y->finishing) { /* the verdict cannot be reported to YARN; the master exits all the same */
         log_event(LOG_WARN, "yarn.not_told", f_str("why", text));
         yarn_finished(y);
         return;
@@ -73,7 +78,7 @@ int yarn_new_token(struct yarn *y, const Hadoop__Token *m)
     struct token t = { 0 };
     if (m->identifier.len == y->token.identifier_len &&
         memcmp(m->identifier.data, y->token.identifier, m->identifier.len) == 0)
-        return 0; /* said with every answer until the new key counts alone */
+        return 0; /* YARN repeats the new token in each answer while the old one is valid, too */
     if (token_from_msg(m, &t) < 0)
         return -ENOMEM;
     token_done(&y->token);
@@ -81,10 +86,11 @@ int yarn_new_token(struct yarn *y, const Hadoop__Token *m)
     log_event(LOG_INFO, "yarn.token_rolled");
     if (y->rm)
         y->wire->client_retire(TAKE(y->rm));
-    return connect_rm(y, NULL); /* the response ids go on */
+    return connect_rm(y, NULL); /* response ids continue on the new connection */
 }
 
-static int64_t patience(const struct yarn *y)
+/* How long calls may fail before the back-end gives up. */
+static int64_t retry_limit_ms(const struct yarn *y)
 {
     return y->finishing            ? YARN_FINISH_WAIT_MS
            : y->file->am_expiry_ms ? y->file->am_expiry_ms
@@ -110,11 +116,12 @@ void yarn_failed(struct yarn *y, const struct rpc_error *e, const char *what)
         yarn_broken(y, "the resource manager does not know this master any more: %s", e->err.msg);
         return;
     }
-    bool away = e->kind == RPC_FAULT_UNREACHABLE || e->kind == RPC_FAULT_BROKEN ||
-                e->kind == RPC_FAULT_TIMEOUT || e->kind == RPC_FAULT_STANDBY ||
-                e->kind == RPC_FAULT_RETRIABLE || e->kind == RPC_FAULT_LOCAL;
+    bool is_temporary = e->kind == RPC_FAULT_UNREACHABLE || e->kind == RPC_FAULT_BROKEN ||
+                        e->kind == RPC_FAULT_TIMEOUT || e->kind == RPC_FAULT_STANDBY ||
+                        e->kind == RPC_FAULT_RETRIABLE || e->kind == RPC_FAULT_LOCAL;
     y->failing_since = y->failing_since ? y->failing_since : now;
-    if (away ? now - y->failing_since >= patience(y) : ++y->n_odd >= ODD_MAX)
+    if (is_temporary ? now - y->failing_since >= retry_limit_ms(y)
+                     : ++y->n_unexpected >= UNEXPECTED_MAX)
         yarn_broken(y, "%s: %s", what, e->err.msg);
 }
 
@@ -131,12 +138,12 @@ static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_
         for (size_t k = 0; k < y->racks.n && !known; k++)
             known = str_eq(y->racks.v[k], rack);
         if (!known && strv_push(&y->racks, rack) < 0)
-            break; /* fewer racks are no harm */
+            break; /* no memory; fewer racks do no harm */
     }
     if (e && !host) {
         yarn_failed(y, e, "cannot reach the resource manager");
     } else if (!host) {
-        yarn_broken(y, "our own address is not known");
+        yarn_broken(y, "the address of this machine is unknown");
     } else {
         (void)str_copy(y->host, sizeof y->host, host);
         y->failing_since = 0;
@@ -157,12 +164,12 @@ static void meet(struct yarn *y)
         y->wire->get_cluster_nodes(y->client, &rq, clock_mono_ms() + YARN_CALL_MS, on_nodes, y);
 }
 
-struct seen {
+struct containers {
     VEC(struct sched_container) v;
     VEC(struct box_end_text *) texts;
 };
 
-static void seen_done(struct seen *s)
+static void containers_done(struct containers *s)
 {
     for (size_t i = 0; i < s->texts.n; i++)
         free(s->texts.v[i]);
@@ -170,7 +177,7 @@ static void seen_done(struct seen *s)
     vec_done(&s->v);
 }
 
-static int see_end(struct yarn *y, struct seen *s, const Hadoop__ContainerStatus *status)
+static int add_end(struct yarn *y, struct containers *s, const Hadoop__ContainerStatus *status)
 {
     struct yarn_container key;
     struct sched_container c;
@@ -187,10 +194,10 @@ static int see_end(struct yarn *y, struct seen *s, const Hadoop__ContainerStatus
 
 void yarn_tell_registered(struct yarn *y, Hadoop__ContainerStatus *const *v, size_t n)
 {
-    struct seen s = { 0 };
+    struct containers s = { 0 };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = see_end(y, &s, v[i]);
+        rc = add_end(y, &s, v[i]);
     for (struct map_entry *x = map_next(&y->boxes, NULL); x && rc == 0;
          x = map_next(&y->boxes, x)) {
         struct sched_container c;
@@ -200,14 +207,14 @@ void yarn_tell_registered(struct yarn *y, Hadoop__ContainerStatus *const *v, siz
             rc = vec_push(&s.v, c);
     }
     if (rc < 0) {
-        seen_done(&s);
-        yarn_broken(y, "no memory for what the resource manager said");
+        containers_done(&s);
+        yarn_broken(y, "no memory for the containers that the resource manager reported");
         return;
     }
     y->registered = true;
     yarn_emit(y, &(struct sched_event){
                      .type = SE_REGISTERED, .containers = s.v.v, .n = s.v.n, .text = y->host });
-    seen_done(&s);
+    containers_done(&s);
 }
 
 static void on_registered(const Hadoop__RegisterApplicationMasterResponse *r,
@@ -215,9 +222,9 @@ static void on_registered(const Hadoop__RegisterApplicationMasterResponse *r,
 {
     struct yarn *y = arg;
     y->call = NULL;
-    /* "already registered": by us, and the answer was lost */
-    bool before = e && e->kind == RPC_FAULT_INVALID_REQUEST;
-    if (e && !before) {
+    /* The error says "already registered": this master did it, and the answer was lost. */
+    bool is_registered = e && e->kind == RPC_FAULT_INVALID_REQUEST;
+    if (e && !is_registered) {
         yarn_failed(y, e, "cannot register with the resource manager");
         yarn_step(y);
         return;
@@ -236,10 +243,11 @@ static void on_registered(const Hadoop__RegisterApplicationMasterResponse *r,
             rc = -ENOMEM;
     }
     if (rc < 0)
-        yarn_broken(y, "no memory for what the resource manager said");
+        yarn_broken(y, "no memory for the answer of the resource manager");
     log_event(LOG_INFO, "yarn.registered", f_str("host", y->host), f_int("again", y->registered),
               f_int("racks", (int64_t)y->racks.n));
-    /* A master after another learns with the first answer how its containers have ended. */
+    /* For a later master, the first heartbeat's answer reports the containers that have ended.
+     * So it reports SE_REGISTERED only after that. */
     if (rc == 0 && !y->registered && !y->finishing && y->cfg.epoch < 2)
         yarn_tell_registered(y, NULL, 0);
     yarn_step(y);
@@ -287,7 +295,7 @@ static void do_finish(struct yarn *y)
                                      on_finished, y);
 }
 
-/* ---- what is next ---- */
+/* ---- the next call ---- */
 
 void yarn_wake(struct yarn *y)
 {
@@ -308,9 +316,9 @@ void yarn_step(struct yarn *y)
     }
     if (y->phase == YP_READY && !y->finishing && y->next_ms <= y->sent_ms)
         due = y->sent_ms + yarn_pause(y, yarn_has_news(y) ? 1 : yarn_beat_ms(y));
-    if (now >= due && y->phase == YP_READY && !y->finishing && y->ends_told && y->cfg.stored &&
-        !y->cfg.stored(y->cfg.arg))
-        due = now + YARN_STORE_MS; /* our next question tells that we have heard of the last ends */
+    if (now >= due && y->phase == YP_READY && !y->finishing && y->answer_had_ends &&
+        y->cfg.stored && !y->cfg.stored(y->cfg.arg))
+        due = now + YARN_STORE_MS; /* the next heartbeat acknowledges the ends of the last answer */
     if (now < due) {
         loop_timer_set(y->timer, due);
         return;
@@ -326,7 +334,7 @@ void yarn_step(struct yarn *y)
     } else {
         yarn_heartbeat(y);
     }
-    if (!y->call) /* no memory: once more, later */
+    if (!y->call) /* no memory: try again later */
         loop_timer_set(y->timer, now + YARN_RETRY_MS);
 }
 
@@ -348,18 +356,18 @@ static void yarn_close(struct sched *s)
     y->wire->client_free(y->client);
     y->wire->client_free(y->rm);
     loop_timer_free(y->timer);
-    loop_timer_free(y->soon);
+    loop_timer_free(y->report_timer);
     yarn_fate_close(y);
     for (size_t i = 0; i < y->avoided.n; i++)
         free(y->avoided.v[i].host);
     vec_done(&y->avoided);
     for (size_t i = 0; i < y->asks.n; i++)
         free(y->asks.v[i].role);
-    for (size_t i = 0; i < y->tolds.n; i++)
-        free(y->tolds.v[i].text);
+    for (size_t i = 0; i < y->reports.n; i++)
+        free(y->reports.v[i].text);
     vec_done(&y->asks);
     vec_done(&y->releases);
-    vec_done(&y->tolds);
+    vec_done(&y->reports);
     strv_done(&y->racks);
     strv_done(&y->max_types);
     token_done(&y->token);
@@ -390,7 +398,7 @@ static int read_token(struct yarn *y, const char *path, struct err *e)
     struct credentials c = { 0 };
     if (!path)
         return err_set(e, ENOENT,
-                       "this is no container of YARN: HADOOP_TOKEN_FILE_LOCATION is not set");
+                       "this is not a container of YARN: HADOOP_TOKEN_FILE_LOCATION is not set");
     int rc = credentials_read_file(path, &c, e);
     if (rc < 0)
         return rc;
@@ -413,8 +421,8 @@ static int open_all(struct yarn *y, const struct sched_config *cfg, struct err *
     if (rc < 0)
         return rc;
     y->timer = loop_timer_new(cfg->loop, on_timer, y);
-    y->soon = loop_timer_new(cfg->loop, told_all, y);
-    if (!y->timer || !y->soon)
+    y->report_timer = loop_timer_new(cfg->loop, report_all, y);
+    if (!y->timer || !y->report_timer)
         return err_set(e, ENOMEM, "no memory to reach the resource manager");
     struct rpc_client_options o = {
         .loop = cfg->loop,
@@ -472,7 +480,7 @@ static int yarn_cancel(struct sched *s, const uint32_t *slots, size_t n, struct 
     struct yarn *y = yarn_of(s);
     (void)e;
     for (size_t i = 0; i < n; i++) {
-        struct ask *a = slots[i] < y->asks.n ? &y->asks.v[slots[i]] : NULL;
+        struct ask *a = yarn_find_ask(y, slots[i]);
         if (!a || !a->open)
             continue;
         a->open = false;
@@ -511,7 +519,7 @@ static int yarn_launch(struct sched *s, const struct sched_container *c, size_t 
         if (b && b->state == BOX_GRANTED && !b->stop_wanted)
             b->state = BOX_TO_START;
     }
-    /* after all of them are marked: one call a node */
+    /* Only now, when all are marked: so each node gets one call for all its containers. */
     for (struct map_entry *x = map_next(&y->nodes, NULL); x; x = map_next(&y->nodes, x))
         node_pump(x->value);
     return 0;
@@ -521,20 +529,21 @@ static int yarn_stop(struct sched *s, const char *id, uint32_t grace_ms, struct 
 {
     struct yarn *y = yarn_of(s);
     struct box *b = map_get(&y->boxes, id);
-    (void)grace_ms; /* the NodeManager has its own, of 250 ms: who wants more asks the executor */
+    (void)
+        grace_ms; /* the NodeManager uses its own of 250 ms; for more, tell the executor to stop */
     if (!b || b->state == BOX_ENDED || b->stop_wanted)
         return 0;
     b->stop_wanted = true;
-    if (b->state <= BOX_TO_START) { /* its node does not know of it */
+    if (b->state <= BOX_TO_START) { /* its node does not know it yet */
         yarn_release(y, &b->key);
         b->released = true;
-        b->state = BOX_GRANTED; /* not started any more */
-        return told_later(y, b->slot, b, "stopped before it was started") < 0
+        b->state = BOX_GRANTED; /* so that no start call contains it */
+        return report_later(y, b->slot, b, "stopped before it was started") < 0
                    ? err_set(e, ENOMEM, "no memory to stop a container")
                    : 0;
     }
-    if (!b->look_until)
-        b->look_until = clock_mono_ms() + yarn_pause(y, YARN_LOOK_FOR_MS);
+    if (!b->poll_until)
+        b->poll_until = clock_mono_ms() + yarn_pause(y, YARN_POLL_FOR_MS);
     node_pump(b->node);
     return 0;
 }
@@ -545,7 +554,7 @@ static void yarn_look(struct sched *s, const char *id)
     struct box *b = map_get(&y->boxes, id);
     if (!b || b->state == BOX_ENDED)
         return;
-    b->look_until = clock_mono_ms() + yarn_pause(y, YARN_LOOK_FOR_MS);
+    b->poll_until = clock_mono_ms() + yarn_pause(y, YARN_POLL_FOR_MS);
     node_pump(b->node);
 }
 
@@ -555,18 +564,20 @@ static void yarn_avoid_node(struct sched *s, const char *node, bool avoid)
         log_event(LOG_ERROR, "node.not_avoided", f_str("node", node)); /* no memory */
 }
 
-static int yarn_resize(struct sched *s, uint32_t n_containers, struct err *e)
+/* YARN has no notion of a job's whole demand; asks and releases tell it what the job wants. So only
+ * note the roles of new slots. */
+static int yarn_resize(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e)
 {
-    (void)s;
-    return err_set(e, EOPNOTSUPP, "a job on YARN cannot be resized to %u containers yet",
-                   n_containers);
+    return yarn_learn_roles(yarn_of(s), whole, n) < 0
+               ? err_set(e, ENOMEM, "no memory to resize the job to %zu containers", n)
+               : 0;
 }
 
 static int yarn_finish(struct sched *s, const char *state, const char *diagnostics,
                        void (*done)(void *arg), struct err *e)
 {
     struct yarn *y = yarn_of(s);
-    /* without a text the ResourceManager shows an old one of its own */
+    /* Without diagnostics, YARN would show those of an earlier state. */
     y->diagnostics = str_dup(diagnostics && *diagnostics ? diagnostics : state);
     if (!y->diagnostics)
         return err_set(e, ENOMEM, "no memory to end the job");
@@ -577,14 +588,15 @@ static int yarn_finish(struct sched *s, const char *state, const char *diagnosti
     y->finish_by = clock_mono_ms() + yarn_pause(y, YARN_FINISH_WAIT_MS);
     if (y->phase == YP_OVER) {
         y->finishing = true;
-        loop_timer_set(y->soon, clock_mono_ms());
+        loop_timer_set(y->report_timer, clock_mono_ms());
         return 0;
     }
     y->finishing = true;
     y->failing_since = 0;
     y->next_ms = 0;
-    /* A heartbeat under way is answered first: another thread of the ResourceManager may take it up
-     * after this master has gone, and complains then of one that it does not know. */
+    /* If a heartbeat is under way, yarn_step() waits for its answer first. Else another thread of
+     * the ResourceManager might handle it after the master has unregistered, and log an error about
+     * an unknown master. */
     yarn_wake(y);
     return 0;
 }
@@ -612,7 +624,7 @@ const struct sched_ops sched_yarn = {
     .look = yarn_look,
     .avoid = yarn_avoid_node,
     .fate = yarn_fate,
-    .resize_wanted = yarn_resize,
+    .resize = yarn_resize,
     .finish = yarn_finish,
     .busy = yarn_busy,
     .close = yarn_close,

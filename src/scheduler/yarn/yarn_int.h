@@ -1,10 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the YARN back-end share: yarn.c (the table, registration, the end), allocate.c
- * (the heartbeat: asks, releases, grants), boxes.c (containers and how they end), nodes.c
- * (starting, stopping, asking at the NodeManagers), launch.c (what a container is started with).
+ * Declarations that the files of the YARN back-end share:
  *
- * One call at a time goes to the ResourceManager, and at each node one of a kind; nothing that a
- * node does or does not do holds up the heartbeat.
+ *   yarn.c       the table of functions, registration, and the end of the application
+ *   allocate.c   the heartbeat to the ResourceManager: requests, releases, grants
+ *   boxes.c      containers, and how they end
+ *   nodes.c      calls to the NodeManagers: start, stop and status of containers
+ *   launch.c     the contents of a start call
+ *   fate.c       asks the ResourceManager whether the application has ended
+ *
+ * A box is this back-end's record of one container.
+ *
+ * The ResourceManager gets one call at a time. Each NodeManager gets at most one start, one stop
+ * and one status call at a time. A slow NodeManager never delays the heartbeat.
  */
 #ifndef TONY_SCHEDULER_YARN_INT_H
 #define TONY_SCHEDULER_YARN_INT_H
@@ -24,7 +32,7 @@
 
 struct loop_timer;
 
-/* ---- the seam to src/hadoop, which tests replace ---- */
+/* ---- the functions of src/hadoop that the back-end calls; tests replace them ---- */
 
 #define YARN_WIRE(X)                                                                               \
     X(get_cluster_nodes, GetClusterNodes)                                                          \
@@ -50,47 +58,53 @@ struct yarn_wire {
         void (*)(const Hadoop__##M##Response *, const struct rpc_error *, void *), void *);
     YARN_WIRE(X)
 #undef X
-    uint32_t hurry; /* pauses are divided by it; 0 = 1. For tests */
+    uint32_t hurry; /* for tests: all pauses are divided by it; 0 means 1 */
 };
 
 extern const struct yarn_wire yarn_wire_real;
 
 enum {
-    YARN_CALL_MS = 30000,    /* one call to the ResourceManager, with rpc_client's own retries */
-    YARN_EXPIRY_MS = 900000, /* when yarn.json does not say: the default of YARN */
-    YARN_BEAT_MS = 1000,     /* between two allocates when nothing is waited for */
-    YARN_BEAT_FAST_MS = 20,  /* when asks are open, and for the first seconds of them */
-    YARN_BEAT_WAIT_MS = 50,  /* when they are open for longer */
-    YARN_BEAT_LONG_MS = 250, /* and when they are open for very long */
-    YARN_STORE_MS = 10,      /* between two looks whether the ends are stored */
-    YARN_RETRY_MS = 1000,    /* after a failed call */
-    YARN_FATE_MS = 15,       /* between two questions whether the application is over */
-    YARN_FINISH_MS = 20,     /* between two finish calls */
-    YARN_FINISH_WAIT_MS = 60000, /* for a ResourceManager that is down at the end */
-    YARN_START_MS = 180000,      /* one start call; the start of a node that does not answer */
-    YARN_NODE_MS = 10000,        /* stop and status calls */
-    YARN_NODE_RETRY_MS = 1000,   /* NMNotYetReady, token refused */
-    YARN_TOKEN_WAIT_MS = 20000,  /* for another NMToken after one was refused */
-    YARN_LOOK_MS = 30,           /* between two looks at a container whose end is expected */
-    YARN_WHY_MS = 5000,          /* for the ResourceManager to say why it had a container ended */
-    YARN_LOOK_FOR_MS = 10000,    /* so long; a stopped one is given to the ResourceManager then */
-    YARN_BATCH_MAX = 64,         /* containers of one start call */
-    YARN_STARTS_MAX = 200,       /* start calls at once; those that take longer do not count */
-    YARN_SLOW_MS = 2000,
-    YARN_ASK_ENTRIES_MAX = 4000, /* rack entries are left out beyond */
-    YARN_PRIORITY = 1,
-    /* From the notice to the end: the default of
-     * yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill, which nobody tells us.
-     */
+    YARN_CALL_MS = 30000,    /* timeout of a call to the ResourceManager, retries included */
+    YARN_EXPIRY_MS = 900000, /* YARN's default; used if yarn.json has no am_expiry_ms */
+    /* Pauses between two heartbeats (allocate calls): */
+    YARN_BEAT_MS = 1000,     /* while no ask is open */
+    YARN_BEAT_FAST_MS = 20,  /* while an ask has been open for less than 2 s */
+    YARN_BEAT_WAIT_MS = 50,  /* ... less than 30 s */
+    YARN_BEAT_LONG_MS = 250, /* ... longer */
+    /* Other pauses: */
+    YARN_STORE_MS = 10,        /* between two checks whether the journal has stored the ends */
+    YARN_RETRY_MS = 1000,      /* after a failed call to the ResourceManager */
+    YARN_FATE_MS = 15,         /* between two questions whether the application has ended */
+    YARN_FINISH_MS = 20,       /* between two finish calls */
+    YARN_NODE_RETRY_MS = 1000, /* after a NodeManager was not ready, or refused its token */
+    YARN_POLL_MS = 30,         /* between two status calls for containers that are polled */
+    /* Timeouts: */
+    YARN_FINISH_WAIT_MS = 60000, /* for a ResourceManager that is down at the end of the job */
+    YARN_START_MS = 180000,      /* of a start call, also to a node that does not answer */
+    YARN_NODE_MS = 10000,        /* of a stop or status call */
+    YARN_TOKEN_WAIT_MS = 20000,  /* for a new NMToken after a node has refused the old one */
+    YARN_POLL_FOR_MS = 10000,    /* polling of one container; if it was stopped and has not ended
+                                    then, it is released to the ResourceManager */
+    YARN_CAUSE_MS = 5000, /* for the ResourceManager's reason, after a node reported an end */
+    YARN_SLOW_MS = 2000,  /* a start call that takes longer does not count as a start */
+    /* Limits: */
+    YARN_BATCH_MAX = 64,         /* containers in one start call */
+    YARN_STARTS_MAX = 200,       /* start calls at the same time, without slow ones */
+    YARN_ASK_ENTRIES_MAX = 4000, /* entries for racks in one allocate call */
+    YARN_PRIORITY = 1,           /* of all requests */
+    /* The time from the notice of preemption until the container is taken. YARN does not report it;
+     * this is the default of
+     * yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill. */
     YARN_PREEMPT_MS = 15000,
 };
 
-/* ---- asks ---- */
+/* ---- asks: requests for one container each ---- */
 
 struct ask {
-    bool open;     /* wanted, and not granted */
-    bool dirty;    /* the ResourceManager must be told */
-    bool inflight; /* it is being told */
+    uint32_t slot; /* must be the first member: scheduler/slots.h */
+    bool open;     /* a container is wanted, and none has been granted */
+    bool dirty;    /* the next allocate call must contain the ask */
+    bool inflight; /* the allocate call under way contains it */
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     char *role;
@@ -105,10 +119,10 @@ struct release {
 
 enum box_state {
     BOX_NONE = 0,
-    BOX_GRANTED,  /* not launched */
-    BOX_TO_START, /* waits for its node's next start call */
-    BOX_STARTING, /* in one */
-    BOX_DOUBT,    /* its start call failed and may have started it: its node is asked */
+    BOX_GRANTED,  /* the master has not launched it */
+    BOX_TO_START, /* waits for the next start call to its node */
+    BOX_STARTING, /* the start call under way contains it */
+    BOX_DOUBT,    /* the start call failed, but may have started it: its node is asked */
     BOX_STARTED,
     BOX_ENDED,
 };
@@ -119,16 +133,17 @@ struct box {
     uint32_t slot;
     enum box_state state;
     struct node *node;
-    struct token token; /* until it is started */
+    struct token token; /* of the container; freed when it has started */
     char *log_url, *role;
-    uint64_t memory_mib;
-    bool preempting;             /* was told */
-    bool stop_wanted, stop_told; /* told: its node has been, or is being */
-    bool released;
-    int64_t look_until; /* its end is expected: the node is asked; 0 = not */
-    int64_t why_by;     /* it has ended, and the ResourceManager has until then to say of what */
-    int32_t ended_as;   /* what its node said meanwhile */
-    int64_t born_ms, token_by_ms;
+    bool preempting;          /* SE_PREEMPTING was reported */
+    bool stop_wanted;         /* the master wants its end */
+    bool stop_sent;           /* a stop call to its node contains it, or contained it */
+    bool released;            /* it was released to the ResourceManager */
+    int64_t poll_until;       /* its end is expected: poll the node until then; 0 = do not */
+    int64_t cause_due_ms;     /* its node reported its end: wait until then for the reason of the
+                                 ResourceManager; 0 = no */
+    int32_t node_exit_status; /* the exit status that the node reported */
+    int64_t token_due_ms;     /* its node refused the token: fail then; 0 = it did not */
 };
 
 /* ---- nodes ---- */
@@ -136,31 +151,33 @@ struct box {
 struct node {
     struct yarn *y;
     char *id, *host, *http; /* id "host:port" */
-    char *health;           /* what its report says is wrong; NULL = nothing */
+    char *health;           /* its report of what is wrong with it; NULL = nothing is */
     uint16_t port;
     struct token token;
-    bool has_token, one_by_one, counted;
+    bool has_token;
+    bool start_singly;       /* start one container in each call: a call with several failed */
+    bool counts_as_starting; /* its start call is counted in yarn.n_starting */
     struct rpc_client *client;
-    struct rpc_call *start, *stop, *status;
-    VEC(struct box *) boxes; /* that have not ended */
-    int64_t start_at;        /* not before */
-    int64_t look_at;
-    int64_t sent_ms; /* the start call that is under way */
+    struct rpc_call *start, *stop, *status; /* the calls under way */
+    VEC(struct box *) boxes;                /* those that have not ended */
+    int64_t start_at;                       /* send no start call before this time */
+    int64_t poll_at;                        /* send no status call before this time */
+    int64_t sent_ms;                        /* when the start call under way was sent */
     struct loop_timer *timer;
 };
 
-/* ---- the whole ---- */
+/* ---- the back-end ---- */
 
 enum yarn_phase {
     YP_NONE = 0,
-    YP_MEETING,     /* own address and racks, by getClusterNodes */
-    YP_REGISTERING, /* first time, or after a restart of the ResourceManager */
+    YP_MEETING,     /* getClusterNodes: finds this machine's address, and the racks */
+    YP_REGISTERING, /* for the first time, or after a restart of the ResourceManager */
     YP_READY,
-    YP_OVER, /* finished, or broken: nothing is sent any more */
+    YP_OVER, /* finished or broken: nothing is sent any more */
 };
 
 struct yarn {
-    const struct sched_ops *ops; /* first: struct sched is this */
+    const struct sched_ops *ops; /* must be the first member: every struct sched begins with it */
     const struct yarn_wire *wire;
     struct sched_config cfg;
     struct job_key key;
@@ -172,49 +189,55 @@ struct yarn {
     struct strv racks;
 
     enum yarn_phase phase;
-    bool registered; /* SE_REGISTERED was told */
-    bool ask_soon;   /* it has something to say that we know of from elsewhere */
-    bool ends_told;  /* by the last answer: it must be stored that we know before we ask again */
+    bool registered; /* SE_REGISTERED was reported */
+    bool beat_soon;  /* the ResourceManager has news, as a node's report shows: ask it soon */
+    /* The last answer reported ends. The next heartbeat acknowledges them, so it must wait until
+     * the journal has stored them (sched_config.stored). */
+    bool answer_had_ends;
     bool finishing;
-    struct rpc_call *call;
-    int32_t last_id;
-    bool doubtful, call_doubtful; /* the answer may be that of the request before */
-    bool one_ask, one_release;    /* one of several was refused: which? */
-    unsigned n_odd;               /* errors in a row that nobody can explain */
-    int64_t failing_since;        /* 0 = the last call went well */
-    int64_t next_ms;              /* not before */
-    int64_t sent_ms;
+    struct rpc_call *call; /* the call to the ResourceManager that is under way */
+    int32_t last_id;       /* response id of the last answer */
+    /* A call failed after it may have been processed. So the next answer may be the answer to that
+     * call, not to the repeated one. call_doubtful: the same for the call under way. */
+    bool doubtful, call_doubtful;
+    /* The ResourceManager refused a request because of one of its asks or releases: send them one
+     * at a time to find out which. */
+    bool single_ask, single_release;
+    unsigned n_unexpected; /* unexpected errors in a row */
+    int64_t failing_since; /* 0 = the last call succeeded */
+    int64_t next_ms;       /* make no call before this time */
+    int64_t sent_ms;       /* when the last heartbeat was sent */
 
-    int64_t max_memory; /* of one container; 0 = not known */
+    int64_t max_memory; /* the largest possible container, in MiB; 0 = unknown */
     int32_t max_vcores;
     struct strv max_types; /* "yarn.io/gpu=4" */
 
-    VEC(struct ask) asks; /* by slot */
-    uint32_t n_open;
-    int64_t open_since;
+    VEC(struct ask) asks; /* all that this master ever made, in order of their slots */
+    uint32_t n_open;      /* open asks */
+    int64_t open_since;   /* when an ask was last opened, or answered */
     VEC(struct release) releases;
     VEC(struct avoided {
-        char *host; /* as the scheduler names nodes */
+        char *host; /* as the ResourceManager names the node */
         bool avoid;
-        bool dirty;    /* the ResourceManager must be told */
-        bool inflight; /* it is being told */
+        bool dirty;    /* the next allocate call must contain it */
+        bool inflight; /* the allocate call under way contains it */
     })
     avoided;
     struct map boxes, nodes;
-    uint32_t n_starting;
-    VEC(struct told {
+    uint32_t n_starting; /* nodes whose start call is under way, without slow ones */
+    VEC(struct report {
         uint32_t slot;
-        struct box *box; /* NULL: a refusal */
+        struct box *box; /* whose end to report; NULL = report a refusal of the slot */
         char *text;
     })
-    tolds; /* to be told when the present call has returned */
+    reports; /* events to report when the present call of a sched_ops function has returned */
 
-    struct loop_timer *timer, *soon;
+    struct loop_timer *timer, *report_timer;
     struct {
         struct rpc_client *client;
         struct rpc_call *call;
         struct loop_timer *timer;
-        int64_t by_ms;
+        int64_t due_ms;
         void (*done)(bool over, const char *who, const char *text, void *arg);
         void *arg;
     } fate;
@@ -233,22 +256,27 @@ static inline int64_t yarn_pause(const struct yarn *y, int64_t ms)
 int yarn_open_with(const struct yarn_wire *wire, const struct sched_config *cfg, struct sched **out,
                    struct err *e);
 void yarn_emit(struct yarn *y, const struct sched_event *ev);
-void yarn_step(struct yarn *y);     /* do the next call to the ResourceManager, if it is time */
-void yarn_wake(struct yarn *y);     /* there is something to tell it: not within this call */
-void yarn_finished(struct yarn *y); /* tells it; once */
-/* SE_REGISTERED: what is there, and how those ended (v, n) that have while there was no master. */
+void yarn_step(struct yarn *y);     /* make the next call to the ResourceManager, if it is time */
+void yarn_wake(struct yarn *y);     /* let yarn_step() run soon, but not within this call */
+void yarn_finished(struct yarn *y); /* call the `done` of finish(); only the first time */
+/* Report SE_REGISTERED with all existing containers, and with the n containers of v, which ended
+ * while no master was running. */
 void yarn_tell_registered(struct yarn *y, Hadoop__ContainerStatus *const *v, size_t n);
 void yarn_broken(struct yarn *y, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int yarn_new_token(struct yarn *y, const Hadoop__Token *m); /* the rolled AMRMToken */
-/* A call to the ResourceManager failed; decides what follows. */
+int yarn_new_token(struct yarn *y, const Hadoop__Token *m); /* YARN has replaced the AMRMToken */
+/* A call to the ResourceManager failed: register again, retry, or give up. */
 void yarn_failed(struct yarn *y, const struct rpc_error *e, const char *what);
 
 /* ---- allocate.c ---- */
 void yarn_heartbeat(struct yarn *y);
-int64_t yarn_beat_ms(const struct yarn *y); /* until the next one */
-bool yarn_has_news(const struct yarn *y);   /* for the ResourceManager */
-void yarn_replay(struct yarn *y);           /* it has forgotten all that we asked for */
+int64_t yarn_beat_ms(const struct yarn *y); /* the pause before the next heartbeat */
+bool yarn_has_news(const struct yarn *y);   /* has the next heartbeat something to send? */
+void yarn_replay(struct yarn *y); /* the ResourceManager has lost all requests: send them again */
 int yarn_ask(struct yarn *y, const struct sched_ask *a);
+struct ask *yarn_find_ask(const struct yarn *y, uint32_t slot); /* NULL = never requested */
+/* Note the role of each slot of a resized job: an earlier master may have requested some of them.
+ */
+int yarn_learn_roles(struct yarn *y, const struct sched_ask *whole, size_t n);
 void yarn_release(struct yarn *y, const struct yarn_container *id);
 int yarn_learn_max(struct yarn *y, const Hadoop__Resource *max);
 int yarn_take_tokens(struct yarn *y, Hadoop__NmToken **v, size_t n);
@@ -266,7 +294,7 @@ void yarn_fate_close(struct yarn *y);
 /* ---- boxes.c ---- */
 struct box *box_find(struct yarn *y, const Hadoop__ContainerId *id);
 void box_view(const struct box *b, struct sched_container *out);
-/* How a container of a master before us ended; the words live in t. */
+/* How a container of an earlier master ended. The strings of *out point into t. */
 struct box_end_text {
     char id[YARN_ID_TEXT_MAX], detail[1024];
 };
@@ -275,23 +303,25 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
                       struct sched_container *out);
 void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics);
 void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics);
-/* Our own word on it: not from YARN. */
+/* The back-end itself ends the container, for a reason that does not come from YARN. */
 void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void box_free(void *b);
 void box_leave_node(struct box *b);
-int told_later(struct yarn *y, uint32_t slot, struct box *b, const char *text);
-void told_all(void *arg); /* the timer y->soon */
+/* Report the end of b, or (b is NULL) a refusal of the slot, when the present call has returned. */
+int report_later(struct yarn *y, uint32_t slot, struct box *b, const char *text);
+void report_all(void *arg); /* callback of y->report_timer */
 
 /* ---- nodes.c ---- */
 struct node *node_get(struct yarn *y, const Hadoop__NodeId *id,
                       const char *http); /* NULL: memory */
 int node_token(struct node *n, const Hadoop__Token *t);
-void node_pump(struct node *n); /* does what is to be done there */
+void node_pump(struct node *n); /* make all calls to the node that are due */
 void node_free(void *n);
 
 /* ---- launch.c ---- */
-/* The call that starts n containers; what it sends is built, packed and wiped. NULL with e set. */
+/* Send the call that starts `count` containers; secrets are wiped from memory afterwards. NULL with
+ * e set: no memory. */
 struct rpc_call *
 launch_send(struct node *n, struct box *const *v, size_t count, int64_t deadline_ms,
             void (*done)(const Hadoop__StartContainersResponse *, const struct rpc_error *, void *),

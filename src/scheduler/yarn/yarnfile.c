@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/yarn/yarnfile.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 #include "codec/json.h"
 
 enum {
-    TEXT_MAX = 32 << 20, /* some 300 bytes a resource */
-    LIST_MAX = 10000,    /* of each list */
+    TEXT_MAX = 32 << 20, /* bytes of yarn.json; a resource takes about 300 */
+    LIST_MAX = 10000,    /* elements of a list */
     FORMAT = 1,
 };
 
@@ -80,7 +81,7 @@ const struct yarn_role *yarn_file_role(const struct yarn_file *f, const char *ro
     return NULL;
 }
 
-/* ---- the members, for both directions ---- */
+/* ---- tables of members, for reading and writing ---- */
 
 static const struct text_member {
     const char *key;
@@ -121,7 +122,7 @@ static struct strv *list_of(struct yarn_file *f, const struct list_member *m)
     return (struct strv *)(void *)((char *)f + m->offset);
 }
 
-static int bad(struct err *e, const char *what)
+static int bad_member(struct err *e, const char *what)
 {
     return err_set(e, EBADMSG, "yarn.json has no valid '%.60s'", what);
 }
@@ -131,19 +132,19 @@ static int no_memory(struct err *e)
     return err_set(e, ENOMEM, "no memory for yarn.json");
 }
 
-/* What both sides insist on. */
+/* Check a resource, before writing and after reading. */
 static int check_resource(const struct yarn_resource *r, struct err *e)
 {
     if (!r->name || !*r->name || r->name[0] == '/')
-        return bad(e, "resources.name");
+        return bad_member(e, "resources.name");
     if (!r->scheme || !*r->scheme || !r->file || r->file[0] != '/')
-        return bad(e, "resources.file");
+        return bad_member(e, "resources.file");
     if (r->port < -1 || r->port > 65535 || r->port == 0)
-        return bad(e, "resources.port");
+        return bad_member(e, "resources.port");
     if (r->size < -1 || r->timestamp_ms < 0)
-        return bad(e, "resources.size");
+        return bad_member(e, "resources.size");
     if (r->visibility <= YARN_VISIBILITY_NONE || r->visibility >= YARN_VISIBILITY_COUNT)
-        return bad(e, "resources.visibility");
+        return bad_member(e, "resources.visibility");
     return 0;
 }
 
@@ -152,13 +153,13 @@ static int check(struct yarn_file *f, struct err *e)
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         const char *s = *text_of(f, &texts[i]);
         if (texts[i].needed && (!s || !*s))
-            return bad(e, texts[i].key);
+            return bad_member(e, texts[i].key);
     }
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
         if (lists[i].needed && list_of(f, &lists[i])->n == 0)
-            return bad(e, lists[i].key);
+            return bad_member(e, lists[i].key);
     if (f->staging[0] != '/' || f->history[0] != '/')
-        return bad(e, f->staging[0] != '/' ? "staging" : "history");
+        return bad_member(e, f->staging[0] != '/' ? "staging" : "history");
     for (size_t i = 0; i < f->resources.n; i++) {
         int rc = check_resource(&f->resources.v[i], e);
         if (rc < 0)
@@ -183,7 +184,7 @@ static bool are_texts(const struct strv *v)
     return true;
 }
 
-/* JSON holds UTF-8 only. */
+/* Are all texts UTF-8, as JSON demands? */
 static bool all_texts(struct yarn_file *f)
 {
     bool ok = true;
@@ -245,7 +246,8 @@ static int encode_lists(const struct yarn_file *f, json_t *root)
 
 int yarn_file_encode(const struct yarn_file *from, struct buf *out, struct err *e)
 {
-    struct yarn_file *f = (struct yarn_file *)(uintptr_t)from; /* the tables know no const */
+    /* The tables give pointers without const; nothing is written through them here. */
+    struct yarn_file *f = (struct yarn_file *)(uintptr_t)from;
     int rc = check(f, e);
     if (rc < 0) {
         if (e)
@@ -281,7 +283,7 @@ static int take_text(const json_t *obj, const char *key, char **out, struct err 
 {
     const char *s = json_string_value(json_object_get(obj, key));
     if (!s)
-        return bad(e, key);
+        return bad_member(e, key);
     *out = str_dup(s);
     return *out ? 0 : no_memory(e);
 }
@@ -291,7 +293,7 @@ static int take_number(const json_t *obj, const char *key, int64_t min, int64_t 
 {
     const json_t *v = json_object_get(obj, key);
     if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
-        return bad(e, key);
+        return bad_member(e, key);
     *out = json_integer_value(v);
     return 0;
 }
@@ -300,7 +302,7 @@ static int take_flag(const json_t *obj, const char *key, bool *out, struct err *
 {
     const json_t *v = json_object_get(obj, key);
     if (!json_is_boolean(v))
-        return bad(e, key);
+        return bad_member(e, key);
     *out = json_is_true(v);
     return 0;
 }
@@ -310,11 +312,11 @@ static int take_strv(const json_t *obj, const char *key, struct strv *out, struc
     const json_t *list = json_object_get(obj, key), *v;
     size_t i;
     if (!json_is_array(list) || json_array_size(list) > LIST_MAX)
-        return bad(e, key);
+        return bad_member(e, key);
     json_array_foreach(list, i, v)
     {
         if (!json_is_string(v))
-            return bad(e, key);
+            return bad_member(e, key);
         if (strv_push(out, json_string_value(v)) < 0)
             return no_memory(e);
     }
@@ -349,11 +351,11 @@ static int decode_resource(const json_t *obj, struct yarn_resource *r, struct er
     r->port = (int)port;
     r->archive = str_eq(type, "ARCHIVE");
     if (!r->archive && !str_eq(type, "FILE"))
-        return bad(e, "resources.type");
+        return bad_member(e, "resources.type");
     for (int v = YARN_VISIBILITY_NONE + 1; v < YARN_VISIBILITY_COUNT; v++)
         if (str_eq(visibility, visibilities[v]))
             r->visibility = (enum yarn_visibility)v;
-    return 0; /* check() looks at the values */
+    return 0; /* check() checks the values */
 }
 
 static int decode_role(const json_t *obj, struct yarn_role *r, struct err *e)
@@ -373,11 +375,11 @@ static int decode_role(const json_t *obj, struct yarn_role *r, struct err *e)
         const char *v = strchr(r->types.v[i], '=');
         int64_t n;
         if (!v || v == r->types.v[i] || str_i64(span_of(v + 1), 0, INT64_MAX, "n", &n, NULL) < 0)
-            rc = bad(e, "roles.types");
+            rc = bad_member(e, "roles.types");
     }
     for (size_t i = 0; rc == 0 && i < r->env.n; i++)
         if (!strchr(r->env.v[i], '=') || r->env.v[i][0] == '=')
-            rc = bad(e, "roles.env");
+            rc = bad_member(e, "roles.env");
     return rc;
 }
 
@@ -387,7 +389,7 @@ static int decode_lists(const json_t *root, struct yarn_file *f, struct err *e)
     size_t i;
     int rc = 0;
     if (!json_is_array(list) || json_array_size(list) > LIST_MAX)
-        return bad(e, "resources");
+        return bad_member(e, "resources");
     json_array_foreach(list, i, v)
     {
         if (vec_push(&f->resources, (struct yarn_resource){ 0 }) < 0)
@@ -398,7 +400,7 @@ static int decode_lists(const json_t *root, struct yarn_file *f, struct err *e)
     }
     list = json_object_get(root, "roles");
     if (!json_is_array(list) || json_array_size(list) > LIST_MAX)
-        return bad(e, "roles");
+        return bad_member(e, "roles");
     json_array_foreach(list, i, v)
     {
         if (vec_push(&f->roles, (struct yarn_role){ 0 }) < 0)
@@ -432,8 +434,7 @@ static int decode_all(const json_t *root, struct yarn_file *f, struct err *e)
 int yarn_file_decode(struct span text, struct yarn_file **out, struct err *e)
 {
     if (text.len > TEXT_MAX)
-        return err_set(e, EFBIG, "yarn.json has %zu bytes, and at most %d can be", text.len,
-                       TEXT_MAX);
+        return err_set(e, EFBIG, "yarn.json has %zu bytes; the limit is %d", text.len, TEXT_MAX);
     AUTO(json_freep) json_t *root = NULL;
     int rc = json_parse("yarn.json", text, &root, e);
     if (rc < 0)

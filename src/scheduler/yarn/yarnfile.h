@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * yarn.json: all that is YARN's about a job, written by the client at submission and read by the
- * master (docs/decisions/0006-yarn.md). What the job itself is stands in job.conf; no secret is in
- * either.
+ * yarn.json: the part of a job that only concerns YARN (docs/decisions/0006-yarn.md). The client
+ * writes it at submission, and the master reads it. The job itself is described by job.conf.
+ * Neither file contains a secret.
  *
  *   {"format":1,"user":"alice","rm":["rm1:8032"],"scheduler":["rm1:8030"],"namenodes":["nn:9870"],"default_fs":"hdfs://nn:8020",
  *    "protection":"authentication","staging":"/user/alice/.tony/application_1_0001","history":"/user/alice/.tony/history",
@@ -23,10 +24,11 @@
 struct err;
 
 /*
- * job.conf and yarn.json reach the master's container as secrets of its token storage, named by
- * this and the file's name: a DataNode that closes a file often takes 0.4 s for it, and the job
- * would wait. Larger ones are staged: a ResourceManager keeps the storage with the application, in a
- * place for some 100 KiB.
+ * job.conf and yarn.json reach the master's container as secrets in its token storage. The name of
+ * each secret is this prefix and the file's name. To store them in HDFS would take longer: a
+ * DataNode often needs 0.4 s to close a file. If both files together are larger than
+ * YARN_CARRIED_MAX, they are staged in HDFS all the same: the ResourceManager stores the token
+ * storage with the application, and has room for about 100 KiB.
  */
 #define YARN_CARRIED_PREFIX "tony.file."
 enum { YARN_CARRIED_MAX = 64 << 10 }; /* of both files together */
@@ -42,24 +44,24 @@ const char *yarn_visibility_name(enum yarn_visibility v); /* "PUBLIC" */
 
 /* A file or archive that NodeManagers link into the working directory of executors. */
 struct yarn_resource {
-    char *name; /* of the link: "tony-executor", ".tony-src", "venv" */
-    char *role; /* "" = of all roles */
-    char *scheme, *host,
-        *file; /* hdfs, a NameNode or nameservice, an absolute path that is not percent-encoded */
-    int port;  /* of the NameNode's RPC; -1 = none (a nameservice) */
-    int64_t size, timestamp_ms; /* as HDFS has them: another time makes the start fail */
-    bool archive;               /* unpacked into a directory of the link's name */
+    char *name;                 /* of the link: "tony-executor", ".tony-src", "venv" */
+    char *role;                 /* the role whose containers get it; "" = all roles */
+    char *scheme;               /* "hdfs" */
+    char *host;                 /* a NameNode or a nameservice */
+    char *file;                 /* an absolute path, not percent-encoded */
+    int port;                   /* of the NameNode's RPC; -1 = none (a nameservice) */
+    int64_t size, timestamp_ms; /* as in HDFS: if the time differs, containers do not start */
+    bool archive;               /* it is unpacked into a directory with the link's name */
     enum yarn_visibility visibility;
 };
 
-/* What containers of one role are asked for with and started with beyond job.conf. An entry named
- * "" is for all roles: its types and variables are taken first, those of the role win. */
+/* What the containers of a role need in addition to job.conf. The entry with the name "" is for all
+ * roles; the entry of a role itself overrides it. */
 struct yarn_role {
     char *name;
-    struct strv
-        types;   /* "yarn.io/gpu=1": further resource types, whole numbers in the type's own unit */
-    char *label; /* node label expression; NULL = none asked for */
-    struct strv env; /* "K=V" */
+    struct strv types; /* "yarn.io/gpu=1": resource types, with amounts in the type's own unit */
+    char *label;       /* node label expression; NULL = none */
+    struct strv env;   /* "K=V" */
 };
 
 struct yarn_file {
@@ -67,11 +69,11 @@ struct yarn_file {
     struct strv rm, scheduler; /* "host:port", in the order in which they are tried */
     struct strv namenodes;     /* "host:port" of WebHDFS */
     char *default_fs;          /* "hdfs://nn:8020", "hdfs://nameservice" */
-    char *protection; /* hadoop.rpc.protection, as it stands in core-site; "" = the default */
-    char *staging, *history; /* absolute paths in HDFS; history: the directory of all jobs */
-    int64_t am_expiry_ms;    /* yarn.am.liveness-monitor.expiry-interval-ms; 0 = the default */
-    bool https;              /* NodeManagers serve their pages by https only */
-    bool keep_containers;    /* submitted with containers that outlive the master */
+    char *protection;          /* hadoop.rpc.protection of core-site.xml; "" = the default */
+    char *staging, *history;   /* absolute paths in HDFS; history: the directory of all jobs */
+    int64_t am_expiry_ms;      /* yarn.am.liveness-monitor.expiry-interval-ms; 0 = the default */
+    bool https;                /* NodeManagers serve their pages by https only */
+    bool keep_containers;      /* containers stay alive if the master dies */
     VEC(struct yarn_resource) resources;
     VEC(struct yarn_role) roles;
 };
@@ -81,12 +83,12 @@ void yarn_file_freep(struct yarn_file **f);
 void yarn_resource_done(struct yarn_resource *r);
 void yarn_role_done(struct yarn_role *r);
 
-/* Append as JSON. -EINVAL: what decode would refuse. */
+/* Append the JSON. -EINVAL: yarn_file_decode() would refuse the text. */
 int yarn_file_encode(const struct yarn_file *f, struct buf *out, struct err *e);
-/* -EBADMSG: damaged, or another version's; the sentence names the member. */
+/* -EBADMSG: damaged, or written by another version; the sentence names the member. */
 int yarn_file_decode(struct span text, struct yarn_file **out, struct err *e);
 
-/* The role's own entry, NULL when there is none; "" for that of all. */
+/* The entry with this name ("" = that of all roles); NULL: there is none. */
 const struct yarn_role *yarn_file_role(const struct yarn_file *f, const char *role);
 
 #endif

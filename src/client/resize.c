@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/resize.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/follow.h"
+#include "client/link.h"
+#include "client/render.h"
+#include "client/status.h"
+#include "client/submit.h"
+#include "client/yarn_cmd.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+enum {
+    SIZE_MAX_TASKS = 100000,     /* of a job */
+    TIMEOUT_MAX_MS = 1000000000, /* eleven days */
+    ASK_MS = 30000,              /* a master that is being started again is asked again */
+    ASK_PAUSE_MS = 50,
+};
+
+#define MUTABLE(p) ((char *)(uintptr_t)(p))
+
+/* ---- what is wanted ---- */
+
+static int parse_size(const char *word, struct resize_wish *w, struct err *e)
+{
+    const char *equals = strchr(word, '=');
+    int64_t n = 0;
+    if (!equals || equals == word) {
+        (void)err_set(e, EINVAL, "'%s' is not ROLE=N", word);
+        return err_hint(e, "as in: tony resize last worker=8");
+    }
+    AUTO(free_p) char *role = span_dup(span_mem(word, (size_t)(equals - word)));
+    if (!role)
+        return err_set(e, ENOMEM, "cannot read the command line: %m");
+    AUTO(free_p) char *what = str_printf("the number of tasks of role '%s'", role);
+    int rc = str_i64(span_of(equals + 1), 1, SIZE_MAX_TASKS, what ? what : role, &n, e);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < w->sizes.n; i++)
+        if (str_eq(w->sizes.v[i].role, role))
+            return err_set(e, EINVAL, "role '%s' is given twice", role);
+    struct resize_size size = { role, (uint32_t)n };
+    if (vec_push(&w->sizes, size) < 0)
+        return err_set(e, ENOMEM, "cannot read the command line: %m");
+    (void)TAKE(role);
+    return 0;
+}
+
+int resize_wish_parse(const char *const *words, size_t n, struct resize_wish *out, struct err *e)
+{
+    struct resize_wish w = { .within_ms = 0 };
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = parse_size(words[i], &w, e);
+    if (rc < 0)
+        resize_wish_done(&w);
+    else
+        *out = w;
+    return rc;
+}
+
+void resize_wish_done(struct resize_wish *w)
+{
+    for (size_t i = 0; i < w->sizes.n; i++)
+        free(w->sizes.v[i].role);
+    vec_done(&w->sizes);
+}
+
+/* ---- against what the job is ---- */
+
+static const json_t *role_named(const json_t *roles, const char *name)
+{
+    size_t i;
+    json_t *role;
+    json_array_foreach(roles, i, role) if (str_eq(doc_str(role, "name"), name)) return role;
+    return NULL;
+}
+
+static int unknown_role(const json_t *doc, const char *name, struct err *e)
+{
+    enum { NAMES_MAX = 64 };
+    const char *names[NAMES_MAX];
+    const json_t *roles = json_object_get(doc, "roles");
+    size_t n = MIN(json_array_size(roles), (size_t)NAMES_MAX);
+    for (size_t i = 0; i < n; i++)
+        names[i] = doc_str(json_array_get(roles, i), "name");
+    const char *near = str_nearest(name, names, n);
+    (void)err_set(e, EINVAL, "job %s has no role '%s'", doc_str(doc, "application_id"), name);
+    if (near)
+        err_hint(e, "did you mean '%s'?", near);
+    else
+        err_hint(e, "tony status %s shows its roles", doc_str(doc, "application_id"));
+    return EXIT_MISUSE;
+}
+
+int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err *e)
+{
+    const char *id = doc_str(doc, "application_id");
+    const json_t *roles = json_object_get(doc, "roles");
+    bool changes = false;
+    if (json_is_integer(json_object_get(doc, "exit_code"))) {
+        (void)err_set(e, EINVAL, "job %s is over: %s", id, doc_str(doc, "state"));
+        return EXIT_JOB_FAILED;
+    }
+    if (!json_is_array(roles)) /* only its master knows */
+        return EXIT_DONE;
+    for (size_t i = 0; i < w->sizes.n; i++) {
+        const json_t *role = role_named(roles, w->sizes.v[i].role);
+        if (!role)
+            return unknown_role(doc, w->sizes.v[i].role, e);
+        changes = changes || doc_int(role, "instances", -1) != w->sizes.v[i].instances;
+    }
+    /* While one is on, the present size takes it back. */
+    if (changes || json_is_object(json_object_get(doc, "resize")))
+        return EXIT_DONE;
+    (void)err_set(e, EINVAL, "job %s has %s %u already; nothing would change", id,
+                  w->sizes.v[0].role, w->sizes.v[0].instances);
+    return EXIT_MISUSE;
+}
+
+/* ---- asking ---- */
+
+int resize_ask(struct client *c, struct conn **conn, const char *id, const struct resize_wish *w,
+               struct answer *out, struct err *e)
+{
+    Tony__RoleSize sizes[RESIZE_ROLES_MAX], *list[RESIZE_ROLES_MAX];
+    Tony__ResizeJob ask = TONY__RESIZE_JOB__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    char who[LINK_WHO_MAX];
+    link_who(who);
+    for (size_t i = 0; i < w->sizes.n && i < RESIZE_ROLES_MAX; i++) {
+        tony__role_size__init(&sizes[i]);
+        sizes[i].role = w->sizes.v[i].role;
+        sizes[i].instances = w->sizes.v[i].instances;
+        list[ask.n_roles++] = &sizes[i];
+    }
+    ask.roles = list;
+    ask.application_id = MUTABLE(id);
+    ask.who = who;
+    ask.reason = MUTABLE(w->reason ? w->reason : "");
+    ask.within_ms = (uint64_t)w->within_ms;
+    f.body_case = TONY__FRAME__BODY_RESIZE_JOB;
+    f.resize_job = &ask;
+    return link_ask(c, conn, &f, out, e);
+}
+
+static int ask_master(struct client *c, const char *id, const struct resize_wish *w,
+                      struct answer *out, struct err *e)
+{
+    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
+    struct conn *conn = NULL;
+    if (!path)
+        return err_set(e, errno == ENOMEM ? ENOMEM : ENOENT, "cannot reach the job's master: %m");
+    int rc = link_dial_master(c, path, &conn, e);
+    if (rc == 0)
+        rc = resize_ask(c, &conn, id, w, out, e);
+    conn_close(conn);
+    return rc;
+}
+
+/* A job that waits there has no master; the pool changes what it asks for. */
+static int ask_pool(struct client *c, const char *id, const struct resize_wish *w,
+                    struct answer *out, struct err *e)
+{
+    struct conn *conn = NULL;
+    int rc = link_dial_pool(c, true, &conn, e);
+    if (rc == 0)
+        rc = resize_ask(c, &conn, id, w, out, e);
+    conn_close(conn);
+    return rc;
+}
+
+/* Asks the job's master, or the pool if there is none. For a moment a job has no master that
+ * answers: after its admission, and between two masters. Then this function asks again, for ASK_MS
+ * at most. If a master accepted the wish and died before it answered, the next one refuses the same
+ * wish with EALREADY: then the status of the job is the answer. *out: the caller's. */
+static int ask_job(struct client *c, const char *id, const struct resize_wish *w, json_t **out,
+                   bool *out_refused, struct err *e)
+{
+    int64_t until = clock_mono_ms() + ASK_MS;
+    bool heard = false; /* a master that is gone may have accepted it */
+    for (;;) {
+        AUTO(answer_done) struct answer a = { 0 };
+        int rc = ask_master(c, id, w, &a, e);
+        bool later = a.refused ? rc == -EAGAIN : rc < 0 && rc != -ETIMEDOUT && rc != -ENOMEM;
+        if (a.refused && rc == -EALREADY && heard)
+            return status_of_master(c, id, out);
+        heard = heard || link_broke(rc);
+        if (later && !a.refused) {
+            answer_done(&a);
+            rc = ask_pool(c, id, w, &a, e);
+            later = a.refused ? rc == -EREMOTE || rc == -EAGAIN : link_broke(rc);
+        }
+        *out_refused = a.refused && !later;
+        if (rc == 0)
+            return status_parse(buf_span(&a.json), out, e);
+        if (!later || clock_mono_ms() > until)
+            return rc;
+        (void)poll(NULL, 0, ASK_PAUSE_MS);
+    }
+}
+
+/* ---- what becomes of it ---- */
+
+struct watch {
+    struct client *c;
+    const char *id;
+    int64_t asked_ms; /* which resize it is */
+    char state[24];   /* that was told */
+    bool seen;        /* its end */
+    bool replaced;
+    json_t *last; /* with `last_resize` */
+};
+
+static void say_state(struct watch *w, const json_t *summary)
+{
+    const char *state = doc_str(json_object_get(summary, "resize"), "state");
+    AUTO(buf_done) struct buf text = { 0 };
+    if (str_eq(w->state, state) || !render_resize(summary, &text))
+        return;
+    (void)str_copy(w->state, sizeof w->state, state);
+    char time[16];
+    time_of_day(clock_wall_ms(), time, sizeof time);
+    client_note("%s %s", time, buf_cstr(&text));
+}
+
+/* Is it over? Said of each update. */
+static bool look(const char *state, const json_t *summary, void *arg)
+{
+    struct watch *w = arg;
+    const json_t *on = json_object_get(summary, "resize");
+    (void)state;
+    if (!summary)
+        return false;
+    if (json_is_object(on) && doc_int(on, "asked_ms", -1) == w->asked_ms) {
+        say_state(w, summary);
+        return false;
+    }
+    w->seen = true;
+    w->replaced = json_is_object(on);
+    json_decref(w->last);
+    w->last = json_incref((json_t *)(uintptr_t)summary);
+    return true;
+}
+
+static bool is_done(const struct watch *w)
+{
+    const json_t *last = json_object_get(w->last, "last_resize");
+    return w->seen && !w->replaced && str_eq(doc_str(last, "outcome"), "done");
+}
+
+/* The end for people, and the exit code. */
+static int say_end(const struct watch *w)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    const json_t *last = json_object_get(w->last, "last_resize");
+    if (is_done(w)) {
+        render_sizes(last, &text);
+        (void)printf("job %s was resized: %s\n", w->id, buf_cstr(&text));
+        return client_flush_stdout();
+    }
+    if (w->replaced)
+        (void)err_set(&e, ECANCELED, "the resize of job %s was replaced by a newer one", w->id);
+    else if (doc_int(last, "at_ms", -1) >= w->asked_ms && render_last_resize(w->last, &text))
+        (void)err_set(&e, ECANCELED, "job %s was not resized: %s", w->id, buf_cstr(&text));
+    else
+        (void)err_set(&e, ECANCELED, "job %s ended before it was resized", w->id);
+    return client_fail(EXIT_JOB_FAILED, &e);
+}
+
+static json_t *resize_members(const json_t *doc)
+{
+    static const char *const members[] = { "application_id", "state",   "resize",
+                                           "last_resize",    "resizes", "resized" };
+    json_t *out = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        json_t *v = json_object_get(doc, members[i]);
+        if (v)
+            (void)json_object_set(out, members[i], v); /* a member less, if that */
+    }
+    return out;
+}
+
+static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
+{
+    struct err e = { 0 };
+    struct follow_options o = { .leaves = true, .look = look, .look_arg = w };
+    struct follow_result r = { 0 };
+    int rc = follow(arg, &o, &r, &e);
+    if (rc < 0)
+        return client_fail(-rc, &e);
+    bool left = r.left && !w->seen;
+    if (!w->seen && r.summary)
+        (void)look("", r.summary, w); /* the job is over */
+    follow_result_done(&r);
+    if (left) {
+        client_note("not waiting any longer; the resize of job %s goes on: tony status %s", w->id,
+                    w->id);
+        return EXIT_JOB_FAILED;
+    }
+    if (!options_has(&w->c->o, OPT_JSON))
+        return say_end(w);
+    int code = client_print_json(resize_members(w->last));
+    return code ? code : is_done(w) ? EXIT_DONE : EXIT_JOB_FAILED;
+}
+
+/* It was accepted, and nobody waits for more: it goes on, or nothing was needed for it. */
+static int say_accepted(const struct watch *w, const json_t *doc)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (options_has(&w->c->o, OPT_JSON))
+        return client_print_json(resize_members(doc));
+    if (render_resize(doc, &text))
+        (void)printf("job %s is being resized: %s\n", w->id, buf_cstr(&text));
+    else if (is_done(w))
+        return say_end(w);
+    else if (json_is_object(json_object_get(doc, "last_resize")))
+        (void)printf("job %s keeps its size\n", w->id); /* one that waited was taken back */
+    else
+        (void)printf("job %s asks for the new size\n", w->id); /* it waits in the pool */
+    return client_flush_stdout();
+}
+
+int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow_fn *follow,
+                    void *arg)
+{
+    const json_t *on = json_object_get(doc, "resize");
+    struct watch watch = { .c = c, .id = id, .asked_ms = doc_int(on, "asked_ms", 0) };
+    int code;
+    if (json_is_object(on) && options_has(&c->o, OPT_WAIT)) {
+        submit_hold_signals(); /* until they are listened to */
+        say_state(&watch, doc);
+        code = wait_for_end(&watch, follow, arg);
+    } else {
+        watch.seen = !json_is_object(on);
+        watch.last = json_incref(doc);
+        code = say_accepted(&watch, doc);
+    }
+    json_decref(watch.last);
+    json_decref(doc);
+    return code;
+}
+
+/* ---- the command ---- */
+
+struct local_follow {
+    struct client *c;
+    const char *id;
+};
+
+static int follow_here(void *arg, const struct follow_options *o, struct follow_result *out,
+                       struct err *e)
+{
+    const struct local_follow *f = arg;
+    return follow_job(f->c, f->id, NULL, o, out, e) < 0 ? -EXIT_CLUSTER : 0;
+}
+
+static int resize_here(struct client *c, const struct resize_wish *w)
+{
+    struct err e = { 0 };
+    char id[APP_ID_MAX];
+    json_t *doc = NULL;
+    if (find_app(c, c->o.args[0], id, &e) < 0)
+        return client_fail(find_exit_code(&e), &e);
+    if (status_load(c, id, &doc, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    int code = resize_wish_check(w, doc, &e);
+    json_decref(doc);
+    if (code)
+        return client_fail(code, &e);
+    struct local_follow follow = { c, id };
+    bool refused = false;
+    doc = NULL;
+    if (ask_job(c, id, w, &doc, &refused, &e) < 0)
+        return client_fail(refused ? EXIT_JOB_FAILED : EXIT_CLUSTER, &e);
+    return resize_answered(c, id, doc, follow_here, &follow);
+}
+
+int cmd_resize(struct client *c)
+{
+    struct err e = { 0 };
+    AUTO(resize_wish_done) struct resize_wish w = { .within_ms = 0 };
+    const char *timeout = options_get(&c->o, OPT_TIMEOUT);
+    int rc = resize_wish_parse(&c->o.args[1], c->o.n_args - 1, &w, &e);
+    if (rc == 0 && timeout)
+        rc =
+            str_ms(span_of(timeout), 1, TIMEOUT_MAX_MS, option_name(OPT_TIMEOUT), &w.within_ms, &e);
+    if (rc < 0)
+        return client_fail(EXIT_MISUSE, &e);
+    w.reason = options_get(&c->o, OPT_REASON);
+    return find_on_yarn(c, c->o.args[0]) ? yarn_cmd_resize(c, c->o.args[0], &w)
+                                         : resize_here(c, &w);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tony resize on YARN: the ResourceManager knows where the job's master is, and the master is
+ * asked.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/follow.h"
+#include "client/link.h"
+#include "client/resize.h"
+#include "client/status.h"
+#include "client/yarn.h"
+#include "hadoop/yarn.h"
+#include "loop/loop.h"
+
+enum {
+    MASTER_MS = 60000, /* for a job that YARN has accepted to get a master */
+    ASK_MS = 30000,    /* for a master that is being started again */
+    PAUSE_MS = 200,
+};
+
+struct asked {
+    struct yarn *y;
+    char id[APP_ID_MAX];
+};
+
+static int follow_there(void *arg, const struct follow_options *o, struct follow_result *out,
+                        struct err *e)
+{
+    const struct asked *k = arg;
+    return yarn_follow(k->y, k->id, NULL, o, out, e);
+}
+
+static int no_master(const char *id, const struct yarn_report *r, struct err *e)
+{
+    char line[200];
+    yarn_waiting_text(r->diagnostics, line, sizeof line);
+    (void)err_set(e, EAGAIN, "job %s has no master yet, and only its master can resize it (%s%s%s)",
+                  id, yarn_app_state_name(r->state), line[0] ? ": " : "", line);
+    err_hint(e, "ask again when it runs: tony status %s", id);
+    return -EXIT_CLUSTER;
+}
+
+static bool has_master(const struct yarn_report *r)
+{
+    return r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING && r->host[0] && r->rpc_port > 0;
+}
+
+/* Until the job has a master, or `until`. *out is the caller's when 0 is returned. */
+static int await_master(struct asked *k, int64_t until, struct yarn_report *out, struct err *e)
+{
+    for (bool said = false;; said = true) {
+        struct yarn_report r = { 0 };
+        if (yarn_report(k->y, k->id, &r, e) < 0)
+            return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
+        int rc = 1;
+        if (yarn_app_state_is_final(r.state)) {
+            (void)err_set(e, EINVAL, "job %s is over: %s", k->id, yarn_app_state_name(r.state));
+            rc = -EXIT_JOB_FAILED;
+        } else if (has_master(&r)) {
+            *out = r;
+            return 0;
+        } else if (clock_mono_ms() > until) {
+            rc = no_master(k->id, &r, e);
+        } else if (!said) {
+            client_note("job %s has no master yet; waiting for it", k->id);
+        }
+        yarn_report_done(&r);
+        if (rc < 0)
+            return rc;
+        yarn_pause(k->y, PAUSE_MS);
+    }
+}
+
+static const struct conn_ops no_ops = { 0 };
+
+/* One try. -errno, or out->refused. */
+static int ask_once(struct asked *k, const struct yarn_report *r, const struct resize_wish *w,
+                    struct answer *out, struct err *e)
+{
+    struct conn *conn = NULL;
+    int rc = yarn_dial_master(k->y, r, &no_ops, NULL, &conn, e);
+    if (rc == 0)
+        rc = resize_ask(k->y->c, &conn, k->id, w, out, e);
+    conn_close(conn);
+    return rc;
+}
+
+/* Asks the master, and asks again while there is none, as ask_job() in resize.c does. */
+static int ask(struct asked *k, const struct resize_wish *w, json_t **out, struct err *e)
+{
+    int64_t until = clock_mono_ms() + ASK_MS;
+    bool heard = false; /* a master that is gone may have accepted it */
+    for (;;) {
+        AUTO(answer_done) struct answer a = { 0 };
+        struct yarn_report r = { 0 };
+        int rc = await_master(k, until, &r, e);
+        if (rc < 0)
+            return rc;
+        rc = ask_once(k, &r, w, &a, e);
+        yarn_report_done(&r);
+        if (rc == 0)
+            return status_parse(buf_span(&a.json), out, e) < 0 ? -EXIT_CLUSTER : 0;
+        if (a.refused && rc == -EALREADY && heard)
+            return yarn_status(k->y, k->id, out, e);
+        if (a.refused && rc != -EAGAIN)
+            return -EXIT_JOB_FAILED;
+        /* ESHUTDOWN: a TLS connection whose other side was killed. */
+        heard = heard || (!a.refused && (link_broke(rc) || rc == -ESHUTDOWN));
+        /* A master that is there and silent is not asked twice; one with another key never. */
+        if (rc == -ETIMEDOUT || rc == -EACCES || rc == -ENOMEM || clock_mono_ms() > until)
+            return -EXIT_CLUSTER;
+        yarn_pause(k->y, PAUSE_MS);
+    }
+}
+
+static int run(struct asked *k, const char *word, const struct resize_wish *w, json_t **out,
+               struct err *e)
+{
+    struct yarn_report r = { 0 };
+    json_t *doc = NULL;
+    int64_t patience = w->within_ms ? w->within_ms : (int64_t)MASTER_MS;
+    int rc = yarn_find(k->y, word, k->id, e);
+    if (rc == 0)
+        rc = await_master(k, clock_mono_ms() + patience, &r, e);
+    yarn_report_done(&r);
+    if (rc == 0)
+        rc = yarn_status(k->y, k->id, &doc, e);
+    if (rc == 0)
+        rc = -resize_wish_check(w, doc, e);
+    json_decref(doc);
+    return rc == 0 ? ask(k, w, out, e) : rc;
+}
+
+int yarn_cmd_resize(struct client *c, const char *word, const struct resize_wish *w)
+{
+    struct err e = { 0 };
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    struct asked k = { .id = "" };
+    json_t *doc = NULL;
+    int rc = yarn_open(c, NULL, &y, &e);
+    k.y = y;
+    if (rc == 0)
+        rc = run(&k, word, w, &doc, &e);
+    return rc < 0 ? client_fail(-rc, &e) : resize_answered(c, k.id, doc, follow_there, &k);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes and reads status.json, the final status of a job. history.h explains the file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/util.h"
+#include "codec/json.h"
+#include "history/history_int.h"
+
+enum { STATUS_FORMAT = 1 };
+
+int history_status_text(struct span status, struct buf *out)
+{
+    if (status.len < 2 || status.p[0] != '{')
+        return -EINVAL;
+    (void)buf_addf(out, "{\"format\":%d,\"version\":\"%s\",", STATUS_FORMAT, TONY_VERSION);
+    (void)buf_add(out, status.p + 1, status.len - 1);
+    return buf_addc(out, '\n');
+}
+
+int history_status_parse(struct span text, json_t **out, struct err *e)
+{
+    AUTO(json_freep) json_t *doc = NULL;
+    int rc = json_parse("status", text, &doc, e);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc : -EBADMSG;
+    if (!json_is_object(doc) || !json_is_string(json_object_get(doc, "state")))
+        return err_set(e, EBADMSG, "the status of the job is not an object with a state");
+    int64_t format = json_int(doc, "format", STATUS_FORMAT); /* version 0.1.0 wrote none */
+    if (format > STATUS_FORMAT) {
+        rc = err_set(e, EINVAL, "the status has format %lld; this tony reads formats up to %d",
+                     (long long)format, STATUS_FORMAT);
+        err_hint(e, "use the tony that ran the job%s%s, or a newer one",
+                 *json_str(doc, "version", "") ? ": version " : "", json_str(doc, "version", ""));
+        return rc;
+    }
+    (void)json_object_del(doc, "format"); /* both describe the file, not the job */
+    (void)json_object_del(doc, "version");
+    *out = TAKE(doc);
+    return 0;
+}
+
+int history_write_status(const char *dir, struct span status, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, "status.json");
+    AUTO(buf_done) struct buf text = { 0 };
+    if (!path || history_status_text(status, &text) < 0)
+        return err_set(e, ENOMEM, "no memory to write the status of job '%s'", dir);
+    return fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, e);
+}
+
+int history_read_status(const char *dir, json_t **out, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, "status.json");
+    AUTO(buf_done) struct buf text = { .max = HISTORY_STATUS_MAX };
+    int rc = path ? fs_read(AT_FDCWD, path, &text, e) : err_set(e, ENOMEM, "no memory");
+    if (rc == 0)
+        rc = history_status_parse(buf_span(&text), out, e);
+    return rc < 0 ? err_wrap(e, rc, "cannot read '%s/status.json'", dir) : 0;
+}
+
+int history_status(const char *dir, json_t **out, struct err *e)
+{
+    struct err why = { 0 };
+    int rc = history_read_status(dir, out, &why);
+    if (rc == 0)
+        return 0;
+    if (rc != -ENOENT && rc != -EBADMSG) {
+        if (e)
+            *e = why;
+        return rc;
+    }
+    AUTO(history_freep) struct history_job *h = NULL;
+    AUTO(buf_done) struct buf text = { 0 };
+    rc = history_load(dir, &h, e);
+    if (rc == 0 && (rc = job_status_json(h->job, true, &text)) < 0)
+        (void)err_set(e, -rc, "cannot read the status of the job in '%s': %m", dir);
+    return rc < 0 ? rc : history_status_parse(buf_span(&text), out, e);
+}

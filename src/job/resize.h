@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job changes its number of tasks while it lives.
+ *
+ * A resize has a target: the new number of instances of each role. How the job reaches it depends
+ * on the policy of the roles whose number changes (conf.h, resize_policy):
+ *
+ *   restart  The new slots get their containers and register, while the job continues with its old
+ *            size. When all of them have registered, all tasks may save a checkpoint, then they
+ *            are stopped, and the gang forms anew with the new size. If the job only shrinks, this
+ *            happens at once.
+ *   live     When all new slots have registered, they start. A superfluous slot saves a checkpoint
+ *            and leaves. The other tasks continue, and get the new addresses (ACT_PEERS).
+ *   never    The resize is refused.
+ *
+ * A job that has not started yet only requests another number of containers. No resize is charged
+ * to the budgets of restarts. If the new containers are not granted in time, are refused, or end,
+ * the job keeps its size.
+ *
+ * A client (EV_RESIZE) or the scheduler (EV_SHRINK, EV_GROW) starts a resize. While a resize waits
+ * for containers, a newer one replaces it. While the gang stops and forms anew, a newer one is
+ * refused.
+ */
+#ifndef TONY_JOB_RESIZE_H
+#define TONY_JOB_RESIZE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "job/event.h"
+
+struct buf;
+struct job;
+struct slot_end;
+
+#define RESIZE_STATES(X)                                                                           \
+    X(RESIZE_STEADY, "steady")   /* the job has the size that it should have */                    \
+    X(RESIZE_WAITING, "waiting") /* it waits for new containers, and keeps its old size */         \
+    X(RESIZE_FORMING, "forming") /* the gang stops, and forms anew with the new size */
+
+enum resize_state {
+    RESIZE_NONE = 0,
+#define X(id, name) id,
+    RESIZE_STATES(X)
+#undef X
+        RESIZE_STATE_COUNT,
+};
+
+#define RESIZE_OUTCOMES(X)                                                                         \
+    X(RESIZED, "done")                                                                             \
+    X(RESIZE_TIMED_OUT, "timed_out")                                                               \
+    X(RESIZE_REFUSED, "refused")   /* the scheduler refused a container, or a new one ended */     \
+    X(RESIZE_REPLACED, "replaced") /* a newer resize has replaced it */
+
+enum resize_outcome {
+    RESIZE_OPEN = 0,
+#define X(id, name) id,
+    RESIZE_OUTCOMES(X)
+#undef X
+        RESIZE_OUTCOME_COUNT,
+};
+
+const char *resize_outcome_name(enum resize_outcome o); /* NULL for RESIZE_OPEN */
+
+struct resize {
+    enum resize_state state;
+    /* The next four have the number of instances of each role, also of roles that do not change. */
+    uint32_t *target;     /* the size that the job should have */
+    uint32_t *from;       /* its size when this resize, or the last one, began */
+    uint32_t *to;         /* the target of the last resize that ended */
+    uint32_t *asked;      /* the size that the event being checked asks for */
+    uint32_t *by_restart; /* 1: a change of this role needs a new gang (RESIZE_RESTART) */
+    int64_t asked_ms;     /* when the resize began */
+    int64_t due_ms;       /* when the job stops waiting for containers; INT64_MAX = never */
+    int64_t save_due_ms;  /* when the scheduler takes containers; 0 = it does not */
+    bool failed;          /* a joining slot has ended: detail names it */
+    bool shape_requested; /* resize_slot_restarts() has requested ACT_SHAPE for this event */
+    char *who, *why;      /* may be NULL */
+    /* For people: */
+    uint32_t n;                  /* number of resizes with the outcome RESIZED */
+    enum resize_outcome outcome; /* of the last resize that ended */
+    int64_t ended_ms;
+    char detail[160]; /* why that one was not done */
+};
+
+int resize_init(struct job *j); /* -ENOMEM */
+void resize_done(struct job *j);
+/* EV_RESIZE. 0; 1: refused, with a sentence for people; -ENOMEM. */
+int resize_asked(struct job *j, struct ev_resize *ev, struct err *e);
+/* EV_SHRINK and EV_GROW. n_containers: the number that the job may have, spares included. */
+int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
+                        bool grow, struct err *e);
+/* Take the next steps of the resize that are possible now. Called after each event. */
+void resize_run(struct job *j);
+/* An ended slot restarts. A resize may have told the scheduler that the job does not want the
+ * container of that slot. So tell it the whole demand again, before the slot requests one. */
+void resize_slot_restarts(struct job *j);
+/* End the resize if the gang has formed with its new size. Called after mend_run(). */
+void resize_formed(struct job *j);
+/* The job ends, and with it a resize that is not done. */
+void resize_job_ends(struct job *j);
+/* LIMIT_RESIZE. */
+int resize_fired(struct job *j, struct err *e);
+/* A slot that was to join has ended, or will never have a container: the job keeps its size. */
+void resize_joiner_ended(struct job *j, uint32_t slot);
+/* Append ,"resizes":n if any was done; then ,"resize":{...} if one is under way, or else
+ * ,"last_resize":{...} if one has ended. */
+void resize_json(const struct job *j, struct buf *out);
+
+#endif

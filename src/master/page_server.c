@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP server of a master on a cluster: the page of page.c, and the status document as JSON. */
+#include <errno.h>
+
+#include "base/err.h"
+#include "base/util.h"
+#include "loop/http.h"
+#include "master/master_int.h"
+
+static int answer_page(const char *path, const char *query, struct http_answer *a, void *arg,
+                       struct err *e)
+{
+    (void)path;
+    (void)query;
+    return page_html(arg, &a->body) < 0 ? err_set(e, ENOMEM, "no memory for the job's page") : 0;
+}
+
+static int answer_status(const char *path, const char *query, struct http_answer *a, void *arg,
+                         struct err *e)
+{
+    (void)path;
+    (void)query;
+    a->type = "application/json";
+    return master_status_json(arg, true, true, &a->body) < 0
+               ? err_set(e, ENOMEM, "no memory for the job's status")
+               : 0;
+}
+
+static const struct http_page pages[] = {
+    { "/", answer_page },
+    { "/status.json", answer_status },
+};
+
+int page_open(struct master *m, struct err *e)
+{
+    int rc =
+        http_server_open(m->loop, m->remote->address, 0, pages, ARRAY_LEN(pages), m, &m->page, e);
+    m->page_port = rc == 0 ? http_server_port(m->page) : 0;
+    return rc;
+}
+
+void page_close(struct master *m)
+{
+    http_server_close(TAKE(m->page));
+    m->page_port = 0;
+}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all groups of tests share: the markers that say how a test may be run, and the stream of results that tools/check reads."""
+
+import json
+import os
+import signal
+
+import pytest
+
+# tools/check hands a pipe to pytest and names it here. Without it (pytest typed by hand) nothing is written.
+RESULTS_FD = "TONY_CHECK_FD"
+
+MARKERS = (
+    "alone(reason): runs after all others with nothing beside it, because it measures, loads the machine or uses what there is once",
+    "takes(seconds): starts before shorter tests when tests run side by side, so that the last to end is not a long one",
+    "xdist_group(name): tests of one name run one after the other in the same process when tests run side by side",
+)
+
+
+def pytest_configure(config):
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    # A shell that runs a command in the background has it ignore SIGINT, and so would every program that the tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if RESULTS_FD in os.environ and not hasattr(config, "workerinput"):  # the workers of pytest-xdist report to their controller
+        config.pluginmanager.register(Results(int(os.environ[RESULTS_FD])), "tony-results")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--alone", choices=["only", "not"], help="run only the tests marked `alone`, or all but those")
+
+
+def seconds(item):
+    marker = item.get_closest_marker("takes")
+    return marker.args[0] if marker else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        marker = item.get_closest_marker("alone")
+        assert not marker or marker.args, f"{item.nodeid}: the marker `alone` needs the reason"
+    wanted = config.getoption("--alone")
+    if wanted:
+        left = [item for item in items if (wanted == "only") != bool(item.get_closest_marker("alone"))]
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
+    if hasattr(config, "workerinput"):
+        items.sort(key=seconds, reverse=True)  # stable: each file's tests stay in their order
+
+
+class Results:
+    """Writes one line of JSON for each phase of each test: its name, its outcome and, if it is not passed, everything known about it."""
+
+    def __init__(self, fd):
+        os.set_inheritable(fd, False)
+        self.pipe = os.fdopen(fd, "w", buffering=1)
+
+    def write(self, **fields):
+        self.pipe.write(json.dumps(fields) + "\n")
+
+    def pytest_runtest_logreport(self, report):
+        text = ""
+        if report.failed:
+            text = "\n".join([report.longreprtext, *[f"---- {title}\n{content}" for title, content in report.sections]])
+        elif report.skipped:
+            text = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        self.write(test=report.nodeid, when=report.when, outcome=report.outcome, seconds=report.duration, text=text)
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.write(test=report.nodeid or "collection", when="collect", outcome="failed", seconds=0, text=report.longreprtext)
+        elif report.skipped:
+            self.write(test=report.nodeid, when="collect", outcome="skipped", seconds=0, text=str(report.longrepr[2]))

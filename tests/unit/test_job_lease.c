@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decision 0008: a slot gets no other container while an attempt may live on in the one it had.
+ * Tables as in test_job_restart.c: a job, a script (tests/fake/drive.h), and where that leads. The
+ * lease in these tables is 100 s, the grace 5 s, the margin 3 s.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "drive.h"
+#include "job/job_int.h"
+
+/* "worker:0=running/2.1": state, attempt.generation */
+static void describe(const struct drive *d, struct buf *out)
+{
+    for (uint32_t i = 0; i < job_n_slots(d->job); i++) {
+        struct slot_view v;
+        job_slot(d->job, i, &v);
+        (void)buf_addf(out, "%s%s:%u=%s/%u.%u", i ? " " : "", v.role, v.index,
+                       slot_state_name(v.state), v.attempt, v.generation);
+    }
+}
+
+static void check_states(const struct drive *d, const char *job, const char *script,
+                         const char *want)
+{
+    AUTO(buf_done) struct buf slots = { 0 };
+
+    describe(d, &slots);
+    if (!str_eq(buf_cstr(&slots), want))
+        fail_msg("[%s] after [%s]:\n%s\nnot\n%s", job, script, buf_cstr(&slots), want);
+}
+
+static void check_replay(const struct drive *d)
+{
+    struct job *again = drive_replay(d, d->journal.n);
+
+    for (uint32_t i = 0; i < job_n_slots(d->job); i++) {
+        assert_int_equal(again->slots[i].state, d->job->slots[i].state);
+        assert_int_equal(again->slots[i].given_up, d->job->slots[i].given_up);
+        assert_int_equal(again->slots[i].stop_us, d->job->slots[i].stop_us);
+    }
+    job_free(again);
+}
+
+struct row {
+    const char *job, *script, *slots;
+};
+
+static void check_rows(const struct row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct drive d;
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        check_states(&d, rows[i].job, rows[i].script, rows[i].slots);
+        check_replay(&d);
+        drive_done(&d);
+    }
+}
+
+#define GANG "worker*2/on/scope-job lost=1 lease=100000 nodes=2"
+#define GANG_WITHOUT_BUDGET "worker*2/on/scope-job lost=0 lease=100000 nodes=2"
+#define ONE "worker*1 lost=1 lease=100000 nodes=2"
+
+/* A new master does not see the container. It may live on in every state in which an attempt may
+ * run, not only in RUNNING. */
+static void test_a_new_master_waits_in_every_state(void **state)
+{
+    static const struct row rows[] = {
+        /* running */
+        { ONE, "go mute:worker:0 lose:worker:0 master +107000", "worker:0=replacing/1.1" },
+        { ONE, "go mute:worker:0 lose:worker:0 master +112000", "worker:0=waiting/1.1" },
+        /* halting: the gang restarts, and its attempt was told to stop */
+        { GANG, "go mute:worker:1 worker:0=1 lose:worker:1 master +107000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        { GANG, "go mute:worker:1 worker:0=1 lose:worker:1 master +112000",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        /* replacing: the cluster gave up the node before the old master died */
+        { ONE, "go mute:worker:0 worker:0!lost +90000 lose:worker:0 master +90000",
+          "worker:0=replacing/1.1" },
+        { ONE, "go mute:worker:0 worker:0!lost +90000 lose:worker:0 master +112000",
+          "worker:0=waiting/1.1" },
+        /* replacing: it was silent */
+        { ONE, "go mute:worker:0 +60000 lose:worker:0 master +107000", "worker:0=replacing/1.1" },
+        { ONE, "go mute:worker:0 +60000 lose:worker:0 master +112000", "worker:0=waiting/1.1" },
+        /* the cluster says that the node is lost only after the new master has begun */
+        { GANG, "go mute:worker:1 worker:0=1 +2000 worker:1!lost +5000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        /* on the pool the keeper has ended what is lost */
+        { "worker*2/on/scope-job lost=1 lease=100000",
+          "go mute:worker:1 worker:0=1 lose:worker:1 master +1",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        { "worker*1 lost=1 lease=100000", "go mute:worker:0 +60000 lose:worker:0 master +1",
+          "worker:0=waiting/1.1" },
+        /* no attempt ever ran in it: its executor did not register */
+        { "worker*1 launch=2 lost=1 reg=5000 lease=100000 nodes=2",
+          "mute:worker:0 go grant:worker:0 +5000 worker:0!lost +1", "worker:0=waiting/0.0" },
+        { "worker*1 launch=2 lost=1 reg=5000 lease=100000 nodes=2",
+          "mute:worker:0 go grant:worker:0 +5000 lose:worker:0 master +1", "worker:0=waiting/0.0" },
+        /* between two attempts nothing runs */
+        { "worker*1/on lost=1 lease=100000 nodes=2",
+          "go mute:worker:0 worker:0=1 lose:worker:0 master +1", "worker:0=waiting/1.1" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
+/* A slot that has ended without a word that its attempt is dead, and restarts later. */
+static void test_what_was_given_up_for_good_and_restarts(void **state)
+{
+    static const struct row rows[] = {
+        /* its node was lost, and its budget was spent: the gang restarts for another reason */
+        { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 worker:0=1 +100000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 worker:0=1 +112000",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        /* the lease ran while nobody waited for it */
+        { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 +112000 worker:0=1 +1",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        /* a new master knows of it */
+        { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 +90000 master worker:0=1 +90000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        /* it was silent, and its end was never confirmed */
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 +60000 worker:0=1 +1",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        { "worker*2/on/scope-job lost=0 lease=100000", "go mute:worker:1 +60000 worker:0=1 +1",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        /* the whole job is tried again */
+        { "worker*1 lost=0 retries=1 lease=100000 nodes=2",
+          "go worker:0!lost mute:worker:0 +100000", "worker:0=replacing/1.1" },
+        { "worker*1 lost=0 retries=1 lease=100000 nodes=2",
+          "go worker:0!lost mute:worker:0 +112000", "worker:0=waiting/1.1" },
+        /* its attempt had ended: nothing lives on */
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 worker:1=0 worker:1!lost worker:0=1 +1",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        { "worker*2/on/scope-job lost=0 lease=100000",
+          "go worker:1!lost mute:worker:1 worker:0=1 +1",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
+/* The journal of a new master may lack that the first attempts were started. */
+static void test_a_first_start_may_be_missing(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go mute:worker:0 lose:worker:0 master +1000",
+          "worker:0=replacing/0.0 worker:1=waiting/0.0" },
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go master mute:worker:0 worker:0!lost +1000",
+          "worker:0=replacing/0.0 worker:1=waiting/0.0" },
+        /* the first master knows what it has started */
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go mute:worker:0 worker:0!lost +1000",
+          "worker:0=waiting/0.0 worker:1=waiting/0.0" },
+        /* a cluster ends containers that no node has reported yet when their master dies */
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go grant:worker:1 lose:worker:1 master +1000",
+          "worker:0=registered/0.0 worker:1=waiting/0.0" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
+/* The lease counts from the moment at which the executor was heard last, whichever limit asks. */
+static void test_the_lease_counts_from_the_last_word(void **state)
+{
+    static const struct row rows[] = {
+        /* it beats and does not stop: its stop began 108 s before its lease is over */
+        { "worker*2/on/scope-job lease=100000 nodes=2",
+          "go mute:worker:1 worker:0=1 +50000 beat:worker:1 +100000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        { "worker*2/on/scope-job lease=100000 nodes=2",
+          "go mute:worker:1 worker:0=1 +50000 beat:worker:1 +115000",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        /* it may have been heard by the old master until that died */
+        { "worker*2/on/scope-job lease=100000 nodes=2",
+          "go mute:worker:1 worker:0=1 +90000 master +90000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
+/* A spare takes over a slot. The closed connection of the slot's last executor must not count for
+ * the executor of the spare. */
+static void test_a_spare_has_a_connection_of_its_own(void **state)
+{
+    struct drive d;
+    const char *job = "worker*1/spares1 lost=3 lease=100000 nodes=2";
+    const char *script = "go mute:worker:1 gone:worker:0 worker:0!lost +5100";
+
+    (void)state;
+    drive_init(&d, job);
+    drive_run(&d, script);
+    check_states(&d, job, script, "worker:0=running/2.1 worker:1=ended/0.0");
+    drive_run(&d, "worker:0!lost +6000");
+    check_states(&d, job, "a second loss", "worker:0=replacing/2.1 worker:1=ended/0.0");
+    drive_done(&d);
+}
+
+/* The scheduler ends nothing on a lost node. Its executor may be in reach of the master. */
+static void test_an_executor_in_reach_is_told_to_end(void **state)
+{
+    static const char *const jobs[] = { ONE, "worker*2 lost=0 lease=100000 nodes=2" };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        struct drive d;
+        drive_init(&d, jobs[i]);
+        drive_run(&d, "go");
+        unsigned before = d.n_acts[ACT_FINISH_EXECUTOR];
+        drive_run(&d, "worker:0!lost");
+        assert_int_equal(d.n_acts[ACT_FINISH_EXECUTOR], before + 1);
+        drive_done(&d);
+    }
+}
+
+/* ---- a job that shrinks ---- */
+
+static void leave(struct drive *d, uint32_t slot)
+{
+    struct slot *s = &d->job->slots[slot];
+
+    assert_int_equal(vec_reserve(&d->acts, 32), 0);
+    slot_uncount(d->job, s);
+    d->job->roles[s->role].n--;
+    d->job->n_tasks--;
+    slot_count(d->job, s);
+    policy_recount(d->job);
+    d->job->out = &d->acts;
+    assert_int_equal(slot_step(d->job, slot, IN_LEAVE, NULL, NULL), 0);
+    d->job->out = NULL;
+    d->acts.n = 0;
+}
+
+static void test_a_leaving_slot_waits_as_well(void **state)
+{
+    static const struct {
+        const char *before, *after;
+        enum slot_state want;
+    } rows[] = {
+        { "go mute:worker:1", "worker:1!lost +100000", SLOT_LEAVING },
+        { "go mute:worker:1", "worker:1!lost +112000", SLOT_ABSENT },
+        { "go mute:worker:1", "lose:worker:1 master +100000", SLOT_LEAVING },
+        { "go mute:worker:1", "lose:worker:1 master +112000", SLOT_ABSENT },
+        { "go mute:worker:1", "worker:1!lost +1000 worker:1=killed", SLOT_ABSENT },
+        { "go mute:worker:1", "worker:1!killed", SLOT_ABSENT },
+        { "go mute:worker:1", "worker:1!lost stop +1", SLOT_ABSENT }, /* nobody waits any more */
+        { "go mute:worker:1 worker:1!lost", "+1000", SLOT_LEAVING },
+        { "go mute:worker:1 worker:1!lost", "+112000", SLOT_ABSENT },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*2 lost=0 lease=100000 nodes=2");
+        drive_run(&d, rows[i].before);
+        leave(&d, drive_slot(&d, "worker:1"));
+        drive_run(&d, rows[i].after);
+        if (d.job->slots[1].state != rows[i].want)
+            fail_msg("[%s] leaves [%s]: %s", rows[i].before, rows[i].after,
+                     slot_state_name(d.job->slots[1].state));
+        drive_done(&d);
+    }
+}
+
+/* ---- job_deadline() is never late ---- */
+
+static void test_a_beat_ends_a_suspicion(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+
+    (void)state;
+    drive_init(&d, "worker*1 missed=25");
+    drive_run(&d, "go +100 mute:worker:0 +3900");
+    job_slot(d.job, 0, &v);
+    assert_true(v.suspect);
+    drive_run(&d, "+15000 beat:worker:0");
+    assert_true(job_deadline(d.job) <= d.now + 3000);
+    drive_run(&d, "+3100");
+    job_slot(d.job, 0, &v);
+    assert_true(v.suspect);
+    drive_done(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_new_master_waits_in_every_state),
+        cmocka_unit_test(test_what_was_given_up_for_good_and_restarts),
+        cmocka_unit_test(test_a_first_start_may_be_missing),
+        cmocka_unit_test(test_the_lease_counts_from_the_last_word),
+        cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
+        cmocka_unit_test(test_an_executor_in_reach_is_told_to_end),
+        cmocka_unit_test(test_a_leaving_slot_waits_as_well),
+        cmocka_unit_test(test_a_beat_ends_a_suspicion),
+    };
+    return cmocka_run_group_tests_name("job_lease", tests, NULL, NULL);
+}

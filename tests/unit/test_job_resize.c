@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job that changes its size: what it does step by step, what it refuses, and that no crash leaves
+ * it between two sizes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "drive.h"
+#include "job/job_int.h"
+
+static const char *resize_state(const struct drive *d)
+{
+    static const char *const names[] = {
+        [RESIZE_STEADY] = "steady", [RESIZE_WAITING] = "waiting", [RESIZE_FORMING] = "forming"
+    };
+    return names[d->job->resize.state];
+}
+
+/* "worker:0=1.1 worker:1=1.1": state, or generation and attempt of what runs. */
+static void shape(const struct drive *d, struct buf *out)
+{
+    for (uint32_t r = 0; r < job_n_roles(d->job); r++) {
+        for (uint32_t i = 0; i < job_role_tasks(d->job, r); i++) {
+            struct slot_view v;
+            job_slot(d->job, job_task(d->job, r, i), &v);
+            (void)buf_addf(out, "%s%s:%u=", out->len ? " " : "", v.role, v.index);
+            if (v.state == SLOT_RUNNING)
+                (void)buf_addf(out, "%u.%u", v.generation, v.attempt);
+            else
+                (void)buf_adds(out, slot_state_name(v.state));
+        }
+    }
+}
+
+struct row {
+    const char *job, *script, *shape, *state;
+    enum resize_outcome outcome; /* RESIZE_OPEN: not looked at */
+    bool charged;                /* a task fails, too, and restarts */
+};
+
+static void check(const struct row *r)
+{
+    struct drive d;
+    AUTO(buf_done) struct buf text = { 0 };
+
+    drive_init(&d, r->job);
+    drive_run(&d, r->script);
+    shape(&d, &text);
+    if (!str_eq(buf_cstr(&text), r->shape) || !str_eq(resize_state(&d), r->state) ||
+        (r->outcome && d.job->resize.outcome != r->outcome))
+        fail_msg("[%s] after [%s]: %s, %s, outcome %d \"%s\" (%s), but designed: %s, %s", r->job,
+                 r->script, buf_cstr(&text), resize_state(&d), (int)d.job->resize.outcome,
+                 d.job->resize.detail, d.e.msg, r->shape, r->state);
+    uint32_t n = 0;
+    for (uint32_t role = 0; role < job_n_roles(d.job); role++)
+        n += job_role_tasks(d.job, role);
+    assert_int_equal(job_n_tasks(d.job), n);
+    for (uint32_t i = 0; i < job_n_slots(d.job); i++)
+        assert_true(r->charged || d.job->slots[i].tally.n == 0);
+    drive_done(&d);
+}
+
+static void check_all(const struct row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        check(&rows[i]);
+}
+
+static void test_restart(void **state)
+{
+    static const struct row rows[] = {
+        /* the new one is there at once: the gang forms anew with it */
+        { "worker*2/restart", "go resize:worker=3", "worker:0=2.2 worker:1=2.2 worker:2=2.1",
+          "steady", RESIZED },
+        { "worker*3/restart", "go resize:worker=1", "worker:0=2.2", "steady", RESIZED },
+        { "worker*3/restart ps*2/restart", "go resize:worker=1,ps=3",
+          "worker:0=2.2 ps:0=2.2 ps:1=2.2 ps:2=2.1", "steady", RESIZED },
+        /* 2 -> 4 -> 1 -> 3: a slot that comes back goes on counting its attempts */
+        { "worker*2/restart", "go resize:worker=4 resize:worker=1 resize:worker=3",
+          "worker:0=4.4 worker:1=4.3 worker:2=4.2", "steady", RESIZED },
+        /* what is not there yet is waited for, and the job trains on */
+        { "worker*1/restart", "go resize:worker=2 +1000", "worker:0=2.2 worker:1=2.1", "steady",
+          0 },
+        /* one that does not end is waited for */
+        { "worker*3/restart", "go mute:worker:2 resize:worker=2 +1000",
+          "worker:0=registered worker:1=registered", "forming", 0 },
+        { "worker*2/restart tb*1/sidecar", "go resize:worker=3",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.1 tb:0=1.1", "steady", RESIZED },
+        { "worker*2/restart gang=0", "go resize:worker=3", "worker:0=2.2 worker:1=2.2 worker:2=2.1",
+          "steady", RESIZED },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_live(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2/live", "go resize:worker=4",
+          "worker:0=1.1 worker:1=1.1 worker:2=1.1 worker:3=1.1", "steady", RESIZED },
+        { "worker*4/live", "go resize:worker=2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
+        { "worker*2/live", "go resize:worker=1 resize:worker=2", "worker:0=1.1 worker:1=1.2",
+          "steady", RESIZED },
+        { "worker*2/live ps*1/restart", "go resize:ps=2",
+          "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.1", "steady", RESIZED },
+        { "worker*2/live ps*1/fixed", "go resize:worker=3",
+          "worker:0=1.1 worker:1=1.1 worker:2=1.1 ps:0=1.1", "steady", RESIZED },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_before_the_start(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*3/restart", "mute:worker:1 go resize:worker=1", "worker:0=1.1", "steady",
+          RESIZED },
+        { "worker*2/restart", "mute:worker:1 go resize:worker=3",
+          "worker:0=registered worker:1=waiting worker:2=registered", "steady", RESIZED },
+        /* a stage that has not come yet */
+        { "prep*1 train*2/restart<prep", "go resize:train=1 prep:0=0", "prep:0=ended train:0=1.1",
+          "steady", RESIZED },
+        { "prep*1 train*1/restart<prep", "go resize:train=2 prep:0=0",
+          "prep:0=ended train:0=1.1 train:1=1.1", "steady", RESIZED },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_given_up(void **state)
+{
+    static const struct row rows[] = {
+        /* the timeout of a minute: drive_init() */
+        { "worker*2/restart nogrant=2", "go resize:worker=3 +59000", "worker:0=1.1 worker:1=1.1",
+          "waiting", 0 },
+        { "worker*2/restart nogrant=2", "go resize:worker=3 +61000", "worker:0=1.1 worker:1=1.1",
+          "steady", RESIZE_TIMED_OUT },
+        { "worker*2/restart nogrant=2", "go resize:worker=3 resize:worker=2",
+          "worker:0=1.1 worker:1=1.1", "steady", RESIZE_REPLACED },
+        { "worker*2/restart nogrant=2", "go resize:worker=3 resize:worker=1", "worker:0=2.2",
+          "steady", RESIZED },
+        /* live: all of the new containers, or the old size */
+        { "worker*2/live nogrant=3", "go resize:worker=4 +61000", "worker:0=1.1 worker:1=1.1",
+          "steady", RESIZE_TIMED_OUT },
+        { "worker*2/live ps*2/live nogrant=4", "go resize:worker=4,ps=1 +61000",
+          "worker:0=1.1 worker:1=1.1 ps:0=1.1 ps:1=1.1", "steady", RESIZE_TIMED_OUT },
+        /* asked for again by the next master, when it was lost with the last one */
+        { "worker*2/restart nogrant=2", "go resize:worker=3 master grant:worker:2",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.1", "steady", RESIZED },
+        /* a restart of the old size goes first */
+        { "worker*2/restart/on/max5 nogrant=2", "go resize:worker=3 worker:1=1",
+          "worker:0=1.1 worker:1=1.2", "waiting", 0, true },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        check(&rows[i]);
+}
+
+static void test_a_new_container_ends(void **state)
+{
+    static const char *const ends[] = { "worker:2!1", "worker:2!lost", "worker:2!preempt" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        struct drive d;
+        AUTO(buf_done) struct buf text = { 0 };
+        drive_init(&d, "worker*2/restart nogrant=2");
+        drive_run(&d, "go resize:worker=3 mute:worker:2 grant:worker:2");
+        drive_run(&d, ends[i]);
+        shape(&d, &text);
+        assert_string_equal(buf_cstr(&text), "worker:0=1.1 worker:1=1.1");
+        assert_int_equal(d.job->resize.outcome, RESIZE_REFUSED);
+        assert_int_equal(job_state(d.job), JOB_RUNNING);
+        drive_done(&d);
+    }
+    struct drive d;
+    drive_init(&d, "worker*2/restart nogrant=2");
+    drive_run(&d, "go resize:worker=3");
+    drive_feed(&d, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
+                                        .allocation_refused = { .slot = 2, .why = "too large" } });
+    assert_int_equal(d.job->resize.outcome, RESIZE_REFUSED);
+    assert_string_equal(d.job->resize.detail, "'worker:2' could not join: too large");
+    assert_int_equal(job_state(d.job), JOB_RUNNING);
+    assert_int_equal(d.job->slots[2].state, SLOT_ABSENT);
+    drive_done(&d);
+}
+
+/* The scheduler was told what the job wants while a task of it had ended. When that task restarts,
+ * the scheduler is told again, and before it is asked for the container. */
+static void test_a_task_that_had_ended_restarts(void **state)
+{
+    struct drive d;
+    struct job_actions acts = { 0 };
+    size_t shape = SIZE_MAX, ask = SIZE_MAX, n_shapes = 0;
+
+    (void)state;
+    drive_init(&d, "worker*2/restart/on/scope-job/max9");
+    drive_run(&d, "go resize:worker=3 worker:1=0 worker:2=0");
+    const struct drive_slot *s = &d.slots[0];
+    struct job_event end = { .type = EV_ATTEMPT_ENDED,
+                             .attempt_ended = { .generation = s->generation,
+                                                .attempt = s->attempt,
+                                                .exit_code = 1,
+                                                .reason = END_EXITED } };
+    assert_int_equal(job_feed(d.job, &end, d.now, &acts, NULL), 0);
+    for (size_t i = acts.n; i-- > 0;) {
+        if (acts.v[i].type == ACT_SHAPE)
+            shape = i, n_shapes++;
+        else if (acts.v[i].type == ACT_ASK)
+            ask = i;
+    }
+    assert_int_equal(n_shapes, 1);
+    assert_true(ask < acts.n && shape < ask);
+    vec_done(&acts);
+    drive_done(&d);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *job, *script, *why;
+    } rows[] = {
+        { "worker*2", "go resize:worker=2", "the job has this size already" },
+        { "worker*2", "go resize:worker=0", "tony.worker.min-instances is 1" },
+        { "worker*4/min2", "go resize:worker=1", "tony.worker.min-instances is 2" },
+        { "worker*2/cap3", "go resize:worker=4", "tony.worker.max-instances is 3" },
+        { "worker*2", "go resize:wroker=4", "the job has no role 'wroker'" },
+        { "worker*2", "go resize:worker=x", "number of instances" },
+        { "worker*2", "go resize:worker", "number of instances" },
+        { "worker*2/fixed", "go resize:worker=3", "tony.worker.resize is 'never'" },
+        { "worker*2", "go worker:1=0 resize:worker=3", "a task of role 'worker' has ended" },
+        { "worker*3/restart", "go mute:worker:2 resize:worker=2 resize:worker=3",
+          "the job is changing its size" },
+        /* asked again, since its master died before it answered: EALREADY in all states */
+        { "worker*3/restart", "go mute:worker:2 resize:worker=2 resize:worker=2",
+          "the job is being resized to this size already" },
+        { "worker*2/restart nogrant=2", "go resize:worker=3 resize:worker=3",
+          "the job is being resized to this size already" },
+        { "worker*2", "go stop resize:worker=3", "" },
+        { "single=1", "go resize:driver=2", "a job without roles has one task" },
+        { "worker*2", "go resize:worker=100001", "more than 100000 tasks in all" },
+        { "worker*2/min2", "go shrink:1", "this job cannot run with fewer than 2 containers" },
+        { "worker*2", "go grow:4", "the job has this size already" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        if (d.rc != 1 || !strstr(d.e.msg, rows[i].why))
+            fail_msg("[%s] [%s]: %d '%s'", rows[i].job, rows[i].script, d.rc, d.e.msg);
+        drive_done(&d);
+    }
+}
+
+static void test_by_the_scheduler(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*4/live", "go shrink:2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
+        { "worker*4/restart ps*2/fixed", "go shrink:4",
+          "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
+        { "worker*2/live/cap3", "go grow:9", "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady",
+          RESIZED },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+/* A crash after any record of a resize: the job ends up with the old or the new size and runs,
+ * whether the scheduler still knows its containers or not. */
+static void test_every_prefix(void **state)
+{
+    static const char *const lives[][2] = {
+        { "worker*2/restart lost=9",
+          "go resize:worker=4 +100 resize:worker=1 +100 resize:worker=3 +100" },
+        { "worker*3/live lost=9", "go resize:worker=5 +100 resize:worker=2 +100" },
+        { "worker*2/restart lost=9 nogrant=2",
+          "go resize:worker=3 grant:worker:2 reg:worker:2 +100" },
+        { "worker*2/restart gives=1 lost=9", "go resize:worker=3 +100 resize:worker=2 +100" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lives); i++) {
+        struct drive d;
+        drive_init(&d, lives[i][0]);
+        drive_run(&d, lives[i][1]);
+        size_t n_records = d.journal.n;
+        for (size_t n = 4; n <= 2 * n_records + 1; n++) {
+            struct drive part;
+            drive_init(&part, lives[i][0]);
+            part.no_grant = UINT32_MAX;
+            part.n_containers = 1000; /* names that were not given before */
+            for (size_t k = 0; k < n / 2; k++)
+                assert_int_equal(strv_push(&part.journal, d.journal.v[k]), 0);
+            drive_resume(&part, n / 2, n % 2);
+            drive_run(&part, "+120000 +120000");
+            AUTO(buf_done) struct buf text = { 0 };
+            shape(&part, &text);
+            for (uint32_t r = 0; r < job_n_roles(part.job); r++)
+                for (uint32_t k = 0; k < job_role_tasks(part.job, r); k++) {
+                    struct slot_view v;
+                    job_slot(part.job, job_task(part.job, r, k), &v);
+                    if (v.state != SLOT_RUNNING)
+                        fail_msg("[%s] [%s] from record %zu, %s: %s, %s", lives[i][0], lives[i][1],
+                                 n / 2, n % 2 ? "seen" : "lost", buf_cstr(&text),
+                                 resize_state(&part));
+                }
+            assert_string_equal(resize_state(&part), "steady");
+            drive_done(&part);
+        }
+        drive_done(&d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_live),
+        cmocka_unit_test(test_before_the_start),
+        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_a_new_container_ends),
+        cmocka_unit_test(test_a_task_that_had_ended_restarts),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_by_the_scheduler),
+        cmocka_unit_test(test_every_prefix),
+    };
+    return cmocka_run_group_tests_name("job_resize", tests, NULL, NULL);
+}

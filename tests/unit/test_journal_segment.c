@@ -1,0 +1,779 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A journal that is replaced by a snapshot, and a journal whose sync fails: whatever call fails,
+ * and wherever the process dies, the file holds the records of before or of after, and no others.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "storage/journal.h"
+#include "torture.h"
+
+static char dir[64], path[96], beside[96];
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "/tmp/tony-segment-XXXXXX");
+    if (!mkdtemp(dir))
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/journal", dir);
+    (void)snprintf(beside, sizeof beside, "%s/journal.new", dir);
+    log_setup(-1, LOG_ERROR, false);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return fs_remove_tree(AT_FDCWD, dir, NULL);
+}
+
+/* ---- what a test does with a journal ---- */
+
+static void add(struct journal *j, const char *what, int i)
+{
+    AUTO(free_p) char *text = str_printf("{\"e\":\"%s\",\"i\":%d}", what, i);
+    assert_int_equal(journal_add(j, span_of(text)), 0);
+}
+
+static void flush(struct journal *j, bool sync)
+{
+    struct err e = { 0 };
+    if (journal_flush(j, sync, &e) < 0)
+        fail_msg("flush: %s", e.msg);
+}
+
+static void open_it(struct journal *j)
+{
+    struct err e = { 0 };
+    if (journal_open(j, path, &e) < 0)
+        fail_msg("open: %s", e.msg);
+}
+
+static void fresh(struct journal *j)
+{
+    (void)unlink(path);
+    open_it(j);
+}
+
+static int snapshot(struct journal *j, int n, struct err *e)
+{
+    struct strv texts = { 0 };
+    struct span payloads[50];
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(strv_pushf(&texts, "{\"part\":%d}", i), 0);
+        payloads[i] = span_of(texts.v[i]);
+    }
+    int rc = journal_begin_segment(j, payloads, (size_t)n, e);
+    strv_done(&texts);
+    return rc;
+}
+
+/* The records of the file in short: "H1:2 S E3" is a header 1, snapshots to 2, an event 3. */
+static const char *content(struct err *e)
+{
+    static char said[4000];
+    struct journal_reader r;
+    struct journal_record rec;
+    size_t len = 0;
+    said[0] = '\0';
+    int rc = journal_reader_open(&r, path, e);
+    while (rc == 0 && (rc = journal_reader_next(&r, &rec, e)) == 1) {
+        static const char kinds[] = {
+            [JOURNAL_HEADER] = 'H', [JOURNAL_SNAPSHOT] = 'S', [JOURNAL_EVENT] = 'E'
+        };
+        len += (size_t)snprintf(said + len, sizeof said - len, "%s%c%d", len ? " " : "",
+                                kinds[rec.kind], (int)rec.n);
+        assert_true(len < sizeof said);
+        rc = 0;
+    }
+    if (r.torn)
+        (void)snprintf(said + len, sizeof said - len, " torn");
+    journal_reader_close(&r);
+    return rc < 0 ? NULL : said;
+}
+
+static void expect(const char *want)
+{
+    struct err e = { 0 };
+    const char *got = content(&e);
+    if (!got)
+        fail_msg("expected %s: %s", want, e.msg);
+    assert_string_equal(got, want);
+}
+
+static void write_text(const char *p, size_t len)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_int_not_equal(fd, -1);
+    assert_int_equal(fs_write_all(fd, p, len), 0);
+    close(fd);
+}
+
+/* ---- faults ---- */
+
+static struct fault {
+    enum journal_call call; /* JOURNAL_CALL_NONE: every call counts */
+    int number;             /* which of these calls, from 1; 0 = none */
+    int n;                  /* so many from there on; 0 = only this one */
+    int rc;                 /* -errno; 1 = the process dies */
+    int64_t drop_from;      /* > 0: the file loses its bytes from there on, as a page cache does */
+    int count;
+} fault;
+
+static int before(void *arg, enum journal_call call)
+{
+    struct fault *f = arg;
+    if ((f->call && call != f->call) || ++f->count < f->number || !f->number ||
+        f->count >= f->number + MAX(f->n, 1))
+        return 0;
+    if (f->rc == 1)
+        (void)raise(SIGKILL);
+    if (f->drop_from > 0)
+        assert_int_equal(truncate(path, f->drop_from), 0);
+    return f->rc;
+}
+
+static const struct journal_probe probe = { before, &fault };
+
+/* ---- tests: segments ---- */
+
+static void test_a_segment_replaces_the_last(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    add(&j, "a", 2); /* not written yet: it belongs to the old segment, and is in the snapshot */
+    assert_int_equal(snapshot(&j, 2, &e), 0);
+    expect("H4 S5 S6");
+    add(&j, "a", 3);
+    flush(&j, false);
+    expect("H4 S5 S6 E7");
+    assert_int_equal(j.first_n, 4);
+    journal_close(&j);
+    open_it(&j);
+    assert_int_equal(j.next_n, 8);
+    assert_int_equal(j.first_n, 4);
+    add(&j, "a", 4);
+    flush(&j, true);
+    assert_int_equal(snapshot(&j, 1, &e), 0);
+    expect("H9 S10");
+    journal_close(&j);
+    assert_int_equal(access(beside, F_OK), -1);
+}
+
+static void test_the_lock_holds_over_the_change(void **state)
+{
+    (void)state;
+    struct journal a, b;
+    struct err e = { 0 };
+    fresh(&a);
+    add(&a, "a", 1);
+    flush(&a, true);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(journal_open(&b, path, &e), -EBUSY);
+        assert_int_equal(snapshot(&a, 1, &e), 0);
+    }
+    assert_int_equal(journal_open(&b, path, &e), -EBUSY);
+    journal_close(&a);
+    open_it(&b);
+    journal_close(&b);
+}
+
+static void test_payloads_that_cannot_be(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf large = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    struct span bad[] = { SPAN("{\"part\":0}"), SPAN("nonsense") };
+    assert_int_equal(journal_begin_segment(&j, bad, 2, &e), -EINVAL);
+    assert_int_equal(journal_begin_segment(&j, bad, 0, &e), -EINVAL);
+    expect("H1 E2");
+    assert_int_equal(access(beside, F_OK), -1);
+    buf_adds(&large, "{\"x\":\"");
+    while (large.len < JOURNAL_PAYLOAD_MAX - 2)
+        buf_addc(&large, 'x');
+    buf_adds(&large, "\"}");
+    struct span two[] = { buf_span(&large), buf_span(&large) };
+    assert_int_equal(journal_begin_segment(&j, two, 2, &e), 0);
+    expect("H3 S4 S5");
+    buf_clear(&large);
+    buf_adds(&large, "{\"x\":\"");
+    while (large.len < JOURNAL_PAYLOAD_MAX - 1)
+        buf_addc(&large, 'x');
+    buf_adds(&large, "\"}");
+    two[1] = buf_span(&large);
+    assert_int_equal(journal_begin_segment(&j, two, 2, &e), -EINVAL);
+    expect("H3 S4 S5");
+    journal_close(&j);
+}
+
+/* Each call fails with each error: the old segment stays, is appended to, and a later attempt
+ * succeeds. */
+static void test_any_call_fails(void **state)
+{
+    (void)state;
+    static const int errors[] = { ENOSPC, EDQUOT, EIO, EROFS };
+    static const enum journal_call calls[] = { JOURNAL_CALL_CREATE_NEW, JOURNAL_CALL_WRITE_NEW,
+                                               JOURNAL_CALL_SYNC_NEW, JOURNAL_CALL_RENAME };
+    for (size_t c = 0; c < ARRAY_LEN(calls); c++) {
+        for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+            struct journal j;
+            struct err e = { 0 };
+            fresh(&j);
+            j.probe = &probe;
+            fault = (struct fault){ .call = calls[c], .number = 1, .rc = -errors[i] };
+            add(&j, "a", 1);
+            assert_int_equal(snapshot(&j, 20, &e), -errors[i]);
+            assert_non_null(strstr(e.msg, "cannot begin a new segment"));
+            assert_int_equal(fault.count, 1);
+            assert_int_equal(access(beside, F_OK), -1);
+            expect("H1 E2");
+            add(&j, "a", 2);
+            flush(&j, true);
+            expect("H1 E2 E3");
+            assert_int_equal(snapshot(&j, 1, &e), 0);
+            expect("H4 S5");
+            journal_close(&j);
+        }
+    }
+}
+
+/* The unfinished file cannot be removed either: the next attempt, or the next open, does it. */
+static void test_the_unfinished_file_stays(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    for (int again = 0; again < 2; again++) {
+        fresh(&j);
+        j.probe = &probe;
+        fault = (struct fault){ .number = 3, .n = 3, .rc = -EIO }; /* sync, remove */
+        add(&j, "a", 1);
+        flush(&j, false);
+        fault.count = 0;
+        assert_int_equal(snapshot(&j, 1, &e), -EIO);
+        assert_int_equal(access(beside, F_OK), 0);
+        fault.number = 0;
+        if (again)
+            assert_int_equal(snapshot(&j, 1, &e), 0);
+        journal_close(&j);
+        open_it(&j);
+        assert_int_equal(access(beside, F_OK), -1);
+        expect(again ? "H3 S4" : "H1 E2");
+        journal_close(&j);
+    }
+}
+
+/* The name is not durable: the next sync repeats that, and fails with it. */
+static void test_the_directory_is_synced_later(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    j.probe = &probe;
+    fault = (struct fault){ .call = JOURNAL_CALL_SYNC_DIR, .number = 1, .n = 2, .rc = -ENOSPC };
+    assert_int_equal(snapshot(&j, 1, &e), 0);
+    add(&j, "a", 2);
+    flush(&j, false);
+    assert_int_equal(journal_flush(&j, true, &e), -ENOSPC);
+    assert_int_equal(journal_retry(&j), 0);
+    flush(&j, true);
+    assert_int_equal(fault.count, 3);
+    expect("H3 S4 E5");
+    journal_close(&j);
+}
+
+/* No memory at any point: an error, or the new segment; the journal stays usable. */
+static int short_of_memory(void *ctx)
+{
+    static const struct span payloads[] = { SPAN("{\"part\":0}"), SPAN("{\"part\":1}") };
+    struct journal j;
+    struct err e = { 0 };
+    (void)ctx;
+    (void)unlink(path);
+    int rc = journal_open(&j, path, &e);
+    if (rc < 0)
+        return rc;
+    rc = journal_add(&j, SPAN("{\"e\":\"a\"}"));
+    if (rc == 0)
+        rc = journal_flush(&j, true, &e);
+    if (rc == 0)
+        rc = journal_begin_segment(&j, payloads, 2, &e);
+    assert_int_equal(j.first_n, rc == 0 ? 3 : 1);
+    if (rc < 0 && j.failed == 0) /* what had to fail has failed: reading finds memory */
+        expect("H1 E2");
+    assert_int_equal(access(beside, F_OK), -1);
+    journal_close(&j);
+    return rc;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    assert_true(torture(short_of_memory, NULL) > 5);
+}
+
+/* kill -9 before each call, and after the last: the next open finds the records of before or of
+ * after, and can append. */
+static void test_killed_at_every_call(void **state)
+{
+    (void)state;
+    static const char old[] = "H1 E2 E3", new[] = "H4 S5 S6 S7", more[] = "H4 S5 S6 S7 E8";
+    bool over = false, seen_old = false, seen_new = false;
+    for (int number = 1; !over; number++) {
+        assert_true(number < 50);
+        struct journal j;
+        (void)unlink(path);
+        pid_t pid = fork();
+        assert_int_not_equal(pid, -1);
+        if (pid == 0) {
+            struct err e = { 0 };
+            open_it(&j);
+            add(&j, "a", 1);
+            add(&j, "a", 2);
+            flush(&j, true);
+            j.probe = &probe;
+            fault = (struct fault){ .number = number, .rc = 1 };
+            if (snapshot(&j, 3, &e) == 0) {
+                add(&j, "a", 3);
+                flush(&j, true);
+                _exit(0);
+            }
+            _exit(1);
+        }
+        int how = 0;
+        assert_int_equal(waitpid(pid, &how, 0), pid);
+        over = WIFEXITED(how);
+        assert_true(over ? WEXITSTATUS(how) == 0 : WTERMSIG(how) == SIGKILL);
+        open_it(&j);
+        assert_int_equal(access(beside, F_OK), -1);
+        struct err e = { 0 };
+        const char *got = content(&e);
+        assert_non_null(got);
+        assert_true(str_eq(got, old) || str_eq(got, new) || str_eq(got, more));
+        seen_old |= str_eq(got, old);
+        seen_new |= str_eq(got, new);
+        uint64_t next = j.next_n;
+        add(&j, "b", 1);
+        flush(&j, true);
+        assert_int_equal(j.next_n, next + 1);
+        journal_close(&j);
+    }
+    assert_true(seen_old && seen_new);
+}
+
+/* ---- tests: formats, and what is missing ---- */
+
+static void test_format_1_is_continued(void **state)
+{
+    (void)state;
+    struct journal j = { .fd = -1, .dir_fd = -1, .next_n = 1 };
+    struct err e = { 0 };
+    add(&j, "old", 1); /* without header_due: as 0.1.0 wrote it */
+    add(&j, "old", 2);
+    (void)unlink(path);
+    write_text(j.pending.p, j.pending.len);
+    journal_close(&j);
+    expect("E1 E2");
+    open_it(&j);
+    assert_int_equal(j.next_n, 3);
+    assert_true(journal_wants_segment(&j)); /* the old part has no decisions: replace it soon */
+    add(&j, "a", 1);
+    flush(&j, true);
+    expect("E1 E2 H3 E4");
+    journal_close(&j);
+    open_it(&j); /* no second header */
+    assert_true(journal_wants_segment(&j));
+    add(&j, "a", 2);
+    flush(&j, true);
+    expect("E1 E2 H3 E4 E5");
+    assert_int_equal(snapshot(&j, 1, &e), 0);
+    assert_false(journal_wants_segment(&j));
+    expect("H6 S7");
+    journal_close(&j);
+    open_it(&j);
+    assert_false(journal_wants_segment(&j));
+    journal_close(&j);
+}
+
+/* What stands in the file, and what is said of it. */
+static void refused(struct span text, int rc, const char *words)
+{
+    struct journal j;
+    struct err e = { 0 };
+    struct stat st;
+    write_text(text.p, text.len);
+    assert_int_equal(journal_open(&j, path, &e), rc);
+    if (!strstr(e.msg, words) || !strstr(e.msg, path))
+        fail_msg("expected '%s': %s", words, e.msg);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, text.len); /* nothing is touched */
+}
+
+static void put_line(struct buf *out, uint64_t n, const char *payload)
+{
+    struct journal j = { .fd = -1, .dir_fd = -1, .next_n = n };
+    assert_int_equal(journal_add(&j, span_of(payload)), 0);
+    assert_int_equal(buf_add(out, j.pending.p, j.pending.len), 0);
+    journal_close(&j);
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int rc;
+        const char *words;
+        struct {
+            uint64_t n;
+            const char *payload;
+        } lines[5];
+    } rows[] = {
+        { -EINVAL,
+          "has format 3; this tony reads formats 1 to 2",
+          { { 1, "{\"e\":\"journal\",\"format\":3,\"other\":[]}" }, { 2, "{\"e\":\"x\"}" } } },
+        { -EBADMSG,
+          "begins with record 7 and without a snapshot: records 1 to 6 are missing",
+          { { 7, "{\"e\":\"journal\",\"format\":2,\"snapshot\":0}" }, { 8, "{\"e\":\"x\"}" } } },
+        { -EBADMSG,
+          "begins with record 3: records 1 to 2 are missing",
+          { { 3, "{\"e\":\"x\"}" } } },
+        { -EBADMSG,
+          "only 1 of 2 records are there; record 9 is missing",
+          { { 7, "{\"e\":\"journal\",\"format\":2,\"snapshot\":2}" }, { 8, "{\"part\":0}" } } },
+        { -EBADMSG,
+          "records 9 to 11 are missing",
+          { { 7, "{\"e\":\"journal\",\"format\":2,\"snapshot\":1}" },
+            { 8, "{\"part\":0}" },
+            { 12, "{\"e\":\"x\"}" } } },
+        { -EBADMSG,
+          "record 8 stands where record 9 was expected",
+          { { 7, "{\"e\":\"journal\",\"format\":2,\"snapshot\":1}" },
+            { 8, "{\"part\":0}" },
+            { 8, "{\"e\":\"x\"}" } } },
+        { -EBADMSG,
+          "record 2 begins a snapshot",
+          { { 1, "{\"e\":\"x\"}" }, { 2, "{\"e\":\"journal\",\"format\":2,\"snapshot\":1}" } } },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        for (int k = 0; rows[i].lines[k].n; k++)
+            put_line(&text, rows[i].lines[k].n, rows[i].lines[k].payload);
+        refused(buf_span(&text), rows[i].rc, rows[i].words);
+    }
+}
+
+/* A snapshot was whole when its segment began: an end in the middle of it is no crash of ours. */
+static void test_a_snapshot_cut_at_every_byte(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf whole = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    assert_int_equal(snapshot(&j, 3, &e), 0);
+    int64_t head = j.head_end;
+    add(&j, "a", 2);
+    flush(&j, true);
+    journal_close(&j);
+    assert_int_equal(journal_read(path, &whole, &e), 0);
+    size_t first = (size_t)((char *)memchr(whole.p, '\n', whole.len) - whole.p) + 1;
+    for (size_t cut = first; cut < (size_t)head; cut++)
+        refused(span_mem(whole.p, cut), -EBADMSG, "its snapshot is not whole");
+    write_text(whole.p, whole.len - 3);
+    expect("H3 S4 S5 S6 torn");
+}
+
+/* A line of 3 MiB that no record can be: torn at the end, else damage. */
+static void test_overlong_lines(void **state)
+{
+    (void)state;
+    AUTO(buf_done) struct buf text = { 0 };
+    put_line(&text, 1, "{\"e\":\"x\"}");
+    for (int i = 0; i < 3 << 20; i++)
+        buf_addc(&text, 'x');
+    write_text(text.p, text.len);
+    expect("E1 torn");
+    buf_addc(&text, '\n');
+    write_text(text.p, text.len);
+    expect("E1 torn");
+    put_line(&text, 3, "{\"e\":\"x\"}");
+    refused(buf_span(&text), -EBADMSG, "record 2 (at byte ");
+}
+
+/* More than what one buffer of ours may hold: 80 MiB through a window of 2. */
+static void test_a_long_journal_is_read(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf text = { 0 };
+    buf_adds(&text, "{\"x\":\"");
+    for (int i = 0; i < 1000000; i++)
+        buf_addc(&text, 'x');
+    buf_adds(&text, "\"}");
+    fresh(&j);
+    for (int i = 0; i < 80; i++) {
+        assert_int_equal(journal_add(&j, buf_span(&text)), 0);
+        flush(&j, false);
+        assert_true(j.pending.cap <= 2 * JOURNAL_UNSYNCED_MAX + (2 << 20));
+    }
+    assert_true(j.n_syncs >= 25);
+    journal_close(&j);
+    struct journal_reader r;
+    struct journal_record rec;
+    assert_int_equal(journal_reader_open(&r, path, &e), 0);
+    while (journal_reader_next(&r, &rec, &e) == 1)
+        assert_true(r.window.cap <= 2 << 20);
+    assert_int_equal(r.n_read, 81);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(r.end, st.st_size);
+    assert_true(st.st_size > 80 * 1000000);
+    journal_reader_close(&r);
+    (void)unlink(path);
+}
+
+/* ---- tests: when ---- */
+
+static void test_when(void **state)
+{
+    (void)state;
+    const int64_t mib = 1 << 20;
+    struct journal j = { .segment_min = JOURNAL_SEGMENT_MIN, .size = 4 * mib, .head_end = 60 };
+    assert_false(journal_wants_segment(&j));
+    j.size += 61;
+    assert_true(journal_wants_segment(&j));
+    journal_put_off_segment(&j); /* as many bytes again */
+    assert_false(journal_wants_segment(&j));
+    j.size += 4 * mib + 1;
+    assert_true(journal_wants_segment(&j));
+    j = (struct journal){ .segment_min = JOURNAL_SEGMENT_MIN,
+                          .size = 12 * mib,
+                          .head_end = 6 * mib };
+    assert_false(journal_wants_segment(&j));
+    j.size++;
+    assert_true(journal_wants_segment(&j));
+}
+
+/* 10,000 tasks tell a checkpoint each 5 minutes for 60 days: 150 bytes a record, 500 a task in the
+ * snapshot. The file, the unfinished one and the copies in HDFS (copies.h: at most the segment, its
+ * events once more while pieces are merged, and the next snapshot) stay below 64 MiB. */
+static void test_sixty_days(void **state)
+{
+    (void)state;
+    const int64_t snapshot_size = 10000 * 500, burst = 10000 * 150;
+    struct journal j = { .segment_min = JOURNAL_SEGMENT_MIN, .head_end = 60, .size = 60 };
+    int64_t largest = 0, copies = 0, events = 0, snapshots = 0;
+    for (int i = 0; i < 60 * 24 * 12; i++) {
+        j.size += burst;
+        events += burst;
+        largest = MAX(largest, j.size + snapshot_size);
+        copies = MAX(copies, j.size + (j.size - j.head_end) + snapshot_size);
+        if (!journal_wants_segment(&j))
+            continue;
+        j.size = j.head_end = snapshot_size;
+        snapshots += snapshot_size;
+    }
+    assert_true(largest + copies < 64 << 20);
+    assert_true(snapshots <= events);
+}
+
+/* ---- tests: a sync that fails ---- */
+
+/* The kernel has dropped what was not synced: all of it is written again. */
+static void test_a_full_disk_is_told_by_the_sync(void **state)
+{
+    (void)state;
+    static const int errors[] = { ENOSPC, EDQUOT };
+    for (size_t i = 0; i < ARRAY_LEN(errors) * 2; i++) {
+        struct journal j;
+        struct err e = { 0 };
+        fresh(&j);
+        add(&j, "a", 1);
+        flush(&j, true);
+        int64_t durable = j.size;
+        add(&j, "a", 2);
+        flush(&j, false);
+        add(&j, "a", 3);
+        j.probe = &probe;
+        fault = (struct fault){ .call = JOURNAL_CALL_SYNC,
+                                .number = 1,
+                                .n = 3,
+                                .rc = -errors[i % 2],
+                                .drop_from = i < 2 ? durable : 0 };
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(journal_flush(&j, k == 0, &e), -errors[i % 2]);
+            assert_non_null(strstr(e.msg, "cannot make the journal durable"));
+            assert_int_equal(journal_add(&j, SPAN("{}")), -errors[i % 2]);
+            assert_int_equal(journal_retry(&j), 0);
+            add(&j, "b", k);
+        }
+        flush(&j, false); /* it is synced although nobody asks */
+        assert_int_equal(j.n_written, 0);
+        assert_int_equal(j.pending.len, 0);
+        expect("H1 E2 E3 E4 E5 E6 E7");
+        add(&j, "a", 9);
+        flush(&j, true);
+        expect("H1 E2 E3 E4 E5 E6 E7 E8");
+        journal_close(&j);
+        open_it(&j);
+        assert_int_equal(j.next_n, 9);
+        journal_close(&j);
+    }
+}
+
+/* NFS tells a later write() that an earlier one did not reach the server, once. */
+static void test_a_full_disk_is_told_by_the_next_write(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    int64_t durable = j.size;
+    add(&j, "a", 2);
+    flush(&j, false);
+    add(&j, "a", 3);
+    j.probe = &probe;
+    fault = (struct fault){
+        .call = JOURNAL_CALL_WRITE, .number = 1, .rc = -ENOSPC, .drop_from = durable
+    };
+    assert_int_equal(journal_flush(&j, false, &e), -ENOSPC);
+    assert_int_equal(journal_retry(&j), 0);
+    flush(&j, false);
+    expect("H1 E2 E3 E4");
+    journal_close(&j);
+}
+
+static void test_other_failures_of_a_sync_are_final(void **state)
+{
+    (void)state;
+    static const int errors[] = { EIO, EROFS };
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        struct journal j;
+        struct err e = { 0 };
+        fresh(&j);
+        add(&j, "a", 1);
+        j.probe = &probe;
+        fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -errors[i] };
+        assert_int_equal(journal_flush(&j, true, &e), -errors[i]);
+        assert_int_equal(journal_retry(&j), -errors[i]);
+        journal_close(&j);
+    }
+}
+
+/* The bytes were written again and the sync succeeded, and still the file does not have them. */
+static void test_what_was_written_again_is_not_there(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    int64_t durable = j.size;
+    add(&j, "a", 2);
+    j.probe = &probe;
+    fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -ENOSPC };
+    assert_int_equal(journal_flush(&j, true, &e), -ENOSPC);
+    assert_int_equal(journal_retry(&j), 0);
+    fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .drop_from = durable };
+    assert_int_equal(journal_flush(&j, true, &e), -EIO);
+    assert_non_null(strstr(e.msg, "written again"));
+    assert_int_equal(journal_retry(&j), -EIO);
+    journal_close(&j);
+}
+
+/* Killed while it writes again what a failed sync left in doubt: no record is lost that was there
+ * before. */
+static void test_killed_while_it_writes_again(void **state)
+{
+    (void)state;
+    bool over = false;
+    for (int number = 1; !over; number++) {
+        assert_true(number < 20);
+        struct journal j;
+        (void)unlink(path);
+        pid_t pid = fork();
+        assert_int_not_equal(pid, -1);
+        if (pid == 0) {
+            struct err e = { 0 };
+            open_it(&j);
+            add(&j, "a", 1);
+            flush(&j, true);
+            add(&j, "a", 2);
+            flush(&j, false);
+            j.probe = &probe;
+            fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -ENOSPC };
+            if (journal_flush(&j, true, &e) != -ENOSPC || journal_retry(&j) < 0)
+                _exit(1);
+            fault = (struct fault){ .number = number, .rc = 1 };
+            add(&j, "a", 3);
+            flush(&j, true);
+            _exit(0);
+        }
+        int how = 0;
+        assert_int_equal(waitpid(pid, &how, 0), pid);
+        over = WIFEXITED(how);
+        assert_true(over ? WEXITSTATUS(how) == 0 : WTERMSIG(how) == SIGKILL);
+        struct err e = { 0 };
+        const char *got = content(&e);
+        assert_non_null(got);
+        assert_true(str_eq(got, "H1 E2 E3") || str_eq(got, "H1 E2 E3 E4"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_segment_replaces_the_last),
+        cmocka_unit_test(test_the_lock_holds_over_the_change),
+        cmocka_unit_test(test_payloads_that_cannot_be),
+        cmocka_unit_test(test_any_call_fails),
+        cmocka_unit_test(test_the_unfinished_file_stays),
+        cmocka_unit_test(test_the_directory_is_synced_later),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_killed_at_every_call),
+        cmocka_unit_test(test_format_1_is_continued),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_a_snapshot_cut_at_every_byte),
+        cmocka_unit_test(test_overlong_lines),
+        cmocka_unit_test(test_a_long_journal_is_read),
+        cmocka_unit_test(test_when),
+        cmocka_unit_test(test_sixty_days),
+        cmocka_unit_test(test_a_full_disk_is_told_by_the_sync),
+        cmocka_unit_test(test_a_full_disk_is_told_by_the_next_write),
+        cmocka_unit_test(test_other_failures_of_a_sync_are_final),
+        cmocka_unit_test(test_what_was_written_again_is_not_there),
+        cmocka_unit_test(test_killed_while_it_writes_again),
+    };
+    return cmocka_run_group_tests_name("journal_segment", tests, setup, teardown);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A master whose journal cannot be written: what is fed meanwhile does not make it grow.
+ */
+#include <errno.h>
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "job/job.h"
+#include "loop/loop.h"
+#include "master/master_int.h"
+#include "master_world.h"
+
+#define BASIC                                                                                      \
+    "tony.application.name=t", "tony.containers.command=./run", "tony.application.framework=generic"
+
+static const char *const two_workers[] = { BASIC, "tony.worker.instances=2",
+                                           "tony.worker.memory=64m", NULL };
+
+enum { ROUNDS = 1000, A_ROUND = 1000 };
+
+static struct {
+    size_t n_actions, memory, pending;
+    bool done;
+} seen;
+
+/* Progress of both tasks, and a report of an attempt that never was, which is acknowledged. */
+static void feed_some(struct master *m, unsigned round)
+{
+    for (unsigned i = 0; i < A_ROUND; i++) {
+        struct job_event ev = { .type = EV_PROGRESS,
+                                .progress = { .slot = i % 2, .step = round * A_ROUND + i } };
+        struct job_event stale = { .type = EV_ATTEMPT_ENDED,
+                                   .attempt_ended = {
+                                       .slot = i % 2, .generation = 1, .attempt = 7 } };
+        assert_int_equal(master_feed(m, &ev), 0);
+        if (i % 10 == 0)
+            assert_int_equal(master_feed(m, &stale), 1);
+    }
+    master_flush(m);
+}
+
+/* When the tasks run the disk becomes full, before a checkpoint is written. */
+static void fill_the_disk(struct world *w)
+{
+    struct master *m = w->master;
+    w->fail_at = w->n_writes + 1;
+    w->fail_errno = ENOSPC;
+    struct job_event saved = {
+        .type = EV_CHECKPOINT,
+        .checkpoint = { .slot = 0, .generation = 1, .attempt = 1, .step = 1, .path = "/c/1" }
+    };
+    assert_int_equal(master_feed(m, &saved), 0);
+    master_flush(m);
+    assert_non_null(m->blocked_why);
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        feed_some(m, round);
+        assert_non_null(m->blocked_why);
+        if (round == 2) { /* buffers have their size */
+            seen.n_actions = m->actions.n;
+            seen.pending = m->journal.pending.len;
+            seen.memory = mallinfo2().uordblks;
+        }
+    }
+    assert_int_equal(m->actions.n, seen.n_actions);
+    assert_int_equal(m->journal.pending.len, seen.pending);
+    assert_true(mallinfo2().uordblks <= seen.memory + 4096);
+    print_message("# after 2,000 and after %d events: %zu actions, %zu bytes\n", ROUNDS * A_ROUND,
+                  m->actions.n, seen.memory);
+    seen.done = true;
+    w->fail_at = 0; /* there is room again */
+}
+
+static void a_million_events_while_blocked(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 50 },
+                                             { .task = "worker:1", .run_ms = 50 },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(-1, LOG_ERROR, false);
+    w.probe.retry_ms = 1;
+    w.on_running = fill_the_disk;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_true(seen.done);
+    assert_int_equal(w.n_masters, 1);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    world_done(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_million_events_while_blocked),
+    };
+    return cmocka_run_group_tests_name("master_blocked", tests, NULL, NULL);
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool and jobs that are resized: those that run, through their keepers, and those that wait.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "codec/json.h"
+#include "loop/loop.h"
+#include "pool_world.h"
+
+/* ---- what it looks at ---- */
+
+static char *job_text(const struct world *w, const char *id, const char *name)
+{
+    AUTO(free_p) char *dir = paths_job(&w->paths, id);
+    AUTO(free_p) char *path = fs_join(dir, name);
+    struct buf text = { 0 };
+    (void)fs_read(AT_FDCWD, path, &text, NULL);
+    char *s = str_dup(buf_cstr(&text));
+    buf_done(&text);
+    return s;
+}
+
+/* Until the job's file begins so. */
+static void await_text(struct world *w, const char *id, const char *name, const char *want)
+{
+    int64_t deadline = clock_mono_ms() + DEADLINE_MS;
+    for (;;) {
+        AUTO(free_p) char *is = job_text(w, id, name);
+        if (str_starts(is, want))
+            return;
+        if (clock_mono_ms() > deadline)
+            fail_msg("'%s' of %s is '%s', not '%s'", name, id, is, want);
+        world_pause_ms(5);
+    }
+}
+
+static int64_t used_mib(struct world *w)
+{
+    world_ask(w, ASK(POOL_STATUS), "", false);
+    return json_int(json_object_get(w->json, "used"), "memory_mib", -1);
+}
+
+static void await_used(struct world *w, int64_t mib)
+{
+    int64_t deadline = clock_mono_ms() + DEADLINE_MS, is;
+    while ((is = used_mib(w)) != mib) {
+        if (clock_mono_ms() > deadline)
+            fail_msg("%lld MiB are used, not %lld", (long long)is, (long long)mib);
+        world_pause_ms(5);
+    }
+}
+
+/* Where the extension of a running job stands; 0 = it has none. */
+static int64_t await_wish(struct world *w, const char *id)
+{
+    int64_t deadline = clock_mono_ms() + DEADLINE_MS;
+    for (;;) {
+        world_ask(w, ASK(POOL_STATUS), "", false);
+        const json_t *wants = json_object_get(world_find_job(w, id), "wants");
+        if (wants)
+            return json_int(wants, "place", -1);
+        if (clock_mono_ms() > deadline)
+            fail_msg("job %s wants nothing", id);
+        world_pause_ms(5);
+    }
+}
+
+static const char *state_of(struct world *w, const char *id)
+{
+    world_ask(w, ASK(POOL_STATUS), "", false);
+    return json_str(world_find_job(w, id), "state", "");
+}
+
+static void submit_running(struct world *w, struct want want, char id[APP_ID_MAX])
+{
+    world_submit(w, want, id);
+    world_await_state(w, id, "RUNNING");
+}
+
+/* ---- a job that runs ---- */
+
+static void test_grows_and_shrinks(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    world_tell_keeper(w, a, "want 80 0");
+    await_text(w, a, "holds", "80 ");
+    assert_int_equal(used_mib(w), 80);
+    await_text(w, a, "admitted", "{\"memory_mib\":80,");
+    world_submit(w, (struct want){ .memory = "50m" }, b);
+    assert_string_equal(state_of(w, b), "WAITING");
+    world_tell_keeper(w, a, "want 20 0"); /* queued jobs are admitted with what it gives back */
+    world_await_state(w, b, "RUNNING");
+    assert_int_equal(used_mib(w), 70);
+    await_text(w, a, "admitted", "{\"memory_mib\":20,");
+}
+
+/* An extension stands behind the jobs that came before it, and before those that came after. */
+static void test_waits_its_turn(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX], d[APP_ID_MAX], late[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    submit_running(w, (struct want){ .memory = "50m" }, b);
+    world_submit(w, (struct want){ .memory = "30m" }, c);
+    world_tell_keeper(w, a, "want 60 0");
+    assert_int_equal(await_wish(w, a), 2);
+    submit_running(w, (struct want){ .memory = "10m", .priority = "5" }, d);
+    world_submit(w, (struct want){ .memory = "10m" }, late); /* would fit */
+    world_ask(w, ASK(POOL_STATUS), "", false);
+    assert_string_equal(json_str(world_find_job(w, late), "behind", ""), a);
+    assert_string_equal(json_str(json_object_get(world_find_job(w, a), "wants"), "behind", ""), c);
+    assert_int_equal(json_int(world_find_job(w, late), "place", 0), 3);
+    world_tell_keeper(w, b, "end");
+    await_text(w, a, "holds", "60 ");
+    world_await_state(w, c, "RUNNING");
+    assert_string_equal(state_of(w, late), "WAITING");
+    assert_int_equal(used_mib(w), 100);
+    world_tell_keeper(w, c, "end");
+    world_await_state(w, late, "RUNNING");
+}
+
+/* A wish that was taken back holds nobody up any more. */
+static void test_takes_a_wish_back(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    submit_running(w, (struct want){ .memory = "50m" }, b);
+    world_tell_keeper(w, a, "want 60 0");
+    assert_int_equal(await_wish(w, a), 1);
+    world_submit(w, (struct want){ .memory = "20m" }, c);
+    assert_string_equal(state_of(w, c), "WAITING");
+    assert_string_equal(json_str(world_find_job(w, c), "behind", ""), a);
+    world_tell_keeper(w, a, "want 30 0");
+    world_await_state(w, c, "RUNNING");
+    assert_int_equal(used_mib(w), 100);
+    assert_null(json_object_get(world_find_job(w, a), "wants"));
+}
+
+static void test_more_than_the_machine(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    world_tell_keeper(w, a, "want 101 0");
+    await_text(w, a, "refused",
+               "1 the job wants to hold 101 MiB of memory and 0 GPUs in all, and "
+               "the pool has 100 MiB and 0");
+    world_tell_keeper(w, a, "want 50 1");
+    await_text(w, a, "refused", "2 the job wants to hold 50 MiB of memory and 1 GPUs");
+    assert_int_equal(used_mib(w), 30);
+    world_tell_keeper(w, a, "want 100 0");
+    await_text(w, a, "holds", "100 ");
+}
+
+/* Until the keeper has answered, the pool counts what it has offered as held. */
+static void test_an_offer_under_way(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    world_tell_keeper(w, a, "be deaf");
+    AUTO(free_p) char *dir = paths_job(&w->paths, a);
+    AUTO(free_p) char *word = fs_join(dir, "do");
+    for (int i = 0; i < 10000 && access(word, F_OK) == 0; i++)
+        world_pause_ms(5);
+    world_tell_keeper(w, a, "want 80 0");
+    await_used(w, 80);
+    await_text(w, a, "holds", "30 "); /* it has not taken it */
+    for (int i = 0; i < 10000 && access(word, F_OK) == 0; i++)
+        world_pause_ms(5);
+    world_tell_keeper(w, a, "want 20 0"); /* what it says crosses the offer */
+    await_text(w, a, "holds", "20 ");
+    world_submit(w, (struct want){ .memory = "50m" }, b);
+    assert_string_equal(state_of(w, b), "WAITING");
+    assert_int_equal(used_mib(w), 80);
+    world_kill_pool(w); /* a new connection settles it */
+    world_open_pool(w);
+    world_await_state(w, b, "RUNNING");
+    await_used(w, 70);
+}
+
+static void test_gpus(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
+    w->conf[1] = "tony.pool.gpus=4";
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "10m", .gpus = "1" }, a);
+    submit_running(w, (struct want){ .memory = "10m", .gpus = "1" }, b);
+    await_text(w, a, "holds", "10 0");
+    await_text(w, b, "holds", "10 1");
+    world_tell_keeper(w, a, "want 20 3");
+    await_text(w, a, "holds", "20 0,2,3");
+    world_submit(w, (struct want){ .memory = "10m", .gpus = "2" }, c);
+    assert_string_equal(state_of(w, c), "WAITING");
+    world_kill_pool(w);
+    world_open_pool(w);
+    assert_string_equal(state_of(w, c), "WAITING");
+    world_tell_keeper(w, a, "want 20 1");
+    await_text(w, c, "holds", "10 2,3");
+    world_tell_keeper(w, b, "end");
+    world_tell_keeper(w, a, "want 20 2");
+    await_text(w, a, "holds", "20 0,1");
+}
+
+/* ---- the deaths of pool and keeper ---- */
+
+static void test_a_new_pool_knows_the_size(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    world_tell_keeper(w, a, "want 80 0");
+    await_text(w, a, "holds", "80 ");
+    world_kill_pool(w);
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "30m" }, b);
+    assert_string_equal(state_of(w, b), "WAITING");
+    world_await_state(w, a, "RUNNING");
+    assert_string_equal(state_of(w, b), "WAITING");
+    assert_int_equal(used_mib(w), 80);
+    /* one that asks again is before those that came after it */
+    world_tell_keeper(w, a, "want 75 0");
+    world_await_state(w, a, "RUNNING");
+    await_used(w, 75);
+    world_tell_keeper(w, a, "want 99 0");
+    assert_int_equal(await_wish(w, a), 2);
+    world_kill_pool(w);
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "10m" }, c);
+    assert_int_equal(await_wish(w, a), 2);
+    assert_string_equal(json_str(world_find_job(w, c), "state", ""), "WAITING");
+    assert_string_equal(json_str(world_find_job(w, c), "behind", ""), a);
+}
+
+/* The first thing that a new pool could do is to admit the job that waits behind an extension,
+ * which it has not heard of yet. */
+static void test_a_new_pool_hears_of_the_wish(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    submit_running(w, (struct want){ .memory = "50m" }, b);
+    world_tell_keeper(w, a, "want 60 0");
+    assert_int_equal(await_wish(w, a), 1);
+    /* A new pool compares times in ms: what comes within the same one may stand before the wish. */
+    for (int64_t asked = clock_wall_ms(); clock_wall_ms() == asked;)
+        continue;
+    world_submit(w, (struct want){ .memory = "20m" }, c);
+    assert_string_equal(state_of(w, c), "WAITING");
+    world_kill_pool(w);
+    world_open_pool(w);
+    assert_int_equal(await_wish(w, a), 1);
+    assert_string_equal(json_str(world_find_job(w, c), "state", ""), "WAITING");
+    assert_string_equal(json_str(world_find_job(w, c), "behind", ""), a);
+    world_tell_keeper(w, b, "end");
+    await_text(w, a, "holds", "60 ");
+    world_await_state(w, c, "RUNNING");
+}
+
+/* A keeper that does not answer a new pool: the file says what it may hold. */
+static void test_a_frozen_keeper(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], small[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    world_tell_keeper(w, a, "want 80 0");
+    await_text(w, a, "holds", "80 ");
+    world_kill_pool(w);
+    pid_t keeper = world_keeper_pid(w, a);
+    assert_int_equal(kill(keeper, SIGSTOP), 0);
+    world_open_pool(w);
+    world_submit(w, (struct want){ .memory = "30m" }, b);
+    world_submit(w, (struct want){ .memory = "20m", .priority = "1" }, small);
+    world_await_state(w, small, "RUNNING"); /* it is waited for, but not for ever */
+    assert_string_equal(state_of(w, b), "WAITING");
+    assert_int_equal(used_mib(w), 100);
+    assert_int_equal(kill(keeper, SIGCONT), 0);
+    world_await_state(w, a, "RUNNING");
+    assert_int_equal(used_mib(w), 100);
+}
+
+/* An extension that waits does not outlive its keeper, and holds nobody up any more. */
+static void test_a_wish_dies_with_its_keeper(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    submit_running(w, (struct want){ .memory = "50m" }, b);
+    world_tell_keeper(w, a, "want 60 0");
+    assert_int_equal(await_wish(w, a), 1);
+    world_submit(w, (struct want){ .memory = "20m" }, c);
+    assert_string_equal(state_of(w, c), "WAITING");
+    world_tell_keeper(w, a, "die");
+    world_await_state(w, c, "RUNNING");
+    world_await_state(w, a, "RUNNING");
+    assert_int_equal(used_mib(w), 100);
+}
+
+static void test_a_new_keeper_has_the_size(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "30m" }, a);
+    world_tell_keeper(w, a, "want 80 0");
+    await_text(w, a, "holds", "80 ");
+    world_submit(w, (struct want){ .memory = "30m" }, b);
+    for (int round = 0; round < 2; round++) {
+        AUTO(free_p) char *dir = paths_job(&w->paths, a);
+        AUTO(free_p) char *holds = fs_join(dir, "holds");
+        (void)unlink(holds);
+        if (round) /* and the pool with it */
+            world_kill_pool(w);
+        world_tell_keeper(w, a, "die");
+        if (round)
+            world_open_pool(w);
+        await_text(w, a, "holds", "80 ");
+        world_await_state(w, a, "RUNNING");
+        assert_string_equal(state_of(w, b), "WAITING");
+        assert_int_equal(used_mib(w), 80);
+    }
+    assert_int_equal(world_count_lives(w, a), 3);
+}
+
+/* ---- the pool's own wish ---- */
+
+static void send_wish(struct world *w, const char *id, bool grow, uint32_t n)
+{
+    Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
+    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    wish.n_containers = n;
+    wish.deadline_ms = 60000;
+    wish.grow = grow;
+    wish.why = (char *)"others wait";
+    ask.what = TONY__CLIENT_ASK__WHAT__WISH;
+    ask.application_id = (char *)id;
+    ask.wish = &wish;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &ask;
+    world_send(w, &f);
+}
+
+static void test_wish(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "60m" }, a);
+    world_submit(w, (struct want){ .memory = "60m" }, b);
+    send_wish(w, a, false, 2);
+    assert_non_null(w->json);
+    await_text(w, a, "wish", "shrink 2 60000 others wait");
+    send_wish(w, a, true, 9);
+    await_text(w, a, "wish", "grow 9 60000 others wait");
+    send_wish(w, b, false, 2);
+    assert_int_equal(w->num, EAGAIN);
+    send_wish(w, "application_1_0009", false, 2);
+    assert_int_equal(w->num, ENOENT);
+    world_ask(w, ASK(WISH), a, false); /* for nothing */
+    assert_int_equal(w->num, EINVAL);
+}
+
+/* ---- a job that waits ---- */
+
+static void send_resize(struct world *w, const char *id, const char *role, uint32_t n)
+{
+    Tony__RoleSize one = TONY__ROLE_SIZE__INIT, *list[] = { &one };
+    Tony__ResizeJob m = TONY__RESIZE_JOB__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    one.role = (char *)role;
+    one.instances = n;
+    m.application_id = (char *)id;
+    m.who = (char *)"tester@here 1";
+    m.roles = list;
+    m.n_roles = role ? 1 : 0;
+    f.body_case = TONY__FRAME__BODY_RESIZE_JOB;
+    f.resize_job = &m;
+    world_send(w, &f);
+}
+
+static void test_resize_a_waiting_job(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "60m" }, a);
+    world_submit(w, (struct want){ .memory = "20m", .instances = "3" }, b);
+    world_submit(w, (struct want){ .memory = "10m" }, c);
+    send_resize(w, b, "worker", 5);
+    assert_non_null(w->json);
+    assert_true(json_is_true(json_object_get(w->json, "resized")));
+    world_ask(w, ASK(STATUS), b, false);
+    assert_int_equal(json_array_size(json_object_get(w->json, "tasks")), 5);
+    const json_t *waiting = json_object_get(w->json, "waiting");
+    assert_int_equal(json_int(json_object_get(waiting, "needs"), "memory_mib", 0), 100);
+    AUTO(free_p) char *conf = job_text(w, b, "job.conf");
+    assert_non_null(strstr(conf, "tony resize by tester@here 1"));
+
+    send_resize(w, b, "worker", 2); /* now it fits */
+    assert_non_null(w->json);
+    world_await_state(w, b, "RUNNING");
+    await_text(w, b, "holds", "40 ");
+    assert_int_equal(used_mib(w), 100);
+    send_resize(w, b, "worker", 1);
+    assert_int_equal(w->num, EREMOTE);
+    assert_non_null(strstr(w->text, "has a master"));
+    world_tell_keeper(w, a, "end");
+    world_await_state(w, c, "RUNNING");
+}
+
+static void test_a_resize_that_cannot_be(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "60m" }, a);
+    world_submit(w, (struct want){ .memory = "20m", .instances = "3", .max_instances = "6" }, b);
+    static const struct {
+        const char *role;
+        uint32_t n;
+        int num;
+        const char *text;
+    } rows[] = {
+        { "worker", 6, ERANGE, "the job needs 120 MB of memory at once" },
+        { "worker", 7, EINVAL, "tony.worker.max-instances is 6" },
+        { "worker", 0, EINVAL, "cannot have 0 instances" },
+        { "ps", 1, ENOENT, "the job has no role 'ps'" },
+        { "", 1, ENOENT, "the job has no role ''" },
+        { NULL, 0, EINVAL, "the request for a resize names no role" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        send_resize(w, b, rows[i].role, rows[i].n);
+        if (w->num != rows[i].num || !strstr(w->text, rows[i].text))
+            fail_msg("row %zu: %d '%s'", i, w->num, w->text);
+    }
+    send_resize(w, "application_1_0009", "worker", 2);
+    assert_int_equal(w->num, ENOENT);
+    world_ask(w, ASK(STATUS), b, false);
+    assert_int_equal(json_array_size(json_object_get(w->json, "tasks")), 3);
+    AUTO(free_p) char *dir = paths_job(&w->paths, b);
+    AUTO(free_p) char *left = fs_join(dir, "job.conf.new");
+    assert_int_equal(access(left, F_OK), -1);
+}
+
+static void test_a_resize_outlives_the_pool(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX], b[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "60m" }, a);
+    world_submit(w, (struct want){ .memory = "20m", .instances = "3" }, b);
+    send_resize(w, b, "worker", 5);
+    assert_non_null(w->json);
+    world_kill_pool(w);
+    AUTO(free_p) char *dir = paths_job(&w->paths, b);
+    AUTO(free_p) char *left = fs_join(dir, "job.conf.new"); /* of one that was not done */
+    assert_int_equal(fs_write_atomic(AT_FDCWD, left, span_of("{"), 0600, false, NULL), 0);
+    world_open_pool(w);
+    world_await_state(w, a, "RUNNING");
+    assert_int_equal(access(left, F_OK), -1);
+    world_ask(w, ASK(STATUS), b, false);
+    assert_int_equal(json_array_size(json_object_get(w->json, "tasks")), 5);
+    world_tell_keeper(w, a, "end");
+    await_text(w, b, "holds", "100 ");
+}
+
+int main(int argc, char **argv)
+{
+    int code = world_other_program(argc, argv);
+    if (code >= 0)
+        return code;
+#define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
+    const struct CMUnitTest tests[] = {
+        T(test_grows_and_shrinks),
+        T(test_waits_its_turn),
+        T(test_takes_a_wish_back),
+        T(test_more_than_the_machine),
+        T(test_an_offer_under_way),
+        T(test_gpus),
+        T(test_a_new_pool_knows_the_size),
+        T(test_a_new_pool_hears_of_the_wish),
+        T(test_a_frozen_keeper),
+        T(test_a_wish_dies_with_its_keeper),
+        T(test_a_new_keeper_has_the_size),
+        T(test_wish),
+        T(test_resize_a_waiting_job),
+        T(test_a_resize_that_cannot_be),
+        T(test_a_resize_outlives_the_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

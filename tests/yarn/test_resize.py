@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tony resize on YARN: the same as on the pool, asked of the job's master by TLS. Masters die while they resize."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+from lib_cluster import wait_until
+from lib_tony import BIN, BUILD, ROOT
+from test_second_master import kill_master
+
+STEPS = ROOT / "tests" / "fixtures" / "steps.sh"
+WAIT = "while :; do sleep 600; done"
+
+
+def n_running(tony, app):
+    return sum(r["running"] for r in tony.status(app).get("roles", []))
+
+
+def test_resize(tony, cluster):
+    app = tony.submit(tony.workers(WAIT, n=3))
+    wait_until(lambda: n_running(tony, app) == 3, "three run")
+    for words, code, sentence in ((["wroker=2"], 2, "did you mean 'worker'?"), (["worker=3"], 2, "nothing would change"),
+                                  (["worker=0"], 2, "at least 1")):
+        r = tony.run("resize", app, *words)
+        assert r.returncode == code and sentence in r.stderr, r.stderr
+    out = tony.ok("resize", app, "worker=1", "--wait", "--reason", "room for others")
+    assert "was resized: worker 3 to 1" in out, out
+    wait_until(lambda: n_running(tony, app) == 1, "one runs")
+    doc = json.loads(tony.ok("resize", app, "worker=2", "--wait", "--json"))
+    assert doc["application_id"] == app and doc["resizes"] == 2 and doc["last_resize"]["outcome"] == "done"
+    wait_until(lambda: n_running(tony, app) == 2, "two run")
+    doc = tony.status(app)
+    assert doc["restarts"] == 0 and doc["roles"][0]["instances"] == 2
+    tony.ok("kill", app)
+    r = tony.run("resize", app, "worker=1")
+    assert r.returncode == 1 and "is over" in r.stderr, r.stderr
+
+
+def test_a_job_that_has_no_master_yet(tony, cluster):
+    """No node is free for its master: it is waited for, and whoever asked is told to ask again."""
+    app = tony.submit(tony.workers(WAIT, conf={"tony.am.memory": "8g"}))
+    second = tony.submit(tony.workers(WAIT, conf={"tony.am.memory": "8g"}))
+    third = tony.submit(tony.workers(WAIT, conf={"tony.am.memory": "8g"}))
+    r = tony.run("resize", third, "worker=2", "--timeout", "1s")
+    assert r.returncode == 4 and "has no master yet" in r.stderr and "ask again when it runs" in r.stderr, r.stderr
+    for each in (third, second, app):
+        tony.ok("kill", each)
+
+
+# ---- masters that die at a record of a resize ----
+
+class PointsJob:
+    """A job whose masters are told where to die (tests/points/points.c), and what its tasks noted (STEPS)."""
+
+    def __init__(self, tony, mode, base, n=1):
+        tony.bin = tony.base / "bin"
+        if not tony.bin.exists():
+            shutil.copytree(BIN, tony.bin)
+            shutil.copy2(BUILD / "tests" / "points" / "tony-master", tony.bin / "tony-master")
+        self.tony, self.dir, self.points = tony, base / "job", base / "points"
+        self.dir.mkdir(parents=True)
+        self.points.mkdir()
+        role = {"env": {"DIR": str(self.dir)}, "resize": mode, "restart": "on-failure", "max-restarts": 0,
+                "restart-scope": "job" if mode == "restart" else "task"}
+        conf = {"tony.containers.envs": f"TONY_TEST_POINTS={self.points}", "tony.am.max-attempts": 30,
+                "tony.task.restarts.node-lost": 5}
+        self.path = tony.workers(f"bash {STEPS}", n=n, role=role, conf=conf)
+        self.app = None
+
+    def arm(self, life, number, after, action="kill"):
+        """The life-th master dies after it has written the number-th piece of its journal from this event on."""
+        (self.points / f"master.{life}").write_text(f"{number} {action} done write */journal \n*/journal *{after}\n")
+
+    def struck(self):
+        return sorted(p.name for p in self.points.glob("*.struck"))
+
+    def lines(self, name):
+        path = pathlib.Path(self.dir / name)
+        return path.read_text().splitlines() if path.exists() else []
+
+    def steady(self, size):
+        """The job has this size, all of it runs and trains on."""
+
+        def look():
+            r = self.tony.run("status", self.app, "--json")
+            doc = json.loads(r.stdout) if r.returncode == 0 else {}
+            assert doc.get("exit_code") is None, doc
+            role = (doc.get("roles") or [{}])[0]
+            return doc.get("state") == "RUNNING" and "resize" not in doc and role["running"] == role["instances"] == size
+
+        wait_until(look, f"the job has {size} workers, which run", 300, 0.1)
+        before = [len(self.lines(f"steps{i}")) for i in range(size)]
+        wait_until(lambda: all(len(self.lines(f"steps{i}")) > before[i] for i in range(size)), "all of its tasks train on", 300)
+
+    def reported(self):
+        """The ResourceManager knows that the containers run: otherwise it ends them when the master dies."""
+        ids = [t["container"] for t in self.tony.status(self.app)["tasks"]]
+
+        def known():
+            lines = [line for line in self.tony.cluster.log_since({}, "rm") if "from ACQUIRED to RUNNING" in line]
+            return all(any(i in line for line in lines) for i in ids)
+
+        wait_until(known, "the ResourceManager knows that all run")
+
+    def resize(self, n):
+        """
+        Until the job has this size. YARN may end a container with a master that dies before its node has reported the container: then
+        the job keeps its size, says so, and is asked again.
+        """
+        for _ in range(9):
+            r = self.tony.run("resize", self.app, f"worker={n}", "--wait")
+            if r.returncode == 0:
+                break
+            assert r.returncode == 1 and "could not join" in r.stderr, r.stdout + r.stderr
+        self.steady(n)
+
+    def end(self):
+        """The status of the job after its tasks ended well."""
+        (self.dir / "go").touch()
+        r = self.tony.run("wait", self.app)
+        assert r.returncode == 0, r.stdout + r.stderr
+        return self.tony.status(self.app)
+
+    def check(self, doc):
+        assert doc["state"] == "SUCCEEDED", doc
+        assert not self.lines("double"), self.lines("double")
+        for t in doc["tasks"]:
+            i = t["index"]
+            runs = [tuple(map(int, line.split())) for line in self.lines(f"began{i}")]
+            attempts, generations = [r[0] for r in runs], [r[1] for r in runs]
+            assert attempts == sorted(set(attempts)) and generations == sorted(generations), f"runs of worker:{i}: {runs}"
+            assert self.lines(f"done{i}")[-1] == str(attempts[-1]) and t["exit_code"] == 0, (runs, t)
+            steps = [int(x) for x in self.lines(f"steps{i}")]
+            assert steps == list(range(1, len(steps) + 1)), f"a step of worker:{i} is lost or was done twice"
+
+
+@pytest.mark.takes(20)
+@pytest.mark.parametrize("mode", ["restart", "live"])
+def test_masters_die_while_they_resize(tony, cluster, base, mode):
+    """
+    A job of one worker grows to three, beyond its first size, and shrinks to one. Twice a master dies when the resize is in its journal
+    and perhaps in no copy, and the next one soon after it has found what is there.
+    """
+    job = PointsJob(tony, mode, base)
+    job.arm(1, 1, "resize")
+    job.arm(2, 3, "resynced")
+    job.app = tony.submit(job.path)
+    job.steady(1)
+    job.resize(3)
+    assert job.struck() == ["master.1.struck", "master.2.struck"]
+    job.arm(3, 1, "resize")
+    job.arm(4, 2, "resynced")
+    job.reported()
+    kill_master(cluster)  # the next one reads where it has to die
+    job.steady(3)
+    job.resize(1)
+    wait_until(lambda: len(job.struck()) == 4, "four masters have died where they were told to", 300)
+    job.steady(1)
+    doc = job.end()
+    job.check(doc)
+    assert doc["resizes"] == 2 and len(doc["tasks"]) == 1, doc
+    # A live resize may have started a task in a container that was not reported yet when the second master died.
+    assert doc["restarts"] <= (2 if mode == "live" else 0), "restarts were charged for the resizes"
+    assert len(cluster.attempts(job.app)) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode, old, new", [("restart", 1, 3), ("restart", 3, 1), ("live", 1, 3), ("live", 3, 1)])
+def test_the_master_dies_at_each_record_of_a_resize(tony, cluster, base, mode, old, new):
+    """And of what follows, until the end of the job."""
+    number, struck = 0, True
+    while struck:
+        number += 1
+        job = PointsJob(tony, mode, base / f"{number}", old)
+        job.arm(1, number, "resize")
+        job.app = tony.submit(job.path)
+        job.steady(old)
+        job.reported()
+        job.resize(new)
+        doc = job.end()
+        job.check(doc)
+        assert len(doc["tasks"]) == new
+        struck = job.struck()
+        print(f"{mode} {old} to {new}, record {number}: {struck}, {doc['restarts']} restarts", flush=True)
+    assert number > 5
