@@ -133,6 +133,7 @@ def test_bad(tree, case, capsys):
     out = capsys.readouterr().out
     assert all(words in out for words in said), out
     assert all(f"failed: {name}\n" in out for name in failed)
+    assert all(words in out.partition("\nfailed: ")[2] for words in said if failed), out
 
 
 def test_pytest_itself_is_killed(check, capsys):

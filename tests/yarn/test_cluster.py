@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixture itself: what the other tests take for granted."""
 
+import concurrent.futures
+import contextlib
 import json
 import os
+import pathlib
+import shutil
 import signal
+import socket
 import subprocess
+import tempfile
 import urllib.request
 
 import pytest
-from lib_cluster import ANSWER_S, FIXTURE, wait_until
+from lib_cluster import ANSWER_S, FIXTURE, Cluster, wait_until
 
 
 def submit_sleep(cluster, seconds=601):
@@ -43,6 +49,30 @@ def test_an_application_runs_and_is_killed(cluster):
     cluster.kill_app(app)
     assert cluster.await_app(app, "KILLED")
     wait_until(lambda: not cluster.processes(), "its process gone")
+
+
+@pytest.mark.takes(15)
+def test_a_port_is_taken_before_its_daemon_starts():
+    """As happens when several clusters start at the same time."""
+    base = pathlib.Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))
+    other, thief = Cluster(base / "c"), socket.socket()
+
+    def taken():  # while HDFS is formatted
+        with contextlib.suppress(OSError):
+            thief.bind(("127.0.0.1", other.state["ports"]["nn"]))
+            thief.listen()
+            return True
+
+    try:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            started = pool.submit(other.start, "--nodemanagers", 1)
+            wait_until(lambda: other.state and taken(), "the NameNode's port")
+            started.result()
+        assert other.state["ports"]["nn"] != thief.getsockname()[1] and not other.broken()
+    finally:
+        thief.close()
+        other.stop()
+        shutil.rmtree(base, ignore_errors=True)
 
 
 @pytest.mark.takes(8)
