@@ -363,28 +363,36 @@ static int delay_actions(struct master *m)
     return 0;
 }
 
-void master_on_copied(void *arg)
+bool master_is_stored(const struct master *m)
 {
-    struct master *m = arg;
-    if (m->phase == MP_RUNNING && m->delayed_actions.n)
-        carry_out_all(m, &m->delayed_actions, &m->notify_delayed);
+    if (m->phase > MP_RUNNING) /* the journal is closed, or cannot be written */
+        return true;
+    return journal_unwritten(&m->journal) == 0 &&
+           (!m->copies || m->phase == MP_STARTING || copies_stored(m->copies));
+}
+
+/* If the journal is blocked, a resize waits. A stop does not: then the job fails, see blocked.c. */
+static void answer_clients(struct master *m)
+{
+    if (!m->stop_answers_due && !m->resize_answers_due)
+        return;
+    if (!master_is_stored(m)) {
+        if (m->copies)
+            copies_hurry(m->copies);
+        return;
+    }
     if (m->stop_answers_due)
         clients_answer_stops(m);
     if (m->resize_answers_due && !m->blocked_why)
         clients_answer_resizes(m);
 }
 
-/* Answer clients whose stop or resize is in the journal, and on a cluster also in its copy. While
- * the journal is blocked, a resize waits. A stop does not: then the job fails, see blocked.c. */
-static void answer_clients(struct master *m)
+void master_on_copied(void *arg)
 {
-    bool stored = !m->copies || m->phase != MP_RUNNING || copies_stored(m->copies);
-    if (!stored && (m->stop_answers_due || m->resize_answers_due))
-        copies_hurry(m->copies);
-    if (stored && m->stop_answers_due)
-        clients_answer_stops(m);
-    if (stored && m->resize_answers_due && !m->blocked_why)
-        clients_answer_resizes(m);
+    struct master *m = arg;
+    if (m->phase == MP_RUNNING && m->delayed_actions.n)
+        carry_out_all(m, &m->delayed_actions, &m->notify_delayed);
+    answer_clients(m);
 }
 
 static void carry_out_or_delay(struct master *m)

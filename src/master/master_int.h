@@ -252,6 +252,9 @@ void master_tell_shape(struct master *m);
 void actions_merge(struct master *m, size_t from);
 /* HDFS has a copy of all journal records, or the wait for it was given up. */
 void master_on_copied(void *arg);
+/* Are the records of all events in the journal, and on a cluster also in its copies? An event that
+ * was fed since the last flush has its record in neither, also if the copies are complete. */
+bool master_is_stored(const struct master *m);
 
 /* ---- executors.c ---- */
 void executor_hello(struct peer *p, const Tony__Frame *f);

@@ -143,7 +143,7 @@ static bool ends_are_stored(void *arg)
 {
     const struct master *m = arg;
     copies_hurry(m->copies);
-    return copies_stored(m->copies);
+    return master_is_stored(m);
 }
 
 static int open_sched(struct master *m, const struct master_config *cfg, struct err *e)

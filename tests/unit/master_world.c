@@ -612,6 +612,8 @@ static void box_dial(void *arg)
 static int on_write(void *arg, bool written)
 {
     struct world *w = arg;
+    if (!written && w->before_write)
+        w->before_write(w);
     if (!written) {
         if (++w->n_writes == w->kill_at)
             w->lines_before = world_journal_lines(w);

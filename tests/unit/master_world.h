@@ -125,13 +125,15 @@ struct world {
         const char *slow_event;  /* the put of a copy of the journal with this text takes a while */
         bool slow;               /* it has begun */
         unsigned n_running_then; /* tasks that ran when it ended */
+        bool holds;              /* puts of copies of the journal end in world_files_release() */
         struct world_op {
             webhdfs_done_fn *done;
             void *arg;
-        } waiting[16];
+        } waiting[16], held;
         unsigned n_waiting;
     } files;
-    void (*on_running)(struct world *w); /* once, when the first task runs */
+    void (*on_running)(struct world *w);   /* once, when the first task runs */
+    void (*before_write)(struct world *w); /* of the journal */
     bool ran;
     uint32_t reads_log_of; /* slot + 1; 0 = none: the client asks for it when the task runs */
     unsigned n_logs;       /* answers */
@@ -170,6 +172,7 @@ void world_done(struct world *w);
 enum master_exit world_run(struct world *w);
 /* Before the first run: the master is on a cluster of many machines. */
 void world_go_remote(struct world *w);
+void world_files_release(struct world *w); /* see files.holds */
 /* Dial the master as whoever; remote worlds only. */
 int world_dial(struct world *w, const char *identity, const struct tls_key *key,
                const struct conn_ops *ops, void *arg, struct conn **out);

@@ -149,6 +149,14 @@ unsigned world_n_running(const struct world *w)
     return n;
 }
 
+void world_client_may_resize(struct world *w)
+{
+    bool ready = !w->files.holds || w->files.held.done;
+    if (w->resize_roles[0] && !w->resize_asked && w->client && ready &&
+        world_n_running(w) >= w->resize_when)
+        client_resize(w);
+}
+
 void world_task_runs(struct world *w)
 {
     if (w->reads_log_of && w->client && !w->ran)
@@ -156,8 +164,7 @@ void world_task_runs(struct world *w)
     if (w->on_running && !w->ran)
         w->on_running(w);
     w->ran = true;
-    if (w->resize_roles[0] && !w->resize_asked && w->client && world_n_running(w) >= w->resize_when)
-        client_resize(w);
+    world_client_may_resize(w);
     if (w->stop_when_running && !w->stop_asked) {
         w->stop_asked = true;
         if (w->client)

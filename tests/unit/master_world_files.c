@@ -74,7 +74,22 @@ static int files_put(void *fs, const char *path, mode_t mode, struct span text,
         buf_clear(&w->client_json);
         (void)buf_add(&w->client_json, text.p, text.len);
     }
+    if (w->files.holds && strstr(path, "/journal/")) {
+        w->files.held = (struct world_op){ done, arg }; /* there is never more than one */
+        world_client_may_resize(w);
+        return 0;
+    }
     return files_do(w, done, arg);
+}
+
+void world_files_release(struct world *w)
+{
+    struct world_op op = w->files.held;
+    struct err e = { 0 };
+    w->files.holds = false;
+    w->files.held = (struct world_op){ 0 };
+    if (op.done)
+        op.done(NULL, &e, op.arg);
 }
 
 static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)

@@ -32,5 +32,7 @@ bool world_wrote(const struct world *w, const char *event, const char *slot);
 void world_client_dial(void *arg);               /* arg: the world */
 unsigned world_n_running(const struct world *w); /* tasks */
 void world_task_runs(struct world *w);           /* what the test wanted to be done then */
+/* If the test wants a resize, so many tasks run, and a copy is held back if one is to be. */
+void world_client_may_resize(struct world *w);
 
 #endif

@@ -737,6 +737,38 @@ static void nothing_stops_before_the_resize_is_stored(void **state)
     world_done(&w);
 }
 
+/* A copy of older records is complete when a client has asked for a resize, and the record of that is
+ * not written yet. */
+static void copied_before_the_write(struct world *w)
+{
+    if (!w->master->resize_answers_due || !w->files.held.done)
+        return;
+    world_files_release(w);
+    assert_true(w->master->resize_answers_due);
+    w->before_write = NULL;
+}
+
+static void an_older_copy_answers_nobody(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(
+        &w,
+        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
+        both_hang);
+    world_go_remote(&w);
+    w.remote.journal_dir = "/s/journal";
+    w.resize_roles[0] = "worker";
+    w.resize_to = 1;
+    w.resize_when = 2;
+    w.files.holds = true;
+    w.before_write = copied_before_the_write;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_null(w.before_write); /* it happened */
+    assert_true(w.resize_answered);
+    world_done(&w);
+}
+
 /* The last master let the job grow, and no copy of its journal has that. */
 static void a_container_of_no_slot_is_ended(void **state)
 {
@@ -783,6 +815,7 @@ int main(void)
         cmocka_unit_test(a_lost_task_is_called_and_leaves),
         cmocka_unit_test(a_container_of_no_slot_is_ended),
         cmocka_unit_test(nothing_stops_before_the_resize_is_stored),
+        cmocka_unit_test(an_older_copy_answers_nobody),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
 }
