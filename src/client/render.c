@@ -240,7 +240,7 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
     }
 }
 
-static bool state_is_final(const char *state)
+bool render_is_final(const char *state)
 {
     return str_eq(state, "SUCCEEDED") || str_eq(state, "FAILED") || str_eq(state, "KILLED");
 }
@@ -248,7 +248,7 @@ static bool state_is_final(const char *state)
 static void plain_show(struct render *r, int64_t now)
 {
     AUTO(buf_done) struct buf out = { 0 };
-    bool over = state_is_final(r->state); /* the verdict follows */
+    bool over = render_is_final(r->state); /* the verdict follows */
     if (!over && (!str_eq(r->state, r->said_state) || !str_eq(r->waiting, r->said_waiting))) {
         AUTO(free_p)
         char *line = str_printf("job %s%s%s", r->state, r->waiting[0] ? ": " : "", r->waiting);

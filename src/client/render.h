@@ -27,6 +27,8 @@ void render_sizes(const json_t *resize, struct buf *out);
 bool render_resize(const json_t *summary, struct buf *out);
 /* Append "worker 2 to 4: done"; false = no resize has ended. */
 bool render_last_resize(const json_t *summary, struct buf *out);
+/* Is the job over in this state? */
+bool render_is_final(const char *state);
 /* Why the job waits for the pool or pauses; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);
 /* Show a state of YARN while the job has no master, and why it waits ("" = not known). */

@@ -254,6 +254,14 @@ static bool is_done(const struct watch *w)
     return w->seen && !w->replaced && str_eq(doc_str(last, "outcome"), "done");
 }
 
+/* A master answers after a few seconds also if HDFS takes no copy of its journal. If it dies then,
+ * the next one, on another node, does not know of the resize. */
+static void say_forgotten(const struct watch *w, struct err *e)
+{
+    (void)err_set(e, ECANCELED, "the resize of job %s was lost with its master", w->id);
+    err_hint(e, "ask for it again");
+}
+
 /* The end for people, and the exit code. */
 static int say_end(const struct watch *w)
 {
@@ -269,8 +277,10 @@ static int say_end(const struct watch *w)
         (void)err_set(&e, ECANCELED, "the resize of job %s was replaced by a newer one", w->id);
     else if (doc_int(last, "at_ms", -1) >= w->asked_ms && render_last_resize(w->last, &text))
         (void)err_set(&e, ECANCELED, "job %s was not resized: %s", w->id, buf_cstr(&text));
-    else
+    else if (render_is_final(doc_str(w->last, "state")))
         (void)err_set(&e, ECANCELED, "job %s ended before it was resized", w->id);
+    else
+        say_forgotten(w, &e);
     return client_fail(EXIT_JOB_FAILED, &e);
 }
 
