@@ -7,19 +7,20 @@ from lib_kills import KINDS, Victims
 from lib_tony import APP, ROOT
 
 PYTHON = "/usr/bin/python3"
-STEPS = 2000  # far more than there is time for before all has been killed: see `quick`
+STEPS = 2000  # the later ones are slow, so that all can be killed before the end also on a slow machine: see `quick`
 
-# Each step's result follows from the one before; two copies of a task at the same time end the job.
+# Each step's result follows from the one before. Two copies of a task at the same time end the job: the lock of one that is being
+# killed is free a moment later, the lock of one that runs never.
 TRAINING = """
-import fcntl, hashlib, json, os, sys, time
+import fcntl, hashlib, json, os, signal, sys, time
 sys.path.insert(0, {lib!r})
 import tony_task
 here, me = {here!r}, os.environ["TASK_INDEX"]
 alone = open(f"{{here}}/lock-{{me}}", "w")
-try:
-    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError:
-    sys.exit(99)
+signal.signal(signal.SIGALRM, lambda *_: os._exit(99))
+signal.alarm(10)
+fcntl.flock(alone, fcntl.LOCK_EX)
+signal.alarm(0)
 task, path = tony_task.connect(), tony_task.resume_path()
 state, step = json.load(open(path)) if path else ("", 0)
 while step < {steps}:
@@ -33,7 +34,7 @@ while step < {steps}:
         os.replace(path + ".tmp", path)
         task.checkpoint(step, path, parts=2)
     if not os.path.exists(f"{{here}}/quick"):
-        time.sleep(0.03)
+        time.sleep(0.03 if step < {steps} / 2 else 1)
 print(state, flush=True)
 """
 
