@@ -311,11 +311,28 @@ static int write_journal(struct master *m, bool sync, struct err *e)
 }
 
 /*
+ * Must the start of this task wait until HDFS has a copy of the journal? decided: the core has
+ * decided on it now; false = an earlier decision is carried out again for a new master.
+ *
+ * A further attempt and a new generation must: only the journal tells the next master of the restart
+ * and of its charge to the budget.
+ *
+ * Of a first start the next master would decide the same. But it must know of the container: if the
+ * container's node is lost, the task may run on there, and another one must not start before its
+ * lease is over (decision 0008). The grant is older than the start by as long as an executor takes
+ * to start, so nearly always a copy has it.
+ */
+static bool start_needs_copy(const struct master *m, const struct act_start *a, bool decided)
+{
+    if (decided && (a->generation > 1 || a->attempt > 1))
+        return true;
+    return locations_granted_n(m, a->slot) > copies_stored_n(m->copies);
+}
+
+/*
  * Must these actions wait until HDFS has a copy of the journal?
  *
- * Yes, if they start a further attempt or a new generation: only the journal tells the next master
- * of the restart and of its charge to the budget. A first start does not wait: the next master
- * would decide the same.
+ * Yes, if they start a task of which start_needs_copy() says so.
  *
  * Yes, if a task is told to stop that will restart, or that leaves since the job shrinks. The task
  * may exit with 0. A master that does not know of the restart or of the resize would take that for
@@ -327,7 +344,7 @@ static bool need_copy(const struct master *m, const struct job_actions *list)
     for (size_t i = 0; i < list->n; i++) {
         const struct job_action *a = &list->v[i];
         sync |= a->type == ACT_SYNC;
-        if (sync && a->type == ACT_START && (a->start.generation > 1 || a->start.attempt > 1))
+        if (a->type == ACT_START && start_needs_copy(m, &a->start, sync))
             return true;
         if (sync && a->type == ACT_STOP_ATTEMPT && !stops)
             return true;

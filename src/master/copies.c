@@ -31,6 +31,7 @@ struct copies {
     uint64_t segment;             /* number of its first record */
     uint64_t written, stored;     /* bytes of the segment: in the journal, in the copies */
     uint64_t written_n, stored_n; /* the last record of each */
+    uint64_t older_n;             /* the last record that an older set has */
     struct piece base;
     struct piece tails[COPIES_TAILS]; /* the newest is the last one */
     size_t n_tails;
@@ -80,6 +81,7 @@ int copies_new(const struct copies_config *cfg, struct copies **out, struct err 
         c->timer = loop_timer_new(cfg->loop, on_timer, c);
         begin_set(c, cfg->first_n, cfg->size, cfg->last_n);
         c->covered = true; /* this master has read the journal from an older set */
+        c->older_n = cfg->last_n;
     }
     if (!c || !c->dir || !c->journal || !c->timer) {
         copies_free(c);
@@ -134,6 +136,11 @@ static bool has_new(const struct copies *c)
 bool copies_stored(const struct copies *c)
 {
     return c->stopped || c->covered || c->gave_up || !has_new(c);
+}
+
+uint64_t copies_stored_n(const struct copies *c)
+{
+    return copies_stored(c) ? UINT64_MAX : MAX(c->older_n, c->stored_n);
 }
 
 /* Set the timer for the next step, and for the end of the patience of a waiting action. */
@@ -410,6 +417,7 @@ void copies_segment(struct copies *c, uint64_t first_n, uint64_t size, uint64_t 
     if (c->stopped)
         return;
     c->covered = c->covered || !has_new(c);
+    c->older_n = c->covered ? c->written_n : MAX(c->older_n, c->stored_n);
     begin_set(c, first_n, size, last_n);
     c->begin_ms = clock_mono_ms() + (c->hurried ? 0 : c->cfg.delay_ms);
     arm(c);

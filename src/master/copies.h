@@ -77,6 +77,8 @@ void copies_hurry(struct copies *c); /* an action waits: copy now, do not collec
 /* Have the copies all records of the journal? Also true when nobody should wait for them any more:
  * after COPIES_PATIENCE_MS, and after copies_stop(). */
 bool copies_stored(const struct copies *c);
+/* The number of the last record that the copies have. UINT64_MAX if copies_stored(). */
+uint64_t copies_stored_n(const struct copies *c);
 void copies_stop(struct copies *c); /* copy nothing more; calls on_stored() */
 
 /* How many of the last tails should the next file replace? 0 = none: it becomes a tail of its own.

@@ -225,6 +225,24 @@ static void end_unknown(struct master *m, const struct sched_container *c)
     master_exit_now(m, MASTER_CRASHED);
 }
 
+/* The cluster still has this container. The journal may lack its grant: then the record of this
+ * event is the first that tells of it. */
+static void feed_seen(struct master *m, const struct sched_container *c)
+{
+    uint32_t slot = job_slot_now(m->job, c->slot);
+    struct slot_view v;
+    job_slot(m->job, slot, &v);
+    bool is_new = v.state == SLOT_ASKED || v.state == SLOT_HELD;
+    (void)master_feed(m, &(struct job_event){ .type = EV_CONTAINER_SEEN,
+                                              .container_seen = { .slot = c->slot,
+                                                                  .container = c->id,
+                                                                  .launched = c->launched,
+                                                                  .gpus = c->gpus,
+                                                                  .node = c->node } });
+    if (is_new && m->phase == MP_RUNNING)
+        locations_granted(m, slot, m->journal.next_n - 1);
+}
+
 /* SE_REGISTERED: the master begins its work. The first master of a job and a later one do the same;
  * only their journals differ. */
 static void registered(struct master *m, const struct sched_event *ev)
@@ -253,12 +271,7 @@ static void registered(struct master *m, const struct sched_event *ev)
         else if (!known_slot(m, c->slot))
             end_unknown(m, c);
         else
-            (void)master_feed(m, &(struct job_event){ .type = EV_CONTAINER_SEEN,
-                                                      .container_seen = { .slot = c->slot,
-                                                                          .container = c->id,
-                                                                          .launched = c->launched,
-                                                                          .gpus = c->gpus,
-                                                                          .node = c->node } });
+            feed_seen(m, c);
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
     for (size_t i = 0; i < ev->n; i++)
@@ -277,12 +290,15 @@ static void allocated(struct master *m, const struct sched_event *ev)
     for (size_t i = 0; i < ev->n; i++) {
         const struct sched_container *c = &ev->containers[i];
         locations_set(m, c);
-        if (known_slot(m, c->slot))
-            (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATED,
-                                                      .allocated = { .slot = c->slot,
-                                                                     .container = c->id,
-                                                                     .gpus = c->gpus,
-                                                                     .node = c->node } });
+        if (!known_slot(m, c->slot))
+            continue;
+        (void)master_feed(m, &(struct job_event){ .type = EV_ALLOCATED,
+                                                  .allocated = { .slot = c->slot,
+                                                                 .container = c->id,
+                                                                 .gpus = c->gpus,
+                                                                 .node = c->node } });
+        if (m->phase == MP_RUNNING)
+            locations_granted(m, job_slot_now(m->job, c->slot), m->journal.next_n - 1);
     }
 }
 

@@ -21,6 +21,7 @@
 
 struct location {
     char *container, *node, *log_url; /* NULL = not known */
+    uint64_t granted_n; /* the journal record that tells of the grant; 0 = a copy has it */
 };
 
 static void location_done(struct location *p)
@@ -72,6 +73,17 @@ void locations_set(struct master *m, const struct sched_container *c)
         .node = str_dup(c->node),
         .log_url = str_dup(c->log_url),
     };
+}
+
+void locations_granted(struct master *m, uint32_t slot, uint64_t record_n)
+{
+    if (m->locations)
+        m->locations[slot].granted_n = record_n;
+}
+
+uint64_t locations_granted_n(const struct master *m, uint32_t slot)
+{
+    return m->locations ? m->locations[slot].granted_n : 0;
 }
 
 void locations_move(struct master *m, uint32_t slot, uint32_t from)

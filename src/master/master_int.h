@@ -342,6 +342,9 @@ int locations_open(struct master *m, struct err *e);
 void locations_close(struct master *m);
 int locations_grow(struct master *m, uint32_t n, uint32_t to); /* from n to `to` slots; -ENOMEM */
 void locations_set(struct master *m, const struct sched_container *c);
+/* The journal record that tells of the grant of the slot's container; 0 = a copy has it. */
+void locations_granted(struct master *m, uint32_t slot, uint64_t record_n);
+uint64_t locations_granted_n(const struct master *m, uint32_t slot);
 void locations_move(struct master *m, uint32_t slot, uint32_t from);  /* a spare became a task */
 const char *locations_log_url(const struct master *m, uint32_t slot); /* NULL = not known */
 const char *locations_node(const struct master *m, uint32_t slot);    /* NULL = not known */

@@ -737,6 +737,23 @@ static void nothing_stops_before_the_resize_is_stored(void **state)
     world_done(&w);
 }
 
+/* If the next master does not know of the container and its node is lost, it would start a second
+ * task beside the one that may run on there. */
+static void nothing_starts_before_its_grant_is_stored(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    world_go_remote(&w);
+    w.remote.journal_dir = "/s/journal";
+    w.files.slow_event = "\"e\":\"allocated\"";
+    w.files.n_running_then = 99;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_int_equal(w.files.n_running_then, 0);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    world_done(&w);
+}
+
 /* A copy of older records is complete when a client has asked for a resize, and the record of that is
  * not written yet. */
 static void copied_before_the_write(struct world *w)
@@ -746,6 +763,11 @@ static void copied_before_the_write(struct world *w)
     world_files_release(w);
     assert_true(w->master->resize_answers_due);
     w->before_write = NULL;
+}
+
+static void hold_copies(struct world *w)
+{
+    w->files.holds = true;
 }
 
 static void an_older_copy_answers_nobody(void **state)
@@ -761,7 +783,7 @@ static void an_older_copy_answers_nobody(void **state)
     w.resize_roles[0] = "worker";
     w.resize_to = 1;
     w.resize_when = 2;
-    w.files.holds = true;
+    w.on_running = hold_copies;
     w.before_write = copied_before_the_write;
     assert_int_equal(world_run(&w), MASTER_OVER);
     assert_null(w.before_write); /* it happened */
@@ -816,6 +838,7 @@ int main(void)
         cmocka_unit_test(a_container_of_no_slot_is_ended),
         cmocka_unit_test(nothing_stops_before_the_resize_is_stored),
         cmocka_unit_test(an_older_copy_answers_nobody),
+        cmocka_unit_test(nothing_starts_before_its_grant_is_stored),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
 }
