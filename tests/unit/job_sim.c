@@ -460,8 +460,46 @@ void sim_open(struct sim *m)
     fake_cluster_run(m->cluster, m->now);
 }
 
+static void same_resize(const struct job *a, const struct job *b)
+{
+    AUTO(buf_done) struct buf x = { 0 }, y = { 0 };
+    resize_json(a, &x);
+    resize_json(b, &y);
+    assert_string_equal(buf_cstr(&x), buf_cstr(&y));
+    assert_int_equal(a->resize.state, b->resize.state);
+    assert_int_equal(a->resize.outcome, b->resize.outcome);
+    assert_int_equal(a->resize.due_ms, b->resize.due_ms);
+    assert_int_equal(a->resize.save_due_ms, b->resize.save_due_ms);
+    assert_int_equal(a->resize.failed, b->resize.failed);
+    for (uint32_t r = 0; r < a->n_roles; r++) {
+        assert_int_equal(a->roles[r].n, b->roles[r].n);
+        assert_int_equal(a->resize.target[r], b->resize.target[r]);
+        if (a->resize.state != RESIZE_STEADY)
+            assert_int_equal(a->resize.by_restart[r], b->resize.by_restart[r]);
+    }
+}
+
+static void same_checkpoints(const struct job *a, const struct job *b)
+{
+    const struct job_checkpoints *x = &a->checkpoints, *y = &b->checkpoints;
+    assert_int_equal(x->has, y->has);
+    assert_int_equal(x->step, y->step);
+    assert_int_equal(x->generation, y->generation);
+    assert_int_equal(x->n_savers, y->n_savers);
+    assert_int_equal(x->n_awaited, y->n_awaited);
+    for (uint32_t i = 0; i < job_n_slots(a); i++) {
+        uint64_t step_a = 0, step_b = 0;
+        const char *path_a = checkpoint_newest(&a->slots[i], &step_a);
+        const char *path_b = checkpoint_newest(&b->slots[i], &step_b);
+        assert_true(str_eq(path_a, path_b));
+        assert_int_equal(step_a, step_b);
+    }
+}
+
 void sim_same_job(const struct job *a, const struct job *b)
 {
+    same_resize(a, b);
+    same_checkpoints(a, b);
     assert_int_equal(job_state(a), job_state(b));
     assert_string_equal(a->message, b->message);
     assert_int_equal(a->failures.first.slot, b->failures.first.slot);
