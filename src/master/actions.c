@@ -314,8 +314,8 @@ static int write_journal(struct master *m, bool sync, struct err *e)
  * Must the start of this task wait until HDFS has a copy of the journal? decided: the core has
  * decided on it now; false = an earlier decision is carried out again for a new master.
  *
- * A further attempt and a new generation must: only the journal tells the next master of the restart
- * and of its charge to the budget.
+ * A further attempt and a new generation must: only the journal tells the next master of the
+ * restart and of its charge to the budget.
  *
  * Of a first start the next master would decide the same. But it must know of the container: if the
  * container's node is lost, the task may run on there, and another one must not start before its

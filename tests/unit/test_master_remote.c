@@ -754,8 +754,8 @@ static void nothing_starts_before_its_grant_is_stored(void **state)
     world_done(&w);
 }
 
-/* A copy of older records is complete when a client has asked for a resize, and the record of that is
- * not written yet. */
+/* A copy of older records is complete when a client has asked for a resize, and the record of that
+ * is not written yet. */
 static void copied_before_the_write(struct world *w)
 {
     if (!w->master->resize_answers_due || !w->files.held.done)
