@@ -15,41 +15,9 @@ HARMLESS = {"master", "pool"}  # no task notices their deaths
 LIMIT_S = 300  # to import PyTorch took 80 s on a machine with 2000 runnable processes
 
 
-# Whoever has made the step that the file PAUSE names, or a later one, waits until the file is gone or names a later step: however fast
-# they train, it is not over before the test has done its work. Whoever is told to end goes on.
-PAUSER = """
-import json, os, signal, socket, time
-pause = os.environ.get("PAUSE", "")
-told = []
-def named():
-    try:
-        return int(open(pause).read())
-    except OSError:
-        return None
-class Socket(socket.socket):
-    def send(self, data, *args):
-        n = super().send(data, *args)
-        step = json.loads(data).get("step") if data[:1] == b"{" else None
-        while step and step >= (named() or step + 1) and not told:
-            time.sleep(0.01)
-        return n
-socket.socket = Socket
-listen = signal.signal
-def listens(signo, handler):
-    def hears(*args):
-        told.append(signo)
-        return handler(*args)
-    return listen(signo, hears if callable(handler) else handler)
-signal.signal = listens
-"""
-
-
 def pauser(lab, pause):
-    """Options for a job whose tasks obey the file `pause`."""
-    where = lab.base / "pauser"
-    where.mkdir()
-    (where / "sitecustomize.py").write_text(PAUSER)
-    return ["--shell_env", f"PYTHONPATH={where}", "--shell_env", f"PAUSE={pause}"]
+    """Options for a job whose tasks obey the file `pause`: see tests/fixtures/pauser/sitecustomize.py."""
+    return ["--shell_env", f"PYTHONPATH={ROOT / 'tests/fixtures/pauser'}", "--shell_env", f"PAUSE={pause}"]
 
 
 def _args(epochs, save_every):

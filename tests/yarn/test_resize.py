@@ -186,3 +186,36 @@ def test_the_master_dies_at_each_record_of_a_resize(tony, cluster, base, mode, o
         struck = job.struck()
         print(f"{mode} {old} to {new}, record {number}: {struck}, {doc['restarts']} restarts", flush=True)
     assert number > 5
+
+
+@pytest.mark.slow
+def test_the_digits_are_resized(tony, cluster, base):
+    """examples/digits: from two workers to four, one and three while it trains, as tests/e2e does on the pool."""
+    epochs, sizes, pause = 6, [4, 1, 3], base / "pause"
+    command = f"/usr/bin/python3 train.py --epochs {epochs} --save-every 10 --checkpoints {base}"
+    digits = [ROOT / "examples/digits/job.yaml", "--conf", f"tony.containers.command={command}", "--conf", "tony.worker.memory=512m"]
+
+    def accuracy(app):
+        r = tony.run("wait", app)
+        assert r.returncode == 0, r.stdout + r.stderr + tony.ok("why", app)
+        end = json.loads(tony.ok("logs", app, "worker:0", "--stdout").strip().splitlines()[-1])
+        return end["accuracy"], end["workers"]
+
+    def stand_still_at(step):
+        pause.with_suffix(".new").write_text(str(step))
+        pause.with_suffix(".new").rename(pause)  # a reader finds the old or the new step
+
+    base.mkdir(exist_ok=True)
+    undisturbed, _ = accuracy(tony.submit(*digits[:2], digits[2].replace(str(base), str(base / "undisturbed")), *digits[3:]))
+    stand_still_at(20)
+    app = tony.submit(*digits, "--shell_env", f"PYTHONPATH={ROOT / 'tests/fixtures/pauser'}", "--shell_env", f"PAUSE={pause}")
+    for i, n in enumerate(sizes):
+        wait_until(lambda i=i: (tony.status(app).get("roles") or [{}])[0].get("step", 0) >= 20 * (i + 1), f"step {20 * (i + 1)}", 300, 0.1)
+        tony.ok("resize", app, f"worker={n}")
+        stand_still_at(20 * (i + 2))  # it may train on while it waits for containers
+        wait_until(lambda i=i: tony.status(app).get("resizes") == i + 1, f"resize to {n}", 300, 0.1)
+    pause.unlink()
+    resized, workers = accuracy(app)
+    doc = tony.status(app)
+    assert workers == sizes[-1] and doc["restarts"] == 0 and doc["generation"] == len(sizes) + 1
+    assert abs(resized - undisturbed) < 1.5 / 360  # the sums are rounded in another order, which may move one image over the edge
