@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixture itself: what the other tests take for granted."""
 
-import concurrent.futures
-import contextlib
+import importlib.machinery
+import importlib.util
 import json
 import os
-import pathlib
-import shutil
 import signal
-import socket
 import subprocess
-import tempfile
+import sys
 import urllib.request
 
 import pytest
-from lib_cluster import ANSWER_S, FIXTURE, Cluster, wait_until
+from lib_cluster import ANSWER_S, FIXTURE, wait_until
 
 
 def submit_sleep(cluster, seconds=601):
@@ -51,28 +48,41 @@ def test_an_application_runs_and_is_killed(cluster):
     wait_until(lambda: not cluster.processes(), "its process gone")
 
 
-@pytest.mark.takes(15)
-def test_a_port_is_taken_before_its_daemon_starts():
-    """As happens when several clusters start at the same time."""
-    base = pathlib.Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))
-    other, thief = Cluster(base / "c"), socket.socket()
+@pytest.fixture
+def script(monkeypatch):
+    """The program hadoop-cluster as a module."""
+    loader = importlib.machinery.SourceFileLoader("hadoop_cluster", str(FIXTURE / "hadoop-cluster"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("hadoop_cluster", loader))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # beside the program
+    loader.exec_module(module)
+    return module
 
-    def taken():  # while HDFS is formatted
-        with contextlib.suppress(OSError):
-            thief.bind(("127.0.0.1", other.state["ports"]["nn"]))
-            thief.listen()
-            return True
 
-    try:
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            started = pool.submit(other.start, "--nodemanagers", 1)
-            wait_until(lambda: other.state and taken(), "the NameNode's port")
-            started.result()
-        assert other.state["ports"]["nn"] != thief.getsockname()[1] and not other.broken()
-    finally:
-        thief.close()
-        other.stop()
-        shutil.rmtree(base, ignore_errors=True)
+def test_a_daemon_whose_port_is_taken(script, tmp_path):
+    """As happens when several clusters start at the same time: the daemon dies, and its log has the reason."""
+    (tmp_path / "logs").mkdir()
+    st = {"dir": str(tmp_path), "options": {"nodemanagers": 1}, "procs": {}, "ports": {}}
+    for line, why in (("java.net.BindException: Address already in use", True), ("java.lang.OutOfMemoryError", False)):
+        (tmp_path / "logs" / "nn.log").write_text(f"Starting\nException in thread \"main\"\n{line}\n\tat somewhere\n")
+        with pytest.raises(script.Failure) as e:
+            script.daemons.wait_healthy(st, 0)
+        assert isinstance(e.value, script.PortTaken) == why and "nn died" in str(e.value)
+
+
+def test_other_ports_are_chosen_then(script, tmp_path, monkeypatch):
+    tries = []
+
+    def boot(st, deadline):
+        tries.append(st["ports"])
+        if len(tries) < 3:
+            raise script.PortTaken("nn died")
+
+    monkeypatch.setattr(script, "boot", boot)
+    monkeypatch.setattr(script, "show", lambda st: None)
+    monkeypatch.setattr(sys, "argv", ["hadoop-cluster", "start", "--dir", str(tmp_path), "--nodemanagers", "1"])
+    assert script.main() == 0
+    assert len(tries) == 3 and tries[0] != tries[1] != tries[2]
+    assert script.daemons.load(str(tmp_path))["ports"] == tries[2]
 
 
 @pytest.mark.takes(8)
