@@ -12,6 +12,17 @@ KINDS = ("task", "executor", "master")
 LIMIT_S = 300
 
 
+def await_reported(tony, app):
+    """Until the ResourceManager knows that the tasks' containers run: it ends those that it does not know of when the master dies."""
+    ids = [t["container"] for t in tony.tasks(app).values()]
+
+    def known():
+        lines = [line for line in tony.cluster.log_since({}, "rm") if "from ACQUIRED to RUNNING" in line]
+        return all(any(i in line for line in lines) for i in ids)
+
+    wait_until(known, "the ResourceManager knows that all run", LIMIT_S)
+
+
 class Victims:
     """The processes of a job. `program`: what the command line of a task's own process contains."""
 

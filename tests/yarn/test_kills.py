@@ -3,7 +3,7 @@
 
 import hashlib
 
-from lib_kills import KINDS, Victims
+from lib_kills import KINDS, Victims, await_reported
 from lib_tony import APP, ROOT
 
 PYTHON = "/usr/bin/python3"
@@ -54,6 +54,8 @@ def test_a_training_is_not_disturbed(tony, cluster, base):
     victims, step = Victims(tony, app, "train.py"), 0
     for kind in KINDS:
         step = victims.past(2, step + 5)
+        if kind == "master":
+            await_reported(tony, app)
         victims.kill(kind)
     victims.past(2, step + 5)
     (base / "quick").write_text("")

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 from lib_cluster import wait_until
+from lib_kills import await_reported
 from lib_tony import BIN, BUILD, ROOT
 from test_second_master import kill_master
 
@@ -95,16 +96,6 @@ class PointsJob:
         before = [len(self.lines(f"steps{i}")) for i in range(size)]
         wait_until(lambda: all(len(self.lines(f"steps{i}")) > before[i] for i in range(size)), "all of its tasks train on", 300)
 
-    def reported(self):
-        """The ResourceManager knows that the containers run: otherwise it ends them when the master dies."""
-        ids = [t["container"] for t in self.tony.status(self.app)["tasks"]]
-
-        def known():
-            lines = [line for line in self.tony.cluster.log_since({}, "rm") if "from ACQUIRED to RUNNING" in line]
-            return all(any(i in line for line in lines) for i in ids)
-
-        wait_until(known, "the ResourceManager knows that all run")
-
     def resize(self, n):
         """
         Until the job has this size. YARN may end a container with a master that dies before its node has reported the container: then
@@ -153,7 +144,7 @@ def test_masters_die_while_they_resize(tony, cluster, base, mode):
     assert job.struck() == ["master.1.struck", "master.2.struck"]
     job.arm(3, 1, "resize")
     job.arm(4, 2, "resynced")
-    job.reported()
+    await_reported(tony, job.app)
     kill_master(cluster)  # the next one reads where it has to die
     job.steady(3)
     job.resize(1)
@@ -178,7 +169,7 @@ def test_the_master_dies_at_each_record_of_a_resize(tony, cluster, base, mode, o
         job.arm(1, number, "resize")
         job.app = tony.submit(job.path)
         job.steady(old)
-        job.reported()
+        await_reported(tony, job.app)
         job.resize(new)
         doc = job.end()
         job.check(doc)
