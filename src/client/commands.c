@@ -139,7 +139,7 @@ static const struct command table[] = {
       "resize.\n",
       .options = OPT_BIT(OPT_TIMEOUT) | OPT_BIT(OPT_REASON) | OPT_BIT(OPT_WAIT) |
                  OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
-      .min_args = 2,
+      .min_args = 1,
       .max_args = 1 + RESIZE_ROLES_MAX,
       .fn = cmd_resize },
     { .name = "plan",

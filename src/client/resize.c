@@ -16,9 +16,9 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    SIZE_MAX_TASKS = 100000,     /* of a job */
-    TIMEOUT_MAX_MS = 1000000000, /* eleven days */
-    ASK_MS = 30000,              /* a master that is being started again is asked again */
+    SIZE_MAX_TASKS = 100000,        /* of a job */
+    TIMEOUT_MAX_MS = 11 * 86400000, /* 11 days */
+    ASK_MS = 30000,                 /* a master that is being started again is asked again */
     ASK_PAUSE_MS = 50,
 };
 
@@ -31,7 +31,7 @@ static int parse_size(const char *word, struct resize_wish *w, struct err *e)
     const char *equals = strchr(word, '=');
     int64_t n = 0;
     if (!equals || equals == word) {
-        (void)err_set(e, EINVAL, "'%s' is not ROLE=N", word);
+        (void)err_set(e, EINVAL, "'%s' is not ROLE=N, a role and its new number of tasks", word);
         return err_hint(e, "as in: tony resize last worker=8");
     }
     AUTO(free_p) char *role = span_dup(span_mem(word, (size_t)(equals - word)));
@@ -397,6 +397,11 @@ int cmd_resize(struct client *c)
     struct err e = { 0 };
     AUTO(resize_wish_done) struct resize_wish w = { .within_ms = 0 };
     const char *timeout = options_get(&c->o, OPT_TIMEOUT);
+    if (c->o.n_args < 2) {
+        (void)err_set(&e, EINVAL, "tony resize needs a role and its new number of tasks: ROLE=N");
+        err_hint(&e, "as in: tony resize %s worker=8", c->o.args[0]);
+        return client_fail(EXIT_MISUSE, &e);
+    }
     int rc = resize_wish_parse(&c->o.args[1], c->o.n_args - 1, &w, &e);
     if (rc == 0 && timeout)
         rc =
