@@ -139,6 +139,36 @@ def test_live(tony, job):
     assert "resizes   2; the last: worker 1 to 2: done" in tony.ok("status", app)
 
 
+def test_wait_lasts_until_the_leaving_tasks_are_gone(tony, job, tmp_path):
+    """They save a checkpoint first: the file is there until they may end. Everybody can see them."""
+    saving = tmp_path / "saving"
+    saving.touch()
+    app = job(3, saves(saving), role={"resize": "live"}, conf={"tony.task.checkpoint-grace": 600000})
+    all_ready(tony, app, 3)
+    waiter = tony.start("resize", app, "worker=1", "--wait")
+    assert "worker 3 to 1: waits for 2 leaving tasks to end" in waiter.stderr.readline()
+    role = tony.status(app)["roles"][0]
+    assert (role["instances"], role["running"], role["leaving"]) == (1, 1, 2)
+    assert {name: t["state"] for name, t in tony.tasks(app).items()} == {
+        "worker:0": "running", "worker:1": "leaving", "worker:2": "leaving"}
+    assert "1 running, 2 leaving" in tony.ok("status", app)
+    assert waiter.poll() is None
+    saving.unlink()
+    out, err = waiter.communicate(timeout=60)
+    assert waiter.returncode == 0 and out.endswith("was resized: worker 3 to 1\n"), (out, err)
+    assert "leaving" not in tony.status(app)["roles"][0] and list(tony.tasks(app)) == ["worker:0"]
+
+
+def test_without_wait_the_leaving_tasks_are_named(tony, job, tmp_path):
+    saving = tmp_path / "saving"
+    saving.touch()
+    app = job(2, saves(saving), role={"resize": "live"}, conf={"tony.task.checkpoint-grace": 600000})
+    all_ready(tony, app, 2)
+    assert "worker 2 to 1; 1 task is still leaving" in tony.ok("resize", app, "worker=1")
+    saving.unlink()
+    wait_until(lambda: "leaving" not in tony.status(app)["roles"][0], "it has left")
+
+
 # ---- restart ----
 
 
