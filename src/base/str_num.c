@@ -76,6 +76,25 @@ static bool same_word(struct span s, const char *word)
     return s.len == strlen(word) && strncasecmp(s.p, word, s.len) == 0;
 }
 
+/* "90 seconds", "1 day": in the largest unit that needs no fraction. */
+static const char *in_words(int64_t ms, char *buf, size_t n)
+{
+    static const struct {
+        const char *one, *many;
+        int64_t ms;
+    } units[] = { { "day", "days", 86400000 },
+                  { "hour", "hours", 3600000 },
+                  { "minute", "minutes", 60000 },
+                  { "second", "seconds", 1000 },
+                  { "ms", "ms", 1 } };
+    size_t i = 0;
+    while (units[i].ms > 1 && (ms == 0 || ms % units[i].ms != 0))
+        i++;
+    int64_t count = ms / units[i].ms;
+    (void)snprintf(buf, n, "%lld %s", (long long)count, count == 1 ? units[i].one : units[i].many);
+    return buf;
+}
+
 int str_ms(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e)
 {
     static const struct {
@@ -93,10 +112,11 @@ int str_ms(struct span s, int64_t min, int64_t max, const char *what, int64_t *o
         (void)refuse(all, what, "a time", e);
         return err_hint(e, "write a number and its unit: 500ms, 90s, 10m, 2h, 1d");
     }
+    char least[48], most[48];
     if (rc == -ERANGE || __builtin_mul_overflow(v, times, &v) || v < min || v > max)
-        return err_set(e, ERANGE, "%s must be between %lld ms and %lld ms, not '%.*s'", what,
-                       (long long)min, (long long)max, (int)(all.len < SHOWN ? all.len : SHOWN),
-                       all.p);
+        return err_set(e, ERANGE, "%s must be between %s and %s, not '%.*s'", what,
+                       in_words(min, least, sizeof least), in_words(max, most, sizeof most),
+                       (int)(all.len < SHOWN ? all.len : SHOWN), all.p);
     *out = v;
     return 0;
 }

@@ -135,11 +135,11 @@ static const struct command table[] = {
       "tony.<role>.resize says what happens to the tasks then. A job that still waits just asks "
       "for "
       "other numbers.\n"
-      "With --wait: 0 when it is done, 1 when it was given up; Ctrl-C stops the waiting, not the "
-      "resize.\n",
+      "With --wait: 0 when it is done and the tasks that leave have ended, 1 when it was given up; "
+      "Ctrl-C stops the waiting, not the resize.\n",
       .options = OPT_BIT(OPT_TIMEOUT) | OPT_BIT(OPT_REASON) | OPT_BIT(OPT_WAIT) |
                  OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
-      .min_args = 2,
+      .min_args = 1,
       .max_args = 1 + RESIZE_ROLES_MAX,
       .fn = cmd_resize },
     { .name = "plan",

@@ -57,6 +57,8 @@ void render_role(const json_t *role, struct buf *out)
         (void)buf_addf(out, ", %lld silent", (long long)doc_int(role, "suspect", 0));
     if (doc_int(role, "spares", 0) > 0)
         (void)buf_addf(out, ", %lld spare", (long long)doc_int(role, "spares", 0));
+    if (doc_int(role, "leaving", 0) > 0)
+        (void)buf_addf(out, ", %lld leaving", (long long)doc_int(role, "leaving", 0));
     if (doc_str(role, "waits_for")[0])
         (void)buf_addf(out, ": waits for %s", doc_str(role, "waits_for"));
 }

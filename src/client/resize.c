@@ -16,9 +16,9 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    SIZE_MAX_TASKS = 100000,     /* of a job */
-    TIMEOUT_MAX_MS = 1000000000, /* eleven days */
-    ASK_MS = 30000,              /* a master that is being started again is asked again */
+    SIZE_MAX_TASKS = 100000,        /* of a job */
+    TIMEOUT_MAX_MS = 11 * 86400000, /* 11 days */
+    ASK_MS = 30000,                 /* a master that is being started again is asked again */
     ASK_PAUSE_MS = 50,
 };
 
@@ -31,7 +31,7 @@ static int parse_size(const char *word, struct resize_wish *w, struct err *e)
     const char *equals = strchr(word, '=');
     int64_t n = 0;
     if (!equals || equals == word) {
-        (void)err_set(e, EINVAL, "'%s' is not ROLE=N", word);
+        (void)err_set(e, EINVAL, "'%s' is not ROLE=N, a role and its new number of tasks", word);
         return err_hint(e, "as in: tony resize last worker=8");
     }
     AUTO(free_p) char *role = span_dup(span_mem(word, (size_t)(equals - word)));
@@ -214,8 +214,17 @@ struct watch {
     char state[24];   /* that was told */
     bool seen;        /* its end */
     bool replaced;
-    json_t *last; /* with `last_resize` */
+    bool over;         /* it has ended, and if it was done, no task is leaving any more */
+    int64_t n_leaving; /* how many tasks were leaving when it was last looked at */
+    json_t *last;      /* with `last_resize` */
 };
+
+static void say_time(const char *text)
+{
+    char time[16];
+    time_of_day(clock_wall_ms(), time, sizeof time);
+    client_note("%s %s", time, text);
+}
 
 static void say_state(struct watch *w, const json_t *summary)
 {
@@ -224,12 +233,40 @@ static void say_state(struct watch *w, const json_t *summary)
     if (str_eq(w->state, state) || !render_resize(summary, &text))
         return;
     (void)str_copy(w->state, sizeof w->state, state);
-    char time[16];
-    time_of_day(clock_wall_ms(), time, sizeof time);
-    client_note("%s %s", time, buf_cstr(&text));
+    say_time(buf_cstr(&text));
 }
 
-/* Is it over? Said of each update. */
+static bool is_done(const struct watch *w)
+{
+    const json_t *last = json_object_get(w->last, "last_resize");
+    return w->seen && !w->replaced && str_eq(doc_str(last, "outcome"), "done");
+}
+
+/* A resize is done as soon as its leaving tasks do not belong to the job any more. They still have
+ * their containers: they save a checkpoint first. So the wait goes on until they have ended. */
+static void look_at_leaving(struct watch *w, const json_t *summary)
+{
+    int64_t n = doc_int(summary, "leaving", 0);
+    AUTO(buf_done) struct buf text = { 0 };
+    w->over = n == 0 || !is_done(w);
+    if (!w->over && n != w->n_leaving) {
+        render_sizes(json_object_get(w->last, "last_resize"), &text);
+        (void)buf_addf(&text, ": waits for %lld leaving %s to end", (long long)n,
+                       n == 1 ? "task" : "tasks");
+        say_time(buf_cstr(&text));
+    }
+    w->n_leaving = n;
+}
+
+/* The first document without this resize: it has ended. */
+static void see_end(struct watch *w, const json_t *doc)
+{
+    w->seen = true;
+    w->replaced = json_is_object(json_object_get(doc, "resize"));
+    w->last = json_incref((json_t *)(uintptr_t)doc);
+}
+
+/* Called with each update; true: the wait is over. */
 static bool look(const char *state, const json_t *summary, void *arg)
 {
     struct watch *w = arg;
@@ -237,21 +274,14 @@ static bool look(const char *state, const json_t *summary, void *arg)
     (void)state;
     if (!summary)
         return false;
-    if (json_is_object(on) && doc_int(on, "asked_ms", -1) == w->asked_ms) {
+    if (!w->seen && json_is_object(on) && doc_int(on, "asked_ms", -1) == w->asked_ms) {
         say_state(w, summary);
         return false;
     }
-    w->seen = true;
-    w->replaced = json_is_object(on);
-    json_decref(w->last);
-    w->last = json_incref((json_t *)(uintptr_t)summary);
-    return true;
-}
-
-static bool is_done(const struct watch *w)
-{
-    const json_t *last = json_object_get(w->last, "last_resize");
-    return w->seen && !w->replaced && str_eq(doc_str(last, "outcome"), "done");
+    if (!w->seen)
+        see_end(w, summary);
+    look_at_leaving(w, summary);
+    return w->over;
 }
 
 /* A master answers after a few seconds also if HDFS takes no copy of its journal. If it dies then,
@@ -270,6 +300,10 @@ static int say_end(const struct watch *w)
     const json_t *last = json_object_get(w->last, "last_resize");
     if (is_done(w)) {
         render_sizes(last, &text);
+        int64_t n = w->over ? 0 : doc_int(w->last, "leaving", 0); /* nobody waits for them */
+        if (n > 0)
+            (void)buf_addf(&text, "; %lld %s still leaving", (long long)n,
+                           n == 1 ? "task is" : "tasks are");
         (void)printf("job %s was resized: %s\n", w->id, buf_cstr(&text));
         return client_flush_stdout();
     }
@@ -286,8 +320,8 @@ static int say_end(const struct watch *w)
 
 static json_t *resize_members(const json_t *doc)
 {
-    static const char *const members[] = { "application_id", "state",   "resize",
-                                           "last_resize",    "resizes", "resized" };
+    static const char *const members[] = { "application_id", "state",   "resize", "last_resize",
+                                           "resizes",        "resized", "leaving" };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);
@@ -305,8 +339,8 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
     int rc = follow(arg, &o, &r, &e);
     if (rc < 0)
         return client_fail(-rc, &e);
-    bool left = r.left && !w->seen;
-    if (!w->seen && r.summary)
+    bool left = r.left && !w->over;
+    if (!w->over && r.summary)
         (void)look("", r.summary, w); /* the job is over */
     follow_result_done(&r);
     if (left) {
@@ -316,7 +350,10 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
     }
     if (!options_has(&w->c->o, OPT_JSON))
         return say_end(w);
-    int code = client_print_json(resize_members(w->last));
+    json_t *doc = resize_members(w->last);
+    if (w->over)
+        (void)json_object_del(doc, "leaving"); /* those that were still there when it was done */
+    int code = client_print_json(doc);
     return code ? code : is_done(w) ? EXIT_DONE : EXIT_JOB_FAILED;
 }
 
@@ -343,13 +380,14 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
     const json_t *on = json_object_get(doc, "resize");
     struct watch watch = { .c = c, .id = id, .asked_ms = doc_int(on, "asked_ms", 0) };
     int code;
-    if (json_is_object(on) && options_has(&c->o, OPT_WAIT)) {
+    bool waits = options_has(&c->o, OPT_WAIT);
+    if (!json_is_object(on)) /* nothing was needed for it */
+        see_end(&watch, doc);
+    if (waits && (json_is_object(on) || !look("", doc, &watch))) {
         submit_hold_signals(); /* until they are listened to */
         say_state(&watch, doc);
         code = wait_for_end(&watch, follow, arg);
     } else {
-        watch.seen = !json_is_object(on);
-        watch.last = json_incref(doc);
         code = say_accepted(&watch, doc);
     }
     json_decref(watch.last);
@@ -397,6 +435,11 @@ int cmd_resize(struct client *c)
     struct err e = { 0 };
     AUTO(resize_wish_done) struct resize_wish w = { .within_ms = 0 };
     const char *timeout = options_get(&c->o, OPT_TIMEOUT);
+    if (c->o.n_args < 2) {
+        (void)err_set(&e, EINVAL, "tony resize needs a role and its new number of tasks: ROLE=N");
+        err_hint(&e, "as in: tony resize %s worker=8", c->o.args[0]);
+        return client_fail(EXIT_MISUSE, &e);
+    }
     int rc = resize_wish_parse(&c->o.args[1], c->o.n_args - 1, &w, &e);
     if (rc == 0 && timeout)
         rc =

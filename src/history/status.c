@@ -70,7 +70,7 @@ int history_status(const char *dir, json_t **out, struct err *e)
     int rc = history_read_status(dir, out, &why);
     if (rc == 0)
         return 0;
-    if (rc != -ENOENT && rc != -EBADMSG) {
+    if (rc != -ENOENT && rc != -EBADMSG && rc != -EFBIG) {
         if (e)
             *e = why;
         return rc;

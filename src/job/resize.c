@@ -617,6 +617,8 @@ void resize_json(const struct job *j, struct buf *out)
 
     if (z->n)
         (void)buf_addf(out, ",\"resizes\":%u", z->n);
+    if (j->n_outside[SLOT_LEAVING])
+        (void)buf_addf(out, ",\"leaving\":%u", j->n_outside[SLOT_LEAVING]);
     if (z->state == RESIZE_WAITING || z->state == RESIZE_FORMING) {
         (void)buf_addf(out, ",\"resize\":{\"state\":\"%s\"",
                        z->state == RESIZE_WAITING ? "waiting" : "forming");

@@ -103,8 +103,8 @@ void resize_job_ends(struct job *j);
 int resize_fired(struct job *j, struct err *e);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);
-/* Append ,"resizes":n if any was done; then ,"resize":{...} if one is under way, or else
- * ,"last_resize":{...} if one has ended. */
+/* Append ,"resizes":n if any was done, and ,"leaving":n if tasks are leaving. Then append
+ * ,"resize":{...} if a resize is under way, or else ,"last_resize":{...} if one has ended. */
 void resize_json(const struct job *j, struct buf *out);
 
 #endif

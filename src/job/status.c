@@ -156,6 +156,8 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
         add_int(out, "suspect", n_suspect);
     if (spares_of(j, role))
         add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
+    if (r->n_outside[SLOT_LEAVING])
+        add_int(out, "leaving", r->n_outside[SLOT_LEAVING]);
     (void)buf_addc(out, '}');
 }
 
@@ -202,6 +204,23 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     if (more->of_task)
         more->of_task(slot, out, more->arg);
     (void)buf_addc(out, '}');
+}
+
+/* The tasks of a role: its members, then those that a resize has told to leave and that have not
+ * ended. *comma: what to write before the next entry. */
+static void add_tasks(const struct job *j, uint32_t role, const struct job_status_more *more,
+                      const char **comma, struct buf *out)
+{
+    const struct role *r = &j->roles[role];
+    uint32_t n = r->n_outside[SLOT_LEAVING] ? r->n_slots : r->n;
+
+    for (uint32_t k = 0; k < n; k++) {
+        if (k >= r->n && j->slots[r->slots[k]].state != SLOT_LEAVING)
+            continue;
+        (void)buf_adds(out, *comma);
+        add_task(j, r->slots[k], more, out);
+        *comma = ",";
+    }
 }
 
 /* Add "pausing": a sentence if the gang has given its containers back and pauses, else null. */
@@ -285,12 +304,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
         (void)buf_adds(out, ",\"tasks\":[");
         const char *comma = "";
         for (uint32_t r = 0; r < j->n_roles; r++)
-            FOR_MEMBERS(j, r, i)
-            {
-                (void)buf_adds(out, comma);
-                add_task(j, i, more, out);
-                comma = ",";
-            }
+            add_tasks(j, r, more, &comma, out);
         (void)buf_addc(out, ']');
     }
     return buf_addc(out, '}');

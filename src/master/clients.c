@@ -317,8 +317,8 @@ static void ask_resize(struct peer *p, const Tony__ResizeJob *a)
 /* The members of the status document that are about resizes. */
 static int resize_json(const struct master *m, struct buf *out)
 {
-    static const char *const members[] = { "application_id", "state", "resize", "last_resize",
-                                           "resizes" };
+    static const char *const members[] = { "application_id", "state",   "resize",
+                                           "last_resize",    "resizes", "leaving" };
     struct err e = { 0 };
     AUTO(buf_done) struct buf text = { .max = STATUS_MAX };
     AUTO(json_freep) json_t *all = NULL;

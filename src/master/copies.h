@@ -4,7 +4,7 @@
  * staging directory of the job in HDFS. Each file is written once and holds whole records, as they
  * are in the journal:
  *
- *     <dir>/<epoch>-<segment>-<first>-<last>      4, 12, 12 and 12 decimal digits
+ *     <dir>/<epoch>-<segment>-<first>-<last>      at least 4, then 12, 12 and 12 decimal digits
  *
  *     epoch          of the master that wrote the file
  *     segment        number of the first record of the journal's segment

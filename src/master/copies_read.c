@@ -29,15 +29,25 @@ static bool take_digits(const char **at, size_t len, char behind, uint64_t *out)
     return true;
 }
 
+/* The epoch has at least 4 digits. A master with a number above 9999 writes more, without zeros in
+ * front. */
+static bool take_epoch(const char **at, uint32_t *out)
+{
+    size_t len = strspn(*at, "0123456789");
+    uint64_t n = 0;
+    if (len < 4 || (len > 4 && **at == '0') || !take_digits(at, len, '-', &n) || n > UINT32_MAX)
+        return false;
+    *out = (uint32_t)n;
+    return true;
+}
+
 int copies_parse_name(const char *name, struct copies_piece *out)
 {
     struct copies_piece p = { 0 };
-    uint64_t epoch;
-    if (!take_digits(&name, 4, '-', &epoch) || !take_digits(&name, 12, '-', &p.segment) ||
+    if (!take_epoch(&name, &p.epoch) || !take_digits(&name, 12, '-', &p.segment) ||
         !take_digits(&name, 12, '-', &p.first) || !take_digits(&name, 12, '\0', &p.last) ||
         p.segment == 0 || p.first < p.segment || p.last < p.first)
         return -EINVAL;
-    p.epoch = (uint32_t)epoch;
     *out = p;
     return 0;
 }
@@ -176,9 +186,10 @@ struct fetch {
     unsigned waiting, tries;
     bool gone; /* a file that was listed does not exist any more */
     /* In case that no master has written a complete base: */
-    struct buf best;  /* the longest part of a base of the first segment */
-    bool any_first;   /* there is such a base */
-    char *unfinished; /* name of an incomplete file */
+    struct buf best;    /* the longest part of a base of the first segment */
+    char *best_name;    /* name of the file with this part; NULL = there is no such base */
+    uint64_t best_last; /* number of the last record in this part; 0 = it has none */
+    char *unfinished;   /* name of an incomplete file */
     struct copies_found found;
     struct err why;
     copies_done_fn *done;
@@ -202,6 +213,7 @@ static void fetch_free(struct fetch *f)
         return;
     forget_pieces(f);
     buf_done(&f->best);
+    free(f->best_name);
     free(f->unfinished);
     free(f->dir);
     free(f->path);
@@ -240,29 +252,36 @@ static void keep_best(struct fetch *f)
             (void)no_memory(&f->why);
         if (p->first != 1 || p->segment != 1)
             continue;
-        f->any_first = true;
         (void)append(&text, p, 0, &f->why);
-        if (text.len > f->best.len) {
-            buf_done(&f->best);
-            f->best = text;
-        } else {
+        if (f->best_name && text.len <= f->best.len) {
             buf_done(&text);
+            continue;
         }
+        buf_done(&f->best);
+        f->best = text;
+        f->best_last = p->has_last;
+        free(f->best_name);
+        if (!(f->best_name = str_dup(p->name)))
+            (void)no_memory(&f->why);
     }
 }
 
 /* No master has written a complete base. */
 static void no_set(struct fetch *f)
 {
-    if (f->unfinished && !f->any_first)
+    if (f->unfinished && !f->best_name)
         (void)err_set(&f->why, EBADMSG,
                       "the copies of the journal in '%s' are not whole: '%s' is cut short, and "
                       "there is no older set",
                       f->dir, f->unfinished);
-    if (f->why.num)
+    if (f->why.num) {
         fetch_over(f);
-    else
-        write_journal(f, buf_span(&f->best));
+        return;
+    }
+    if (f->best_name)
+        log_event(LOG_WARN, "journal.copy_unfinished", f_str("file", f->best_name),
+                  f_int("last", (int64_t)f->best_last));
+    write_journal(f, buf_span(&f->best));
 }
 
 static void read_epoch(struct fetch *f);

@@ -138,10 +138,13 @@ static void on_timer(void *arg)
     job_key_wipe(&key, sizeof key);
 }
 
-static bool is_dialling(const struct master *m, uint32_t slot)
+/* The cluster may list two containers of a slot: an older one that is about to end, and its own. A
+ * call to the older one must not stop the call to the slot's own. on_timer() ends the call that is
+ * not wanted. */
+static bool is_dialling(const struct master *m, uint32_t slot, const char *container)
 {
     for (const struct reconnect *r = m->reconnects; r; r = r->next)
-        if (r->slot == slot)
+        if (r->slot == slot && str_eq(r->container, container))
             return true;
     return false;
 }
@@ -150,7 +153,7 @@ void reconnect_executor(struct master *m, uint32_t slot, const char *container, 
 {
     struct tls_key key;
     uint16_t port;
-    if (!m->remote || m->epoch < 2 || !node || is_dialling(m, slot))
+    if (!m->remote || m->epoch < 2 || !node || is_dialling(m, slot, container))
         return;
     struct reconnect *r = calloc(1, sizeof *r);
     if (r) {

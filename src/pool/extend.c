@@ -198,11 +198,18 @@ static int check_possible(const struct pool_job *j, struct err *e)
     struct admission_amount all = { m->memory_mib, m->n_gpus };
     if (admission_possible(&all, &j->wish.needs))
         return submit_check_files(j->wish.n_containers, e);
+    if (j->wish.needs.gpus > all.gpus)
+        return err_set(e, ERANGE, "the job needs %u GPUs for its new size, the pool has %u",
+                       j->wish.needs.gpus, all.gpus);
+    char need[32], have[32];
+    uint64_t most = UINT64_MAX >> 20; /* for a sum that the keeper has capped */
     return err_set(e, ERANGE,
-                   "the job wants to hold %llu MiB of memory and %u GPUs in all, and the pool has "
-                   "%llu MiB and %u",
-                   (unsigned long long)j->wish.needs.memory_mib, j->wish.needs.gpus,
-                   (unsigned long long)m->memory_mib, m->n_gpus);
+                   "the job needs %s of memory (%llu MiB) for its new size, the pool has %s "
+                   "(%llu MiB)",
+                   str_size(MIN(j->wish.needs.memory_mib, most) << 20, need, sizeof need),
+                   (unsigned long long)j->wish.needs.memory_mib,
+                   str_size(all.memory_mib << 20, have, sizeof have),
+                   (unsigned long long)all.memory_mib);
 }
 
 static void refuse(struct pool_job *j, const struct err *e)

@@ -46,6 +46,7 @@ def job(tony):
 
 
 @pytest.mark.parametrize("words, sentence, hint", [
+    ([], "needs a role and its new number of tasks: ROLE=N", "worker=8"),
     (["worker"], "'worker' is not ROLE=N", "worker=8"),
     (["=3"], "'=3' is not ROLE=N", ""),
     (["worker="], "the number of tasks of role 'worker'", ""),
@@ -59,7 +60,8 @@ def job(tony):
     (["worker=3", "zzz=3"], "has no role 'zzz'", "tony status"),
     (["worker=2"], "has worker 2 already; nothing would change", ""),
     (["worker=3", "--timeout", "10"], "--timeout must be a time", "10m"),
-    (["worker=3", "--timeout", "0s"], "--timeout must be between", ""),
+    (["worker=3", "--timeout", "0s"], "--timeout must be between 1 ms and 11 days, not '0s'", ""),
+    (["worker=3", "--timeout", "20d"], "--timeout must be between 1 ms and 11 days, not '20d'", ""),
 ])
 def test_misuse(tony, job, words, sentence, hint):
     app = job(2)
@@ -137,6 +139,36 @@ def test_live(tony, job):
     assert "resizes   2; the last: worker 1 to 2: done" in tony.ok("status", app)
 
 
+def test_wait_lasts_until_the_leaving_tasks_are_gone(tony, job, tmp_path):
+    """They save a checkpoint first: the file is there until they may end. Everybody can see them."""
+    saving = tmp_path / "saving"
+    saving.touch()
+    app = job(3, saves(saving), role={"resize": "live"}, conf={"tony.task.checkpoint-grace": 600000})
+    all_ready(tony, app, 3)
+    waiter = tony.start("resize", app, "worker=1", "--wait")
+    assert "worker 3 to 1: waits for 2 leaving tasks to end" in waiter.stderr.readline()
+    role = tony.status(app)["roles"][0]
+    assert (role["instances"], role["running"], role["leaving"]) == (1, 1, 2)
+    assert {name: t["state"] for name, t in tony.tasks(app).items()} == {
+        "worker:0": "running", "worker:1": "leaving", "worker:2": "leaving"}
+    assert "1 running, 2 leaving" in tony.ok("status", app)
+    assert waiter.poll() is None
+    saving.unlink()
+    out, err = waiter.communicate(timeout=60)
+    assert waiter.returncode == 0 and out.endswith("was resized: worker 3 to 1\n"), (out, err)
+    assert "leaving" not in tony.status(app)["roles"][0] and list(tony.tasks(app)) == ["worker:0"]
+
+
+def test_without_wait_the_leaving_tasks_are_named(tony, job, tmp_path):
+    saving = tmp_path / "saving"
+    saving.touch()
+    app = job(2, saves(saving), role={"resize": "live"}, conf={"tony.task.checkpoint-grace": 600000})
+    all_ready(tony, app, 2)
+    assert "worker 2 to 1; 1 task is still leaving" in tony.ok("resize", app, "worker=1")
+    saving.unlink()
+    wait_until(lambda: "leaving" not in tony.status(app)["roles"][0], "it has left")
+
+
 # ---- restart ----
 
 
@@ -176,6 +208,21 @@ def test_who_follows_sees_it(tony, tmp_path):
     tony.ok("kill", app)
     _, err = follower.communicate(timeout=60)
     assert "resize: worker 2 to 1: done" in err, err
+
+
+# ---- a wish that can never be fulfilled ----
+
+POOL = "the job needs {} MB of memory ({} MiB) for its new size, the pool has 200 MB (200 MiB)"
+
+
+def test_more_than_the_pool_has(make_lab):
+    lab = make_lab(site={"pool.memory": "200m"})
+    app = lab.submit(lab.workers(WAIT, role={"resize": "live"}))
+    running(lab, app, 1)
+    r = lab.run("resize", app, "worker=4", "--wait")
+    assert r.returncode == 1 and "worker 1 to 4: given up: " in r.stderr and POOL.format(256, 256) in r.stderr, r.stderr
+    assert lab.status(app)["roles"][0]["instances"] == 1
+    lab.ok("kill", app)
 
 
 # ---- a wish that cannot be fulfilled at once ----

@@ -81,6 +81,7 @@ struct world {
     const char *kill_event; /* the first master dies after it has written this event ... */
     const char *kill_slot;  /* ... of this slot; NULL = the event has none */
     uint32_t lost_slot;     /* slot + 1: see world_lose(); 0 = none */
+    bool lists_older;       /* the second master hears of an older container of that slot as well */
     bool lost_ended;        /* the task in the lost container has ended */
     unsigned n_calls;       /* of masters to the executor there */
     unsigned fail_at;       /* this write and all later ones fail */

@@ -144,6 +144,21 @@ static void test_times(void **state)
             (rc && !str_starts(e.msg, "--timeout")))
             fail_msg("'%s' gives %d, %lld: %s", cases[i].text, rc, (long long)v, e.msg);
     }
+    static const struct {
+        int64_t min, max;
+        const char *range;
+    } ranges[] = {
+        { 1, 950400000, "1 ms and 11 days" },      { 0, 1000000000, "0 ms and 1000000 seconds" },
+        { 1000, 7200000, "1 second and 2 hours" }, { 60000, 90000, "1 minute and 90 seconds" },
+        { 3600000, 86400000, "1 hour and 1 day" }, { 1500, 300000, "1500 ms and 5 minutes" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
+        struct err e = { 0 };
+        int64_t v;
+        AUTO(free_p) char *all = str_printf("--t must be between %s, not '20d'", ranges[i].range);
+        assert_int_equal(str_ms(SPAN("20d"), ranges[i].min, ranges[i].max, "--t", &v, &e), -ERANGE);
+        assert_string_equal(e.msg, all);
+    }
 }
 
 static void test_bool(void **state)

@@ -466,6 +466,35 @@ static void the_summary_is_only_a_shortcut(void **state)
     home_done(&h);
 }
 
+/* A status.json with more than HISTORY_STATUS_MAX bytes is not read: the journal has the same. */
+static void a_status_that_is_too_large(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "ann" } };
+    assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+    AUTO(free_p) char *done = paths_history(&h.p, id);
+    AUTO(free_p) char *path = fs_join(done, "status.json");
+    AUTO(free_p) char *summary = fs_join(done, "summary");
+    write_file(done, "status.json", SPAN("{\"state\": \"SUCCEEDED\"}"));
+    assert_int_equal(truncate(path, HISTORY_STATUS_MAX + 1), 0); /* takes no space */
+    assert_int_equal(history_read_status(done, &doc, &e), -EFBIG);
+    assert_int_equal(history_status(done, &doc, &e), 0);
+    assert_string_equal(json_string_value(json_object_get(doc, "state")), "KILLED");
+    json_decref(doc);
+    (void)unlink(summary);
+    struct history_rows rows = { 0 };
+    assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+    assert_string_equal(rows.v[0].state, "KILLED");
+    history_rows_done(&rows);
+    home_done(&h);
+}
+
 static const struct resume_case {
     int64_t last_t, anchor_t, anchor_wall, now, want;
 } resumes[] = {
@@ -557,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_journal_that_takes_nothing_more),
         cmocka_unit_test(the_newest_first),
         cmocka_unit_test(the_summary_is_only_a_shortcut),
+        cmocka_unit_test(a_status_that_is_too_large),
         cmocka_unit_test(the_jobs_clock_goes_on),
         cmocka_unit_test(what_is_old_goes),
     };

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "base/base.h"
 #include "drive.h"
@@ -112,6 +113,40 @@ static void test_live(void **state)
     };
     (void)state;
     check_all(rows, ARRAY_LEN(rows));
+}
+
+/* The status names the tasks that have been told to leave and that have not ended. */
+static void check_leaving(const struct drive *d, int64_t leaving, size_t tasks, const char *state)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(job_status_json(d->job, true, &text), 0);
+    json_t *doc = json_loadb(text.p, text.len, 0, NULL);
+    json_t *list = json_object_get(doc, "tasks");
+    assert_non_null(list);
+    const json_t *role = json_array_get(json_object_get(doc, "roles"), 0);
+    assert_int_equal(json_integer_value(json_object_get(role, "leaving")), leaving);
+    assert_int_equal(json_integer_value(json_object_get(role, "instances")), 2);
+    assert_int_equal(json_array_size(list), tasks);
+    assert_int_equal(json_integer_value(json_object_get(doc, "leaving")), leaving);
+    const json_t *last = json_array_get(list, tasks - 2); /* before the one of ps */
+    assert_string_equal(json_string_value(json_object_get(last, "state")), state);
+    json_decref(doc);
+}
+
+static void test_leaving(void **state)
+{
+    struct drive d;
+    AUTO(buf_done) struct buf text = { 0 };
+    (void)state;
+    drive_init(&d, "worker*4/live ps*1");
+    drive_run(&d, "go mute:worker:3 resize:worker=2");
+    shape(&d, &text);
+    assert_string_equal(buf_cstr(&text), "worker:0=1.1 worker:1=1.1 ps:0=1.1");
+    assert_int_equal(d.job->resize.outcome, RESIZED);
+    check_leaving(&d, 1, 4, "leaving");
+    drive_run(&d, "worker:3!1");
+    check_leaving(&d, 0, 3, "running");
+    drive_done(&d);
 }
 
 static void test_before_the_start(void **state)
@@ -319,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_live),
+        cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_before_the_start),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_a_new_container_ends),

@@ -814,13 +814,100 @@ static void no_copies(void **state)
     expect_error("'0001-000000000009-000000000009-000000000014' is cut short");
 }
 
+/* The first master died while it wrote its base: what is there is taken, and the log names the
+ * file. */
+static void a_base_that_is_cut_short(void **state)
+{
+    char log[256];
+    (void)state;
+    make_set();
+    for (int i = 0; i < 4; i++)
+        file_remove(f.files.v[1].path);
+    assert_non_null(find(NAME("01", "04")));
+    find(NAME("01", "04"))->text.len -= 5;
+    (void)snprintf(log, sizeof log, "%s/log", dir);
+    int fd = open(log, O_CREAT | O_RDWR | O_APPEND | O_CLOEXEC, 0600);
+    log_setup(fd, LOG_WARN, false);
+    fetch(3);
+    log_setup(-1, LOG_ERROR, false);
+    close(fd);
+    AUTO(buf_done) struct buf text = { .max = SIZE_MAX / 4 };
+    assert_int_equal(fs_read(AT_FDCWD, log, &text, NULL), 0);
+    assert_int_equal(got.why.num, 0);
+    assert_true(got.found.size > 0);
+    if (!strstr(buf_cstr(&text), "journal.copy_unfinished") ||
+        !strstr(buf_cstr(&text), "0002-000000000001-000000000001-000000000004") ||
+        !strstr(buf_cstr(&text), "last=3"))
+        fail_msg("%s", buf_cstr(&text));
+}
+
+static void names(void **state)
+{
+#define REST "-000000000001-000000000001-000000000004"
+    static const struct {
+        const char *name;
+        int rc;
+        uint32_t epoch;
+    } rows[] = {
+        { "0001" REST, 0, 1 },
+        { "9999" REST, 0, 9999 },
+        { "10000" REST, 0, 10000 },
+        { "4294967295" REST, 0, UINT32_MAX },
+        { "4294967296" REST, -EINVAL, 0 },
+        { "99999999999999999999" REST, -EINVAL, 0 },
+        { "00010" REST, -EINVAL, 0 },
+        { "001" REST, -EINVAL, 0 },
+        { REST, -EINVAL, 0 },
+        { "1000x" REST, -EINVAL, 0 },
+        { "10000", -EINVAL, 0 },
+    };
+#undef REST
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct copies_piece p = { 0 };
+        int rc = copies_parse_name(rows[i].name, &p);
+        if (rc != rows[i].rc || p.epoch != rows[i].epoch)
+            fail_msg("%s: %d, epoch %u", rows[i].name, rc, p.epoch);
+    }
+}
+
+/* The set of epoch 10000 counts, and that of epoch 9999 is removed, although its names sort after
+ * those of the newer set. */
+static void more_than_9999_masters(void **state)
+{
+    (void)state;
+    for (uint32_t epoch = 9999; epoch <= 10001; epoch++) {
+        fetch(epoch);
+        assert_int_equal(got.why.num, 0);
+        it = sim_open(epoch);
+        assert_int_equal(it->events.len, 2 * (epoch - 9999));
+        sim_add(it, 2);
+        run_ops(epoch == 10000 ? 1 : 99); /* that master dies before it removes the older set */
+        sim_close(it);
+    }
+    assert_int_equal(f.files.n, 1);
+    assert_non_null(strstr(f.files.v[0].path, "/10001-"));
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(the_plan),        CASE(many_bursts), CASE(a_new_segment), CASE(at_most_eight_files),
-        CASE(removing_fails),  CASE(a_put_hangs), CASE(random_ends),   CASE(what_is_missing),
-        CASE(what_is_damaged), CASE(other_files), CASE(no_copies),     CASE(no_memory),
+        CASE(the_plan),
+        CASE(many_bursts),
+        CASE(a_new_segment),
+        CASE(at_most_eight_files),
+        CASE(removing_fails),
+        CASE(a_put_hangs),
+        CASE(random_ends),
+        CASE(what_is_missing),
+        CASE(what_is_damaged),
+        CASE(other_files),
+        CASE(no_copies),
+        CASE(no_memory),
+        CASE(a_base_that_is_cut_short),
+        CASE(names),
+        CASE(more_than_9999_masters),
     };
     return cmocka_run_group_tests_name("master_copies", tests, NULL, NULL);
 }

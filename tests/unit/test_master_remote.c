@@ -679,19 +679,33 @@ static void run_with_a_lost_container(struct world *w)
     assert_int_equal(w->n_runs[0], 1);
 }
 
+static const char *const replaced[] = { BASIC, "tony.worker.instances=2",
+                                        "tony.worker.restart-scope=task",
+                                        "tony.task.restarts.node-lost=1", NULL };
+
 /* No task ends before the executor in the lost container has ended its own. It hears of the second
  * master only if that calls it; the lease is ten minutes. */
 static void a_lost_task_is_called_and_replaced(void **state)
 {
     (void)state;
     struct world w;
-    world_init(&w,
-               (const char *const[]){ BASIC, "tony.worker.instances=2",
-                                      "tony.worker.restart-scope=task",
-                                      "tony.task.restarts.node-lost=1", NULL },
-               both_hang);
+    world_init(&w, replaced, both_hang);
     w.kill_event = "attempt_started";
     w.kill_slot = "1";
+    run_with_a_lost_container(&w);
+    assert_int_equal(w.n_runs[1], 2);
+    world_done(&w);
+}
+
+/* The cluster also lists an older container of the slot: the master begins to call that, too. */
+static void a_lost_task_is_called_beside_an_older_container(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, replaced, both_hang);
+    w.kill_event = "attempt_started";
+    w.kill_slot = "1";
+    w.lists_older = true;
     run_with_a_lost_container(&w);
     assert_int_equal(w.n_runs[1], 2);
     world_done(&w);
@@ -834,6 +848,7 @@ int main(void)
         cmocka_unit_test(killed_and_refused_first),
         cmocka_unit_test(our_node_goes_down),
         cmocka_unit_test(a_lost_task_is_called_and_replaced),
+        cmocka_unit_test(a_lost_task_is_called_beside_an_older_container),
         cmocka_unit_test(a_lost_task_is_called_and_leaves),
         cmocka_unit_test(a_container_of_no_slot_is_ended),
         cmocka_unit_test(nothing_stops_before_the_resize_is_stored),

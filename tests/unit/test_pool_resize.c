@@ -161,10 +161,10 @@ static void test_more_than_the_machine(void **state)
     submit_running(w, (struct want){ .memory = "30m" }, a);
     world_tell_keeper(w, a, "want 101 0");
     await_text(w, a, "refused",
-               "1 the job wants to hold 101 MiB of memory and 0 GPUs in all, and "
-               "the pool has 100 MiB and 0");
+               "1 the job needs 101 MB of memory (101 MiB) for its new size, the pool has "
+               "100 MB (100 MiB)");
     world_tell_keeper(w, a, "want 50 1");
-    await_text(w, a, "refused", "2 the job wants to hold 50 MiB of memory and 1 GPUs");
+    await_text(w, a, "refused", "2 the job needs 1 GPUs for its new size, the pool has 0");
     assert_int_equal(used_mib(w), 30);
     world_tell_keeper(w, a, "want 100 0");
     await_text(w, a, "holds", "100 ");
