@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: what this machine offers, what is wrong with it, and what each configuration key does
- * here.
+ * doctor: reports what this machine offers, what is wrong with it, and what each configuration key
+ * does here.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -154,7 +154,7 @@ static void check_programs(json_t *checks)
 
 /* ---- files ---- */
 
-/* Something of another user's in a directory of ours. */
+/* Report a directory of tony's that belongs to another user. */
 static void check_owner(json_t *checks, const char *dir)
 {
     DIR *d = opendir(dir);

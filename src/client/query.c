@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list, status, tasks: what is known of jobs, as a table or as JSON.
+ * list, status, tasks: print what is known about jobs, as a table or as JSON.
  */
 #include <errno.h>
 
@@ -21,10 +21,10 @@ static json_t *time_or_null(int64_t wall_ms)
     return wall_ms > 0 ? json_integer(wall_ms) : json_null();
 }
 
-/* How far a live job is; a step of 0 = it has not told. */
+/* Progress of a live job; step 0 = none was reported. */
 struct far {
     int64_t step, total, restarts;
-    json_t *role; /* the first that tells of any */
+    json_t *role; /* the first role that reported progress */
 };
 
 static void far_done(struct far *f, size_t n)
@@ -34,8 +34,8 @@ static void far_done(struct far *f, size_t n)
     free(f);
 }
 
-/* Asked of the masters: steps are in no journal. One that does not answer is the last to be asked.
- */
+/* Ask the masters for the progress: the journals have none. After the first timeout, ask no further
+ * master. */
 static struct far *ask_far(struct client *c, const struct history_rows *rows)
 {
     struct far *far = calloc(rows->n + 1, sizeof *far);
@@ -129,11 +129,12 @@ int cmd_list(struct client *c)
     if (client_look_paths(c, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
 
-    /* One more than asked for, to know whether there are more. */
+    /* Read one more row than requested, to learn whether there are more. */
     struct history_rows rows = { 0 };
     if (history_list(&c->paths, n ? (size_t)n + 1 : 0, &rows, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
-    if (rows.n == 0 && c->looks_only) /* nothing to be read: what is wrong there is the news */
+    /* The home could not be opened: report that instead of an empty list. */
+    if (rows.n == 0 && c->looks_only)
         return client_fail(EXIT_CLUSTER, &c->not_opened);
     bool more = n && rows.n > (size_t)n;
     size_t kept = rows.n;
@@ -156,14 +157,14 @@ int cmd_list(struct client *c)
     rows.n = kept;
     for (size_t i = 0; i < rows.n; i++)
         if (rows.v[i].live && mind_job(c, rows.v[i].application_id))
-            break; /* one pool for all */
+            break; /* the pool that this call started takes care of all jobs */
     history_rows_done(&rows);
     return code;
 }
 
 /* ---- status and tasks ---- */
 
-/* "exit 3", "signal 9", or the reason when it says more. */
+/* "exit 3" or "signal 9"; the reason instead, if it says more. */
 static void ended_text(const json_t *task, char *out, size_t n)
 {
     int64_t signal = doc_int(task, "signal", 0), code = doc_int(task, "exit_code", -1);
@@ -182,7 +183,7 @@ static void task_table(const json_t *tasks)
 {
     size_t i;
     json_t *task;
-    bool far = false; /* on a cluster, where the logs have addresses */
+    bool far = false; /* the logs have URLs, as on a cluster */
     json_array_foreach(tasks, i, task) far = far || doc_str(task, "log_url")[0];
     struct table t = { .n_cols = 7 };
     table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", far ? "LOG" : "GPUS",
@@ -241,7 +242,7 @@ static void restart_lines(const json_t *doc)
         printf("  left out  %s, which failed too often\n", json_string_value(node));
 }
 
-/* How long it still waits; nothing where it has no limit. */
+/* Append the time that is left until the resize times out; nothing if it has no limit. */
 static void add_due(const json_t *doc, const json_t *resize, struct buf *out)
 {
     int64_t now = doc_int(json_object_get(doc, "times"), "now_ms", -1);
@@ -311,7 +312,7 @@ static void status_text(struct client *c, const json_t *doc)
         (void)printf("  more      tony why %s\n", doc_str(doc, "application_id"));
     }
     const char *dir = doc_str(doc, "directory");
-    if (dir[0]) /* not known of a job on YARN that has no master yet */
+    if (dir[0]) /* unknown for a job on YARN that has no master yet */
         (void)printf("  directory %s\n", dir);
     if (dir[0] && !doc_str(doc, "cluster")[0])
         (void)printf("  logs      %s/logs/<role>-<index>/<attempt>/\n", dir);
