@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of keys. A row is the parser, the bounds, the default, the help and the reference page
- * (docs/keys.md is printed from it). A name may have <placeholders>: each stands for letters,
- * digits, '-' and '_'. An exact row goes before a pattern.
+ * The table of keys. Each row defines the type, the bounds, the default and the help of a key;
+ * docs/keys.md is generated from it. A name may have <placeholders>: each stands for letters,
+ * digits, '-' and '_'. An exact row wins over a pattern.
  *
- * Defaults are those that TonY's own file of defaults gives; where that holds only a stand-in
+ * Defaults are those of TonY's own defaults file. Where that file has only a placeholder
  * (/path/to/...), the key is unset.
  */
 #include "conf/conf.h"
 #include "runtime/frameworks.h"
 
 /* clang-format off */
-#define YEARS_MS 315360000000 /* ten years: nobody means more, and sums of it stay far from overflow */
+#define YEARS_MS 315360000000 /* ten years: more makes no sense, and sums of such times cannot overflow */
 #define YEARS_S 315360000
 #define COUNT_MAX 100000 /* tasks of one job */
 #define MEM_MAX 67108864 /* 64 TiB in MiB */
@@ -36,7 +36,7 @@
 #define TONY5 "TonY 0.5"
 #define OURS "tony 1"
 
-/* A job that runs with less than it was promised would be worse than none. */
+/* Such a key is refused: a job must not run without a constraint that its user has set. */
 #define NO_PLACEMENT "This release does not support placement constraints; choose nodes by tony.<role>.node-label and tony.<role>.resource-types."
 
 static const struct conf_key keys[] = {
