@@ -25,7 +25,7 @@ int client_open_paths(struct client *c, struct err *e)
     /* The client may start the pool, which runs in another directory: it needs an absolute path. */
     return setenv("TONY_HOME", c->paths.home, 1) == 0
                ? 0
-               : err_set(e, ENOMEM, "cannot tell where to keep files: %m");
+               : err_set(e, ENOMEM, "cannot set TONY_HOME: %m");
 }
 
 static bool can_be_looked_at(int num)

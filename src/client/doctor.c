@@ -212,7 +212,7 @@ static void check_site(json_t *checks)
     const char *dir = getenv("TONY_CONF_DIR");
     if (conf && conf_load_site(conf, &e) < 0)
         doctor_add(checks, "site settings", WRONG,
-                   e.hint[0] ? e.hint : "every job is refused until it is mended", "%s", e.msg);
+                   e.hint[0] ? e.hint : "every job is refused until it is corrected", "%s", e.msg);
     else
         doctor_add(checks, "site settings", FINE, NULL, "%s",
                    dir ? dir : "none (TONY_CONF_DIR is not set)");

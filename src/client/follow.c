@@ -236,7 +236,8 @@ static void on_signal(int signo, void *arg)
         return;
     }
     f->want_stop = true;
-    f->stop_reason = signo == SIGINT ? "interrupted by the user" : "the client was told to end";
+    f->stop_reason =
+        signo == SIGINT ? "interrupted by the user" : "the client was stopped by a signal";
     if (f->o->render)
         render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
     send_stop(f);

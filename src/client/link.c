@@ -171,7 +171,7 @@ static int start_once(int64_t deadline_ms, struct buf *complaint, struct err *e)
     return rc;
 }
 
-static bool nobody_there(int rc)
+static bool no_listener(int rc)
 {
     return rc == -ECONNREFUSED || rc == -ENOENT;
 }
@@ -209,25 +209,25 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
     if (!path)
         return err_set(e, ENOMEM, "cannot reach the pool: %m");
     rc = dial(c, path, out, e);
-    if (!start || !nobody_there(rc))
+    if (!start || !no_listener(rc))
         return rc;
 
     /* Two clients may each start a pool at the same time. One of the two pools ends at once; the
      * other one listens, or will do so soon. So connect after a failed start, too. */
     int64_t deadline = clock_mono_ms() + POOL_START_MS;
     AUTO(buf_done) struct buf complaint = { .max = 4096 };
-    for (int tries = 0; nobody_there(rc); tries++) {
+    for (int tries = 0; no_listener(rc); tries++) {
         buf_clear(&complaint);
         int up = start_once(deadline, &complaint, e);
         if (up < 0)
             return up;
         rc = dial(c, path, out, e);
-        if (nobody_there(rc) && !up && (tries >= 5 || complaint.len > 0))
+        if (no_listener(rc) && !up && (tries >= 5 || complaint.len > 0))
             return refuse_start(c, &complaint, e);
-        if (nobody_there(rc) && clock_mono_ms() > deadline)
+        if (no_listener(rc) && clock_mono_ms() > deadline)
             return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
                            POOL_START_MS / 1000);
-        if (nobody_there(rc))
+        if (no_listener(rc))
             (void)poll(NULL, 0, 10 << MIN(tries, 4));
     }
     if (rc == 0)

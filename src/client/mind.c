@@ -16,7 +16,7 @@ enum { SETTLE_MS = 1000 };
 
 /* ---- does the job have a keeper? ---- */
 
-static bool is_kept(const struct client *c, const char *id)
+static bool has_keeper(const struct client *c, const char *id)
 {
     AUTO(free_p) char *path = paths_socket(&c->paths, id, "lock");
     AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
@@ -26,7 +26,7 @@ static bool is_kept(const struct client *c, const char *id)
 bool mind_job(struct client *c, const char *id)
 {
     struct conn *pool = NULL;
-    if (is_kept(c, id))
+    if (has_keeper(c, id))
         return false;
     if (link_dial_pool(c, true, &pool, NULL) == 0)
         conn_close(pool);
@@ -74,7 +74,7 @@ static void await_next_keeper(struct settle *s)
     (void)mind_job(s->c, s->id);
 }
 
-static void on_gone(struct conn *conn, const struct err *e, void *arg)
+static void on_keeper_gone(struct conn *conn, const struct err *e, void *arg)
 {
     struct settle *s = arg;
     (void)conn;
@@ -91,7 +91,7 @@ static void on_late(void *arg)
     loop_stop(s->c->loop);
 }
 
-static void on_word(struct conn *conn, const Tony__Frame *f, void *arg)
+static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 {
     (void)conn;
     /* Ignore the frames. They must be read nevertheless: otherwise the end of the connection is not
@@ -100,7 +100,7 @@ static void on_word(struct conn *conn, const Tony__Frame *f, void *arg)
     (void)arg;
 }
 
-static const struct conn_ops keeper_ops = { .on_frame = on_word, .on_close = on_gone };
+static const struct conn_ops keeper_ops = { .on_frame = on_frame, .on_close = on_keeper_gone };
 
 void mind_settle(struct client *c, const char *id)
 {
@@ -114,7 +114,7 @@ void mind_settle(struct client *c, const char *id)
     struct loop_timer *late = arrived(&s) ? NULL : loop_timer_new(c->loop, on_late, &s);
     if (late) {
         loop_timer_set(late, clock_mono_ms() + SETTLE_MS);
-        (void)loop_run(c->loop); /* on_arrival(), on_gone() or on_late() ends the loop */
+        (void)loop_run(c->loop); /* on_arrival(), on_keeper_gone() or on_late() ends the loop */
     }
     loop_timer_free(late);
     loop_fd_free(s.watch);

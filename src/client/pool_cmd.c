@@ -29,7 +29,7 @@ static int ask_pool(struct client *c, bool start, int what, bool force, json_t *
         *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
                           : json_object();
         if (!*out)
-            rc = err_set(e, EBADMSG, "the pool's answer is not what it should be");
+            rc = err_set(e, EBADMSG, "the pool's answer is not valid");
     }
     answer_done(&a);
     return absent ? 0 : rc < 0 ? rc : 1;
@@ -121,7 +121,7 @@ static int await_end(struct client *c, struct err *e)
         silent = !there;
         (void)poll(NULL, 0, pause);
     }
-    return err_set(e, ETIMEDOUT, "the pool said that it ends, but still answers after %d s",
+    return err_set(e, ETIMEDOUT, "the pool announced its end, but still answers after %d s",
                    ANSWER_MS / 1000);
 }
 

@@ -22,12 +22,12 @@ static json_t *time_or_null(int64_t wall_ms)
 }
 
 /* Progress of a live job; step 0 = none was reported. */
-struct far {
+struct progress {
     int64_t step, total, restarts;
     json_t *role; /* the first role that reported progress */
 };
 
-static void far_done(struct far *f, size_t n)
+static void progress_done(struct progress *f, size_t n)
 {
     for (size_t i = 0; f && i < n; i++)
         json_decref(f[i].role);
@@ -36,10 +36,10 @@ static void far_done(struct far *f, size_t n)
 
 /* Ask the masters for the progress: the journals have none. After the first timeout, ask no further
  * master. */
-static struct far *ask_far(struct client *c, const struct history_rows *rows)
+static struct progress *ask_progress(struct client *c, const struct history_rows *rows)
 {
-    struct far *far = calloc(rows->n + 1, sizeof *far);
-    int rc = far ? 0 : -ENOMEM;
+    struct progress *progress = calloc(rows->n + 1, sizeof *progress);
+    int rc = progress ? 0 : -ENOMEM;
     for (size_t i = 0; i < rows->n && rc != -ETIMEDOUT; i++) {
         json_t *doc = NULL, *role;
         size_t k;
@@ -48,18 +48,18 @@ static struct far *ask_far(struct client *c, const struct history_rows *rows)
         rc = status_of_master(c, rows->v[i].application_id, &doc);
         if (rc < 0)
             continue;
-        far[i].restarts = doc_int(doc, "restarts", 0);
+        progress[i].restarts = doc_int(doc, "restarts", 0);
         json_array_foreach(json_object_get(doc, "roles"), k, role)
         {
-            if (far[i].role || doc_int(role, "step", 0) <= 0)
+            if (progress[i].role || doc_int(role, "step", 0) <= 0)
                 continue;
-            far[i].role = json_incref(role);
-            far[i].step = doc_int(role, "step", 0);
-            far[i].total = doc_int(role, "total", 0);
+            progress[i].role = json_incref(role);
+            progress[i].step = doc_int(role, "step", 0);
+            progress[i].total = doc_int(role, "total", 0);
         }
         json_decref(doc);
     }
-    return far;
+    return progress;
 }
 
 json_t *list_row_json(const struct history_row *r)
@@ -72,28 +72,28 @@ json_t *list_row_json(const struct history_row *r)
                      "ran_ms", r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null());
 }
 
-static json_t *list_json(const struct history_rows *rows, const struct far *far)
+static json_t *list_json(const struct history_rows *rows, const struct progress *progress)
 {
     json_t *jobs = json_array();
     for (size_t i = 0; i < rows->n; i++) {
         json_t *job = list_row_json(&rows->v[i]);
-        if (far && far[i].role) {
-            (void)json_object_set_new(job, "step", json_integer(far[i].step));
-            (void)json_object_set_new(job, "total", json_integer(far[i].total));
-            (void)json_object_set(job, "left_ms", json_object_get(far[i].role, "left_ms"));
+        if (progress && progress[i].role) {
+            (void)json_object_set_new(job, "step", json_integer(progress[i].step));
+            (void)json_object_set_new(job, "total", json_integer(progress[i].total));
+            (void)json_object_set(job, "left_ms", json_object_get(progress[i].role, "left_ms"));
         }
-        if (far && far[i].restarts)
-            (void)json_object_set_new(job, "restarts", json_integer(far[i].restarts));
+        if (progress && progress[i].restarts)
+            (void)json_object_set_new(job, "restarts", json_integer(progress[i].restarts));
         (void)json_array_append_new(jobs, job);
     }
     return json_pack("{s:o}", "jobs", jobs);
 }
 
-static void list_table(const struct history_rows *rows, const struct far *far)
+static void list_table(const struct history_rows *rows, const struct progress *progress)
 {
     bool any = false;
-    for (size_t i = 0; far && i < rows->n; i++)
-        any = any || far[i].role || far[i].restarts;
+    for (size_t i = 0; progress && i < rows->n; i++)
+        any = any || progress[i].role || progress[i].restarts;
     struct table t = { .n_cols = any ? 7 : 6 };
     table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
               any ? "PROGRESS" : NULL, NULL);
@@ -105,11 +105,11 @@ static void list_table(const struct history_rows *rows, const struct far *far)
         if (r->ran_ms >= 0)
             (void)str_duration(r->ran_ms, ran, sizeof ran);
         AUTO(buf_done) struct buf steps = { 0 };
-        if (any && far[i].role)
-            render_steps(far[i].role, &steps);
-        if (any && far[i].restarts)
+        if (any && progress[i].role)
+            render_steps(progress[i].role, &steps);
+        if (any && progress[i].restarts)
             (void)buf_addf(&steps, "%s%lld restart%s", steps.len ? ", " : "",
-                           (long long)far[i].restarts, far[i].restarts > 1 ? "s" : "");
+                           (long long)progress[i].restarts, progress[i].restarts > 1 ? "s" : "");
         const char *text = buf_cstr(&steps);
         table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
                   any ? text + strspn(text, " ") : NULL, NULL);
@@ -140,20 +140,20 @@ int cmd_list(struct client *c)
     size_t kept = rows.n;
     if (more)
         rows.n = (size_t)n;
-    struct far *far = ask_far(c, &rows);
+    struct progress *progress = ask_progress(c, &rows);
     int code;
     if (options_has(&c->o, OPT_JSON)) {
-        code = client_print_json(list_json(&rows, far));
+        code = client_print_json(list_json(&rows, progress));
     } else {
         if (rows.n == 0)
             client_note("no jobs in %s", c->paths.home);
         else
-            list_table(&rows, far);
+            list_table(&rows, progress);
         code = client_flush_stdout();
         if (more)
             client_note("there are more: --all shows them");
     }
-    far_done(far, rows.n);
+    progress_done(progress, rows.n);
     rows.n = kept;
     for (size_t i = 0; i < rows.n; i++)
         if (rows.v[i].live && mind_job(c, rows.v[i].application_id))
@@ -183,10 +183,10 @@ static void task_table(const json_t *tasks)
 {
     size_t i;
     json_t *task;
-    bool far = false; /* the logs have URLs, as on a cluster */
-    json_array_foreach(tasks, i, task) far = far || doc_str(task, "log_url")[0];
+    bool has_urls = false; /* the logs have URLs, as on a cluster */
+    json_array_foreach(tasks, i, task) has_urls = has_urls || doc_str(task, "log_url")[0];
     struct table t = { .n_cols = 7 };
-    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", far ? "LOG" : "GPUS",
+    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", has_urls ? "LOG" : "GPUS",
               NULL);
     json_array_foreach(tasks, i, task)
     {
@@ -194,7 +194,8 @@ static void task_table(const json_t *tasks)
         ended_text(task, end, sizeof end);
         (void)snprintf(attempt, sizeof attempt, "%lld", (long long)doc_int(task, "attempt", 0));
         table_add(&t, doc_str(task, "task"), doc_str(task, "state"), doc_str(task, "result"), end,
-                  attempt, doc_str(task, "address"), doc_str(task, far ? "log_url" : "gpus"), NULL);
+                  attempt, doc_str(task, "address"), doc_str(task, has_urls ? "log_url" : "gpus"),
+                  NULL);
     }
     table_print(&t);
 }

@@ -34,11 +34,10 @@ struct render {
     bool said_tensorboard;
     VEC(struct role_seen) roles;
     int64_t shown_ms, started_ms;
-    int64_t restarts; /* the last number that was printed; -1 = no summary was received */
-    char resize[240]; /* the last text printed about a resize; "" = no resize is running */
-    int64_t
-        resize_ended_ms; /* end of the last resize that was printed; -1 = no summary was received */
-    unsigned drawn;      /* lines of the progress on the terminal, above the cursor */
+    int64_t restarts;        /* the last number that was printed; -1 = no summary was received */
+    char resize[240];        /* the last text printed about a resize; "" = no resize is running */
+    int64_t resize_ended_ms; /* end of the last printed resize; -1 = no summary was received */
+    unsigned drawn;          /* lines of the progress on the terminal, above the cursor */
     bool pending;
 };
 

@@ -430,7 +430,8 @@ int ship_put(struct client *c, struct client_job *j, struct err *e)
             continue;
         code = ship_exit_code(e);
         if (code == EXIT_MISUSE && !e->hint[0])
-            err_hint(e, "all that is shipped must be there, readable and at rest");
+            err_hint(
+                e, "everything that is shipped must exist, be readable, and not change meanwhile");
         if (code == EXIT_MISUSE)
             (void)err_wrap(e, -e->num, "%s", ship_origin(j, &j->items[i]));
     }

@@ -17,7 +17,7 @@ int status_parse(struct span text, json_t **out, struct err *e)
     json_t *doc = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(doc)) {
         json_decref(doc);
-        return err_set(e, EBADMSG, "the job's status is not what it should be");
+        return err_set(e, EBADMSG, "the job's status document is not valid");
     }
     *out = doc;
     return 0;

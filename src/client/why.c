@@ -383,7 +383,7 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
 
 /* ---- a job that is still live ---- */
 
-/* Name the tasks in this state; state NULL = those that are suspected dead. */
+/* Name the tasks in this state; NULL = those with the flag `suspect`. */
 static void say_tasks(const json_t *doc, const char *state, const char *label, const char *why,
                       struct buf *out)
 {

@@ -239,8 +239,8 @@ int yarn_cmd_list(struct client *c, size_t n)
     int rc = yarn_open(c, NULL, &y, &e);
     if (rc == 0)
         rc = yarn_list(y, all, &e);
-    bool half = rc < 0 && !options_has(&c->o, OPT_CLUSTER);
-    if (half) /* show the jobs of this machine nevertheless */
+    bool no_cluster = rc < 0 && !options_has(&c->o, OPT_CLUSTER);
+    if (no_cluster) /* show the jobs of this machine nevertheless */
         client_note("the cluster's jobs are not known: %s", e.msg);
     if (!options_has(&c->o, OPT_CLUSTER))
         rc = add_local(c, all, &e);
@@ -263,14 +263,14 @@ int yarn_cmd_list(struct client *c, size_t n)
     } else {
         if (total > 0)
             print_jobs(jobs);
-        else if (!half)
+        else if (!no_cluster)
             client_note("no jobs of yours on the cluster");
         code = client_flush_stdout();
         if (n && total > n)
             client_note("there are more: --all shows them");
     }
     json_decref(jobs);
-    return half && code == EXIT_DONE ? EXIT_CLUSTER : code;
+    return no_cluster && code == EXIT_DONE ? EXIT_CLUSTER : code;
 }
 
 /* ---- plan: the resources of the cluster ---- */

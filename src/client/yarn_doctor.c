@@ -92,12 +92,12 @@ static void say_hdfs(const struct yarn *y, const struct visit *v, json_t *checks
                    "%s by WebHDFS at %s: %s", y->hdfs.fs, where, v->home.msg);
     else if (!v->home_there)
         doctor_add(checks, "HDFS", NOTE,
-                   "it is made by the first job, if the directory above it may be written; else "
-                   "whoever runs the cluster makes it",
+                   "the first job creates it, if the directory above it is writable; else "
+                   "ask the administrator of the cluster to create it",
                    "%s by WebHDFS at %s; '%s', the home of '%s', is not there", y->hdfs.fs, where,
                    y->home, y->user);
     else if (!str_eq(v->owner, y->user))
-        doctor_add(checks, "HDFS", WRONG, "jobs are staged there: have it given to you",
+        doctor_add(checks, "HDFS", WRONG, "jobs are staged there: ask for write permission",
                    "%s by WebHDFS at %s; '%s' belongs to '%s', not to '%s'", y->hdfs.fs, where,
                    y->home, v->owner, y->user);
     else
@@ -115,7 +115,7 @@ static void say_isolation(struct yarn *y, json_t *checks)
                     true, &limit, NULL);
     bool own = executor && strstr(executor, "LinuxContainerExecutor") && !limit;
     doctor_add(checks, "isolation", NOTE,
-               "who can reach the cluster can read and stop the jobs of all: use it among people "
+               "all who can reach the cluster can read and stop every job: use it among people "
                "who trust each other",
                "no Kerberos: the cluster believes every name%s",
                own ? "" : ", and tasks of all users run as one user on a node");

@@ -22,7 +22,7 @@ enum {
     LOOK_MS = 200, /* interval of the requests with --follow */
     ANSWER_WAIT_MS = 30000,
     /* Give up if for this time there is neither a master nor an end of the job. */
-    NOBODY_MS = 10000,
+    NO_MASTER_MS = 10000,
 };
 
 #define N_STREAMS 2
@@ -458,7 +458,7 @@ static int show(struct logs *l, struct err *e)
         int64_t now = clock_mono_ms();
         if (l->master || is_over(l) || (!tasks_of(l) && !is_silent(l)))
             heard_ms = now;
-        if (!l->follow && now - heard_ms > NOBODY_MS) {
+        if (!l->follow && now - heard_ms > NO_MASTER_MS) {
             (void)err_set(e, ETIMEDOUT, "the master of '%s' does not answer", l->id);
             err_hint(e, "tony tasks %s shows where the logs lie", l->id);
             return -EXIT_CLUSTER;

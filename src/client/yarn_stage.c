@@ -208,7 +208,7 @@ static void cache_listed(const struct webhdfs_result *r, const struct err *e, vo
     s->cache_there = r != NULL;
     for (size_t k = 0; r && k < r->n_stats; k++) {
         const struct webhdfs_stat *st = &r->stats[k];
-        bool half = str_starts(st->name, YARN_HALF_PREFIX), ours = false;
+        bool unfinished = str_starts(st->name, YARN_HALF_PREFIX), ours = false;
         for (size_t i = 0; i < s->v.n; i++) {
             struct yarn_staged *x = &s->v.v[i];
             if (!x->digest || !str_eq(x->digest, st->name))
@@ -217,7 +217,7 @@ static void cache_listed(const struct webhdfs_result *r, const struct err *e, vo
             x->known = true;
             x->old = now - st->mtime_ms > TOUCH_MS;
         }
-        if (!ours && now - st->mtime_ms > (half ? (int64_t)TOUCH_MS : age))
+        if (!ours && now - st->mtime_ms > (unfinished ? (int64_t)TOUCH_MS : age))
             /* On failure, the next client removes it. */
             (void)strv_pushf(&s->stale, "%s/cache/%s", s->y->dir, st->name);
     }
