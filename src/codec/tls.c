@@ -20,7 +20,7 @@ struct tls {
     size_t n_in;
     struct buf out;
     char identity[TLS_IDENTITY_MAX];
-    bool stranger; /* the server does not know the identity */
+    bool unknown_identity; /* the server does not know the identity */
     bool server, ready, ended, closing, failed;
 };
 
@@ -76,14 +76,14 @@ static int find_key(void *arg, mbedtls_ssl_context *ssl, const unsigned char *id
     struct tls *t = arg;
     struct tls_key key = { .len = 0 };
     struct span name = span_mem(id, len);
-    t->stranger = true;
+    t->unknown_identity = true;
     if (!identity_valid(name))
         return -1;
     memcpy(t->identity, name.p, name.len);
     t->identity[name.len] = '\0';
     if (!t->key_of(t->identity, &key, t->key_arg))
         return -1;
-    t->stranger = false;
+    t->unknown_identity = false;
     int rc = key.len < TLS_KEY_MIN ? -1 : mbedtls_ssl_set_hs_psk(ssl, key.bytes, key.len);
     explicit_bzero(&key, sizeof key);
     return rc;
@@ -114,7 +114,7 @@ static int alert_failed(const struct tls *t, struct err *e)
 static int fail(struct tls *t, int rc, struct err *e)
 {
     t->failed = true;
-    if (t->stranger)
+    if (t->unknown_identity)
         return err_set(e, EACCES, "unknown identity '%s'", t->identity);
     /* Each module of mbedTLS has its own code for this, and some hide it. So look at errno, too. */
     if (errno == ENOMEM || rc == MBEDTLS_ERR_SSL_ALLOC_FAILED)
@@ -339,5 +339,5 @@ bool tls_ended(const struct tls *t)
 
 const char *tls_identity(const struct tls *t)
 {
-    return t->stranger ? "" : t->identity;
+    return t->unknown_identity ? "" : t->identity;
 }
