@@ -120,7 +120,7 @@ void conf_freep(struct conf **c)
 /* ---- checks ---- */
 
 /* Is this a framework that the program supports, though the table of keys does not list it? */
-static bool brought_along(struct span name)
+static bool is_added_framework(struct span name)
 {
     AUTO(free_p) char *lower = span_dup(name);
     for (char *p = lower; p && *p; p++)
@@ -150,7 +150,7 @@ static int check_enum(const struct conf_key *row, const char *what, const char *
         strv_done(&list);
         return err_set(e, -rc, "cannot check %s: %m", what);
     }
-    if (strstr(row->name, ".framework") && brought_along(v)) {
+    if (strstr(row->name, ".framework") && is_added_framework(v)) {
         strv_done(&list);
         return 0;
     }

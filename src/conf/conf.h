@@ -285,9 +285,8 @@ struct job_spec {
     size_t n_resources;
     char *src, *venv, *python_binary;
     bool fail_on_worker_failure;
-    bool server; /* tony runs the framework's server on the node of rank 0: the first task of
-                    server_role */
-    uint32_t server_role; /* of this role */
+    bool server;          /* the executor of rank 0's task runs the framework's server */
+    uint32_t server_role; /* rank 0 belongs to the first task of this role */
     uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,
         execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;

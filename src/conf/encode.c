@@ -44,13 +44,13 @@ static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
     const char *value = json_string_value(json_array_get(j, 1));
     size_t n = json_array_size(j);
     if (!key || !value || (n != 2 && n != 5))
-        return err_set(e, EINVAL, "configuration: entry %zu is not one", i);
+        return err_set(e, EINVAL, "configuration: entry %zu is not valid", i);
     struct entry x = { .key = key, .value = value, .origin = "default", .layer = CL_DEFAULT };
     if (n == 5) {
         const char *origin = json_string_value(json_array_get(j, 3));
         json_int_t layer = json_integer_value(json_array_get(j, 2));
         if (!origin || layer < CL_SITE || layer > CL_CONF)
-            return err_set(e, EINVAL, "configuration: entry '%s' is not one", key);
+            return err_set(e, EINVAL, "configuration: entry '%s' is not valid", key);
         x.layer = (enum conf_layer)layer;
         x.origin = origin;
         x.final = json_is_true(json_array_get(j, 4));

@@ -288,10 +288,9 @@ enum { EXACT_MAX = 16 }; /* up to this number of related roles, all 2^16 sets ar
 
 struct peak {
     const struct job_spec *s;
-    size_t n, of[EXACT_MAX]; /* roles that wait for others, or for which others wait */
-    uint32_t
-        apart[EXACT_MAX]; /* for each of them: bits of the roles that never run at the same time */
-    const uint32_t *instances; /* of each role; NULL = those of the job file */
+    size_t n, of[EXACT_MAX];       /* roles that wait for others, or for which others wait */
+    uint32_t exclusive[EXACT_MAX]; /* for each of them: the roles that never run with it */
+    const uint32_t *instances;     /* of each role; NULL = those of the job file */
     struct job_demand max;
     uint32_t most_memory, most_gpus; /* bits of the roles in the set that needs most */
 };
@@ -326,18 +325,18 @@ static void try_sets(struct peak *p, size_t i, uint32_t taken, struct job_demand
         p->max.n_containers = MAX(p->max.n_containers, sum.n_containers);
         return;
     }
-    if (!(p->apart[i] & taken)) {
+    if (!(p->exclusive[i] & taken)) {
         struct job_demand with = sum;
         size_t role = p->of[i];
         add_to(&with, &p->s->roles[role],
                p->instances ? p->instances[role] : p->s->roles[role].instances);
         try_sets(p, i + 1, taken | 1u << i, with);
     }
-    if (p->apart[i])
+    if (p->exclusive[i])
         try_sets(p, i + 1, taken, sum);
 }
 
-static size_t place_of(const struct peak *p, size_t role)
+static size_t index_of(const struct peak *p, size_t role)
 {
     for (size_t i = 0; i < p->n; i++) {
         if (p->of[i] == role)
@@ -353,7 +352,7 @@ static bool find_related(struct peak *p)
         const struct role_spec *r = &p->s->roles[i];
         for (size_t k = 0; k <= r->n_waits_for && r->n_waits_for > 0; k++) {
             size_t role = k < r->n_waits_for ? r->waits_for[k] : i;
-            if (place_of(p, role) < p->n)
+            if (index_of(p, role) < p->n)
                 continue;
             if (p->n == EXACT_MAX)
                 return false;
@@ -363,19 +362,19 @@ static bool find_related(struct peak *p)
     for (size_t i = 0; i < p->n; i++) {
         const struct role_spec *r = &p->s->roles[p->of[i]];
         for (size_t k = 0; k < r->n_waits_for; k++)
-            p->apart[i] |= 1u << place_of(p, r->waits_for[k]);
+            p->exclusive[i] |= 1u << index_of(p, r->waits_for[k]);
     }
     /* Waiting is transitive: if A waits for B and B for C, A and C never run at the same time. Nor
      * do C and A, so the relation is then made symmetric. */
     for (size_t k = 0; k < p->n; k++) {
         for (size_t i = 0; i < p->n; i++)
-            p->apart[i] |= p->apart[i] >> k & 1 ? p->apart[k] : 0;
+            p->exclusive[i] |= p->exclusive[i] >> k & 1 ? p->exclusive[k] : 0;
     }
     uint32_t before[EXACT_MAX];
-    memcpy(before, p->apart, sizeof before);
+    memcpy(before, p->exclusive, sizeof before);
     for (size_t i = 0; i < p->n; i++) {
         for (size_t k = 0; k < p->n; k++)
-            p->apart[i] |= before[k] >> i & 1 ? 1u << k : 0;
+            p->exclusive[i] |= before[k] >> i & 1 ? 1u << k : 0;
     }
     return true;
 }
@@ -388,7 +387,7 @@ void job_spec_demand(const struct job_spec *s, struct job_demand *out)
     if (s->single_node)
         add_to(&fixed, &s->am, s->am.instances);
     for (size_t i = 0; i < s->n_roles; i++) {
-        if (!exact || place_of(&p, i) == p.n)
+        if (!exact || index_of(&p, i) == p.n)
             add_to(&fixed, &s->roles[i], s->roles[i].instances);
     }
     p.max = fixed;
@@ -412,7 +411,7 @@ void job_spec_peak_roles(const struct job_spec *s, const uint32_t *instances, bo
     if (exact)
         try_sets(&p, 0, 0, (struct job_demand){ 0 });
     for (size_t i = 0; i < s->n_roles; i++) {
-        size_t place = exact ? place_of(&p, i) : p.n;
+        size_t place = exact ? index_of(&p, i) : p.n;
         counts[i] = !exact || place == p.n || ((p.most_memory | p.most_gpus) >> place & 1);
     }
 }
