@@ -72,8 +72,8 @@ static bool has_role(const struct rt_role *roles, size_t n, const char *name)
     return false;
 }
 
-/* The address under which other tasks know this one. NULL: the cluster spec has it. On a cluster
- * the task may have registered from another host. */
+/* The address under which other tasks know this one. NULL on a cluster: there the host is not known
+ * here, but the cluster spec has it. */
 static const char *own_address(const struct executor *x, char *out, size_t n)
 {
     (void)snprintf(out, n, "127.0.0.1:%u", x->port);
