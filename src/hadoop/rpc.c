@@ -437,7 +437,8 @@ static int on_wrapped(struct rpc_conn *c, const Hadoop__RpcSasl *m)
 {
     struct err e = { 0 };
     if (!c->wrapping)
-        return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "the server protects what it should not");
+        return fail(c, RPC_FAULT_PROTOCOL, EPROTO,
+                    "the server protects a message that must be unprotected");
     int rc = sasl_unwrap(c->sasl, span_mem(m->token.data, m->token.len), &c->inner, &e);
     if (rc < 0)
         return fail_with(c, rc == -ENOMEM ? RPC_FAULT_LOCAL : RPC_FAULT_PROTOCOL, &e);
@@ -700,7 +701,7 @@ void rpc_conn_eof(struct rpc_conn *c, const struct err *why)
         (void)fail_with(c, RPC_FAULT_BROKEN, why);
     else if (c->state != RC_READY)
         (void)fail(c, RPC_FAULT_BROKEN, ECONNRESET,
-                   "the server closed the connection while we authenticated");
+                   "the server closed the connection during the authentication");
     else
         (void)fail(c, RPC_FAULT_BROKEN, ECONNRESET, "the server closed the connection");
 }

@@ -52,7 +52,7 @@ static void enter(struct rpc_client *c)
     c->depth++;
 }
 
-/* Does the client still exist? */
+/* Call it after a callback. false: the client has been freed meanwhile. */
 static bool leave(struct rpc_client *c)
 {
     if (--c->depth > 0)
@@ -180,7 +180,8 @@ static void arm(struct rpc_client *c)
         loop_timer_set(c->timer, at);
 }
 
-/* NULL also if a callback has freed the client meanwhile. */
+/* The next call that is marked as doomed. NULL: there is none, or a callback has freed the client.
+ */
 static struct rpc_call *first_doomed(const struct rpc_client *c)
 {
     struct rpc_call *call = c->dead ? NULL : c->calls;

@@ -254,7 +254,7 @@ static int choose_qop(struct digest *d, const struct challenge *c, struct err *e
     else
         return err_set(
             e, EACCES,
-            "the server offers no protection that we can do: qop '%.40s', cipher '%.80s'",
+            "the server offers no protection that tony supports: qop '%.40s', cipher '%.80s'",
             buf_cstr(&c->qop), buf_cstr(&c->cipher));
     int64_t most = MAXBUF;
     if (c->maxbuf.len > 0 &&
@@ -431,7 +431,8 @@ static int digest_finish(struct sasl *s, struct span token, struct err *e)
     struct digest *d = digest_of(s);
     AUTO(challenge_done) struct challenge c = { 0 };
     if (!d->answered)
-        return err_set(e, EACCES, "the server said that we are authenticated before we were");
+        return err_set(e, EACCES,
+                       "the server reported success before the authentication was complete");
     int rc = challenge_parse(token, &c, e);
     if (rc < 0)
         return rc;
