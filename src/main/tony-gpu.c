@@ -75,7 +75,7 @@ static int load(struct err *e)
         return err_set(e, ENODEV, "no NVIDIA driver here: %s", dlerror());
     if (!find(lib, &nvml.init, "nvmlInit_v2") || !find(lib, &nvml.count, "nvmlDeviceGetCount_v2") ||
         !find(lib, &nvml.handle, "nvmlDeviceGetHandleByIndex_v2"))
-        return err_set(e, ENODEV, "the NVIDIA library is not one that we know");
+        return err_set(e, ENODEV, "the NVIDIA library lacks a function that tony needs");
     /* If a function is missing, its figure is not printed. */
     (void)find(lib, &nvml.name, "nvmlDeviceGetName");
     (void)find(lib, &nvml.uuid, "nvmlDeviceGetUUID");

@@ -54,7 +54,7 @@ static void refuse(struct pmi_server *s, struct speaker *x)
     if (x->rank.rank >= 0)
         (void)err_set(&e, EPROTO, "rank %d does not speak PMI-1 as MPICH does", (int)x->rank.rank);
     else
-        (void)err_set(&e, EPROTO, "somebody who dialled the PMI server is none of the job's ranks");
+        (void)err_set(&e, EPROTO, "a peer of the PMI server is none of the job's ranks");
     if (s->on_refused && s->refusals++ < REFUSALS)
         s->on_refused(&e, s->arg);
     server_drop(&x->peer);

@@ -48,8 +48,8 @@ void server_drop(struct server_peer *p)
     buf_done(&p->out);
     p->next = s->gone;
     s->gone = p;
-    if (s->full)
-        s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+    if (s->accept_suspended)
+        s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
 }
 
 static void free_gone(struct server *s)
@@ -132,7 +132,7 @@ static void accept_some(struct server *s)
         bool room = s->n_peers < s->ops->peers_max;
         int fd = room ? accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
         if (!room || (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)))
-            s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
+            s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
         if (fd == -1)
             return;
         if (peer_open(s, fd) < 0)

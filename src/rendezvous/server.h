@@ -41,7 +41,7 @@ struct server {
     const struct server_ops *ops;
     int epoll_fd, listen_fd;
     uint16_t port;
-    bool full; /* accepting is suspended until a connection is dropped */
+    bool accept_suspended; /* accepting is suspended until a connection is dropped */
     struct server_peer *peers, *gone;
     size_t n_peers;
 };

@@ -219,7 +219,7 @@ static int number_of(const struct key *k, int64_t *out, struct err *e)
     errno = 0;
     long long v = strtoll(text, &end, 10);
     if (end == text || errno)
-        return err_set(e, EINVAL, "a client of torch's store adds to a value that is no number");
+        return err_set(e, EINVAL, "a client of torch's store adds to a value that is not a number");
     *out = v;
     return 0;
 }

@@ -20,8 +20,8 @@ static const char *const fields[OP_COUNT] = {
     [OP_BARRIER] = "k8",
 };
 
-/* In torch <= 2.0, number 7 is WATCH and 8 is DELETE. In torch 2.1 these numbers mean something
- * else. */
+/* In torch <= 2.0, number 7 is WATCH and 8 is DELETE. In torch 2.1, 7 is DELETE and 8 is
+ * APPEND. */
 enum { BARE_WATCH = 7, BARE_DELETE = 8 };
 static const enum op bare[] = {
     OP_SET,    OP_COMPARE_SET, OP_GET,    OP_ADD,     OP_CHECK,   OP_WAIT,
@@ -98,8 +98,8 @@ static int skip(struct scan *s, const char *p, size_t n, struct err *e)
         uint64_t says = load_u64(p + s->at);
         if (says > max)
             return err_set(e, EMSGSIZE,
-                           "a client of torch's store sent a %s of %llu bytes, which is more than "
-                           "the %llu that may be",
+                           "a client of torch's store sent a %s of %llu bytes, more than the "
+                           "limit of %llu",
                            type == 'k' ? "key" : "value", (unsigned long long)says,
                            (unsigned long long)max);
         len = (size_t)says;
@@ -121,8 +121,8 @@ static int count(struct scan *s, const char *p, size_t n, struct err *e)
     s->left = load_u64(p + s->at);
     if (s->left > TCPSTORE_KEYS_MAX)
         return err_set(e, EMSGSIZE,
-                       "a client of torch's store sent a command with %llu keys, which is more "
-                       "than the %d that may be",
+                       "a client of torch's store sent a command with %llu keys, more than the "
+                       "limit of %d",
                        (unsigned long long)s->left, TCPSTORE_KEYS_MAX);
     s->at += 8;
     s->counted = true;

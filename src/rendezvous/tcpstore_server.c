@@ -31,7 +31,8 @@ struct line {
 
 struct tcpstore_server {
     int epoll_fd, listen_fd;
-    bool full; /* no descriptor is free: accepting is suspended until a connection is closed */
+    bool accept_suspended; /* no descriptor is free: accepting is suspended until a connection is
+                              closed */
     uint16_t port;
     unsigned refusals;
     struct tcpstore *store;
@@ -74,8 +75,8 @@ static void line_close(struct tcpstore_server *s, struct line *l)
     tcpstore_leave(l->client);
     close(l->fd);
     free(l);
-    if (s->full)
-        s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+    if (s->accept_suspended)
+        s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
 }
 
 void tcpstore_server_close(struct tcpstore_server *s)
@@ -129,7 +130,7 @@ static void accept_some(struct tcpstore_server *s)
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-            s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
+            s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
         if (fd == -1)
             return;
         if (tcpstore_n_clients(s->store) >= TCPSTORE_CLIENTS_MAX || !line_open(s, fd))
