@@ -22,10 +22,10 @@ int client_open_paths(struct client *c, struct err *e)
     c->paths = p;
     c->have_paths = true;
     c->looks_only = false;
-    /* The pool that we may start lives in another directory. */
+    /* The client may start the pool, which runs in another directory: it needs an absolute path. */
     return setenv("TONY_HOME", c->paths.home, 1) == 0
                ? 0
-               : err_set(e, ENOMEM, "cannot tell where to keep files: %m");
+               : err_set(e, ENOMEM, "cannot set TONY_HOME: %m");
 }
 
 static bool can_be_looked_at(int num)
@@ -84,12 +84,13 @@ static int unknown_command(const char *name)
     return client_fail(EXIT_MISUSE, &e);
 }
 
-/* Too few or too many arguments, or a first one that is none of the command's words. */
+/* Check the number of arguments, and whether the first one is a subcommand of this command. */
 static int check_args(const struct client *c, struct err *e)
 {
     const struct command *cmd = c->cmd;
     if (c->o.n_args < cmd->min_args)
-        err_set(e, EINVAL, "tony %s needs %s", cmd->name, cmd->words ? "a word" : "an argument");
+        err_set(e, EINVAL, "tony %s needs %s", cmd->name,
+                cmd->words ? "a subcommand" : "an argument");
     else if (c->o.n_args > cmd->max_args)
         err_set(e, EINVAL, "tony %s does not understand '%s'", cmd->name, c->o.args[cmd->max_args]);
     else
@@ -124,11 +125,13 @@ int client_main(int argc, char **argv, const char *version)
         .out_color = color && isatty(STDOUT_FILENO),
     };
 
-    (void)umask(umask(077) & 077); /* a mask that takes from ourselves helps nobody */
+    /* Drop mask bits for the owner: tony must be able to use its own files. */
+    (void)umask(umask(077) & 077);
     const char *site = getenv("TONY_CONF_DIR");
     AUTO(free_p) char *site_dir = site && *site && *site != '/' ? realpath(site, NULL) : NULL;
-    if (site_dir) /* for the pool too, which lives in another directory */
-        (void)setenv("TONY_CONF_DIR", site_dir, 1); /* without memory all else fails soon */
+    if (site_dir) /* absolute: the pool inherits it and runs in another directory */
+        /* On failure memory is exhausted: a later step reports that. */
+        (void)setenv("TONY_CONF_DIR", site_dir, 1);
 
     const char *word = argc > 1 ? argv[1] : "";
     if (str_eq(word, "--help") || str_eq(word, "-h") || str_eq(word, "-help"))

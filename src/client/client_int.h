@@ -35,10 +35,10 @@ struct client {
 struct command {
     const char *name, *usage, *summary;
     const char *text;     /* paragraphs for --help; may be NULL */
-    const char *examples; /* lines, printed first by --help */
+    const char *examples; /* example command lines; --help prints them first */
     uint64_t options;
     size_t min_args, max_args;
-    const char *words;           /* possible first arguments; may be NULL */
+    const char *words; /* the possible first arguments, separated by blanks; may be NULL */
     int (*fn)(struct client *c); /* returns an exit code */
 };
 const struct command *command_table(size_t *out_n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of commands, and what is made of it: help and completion.
+ * The table of commands, and the help and shell completion that are generated from it.
  */
 #include <errno.h>
 
@@ -15,7 +15,7 @@
      OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD) | OPT_BIT(OPT_DEBUG) |                 \
      OPT_BIT(OPT_VERBOSE))
 
-/* Of commands about a job that is somewhere. */
+/* The options of commands about one existing job. */
 #define WHERE_OPTIONS (OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_VERBOSE))
 
 #define APP_TEXT "APP is an application id, its number alone, or `last`.\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: what this machine offers, what is wrong with it, and what each configuration key does
- * here.
+ * doctor: reports what this machine offers, what is wrong with it, and what each configuration key
+ * does here.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -154,7 +154,7 @@ static void check_programs(json_t *checks)
 
 /* ---- files ---- */
 
-/* Something of another user's in a directory of ours. */
+/* Report a directory of tony's that belongs to another user. */
 static void check_owner(json_t *checks, const char *dir)
 {
     DIR *d = opendir(dir);
@@ -212,7 +212,7 @@ static void check_site(json_t *checks)
     const char *dir = getenv("TONY_CONF_DIR");
     if (conf && conf_load_site(conf, &e) < 0)
         doctor_add(checks, "site settings", WRONG,
-                   e.hint[0] ? e.hint : "every job is refused until it is mended", "%s", e.msg);
+                   e.hint[0] ? e.hint : "every job is refused until it is corrected", "%s", e.msg);
     else
         doctor_add(checks, "site settings", FINE, NULL, "%s",
                    dir ? dir : "none (TONY_CONF_DIR is not set)");

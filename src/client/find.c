@@ -6,7 +6,7 @@
 #include "client/client_int.h"
 #include "client/yarn_cmd.h"
 
-/* The newest id in a directory of jobs, or the newest with that number (0 = any). */
+/* Find the newest job in a directory that has this number; 0 = any number. */
 static int newest_in(const char *dir, uint32_t number, int64_t *best_start, uint32_t *best_number,
                      struct err *e)
 {

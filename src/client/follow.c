@@ -15,10 +15,11 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    QUICK_TRIES = 16, /* a millisecond apart, then doubling */
+    QUICK_TRIES = 16, /* the first retries are 1 ms apart; after them the pause doubles */
     RETRY_MAX_MS = 500,
-    LOST_MS = 60000,   /* neither pool nor master for so long: give up */
-    REFUSED_MS = 5000, /* a pool that does not know the job may only be coming up */
+    LOST_MS = 60000, /* give up if for this time neither the pool nor the master answers */
+    /* The pool may just be starting and not know the job yet: retry for this time. */
+    REFUSED_MS = 5000,
     REFUSED_RETRY_MS = 20,
 };
 
@@ -30,11 +31,12 @@ struct follow {
     char *master_path;
     struct loop_timer *retry;
     struct loop_signal *signals[3];
-    int64_t lost_since;    /* 0 = somebody answers */
-    int64_t refused_since; /* 0 = the pool knows the job, or has not been asked */
+    int64_t lost_since;    /* since when no connection has answered; 0 = a connection answers */
+    int64_t refused_since; /* since when the pool refuses the job; 0 = it knows the job, or was not
+                              asked */
     unsigned tries;
     unsigned n_signals;
-    bool go_master; /* there is, or was, a master to be dialled */
+    bool go_master; /* connect to the master: it exists, or has existed */
     bool want_stop, over;
     const char *stop_reason;
     struct follow_result *out;
@@ -53,7 +55,7 @@ static void end(struct follow *f, int rc)
     loop_stop(f->c->loop);
 }
 
-/* ---- what comes in ---- */
+/* ---- frames from the pool and the master ---- */
 
 static void keep_summary(struct follow *f, const Tony__JobUpdate *u)
 {
@@ -73,7 +75,8 @@ static void on_update(struct follow *f, const struct conn *from, const Tony__Job
     keep_summary(f, u);
     if (f->o->render)
         render_update(f->o->render, u->state, f->out->summary);
-    /* the pool has a word on a job without a master, but knows nothing of what the master does */
+    /* An update from the pool about a running job lacks what only the master knows: look() must see
+     * only complete updates. */
     bool whole = from == f->master || u->finished;
     if (f->o->look && whole && f->o->look(u->state, f->out->summary, f->o->look_arg))
         end(f, 0);
@@ -87,11 +90,11 @@ static void on_update(struct follow *f, const struct conn *from, const Tony__Job
 static void on_answer(struct follow *f)
 {
     if (f->want_stop && f->o->told)
-        end(f, 0); /* the stop is in the journal */
+        end(f, 0); /* the answer comes once the stop is in the journal */
 }
 
-/* The job may just have moved to the history, or be on its way there. One that stays refused is a
- * directory that the pool cannot make a job of. */
+/* The pool does not know the job. The job may be on its way to the history: retry for REFUSED_MS.
+ * If the pool still refuses then, the directory of the job is not usable. */
 static void on_refused(struct follow *f, const Tony__Refused *r)
 {
     int64_t now = clock_mono_ms();
@@ -116,7 +119,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
         const Tony__JobUpdate *u = frame->job_update;
         f->refused_since = 0;
         if (conn == f->pool && f->master && !u->finished)
-            return; /* the master knows better */
+            return; /* the master has newer information */
         on_update(f, conn, u);
         if (!f->over && conn == f->pool && u->master_socket[0] && !f->master) {
             f->go_master = true;
@@ -132,7 +135,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
 static void on_close(struct conn *conn, const struct err *why, void *arg)
 {
     struct follow *f = arg;
-    (void)why; /* how it broke does not matter: whoever it was is dialled again */
+    (void)why; /* reconnect in the same way after every error */
     if (conn == f->pool)
         f->pool = NULL;
     if (conn == f->master)
@@ -143,21 +146,21 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
 
 static const struct conn_ops follow_ops = { .on_frame = on_frame, .on_close = on_close };
 
-/* ---- what goes out ---- */
+/* ---- requests ---- */
 
 static void send_stop(struct follow *f)
 {
     struct conn *to = f->master ? f->master : f->pool;
     if (to && f->want_stop)
-        (void)link_send_stop(to, f->id, f->stop_reason,
-                             f->o->checkpoint); /* a broken one is dialled again */
+        /* If the connection is broken, on_close() reconnects and sends the stop again. */
+        (void)link_send_stop(to, f->id, f->stop_reason, f->o->checkpoint);
 }
 
 static void greet(struct follow *f, struct conn *conn)
 {
     conn_set_arg(conn, &follow_ops, f);
     int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
-    (void)link_send_ask(conn, what, f->id, ""); /* see send_stop() */
+    (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }
 
@@ -182,7 +185,8 @@ static void retry_later(struct follow *f)
         end(f, -EIO);
         return;
     }
-    /* a master needs some ms from its admission to its socket: the first tries are for that */
+    /* The master needs a few ms from its start to its socket: so the first QUICK_TRIES retries do
+     * not double the pause. */
     unsigned doubled = f->tries > QUICK_TRIES ? f->tries - QUICK_TRIES : 0;
     int64_t pause = MIN((int64_t)1 << MIN(doubled, 10U), (int64_t)RETRY_MAX_MS);
     f->tries++;
@@ -204,7 +208,7 @@ static void connect_again(struct follow *f)
     if (!f->pool && link_dial_pool(f->c, true, &f->pool, f->e) == 0) {
         greet(f, f->pool);
         if (!f->go_master)
-            return; /* the pool tells when there is a master */
+            return; /* the pool reports the master's socket when there is one */
     }
     if (f->go_master || !f->pool)
         retry_later(f);
@@ -232,13 +236,14 @@ static void on_signal(int signo, void *arg)
         return;
     }
     f->want_stop = true;
-    f->stop_reason = signo == SIGINT ? "interrupted by the user" : "the client was told to end";
+    f->stop_reason =
+        signo == SIGINT ? "interrupted by the user" : "the client was stopped by a signal";
     if (f->o->render)
         render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
     send_stop(f);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int start(struct follow *f, struct conn *pool, struct err *e)
 {
@@ -248,8 +253,8 @@ static int start(struct follow *f, struct conn *pool, struct err *e)
     if (!f->retry)
         return err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
     for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
-        f->signals[i] = loop_signal_new(f->c->loop, signos[i], on_signal,
-                                        f); /* without it the default: we end */
+        /* If this fails, the signal ends the client, as by default. */
+        f->signals[i] = loop_signal_new(f->c->loop, signos[i], on_signal, f);
     if (pool) {
         f->pool = pool;
         greet(f, pool);
@@ -278,13 +283,13 @@ int follow_job(struct client *c, const char *application_id, struct conn *pool,
     }
     int rc = start(&f, pool, e);
     if (rc == 0) {
-        /* Signals held back since before the submission come in now. */
+        /* submit_hold_signals() has blocked the signals: deliver them now. */
         sigset_t set;
         (void)sigemptyset(&set);
         (void)sigprocmask(SIG_SETMASK, &set, NULL);
         while (!f.over)
-            (void)loop_run(
-                c->loop); /* ends by loop_stop() only: there is always a connection or a timer */
+            /* Only loop_stop() ends the loop: there is always a connection or a timer. */
+            (void)loop_run(c->loop);
         rc = f.rc;
     }
     conn_close(f.pool);
@@ -317,7 +322,7 @@ int follow_history(struct client *c, const char *application_id, struct follow_r
     AUTO(json_freep) json_t *doc = NULL;
     rc = history_status(dir, &doc, e);
     bool over = rc == 0 && json_is_integer(json_object_get(doc, "exit_code"));
-    if (live && !over) /* also when it is moving just now */
+    if (live && !over) /* also while the job is being moved to the history */
         return err_set(e, EBUSY, "job '%s' is not over", application_id);
     if (rc < 0)
         return rc;

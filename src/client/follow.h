@@ -18,7 +18,8 @@ struct err;
 struct render;
 
 struct follow_options {
-    bool own;              /* the job stops tony.client.away-limit after this client has gone */
+    bool own; /* the client owns the job: the job stops tony.client.away-limit after the client has
+                 disconnected */
     bool signals;          /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
     const char *stop;      /* ask the job to stop at once, with this reason; NULL = do not */
     bool checkpoint;       /* with `stop`: let the tasks save a checkpoint first */
@@ -35,8 +36,8 @@ struct follow_options {
 struct follow_result {
     json_t *summary; /* of the last update; may be NULL */
     int exit_code;   /* of the job */
-    bool finished;   /* the job has ended; false: `told`, look() or the user ended the wait */
-    bool left;       /* a signal ended the wait */
+    bool finished; /* the job has ended; false: `told`, look() or the user ended the wait before */
+    bool left;     /* a signal ended the wait */
 };
 
 /* pool: the connection on which the job was submitted; takes it; may be NULL. */

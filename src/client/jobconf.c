@@ -13,11 +13,11 @@
 #include "storage/store.h"
 
 enum {
-    JOB_NAME_MAX = 64, /* of a name made here; given ones may be longer */
+    JOB_NAME_MAX = 64, /* limit for a generated name; a name that the user gives may be longer */
     REMOTE_JOB_MAX = 4 << 20,
 };
 
-/* Options that set one key as it is. */
+/* Options that set one key to their argument. */
 static const struct {
     enum option_id id;
     const char *key;
@@ -30,7 +30,7 @@ static const struct {
     { OPT_TENSORBOARD, "tony.application.tensorboard-log-dir", false },
 };
 
-/* An absolute form of a path given on the command line; URLs stay, and nothing stays nothing. */
+/* Make a path of the command line absolute. URLs and NULL are returned unchanged. */
 static char *from_cwd(const char *path)
 {
     if (path[0] == '/' || !path[0] || strstr(path, "://"))
@@ -39,13 +39,13 @@ static char *from_cwd(const char *path)
     return cwd ? fs_join(cwd, path) : NULL;
 }
 
-/* --shell_env and --container_env: one pair each, whose value may hold commas. */
+/* --shell_env and --container_env: each gives one pair NAME=VALUE. The value may contain commas. */
 static int set_env(struct conf *conf, enum option_id id, const char *pair, struct err *e)
 {
     const char *key = id == OPT_SHELL_ENV ? "tony.execution.envs" : "tony.containers.envs";
     struct span value = span_of(pair), name;
     AUTO(buf_done) struct buf list = { 0 };
-    (void)span_split(&value, '=', &name); /* no '=': an empty value, as TonY has it */
+    (void)span_split(&value, '=', &name); /* without '=' the value is empty, as in TonY */
     name = span_trim(name);
     if (name.len == 0)
         return err_set(e, EINVAL, "option '%s' needs KEY=VALUE, not '%s'", option_name(id), pair);
@@ -72,7 +72,7 @@ static int set_option(struct conf *conf, enum option_id id, const char *value, s
     return 0;
 }
 
-/* --executes with --task_params and the interpreter become the command of all roles that have none
+/* --executes with --task_params and the interpreter: the command of all roles that have no command
  * of their own. */
 static int set_command(struct client *c, struct conf *conf, struct err *e)
 {
@@ -106,7 +106,7 @@ static int set_command(struct client *c, struct conf *conf, struct err *e)
 static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
 {
     struct span rest = span_of(pair), key;
-    (void)span_split(&rest, '=', &key); /* no '=': an empty value, as TonY has it */
+    (void)span_split(&rest, '=', &key); /* without '=' the value is empty, as in TonY */
     key = span_trim(key);
     struct span value = span_trim(rest);
     AUTO(free_p) char *k = span_dup(key), *v = span_dup(value.p ? value : SPAN(""));
@@ -121,8 +121,8 @@ static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
     return conf_set(conf, CL_CONF, k, v, "--conf", false, e);
 }
 
-/* The job file named by the command line, or ./tony.xml where TonY would have found it. NULL with
- * *rc 0: none. */
+/* Find the job file: the one that the command line names, else ./tony.xml as TonY does. NULL with
+ * *rc 0: there is none. */
 static const char *job_file(struct client *c, int *rc, struct err *e)
 {
     const char *option = options_get(&c->o, OPT_CONF_FILE),
@@ -152,7 +152,8 @@ static bool can_be_name(const char *s)
            !span_has_control(span_of(s));
 }
 
-/* The last part of a directory's real path, or of the current one's; NULL: it has none. */
+/* Get the last component of the directory's real path ("" = the current directory). NULL: it has
+ * none. */
 static char *directory_name(const char *dir)
 {
     AUTO(free_p) char *real = realpath(dir, NULL);
@@ -161,8 +162,9 @@ static char *directory_name(const char *dir)
 }
 
 /*
- * A job without a name has its file's, as in hello.yaml; where that says nothing, as in job.yaml,
- * or where there is none, its directory's. TonY's own files keep TonY's constant.
+ * Give a job without a name the base name of its file, such as "hello" for hello.yaml. If the file
+ * has a generic name such as job.yaml, or there is no file, take the name of its directory. Jobs in
+ * TonY's XML files keep TonY's default name.
  */
 static int default_name(struct conf *conf, const char *path, struct err *e)
 {
@@ -264,7 +266,7 @@ static int check_engine(const struct job_spec *spec, const struct conf *conf, st
     return rc;
 }
 
-/* Every refusal names the job file, or the site's, and says what to try next. */
+/* Add to an error the job file that it is about, and a hint where to read on. */
 static int explain(struct client *c, int rc, struct err *e)
 {
     int unused;
@@ -278,14 +280,14 @@ static int explain(struct client *c, int rc, struct err *e)
     return rc;
 }
 
-/* Keys of the machine, not of a job. */
+/* Is this a key of the pool? The site file sets those, not the job. */
 static bool is_the_pools(const char *key)
 {
     return str_starts(key, "tony.pool.") || str_eq(key, "tony.store.max-age") ||
            str_eq(key, "tony.history.retention-sec");
 }
 
-/* Why a key that was set does nothing; NULL = it does. */
+/* Why does this key have no effect in this job? NULL = it has one. */
 static const char *no_effect(const struct conf_key *row, bool yarn)
 {
     if (row && is_the_pools(row->name))
@@ -314,7 +316,7 @@ static void add_alike(const struct idle_key *v, size_t n, const char *why, struc
     add_reason(out, why);
 }
 
-/* Keys of the job that nothing heeds: one line for all of them, those with one reason together. */
+/* Print one line with all keys of the job that have no effect, grouped by reason. */
 static void say_without_effect(const struct conf *conf, bool yarn)
 {
     AUTO(buf_done) struct buf names = { 0 };
@@ -326,7 +328,7 @@ static void say_without_effect(const struct conf *conf, bool yarn)
             continue;
         const char *why = no_effect(conf_key_find(span_of(x.key), NULL), yarn);
         if (why && vec_push(&idle, ((struct idle_key){ x.key, why })) < 0)
-            break; /* then less is said */
+            break; /* out of memory: name only the keys found so far */
     }
     for (size_t i = 0; i < idle.n; i++) {
         bool said = false;
@@ -387,8 +389,8 @@ void client_job_done(struct client_job *j)
     job_spec_free(j->spec);
     conf_free(j->conf);
     if (j->scratch)
-        (void)fs_remove_tree(AT_FDCWD, j->scratch,
-                             NULL); /* a leftover in the temporary directory does no harm */
+        /* If this fails, a leftover in the temporary directory does no harm. */
+        (void)fs_remove_tree(AT_FDCWD, j->scratch, NULL);
     free(j->scratch);
     *j = (struct client_job){ 0 };
 }

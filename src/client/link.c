@@ -15,7 +15,7 @@
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
-/* ---- dialling ---- */
+/* ---- connecting ---- */
 
 static const struct conn_ops no_ops = { 0 };
 
@@ -57,8 +57,8 @@ int link_dial_master(struct client *c, const char *socket_path, struct conn **ou
 
 struct pool_start {
     pid_t pid;
-    int ready_fd;     /* a byte: it listens; the end: it did not come up, or another did */
-    int complaint_fd; /* its standard error until then */
+    int ready_fd;     /* readable with a byte: the pool listens; at end of file: it did not start */
+    int complaint_fd; /* the pool's standard error until it is ready */
 };
 
 static int spawn_pool(struct pool_start *s, struct err *e)
@@ -80,8 +80,8 @@ static int spawn_pool(struct pool_start *s, struct err *e)
     sigset_t all, none;
     (void)sigfillset(&all);
     (void)sigemptyset(&none);
-    (void)posix_spawn_file_actions_init(
-        &fa); /* these allocate nothing that can fail in glibc, and spawn reports the rest */
+    /* These calls cannot fail in glibc; posix_spawn() reports every error. */
+    (void)posix_spawn_file_actions_init(&fa);
     (void)posix_spawnattr_init(&attr);
     (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
                                               POSIX_SPAWN_SETSIGMASK);
@@ -90,10 +90,10 @@ static int spawn_pool(struct pool_start *s, struct err *e)
     (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDWR, 0);
     (void)posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&fa, complaint[1], STDERR_FILENO);
-    (void)posix_spawn_file_actions_adddup2(&fa, ready[1],
-                                           READY_FD); /* clears close-on-exec, also when equal */
-    (void)posix_spawn_file_actions_addchdir_np(
-        &fa, "/"); /* it outlives us and must not hold our directory */
+    /* dup2 clears close-on-exec, in glibc also if both numbers are equal. */
+    (void)posix_spawn_file_actions_adddup2(&fa, ready[1], READY_FD);
+    /* The pool lives longer than the client: it must not keep the client's directory busy. */
+    (void)posix_spawn_file_actions_addchdir_np(&fa, "/");
 
     char fd_text[12];
     (void)snprintf(fd_text, sizeof fd_text, "%d", READY_FD);
@@ -113,7 +113,8 @@ static int spawn_pool(struct pool_start *s, struct err *e)
     return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork_cause(rc));
 }
 
-/* Of what is there one piece; false when no more comes. What does not fit is in the pool's log. */
+/* Read one piece of the pool's standard error. false: there is no more. What exceeds the buffer is
+ * lost here, but the pool's log has it. */
 static bool take_complaint(struct pool_start *s, struct buf *complaint)
 {
     char bytes[512];
@@ -123,8 +124,8 @@ static bool take_complaint(struct pool_start *s, struct buf *complaint)
     return got > 0;
 }
 
-/* 1: it is ready. 0: it ended without (another one may have been first); complaint has its words.
- * -ETIMEDOUT. */
+/* 1: the pool is ready. 0: the pool ended, perhaps because another one was first; `complaint` has
+ * its error text. -ETIMEDOUT. */
 static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *complaint,
                       struct err *e)
 {
@@ -152,7 +153,7 @@ static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *com
     }
 }
 
-/* One try. 1: it says it is ready; 0: it ended. */
+/* Start a pool once. 1: it is ready; 0: it ended. */
 static int start_once(int64_t deadline_ms, struct buf *complaint, struct err *e)
 {
     struct pool_start s = { .ready_fd = -1, .complaint_fd = -1 };
@@ -161,16 +162,16 @@ static int start_once(int64_t deadline_ms, struct buf *complaint, struct err *e)
         return rc;
     rc = await_pool(&s, deadline_ms, complaint, e);
     if (rc <= 0)
-        (void)kill(s.pid, SIGTERM); /* stuck: it holds a lock that others wait for */
-    (void)waitpid(s.pid, NULL,
-                  rc > 0 ? WNOHANG
-                         : 0); /* it goes into the background by itself, or is ours no longer */
+        /* If the pool hangs, it holds a lock that other clients wait for. */
+        (void)kill(s.pid, SIGTERM);
+    /* A pool that is ready has moved to the background. If its start failed, wait for its end. */
+    (void)waitpid(s.pid, NULL, rc > 0 ? WNOHANG : 0);
     close_p(&s.ready_fd);
     close_p(&s.complaint_fd);
     return rc;
 }
 
-static bool nobody_there(int rc)
+static bool no_listener(int rc)
 {
     return rc == -ECONNREFUSED || rc == -ENOENT;
 }
@@ -208,33 +209,33 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
     if (!path)
         return err_set(e, ENOMEM, "cannot reach the pool: %m");
     rc = dial(c, path, out, e);
-    if (!start || !nobody_there(rc))
+    if (!start || !no_listener(rc))
         return rc;
 
-    /* Two clients may start one at the same time: the loser's pool ends at once, and the winner is
-     * there or soon will be. */
+    /* Two clients may each start a pool at the same time. One of the two pools ends at once; the
+     * other one listens, or will do so soon. So connect after a failed start, too. */
     int64_t deadline = clock_mono_ms() + POOL_START_MS;
     AUTO(buf_done) struct buf complaint = { .max = 4096 };
-    for (int tries = 0; nobody_there(rc); tries++) {
+    for (int tries = 0; no_listener(rc); tries++) {
         buf_clear(&complaint);
         int up = start_once(deadline, &complaint, e);
         if (up < 0)
             return up;
         rc = dial(c, path, out, e);
-        if (nobody_there(rc) && !up && (tries >= 5 || complaint.len > 0))
+        if (no_listener(rc) && !up && (tries >= 5 || complaint.len > 0))
             return refuse_start(c, &complaint, e);
-        if (nobody_there(rc) && clock_mono_ms() > deadline)
+        if (no_listener(rc) && clock_mono_ms() > deadline)
             return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
                            POOL_START_MS / 1000);
-        if (nobody_there(rc))
+        if (no_listener(rc))
             (void)poll(NULL, 0, 10 << MIN(tries, 4));
     }
     if (rc == 0)
-        err_clear(e); /* of the first try */
+        err_clear(e); /* e has the error of the first attempt */
     return rc;
 }
 
-/* ---- one question, one answer ---- */
+/* ---- one request and its answer ---- */
 
 struct asking {
     struct loop *loop;
@@ -280,7 +281,7 @@ static void asking_frame(struct conn *conn, const Tony__Frame *f, void *arg)
     else if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE)
         json = &f->job_update->json;
     else
-        return; /* of a newer version */
+        return; /* an unknown frame, from a newer version: ignore it */
     int rc = buf_add(&a->answer->json, json->data, json->len);
     asking_end(a, rc < 0 ? err_set(a->e, -rc, "cannot read the answer: %m") : 0);
 }
@@ -320,12 +321,12 @@ int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struc
     } else {
         loop_timer_set(timer, clock_mono_ms() + a.wait_ms);
         while (!a.over)
-            (void)loop_run(
-                c->loop); /* ends by loop_stop() only: the timer is there to be waited for */
+            /* Only loop_stop() ends the loop: the timer is always pending. */
+            (void)loop_run(c->loop);
     }
     loop_timer_free(timer);
     if (a.closed) {
-        *conn = NULL; /* the loop frees it */
+        *conn = NULL; /* the connection is closed: the loop frees it */
     } else if (a.rc < 0 && !out->refused) {
         conn_close(*conn);
         *conn = NULL;
@@ -347,7 +348,8 @@ void link_who(char out[static LINK_WHO_MAX])
 {
     char host[64] = "";
     struct passwd *pw = getpwuid(getuid());
-    (void)gethostname(host, sizeof host - 1); /* only for people */
+    /* On failure the text lacks the host name: it only informs people. */
+    (void)gethostname(host, sizeof host - 1);
     (void)snprintf(out, LINK_WHO_MAX, "%.40s@%.60s pid %d", pw ? pw->pw_name : "?", host,
                    (int)getpid());
 }
@@ -356,7 +358,8 @@ static void ask_init(Tony__ClientAsk *ask, Tony__Frame *f, int what, const char 
                      char who[static LINK_WHO_MAX])
 {
     who[0] = 0;
-    if (what == TONY__CLIENT_ASK__WHAT__STOP) /* looking up a name costs, and most need none */
+    /* Only a stop names its client: looking up the user name is slow. */
+    if (what == TONY__CLIENT_ASK__WHAT__STOP)
         link_who(who);
     *ask = (Tony__ClientAsk)TONY__CLIENT_ASK__INIT;
     ask->what = (Tony__ClientAsk__What)what;

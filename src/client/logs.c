@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * logs: what tasks wrote. The files are read where they lie, live or finished; nobody is asked.
+ * logs: prints what tasks wrote. It reads the files in the directory of the job, whether the job is
+ * running or finished, and asks no other process.
  *
- * With --follow the files are watched by inotify, and so is the job's journal: each record may tell
- * that an attempt began (there are new files) or ended (there will be no more). A job that ends is
- * moved to the history by a rename, which open files survive.
+ * With --follow it watches the files and the job's journal by inotify. A change of the journal may
+ * mean that an attempt has started (there are new files) or ended (its files are complete). The
+ * directory of a job that ends is renamed into the history; open files stay valid.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -22,13 +23,13 @@
 #include "job/job.h"
 
 enum {
-    TAIL_MAX = 64 << 20, /* -n: at most so many bytes of a file */
-    LOOK_MS = 100,       /* the journal is read again at most so often */
+    TAIL_MAX = 64 << 20, /* -n reads at most this many bytes at the end of a file */
+    LOOK_MS = 100,       /* minimum time between two reads of the journal */
 };
 
 struct log_file {
-    char *task;         /* worker:1 */
-    const char *stream; /* stdout, stderr */
+    char *task;         /* such as worker:1 */
+    const char *stream; /* "stdout" or "stderr" */
     uint32_t attempt, rank;
     int fd;
 };
@@ -39,17 +40,17 @@ struct logs {
     char *dir;
     bool live;
     char *role;                   /* NULL = all tasks */
-    int64_t index;                /* -1 = all of the role */
+    int64_t index;                /* -1 = all tasks of the role */
     int64_t attempt, lines, rank; /* rank: -1 = all */
     bool want_stdout, want_stderr, follow;
     VEC(struct log_file) files;
     int inotify;
-    size_t last; /* 1 + index of the file whose text was written last */
+    size_t last; /* index of the file that was printed last, plus 1; 0 = none */
     bool heads;
     int code;
 };
 
-/* ---- which tasks ---- */
+/* ---- which tasks to show ---- */
 
 static int parse_task(struct logs *l, const char *word, struct err *e)
 {
@@ -66,13 +67,14 @@ static bool wanted(const struct logs *l, const char *role, int64_t index)
     return !l->role || (str_eq(l->role, role) && (l->index < 0 || l->index == index));
 }
 
-/* 1: every wanted task has ended, or the job has. *out_n: how many are wanted. Also finds the job
- * when it has moved. */
+/* Have all wanted tasks ended, or the job? 1 = yes; *out_n: how many tasks are wanted. Finds the
+ * new directory if the job has moved to the history. */
 static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
 {
     AUTO(history_freep) struct history_job *h = NULL;
     int rc = -ENOENT;
-    for (int tries = 0; tries < 2 && rc == -ENOENT; tries++) { /* it moves once at most */
+    /* The directory moves at most once. */
+    for (int tries = 0; tries < 2 && rc == -ENOENT; tries++) {
         free(TAKE(l->dir));
         rc = paths_find_job(&l->c->paths, l->id, &l->dir, &l->live, e);
         if (rc == 0)
@@ -94,7 +96,7 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
     return ended || !l->live;
 }
 
-/* ---- which files ---- */
+/* ---- which files to show ---- */
 
 static bool have(const struct logs *l, const char *task, const char *stream, uint32_t attempt,
                  uint32_t rank)
@@ -108,7 +110,7 @@ static bool have(const struct logs *l, const char *task, const char *stream, uin
     return false;
 }
 
-/* 1: it is there. */
+/* Add a log file. 1: it exists and is in the list. */
 static int add_file(struct logs *l, const char *dir, const char *task, const char *stream,
                     uint32_t attempt, uint32_t rank, struct err *e)
 {
@@ -140,7 +142,7 @@ static int add_file(struct logs *l, const char *dir, const char *task, const cha
     return 1;
 }
 
-/* Of a task's ranks, whose files are numbered from 1 on but for the first. */
+/* Add the files of all ranks of a task. The files of rank 0 have no number in their name. */
 static int add_ranks(struct logs *l, const char *dir, const char *task, uint32_t attempt,
                      struct err *e)
 {
@@ -157,7 +159,8 @@ static int add_ranks(struct logs *l, const char *dir, const char *task, uint32_t
     return MIN(there, 0);
 }
 
-/* The attempt asked for, or the last one in a task's directory; 0 = none yet. */
+/* The attempt that the user asked for, or the last one in the task's directory; 0 = there is none
+ * yet. */
 static uint32_t pick_attempt(const struct logs *l, const char *task_dir)
 {
     DIR *d = opendir(task_dir);
@@ -190,13 +193,13 @@ static int add_task(struct logs *l, const char *logs_dir, const char *name, stru
     return add_ranks(l, dir, task, attempt, e);
 }
 
-/* worker-2 before worker-10 */
+/* Sorts worker-2 before worker-10 */
 static int by_task(const struct dirent **a, const struct dirent **b)
 {
     return strverscmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Open what is there and was not before. */
+/* Open the log files that are not open yet. */
 static int scan_once(struct logs *l, struct err *e)
 {
     AUTO(free_p) char *logs_dir = fs_join(l->dir, "logs");
@@ -216,7 +219,7 @@ static int scan_once(struct logs *l, struct err *e)
     return rc;
 }
 
-/* The same while the job may be moved to the history under our eyes. */
+/* As scan_once(), but the directory may move to the history during the scan. */
 static int scan(struct logs *l, struct err *e)
 {
     int rc = scan_once(l, e);
@@ -227,7 +230,7 @@ static int scan(struct logs *l, struct err *e)
     return rc < 0 ? rc : scan_once(l, e);
 }
 
-/* ---- writing out ---- */
+/* ---- printing ---- */
 
 static int write_text(struct logs *l, size_t i, const char *p, size_t len, struct err *e)
 {
@@ -240,14 +243,15 @@ static int write_text(struct logs *l, size_t i, const char *p, size_t len, struc
         if (f->rank)
             (void)buf_addf(&head, ".%u", f->rank);
         (void)buf_adds(&head, " <==\n");
-        (void)fs_write_all(STDOUT_FILENO, head.p, head.len); /* the text itself will fail too */
+        /* If this fails, writing the text fails too, and is reported. */
+        (void)fs_write_all(STDOUT_FILENO, head.p, head.len);
     }
     l->last = i + 1;
     int rc = fs_write_all(STDOUT_FILENO, p, len);
     return rc < 0 ? err_set(e, -rc, "cannot write to standard output: %m") : 0;
 }
 
-/* All that is there from the file's position on. */
+/* Print the file from its current position to its end. */
 static int copy_rest(struct logs *l, size_t i, struct err *e)
 {
     static char text[64 << 10];
@@ -266,7 +270,7 @@ static int copy_rest(struct logs *l, size_t i, struct err *e)
     }
 }
 
-/* Put the position before the last n lines. */
+/* Set the file position to the start of the last n lines. */
 static int seek_tail(int fd, int64_t n)
 {
     static char text[64 << 10];
@@ -279,10 +283,10 @@ static int seek_tail(int fd, int64_t n)
         size_t len = (size_t)MIN((off_t)sizeof text, at - floor);
         ssize_t got = pread(fd, text, len, at - (off_t)len);
         if (got != (ssize_t)len)
-            break; /* it was cut meanwhile: what there is, is shown */
+            break; /* the file was truncated in the meantime: show what is there */
         for (size_t k = len; k > 0 && n > 0; k--, at--) {
-            bool newline = text[k - 1] == '\n' &&
-                           !last_byte; /* the one at the very end ends a line, it begins none */
+            /* The newline at the very end of the file starts no further line. */
+            bool newline = text[k - 1] == '\n' && !last_byte;
             last_byte = false;
             if (newline && --n == 0)
                 return lseek(fd, at, SEEK_SET) == -1 ? -errno : 0;
@@ -314,7 +318,7 @@ static int show_new(struct logs *l, struct err *e)
 
 /* ---- following ---- */
 
-/* Wait until something was written. 1: the journal, perhaps among others. */
+/* Wait until a watched file changes. 1: the journal is among the changed files. */
 static int await_change(struct logs *l, int journal_watch, int timeout_ms, struct err *e)
 {
     struct pollfd p = { .fd = l->inotify, .events = POLLIN };
@@ -338,7 +342,7 @@ static int follow(struct logs *l, struct err *e)
     int watch =
         journal ? inotify_add_watch(l->inotify, journal, IN_MODIFY | IN_MOVE_SELF | IN_DELETE_SELF)
                 : -1;
-    if (watch == -1 && journal) /* not begun yet: the job waits */
+    if (watch == -1 && journal) /* no journal yet, because the job waits: watch for its creation */
         watch = inotify_add_watch(l->inotify, l->dir, IN_CREATE | IN_MOVED_TO | IN_MOVE_SELF);
     int64_t looked = 0;
     bool look = true;
@@ -359,8 +363,8 @@ static int follow(struct logs *l, struct err *e)
                                 : -1;
             watch = again >= 0 ? again : watch;
         }
-        /* A look that is due is made soon; else one a second, for a journal whose writer came back
-         * under another name. */
+        /* After a change of the journal, wait at most LOOK_MS. Otherwise read it again every
+         * second: a rename may have replaced the file that is being watched. */
         int timeout = look ? (int)MAX(looked + LOOK_MS - now, (int64_t)1) : 1000;
         int changed = await_change(l, watch, timeout, e);
         if (changed < 0)
@@ -413,7 +417,7 @@ static int show(struct logs *l, struct err *e)
         *e = unread;
         return -unread.num;
     }
-    if (damaged) { /* what tasks wrote can be read without it */
+    if (damaged) { /* the logs can be read although the journal is damaged */
         client_note("%s", unread.msg);
         n_tasks = UINT32_MAX;
     }

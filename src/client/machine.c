@@ -71,7 +71,7 @@ static int run_gpu_program(const char *program, struct buf *out, struct err *e)
     if (pipe2(fds, O_CLOEXEC) == -1)
         return err_set(e, errno, "cannot run '%s': %m", program);
     posix_spawn_file_actions_t fa;
-    (void)posix_spawn_file_actions_init(&fa); /* what fails here fails in the spawn */
+    (void)posix_spawn_file_actions_init(&fa); /* if one of these fails, posix_spawnp() reports it */
     (void)posix_spawn_file_actions_adddup2(&fa, fds[1], STDOUT_FILENO);
     (void)posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     char *argv[] = { (char *)program, NULL };
@@ -115,8 +115,8 @@ int machine_gpus(json_t *gpus, struct err *e)
 
 /* ---- cgroups ---- */
 
-/* The path of our group in the hierarchy whose controllers field is `controller` ("" = v2), from
- * /proc/self/cgroup. */
+/* The path of this process's group in the hierarchy whose controllers field is `controller` ("" =
+ * v2), from /proc/self/cgroup. */
 static bool own_group(struct span text, const char *controller, char *out, size_t n)
 {
     struct span line, id, names;
@@ -149,7 +149,8 @@ void machine_cgroup(struct machine_cgroup *out)
     if (own_group(buf_span(&self), "memory", group, sizeof group) && access(v1, F_OK) == 0) {
         out->version = 1;
         (void)snprintf(out->path, sizeof out->path, "%s%s", v1, str_eq(group, "/") ? "" : group);
-        if (access(out->path, F_OK) == -1) /* in a container the path may be the host's */
+        /* In a container, the path in /proc/self/cgroup may be that of the host. */
+        if (access(out->path, F_OK) == -1)
             (void)str_copy(out->path, sizeof out->path, v1);
         (void)str_copy(out->controllers, sizeof out->controllers,
                        access("/sys/fs/cgroup/cpu", F_OK) == 0 ? "memory cpu" : "memory");

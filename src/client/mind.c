@@ -14,9 +14,9 @@
 
 enum { SETTLE_MS = 1000 };
 
-/* ---- is somebody there? ---- */
+/* ---- does the job have a keeper? ---- */
 
-static bool is_kept(const struct client *c, const char *id)
+static bool has_keeper(const struct client *c, const char *id)
 {
     AUTO(free_p) char *path = paths_socket(&c->paths, id, "lock");
     AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
@@ -26,20 +26,20 @@ static bool is_kept(const struct client *c, const char *id)
 bool mind_job(struct client *c, const char *id)
 {
     struct conn *pool = NULL;
-    if (is_kept(c, id))
+    if (has_keeper(c, id))
         return false;
     if (link_dial_pool(c, true, &pool, NULL) == 0)
         conn_close(pool);
     return true;
 }
 
-/* ---- on its way to the history ---- */
+/* ---- the move to the history ---- */
 
 struct settle {
     struct client *c;
     const char *id, *dir;
-    struct conn *keeper; /* closes when the job has been moved, or the keeper is dead */
-    int fd;              /* inotify on history/, once no keeper is there to tell us */
+    struct conn *keeper; /* closed when the keeper has moved the job, or is dead */
+    int fd;              /* inotify on history/; used when there is no keeper to wait for */
     struct loop_fd *watch;
 };
 
@@ -59,12 +59,13 @@ static void on_arrival(void *arg)
     struct settle *s = arg;
     char events[4096];
     while (read(s->fd, events, sizeof events) > 0)
-        ; /* that something came is all we want to know */
+        ; /* drop the events: stop_if_arrived() looks at the directory */
     stop_if_arrived(s);
 }
 
-/* The pool is to start another keeper, which puts the job away and never hears of us. A watch is
- * not for every end: the kernel takes 10 to 20 ms to give one up. */
+/* The pool starts another keeper, which moves the job. There is no connection to that keeper: watch
+ * history/ instead. The normal case avoids inotify, because the kernel needs 10 to 20 ms to remove
+ * a watch. */
 static void await_next_keeper(struct settle *s)
 {
     s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -73,7 +74,7 @@ static void await_next_keeper(struct settle *s)
     (void)mind_job(s->c, s->id);
 }
 
-static void on_gone(struct conn *conn, const struct err *e, void *arg)
+static void on_keeper_gone(struct conn *conn, const struct err *e, void *arg)
 {
     struct settle *s = arg;
     (void)conn;
@@ -90,14 +91,16 @@ static void on_late(void *arg)
     loop_stop(s->c->loop);
 }
 
-static void on_word(struct conn *conn, const Tony__Frame *f, void *arg)
+static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 {
     (void)conn;
-    (void)f; /* it has nothing to tell us; but who does not read does not hear of the end either */
+    /* Ignore the frames. They must be read nevertheless: otherwise the end of the connection is not
+     * seen. */
+    (void)f;
     (void)arg;
 }
 
-static const struct conn_ops keeper_ops = { .on_frame = on_word, .on_close = on_gone };
+static const struct conn_ops keeper_ops = { .on_frame = on_frame, .on_close = on_keeper_gone };
 
 void mind_settle(struct client *c, const char *id)
 {
@@ -111,7 +114,7 @@ void mind_settle(struct client *c, const char *id)
     struct loop_timer *late = arrived(&s) ? NULL : loop_timer_new(c->loop, on_late, &s);
     if (late) {
         loop_timer_set(late, clock_mono_ms() + SETTLE_MS);
-        (void)loop_run(c->loop); /* ends by one of the above */
+        (void)loop_run(c->loop); /* on_arrival(), on_keeper_gone() or on_late() ends the loop */
     }
     loop_timer_free(late);
     loop_fd_free(s.watch);

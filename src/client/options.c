@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 static const struct option_row {
-    const char *name, *flag; /* flag: the name with its dashes */
+    const char *name, *flag; /* flag: the name with its leading dashes */
     char letter;
     const char *arg;
     bool repeatable;
@@ -23,7 +23,7 @@ const char *option_name(enum option_id id)
     return rows[id].flag;
 }
 
-/* Names are the same whether words are joined by '-' or '_'. */
+/* Compare option names; '-' and '_' are equal. */
 static bool same_name(struct span typed, const char *name)
 {
     if (typed.len != strlen(name))
@@ -57,7 +57,7 @@ static int unknown_option(const char *typed, struct span name, uint64_t allowed,
     return rc;
 }
 
-/* One option at argv[*i], which begins with a dash. */
+/* Parse the option at argv[*i], which begins with a dash. */
 static int parse_one(int argc, char *const *argv, int *i, uint64_t allowed, struct options *out,
                      struct err *e)
 {
@@ -80,7 +80,7 @@ static int parse_one(int argc, char *const *argv, int *i, uint64_t allowed, stru
             found = id;
         } else if (dashes == 1 && letter && rows[id].arg && rest.len > 1 && rest.p[0] == letter &&
                    rest.p[1] >= '0' && rest.p[1] <= '9') {
-            found = id; /* -n50 */
+            found = id; /* a number attached to its letter: -n50 */
             value = rest.p + 1;
         }
     }

@@ -15,7 +15,8 @@ int client_fail(int code, const struct err *e)
         (void)buf_addf(&text, "  hint: %s\n", e->hint);
     else if (e->num == EMFILE)
         (void)buf_adds(&text, "  hint: raise the limit on open files (ulimit -n)\n");
-    (void)fs_write_all(STDERR_FILENO, text.p, text.len); /* nowhere else to say it */
+    /* If stderr fails, there is nowhere to report it. */
+    (void)fs_write_all(STDERR_FILENO, text.p, text.len);
     return code;
 }
 
@@ -28,8 +29,8 @@ void client_note(const char *fmt, ...)
     (void)buf_vaddf(&text, fmt, ap);
     va_end(ap);
     (void)buf_addc(&text, '\n');
-    (void)fs_write_all(STDERR_FILENO, text.p,
-                       text.len); /* a terminal that is gone is no reason to stop */
+    /* Go on if the terminal is closed. */
+    (void)fs_write_all(STDERR_FILENO, text.p, text.len);
 }
 
 int client_flush_stdout(void)
@@ -62,12 +63,12 @@ void table_add(struct table *t, ...)
         const char *cell = va_arg(ap, const char *);
         if (strv_push(&t->cells, cell && cell[0] ? cell : "-") == 0)
             str_mask_controls(t->cells.v[t->cells.n - 1]);
-        /* without memory a cell is lost, not the program */
+        /* out of memory: leave the row out */
     }
     va_end(ap);
 }
 
-/* Columns on a terminal, of UTF-8 text: continuation bytes take none. */
+/* Count the columns of a UTF-8 text on a terminal: one for each character. */
 static size_t columns(const char *s)
 {
     size_t n = 0;

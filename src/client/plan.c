@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan: what a job would ask for, run and ship. Nothing is submitted and nothing is written; the
- * pool is asked for its capacity.
+ * plan: shows what a job would request, run and ship. It submits nothing and writes nothing; it
+ * asks the pool for its capacity.
  */
 #include <errno.h>
 
@@ -17,9 +17,10 @@
 #include "runtime/runtime.h"
 #include "storage/store.h"
 
-#define SINGLE_ROLE "driver" /* what a job without roles runs as */
+#define SINGLE_ROLE "driver" /* the role name of the only task of a job without roles */
 
-enum { TASKS_MAX = 1000 }; /* each carries a cluster spec: the document grows with the square */
+/* Each task has the whole cluster spec: the document grows with the square of the tasks. */
+enum { TASKS_MAX = 1000 };
 
 /* ---- environments ---- */
 
@@ -84,11 +85,12 @@ static void add_env(struct strv *env, const struct strv *more)
         AUTO(free_p)
         char *key = equals ? span_dup(span_mem(more->v[i], (size_t)(equals - more->v[i]))) : NULL;
         if (key)
-            (void)strv_env_set(env, key, equals + 1); /* a variable less in a preview */
+            /* Out of memory: the preview lacks a variable. */
+            (void)strv_env_set(env, key, equals + 1);
     }
 }
 
-/* What the executor sets beside the framework's variables. */
+/* Variables that the executor sets in addition to those of the framework. */
 static void add_own(const struct job_spec *s, struct strv *env)
 {
     const struct {
@@ -112,7 +114,8 @@ static bool has_role(const struct spec_view *view, const char *name)
     return false;
 }
 
-/* As the executor would build it, but for what only a running job knows. */
+/* Build the environment as the executor would; placeholders stand for values known only at run
+ * time. */
 static int task_env(const struct job_spec *s, const struct spec_view *view,
                     const struct role_spec *role, const char *name, uint32_t index,
                     struct strv *env, struct err *e)
@@ -214,7 +217,7 @@ static int tasks_json(const struct job_spec *s, json_t **out, json_t **out_too_l
     return rc;
 }
 
-/* ---- containers, demand, capacity ---- */
+/* ---- containers, resources, capacity ---- */
 
 static json_t *role_json(const struct job_spec *s, const struct role_spec *r, const char *name,
                          uint32_t instances)
@@ -223,7 +226,8 @@ static json_t *role_json(const struct job_spec *s, const struct role_spec *r, co
     json_t *waits = json_array();
     for (size_t i = 0; i < r->n_waits_for; i++)
         (void)json_array_append_new(waits, json_string(s->roles[r->waits_for[i]].name));
-    for (size_t i = 0; i < r->n_gates; i++) /* their containers it has beside it */
+    /* Roles whose tasks must have started, or be ready, before. */
+    for (size_t i = 0; i < r->n_gates; i++)
         (void)json_array_append_new(waits, json_sprintf("%s:%s", s->roles[r->gates[i].role].name,
                                                         r->gates[i].ready ? "ready" : "started"));
     enum resize_policy policy = role_spec_resize(s, r);
@@ -252,7 +256,7 @@ static json_t *containers_json(const struct job_spec *s)
     return list;
 }
 
-/* The pool's own figures; null when it cannot be asked. */
+/* The capacity that the pool reports; null if the pool cannot be asked. */
 static json_t *capacity_json(struct client *c, struct err *e)
 {
     struct answer a = { 0 };
@@ -291,7 +295,7 @@ static json_t *ship_json(struct client_job *j, int *rc, struct err *e)
     return list;
 }
 
-/* ---- for people ---- */
+/* ---- output as text ---- */
 
 static void print_containers(const json_t *doc)
 {
@@ -333,7 +337,7 @@ static void print_demand(const json_t *doc)
     (void)printf(".\n");
 }
 
-/* The first task of each role in full: the others differ in their numbers only. */
+/* Show the first task of each role in full. The others differ only in their numbers. */
 static void print_tasks(const json_t *doc)
 {
     const char *role = "";

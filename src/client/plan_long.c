@@ -51,7 +51,8 @@ json_t *plan_lengths_json(const struct plan_lengths *l)
     return list;
 }
 
-/* A variable that is needed and certainly too long is not here: that job was refused. */
+/* A variable that the job needs and that is certainly too long is not listed: tony has refused that
+ * job already. */
 void plan_lengths_print(const json_t *doc)
 {
     size_t i;

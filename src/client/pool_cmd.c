@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool status|start|stop
+ * pool status, pool start, pool stop
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static int fail_rc(struct err *e)
     return client_fail(EXIT_CLUSTER, e);
 }
 
-/* 1: it answered; 0: it does not run. */
+/* 1: the pool has answered; 0: no pool runs. */
 static int ask_pool(struct client *c, bool start, int what, bool force, json_t **out, struct err *e)
 {
     struct answer a = { 0 };
@@ -29,7 +29,7 @@ static int ask_pool(struct client *c, bool start, int what, bool force, json_t *
         *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
                           : json_object();
         if (!*out)
-            rc = err_set(e, EBADMSG, "the pool's answer is not what it should be");
+            rc = err_set(e, EBADMSG, "the pool's answer is not valid");
     }
     answer_done(&a);
     return absent ? 0 : rc < 0 ? rc : 1;
@@ -62,7 +62,7 @@ static void print_status(const json_t *doc)
     {
         char memory[32];
         size_cell(json_object_get(job, "needs"), memory, sizeof memory);
-        /* A job that runs may wait for room to grow. */
+        /* A running job has `wants` if it waits for room to grow. */
         const json_t *wants = json_object_get(job, "wants");
         table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
                   memory, doc_str(wants ? wants : job, "behind"), NULL);
@@ -100,7 +100,7 @@ static bool answers(struct client *c)
     return yes;
 }
 
-/* It gives it up last of all. */
+/* Does a pool hold the lock? The pool releases it as the very last step of its end. */
 static bool holds_its_lock(const struct client *c)
 {
     AUTO(free_p) char *path = paths_pool_lock(&c->paths);
@@ -108,8 +108,8 @@ static bool holds_its_lock(const struct client *c)
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
 }
 
-/* It answers first, then listens no more, and then clears up: whoever removes TONY_HOME after us is
- * not to meet it there. One that answers after one that did not is the next one. */
+/* Wait until the pool has ended: it has released its lock. The caller may then safely remove
+ * TONY_HOME. If a pool answers after a silence, the old one has ended and this is a new one. */
 static int await_end(struct client *c, struct err *e)
 {
     int64_t deadline = clock_mono_ms() + ANSWER_MS;
@@ -121,12 +121,12 @@ static int await_end(struct client *c, struct err *e)
         silent = !there;
         (void)poll(NULL, 0, pause);
     }
-    return err_set(e, ETIMEDOUT, "the pool said that it ends, but still answers after %d s",
+    return err_set(e, ETIMEDOUT, "the pool announced its end, but still answers after %d s",
                    ANSWER_MS / 1000);
 }
 
-/* One that has its lock and does not listen yet would be there when we have said that there is
- * none. 0: there is none; 1: it was asked. */
+/* Ask the pool to stop. A pool that is starting holds its lock before it listens: wait and ask
+ * again. 0: no pool runs; 1: it was asked. */
 static int ask_to_stop(struct client *c, json_t **out, struct err *e)
 {
     int64_t deadline = clock_mono_ms() + ANSWER_MS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list, status, tasks: what is known of jobs, as a table or as JSON.
+ * list, status, tasks: print what is known about jobs, as a table or as JSON.
  */
 #include <errno.h>
 
@@ -21,25 +21,25 @@ static json_t *time_or_null(int64_t wall_ms)
     return wall_ms > 0 ? json_integer(wall_ms) : json_null();
 }
 
-/* How far a live job is; a step of 0 = it has not told. */
-struct far {
+/* Progress of a live job; step 0 = none was reported. */
+struct progress {
     int64_t step, total, restarts;
-    json_t *role; /* the first that tells of any */
+    json_t *role; /* the first role that reported progress */
 };
 
-static void far_done(struct far *f, size_t n)
+static void progress_done(struct progress *f, size_t n)
 {
     for (size_t i = 0; f && i < n; i++)
         json_decref(f[i].role);
     free(f);
 }
 
-/* Asked of the masters: steps are in no journal. One that does not answer is the last to be asked.
- */
-static struct far *ask_far(struct client *c, const struct history_rows *rows)
+/* Ask the masters for the progress: the journals have none. After the first timeout, ask no further
+ * master. */
+static struct progress *ask_progress(struct client *c, const struct history_rows *rows)
 {
-    struct far *far = calloc(rows->n + 1, sizeof *far);
-    int rc = far ? 0 : -ENOMEM;
+    struct progress *progress = calloc(rows->n + 1, sizeof *progress);
+    int rc = progress ? 0 : -ENOMEM;
     for (size_t i = 0; i < rows->n && rc != -ETIMEDOUT; i++) {
         json_t *doc = NULL, *role;
         size_t k;
@@ -48,18 +48,18 @@ static struct far *ask_far(struct client *c, const struct history_rows *rows)
         rc = status_of_master(c, rows->v[i].application_id, &doc);
         if (rc < 0)
             continue;
-        far[i].restarts = doc_int(doc, "restarts", 0);
+        progress[i].restarts = doc_int(doc, "restarts", 0);
         json_array_foreach(json_object_get(doc, "roles"), k, role)
         {
-            if (far[i].role || doc_int(role, "step", 0) <= 0)
+            if (progress[i].role || doc_int(role, "step", 0) <= 0)
                 continue;
-            far[i].role = json_incref(role);
-            far[i].step = doc_int(role, "step", 0);
-            far[i].total = doc_int(role, "total", 0);
+            progress[i].role = json_incref(role);
+            progress[i].step = doc_int(role, "step", 0);
+            progress[i].total = doc_int(role, "total", 0);
         }
         json_decref(doc);
     }
-    return far;
+    return progress;
 }
 
 json_t *list_row_json(const struct history_row *r)
@@ -72,28 +72,28 @@ json_t *list_row_json(const struct history_row *r)
                      "ran_ms", r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null());
 }
 
-static json_t *list_json(const struct history_rows *rows, const struct far *far)
+static json_t *list_json(const struct history_rows *rows, const struct progress *progress)
 {
     json_t *jobs = json_array();
     for (size_t i = 0; i < rows->n; i++) {
         json_t *job = list_row_json(&rows->v[i]);
-        if (far && far[i].role) {
-            (void)json_object_set_new(job, "step", json_integer(far[i].step));
-            (void)json_object_set_new(job, "total", json_integer(far[i].total));
-            (void)json_object_set(job, "left_ms", json_object_get(far[i].role, "left_ms"));
+        if (progress && progress[i].role) {
+            (void)json_object_set_new(job, "step", json_integer(progress[i].step));
+            (void)json_object_set_new(job, "total", json_integer(progress[i].total));
+            (void)json_object_set(job, "left_ms", json_object_get(progress[i].role, "left_ms"));
         }
-        if (far && far[i].restarts)
-            (void)json_object_set_new(job, "restarts", json_integer(far[i].restarts));
+        if (progress && progress[i].restarts)
+            (void)json_object_set_new(job, "restarts", json_integer(progress[i].restarts));
         (void)json_array_append_new(jobs, job);
     }
     return json_pack("{s:o}", "jobs", jobs);
 }
 
-static void list_table(const struct history_rows *rows, const struct far *far)
+static void list_table(const struct history_rows *rows, const struct progress *progress)
 {
     bool any = false;
-    for (size_t i = 0; far && i < rows->n; i++)
-        any = any || far[i].role || far[i].restarts;
+    for (size_t i = 0; progress && i < rows->n; i++)
+        any = any || progress[i].role || progress[i].restarts;
     struct table t = { .n_cols = any ? 7 : 6 };
     table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
               any ? "PROGRESS" : NULL, NULL);
@@ -105,11 +105,11 @@ static void list_table(const struct history_rows *rows, const struct far *far)
         if (r->ran_ms >= 0)
             (void)str_duration(r->ran_ms, ran, sizeof ran);
         AUTO(buf_done) struct buf steps = { 0 };
-        if (any && far[i].role)
-            render_steps(far[i].role, &steps);
-        if (any && far[i].restarts)
+        if (any && progress[i].role)
+            render_steps(progress[i].role, &steps);
+        if (any && progress[i].restarts)
             (void)buf_addf(&steps, "%s%lld restart%s", steps.len ? ", " : "",
-                           (long long)far[i].restarts, far[i].restarts > 1 ? "s" : "");
+                           (long long)progress[i].restarts, progress[i].restarts > 1 ? "s" : "");
         const char *text = buf_cstr(&steps);
         table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
                   any ? text + strspn(text, " ") : NULL, NULL);
@@ -129,41 +129,42 @@ int cmd_list(struct client *c)
     if (client_look_paths(c, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
 
-    /* One more than asked for, to know whether there are more. */
+    /* Read one more row than requested, to learn whether there are more. */
     struct history_rows rows = { 0 };
     if (history_list(&c->paths, n ? (size_t)n + 1 : 0, &rows, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
-    if (rows.n == 0 && c->looks_only) /* nothing to be read: what is wrong there is the news */
+    /* The home could not be opened: report that instead of an empty list. */
+    if (rows.n == 0 && c->looks_only)
         return client_fail(EXIT_CLUSTER, &c->not_opened);
     bool more = n && rows.n > (size_t)n;
     size_t kept = rows.n;
     if (more)
         rows.n = (size_t)n;
-    struct far *far = ask_far(c, &rows);
+    struct progress *progress = ask_progress(c, &rows);
     int code;
     if (options_has(&c->o, OPT_JSON)) {
-        code = client_print_json(list_json(&rows, far));
+        code = client_print_json(list_json(&rows, progress));
     } else {
         if (rows.n == 0)
             client_note("no jobs in %s", c->paths.home);
         else
-            list_table(&rows, far);
+            list_table(&rows, progress);
         code = client_flush_stdout();
         if (more)
             client_note("there are more: --all shows them");
     }
-    far_done(far, rows.n);
+    progress_done(progress, rows.n);
     rows.n = kept;
     for (size_t i = 0; i < rows.n; i++)
         if (rows.v[i].live && mind_job(c, rows.v[i].application_id))
-            break; /* one pool for all */
+            break; /* the pool that this call started takes care of all jobs */
     history_rows_done(&rows);
     return code;
 }
 
 /* ---- status and tasks ---- */
 
-/* "exit 3", "signal 9", or the reason when it says more. */
+/* "exit 3" or "signal 9"; the reason instead, if it says more. */
 static void ended_text(const json_t *task, char *out, size_t n)
 {
     int64_t signal = doc_int(task, "signal", 0), code = doc_int(task, "exit_code", -1);
@@ -182,10 +183,10 @@ static void task_table(const json_t *tasks)
 {
     size_t i;
     json_t *task;
-    bool far = false; /* on a cluster, where the logs have addresses */
-    json_array_foreach(tasks, i, task) far = far || doc_str(task, "log_url")[0];
+    bool has_urls = false; /* the logs have URLs, as on a cluster */
+    json_array_foreach(tasks, i, task) has_urls = has_urls || doc_str(task, "log_url")[0];
     struct table t = { .n_cols = 7 };
-    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", far ? "LOG" : "GPUS",
+    table_add(&t, "TASK", "STATE", "RESULT", "END", "ATTEMPT", "ADDRESS", has_urls ? "LOG" : "GPUS",
               NULL);
     json_array_foreach(tasks, i, task)
     {
@@ -193,7 +194,8 @@ static void task_table(const json_t *tasks)
         ended_text(task, end, sizeof end);
         (void)snprintf(attempt, sizeof attempt, "%lld", (long long)doc_int(task, "attempt", 0));
         table_add(&t, doc_str(task, "task"), doc_str(task, "state"), doc_str(task, "result"), end,
-                  attempt, doc_str(task, "address"), doc_str(task, far ? "log_url" : "gpus"), NULL);
+                  attempt, doc_str(task, "address"), doc_str(task, has_urls ? "log_url" : "gpus"),
+                  NULL);
     }
     table_print(&t);
 }
@@ -241,7 +243,7 @@ static void restart_lines(const json_t *doc)
         printf("  left out  %s, which failed too often\n", json_string_value(node));
 }
 
-/* How long it still waits; nothing where it has no limit. */
+/* Append the time that is left until the resize times out; nothing if it has no limit. */
 static void add_due(const json_t *doc, const json_t *resize, struct buf *out)
 {
     int64_t now = doc_int(json_object_get(doc, "times"), "now_ms", -1);
@@ -311,7 +313,7 @@ static void status_text(struct client *c, const json_t *doc)
         (void)printf("  more      tony why %s\n", doc_str(doc, "application_id"));
     }
     const char *dir = doc_str(doc, "directory");
-    if (dir[0]) /* not known of a job on YARN that has no master yet */
+    if (dir[0]) /* unknown for a job on YARN that has no master yet */
         (void)printf("  directory %s\n", dir);
     if (dir[0] && !doc_str(doc, "cluster")[0])
         (void)printf("  logs      %s/logs/<role>-<index>/<attempt>/\n", dir);

@@ -13,11 +13,11 @@
 
 enum {
     PLAIN_MS =
-        200, /* at most one batch of plain lines in so long, but for the first and the last */
-    REDRAW_MS = 100, /* at most one redraw in so long */
-    TICK_MS = 1000,  /* the clock of the in-place form */
-    STEP_MS = 10000, /* plain lines tell steps only so often */
-    ROWS_AROUND = 7, /* of the verdict, where all lies, and some of what went before */
+        200, /* minimum time between two batches of plain lines, except the first and last batch */
+    REDRAW_MS = 100, /* minimum time between two redraws */
+    TICK_MS = 1000,  /* redraw interval for the clock on a terminal */
+    STEP_MS = 10000, /* minimum time between two plain lines about steps */
+    ROWS_AROUND = 7, /* rows for the verdict, the paths, and some earlier output */
 };
 
 struct role_seen {
@@ -29,19 +29,19 @@ struct render {
     struct client *c;
     char application_id[APP_ID_MAX];
     struct loop_timer *timer;
-    json_t *summary; /* the newest, perhaps not shown yet */
+    json_t *summary; /* the newest one, perhaps not shown yet */
     char state[24], waiting[256], said_state[24], said_waiting[256];
     bool said_tensorboard;
     VEC(struct role_seen) roles;
     int64_t shown_ms, started_ms;
-    int64_t restarts;        /* told of; -1 = none was heard of */
-    char resize[240];        /* told of; "" = none is on */
-    int64_t resize_ended_ms; /* of the last one that was told of; -1 = none was heard of */
-    unsigned drawn;          /* lines of ours on the terminal, below which the cursor stands */
+    int64_t restarts;        /* the last number that was printed; -1 = no summary was received */
+    char resize[240];        /* the last text printed about a resize; "" = no resize is running */
+    int64_t resize_ended_ms; /* end of the last printed resize; -1 = no summary was received */
+    unsigned drawn;          /* lines of the progress on the terminal, above the cursor */
     bool pending;
 };
 
-/* ---- what a role looks like ---- */
+/* ---- texts about roles ---- */
 
 void render_role(const json_t *role, struct buf *out)
 {
@@ -99,7 +99,7 @@ void render_sizes(const json_t *resize, struct buf *out)
                  (long long)doc_int(role, "from", 0), (long long)doc_int(role, "to", 0));
 }
 
-/* What the job waits for: how many of the new containers have an executor. */
+/* Append how many of the new containers have a registered executor. */
 static void add_registered(const json_t *resize, struct buf *out)
 {
     int64_t wanted = 0, there = 0;
@@ -207,7 +207,7 @@ void render_waiting(const json_t *summary, char *out, size_t n)
     (void)str_copy(out, n, buf_cstr(&b));
 }
 
-/* ---- plain lines ---- */
+/* ---- output as plain lines ---- */
 
 static void plain_line(struct buf *out, const char *text)
 {
@@ -250,7 +250,7 @@ bool render_is_final(const char *state)
 static void plain_show(struct render *r, int64_t now)
 {
     AUTO(buf_done) struct buf out = { 0 };
-    bool over = render_is_final(r->state); /* the verdict follows */
+    bool over = render_is_final(r->state); /* the job is over, so the verdict will be printed */
     if (!over && (!str_eq(r->state, r->said_state) || !str_eq(r->waiting, r->said_waiting))) {
         AUTO(free_p)
         char *line = str_printf("job %s%s%s", r->state, r->waiting[0] ? ": " : "", r->waiting);
@@ -265,21 +265,21 @@ static void plain_show(struct render *r, int64_t now)
         plain_line(&out, line ? line : board);
         r->said_tensorboard = true;
     }
-    (void)fs_write_all(STDERR_FILENO, out.p,
-                       out.len); /* progress that nobody reads is no reason to stop */
+    /* A failed write of progress must not stop the command. */
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
 }
 
-/* ---- in place ---- */
+/* ---- output in place, on a terminal ---- */
 
 static void terminal_size(unsigned *out_width, unsigned *out_height)
 {
     struct winsize ws = { 0 };
-    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws); /* else it is unknown */
+    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws); /* if it fails, the size stays unknown */
     *out_width = ws.ws_col > 20 ? ws.ws_col : 80;
     *out_height = ws.ws_row > 4 ? ws.ws_row : 24;
 }
 
-/* One line, cut to the terminal: a wrapped line could not be taken back. */
+/* Append one line, cut to the terminal's width: a wrapped line could not be erased later. */
 static void tty_line(struct render *r, struct buf *out, const char *text, unsigned width)
 {
     size_t cols = 0, len = 0;
@@ -301,11 +301,12 @@ static void tty_up(struct render *r, struct buf *out)
 
 static void tty_show(struct render *r, int64_t now)
 {
-    enum { ROLES_SHOWN = 20, OTHER_LINES = 3 }; /* head, rest, and where the cursor stands */
+    /* OTHER_LINES: the heading, the summary of further roles, and the line of the cursor. */
+    enum { ROLES_SHOWN = 20, OTHER_LINES = 3 };
     AUTO(buf_done) struct buf out = { 0 };
     unsigned width, height;
     terminal_size(&width, &height);
-    /* what has scrolled away could not be taken back */
+    /* lines that have scrolled away cannot be erased: fit the height */
     const char *board = doc_str(r->summary, "tensorboard");
     size_t shown = MIN((size_t)ROLES_SHOWN, (size_t)height - OTHER_LINES - (board[0] != 0));
     const json_t *roles = json_object_get(r->summary, "roles");
@@ -339,11 +340,11 @@ static void tty_show(struct render *r, int64_t now)
         tty_line(r, &out, line ? line : "", width);
     }
     (void)buf_adds(&out, "\033[J");
-    (void)fs_write_all(STDERR_FILENO, out.p,
-                       out.len); /* a terminal that is gone is no reason to stop */
+    /* A failed write of progress must not stop the command. */
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
 }
 
-/* ---- when ---- */
+/* ---- timing ---- */
 
 static void show(struct render *r)
 {
@@ -414,7 +415,8 @@ static void say_now(struct render *r, const char *what, const struct buf *text)
     render_say(r, "%s %s%.*s", time, what, (int)text->len, text->p);
 }
 
-/* Of restarts that come faster than updates the last one is told, and their number. */
+/* Print the last restart and the number of restarts. Several restarts may lie between two
+ * updates. */
 static void say_restart(struct render *r)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -427,8 +429,8 @@ static void say_restart(struct render *r)
         say_now(r, "", &text);
 }
 
-/* A line when one begins, when it goes a step further, and when it ends. How many containers are
- * there already is for those who ask. */
+/* Print a line when a resize begins, enters its next step, or ends. The number of containers that
+ * are ready is not printed here; tony status shows it. */
 static void say_resize(struct render *r)
 {
     AUTO(buf_done) struct buf on = { 0 };
@@ -453,8 +455,8 @@ static void say_resize(struct render *r)
 
 void render_update(struct render *r, const char *state, const json_t *summary)
 {
-    /* The core says WAITING of containers too; to people a job waits only while the pool has no
-     * room for it. */
+    /* The core's state WAITING also covers waiting for containers. Users see WAITING only while the
+     * pool has no room for the job, or the job pauses. */
     bool queued = json_is_object(json_object_get(summary, "waiting")) ||
                   json_is_string(json_object_get(summary, "pausing"));
     (void)str_copy(r->state, sizeof r->state,
@@ -508,7 +510,7 @@ void render_free(struct render *r)
     free(r);
 }
 
-/* ---- the end ---- */
+/* ---- the verdict ---- */
 
 void render_verdict_at(struct client *c, const char *application_id, const char *logs,
                        const char *history, const char *cause_at, const json_t *summary)
@@ -522,11 +524,12 @@ void render_verdict_at(struct client *c, const char *application_id, const char 
         (void)printf(" %s %s", str_eq(state, "SUCCEEDED") ? "in" : "after",
                      str_duration(ran_ms, ran, sizeof ran));
     (void)printf("%s%s\n", message[0] ? ": " : "", message);
-    (void)fflush(stdout); /* so that what follows on the other stream stands below it */
+    (void)fflush(stdout); /* keep the order of the lines of stdout and stderr */
     AUTO(buf_done) struct buf why = { 0 };
     if (!str_eq(state, "SUCCEEDED"))
         why_failed(summary, cause_at, ROWS_AROUND, &why);
-    (void)fs_write_all(STDERR_FILENO, why.p, why.len); /* nowhere else to say it */
+    /* If stderr fails, there is nowhere to report it. */
+    (void)fs_write_all(STDERR_FILENO, why.p, why.len);
     if (logs)
         (void)printf("  logs     %s\n", logs);
     if (history)

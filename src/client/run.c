@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run, submit, wait, kill: a job from its submission to its end.
+ * run, submit, wait, kill.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void say_submitted(const struct client *c, const struct client_job *j, co
                 roles.len ? buf_cstr(&roles) : "a single command", dir ? dir : id);
 }
 
-/* The last word on a job: as JSON the full status, else the verdict for people. */
+/* Print the result of the job: the full status as JSON, or the verdict as text. */
 static int finish(struct client *c, const char *id, struct follow_result *r)
 {
     int code = r->exit_code;
@@ -55,7 +55,8 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
     return code;
 }
 
-/* The job cannot be read: mostly it is at fault; but it may lie in an HDFS that does not answer. */
+/* The exit code if the job cannot be loaded. Usually the job is wrong, but its file may also lie in
+ * an HDFS that does not answer. */
 static int load_exit_code(const struct err *e)
 {
     static const int nums[] = { ENOMEM, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, EAGAIN };
@@ -65,8 +66,8 @@ static int load_exit_code(const struct err *e)
     return EXIT_MISUSE;
 }
 
-/* From the command line to an accepted job. An exit code; what went wrong was said. out_done: the
- * job was for YARN, and the command is over. */
+/* Load the job of the command line and submit it. Returns an exit code; errors were printed.
+ * *out_done: the job was for YARN, and the command is complete. */
 static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct conn **out_pool,
                   bool *out_done)
 {

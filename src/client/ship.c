@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job ships: src, virtual environment, resources; into the store before the job is
- * submitted.
+ * Collects what a job ships (src, virtual environment, resources), and copies it into the store
+ * before the job is submitted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 #include "storage/store.h"
 #include "storage/tree.h"
 
-/* Without ours the job's own file named so, or the module on the path, would be needed; TonY ships
- * one too. */
+/* tony ships this script, as TonY does. Otherwise the job would need a file of this name, or
+ * tensorboard on its path. */
 static const char tensorboard_script[] =
     "import os\n"
     "import sys\n"
@@ -65,13 +65,14 @@ static int add_remote(struct client_job *j, const char *url, const char *name, c
     return 0;
 }
 
-/* A URL that YARN's nodes can fetch themselves? */
+/* Is source a URL that the nodes of YARN can fetch themselves? */
 static bool is_remote(const struct client_job *j, const char *source)
 {
     return j->yarn && strstr(source, "://") && !str_starts(source, "file://");
 }
 
-/* A local, absolute path out of a source as the job gives it. what: "src", "venv", "resource". */
+/* Turn a source of the job into an absolute path on this machine. what: "src", "venv" or
+ * "resource", for errors. */
 static int local_source(const char *source, const char *what, const char *origin, char **out,
                         struct stat *st, struct err *e)
 {
@@ -93,7 +94,7 @@ static int local_source(const char *source, const char *what, const char *origin
         return rc;
     }
     for (size_t n = strlen(path); n > 2 && path[n - 1] == '.' && path[n - 2] == '/'; n -= 2)
-        path[n - 2] = 0; /* "src: ." */
+        path[n - 2] = 0; /* as for "src: ." */
     if (stat(path, st) == -1) {
         int rc = err_set(e, errno, "%s: %s '%s' cannot be used: %m", origin, what, path);
         free(path);
@@ -124,7 +125,7 @@ static const char *origin_of_named(const struct client_job *j, const char *name,
     return origin ? origin : "job";
 }
 
-/* Where the job names this item. */
+/* The line of the job file, or the option, that names this item. */
 const char *ship_origin(const struct client_job *j, const struct ship_item *it)
 {
     return it->kind == SHIP_SRC ? origin_of(j, "tony.application.src-dir")
@@ -142,7 +143,7 @@ static int collect_src(struct client_job *j, struct err *e)
     return rc < 0 ? rc : add_item(j, SHIP_SRC, path, "", "", e);
 }
 
-/* Where path lies below dir, both real; NULL: elsewhere, or it is dir itself. */
+/* The part of path that follows dir; both are real paths. NULL: path is not inside dir. */
 static const char *below(const char *dir, const char *path)
 {
     size_t n = strlen(dir);
@@ -159,9 +160,9 @@ static int leave_out(struct ship_item *src, const char *dir, const char *path, s
                : 0;
 }
 
-/* A virtual environment in src (`src: .` beside `venv: .venv`) has its own way to the containers
- * and may be gigabytes: it is no part of src, neither by its name nor where a link of that name
- * leads. */
+/* Exclude a virtual environment that lies inside src, as with `src: .` and `venv: .venv`. It is
+ * shipped separately and may have gigabytes. Exclude its name, and also the directory that a link
+ * of that name points to. */
 static int leave_venv_out(struct ship_item *src, const struct ship_item *venv, struct err *e)
 {
     AUTO(free_p) char *dir = realpath(src->source, NULL);
@@ -170,7 +171,7 @@ static int leave_venv_out(struct ship_item *src, const struct ship_item *venv, s
     AUTO(free_p) char *named = NULL;
     char *slash = parent ? strrchr(parent, '/') : NULL;
     if (!dir || !real || !slash)
-        return 0; /* gone meanwhile: storing it will tell */
+        return 0; /* removed in the meantime: storing it will report that */
     *slash = '\0';
     AUTO(free_p) char *real_parent = realpath(slash == parent ? "/" : parent, NULL);
     if (real_parent && slash[1] && !str_eq(slash + 1, ".."))
@@ -217,8 +218,8 @@ static int collect_resources(struct client_job *j, const struct resource_spec *r
         }
         rc = local_source(r[i].source, "resource", origin_of(j, key), &path, &st, e);
         if (rc == 0 && r[i].archive && S_ISDIR(st.st_mode))
-            rc = add_item(j, SHIP_DIR, path, r[i].name, role,
-                          e); /* as TonY: packed and unpacked again is a directory */
+            /* As TonY does: it would pack and unpack the directory. */
+            rc = add_item(j, SHIP_DIR, path, r[i].name, role, e);
         else if (rc == 0)
             rc = add_item(j,
                           r[i].archive          ? SHIP_ARCHIVE
@@ -229,7 +230,7 @@ static int collect_resources(struct client_job *j, const struct resource_spec *r
     return rc;
 }
 
-/* Something in src that has the name of what is to lie beside it. An archive is not looked into. */
+/* Refuse a file in src that has the name of another shipped item. Archives are not inspected. */
 static int check_beside_src(const struct client_job *j, const struct ship_item *src, struct err *e)
 {
     for (size_t i = 0; i < j->n_items; i++) {
@@ -249,14 +250,14 @@ static int check_beside_src(const struct client_job *j, const struct ship_item *
     return 0;
 }
 
-/* What goes to containers, from here or from where it lies in the cluster. */
+/* An item for the containers, from this machine or from the file system of the cluster. */
 struct thing {
     const char *source, *name, *role;
     int kind;
 };
 
-/* The first thing of each name, for whom a name is taken by anything ("/name"), and for each role
- * that has one of its own ("role/name"; a role's name has no '/'). */
+/* Finds items by name. Two kinds of keys: "/name" has the first item of that name, "role/name" the
+ * first one of that name for the role. A role's name has no '/'. */
 struct names {
     struct thing *things;
     size_t n;
@@ -274,8 +275,8 @@ static int names_no_memory(struct err *e)
     return err_set(e, ENOMEM, "cannot compare the names of what is shipped: %m");
 }
 
-/* Two things under one name in the same working directory are refused; the same thing twice is one:
- * 0 = y is new, 1 = it is there already. */
+/* Add item y. Two different items of one name in the same working directory are an error. 0 = y was
+ * added, 1 = the same item is there already. */
 static int names_add(struct names *a, const struct client_job *j, const struct thing *y,
                      struct err *e)
 {
@@ -305,7 +306,7 @@ static int names_add(struct names *a, const struct client_job *j, const struct t
     return 0;
 }
 
-/* Once over all of them: a data set of a file an image may be tens of thousands. */
+/* Check all names in one pass: a data set may have tens of thousands of files. */
 static int check_names(struct client_job *j, struct err *e)
 {
     AUTO(names_done)
@@ -349,7 +350,7 @@ static int check_names(struct client_job *j, struct err *e)
     return rc;
 }
 
-/* The bundled script, where the sidecar's command is the one that runs it. */
+/* Add the bundled script, if the command of the tensorboard role runs it. */
 static int collect_tensorboard(struct client_job *j, struct err *e)
 {
     const struct role_spec *tb = job_spec_role(j->spec, "tensorboard");
@@ -406,7 +407,7 @@ static int check_python(const struct client_job *j, const struct ship_item *it, 
     return rc < 0 ? err_wrap(e, rc, "virtual environment '%s'", it->source) : 0;
 }
 
-/* Long work says what it is. */
+/* Tell the user about a copy that takes long. */
 static void on_copy(const char *source, uint64_t bytes)
 {
     enum { LONG_MIB = 128 };
@@ -429,7 +430,8 @@ int ship_put(struct client *c, struct client_job *j, struct err *e)
             continue;
         code = ship_exit_code(e);
         if (code == EXIT_MISUSE && !e->hint[0])
-            err_hint(e, "all that is shipped must be there, readable and at rest");
+            err_hint(
+                e, "everything that is shipped must exist, be readable, and not change meanwhile");
         if (code == EXIT_MISUSE)
             (void)err_wrap(e, -e->num, "%s", ship_origin(j, &j->items[i]));
     }
@@ -447,7 +449,7 @@ int ship_exit_code(const struct err *e)
     case ENOMEM:
     case EMFILE:
     case ENFILE:
-    case EPERM: /* a directory of $TONY_HOME that is another user's */
+    case EPERM: /* a directory in $TONY_HOME belongs to another user */
         return EXIT_CLUSTER;
     default:
         return EXIT_MISUSE;

@@ -17,7 +17,7 @@ int status_parse(struct span text, json_t **out, struct err *e)
     json_t *doc = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(doc)) {
         json_decref(doc);
-        return err_set(e, EBADMSG, "the job's status is not what it should be");
+        return err_set(e, EBADMSG, "the job's status document is not valid");
     }
     *out = doc;
     return 0;
@@ -36,8 +36,8 @@ static int from_conn(struct client *c, struct conn *conn, const char *id, json_t
     return rc;
 }
 
-/* A job that has no master: either it waits, and the pool knows for what, or its journal is all
- * there is. */
+/* The status of a job without a master. The pool knows whether the job waits; otherwise its journal
+ * has everything. */
 static int without_master(struct client *c, const char *id, const char *dir, json_t **out,
                           struct err *e)
 {
@@ -53,7 +53,7 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
         if (json_is_object(json_object_get(waiting, "waiting"))) {
             json_decref(*out);
             *out = TAKE(waiting);
-        } else { /* admitted; the pool knows no more than that, the directory has the rest */
+        } else { /* The pool has admitted the job and knows nothing more about it. */
             rc = json_object_set_new(*out, "state", json_string("STARTING")) == 0 ? 0 : -ENOMEM;
         }
     }
@@ -83,7 +83,7 @@ static int from_live(struct client *c, const char *id, const char *dir, json_t *
     return without_master(c, id, dir, out, e);
 }
 
-/* Where the logs of the last attempt of each task lie. */
+/* Add the log directory of each task's last attempt. */
 static int add_log_dirs(json_t *doc, const char *dir)
 {
     size_t i;
@@ -101,8 +101,8 @@ static int add_log_dirs(json_t *doc, const char *dir)
     return 0;
 }
 
-/* What the core cannot know. A job that has its verdict is as good as in the history: its keeper is
- * moving it there. */
+/* Add what only the client knows. A job with an exit code counts as finished: its keeper is about
+ * to move it to the history. */
 static int complete(struct client *c, const char *id, const char *dir, bool live, json_t *doc)
 {
     bool over = json_is_integer(json_object_get(doc, "exit_code"));
@@ -125,7 +125,7 @@ int status_load(struct client *c, const char *id, json_t **out, struct err *e)
             return rc;
         rc = live ? from_live(c, id, dir, &doc, e) : history_status(dir, &doc, e);
         if (rc == -ENOENT && live && tries < 3) {
-            rc = 0; /* it went to the history meanwhile */
+            rc = 0; /* the job has moved to the history in the meantime */
             continue;
         }
         if (rc == 0 && complete(c, id, dir, live, doc) < 0)

@@ -22,7 +22,8 @@ int submit_encode(struct client *c, struct client_job *j, struct buf *out, struc
 {
     struct passwd *pw = getpwuid(getuid());
     char host[65] = "";
-    (void)gethostname(host, sizeof host - 1); /* only for people */
+    /* On failure the text lacks the host name: it only informs people. */
+    (void)gethostname(host, sizeof host - 1);
     char nothing[] = "";
     AUTO(free_p) char *cwd = getcwd(NULL, 0);
     struct job_file f = {
@@ -39,8 +40,8 @@ int submit_encode(struct client *c, struct client_job *j, struct buf *out, struc
     return job_file_encode(&f, out, e);
 }
 
-/* What the pool refuses for the job's sake is the user's; all else is the pool's or the machine's.
- */
+/* The exit code for a refusal by the pool. These errors mean that the job is wrong; all others mean
+ * that the pool or the machine has failed. */
 static int refusal_code(const struct err *e)
 {
     return e->num == EINVAL || e->num == ERANGE || e->num == E2BIG || e->num == ENAMETOOLONG
@@ -58,13 +59,14 @@ static bool same_job(const char *dir, const char *id, const struct buf *text, in
            span_eq(buf_span(&there), buf_span(text));
 }
 
-/* The pool may have taken the job and died before it said so: the job's directory is the truth, and
- * a short job may lie in the history by now. since_s: calendar time before the submission. */
+/* Find the job that the pool accepted before it died without an answer. If the pool accepted it,
+ * its directory exists; a short job may be in the history already. since_s: wall-clock time before
+ * the submission. */
 static bool find_accepted(struct client *c, const struct buf *text, int64_t since_s,
                           char out_id[APP_ID_MAX])
 {
-    const char *const dirs[] = { c->paths.jobs,
-                                 c->paths.history }; /* in the order in which it moves */
+    /* In the order in which a job moves. */
+    const char *const dirs[] = { c->paths.jobs, c->paths.history };
     bool found = false;
     for (size_t i = 0; i < ARRAY_LEN(dirs) && !found; i++) {
         DIR *d = opendir(dirs[i]);
@@ -77,7 +79,7 @@ static bool find_accepted(struct client *c, const struct buf *text, int64_t sinc
     return found;
 }
 
-/* One try. -ECONNRESET: the connection went before an answer came. */
+/* Submit once. -ECONNRESET: the connection broke before an answer. */
 static int submit_once(struct client *c, const struct buf *text, bool owned, struct answer *a,
                        struct conn **pool, struct err *e)
 {
@@ -97,8 +99,8 @@ static int submit_once(struct client *c, const struct buf *text, bool owned, str
     return rc;
 }
 
-/* The pool knows sums; the job's line that asks for the largest part is put in front. Returns
- * -EXIT_MISUSE. */
+/* The pool refuses a job by its total. Add to the error the line of the job that requests the
+ * largest part. Returns -EXIT_MISUSE. */
 static int blame(const struct client_job *j, struct err *e)
 {
     const struct job_spec *s = j->spec;
@@ -132,8 +134,9 @@ void submit_hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-/* A pool that dies under a submission has either made the job's directory, then the job is taken,
- * or it never will: one thread handles all that a connection brought before it goes. */
+/* If the pool dies during a submission, it has either created the job's directory, and the job is
+ * accepted, or it will never do so. The pool handles received requests on one thread, before it
+ * closes the connection. */
 static int submit_text(struct client *c, const struct buf *text, bool owned,
                        char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
 {

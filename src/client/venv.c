@@ -21,8 +21,8 @@ struct look {
     const char *dir, *binary;
     bool elsewhere;
     struct err *e;
-    char path[PATH_MAX]; /* of the interpreter, links followed */
-    bool copied;         /* it lies in the environment itself */
+    char path[PATH_MAX]; /* of the interpreter, with all links resolved */
+    bool copied; /* the interpreter is a file in the environment itself, not a link out of it */
 };
 
 static int remake(struct look *l, int rc)
@@ -32,7 +32,8 @@ static int remake(struct look *l, int rc)
     return rc;
 }
 
-/* What is not here may well be there. */
+/* Report what is missing on this machine. If the job runs elsewhere it is only a note: the other
+ * machine may have it. */
 static int not_here(struct look *l)
 {
     if (!l->elsewhere)
@@ -44,7 +45,8 @@ static int not_here(struct look *l)
 
 /* ---- the file ---- */
 
-/* Follows links by hand, so that the one that leads nowhere can be named. 1: there is none. */
+/* Find the interpreter. Follows links one by one, so that an error can name a broken one. 1: there
+ * is no interpreter. */
 static int find_binary(struct look *l)
 {
     struct stat st;
@@ -106,7 +108,8 @@ static size_t read_head(const char *path, unsigned char head[HEAD])
     return n < 0 ? 0 : (size_t)n;
 }
 
-/* The program that loads it: another one on another kind of system. "" = none, or not found. */
+/* The dynamic loader that the program names; it differs between kinds of systems. "" = none, or not
+ * found. */
 static void loader_of(const unsigned char *head, size_t n, char *out, size_t size)
 {
     Elf64_Ehdr h;
@@ -140,7 +143,7 @@ static int check_program(struct look *l)
             return remake(
                 l, err_set(l->e, EINVAL, "its interpreter '%s' is a program of macOS", l->binary));
     if (n < sizeof(Elf64_Ehdr) || memcmp(head, ELFMAG, SELFMAG) != 0)
-        return 0; /* a script, perhaps, that starts the right one */
+        return 0; /* no ELF file: perhaps a script that starts the interpreter */
     Elf64_Ehdr its, ours;
     memcpy(&its, head, sizeof its);
     if (read_head("/proc/self/exe", own) < sizeof ours)
@@ -159,7 +162,7 @@ static int check_program(struct look *l)
     return not_here(l);
 }
 
-/* ---- what belongs to it ---- */
+/* ---- the parts of the environment ---- */
 
 static bool has_lib(const char *dir, const char *version)
 {
@@ -167,7 +170,8 @@ static bool has_lib(const char *dir, const char *version)
     return path && access(path, F_OK) == 0;
 }
 
-/* The version that the environment's own modules are for: "3.11"; "" = not known, or of several. */
+/* The Python version of the environment's modules, such as "3.11". "" = unknown, or there are
+ * several. */
 static void made_for(const char *dir, char *out, size_t size)
 {
     AUTO(free_p) char *lib = str_printf("%s/lib", dir);
@@ -187,7 +191,7 @@ static void made_for(const char *dir, char *out, size_t size)
         out[0] = '\0';
 }
 
-/* `key = value` of pyvenv.cfg; "" = not there. */
+/* The value of a `key = value` line of pyvenv.cfg; "" = the key is missing. */
 static void cfg_value(const struct buf *text, const char *key, char *out, size_t size)
 {
     struct span rest = buf_span(text), line, name;
@@ -202,7 +206,7 @@ static void cfg_value(const struct buf *text, const char *key, char *out, size_t
     }
 }
 
-/* The minor version of the interpreter: its file's name has it, else its environment says so. */
+/* The version of the interpreter, such as "3.11": from its file name, else from pyvenv.cfg. */
 static void version_of(const struct look *l, const struct buf *cfg, char *out, size_t size)
 {
     const char *name = strrchr(l->path, '/');
@@ -229,7 +233,7 @@ static int check_modules(struct look *l)
     AUTO(buf_done) struct buf cfg = { .max = CFG_MAX };
     char version[64], lib[64], home[PATH_MAX];
     if (!path || fs_read(AT_FDCWD, path, &cfg, NULL) < 0)
-        return 0; /* not made by venv: it has its own of everything */
+        return 0; /* not made by venv: it has its own modules and libraries */
     version_of(l, &cfg, version, sizeof version);
     made_for(l->dir, lib, sizeof lib);
     if (version[0] && lib[0] && !has_lib(l->dir, version))
@@ -245,7 +249,7 @@ static int check_modules(struct look *l)
     return not_here(l);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole check ---- */
 
 static int missing(struct look *l, const char *named)
 {
@@ -253,7 +257,7 @@ static int missing(struct look *l, const char *named)
     if (windows && access(windows, F_OK) == 0)
         return remake(l, err_set(l->e, EINVAL, "it was made on Windows"));
     if (!named)
-        return 0; /* perhaps no Python at all, or in a place of its own */
+        return 0; /* The environment may have no Python, or have it in an unusual place. */
     (void)err_set(l->e, EINVAL, "it has no '%s'", named);
     return err_hint(l->e, "tony.application.python-binary-path is relative to the environment");
 }

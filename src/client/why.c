@@ -9,17 +9,17 @@
 #include "client/client_int.h"
 #include "client/render.h"
 
-enum { /* all of it fits a terminal of 80 columns and 24 rows, the prompt included */
+enum { /* the output and the prompt together fit a terminal of 80 columns and 24 rows */
        WIDTH = 79,
        ROWS = 23,
-       LABEL = 12, /* columns before the text */
+       LABEL = 12, /* columns in front of the text */
        TASKS_NAMED = 6,
        OTHERS_SHOWN = 2,
        DONE_SHOWN = 3,
        TAIL_MIN = 3,
 };
 
-/* "  label     text", broken between words; a word that is too long stays whole. */
+/* Append "  label     text", wrapped at WIDTH. A word that is too long is not broken. */
 static void say(struct buf *out, const char *label, const char *text)
 {
     size_t col = LABEL;
@@ -36,8 +36,8 @@ static void say(struct buf *out, const char *label, const char *text)
         (void)buf_addf(out, "%.*s", (int)word.len, word.p);
         col += word.len;
     }
-    (void)buf_addc(out,
-                   '\n'); /* a failed append shows in out->failed; then there is less to read */
+    /* A failed append sets out->failed: the output is shorter then. */
+    (void)buf_addc(out, '\n');
 }
 
 static bool flag(const json_t *obj, const char *key)
@@ -45,7 +45,7 @@ static bool flag(const json_t *obj, const char *key)
     return json_is_true(json_object_get(obj, key));
 }
 
-/* Counted from when the first task was started. */
+/* The time since the first task was started, as text. */
 static const char *since_text(const json_t *doc, int64_t at_ms, char *out, size_t n)
 {
     int64_t start = doc_int(json_object_get(doc, "times"), "started_ms", 0);
@@ -100,7 +100,7 @@ char *why_log(const char *dir, const json_t *doc)
     const json_t *cause = json_object_get(doc, "cause");
     const char *task = doc_str(cause, "task"), *colon = strrchr(task, ':');
     int64_t attempt = doc_int(cause, "attempt", 1), rank = doc_int(cause, "rank", 0);
-    if (!colon || attempt < 1) /* it never started */
+    if (!colon || attempt < 1) /* no attempt was started: there is no log */
         return NULL;
     AUTO(free_p)
     char *path = str_printf("%s/logs/%.*s-%s/%lld/stderr", dir, (int)(colon - task), task,
@@ -108,7 +108,7 @@ char *why_log(const char *dir, const json_t *doc)
     return rank > 0 && path ? str_printf("%s.%lld", path, (long long)rank) : TAKE(path);
 }
 
-/* ---- the first ---- */
+/* ---- the first failure ---- */
 
 static void say_first(const json_t *doc, const json_t *f, struct buf *out)
 {
@@ -141,14 +141,14 @@ static void say_meaning(const json_t *f, struct buf *out)
     say(out, "remedy", doc_str(f, "remedy"));
 }
 
-/* Its neighbours, where it says that it lost one. */
+/* If the failure is a lost peer: the task that probably caused it. */
 static void say_suspects(const json_t *f, struct buf *out)
 {
     const json_t *left = json_object_get(f, "left_before"), *behind = json_object_get(f, "behind");
     char before[32];
     AUTO(free_p) char *text = NULL;
     if (json_is_object(left))
-        text = str_printf("%s had ended well %s before: too early for the others?",
+        text = str_printf("%s had succeeded %s before: too early for the others?",
                           doc_str(left, "task"),
                           str_duration(doc_int(left, "before_ms", 0), before, sizeof before));
     else if (json_is_object(behind))
@@ -189,7 +189,7 @@ static void add_cut(struct buf *out, struct span line)
     (void)buf_addf(out, "    %.*s%s\n", (int)n, line.p, fits ? "" : "...");
 }
 
-/* As many of the last lines as there is room for. */
+/* Append the last lines of the cause's stderr, as many as fit into `rows`. */
 static void say_tail(const json_t *cause, size_t rows, struct buf *out)
 {
     const char *text = doc_str(cause, "stderr_tail");
@@ -211,9 +211,9 @@ static void say_tail(const json_t *cause, size_t rows, struct buf *out)
         add_cut(out, line);
 }
 
-/* ---- the others ---- */
+/* ---- further failures ---- */
 
-/* Who failed only because of it, in one line. */
+/* Name in one line the tasks that failed only as a consequence. */
 static void say_victims(const json_t *doc, const json_t *first, struct buf *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -231,19 +231,19 @@ static void say_victims(const json_t *doc, const json_t *first, struct buf *out)
         (void)buf_addf(&text, " and %zu more", n - TASKS_NAMED);
     if (!n)
         return;
-    (void)buf_addf(&text, " lost a peer; that is a consequence, no cause");
+    (void)buf_addf(&text, " lost a peer: a consequence, not the cause");
     say(out, "victims", buf_cstr(&text));
 }
 
 static void say_more(size_t n, size_t shown, struct buf *out)
 {
     char text[64];
-    (void)snprintf(text, sizeof text, "and %zu more: --json has them", n - MIN(n, shown));
+    (void)snprintf(text, sizeof text, "and %zu more: see --json", n - MIN(n, shown));
     if (n > shown)
         say(out, "", text);
 }
 
-/* In a line, if it can be: what the first one has said already is not said again. */
+/* Append a failure in short form, without text that repeats the first failure. */
 static void add_short(const json_t *doc, const json_t *first, const json_t *f, struct buf *out)
 {
     int64_t start = doc_int(json_object_get(doc, "times"), "started_ms", 0);
@@ -282,7 +282,7 @@ static void say_others(const json_t *doc, const json_t *first, struct buf *out)
     say_more(n, OTHERS_SHOWN, out);
 }
 
-/* What was done about failures before. */
+/* Failures before, and how tony handled each. */
 static void say_done(const json_t *doc, const json_t *first, struct buf *out)
 {
     size_t i, n = 0;
@@ -304,7 +304,7 @@ static void say_done(const json_t *doc, const json_t *first, struct buf *out)
     say_more(n, DONE_SHOWN, out);
 }
 
-/* Where something failed more than once, or that is left out. */
+/* Nodes with two failures or more, and nodes that are excluded. */
 static void say_nodes(const json_t *doc, struct buf *out)
 {
     size_t i, n = 0;
@@ -322,7 +322,7 @@ static void say_nodes(const json_t *doc, struct buf *out)
     }
 }
 
-/* The last resize, unless it was done. */
+/* The last resize, unless it succeeded. */
 static void say_resize(const json_t *doc, struct buf *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -331,7 +331,7 @@ static void say_resize(const json_t *doc, struct buf *out)
         say(out, "resize", buf_cstr(&text));
 }
 
-/* A job that no task has ended: what ran out, and how to give it more. */
+/* If a time limit ended the job, append which one and how to raise it. */
 static void say_limit(const json_t *doc, struct buf *out)
 {
     static const struct {
@@ -357,7 +357,8 @@ static void say_limit(const json_t *doc, struct buf *out)
 void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out)
 {
     const json_t *cause = json_object_get(doc, "cause");
-    const json_t *first = json_is_object(cause) ? first_failure(doc) : NULL; /* else tolerated */
+    /* Otherwise all failures were tolerated. */
+    const json_t *first = json_is_object(cause) ? first_failure(doc) : NULL;
     AUTO(buf_done) struct buf after = { 0 };
     if (first) {
         say_first(doc, first, out);
@@ -380,9 +381,9 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
     (void)buf_add(out, after.p, after.len);
 }
 
-/* ---- a job that is not over ---- */
+/* ---- a job that is still live ---- */
 
-/* Tasks of a state, named. */
+/* Name the tasks in this state; NULL = those with the flag `suspect`. */
 static void say_tasks(const json_t *doc, const char *state, const char *label, const char *why,
                       struct buf *out)
 {
@@ -418,15 +419,16 @@ void why_not_over(const json_t *doc, struct buf *out)
                                        : "for the cluster to start its master");
     say_tasks(doc, "waiting", "waits", "a container was asked for and not granted yet", out);
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
-    say_tasks(doc, "registered", "ready", "there, and waits until the whole gang is", out);
-    if (!json_is_object(json_object_get(doc, "waiting"))) /* else none has had a turn */
+    say_tasks(doc, "registered", "ready", "registered; waits for the rest of the gang", out);
+    /* While the job waits for the pool, every task is held: say nothing about their turn. */
+    if (!json_is_object(json_object_get(doc, "waiting")))
         say_tasks(doc, "held", "held", "its turn has not come: roles that it waits for still run",
                   out);
-    say_tasks(doc, "halting", "again", "told to end, and begins again then", out);
-    say_tasks(doc, "replacing", "again", "its container is given up for another one", out);
-    say_tasks(doc, "renewing", "again", "makes ready to begin again", out);
-    say_tasks(doc, "stopping", "stops", "told to end", out);
-    say_tasks(doc, NULL, "silent", "nothing was heard of it for three heartbeats", out);
+    say_tasks(doc, "halting", "again", "is being stopped, then restarts", out);
+    say_tasks(doc, "replacing", "again", "waits for another container", out);
+    say_tasks(doc, "renewing", "again", "prepares its restart", out);
+    say_tasks(doc, "stopping", "stops", "is being stopped", out);
+    say_tasks(doc, NULL, "silent", "has missed three heartbeats", out);
     say_others(doc, NULL, out);
     say_done(doc, NULL, out);
     say_nodes(doc, out);
@@ -450,7 +452,8 @@ static int why_json(json_t *doc)
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);
         if (v)
-            (void)json_object_set(out, members[i], v); /* a member less, if that */
+            /* If this fails, the output lacks a member. */
+            (void)json_object_set(out, members[i], v);
     }
     json_decref(doc);
     return client_print_json(out);

@@ -38,7 +38,7 @@ struct loop;
 struct yarn {
     struct client *c;
     const struct conf *conf; /* of the job or the site; borrowed */
-    struct conf *own_conf;   /* the same if yarn_free() has to free it, else NULL */
+    struct conf *own_conf;   /* = conf if yarn_free() has to free it, else NULL */
     struct loop *loop;
     struct site *site;
     struct site_hdfs hdfs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ResourceManager says the cluster can give: all questions at once.
+ * Asks the ResourceManager for the resources of the cluster; all requests run in parallel.
  */
 #include <errno.h>
 
@@ -71,7 +71,7 @@ static void on_queue(const Hadoop__GetQueueInfoResponse *r, const struct rpc_err
         for (size_t i = 0; rc == 0 && i < q->n_accessible_node_labels; i++)
             rc = strv_push(&a->f->queue_labels, q->accessible_node_labels[i]);
     }
-    /* An unknown queue is an exception of the service in some releases. */
+    /* Some Hadoop releases report an unknown queue as an exception. */
     end(a, e && e->kind != RPC_FAULT_APPLICATION && e->kind != RPC_FAULT_NOT_FOUND ? e : NULL, rc);
 }
 
@@ -133,7 +133,7 @@ static int add_leaves(struct strv *out, const Hadoop__QueueInfo *q)
 static void on_queues(const Hadoop__GetQueueInfoResponse *r, const struct rpc_error *e, void *arg)
 {
     struct yarn_ask *a = arg;
-    (void)e; /* only for a hint */
+    (void)e; /* the queues are needed only for a hint */
     end(a, NULL, r ? add_leaves(&a->f->queues, r->queue_info) : 0);
 }
 
@@ -174,7 +174,7 @@ int yarn_ask_begin(struct yarn *y, const struct client_job *j, struct yarn_join 
     if (wants_label(j))
         begun += yarn_get_cluster_node_labels(y->rpc, &labels, deadline, on_labels, a) != NULL;
     join->n += begun;
-    if (begun < 4) /* the others end by themselves */
+    if (begun < 4) /* the requests that have begun end by themselves */
         (void)err_set(&a->e, ENOMEM, "cannot ask the ResourceManager: %m");
     *out = a;
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Can the cluster ever give what a job asks for? Said before anything is sent, with the figures and
- * the line of the job file. Pure: the facts are asked by yarn_submit.c.
+ * Can this cluster ever run the job? The check runs before anything is sent. An error names the
+ * figures and the line of the job file. This file does no I/O: yarn_ask.c requests the facts.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -96,7 +96,7 @@ const char *yarn_role_label(const struct client_job *j, const char *role)
     return label && *label ? label : NULL;
 }
 
-/* Where the label of a role was set. */
+/* The line or option that set the label of a role. */
 static const char *label_origin(const struct client_job *j, const char *role)
 {
     AUTO(free_p) char *key = str_printf("tony.%s.node-label", role);
@@ -106,7 +106,7 @@ static const char *label_origin(const struct client_job *j, const char *role)
 
 int yarn_tags(const struct client_job *j, struct strv *out, struct err *e)
 {
-    enum { TAGS_MAX = 10, TAG_MAX = 100 }; /* YARN's own */
+    enum { TAGS_MAX = 10, TAG_MAX = 100 }; /* YARN's limits */
     const char *key = "tony.application.tags", *text = conf_get(j->conf, key);
     int rc = text ? conf_list_parse(span_of(text), out) : 0;
     if (rc < 0)
@@ -122,7 +122,7 @@ int yarn_tags(const struct client_job *j, struct strv *out, struct err *e)
         for (char *p = tag; *p; p++) {
             fine = fine && *p >= 0x20 && *p < 0x7f;
             if (*p >= 'A' && *p <= 'Z')
-                *p = (char)(*p - 'A' + 'a'); /* searches are for lower case */
+                *p = (char)(*p - 'A' + 'a'); /* YARN searches for tags in lower case */
         }
         if (!fine) {
             (void)err_set(e, EINVAL, "%s: tag '%s' is not ASCII of at most %d characters",
@@ -264,7 +264,8 @@ static const char *type_origin(struct check *k, const char *role, const char *ty
                        key_of(key, n, role, str_eq(type, GPU_TYPE) ? "gpus" : "resource-types"));
 }
 
-/* One further resource type of a role: known, within the maximum, on some node, enough in all. */
+/* Check one further resource type of a role: the cluster knows it, it is within the maximum, a node
+ * has as much, and all nodes together have as much as all instances need. */
 static int check_type(struct check *k, const char *role, uint32_t instances, const char *type,
                       int64_t n)
 {
@@ -326,14 +327,15 @@ static int check_role(struct check *k, const struct role_spec *r, const char *ro
         char *equals = strrchr(types.v[i], '=');
         int64_t n = 0;
         *equals = 0;
-        (void)str_i64(span_of(equals + 1), 0, INT64_MAX, "amount", &n, NULL); /* it was checked */
+        /* Cannot fail: yarn_role_types() has checked it. */
+        (void)str_i64(span_of(equals + 1), 0, INT64_MAX, "amount", &n, NULL);
         rc = check_type(k, role, instances, types.v[i], n);
     }
     strv_done(&types);
     return rc;
 }
 
-/* The role's line that asks for the largest part of the memory. */
+/* The line of the role that requests the largest part of the memory. */
 static const char *blame(struct check *k)
 {
     const struct job_spec *s = k->j->spec;
@@ -350,7 +352,7 @@ static const char *blame(struct check *k)
     return origin;
 }
 
-/* A gang that the whole cluster could not hold, empty. */
+/* Refuse a gang that needs more memory than all nodes have, even if they are empty. */
 static int check_all(struct check *k)
 {
     const struct job_spec *s = k->j->spec;
@@ -376,7 +378,7 @@ static int check_all(struct check *k)
         return err_hint(k->e, "fewer instances, less memory, or "
                               "tony.application.distributed-mode=FCFS");
     }
-    /* No refusal: most clusters schedule by memory alone. */
+    /* Only a note: most clusters schedule by memory alone. */
     if (d.vcores > cores &&
         strv_pushf(k->notes, "the job asks for %u cores at once, and the cluster has %lld",
                    d.vcores, (long long)cores) < 0)

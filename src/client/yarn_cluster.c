@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Hadoop cluster as one command sees it: its site files and the connections.
+ * A Hadoop cluster for the duration of one command: its site files and the connections.
  */
 #include <errno.h>
 #include <pwd.h>
@@ -17,11 +17,12 @@
 
 enum {
     LONG_WAIT_MS = 3000,
-    ANSWER_WAIT_MS = 20000,       /* of one that is there, but busy */
-    RETRY_INTERVAL_MAX_MS = 5000, /* Hadoop's own 30 s would be a minute and a half of silence */
+    ANSWER_WAIT_MS = 20000, /* for a server that is up, but busy */
+    /* Hadoop's default of 30 s would mean silence for a minute and a half. */
+    RETRY_INTERVAL_MAX_MS = 5000,
 };
 
-/* ---- whose commands these are ---- */
+/* ---- local or YARN? ---- */
 
 bool yarn_wanted(struct client *c)
 {
@@ -42,7 +43,8 @@ bool yarn_wanted(struct client *c)
 
 static char *user_name(void)
 {
-    const char *named = getenv("HADOOP_USER_NAME"); /* as Hadoop's own clients without Kerberos */
+    /* Hadoop's own clients do the same if there is no Kerberos. */
+    const char *named = getenv("HADOOP_USER_NAME");
     if (named && *named)
         return str_dup(named);
     struct passwd *pw = getpwuid(getuid());
@@ -225,7 +227,7 @@ int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, stru
     }
     y->c = c;
     y->conf = conf;
-    /* What the libraries log beside their errors is for who asked for it. */
+    /* Log messages of the libraries appear only with --verbose, except errors. */
     log_setup(STDERR_FILENO, options_has(&c->o, OPT_VERBOSE) ? LOG_INFO : LOG_ERROR, false);
     y->loop = client_loop(c, e);
     y->user = user_name();
@@ -302,7 +304,7 @@ void yarn_join_wait(struct yarn_join *j)
     if (t)
         loop_timer_set(t, clock_mono_ms() + LONG_WAIT_MS);
     while (j->n)
-        (void)loop_run(j->loop); /* everything that is begun has a deadline of its own */
+        (void)loop_run(j->loop); /* every request has its own deadline, so the loop ends */
     loop_timer_free(t);
 }
 
@@ -318,12 +320,12 @@ int yarn_exit_code(const struct err *e)
                : EXIT_CLUSTER;
 }
 
-/* As much as fits, whole characters. */
+/* Copy what fits, without a partial UTF-8 character at the end. */
 static void copy_cut(struct span text, char *out, size_t n)
 {
     size_t len = MIN(text.len, n - 1), bad = 0;
     if (len < text.len && !span_utf8(span_mem(text.p, len), &bad) && len - bad < 4)
-        len = bad; /* in the midst of the last one */
+        len = bad; /* the cut is inside a character: leave that character out */
     memcpy(out, text.p ? text.p : "", len);
     out[len] = 0;
 }
@@ -377,7 +379,8 @@ static int set_home(struct yarn *y, const char *home, struct err *e)
     return -EXIT_CLUSTER;
 }
 
-/* As Hadoop's own clients have it: from their configuration, without asking. */
+/* Hadoop's own clients, too, take the home directory from their configuration, without a
+ * request. */
 int yarn_home(struct yarn *y, struct err *e)
 {
     if (y->home)

@@ -27,7 +27,7 @@ static void say_submitted(struct yarn *y, const struct client_job *j, const char
         client_note("http://%s/cluster/app/%s", y->web, id);
 }
 
-/* The log of the task that is the cause, out of the tasks of the document. */
+/* The URL of the log of the task that is the cause, from the tasks of the document. */
 static const char *cause_log(const json_t *doc)
 {
     const char *cause = doc_str(json_object_get(doc, "cause"), "task");
@@ -48,7 +48,7 @@ static void say_master_stderr(const json_t *doc)
     (void)buf_adds(&out, "  last lines of the master's stderr:\n");
     while (rest.len && span_split(&rest, '\n', &line))
         (void)buf_addf(&out, "    %.*s\n", (int)line.len, line.p);
-    (void)fs_write_all(2, out.p, out.len); /* nowhere else to say it */
+    (void)fs_write_all(2, out.p, out.len); /* if stderr fails, there is nowhere to report it */
 }
 
 static int finish(struct yarn *y, const char *id, struct follow_result *r, const json_t *staging)
@@ -69,7 +69,7 @@ static int finish(struct yarn *y, const char *id, struct follow_result *r, const
         code = printed ? printed : code;
     } else if (r->finished && r->summary) {
         const char *log = cause_log(r->summary), *master = doc_str(r->summary, "log_url");
-        /* What only the ResourceManager knows of has left neither. */
+        /* If only the ResourceManager knows the job, there is no history and there are no logs. */
         bool kept = !json_object_get(r->summary, "yarn_state");
         AUTO(free_p) char *history = kept ? str_printf("hdfs:%s/%s", y->history, id) : NULL;
         AUTO(free_p)
@@ -189,7 +189,7 @@ int yarn_cmd_load(struct client *c, const char *word, json_t **out)
     return rc < 0 ? fail(rc, &e) : EXIT_DONE;
 }
 
-/* ---- list: those of the cluster, and those of this machine ---- */
+/* ---- list: jobs of the cluster and of this machine ---- */
 
 static int add_local(struct client *c, json_t *jobs, struct err *e)
 {
@@ -239,8 +239,8 @@ int yarn_cmd_list(struct client *c, size_t n)
     int rc = yarn_open(c, NULL, &y, &e);
     if (rc == 0)
         rc = yarn_list(y, all, &e);
-    bool half = rc < 0 && !options_has(&c->o, OPT_CLUSTER);
-    if (half) /* those of this machine can be shown all the same */
+    bool no_cluster = rc < 0 && !options_has(&c->o, OPT_CLUSTER);
+    if (no_cluster) /* show the jobs of this machine nevertheless */
         client_note("the cluster's jobs are not known: %s", e.msg);
     if (!options_has(&c->o, OPT_CLUSTER))
         rc = add_local(c, all, &e);
@@ -263,17 +263,17 @@ int yarn_cmd_list(struct client *c, size_t n)
     } else {
         if (total > 0)
             print_jobs(jobs);
-        else if (!half)
+        else if (!no_cluster)
             client_note("no jobs of yours on the cluster");
         code = client_flush_stdout();
         if (n && total > n)
             client_note("there are more: --all shows them");
     }
     json_decref(jobs);
-    return half && code == EXIT_DONE ? EXIT_CLUSTER : code;
+    return no_cluster && code == EXIT_DONE ? EXIT_CLUSTER : code;
 }
 
-/* ---- plan: what the cluster has ---- */
+/* ---- plan: the resources of the cluster ---- */
 
 static json_t *capacity(const struct yarn_facts *f)
 {

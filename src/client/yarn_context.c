@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The submission context: a job as the ResourceManager takes it.
+ * Builds the submission context, which describes a job to the ResourceManager, and sends it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -15,10 +15,11 @@
 #include "hadoop/yarn.h"
 
 enum {
-    TYPE_MAX = 20,         /* YARN cuts it there */
-    LIFETIME_MORE_S = 120, /* the master's own limit comes first */
-    LOOK_MS = 10,          /* an acceptance takes 20 ms */
-    ACCEPTANCE_MS = 60000, /* a ResourceManager may restart meanwhile */
+    TYPE_MAX = 20, /* YARN cuts longer application types */
+    /* More than tony.application.timeout: the master's own limit must act first. */
+    LIFETIME_MORE_S = 120,
+    LOOK_MS = 10, /* pause between two reports; the ResourceManager accepts a job in about 20 ms */
+    ACCEPTANCE_MS = 60000, /* covers a restart of the ResourceManager */
 };
 
 #define NODE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -29,15 +30,15 @@ static int no_memory(struct err *e)
     return -EXIT_CLUSTER;
 }
 
-/* ---- what it is made of ---- */
+/* ---- parts of the context ---- */
 
-/* A string that lives as long as the submission. */
+/* Keep a string until the end of the submission. */
 static char *keep(struct submission *s, char *text)
 {
     return strv_take(&s->texts, text) < 0 ? NULL : text;
 }
 
-struct context { /* the message and what it is made of */
+struct context { /* the message and its parts */
     Hadoop__ApplicationSubmissionContext msg;
     Hadoop__ContainerLaunchContext launch;
     struct yarn_id_msg id;
@@ -116,7 +117,8 @@ static int fill_locals(struct submission *s, struct context *k)
     k->local_ptrs = calloc(k->locals.n, sizeof *k->local_ptrs);
     if (rc < 0 || !k->local_ptrs)
         return -ENOMEM;
-    for (size_t i = 0; i < k->locals.n; i++) { /* only now does nothing move any more */
+    /* Take addresses only now: the vector does not grow any more. */
+    for (size_t i = 0; i < k->locals.n; i++) {
         struct local *l = &k->locals.v[i];
         l->value.resource = &l->url;
         l->entry.value = &l->value;
@@ -127,8 +129,8 @@ static int fill_locals(struct submission *s, struct context *k)
     return 0;
 }
 
-/* The NodeManager writes export K="V": what would end or run something in there is escaped;
- * variables are meant to be replaced. */
+/* Escape a value for the line export K="V" that the NodeManager writes. '$' stays as it is:
+ * variables are to be expanded there. */
 static char *script_value(const char *v)
 {
     AUTO(buf_done) struct buf b = { 0 };
@@ -215,7 +217,7 @@ static void fill_acls(struct submission *s, struct context *k)
         k->acls[i] = (Hadoop__ApplicationAcl)HADOOP__APPLICATION_ACL__INIT;
         k->acls[i].has_access_type = true;
         k->acls[i].access_type = rows[i].type;
-        k->acls[i].acl = (char *)(uintptr_t)(v && *v ? v : " "); /* a blank: nobody */
+        k->acls[i].acl = (char *)(uintptr_t)(v && *v ? v : " "); /* a blank means: no other user */
         k->acl_ptrs[i] = &k->acls[i];
     }
     k->launch.application_acls = k->acl_ptrs;
@@ -238,7 +240,8 @@ static int fill_resource(struct submission *s, struct context *k, struct err *e)
         Hadoop__ResourceInformation x = HADOOP__RESOURCE_INFORMATION__INIT;
         int64_t n = 0;
         *equals = 0;
-        (void)str_i64(span_of(equals + 1), 0, INT64_MAX, "amount", &n, NULL); /* it was checked */
+        /* Cannot fail: yarn_role_types() has checked it. */
+        (void)str_i64(span_of(equals + 1), 0, INT64_MAX, "amount", &n, NULL);
         x.key = k->types.v[i];
         x.has_value = x.has_type = true;
         x.value = n;
@@ -251,7 +254,7 @@ static int fill_resource(struct submission *s, struct context *k, struct err *e)
     return rc;
 }
 
-/* With a label of its own the master's container is asked for by a request. */
+/* Only a resource request can give the master's container a label of its own. */
 static void fill_label(struct submission *s, struct context *k)
 {
     const char *label = yarn_role_label(s->j, "am");
@@ -338,7 +341,7 @@ static void accepted(const Hadoop__SubmitApplicationResponse *r, const struct rp
     (void)r;
     if (e) {
         err = e->err;
-        /* What the service refuses for its own reasons is about the job. */
+        /* These two faults mean that the job is wrong. */
         if (e->kind == RPC_FAULT_APPLICATION || e->kind == RPC_FAULT_INVALID_RESOURCE)
             err.num = EINVAL;
     }
@@ -359,7 +362,7 @@ static int send_context(struct submission *s, struct context *k, struct err *e)
     return -yarn_exit_code(e);
 }
 
-/* The user interrupts, while signals are held back: whoever follows the job sees to it. */
+/* Has the user sent a signal? Signals are blocked here; yarn_follow() handles them later. */
 static bool interrupted(void)
 {
     sigset_t set;
@@ -370,14 +373,15 @@ static bool interrupted(void)
 
 static int send_again(struct submission *s, struct context *k, struct err *e)
 {
-    client_note("the ResourceManager has restarted and knows nothing of %s: it is told again",
+    client_note("the ResourceManager has restarted and does not know %s: submitting it again",
                 s->id);
     return send_context(s, k, e);
 }
 
-/* A ResourceManager answers before it has written the job down, and judges it after that: one that
- * restarts in between knows nothing of it, and is told again. One that cannot be asked has taken it
- * all the same, and whoever follows the job hears how it went on. */
+/* Wait until the ResourceManager has accepted the job. It answers a submission before it has stored
+ * and checked the job: if it restarts in between, it does not know the job, and the job is
+ * submitted again. If it does not answer within ACCEPTANCE_MS, the job counts as submitted;
+ * yarn_follow() continues to ask. */
 static int await_acceptance(struct submission *s, struct context *k, struct err *e)
 {
     int64_t until = clock_mono_ms() + ACCEPTANCE_MS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor on a machine that is a client of a Hadoop cluster: which ResourceManager and NameNode, do
- * they answer, and what the cluster keeps from whom.
+ * doctor on a machine that is a client of a Hadoop cluster: which ResourceManager and NameNode are
+ * configured, whether they answer, and how well the cluster isolates its users.
  */
 #include <errno.h>
 
@@ -92,12 +92,12 @@ static void say_hdfs(const struct yarn *y, const struct visit *v, json_t *checks
                    "%s by WebHDFS at %s: %s", y->hdfs.fs, where, v->home.msg);
     else if (!v->home_there)
         doctor_add(checks, "HDFS", NOTE,
-                   "it is made by the first job, if the directory above it may be written; else "
-                   "whoever runs the cluster makes it",
+                   "the first job creates it, if the directory above it is writable; else "
+                   "ask the administrator of the cluster to create it",
                    "%s by WebHDFS at %s; '%s', the home of '%s', is not there", y->hdfs.fs, where,
                    y->home, y->user);
     else if (!str_eq(v->owner, y->user))
-        doctor_add(checks, "HDFS", WRONG, "jobs are staged there: have it given to you",
+        doctor_add(checks, "HDFS", WRONG, "jobs are staged there: ask for write permission",
                    "%s by WebHDFS at %s; '%s' belongs to '%s', not to '%s'", y->hdfs.fs, where,
                    y->home, v->owner, y->user);
     else
@@ -105,17 +105,17 @@ static void say_hdfs(const struct yarn *y, const struct visit *v, json_t *checks
                    y->home);
 }
 
-/* What a job's secrets are worth there (docs/decisions/0006-yarn.md). */
+/* Report how well the cluster protects the secrets of a job (docs/decisions/0006-yarn.md). */
 static void say_isolation(struct yarn *y, json_t *checks)
 {
     const char *executor = site_get(y->site, "yarn.nodemanager.container-executor.class");
     bool limit = true;
+    /* As the NodeManagers read it: an invalid value means the default. */
     (void)site_bool(y->site, "yarn.nodemanager.linux-container-executor.nonsecure-mode.limit-users",
-                    true, &limit,
-                    NULL); /* as the nodes read it: what it cannot be is the default */
+                    true, &limit, NULL);
     bool own = executor && strstr(executor, "LinuxContainerExecutor") && !limit;
     doctor_add(checks, "isolation", NOTE,
-               "who can reach the cluster can read and stop the jobs of all: use it among people "
+               "all who can reach the cluster can read and stop every job: use it among people "
                "who trust each other",
                "no Kerberos: the cluster believes every name%s",
                own ? "" : ", and tasks of all users run as one user on a node");
@@ -127,7 +127,7 @@ void yarn_doctor(struct client *c, json_t *checks)
     AUTO(yarn_freep) struct yarn *y = NULL;
     AUTO(conf_freep) struct conf *conf = conf_new();
     struct visit v = { 0 };
-    /* Nobody wants to wait here for a daemon that is down. */
+    /* Retry only once: the user should not wait for a server that is down. */
     int rc = conf && conf_load_site(conf, &e) == 0 &&
                      conf_set(conf, CL_CONF, "tony.application.num-client-rm-connect-retries", "1",
                               "doctor", false, &e) == 0

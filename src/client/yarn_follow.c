@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Follow a job on YARN: the ResourceManager's report until there is a master, then the master over
- * TLS, with the same frames as on the pool. Whatever breaks is asked or dialled again; the
- * ResourceManager's last state and the history are the last word.
+ * Follows a job on YARN. Until the job has a master, the client polls the ResourceManager for
+ * reports. Then it connects to the master over TLS and uses the same frames as with the pool. After
+ * an error it polls or connects again. If the master has sent no verdict, the result comes from the
+ * job's history, else from the ResourceManager's last report.
  */
 #include <errno.h>
 #include <signal.h>
@@ -20,24 +21,26 @@
 #include "storage/jobkey.h"
 
 enum {
-    POLL_MS = 20, /* while every moment may bring the next state */
+    POLL_MS = 20, /* in the first SOON_MS, when the state changes often */
     POLL_LATER_MS = 100,
     POLL_LONG_MS = 1000,
-    WATCH_MS = 5000, /* beside a master that is there: its node may go without a word */
+    /* While connected to the master: its node may fail without closing the connection. */
+    WATCH_MS = 5000,
     SOON_MS = 5000,
     LATER_MS = 60000,
-    REPORT_MS = 20000,        /* one report, tries included */
-    LOST_MS = 15 * 60 * 1000, /* neither ResourceManager nor master for so long: give up */
-    /* After the verdict the ResourceManager is to have it too: then the master goes. But nobody
-     * waits longer for that. */
+    REPORT_MS = 20000, /* timeout of one request, retries included */
+    /* Give up if for this time neither the ResourceManager nor the master answers. */
+    LOST_MS = 15 * 60 * 1000,
+    /* Wait this long after the verdict. In this time the master usually reports the end to the
+     * ResourceManager. */
     AFTER_MS = 60,
-    PENDING_MS = 2000, /* for an answer that is under way: see leave() */
+    PENDING_MS = 2000, /* timeout for a request that is under way: see leave() */
     DIAL_MS = 10000,
     DIAL_PAUSE_MS = 200,
-    STOP_BY_MASTER_MS =
-        5000, /* a stop that no master has taken by then goes to the ResourceManager */
+    STOP_BY_MASTER_MS = 5000, /* If the master has not confirmed a stop within this time, the client
+                                 asks the ResourceManager to kill the application. */
     TASKS_SHOWN = 16,
-    WHY_AFTER_MS = 1000, /* who waits less needs no reason */
+    WHY_AFTER_MS = 1000, /* after a shorter wait, do not show why the job waits */
 };
 
 struct follow {
@@ -45,21 +48,22 @@ struct follow {
     const char *id;
     const struct follow_options *o;
     struct follow_result *out;
-    const struct tls_key *key; /* NULL = none: the report is all there is */
+    const struct tls_key *key; /* NULL = none: the client can only use reports */
     struct conn *master;
-    bool open; /* the handshake is over */
+    bool open; /* the TLS handshake is complete */
     struct loop_timer *poll;
     struct rpc_call *asking, *killing;
     struct loop_signal *signals[3];
     struct yarn_report report; /* the newest */
-    bool report_old;           /* from before the wish to stop: there may be a master by now */
+    bool report_old; /* the report is older than the request to stop: the master may have started
+                        since */
     int64_t began_ms, silent_ms, dialled_ms, verdict_ms, stop_ms, startup_limit_ms, leave_ms;
-    int32_t attempt; /* whose master was dialled */
+    int32_t attempt; /* number of the attempt whose master was connected to last */
     unsigned n_signals;
     bool want_stop, stop_taken, force, over, by_report, forgotten, never_started, asked_tasks,
         said_silent;
     const char *stop_reason;
-    json_t *tasks; /* a status document with tasks, for their logs */
+    json_t *tasks; /* a status document, for the log URLs of the tasks */
     int rc;
     struct err *e;
 };
@@ -75,7 +79,8 @@ static void end(struct follow *f, int rc)
     loop_stop(f->y->loop);
 }
 
-/* All is known. Who has gone when the ResourceManager answers is one more warning in its log. */
+/* The result is known: end. If the client leaves while a request is under way, the ResourceManager
+ * logs a warning when it answers. So wait for the answer, up to PENDING_MS. */
 static void leave(struct follow *f)
 {
     int64_t now = clock_mono_ms();
@@ -122,7 +127,8 @@ static void ask_tasks(struct follow *f)
     if (f->asked_tasks || !f->o->render)
         return;
     f->asked_tasks = true;
-    (void)link_send_ask(f->master, TONY__CLIENT_ASK__WHAT__STATUS, f->id, ""); /* only to show */
+    /* An error is ignored: the tasks are only displayed. */
+    (void)link_send_ask(f->master, TONY__CLIENT_ASK__WHAT__STATUS, f->id, "");
 }
 
 static void say_tasks(struct follow *f, const json_t *doc)
@@ -154,7 +160,7 @@ static void on_answer(struct follow *f, const Tony__Answer *a)
     json_decref(doc);
     if (!f->want_stop)
         return;
-    f->stop_taken = true; /* it is in the journal */
+    f->stop_taken = true; /* the master answers once the stop is in the journal */
     if (f->o->told)
         leave(f);
 }
@@ -193,7 +199,7 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
     (void)conn;
     f->master = NULL;
     f->open = f->stop_taken = false;
-    if (why->num == EACCES) /* another key will not come */
+    if (why->num == EACCES) /* the master refuses this key, and there is no other one */
         f->key = NULL;
     if (f->verdict_ms)
         leave(f);
@@ -204,8 +210,8 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
 static void send_stop(struct follow *f)
 {
     if (f->open && f->want_stop)
-        (void)link_send_stop(f->master, f->id, f->stop_reason,
-                             f->o->checkpoint); /* a broken one is dialled again */
+        /* If the connection is broken, on_close() polls again, and dial() reconnects. */
+        (void)link_send_stop(f->master, f->id, f->stop_reason, f->o->checkpoint);
 }
 
 static void on_open(struct conn *conn, void *arg)
@@ -214,7 +220,7 @@ static void on_open(struct conn *conn, void *arg)
     f->open = true;
     f->silent_ms = 0;
     int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
-    (void)link_send_ask(conn, what, f->id, ""); /* see send_stop() */
+    (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }
 
@@ -238,7 +244,8 @@ static void dial(struct follow *f)
     f->attempt = r->attempt;
     struct err e = { 0 };
     if (conn_dial_tls(f->y->loop, &to, &master_ops, f, &f->master, &e) == 0)
-        (void)link_hello(f->y->c, f->master); /* a broken one is dialled again */
+        /* If the connection is broken, on_close() polls again. */
+        (void)link_hello(f->y->c, f->master);
 }
 
 /* ---- stopping without a master ---- */
@@ -254,7 +261,7 @@ static void on_killed(const Hadoop__KillApplicationResponse *r, const struct rpc
         *f->e = e->err;
         end(f, -EXIT_CLUSTER);
     }
-    (void)r; /* the report says when it is over */
+    (void)r; /* on success, a later report has the final state */
 }
 
 static void force_kill(struct follow *f)
@@ -269,8 +276,8 @@ static void force_kill(struct follow *f)
     f->killing = yarn_kill_application(f->y->rpc, &rq, clock_mono_ms() + REPORT_MS, on_killed, f);
 }
 
-/* A stop goes through the master, which stops tasks gently and writes the verdict; where there is
- * none, the ResourceManager has to do it. */
+/* Prefer a stop by the master: it stops tasks gently and writes the verdict. If there is no master,
+ * or it has not confirmed the stop, the ResourceManager kills the application. */
 static void see_to_stop(struct follow *f)
 {
     bool before = !f->open && !f->report_old && f->report.state &&
@@ -293,8 +300,8 @@ static void see_to_startup(struct follow *f)
 
 /* ---- the report ---- */
 
-/* Why it waits, in the ResourceManager's words: without the time in front, and without the figures
- * behind, which change with every look. */
+/* Why the application waits, as the ResourceManager reports it. yarn_waiting_text() removes the
+ * time and the figures, which differ in every report. */
 static void why_waiting(const struct follow *f, char *out, size_t n)
 {
     out[0] = 0;
@@ -335,8 +342,8 @@ static void on_silence(struct follow *f, const struct rpc_error *e)
     }
 }
 
-/* One that restarts without its state store has nothing of what was submitted, and the nodes end
- * what they still run of it. */
+/* A ResourceManager that restarts without a state store forgets all applications. The NodeManagers
+ * then kill their containers. */
 static void forgotten(struct follow *f)
 {
     (void)err_set(f->e, ENOENT, "the ResourceManager knows no application '%s' any more", f->id);
@@ -346,8 +353,8 @@ static void forgotten(struct follow *f)
     end(f, -EXIT_CLUSTER);
 }
 
-/* A connection to a node that has gone breaks in two hours, if that: the ResourceManager knows of
- * the end, or of the next master, before. */
+/* A connection to a lost node may take two hours to break. The ResourceManager reports the end of
+ * the application, or its next attempt, earlier. */
 static void use_report(struct follow *f)
 {
     if (yarn_app_state_is_final(f->report.state)) {
@@ -371,10 +378,10 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
     f->asking = NULL;
     if (f->leave_ms)
         leave(f);
-    if (f->over || f->verdict_ms || f->leave_ms) /* the master's word is the last */
+    if (f->over || f->verdict_ms || f->leave_ms) /* the verdict of the master is final */
         return;
     if (e && f->open) {
-        f->silent_ms = 0; /* the master is there, and that is enough */
+        f->silent_ms = 0; /* the connection to the master is enough */
     } else if (e && e->kind == RPC_FAULT_NOT_FOUND) {
         forgotten(f);
     } else if (e) {
@@ -414,7 +421,7 @@ static void ask_report(struct follow *f)
 static void on_poll(void *arg)
 {
     struct follow *f = arg;
-    if (f->verdict_ms || f->leave_ms) /* who says the verdict may be slow to unregister */
+    if (f->verdict_ms || f->leave_ms) /* do not wait longer: the master may be slow to unregister */
         leave(f);
     else
         ask_report(f);
@@ -438,7 +445,8 @@ static void on_signal(int signo, void *arg)
     }
     f->want_stop = true;
     f->stop_ms = clock_mono_ms();
-    f->stop_reason = signo == SIGINT ? "interrupted by the user" : "the client was told to end";
+    f->stop_reason =
+        signo == SIGINT ? "interrupted by the user" : "the client was stopped by a signal";
     if (f->o->render)
         render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
     send_stop(f);
@@ -446,18 +454,20 @@ static void on_signal(int signo, void *arg)
     if (f->asking)
         rpc_call_cancel(TAKE(f->asking));
     if (!f->verdict_ms)
-        poll_again(f); /* a master that does not take it is not waited for */
+        /* on_report() kills the application if the master does not confirm the stop. */
+        poll_again(f);
 }
 
-/* ---- the end ---- */
+/* ---- the result ---- */
 
-/* The last words of a master that never spoke: they stand in the diagnostics. */
+/* If a master has failed at its start, the end of its stderr is in the diagnostics: add it to the
+ * document. */
 static void add_diagnostics(json_t *doc, const struct yarn_report *r)
 {
     const char *tail = strstr(r->diagnostics, "bytes of stderr");
     const char *text = tail ? strchr(tail, '\n') : NULL;
     struct span rest = span_trim(span_of(text ? text : ""));
-    /* YARN's own text goes on after it, with the time in front */
+    /* YARN's own text follows; it begins with a time in brackets */
     for (const char *p = rest.len ? strchr(rest.p, '\n') : NULL; p; p = strchr(p + 1, '\n'))
         if (p[1] == '[' || str_starts(p + 1, "For more detailed output")) {
             rest = span_trim(span_mem(rest.p, (size_t)(p - rest.p)));
@@ -471,7 +481,7 @@ static void clear_staging(struct follow *f)
 {
     AUTO(free_p) char *dir = str_printf("%s/%s", f->y->dir, f->id);
     if (dir && str_eq(f->report.user, f->y->user))
-        (void)yarn_remove(f->y, dir, NULL); /* else the next client does it */
+        (void)yarn_remove(f->y, dir, NULL); /* on failure, the next client removes it */
 }
 
 static bool is_killed(const json_t *summary)
@@ -490,7 +500,8 @@ static int last_word(struct follow *f)
         if (doc)
             add_diagnostics(doc, &f->report);
     }
-    if (doc && f->never_started) /* we killed it, but that is not what happened to it */
+    /* The client killed the application, but the cause is the exceeded startup timeout. */
+    if (doc && f->never_started)
         (void)json_object_update_new(doc,
                                      json_pack("{s:s, s:i, s:s}", "state", "FAILED", "exit_code",
                                                EXIT_JOB_FAILED, "message", f->stop_reason));
@@ -498,10 +509,10 @@ static int last_word(struct follow *f)
     f->out->summary = doc;
     f->out->finished = true;
     f->out->exit_code = doc ? (int)doc_int(doc, "exit_code", EXIT_JOB_FAILED) : EXIT_CLUSTER;
-    /* Refused by the scheduler before it had an attempt: nothing ran. */
+    /* The scheduler refused the job before its first attempt: nothing has run. */
     if (f->report.state == HADOOP__YARN_APPLICATION_STATE__FAILED && f->report.attempt <= 0)
         f->out->exit_code = EXIT_MISUSE;
-    clear_staging(f); /* a master that was killed has not */
+    clear_staging(f); /* a master that was killed has not removed it */
     return 0;
 }
 
@@ -514,7 +525,8 @@ static int start(struct follow *f, struct err *e)
         return -EXIT_CLUSTER;
     }
     for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
-        f->signals[i] = loop_signal_new(f->y->loop, signos[i], on_signal, f); /* else we just end */
+        /* If this fails, the signal ends the client, as by default. */
+        f->signals[i] = loop_signal_new(f->y->loop, signos[i], on_signal, f);
     ask_report(f);
     return 0;
 }
@@ -524,7 +536,7 @@ static void attach_logs(struct follow *f)
     json_t *tasks = json_object_get(f->tasks, "tasks");
     const char *master = doc_str(f->tasks, "log_url");
     if (f->out->summary && tasks && !json_object_get(f->out->summary, "tasks"))
-        (void)json_object_set(f->out->summary, "tasks", tasks); /* for the cause's log */
+        (void)json_object_set(f->out->summary, "tasks", tasks); /* for the URL of the cause's log */
     if (f->out->summary && master[0] && !json_object_get(f->out->summary, "log_url"))
         (void)json_object_set_new(f->out->summary, "log_url", json_string(master));
 }
@@ -555,12 +567,12 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
     f.startup_limit_ms = MAX(f.startup_limit_ms, (int64_t)0);
     int rc = start(&f, e);
     if (rc == 0) {
-        /* Signals held back since before the submission come in now. */
+        /* submit_hold_signals() has blocked the signals: deliver them now. */
         sigset_t set;
         (void)sigemptyset(&set);
         (void)sigprocmask(SIG_SETMASK, &set, NULL);
         while (!f.over)
-            (void)loop_run(y->loop); /* there is always a call, a connection or the timer */
+            (void)loop_run(y->loop); /* there is always a request, a connection or the timer */
         rc = f.rc;
     }
     if (f.asking)
@@ -576,7 +588,7 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
     if (rc == 0 && f.by_report)
         rc = last_word(&f);
     else if (rc == 0 && f.verdict_ms && !f.want_stop && is_killed(out->summary))
-        clear_staging(&f); /* the master may have had no time for that */
+        clear_staging(&f); /* YARN may have killed the master before it removed the directory */
     if (rc == 0)
         attach_logs(&f);
     json_decref(f.tasks);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * yarn.json, which tells a job's master all that is YARN's (scheduler/yarn/yarnfile.h).
+ * Writes yarn.json, which tells the job's master about the cluster (scheduler/yarn/yarnfile.h).
  */
 #include <errno.h>
 
@@ -18,7 +18,7 @@ static int out_of_memory(struct err *e)
     return -EXIT_CLUSTER;
 }
 
-/* ---- Docker, as TonY has it ---- */
+/* ---- Docker, with TonY's variables ---- */
 
 int submission_docker_env(const struct client_job *j, const char *role, struct strv *out)
 {
@@ -43,7 +43,7 @@ int submission_docker_env(const struct client_job *j, const char *role, struct s
     return rc;
 }
 
-/* The class path that programs of Hadoop find their jars by. */
+/* The class path with which programs find Hadoop's jars. */
 char *submission_class_path(const struct yarn *y, const struct client_job *j)
 {
     const char *site = site_get(y->site, "yarn.application.classpath");
@@ -56,8 +56,8 @@ char *submission_class_path(const struct yarn *y, const struct client_job *j)
     return text;
 }
 
-/* More than the cluster allows would be a warning in its log. Without roles the command runs in the
- * master's container and ends with it. */
+/* Keep within the limit of the cluster: otherwise the ResourceManager logs a warning. In a job
+ * without roles the command runs in the master's container and ends with it: no second attempt. */
 int32_t submission_max_attempts(const struct submission *s)
 {
     static const char *const keys[] = { "yarn.resourcemanager.am.global-max-attempts",
@@ -144,7 +144,8 @@ static int add_all_roles(const struct submission *s, struct yarn_file *f, struct
 static int64_t site_ms_or(struct yarn *y, const char *key, int64_t dflt)
 {
     int64_t ms = dflt;
-    (void)site_ms(y->site, key, 1, dflt, &ms, NULL); /* the cluster itself uses its default then */
+    /* If the value is not valid, the cluster, too, uses its default. */
+    (void)site_ms(y->site, key, 1, dflt, &ms, NULL);
     return ms;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * logs of a job on YARN: live through the master, which passes the question on to the executor;
- * after the end from the NodeManagers, or from the site's log server, else a line that says where
- * they lie.
+ * logs of a job on YARN. While the job runs, the master passes each request on to the executor of
+ * the task. After the end, the client reads the pages of the NodeManagers, or of the site's log
+ * server. If both fail, it prints where the log was.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -19,19 +19,20 @@
 enum {
     PIECE = 256 << 10,
     PAGE_MAX = 64 << 20,
-    LOOK_MS = 200, /* --follow asks so often */
+    LOOK_MS = 200, /* interval of the requests with --follow */
     ANSWER_WAIT_MS = 30000,
-    NOBODY_MS = 10000, /* neither a master nor an end: it may be changing just now */
+    /* Give up if for this time there is neither a master nor an end of the job. */
+    NO_MASTER_MS = 10000,
 };
 
 #define N_STREAMS 2
 static const char *const streams[N_STREAMS] = { "stdout", "stderr" };
 
-struct place { /* how far the log of a task, or of one of its ranks, was shown */
+struct place { /* how much of the log of one rank of a task has been shown */
     uint32_t slot, rank;
     int64_t attempt;
-    int64_t at[N_STREAMS]; /* -1: nothing yet, and only the last lines are wanted */
-    bool missing;          /* and the user was told */
+    int64_t at[N_STREAMS]; /* bytes shown; -1: nothing yet, and only the last lines are wanted */
+    bool missing;          /* the log cannot be read, and the user was told */
 };
 
 struct logs {
@@ -41,20 +42,20 @@ struct logs {
     size_t role_len;
     int64_t index, attempt, lines, rank; /* rank: -1 = all */
     bool want[N_STREAMS], follow, heads;
-    char last[200]; /* what the text written last was headed by */
-    json_t *doc;    /* where the job stands */
+    char last[200]; /* heading of the text that was printed last */
+    json_t *doc;    /* the newest status document */
     VEC(struct place) places;
-    /* live */
+    /* the connection to the master of a live job */
     struct conn *master;
-    uint32_t number, last_number; /* of the question: 0 = where the job stands */
-    struct yarn_join join;        /* n = 1: an answer is waited for */
+    uint32_t number, last_number; /* of the request under way; 0 = a request for the status */
+    struct yarn_join join;        /* n = 1: a request is under way */
     json_t *answer;
     struct buf piece;
     int64_t at, size;
     int num;
 };
 
-/* ---- which tasks ---- */
+/* ---- which tasks to show ---- */
 
 static bool wanted(const struct logs *l, const json_t *task)
 {
@@ -73,8 +74,8 @@ static bool is_over(const struct logs *l)
     return json_is_integer(json_object_get(l->doc, "exit_code"));
 }
 
-/* The document is the ResourceManager's word, for the master has none just now: see add_silence().
- */
+/* Did the document come from the ResourceManager, because the master does not answer? See
+ * add_silence(). */
 static bool is_silent(const struct logs *l)
 {
     return !tasks_of(l) && str_eq(doc_str(l->doc, "state"), "RUNNING");
@@ -107,7 +108,7 @@ static size_t count_logs(const struct logs *l)
     return n;
 }
 
-/* ---- out ---- */
+/* ---- printing ---- */
 
 static int write_text(struct logs *l, const char *task, const char *stream, uint32_t rank,
                       struct span text)
@@ -119,7 +120,8 @@ static int write_text(struct logs *l, const char *task, const char *stream, uint
     if (l->heads && !str_eq(l->last, head)) {
         AUTO(buf_done) struct buf line = { 0 };
         (void)buf_addf(&line, "%s==> %s <==\n", l->last[0] ? "\n" : "", head);
-        (void)fs_write_all(STDOUT_FILENO, line.p, line.len); /* the text itself will fail too */
+        /* If this fails, writing the text fails too, and is reported. */
+        (void)fs_write_all(STDOUT_FILENO, line.p, line.len);
     }
     (void)str_copy(l->last, sizeof l->last, head);
     return fs_write_all(STDOUT_FILENO, text.p, text.len);
@@ -135,8 +137,8 @@ static bool fetch(struct logs *l, const char *url, struct buf *out)
     return url && yarn_get(l->y, url, PAGE_MAX, out, &status, &e) == 0 && status == 200;
 }
 
-/* "stdout", or "stdout.2" for a further attempt in the same container; of a further rank
- * "stdout.1.3". The caller's. */
+/* The name of a log file: "stdout", or "stdout.2" for the second attempt in one container. For a
+ * rank other than 0, "stdout.1.3": rank 3 of the first attempt. The caller frees it. */
 static char *file_of(const json_t *task, const char *stream, uint32_t rank)
 {
     const char *file = stream;
@@ -157,18 +159,18 @@ static void say_missing(struct logs *l, const json_t *task, struct place *p)
     if (p->missing)
         return;
     p->missing = true;
-    client_note("the log of %s is not to be had from its node any more%s%s; it lay at %s%s",
+    client_note("the log of %s can no longer be read from its node%s%s; it was at %s%s",
                 doc_str(task, "task"), server ? ", nor from " : "", server ? server : "",
                 doc_str(task, "log_url"),
                 server ? "" : ", and 'yarn logs' has it if the cluster collects logs");
 }
 
-/* From what was shown already to the end. */
+/* Print the page of a log from the position that was shown already to its end. */
 static int show_page(struct logs *l, const json_t *task, size_t s, struct place *p)
 {
     const char *url = doc_str(task, "log_url");
     if (!url[0])
-        return 0; /* it never had a container */
+        return 0; /* the task never had a container */
     AUTO(free_p) char *file = file_of(task, streams[s], p->rank);
     if (!file)
         return -ENOMEM;
@@ -191,7 +193,7 @@ static int show_page(struct logs *l, const json_t *task, size_t s, struct place 
     return write_text(l, doc_str(task, "task"), streams[s], p->rank, text);
 }
 
-/* ---- from the master ---- */
+/* ---- from the executor, by way of the master ---- */
 
 static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 {
@@ -274,8 +276,8 @@ static int read_piece(struct logs *l, const struct place *p, int64_t attempt, co
     return rc < 0 ? rc : await_answer(l);
 }
 
-/* From where it was shown to, to the file's present end. 1: the executor is gone, the node has it.
- */
+/* Print a log from the position that was shown already to its present end. 1: the executor has
+ * ended, and only the node has the file. */
 static int copy_rest(struct logs *l, const json_t *task, size_t s, struct place *p)
 {
     int64_t attempt = l->attempt ? l->attempt : p->attempt;
@@ -285,7 +287,7 @@ static int copy_rest(struct logs *l, const json_t *task, size_t s, struct place 
         if (rc < 0)
             return rc;
         if (l->num)
-            return l->num == ESTALE ? 1 : 0; /* not there yet, or never */
+            return l->num == ESTALE ? 1 : 0; /* the file does not exist yet, or never will */
         struct span text = buf_span(&l->piece);
         if (from_end)
             text = yarn_page_tail(text, l->lines);
@@ -297,7 +299,7 @@ static int copy_rest(struct logs *l, const json_t *task, size_t s, struct place 
     }
 }
 
-/* ---- where the job stands ---- */
+/* ---- the status of the job ---- */
 
 static void take_doc(struct logs *l, json_t *doc)
 {
@@ -305,7 +307,7 @@ static void take_doc(struct logs *l, json_t *doc)
     l->doc = doc;
 }
 
-/* The master's document over the connection that is there. */
+/* Request the status document over the open connection to the master. */
 static int ask_status(struct logs *l)
 {
     l->number = 0;
@@ -331,7 +333,8 @@ static int connect_master(struct logs *l, struct err *e)
     return rc;
 }
 
-/* The newest document, and a connection to the master while there is one. Minus the exit code. */
+/* Get the newest status document, and connect to the master if there is one. Errors: minus the exit
+ * code. */
 static int look(struct logs *l, struct err *e)
 {
     if (l->master && ask_status(l) == 0)
@@ -344,7 +347,8 @@ static int look(struct logs *l, struct err *e)
         return rc;
     take_doc(l, doc);
     if (!is_over(l) && tasks_of(l))
-        (void)connect_master(l, &none); /* else it is going just now: the next look tells */
+        /* On failure the master is probably ending: the next look() will tell. */
+        (void)connect_master(l, &none);
     return 0;
 }
 
@@ -362,10 +366,11 @@ static int show_stream(struct logs *l, const json_t *task, size_t s, struct plac
     }
     if (rc == 1)
         rc = show_page(l, task, s, p);
-    return rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT ? 0 : rc; /* asked again */
+    /* After these errors the next round asks again. */
+    return rc == -ECONNRESET || rc == -EPIPE || rc == -ETIMEDOUT ? 0 : rc;
 }
 
-/* Another attempt has other files: what is left of the old ones first. */
+/* A new attempt has new files: first print the rest of the old ones. */
 static int show_task(struct logs *l, const json_t *task, struct place *p)
 {
     int64_t attempt = doc_int(task, "attempt", 0);
@@ -385,7 +390,7 @@ static int show_task(struct logs *l, const json_t *task, struct place *p)
 
 static int show_round(struct logs *l)
 {
-    size_t i, at = 0; /* of a place: the ranks of all tasks in a row */
+    size_t i, at = 0; /* index into places, which lists the ranks of all tasks */
     json_t *task;
     int rc = 0;
     json_array_foreach(tasks_of(l), i, task)
@@ -404,7 +409,7 @@ static int show_round(struct logs *l)
     return rc;
 }
 
-/* There is no task to show. 0: there may be one later, and that is waited for. */
+/* There is no task to show. 0: a task may appear later; *out_done: do not wait for it. */
 static int no_tasks(struct logs *l, bool *out_done, struct err *e)
 {
     const char *message = doc_str(l->doc, "message");
@@ -426,7 +431,7 @@ static int no_tasks(struct logs *l, bool *out_done, struct err *e)
     return 0;
 }
 
-/* Shows what there is now. *out_last: and there will be no more. */
+/* Show what is there now. *out_last: nothing more will follow. */
 static int show_now(struct logs *l, bool *out_last, struct err *e)
 {
     l->heads = count_logs(l) > 1 || (l->want[0] && l->want[1]);
@@ -436,7 +441,8 @@ static int show_now(struct logs *l, bool *out_last, struct err *e)
         (void)err_set(e, -rc, "cannot show the logs: %m");
         return -EXIT_CLUSTER;
     }
-    *out_last = last && (l->master || is_over(l)); /* else it broke off under us */
+    /* Without a connection and an end, the last round may be incomplete. */
+    *out_last = last && (l->master || is_over(l));
     return 0;
 }
 
@@ -452,7 +458,7 @@ static int show(struct logs *l, struct err *e)
         int64_t now = clock_mono_ms();
         if (l->master || is_over(l) || (!tasks_of(l) && !is_silent(l)))
             heard_ms = now;
-        if (!l->follow && now - heard_ms > NOBODY_MS) {
+        if (!l->follow && now - heard_ms > NO_MASTER_MS) {
             (void)err_set(e, ETIMEDOUT, "the master of '%s' does not answer", l->id);
             err_hint(e, "tony tasks %s shows where the logs lie", l->id);
             return -EXIT_CLUSTER;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One question to a cluster at a time, waited for: reports, files, pages, a pause.
+ * Single requests to a cluster, each of which waits for its result: reports, files, pages. And a
+ * pause.
  */
 #include <errno.h>
 
@@ -15,15 +16,15 @@
 enum {
     KEY_FILE_MAX = 4096,
     PAGE_STALL_MS = 20000, /* the first page of a NodeManager takes 5 s */
-    REDIRECTS_MAX = 3, /* a NodeManager sends on to a log server, which may send on to another */
+    REDIRECTS_MAX = 3,     /* a NodeManager redirects to a log server, which may redirect again */
 };
 
-struct one { /* one operation that is waited for */
+struct one { /* one request and its result */
     struct yarn *y;
     struct yarn_join join;
     struct buf *out;
     int *out_status;
-    char *location; /* of a redirect */
+    char *location; /* the target of a redirect */
     struct yarn_report *report;
 };
 
@@ -207,7 +208,7 @@ static void page_done(struct http_call *c, const struct http_response *r, const 
     yarn_join_end(&o->join, &err);
 }
 
-/* *out_location: where it is to be had instead, or NULL. */
+/* *out_location: the URL of a redirect, or NULL. */
 static int get_once(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
                     char **out_location, struct err *e)
 {

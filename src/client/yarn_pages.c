@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Logs as the pages of NodeManagers and of log servers have them. Without I/O.
+ * Reads logs out of the pages of NodeManagers and log servers, without I/O.
  */
 #include "client/yarn_pages.h"
 #include "base/base.h"
@@ -14,14 +14,15 @@ struct span yarn_page_text(struct span page)
     p += sizeof head - 1;
     size_t len = page.len - (size_t)(p - page.p);
     const char *end = memmem(p, len, foot, sizeof foot - 1);
-    for (const char *next = end; next;) { /* the last one: a task may have printed such a line */
+    /* Find the last footer: a task may have printed such a line itself. */
+    for (const char *next = end; next;) {
         end = next;
         next = memmem(next + 1, len - (size_t)(next + 1 - p), foot, sizeof foot - 1);
     }
     return span_mem(p, end ? (size_t)(end - p) : len);
 }
 
-/* http://<node>/node/containerlogs/<container>/<user> */
+/* log_url: http://<node>/node/containerlogs/<container>/<user> */
 char *yarn_page_of_node(const char *log_url, const char *file)
 {
     const char *host = str_starts(log_url, "http://") ? log_url + strlen("http://") : NULL;

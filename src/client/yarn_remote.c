@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of HDFS that a job uses where they lie: resources given by URL, --hdfs_classpath, Hadoop's
- * own archive. And what is cleared away after jobs.
+ * Files in HDFS that a job uses in place: resources given by URL, --hdfs_classpath, and Hadoop's
+ * own archive. Also removes what old jobs have left in HDFS.
  */
 #include <errno.h>
 
@@ -14,17 +14,22 @@
 #include "hadoop/yarn.h"
 
 enum {
-    DIR_FILES_MAX = 1000, /* of one directory of --hdfs_classpath: jars of a distribution are 200 */
-    SWEEP_MAX = 64,       /* things one command clears away */
+    /* Files of one directory of --hdfs_classpath; a distribution has about 200 jars. */
+    DIR_FILES_MAX = 1000,
+    SWEEP_MAX = 64, /* most files and directories of one kind that a command removes */
     SWEEP_ASK_MAX = 32,
-    /* A client makes its staging directory and submits within seconds. */
+    /* A client creates its staging directory and submits within seconds: an older directory of an
+     * unknown job is an orphan. */
     ORPHAN_MS = 10 * 60 * 1000,
-    YOUNG_MS = 5000, /* may be in the making: the ResourceManager notes who asks for it too early */
+    /* Do not ask about a younger directory: its job may not be submitted yet, and the
+     * ResourceManager logs requests for unknown jobs. */
+    YOUNG_MS = 5000,
 };
 
 /* ---- URLs ---- */
 
-/* The path in the cluster's own file system; NULL with e set when it is another's. */
+/* The path in the file system of this cluster. NULL with e set: the URL is of another file
+ * system. */
 char *yarn_path_of(const struct yarn *y, const char *url, struct err *e)
 {
     const char *scheme = strstr(url, "://");
@@ -85,7 +90,7 @@ static int add_classpath(struct yarn_staging *s, struct err *e)
     return rc;
 }
 
-/* scheme://host/path#alias */
+/* url: scheme://host/path#alias */
 static int add_hadoop(struct yarn_staging *s, struct err *e)
 {
     const char *key = "tony.application.hadoop.location", *text = conf_get(s->j->conf, key);
@@ -124,7 +129,7 @@ int yarn_remote_collect(struct yarn_staging *s, struct err *e)
     return rc == 0 ? add_classpath(s, e) : rc;
 }
 
-/* ---- what they are ---- */
+/* ---- files or directories? ---- */
 
 struct look {
     struct yarn_staging *s;
@@ -162,7 +167,7 @@ static void stat_done(const struct webhdfs_result *r, const struct err *e, void 
     yarn_join_end(&k->s->join, &err);
 }
 
-/* The files of a directory, first level, take its place. */
+/* Add the files of a directory, without those of its subdirectories. */
 static void list_done(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     AUTO(free_p) struct look *k = arg;
@@ -203,7 +208,7 @@ int yarn_remote_stat(struct yarn_staging *s, struct err *e)
         else
             free(k);
         if (x->is_dir)
-            x->there = false; /* its files stand for it */
+            x->there = false; /* list_done() has added its files instead */
     }
     yarn_join_wait(&s->join);
     if (!s->join.e.num)
@@ -212,7 +217,7 @@ int yarn_remote_stat(struct yarn_staging *s, struct err *e)
     return -yarn_exit_code(e);
 }
 
-/* ---- what others left ---- */
+/* ---- removing what old jobs have left ---- */
 
 struct sweep {
     struct yarn *y;
@@ -231,7 +236,7 @@ static void swept(const struct webhdfs_result *r, const struct err *e, void *arg
 {
     struct sweep *w = arg;
     (void)r;
-    (void)e; /* the next client tries again */
+    (void)e; /* on failure, the next client tries again */
     yarn_join_end(&w->join, NULL);
 }
 
@@ -248,9 +253,11 @@ static bool same_cluster(const char *a, const char *b)
            x.cluster == y.cluster;
 }
 
-/* Over: its staging may go. Unknown: its client died before it submitted, or the ResourceManager
- * has forgotten it. An id of another start of a ResourceManager may be one that another on the same
- * HDFS knows, or one that was lost with its memory: that is left alone for long. */
+/* Decide about the staging directory of another job. If the job is over, remove it. If the
+ * ResourceManager does not know the job, its client died before it submitted, or the
+ * ResourceManager has forgotten it: remove the directory after ORPHAN_MS. If the id is from another
+ * start of a ResourceManager, another cluster may use the same HDFS: wait for
+ * tony.yarn.cache-age. */
 static void judged(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
                    void *arg)
 {
@@ -270,7 +277,7 @@ static void jobs_listed(const struct webhdfs_result *r, const struct err *e, voi
 {
     struct sweep *w = arg;
     int64_t now = clock_wall_ms();
-    (void)e; /* see swept() */
+    (void)e; /* an error is handled as in swept() */
     for (size_t i = 0; r && i < r->n_stats && w->jobs.n < SWEEP_ASK_MAX; i++) {
         struct leftover l = { .sweep = w, .age_ms = now - r->stats[i].mtime_ms };
         struct yarn_app app;
@@ -284,13 +291,14 @@ static void jobs_listed(const struct webhdfs_result *r, const struct err *e, voi
     yarn_join_end(&w->join, NULL);
 }
 
-/* Histories of this user's jobs; whose directory it is, the site may say for all. */
+/* Remove old histories of this user. The site may use one directory for the histories of all
+ * users. */
 static void histories_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     struct sweep *w = arg;
     int64_t oldest = clock_wall_ms() - w->retention_s * 1000;
     size_t n = 0;
-    (void)e; /* see swept() */
+    (void)e; /* an error is handled as in swept() */
     for (size_t i = 0; r && i < r->n_stats && n < SWEEP_MAX; i++) {
         const struct webhdfs_stat *st = &r->stats[i];
         struct yarn_app app;

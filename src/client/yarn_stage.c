@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job ships, into HDFS. Content has its digest from the local store and lies in
+ * Copies what a job ships into HDFS. The local store computes the digest of each file or directory.
+ * In HDFS it has the path
  *
- *     <home>/.tony/cache/<sha256>/<file name>
+ *   <home>/.tony/cache/<sha256>/<file name>
  *
- * It is written under a name of its own in cache/ and appears by a rename, so that many clients at
- * once are harmless and what a killed one left is never used. What is there is not sent again; the
- * time of its directory says when it was last used.
+ * A client writes a file under a temporary name in cache/ and then renames it. So many clients can
+ * work at the same time, and an incomplete file is never used. A file that exists already is not
+ * sent again. The modification time of its directory says when it was last used.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,11 +24,11 @@
 #include "storage/store.h"
 
 enum {
-    TOUCH_MS = 24 * 3600 * 1000, /* who used it within a day need not say so again */
+    TOUCH_MS = 24 * 3600 * 1000, /* update the time of a cache entry at most once a day */
     DRAW_MS = 100,
 };
 
-/* ---- what there is to stage ---- */
+/* ---- what to stage ---- */
 
 static struct yarn_staged *add(struct yarn_staging *s, const char *name, const char *role,
                                bool archive, struct err *e)
@@ -45,7 +46,7 @@ static struct yarn_staged *add(struct yarn_staging *s, const char *name, const c
     return NULL;
 }
 
-/* A name that every file system of Hadoop's and every shell takes. */
+/* Make a name that all file systems of Hadoop and all shells accept. */
 static char *plain_name(const char *name, const char *suffix)
 {
     char *out = str_printf("%s%s", *name == '.' ? name + 1 : name, suffix);
@@ -58,7 +59,7 @@ static char *plain_name(const char *name, const char *suffix)
     return out;
 }
 
-/* From what store_put() said to where it will lie. */
+/* Set the paths of an entry: in the local store, and in HDFS. */
 static int place(struct yarn_staging *s, struct yarn_staged *x, const char *local,
                  const char *digest, struct err *e)
 {
@@ -101,7 +102,7 @@ static int add_program(struct yarn_staging *s, struct store *store, const char *
     return 0;
 }
 
-/* A site file that the job names is shipped, as TonY does: programs of the tasks may want it. */
+/* Ship a site file that the job names, as TonY does: programs of the tasks may read it. */
 static int add_site(struct yarn_staging *s, struct store *store, const char *key, const char *name,
                     struct err *e)
 {
@@ -155,9 +156,9 @@ int yarn_stage_collect(struct yarn_staging *s, struct err *e)
     return rc == 0 ? yarn_remote_collect(s, e) : rc;
 }
 
-/* ---- what is there ---- */
+/* ---- what HDFS has already ---- */
 
-struct step { /* one operation about one thing */
+struct step { /* one operation on one file */
     struct yarn_staging *s;
     size_t i;
 };
@@ -199,7 +200,7 @@ static void ask_stat(struct yarn_staging *s, size_t i)
     s->join.n++;
 }
 
-/* The cache as it stands: how old each directory is. */
+/* Read the age of each directory of the cache. */
 static void cache_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     struct yarn_staging *s = arg;
@@ -207,7 +208,7 @@ static void cache_listed(const struct webhdfs_result *r, const struct err *e, vo
     s->cache_there = r != NULL;
     for (size_t k = 0; r && k < r->n_stats; k++) {
         const struct webhdfs_stat *st = &r->stats[k];
-        bool half = str_starts(st->name, YARN_HALF_PREFIX), ours = false;
+        bool unfinished = str_starts(st->name, YARN_HALF_PREFIX), ours = false;
         for (size_t i = 0; i < s->v.n; i++) {
             struct yarn_staged *x = &s->v.v[i];
             if (!x->digest || !str_eq(x->digest, st->name))
@@ -216,8 +217,9 @@ static void cache_listed(const struct webhdfs_result *r, const struct err *e, vo
             x->known = true;
             x->old = now - st->mtime_ms > TOUCH_MS;
         }
-        if (!ours && now - st->mtime_ms > (half ? (int64_t)TOUCH_MS : age))
-            (void)strv_pushf(&s->stale, "%s/cache/%s", s->y->dir, st->name); /* the next client's */
+        if (!ours && now - st->mtime_ms > (unfinished ? (int64_t)TOUCH_MS : age))
+            /* On failure, the next client removes it. */
+            (void)strv_pushf(&s->stale, "%s/cache/%s", s->y->dir, st->name);
     }
     yarn_join_end(&s->join, e->num == ENOENT ? NULL : e);
 }
@@ -238,7 +240,9 @@ static void touched(const struct webhdfs_result *r, const struct err *e, void *a
 {
     struct yarn_staging *s = arg;
     (void)r;
-    (void)e; /* it is as old as it was: the worst is that it is sent again one day */
+    /* If this fails, the entry keeps its old time: at worst it is removed too early and sent
+     * again. */
+    (void)e;
     yarn_join_end(&s->join, NULL);
 }
 
@@ -297,7 +301,8 @@ static void draw(struct yarn_staging *s, bool last)
     AUTO(buf_done) struct buf out = { 0 };
     (void)buf_addf(&out, "\ruploading %u file%s [%s] %s of %s\033[K", n, n == 1 ? "" : "s", bar,
                    str_size(sent, a, sizeof a), str_size(total, b, sizeof b));
-    (void)fs_write_all(STDERR_FILENO, out.p, out.len); /* only looks */
+    /* An error is ignored: this only shows progress. */
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
     s->drawn = true;
     s->drawn_ms = now;
 }
@@ -338,11 +343,11 @@ static void begin_stat(struct step *t)
 static void temp_gone(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     (void)r;
-    (void)e; /* it is swept by age */
+    (void)e; /* if this fails, the sweep by age removes it later */
     begin_stat(arg);
 }
 
-/* Somebody else may have been first with the same content: then ours is not needed. */
+/* If another client has stored the same content first, use its file and remove ours. */
 static void renamed(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     struct step *t = arg;
@@ -441,7 +446,7 @@ static void packed(void *arg, int rc)
         begin_put(p->t);
 }
 
-/* A file without a name, where there is room: beside what is packed. */
+/* Create an unnamed file in this directory, which has room for it. */
 static int temp_file(const char *dir)
 {
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -450,7 +455,7 @@ static int temp_file(const char *dir)
     AUTO(free_p) char *name = str_printf("%s/.tmp-pack-XXXXXX", dir);
     fd = name ? mkostemp(name, O_CLOEXEC) : -1;
     if (fd >= 0)
-        (void)unlink(name); /* else it is swept with other temporary files */
+        (void)unlink(name); /* if this fails, the sweep of temporary files removes it */
     return fd;
 }
 
@@ -506,7 +511,8 @@ static void dir_made(const struct webhdfs_result *r, const struct err *e, void *
     yarn_join_end(&s->join, e);
 }
 
-/* One after the other: a NameNode gives parents that it makes the same permission. */
+/* Create them one by one: a NameNode gives the parents that it creates the mode of the last
+ * directory. */
 static int make_dirs(struct yarn_staging *s, struct err *e)
 {
     AUTO(free_p) char *cache = str_printf("%s/cache", s->y->dir);
@@ -560,7 +566,7 @@ int yarn_stage_send(struct yarn_staging *s, struct err *e)
     return 0;
 }
 
-/* ---- the end ---- */
+/* ---- summary ---- */
 
 json_t *yarn_stage_json(const struct yarn_staging *s)
 {

@@ -5,7 +5,7 @@
 
 #include "client/yarn.h"
 
-#define YARN_SRC_LINK ".tony-src" /* the executor copies src from this link */
+#define YARN_SRC_LINK ".tony-src" /* the executor copies src from the directory with this name */
 #define YARN_HALF_PREFIX "_COPYING_."
 
 /* ---- yarn_remote.c: files that are in the file system of the cluster already ---- */

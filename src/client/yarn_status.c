@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a job on YARN stands: its master, its history in HDFS, or the ResourceManager's report.
+ * The status of a job on YARN: from its master, its history in HDFS, or the ResourceManager's
+ * report.
  */
 #include <errno.h>
 
@@ -18,12 +19,12 @@
 
 enum {
     LIST_MAX = 10000,
-    GONE_MS = 2000, /* between its last word and its history, or between two masters */
+    GONE_MS = 2000, /* retry for this time: the history may follow soon, or the next master */
     GONE_PAUSE_MS = 100,
-    SILENT_MS = 3000, /* for a master that is there: what else is known is better than to wait */
+    SILENT_MS = 3000, /* timeout for a connected master; then show what else is known */
 };
 
-/* The master wrote it before it went. */
+/* The master writes this file before it ends. */
 int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
 {
     if (yarn_home(y, e) < 0)
@@ -59,14 +60,16 @@ static const char *state_of(const struct yarn_report *r)
     }
 }
 
-/* Also what is no UTF-8 is null, rather than no document at all. */
+/* null if there is no text, or if it is not UTF-8. So a bad text does not cost the whole
+ * document. */
 static json_t *text_or_null(const char *s)
 {
     json_t *text = s && *s ? json_string(s) : NULL;
     return text ? text : json_null();
 }
 
-/* What the ResourceManager knows of it: from the start of the master. null while it has none. */
+/* The time since the start of the application, as the ResourceManager knows it; null before the
+ * start. */
 static json_t *ran_or_null(const struct yarn_report *r)
 {
     int64_t until = yarn_app_state_is_final(r->state) ? r->finished_ms : clock_wall_ms();
@@ -143,38 +146,41 @@ static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out
     return rc;
 }
 
-/* What the master cannot know. */
+/* Add what only the client knows. */
 static void complete(struct yarn *y, const struct yarn_report *r, bool over, json_t *doc)
 {
     AUTO(free_p)
     char *dir = y->dir ? str_printf("hdfs:%s/%s", over ? y->history : y->dir, r->id) : NULL;
-    (void)json_object_set_new(doc, "cluster", json_string("yarn")); /* a member less, if that */
+    /* If this fails, the document lacks a member. */
+    (void)json_object_set_new(doc, "cluster", json_string("yarn"));
     (void)json_object_set_new(doc, "queue", text_or_null(r->queue));
     (void)json_object_set_new(doc, "yarn_state", json_string(yarn_app_state_name(r->state)));
     (void)json_object_set_new(doc, "live", json_boolean(!over));
     (void)json_object_set_new(doc, "directory", text_or_null(dir));
 }
 
-/* There is a master, and it does not say how the job stands: stopped, or its node is out of reach.
- */
+/* The master does not answer: it is suspended, or its node is unreachable. */
 static void add_silence(const struct yarn_report *r, json_t *doc)
 {
     AUTO(free_p)
     char *text = str_printf("its master at %s:%d does not answer; this is what the ResourceManager "
                             "knows of it",
                             r->host, r->rpc_port);
-    (void)json_object_set_new(doc, "state", json_string("RUNNING")); /* as `list` has it */
+    /* `tony list` shows the same state. */
+    (void)json_object_set_new(doc, "state", json_string("RUNNING"));
     (void)json_object_set_new(doc, "message", text_or_null(text));
 }
 
-/* One look. *out_gone: there is or was a master, but it does not answer, and has left nothing. */
+/* Try once. *out_gone: there is or was a master, but it does not answer, and the job has no
+ * history. */
 static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, struct err *e)
 {
     struct yarn_report r = { 0 };
     struct err unread = { 0 };
     json_t *doc = NULL;
     int rc = yarn_report(y, id, &r, e);
-    if (rc == -ENOENT && yarn_history(y, id, &doc, &unread) == 0) { /* older than the RM's memory */
+    /* The ResourceManager has forgotten the job, but its history exists. */
+    if (rc == -ENOENT && yarn_history(y, id, &doc, &unread) == 0) {
         *out = doc;
         return 0;
     }
@@ -184,7 +190,7 @@ static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, st
     bool running = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
     bool silent = false;
     int got = over ? -ENOENT : from_master(y, &r, &doc, &silent);
-    /* A master writes its history before it tells the ResourceManager that it is over. */
+    /* The master writes the history before it unregisters: so look there, too. */
     if (got < 0 && (over || running))
         got = yarn_history(y, id, &doc, &unread);
     *out_gone = got < 0 && !silent && running && r.host[0] && str_eq(r.user, y->user);

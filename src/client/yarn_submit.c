@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checked job onto the cluster: what is asked, what is staged, and the handing over.
+ * Submits a checked job to the cluster: asks for the facts, stages the files, and hands the job
+ * over.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ static int no_memory(struct err *e)
     return -EXIT_CLUSTER;
 }
 
-/* ---- the job's own directory ---- */
+/* ---- the staging directory of the job ---- */
 
 static void op_done(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
@@ -27,7 +28,7 @@ static void op_done(const struct webhdfs_result *r, const struct err *e, void *a
     yarn_join_end(&s->join, e);
 }
 
-/* One file of the directory: written, and then looked at for its size and time. */
+/* One file of the directory: after it is written, its size and time are requested. */
 struct job_put {
     struct submission *s;
     struct job_file_at *at;
@@ -62,7 +63,7 @@ static void key_put(const struct webhdfs_result *r, const struct err *e, void *a
 static int begin_put(struct submission *s, const char *path, struct span data,
                      webhdfs_done_fn *done, void *arg, struct yarn_join *join, struct err *e)
 {
-    /* Under its own name: nobody looks before the job is submitted. */
+    /* No temporary name is needed: nobody reads the file before the job is submitted. */
     const struct webhdfs_put put = {
         .path = path, .mode = 0600, .overwrite = true, .direct = true, .data = data
     };
@@ -91,8 +92,8 @@ static int make_dir(struct submission *s, struct err *e)
     return join_end(s, e);
 }
 
-/* All at once, for a DataNode takes 20 ms for a file, or 420. Nobody has to wait for the key, which
- * is for later commands of the user: see finish_key(). */
+/* Write all files in parallel: a DataNode needs 20 to 420 ms for each. The key is for later
+ * commands of the user: finish_key() waits for it after the submission. */
 static int write_dir(struct submission *s, struct err *e)
 {
     const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
@@ -126,7 +127,7 @@ static void finish_key(struct submission *s, bool accepted)
         client_note("other commands will not reach the master of %s: %s", s->id, s->key_join.e.msg);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole submission ---- */
 
 static int say_notes(const struct strv *notes)
 {
@@ -135,7 +136,7 @@ static int say_notes(const struct strv *notes)
     return 0;
 }
 
-/* All that is asked, and all that can be refused; nothing was sent yet. */
+/* Ask for all facts and make all checks, before anything is sent. */
 static int prepare(struct submission *s, struct err *e)
 {
     struct strv notes = { 0 };
@@ -218,7 +219,7 @@ int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_jo
         out->staging = yarn_stage_json(&s.staging);
         yarn_sweep(&s.staging, s.id);
     } else if (s.made) {
-        (void)yarn_remove(y, s.dir, NULL); /* else the next client does it */
+        (void)yarn_remove(y, s.dir, NULL); /* on failure, the next client removes it */
     }
     yarn_facts_done(&s.facts);
     yarn_stage_done(&s.staging);

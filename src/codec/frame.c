@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "proto/tony.pb-c.h"
 
-/* Unpacked structs are larger than their bytes on the wire; a list of empty messages is the worst
- * case (2 bytes become some 100). What is still above this is nobody's honest message. */
+/* An unpacked message is larger than its bytes on the wire. The worst case is a list of empty
+ * messages: 2 bytes become about 100. A message that exceeds the budget is refused as hostile. */
 enum {
     BUDGET_FACTOR = 64,
     BUDGET_MORE = 64 << 10,
@@ -35,7 +35,7 @@ int frame_peek(const struct buf *in, struct span *out_payload, struct err *e)
         return 0;
     uint32_t len = load_be32(in->p);
     if (len == 0 || len > FRAME_MAX)
-        return err_set(e, EPROTO, "a frame of %u bytes cannot be: the limit is %d", len, FRAME_MAX);
+        return err_set(e, EPROTO, "invalid frame length %u: the limit is %d", len, FRAME_MAX);
     if (in->len - FRAME_HEADER < len)
         return 0;
     *out_payload = span_mem(in->p + FRAME_HEADER, len);
@@ -61,8 +61,8 @@ int frame_pack(const Tony__Frame *msg, struct buf *out)
     return 0;
 }
 
-/* What was allocated is only added up: protobuf-c frees little before it is done, and a refusal
- * must not depend on the order. */
+/* The budget counts allocations and ignores what is freed. protobuf-c frees little while it
+ * unpacks, and the result must not depend on the order of the fields. */
 struct budget {
     size_t left;
 };
@@ -85,7 +85,7 @@ static void budget_free(void *arg, void *p)
 Tony__Frame *frame_unpack(struct span payload, struct err *e)
 {
     if (payload.len > FRAME_MAX) {
-        (void)err_set(e, EPROTO, "a frame of %zu bytes cannot be: the limit is %d", payload.len,
+        (void)err_set(e, EPROTO, "invalid frame length %zu: the limit is %d", payload.len,
                       FRAME_MAX);
         return NULL;
     }
@@ -95,14 +95,14 @@ Tony__Frame *frame_unpack(struct span payload, struct err *e)
     Tony__Frame *msg =
         tony__frame__unpack(&allocator, payload.len, (const unsigned char *)payload.p);
     if (!msg)
-        (void)err_set(e, EPROTO, "%zu bytes are no frame of ours", payload.len);
+        (void)err_set(e, EPROTO, "the %zu bytes received are no valid frame", payload.len);
     return msg;
 }
 
 void frame_free(Tony__Frame *msg)
 {
     if (msg)
-        tony__frame__free_unpacked(msg, NULL); /* the system's free(), as budget_free() */
+        tony__frame__free_unpacked(msg, NULL); /* NULL: use free(), as budget_free() does */
 }
 
 void frame_freep(Tony__Frame **msg)

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* A read cursor that remembers its first failure. */
+/* A read cursor. After the first failure all reads fail. */
 struct rd {
     const unsigned char *p, *end;
     bool bad;
@@ -33,7 +33,7 @@ static struct span take(struct rd *r, uint64_t n)
     return s;
 }
 
-/* A count or a length: what is negative or more than max cannot be. */
+/* Check a count or a length. */
 static uint64_t checked(struct rd *r, uint64_t v, uint64_t max)
 {
     if (v > max)
@@ -43,14 +43,14 @@ static uint64_t checked(struct rd *r, uint64_t v, uint64_t max)
 
 /* ---- version 0: Java's WritableUtils ---- */
 
-/* -112..127 in one byte; else a byte that says how many big-endian ones follow. Only positive
- * numbers occur here. */
+/* Numbers from -112 to 127 are one byte. For others, the first byte says how many big-endian bytes
+ * follow. Negative numbers are refused: the format has none. */
 static uint64_t take_vlong(struct rd *r, uint64_t max)
 {
     int first = (int8_t)take_byte(r);
     if (first >= 0)
         return checked(r, (uint64_t)first, max);
-    if (first >= -112 || first < -120) { /* negative */
+    if (first >= -112 || first < -120) { /* a negative number */
         r->bad = true;
         return 0;
     }
@@ -106,7 +106,7 @@ static uint64_t take_varint(struct rd *r)
     return 0;
 }
 
-/* The next field; its bytes where it has a length, else they are stepped over. */
+/* Read the next field. *out: its bytes, if it has a length; other fields are skipped. */
 static unsigned take_field(struct rd *r, struct span *out)
 {
     uint64_t tag = take_varint(r);

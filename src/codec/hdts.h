@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hadoop's token storage ("HDTS", the file that HADOOP_TOKEN_FILE_LOCATION names): finding one
- * secret in it. This is all that an executor has to know of Hadoop; programs that also want the
- * tokens use src/hadoop/token.h.
+ * Finds one secret in Hadoop's token storage ("HDTS", the file that HADOOP_TOKEN_FILE_LOCATION
+ * names). Executors need no more of Hadoop than this. Programs that also need the tokens use
+ * src/hadoop/token.h.
  */
 #ifndef TONY_CODEC_HDTS_H
 #define TONY_CODEC_HDTS_H
@@ -12,12 +12,13 @@
 struct err;
 
 enum {
-    HDTS_MAX = 16 << 20,       /* a whole storage; real ones have a few KiB */
-    HDTS_ENTRIES_MAX = 100000, /* of each sort */
+    HDTS_MAX = 16 << 20,       /* bytes of a whole storage; real ones have a few KiB */
+    HDTS_ENTRIES_MAX = 100000, /* of each kind */
 };
 
-/* Version 0 (Writable) and 1 (protobuf). *out borrows from text; the first of that name counts.
- * -ENOENT: no secret of that name; -EINVAL: no whole token storage, or of another version. */
+/* Find the secret; if there are several of that name, the first one. Reads versions 0 (Writable)
+ * and 1 (protobuf). *out points into text. -ENOENT: no secret of that name; -EINVAL: the storage is
+ * incomplete, damaged, or of another version. */
 int hdts_secret(struct span text, const char *alias, struct span *out, struct err *e);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include "base/err.h"
 
-/* Levels of nesting outside of strings. What is not JSON at all is left to the parser. */
+/* Is the text nested too deeply? Counts brackets outside of strings. The parser finds other
+ * errors. */
 static bool too_deep(struct span text, size_t *out_at)
 {
     unsigned depth = 0;
@@ -40,7 +41,7 @@ int json_parse(const char *what, struct span text, json_t **out, struct err *e)
                        span_line_at(text, at), JSON_DEPTH_MAX);
     json_t *j = json_loadb(text.len > 0 ? text.p : "", text.len,
                            JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
-    /* the first allocation of all fails without a word */
+    /* jansson reports a failure of its first allocation without a text. */
     if (!j && (je.text[0] == '\0' || json_error_code(&je) == json_error_out_of_memory))
         return err_set(e, ENOMEM, "%s: cannot read it: %m", what);
     if (!j)
@@ -96,7 +97,7 @@ static char short_escape(unsigned char c)
     }
 }
 
-/* How many bytes from p on can be copied as they are. */
+/* How many bytes from p on need no escape? */
 static size_t plain_run(const char *p, size_t len)
 {
     size_t n = 0;
@@ -127,7 +128,7 @@ static int add_valid(struct buf *b, struct span s)
     return rc;
 }
 
-/* ASCII without anything to escape: nearly all texts. */
+/* Is the text ASCII without anything to escape? Nearly all texts are. */
 static bool is_plain(struct span s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -151,7 +152,7 @@ int json_add_str(struct buf *b, struct span s)
             bad = s.len;
         rc = add_valid(b, span_mem(s.p, bad));
         if (rc == 0 && bad < s.len) {
-            /* NUL can be written; anything else that is bad cannot */
+            /* NUL has an escape; other bytes that are not UTF-8 become U+FFFD */
             rc = s.p[bad] == '\0' ? buf_adds(b, "\\u0000") : buf_adds(b, "\xef\xbf\xbd");
             bad++;
         }

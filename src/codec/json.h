@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON: a strict reader over jansson, and the escaping for JSON that we write by hand.
+ * JSON: a strict reader that uses jansson, and the escaping for JSON that tony writes by hand.
  */
 #ifndef TONY_CODEC_JSON_H
 #define TONY_CODEC_JSON_H
@@ -13,12 +13,12 @@
 
 struct err;
 
-enum { JSON_DEPTH_MAX = 64 }; /* ours need 6; jansson recurses */
+enum { JSON_DEPTH_MAX = 64 }; /* tony's own documents need 6; jansson parses recursively */
 
 /*
- * One JSON value, and nothing after it. Repeated keys, NUL in strings, what is not UTF-8, and more
- * than JSON_DEPTH_MAX levels are refused. `what` names the text in the error: "<what>:<line>: ...".
- * *out is a new reference: json_decref() or AUTO(json_freep).
+ * Parse one JSON value, with nothing after it. Refused are repeated keys, NUL in strings, text that
+ * is not UTF-8, and more than JSON_DEPTH_MAX levels. `what` names the text in the error:
+ * "<what>:<line>: ...". *out is a new reference: free it with json_decref() or AUTO(json_freep).
  */
 int json_parse(const char *what, struct span text, json_t **out, struct err *e);
 void json_freep(json_t **j);

@@ -9,25 +9,25 @@
 #include "base/str.h"
 #include "base/util.h"
 
-enum { RECORD_MAX = 16384 }; /* plaintext of one record */
+enum { RECORD_MAX = 16384 }; /* bytes of plaintext in one record */
 
 struct tls {
     mbedtls_ssl_context ssl;
     mbedtls_ssl_config conf;
-    tls_key_fn *key_of; /* a server's */
+    tls_key_fn *key_of; /* set only for a server */
     void *key_arg;
-    const unsigned char *in; /* what tls_feed() was given and is not taken yet */
+    const unsigned char *in; /* input of tls_feed() that is not processed yet */
     size_t n_in;
     struct buf out;
     char identity[TLS_IDENTITY_MAX];
-    bool stranger; /* the server does not know the identity */
+    bool unknown_identity; /* the server does not know the identity */
     bool server, ready, ended, closing, failed;
 };
 
 static const int suites[] = { MBEDTLS_TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, 0 };
 static const mbedtls_ecp_group_id curves[] = { MBEDTLS_ECP_DP_CURVE25519, MBEDTLS_ECP_DP_NONE };
 
-/* ---- what mbedTLS asks for ---- */
+/* ---- callbacks for mbedTLS ---- */
 
 static int random_bytes(void *arg, unsigned char *out, size_t n)
 {
@@ -37,7 +37,8 @@ static int random_bytes(void *arg, unsigned char *out, size_t n)
         if (got == -1 && errno == EINTR)
             continue;
         if (got == -1)
-            return MBEDTLS_ERR_SSL_HW_ACCEL_FAILED; /* no kernel that we run on does that */
+            /* Cannot happen: getrandom() does not fail on the kernels that tony supports. */
+            return MBEDTLS_ERR_SSL_HW_ACCEL_FAILED;
         out += got;
         n -= (size_t)got;
     }
@@ -75,14 +76,14 @@ static int find_key(void *arg, mbedtls_ssl_context *ssl, const unsigned char *id
     struct tls *t = arg;
     struct tls_key key = { .len = 0 };
     struct span name = span_mem(id, len);
-    t->stranger = true;
+    t->unknown_identity = true;
     if (!identity_valid(name))
         return -1;
     memcpy(t->identity, name.p, name.len);
     t->identity[name.len] = '\0';
     if (!t->key_of(t->identity, &key, t->key_arg))
         return -1;
-    t->stranger = false;
+    t->unknown_identity = false;
     int rc = key.len < TLS_KEY_MIN ? -1 : mbedtls_ssl_set_hs_psk(ssl, key.bytes, key.len);
     explicit_bzero(&key, sizeof key);
     return rc;
@@ -100,28 +101,28 @@ static int alert_failed(const struct tls *t, struct err *e)
     case MBEDTLS_SSL_ALERT_MSG_DECRYPT_ERROR:
         if (!t->ready)
             return err_set(e, EACCES, "the other side has another key for '%s'", t->identity);
-        return err_set(e, EBADMSG, "what we sent was damaged on the way");
+        return err_set(e, EBADMSG, "the data sent was damaged on the way");
     case MBEDTLS_SSL_ALERT_MSG_HANDSHAKE_FAILURE:
     case MBEDTLS_SSL_ALERT_MSG_PROTOCOL_VERSION:
     case MBEDTLS_SSL_ALERT_MSG_INSUFFICIENT_SECURITY:
         return err_set(e, EPROTO, "the other side speaks no TLS 1.2 with shared keys");
     default:
-        return err_set(e, EPROTO, "the other side broke off (TLS alert %u)", alert);
+        return err_set(e, EPROTO, "the other side ended the session with TLS alert %u", alert);
     }
 }
 
 static int fail(struct tls *t, int rc, struct err *e)
 {
     t->failed = true;
-    if (t->stranger)
-        return err_set(e, EACCES, "nobody is known by the name '%s'", t->identity);
-    /* mbedTLS has a code of every module for it, and hides some behind others */
+    if (t->unknown_identity)
+        return err_set(e, EACCES, "unknown identity '%s'", t->identity);
+    /* Each module of mbedTLS has its own code for this, and some hide it. So look at errno, too. */
     if (errno == ENOMEM || rc == MBEDTLS_ERR_SSL_ALLOC_FAILED)
         return err_set(e, ENOMEM, "cannot go on with TLS: %m");
     if (rc == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
         return alert_failed(t, e);
     if (rc == MBEDTLS_ERR_SSL_INVALID_MAC && t->ready)
-        return err_set(e, EBADMSG, "what arrived was damaged or forged on the way");
+        return err_set(e, EBADMSG, "the received data was damaged or forged on the way");
     if (rc == MBEDTLS_ERR_SSL_INVALID_MAC)
         return err_set(e, EACCES, "the other side has another key for '%s'", t->identity);
     if (rc == MBEDTLS_ERR_SSL_UNKNOWN_IDENTITY)
@@ -130,7 +131,7 @@ static int fail(struct tls *t, int rc, struct err *e)
                    (unsigned)-rc);
 }
 
-/* ---- birth and death ---- */
+/* ---- creation ---- */
 
 static struct tls *tls_new(bool server, struct err *e)
 {
@@ -172,7 +173,7 @@ static struct tls *tls_setup(struct tls *t, struct err *e)
         mbedtls_ssl_set_bio(&t->ssl, t, put_out, take_in, NULL);
         if (t->server)
             return t;
-        rc = mbedtls_ssl_handshake(&t->ssl); /* the first words are the client's */
+        rc = mbedtls_ssl_handshake(&t->ssl); /* the client sends the first message */
         if (rc == MBEDTLS_ERR_SSL_WANT_READ)
             return t;
     }
@@ -184,18 +185,19 @@ static struct tls *tls_setup(struct tls *t, struct err *e)
 struct tls *tls_client_new(const char *identity, const struct tls_key *key, struct err *e)
 {
     if (!identity_valid(span_of(identity))) {
-        (void)err_set(e, EINVAL, "'%s' cannot be the name of a key", identity);
+        (void)err_set(e, EINVAL, "'%s' is no valid identity", identity);
         return NULL;
     }
     if (key->len < TLS_KEY_MIN || key->len > TLS_KEY_MAX) {
-        (void)err_set(e, EINVAL, "the key for '%s' has not between %d and %d bytes", identity,
+        (void)err_set(e, EINVAL, "the key for '%s' must have between %d and %d bytes", identity,
                       TLS_KEY_MIN, TLS_KEY_MAX);
         return NULL;
     }
     struct tls *t = tls_new(false, e);
     if (!t)
         return NULL;
-    (void)str_copy(t->identity, sizeof t->identity, identity); /* fits: it is valid */
+    /* Cannot be cut: identity_valid() has checked the length. */
+    (void)str_copy(t->identity, sizeof t->identity, identity);
     int rc = mbedtls_ssl_conf_psk(&t->conf, key->bytes, key->len, (const unsigned char *)identity,
                                   strlen(identity));
     if (rc != 0) {
@@ -233,9 +235,9 @@ void tls_freep(struct tls **t)
     *t = NULL;
 }
 
-/* ---- bytes ---- */
+/* ---- data ---- */
 
-/* 1: go on; 0: more bytes are needed, or none are of interest; -errno. */
+/* 1: go on; 0: more input is needed; -errno. */
 static int handshake_some(struct tls *t, struct err *e)
 {
     int rc = mbedtls_ssl_handshake(&t->ssl);
@@ -250,7 +252,8 @@ static int handshake_some(struct tls *t, struct err *e)
 static int read_some(struct tls *t, struct buf *plain, struct err *e)
 {
     size_t room = RECORD_MAX;
-    if (t->n_in == 0 && !mbedtls_ssl_check_pending(&t->ssl)) /* no room for what cannot come */
+    /* Do not reserve room if there is no input. */
+    if (t->n_in == 0 && !mbedtls_ssl_check_pending(&t->ssl))
         return 0;
     void *p = buf_reserve(plain, room);
     if (!p) {
@@ -276,17 +279,17 @@ static int read_some(struct tls *t, struct buf *plain, struct err *e)
 int tls_feed(struct tls *t, const void *p, size_t n, struct buf *plain, struct err *e)
 {
     if (t->failed)
-        return err_set(e, EPIPE, "this TLS session has failed before");
-    if (t->ended) /* what a peer says after its goodbye is of no interest */
+        return err_set(e, EPIPE, "this TLS session has failed already");
+    if (t->ended) /* ignore what the peer sends after it has closed the session */
         return 0;
     t->in = p;
     t->n_in = n;
-    errno = 0; /* for fail() */
+    errno = 0; /* fail() looks at it */
     int rc;
     do
         rc = t->ready ? read_some(t, plain, e) : handshake_some(t, e);
     while (rc > 0);
-    t->in = NULL; /* the caller's again */
+    t->in = NULL; /* the input belongs to the caller again */
     t->n_in = 0;
     return rc;
 }
@@ -336,5 +339,5 @@ bool tls_ended(const struct tls *t)
 
 const char *tls_identity(const struct tls *t)
 {
-    return t->stranger ? "" : t->identity;
+    return t->unknown_identity ? "" : t->identity;
 }

@@ -13,12 +13,12 @@
 #include "base/vec.h"
 #include "codec/arena.h"
 
-enum { VALUE_MAX = 1 << 20 }; /* of one name or value */
+enum { VALUE_MAX = 1 << 20 }; /* bytes of one name or value */
 
 enum where { W_OUTSIDE = 0, W_ROOT, W_PROPERTY, W_NAME, W_VALUE, W_FINAL, W_INCLUDE, W_IGNORED };
 
 struct doc {
-    struct xml_conf conf; /* first, so that the caller's pointer is ours */
+    struct xml_conf conf; /* must be the first member: the caller has a pointer to it */
     struct arena arena;
     VEC(struct xml_prop) props;
 };
@@ -28,13 +28,13 @@ struct reader {
     XML_Parser p;
     struct doc *doc;
     enum where where;
-    unsigned depth, ignored_from;      /* depth at which an ignored element began */
-    enum where ignored_in;             /* and where that was */
-    bool site;                         /* xml_site_parse() */
-    size_t includes[XML_INCLUDES_MAX]; /* the open ones, by their place in the list */
+    unsigned depth, ignored_from;      /* ignored_from: depth at which an ignored element began */
+    enum where ignored_in;             /* where it began */
+    bool site;                         /* set by xml_site_parse() */
+    size_t includes[XML_INCLUDES_MAX]; /* indices of the open <xi:include> elements */
     unsigned n_includes;
-    struct buf text;      /* of the element that is open */
-    struct xml_prop prop; /* of the property that is open */
+    struct buf text;      /* text of the open element */
+    struct xml_prop prop; /* the open property */
     uint32_t prop_line;
     bool has_final, root_seen;
     int rc; /* the first failure */
@@ -58,7 +58,7 @@ static void refuse(struct reader *r, int num, uint32_t line, const char *fmt, ..
     int rc = err_vset(r->e, num, fmt, ap);
     va_end(ap);
     r->rc = err_wrap(r->e, rc, "%s:%u", r->name, line);
-    (void)XML_StopParser(r->p, XML_FALSE); /* fails only when it is stopped already */
+    (void)XML_StopParser(r->p, XML_FALSE); /* fails only if the parser was stopped before */
 }
 
 static void no_memory(struct reader *r)
@@ -153,7 +153,7 @@ static void open_include(struct reader *r, const char **attr)
     add_prop(r, prop);
 }
 
-/* In the root of a site file. */
+/* An element in the root of a site file. */
 static void site_element(struct reader *r, const char *tag, const char **attr)
 {
     const char *local = local_name(tag);
@@ -291,7 +291,7 @@ static void close_property(struct reader *r)
 static void XMLCALL on_end(void *ctx, const XML_Char *tag)
 {
     struct reader *r = ctx;
-    (void)tag; /* expat has seen to it that it is the open one */
+    (void)tag; /* expat has checked that it closes the open element */
     if (r->rc < 0)
         return;
     switch (r->where) {
@@ -372,7 +372,7 @@ static int check_bytes(const struct reader *r, struct span text)
 
 static int run(struct reader *r, struct span text)
 {
-    /* Naming the encoding here overrides what the text declares of itself. */
+    /* This encoding wins over the one that the text declares. */
     r->p = XML_ParserCreate("UTF-8");
     if (!r->p)
         return err_set(r->e, ENOMEM, "%s: cannot read it: %m", r->name);

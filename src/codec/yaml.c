@@ -21,7 +21,7 @@ struct ydoc {
 struct level {
     struct ynode *node;
     struct map keys; /* of a mapping: key -> its ynode */
-    const char *key; /* read, waits for its value */
+    const char *key; /* a key that was read and has no value yet */
     uint32_t key_line;
 };
 
@@ -31,9 +31,9 @@ struct reader {
     struct ydoc *doc;
     struct level levels[YAML_DEPTH_MAX];
     size_t depth, n_nodes;
-    bool started; /* the first document has begun */
+    bool started; /* a document has begun */
     bool ended;
-    int rc; /* why new_node() gave nothing */
+    int rc; /* error code of a failed new_node() */
     struct err *e;
 };
 
@@ -58,12 +58,12 @@ static int no_memory(struct reader *r)
     return err_set(r->e, ENOMEM, "%s: cannot read it: %m", r->name);
 }
 
-/* What libyaml says, in our form. */
+/* Turn an error of libyaml into a sentence with file and line. */
 static int syntax_error(struct reader *r, const yaml_parser_t *p)
 {
     if (p->error == YAML_MEMORY_ERROR)
         return no_memory(r);
-    if (p->error == YAML_READER_ERROR) { /* which has no mark, and stands ahead of the others */
+    if (p->error == YAML_READER_ERROR) { /* this error has no mark; only its offset is known */
         (void)refuse(r, EINVAL, span_line_at(r->text, p->problem_offset),
                      "cannot be read as YAML: %s", p->problem);
         return err_hint(r->e, "remove it, or write it in quotes as \\x%02X", p->problem_value);
@@ -78,7 +78,7 @@ static int syntax_error(struct reader *r, const yaml_parser_t *p)
     return err_hint(r->e, "look at the indentation and at colons or quotes around line %u", line);
 }
 
-/* NULL = refused; r->rc says how. */
+/* NULL: refused; r->rc has the error code. */
 static struct ynode *new_node(struct reader *r, enum ynode_kind kind, uint32_t line)
 {
     if (r->n_nodes++ >= YAML_NODES_MAX) {
@@ -95,7 +95,7 @@ static struct ynode *new_node(struct reader *r, enum ynode_kind kind, uint32_t l
     return n;
 }
 
-/* Hang a finished or opening node where the text stands. */
+/* Add a node to the open mapping or list. */
 static void attach(struct reader *r, struct ynode *n)
 {
     if (r->depth == 0) {
@@ -236,7 +236,7 @@ static int on_event(struct reader *r, const yaml_event_t *ev)
     return 0;
 }
 
-/* What is wrong with the bytes, before libyaml sees them: it would also take UTF-16. */
+/* Check size and encoding before libyaml reads the text: libyaml would also accept UTF-16. */
 static int check_bytes(struct reader *r)
 {
     struct span text = r->text;

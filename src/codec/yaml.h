@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * YAML text -> a small tree of nodes with line numbers. Only what a configuration needs: one
- * document of mappings, lists and text. Anchors, aliases, tags, keys that are not text, repeated
- * keys, NUL and what is not UTF-8 are refused, so that a small file cannot become a large tree, and
- * a file that looks alike twice means the same twice.
+ * Parses YAML into a small tree of nodes with line numbers. Only the part that a configuration
+ * needs: one document of mappings, lists and text. Refused are anchors, aliases, tags, keys that
+ * are not text, repeated keys, NUL, and text that is not UTF-8. So a small file cannot become a
+ * large tree, and no key can have two values.
  *
- * Scalars stay text; nothing is guessed from their look but "nothing at all" (ynode_is_null).
- * Errors are sentences "<name>:<line>: ..."; -EINVAL wrong text, -EFBIG past a ceiling, -ENOMEM.
+ * Scalars stay text; only "no value" is recognised (ynode_is_null). Errors are sentences
+ * "<name>:<line>: ..."; -EINVAL invalid text, -EFBIG a limit is exceeded, -ENOMEM.
  */
 #ifndef TONY_CODEC_YAML_H
 #define TONY_CODEC_YAML_H
@@ -20,7 +20,7 @@
 struct err;
 
 enum {
-    YAML_TEXT_MAX = 4 << 20, /* a job of some thousand roles is below 1 MiB */
+    YAML_TEXT_MAX = 4 << 20, /* a job with a thousand roles has less than 1 MiB */
     YAML_DEPTH_MAX = 64,     /* job files need 4 */
     YAML_NODES_MAX = 100000,
 };
@@ -29,8 +29,8 @@ enum ynode_kind { YN_NONE = 0, YN_SCALAR, YN_LIST, YN_MAP };
 
 struct ynode {
     enum ynode_kind kind;
-    bool quoted;     /* a scalar in quotes or a block: never null */
-    uint32_t line;   /* from 1 */
+    bool quoted;     /* a quoted scalar or a block: never null */
+    uint32_t line;   /* line number, from 1 */
     const char *key; /* of a member of a mapping, else NULL */
     uint32_t key_line;
     const char *text; /* of a scalar, NUL-terminated without NUL inside */
@@ -41,13 +41,13 @@ struct ynode {
 
 struct ydoc; /* owns the nodes */
 
-/* name is for messages only. *out has at least a root; of an empty text it is a null scalar. */
+/* name: for messages only. *out always has a root; for an empty text it is a null scalar. */
 int ydoc_parse(const char *name, struct span text, struct ydoc **out, struct err *e);
 const struct ynode *ydoc_root(const struct ydoc *d);
 void ydoc_free(struct ydoc *d);
 void ydoc_freep(struct ydoc **d);
 
-bool ynode_is_null(const struct ynode *n); /* nothing, ~ or null, not in quotes */
+bool ynode_is_null(const struct ynode *n); /* empty, ~ or null, without quotes */
 const struct ynode *ynode_get(const struct ynode *map, const char *key); /* NULL = not there */
 const char *ynode_kind_name(const struct ynode *n); /* "a list", "a mapping", "text" */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layers of values that remember where they came from.
+ * Layers of configuration values. Each value remembers its origin.
  */
 #include "conf/conf.h"
 
@@ -119,8 +119,8 @@ void conf_freep(struct conf **c)
 
 /* ---- checks ---- */
 
-/* A framework that the program has and the table has not. */
-static bool brought_along(struct span name)
+/* Is this a framework that the program supports, though the table of keys does not list it? */
+static bool is_added_framework(struct span name)
 {
     AUTO(free_p) char *lower = span_dup(name);
     for (char *p = lower; p && *p; p++)
@@ -150,7 +150,7 @@ static int check_enum(const struct conf_key *row, const char *what, const char *
         strv_done(&list);
         return err_set(e, -rc, "cannot check %s: %m", what);
     }
-    if (strstr(row->name, ".framework") && brought_along(v)) {
+    if (strstr(row->name, ".framework") && is_added_framework(v)) {
         strv_done(&list);
         return 0;
     }
@@ -236,7 +236,7 @@ static int unknown_key(const char *key, struct err *e)
     size_t n;
     const struct conf_key *k = conf_keys(&n);
     for (size_t i = 0; i < n; i++) {
-        /* a role's key, but for the name of the role */
+        /* The key of a role is right, so the name of the role is wrong. */
         if (str_starts(k[i].name, "tony.<role>.") &&
             conf_key_match(k[i].name, span_of(key), parts) && !conf_role_name_ok(parts[0], e))
             return err_wrap(e, -EINVAL, "unknown key '%s'", key);
@@ -271,7 +271,8 @@ int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct
     struct entry mine = *x;
     mine.row = conf_key_find(span_of(x->key), NULL);
     int rc = 0;
-    if (!span_utf8(span_of(x->value), NULL)) /* files were looked at already, options were not */
+    /* The text of a file was checked before, an option was not. */
+    if (!span_utf8(span_of(x->value), NULL))
         rc = err_set(e, EINVAL, "the value of '%s' is not UTF-8", x->key);
     else if (mine.row)
         rc = conf_check_value(mine.row, x->key, x->value, e);
@@ -288,7 +289,7 @@ int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct
         return err_hint(e, "remove it, or ask those who keep the site file");
     }
     if (old && old->layer > x->layer && !(x->final && x->layer == CL_SITE))
-        return 0; /* a later layer has spoken already */
+        return 0; /* a higher layer has set the key already */
     if (old && old->layer > CL_DEFAULT && x->layer >= CL_OPTION && *old->value && appends(x->key))
         return join(c, old, &mine, e);
     return conf_put(c, &mine, e);
@@ -325,7 +326,7 @@ int64_t conf_int(const struct conf *c, const char *key)
     int64_t v = 0;
     if (!row || !value)
         return 0;
-    /* it was checked when it was set; what is unset by being empty reads as 0 */
+    /* Cannot fail: the value was checked when it was set. An empty value reads as 0. */
     if (row->type == CT_MEM)
         (void)str_mib(span_of(value), row->min, row->max, key, &v, NULL);
     else
@@ -338,7 +339,8 @@ bool conf_bool(const struct conf *c, const char *key)
     const char *value = conf_get(c, key);
     bool v = false;
     if (value)
-        (void)str_bool(span_of(value), key, &v, NULL); /* checked when it was set */
+        /* Cannot fail: the value was checked when it was set. */
+        (void)str_bool(span_of(value), key, &v, NULL);
     return v;
 }
 

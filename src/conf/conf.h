@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Configuration: one table of keys, layers of values that remember their origin, and the typed job
- * that comes out of them.
+ * Configuration: the table of keys, the layers of values with their origins, and the typed job that
+ * is built from them.
  *
- * Layers, later wins: built-in default -> site file ($TONY_CONF_DIR/tony-site.xml or .yaml) -> job
- * file -> options -> --conf. A value marked final in the site file wins over all (a later one is
- * refused with both origins, as an error). Multi-value keys (tony.containers.envs,
- * tony.execution.envs, tony.containers.resources): a --conf or option value is appended. Source of
- * keys, defaults and meaning: TonY 0.5; ours are marked since "tony 1".
+ * Layers, from the lowest to the highest: built-in defaults, site file
+ * ($TONY_CONF_DIR/tony-site.xml or .yaml), job file, options, --conf. The value of a higher layer
+ * wins. If the site file marks a value as final, another value in a higher layer is an error that
+ * names both origins.
+ *
+ * Three keys are appended to: if an option or --conf sets tony.containers.envs, tony.execution.envs
+ * or tony.containers.resources, its value is added to the earlier one.
+ *
+ * Keys, defaults and meaning come from TonY 0.5. Keys that only tony has are marked "tony 1".
  */
 #ifndef TONY_CONF_CONF_H
 #define TONY_CONF_CONF_H
@@ -39,18 +43,18 @@ enum conf_type {
 /* What setting the key does in this release; `tony doctor --keys` prints it. */
 enum conf_effect {
     CE_NONE = 0,
-    CE_ACTS,  /* honoured */
-    CE_YARN,  /* only with --cluster yarn: known and validated, no effect elsewhere */
-    CE_LATER, /* known and validated; not acted on in this release */
-    CE_JVM,   /* accepted, no meaning here, mostly of the JVM or the portal of the original; `help`
-                 says why */
-    CE_REFUSED, /* setting it is an error, `help` says what to do instead */
+    CE_ACTS,  /* the key has its effect */
+    CE_YARN,  /* effect only with --cluster yarn; elsewhere known and validated */
+    CE_LATER, /* known and validated, but without effect in this release */
+    /* Accepted without effect, mostly about the JVM or the portal of TonY; `help` says why. */
+    CE_JVM,
+    CE_REFUSED, /* setting it is an error; `help` says what to do instead */
     CE_COUNT,
 };
 
 struct conf_key {
     const char *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.cluster" */
-    const char *dflt; /* as text; NULL = unset */
+    const char *dflt; /* the default as text; NULL = unset */
     int64_t min, max; /* CT_INT and CT_MEM (MiB) */
     const char *unit; /* "ms", "s", "MiB", "" */
     const char *choices; /* CT_ENUM: "GANG|FCFS", compared without case */
@@ -58,19 +62,20 @@ struct conf_key {
     const char *help;    /* one sentence */
     enum conf_type type;
     enum conf_effect effect;
-    bool secret; /* its value is masked wherever it is shown */
+    bool secret; /* tony does not print the value */
 };
 
 const struct conf_key *conf_keys(size_t *out_n);
-/* The row for a concrete key; *out_role is the matched <role> (or <G>...) part, if any. NULL:
- * unknown. */
+/* The row for a key. *out_part is the part of the key that stands for the first placeholder, such
+ * as the role; empty if there is none. NULL: unknown key. */
 const struct conf_key *conf_key_find(struct span key, struct span *out_part);
-const char *conf_key_nearest(const char *key,
-                             struct buf *scratch); /* for "did you mean"; NULL if none is near */
-bool conf_role_name_ok(struct span name,
-                       struct err *e);    /* letters, digits, - _; not reserved; 63 at most */
-bool conf_key_is_secret(const char *key); /* flagged, or its name says so (secret, password, token,
-                                             credential, private-key) */
+/* For "did you mean"; NULL = no similar key. */
+const char *conf_key_nearest(const char *key, struct buf *scratch);
+/* Letters, digits, '-' and '_', at most 63 of them; no reserved name. */
+bool conf_role_name_ok(struct span name, struct err *e);
+/* Marked secret in the table, or its name contains secret, password, token, credential or
+ * private-key. */
+bool conf_key_is_secret(const char *key);
 
 /* ---- layered values ---- */
 
@@ -88,47 +93,54 @@ void conf_free(struct conf *c);
 void conf_freep(struct conf **c);
 
 enum conf_layer { CL_NONE = 0, CL_DEFAULT, CL_SITE, CL_JOB, CL_OPTION, CL_CONF };
-/* Validates key and value against the table. */
+/* Check key and value against the table, and set the key. */
 int conf_set(struct conf *c, enum conf_layer layer, const char *key, const char *value,
              const char *origin, bool final, struct err *e);
-/* A file by its suffix: .xml, else YAML. site: TonY/Hadoop's <final> is honoured. Every error names
- * file and line. */
+/* Load a file: XML if it ends in .xml or begins with '<', else YAML. <final> counts only in the
+ * site file. Every error names the file and the line. */
 int conf_load_file(struct conf *c, enum conf_layer layer, const char *path, struct err *e);
 int conf_load_text(struct conf *c, enum conf_layer layer, const char *name, struct span text,
                    bool xml, struct err *e);
-/* $TONY_CONF_DIR/tony-site.{xml,yaml} if there; a missing one is fine. */
+/* Load $TONY_CONF_DIR/tony-site.xml or .yaml. It is no error if there is none. */
 int conf_load_site(struct conf *c, struct err *e);
 
 const char *conf_get(const struct conf *c, const char *key); /* NULL = unset; borrowed */
 const char *conf_origin(const struct conf *c, const char *key);
-int64_t conf_int(const struct conf *c,
-                 const char *key); /* of a key whose row says CT_INT or CT_MEM; 0 if unset */
+/* Of a key of type CT_INT or CT_MEM; 0 if unset. */
+int64_t conf_int(const struct conf *c, const char *key);
 bool conf_bool(const struct conf *c, const char *key);
-/* In order of first appearance. Iterates set entries, defaults included: i from 0 until false. */
+/* Iterate over all entries, defaults included, in order of first appearance: i from 0 until
+ * false. */
 bool conf_at(const struct conf *c, size_t i, struct conf_entry *out);
 
-/* The final configuration as text (a JSON list) and back. Round trip keeps order, origin, final. */
+/* Write the final configuration as text (a JSON list), and read it. Order, origin and final are
+ * kept. */
 int conf_encode(const struct conf *c, struct buf *out, struct err *e);
 int conf_decode(struct span text, struct conf **out, struct err *e);
 struct json_t;
-int conf_decode_json(const struct json_t *list, struct conf **out,
-                     struct err *e); /* when it was parsed already */
+/* The same for parsed text. */
+int conf_decode_json(const struct json_t *list, struct conf **out, struct err *e);
 
-/* ---- values that hold several things ---- */
+/* ---- lists and environments in one value ---- */
 
 /*
- * Lists: items separated by commas and trimmed, empty ones dropped. A comma in an item is written
- * '\,' (TonY has no way to write one). Environments: TonY's "A=1, B, C=3", also in brackets; an
- * item without '=' has an empty value; a later one replaces an earlier one. Each appends to its
- * output. 0 or -errno.
+ * Lists: items separated by commas. Items are trimmed, empty ones are dropped. '\,' is a comma
+ * inside an item; TonY has no way to write one.
+ *
+ * Environments: as in TonY, "A=1, B, C=3", also in brackets. An item without '=' has an empty
+ * value. A later item replaces an earlier one of the same name.
+ *
+ * Each function appends to its output. 0 or -errno.
  */
 int conf_list_parse(struct span text, struct strv *out);
-int conf_list_add(struct buf *list, struct span item); /* item written so that it parses back */
+/* Writes the item so that conf_list_parse() gives it back. */
+int conf_list_add(struct buf *list, struct span item);
 int conf_env_parse(struct span text, struct strv *out, struct err *e);
-int conf_env_add(struct buf *list, const char *name, struct span value); /* likewise */
+/* Writes the variable so that conf_env_parse() gives it back. */
+int conf_env_add(struct buf *list, const char *name, struct span value);
 
-/* "[interpreter ]<executes>[ <task_params>]"; the interpreter is taken from venv/ when relative and
- * there is one. NULL = no memory. */
+/* "[interpreter ]<executes>[ <task_params>]". If the job has a virtual environment, a relative path
+ * of the interpreter means a file in venv/. NULL = no memory. */
 char *conf_build_command(const char *executes, const char *task_params, const char *python_binary,
                          bool has_venv);
 
@@ -137,23 +149,23 @@ char *conf_build_command(const char *executes, const char *task_params, const ch
 enum role_kind {
     ROLE_NONE = 0,
     ROLE_TRACKED,   /* the job waits for it */
-    ROLE_UNTRACKED, /* not waited for; its failure fails the job */
-    ROLE_SIDECAR,   /* not waited for; its failure is ignored */
+    ROLE_UNTRACKED, /* the job does not wait for it; its failure fails the job */
+    ROLE_SIDECAR,   /* the job does not wait for it; its failure is ignored */
 };
 
-enum restart_policy { /* tony.<role>.restart */
-                      RESTART_UNSET =
-                          0, /* not for what the task itself does; but for what happens to it */
-                      RESTART_NEVER,      /* whatever the reason */
-                      RESTART_ON_FAILURE, /* also when it fails by itself */
-                      RESTART_ALWAYS,     /* also when it ends well */
+enum restart_policy { /* tony.<role>.restart: after which ends is a task restarted? */
+                      RESTART_UNSET = 0,  /* if its container is lost or preempted, but not if the
+                                             task itself fails */
+                      RESTART_NEVER,      /* never */
+                      RESTART_ON_FAILURE, /* also if the task fails */
+                      RESTART_ALWAYS,     /* also if the task succeeds */
 };
 
 enum restart_scope {                  /* tony.<role>.restart-scope */
-                     SCOPE_UNSET = 0, /* the framework says (runtime.h) */
+                     SCOPE_UNSET = 0, /* the framework decides (runtime.h) */
                      SCOPE_TASK,      /* only the task itself */
                      SCOPE_ROLE,      /* all tasks of its role */
-                     SCOPE_JOB,       /* the gang is formed anew */
+                     SCOPE_JOB,       /* all tasks of the job */
 };
 
 struct code_range { /* exit codes from..to; 128 + n stands for signal n */
@@ -166,21 +178,23 @@ struct code_list {
 };
 
 struct resource_spec { /* SRC[::NAME][#archive] */
-    char *source; /* path or URL as given (relative ones against the job file's directory or the
-                     cwd) */
-    char *name;   /* in the working directory */
+    char *source; /* path or URL as given; relative ones start at the job file's directory or the
+                     current one */
+    char *name;   /* name in the working directory */
     bool archive;
 };
 
-struct role_gate { /* all tasks of `role` have started, or are ready */
+struct role_gate { /* tasks of `role` must all have started, or be ready */
     uint32_t role;
     bool ready;
 };
 
 enum resize_policy {
-    RESIZE_UNSET = 0, /* RESIZE_LIVE if its framework can take a new member, else RESIZE_RESTART */
-    RESIZE_RESTART,   /* the gang saves a checkpoint, stops, and forms anew with the new size */
-    RESIZE_LIVE,      /* tasks are added or told to leave, and the others run on */
+    /* Not set: RESIZE_LIVE if the framework can add a member to a running job, else
+     * RESIZE_RESTART. */
+    RESIZE_UNSET = 0,
+    RESIZE_RESTART, /* all tasks save a checkpoint, stop, and restart with the new size */
+    RESIZE_LIVE,    /* tasks are added or stopped; the other tasks continue */
     RESIZE_NEVER,
 };
 
@@ -188,40 +202,41 @@ struct role_spec {
     char *name;
     uint32_t instances;
     int64_t max_instances;     /* -1 = no cap */
-    uint32_t min_instances;    /* the job may be resized down to these; at least 1 */
-    enum resize_policy resize; /* how its tasks take part when the job changes its size */
-    char *resume_command;      /* run instead of command when the job resumes from a checkpoint;
-                                  NULL = command */
+    uint32_t min_instances;    /* a resize may not go below this; at least 1 */
+    enum resize_policy resize; /* what a resize of the job does to the tasks of this role */
+    char *resume_command;      /* replaces `command` when the job resumes from a checkpoint; NULL =
+                                  `command` */
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     uint32_t ranks; /* processes of each task, at least 1 */
     char *command;
-    char *memory_origin; /* for messages: where the memory value came from, "default" included */
+    char *memory_origin; /* origin of the memory value, for messages; may be "default" */
     struct strv env;     /* K=V, of this role's tasks */
     struct resource_spec *resources;
     size_t n_resources;
     enum role_kind kind;
     bool stop_on_failure;
-    uint32_t *waits_for; /* indices of roles all of whose tasks must have completed before this one
-                            is requested */
+    uint32_t *waits_for; /* roles whose tasks must all have completed before containers for this
+                            role are requested */
     size_t n_waits_for;
-    uint32_t *needs; /* of these, those whose tasks must all have succeeded */
+    uint32_t *needs; /* the roles of waits_for whose tasks must all have succeeded */
     size_t n_needs;
-    struct role_gate *gates; /* it is requested, but its tasks begin no sooner */
+    struct role_gate *gates; /* its tasks start only when all of these are open */
     size_t n_gates;
-    uint32_t *stops; /* roles that are stopped when all of its tasks have ended */
+    uint32_t *stops; /* roles that are stopped when all tasks of this role have ended */
     size_t n_stops;
-    char *ready; /* how its tasks become ready: "port", "port:N", "file:PATH", "word"; NULL = nobody
-                    asks */
+    char *ready; /* how its tasks become ready: "port", "port:N", "file:PATH" or "word"; NULL = no
+                    role waits for that */
     enum restart_policy restart;
     enum restart_scope restart_scope;
-    int64_t max_restarts;       /* for what the task does itself; -1 = no limit */
-    uint64_t restart_window_ms; /* in which max_restarts counts; 0 = over the whole job */
-    uint64_t restart_delay_ms;  /* before the first restart; doubles */
+    int64_t max_restarts;       /* restarts after a failure of the task itself; -1 = no limit */
+    uint64_t restart_window_ms; /* time in which max_restarts is counted; 0 = the whole job */
+    uint64_t restart_delay_ms;  /* pause before the first restart; doubles with each further one */
     struct code_list retry_on, no_retry_on;
-    uint32_t spares;        /* containers kept ready besides the instances */
-    char *docker_image;     /* on the pool: its command runs in a container of it; NULL = not */
-    char *progress_pattern; /* what in its output tells its progress; NULL = nothing does */
+    uint32_t spares;    /* spare containers besides those of the instances */
+    char *docker_image; /* cluster local: image of the container in which the command runs; NULL =
+                           none */
+    char *progress_pattern; /* pattern that finds the progress in the output; NULL = none */
 };
 
 struct group_timeout { /* tony.application.dependency.<role>.timeout.after.<group>[.ignored] */
@@ -233,7 +248,8 @@ struct group_timeout { /* tony.application.dependency.<role>.timeout.after.<grou
     char *group;
 };
 
-/* What tony.application.enable-preprocess runs: one task, for which all others wait. */
+/* The role of the single task that tony.application.enable-preprocess runs. All other tasks wait
+ * for it. */
 #define PREPROCESS_ROLE "preprocess"
 
 /* The resources that tony.task.max-total-<resource> limits. A limit is for all roles together. */
@@ -251,16 +267,17 @@ enum total {
 
 struct job_spec {
     char *name, *framework /* lower case */, *queue, *cluster /* local, yarn, slurm */;
-    bool gang;                   /* else FCFS */
-    bool addresses_in_file_only; /* no CLUSTER_SPEC, TF_CONFIG, ...: tasks read TONY_SPEC_FILE */
+    bool gang;                   /* all tasks must be registered before one starts; false = FCFS */
+    bool addresses_in_file_only; /* tasks get TONY_SPEC_FILE, but not CLUSTER_SPEC, TF_CONFIG and
+                                    other variables with addresses */
     int priority;
     struct role_spec *roles;
     size_t n_roles;
-    uint32_t n_tasks;       /* all instances */
-    bool single_node;       /* no role has instances: the command runs as one task 'driver:0' with
-                               tony.am.* resources in the master's place */
-    bool horovod_driver;    /* a role 'driver' of the user's has the rendezvous server */
-    bool horovod_fast_fail; /* test: there is none */
+    uint32_t n_tasks; /* sum over all roles */
+    bool single_node; /* No role has instances: the command runs as one task 'driver:0'. It has the
+                         resources tony.am.*, and on YARN it runs in the master's container. */
+    bool horovod_driver;    /* the user's role 'driver' runs the rendezvous server */
+    bool horovod_fast_fail; /* for tests: no rendezvous server */
     bool preprocess;        /* the last role is PREPROCESS_ROLE */
     struct role_spec am;    /* name "am": memory, vcores, gpus, command, resources */
     struct strv container_env, execution_env;
@@ -268,38 +285,39 @@ struct job_spec {
     size_t n_resources;
     char *src, *venv, *python_binary;
     bool fail_on_worker_failure;
-    bool server;          /* the framework's is beside the task that has rank 0: the first */
-    uint32_t server_role; /* of this role */
+    bool server;          /* the executor of rank 0's task runs the framework's server */
+    uint32_t server_role; /* rank 0 belongs to the first task of this role */
     uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,
         execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;
-    int64_t client_away_ms; /* -1 never */
-    uint64_t
-        resize_timeout_ms; /* for the containers of a larger size to be granted; 0 = no limit */
+    int64_t client_away_ms;     /* -1 = never */
+    uint64_t resize_timeout_ms; /* time limit for the grant of containers that a larger size needs;
+                                   0 = none */
     uint64_t max_total[TOTAL_COUNT]; /* of all roles; 0 = no cap */
     uint32_t kill_grace_ms, master_away_ms, stderr_lines;
     uint32_t am_retry_count;
-    uint32_t restarts[END_COUNT]; /* by reason: how often a task is started again for what was done
-                                     to it; 0 = not at all */
-    uint32_t node_max_failures;   /* 0 = nodes are not judged */
+    uint32_t restarts[END_COUNT]; /* for each reason: how often a task is restarted after it was
+                                     stopped for that reason; 0 = never */
+    uint32_t node_max_failures;   /* 0 = failures are not counted by node */
     uint64_t node_window_ms;
     struct group_timeout *group_timeouts;
     size_t n_group_timeouts;
     char *tensorboard_log_dir;
-    char *docker_mounts; /* on the pool: "SRC:DST[:MODE],..."; NULL = none */
-    /* Where checkpoints appear, how they are named, what makes one whole; NULL = tasks say so. */
+    char *docker_mounts; /* cluster local: "SRC:DST[:MODE],..."; NULL = none */
+    /* Directory and name pattern of checkpoints, and the file that marks a complete one. NULL: only
+     * the tasks report checkpoints. */
     char *checkpoint_dir, *checkpoint_pattern, *checkpoint_marker;
-    uint32_t checkpoint_grace_ms; /* what a task gets to save one before it is stopped */
-    int checkpoint_signal;        /* that asks for it */
-    struct strv warnings;         /* sentences for the user; nothing that is an error */
+    uint32_t checkpoint_grace_ms; /* time for a checkpoint before a task is stopped */
+    int checkpoint_signal;        /* signal that asks a task for a checkpoint */
+    struct strv warnings;         /* warnings for the user */
 };
 
-/* Check the whole (roles, commands, stages form a DAG, caps, totals) and build it. Errors name key
- * and origin. */
+/* Check the whole configuration (roles, commands, dependencies without cycle, limits) and build the
+ * job. Errors name key and origin. */
 int job_spec_build(const struct conf *c, struct job_spec **out, struct err *e);
 void job_spec_free(struct job_spec *s);
 void job_spec_freep(struct job_spec **s);
-/* How often its own failures may be followed by another attempt; a very large number = no limit. */
+/* How many restarts may follow failures of the task itself; a very large number = no limit. */
 uint32_t role_spec_restarts(const struct role_spec *r);
 const struct role_spec *job_spec_role(const struct job_spec *s, const char *name);
 /* How a task of the role takes part in a resize: RESIZE_RESTART, RESIZE_LIVE or RESIZE_NEVER. */
@@ -311,8 +329,8 @@ const char *resize_policy_name(enum resize_policy policy); /* "restart", "live",
 int job_spec_check_size(const struct job_spec *s, const uint32_t *now, const uint32_t *target,
                         struct err *e);
 
-/* What the job holds at its peak over its stages (kept to the end): memory and GPUs exactly;
- * single-node charges tony.am.*. */
+/* The resources that the job holds at its peak, if each role keeps its containers until its end.
+ * Memory and GPUs are exact. A job without roles counts tony.am.*. */
 struct job_demand {
     uint64_t memory_mib;
     uint32_t gpus, vcores;
@@ -321,9 +339,10 @@ struct job_demand {
     uint32_t largest_gpus;
 };
 void job_spec_demand(const struct job_spec *s, struct job_demand *out);
-/* Which roles hold the peak if role i has instances[i]? counts[i] is set for each: all that never
- * wait for each other, and of those that do the set that needs most. Both have s->n_roles entries.
- * If one set needs most memory and another most GPUs, both count. */
+/* Which roles hold containers at the peak, if role i has instances[i]? Sets counts[i] for each
+ * role: true for all roles that do not take part in dependencies, and for the set of the others
+ * that needs most. If one set needs most memory and another one most GPUs, both count. Both arrays
+ * have s->n_roles entries. */
 void job_spec_peak_roles(const struct job_spec *s, const uint32_t *instances, bool *counts);
 
 /* "SRC[::NAME][#archive]" */

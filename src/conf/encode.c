@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The final configuration as JSON: a list of [key, value] for defaults and [key, value, layer,
- * origin, final] for the rest, in order. Defaults are written too, so that a job keeps its own when
- * a newer version reads it.
+ * origin, final] for other entries, in order. Defaults are written, too: a newer version with other
+ * defaults must not change a job that runs.
  */
 #include <errno.h>
 
@@ -44,13 +44,13 @@ static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
     const char *value = json_string_value(json_array_get(j, 1));
     size_t n = json_array_size(j);
     if (!key || !value || (n != 2 && n != 5))
-        return err_set(e, EINVAL, "configuration: entry %zu is not one", i);
+        return err_set(e, EINVAL, "configuration: entry %zu is not valid", i);
     struct entry x = { .key = key, .value = value, .origin = "default", .layer = CL_DEFAULT };
     if (n == 5) {
         const char *origin = json_string_value(json_array_get(j, 3));
         json_int_t layer = json_integer_value(json_array_get(j, 2));
         if (!origin || layer < CL_SITE || layer > CL_CONF)
-            return err_set(e, EINVAL, "configuration: entry '%s' is not one", key);
+            return err_set(e, EINVAL, "configuration: entry '%s' is not valid", key);
         x.layer = (enum conf_layer)layer;
         x.origin = origin;
         x.final = json_is_true(json_array_get(j, 4));
@@ -62,7 +62,8 @@ static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
     return rc < 0 ? err_wrap(e, rc, "configuration") : conf_put(c, &x, e);
 }
 
-/* What a version that had no such key did: its jobs go on, and are shown, as they were. */
+/* Keys that an older version did not know get the value that matches its behaviour. So a job of
+ * that version continues unchanged. */
 static int add_former(struct conf *c, struct err *e)
 {
     static const char *const keys[] = { "tony.task.restarts.preempted",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking keys up in the table: exact rows, patterns, the nearest name, and which names roles may
- * not have.
+ * Finds keys in the table: exact rows, patterns, and the nearest name. Knows the reserved names
+ * that no role may have.
  */
 #include <errno.h>
 #include <string.h>
@@ -45,7 +45,7 @@ bool conf_key_match(const char *pattern, struct span key, struct span parts[2])
     return at == key.len;
 }
 
-/* The second component of a row's name; length 0 when it is a placeholder. */
+/* The second component of a row's name; empty if it is a placeholder. */
 static struct span second_component(const char *name)
 {
     const char *from = strchr(name, '.');
@@ -57,13 +57,14 @@ static struct span second_component(const char *name)
 
 bool conf_role_reserved(struct span name)
 {
-    /* pool, yarn, history, ... come from the rows; this one has none yet */
+    /* Other reserved names, such as pool and yarn, come from the table. No key begins with
+     * tony.slurm yet. */
     if (span_eqs(name, "slurm"))
         return true;
     size_t n;
     const struct conf_key *k = conf_keys(&n);
     if (span_eqs(name, "worker"))
-        return false; /* tony.worker.timeout is about all roles, whatever its name says */
+        return false; /* tony.worker.timeout is a key for all roles: it does not reserve the name */
     for (size_t i = 0; i < n; i++) {
         if (span_eq(second_component(k[i].name), name))
             return true;
@@ -119,8 +120,7 @@ const struct conf_key *conf_key_find(struct span key, struct span *out_part)
     return NULL;
 }
 
-/* The pattern with its placeholders filled from key, component by component; false when they do not
- * go together. */
+/* Fill the placeholders of pattern with the components of key. false: they do not match. */
 static bool fill(const char *pattern, const char *key, struct buf *out)
 {
     struct span p = span_of(pattern), k = span_of(key), a, b;
@@ -140,7 +140,8 @@ static bool fill(const char *pattern, const char *key, struct buf *out)
             return false;
         if (i > 0)
             (void)buf_addc(out, '.');
-        (void)buf_add(out, hole ? b.p : a.p, hole ? b.len : a.len); /* looked at once, above */
+        /* A failure shows in out->failed, see above. */
+        (void)buf_add(out, hole ? b.p : a.p, hole ? b.len : a.len);
     }
 }
 
@@ -170,8 +171,8 @@ const char *conf_key_nearest(const char *key, struct buf *scratch)
     return buf_cstr(scratch);
 }
 
-/* Is `word` in name, where '_' and '.' count as '-', and case does not? at_end: only as the last of
- * its words. */
+/* Does name contain `word` as a whole word? '_' and '.' separate words like '-'; case is ignored.
+ * at_end: it must be the last word. */
 static bool has_word(const char *name, const char *word, bool at_end)
 {
     size_t n = strlen(word);
@@ -202,6 +203,6 @@ bool conf_key_is_secret(const char *key)
         if (has_word(key, anywhere[i], false))
             return true;
     }
-    /* TOKENIZERS_PARALLELISM is no secret */
+    /* only as the last word: TOKENIZERS_PARALLELISM is no secret */
     return has_word(key, "token", true) || has_word(key, "tokens", true);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of keys. A row is the parser, the bounds, the default, the help and the reference page
- * (docs/keys.md is printed from it). A name may have <placeholders>: each stands for letters,
- * digits, '-' and '_'. An exact row goes before a pattern.
+ * The table of keys. Each row defines the type, the bounds, the default and the help of a key;
+ * docs/keys.md is generated from it. A name may have <placeholders>: each stands for letters,
+ * digits, '-' and '_'. An exact row wins over a pattern.
  *
- * Defaults are those that TonY's own file of defaults gives; where that holds only a stand-in
+ * Defaults are those of TonY's own defaults file. Where that file has only a placeholder
  * (/path/to/...), the key is unset.
  */
 #include "conf/conf.h"
 #include "runtime/frameworks.h"
 
 /* clang-format off */
-#define YEARS_MS 315360000000 /* ten years: nobody means more, and sums of it stay far from overflow */
+#define YEARS_MS 315360000000 /* ten years: more makes no sense, and sums of such times cannot overflow */
 #define YEARS_S 315360000
 #define COUNT_MAX 100000 /* tasks of one job */
 #define MEM_MAX 67108864 /* 64 TiB in MiB */
@@ -36,7 +36,7 @@
 #define TONY5 "TonY 0.5"
 #define OURS "tony 1"
 
-/* A job that runs with less than it was promised would be worse than none. */
+/* Such a key is refused: a job must not run without a constraint that its user has set. */
 #define NO_PLACEMENT "This release does not support placement constraints; choose nodes by tony.<role>.node-label and tony.<role>.resource-types."
 
 static const struct conf_key keys[] = {
@@ -47,7 +47,7 @@ static const struct conf_key keys[] = {
     ENUM("tony.application.framework", "tensorflow", FRAMEWORK_CHOICES + 1, CE_ACTS, TONY,
          "Framework of the tasks: decides which variables they get, and what follows when one of them fails."),
     ENUM("tony.application.distributed-mode", "GANG", "GANG|FCFS", CE_ACTS, TONY,
-         "GANG: tasks start when all are there; FCFS: each starts at once."),
+         "GANG: the tasks start when all have registered; FCFS: each starts at once."),
     BOOL("tony.application.addresses-in-environment", "true", CE_ACTS, OURS,
          "true: the addresses of all tasks are in CLUSTER_SPEC, TF_CONFIG, LIGHTGBM_MACHINES or CLUSTER_WORKER_LIST, depending on the framework; false: they are only in the file TONY_SPEC_FILE."),
     ENUM("tony.cluster", "local", "local|yarn|slurm", CE_ACTS, OURS, "Where the job runs; also --cluster."),
@@ -76,23 +76,23 @@ static const struct conf_key keys[] = {
     STR("tony.application.acl-modify", "", CE_YARN, OURS, "Who may kill the job besides its owner: 'user1,user2 group1,group2'; empty means nobody."),
     STR("tony.application.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     INT("tony.application.num-client-rm-connect-retries", "3", 0, 1000000, "", CE_YARN, TONY, "How many retry intervals (yarn.resourcemanager.connect.retry-interval.ms, taken as 5 s at most) the client waits for a ResourceManager that does not answer."),
-    BOOL("tony.application.security.enabled", "true", CE_YARN, TONY, "Demand a secure cluster; the default does not fail an insecure one."),
+    BOOL("tony.application.security.enabled", "true", CE_YARN, TONY, "Demand a secure cluster; the default accepts an insecure one."),
     STR("tony.application.hdfs-conf-path", NULL, CE_YARN, TONY, "hdfs-site.xml to use, after those of HADOOP_CONF_DIR, and to ship."),
     STR("tony.application.yarn-conf-path", NULL, CE_YARN, TONY, "yarn-site.xml to use, after those of HADOOP_CONF_DIR, and to ship."),
-    STR("tony.application.mapred-conf-path", NULL, CE_JVM, TONY, "Nothing of MapReduce is used."),
+    STR("tony.application.mapred-conf-path", NULL, CE_JVM, TONY, "tony does not use MapReduce."),
     STR("tony.application.hadoop.location", NULL, CE_YARN, TONY, "Hadoop's own archive, to be unpacked in each container."),
     STR("tony.application.hadoop.classpath", NULL, CE_YARN, TONY, "Class path inside that archive."),
     BOOL("tony.application.single-node", NULL, CE_JVM, TONY, "Obsolete: a job without roles runs its command alone."),
     STR("tony.yarn.queue", "default", CE_YARN, TONY, "Queue that the job is submitted to."),
     LIST("tony.other.namenodes", NULL, CE_JVM, TONY, "tony fetches no tokens: this release refuses a cluster with Kerberos."),
-    STR("tony.gpu-exec-path", "nvidia-smi", CE_JVM, TONY, "Devices are found without this program."),
+    STR("tony.gpu-exec-path", "nvidia-smi", CE_JVM, TONY, "tony finds GPUs without this program."),
 
     /* each role */
     INT("tony.<role>.instances", "0", 0, COUNT_MAX, "tasks", CE_ACTS, TONY, "Number of tasks; more than 0 makes the role part of the job."),
     INT("tony.<role>.max-instances", "-1", -1, COUNT_MAX, "tasks", CE_ACTS, TONY, "A larger number of instances is refused, also in a resize; -1 means no cap."),
     INT("tony.<role>.min-instances", "1", 1, COUNT_MAX, "tasks", CE_ACTS, OURS, "The job cannot be resized to fewer instances; at most tony.<role>.instances."),
     ENUM("tony.<role>.resize", NULL, "restart|live|never", CE_ACTS, OURS,
-         "What happens to the tasks when the role is resized: restart: all save a checkpoint, stop and start as a new generation; live: tasks are added or stopped while the others run on; never: a resize is refused. Unset: live where the framework can take one more task, else restart."),
+         "What happens to the tasks when the role is resized: restart: all save a checkpoint, stop and start as a new generation; live: tasks are added or stopped while the others run on; never: a resize is refused. Unset: live if the framework can add a task to a running job, else restart."),
     MEM("tony.<role>.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of one task."),
     INT("tony.<role>.vcores", "1", 0, COUNT_MAX, "cores", CE_ACTS, TONY, "Cores of one task; a weight on one machine, 0 claims none."),
     INT("tony.<role>.gpus", "0", 0, GPUS_MAX, "devices", CE_ACTS, TONY, "GPUs of one task, as whole devices."),
@@ -102,11 +102,11 @@ static const struct conf_key keys[] = {
     LIST("tony.<role>.resources", NULL, CE_ACTS, TONY, "Files for the role: SRC[::NAME][#archive]."),
     ENVS("tony.<role>.env", NULL, CE_ACTS, OURS, "Environment of the role's tasks."),
     LIST("tony.<role>.depends-on", NULL, CE_ACTS, TONY, "Roles that this one waits for: ROLE, all of whose tasks must have completed (without effect in TonY), or ROLE:started, ROLE:ready, ROLE:succeeded."),
-    STR("tony.<role>.ready", NULL, CE_ACTS, OURS, "How tasks become ready, for ROLE:ready: port (something listens on its own port of the cluster spec), port:N, file:PATH (in its working directory), or word, which is always heard on TONY_TASK_SOCKET. Unset: port, when a role waits for it."),
+    STR("tony.<role>.ready", NULL, CE_ACTS, OURS, "How tasks become ready, for ROLE:ready: port (a program listens on the task's own port of the cluster spec), port:N, file:PATH (in its working directory), or word (only a message on TONY_TASK_SOCKET, which always counts). Unset: port, if a role waits for it."),
     LIST("tony.<role>.stops", NULL, CE_ACTS, OURS, "Roles that are stopped when all tasks of this one have ended."),
-    STR("tony.<role>.progress-pattern", NULL, CE_ACTS, OURS, "Extended regular expression for lines of the role's output that tell its progress: its first group is the step, its second, if any, the total."),
+    STR("tony.<role>.progress-pattern", NULL, CE_ACTS, OURS, "Extended regular expression for lines of the role's output that report its progress: the first group is the step, the second, if there is one, the total."),
     ENUM("tony.<role>.restart", NULL, "never|on-failure|always", CE_ACTS, OURS,
-         "When a task restarts. never: after no end; on-failure: also after a failure that the task caused itself; always: also after success. Unset: only after an end that the task did not cause (see tony.task.restarts.*)."),
+         "When a task restarts. never: not at all; on-failure: also after a failure that the task caused itself; always: also after success. Unset: only after an end that the task did not cause (see tony.task.restarts.*)."),
     ENUM("tony.<role>.restart-scope", NULL, "task|role|job", CE_ACTS, OURS,
          "Which tasks restart together with a failed task: task: it alone; role: its role; job: the whole gang, as a new generation. Unset: task if the framework can replace a single member, else job."),
     INT("tony.<role>.max-restarts", "3", -1, 1000, "", CE_ACTS, OURS, "Limit of restarts after ends that a task of the role caused itself: for each task, or for all tasks of the role together if restart-scope is role or job; -1 means no limit."),
@@ -114,7 +114,7 @@ static const struct conf_key keys[] = {
     INT("tony.<role>.restart-delay", "0", 0, 86400000, "ms", CE_ACTS, OURS, "Pause before the first restart. It doubles with each restart that follows soon: from at least 1 s up to 1 min, or up to this value if it is longer."),
     LIST("tony.<role>.retry-on", NULL, CE_ACTS, OURS, "A task restarts only after these exit codes: 3, 10-20; 128 + n stands for signal n. Implies restart on-failure."),
     LIST("tony.<role>.no-retry-on", NULL, CE_ACTS, OURS, "A task never restarts after these exit codes."),
-    INT("tony.<role>.spares", "0", 0, 1000, "containers", CE_ACTS, OURS, "Containers kept ready besides the instances: one takes the place of a lost one at once. Each is used once."),
+    INT("tony.<role>.spares", "0", 0, 1000, "containers", CE_ACTS, OURS, "Spare containers besides those of the instances: a spare replaces a lost container at once. Each is used once."),
     STR("tony.<role>.node-label", NULL, CE_YARN, TONY, "Node label for the role's containers."),
     LIST("tony.<role>.resource-types", NULL, CE_YARN, OURS, "Further resources of one task by YARN's names: yarn.io/fpga=1; GPUs have their own key."),
     STR("tony.<role>.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
@@ -160,9 +160,9 @@ static const struct conf_key keys[] = {
     INT("tony.task.restarts.launch-failed", "2", 0, 1000000, "", CE_ACTS, OURS, "How often a task restarts after its container did not start."),
     INT("tony.node.max-failures", "3", 0, 1000, "", CE_YARN, OURS, "After this number of failures on a node within tony.node.failure-window, the job requests no new containers there for the same time. It avoids at most a fifth of its nodes at the same time; 0 means that it avoids none."),
     INT("tony.node.failure-window", "3600000", 1, YEARS_MS, "ms", CE_YARN, OURS, "Time within which failures on a node count for tony.node.max-failures, and for which the job then avoids the node."),
-    STR("tony.task.am.jvm.opts", "", CE_JVM, TONY, "There is no JVM."),
-    STR("tony.task.executor.jvm.opts", "-Xmx1536m", CE_JVM, TONY, "There is no JVM."),
-    STR("tony.task.default.jvm.opts", NULL, CE_JVM, TONY5, "There is no JVM."),
+    STR("tony.task.am.jvm.opts", "", CE_JVM, TONY, "tony uses no JVM."),
+    STR("tony.task.executor.jvm.opts", "-Xmx1536m", CE_JVM, TONY, "tony uses no JVM."),
+    STR("tony.task.default.jvm.opts", NULL, CE_JVM, TONY5, "tony uses no JVM."),
 
     /* the master */
     MEM("tony.am.memory", "2g", 1, MEM_MAX, CE_ACTS, TONY, "Memory of the master. On one machine it counts only if the job has no roles. On YARN, if it is not set, it is 128m and 1m for every 8 tasks, unless the master runs the command itself."),
@@ -181,46 +181,46 @@ static const struct conf_key keys[] = {
     BOOL("tony.pytorch.store", "true", CE_ACTS, OURS, "true: tony serves the store by which the ranks find each other, at rank 0's address; false: for programs that serve it themselves at MASTER_ADDR:MASTER_PORT."),
 
     /* Horovod */
-    BOOL("tony.horovod.mode.test", "false", CE_ACTS, TONY, "Test hook: the original then has no rendezvous server; here there always is one."),
+    BOOL("tony.horovod.mode.test", "false", CE_ACTS, TONY, "Test hook: in the original TonY there is no rendezvous server then; tony always runs one."),
     BOOL("tony.horovod.mode.test.fast.fail", "false", CE_ACTS, TONY, "Test hook: there is no rendezvous server, and the job fails."),
     BOOL("tony.horovod.driver.mode.debug", "false", CE_ACTS, TONY, "The user supplies Horovod's driver: tony.driver.command starts the rendezvous server and makes the plan of ranks."),
 
     /* client, pool, store */
     INT("tony.client.away-limit", "60000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "A job of `tony run` is stopped when its client has been away for this time; -1 means never."),
     INT("tony.pool.idle-timeout", "600000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "The pool ends when it has had no job for this time; -1 means never."),
-    MEM("tony.pool.memory", NULL, 1, MEM_MAX, CE_ACTS, OURS, "Memory the pool gives out; unset means the machine's less the reserve."),
-    MEM("tony.pool.memory-reserve", "512m", 0, MEM_MAX, CE_ACTS, OURS, "Memory of the machine that the pool leaves alone."),
-    INT("tony.pool.vcores", NULL, 1, COUNT_MAX, "cores", CE_ACTS, OURS, "Cores of the pool; unset means the machine's."),
-    INT("tony.pool.gpus", NULL, 0, GPUS_MAX, "devices", CE_ACTS, OURS, "GPUs the pool gives out; unset means all that are found."),
+    MEM("tony.pool.memory", NULL, 1, MEM_MAX, CE_ACTS, OURS, "Memory that the pool gives to jobs; unset means the memory of the machine minus the reserve."),
+    MEM("tony.pool.memory-reserve", "512m", 0, MEM_MAX, CE_ACTS, OURS, "Memory of the machine that the pool does not give to jobs."),
+    INT("tony.pool.vcores", NULL, 1, COUNT_MAX, "cores", CE_ACTS, OURS, "Cores that the pool gives to jobs; unset means those of the machine."),
+    INT("tony.pool.gpus", NULL, 0, GPUS_MAX, "devices", CE_ACTS, OURS, "GPUs that the pool gives to jobs; unset means all GPUs of the machine."),
     INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "Content in <home>/.tony/cache in HDFS that no job has used for this time is removed."),
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after this time."),
 
     /* history and portal */
     STR("tony.history.location", NULL, CE_YARN, TONY, "Directory in HDFS of finished jobs; unset means <home>/.tony/history."),
-    STR("tony.history.intermediate", NULL, CE_JVM, TONY, "Jobs are written where they stay."),
-    STR("tony.history.finished", NULL, CE_JVM, TONY, "Jobs are written where they stay."),
+    STR("tony.history.intermediate", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),
+    STR("tony.history.finished", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),
     INT("tony.history.mover-interval-ms", "300000", 0, YEARS_MS, "ms", CE_JVM, TONY, "There is nothing to move."),
     INT("tony.history.purger-interval-ms", "21600000", 0, YEARS_MS, "ms", CE_JVM, TONY, "There is no purger process."),
     INT("tony.history.retention-sec", "2592000", -1, YEARS_S, "s", CE_ACTS, TONY, "How long the history of finished jobs is kept; -1 means for ever. The pool reads it in the site's file."),
-    STR("tony.history.finished-dir-timezone", "UTC", CE_JVM, TONY, "Directories carry no dates."),
-    STR("tony.portal.url", "https://localhost:19886", CE_JVM, TONY, "The portal of the original cannot show these jobs; tony status, tony logs and the job's own page do."),
+    STR("tony.history.finished-dir-timezone", "UTC", CE_JVM, TONY, "The names of directories have no dates."),
+    STR("tony.portal.url", "https://localhost:19886", CE_JVM, TONY, "The portal of the original cannot show these jobs; use tony status, tony logs and the job's own page."),
     INT("tony.portal.cache.max-entries", "10000", 0, INT64_MAX, "", CE_JVM, TONY, "The portal has no such cache."),
-    STR("tony.keytab.user", "user1", CE_JVM, TONY, "The portal of the original."),
-    STR("tony.keytab.location", NULL, CE_JVM, TONY, "The portal of the original."),
-    STR("tony.https.port", "19886", CE_JVM, TONY, "The portal of the original."),
-    STR("tony.https.keystore.path", NULL, CE_JVM, TONY, "The portal of the original."),
-    STR("tony.https.keystore.type", "JKS", CE_JVM, TONY, "The portal of the original."),
-    SECRET("tony.https.keystore.password", "password", CE_JVM, TONY, "The portal of the original."),
-    STR("tony.https.keystore.algorithm", "SunX509", CE_JVM, TONY, "The portal of the original."),
-    STR("tony.http.port", "disabled", CE_JVM, TONY, "The portal of the original."),
-    SECRET("tony.secret.key", "changeme", CE_JVM, TONY, "The portal of the original."),
-    STR("tony.version-info.version", NULL, CE_JVM, TONY, "Written by the original's client."),
-    STR("tony.version-info.revision", NULL, CE_JVM, TONY, "Written by the original's client."),
-    STR("tony.version-info.branch", NULL, CE_JVM, TONY, "Written by the original's client."),
-    STR("tony.version-info.user", NULL, CE_JVM, TONY, "Written by the original's client."),
-    STR("tony.version-info.date", NULL, CE_JVM, TONY, "Written by the original's client."),
-    STR("tony.version-info.url", NULL, CE_JVM, TONY, "Written by the original's client."),
-    STR("tony.version-info.checksum", NULL, CE_JVM, TONY, "Written by the original's client."),
+    STR("tony.keytab.user", "user1", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.keytab.location", NULL, CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.https.port", "19886", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.https.keystore.path", NULL, CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.https.keystore.type", "JKS", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    SECRET("tony.https.keystore.password", "password", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.https.keystore.algorithm", "SunX509", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.http.port", "disabled", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    SECRET("tony.secret.key", "changeme", CE_JVM, TONY, "Only the portal of the original TonY uses this key."),
+    STR("tony.version-info.version", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
+    STR("tony.version-info.revision", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
+    STR("tony.version-info.branch", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
+    STR("tony.version-info.user", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
+    STR("tony.version-info.date", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
+    STR("tony.version-info.url", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
+    STR("tony.version-info.checksum", NULL, CE_JVM, TONY, "The client of the original TonY writes this key."),
 };
 /* clang-format on */
 

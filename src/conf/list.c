@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values that hold several things: lists ("a, b"), environments ("A=1, B=2"), resources
+ * Values with several parts: lists ("a, b"), environments ("A=1, B=2"), resources
  * ("SRC[::NAME][#archive]").
  *
- * Items are separated by commas and trimmed. TonY has no way to write a comma inside an item; here
- * '\,' is one, and so that every text can be written, '\ ' keeps a blank at either end, and
- * backslashes before such a comma or blank, or at the end, are read in pairs. Backslashes elsewhere
+ * Items are separated by commas and trimmed. '\,' is a comma inside an item; TonY has no way to
+ * write one. '\ ' keeps a blank at the start or end of an item. Backslashes directly before such a
+ * comma or blank, or at the end of an item, are read in pairs: two give one. All other backslashes
  * stand for themselves.
  */
 #include <errno.h>
@@ -22,7 +22,7 @@ static bool blank(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
 }
 
-/* Backslashes right before position at. */
+/* Count the backslashes directly before position at. */
 static size_t slashes_before(struct span s, size_t at)
 {
     size_t n = 0;
@@ -31,7 +31,7 @@ static size_t slashes_before(struct span s, size_t at)
     return n;
 }
 
-/* The raw text of the next item. */
+/* Take the text of the next item, with its backslashes. */
 static bool next_raw(struct span *rest, struct span *out)
 {
     if (!rest->p)
@@ -44,7 +44,7 @@ static bool next_raw(struct span *rest, struct span *out)
     return true;
 }
 
-/* Trim, but not a blank that a backslash keeps. */
+/* Trim, but keep a blank at the end that a backslash protects. */
 static struct span trim_raw(struct span s)
 {
     while (s.len > 0 && blank(s.p[0]))
@@ -54,7 +54,8 @@ static struct span trim_raw(struct span s)
     return s;
 }
 
-/* Undo the writing of one piece (an item, or the value of a variable). */
+/* Append the plain text of one item, or of the value of a variable, without the protecting
+ * backslashes. */
 static int add_plain(struct buf *b, struct span s)
 {
     size_t i = 0;
@@ -68,7 +69,8 @@ static int add_plain(struct buf *b, struct span s)
                      (blank(s.p[after]) && (i == 0 || after == s.len - 1));
         size_t keep = run;
         if (pairs)
-            keep = run / 2 + (after == s.len ? run % 2 : 0); /* a lone one at the end stays */
+            /* A single backslash at the end stays. */
+            keep = run / 2 + (after == s.len ? run % 2 : 0);
         for (size_t k = 0; k < keep && rc == 0; k++)
             rc = buf_addc(b, '\\');
         if (rc == 0 && after < s.len)
@@ -85,7 +87,7 @@ int conf_list_add(struct buf *list, struct span item)
         char c = item.p[i];
         size_t slashes = slashes_before(item, i);
         if (c == ',' || (blank(c) && (slashes == i || i == item.len - 1))) {
-            /* what stands before it is doubled: pairs give themselves, and the odd one escapes */
+            /* Double the backslashes before it, and add one that protects this character. */
             for (size_t k = slashes; k > 0 && rc == 0; k--)
                 rc = buf_addc(list, '\\');
             if (rc == 0)
@@ -117,7 +119,7 @@ int conf_list_parse(struct span text, struct strv *out)
     return 0;
 }
 
-/* Setting a variable looks through all that are there, and no program could be given that many. */
+/* strv_env_set() searches the whole list for each variable: limit their number. */
 enum { VARIABLES_MAX = 4096 };
 
 static int add_env(struct span raw, struct strv *out, struct err *e)
@@ -143,7 +145,8 @@ static int add_env(struct span raw, struct strv *out, struct err *e)
 int conf_env_parse(struct span text, struct strv *out, struct err *e)
 {
     struct span raw;
-    struct span all = span_trim(text); /* for the brackets only: a kept blank may stand last */
+    /* Trimmed only to find the brackets; the text itself may end in a protected blank. */
+    struct span all = span_trim(text);
     if (all.len >= 2 && all.p[0] == '[' && all.p[all.len - 1] == ']')
         text = span_mem(all.p + 1, all.len - 2);
     while (next_raw(&text, &raw)) {
@@ -159,7 +162,7 @@ int conf_env_parse(struct span text, struct strv *out, struct err *e)
 
 int conf_env_add(struct buf *list, const char *name, struct span value)
 {
-    /* name and value are written apart: a blank at the value's start must be kept too */
+    /* Encode the value separately from the name: a blank at its start must be protected, too. */
     AUTO(buf_done) struct buf v = { 0 };
     int rc = conf_list_add(&v, value);
     if (rc == 0 && list->len > 0)
@@ -204,7 +207,7 @@ int resource_parse(struct span text, struct resource_spec *out, struct err *e)
 {
     static const char form[] = "write SRC, SRC::NAME, SRC#archive or SRC::NAME#archive";
     struct span all = span_trim(text), src = all, name;
-    all.len = MIN(all.len, (size_t)200); /* for messages only */
+    all.len = MIN(all.len, (size_t)200); /* long texts are cut in messages */
     bool archive = ends_with_archive(src);
     if (archive)
         src.len -= sizeof "#archive" - 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Configuration files: where they are, how large they may be, and which syntax they have.
+ * Finds configuration files, checks their size, and detects their syntax.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "conf/conf_int.h"
 #include "conf/load.h"
 
-/* Where TonY looks for the site file when TONY_CONF_DIR is not set. */
+/* TonY looks for the site file here if TONY_CONF_DIR is not set. */
 static const char default_conf_dir[] = "/export/apps/tony/conf";
 
 int conf_load_text(struct conf *c, enum conf_layer layer, const char *name, struct span text,
@@ -43,7 +43,8 @@ int load_set(struct load *l, const char *key, const char *value, uint32_t line, 
     uint32_t earlier = (uint32_t)(uintptr_t)map_get(&l->lines, key);
     if (!origin)
         return err_set(l->e, ENOMEM, "%s: cannot read it: %m", l->name);
-    /* In Hadoop's site files the later one wins, unless the earlier one is final. */
+    /* In Hadoop's XML site files a later value replaces an earlier one, unless the earlier one is
+     * final. */
     if (earlier > 0 && !(xml && l->layer == CL_SITE)) {
         (void)err_set(l->e, EINVAL, "%s:%u: '%s' is given twice, first in line %u", l->name, line,
                       key, earlier);
@@ -63,7 +64,7 @@ int load_set(struct load *l, const char *key, const char *value, uint32_t line, 
     return conf_set_from(l->conf, &x, xml, l->e);
 }
 
-/* Is it XML? By its suffix, or because it begins with '<', as no YAML of ours does. */
+/* Is it XML? It is if the path ends in .xml or the text begins with '<'; no YAML job file does. */
 static bool looks_like_xml(const char *path, struct span text)
 {
     if (text.len >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0)

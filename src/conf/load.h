@@ -11,7 +11,7 @@
 struct load {
     struct conf *conf;
     enum conf_layer layer;
-    const char *name; /* of the file, as the user wrote it */
+    const char *name; /* of the file, as the user gave it */
     struct map lines; /* key -> the line that set it */
     struct err *e;
 };

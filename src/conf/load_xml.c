@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TonY's and Hadoop's XML. Keys of others (yarn., dfs., private ones) are carried through.
+ * Loads TonY's and Hadoop's XML. Keys that do not begin with "tony." (yarn., dfs.) are kept.
  */
 #include <errno.h>
 

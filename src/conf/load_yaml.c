@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The YAML job file: a few short names, `roles`, and `conf` for everything else. It is only another
- * spelling of the flat keys. Paths in it are relative to the file's own directory.
+ * Loads the YAML job file: a few short names, `roles`, and `conf` for everything else. All of it
+ * stands for flat keys. Relative paths in the file start at the file's own directory.
  */
 #include <errno.h>
 #include <string.h>
@@ -48,7 +48,8 @@ static bool is_relative(struct span path)
     return path.len > 0 && path.p[0] != '/' && !span_has(path, "://");
 }
 
-/* A path of the file, as seen from where the file was named from. */
+/* Append a path of the file. The result is relative to the directory to which the file's own name
+ * is relative. */
 static int add_path(const struct load *l, struct span path, struct buf *out)
 {
     const char *slash = strrchr(l->name, '/');
@@ -125,7 +126,7 @@ static int list_items(struct load *l, const char *what, const struct ynode *n, b
     return 0;
 }
 
-/* TonY's own syntax for several things in one text. */
+/* Append a text in TonY's syntax for several items. If it has paths, convert each of them. */
 static int raw_text(struct load *l, const struct ynode *n, bool paths, struct buf *out)
 {
     struct strv items = { 0 };
@@ -178,13 +179,13 @@ static int value_text(struct load *l, const char *what, const char *key, enum co
     return raw_text(l, n, paths, out);
 }
 
-/* what: the name that the user wrote */
+/* what: the name that the user wrote, for errors */
 static int set_node(struct load *l, const char *what, const char *key, const struct ynode *n,
                     bool final)
 {
     const struct conf_key *row = conf_key_find(span_of(key), NULL);
     AUTO(buf_done) struct buf value = { 0 };
-    /* of an unknown key the name is what is wrong, whatever stands behind it */
+    /* Skip the value of an unknown key: load_set() reports the key. */
     int rc = row ? value_text(l, what, key, row->type, n, &value) : 0;
     if (rc == 0)
         rc = load_set(l, key, buf_cstr(&value), n->key_line, final, false);

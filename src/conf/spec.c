@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The typed job: what stands in the keys, checked as a whole.
+ * Builds the typed job from the configuration, and checks it as a whole.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -32,7 +32,8 @@ int build_no_memory(struct build *b)
 
 const char *role_key(char buf[static ROLE_KEY_MAX], const char *role, const char *suffix)
 {
-    (void)snprintf(buf, ROLE_KEY_MAX, "tony.%s.%s", role, suffix); /* role names are 63 at most */
+    /* Cannot be cut: a role's name has at most 63 characters. */
+    (void)snprintf(buf, ROLE_KEY_MAX, "tony.%s.%s", role, suffix);
     return buf;
 }
 
@@ -66,7 +67,7 @@ int build_role_of(struct build *b, const char *key, const char *name, uint32_t *
 
 /* ---- plain values ---- */
 
-/* Text of a key; NULL when unset or empty. */
+/* The value of a key as text; NULL = unset or empty. */
 static const char *text_of(const struct build *b, const char *key)
 {
     const char *v = conf_get(b->c, key);
@@ -90,7 +91,7 @@ static int copy_lower(struct build *b, const char *key, char **out)
     return rc;
 }
 
-/* -1 and 0 both mean that there is no limit. */
+/* A time limit; -1 and 0 both mean that there is none. */
 static uint64_t limit_ms(const struct build *b, const char *key)
 {
     int64_t v = conf_int(b->c, key);
@@ -163,7 +164,7 @@ static void build_numbers(struct build *b)
     s->node_window_ms = (uint64_t)conf_int(c, "tony.node.failure-window");
 }
 
-/* ---- environment and resources of all ---- */
+/* ---- environment and resources for all roles ---- */
 
 static int build_env(struct build *b, const char *key, struct strv *out)
 {
@@ -207,7 +208,7 @@ static int build_shared(struct build *b)
     return rc == -ENOMEM ? build_no_memory(b) : rc;
 }
 
-/* ---- what is worth a word ---- */
+/* ---- warnings ---- */
 
 static int warn_entries(struct build *b)
 {
@@ -226,8 +227,9 @@ static int warn_entries(struct build *b)
     return rc < 0 ? build_no_memory(b) : 0;
 }
 
-/* Keys of roles that are no part of the job, once a role. Who wrote 'instances: 0' knows it, and
- * the site's file has keys for jobs of all kinds. */
+/* Warn once for each role that has keys but no instances. Do not warn if the user has set
+ * 'instances: 0' explicitly, or if the keys are in the site file, which serves jobs of all
+ * kinds. */
 static int warn_absent_roles(struct build *b)
 {
     struct map known = { 0 };
@@ -242,7 +244,8 @@ static int warn_absent_roles(struct build *b)
         if (!x->row || x->layer < CL_JOB || !str_starts(x->row->name, "tony.<role>."))
             continue;
         (void)conf_key_find(span_of(x->key), &role);
-        (void)snprintf(name, sizeof name, "%.*s", (int)role.len, role.p); /* 63 at most */
+        /* Cannot be cut: a role's name has at most 63 characters. */
+        (void)snprintf(name, sizeof name, "%.*s", (int)role.len, role.p);
         if (map_has(&known, name) || conf_find(b->c, role_key(key, name, "instances")))
             continue;
         rc = map_set(&known, name, b, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many tasks a role and the job may have: when the job is submitted, and when it is resized.
+ * Checks the number of tasks of each role and of the job, at the submission and at each resize.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static int check_role(struct build *b, const struct role_spec *r)
     return 0;
 }
 
-/* ---- all roles ---- */
+/* ---- all roles together ---- */
 
 static uint64_t one_task(const struct role_spec *r, enum total what)
 {
@@ -115,11 +115,13 @@ static uint64_t one_task(const struct role_spec *r, enum total what)
     return 1;
 }
 
-/* sizes: instances by role; NULL = those of the job file. The preprocess task does not count. */
+/* The total over all roles. sizes: instances by role; NULL = those of the job file. The preprocess
+ * task does not count. */
 static uint64_t total_of(const struct job_spec *s, enum total what, const uint32_t *sizes)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < s->n_roles - s->preprocess; i++) /* both factors are far below 2^32 */
+    /* No overflow: both factors are far below 2^32. */
+    for (size_t i = 0; i < s->n_roles - s->preprocess; i++)
         sum += one_task(&s->roles[i], what) * (sizes ? sizes[i] : s->roles[i].instances);
     return sum;
 }
@@ -129,7 +131,8 @@ static int check_total(struct build *b, enum total what)
     const char *key = totals[what].key;
     int64_t cap = conf_find(b->c, key) ? conf_int(b->c, key) : -1;
     uint64_t sum = total_of(b->s, what, NULL);
-    b->s->max_total[what] = cap > 0 ? (uint64_t)cap : 0; /* what keeps a cap of 0 has none of it */
+    /* A job that passes a cap of 0 uses none of it at any size: no check at a resize. */
+    b->s->max_total[what] = cap > 0 ? (uint64_t)cap : 0;
     if (cap < 0 || sum <= (uint64_t)cap)
         return 0;
     (void)build_fail(b, key, EINVAL,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one role has to do with another by its own keys: depends-on, stops, ready.
+ * Dependencies that roles declare by their own keys: depends-on, stops, ready.
  */
+/* Limit for a path: the master sends it to each executor in its Welcome. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "base/util.h"
 #include "conf/spec_int.h"
 
-enum { READY_MAX = 1000 }; /* a path goes over the wire with each Welcome */
+enum { READY_MAX = 1000 };
 
 int build_add_role(struct build *b, uint32_t **list, size_t *n, uint32_t role)
 {
@@ -54,7 +55,8 @@ static bool is_stopped_by_another(const struct job_spec *s, uint32_t role)
     return false;
 }
 
-/* Nobody stops such a role before the job ends, and who waits for it keeps the job from ending. */
+/* Warn if a role waits for the end of a role that tony does not stop before the end of the job:
+ * unless that role ends by itself, the job never ends. */
 static int warn_endless(struct build *b, const char *key, const struct role_spec *r, uint32_t on)
 {
     const struct role_spec *other = &b->s->roles[on];
@@ -68,7 +70,7 @@ static int warn_endless(struct build *b, const char *key, const struct role_spec
                : 0;
 }
 
-/* One item of depends-on: ROLE, or ROLE:CONDITION. */
+/* Add one item of depends-on: ROLE, or ROLE:CONDITION. */
 static int add_dependency(struct build *b, const char *key, struct role_spec *r, char *item)
 {
     uint32_t on = 0;
@@ -160,7 +162,8 @@ static bool is_asked_for(const struct job_spec *s, uint32_t role)
     return false;
 }
 
-/* The ranks begin when Horovod's driver has made its plan, which its executor sees. */
+/* Horovod's ranks start after its driver is ready, that is, after its executor has seen its
+ * plan. */
 static int build_driver_gates(struct build *b)
 {
     struct job_spec *s = b->s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What follows the end of a role's tasks.
+ * Builds what follows the end of a role's tasks.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +60,8 @@ uint32_t role_spec_restarts(const struct role_spec *r)
 {
     if (r->restart == RESTART_NEVER || (r->restart == RESTART_UNSET && !r->retry_on.n))
         return 0;
-    return r->max_restarts < 0 ? INT32_MAX : (uint32_t)r->max_restarts; /* the key has a maximum */
+    /* fits: the key has a maximum. */
+    return r->max_restarts < 0 ? INT32_MAX : (uint32_t)r->max_restarts;
 }
 
 int build_restart(struct build *b, struct role_spec *r)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The roles of a job: how many, how large, what they run, and how much they matter.
+ * Builds the roles of a job: sizes, commands, kinds.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,14 +20,15 @@ static const char *command_of(const struct build *b, const char *key)
     return v && span_trim(span_of(v)).len > 0 ? v : NULL;
 }
 
-/* TonY's sidecar needs no command of the user's. */
+/* The default command of the tensorboard role, as in TonY. */
 static char *tensorboard_command(const struct build *b)
 {
     const char *python = conf_get(b->c, "tony.python-exec-path");
     return str_printf("%s sidecar_tensorboard.py", python && *python ? python : "python3");
 }
 
-/* On YARN the nodes are told of it (the client does that); here the executor runs it. */
+/* The image of a role. On YARN the client passes it to the NodeManagers; on one machine the
+ * executor starts the container. */
 static int build_image(struct build *b, struct role_spec *r)
 {
     static const char enabled[] = "tony.docker.enabled";
@@ -37,7 +38,8 @@ static int build_image(struct build *b, struct role_spec *r)
     const char *image = key ? conf_get(b->c, key) : NULL;
     if (!image || !*image)
         image = conf_get(b->c, "tony.docker.containers.image");
-    if (image && *image && *image != '-') /* nor is it an option */
+    /* An image that begins with '-' would be read as an option. */
+    if (image && *image && *image != '-')
         r->docker_image = str_dup(image);
     else if (strcmp(r->name, "am") != 0 &&
              strv_pushf(&b->s->warnings,
@@ -50,7 +52,7 @@ static int build_image(struct build *b, struct role_spec *r)
     return key && (r->docker_image || !image || !*image || *image == '-') ? 0 : build_no_memory(b);
 }
 
-/* The part that a role and the master have in common. */
+/* The fields that roles and the master have in common. */
 static int fill_role(struct build *b, struct role_spec *r)
 {
     char key[ROLE_KEY_MAX];
@@ -119,7 +121,7 @@ static bool is_instances(const struct entry *x, struct span *out_role)
            conf_key_find(span_of(x->key), out_role) != NULL;
 }
 
-/* Room for every role that may come, and whether there are too many. */
+/* Count the roles and tasks, refuse too many, and allocate the roles. */
 static int count_roles(struct build *b)
 {
     size_t n = b->tensorboard_added;
@@ -138,12 +140,12 @@ static int count_roles(struct build *b)
             return build_fail(b, x->key, EINVAL, "the job has more than %d tasks in all",
                               SPEC_TASKS_MAX);
     }
-    b->s->roles = calloc(n + 2, /* what is added by other keys has room */ sizeof *b->s->roles);
+    b->s->roles = calloc(n + 2, /* two more: roles that other keys add */ sizeof *b->s->roles);
     return b->s->roles ? 0 : build_no_memory(b);
 }
 
-/* Run fn for every role of the job that a list key names; other names are no error: they may belong
- * to roles without instances. */
+/* Call fn for every role of the job that a list key names. Other names are no error: they may be of
+ * roles without instances. */
 static int each_listed(struct build *b, const char *key, void (*fn)(struct role_spec *r))
 {
     const char *v = conf_get(b->c, key);
@@ -173,7 +175,8 @@ static void make_stopping(struct role_spec *r)
     r->stop_on_failure = true;
 }
 
-/* What the framework knows of its roles. Who names the untracked roles himself has the say. */
+/* Apply what the framework requires of its roles. If the user names untracked roles, the framework
+ * adds none. */
 static int framework_kinds(struct build *b)
 {
     struct job_spec *s = b->s;
@@ -201,7 +204,8 @@ static int framework_kinds(struct build *b)
     return 0;
 }
 
-/* Kinds are settled: which tasks are ranks decides what some variables contain. */
+/* Check the lengths of the variables. The kinds must be known: they decide which tasks are
+ * ranks. */
 static int check_environment(struct build *b)
 {
     struct job_spec *s = b->s;
@@ -228,7 +232,8 @@ static int build_kinds(struct build *b)
 {
     struct job_spec *s = b->s;
     int rc = each_listed(b, "tony.application.sidecar.jobtypes", make_sidecar);
-    if (rc == 0) /* second: what is in both lists fails the job when it fails */
+    /* After the sidecars: a role in both lists is untracked, so its failure fails the job. */
+    if (rc == 0)
         rc = each_listed(b, "tony.application.untracked.jobtypes", make_untracked);
     if (rc == 0)
         rc = framework_kinds(b);
@@ -242,7 +247,7 @@ static int build_kinds(struct build *b)
         if (b->tensorboard_added && strcmp(r->name, tensorboard) == 0)
             r->kind = ROLE_SIDECAR;
         if (r->kind == ROLE_SIDECAR)
-            r->stop_on_failure = false; /* its failure is ignored */
+            r->stop_on_failure = false; /* the failure of a sidecar is ignored */
         any = any || r->kind == ROLE_TRACKED;
     }
     if (any)
@@ -255,7 +260,7 @@ static int build_kinds(struct build *b)
                           "tony.application.sidecar.jobtypes");
 }
 
-/* Rank 0 is the first task of the chief, else of the first role in the file whose end counts. */
+/* Find the role whose first task is rank 0: the chief, else the first tracked role in the file. */
 static void find_server(struct build *b)
 {
     struct job_spec *s = b->s;
@@ -275,14 +280,15 @@ static void find_server(struct build *b)
     if (!rt || !rt->server || ranks < MAX(rt->server_from, 1u) || s->single_node)
         return;
     if (str_eq(rt->name, "pytorch") && !conf_bool(b->c, "tony.pytorch.store"))
-        return; /* the program has one itself */
+        return; /* the program starts its own store */
     if (s->horovod_driver || s->horovod_fast_fail)
         return;
     s->server = true;
     s->server_role = (uint32_t)(chief >= 0 ? chief : first);
 }
 
-/* What is to blame for a job of nothing: a role without instances, else the file's first key. */
+/* The key that an error about a job without tasks and command names: the first key of a role, else
+ * the first key of the job file. */
 static const char *blame_for_nothing(const struct build *b)
 {
     const char *first = "tony.containers.command";
@@ -320,8 +326,8 @@ static int build_am(struct build *b)
         b->e, "write 'command: ...', or roles such as 'worker: {instances: 2, command: ...}'");
 }
 
-/* The original starts a driver of its own, and takes the user's only in a debug mode. Ours has
- * none: the rendezvous server is beside rank 0, or the user's. */
+/* TonY starts a driver of its own and uses the user's only in a debug mode. tony starts no driver:
+ * the rendezvous server runs next to rank 0, or in the user's driver. */
 static int build_horovod(struct build *b)
 {
     static const char key[] = "tony.horovod.driver.mode.debug";
@@ -383,8 +389,8 @@ int build_roles(struct build *b)
     return rc;
 }
 
-/* The original runs it in its master. Here it is a task like any other, but that the others wait
- * for it and never hear of it: no rank, no place in the cluster spec. It is the last role. */
+/* Add the preprocess task, which TonY runs in its master. Here it is a task of the last role. All
+ * other tasks wait for it, but it has no rank and is not in the cluster spec. */
 int build_preprocess(struct build *b)
 {
     static const char key[] = "tony.application.enable-preprocess";
@@ -403,7 +409,7 @@ int build_preprocess(struct build *b)
                               "(tony.containers.command)");
     }
     uint32_t at = (uint32_t)s->n_roles;
-    struct role_spec *r = &s->roles[s->n_roles++]; /* count_roles() has left room for one more */
+    struct role_spec *r = &s->roles[s->n_roles++]; /* count_roles() has allocated enough */
     *r = (struct role_spec){ .instances = 1,
                              .kind = ROLE_UNTRACKED,
                              .max_instances = -1,

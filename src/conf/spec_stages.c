@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who waits for whom: stages, group timeouts; and what a job holds at its peak. What depends-on
- * says is in spec_depends.c.
+ * Dependencies by stages, group timeouts, and the resources that a job holds at its peak. The key
+ * depends-on is in spec_depends.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum stage { STAGE_NONE = 0, STAGE_PREPARE, STAGE_TRAINING };
 static const char prepare_key[] = "tony.application.prepare-stage";
 static const char training_key[] = "tony.application.training-stage";
 
-/* Put the roles of a list key into their stage. */
+/* Put the roles that a list key names into a stage. */
 static int read_stage(struct build *b, const char *key, enum stage stage, enum stage *of,
                       bool *out_given)
 {
@@ -38,8 +38,8 @@ static int read_stage(struct build *b, const char *key, enum stage stage, enum s
     return rc;
 }
 
-/* With one list, the other holds the rest; with both, nobody may be forgotten. TensorBoard that we
- * added is in none. */
+/* If only one of the two lists is set, all other roles belong to the other stage. If both are set,
+ * each role must be in one of them; a TensorBoard role that tony has added is in none. */
 static int complete_stages(struct build *b, enum stage *of, bool prepare, bool training)
 {
     for (size_t i = 0; i < b->s->n_roles; i++) {
@@ -77,7 +77,7 @@ static int wait_by_stage(struct build *b, const enum stage *of)
     return 0;
 }
 
-/* ---- no circles ---- */
+/* ---- no cycles ---- */
 
 enum mark { M_NEW = 0, M_OPEN, M_DONE };
 
@@ -90,7 +90,8 @@ static int say_circle(struct build *b, const uint32_t *path, size_t from, size_t
         rc = buf_addf(&names, "'%s' waits for ", b->s->roles[path[i]].name);
     if (rc < 0)
         return build_no_memory(b);
-    /* stages alone make no circle: one of them says depends-on, and that line is to blame */
+    /* Stages alone make no cycle, so a role in it has the key depends-on: the error names that
+     * key. */
     for (size_t i = from; i < n; i++) {
         if (conf_find(b->c, role_key(key, b->s->roles[path[i]].name, "depends-on")))
             break;
@@ -110,8 +111,8 @@ static uint32_t edge(const struct role_spec *r, size_t i)
     return i < r->n_waits_for ? r->waits_for[i] : r->gates[i - r->n_waits_for].role;
 }
 
-/* A role whose tasks begin after those of another is not asked for before that one is: it would
- * hold containers that wait for nothing else. */
+/* A role waits also for the roles for which its gates wait. Otherwise it would hold containers that
+ * cannot start yet. */
 static int inherit(struct build *b, struct role_spec *r)
 {
     int rc = 0;
@@ -123,8 +124,8 @@ static int inherit(struct build *b, struct role_spec *r)
     return rc;
 }
 
-/* Depth first, without recursion: path is the way from the start, next the edge to try at each
- * step. */
+/* Depth-first search without recursion. path: the roles from the start to here; next: for each of
+ * them, the edge to try next. */
 static int walk_from(struct build *b, uint32_t start, enum mark *marks, uint32_t *path,
                      size_t *next)
 {
@@ -197,7 +198,7 @@ int build_stages(struct build *b)
 
 static const char group_row[] = "tony.application.dependency.<role>.timeout.after.<group>";
 
-/* The members of the group that are in the job. */
+/* Read which roles of the job are members of the group. */
 static int read_group(struct build *b, const char *of_key, const char *group_key,
                       struct group_timeout *g)
 {
@@ -222,7 +223,7 @@ static int read_group(struct build *b, const char *of_key, const char *group_key
     return rc < 0 ? build_no_memory(b) : 0;
 }
 
-/* One group a role: the last one wins. Takes g. */
+/* Each role has at most one group: the last one wins. Takes g. */
 static int keep_group(struct build *b, struct group_timeout *g)
 {
     struct job_spec *s = b->s;
@@ -283,18 +284,18 @@ int build_groups(struct build *b)
 
 /* ---- the peak ---- */
 
-enum { EXACT_MAX = 16 }; /* roles with edges for which all sets are tried: 2^16 */
+enum { EXACT_MAX = 16 }; /* up to this number of related roles, all 2^16 sets are tried */
 
 struct peak {
     const struct job_spec *s;
-    size_t n, of[EXACT_MAX];   /* roles that wait or are waited for */
-    uint32_t apart[EXACT_MAX]; /* bits of those that never run beside it */
-    const uint32_t *instances; /* of each role; NULL = those of the job file */
+    size_t n, of[EXACT_MAX];       /* roles that wait for others, or for which others wait */
+    uint32_t exclusive[EXACT_MAX]; /* for each of them: the roles that never run with it */
+    const uint32_t *instances;     /* of each role; NULL = those of the job file */
     struct job_demand max;
-    uint32_t most_memory, most_gpus; /* bits of the set that needs most */
+    uint32_t most_memory, most_gpus; /* bits of the roles in the set that needs most */
 };
 
-/* Absurd asks stay absurd instead of wrapping round to small ones. */
+/* sum + each * n, but at most UINT32_MAX: a huge request must not wrap round to a small one. */
 static uint32_t plus_each(uint32_t sum, uint32_t each, uint32_t n)
 {
     uint64_t v = sum + (uint64_t)each * n;
@@ -304,7 +305,8 @@ static uint32_t plus_each(uint32_t sum, uint32_t each, uint32_t n)
 static void add_to(struct job_demand *d, const struct role_spec *r, uint32_t instances)
 {
     uint32_t n = instances + r->spares;
-    d->memory_mib += r->memory_mib * n; /* 64 TiB times 101,000 fits */
+    /* No overflow: 64 TiB for each of 101,000 containers fits. */
+    d->memory_mib += r->memory_mib * n;
     d->gpus = plus_each(d->gpus, r->gpus, n);
     d->vcores = plus_each(d->vcores, r->vcores, n);
     d->n_containers += n;
@@ -323,18 +325,18 @@ static void try_sets(struct peak *p, size_t i, uint32_t taken, struct job_demand
         p->max.n_containers = MAX(p->max.n_containers, sum.n_containers);
         return;
     }
-    if (!(p->apart[i] & taken)) {
+    if (!(p->exclusive[i] & taken)) {
         struct job_demand with = sum;
         size_t role = p->of[i];
         add_to(&with, &p->s->roles[role],
                p->instances ? p->instances[role] : p->s->roles[role].instances);
         try_sets(p, i + 1, taken | 1u << i, with);
     }
-    if (p->apart[i])
+    if (p->exclusive[i])
         try_sets(p, i + 1, taken, sum);
 }
 
-static size_t place_of(const struct peak *p, size_t role)
+static size_t index_of(const struct peak *p, size_t role)
 {
     for (size_t i = 0; i < p->n; i++) {
         if (p->of[i] == role)
@@ -343,14 +345,14 @@ static size_t place_of(const struct peak *p, size_t role)
     return p->n;
 }
 
-/* Collect the roles with edges; false when there are too many to be exact. */
+/* Collect the roles with dependencies. false: there are more than EXACT_MAX. */
 static bool find_related(struct peak *p)
 {
     for (size_t i = 0; i < p->s->n_roles; i++) {
         const struct role_spec *r = &p->s->roles[i];
         for (size_t k = 0; k <= r->n_waits_for && r->n_waits_for > 0; k++) {
             size_t role = k < r->n_waits_for ? r->waits_for[k] : i;
-            if (place_of(p, role) < p->n)
+            if (index_of(p, role) < p->n)
                 continue;
             if (p->n == EXACT_MAX)
                 return false;
@@ -360,18 +362,19 @@ static bool find_related(struct peak *p)
     for (size_t i = 0; i < p->n; i++) {
         const struct role_spec *r = &p->s->roles[p->of[i]];
         for (size_t k = 0; k < r->n_waits_for; k++)
-            p->apart[i] |= 1u << place_of(p, r->waits_for[k]);
+            p->exclusive[i] |= 1u << index_of(p, r->waits_for[k]);
     }
-    /* who waits for one that waits is apart from all before it, and so is it from them */
+    /* Waiting is transitive: if A waits for B and B for C, A and C never run at the same time. Nor
+     * do C and A, so the relation is then made symmetric. */
     for (size_t k = 0; k < p->n; k++) {
         for (size_t i = 0; i < p->n; i++)
-            p->apart[i] |= p->apart[i] >> k & 1 ? p->apart[k] : 0;
+            p->exclusive[i] |= p->exclusive[i] >> k & 1 ? p->exclusive[k] : 0;
     }
     uint32_t before[EXACT_MAX];
-    memcpy(before, p->apart, sizeof before);
+    memcpy(before, p->exclusive, sizeof before);
     for (size_t i = 0; i < p->n; i++) {
         for (size_t k = 0; k < p->n; k++)
-            p->apart[i] |= before[k] >> i & 1 ? 1u << k : 0;
+            p->exclusive[i] |= before[k] >> i & 1 ? 1u << k : 0;
     }
     return true;
 }
@@ -384,7 +387,7 @@ void job_spec_demand(const struct job_spec *s, struct job_demand *out)
     if (s->single_node)
         add_to(&fixed, &s->am, s->am.instances);
     for (size_t i = 0; i < s->n_roles; i++) {
-        if (!exact || place_of(&p, i) == p.n)
+        if (!exact || index_of(&p, i) == p.n)
             add_to(&fixed, &s->roles[i], s->roles[i].instances);
     }
     p.max = fixed;
@@ -408,7 +411,7 @@ void job_spec_peak_roles(const struct job_spec *s, const uint32_t *instances, bo
     if (exact)
         try_sets(&p, 0, 0, (struct job_demand){ 0 });
     for (size_t i = 0; i < s->n_roles; i++) {
-        size_t place = exact ? place_of(&p, i) : p.n;
+        size_t place = exact ? index_of(&p, i) : p.n;
         counts[i] = !exact || place == p.n || ((p.most_memory | p.most_gpus) >> place & 1);
     }
 }

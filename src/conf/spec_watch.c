@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is said of progress and checkpoints, and how a task is asked for one.
+ * Builds how tony watches progress and checkpoints, and how it asks a task for a checkpoint.
  */
 #include <errno.h>
 #include <regex.h>
@@ -14,8 +14,8 @@
 
 enum { PATTERN_MAX = 256 };
 
-/* Tried here, so that nothing that does not compile ever comes to a node; and what a node could
- * take for ever to match does not either. */
+/* Check a pattern before any node uses it. References to groups are refused: matching them can take
+ * exponential time. */
 static int check_pattern(struct build *b, const char *key, const char *text)
 {
     regex_t re;

@@ -101,7 +101,8 @@ static void weigh_user(const char *dir, bool v2)
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     snprintf(text, sizeof text, "%d",
              v2 ? MIN(cores * V2_WEIGHT_A_CORE, (int)V2_WEIGHT_MAX) : cores * V1_SHARES_A_CORE);
-    (void)put(dir, v2 ? "cpu.weight" : "cpu.shares", text); /* fails without a cpu controller */
+    /* Fails if there is no cpu controller. */
+    (void)put(dir, v2 ? "cpu.weight" : "cpu.shares", text);
 }
 
 /* Make base/tony-<uid>/<job>. The caller frees the path. NULL: e says why it failed. */
@@ -118,7 +119,7 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
         return NULL;
     }
     weigh_user(user, v2);
-    if (v2) /* fails without a cpu controller */
+    if (v2) /* fails if there is no cpu controller */
         (void)put(user, "cgroup.subtree_control", "+cpu");
     if (v2 && put(user, "cgroup.subtree_control", "+memory") < 0) {
         (void)err_set(e, EOPNOTSUPP, "control group '%s' cannot limit memory", user);

@@ -48,7 +48,8 @@ char *command_on_path(const char *word, const char *path)
     struct span rest = span_of(path ? path : PATH_DEFAULT), dir;
     while (span_split(&rest, ':', &dir)) {
         if (dir.len == 0 || dir.p[0] != '/')
-            continue; /* relative: the task has another current directory than the executor */
+            /* Skip relative entries: the task has another current directory than the executor. */
+            continue;
         char *full = str_printf("%.*s/%s", (int)dir.len, dir.p, word);
         if (full && is_file(full, true))
             return full;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a task finds in its environment; docs/environment.md is the list for users. */
+/* Builds the environment of a task; docs/environment.md lists it for users. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ extern char **environ;
 
 enum { KIND_TRACKED = 1 };
 
-/* What passes through from the user's own environment; all else would be state of whoever started
- * the pool. */
+/* Does the task get this variable of the executor's environment? Others come from whoever started
+ * the pool, and would make runs differ. */
 static bool passes(const char *variable)
 {
     static const char *const names[] = {
@@ -53,8 +53,8 @@ static int add_pairs(struct strv *out, Tony__KeyValue *const *kv, size_t n)
     return rc;
 }
 
-/* NVML counts devices in bus order, so CUDA has to as well. A task that asked for none must not
- * take somebody's. */
+/* NVML numbers devices in bus order, so CUDA must, too. A task that requested no GPU must not see
+ * those of other tasks. */
 static int add_gpus(const struct executor_config *cfg, struct strv *out)
 {
     if (cfg->gpus[0]) {
@@ -72,16 +72,16 @@ static bool has_role(const struct rt_role *roles, size_t n, const char *name)
     return false;
 }
 
-/* The address under which the others know this task. On a cluster the host may be another one since
- * it registered: there the cluster spec tells. */
+/* The address under which other tasks know this one. NULL on a cluster: there the host is not known
+ * here, but the cluster spec has it. */
 static const char *own_address(const struct executor *x, char *out, size_t n)
 {
     (void)snprintf(out, n, "127.0.0.1:%u", x->port);
     return x->cfg->remote ? NULL : out;
 }
 
-/* Linux: at most a quarter of the stack's limit, 6 MiB, for arguments and environment, but always
- * 128 KiB. What the arguments may need is taken off. */
+/* The longest environment in bytes. Linux limits arguments and environment together to a quarter of
+ * the stack limit, at least 128 KiB and at most 6 MiB. The arguments are subtracted. */
 static size_t environment_max(const struct executor *x)
 {
     enum { LEAST = 128 << 10, MOST = 6 << 20, RESERVE = 16 << 10 };
@@ -159,7 +159,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
     return rc < 0 ? rc : set_runtime(x, rt, s, &in, &spec, out, e);
 }
 
-/* Where to go on; without a checkpoint there is neither. */
+/* Set the checkpoint from which the task resumes. Call it only if there is one. */
 static int add_checkpoint(const Tony__Start *s, struct strv *out)
 {
     char number[24];
@@ -168,7 +168,8 @@ static int add_checkpoint(const Tony__Start *s, struct strv *out)
     return rc < 0 ? rc : strv_env_set(out, "TONY_CHECKPOINT_STEP", number);
 }
 
-/* Of several ranks each would take all cores for itself. */
+/* Several ranks share the cores of the container: without this, each would start a thread for every
+ * core. */
 static int add_threads(const Tony__Welcome *w, struct strv *out)
 {
     char number[16];
@@ -188,7 +189,7 @@ int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, st
     if (rc == 0)
         rc = add_base(x->cfg->remote, out);
     if (rc == 0)
-        rc = add_gpus(x->cfg, out); /* the user may say otherwise */
+        rc = add_gpus(x->cfg, out); /* first, so that variables of the job override it */
     if (rc == 0)
         rc = add_pairs(out, w->container_env, w->n_container_env);
     if (rc == 0 && s->model_params[0])

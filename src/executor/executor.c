@@ -83,7 +83,7 @@ static void end_greeting(struct executor *x)
     x->greeted = false;
 }
 
-/* This container is of no use: record that, and exit. */
+/* This container cannot be used: record that, and exit. */
 static void give_up(struct executor *x, const struct err *e)
 {
     struct exit_record *r = x->cfg->record;
@@ -414,7 +414,7 @@ static void on_time(struct executor *x)
     if (x->link.fd < 0 && now >= x->dial_at_ms)
         dial(x, now);
     if (lease_runs(x) && now - lease_start_ms(x) >= away_limit_ms(x))
-        renew_lease(x); /* the last look may be long ago, if this process did not run */
+        renew_lease(x); /* this process may have been suspended: check the lease first */
     if (lease_runs(x) && now - lease_start_ms(x) >= away_limit_ms(x)) {
         struct err e = { 0 };
         (void)err_set(&e, ETIMEDOUT, "there was no master for %d s", away_limit_ms(x) / 1000);

@@ -76,7 +76,7 @@ static void remove_in_place(struct keeper *k, bool all)
     if (all || (cgroups && access(cgroups, F_OK) == 0))
         cgroup_job_remove(&k->cgroup);
     if (cgroups)
-        (void)unlink(cgroups); /* its groups are removed, or it was moved */
+        (void)unlink(cgroups); /* tony has removed its groups, or has moved the list */
 }
 
 void keeper_clear_ended(const char *ended_dir, const char *spare_dir)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program's modes. */
+/* Selects the mode of the program: keeper, executor or clean-up. */
 #include <stdio.h>
 #include <string.h>
 

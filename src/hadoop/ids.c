@@ -8,7 +8,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* The next "_"-separated number of *rest; false when there is none or it is out of range. */
+/* Parse the next number of *rest; numbers are separated by "_". false: there is none, or it is too
+ * large. */
 static bool next_number(struct span *rest, int64_t max, int64_t *out)
 {
     struct span field;
@@ -16,11 +17,11 @@ static bool next_number(struct span *rest, int64_t max, int64_t *out)
         return false;
     for (size_t i = 0; i < field.len; i++)
         if (field.p[i] < '0' || field.p[i] > '9')
-            return false; /* no signs, no blanks */
+            return false; /* strtol() would accept signs and blanks */
     return str_i64(field, 0, max, "number", out, NULL) == 0;
 }
 
-/* The text after `prefix`; p is NULL when s does not begin with it. */
+/* The part of s after `prefix`. p is NULL if s does not begin with it. */
 static struct span after(struct span s, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -169,7 +170,7 @@ Hadoop__ApplicationAttemptId *yarn_attempt_msg(struct yarn_id_msg *m, const stru
 
 Hadoop__ContainerId *yarn_container_msg(struct yarn_id_msg *m, const struct yarn_container *c)
 {
-    hadoop__container_id__init(&m->container); /* field 1 is of no use to anybody */
+    hadoop__container_id__init(&m->container); /* clears field 1, which YARN does not use */
     m->container.app_attempt_id = yarn_attempt_msg(m, &c->attempt);
     m->container.has_id = true;
     m->container.id = c->id;

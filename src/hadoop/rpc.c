@@ -23,7 +23,7 @@ enum {
     OLD_REFUSAL_MAX = 64 << 10,
 };
 
-/* ---- making frames ---- */
+/* ---- building frames ---- */
 
 static size_t varint_size(size_t v)
 {
@@ -62,7 +62,8 @@ static void init_header(const struct rpc_conn *c, int32_t id, int32_t retry,
     }
 }
 
-/* Length, header, and up to two delimited parts: a message, and packed bytes. */
+/* Append a frame: its length, the header, and up to two delimited parts (a message and packed
+ * bytes). */
 static int put_frame(struct buf *out, const Hadoop__RpcRequestHeader *h, const ProtobufCMessage *m,
                      const struct span *body)
 {
@@ -93,7 +94,7 @@ static int put_frame(struct buf *out, const Hadoop__RpcRequestHeader *h, const P
     return 0;
 }
 
-/* ---- failing ---- */
+/* ---- errors ---- */
 
 static int fail_with(struct rpc_conn *c, enum rpc_fault kind, const struct err *why)
 {
@@ -123,7 +124,7 @@ static int no_memory(struct rpc_conn *c)
 
 /* ---- sending ---- */
 
-/* The bytes of the inner stream, as the peer is to get them. */
+/* Send bytes of the inner stream. If the connection is protected, wrap them first. */
 static int send_inner(struct rpc_conn *c, struct span s)
 {
     if (!c->wrapping)
@@ -150,7 +151,7 @@ static int send_inner(struct rpc_conn *c, struct span s)
     return 0;
 }
 
-/* A frame of the inner stream is ready in c->frame. */
+/* Send or queue the frame of the inner stream that is in c->frame. */
 static int emit(struct rpc_conn *c)
 {
     int rc = 0;
@@ -159,7 +160,7 @@ static int emit(struct rpc_conn *c)
     else if (buf_add(&c->held, c->frame.p, c->frame.len) < 0)
         rc = no_memory(c);
     if (c->frame.cap > 256 << 10)
-        buf_done(&c->frame); /* one large request is no reason to keep its memory */
+        buf_done(&c->frame); /* after a large request, free the memory */
     else
         buf_clear(&c->frame);
     return rc;
@@ -171,7 +172,8 @@ static int put_context(struct rpc_conn *c, struct buf *out)
     Hadoop__RpcConnectionContext m = HADOOP__RPC_CONNECTION_CONTEXT__INIT;
     Hadoop__RpcUser user = HADOOP__RPC_USER__INIT;
     init_header(c, ID_CONTEXT, -1, &h);
-    user.effective_user = c->has_token ? NULL : c->user; /* the token says who we are */
+    /* With a token, the server takes the user from the token. */
+    user.effective_user = c->has_token ? NULL : c->user;
     m.user = &user;
     m.protocol = c->protocol;
     return put_frame(out, &h, &m.base, NULL);
@@ -184,7 +186,7 @@ int rpc_conn_call(struct rpc_conn *c, const struct rpc_request *rq)
     Hadoop__RpcRequestHeader h;
     Hadoop__RpcMethodHeader m = HADOOP__RPC_METHOD_HEADER__INIT;
     init_header(c, (int32_t)rq->id, (int32_t)rq->retry, &h);
-    m.method = (char *)rq->method; /* protobuf-c only reads it */
+    m.method = (char *)rq->method; /* protobuf-c does not change it */
     m.protocol = c->protocol;
     m.version = 1;
     int rc = put_frame(&c->frame, &h, &m.base, &rq->body);
@@ -215,7 +217,7 @@ static int send_sasl(struct rpc_conn *c, Hadoop__RpcSasl__State state, const str
     Hadoop__RpcSasl m = HADOOP__RPC_SASL__INIT;
     init_header(c, ID_SASL, -1, &h);
     m.state = state;
-    if (token) { /* present even when it is empty */
+    if (token) { /* the field must be present even if the token is empty */
         m.has_token = true;
         m.token.data = (uint8_t *)(token->p ? token->p : "");
         m.token.len = token->len;
@@ -227,7 +229,7 @@ static int send_sasl(struct rpc_conn *c, Hadoop__RpcSasl__State state, const str
     return put_frame(&c->out, &h, &m.base, NULL) < 0 ? no_memory(c) : 0;
 }
 
-/* ---- life ---- */
+/* ---- creation ---- */
 
 static char *base64_of(const char *p, size_t len)
 {
@@ -260,7 +262,7 @@ struct rpc_conn *rpc_conn_new(const struct rpc_conn_config *cfg)
         return NULL;
     memcpy(c->client_id, cfg->client_id, sizeof c->client_id);
     c->in.max = (size_t)RPC_FRAME_MAX + (1 << 20);
-    c->inner.max = c->in.max * 2; /* what is left of a frame, and one more packet */
+    c->inner.max = c->in.max * 2; /* the rest of a frame, and one further packet */
     c->out.max = c->held.max = c->frame.max = c->in.max * 2;
     c->qops = cfg->qops;
     c->protocol = str_dup(cfg->protocol);
@@ -364,8 +366,8 @@ static int no_token_offer(struct rpc_conn *c, const Hadoop__RpcSasl *m)
                        list.len > 0 ? list.p : "nothing");
 }
 
-/* The server offers ways to authenticate. Ours is sent back as it came, less its challenge: the
- * server compares it, down to which fields are there. */
+/* The server offers its ways of authentication. Return the chosen one as received, except for its
+ * challenge: the server compares all fields, including those that are not set. */
 static int on_offer(struct rpc_conn *c, const Hadoop__RpcSasl *m)
 {
     if (c->state != RC_NEGOTIATING || c->sasl)
@@ -392,7 +394,7 @@ static int on_offer(struct rpc_conn *c, const Hadoop__RpcSasl *m)
             sasl_step(c->sasl, span_mem(chosen->challenge.data, chosen->challenge.len), &token, &e);
     if (rc < 0)
         return sasl_failed(c, rc, &e);
-    Hadoop__RpcSaslAuth echo = *chosen; /* shares all, and keeps what we do not know */
+    Hadoop__RpcSaslAuth echo = *chosen; /* shares all fields, and keeps unknown ones */
     echo.has_challenge = false;
     echo.challenge = (ProtobufCBinaryData){ 0 };
     return send_sasl(c, HADOOP__RPC_SASL__STATE__INITIATE, &token, &echo);
@@ -435,7 +437,8 @@ static int on_wrapped(struct rpc_conn *c, const Hadoop__RpcSasl *m)
 {
     struct err e = { 0 };
     if (!c->wrapping)
-        return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "the server protects what it should not");
+        return fail(c, RPC_FAULT_PROTOCOL, EPROTO,
+                    "the server protects a message that must be unprotected");
     int rc = sasl_unwrap(c->sasl, span_mem(m->token.data, m->token.len), &c->inner, &e);
     if (rc < 0)
         return fail_with(c, rc == -ENOMEM ? RPC_FAULT_LOCAL : RPC_FAULT_PROTOCOL, &e);
@@ -464,7 +467,7 @@ static int on_sasl(struct rpc_conn *c, struct span body)
     return rc;
 }
 
-/* ---- what arrives ---- */
+/* ---- received frames ---- */
 
 static enum rpc_fault fault_of(const Hadoop__RpcResponseHeader *h, bool handshake)
 {
@@ -510,12 +513,12 @@ static int fatal(struct rpc_conn *c, const Hadoop__RpcResponseHeader *h)
         return -c->error.err.num;
     fill_error(h, c->state != RC_READY, &c->error);
     c->failed = true;
-    c->detail = span_dup(c->error.detail); /* the header goes away */
+    c->detail = span_dup(c->error.detail); /* h is freed after this */
     c->error.detail = c->detail ? span_of(c->detail) : SPAN("");
     return -c->error.err.num;
 }
 
-/* The next delimited part of *s. */
+/* Take the next delimited part of *s. */
 static bool take_part(struct span *s, struct span *out)
 {
     uint64_t len = 0;
@@ -544,7 +547,7 @@ static int bad_frame(struct rpc_conn *c)
 static int on_header(struct rpc_conn *c, const Hadoop__RpcResponseHeader *h, struct span rest,
                      bool inner, struct rpc_reply *out)
 {
-    int32_t id = (int32_t)h->call_id; /* zig-zag in requests, plain here */
+    int32_t id = (int32_t)h->call_id; /* the field is sint32 in requests, but uint32 in answers */
     if (h->status == HADOOP__RPC_RESPONSE_HEADER__STATUS__SUCCESS) {
         struct span body;
         if (!take_part(&rest, &body) || rest.len > 0)
@@ -568,7 +571,7 @@ static int on_header(struct rpc_conn *c, const Hadoop__RpcResponseHeader *h, str
     out->ok = false;
     out->body = (struct span){ 0 };
     fill_error(h, false, &out->error);
-    /* what it points to must live until the next call */
+    /* out->error.detail must be valid until the next call of rpc_conn_next() */
     free(c->detail);
     c->detail = span_dup(out->error.detail);
     out->error.detail = c->detail ? span_of(c->detail) : SPAN("");
@@ -595,8 +598,8 @@ static uint32_t be32(const char *p)
     return (uint32_t)u[0] << 24 | (uint32_t)u[1] << 16 | (uint32_t)u[2] << 8 | u[3];
 }
 
-/* Servers of another age refuse in another form: eight ff bytes, then class and message, each with
- * its length in front. */
+/* Servers of another RPC version refuse in their own format: eight bytes ff, then class name and
+ * message, each with its length in front. */
 static int old_refusal(struct rpc_conn *c, bool at_end)
 {
     struct span s = buf_span(&c->in);
@@ -618,7 +621,7 @@ static int old_refusal(struct rpc_conn *c, bool at_end)
                 (int)MIN(line.len, (size_t)300), line.p);
 }
 
-/* Length of the frame in front, 0 while it is not all there. */
+/* Get the length of the first frame. 1: *out is set; 0: the frame is incomplete; or negative. */
 static int frame_size(struct rpc_conn *c, const struct buf *in, uint32_t max, uint32_t *out)
 {
     if (in->len < 4)
@@ -629,7 +632,8 @@ static int frame_size(struct rpc_conn *c, const struct buf *in, uint32_t max, ui
     if (memcmp(in->p, "HTTP", 4) == 0)
         return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "a web server answers there, not Hadoop RPC");
     if (n == 0 || n > max)
-        return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "an answer of %u bytes cannot be", n);
+        return fail(c, RPC_FAULT_PROTOCOL, EPROTO,
+                    "the server announced an answer of %u bytes; the limit is %u", n, max);
     if (in->len - 4 < n)
         return 0;
     *out = n;
@@ -645,8 +649,8 @@ int rpc_conn_feed(struct rpc_conn *c, struct span bytes)
     return 0;
 }
 
-/* One frame of `in`, if it is there: 1 = *out is filled, 2 = carry on, 0 = more bytes are needed.
- */
+/* Handle one frame of `in`. 1 = *out is filled, 2 = go on with the next frame, 0 = more bytes are
+ * needed. */
 static int next_from(struct rpc_conn *c, struct buf *in, struct rpc_reply *out)
 {
     uint32_t n = 0;
@@ -656,7 +660,7 @@ static int next_from(struct rpc_conn *c, struct buf *in, struct rpc_reply *out)
         return rc;
     c->greeted = true;
     rc = on_frame(c, span_mem(in->p + 4, n), inner, out);
-    if (rc == 1) { /* out may borrow from it */
+    if (rc == 1) { /* out may point into this frame */
         c->spent = in;
         c->spent_len = 4 + (size_t)n;
         return 1;
@@ -697,15 +701,15 @@ void rpc_conn_eof(struct rpc_conn *c, const struct err *why)
         (void)fail_with(c, RPC_FAULT_BROKEN, why);
     else if (c->state != RC_READY)
         (void)fail(c, RPC_FAULT_BROKEN, ECONNRESET,
-                   "the server closed the connection while we authenticated");
+                   "the server closed the connection during the authentication");
     else
         (void)fail(c, RPC_FAULT_BROKEN, ECONNRESET, "the server closed the connection");
 }
 
 /* ---- messages ---- */
 
-/* A struct is larger than its bytes on the wire: a list of empty messages is the worst, two bytes
- * become some 250. Honest answers are far below. */
+/* An unpacked message is larger than its bytes on the wire. The worst case is a list of empty
+ * messages: 2 bytes become about 250. Real answers need far less than the budget. */
 enum { BUDGET_FACTOR = 64, BUDGET_MORE = 64 << 10, BUDGET_MAX = 1 << 30 };
 
 struct budget {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call: its life, and how it is told of its end. */
+/* One call: its creation, and the delivery of its answer or error. */
 #include "hadoop/rpc_client_int.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* A request of this size leaves room for its headers in a frame. */
+/* The limit for the body of a request: the headers must fit into the same frame. */
 enum { BODY_MAX = RPC_FRAME_MAX - (64 << 10) };
 
 struct rpc_call *call_new(struct rpc_client *c, const struct rpc_method *m,
@@ -55,7 +55,7 @@ void call_unlink(struct rpc_call *call)
 void call_free(struct rpc_call *call)
 {
     if (call->body.p)
-        explicit_bzero(call->body.p, call->body.len); /* there are tokens in some */
+        explicit_bzero(call->body.p, call->body.len); /* some requests contain tokens */
     buf_done(&call->body);
     free(call);
 }
@@ -70,7 +70,7 @@ struct rpc_call *call_find(struct rpc_client *c, uint32_t id)
 
 void client_wrap(struct rpc_client *c, struct rpc_error *e)
 {
-    if (e->kind == RPC_FAULT_UNREACHABLE) /* its sentence names the address */
+    if (e->kind == RPC_FAULT_UNREACHABLE) /* the sentence names the address already */
         (void)err_wrap(&e->err, -e->err.num, "%s", c->what);
     else
         (void)err_wrap(&e->err, -e->err.num, "%s (%s)", c->what, rpc_client_address(c));

@@ -11,7 +11,7 @@ static void step(void *arg);
 static void dial(struct rpc_client *c);
 static void lost(struct rpc_client *c, const struct rpc_error *why);
 
-/* ---- life ---- */
+/* ---- creation and end ---- */
 
 static void disconnect(struct rpc_client *c)
 {
@@ -52,13 +52,13 @@ static void enter(struct rpc_client *c)
     c->depth++;
 }
 
-/* Is it still there? */
+/* Call it after a callback. false: the client has been freed meanwhile. */
 static bool leave(struct rpc_client *c)
 {
     if (--c->depth > 0)
         return !c->dead;
     if (!c->dead && c->retiring && c->n_calls == 0)
-        rpc_client_free(c); /* frees c */
+        rpc_client_free(c); /* this frees c */
     else if (c->dead)
         destroy(c);
     else
@@ -125,14 +125,14 @@ const char *rpc_client_local(const struct rpc_client *c)
 
 const char *rpc_client_address(const struct rpc_client *c)
 {
-    struct rpc_client *self = (struct rpc_client *)c; /* its memory for the text */
+    struct rpc_client *self = (struct rpc_client *)c; /* the text is stored in c */
     const struct site_address *a = &c->addresses.v[c->address];
     (void)snprintf(self->address_text, sizeof self->address_text,
                    strchr(a->host, ':') ? "[%s]:%u" : "%s:%u", a->host, a->port);
     return c->address_text;
 }
 
-/* ---- what is due ---- */
+/* ---- deadlines ---- */
 
 static void earlier(int64_t *at, int64_t other)
 {
@@ -180,7 +180,8 @@ static void arm(struct rpc_client *c)
         loop_timer_set(c->timer, at);
 }
 
-/* NULL also when the end of another one was the end of c. */
+/* The next call that is marked as doomed. NULL: there is none, or a callback has freed the client.
+ */
 static struct rpc_call *first_doomed(const struct rpc_client *c)
 {
     struct rpc_call *call = c->dead ? NULL : c->calls;
@@ -189,7 +190,8 @@ static struct rpc_call *first_doomed(const struct rpc_client *c)
     return call;
 }
 
-/* Ends the doomed calls with c->doom. Calls made meanwhile are not among them. */
+/* End the calls that are marked as doomed with the error c->doom. Calls that callbacks make
+ * meanwhile are not marked. */
 static void end_doomed(struct rpc_client *c)
 {
     for (struct rpc_call *call; (call = first_doomed(c));)
@@ -217,7 +219,7 @@ static void flush(struct rpc_client *c)
         buf_done(out);
     else
         buf_clear(out);
-    if (rc < 0 && rc != -EPIPE) /* of that one we hear */
+    if (rc < 0 && rc != -EPIPE) /* on -EPIPE, on_close() follows */
         found_broken(c, RPC_FAULT_BROKEN, -rc);
 }
 
@@ -266,13 +268,13 @@ static void on_open(struct tcp *t, void *arg)
     arm(c);
 }
 
-/* The pause before the next one of several tries, with its jitter. */
+/* The next pause between retries, with random jitter. */
 static uint32_t next_pause(struct rpc_client *c)
 {
     uint32_t pause = c->pause_ms ? c->pause_ms : RPC_RETRY_MIN_MS;
     uint32_t noise = 0;
     if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) < 0)
-        noise = 0; /* no jitter then */
+        noise = 0; /* without jitter */
     pause = MIN(pause, c->retry_max_ms);
     c->pause_ms = pause * 2;
     return pause - pause / 4 + noise % (pause / 2 + 1);
@@ -308,7 +310,7 @@ static void take_replies(struct rpc_client *c)
         int rc = rpc_conn_next(conn, &r);
         if (rc < 0) {
             struct rpc_error e = *rpc_conn_error(conn);
-            lost(c, &e); /* e.detail is the connection's, which lost() keeps until the end */
+            lost(c, &e); /* the connection owns e.detail; lost() keeps it until its end */
             return;
         }
         if (rc == 0)
@@ -318,7 +320,7 @@ static void take_replies(struct rpc_client *c)
         c->last.kind = RPC_FAULT_NONE;
         struct rpc_call *call = call_find(c, r.id);
         if (!call)
-            continue; /* was cancelled */
+            continue; /* the call was cancelled */
         if (r.ok) {
             c->pause_ms = 0;
             call_end_answer(call, r.body);
@@ -337,7 +339,7 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
     enter(c);
     c->read_ms = c->used_ms = clock_mono_ms();
     c->ping_ms = c->read_ms + RPC_PING_MS;
-    (void)rpc_conn_feed(c->conn, span_mem(p, n)); /* a failure comes with the next reply */
+    (void)rpc_conn_feed(c->conn, span_mem(p, n)); /* rpc_conn_next() reports a failure */
     take_replies(c);
     if (!c->dead && c->conn)
         flush(c);
@@ -381,15 +383,15 @@ static void dial(struct rpc_client *c)
         found_broken(c, RPC_FAULT_UNREACHABLE, -rc);
 }
 
-/* ---- when it fails ---- */
+/* ---- lost connections and timeouts ---- */
 
 static bool is_final(enum rpc_fault kind)
 {
     return kind == RPC_FAULT_AUTH || kind == RPC_FAULT_PROTOCOL || kind == RPC_FAULT_LOCAL;
 }
 
-/* Where to go on, and after how long. A connection that had served is dialled again at once: it may
- * have been cut for being idle. */
+/* Choose the next address, and the pause before it. If the connection had given an answer,
+ * reconnect to the same address at once: the server may have closed it because it was idle. */
 static uint32_t choose_next(struct rpc_client *c, enum rpc_fault kind, bool had_served)
 {
     if (kind == RPC_FAULT_RETRIABLE)
@@ -400,10 +402,10 @@ static uint32_t choose_next(struct rpc_client *c, enum rpc_fault kind, bool had_
     return ++c->tries % c->addresses.n == 0 ? next_pause(c) : 0;
 }
 
-/* The connection, or the try to have one, is over. */
+/* The connection has ended, or could not be established. */
 static void lost(struct rpc_client *c, const struct rpc_error *why)
 {
-    struct rpc_conn *conn = TAKE(c->conn); /* why->detail may be its memory */
+    struct rpc_conn *conn = TAKE(c->conn); /* why->detail may point into it */
     bool ready = conn && rpc_conn_ready(conn), had_served = c->answered;
     disconnect(c);
     c->last = *why;
@@ -437,7 +439,7 @@ static void lost(struct rpc_client *c, const struct rpc_error *why)
     rpc_conn_free(conn);
 }
 
-/* A deadline has passed: why is it not done? */
+/* The deadline of a call has passed: find out why it is not done. */
 static void time_out(struct rpc_client *c, struct rpc_call *call, int64_t now)
 {
     struct rpc_error e;
@@ -458,7 +460,8 @@ static void time_out(struct rpc_client *c, struct rpc_call *call, int64_t now)
     }
     bool silent = call->sent && c->read_ms <= call->sent_ms;
     call->sent = false;
-    if (silent && !in_flight(c)) { /* another one should not wait on a dead connection */
+    /* The connection may be dead: other calls should use a new one. */
+    if (silent && !in_flight(c)) {
         c->last = e;
         disconnect(c);
         c->address = (c->address + 1) % c->addresses.n;
@@ -475,7 +478,7 @@ static void end_late(struct rpc_client *c, int64_t now)
         time_out(c, call, now);
 }
 
-/* Everything that time brings. */
+/* The timer has fired: do everything that is due. */
 static void step(void *arg)
 {
     struct rpc_client *c = arg;
@@ -494,7 +497,7 @@ static void step(void *arg)
         send_waiting(c, now);
         if (c->n_calls > 0 && c->ping_ms <= now) {
             c->ping_ms = now + RPC_PING_MS;
-            (void)rpc_conn_ping(c->conn); /* if it cannot, the next call will tell */
+            (void)rpc_conn_ping(c->conn); /* if this fails, the next call reports it */
             flush(c);
         }
         if (c->n_calls == 0 && c->idle_ms != UINT32_MAX && c->used_ms + c->idle_ms <= now)
@@ -539,7 +542,7 @@ void rpc_call_cancel(struct rpc_call *call)
     call_unlink(call);
     call_free(call);
     if (c->depth > 0)
-        return; /* looked at on the way out */
+        return; /* leave() frees the client later */
     if (c->retiring && c->n_calls == 0)
         rpc_client_free(c);
     else

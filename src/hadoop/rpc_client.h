@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls to a Hadoop service: one object per protocol, credential and list of addresses, on the
- * loop.
+ * Calls to a Hadoop service, on the loop. There is one client object for each combination of
+ * protocol, credential and list of addresses.
  *
- * It connects when there is something to call, keeps the connection for further calls (any number
- * at once; answers come in any order), closes it when idle, and says "ping" on a silent one. The
- * addresses are tried in order, beginning with the one that answered last, and again after a
- * failure with growing, jittered pauses, until the call's deadline:
- *   - nothing was sent yet, or the method is idempotent: the call is sent again, here or to the
- * next address;
- *   - it may have been carried out and is not idempotent: it ends with RPC_FAULT_BROKEN or _TIMEOUT
- * and maybe_done;
- *   - RPC_FAULT_STANDBY goes to the next address, _RETRIABLE to the same one after a pause;
- *   - RPC_FAULT_AUTH ends every call that waits, at once; later calls connect anew. Of several
- * errors before a deadline, an authentication error is the one reported.
+ * The client connects when there is a call, and uses the connection for any number of calls at
+ * once; answers come in any order. It closes an idle connection, and sends a ping on a silent one.
+ * It tries the addresses in order, beginning with the one that answered last. After a failure it
+ * retries with growing, random pauses, until the deadline of the call:
+ * - If the call was not sent yet, or its method is idempotent, it is sent again, to the same or the
+ *   next address.
+ * - If the call may have been carried out and is not idempotent, it ends with RPC_FAULT_BROKEN or
+ *   RPC_FAULT_TIMEOUT, and maybe_done is set.
+ * - RPC_FAULT_STANDBY: the call is sent to the next address. RPC_FAULT_RETRIABLE: it is sent to the
+ *   same address after a pause.
+ * - RPC_FAULT_AUTH ends all waiting calls at once. Later calls connect again.
  *
- * A new credential is a new object: calls under way may end on the old one (rpc_client_retire()).
- * One thread, the loop's. Callbacks never come before the function that caused them has returned.
+ * For a new credential, make a new object; calls under way may end on the old one, see
+ * rpc_client_retire(). All functions belong to the thread of the loop. No callback comes before the
+ * function that causes it has returned.
  */
 #ifndef TONY_HADOOP_RPC_CLIENT_H
 #define TONY_HADOOP_RPC_CLIENT_H
@@ -35,12 +36,11 @@ struct rpc_client;
 struct rpc_call;
 
 enum {
-    RPC_ANSWER_MS =
-        60000, /* a call without a deadline of its own ends after so long, all tries together */
-    RPC_CONNECT_MS = 10000, /* one address that does not answer at all; names included */
-    RPC_IDLE_MS = 10000,    /* Hadoop's own figure */
-    RPC_PING_MS = 60000,    /* idem */
-    RPC_RETRY_MIN_MS = 100, /* first pause after all addresses failed; doubles */
+    RPC_ANSWER_MS = 60000,  /* default deadline of a call, all retries together */
+    RPC_CONNECT_MS = 10000, /* for one address that does not answer, name lookup included */
+    RPC_IDLE_MS = 10000,    /* the same as Hadoop's */
+    RPC_PING_MS = 60000,    /* the same as Hadoop's */
+    RPC_RETRY_MIN_MS = 100, /* first pause after all addresses have failed; it doubles */
     RPC_RETRY_MAX_MS = 2000,
 };
 
@@ -49,15 +49,15 @@ struct rpc_client_options {
     const char *what;     /* for sentences: "the resource manager", "node manager" */
     const char *protocol; /* YARN_CLIENT_PROTOCOL and so on: yarn.h */
     const struct site_addresses *addresses; /* at least one; copied */
-    const char *user;                       /* without a token: the user to name (SIMPLE); copied */
-    const struct token *token;              /* SASL with it; copied; NULL = SIMPLE */
-    uint32_t idle_ms;                       /* 0 = RPC_IDLE_MS; UINT32_MAX = never */
-    uint32_t retry_max_ms;                  /* 0 = RPC_RETRY_MAX_MS */
-    /* A call ends, before its deadline, when it could not be sent to anybody for so long; 0 = there
-     * is only the deadline. A server that is there may take longer for its answer. */
+    const char *user;          /* user name for SIMPLE, used if there is no token; copied */
+    const struct token *token; /* authenticate with this token by SASL; copied; NULL = SIMPLE */
+    uint32_t idle_ms;          /* 0 = RPC_IDLE_MS; UINT32_MAX = never */
+    uint32_t retry_max_ms;     /* 0 = RPC_RETRY_MAX_MS */
+    /* If a call cannot be sent to any server for this time, it ends before its deadline; 0 = only
+     * the deadline counts. Once it was sent, only its deadline counts. */
     uint32_t reach_ms;
-    /* A try has failed and another follows in next_ms (may be NULL). For "waiting for the resource
-     * manager ..." lines; the event is also logged. */
+    /* An attempt has failed, and the next one follows in next_ms; may be NULL. It serves to print
+     * lines such as "waiting for the resource manager ...". The client also logs the event. */
     void (*on_retry)(const struct rpc_error *why, uint32_t next_ms, void *arg);
     void *arg;
 };
@@ -65,16 +65,17 @@ struct rpc_client_options {
 int rpc_client_new(const struct rpc_client_options *o, struct rpc_client **out, struct err *e);
 /* Ends all calls without their callbacks; may be called inside one. NULL is fine. */
 void rpc_client_free(struct rpc_client *c);
-/* No more calls from us: frees itself when those under way have ended. */
+/* The caller will make no more calls. The client frees itself when the calls under way have
+ * ended. */
 void rpc_client_retire(struct rpc_client *c);
 size_t rpc_client_pending(const struct rpc_client *c);
-/* Our side's numeric address of the present or last connection, such as "10.0.0.7", or NULL before
- * the first. Borrowed. */
+/* This side's numeric address on the current or last connection, such as "10.0.0.7". NULL before
+ * the first connection. Borrowed. */
 const char *rpc_client_local(const struct rpc_client *c);
-/* "host:port" of the address in use or next to be tried. Borrowed. */
+/* "host:port" of the address that is in use, or that is tried next. Borrowed. */
 const char *rpc_client_address(const struct rpc_client *c);
 
-/* One method; yarn.h has the table of those we use and typed functions for each. */
+/* One method; yarn.h has a table of those that tony uses, with typed functions. */
 struct rpc_method {
     const char *name;
     const ProtobufCMessageDescriptor *answer;
@@ -84,15 +85,17 @@ struct rpc_method {
 };
 
 /*
- * deadline_ms: absolute; 0 = RPC_ANSWER_MS from now. It spans all tries.
- * done: called once, through m->deliver, with the answer or the error, both valid during the call
- * only; not called after rpc_call_cancel() or rpc_client_free().
- * Returns a handle that is valid until done is called or it is cancelled; NULL = no memory (done is
- * not called).
+ * Call a method.
+ *
+ * deadline_ms  absolute; 0 = RPC_ANSWER_MS from now. It covers all retries. done         called
+ * once, through m->deliver, with the answer or the error; both are valid only
+ *            during that call. Not called after rpc_call_cancel() or rpc_client_free().
+ * returns      a handle, valid until done() is called or the call is cancelled. NULL = no memory;
+ *            done() is not called then.
  */
 struct rpc_call *rpc_client_call(struct rpc_client *c, const struct rpc_method *m,
                                  const ProtobufCMessage *request, int64_t deadline_ms,
                                  void (*done)(void), void *arg);
-void rpc_call_cancel(struct rpc_call *call); /* the server may carry it out all the same */
+void rpc_call_cancel(struct rpc_call *call); /* the server may carry out the call nevertheless */
 
 #endif

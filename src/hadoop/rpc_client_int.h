@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a client of Hadoop RPC: calls in a list, one connection at most, one timer for all
- * that is due. What a callback of the owner's may do, freeing the client included, is survived by
- * looking at `dead` after each.
+ * Private to the RPC client: a list of calls, at most one connection, and one timer for everything
+ * that is due. A callback may free the client: code looks at `dead` after each callback.
  */
 #ifndef TONY_HADOOP_RPC_CLIENT_INT_H
 #define TONY_HADOOP_RPC_CLIENT_INT_H
@@ -19,12 +18,12 @@ struct rpc_call {
     const struct rpc_method *m;
     struct buf body;
     int64_t deadline_ms, sent_ms;
-    int64_t reach_by_ms;   /* while it is not sent */
-    int64_t not_before_ms; /* the server asked to come again then; 0 = now */
+    int64_t reach_by_ms;   /* deadline while the call is not sent */
+    int64_t not_before_ms; /* the server has asked to retry at this time; 0 = now */
     uint32_t id, retry;
-    bool sent;       /* on the present connection */
-    bool maybe_done; /* it was sent on one that is gone */
-    bool doomed;     /* ends with client->doom in this round */
+    bool sent;       /* on the current connection */
+    bool maybe_done; /* sent on a connection that is lost: it may have been carried out */
+    bool doomed;     /* end_doomed() will end it with client->doom */
     bool too_large;
     void (*done)(void);
     void *arg;
@@ -37,7 +36,7 @@ struct rpc_client {
     struct token token;
     bool has_token;
     struct site_addresses addresses;
-    size_t address; /* in use, or to be tried next */
+    size_t address; /* index of the address in use, or of the next one to try */
     uint8_t id[RPC_CLIENT_ID];
     uint32_t next_call, idle_ms, retry_max_ms, reach_ms;
     void (*on_retry)(const struct rpc_error *why, uint32_t next_ms, void *arg);
@@ -46,18 +45,18 @@ struct rpc_client {
     struct rpc_call *calls, **calls_end;
     size_t n_calls;
 
-    struct tcp *tcp;          /* dialling or open */
-    struct rpc_conn *conn;    /* open */
-    bool answered;            /* something came on this connection */
-    struct rpc_error *broken; /* found while calling: dealt with on the timer */
+    struct tcp *tcp;          /* connecting or connected */
+    struct rpc_conn *conn;    /* NULL until connected */
+    bool answered;            /* an answer has come on this connection */
+    struct rpc_error *broken; /* an error found while sending; the timer handles it */
     int64_t read_ms, ping_ms, used_ms;
-    uint32_t tries;        /* addresses that failed since one answered */
-    uint32_t pause_ms;     /* the next one */
-    int64_t retry_ms;      /* when to dial; 0 = no pause now */
-    struct rpc_error last; /* why the last try failed; kind NONE = it did not */
+    uint32_t tries;        /* number of addresses that have failed since the last answer */
+    uint32_t pause_ms;     /* the next pause */
+    int64_t retry_ms;      /* when to connect again; 0 = not waiting */
+    struct rpc_error last; /* why the last attempt failed; kind RPC_FAULT_NONE = it did not fail */
     struct rpc_error doom;
     char address_text[TCP_HOST_MAX + 16], local[TCP_ADDRESS_TEXT];
-    unsigned depth; /* callbacks of ours under way */
+    unsigned depth; /* nesting depth of callbacks that are running */
     bool dead, retiring;
 };
 
@@ -68,10 +67,10 @@ void call_link(struct rpc_client *c, struct rpc_call *call);
 void call_unlink(struct rpc_call *call);
 void call_free(struct rpc_call *call);
 struct rpc_call *call_find(struct rpc_client *c, uint32_t id);
-/* Unlinks, calls done, frees. The client may be dead afterwards. */
+/* Unlink the call, call done(), and free the call. Afterwards the client may be dead. */
 void call_end_answer(struct rpc_call *call, struct span body);
 void call_end_error(struct rpc_call *call, const struct rpc_error *e);
-/* "<what> (<address>)" in front of the sentence. */
+/* Put "<what> (<address>)" in front of the sentence. */
 void client_wrap(struct rpc_client *c, struct rpc_error *e);
 
 #endif

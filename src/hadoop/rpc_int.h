@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a connection of Hadoop RPC.
+ * Private to the files of an RPC connection.
  */
 #ifndef TONY_HADOOP_RPC_INT_H
 #define TONY_HADOOP_RPC_INT_H
@@ -11,28 +11,28 @@
 
 enum rpc_conn_state {
     RC_INVALID = 0,
-    RC_NEGOTIATING, /* the handshake runs; calls are held */
+    RC_NEGOTIATING, /* the handshake is running; calls are queued */
     RC_READY,
 };
 
 struct rpc_conn {
     enum rpc_conn_state state;
     bool failed, has_token;
-    bool wrapping; /* every byte goes through sasl, both ways */
-    bool greeted;  /* a whole frame has come: this is a server of our age */
+    bool wrapping; /* the handshake has agreed on protection: all frames go through SASL */
+    bool greeted;  /* a complete frame has come, so the server uses this RPC version */
     uint8_t client_id[RPC_CLIENT_ID];
     unsigned qops;
     char *protocol, *user, *cnonce, *sasl_user, *sasl_password;
     struct sasl *sasl;
-    struct buf out;    /* to be sent */
+    struct buf out;    /* bytes to send */
     struct buf held;   /* frames that wait for the end of the handshake */
-    struct buf frame;  /* the one being made */
-    struct buf in;     /* from the socket */
-    struct buf inner;  /* what was protected in it */
-    struct buf *spent; /* the reply given out borrows from its first spent_len bytes */
+    struct buf frame;  /* the frame that is being built */
+    struct buf in;     /* bytes from the socket */
+    struct buf inner;  /* unwrapped bytes */
+    struct buf *spent; /* the last reply points into the first spent_len bytes of this buffer */
     size_t spent_len;
     struct rpc_error error;
-    char *detail; /* what a given out error's detail borrows from */
+    char *detail; /* memory for the detail of the last error */
 };
 
 #endif

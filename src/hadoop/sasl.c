@@ -42,14 +42,14 @@ void sasl_freep(struct sasl **s)
 int sasl_step(struct sasl *s, struct span challenge, struct buf *out, struct err *e)
 {
     if (challenge.len > SASL_TOKEN_MAX)
-        return err_set(e, EPROTO, "a challenge of %zu bytes cannot be", challenge.len);
+        return err_set(e, EPROTO, "invalid challenge of %zu bytes", challenge.len);
     return s->mech->step(s, challenge, out, e);
 }
 
 int sasl_finish(struct sasl *s, struct span token, struct err *e)
 {
     if (token.len > SASL_TOKEN_MAX)
-        return err_set(e, EPROTO, "a final answer of %zu bytes cannot be", token.len);
+        return err_set(e, EPROTO, "invalid final answer of %zu bytes", token.len);
     int rc = s->mech->finish(s, token, e);
     s->done = rc == 0;
     return rc;
@@ -90,7 +90,7 @@ int sasl_wrap(struct sasl *s, struct span plain, struct buf *out, struct err *e)
 int sasl_unwrap(struct sasl *s, struct span packet, struct buf *out, struct err *e)
 {
     if (!s->done || packet.len > SASL_PACKET_MAX)
-        return err_set(e, EPROTO, "a protected packet of %zu bytes cannot be", packet.len);
+        return err_set(e, EPROTO, "invalid protected packet of %zu bytes", packet.len);
     return s->mech->unwrap(s, packet, out, e);
 }
 

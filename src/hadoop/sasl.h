@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SASL, the client's side, sans-I/O: one object a handshake and, when the two sides agreed on more
- * than authentication, for what protects the bytes after it.
+ * SASL, the client's side, without I/O. One object does one handshake. If both sides have agreed on
+ * protection, it also protects the bytes that follow.
  *
- * A mechanism is a struct sasl_mech behind this; they are found by name, and an unknown one is
- * refused by name. There is DIGEST-MD5 (RFC 2831, as Hadoop speaks it) for tokens.
+ * Each mechanism is a struct sasl_mech, found by its name. tony has DIGEST-MD5 (RFC 2831, in
+ * Hadoop's variant), which Hadoop uses for tokens.
  *
- * Errors are -EACCES (the other side is not who it claims, or offers nothing that we can do),
- * -EPROTO (what came is no SASL), -ENOTSUP (an unknown mechanism), -ENOMEM. Secrets are never in a
- * sentence.
+ * Errors: -EACCES (the other side is not what it claims, or offers no protection that tony has),
+ * -EPROTO (the data is no SASL), -ENOTSUP (unknown mechanism), -ENOMEM. No sentence contains a
+ * secret.
  */
 #ifndef TONY_HADOOP_SASL_H
 #define TONY_HADOOP_SASL_H
@@ -23,38 +23,40 @@ struct sasl;
 
 enum sasl_qop {
     SASL_AUTH = 1 << 0,      /* authentication only */
-    SASL_AUTH_INT = 1 << 1,  /* and integrity */
-    SASL_AUTH_CONF = 1 << 2, /* and confidentiality */
+    SASL_AUTH_INT = 1 << 1,  /* authentication and integrity */
+    SASL_AUTH_CONF = 1 << 2, /* authentication, integrity and confidentiality */
     SASL_ANY = SASL_AUTH | SASL_AUTH_INT | SASL_AUTH_CONF,
 };
 
 enum {
-    SASL_TOKEN_MAX = 64 << 10, /* of a challenge or an answer; theirs have some 200 bytes */
+    SASL_TOKEN_MAX = 64 << 10, /* bytes of a challenge or an answer; Hadoop's have about 200 */
     SASL_PACKET_MAX = 128 << 20,
 };
 
 struct sasl_config {
-    struct span user, password;       /* as they go into the mechanism (Hadoop: base64); copied */
+    struct span user, password;       /* as the mechanism uses them (Hadoop: base64); copied */
     const char *protocol, *server_id; /* NULL = ""; copied */
     unsigned qops;                    /* enum sasl_qop or-ed; 0 = SASL_ANY */
-    const char *cnonce;               /* tests only: instead of a random one */
+    const char *cnonce;               /* set by tests only; NULL = a random one */
 };
 
 int sasl_new(const char *mechanism, const struct sasl_config *cfg, struct sasl **out,
              struct err *e);
-void sasl_free(struct sasl *s); /* overwrites its keys first; NULL is fine */
+void sasl_free(struct sasl *s); /* overwrites the keys first; NULL is fine */
 void sasl_freep(struct sasl **s);
 
-/* A challenge (the first may come with the server's offer) -> our answer, appended to out. */
+/* Append the answer to a challenge to out. The first challenge may come with the server's offer. */
 int sasl_step(struct sasl *s, struct span challenge, struct buf *out, struct err *e);
-/* The server has said success, with this token (p NULL when it sent none): is it the right one? */
+/* The server reports success. Check its token; p is NULL if it sent none. */
 int sasl_finish(struct sasl *s, struct span token, struct err *e);
 
-/* After sasl_finish(). */
+/* The agreed protection. Valid after sasl_finish(). */
 enum sasl_qop sasl_qop(const struct sasl *s);
 const char *sasl_qop_name(enum sasl_qop q);  /* "auth-int" */
-size_t sasl_slice_max(const struct sasl *s); /* most plain bytes for one sasl_wrap() */
-int sasl_wrap(struct sasl *s, struct span plain, struct buf *out, struct err *e);    /* appends */
-int sasl_unwrap(struct sasl *s, struct span packet, struct buf *out, struct err *e); /* appends */
+size_t sasl_slice_max(const struct sasl *s); /* largest number of plain bytes for one sasl_wrap() */
+/* Appends to out. */
+int sasl_wrap(struct sasl *s, struct span plain, struct buf *out, struct err *e);
+/* Appends to out. */
+int sasl_unwrap(struct sasl *s, struct span packet, struct buf *out, struct err *e);
 
 #endif

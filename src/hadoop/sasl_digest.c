@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DIGEST-MD5 (RFC 2831), the client's side, with its two security layers (integrity; and
- * confidentiality by RC4). What Hadoop does besides the RFC: user and password are base64 of the
+ * DIGEST-MD5 (RFC 2831), the client's side, with both security layers: integrity, and
+ * confidentiality by RC4. Hadoop differs from the RFC: user and password are the base64 of the
  * token's parts, digest-uri is "<protocol>/<server id>" ("/default"), and packets have no length in
  * front.
  */
@@ -22,23 +22,24 @@
 enum {
     HASH = 16,
     HEX = 32,
-    MAC = 10,    /* of the HMAC's 16 bytes */
-    TRAILER = 6, /* u16 1, u32 sequence number */
+    MAC = 10,    /* bytes of the HMAC that are sent, of 16 */
+    TRAILER = 6, /* a 16-bit 1 and the 32-bit sequence number */
     CNONCE = 24, /* random bytes */
     MAXBUF = 65536,
     SLICE_INT = MAXBUF - MAC - TRAILER,
-    SLICE_CONF = SLICE_INT - 10, /* a block cipher would need padding; Java counts it for RC4 too */
-    VALUE_MAX = 4096,            /* of one value of a challenge */
+    /* Room for the padding of a block cipher, which Java reserves for RC4, too. */
+    SLICE_CONF = SLICE_INT - 10,
+    VALUE_MAX = 4096, /* of one value of a challenge */
 };
 
 struct digest {
-    struct sasl sasl; /* first */
+    struct sasl sasl; /* must be the first member */
     char *user, *password, *uri, *realm, *nonce, *cnonce;
     size_t user_len, password_len;
     unsigned qops;
     bool answered;
     char rspauth[HEX + 1];
-    unsigned char key_out[HASH], key_in[HASH]; /* of the HMACs */
+    unsigned char key_out[HASH], key_in[HASH]; /* keys of the HMACs */
     mbedtls_arc4_context rc4_out, rc4_in;
     uint32_t seq_out, seq_in;
 };
@@ -164,7 +165,8 @@ static int take_value(struct span *s, struct buf *out, struct err *e)
     s->len -= i;
     if (!quoted) {
         struct span t = span_trim(buf_span(out));
-        while (out->len > t.len) /* only the end can be white: the start was skipped */
+        /* Blanks can only be at the end: those at the start were skipped. */
+        while (out->len > t.len)
             out->p[--out->len] = '\0';
     }
     skip_blank(s, false);
@@ -216,7 +218,7 @@ static int challenge_parse(struct span s, struct challenge *c, struct err *e)
         if (!value)
             value = &ignored;
         else if (value == &c->realm && c->has_realm)
-            value = &ignored; /* several realms may be offered; the first will do */
+            value = &ignored; /* the server may offer several realms: use the first */
         else if (value->len > 0)
             return bad_challenge(e, "a key comes twice");
         int rc = take_value(&s, value, e);
@@ -238,7 +240,8 @@ static bool list_has(const struct buf *list, const char *word)
     return false;
 }
 
-/* The strongest that both sides can do. Some servers misbehave with a weaker one. */
+/* Choose the strongest protection that both sides support. Some servers misbehave with a weaker
+ * one. */
 static int choose_qop(struct digest *d, const struct challenge *c, struct err *e)
 {
     bool has_rc4 = list_has(&c->cipher, "rc4");
@@ -251,7 +254,7 @@ static int choose_qop(struct digest *d, const struct challenge *c, struct err *e
     else
         return err_set(
             e, EACCES,
-            "the server offers no protection that we can do: qop '%.40s', cipher '%.80s'",
+            "the server offers no protection that tony supports: qop '%.40s', cipher '%.80s'",
             buf_cstr(&c->qop), buf_cstr(&c->cipher));
     int64_t most = MAXBUF;
     if (c->maxbuf.len > 0 &&
@@ -263,12 +266,12 @@ static int choose_qop(struct digest *d, const struct challenge *c, struct err *e
     return 0;
 }
 
-/* ---- the sums ---- */
+/* ---- digests ---- */
 
 static void md5(struct span a, unsigned char out[HASH])
 {
-    (void)mbedtls_md5_ret((const unsigned char *)a.p, a.len,
-                          out); /* the portable one cannot fail */
+    /* Cannot fail in the portable implementation. */
+    (void)mbedtls_md5_ret((const unsigned char *)a.p, a.len, out);
 }
 
 static void to_hex(const unsigned char *p, char out[HEX + 1])
@@ -277,7 +280,7 @@ static void to_hex(const unsigned char *p, char out[HEX + 1])
         (void)snprintf(out + 2 * i, 3, "%02x", p[i]);
 }
 
-/* H(A1): everything else is made from it. */
+/* Compute H(A1), from which all other values are derived. */
 static int session_key(const struct digest *d, unsigned char out[HASH])
 {
     AUTO(buf_done) struct buf b = { 0 };
@@ -302,7 +305,8 @@ static int session_key(const struct digest *d, unsigned char out[HASH])
     return failed ? -ENOMEM : 0;
 }
 
-/* The answer to the challenge (verb "AUTHENTICATE"), and the server's to ours (verb ""). */
+/* Compute the answer to the challenge (verb "AUTHENTICATE"), or the answer that the server must
+ * give (verb ""). */
 static int response(const struct digest *d, const unsigned char key[HASH], const char *verb,
                     char out[HEX + 1])
 {
@@ -427,7 +431,8 @@ static int digest_finish(struct sasl *s, struct span token, struct err *e)
     struct digest *d = digest_of(s);
     AUTO(challenge_done) struct challenge c = { 0 };
     if (!d->answered)
-        return err_set(e, EACCES, "the server said that we are authenticated before we were");
+        return err_set(e, EACCES,
+                       "the server reported success before the authentication was complete");
     int rc = challenge_parse(token, &c, e);
     if (rc < 0)
         return rc;
@@ -436,7 +441,7 @@ static int digest_finish(struct sasl *s, struct span token, struct err *e)
     return 0;
 }
 
-/* ---- the layers ---- */
+/* ---- security layers ---- */
 
 static void put_be32(unsigned char *p, uint32_t v)
 {
@@ -490,13 +495,13 @@ static int digest_unwrap(struct sasl *s, struct span packet, struct buf *out, st
 {
     struct digest *d = digest_of(s);
     if (packet.len < MAC + TRAILER)
-        return err_set(e, EPROTO, "a protected packet of %zu bytes cannot be", packet.len);
+        return err_set(e, EPROTO, "invalid protected packet of %zu bytes", packet.len);
     size_t len = packet.len - MAC - TRAILER;
     unsigned char want[TRAILER] = { 0, 1 };
     put_be32(want + 2, d->seq_in);
     if (memcmp(packet.p + len + MAC, want, TRAILER) != 0)
         return err_set(e, EPROTO, "a protected packet is out of order");
-    unsigned char *p = buf_reserve(out, len + MAC); /* only len bytes of it are kept */
+    unsigned char *p = buf_reserve(out, len + MAC); /* buf_commit() keeps only len bytes */
     if (!p)
         return no_memory(e);
     memcpy(p, packet.p, len + MAC);

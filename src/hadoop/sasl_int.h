@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a mechanism of SASL is to sasl.c.
+ * The interface between sasl.c and the mechanisms.
  */
 #ifndef TONY_HADOOP_SASL_INT_H
 #define TONY_HADOOP_SASL_INT_H
@@ -9,7 +9,7 @@
 
 struct sasl_mech {
     const char *name;
-    /* Each object begins with a struct sasl; new gives one or NULL (no memory). */
+    /* Makes an object that begins with a struct sasl. NULL = no memory. */
     struct sasl *(*make)(const struct sasl_config *cfg);
     void (*free)(struct sasl *s);
     int (*step)(struct sasl *s, struct span challenge, struct buf *out, struct err *e);
@@ -20,14 +20,14 @@ struct sasl_mech {
 
 struct sasl {
     const struct sasl_mech *mech;
-    enum sasl_qop qop; /* 0 until it is agreed */
+    enum sasl_qop qop; /* 0 until both sides have agreed */
     size_t slice_max;
-    int done; /* finish() was happy */
+    int done; /* finish() has succeeded */
 };
 
 extern const struct sasl_mech sasl_digest_md5;
 
-/* Compares all bytes whatever they are. */
+/* Compare n bytes in constant time. */
 int sasl_same(const void *a, const void *b, size_t n); /* 1 = the same */
 
 #endif

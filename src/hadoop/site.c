@@ -49,7 +49,7 @@ int site_set_default(struct site *s, const char *key, const char *value)
 
 struct site *site_new(struct err *e)
 {
-    /* what Hadoop takes from the Java machine */
+    /* variables that Hadoop takes from the Java machine */
     static const char *const known[][2] = {
         { "user.name", "LOGNAME" },
         { "user.name", "USER" },
@@ -80,7 +80,7 @@ static int set_prop(struct site *s, const char *path, const struct xml_prop *x, 
 {
     const struct site_prop *old = map_get(&s->props, x->name);
     if (old && old->final)
-        return 0; /* as Hadoop does, which warns */
+        return 0; /* Hadoop keeps the final value, too, and warns */
     struct site_prop *p = calloc(1, sizeof *p);
     void *before = NULL;
     if (!p)
@@ -101,13 +101,14 @@ static int set_prop(struct site *s, const char *path, const struct xml_prop *x, 
 
 static int add_file(struct site *s, const char *path, struct err *e);
 
-/* The file that href means in `path`, the caller's; NULL: e says why. */
+/* The path of the file that href names in the file `path`. The caller frees it; NULL: e has the
+ * reason. */
 static char *include_path(const char *path, const struct xml_prop *x, struct err *e)
 {
     const char *href = x->value;
     if (str_starts(href, "file:")) {
         href += strlen("file:");
-        while (href[0] == '/' && href[1] == '/') /* file:///a and file:/a */
+        while (href[0] == '/' && href[1] == '/') /* file:///a means the same as file:/a */
             href++;
     } else if (strstr(href, "://")) {
         (void)err_set(e, EINVAL, "%s:%u: cannot include '%s': only files are included here", path,
@@ -125,7 +126,7 @@ static char *include_path(const char *path, const struct xml_prop *x, struct err
 static int add_entries(struct site *s, const char *path, const struct xml_prop *v, size_t n,
                        struct err *e);
 
-/* The entry and its fallback. */
+/* Add the included file. If it cannot be read, add the fallback entries. */
 static int add_include(struct site *s, const char *path, const struct xml_prop *x, struct err *e)
 {
     AUTO(free_p) char *other = include_path(path, x, e);
@@ -146,7 +147,8 @@ static int add_entries(struct site *s, const char *path, const struct xml_prop *
     return rc;
 }
 
-/* Note that the file is being read; refuse it when it is already, or when there are too many. */
+/* Note that this file is being read. Refuse it if it is being read already, or if there are too
+ * many files. */
 static int enter(struct site *s, const char *path, int fd, struct err *e)
 {
     struct stat st;

@@ -2,15 +2,18 @@
 /*
  * Hadoop's site files: core-site.xml, hdfs-site.xml and yarn-site.xml of a configuration directory.
  *
- * As Hadoop reads them: what comes later wins, but not over a property marked final; values are
- * trimmed, and ${key},
- * ${env.NAME}, ${env.NAME:-default} (unset or empty) and ${env.NAME-default} (unset) in them are
- * replaced when they are read, up to 20 in a value; a name that is not known stays as it is
- * written. <xi:include href="..."/> is followed, relative to the file it stands in, with its
- * <xi:fallback>. A file that includes itself is refused, and so are document types. Hadoop's own
- * defaults are not here; callers name them.
+ * tony reads them as Hadoop does:
  *
- * Errors are sentences that name file and line.
+ * - A later property wins, but not over one that is marked final. Values are trimmed. - Variables
+ * in a value are replaced when it is read, at most 20 in a value: ${key}, ${env.NAME},
+ * ${env.NAME:-default} (if unset or empty) and ${env.NAME-default} (if unset). Unknown variables
+ * stay as they are written.
+ * - <xi:include href="..."/> includes a file, relative to the including one; <xi:fallback> is used
+ * if
+ * that file cannot be read. A file that includes itself is refused, and so are document types.
+ *
+ * Hadoop's own defaults are not here: callers give them. Errors are sentences that name file and
+ * line.
  */
 #ifndef TONY_HADOOP_SITE_H
 #define TONY_HADOOP_SITE_H
@@ -25,34 +28,34 @@ struct err;
 struct site;
 
 enum {
-    SITE_FILE_MAX = 4 << 20,     /* the largest in use are below 200 KiB */
-    SITE_INCLUDE_DEPTH_MAX = 8,  /* one or two are in use */
-    SITE_FILES_MAX = 64,         /* includes and all */
-    SITE_VALUE_MAX = 1 << 20,    /* after replacement */
-    SITE_SUBSTITUTIONS_MAX = 20, /* Hadoop's own limit; what is left stays as it is written */
+    SITE_FILE_MAX = 4 << 20,    /* the largest in use are below 200 KiB */
+    SITE_INCLUDE_DEPTH_MAX = 8, /* one or two are in use */
+    SITE_FILES_MAX = 64,        /* all files together, included ones, too */
+    SITE_VALUE_MAX = 1 << 20,   /* bytes of a value after replacement */
+    /* Hadoop's own limit; further variables stay as they are written. */
+    SITE_SUBSTITUTIONS_MAX = 20,
 };
 
 struct site *site_new(struct err *e);
-/* The three files of a directory, each if it is there. -ENOENT when none of them is (hint:
+/* Add those of the three files that exist in the directory. -ENOENT if none exists (the hint names
  * HADOOP_CONF_DIR). */
 int site_add_dir(struct site *s, const char *dir, struct err *e);
 int site_add_file(struct site *s, const char *path, struct err *e);
-/* What is known otherwise, such as user.name for ${user.name}: wins over nothing that a file says.
- */
+/* Set a variable such as user.name for ${user.name}. A property of a file wins over it. */
 int site_set_default(struct site *s, const char *key, const char *value);
 void site_free(struct site *s);
 void site_freep(struct site **s);
 
-/* The value with its variables replaced, or NULL when it is not set or empty. Borrowed from the
- * site. */
+/* The value with its variables replaced. NULL: it is not set, or empty. Borrowed from the site. */
 const char *site_get(struct site *s, const char *key);
 const char *site_origin(const struct site *s, const char *key); /* "file:line", or NULL; borrowed */
-/* dflt when the key is not set; -EINVAL and a sentence with file and line when its value cannot be.
- */
+/* Get a number; dflt if the key is not set. -EINVAL with a sentence that names file and line if the
+ * value is not valid. */
 int site_i64(struct site *s, const char *key, int64_t min, int64_t max, int64_t dflt, int64_t *out,
              struct err *e);
 int site_bool(struct site *s, const char *key, bool dflt, bool *out, struct err *e);
-/* "30s", "500ms", "2m", "1h", "1d"; a bare number is in units of bare_ms. */
+/* Get a time such as "30s", "500ms", "2m", "1h" or "1d". A number without unit is in units of
+ * bare_ms. */
 int site_ms(struct site *s, const char *key, int64_t bare_ms, int64_t dflt_ms, int64_t *out,
             struct err *e);
 
@@ -72,8 +75,8 @@ int site_addresses_parse(struct site_addresses *a, const char *text, uint16_t de
                          struct err *e); /* "host:port,host:port"; appends */
 int site_addresses_copy(const struct site_addresses *from, struct site_addresses *out);
 void site_addresses_done(struct site_addresses *a);
-char *
-site_addresses_text(const struct site_addresses *a); /* "a:1,b:2"; the caller's; NULL = no memory */
+/* "a:1,b:2"; the caller frees it; NULL = no memory. */
+char *site_addresses_text(const struct site_addresses *a);
 
 enum site_service {
     SITE_RM_CLIENT = 1, /* yarn.resourcemanager.address, 8032 */
@@ -84,29 +87,29 @@ enum site_service {
 };
 
 /*
- * The addresses of the resource manager, in the order to try them: those of
- * yarn.resourcemanager.ha.rm-ids where yarn.resourcemanager.ha.enabled, else one; from the key of
- * the service, else yarn.resourcemanager.hostname and the default port. Appends to out. -EINVAL,
- * with the key and the file to set it in, when there is none, or it is 0.0.0.0, which is no address
- * to call.
+ * Append the addresses of the ResourceManager, in the order in which to try them. If
+ * yarn.resourcemanager.ha.enabled is true, these are the ones of yarn.resourcemanager.ha.rm-ids;
+ * otherwise there is one. An address comes from the key of the service, else from
+ * yarn.resourcemanager.hostname and the default port. -EINVAL if there is none, or if it is
+ * 0.0.0.0, to which no client can connect; the error names the key and the file to set it in.
  */
 int site_rm(struct site *s, enum site_service service, struct site_addresses *out, struct err *e);
 
 struct site_hdfs {
     char *fs;          /* "hdfs://nn:8020" or "hdfs://nameservice", without a path */
     char *host;        /* "nn" or "nameservice" */
-    int32_t port;      /* of the URL of a local resource: -1 for none (a nameservice), never 0 */
-    char *nameservice; /* or NULL */
-    struct site_addresses http; /* of WebHDFS, in the order to try them */
-    bool https;                 /* dfs.http.policy is HTTPS_ONLY: http holds the https addresses */
+    int32_t port;      /* for the URL of a local resource; -1 = none (a nameservice); never 0 */
+    char *nameservice; /* NULL = none */
+    struct site_addresses http; /* addresses of WebHDFS, in the order in which to try them */
+    bool https;                 /* dfs.http.policy is HTTPS_ONLY: `http` has the https addresses */
 };
 
-/* -EINVAL when fs.defaultFS is not set or not hdfs (sentence and remedy), or a name service has no
- * addresses. */
+/* -EINVAL, with a hint: fs.defaultFS is not set or not hdfs, or a nameservice has no addresses. */
 int site_hdfs(struct site *s, struct site_hdfs *out, struct err *e);
 void site_hdfs_done(struct site_hdfs *h);
 
-/* hadoop.security.authentication is kerberos; -EINVAL when it is something else but simple. */
+/* Does hadoop.security.authentication demand Kerberos? -EINVAL: it is neither kerberos nor
+ * simple. */
 int site_secure(struct site *s, bool *out, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the daemons of the cluster are, by its site files. */
+/* Finds the addresses of the cluster's servers in its site files. */
 #include "hadoop/site_int.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ char *site_addresses_text(const struct site_addresses *a)
     return out;
 }
 
-/* ---- one address by its key ---- */
+/* ---- an address by its key ---- */
 
 static bool is_any(const char *host)
 {
@@ -106,7 +106,7 @@ static int add_by_key(struct site *s, const char *key, uint16_t default_port,
     return rc;
 }
 
-/* ---- the resource manager ---- */
+/* ---- the ResourceManager ---- */
 
 static const struct {
     const char *key;
@@ -130,7 +130,7 @@ static int rm_hint(struct err *e, int rc, const char *suffix)
     return rc;
 }
 
-/* The one of the id ("" or ".rm1"). */
+/* Add the address of one ResourceManager. suffix: "" or its id, such as ".rm1". */
 static int add_rm(struct site *s, enum site_service service, const char *suffix,
                   struct site_addresses *out, struct err *e)
 {
@@ -175,9 +175,9 @@ int site_rm(struct site *s, enum site_service service, struct site_addresses *ou
     return rc;
 }
 
-/* ---- the name node ---- */
+/* ---- the NameNode ---- */
 
-struct web { /* which addresses are wanted */
+struct web { /* which kind of address to look for */
     const char *key;
     uint16_t port;
 };
@@ -191,7 +191,8 @@ static bool in_list(const char *list, struct span word)
     return false;
 }
 
-/* One name node ("" , ".ns" or ".ns.nn"): its key, else the host of its RPC address. */
+/* Add one NameNode. suffix: "", ".ns" or ".ns.nn". The host comes from its web key, else from its
+ * RPC address. */
 static int add_nn(struct site *s, const struct web *web, const char *suffix,
                   const char *host_default, struct site_addresses *out, struct err *e)
 {
@@ -231,7 +232,7 @@ static int add_nn(struct site *s, const struct web *web, const char *suffix,
     return rc;
 }
 
-/* All name nodes of a name service. */
+/* Add all NameNodes of a nameservice. */
 static int add_nameservice(struct site *s, const struct web *web, const char *ns,
                            struct site_addresses *out, struct err *e)
 {
@@ -253,7 +254,8 @@ static int add_nameservice(struct site *s, const struct web *web, const char *ns
     return rc;
 }
 
-/* fs.defaultFS names a host, but keys may be by name service all the same: the one that has it. */
+/* fs.defaultFS names a host, but the keys may have the name of a nameservice. Find the nameservice
+ * that has this address: ".ns", or "". */
 static char *nameservice_of(struct site *s, const char *host, uint16_t port)
 {
     const char *all = site_get(s, "dfs.nameservices");
@@ -284,7 +286,7 @@ static int no_fs(struct site *s, const char *key, const char *v, struct err *e)
     return rc;
 }
 
-/* "hdfs://host[:port][/...]" -> out's fs, host, port, nameservice */
+/* Set fs, host, port and nameservice of *out from "hdfs://host[:port][/...]". */
 static int parse_fs(struct site *s, const char *key, const char *v, struct site_hdfs *out,
                     struct err *e)
 {

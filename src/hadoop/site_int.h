@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a set of site files.
+ * Private to the files that read site files.
  */
 #ifndef TONY_HADOOP_SITE_INT_H
 #define TONY_HADOOP_SITE_INT_H
@@ -12,15 +12,15 @@
 #include "hadoop/site.h"
 
 struct site_prop {
-    char *value;    /* as it is written */
-    char *expanded; /* NULL until somebody asks */
+    char *value;    /* the value as written */
+    char *expanded; /* the value with variables replaced; NULL until site_get() */
     char *origin;   /* "file:line" */
     bool final;
 };
 
 struct site {
     struct map props, defaults; /* struct site_prop *, char * */
-    struct site_open {          /* the files being read, from the outermost */
+    struct site_open { /* the files that are being read; the first one includes the others */
         dev_t dev;
         ino_t ino;
     } open[SITE_INCLUDE_DEPTH_MAX + 1];
@@ -28,7 +28,7 @@ struct site {
     unsigned n_files;
 };
 
-/* "<origin>: <key> <sentence>"; -EINVAL */
+/* Set the error "<origin>: <key> <sentence>". Returns -EINVAL. */
 int site_bad(const struct site *s, const char *key, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

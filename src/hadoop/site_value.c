@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values: their variables, and their types. */
+/* The values of site files: variables and types. */
 #include "hadoop/site_int.h"
 
 #include <errno.h>
@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-/* The first ${name} of s from *at on, innermost first: its start and end ("}" included). */
+/* Find the first ${name} in s from *at on; of nested ones, the innermost. *at: its start; *out_end:
+ * the position after its "}". */
 static bool find_variable(struct span s, size_t *at, size_t *out_end)
 {
     for (size_t i = *at; i + 2 < s.len; i++) {
@@ -27,7 +28,7 @@ static bool find_variable(struct span s, size_t *at, size_t *out_end)
     return false;
 }
 
-/* ${env.NAME}, ${env.NAME:-default}, ${env.NAME-default}; p NULL: unknown */
+/* The value of ${env.NAME}, ${env.NAME:-default} or ${env.NAME-default}; p NULL: unknown. */
 static struct span environment(struct span name)
 {
     size_t n = 0;
@@ -60,7 +61,8 @@ static struct span variable(const struct site *s, struct span name)
     return span_of(p ? p->value : map_get(&s->defaults, key));
 }
 
-/* The value with its variables replaced; the caller's; NULL = no memory, or past SITE_VALUE_MAX. */
+/* Replace the variables of a value. The caller frees the result; NULL = no memory, or longer than
+ * SITE_VALUE_MAX. */
 static char *expand(const struct site *s, const char *value)
 {
     struct buf text = { .max = SITE_VALUE_MAX };
@@ -69,7 +71,7 @@ static char *expand(const struct site *s, const char *value)
     for (int i = 0; i < SITE_SUBSTITUTIONS_MAX && find_variable(buf_span(&text), &at, &end);) {
         struct span v = variable(s, span_mem(text.p + at + 2, end - at - 3));
         if (!v.p) {
-            at += 2; /* stays as it is written; go on behind its "${" */
+            at += 2; /* unknown: leave it as written, and continue after its "${" */
             continue;
         }
         struct buf next = { .max = SITE_VALUE_MAX };
@@ -78,7 +80,7 @@ static char *expand(const struct site *s, const char *value)
         (void)buf_add(&next, text.p + end, text.len - end);
         buf_done(&text);
         text = next;
-        at = 0; /* a nested one may have become whole */
+        at = 0; /* start again: the replacement may have completed an outer variable */
         i++;
         if (text.failed)
             break;
@@ -126,7 +128,7 @@ int site_ms(struct site *s, const char *key, int64_t bare_ms, int64_t dflt_ms, i
 {
     static const struct {
         const char *suffix;
-        int64_t ms; /* 0: less than one */
+        int64_t ms; /* 0 = shorter than 1 ms */
     } units[] = { { "ns", 0 },    { "us", 0 },      { "ms", 1 },      { "s", 1000 },
                   { "m", 60000 }, { "h", 3600000 }, { "d", 86400000 } };
     const char *v = site_get(s, key);

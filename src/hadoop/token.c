@@ -79,7 +79,7 @@ int64_t writable_vlong(struct writable *r)
     if (first >= -112)
         return first;
     bool negative = first < -120;
-    int n = negative ? -120 - first : -112 - first; /* 1 to 8 */
+    int n = negative ? -120 - first : -112 - first; /* n is 1 to 8 */
     if (r->end - r->p < n) {
         r->bad = true;
         return 0;
@@ -123,7 +123,7 @@ int writable_put_vlong(struct buf *out, int64_t v)
 
 int writable_put_bytes(struct buf *out, struct span s)
 {
-    (void)writable_put_vlong(out, (int64_t)s.len); /* a failure stays in out */
+    (void)writable_put_vlong(out, (int64_t)s.len); /* a failure sets out->failed */
     return buf_add(out, s.p ? s.p : "", s.len);
 }
 
@@ -132,7 +132,7 @@ static bool has_nul(struct span s)
     return s.len > 0 && memchr(s.p, '\0', s.len) != NULL;
 }
 
-/* A text; NUL bytes could only fool us. */
+/* Read a text. NUL bytes are refused: C strings would be cut there. */
 static struct span text_of(struct writable *r)
 {
     struct span s = writable_bytes(r, TOKEN_BYTES_MAX);
@@ -192,7 +192,7 @@ int token_from_url(struct span text, struct token *out, struct err *e)
     while (text.len > 0 && text.p[text.len - 1] == '=')
         text.len--;
     if (text.len == 0 || text.len > 4 * TOKEN_BYTES_MAX)
-        return err_set(e, EINVAL, "a token of %zu characters cannot be", text.len);
+        return err_set(e, EINVAL, "invalid token of %zu characters", text.len);
     for (size_t i = 0; i < text.len; i++) {
         char c = text.p[i];
         (void)buf_addc(&b64, c == '-' ? '+' : c == '_' ? '/' : c);
@@ -231,7 +231,7 @@ void credentials_done(struct credentials *c)
     vec_done(&c->secrets);
 }
 
-/* Takes t. */
+/* Add a token. Takes t. */
 static int add_token(struct credentials *c, struct span alias, struct token t)
 {
     struct credentials_token entry = { span_dup(alias), t };
@@ -336,7 +336,7 @@ static int take_v1(const Hadoop__Credentials *m, struct credentials *c)
     return rc;
 }
 
-/* delimited(Credentials), and nothing behind it */
+/* Read a delimited Credentials message, with nothing after it. */
 static int read_v1(struct writable *r, struct credentials *c)
 {
     uint64_t len = 0;
@@ -399,7 +399,7 @@ int credentials_read_file(const char *path, struct credentials *out, struct err 
 
 int credentials_write(const struct credentials *c, struct buf *out)
 {
-    static const char head[] = "HDTS"; /* its NUL is the version */
+    static const char head[] = "HDTS"; /* its terminating NUL is the version byte 0 */
     (void)buf_add(out, head, sizeof head);
     (void)writable_put_vlong(out, (int64_t)c->tokens.n);
     for (size_t i = 0; i < c->tokens.n; i++) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hadoop's tokens and the streams they travel in: the Writable primitives, the token storage
- * ("HDTS": the file that HADOOP_TOKEN_FILE_LOCATION names, and field `tokens` of a launch context),
- * and the form a token has in a URL.
+ * Hadoop's tokens, and the formats that contain them: Writable primitives, the token storage
+ * ("HDTS": the file that HADOOP_TOKEN_FILE_LOCATION names, and the field `tokens` of a launch
+ * context), and the form of a token in a URL.
  *
- * Identifier and password are opaque bytes and go out as they came in. Memory that held a password
- * or a secret is overwritten before it is freed. Nothing here logs.
+ * Identifier and password are opaque bytes, which are passed on unchanged. Memory that held a
+ * password or a secret is overwritten before it is freed. This code logs nothing.
  */
 #ifndef TONY_HADOOP_TOKEN_H
 #define TONY_HADOOP_TOKEN_H
@@ -20,32 +20,31 @@ struct err;
 typedef struct Hadoop__Token Hadoop__Token; /* generated from proto/hadoop_yarn.proto */
 
 #define TOKEN_KIND_AM_RM                                                                           \
-    "YARN_AM_RM_TOKEN" /* picked by kind: its alias and service mean nothing                       \
-                        */
+    "YARN_AM_RM_TOKEN" /* tokens are found by their kind; alias and service have no meaning */
 #define TOKEN_KIND_NM "NMToken"
 #define TOKEN_KIND_CONTAINER "ContainerToken"
 
 enum {
-    TOKEN_BYTES_MAX = 1 << 20,        /* identifier or password; real ones have some 100 bytes */
-    CREDENTIALS_MAX = 16 << 20,       /* a whole storage */
-    CREDENTIALS_ENTRIES_MAX = 100000, /* of each sort */
+    TOKEN_BYTES_MAX = 1 << 20,  /* of an identifier or a password; real ones have about 100 bytes */
+    CREDENTIALS_MAX = 16 << 20, /* of a whole storage */
+    CREDENTIALS_ENTRIES_MAX = 100000, /* of each kind */
 };
 
 struct token {
-    char *identifier, *password; /* NUL behind the last byte, which may be any */
+    char *identifier, *password; /* with a NUL after the last byte; the bytes may have any value */
     size_t identifier_len, password_len;
     char *kind, *service; /* never NULL in a token that was read */
 };
 
 int token_copy(const struct token *from, struct token *out); /* 0 or -ENOMEM */
-void token_done(struct token *t);                            /* zeroes it */
+void token_done(struct token *t);                            /* overwrites it with zeros */
 
-/* From and to messages. The message built borrows all from t; init and fill one on the stack. */
+/* Convert from and to messages. token_to_msg() lets *out point into t. */
 int token_from_msg(const Hadoop__Token *m, struct token *out); /* 0 or -ENOMEM */
 void token_to_msg(const struct token *t, Hadoop__Token *out);
 
-/* The text of WebHDFS's `delegation=` and of the REST interface: URL-safe base64 without padding
- * (accepted with it). */
+/* The form in WebHDFS's `delegation=` and in the REST interface: URL-safe base64 without padding.
+ * Padding is accepted when reading. */
 int token_from_url(struct span text, struct token *out, struct err *e);
 int token_to_url(const struct token *t, struct buf *out);
 
@@ -63,9 +62,9 @@ struct credentials {
     secrets;
 };
 
-/* Version 0 (Writable) and 1 (protobuf) are read, 0 is written. -EINVAL with what is wrong and
- * where; out is written only on success. In a launch context no credentials must be an absent
- * field: an empty byte string kills the container. */
+/* Read a token storage of version 0 (Writable) or 1 (protobuf); credentials_write() writes version
+ * 0. -EINVAL: the sentence says what is wrong and where; *out is set only on success. If a launch
+ * context has no credentials, leave the field out: an empty byte string kills the container. */
 int credentials_read(struct span text, struct credentials *out, struct err *e);
 int credentials_read_file(const char *path, struct credentials *out, struct err *e);
 int credentials_write(const struct credentials *c, struct buf *out); /* 0, -ENOMEM, -EMSGSIZE */
@@ -75,19 +74,19 @@ int credentials_add_token(struct credentials *c, const char *alias,
                           const struct token *t); /* copies; 0, -ENOMEM */
 int credentials_add_secret(struct credentials *c, const char *alias,
                            struct span secret); /* copies; 0, -ENOMEM */
-const struct token *credentials_find(const struct credentials *c,
-                                     const char *kind); /* the first of that kind, or NULL */
-struct span credentials_secret(const struct credentials *c,
-                               const char *alias); /* p is NULL when there is none; borrowed */
+/* The first token of that kind; NULL = none. */
+const struct token *credentials_find(const struct credentials *c, const char *kind);
+/* P is NULL if there is none; borrowed. */
+struct span credentials_secret(const struct credentials *c, const char *alias);
 
-/* Writable primitives, for tests and for whoever needs more of them. A reader that failed stays
- * failed. */
+/* Writable primitives. After the first failure, all reads of a reader fail. */
 struct writable {
     const unsigned char *p, *end;
     bool bad;
 };
 int64_t writable_vlong(struct writable *r);
-struct span writable_bytes(struct writable *r, size_t max); /* vint length, then so many bytes */
+/* A variable-length number, then that many bytes. */
+struct span writable_bytes(struct writable *r, size_t max);
 int writable_put_vlong(struct buf *out, int64_t v);
 int writable_put_bytes(struct buf *out, struct span s);
 

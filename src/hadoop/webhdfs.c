@@ -22,12 +22,13 @@ enum {
     PAUSE_MAX_MS = 5000,
     DATANODE_TRIES = 4,
     LIST_MAX = 1000000,
-    NAMENODE_STALL_MS = 20000, /* it only looks things up: another one is to be asked sooner */
+    /* Shorter than for DataNodes: a NameNode only looks something up, so try another one soon. */
+    NAMENODE_STALL_MS = 20000,
 };
 
 static void op_ask(struct webhdfs_op *op);
 
-/* ---- the end ---- */
+/* ---- the end of an operation ---- */
 
 static void op_unlink(struct webhdfs_op *op)
 {
@@ -52,7 +53,7 @@ void webhdfs_op_free(struct webhdfs_op *op)
     free(op);
 }
 
-/* By their timers, so that no callback comes from inside a call. */
+/* Start waiting operations. The timer starts them, so that no callback comes from inside a call. */
 static void start_waiting(struct webhdfs *w)
 {
     for (struct webhdfs_op *op = w->ops; op && w->n_running < WEBHDFS_AT_ONCE; op = op->next) {
@@ -90,7 +91,7 @@ static void op_bad(struct webhdfs_op *op, const struct err *why)
         op->failed = e;
         op->step = STEP_CLEAR;
         op->n_tried = 0;
-        op->deadline_ms = clock_mono_ms(); /* one round */
+        op->deadline_ms = clock_mono_ms(); /* try each NameNode only once */
         op_ask(op);
         return;
     }
@@ -113,14 +114,14 @@ void webhdfs_cancel(struct webhdfs_op *op)
     webhdfs_op_free(op);
 }
 
-/* ---- again ---- */
+/* ---- retries ---- */
 
 static void op_again_in(struct webhdfs_op *op, int64_t ms)
 {
     loop_timer_set(op->timer, clock_mono_ms() + ms);
 }
 
-/* The next NameNode; after all of them a pause, until the time is over. */
+/* Try the next NameNode. After all of them, pause and begin again, until the deadline. */
 static void op_next(struct webhdfs_op *op, const struct err *e)
 {
     struct webhdfs *w = op->w;
@@ -159,7 +160,7 @@ static void op_refused(struct webhdfs_op *op, const struct http_response *r)
         break;
     }
     if (e.num == ENOENT && op->kind == OP_RENAME && op->repeated) {
-        op_good(op); /* the try whose answer was lost has done it */
+        op_good(op); /* an earlier request whose answer was lost has renamed it */
         return;
     }
     if (e.num == EEXIST && op->kind == OP_RENAME)
@@ -167,7 +168,7 @@ static void op_refused(struct webhdfs_op *op, const struct http_response *r)
     op_bad(op, &e);
 }
 
-/* A DataNode that fails is named to the NameNode, which then gives another. */
+/* Ask the NameNode for another DataNode, and name those that have failed. */
 static void data_failed(struct webhdfs_op *op, const struct err *e)
 {
     if (++op->n_data_tries >= DATANODE_TRIES) {
@@ -199,7 +200,8 @@ static void put_renamed(struct webhdfs_op *op, struct span body)
 {
     struct err e = { 0 };
     bool yes = true;
-    /* with options there is no body; a gateway that knows none says yes or no */
+    /* The NameNode sends no body, because the request has options. A gateway that does not know
+     * these options sends true or false. */
     if (body.len > 0 && webhdfs_read_bool(body, &yes, &e) < 0)
         op_bad(op, &e);
     else if (!yes && op->kind == OP_RENAME && op->repeated)
@@ -219,7 +221,7 @@ static void take_bool(struct webhdfs_op *op, struct span body)
     struct webhdfs_result r = { 0 };
     int rc = webhdfs_read_bool(body, &r.changed, &e);
     if (rc == 0 && op->kind == OP_MKDIRS && !r.changed)
-        rc = err_set(&e, EIO, "the NameNode did not");
+        rc = err_set(&e, EIO, "the NameNode answered \"false\" without a reason");
     if (op->repeated)
         r.changed = true;
     if (rc < 0)
@@ -295,7 +297,7 @@ static void answered(struct webhdfs_op *op, const struct http_response *r)
         else
             op_good(op);
         return;
-    case OP_GET: /* a gateway gives the bytes at once */
+    case OP_GET: /* a gateway sends the data itself */
         data_done(op, r);
         return;
     case OP_PUT:
@@ -318,7 +320,7 @@ static void on_done(struct http_call *c, const struct http_response *r, const st
     (void)c;
     op->call = NULL;
     if (op->step == STEP_CLEAR) {
-        op_bad(op, &op->failed); /* cleared or not */
+        op_bad(op, &op->failed); /* end with the first error, whether the file was removed or not */
         return;
     }
     if (e->num && op->step == STEP_DATA) {
@@ -358,7 +360,7 @@ static void on_done(struct http_call *c, const struct http_response *r, const st
         answered(op, r);
         return;
     }
-    if (op->step == STEP_DATA) { /* a DataNode's own trouble, or the user's */
+    if (op->step == STEP_DATA) { /* the DataNode has failed, or the request is wrong */
         struct err why = { 0 };
         (void)webhdfs_refusal(r->status, r->body, op->path, op->w->user, &why);
         if (why.num == EIO || why.num == EOPNOTSUPP || why.num == EAGAIN)
@@ -390,7 +392,7 @@ static void on_got(struct http_call *c, const char *p, size_t n, void *arg)
         (void)err_set(&op->failed, -rc, "cannot write it to the file: %m");
 }
 
-/* From a timer or an answer only: what fails at once is reported from here. */
+/* Called only from a timer or an answer, so an error may be reported at once. */
 static void op_ask(struct webhdfs_op *op)
 {
     AUTO(buf_done) struct buf url = { .max = HTTP_URL_MAX };
@@ -400,8 +402,8 @@ static void op_ask(struct webhdfs_op *op)
     if (rc == 0) {
         struct http_request q = { .method = method,
                                   .url = buf_cstr(&url),
-                                  .body_max = 64 << 20, /* a batch of a listing; a gateway's
-                                                           file */
+                                  .body_max =
+                                      64 << 20, /* a part of a listing; or a file from a gateway */
                                   .stall_ms = MIN(op->w->stall_ms, (int64_t)NAMENODE_STALL_MS),
                                   .done = on_done,
                                   .arg = op };
@@ -431,7 +433,7 @@ static void op_data(struct webhdfs_op *op)
     struct http_request q = { .method = put ? "PUT" : "GET",
                               .url = op->location,
                               .stall_ms = op->w->stall_ms,
-                              .fresh = true, /* DataNodes close after a file */
+                              .fresh = true, /* DataNodes close the connection after each file */
                               .body_max = op->get.max,
                               .done = on_done,
                               .arg = op };
@@ -470,7 +472,7 @@ void webhdfs_free(struct webhdfs *w)
 {
     if (!w)
         return;
-    http_free(w->http); /* calls end without a word */
+    http_free(w->http); /* cancels all requests without callbacks */
     while (w->ops) {
         struct webhdfs_op *op = w->ops;
         op_unlink(op);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of WebHDFS share: an operation under way. webhdfs.c carries operations out,
- * webhdfs_op.c knows which there are and how each is asked for.
+ * Shared by the files of WebHDFS: an operation. webhdfs.c runs operations; webhdfs_op.c defines
+ * them and builds their requests.
  */
 #ifndef TONY_HADOOP_WEBHDFS_INT_H
 #define TONY_HADOOP_WEBHDFS_INT_H
@@ -31,10 +31,10 @@ enum op_kind {
 };
 
 enum op_step {
-    STEP_NAMENODE = 1, /* all there is to it; for put and get: which DataNode? */
-    STEP_DATA,         /* the bytes */
-    STEP_RENAME,       /* a put's temporary name to its own */
-    STEP_CLEAR,        /* a put failed: its temporary file goes */
+    STEP_NAMENODE = 1, /* the only step of most operations; for put and get: ask for a DataNode */
+    STEP_DATA,         /* transfer the data */
+    STEP_RENAME,       /* put: rename the temporary file to its final name */
+    STEP_CLEAR,        /* put has failed: remove the temporary file */
 };
 
 struct webhdfs_op {
@@ -42,20 +42,20 @@ struct webhdfs_op {
     struct webhdfs_op *next;
     enum op_kind kind;
     enum op_step step;
-    char *path, *to;   /* to: a rename's; a put's temporary name */
-    struct buf params; /* "&permission=700" */
+    char *path, *to;   /* to: the target of a rename, or the temporary name of a put */
+    struct buf params; /* parameters of the request, such as "&permission=700" */
     struct webhdfs_put put;
     struct webhdfs_get get;
     struct http_call *call;
     struct loop_timer *timer;
     int64_t deadline_ms, safe_deadline_ms;
-    unsigned n_tried, n_data_tries; /* NameNodes in this round; DataNodes */
+    unsigned n_tried, n_data_tries; /* n_tried: NameNodes in this round; n_data_tries: DataNodes */
     int64_t pause_ms;
-    bool running, repeated /* a try before this one may have done it */, created;
-    struct buf exclude; /* DataNodes that failed */
+    bool running, repeated /* repeated: an earlier request may have been carried out */, created;
+    struct buf exclude; /* DataNodes that have failed */
     char *location;
     struct webhdfs_stats stats;
-    struct err failed; /* before STEP_CLEAR; or in on_body */
+    struct err failed; /* the error before STEP_CLEAR, or one in on_body() */
     uint64_t n_bytes;
     webhdfs_done_fn *done;
     void *arg;
@@ -65,7 +65,7 @@ struct webhdfs {
     struct loop *loop;
     struct http *http;
     struct strv namenodes;
-    size_t at; /* the NameNode that answered last */
+    size_t at; /* index of the NameNode that answered last */
     char *user;
     int64_t stall_ms, try_ms, safe_mode_ms;
     struct webhdfs_op *ops;
@@ -73,13 +73,14 @@ struct webhdfs {
 };
 
 /* ---- webhdfs_op.c ---- */
-const char *webhdfs_op_verb(enum op_kind kind); /* "look at", for sentences */
-/* The question that its step has to ask of a NameNode. -ENOMEM. */
+const char *webhdfs_op_verb(enum op_kind kind); /* "look at" and so on, for sentences */
+/* Build the request to a NameNode for the current step. -ENOMEM. */
 int webhdfs_op_url(const struct webhdfs_op *op, struct buf *url, const char **out_method);
 
 /* ---- webhdfs.c ---- */
 void webhdfs_op_free(struct webhdfs_op *op);
-/* Takes one that is filled in, with a timer on webhdfs_op_due(): it begins, or waits in line. */
+/* Takes a filled operation with a timer on webhdfs_op_due(). It begins, or waits for others to
+ * end. */
 void webhdfs_op_begin(struct webhdfs_op *op);
 void webhdfs_op_due(void *op);
 

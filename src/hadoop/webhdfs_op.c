@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The operations of WebHDFS: what each is called with, and what is asked of a NameNode for it.
+ * The operations of WebHDFS: their functions, and the requests to a NameNode.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "loop/http.h"
 #include "loop/loop.h"
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 const char *webhdfs_op_verb(enum op_kind kind)
 {
@@ -98,7 +98,7 @@ static int op_new(struct webhdfs *w, enum op_kind kind, const char *path, webhdf
                   void *arg, struct webhdfs_op **out, struct err *e)
 {
     if (!path_valid(path))
-        return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", path ? path : "");
+        return err_set(e, EINVAL, "'%s' is no valid path of a file in HDFS", path ? path : "");
     struct webhdfs_op *op = calloc(1, sizeof *op);
     if (!op || !(op->path = str_dup(path)) ||
         !(op->timer = loop_timer_new(w->loop, webhdfs_op_due, op))) {
@@ -115,7 +115,7 @@ static int op_new(struct webhdfs *w, enum op_kind kind, const char *path, webhdf
     return 0;
 }
 
-/* Takes op. */
+/* Start an operation. Takes op. */
 static int op_start(struct webhdfs_op *op, struct webhdfs_op **out, struct err *e)
 {
     if (op->params.failed) {
@@ -170,13 +170,14 @@ int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_
 {
     struct webhdfs_op *op = NULL;
     if (!path_valid(to))
-        return err_set(e, EINVAL, "'%s' cannot be the path of a file in HDFS", to ? to : "");
+        return err_set(e, EINVAL, "'%s' is no valid path of a file in HDFS", to ? to : "");
     int rc = op_new(w, OP_RENAME, from, done, arg, &op, e);
     if (rc < 0)
         return rc;
     op->to = str_dup(to);
     (void)add_param(&op->params, "destination", to);
-    (void)buf_adds(&op->params, "&renameoptions=NONE"); /* then refusals come with their reason */
+    /* With this option, the NameNode says why it refuses. */
+    (void)buf_adds(&op->params, "&renameoptions=NONE");
     op->params.failed |= !op->to;
     return op_start(op, out, e);
 }
@@ -223,7 +224,7 @@ int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_f
     if (rc < 0)
         return rc;
     op->put = *put;
-    op->put.path = NULL; /* borrowed only until here */
+    op->put.path = NULL; /* the string is borrowed only during this call */
     if (!put->direct)
         op->to = str_printf("%s._COPYING_", put->path);
     op->params.failed |= !put->direct && !op->to;

@@ -11,26 +11,26 @@
 
 static const char *const what = "the NameNode's answer";
 
-/* ---- refusals ---- */
+/* ---- errors ---- */
 
 static const struct {
     const char *exception;
     int num;
-    const char *sentence; /* %s is the path */
+    const char *sentence; /* %s stands for the path */
 } refusals[] = {
     { "FileNotFoundException", ENOENT, "there is no '%s' in HDFS" },
     { "FileAlreadyExistsException", EEXIST, "'%s' is there already" },
     { "PathIsNotEmptyDirectoryException", ENOTEMPTY, "directory '%s' is not empty" },
     { "ParentNotDirectoryException", ENOTDIR, "a part of '%s' is no directory" },
     { "PathIsNotDirectoryException", ENOTDIR, "a part of '%s' is no directory" },
-    { "InvalidPathException", EINVAL, "'%s' cannot be the name of a file in HDFS" },
+    { "InvalidPathException", EINVAL, "'%s' is no valid name of a file in HDFS" },
     { "QuotaExceededException", EDQUOT, "'%s' is over a quota" },
     { "NSQuotaExceededException", EDQUOT, "'%s' is over the quota of names" },
     { "DSQuotaExceededException", EDQUOT, "'%s' is over the quota of space" },
     { "QuotaByStorageTypeExceededException", EDQUOT, "'%s' is over the quota of space" },
 };
 
-/* Java's message without the stack and the long names in front. */
+/* The first line of Java's message, without the stack trace. */
 static void first_line(const char *message, char *out, size_t n)
 {
     size_t len = MIN(strcspn(message, "\r\n"), n - 1);
@@ -148,7 +148,7 @@ static int read_one(const json_t *j, struct webhdfs_stats *out, struct err *e)
     return 0;
 }
 
-/* The text stays in out, whose strings are its. */
+/* Parse a JSON text and keep it in out, because the strings of the results point into it. */
 static int keep_text(struct span body, struct webhdfs_stats *out, json_t **j, struct err *e)
 {
     AUTO(json_freep) json_t *text = NULL;

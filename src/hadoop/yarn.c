@@ -5,7 +5,8 @@
 
 #include "base/base.h"
 
-/* For each method: what brings the answer to the caller's own type, the row, and the function. */
+/* For each method: a function that delivers the answer in its own type, the method's row, and the
+ * function that makes the call. */
 #define YARN_DEFINE(fn, method, M, m, again)                                                       \
     static void deliver_##fn(void (*done)(void), const ProtobufCMessage *answer,                   \
                              const struct rpc_error *e, void *arg)                                 \

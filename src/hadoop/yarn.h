@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * YARN's three protocols as typed calls over rpc_client.h. Requests and answers are the messages of
- * proto/hadoop_yarn.proto; rules about their values stand at the messages' users and in
- * docs/decisions/0006-yarn.md.
+ * YARN's three protocols as typed calls with rpc_client.h. Requests and answers are the messages of
+ * proto/hadoop_yarn.proto. docs/decisions/0006-yarn.md has the rules for their values.
  *
- *     Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
- *     struct yarn_id_msg id;
- *     rq.application_id = yarn_app_msg(&id, &app);
- *     yarn_get_application_report(client, &rq, 0, on_report, self);
+ *   Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
+ *   struct yarn_id_msg id;
+ *   rq.application_id = yarn_app_msg(&id, &app);
+ *   yarn_get_application_report(client, &rq, 0, on_report, self);
  *
- *     static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error
- * *e, void *arg)
+ *   static void on_report(const Hadoop__GetApplicationReportResponse *r,
+ *                         const struct rpc_error *e, void *arg)
  *
  * Exactly one of r and e is not NULL; both are valid during the callback only. The request is
- * borrowed for the call.
+ * borrowed during the call.
  */
 #ifndef TONY_HADOOP_YARN_H
 #define TONY_HADOOP_YARN_H
@@ -30,18 +29,16 @@
 #define YARN_MASTER_PROTOCOL "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
 #define YARN_NODE_PROTOCOL "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
-/* Each: function, method on the wire, its messages (as types, and in functions), whether it may be
- * sent again when it may have been carried out already.
+/* For each method: function, name on the wire, messages (as type, and as part of function
+ * names), and whether it is idempotent.
  *
- * - submit_application: safe by its application id; it is accepted only when a report says so
- * - kill_application: repeat until is_kill_completed
- * - register_master: a second one is RPC_FAULT_INVALID_REQUEST ("already registered"), which is our
- *   own first one when its answer was lost
- * - allocate: the same response_id again gives the answer that was lost, and drops these asks
- * - finish_master: repeat until is_unregistered
- * - start_containers: not atomic; after an error that may have done something ask for statuses
- * first
- */
+ * - submit_application: safe because of its application id; it is accepted only when a report
+ * says so - kill_application: repeat until is_kill_completed - register_master: a second one is
+ * RPC_FAULT_INVALID_REQUEST ("already registered"). This may be
+ * tony's own first request, if its answer was lost.
+ * - allocate: repeating the same response_id returns the lost answer, and drops the new asks -
+ * finish_master: repeat until is_unregistered - start_containers: not atomic; after an error
+ * with maybe_done, ask for the statuses first */
 #define YARN_CALLS(X)                                                                              \
     /* YARN_CLIENT_PROTOCOL */                                                                     \
     X(get_new_application, "getNewApplication", GetNewApplication, get_new_application, true)      \
@@ -86,7 +83,7 @@
       get_container_statuses, true)                                                                \
     X(update_container, "updateContainer", ContainerUpdate, container_update, false)
 
-/* deadline_ms, the handle and NULL: rpc_client_call(). */
+/* For deadline_ms and the returned handle see rpc_client_call(). */
 #define YARN_DECLARE(fn, method, M, m, again)                                                      \
     struct rpc_call *yarn_##fn(                                                                    \
         struct rpc_client *c, const Hadoop__##M##Request *rq, int64_t deadline_ms,                 \
@@ -97,9 +94,9 @@ YARN_CALLS(YARN_DECLARE)
 
 /* ---- how a container ended ---- */
 
-/* Exit statuses of YARN's own; others are the process's. */
+/* YARN's own exit statuses; all others are those of the process. */
 enum {
-    YARN_EXIT_INVALID = -1000, /* of a container that is complete: it never ran */
+    YARN_EXIT_INVALID = -1000, /* in the status of a completed container: it never ran */
     YARN_EXIT_NOT_STARTED = -1,
     YARN_EXIT_ABORTED = -100,
     YARN_EXIT_DISKS_FAILED = -101,
@@ -116,26 +113,26 @@ enum {
 
 struct yarn_end {
     enum end_reason reason;
-    int exit_code;      /* of the command (128 + signal included); -1 when none is known */
-    char sentence[480]; /* what happened, for people; with the figures, and diagnostics' first line
-                           where they say more */
-    char hint[240];     /* what to try, or "" */
+    int exit_code;      /* of the command (128 + signal); -1 = unknown */
+    char sentence[480]; /* what happened, for people, with the figures; and the first line of the
+                           diagnostics if it says more */
+    char hint[240];     /* what the user can do; "" = nothing is known */
 };
 
-/* diagnostics may be NULL. memory_key names the setting to raise for a memory kill
- * ("tony.worker.memory"), or NULL. */
+/* diagnostics may be NULL. memory_key: the setting to raise after a kill because of memory
+ * ("tony.worker.memory"); NULL = none. */
 void yarn_end_of(int32_t exit_status, const char *diagnostics, const char *memory_key,
                  struct yarn_end *out);
 
 /* ---- names for people ---- */
 
-const char *
-yarn_app_state_name(Hadoop__YarnApplicationState s); /* "ACCEPTED"; "UNKNOWN" for others */
+/* Such as "ACCEPTED"; "UNKNOWN" for unknown states. */
+const char *yarn_app_state_name(Hadoop__YarnApplicationState s);
 const char *yarn_final_status_name(Hadoop__FinalApplicationStatus s); /* "SUCCEEDED", "UNDEFINED" */
 const char *yarn_node_state_name(Hadoop__NodeState s);                /* "RUNNING", "UNHEALTHY" */
 bool yarn_app_state_is_final(Hadoop__YarnApplicationState s);
 
-/* The amount of a resource ("memory-mb", "vcores", "yarn.io/gpu") in r, 0 when it is not in it; r
+/* The amount of a resource ("memory-mb", "vcores", "yarn.io/gpu") in r; 0 = r does not have it. r
  * may be NULL. */
 int64_t yarn_resource_value(const Hadoop__Resource *r, const char *name);
 

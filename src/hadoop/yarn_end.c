@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a container ended: the NodeManager's and the ResourceManager's numbers, in words. */
+/* Explains how a container ended: turns the exit statuses of NodeManager and ResourceManager into
+ * sentences. */
 #include "hadoop/yarn.h"
 
 #include <signal.h>
@@ -27,8 +28,8 @@ static const struct {
     { YARN_EXIT_LOST, END_NODE_LOST, "the node manager restarted and lost its exit code" },
 };
 
-/* "Current usage: 150.3 MB of 128 MB physical memory used; 1.2 GB of 268.8 MB virtual memory used"
- */
+/* Find the figures in "Current usage: 150.3 MB of 128 MB physical memory used; 1.2 GB of 268.8 MB
+ * virtual memory used". */
 static struct span memory_figures(struct span text, bool is_virtual)
 {
     const char *kind = is_virtual ? " virtual memory used" : " physical memory used";
@@ -41,7 +42,7 @@ static struct span memory_figures(struct span text, bool is_virtual)
     return span_trim(span_mem(start, (size_t)(end - start)));
 }
 
-/* The first line that says something. "N/A" is Hadoop's nothing. */
+/* The first line that is not empty and not "N/A". */
 static struct span first_line(struct span text)
 {
     struct span rest = text, line;

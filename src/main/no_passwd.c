@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linked into the static programs. libuv can look up the user's home directory, which we never ask
- * for; in a static program glibc's answer would need the very shared libraries that it was linked
- * with. Ours is: no such user.
+ * Linked into the static programs. libuv contains a look-up of the user's home directory, which
+ * tony never uses. In a static program, glibc's own function would need shared libraries. This
+ * replacement always answers: no such user.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -18,7 +18,7 @@ int getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size, struct p
     return ENOENT;
 }
 
-/* And c-ares could look up names of services, which we never give it. */
+/* The same for c-ares, which could look up the names of services. tony never uses that. */
 struct servent *getservbyname(const char *name, const char *proto)
 {
     (void)name;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tony-gpu: what NVIDIA GPUs this machine has, one JSON line each, and with --watch MS their
- * metrics, one line a GPU and round, until nobody reads or the parent is gone. A program of its
- * own, because a static one cannot load NVIDIA's library.
+ * tony-gpu: prints the NVIDIA GPUs of this machine, one JSON line for each. With --watch MS it then
+ * prints their metrics in that interval, one line for each GPU, until the reader or the parent has
+ * ended. It is a separate program, because a static one cannot load NVIDIA's library.
  *
- *   {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
- *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"power_mw":310000,"temperature_c":61}
+ * {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
+ * {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"power_mw":310000,"temperature_c":61}
  *
- * TONY_NVML names another library (tests). Exit codes: 0, 1 no library or driver, 2 misuse. A
- * figure that a GPU does not give is left out.
+ * TONY_NVML names another library, for tests. Exit codes: 0; 1 no library or driver; 2 misuse.
+ * Figures that a GPU does not report are left out.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,7 +29,8 @@
 #include "base/str.h"
 #include "base/util.h"
 
-/* The little of the library's interface that is used, stable since its first version. */
+/* The part of the library's interface that is used here; it has not changed since its first
+ * version. */
 struct device;
 struct memory {
     unsigned long long total, free, used;
@@ -61,7 +62,8 @@ static struct {
 static bool find(void *lib, void *function, const char *name)
 {
     void *p = dlsym(lib, name);
-    memcpy(function, &p, sizeof p); /* as POSIX has it: no cast from object to function */
+    /* POSIX's way: C has no cast from an object pointer to a function pointer. */
+    memcpy(function, &p, sizeof p);
     return p != NULL;
 }
 
@@ -73,8 +75,9 @@ static int load(struct err *e)
         return err_set(e, ENODEV, "no NVIDIA driver here: %s", dlerror());
     if (!find(lib, &nvml.init, "nvmlInit_v2") || !find(lib, &nvml.count, "nvmlDeviceGetCount_v2") ||
         !find(lib, &nvml.handle, "nvmlDeviceGetHandleByIndex_v2"))
-        return err_set(e, ENODEV, "the NVIDIA library is not one that we know");
-    (void)find(lib, &nvml.name, "nvmlDeviceGetName"); /* what is missing is not printed */
+        return err_set(e, ENODEV, "the NVIDIA library lacks a function that tony needs");
+    /* If a function is missing, its figure is not printed. */
+    (void)find(lib, &nvml.name, "nvmlDeviceGetName");
     (void)find(lib, &nvml.uuid, "nvmlDeviceGetUUID");
     (void)find(lib, &nvml.memory, "nvmlDeviceGetMemoryInfo");
     (void)find(lib, &nvml.utilization, "nvmlDeviceGetUtilizationRates");
@@ -123,7 +126,7 @@ static void add_metrics(struct buf *out, unsigned index, struct device *d)
     buf_adds(out, "}\n");
 }
 
-/* One line for each device, written at once. */
+/* Print one line for each device, all with one write(). */
 static int round_of(void (*add)(struct buf *out, unsigned index, struct device *d), struct err *e)
 {
     AUTO(buf_done) struct buf out = { 0 };
@@ -134,7 +137,7 @@ static int round_of(void (*add)(struct buf *out, unsigned index, struct device *
                        "the NVIDIA driver does not say how many GPUs there are (code %d)", rc);
     for (unsigned i = 0; i < n && i < DEVICES_MAX; i++) {
         struct device *d;
-        if (nvml.handle(i, &d) == 0) /* one that fell off the bus is passed over */
+        if (nvml.handle(i, &d) == 0) /* leave out a GPU that has failed */
             add(&out, i, d);
     }
     if (out.failed)
@@ -145,7 +148,8 @@ static int round_of(void (*add)(struct buf *out, unsigned index, struct device *
 
 static int watch(int64_t every_ms, struct err *e)
 {
-    (void)signal(SIGPIPE, SIG_IGN); /* nobody reads any more: an ordinary end */
+    /* The reader has closed the pipe: write() then fails with EPIPE, which is a normal end. */
+    (void)signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     for (;;) {
         int rc = round_of(add_metrics, e);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tony-pack unpack ARCHIVE DIR: unpack a zip or tar (also gz, bz2, xz, zst) into an existing, empty
- * directory.
- * tony-pack pack DIR FILE: a directory tree as a tar.gz: modes, links, empty directories and times
- * are kept, owners are not; names are sorted, so that the same tree gives the same members.
+ * directory. tony-pack pack DIR FILE: pack a directory tree as a tar.gz. Names are sorted, so the
+ * same tree gives the same members.
  *
- * A program of its own because libarchive and what it needs cost milliseconds at each start. The
- * result is one line of JSON on stdout, {"bytes":N,"files":N} or
- * {"errno":N,"message":"..","hint":".."}; it ends with 0, 1 or, misused, 2. The archive may come
- * from anywhere: members that leave the directory by name or through a link, devices, and bombs are
- * refused. Modes (0777), times and links are kept, owners are not. What was unpacked before a
- * refusal stays, for the caller to remove.
+ * Both keep modes (0777), times, links and empty directories, but not owners. It is a separate
+ * program, because loading libarchive and its libraries takes milliseconds. It prints one line of
+ * JSON: {"bytes":N,"files":N} or {"errno":N,"message":"..","hint":".."}. Exit codes: 0, 1, or 2 for
+ * misuse.
+ *
+ * The archive may come from anywhere. Refused are members that leave the directory by their name or
+ * through a link, devices, and archives that grow enormously. What was unpacked before a refusal
+ * stays: the caller removes it.
  */
 #include <archive.h>
 #include <archive_entry.h>
@@ -35,7 +36,7 @@
 
 enum {
     BLOCK = 256 * 1024,
-    /* gzip can reach 1030 and nothing honest above a GiB comes near 200 */
+    /* gzip can reach 1030; useful data above 1 GiB does not come near 200 */
     BOMB_RATIO = 200,
     BOMB_MIN = 1 << 30,
 };
@@ -51,8 +52,8 @@ struct unpack {
 
 static void unpack_done(struct unpack *u)
 {
-    (void)archive_read_free(u->in);   /* what matters was closed before */
-    (void)archive_write_free(u->out); /* likewise */
+    (void)archive_read_free(u->in);   /* the data was written and closed before */
+    (void)archive_write_free(u->out); /* the data was written and closed before */
 }
 
 static int fail_in(struct unpack *u)
@@ -74,13 +75,13 @@ static int fail_out(struct unpack *u, const char *member)
 
 static int refuse(struct unpack *u, const char *member, const char *why)
 {
-    enum { SHOWN = 120 }; /* of a name that may be made to fill the sentence */
+    enum { SHOWN = 120 }; /* bytes of a name in a message: an attacker chooses names */
     (void)err_set(u->e, EINVAL, "archive '%s' is refused: its member '%.*s%s' %s", u->name, SHOWN,
                   member, strlen(member) > SHOWN ? "..." : "", why);
     return err_hint(u->e, "nothing of it was used");
 }
 
-/* Below the directory by its very spelling? */
+/* Does the path stay below the directory, judged by its text alone? */
 static bool stays_inside(const char *path)
 {
     struct span rest = span_of(path), part;
@@ -164,7 +165,8 @@ static int unpack_member(struct unpack *u, struct archive_entry *x)
         return rc;
     const char *path = archive_entry_pathname(x);
     mode_t type = archive_entry_filetype(x);
-    /* We have to be able to read it, and to write into directories. No set-id bits, no owners. */
+    /* tony must be able to read all files, and to write into directories. No set-id bits, no
+     * owners. */
     mode_t perm = archive_entry_perm(x) & 0777;
     archive_entry_set_perm(x, type == AE_IFDIR ? perm | 0700 : perm | 0400);
     if (archive_write_header(u->out, x) < ARCHIVE_WARN)
@@ -182,7 +184,7 @@ static int open_both(struct unpack *u, const char *archive)
     u->out = archive_write_disk_new();
     if (!u->in || !u->out)
         return err_set(u->e, ENOMEM, "cannot unpack '%s': %m", archive);
-    /* By name, as some of libarchive's filters would start programs. */
+    /* Select the filters one by one: some others of libarchive start programs. */
     archive_read_support_filter_gzip(u->in);
     archive_read_support_filter_bzip2(u->in);
     archive_read_support_filter_xz(u->in);
@@ -208,7 +210,7 @@ static int unpack(struct unpack *u, const char *archive, const char *dir)
             break;
         rc = got < ARCHIVE_WARN ? fail_in(u) : unpack_member(u, x);
     }
-    /* Times and modes of directories are set here. */
+    /* libarchive sets times and modes of directories only here. */
     if (rc == 0 && archive_write_close(u->out) != ARCHIVE_OK)
         rc = fail_out(u, ".");
     return rc;
@@ -260,7 +262,7 @@ static int pack_member(struct pack *p, const FTSENT *f, const char *name)
     mode_t perm = st->st_mode & 0777;
     archive_entry_set_pathname(x, name);
     archive_entry_set_filetype(x, st->st_mode & S_IFMT);
-    /* whoever unpacks it has to be able to fill and to remove directories */
+    /* Whoever unpacks it must be able to fill and remove the directories. */
     archive_entry_set_perm(x, S_ISDIR(st->st_mode) ? perm | 0700 : perm | 0400);
     archive_entry_set_mtime(x, st->st_mtim.tv_sec, 0);
     archive_entry_set_size(x, S_ISREG(st->st_mode) ? st->st_size : 0);
@@ -320,7 +322,7 @@ static int pack_tree(struct pack *p)
                          f->fts_path);
         }
     }
-    (void)fts_close(fts); /* only read */
+    (void)fts_close(fts); /* the tree was only read */
     return rc;
 }
 
@@ -333,8 +335,8 @@ static int pack(struct pack *p)
     if (!p->out)
         return err_set(p->e, ENOMEM, "cannot pack '%s': %m", p->root);
     int rc = 0;
-    /* The fastest level: what is large in a job (wheels, models) hardly gets smaller. No time in
-     * the header: the same tree is the same archive. */
+    /* The fastest level: large files of a job (wheels, models) hardly become smaller. No time in
+     * the header: the same tree gives the same archive. */
     if (archive_write_add_filter_gzip(p->out) != ARCHIVE_OK ||
         archive_write_set_options(p->out, "gzip:compression-level=1,gzip:!timestamp") <
             ARCHIVE_WARN ||
@@ -345,7 +347,7 @@ static int pack(struct pack *p)
         rc = pack_tree(p);
     if (rc == 0 && archive_write_close(p->out) != ARCHIVE_OK)
         rc = fail_pack(p);
-    (void)archive_write_free(p->out); /* what matters was closed before */
+    (void)archive_write_free(p->out); /* the data was written and closed before */
     return rc;
 }
 
@@ -393,16 +395,17 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    /* What was begun is swept when whoever asked is gone. */
+    /* If the caller is killed, end at once: the caller's successor removes incomplete files. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* cannot fail with this signal */
-    (void)setlocale(LC_CTYPE, "C.UTF-8");   /* names are converted; without it only ASCII */
+    /* Libarchive converts names; if this fails, only ASCII names work. */
+    (void)setlocale(LC_CTYPE, "C.UTF-8");
     struct err e = { 0 };
     if (packs) {
         struct pack p = { .root = argv[2], .file = argv[3], .e = &e };
-        (void)pack(&p); /* e says how it went */
+        (void)pack(&p); /* e has the result */
         return report(p.bytes, p.files, &e);
     }
     AUTO(unpack_done) struct unpack u = { .name = argv[2], .e = &e };
-    (void)unpack(&u, argv[2], argv[3]); /* e says how it went */
+    (void)unpack(&u, argv[2], argv[3]); /* e has the result */
     return report(u.bytes, u.files, &e);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rendezvous server of Horovod's ranks. What one generation has left there would send the next
- * to peers that are gone, so each has its own store, which lies in the memory of the executor.
+ * The rendezvous server for Horovod's ranks. Each generation of the gang gets a new, empty store in
+ * the memory of the executor: entries of an earlier generation would name peers that have ended.
  */
 #include <errno.h>
 #include <stdlib.h>

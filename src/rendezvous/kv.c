@@ -74,7 +74,7 @@ static int put(struct kv *kv, const char *key, struct span body, struct buf *out
     return refuse(out, 200, "OK");
 }
 
-/* "/scope/key" */
+/* Carry out a request. key: "/scope/key". */
 static int act(struct kv *kv, struct span method, const char *key, struct span body,
                struct buf *out)
 {
@@ -90,7 +90,7 @@ static int act(struct kv *kv, struct span method, const char *key, struct span b
     return v ? answer(out, 200, "OK", span_mem(v->bytes, v->len)) : refuse(out, 404, "Not Found");
 }
 
-/* The length of the body by the headers, 0 without one; -1: it is none, or too much. */
+/* The value of Content-Length; 0 without that header; -1: it is invalid or too large. */
 static int64_t body_length(struct span headers)
 {
     struct span line;
@@ -107,7 +107,7 @@ static int64_t body_length(struct span headers)
     return 0;
 }
 
-/* Looks for the end of the head; 0 = not there yet, 1 = there, or answered when *out has grown. */
+/* Look for the end of the headers. 0 = not received yet; 1 = found, or out has an error answer. */
 static int read_head(struct kv_request *r, struct buf *out)
 {
     const char *end = memmem(r->in.p, r->in.len, "\r\n\r\n", 4);

@@ -26,7 +26,8 @@ int rendezvous_listen(const char *what, const char *host, uint16_t port, uint16_
     *(v6 ? &at.in6.sin6_port : &at.in.sin_port) = htons(port);
     socklen_t len = v6 ? sizeof at.in6 : sizeof at.in;
     AUTO(close_p) int fd = socket(at.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* REUSEPORT: the caller has kept the port for us, bound, so that nobody else gets it */
+    /* SO_REUSEPORT: the caller holds the port with a bound socket, so that no other program gets
+     * it. */
     if (fd == -1 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
         setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == -1 ||
         bind(fd, &at.sa, len) == -1 || listen(fd, SOMAXCONN) == -1 ||

@@ -10,7 +10,7 @@
 
 /* ---- the job ---- */
 
-struct block { /* nodes first .. first + n - 1, each with as many ranks */
+struct block { /* nodes first .. first + n - 1; each has the same number of ranks */
     uintptr_t first, n;
     uint32_t ranks;
 };
@@ -22,8 +22,9 @@ static int block_add(struct buf *text, const struct block *b)
                 : 0;
 }
 
-/* Which ranks share a node: "(vector,(0,2,4),(2,1,2))" has four on each of nodes 0 and 1, then two
- * on node 2. Those of one node talk through shared memory, so that it must be right. */
+/* Describe which ranks share a node: "(vector,(0,2,4),(2,1,2))" means four ranks on each of nodes 0
+ * and 1, then two on node 2. It must be right: ranks of one node communicate through shared
+ * memory. */
 static char *mapping_new(uint32_t n, const char *const *hosts)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -36,7 +37,7 @@ static char *mapping_new(uint32_t n, const char *const *hosts)
         for (run = 1; i + run < n; run++)
             if (!str_eq(hosts && hosts[i + run] ? hosts[i + run] : "", host))
                 break;
-        uintptr_t node = (uintptr_t)map_get(&nodes, host); /* its number + 1 */
+        uintptr_t node = (uintptr_t)map_get(&nodes, host); /* the number of the node + 1 */
         if (!node) {
             node = ++known;
             rc = map_set(&nodes, host, (void *)node, NULL);
@@ -88,9 +89,10 @@ void pmi_rank_done(struct pmi *p, struct pmi_rank *r)
     buf_done(&r->in);
 }
 
-/* ---- one line ---- */
+/* ---- a line from a rank ---- */
 
-/* The value of `name`; "value" goes to the end of the line, for it may hold anything. */
+/* The value of `name`. "value" is the last field and may contain blanks, so it extends to the end
+ * of the line. */
 static bool field(struct span line, const char *name, struct span *out)
 {
     struct span word;
@@ -118,8 +120,8 @@ static enum pmi_what on_initack(struct pmi *p, struct pmi_rank *r, struct span l
                                 struct buf *out)
 {
     int64_t rank;
-    if (r->rank >= 0 || !number(line, "pmiid", 0, (int64_t)p->n_ranks - 1, &rank) ||
-        p->ranks[rank]) /* somebody else is it */
+    /* Another connection has this rank. */
+    if (r->rank >= 0 || !number(line, "pmiid", 0, (int64_t)p->n_ranks - 1, &rank) || p->ranks[rank])
         return PMI_BAD;
     r->rank = rank;
     p->ranks[rank] = r;
@@ -154,7 +156,8 @@ static enum pmi_what on_get(const struct pmi *p, struct span line, struct buf *o
     AUTO(free_p) char *k = span_dup(key);
     const char *v = k ? map_get(&p->keys, k) : NULL;
     if (!v && span_eqs(key, "PMI_process_mapping") && strlen(p->mapping) <= PMI_VALUE_MAX)
-        v = p->mapping; /* a longer one cannot be told: each rank is taken to be alone */
+        /* If it is too long to be sent, each rank assumes that it is alone on its node. */
+        v = p->mapping;
     if (v)
         buf_addf(out, "cmd=get_result rc=0 msg=success value=%s\n", v);
     else
@@ -177,7 +180,7 @@ static enum pmi_what on_barrier(struct pmi *p, struct pmi_rank *r)
     return PMI_BARRIER;
 }
 
-/* What needs no more than an answer. */
+/* Answer commands that change nothing. false: another command. */
 static bool answer(const struct pmi *p, struct span cmd, struct buf *out)
 {
     if (span_eqs(cmd, "get_maxes"))
@@ -200,7 +203,7 @@ static enum pmi_what on_line(struct pmi *p, struct pmi_rank *r, struct span line
     struct span cmd;
     int64_t code;
     if (!field(line, "cmd", &cmd) || memchr(line.p, '\0', line.len))
-        return PMI_BAD; /* also "mcmd=spawn": more processes than the job has are not to be had */
+        return PMI_BAD; /* also for "mcmd=spawn": a job cannot get more processes */
     if (span_eqs(cmd, "initack"))
         return on_initack(p, r, line, out);
     if (r->rank < 0)
@@ -241,7 +244,7 @@ enum pmi_what pmi_feed(struct pmi *p, struct pmi_rank *r, struct span bytes, str
     enum pmi_what what = PMI_MORE;
     size_t done = 0;
     if (bytes.len && buf_add(&r->in, bytes.p, bytes.len) < 0)
-        return PMI_BAD; /* far more than a line at once, or no memory */
+        return PMI_BAD; /* more bytes than a line may have, or no memory */
     while (what == PMI_MORE && done < r->in.len) {
         const char *at = r->in.p + done, *end = memchr(at, '\n', r->in.len - done);
         if (!end && r->in.len - done > PMI_LINE_MAX)

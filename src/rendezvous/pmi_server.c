@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server that MPICH's processes dial (PMI_PORT), which mpiexec would be otherwise. */
+/* The PMI server (variable PMI_PORT) to which MPICH's processes connect. Without tony, mpiexec
+ * would run it. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,9 +11,9 @@
 #include "rendezvous/server.h"
 
 enum {
-    HELLO_MS = 10000, /* to say which rank it is */
+    HELLO_MS = 10000, /* time in which a peer must say its rank */
     PEERS_MAX = 65536,
-    REFUSALS = 16, /* that are told of */
+    REFUSALS = 16, /* refused peers that are reported */
 };
 
 struct pmi_server {
@@ -27,7 +28,7 @@ struct pmi_server {
 
 struct speaker {
     struct server_peer peer;
-    struct pmi_rank rank; /* rank.in.max 0: it has not said anything */
+    struct pmi_rank rank; /* rank.in.max 0: no bytes were received yet */
 };
 
 static struct pmi_server *server_of(const struct server_peer *p)
@@ -35,7 +36,8 @@ static struct pmi_server *server_of(const struct server_peer *p)
     return CONTAINER_OF(p->server, struct pmi_server, server);
 }
 
-/* A peer that is gone meanwhile is missed by the tasks' own ends. */
+/* Send the end of the barrier to all ranks. An error is ignored: if a rank has died, tony learns of
+ * that from its task. */
 static void barrier_out(struct pmi_server *s)
 {
     struct server_peer *next;
@@ -52,7 +54,7 @@ static void refuse(struct pmi_server *s, struct speaker *x)
     if (x->rank.rank >= 0)
         (void)err_set(&e, EPROTO, "rank %d does not speak PMI-1 as MPICH does", (int)x->rank.rank);
     else
-        (void)err_set(&e, EPROTO, "somebody who dialled the PMI server is none of the job's ranks");
+        (void)err_set(&e, EPROTO, "a peer of the PMI server is none of the job's ranks");
     if (s->on_refused && s->refusals++ < REFUSALS)
         s->on_refused(&e, s->arg);
     server_drop(&x->peer);
@@ -75,9 +77,9 @@ static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
     case PMI_MORE:
         break;
     case PMI_BARRIER:
-        barrier_out(s); /* whoever waits for the barrier says no more before */
+        barrier_out(s); /* ranks in a barrier send nothing, so no input is left */
         break;
-    case PMI_ABORT: /* it waits to be killed */
+    case PMI_ABORT: /* the rank waits until it is killed */
         if (s->on_abort)
             s->on_abort((uint32_t)x->rank.rank, code, s->arg);
         break;

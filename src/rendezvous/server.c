@@ -16,10 +16,10 @@
 
 enum {
     EVENTS = 64,
-    ACCEPTS = 128, /* in one turn: those who are there already shall not wait longer */
+    ACCEPTS = 128, /* connections accepted in one turn, so that others are served in between */
     BLOCK = 16 << 10,
-    OUT_MAX = 8 << 20, /* an answer is shorter; who has so much to read does not */
-    END_MS = 10000,    /* for an answer to be read */
+    OUT_MAX = 8 << 20, /* no answer is longer; more means that the peer does not read */
+    END_MS = 10000,    /* time to read the last answer */
 };
 
 static int watch(const struct server *s, int op, int fd, void *what, uint32_t events)
@@ -28,7 +28,8 @@ static int watch(const struct server *s, int op, int fd, void *what, uint32_t ev
     return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
 }
 
-/* Events of it may still be under way in this turn, so its memory stays to the end of that. */
+/* Close a connection. Events of this turn may still point to the peer, so free_gone() frees it at
+ * the end of the turn. */
 void server_drop(struct server_peer *p)
 {
     struct server *s = p->server;
@@ -47,8 +48,8 @@ void server_drop(struct server_peer *p)
     buf_done(&p->out);
     p->next = s->gone;
     s->gone = p;
-    if (s->full)
-        s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+    if (s->accept_suspended)
+        s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
 }
 
 static void free_gone(struct server *s)
@@ -59,7 +60,7 @@ static void free_gone(struct server *s)
     }
 }
 
-/* What is wanted to be heard of a peer: while it has something to read still, that it has read. */
+/* Set the events to poll for: input unless the connection is ending, output if bytes are queued. */
 static int watch_peer(struct server_peer *p, int op)
 {
     uint32_t in = p->ending ? 0 : (uint32_t)EPOLLIN, out = p->out.len ? (uint32_t)EPOLLOUT : 0;
@@ -113,8 +114,10 @@ static int peer_open(struct server *s, int fd)
         free(p);
         return rc;
     }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* it is only slower without */
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* a host that is gone */
+    /* If it fails, the connection is only slower. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    /* Detects peers on dead hosts. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     p->next = s->peers;
     if (p->next)
         p->next->prev = p;
@@ -129,7 +132,7 @@ static void accept_some(struct server *s)
         bool room = s->n_peers < s->ops->peers_max;
         int fd = room ? accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
         if (!room || (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)))
-            s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
+            s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
         if (fd == -1)
             return;
         if (peer_open(s, fd) < 0)
@@ -144,7 +147,7 @@ static void read_in(struct server_peer *p)
     if (n > 0)
         p->server->ops->on_bytes(p, block, (size_t)n);
     else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-        server_drop(p); /* tasks end, and their connections with them */
+        server_drop(p); /* normal at the end of a task */
 }
 
 void server_turn(struct server *s)

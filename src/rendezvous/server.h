@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the servers of few words have in common: one listener on one address, and a bounded number
- * of connections, each of which has a time by which it must have said what it is there for.
- * (Torch's store, which is asked much more, has its own: tcpstore_server.c.)
+ * Common code of the small rendezvous servers: one listener, and a limited number of connections. A
+ * connection is dropped if it has not identified itself by its deadline. (Torch's store has a
+ * server of its own, because it handles far more requests: tcpstore_server.c.)
  */
 #ifndef TONY_RENDEZVOUS_SERVER_H
 #define TONY_RENDEZVOUS_SERVER_H
@@ -17,43 +17,43 @@ struct err;
 struct server;
 struct service_config;
 
-/* One connection; a server's own struct begins with it. */
+/* One connection. A server's own struct has this as its first member. */
 struct server_peer {
     struct server *server;
-    int fd; /* -1: it was dropped, and its memory follows */
+    int fd; /* -1: dropped; free_gone() will free it */
     struct server_peer *prev, *next;
-    int64_t deadline_ms; /* then it is dropped; INT64_MAX = never */
-    bool ending;         /* what is queued goes out, and nothing is read any more */
-    struct buf out;      /* what it has not taken yet */
+    int64_t deadline_ms; /* the connection is dropped at this time; INT64_MAX = never */
+    bool ending;         /* send the queued bytes, read nothing more, then close */
+    struct buf out;      /* bytes that are not sent yet */
 };
 
 struct server_ops {
-    const char *what; /* of a sentence: "cannot serve <what> at" */
+    const char *what; /* for the error "cannot serve <what> at ..." */
     size_t peer_size;
-    int64_t first_ms; /* the first deadline of a connection, from its beginning */
-    size_t peers_max; /* more wait in the kernel's queue, or are refused there */
-    /* May call server_drop() of any peer; of this one also server_end(). */
+    int64_t first_ms; /* time from the accept to the first deadline; 0 = no deadline */
+    size_t peers_max; /* further connections wait in the kernel's queue */
+    /* It may call server_drop() for any peer, and server_end() for p. */
     void (*on_bytes)(struct server_peer *p, const char *bytes, size_t n);
-    void (*on_gone)(struct server_peer *p); /* it was dropped; may be NULL */
+    void (*on_gone)(struct server_peer *p); /* the peer was dropped; may be NULL */
 };
 
 struct server {
     const struct server_ops *ops;
     int epoll_fd, listen_fd;
     uint16_t port;
-    bool full; /* not listening until somebody leaves */
+    bool accept_suspended; /* accepting is suspended until a connection is dropped */
     struct server_peer *peers, *gone;
     size_t n_peers;
 };
 
 int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,
                 struct err *e);
-void server_close(struct server *s); /* of one that was not opened, too */
+void server_close(struct server *s); /* also after a failed server_open() */
 void server_turn(struct server *s);
 void server_tick(struct server *s, int64_t now_ms);
-/* A peer that does not take what it is sent is dropped: false. */
+/* false: the peer was dropped, because the connection is broken or the peer does not read. */
 bool server_send(struct server_peer *p, const void *bytes, size_t n);
-void server_end(struct server_peer *p); /* when all is sent */
+void server_end(struct server_peer *p); /* close once all bytes are sent */
 void server_drop(struct server_peer *p);
 
 #endif

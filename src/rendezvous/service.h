@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Servers by which the ranks of a job find each other. A framework names the one it needs (struct
- * runtime, server); the executor of rank 0's task has it (decision 0010), at the address that this
- * task has told anyway.
+ * Servers by which the ranks of a job find each other. A framework names the server that it needs
+ * (struct runtime, `server`). The executor of rank 0's task runs it (decision 0010), at the address
+ * that this task has registered.
  *
- * One server lives for one generation of the gang: the next one gets a fresh one, with nothing of
- * the old in it and on another port. It listens on the one address by which the tasks reach each
- * other, and nowhere else. None of these protocols knows who is asking, so that whoever can reach
- * the port can speak: each server bounds its connections, its bytes and its time by constants of
- * its own, and nothing that comes in may end the executor.
+ * A server lives for one generation of the gang. The next generation gets a new, empty server on
+ * another port. The server listens only on the address that the tasks use. These protocols have no
+ * authentication: every program that can reach the port can use the server. So each server limits
+ * connections, bytes and time, and no input may end the executor.
  *
- * A server is one file, which keeps its protocol apart from the network (bytes in, bytes out) so
- * that it is tested and fuzzed without sockets, and one row in services.c. There is no event loop
- * where it runs: one descriptor to poll, one call when it is ready, one now and then.
+ * Each server is one file and one row in services.c. Its protocol is separate from the network
+ * code, so that tests and fuzzers need no sockets. The executor has no event loop: it polls one
+ * descriptor, calls turn() when that is readable, and tick() about once a second.
  */
 #ifndef TONY_RENDEZVOUS_SERVICE_H
 #define TONY_RENDEZVOUS_SERVICE_H
@@ -22,24 +21,25 @@
 
 struct err;
 
-struct service_config { /* strings are borrowed for the call of open() */
-    const char *host;   /* numeric: listen here */
+struct service_config { /* strings are borrowed during open() */
+    const char *host;   /* numeric address to listen on */
     uint16_t port;      /* 0 = any; the caller may hold it with SO_REUSEPORT */
-    size_t max_bytes;   /* what all that it is told may take */
-    /* What was wrong with a client that had to go; of many only the first ones. May be NULL. */
+    size_t max_bytes;   /* limit for all that clients store */
+    /* A client was disconnected because of its fault; only the first few are reported. May be
+     * NULL. */
     void (*on_refused)(const struct err *why, void *arg);
-    /* A rank asks that the job ends with this code. May be called more than once. May be NULL. */
+    /* A rank asks to end the job with this code. May be called several times. May be NULL. */
     void (*on_abort)(uint32_t rank, int exit_code, void *arg);
     void *arg;
 };
 
-struct service_job { /* who will come; borrowed for the call of begin() */
+struct service_job { /* the ranks of the job; borrowed during begin() */
     const char *application_id;
-    uint32_t n_ranks;         /* of all tracked tasks */
-    const char *const *hosts; /* numeric, by rank; "" = not known */
+    uint32_t n_ranks;         /* ranks of all tracked tasks */
+    const char *const *hosts; /* numeric, by rank; "" = unknown */
 };
 
-struct service; /* each server's own, which begins with a struct service_head */
+struct service; /* each server has its own struct, which begins with a struct service_head */
 
 struct service_ops {
     const char *name;
@@ -56,17 +56,18 @@ struct service_head {
     const struct service_ops *ops;
 };
 
-const struct service_ops *service_find(const char *name); /* NULL = there is none of that name */
-/* It listens from now on; who connects waits in the kernel until it has begun. */
+/* NULL = there is no server of this name. */
+const struct service_ops *service_find(const char *name);
+/* Start to listen. Connections wait in the kernel until service_begin(). */
 int service_open(const char *name, const struct service_config *cfg, struct service **out,
                  struct err *e);
-/* Once, before any turn. */
+/* Call it once, before the first service_turn(). */
 int service_begin(struct service *s, const struct service_job *job, struct err *e);
 uint16_t service_port(const struct service *s);
-int service_fd(const struct service *s); /* readable: call turn() */
-void service_turn(struct service *s);    /* do what can be done at once */
-/* About once a second: monotonic ms. What has been silent for too long goes. */
+int service_fd(const struct service *s); /* when it is readable, call service_turn() */
+void service_turn(struct service *s);    /* handle all events without waiting */
+/* Call it about once a second; now_ms is monotonic. It drops connections past their deadline. */
 void service_tick(struct service *s, int64_t now_ms);
-void service_close(struct service *s); /* at once, with all connections; NULL is fine */
+void service_close(struct service *s); /* closes all connections at once; NULL is fine */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of servers. */
+/* The table of rendezvous servers. */
 #include <errno.h>
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients of the store, and what they ask for. */
+/* Clients of the store, and their commands. */
 #include "rendezvous/tcpstore.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "rendezvous/tcpstore_int.h"
 
-enum { NUMBER_MAX = 24, WATCH_REGISTERED = 3, WATCHES_MAX = 1024 /* of one client */ };
+enum { NUMBER_MAX = 24, WATCH_REGISTERED = 3, WATCHES_MAX = 1024 /* watches of one client */ };
 
 struct tcpstore *tcpstore_new(size_t max_bytes, uint64_t seed)
 {
@@ -124,9 +124,9 @@ bool tcpstore_broken(const struct tcpstore_client *c)
     return c->broken;
 }
 
-/* ---- what a client has still to read ---- */
+/* ---- output to clients ---- */
 
-/* An append to a buffer of a client, of which all may have so many together. */
+/* Append to a buffer of a client, and count the memory in s->used, which has a limit. */
 static int add_counted(struct tcpstore *s, struct buf *b, const void *p, size_t n, struct err *e)
 {
     size_t cap = b->cap;
@@ -192,7 +192,7 @@ bool tcpstore_paused(const struct tcpstore_client *c)
 
 /* ---- the commands ---- */
 
-/* The fields of a command that was found whole: nothing needs to be looked at again. */
+/* Take a field of a command. scan_command() has checked all lengths. */
 static struct span take(const char **p)
 {
     size_t len = (size_t)load_u64(*p);
@@ -208,7 +208,7 @@ static uint64_t take_u64(const char **p)
     return v;
 }
 
-/* As torch does: leading blanks and what stands behind the number do not matter. */
+/* Parse a number as torch does: leading blanks, and text after the number, are ignored. */
 static int number_of(const struct key *k, int64_t *out, struct err *e)
 {
     char text[NUMBER_MAX], *end;
@@ -219,7 +219,7 @@ static int number_of(const struct key *k, int64_t *out, struct err *e)
     errno = 0;
     long long v = strtoll(text, &end, 10);
     if (end == text || errno)
-        return err_set(e, EINVAL, "a client of torch's store adds to a value that is no number");
+        return err_set(e, EINVAL, "a client of torch's store adds to a value that is not a number");
     *out = v;
     return 0;
 }
@@ -293,8 +293,8 @@ static int do_set_all(struct tcpstore_client *c, const char *p, struct err *e)
     return rc;
 }
 
-/* What is not there equals the empty value; else the answer is what was expected, as if it were
- * there. That is torch's own rule. */
+/* Set the key if its value is `expected`, and answer with the value. These are torch's rules: a
+ * missing key matches an empty `expected`; if it does not match, the answer is `expected`. */
 static int do_compare_set(struct tcpstore_client *c, const char *p, struct err *e)
 {
     struct span name = take(&p), expected = take(&p), desired = take(&p);
@@ -362,12 +362,13 @@ static int do_barrier(struct tcpstore_client *c, const char *p, struct err *e)
     come++;
     int len = snprintf(text, sizeof text, "%lld", (long long)come);
     if (come >= size) {
-        rc = key_set(c->s, k, span_mem(text, (size_t)len), e); /* wakes the others */
+        rc = key_set(c->s, k, span_mem(text, (size_t)len), e); /* wakes the waiting clients */
         if (rc == 0)
             answer_u8(c, WAIT_OVER);
         return rc;
     }
-    struct wait_list others = k->waits; /* who waits here waits for the last one */
+    /* Clients that wait for this key must not be woken before the last one has come. */
+    struct wait_list others = k->waits;
     k->waits = (struct wait_list){ 0 };
     rc = key_set(c->s, k, span_mem(text, (size_t)len), e);
     k->waits = others;
@@ -413,12 +414,12 @@ static void do_list_keys(struct tcpstore_client *c)
                 answer_span(c, span_mem(k->name, k->name_len));
 }
 
-/* p: behind the number of the command. */
+/* p: the bytes after the number of the command. */
 static int carry_out(struct tcpstore_client *c, const char *p, struct err *e)
 {
     const struct key *k;
     enum op op = c->scan.op;
-    /* A client does one thing at a time: it has stopped waiting when it asks for something else. */
+    /* A new command ends the client's wait: a client has at most one command under way. */
     if (c->waits)
         wait_end(c);
     switch (op) {
@@ -478,7 +479,7 @@ static int carry_out(struct tcpstore_client *c, const char *p, struct err *e)
     return 0;
 }
 
-/* How many of the n bytes were taken, or -errno. */
+/* Carry out the complete commands in p. Returns how many bytes they take, or -errno. */
 static ssize_t consume(struct tcpstore_client *c, const char *p, size_t n, bool more, struct err *e)
 {
     size_t at = 0;
@@ -501,7 +502,8 @@ static ssize_t consume(struct tcpstore_client *c, const char *p, size_t n, bool 
 int tcpstore_feed(struct tcpstore_client *c, const char *p, size_t n, bool more, struct err *e)
 {
     int rc = 0;
-    if (c->in.len == 0 && n > 0) { /* the usual case: whole commands, and nothing before them */
+    /* The usual case: no bytes are left from before, so nothing is copied. */
+    if (c->in.len == 0 && n > 0) {
         ssize_t done = consume(c, p, n, more, e);
         if (done < 0)
             return (int)done;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the store share: tcpstore.c (clients and commands), tcpstore_scan.c (where a
- * command ends), tcpstore_keys.c (the keys, and who waits for them). */
+/* Private to the files of the store: tcpstore.c (clients and commands), tcpstore_scan.c (finds the
+ * end of a command), tcpstore_keys.c (the keys, and the clients that wait for them). */
 #ifndef TONY_RENDEZVOUS_TCPSTORE_INT_H
 #define TONY_RENDEZVOUS_TCPSTORE_INT_H
 
@@ -40,21 +40,21 @@ enum op {
 
 enum dialect { DIALECT_UNKNOWN = 0, DIALECT_BARE, DIALECT_VALIDATED };
 
-/* How far a command has been read: nothing of it is looked at twice. */
+/* How far a command was scanned. No byte is scanned twice. */
 struct scan {
-    enum op op;        /* OP_NONE: not begun */
-    const char *field; /* next of the op's fields */
-    bool counted;      /* the count in front of the fields was read */
-    uint64_t left;     /* times that the fields still come */
-    size_t at;         /* bytes of it that were looked at */
+    enum op op;        /* OP_NONE: not started */
+    const char *field; /* the next field of this operation */
+    bool counted;      /* the number of repetitions was read */
+    uint64_t left;     /* how often the fields still follow */
+    size_t at;         /* number of scanned bytes */
 };
 
 /* ---- keys ---- */
 
 struct wait {
-    struct key *key; /* NULL = over */
+    struct key *key; /* NULL = this wait is over */
     struct tcpstore_client *client;
-    struct wait *prev, *next; /* others at the key */
+    struct wait *prev, *next; /* other waits for this key */
 };
 
 struct wait_list {
@@ -67,11 +67,11 @@ struct item {
     char bytes[];
 };
 
-/* In the table while it has a value or a queue, or somebody waits for it. */
+/* A key is in the table as long as it has a value, a queue, or a waiting client. */
 struct key {
-    struct key *next; /* of the same slot */
+    struct key *next; /* next key in the same slot */
     uint64_t hash;
-    bool present; /* has a value */
+    bool present; /* the key has a value */
     char *value;
     size_t len, cap;
     struct wait_list waits, watches;
@@ -88,7 +88,7 @@ struct tcpstore {
     size_t n_slots, n_keys, n_present;
     struct tcpstore_client *clients, *ready, *ready_tail;
     size_t n_clients;
-    bool watched, has_2_1; /* what was heard so far of which torch is there */
+    bool watched, has_2_1; /* commands that show which version of torch the clients use */
 };
 
 struct tcpstore_client {
@@ -98,20 +98,21 @@ struct tcpstore_client {
     struct tcpstore_client *ready_prev, *ready_next;
     bool is_ready, broken;
     struct buf in, out;
-    size_t out_at; /* bytes of out that were sent */
+    size_t out_at; /* bytes of `out` that were sent */
     enum dialect dialect;
-    bool spoken;  /* has given a command */
-    bool watcher; /* watching is all that it does */
+    bool spoken;  /* the client has sent a command */
+    bool watcher; /* the client only watches keys */
     struct scan scan;
-    struct wait *waits; /* of its last WAIT; NULL = it does not wait */
+    struct wait *waits; /* the keys of its last WAIT; NULL = it does not wait */
     size_t n_waits, n_awaited;
     VEC(struct wait *) watches;
 };
 
 /* ---- tcpstore_scan.c ---- */
 
-/* The length of the command that p begins with; 0: there is more to come; -errno. Its op stands in
- * c->scan then. Give the same bytes and more the next time; scan_done() when it was carried out. */
+/* The length of the command at the start of p; 0: it is incomplete; or -errno. c->scan has its
+ * operation. After 0, call it again with the same bytes and more of them. Call scan_done() when the
+ * command was carried out. */
 ssize_t scan_command(struct tcpstore_client *c, const char *p, size_t n, bool more, struct err *e);
 static inline void scan_done(struct tcpstore_client *c)
 {
@@ -120,40 +121,41 @@ static inline void scan_done(struct tcpstore_client *c)
 
 /* ---- tcpstore_keys.c ---- */
 
-/* Room for so many more bytes. 0, or -ENOBUFS with a sentence. */
+/* Is there memory for n more bytes? 0, or -ENOBUFS with a sentence. */
 int store_room(struct tcpstore *s, size_t n, struct err *e);
 
-struct key *key_find(const struct tcpstore *s, struct span name); /* NULL = not there */
-struct key *key_get(struct tcpstore *s, struct span name,
-                    struct err *e);               /* makes it; NULL with e */
-void key_tidy(struct tcpstore *s, struct key *k); /* frees it when nothing needs it any more */
+struct key *key_find(const struct tcpstore *s, struct span name); /* NULL = there is no such key */
+/* Creates the key if necessary; NULL: e is set. */
+struct key *key_get(struct tcpstore *s, struct span name, struct err *e);
+void key_tidy(struct tcpstore *s, struct key *k); /* frees the key if nothing needs it */
 int key_set(struct tcpstore *s, struct key *k, struct span value, struct err *e);
 int key_append(struct tcpstore *s, struct key *k, struct span value, struct err *e);
 bool key_delete(struct tcpstore *s, struct span name);
 int key_push(struct tcpstore *s, struct key *k, struct span value, struct err *e);
-struct item *key_pop(struct tcpstore *s, struct key *k); /* the caller's; NULL = empty */
+/* The caller frees it; NULL = the queue is empty. */
+struct item *key_pop(struct tcpstore *s, struct key *k);
 static inline bool key_ready(const struct key *k)
 {
     return k && (k->present || k->queue);
 }
 void keys_done(struct tcpstore *s);
 
-/* Wait for those of the n names that are not there: how many they are, or -errno. */
+/* Wait for those of the n keys that do not exist. Returns their number, or -errno. */
 ssize_t wait_begin(struct tcpstore_client *c, const struct span *names, size_t n, struct err *e);
 /* Wait for the next change of k, which has a value. */
 int wait_change(struct tcpstore_client *c, struct key *k, struct err *e);
-void wait_end(struct tcpstore_client *c); /* it waits no more; nobody is told */
+void wait_end(struct tcpstore_client *c); /* end the wait without an answer */
 void waiters_wake(struct tcpstore *s, struct key *k);
 int watch_begin(struct tcpstore_client *c, struct key *k);
 void watch_end(struct tcpstore_client *c);
 
-/* ---- tcpstore.c: answers. Without room the client is marked, and goes ---- */
+/* ---- tcpstore.c: answers; if there is no memory, they mark the client as broken ---- */
 
 enum { WAIT_OVER = 0, WAIT_CANCELLED = 1 };
 void answer_bytes(struct tcpstore_client *c, const void *p, size_t n);
 void answer_u8(struct tcpstore_client *c, uint8_t v);
 void answer_u64(struct tcpstore_client *c, uint64_t v);
-void answer_span(struct tcpstore_client *c, struct span v); /* length, bytes */
+void answer_span(struct tcpstore_client *c, struct span v); /* the length, then the bytes */
 
 static inline uint64_t load_u64(const char *p)
 {

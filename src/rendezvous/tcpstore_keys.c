@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of the store, and who waits for them. */
+/* The keys of the store, and the clients that wait for them. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,7 +7,10 @@
 #include "base/util.h"
 #include "rendezvous/tcpstore_int.h"
 
-enum { SLOTS_FIRST = 64, VALUE_SMALL = 24 /* any number fits, so that adding moves nothing */ };
+enum {
+    SLOTS_FIRST = 64,
+    VALUE_SMALL = 24 /* room for any number: an addition does not reallocate */
+};
 
 int store_room(struct tcpstore *s, size_t n, struct err *e)
 {
@@ -26,8 +29,8 @@ static int no_memory(struct err *e)
 
 /* ---- the table ---- */
 
-/* Eight bytes at a time; what is multiplied in is at random, so that keys cannot be chosen to
- * collide without knowing it. */
+/* A hash over words of eight bytes. It includes a random seed: without the seed, nobody can choose
+ * keys that collide. */
 static uint64_t hash_of(const struct tcpstore *s, struct span name)
 {
     uint64_t h = s->seed ^ (name.len * 0x9e3779b97f4a7c15u), word;
@@ -161,7 +164,7 @@ static int reserve(struct tcpstore *s, struct key *k, size_t n, struct err *e)
     return 0;
 }
 
-/* What torch <= 2.0 tells those who watch a key. */
+/* The events that torch <= 2.0 sends to clients that watch a key. */
 enum { WATCH_UPDATED = 0, WATCH_CREATED = 1, WATCH_DELETED = 2 };
 
 static void tell_watchers(const struct key *k, uint8_t what, struct span old, struct span now)
@@ -199,7 +202,7 @@ int key_append(struct tcpstore *s, struct key *k, struct span value, struct err 
         return err_set(e, EMSGSIZE, "a value of torch's store would grow over %d bytes",
                        TCPSTORE_VALUE_MAX);
     size_t want = k->len + value.len;
-    /* doubling: many small pieces are not copied each time */
+    /* At least double the size, so that many small appends do not copy the value each time. */
     int rc = want <= k->cap ? 0 : reserve(s, k, MAX(want, k->cap * 2), e);
     if (rc < 0)
         return rc;
@@ -230,7 +233,7 @@ bool key_delete(struct tcpstore *s, struct span name)
 
 static void wait_done_one(struct wait *w);
 
-/* One that comes is for one of them. */
+/* A queue has got one item: wake one client that waits for it. */
 static void waiter_wake_one(struct key *k)
 {
     while (k->waits.head) {
@@ -303,7 +306,7 @@ void wait_end(struct tcpstore_client *c)
     c->n_waits = c->n_awaited = 0;
 }
 
-/* The key of w is there; the last of a client's keys ends its wait. */
+/* The key of w exists now. If it was the last one for which the client waits, answer the client. */
 static void wait_done_one(struct wait *w)
 {
     struct tcpstore_client *c = w->client;
@@ -347,7 +350,7 @@ ssize_t wait_begin(struct tcpstore_client *c, const struct span *names, size_t n
             continue;
         struct key *k = key_get(c->s, names[i], e);
         if (!k)
-            return -ENOMEM; /* the client goes, and what it waits for with it */
+            return -ENOMEM; /* the caller disconnects the client, which ends its waits */
         struct wait *w = &c->waits[c->n_awaited++];
         *w = (struct wait){ .key = k, .client = c };
         link_add(&k->waits, w);

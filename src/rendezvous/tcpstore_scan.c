@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a command ends, and which it is. */
+/* Finds the end of a command, and which command it is. */
 #include <errno.h>
 
 #include "base/err.h"
 #include "base/util.h"
 #include "rendezvous/tcpstore_int.h"
 
-enum { MAGIC = 0x3c85f7ce, MAGIC_LEN = 5 /* with the number of the command */ };
+enum { MAGIC = 0x3c85f7ce, MAGIC_LEN = 5 /* with the number of the command in front */ };
 
-/* The fields behind a command's number: k a key, v a value (each with its length in front), 4 and 8
- * so many bytes, and n: a count first, then the rest so often. */
+/* The fields after the number of a command. k: a key, v: a value (each with its length in front); 4
+ * and 8: a number of that many bytes; n: a count, after which the other fields are repeated that
+ * often. */
 static const char *const fields[OP_COUNT] = {
     [OP_NONE] = "",      [OP_VALIDATE] = "4",  [OP_SET] = "kv",       [OP_COMPARE_SET] = "kvv",
     [OP_GET] = "k",      [OP_ADD] = "k8",      [OP_CHECK] = "nk",     [OP_WAIT] = "nk",
@@ -19,7 +20,8 @@ static const char *const fields[OP_COUNT] = {
     [OP_BARRIER] = "k8",
 };
 
-/* torch <= 2.0 knows WATCH and ends with DELETE; 2.1 has neither of the two where they were. */
+/* In torch <= 2.0, number 7 is WATCH and 8 is DELETE. In torch 2.1, 7 is DELETE and 8 is
+ * APPEND. */
 enum { BARE_WATCH = 7, BARE_DELETE = 8 };
 static const enum op bare[] = {
     OP_SET,    OP_COMPARE_SET, OP_GET,    OP_ADD,     OP_CHECK,   OP_WAIT,
@@ -32,7 +34,8 @@ static const enum op validated[] = {
     OP_PUSH,   OP_POP,    OP_QUEUE_LEN,   OP_LIST_KEYS, OP_BARRIER,
 };
 
-/* A connection that watches does nothing else, and begins with it. */
+/* A connection of torch <= 2.0 that watches keys sends WATCH as its first command and no other
+ * ones. */
 static enum op bare_op(struct tcpstore_client *c, unsigned char number)
 {
     struct tcpstore *s = c->s;
@@ -47,7 +50,7 @@ static enum op bare_op(struct tcpstore_client *c, unsigned char number)
     return number < ARRAY_LEN(bare) ? bare[number] : OP_NONE;
 }
 
-/* Is it a client at all, and which? 0: there is more to come. */
+/* Find out the dialect of a client. 0: more bytes are needed. */
 static int scan_greeting(struct tcpstore_client *c, const char *p, size_t n)
 {
     uint32_t number;
@@ -83,7 +86,7 @@ static int begin(struct tcpstore_client *c, const char *p, size_t n, struct err 
     return 1;
 }
 
-/* The next field. 1, 0: there is more to come, -errno. */
+/* Skip the next field. 1: done; 0: more bytes are needed; or -errno. */
 static int skip(struct scan *s, const char *p, size_t n, struct err *e)
 {
     char type = *s->field;
@@ -95,8 +98,8 @@ static int skip(struct scan *s, const char *p, size_t n, struct err *e)
         uint64_t says = load_u64(p + s->at);
         if (says > max)
             return err_set(e, EMSGSIZE,
-                           "a client of torch's store sent a %s of %llu bytes, which is more than "
-                           "the %llu that may be",
+                           "a client of torch's store sent a %s of %llu bytes, more than the "
+                           "limit of %llu",
                            type == 'k' ? "key" : "value", (unsigned long long)says,
                            (unsigned long long)max);
         len = (size_t)says;
@@ -118,8 +121,8 @@ static int count(struct scan *s, const char *p, size_t n, struct err *e)
     s->left = load_u64(p + s->at);
     if (s->left > TCPSTORE_KEYS_MAX)
         return err_set(e, EMSGSIZE,
-                       "a client of torch's store sent a command with %llu keys, which is more "
-                       "than the %d that may be",
+                       "a client of torch's store sent a command with %llu keys, more than the "
+                       "limit of %d",
                        (unsigned long long)s->left, TCPSTORE_KEYS_MAX);
     s->at += 8;
     s->counted = true;
@@ -144,7 +147,8 @@ ssize_t scan_command(struct tcpstore_client *c, const char *p, size_t n, bool mo
         rc = skip(s, p, n, e);
         if (rc == 1)
             s->field++;
-        /* torch <= 2.0 deletes with what is torch 2.1's APPEND, and waits behind the key. */
+        /* A DELETE of torch <= 2.0 has the number of APPEND in torch 2.1, but no value. So if the
+         * command ends after the key, and no client of torch 2.1 was seen, it is a DELETE. */
         if (rc == 1 && c->dialect == DIALECT_BARE && s->op == OP_APPEND && *s->field == 'v' &&
             s->at == n && !more && !c->s->has_2_1) {
             s->op = OP_DELETE;

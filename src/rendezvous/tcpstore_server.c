@@ -18,20 +18,21 @@
 
 enum {
     EVENTS = 256,
-    ACCEPTS = 128, /* in one turn: those who are there already shall not wait longer */
-    REFUSALS = 16, /* that are told of */
+    ACCEPTS = 128, /* connections accepted in one turn, so that others are served in between */
+    REFUSALS = 16, /* refused clients that are reported */
     BLOCK = 64 << 10,
 };
 
 struct line {
     int fd;
-    uint32_t events; /* that are waited for; OUT: it did not take all that it was to get */
+    uint32_t events; /* the events to poll for; EPOLLOUT: not all bytes could be sent */
     struct tcpstore_client *client;
 };
 
 struct tcpstore_server {
     int epoll_fd, listen_fd;
-    bool full; /* not listening until somebody leaves: there are no descriptors left */
+    bool accept_suspended; /* no descriptor is free: accepting is suspended until a connection is
+                              closed */
     uint16_t port;
     unsigned refusals;
     struct tcpstore *store;
@@ -53,7 +54,7 @@ int tcpstore_server_open(const char *host, uint16_t port, size_t max_bytes,
         return err_set(e, ENOMEM, "cannot serve torch's store: %m");
     s->epoll_fd = -1;
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-        seed = (uint64_t)clock_mono_us(); /* a machine that has just been started */
+        seed = (uint64_t)clock_mono_us(); /* soon after the boot there are no random bytes */
     int rc = s->listen_fd = rendezvous_listen("torch's store", host, port, &s->port, e);
     if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
         rc = err_set(e, errno, "cannot serve torch's store: %m");
@@ -74,8 +75,8 @@ static void line_close(struct tcpstore_server *s, struct line *l)
     tcpstore_leave(l->client);
     close(l->fd);
     free(l);
-    if (s->full)
-        s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+    if (s->accept_suspended)
+        s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
 }
 
 void tcpstore_server_close(struct tcpstore_server *s)
@@ -117,8 +118,10 @@ static struct line *line_open(struct tcpstore_server *s, int fd)
         free(l);
         return NULL;
     }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* it is only slower without */
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on); /* a host that is gone */
+    /* If it fails, the connection is only slower. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    /* Detects peers on dead hosts. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     return l;
 }
 
@@ -127,7 +130,7 @@ static void accept_some(struct tcpstore_server *s)
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-            s->full = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
+            s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
         if (fd == -1)
             return;
         if (tcpstore_n_clients(s->store) >= TCPSTORE_CLIENTS_MAX || !line_open(s, fd))
@@ -135,7 +138,8 @@ static void accept_some(struct tcpstore_server *s)
     }
 }
 
-/* Write what it will take, and wait for what comes next. -errno: it is gone. */
+/* Send what the kernel accepts, and set the events to poll for. -errno: the connection is
+ * broken. */
 static int send_out(struct tcpstore_server *s, struct line *l)
 {
     bool left = false;
@@ -155,7 +159,7 @@ static int send_out(struct tcpstore_server *s, struct line *l)
     return watch(s, EPOLL_CTL_MOD, l->fd, l, events);
 }
 
-/* 0, or -errno: it has to go; with a sentence where it is its own fault. */
+/* 0, or -errno: close the connection. e is set if the client has violated the protocol. */
 static int read_in(struct tcpstore_server *s, struct line *l, struct err *e)
 {
     ssize_t n = recv(l->fd, s->block, sizeof s->block, MSG_DONTWAIT);
@@ -175,21 +179,22 @@ static int serve(struct tcpstore_server *s, struct line *l, uint32_t events, str
         return -EPIPE;
     if (events & EPOLLOUT && (rc = send_out(s, l)) < 0)
         return rc;
-    if (events & EPOLLOUT) /* what had to wait */
+    if (events & EPOLLOUT) /* commands that waited because the client had not read its answers */
         rc = tcpstore_feed(l->client, NULL, 0, false, e);
     if (rc == 0 && events & (EPOLLIN | EPOLLHUP | EPOLLERR) && !tcpstore_paused(l->client))
         rc = read_in(s, l, e);
     return rc;
 }
 
-/* Whoever was told something: the client itself, and those that it has woken. Nobody is closed
- * here: an event of his may still be under way. */
+/* Send the answers: to the client itself and to those that it has woken. Does not close any
+ * connection, because an event of this turn may still point to it. */
 static void send_ready(struct tcpstore_server *s)
 {
     for (struct tcpstore_client *c; (c = tcpstore_ready(s->store));) {
         struct line *l = tcpstore_user(c);
         if (tcpstore_broken(c) || send_out(s, l) < 0)
-            (void)shutdown(l->fd, SHUT_RDWR); /* seen when it is read from */
+            /* The next read finds the end and closes the connection. */
+            (void)shutdown(l->fd, SHUT_RDWR);
     }
 }
 
@@ -214,7 +219,7 @@ void tcpstore_server_turn(struct tcpstore_server *s,
     }
 }
 
-/* ---- as one of the services ---- */
+/* ---- as a rendezvous service ---- */
 
 struct store_service {
     struct service_head head;

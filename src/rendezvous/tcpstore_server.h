@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Torch's store (tcpstore.h) on the network, for a process that has no event loop library: one
- * descriptor to poll, one call when it is ready.
+ * Torch's store (tcpstore.h) on the network, for a process without an event loop: it polls one
+ * descriptor, and calls a function when that is readable.
  */
 #ifndef TONY_RENDEZVOUS_TCPSTORE_SERVER_H
 #define TONY_RENDEZVOUS_TCPSTORE_SERVER_H
@@ -12,7 +12,7 @@
 struct err;
 struct tcpstore_server;
 
-enum { TCPSTORE_CLIENTS_MAX = 32 << 10 /* more are closed at once */ };
+enum { TCPSTORE_CLIENTS_MAX = 32 << 10 /* further connections are closed at once */ };
 
 /* Listen on a numeric address and a port (0 = any), which the caller may hold with SO_REUSEPORT.
  * max_bytes as in tcpstore_new(). */
@@ -22,9 +22,10 @@ void tcpstore_server_close(struct tcpstore_server *s); /* with all connections; 
 uint16_t tcpstore_server_port(const struct tcpstore_server *s);
 size_t tcpstore_server_n_clients(const struct tcpstore_server *s);
 
-int tcpstore_server_fd(const struct tcpstore_server *s); /* readable: call turn() */
-/* Do what can be done at once. What was wrong with a client that had to go is handed to on_refused,
- * of many only the first ones. */
+/* When it is readable, call tcpstore_server_turn() */
+int tcpstore_server_fd(const struct tcpstore_server *s);
+/* Handle all events without waiting. on_refused is called for a client that is disconnected because
+ * of its fault, but only for the first few. */
 void tcpstore_server_turn(struct tcpstore_server *s,
                           void (*on_refused)(const struct err *why, void *arg), void *arg);
 

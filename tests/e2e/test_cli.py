@@ -46,7 +46,7 @@ def test_help_of_each_command(tony, name):
     (["status", "application_1_9999"], "application_1_9999", ""),
     (["status", "99999"], "no job with number 99999", "tony list"),
     (["logs", "a", "b", "c"], "does not understand 'c'", "usage"),
-    (["pool"], "needs a word", "status|start|stop"),
+    (["pool"], "needs a subcommand", "status|start|stop"),
     (["pool", "stat"], "'stat'", "start"),
     (["pool", "status", "--force"], "--force", ""),
     (["help", "statuss"], "no command 'statuss'", "status"),

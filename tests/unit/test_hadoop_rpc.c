@@ -471,7 +471,7 @@ static void test_sasl_refusals(void **state)
         case 4:
             s.qop = "auth-conf";
             s.cipher = "3des";
-            says = "no protection that we can do";
+            says = "no protection that tony supports";
             break;
         default:
             s.id = "AAAA";

@@ -158,7 +158,7 @@ static void test_unknown_identity(void **state)
     assert_int_equal(pair_new(&x, "worker:4", &right), 0);
     pair_run(&x, SIZE_MAX);
     assert_int_equal(x.server_err.num, EACCES);
-    assert_string_equal(x.server_err.msg, "nobody is known by the name 'worker:4'");
+    assert_string_equal(x.server_err.msg, "unknown identity 'worker:4'");
     assert_string_equal(tls_identity(x.server), "");
     assert_int_equal(x.client_err.num, EACCES);
     assert_string_equal(x.client_err.msg, "the other side does not know 'worker:4'");
