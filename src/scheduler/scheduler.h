@@ -54,7 +54,10 @@ enum sched_event_type {
     /* containers: these have ended; their fields say how. */
     SE_COMPLETED,
     /* The scheduler wants containers back. n: the number of containers that the job may keep;
-     * deadline_ms: the time from now until the others must have ended; text: why, for people. */
+     * deadline_ms: the time from now until the others must have ended; text: why, for people.
+     * If n is below the least number of the job, the job shrinks to that least number. If the job's
+     * gang is forming anew, the job keeps the request and shrinks once the gang has formed; the
+     * deadline stays. */
     SE_SHRINK,
     /* The scheduler has room. n: the number of containers that the job may have in all;
      * deadline_ms: the time from now until the offer ends; text: why, for people. */

@@ -198,7 +198,7 @@ static void test_a_task_that_had_ended_restarts(void **state)
 
     (void)state;
     drive_init(&d, "worker*2/restart/on/scope-job/max9");
-    drive_run(&d, "go resize:worker=3 worker:1=0 worker:2=0");
+    drive_run(&d, "go resize:worker=3 worker:1=0 worker:2!0");
     const struct drive_slot *s = &d.slots[0];
     struct job_event end = { .type = EV_ATTEMPT_ENDED,
                              .attempt_ended = { .generation = s->generation,
@@ -264,9 +264,114 @@ static void test_by_the_scheduler(void **state)
           "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
         { "worker*2/live/cap3", "go grow:9", "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady",
           RESIZED },
+        /* below the minimum: as far as that */
+        { "worker*4/live/min2", "go shrink:1", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
+        { "worker*3/live/min2 ps*2/fixed", "go shrink:0",
+          "worker:0=1.1 worker:1=1.1 ps:0=1.1 ps:1=1.1", "steady", RESIZED },
+        { "worker*3/live/min2 ps*2/live", "go ps:0=0 shrink:1",
+          "worker:0=1.1 worker:1=1.1 ps:0=ended ps:1=1.1", "steady", RESIZED },
+        /* while it waits to grow */
+        { "worker*2/live/min2 nogrant=2", "go resize:worker=4 shrink:1",
+          "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
     };
     (void)state;
     check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_says_how_far_it_shrinks(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*4/live/min2");
+    drive_run(&d, "go shrink:1");
+    assert_string_equal(d.job->resize.detail, "the scheduler asked for at most 1 container, but "
+                                              "this job needs at least 2");
+    assert_string_equal(d.job->resize.why, "room");
+    drive_run(&d, "resize:worker=3");
+    assert_string_equal(d.job->resize.detail, "");
+    drive_run(&d, "shrink:2");
+    assert_string_equal(d.job->resize.detail, "");
+    drive_run(&d, "resize:worker=4 shrink:0");
+    assert_string_equal(d.job->resize.detail, "the scheduler asked for at most 0 containers, but "
+                                              "this job needs at least 2");
+    drive_done(&d);
+}
+
+/* A demand to shrink comes while the gang forms anew: it is kept, and then obeyed. worker:3 does
+ * not end until the script ends it. */
+static void test_keeps_a_demand(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink:2 +100",
+          "worker:0=registered worker:1=registered worker:2=registered", "forming", 0 },
+        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink:2 +100 worker:3!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+        { "worker*4/restart/min2", "go mute:worker:3 resize:worker=3 shrink:0 +100 worker:3!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+        { "worker*3/restart ps*3/live", "go mute:worker:2 resize:worker=2 shrink:4 worker:2!0",
+          "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
+        /* the newest one counts */
+        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 shrink:2 worker:4!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+        /* an offer takes back a part of it, or all */
+        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:3 worker:4!0",
+          "worker:0=3.3 worker:1=3.3 worker:2=3.3", "steady", RESIZED },
+        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:9 worker:4!0",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.2 worker:3=2.2", "steady", RESIZED },
+        /* the next master obeys */
+        { "worker*4/restart lost=9", "go mute:worker:3 resize:worker=3 shrink:2 master worker:3!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_refuses_a_demand_while_forming(void **state)
+{
+    static const struct {
+        const char *script, *why;
+    } rows[] = {
+        { "go mute:worker:3 resize:worker=3 shrink:3",
+          "the job is being resized to this size already" },
+        { "go mute:worker:3 resize:worker=2 shrink:1",
+          "this job cannot run with fewer than 2 containers" },
+        { "go mute:worker:3 resize:worker=3 shrink:2 grow:2", "the job is being resized" },
+        { "go mute:worker:3 resize:worker=3 shrink:2 resize:worker=4",
+          "the job is changing its size" },
+        { "go mute:worker:3 resize:worker=3 stop shrink:2", "the job is ending" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*4/restart/min2");
+        drive_run(&d, rows[i].script);
+        if (d.rc != 1 || !strstr(d.e.msg, rows[i].why))
+            fail_msg("[%s]: %d '%s'", rows[i].script, d.rc, d.e.msg);
+        drive_done(&d);
+    }
+}
+
+/* The demand came with 16 s. They count from its arrival, not from the end of the first resize. */
+static void test_a_kept_demand_has_its_deadline(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*4/restart");
+    drive_run(&d, "go mute:worker:3 resize:worker=3 shrink:2");
+    int64_t due_ms = d.now + 16000;
+    assert_int_equal(d.job->resize.kept.due_ms, due_ms);
+    drive_run(&d, "+1000 mute:worker:2 worker:3!0");
+    assert_string_equal(resize_state(&d), "forming");
+    assert_int_equal(d.job->resize.target[0], 2);
+    assert_int_equal(d.job->resize.save_due_ms, due_ms);
+    assert_string_equal(d.job->resize.who, "the scheduler");
+    assert_string_equal(d.job->resize.why, "room");
+    assert_false(d.job->resize.kept.set);
+    drive_done(&d);
+    drive_init(&d, "worker*4/restart");
+    drive_run(&d, "go mute:worker:3 resize:worker=3 shrink:2 stop");
+    assert_false(d.job->resize.kept.set);
+    drive_done(&d);
 }
 
 /* A crash after any record of a resize: the job ends up with the old or the new size and runs,
@@ -280,6 +385,8 @@ static void test_every_prefix(void **state)
         { "worker*2/restart lost=9 nogrant=2",
           "go resize:worker=3 grant:worker:2 reg:worker:2 +100" },
         { "worker*2/restart gives=1 lost=9", "go resize:worker=3 +100 resize:worker=2 +100" },
+        { "worker*4/restart lost=9",
+          "go mute:worker:3 resize:worker=3 shrink:2 +100 worker:3!0 +100" },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(lives); i++) {
@@ -325,6 +432,10 @@ int main(void)
         cmocka_unit_test(test_a_task_that_had_ended_restarts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_by_the_scheduler),
+        cmocka_unit_test(test_says_how_far_it_shrinks),
+        cmocka_unit_test(test_keeps_a_demand),
+        cmocka_unit_test(test_refuses_a_demand_while_forming),
+        cmocka_unit_test(test_a_kept_demand_has_its_deadline),
         cmocka_unit_test(test_every_prefix),
     };
     return cmocka_run_group_tests_name("job_resize", tests, NULL, NULL);
