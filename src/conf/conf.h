@@ -310,9 +310,8 @@ const char *resize_policy_name(enum resize_policy policy); /* "restart", "live",
  * framework demands. 0, or -EINVAL with a sentence that names the role and the key. */
 int job_spec_check_size(const struct job_spec *s, const uint32_t *now, const uint32_t *target,
                         struct err *e);
-/* Do the caps on totals allow one more instance of the role, beside sizes[i] instances of each
- * role i? */
-bool job_spec_may_add(const struct job_spec *s, const uint32_t *sizes, size_t role);
+/* Do the caps on totals allow sizes[i] instances of each role i? */
+bool job_spec_in_caps(const struct job_spec *s, const uint32_t *sizes);
 
 /* What the job holds at its peak over its stages (kept to the end): memory and GPUs exactly;
  * single-node charges tony.am.*. */

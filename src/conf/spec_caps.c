@@ -215,17 +215,10 @@ int job_spec_check_size(const struct job_spec *s, const uint32_t *now, const uin
     return rc == 0 ? check_framework(s, target, e) : rc;
 }
 
-bool job_spec_may_add(const struct job_spec *s, const uint32_t *sizes, size_t role)
+bool job_spec_in_caps(const struct job_spec *s, const uint32_t *sizes)
 {
-    if (s->single_node || role >= s->n_roles)
-        return false;
-    if (role >= s->n_roles - s->preprocess)
-        return true; /* the preprocess task does not count */
-    for (int what = 0; what < TOTAL_COUNT; what++) {
-        uint64_t sum =
-            total_of(s, (enum total)what, sizes) + one_task(&s->roles[role], (enum total)what);
-        if (s->max_total[what] && sum > s->max_total[what])
+    for (int what = 0; what < TOTAL_COUNT; what++)
+        if (s->max_total[what] && total_of(s, (enum total)what, sizes) > s->max_total[what])
             return false;
-    }
-    return total_of(s, TOTAL_INSTANCES, sizes) < SPEC_TASKS_MAX;
+    return total_of(s, TOTAL_INSTANCES, sizes) <= SPEC_TASKS_MAX;
 }

@@ -20,7 +20,8 @@ int resize_init(struct job *j)
     z->to = calloc((size_t)j->n_roles + 1, sizeof *z->to);
     z->asked = calloc((size_t)j->n_roles + 1, sizeof *z->asked);
     z->by_restart = calloc((size_t)j->n_roles + 1, sizeof *z->by_restart);
-    if (!z->target || !z->from || !z->to || !z->asked || !z->by_restart)
+    z->bounds.for_role = calloc((size_t)j->n_roles + 1, sizeof *z->bounds.for_role);
+    if (!z->target || !z->from || !z->to || !z->asked || !z->by_restart || !z->bounds.for_role)
         return -ENOMEM;
     for (uint32_t r = 0; r < j->n_roles; r++)
         z->target[r] = z->from[r] = j->roles[r].n;
@@ -34,6 +35,7 @@ void resize_done(struct job *j)
     free(j->resize.to);
     free(j->resize.asked);
     free(j->resize.by_restart);
+    free(j->resize.bounds.for_role);
     free(j->resize.who);
     free(j->resize.why);
     free(j->resize.kept.why);
@@ -539,6 +541,13 @@ int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
 
 /* ---- the scheduler's wishes ---- */
 
+/* May the scheduler change the number of instances of this role? */
+static bool is_resizable(const struct job *j, uint32_t role)
+{
+    return j->roles[role].n && !j->roles[role].n_settled && !job_is_sidecar(j, role) &&
+           role_spec_resize(j->spec, job_role_spec(j, role)) != RESIZE_NEVER;
+}
+
 /*
  * The number of instances by which the scheduler may make the role grow, or shrink, from n
  * instances. It may shrink a role to min_instances. It may grow a role to max_instances; if the
@@ -550,23 +559,31 @@ static uint32_t room_of(const struct job *j, uint32_t role, uint32_t n, bool gro
     int64_t room = grow ? spec->max_instances - (int64_t)n
                         : (int64_t)n - (int64_t)MAX(spec->min_instances, 1u);
 
-    if (!j->roles[role].n || j->roles[role].n_settled || job_is_sidecar(j, role) ||
-        role_spec_resize(j->spec, spec) == RESIZE_NEVER)
-        return 0;
-    return room > 0 ? (uint32_t)MIN(room, (int64_t)UINT32_MAX) : 0;
+    return room > 0 && is_resizable(j, role) ? (uint32_t)MIN(room, (int64_t)UINT32_MAX) : 0;
+}
+
+/* Do the caps on totals allow one more instance of the role than z->asked has? */
+static bool caps_allow_one_more(const struct job *j, uint32_t role)
+{
+    uint32_t *asked = j->resize.asked;
+    bool allowed;
+
+    asked[role]++;
+    allowed = job_spec_in_caps(j->spec, asked);
+    asked[role]--;
+    return allowed;
 }
 
 /* The role of which z->asked may have one instance more, or less: the one with the largest
  * room_of(). -1: there is none. */
 static int64_t role_with_most_room(const struct job *j, bool grow)
 {
-    const uint32_t *asked = j->resize.asked;
     int64_t best = -1;
     uint32_t most = 0;
 
     for (uint32_t r = 0; r < j->n_roles; r++) {
-        uint32_t room = room_of(j, r, asked[r], grow);
-        if (room > most && (!grow || job_spec_may_add(j->spec, asked, r))) {
+        uint32_t room = room_of(j, r, j->resize.asked[r], grow);
+        if (room > most && (!grow || caps_allow_one_more(j, r))) {
             most = room;
             best = r;
         }
@@ -576,9 +593,9 @@ static int64_t role_with_most_room(const struct job *j, bool grow)
 
 /* Set z->asked to the size that has n_containers, or as near to that as the rules allow. Returns
  * the number of containers of that size. */
-static uint32_t ask_for(struct job *j, uint32_t n_containers, bool grow)
+static uint32_t ask_for(const struct job *j, uint32_t n_containers, bool grow)
 {
-    struct resize *z = &j->resize;
+    const struct resize *z = &j->resize;
     uint32_t n;
 
     memcpy(z->asked, z->target, j->n_roles * sizeof *z->asked);
@@ -591,6 +608,55 @@ static uint32_t ask_for(struct job *j, uint32_t n_containers, bool grow)
         n += grow ? 1u : -1u;
     }
     return n;
+}
+
+/* The number of containers to which the scheduler may make the job grow. Mostly that is the sum
+ * over the roles. Only if the caps on totals do not allow that sum, add one instance at a time. */
+static uint32_t most_containers(const struct job *j)
+{
+    const struct resize *z = &j->resize;
+    uint64_t n = count_containers(j, z->target);
+
+    if (j->spec->single_node)
+        return (uint32_t)n;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        uint32_t room = room_of(j, r, z->target[r], true);
+        z->asked[r] = z->target[r] + room;
+        n += room;
+    }
+    return n <= UINT32_MAX && job_spec_in_caps(j->spec, z->asked) ? (uint32_t)n
+                                                                  : ask_for(j, UINT32_MAX, true);
+}
+
+static void compute_bounds(const struct job *j, uint32_t *out_min, uint32_t *out_max)
+{
+    const struct resize *z = &j->resize;
+
+    *out_min = *out_max = count_containers(j, z->target);
+    if (j->decided)
+        return;
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        *out_min -= room_of(j, r, z->target[r], false);
+    if (z->state != RESIZE_FORMING)
+        *out_max = most_containers(j);
+}
+
+void job_bounds(struct job *j, uint32_t *out_min, uint32_t *out_max)
+{
+    struct bounds *b = &j->resize.bounds;
+    uint32_t for_job = 1u + (j->decided ? 2u : 0u) + (j->resize.state == RESIZE_FORMING ? 4u : 0u);
+    bool same = b->for_job == for_job;
+
+    b->for_job = for_job;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        uint32_t for_role = 2 * j->resize.target[r] + is_resizable(j, r);
+        same &= b->for_role[r] == for_role;
+        b->for_role[r] = for_role;
+    }
+    if (!same)
+        compute_bounds(j, &b->min, &b->max);
+    *out_min = b->min;
+    *out_max = b->max;
 }
 
 static bool asks_for_change(const struct job *j)

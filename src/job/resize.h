@@ -74,6 +74,14 @@ struct kept_shrink {
     char *why;      /* may be NULL */
 };
 
+/* The last answer of job_bounds(), and what it was computed from. To compute it may take some
+ * milliseconds, and the master asks after each event. */
+struct bounds {
+    uint32_t min, max;
+    uint32_t for_job;   /* bits; 0 = not computed yet */
+    uint32_t *for_role; /* by role: 2 * target, + 1 if the scheduler may resize the role */
+};
+
 struct resize {
     enum resize_state state;
     /* The next four have the number of instances of each role, also of roles that do not change. */
@@ -91,6 +99,7 @@ struct resize {
     /* 0, or 1 + the number of containers that the scheduler demanded. Not 0: the job shrinks only
      * to a larger number, because the rules of its roles do not allow fewer. */
     uint32_t below;
+    struct bounds bounds;
     struct kept_shrink kept; /* set only in RESIZE_FORMING */
     /* For people: */
     uint32_t n;                  /* number of resizes with the outcome RESIZED */

@@ -180,6 +180,21 @@ struct sched_ops {
      *           containers.
      */
     int (*resize)(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e);
+    /*
+     * Tell the scheduler that it may resize the job to any number of containers from min to max: by
+     * SE_SHRINK to at least min, and by SE_GROW to at most max. The numbers count as those of the
+     * two events do: all tasks of all roles, also tasks that have ended or whose stage has not
+     * come, and all spares. min equal to max: the job keeps its number of containers. NULL: the
+     * back-end has no use for the numbers.
+     *
+     * When      After each SE_REGISTERED, and whenever one of the numbers has changed: a resize has
+     *           begun or ended, a role has a task that has ended, or the job is ending.
+     * Before    Until the first call the scheduler does not know the numbers. A back-end forgets
+     *           them at the earliest when the master ends.
+     * Not sure  The master may refuse a number between the two, if the framework of the job does
+     * not allow it. While the gang forms anew, max is the present number.
+     */
+    int (*bounds)(struct sched *s, uint32_t min, uint32_t max, struct err *e);
     /* Report that the job is over, with its state (SUCCEEDED, FAILED or KILLED). No task of the job
      * runs any more; the back-end stops the containers whose executors still run. No event follows.
      * done is called once the scheduler has accepted the report. */

@@ -279,3 +279,48 @@ def test_a_wish_reaches_the_master(shared):
         return frame if frame and frame[0] == wire.SIZE_WISH else None
     fields = wait_until(told, "the wish")[1]
     assert fields[1] == [7] and fields[3] == [1] and fields[4] == [b"there is room"] and fields[2][0] <= 60000
+
+
+def bounds_of(lab, app):
+    return next((j.get("bounds") for j in lab.json("pool", "status").get("jobs", []) if j["application_id"] == app), None)
+
+
+def test_a_new_pool_knows_the_bounds(shared):
+    lab, masters = shared
+    app = masters[0].app
+    masters[0].wire.send(wire.SIZE_BOUNDS, wire.pack(f1=2, f2=5))
+    wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 5}, "the bounds")
+    kill9(*lab.pids("pool"))
+    wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 5}, "the bounds in the next pool")
+    kill9(*lab.pids("keeper", app))
+    wait_until(lambda: len(lab.pids("keeper", app)) == 1, "the next keeper")
+    masters[0].connect()
+    assert bounds_of(lab, app) is None
+    masters[0].wire.send(wire.SIZE_BOUNDS, wire.pack(f1=1, f2=1))
+    wait_until(lambda: bounds_of(lab, app) == {"min": 1, "max": 1}, "the bounds that the next master has told")
+
+
+# ---- jobs with their own masters ----
+
+def ask_to_shrink(lab, app, n):
+    w = pool_wire(lab)
+    w.send(wire.CLIENT_ASK, wire.pack(f1=wire.WISH, f2=app, f31=wire.pack(f1=n, f2=60000, f4="others wait")))
+    assert w.hear()[0] == wire.ANSWER
+    w.close()
+
+
+def test_the_pool_shrinks_a_job_within_its_bounds(make_lab):  # noqa: F811
+    lab = make_lab(site={"pool.memory": "400m"})
+    app = lab.submit(lab.workers("sleep 1000", n=4, role={"memory": "40m", "min-instances": 2, "max-instances": 6}))
+    lab.await_state(app, "RUNNING")
+    wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 6}, "the bounds")
+    ask_to_shrink(lab, app, 3)
+    wait_until(lambda: len(lab.status(app)["tasks"]) == 3 and "last_resize" in lab.status(app), "three tasks")
+    ask_to_shrink(lab, app, 1)  # as far as the job may
+    wait_until(lambda: len(lab.status(app)["tasks"]) == 2 and lab.status(app).get("resizes") == 2, "two tasks")
+    last = lab.status(app)["last_resize"]
+    assert last["who"] == "the scheduler" and last["why"] == "others wait", last
+    assert last["detail"] == "the scheduler asked for at most 1 container, but this job needs at least 2", last
+    assert bounds_of(lab, app) == {"min": 2, "max": 6}
+    lab.run("kill", app)
+    lab.in_history(app)
