@@ -497,6 +497,7 @@ static void start_resize(struct job *j, int64_t within_ms)
     limits_job(j);
 }
 
+/* Make the slots that z->asked needs, and begin the resize. 0 or -ENOMEM. */
 static int begin_resize(struct job *j, int64_t within_ms, struct err *e)
 {
     int rc = add_new_slots(j, e);

@@ -19,8 +19,9 @@
  *
  * A client (EV_RESIZE) or the scheduler (EV_SHRINK, EV_GROW) starts a resize. While a resize waits
  * for containers, a newer one replaces it. While the gang stops and forms anew, a newer one is
- * refused, except EV_SHRINK: the job keeps that demand, and shrinks when the gang has formed. An
- * EV_GROW meanwhile raises the number of a kept demand; that is all it does.
+ * refused, except EV_SHRINK: the job keeps that demand, and shrinks when the gang has formed. If an
+ * EV_GROW with a larger number comes before that, the kept demand gets this number. The scheduler
+ * then wants back fewer containers, or none.
  *
  * If the scheduler demands fewer containers than the job may have at least, the job shrinks to that
  * least number. If it has that number already, the demand is refused.

@@ -189,10 +189,10 @@ struct sched_ops {
      *
      * When      After each SE_REGISTERED, and whenever one of the numbers has changed: a resize has
      *           begun or ended, a role has a task that has ended, or the job is ending.
-     * Before    Until the first call the scheduler does not know the numbers. A back-end forgets
-     *           them at the earliest when the master ends.
-     * Not sure  The master may refuse a number between the two, if the framework of the job does
-     * not allow it. While the gang forms anew, max is the present number.
+     * Keep      The back-end keeps the numbers at least until the master ends.
+     * Forming   While the gang forms anew, max is the present number.
+     * Refusal   The master may refuse a number between the two if the framework of the job does not
+     *           allow it.
      */
     int (*bounds)(struct sched *s, uint32_t min, uint32_t max, struct err *e);
     /* Report that the job is over, with its state (SUCCEEDED, FAILED or KILLED). No task of the job

@@ -324,3 +324,31 @@ def test_the_pool_shrinks_a_job_within_its_bounds(make_lab):  # noqa: F811
     assert bounds_of(lab, app) == {"min": 2, "max": 6}
     lab.run("kill", app)
     lab.in_history(app)
+
+
+def test_a_demand_outlives_the_master_while_the_gang_forms(make_lab):  # noqa: F811
+    """The tasks end only when the file `go` exists, so the gang stops until then. The pool's demand comes meanwhile, and the master
+    dies after it has written that to the journal."""
+    lab = make_lab(site={"pool.memory": "400m"})
+    role = {"memory": "40m", "resize": "restart", "min-instances": 2}
+    go = lab.base / "go"
+    command = f"trap 'stop=1' TERM; until test -e {go}; do sleep 0.1; done; test \"$stop\" || exec sleep 1000"
+    app = lab.submit(lab.workers(command, n=4, role=role, conf={"tony.task.kill-grace-ms": 120000}))
+    lab.await_state(app, "RUNNING")
+    wait_until(lambda: all(t["state"] == "running" for t in lab.status(app)["tasks"]), "four tasks run")
+    assert lab.run("resize", app, "worker=3").returncode == 0
+    wait_until(lambda: lab.status(app).get("resize", {}).get("state") == "forming", "the gang stops")
+    ask_to_shrink(lab, app, 2)
+    journal = lab.home / "jobs" / app / "journal"
+    wait_until(lambda: '"e":"shrink"' in journal.read_text(), "the demand is in the journal")
+    assert lab.status(app)["resize"]["state"] == "forming"
+    kill9(*lab.pids("master", app))
+    wait_until(lambda: lab.status(app).get("epoch") == 2, "the next master")
+    assert lab.status(app)["resize"]["state"] == "forming"
+    go.touch()
+    wait_until(lambda: lab.status(app).get("resizes") == 2, "both resizes are done", 60)
+    doc = lab.status(app)
+    assert len(doc["tasks"]) == 2 and doc["last_resize"]["who"] == "the scheduler" and doc["epoch"] == 2, doc
+    wait_until(lambda: all(t["state"] == "running" for t in lab.status(app)["tasks"]), "two tasks run")
+    lab.run("kill", app)
+    lab.in_history(app)
