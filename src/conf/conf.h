@@ -328,6 +328,8 @@ const char *resize_policy_name(enum resize_policy policy); /* "restart", "live",
  * framework demands. 0, or -EINVAL with a sentence that names the role and the key. */
 int job_spec_check_size(const struct job_spec *s, const uint32_t *now, const uint32_t *target,
                         struct err *e);
+/* Do the caps on totals allow sizes[i] instances of each role i? */
+bool job_spec_in_caps(const struct job_spec *s, const uint32_t *sizes);
 
 /* The resources that the job holds at its peak, if each role keeps its containers until its end.
  * Memory and GPUs are exact. A job without roles counts tony.am.*. */

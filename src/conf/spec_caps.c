@@ -217,3 +217,11 @@ int job_spec_check_size(const struct job_spec *s, const uint32_t *now, const uin
         rc = err_set(e, EINVAL, "the job would have more than %d tasks in all", SPEC_TASKS_MAX);
     return rc == 0 ? check_framework(s, target, e) : rc;
 }
+
+bool job_spec_in_caps(const struct job_spec *s, const uint32_t *sizes)
+{
+    for (int what = 0; what < TOTAL_COUNT; what++)
+        if (s->max_total[what] && total_of(s, (enum total)what, sizes) > s->max_total[what])
+            return false;
+    return total_of(s, TOTAL_INSTANCES, sizes) <= SPEC_TASKS_MAX;
+}

@@ -107,7 +107,8 @@ struct keeper {
     int gpu_fd[GPUS_MAX];
     const char *gpu_locks;
     struct wanted want;
-    uint32_t n_pools, admit_heard; /* see Admit in tony.proto */
+    uint32_t min_containers, max_containers; /* the master's last SizeBounds; 0 = none has come */
+    uint32_t n_pools, admit_heard;           /* see Admit in tony.proto */
     struct {
         bool set, grow;
         uint32_t n_containers;
@@ -218,6 +219,7 @@ void resize_admitted(struct keeper *k, const struct peer *p, const Tony__Admit *
 void resize_refuse(struct keeper *k);    /* refuse asks that the machine can never fulfil */
 bool resize_give_back(struct keeper *k); /* lower the limits; true: the pool was told */
 void resize_cancel(struct keeper *k, const Tony__CancelAsks *m);
+void resize_bounds(struct keeper *k, const Tony__SizeBounds *m);
 void resize_wish(struct keeper *k, const Tony__SizeWish *m);
 void resize_tell_wish(struct keeper *k); /* pass the pool's wish on, if a master is connected */
 void resize_done(struct keeper *k);

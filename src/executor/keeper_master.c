@@ -366,6 +366,9 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_WANT_CONTAINERS:
         resize_want(k, f->want_containers);
         break;
+    case TONY__FRAME__BODY_SIZE_BOUNDS:
+        resize_bounds(k, f->size_bounds);
+        break;
     case TONY__FRAME__BODY_CANCEL_ASKS:
         resize_cancel(k, f->cancel_asks);
         break;

@@ -41,6 +41,8 @@ void pool_tell(struct keeper *k, bool finished)
     m.wants_vcores = k->want.vcores;
     m.wants_number = k->want.number;
     m.wants_since_ms = k->want.since_ms;
+    m.min_containers = k->min_containers;
+    m.max_containers = k->max_containers;
     m.finished = finished;
     m.state = k->final_state; /* empty while the job runs */
     Tony__Frame f = TONY__FRAME__INIT;

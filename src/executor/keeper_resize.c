@@ -246,6 +246,18 @@ void resize_cancel(struct keeper *k, const Tony__CancelAsks *m)
     containers_grant(k); /* a cancelled ask may have blocked those behind it */
 }
 
+/* ---- how far the pool may resize the job ---- */
+
+/* They are stored, so that a new pool hears them as well. A new master sends them again. */
+void resize_bounds(struct keeper *k, const Tony__SizeBounds *m)
+{
+    if (k->min_containers == m->min_containers && k->max_containers == m->max_containers)
+        return;
+    k->min_containers = m->min_containers;
+    k->max_containers = m->max_containers;
+    pool_tell(k, false);
+}
+
 /* ---- the pool's wish ---- */
 
 /* The wish is kept for a master that is being restarted, until its deadline or a resize. */

@@ -23,7 +23,8 @@
  * Journals of format 1 (version 0.1.0) have no decisions: a replay applies the rules.
  *
  * If there is no memory to note a decision, the journal lacks it. In a replay the rules then decide
- * about a resize; a missing decision about a restart means that nothing restarts.
+ * about a resize; a missing decision about a restart means that nothing restarts. A missing
+ * decision about a demand that the job has kept (resize.h) means that the job does not shrink.
  */
 #ifndef TONY_JOB_DECISIONS_H
 #define TONY_JOB_DECISIONS_H

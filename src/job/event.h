@@ -211,7 +211,7 @@ struct err;
     FIELD(of, TEXT, outcome, "began; or how the resize ended: done, timed_out, refused, replaced") \
     FIELD(of, TEXT, targets, "only if it began: role=instances, separated by commas") \
     FIELD(of, LIST, by_restart, "only if it began: the roles that need a new gang for it, separated by commas") \
-    FIELD(of, TEXT, detail, "only if it ended: why it was not done")
+    FIELD(of, TEXT, detail, "only if it ended: why it was not done, or not as far as the scheduler demanded")
 #define FIELDS_decided_verdict(FIELD, of) \
     FIELD(of, TEXT, by, "name of the next event") \
     FIELD(of, TEXT, state, "SUCCEEDED, FAILED or KILLED") \

@@ -697,7 +697,9 @@ static int check_event(struct job *j, const struct job_event *ev, struct err *e)
  * and stop), one for each node, and a few for the job. */
 static size_t actions_max(const struct job *j)
 {
-    return 4 * (size_t)j->n_slots + j->nodes.n + 16;
+    size_t most = 4 * (size_t)j->n_slots + j->nodes.n + 16;
+
+    return j->resize.kept.set ? 2 * most : most; /* one resize ends, and the next one begins */
 }
 
 /* The name of the node in an event; NULL: the event has none. */

@@ -204,6 +204,18 @@ const struct role_spec *job_slot_role(const struct job *j, uint32_t slot);
 /* Does the job want a container for this slot? It does for a task of its present size, for a task
  * of the size to which it is changing, and for a spare. */
 bool job_wants(const struct job *j, uint32_t slot);
+/*
+ * Between which numbers of containers may the scheduler resize the job? EV_SHRINK makes the job
+ * shrink to at least *out_min containers, EV_GROW makes it grow to at most *out_max. If the two are
+ * equal, the scheduler cannot resize the job now.
+ *
+ * The numbers count as n_containers of these events does: all tasks of all roles, also tasks that
+ * have ended or whose stage has not come, and all spares. A job that is being resized counts with
+ * the size to which it changes.
+ *
+ * The core may still refuse a size between the two that the framework does not allow.
+ */
+void job_bounds(struct job *j, uint32_t *out_min, uint32_t *out_max);
 bool job_was_resized(const struct job *j);   /* also true while it is being resized */
 uint32_t job_n_tracked(const struct job *j); /* tasks of tracked roles: TASK_NUM */
 uint32_t job_epoch(const struct job *j);

@@ -412,6 +412,11 @@ static void advance_once(struct job *j)
         start_tasks(j);
     }
     resize_formed(j);
+    if (resize_begin_kept(j)) {
+        resize_run(j);
+        start_tasks(j);
+        resize_formed(j);
+    }
 }
 
 /* Do everything now that follows from the last event. Nothing may be left for the next event: if

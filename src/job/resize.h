@@ -19,7 +19,12 @@
  *
  * A client (EV_RESIZE) or the scheduler (EV_SHRINK, EV_GROW) starts a resize. While a resize waits
  * for containers, a newer one replaces it. While the gang stops and forms anew, a newer one is
- * refused.
+ * refused, except EV_SHRINK: the job keeps that demand, and shrinks when the gang has formed. If an
+ * EV_GROW with a larger number comes before that, the kept demand gets this number. The scheduler
+ * then wants back fewer containers, or none.
+ *
+ * If the scheduler demands fewer containers than the job may have at least, the job shrinks to that
+ * least number. If it has that number already, the demand is refused.
  */
 #ifndef TONY_JOB_RESIZE_H
 #define TONY_JOB_RESIZE_H
@@ -62,6 +67,22 @@ enum resize_outcome {
 
 const char *resize_outcome_name(enum resize_outcome o); /* NULL for RESIZE_OPEN */
 
+/* A demand of the scheduler that came while the gang formed anew. */
+struct kept_shrink {
+    bool set;
+    uint32_t n_containers;
+    int64_t due_ms; /* when the scheduler takes containers itself; 0 = it does not */
+    char *why;      /* may be NULL */
+};
+
+/* The last answer of job_bounds(), and what it was computed from. To compute it may take some
+ * milliseconds, and the master asks after each event. */
+struct bounds {
+    uint32_t min, max;
+    uint32_t for_job;   /* bits; 0 = not computed yet */
+    uint32_t *for_role; /* by role: 2 * target, + 1 if the scheduler may resize the role */
+};
+
 struct resize {
     enum resize_state state;
     /* The next four have the number of instances of each role, also of roles that do not change. */
@@ -76,11 +97,16 @@ struct resize {
     bool failed;          /* a joining slot has ended: detail names it */
     bool shape_requested; /* resize_slot_restarts() has requested ACT_SHAPE for this event */
     char *who, *why;      /* may be NULL */
+    /* 0, or 1 + the number of containers that the scheduler demanded. Not 0: the job shrinks only
+     * to a larger number, because the rules of its roles do not allow fewer. */
+    uint32_t below;
+    struct bounds bounds;
+    struct kept_shrink kept; /* set only in RESIZE_FORMING */
     /* For people: */
     uint32_t n;                  /* number of resizes with the outcome RESIZED */
     enum resize_outcome outcome; /* of the last resize that ended */
     int64_t ended_ms;
-    char detail[160]; /* why that one was not done */
+    char detail[160]; /* why that one was not done, or not as far as the scheduler demanded */
 };
 
 int resize_init(struct job *j); /* -ENOMEM */
@@ -97,6 +123,9 @@ void resize_run(struct job *j);
 void resize_slot_restarts(struct job *j);
 /* End the resize if the gang has formed with its new size. Called after mend_run(). */
 void resize_formed(struct job *j);
+/* Begin to shrink as the scheduler has demanded while the gang formed anew, if it has formed.
+ * Called after resize_formed(). true: a resize has begun, so the caller calls resize_run(). */
+bool resize_begin_kept(struct job *j);
 /* The job ends, and with it a resize that is not done. */
 void resize_job_ends(struct job *j);
 /* LIMIT_RESIZE. */

@@ -261,7 +261,9 @@ static void add_resize(struct writer *w, const struct job *j)
         .by_restart = encode_u32s(&by_restart, z->by_restart, j->n_roles), .asked_ms = z->asked_ms,
         .due = encode_time(z->due_ms), .save_due_ms = z->save_due_ms, .failed = z->failed,
         .who = z->who, .why = z->why, .count = z->n, .outcome = resize_outcomes[z->outcome],
-        .ended_ms = z->ended_ms, .detail = *z->detail ? z->detail : NULL);
+        .ended_ms = z->ended_ms, .detail = *z->detail ? z->detail : NULL, .below = z->below,
+        .kept = z->kept.set, .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
+        .kept_why = z->kept.why);
 }
 
 /* The number of elements of tally.times, for the role and for each of its slots. */
@@ -537,6 +539,10 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
     z->failed = s->failed;
     z->n = s->count;
     z->ended_ms = s->ended_ms;
+    z->below = s->below;
+    z->kept.set = s->kept;
+    z->kept.n_containers = s->kept_n;
+    z->kept.due_ms = s->kept_due_ms;
     (void)str_copy(z->detail, sizeof z->detail, s->detail ? s->detail : "");
     int rc = decode_u32s(s->target, z->target, j->n_roles, e);
     if (rc == 0)
@@ -547,6 +553,8 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
         rc = decode_u32s(s->by_restart, z->by_restart, j->n_roles, e);
     if (rc == 0)
         rc = set_text(&z->who, s->who);
+    if (rc == 0)
+        rc = set_text(&z->kept.why, s->kept_why);
     return rc == 0 ? set_text(&z->why, s->why) : rc;
 }
 

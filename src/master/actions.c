@@ -163,6 +163,21 @@ void master_tell_shape(struct master *m)
     master_exit_now(m, MASTER_CRASHED);
 }
 
+/* Tell the scheduler between which numbers of containers it may resize the job, if they are not
+ * those that it knows. */
+static int tell_bounds(struct master *m, struct err *e)
+{
+    uint32_t min = 0, max = 0;
+    if (!m->sched_ops->bounds || job_state(m->job) > JOB_STOPPING)
+        return 0;
+    job_bounds(m->job, &min, &max);
+    if (min == m->told_min && max == m->told_max)
+        return 0;
+    m->told_min = min;
+    m->told_max = max;
+    return m->sched_ops->bounds(m->sched, min, max, e);
+}
+
 static int act(struct master *m, struct batch *b, const struct job_action *a, struct err *e)
 {
     switch (a->type) {
@@ -280,6 +295,8 @@ static void carry_out(struct master *m, const struct job_actions *list)
         rc = act(m, &b, &list->v[i], &e);
     if (rc == 0)
         rc = batch_send(m, &b, &e);
+    if (rc == 0)
+        rc = tell_bounds(m, &e);
     batch_done(&b);
     if (rc < 0) { /* the core of the next master repeats what is still wanted */
         log_err(LOG_ERROR, "sched.failed", &e);

@@ -254,6 +254,7 @@ static void registered(struct master *m, const struct sched_event *ev)
     master_drop_actions(m); /* the events below return those that are still wanted */
     m->phase = MP_RUNNING;
     m->host = str_dup(ev->text); /* NULL if there is no memory: then it is not shown */
+    m->told_min = m->told_max = 0;
     master_tell_shape(m);
     (void)master_feed(
         m, &(struct job_event){ .type = EV_MASTER_STARTED,
@@ -283,6 +284,23 @@ static void registered(struct master *m, const struct sched_event *ev)
         archive_begin(m->archive);
     log_event(LOG_INFO, "master.registered", f_int("epoch", m->epoch),
               f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_tasks(m->job)));
+}
+
+/* SE_SHRINK and SE_GROW. */
+static void scheduler_wishes(struct master *m, const struct sched_event *ev)
+{
+    bool grow = ev->type == SE_GROW;
+    uint32_t n = (uint32_t)MIN(ev->n, (size_t)UINT32_MAX);
+    struct job_event fed = { .type = grow ? EV_GROW : EV_SHRINK };
+    struct err e = { 0 };
+    if (grow)
+        fed.grow = (struct ev_grow){ n, ev->deadline_ms, ev->text };
+    else
+        fed.shrink = (struct ev_shrink){ n, ev->deadline_ms, ev->text };
+    int rc = master_feed_asked(m, &fed, &e);
+    log_event(LOG_INFO, "sched.wish", f_str("to", grow ? "grow" : "shrink"), f_int("containers", n),
+              f_int("within_ms", ev->deadline_ms), f_str("why", ev->text),
+              f_str("answer", rc == 0 ? "accepted" : e.msg));
 }
 
 static void allocated(struct master *m, const struct sched_event *ev)
@@ -350,16 +368,8 @@ void master_on_sched(const struct sched_event *ev, void *arg)
         preempting(m, ev);
         break;
     case SE_SHRINK:
-        (void)master_feed(m, &(struct job_event){ .type = EV_SHRINK,
-                                                  .shrink = { .n_containers = (uint32_t)ev->n,
-                                                              .within_ms = ev->deadline_ms,
-                                                              .why = ev->text } });
-        break;
     case SE_GROW:
-        (void)master_feed(m, &(struct job_event){ .type = EV_GROW,
-                                                  .grow = { .n_containers = (uint32_t)ev->n,
-                                                            .within_ms = ev->deadline_ms,
-                                                            .why = ev->text } });
+        scheduler_wishes(m, ev);
         break;
     case SE_NONE:
     case SE_BROKEN:

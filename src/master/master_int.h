@@ -122,6 +122,7 @@ struct master {
 
     const struct sched_ops *sched_ops;
     struct sched *sched;
+    uint32_t told_min, told_max; /* the last sched_ops.bounds() of this registration; 0 = none */
     struct listener *listener;
     struct peer *peers;
     uint32_t n_slots;        /* length of the arrays that are indexed by slot */

@@ -245,6 +245,8 @@ static bool take_wish(struct pool_job *j, const Tony__KeeperState *s)
 
 bool extension_heard(struct pool_job *j, const Tony__KeeperState *s)
 {
+    j->min_containers = s->min_containers;
+    j->max_containers = s->max_containers;
     bool held = take_holdings(j, s);
     bool wished = take_wish(j, s);
     return held || wished;
@@ -254,6 +256,7 @@ void extension_forget(struct pool_job *j)
 {
     j->wish = (struct pool_wish){ 0 };
     j->admit_number = 0;
+    j->min_containers = j->max_containers = 0;
 }
 
 /* ---- granting ---- */

@@ -110,6 +110,9 @@ struct pool_job {
     uint32_t gpus[MACHINE_GPUS_MAX]; /* needs.gpus of them */
     bool gpus_known;                 /* false: the keeper of an adopted job has not said them yet */
     struct pool_wish wish;
+    /* The numbers of containers between which the job may be resized; 0 = not known. Its keeper
+     * repeats them to a new pool. */
+    uint32_t min_containers, max_containers;
     uint32_t admit_number; /* of the last Admit of this connection */
     bool was_admitted;     /* the job has a keeper, or had one */
     bool fresh;            /* no pool has ever started a keeper for it */

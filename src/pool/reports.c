@@ -51,6 +51,9 @@ static void add_job(struct buf *out, const struct pool_job *j)
         add_str(out, "behind", j->wish.behind);
         (void)buf_addc(out, '}');
     }
+    if (j->max_containers)
+        (void)buf_addf(out, ",\"bounds\":{\"min\":%u,\"max\":%u}", j->min_containers,
+                       j->max_containers);
     if (pool_job_admitted(j) && j->gpus_known) {
         (void)buf_adds(out, ",\"held_gpus\":[");
         for (uint32_t i = 0; i < j->needs.gpus; i++)

@@ -54,7 +54,10 @@ enum sched_event_type {
     /* containers: these have ended; their fields say how. */
     SE_COMPLETED,
     /* The scheduler wants containers back. n: the number of containers that the job may keep;
-     * deadline_ms: the time from now until the others must have ended; text: why, for people. */
+     * deadline_ms: the time from now until the others must have ended; text: why, for people.
+     * If n is below the least number of the job, the job shrinks to that least number. If the job's
+     * gang is forming anew, the job keeps the request and shrinks once the gang has formed; the
+     * deadline stays. */
     SE_SHRINK,
     /* The scheduler has room. n: the number of containers that the job may have in all;
      * deadline_ms: the time from now until the offer ends; text: why, for people. */
@@ -177,6 +180,21 @@ struct sched_ops {
      *           containers.
      */
     int (*resize)(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e);
+    /*
+     * Tell the scheduler that it may resize the job to any number of containers from min to max: by
+     * SE_SHRINK to at least min, and by SE_GROW to at most max. The numbers count as those of the
+     * two events do: all tasks of all roles, also tasks that have ended or whose stage has not
+     * come, and all spares. min equal to max: the job keeps its number of containers. NULL: the
+     * back-end has no use for the numbers.
+     *
+     * When      After each SE_REGISTERED, and whenever one of the numbers has changed: a resize has
+     *           begun or ended, a role has a task that has ended, or the job is ending.
+     * Keep      The back-end keeps the numbers at least until the master ends.
+     * Forming   While the gang forms anew, max is the present number.
+     * Refusal   The master may refuse a number between the two if the framework of the job does not
+     *           allow it.
+     */
+    int (*bounds)(struct sched *s, uint32_t min, uint32_t max, struct err *e);
     /* Report that the job is over, with its state (SUCCEEDED, FAILED or KILLED). No task of the job
      * runs any more; the back-end stops the containers whose executors still run. No event follows.
      * done is called once the scheduler has accepted the report. */

@@ -279,3 +279,76 @@ def test_a_wish_reaches_the_master(shared):
         return frame if frame and frame[0] == wire.SIZE_WISH else None
     fields = wait_until(told, "the wish")[1]
     assert fields[1] == [7] and fields[3] == [1] and fields[4] == [b"there is room"] and fields[2][0] <= 60000
+
+
+def bounds_of(lab, app):
+    return next((j.get("bounds") for j in lab.json("pool", "status").get("jobs", []) if j["application_id"] == app), None)
+
+
+def test_a_new_pool_knows_the_bounds(shared):
+    lab, masters = shared
+    app = masters[0].app
+    masters[0].wire.send(wire.SIZE_BOUNDS, wire.pack(f1=2, f2=5))
+    wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 5}, "the bounds")
+    kill9(*lab.pids("pool"))
+    wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 5}, "the bounds in the next pool")
+    kill9(*lab.pids("keeper", app))
+    wait_until(lambda: len(lab.pids("keeper", app)) == 1, "the next keeper")
+    masters[0].connect()
+    assert bounds_of(lab, app) is None
+    masters[0].wire.send(wire.SIZE_BOUNDS, wire.pack(f1=1, f2=1))
+    wait_until(lambda: bounds_of(lab, app) == {"min": 1, "max": 1}, "the bounds that the next master has told")
+
+
+# ---- jobs with their own masters ----
+
+def ask_to_shrink(lab, app, n):
+    w = pool_wire(lab)
+    w.send(wire.CLIENT_ASK, wire.pack(f1=wire.WISH, f2=app, f31=wire.pack(f1=n, f2=60000, f4="others wait")))
+    assert w.hear()[0] == wire.ANSWER
+    w.close()
+
+
+def test_the_pool_shrinks_a_job_within_its_bounds(make_lab):  # noqa: F811
+    lab = make_lab(site={"pool.memory": "400m"})
+    app = lab.submit(lab.workers("sleep 1000", n=4, role={"memory": "40m", "min-instances": 2, "max-instances": 6}))
+    lab.await_state(app, "RUNNING")
+    wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 6}, "the bounds")
+    ask_to_shrink(lab, app, 3)
+    wait_until(lambda: len(lab.status(app)["tasks"]) == 3 and "last_resize" in lab.status(app), "three tasks")
+    ask_to_shrink(lab, app, 1)  # as far as the job may
+    wait_until(lambda: len(lab.status(app)["tasks"]) == 2 and lab.status(app).get("resizes") == 2, "two tasks")
+    last = lab.status(app)["last_resize"]
+    assert last["who"] == "the scheduler" and last["why"] == "others wait", last
+    assert last["detail"] == "the scheduler asked for at most 1 container, but this job needs at least 2", last
+    assert bounds_of(lab, app) == {"min": 2, "max": 6}
+    lab.run("kill", app)
+    lab.in_history(app)
+
+
+def test_a_demand_outlives_the_master_while_the_gang_forms(make_lab):  # noqa: F811
+    """The tasks end only when the file `go` exists, so the gang stops until then. The pool's demand comes meanwhile, and the master
+    dies after it has written that to the journal."""
+    lab = make_lab(site={"pool.memory": "400m"})
+    role = {"memory": "40m", "resize": "restart", "min-instances": 2}
+    go = lab.base / "go"
+    command = f"trap 'stop=1' TERM; until test -e {go}; do sleep 0.1; done; test \"$stop\" || exec sleep 1000"
+    app = lab.submit(lab.workers(command, n=4, role=role, conf={"tony.task.kill-grace-ms": 120000}))
+    lab.await_state(app, "RUNNING")
+    wait_until(lambda: all(t["state"] == "running" for t in lab.status(app)["tasks"]), "four tasks run")
+    assert lab.run("resize", app, "worker=3").returncode == 0
+    wait_until(lambda: lab.status(app).get("resize", {}).get("state") == "forming", "the gang stops")
+    ask_to_shrink(lab, app, 2)
+    journal = lab.home / "jobs" / app / "journal"
+    wait_until(lambda: '"e":"shrink"' in journal.read_text(), "the demand is in the journal")
+    assert lab.status(app)["resize"]["state"] == "forming"
+    kill9(*lab.pids("master", app))
+    wait_until(lambda: lab.status(app).get("epoch") == 2, "the next master")
+    assert lab.status(app)["resize"]["state"] == "forming"
+    go.touch()
+    wait_until(lambda: lab.status(app).get("resizes") == 2, "both resizes are done", 60)
+    doc = lab.status(app)
+    assert len(doc["tasks"]) == 2 and doc["last_resize"]["who"] == "the scheduler" and doc["epoch"] == 2, doc
+    wait_until(lambda: all(t["state"] == "running" for t in lab.status(app)["tasks"]), "two tasks run")
+    lab.run("kill", app)
+    lab.in_history(app)

@@ -45,6 +45,7 @@ struct fake_cluster {
     char finished[32];
     VEC(uint32_t) waiting; /* asks whose rule says never */
     VEC(uint32_t) whole;   /* of the last resize() */
+    struct buf bounds;     /* of all calls of bounds() */
     unsigned n_beyond;
     int fail_resize;
 };
@@ -144,6 +145,7 @@ void fake_cluster_free(struct fake_cluster *c)
     vec_done(&c->dues);
     vec_done(&c->waiting);
     vec_done(&c->whole);
+    buf_done(&c->bounds);
     free(c);
 }
 
@@ -359,6 +361,11 @@ unsigned fake_cluster_n_beyond(const struct fake_cluster *c)
     return c->n_beyond;
 }
 
+const char *fake_cluster_bounds(const struct fake_cluster *c)
+{
+    return buf_cstr(&c->bounds);
+}
+
 void fake_cluster_fail_resize(struct fake_cluster *c, int num)
 {
     c->fail_resize = num;
@@ -512,6 +519,13 @@ static int fake_resize(struct sched *s, const struct sched_ask *whole, size_t n,
     return 0;
 }
 
+static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, struct err *e)
+{
+    return buf_addf(&s->cluster->bounds, "%u..%u ", min, max) < 0
+               ? err_set(e, ENOMEM, "no memory to note how the job may be resized")
+               : 0;
+}
+
 static int fake_finish(struct sched *s, const char *state, const char *diagnostics,
                        void (*done)(void *arg), struct err *e)
 {
@@ -543,6 +557,7 @@ const struct sched_ops *sched_fake_ops(struct fake_cluster *c)
         .launch = fake_launch,
         .stop = fake_stop,
         .resize = fake_resize,
+        .bounds = fake_bounds,
         .finish = fake_finish,
         .close = fake_close,
     };

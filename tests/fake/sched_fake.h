@@ -80,6 +80,8 @@ fake_cluster_n_waiting(const struct fake_cluster *c); /* asks that nothing has a
 size_t fake_cluster_whole(const struct fake_cluster *c);
 /* Does the last resize() name this slot? true also when there was none. */
 bool fake_cluster_in_whole(const struct fake_cluster *c, uint32_t slot);
+/* All calls of bounds(), each as "1..4 "; "" = there was none. */
+const char *fake_cluster_bounds(const struct fake_cluster *c);
 /* How many asks there were for slots that the last resize() did not name: a mistake of the master.
  */
 unsigned fake_cluster_n_beyond(const struct fake_cluster *c);

@@ -873,9 +873,26 @@ void sim_client(struct sim *m)
     (void)sim_feed(m, &(struct job_event){ .type = types[sim_chance(m, ARRAY_LEN(types))] });
 }
 
-/* A client wants one role to have another number of tasks. */
+/* The scheduler wants containers back, or has room. */
+static void scheduler_wishes(struct sim *m)
+{
+    struct job_event ev = { .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12) } };
+
+    if (sim_chance(m, 3))
+        ev = (struct job_event){ .type = EV_SHRINK,
+                                 .shrink = { .n_containers = sim_chance(m, 6),
+                                             .within_ms = sim_chance(m, 20000) } };
+    if (sim_feed(m, &ev) == 0)
+        sim_resizes++;
+}
+
+/* A client wants one role to have another number of tasks, or the scheduler wants another size. */
 void sim_resize(struct sim *m)
 {
+    if (!sim_chance(m, 3)) {
+        scheduler_wishes(m);
+        return;
+    }
     uint32_t role = sim_chance(m, m->job->n_roles);
     AUTO(free_p)
     char *targets = str_printf("%s=%u", job_role_name(m->job, role), sim_chance(m, 6));

@@ -327,6 +327,14 @@ static bool fake_busy(const struct sched *s)
     return w->still_busy;
 }
 
+static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, struct err *e)
+{
+    struct world *w = the_world;
+    (void)s;
+    (void)e;
+    return buf_addf(&w->bounds, "%u:%u..%u ", w->sched->epoch, min, max);
+}
+
 static const struct sched_ops fake_ops = {
     .name = "world",
     .open = fake_open,
@@ -334,6 +342,7 @@ static const struct sched_ops fake_ops = {
     .release = fake_release,
     .launch = fake_launch,
     .stop = fake_stop,
+    .bounds = fake_bounds,
     .fate = fake_fate,
     .finish = fake_finish,
     .busy = fake_busy,
@@ -698,6 +707,7 @@ void world_done(struct world *w)
     (void)fs_remove_tree(AT_FDCWD, w->home, NULL);
     buf_done(&w->client_json);
     buf_done(&w->resize_answer);
+    buf_done(&w->bounds);
     strv_done(&w->files.log);
     free(w->job_dir);
     the_world = NULL;

@@ -108,6 +108,7 @@ struct world {
     unsigned resize_when; /* so many tasks run; 0 = as 1 */
     bool resize_asked, resize_answered;
     struct buf resize_answer;
+    struct buf bounds; /* what each master told the scheduler: "1:1..2 " by that of epoch 1 */
     int refused_num;
     char refused[480], refused_hint[240];
     struct buf client_json;

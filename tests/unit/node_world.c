@@ -406,6 +406,14 @@ void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const
     SEND(&w->pool, admit, ADMIT, &m);
 }
 
+void world_bounds(struct world *w, uint32_t min, uint32_t max)
+{
+    Tony__SizeBounds m = TONY__SIZE_BOUNDS__INIT;
+    m.min_containers = min;
+    m.max_containers = max;
+    SEND(&w->link, size_bounds, SIZE_BOUNDS, &m);
+}
+
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms)
 {
     Tony__SizeWish m = TONY__SIZE_WISH__INIT;
@@ -629,6 +637,8 @@ static void on_state(struct world *w, const Tony__KeeperState *s)
                                      .wants_n = s->wants_containers,
                                      .wants_number = s->wants_number,
                                      .heard = s->admit_heard,
+                                     .min_containers = s->min_containers,
+                                     .max_containers = s->max_containers,
                                      .wants_since_ms = s->wants_since_ms };
     for (size_t i = 0; i < s->n_gpus && i < 8; i++)
         w->holds.gpus[i] = s->gpus[i];

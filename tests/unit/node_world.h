@@ -57,6 +57,7 @@ struct world {
     struct world_holds {
         uint64_t memory_mib, wants_mib;
         uint32_t gpus[8], n_gpus, wants_gpus, wants_n, wants_number, heard;
+        uint32_t min_containers, max_containers;
         int64_t wants_since_ms;
     } holds; /* the last KeeperState */
     /* from the master's connection */
@@ -112,6 +113,7 @@ void world_cancel(struct world *w, uint32_t slot, uint32_t number);
 void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const uint32_t *gpus,
                  size_t n_gpus);
 void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const char *why);
+void world_bounds(struct world *w, uint32_t min, uint32_t max);
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms);
 void world_drop_master(struct world *w); /* close everything the test holds as master */
 

@@ -41,6 +41,7 @@ struct keeper {
     uint64_t wants_mib;
     uint32_t wants_gpus, wants_number, heard;
     int64_t wants_since_ms;
+    int64_t min_containers, max_containers;
     bool deaf; /* an Admit is not answered */
 };
 
@@ -64,6 +65,8 @@ static void keeper_say(struct keeper *k, bool finished, const char *state)
         s.wants_number = k->wants_number;
         s.wants_since_ms = k->wants_since_ms;
     }
+    s.min_containers = (uint32_t)k->min_containers;
+    s.max_containers = (uint32_t)k->max_containers;
     f.body_case = TONY__FRAME__BODY_KEEPER_STATE;
     f.keeper_state = &s;
     if (k->pool)
@@ -136,6 +139,17 @@ static void keeper_wants(struct keeper *k, struct span word)
     keeper_say(k, false, "");
 }
 
+/* "bounds 1 4" */
+static void keeper_bounds(struct keeper *k, struct span word)
+{
+    struct span first;
+    (void)span_split(&word, ' ', &first);
+    (void)span_split(&word, ' ', &first);
+    (void)str_i64(first, 0, UINT32_MAX, "least", &k->min_containers, NULL);
+    (void)str_i64(word, 0, UINT32_MAX, "most", &k->max_containers, NULL);
+    keeper_say(k, false, "");
+}
+
 static void keeper_admitted(struct keeper *k, const Tony__Admit *m)
 {
     if (m->refused[0] && m->wants_number == k->wants_number)
@@ -181,6 +195,8 @@ static void keeper_look(void *arg)
             k->deaf = true;
         else if (str_starts(buf_cstr(&word), "want "))
             keeper_wants(k, buf_span(&word));
+        else if (str_starts(buf_cstr(&word), "bounds "))
+            keeper_bounds(k, buf_span(&word));
     }
     loop_timer_set(k->timer, clock_mono_ms() + 5);
 }

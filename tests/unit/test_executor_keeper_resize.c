@@ -43,6 +43,11 @@ static bool wants_n(struct world *w)
     return w->holds.wants_n == wait_for.n;
 }
 
+static bool has_max(struct world *w)
+{
+    return w->holds.max_containers == wait_for.n;
+}
+
 static bool slot_granted(struct world *w)
 {
     return w->slots[wait_for.slot].granted;
@@ -333,12 +338,37 @@ static void the_pools_wish(void **state)
     end_job(w);
 }
 
+/* The keeper tells the pool how the job may be resized, and repeats it to the next pool. */
+static void the_bounds_of_the_job(void **state)
+{
+    (void)state;
+    struct world *w = running_job("--memory-mib 80");
+    assert_int_equal(w->holds.max_containers, 0);
+    world_bounds(w, 1, 7);
+    UNTIL(has_max, n, 7);
+    assert_int_equal(w->holds.min_containers, 1);
+    world_bounds(w, 3, 4000000000);
+    UNTIL(has_max, n, 4000000000);
+    assert_int_equal(w->holds.min_containers, 3);
+    world_drop_master(w); /* they stay until the next master sends others */
+    world_listen(w);
+    w->holds.max_containers = 0;
+    world_pool_dial(w);
+    UNTIL(has_max, n, 4000000000);
+    world_register(w, 1);
+    world_bounds(w, 2, 2);
+    UNTIL(has_max, n, 2);
+    assert_int_equal(w->holds.min_containers, 2);
+    end_job(w);
+}
+
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_teardown(fn, world_teardown)
     const struct CMUnitTest tests[] = {
         TEST(grows_when_the_pool_has_room),
         TEST(gives_back_what_has_ended),
+        TEST(the_bounds_of_the_job),
         TEST(a_wish_is_taken_back),
         TEST(what_can_never_be),
         TEST(asks_are_taken_back),

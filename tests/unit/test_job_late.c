@@ -61,7 +61,7 @@ static void test_fences(void **state)
         { { .type = EV_TIMER, .timer = { .slot = id, .limit = LIMIT_STOP } }, 1 },
         { { .type = EV_TIMER, .timer = { .limit = LIMIT_GROUP, .group = 0 } }, 1 },
         { { .type = EV_TIMER, .timer = { .limit = LIMIT_COUNT } }, 1 },
-        { { .type = EV_SHRINK }, 1 },
+        { { .type = EV_SHRINK, .shrink = { .n_containers = 99 } }, 1 }, /* it has fewer */
         { { .type = EV_STALLED, .stalled = { .stalled_ms = 1000 } },
           1 }, /* longer than the job is old */
     };

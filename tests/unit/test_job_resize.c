@@ -233,7 +233,7 @@ static void test_a_task_that_had_ended_restarts(void **state)
 
     (void)state;
     drive_init(&d, "worker*2/restart/on/scope-job/max9");
-    drive_run(&d, "go resize:worker=3 worker:1=0 worker:2=0");
+    drive_run(&d, "go resize:worker=3 worker:1=0 worker:2!0");
     const struct drive_slot *s = &d.slots[0];
     struct job_event end = { .type = EV_ATTEMPT_ENDED,
                              .attempt_ended = { .generation = s->generation,
@@ -299,9 +299,221 @@ static void test_by_the_scheduler(void **state)
           "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
         { "worker*2/live/cap3", "go grow:9", "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady",
           RESIZED },
+        /* below the minimum: as far as that */
+        { "worker*4/live/min2", "go shrink:1", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
+        { "worker*3/live/min2 ps*2/fixed", "go shrink:0",
+          "worker:0=1.1 worker:1=1.1 ps:0=1.1 ps:1=1.1", "steady", RESIZED },
+        { "worker*3/live/min2 ps*2/live", "go ps:0=0 shrink:1",
+          "worker:0=1.1 worker:1=1.1 ps:0=ended ps:1=1.1", "steady", RESIZED },
+        /* while it waits to grow */
+        { "worker*2/live/min2 nogrant=2", "go resize:worker=4 shrink:1",
+          "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
     };
     (void)state;
     check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_says_how_far_it_shrinks(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*4/live/min2");
+    drive_run(&d, "go shrink:1");
+    assert_string_equal(d.job->resize.detail, "the scheduler asked for at most 1 container, but "
+                                              "this job needs at least 2");
+    assert_string_equal(d.job->resize.why, "room");
+    drive_run(&d, "resize:worker=3");
+    assert_string_equal(d.job->resize.detail, "");
+    drive_run(&d, "shrink:2");
+    assert_string_equal(d.job->resize.detail, "");
+    drive_run(&d, "resize:worker=4 shrink:0");
+    assert_string_equal(d.job->resize.detail, "the scheduler asked for at most 0 containers, but "
+                                              "this job needs at least 2");
+    drive_done(&d);
+}
+
+static void check_bounds(const char *job, const char *script, uint32_t min, uint32_t max)
+{
+    struct drive d;
+    uint32_t low, high;
+
+    drive_init(&d, job);
+    drive_run(&d, script);
+    job_bounds(d.job, &low, &high);
+    if (low != min || high != max)
+        fail_msg("[%s] [%s]: %u..%u, but designed: %u..%u", job, script, low, high, min, max);
+    drive_done(&d);
+}
+
+static void test_bounds(void **state)
+{
+    static const struct {
+        const char *job, *script;
+        uint32_t min, max;
+    } rows[] = {
+        { "worker*4", "go", 1, 4 }, /* no maximum: it does not grow */
+        { "worker*4/min2/cap8", "go", 2, 8 },
+        { "worker*4/min2/cap8 ps*2/fixed tb*1/sidecar", "go", 5, 11 },
+        { "worker*4/min2/cap8/on/max3/spares2", "go", 4, 10 },
+        { "worker*2/live/cap3 ps*2/live/min2/cap5", "go", 3, 8 },
+        { "single=1", "go", 1, 1 },
+        /* a role with a task that has ended keeps its size */
+        { "worker*4/cap8 ps*2/live", "go ps:0=0", 3, 10 },
+        { "worker*4/cap8", "go worker:1=0", 4, 4 },
+        /* before the start, and in a stage that has not come */
+        { "prep*1 train*2/restart/cap4<prep", "go", 2, 5 },
+        /* with the size to which it changes */
+        { "worker*2/restart/cap8 nogrant=2", "go resize:worker=4", 1, 8 },
+        { "worker*2/restart nogrant=2", "go resize:worker=4", 1, 4 },
+        { "worker*2/restart nogrant=2", "go resize:worker=4 +61000", 1, 2 },
+        { "worker*2/live", "go resize:worker=4 resize:worker=3", 1, 3 },
+        /* while the gang forms anew: a demand is kept, an offer is refused */
+        { "worker*4/restart/cap8", "go mute:worker:3 resize:worker=3", 1, 3 },
+        { "worker*4/restart/cap8", "go mute:worker:3 resize:worker=3 worker:3!0", 1, 8 },
+        { "worker*4/cap8", "go mute:worker:1 stop", 4, 4 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        check_bounds(rows[i].job, rows[i].script, rows[i].min, rows[i].max);
+}
+
+/* The caps on totals may allow less than the caps of the roles. */
+static void test_bounds_and_totals(void **state)
+{
+    static const struct {
+        uint64_t tasks, memory_mib;
+        uint32_t max;
+    } rows[] = {
+        { 0, 0, 16 }, { 10, 0, 10 }, { 0, 7, 7 }, { 16, 16, 16 }, { 9, 5, 5 }, { 3, 0, 4 }
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        uint32_t min, max;
+        drive_init(&d, "worker*2/live/cap8 ps*2/live/cap8");
+        for (size_t r = 0; r < d.spec->n_roles; r++)
+            d.spec->roles[r].memory_mib = 1;
+        d.spec->max_total[TOTAL_INSTANCES] = rows[i].tasks;
+        d.spec->max_total[TOTAL_MEMORY] = rows[i].memory_mib;
+        drive_run(&d, "go");
+        job_bounds(d.job, &min, &max);
+        if (min != 2 || max != rows[i].max)
+            fail_msg("row %zu: %u..%u", i, min, max);
+        drive_run(&d, "grow:99");
+        assert_int_equal(job_n_tasks(d.job), max);
+        job_bounds(d.job, &min, &max);
+        assert_int_equal(max, rows[i].max);
+        drive_done(&d);
+    }
+    check_bounds("worker*2/live/cap100000 ps*2/live/cap100000", "go", 2, 100000);
+}
+
+/* The job shrinks and grows to each number between the bounds, and not beyond. */
+static void test_each_size_in_the_bounds(void **state)
+{
+    static const char *const jobs[] = { "worker*4/live/min2/cap7",
+                                        "worker*3/restart/cap5 ps*2/live/min2/cap3 tb*1/sidecar",
+                                        "worker*3/live/min3/cap3 ps*2/fixed",
+                                        "worker*2/live/cap4/on/max9/spares1" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        struct drive d;
+        uint32_t min, max, low, high;
+        drive_init(&d, jobs[i]);
+        drive_run(&d, "go");
+        job_bounds(d.job, &min, &max);
+        uint32_t spares = strstr(jobs[i], "spares1") ? 1 : 0;
+        for (uint32_t n = 0; n <= max + 2; n++) {
+            AUTO(free_p) char *words = str_printf("shrink:%u grow:%u", n, n);
+            drive_run(&d, words);
+            uint32_t designed = MIN(MAX(n, min), max);
+            if (job_n_tasks(d.job) + spares != designed)
+                fail_msg("[%s] %u: %u tasks, not %u", jobs[i], n, job_n_tasks(d.job), designed);
+            job_bounds(d.job, &low, &high);
+            assert_int_equal(low, min);
+            assert_int_equal(high, max);
+        }
+        drive_run(&d, "shrink:0");
+        assert_int_equal(job_n_tasks(d.job) + spares, min);
+        drive_done(&d);
+    }
+}
+
+/* A demand to shrink comes while the gang forms anew: it is kept, and then obeyed. worker:3 does
+ * not end until the script ends it. */
+static void test_keeps_a_demand(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink:2 +100",
+          "worker:0=registered worker:1=registered worker:2=registered", "forming", 0 },
+        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink:2 +100 worker:3!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+        { "worker*4/restart/min2", "go mute:worker:3 resize:worker=3 shrink:0 +100 worker:3!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+        { "worker*3/restart ps*3/live", "go mute:worker:2 resize:worker=2 shrink:4 worker:2!0",
+          "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
+        /* the newest one counts */
+        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 shrink:2 worker:4!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+        /* an offer takes back a part of it, or all */
+        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:3 worker:4!0",
+          "worker:0=3.3 worker:1=3.3 worker:2=3.3", "steady", RESIZED },
+        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:9 worker:4!0",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.2 worker:3=2.2", "steady", RESIZED },
+        /* the next master obeys */
+        { "worker*4/restart lost=9", "go mute:worker:3 resize:worker=3 shrink:2 master worker:3!0",
+          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
+    };
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+}
+
+static void test_refuses_a_demand_while_forming(void **state)
+{
+    static const struct {
+        const char *script, *why;
+    } rows[] = {
+        { "go mute:worker:3 resize:worker=3 shrink:3",
+          "the job is being resized to this size already" },
+        { "go mute:worker:3 resize:worker=2 shrink:1",
+          "this job cannot run with fewer than 2 containers" },
+        { "go mute:worker:3 resize:worker=3 shrink:2 grow:2", "the job is being resized" },
+        { "go mute:worker:3 resize:worker=3 shrink:2 resize:worker=4",
+          "the job is changing its size" },
+        { "go mute:worker:3 resize:worker=3 stop shrink:2", "the job is ending" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, "worker*4/restart/min2");
+        drive_run(&d, rows[i].script);
+        if (d.rc != 1 || !strstr(d.e.msg, rows[i].why))
+            fail_msg("[%s]: %d '%s'", rows[i].script, d.rc, d.e.msg);
+        drive_done(&d);
+    }
+}
+
+/* The demand came with 16 s. They count from its arrival, not from the end of the first resize. */
+static void test_a_kept_demand_has_its_deadline(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*4/restart");
+    drive_run(&d, "go mute:worker:3 resize:worker=3 shrink:2");
+    int64_t due_ms = d.now + 16000;
+    assert_int_equal(d.job->resize.kept.due_ms, due_ms);
+    drive_run(&d, "+1000 mute:worker:2 worker:3!0");
+    assert_string_equal(resize_state(&d), "forming");
+    assert_int_equal(d.job->resize.target[0], 2);
+    assert_int_equal(d.job->resize.save_due_ms, due_ms);
+    assert_string_equal(d.job->resize.who, "the scheduler");
+    assert_string_equal(d.job->resize.why, "room");
+    assert_false(d.job->resize.kept.set);
+    drive_done(&d);
+    drive_init(&d, "worker*4/restart");
+    drive_run(&d, "go mute:worker:3 resize:worker=3 shrink:2 stop");
+    assert_false(d.job->resize.kept.set);
+    drive_done(&d);
 }
 
 /* A crash after any record of a resize: the job ends up with the old or the new size and runs,
@@ -315,6 +527,8 @@ static void test_every_prefix(void **state)
         { "worker*2/restart lost=9 nogrant=2",
           "go resize:worker=3 grant:worker:2 reg:worker:2 +100" },
         { "worker*2/restart gives=1 lost=9", "go resize:worker=3 +100 resize:worker=2 +100" },
+        { "worker*4/restart lost=9",
+          "go mute:worker:3 resize:worker=3 shrink:2 +100 worker:3!0 +100" },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(lives); i++) {
@@ -361,6 +575,13 @@ int main(void)
         cmocka_unit_test(test_a_task_that_had_ended_restarts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_by_the_scheduler),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_bounds_and_totals),
+        cmocka_unit_test(test_each_size_in_the_bounds),
+        cmocka_unit_test(test_says_how_far_it_shrinks),
+        cmocka_unit_test(test_keeps_a_demand),
+        cmocka_unit_test(test_refuses_a_demand_while_forming),
+        cmocka_unit_test(test_a_kept_demand_has_its_deadline),
         cmocka_unit_test(test_every_prefix),
     };
     return cmocka_run_group_tests_name("job_resize", tests, NULL, NULL);

@@ -124,7 +124,30 @@ static void a_resize_is_answered_when_written(void **state)
     assert_non_null(strstr(answer, "{\"name\":\"worker\",\"from\":2,\"to\":1"));
     assert_null(strstr(answer, "cause"));
     assert_int_equal(w.refused_num, 0);
+    assert_string_equal(buf_cstr(&w.bounds), "1:1..2 1:1..1 ");
     assert_int_equal(world_alive(&w), 0);
+    world_done(&w);
+}
+
+/* The scheduler is told how the job may be resized: after each registration, and when a task has
+ * ended, so that its role keeps its size. */
+static void the_scheduler_is_told_the_bounds(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 2 },
+                                             { .task = "worker:1", .run_ms = 300 },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(buf_cstr(&w.bounds), "1:1..2 1:2..2 ");
+    world_done(&w);
+    world_init(&w, two_workers, scripts);
+    w.kill_at = 3;
+    assert_int_equal(world_run_once(&w), MASTER_CRASHED);
+    assert_string_equal(buf_cstr(&w.bounds), "1:1..2 ");
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(buf_cstr(&w.bounds), "1:1..2 2:1..2 2:2..2 ");
     world_done(&w);
 }
 
@@ -442,6 +465,7 @@ int main(void)
         cmocka_unit_test(an_executor_that_dies),
         cmocka_unit_test(a_stop_is_answered_when_written),
         cmocka_unit_test(a_resize_is_answered_when_written),
+        cmocka_unit_test(the_scheduler_is_told_the_bounds),
         cmocka_unit_test(a_resize_that_is_refused),
         cmocka_unit_test(an_owner_that_vanishes),
         cmocka_unit_test_prestate(an_owner_that_vanishes, (void *)"errs"),

@@ -385,6 +385,40 @@ static void test_wish(void **state)
     assert_int_equal(w->num, EINVAL);
 }
 
+static void await_bounds(struct world *w, const char *id, int64_t min, int64_t max)
+{
+    for (int i = 0;; i++) {
+        world_ask(w, ASK(POOL_STATUS), "", false);
+        const json_t *bounds = json_object_get(world_find_job(w, id), "bounds");
+        if (json_int(bounds, "min", -1) == min && json_int(bounds, "max", -1) == max)
+            return;
+        if (i > 2000)
+            fail_msg("the bounds of job %s are not %lld and %lld", id, (long long)min,
+                     (long long)max);
+        world_pause_ms(5);
+    }
+}
+
+/* The pool knows between which numbers a running job may be resized, and so does the next pool. */
+static void test_bounds(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "60m" }, a);
+    world_ask(w, ASK(POOL_STATUS), "", false);
+    assert_null(json_object_get(world_find_job(w, a), "bounds"));
+    world_tell_keeper(w, a, "bounds 1 4000000000");
+    await_bounds(w, a, 1, 4000000000);
+    world_tell_keeper(w, a, "bounds 2 5");
+    await_bounds(w, a, 2, 5);
+    world_kill_pool(w);
+    world_open_pool(w);
+    await_bounds(w, a, 2, 5);
+    world_tell_keeper(w, a, "die"); /* the next keeper has heard nothing of a master */
+    await_bounds(w, a, -1, -1);
+}
+
 /* ---- a job that waits ---- */
 
 static void send_resize(struct world *w, const char *id, const char *role, uint32_t n)
@@ -508,6 +542,7 @@ int main(int argc, char **argv)
         T(test_a_wish_dies_with_its_keeper),
         T(test_a_new_keeper_has_the_size),
         T(test_wish),
+        T(test_bounds),
         T(test_resize_a_waiting_job),
         T(test_a_resize_that_cannot_be),
         T(test_a_resize_outlives_the_pool),

@@ -111,6 +111,18 @@ static void a_resize_is_remembered(void **state)
     close_stage(&st);
 }
 
+static void the_bounds_are_noted(void **state)
+{
+    struct stage st;
+    (void)state;
+    open_stage(&st);
+    assert_string_equal(fake_cluster_bounds(st.cluster), "");
+    assert_int_equal(st.ops->bounds(st.s, 1, 4, NULL), 0);
+    assert_int_equal(st.ops->bounds(st.s, 3, 3, NULL), 0);
+    assert_string_equal(fake_cluster_bounds(st.cluster), "1..4 3..3 ");
+    close_stage(&st);
+}
+
 static void the_schedulers_wish(void **state)
 {
     struct stage st;
@@ -170,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asks_wait_until_the_world_answers),
         cmocka_unit_test(a_resize_is_remembered),
+        cmocka_unit_test(the_bounds_are_noted),
         cmocka_unit_test(the_schedulers_wish),
         cmocka_unit_test(thousands_keep_their_order),
     };

@@ -205,6 +205,10 @@ static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_WANT_CONTAINERS:
         keeper_wanted(s, f->want_containers);
         break;
+    case TONY__FRAME__BODY_SIZE_BOUNDS:
+        note(s, "> from %u to %u, ", f->size_bounds->min_containers,
+             f->size_bounds->max_containers);
+        break;
     case TONY__FRAME__BODY_CANCEL_ASKS:
         keeper_confirm(s, f->cancel_asks);
         break;
@@ -492,6 +496,7 @@ static void wants_three(struct stage *s)
     struct sched_ask whole[] = { { .slot = 0, .memory_mib = 10 },
                                  { .slot = 1, .memory_mib = 10 },
                                  { .slot = 70000, .memory_mib = 100, .gpus = 1 } };
+    assert_int_equal(s->ops->bounds(s->sched, 2, 4000000000, NULL), 0);
     assert_int_equal(s->ops->resize(s->sched, whole, 3, NULL), 0);
 }
 
@@ -502,7 +507,8 @@ static void a_resize_and_the_pools_wishes(void **state)
     stage_init(&s);
     s.script = wants_three;
     stage_run(&s);
-    assert_string_equal(s.heard, "> register 4, < registered, > whole of 3 with 120 MiB, "
+    assert_string_equal(s.heard, "> register 4, < registered, > from 2 to 4000000000, "
+                                 "> whole of 3 with 120 MiB, "
                                  "< shrink to 2 in 1500 ms: others wait, "
                                  "< grow to 9 in 1500 ms: others wait, ");
     stage_done(&s);

@@ -356,6 +356,17 @@ static int local_resize(struct sched *s, const struct sched_ask *whole, size_t n
     return send_frame(local_of(s), &f, "resize the job", e);
 }
 
+static int local_bounds(struct sched *s, uint32_t min, uint32_t max, struct err *e)
+{
+    Tony__SizeBounds m = TONY__SIZE_BOUNDS__INIT;
+    m.min_containers = min;
+    m.max_containers = max;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_SIZE_BOUNDS;
+    f.size_bounds = &m;
+    return send_frame(local_of(s), &f, "tell how the job may be resized", e);
+}
+
 static int local_cancel(struct sched *s, const uint32_t *slots, size_t n, struct err *e)
 {
     struct local *l = local_of(s);
@@ -473,6 +484,7 @@ const struct sched_ops sched_local = {
     .launch = local_launch,
     .stop = local_stop,
     .resize = local_resize,
+    .bounds = local_bounds,
     .finish = local_finish,
     .close = local_close,
 };
