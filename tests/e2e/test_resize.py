@@ -235,10 +235,15 @@ def test_more_than_the_pool_has_for_a_later_stage(make_lab):
     wait_until(lambda: lab.status(app)["roles"][0]["running"] == 1, "prep runs")
     lab.ok("resize", app, "train=2", "--wait")
     assert lab.status(app)["last_resize"]["outcome"] == "done"
-    lab.run("resize", app, "train=4", "--wait")  # counts as done until the pool has answered
-    last = wait_until(lambda: (lambda z: z["outcome"] == "refused" and z)(lab.status(app)["last_resize"]), "it is refused")
-    assert last["detail"] == "role 'train' cannot have 4 tasks: " + POOL.format(256, 256)
-    assert last["roles"] == [{"name": "train", "from": 2, "to": 4}]
+    lab.run("resize", app, "train=5")  # it counts as done until the pool has answered
+    wait_until(lambda: lab.status(app)["last_resize"]["outcome"] == "refused", "it is refused")
+    r = lab.run("resize", app, "train=4", "--wait")
+    detail = "role 'train' cannot have 4 tasks: " + POOL.format(256, 256)
+    assert r.returncode == 1 and "was not resized: train 2 to 4: given up: " + detail in r.stderr, r.stdout + r.stderr
+    last = lab.status(app)["last_resize"]
+    assert last["detail"] == detail and last["roles"] == [{"name": "train", "from": 2, "to": 4}]
+    r = lab.run("resize", app, "train=4", "--wait", "--json")
+    assert r.returncode == 1 and json.loads(r.stdout)["last_resize"]["outcome"] == "refused", r.stdout + r.stderr
     doc = lab.status(app)
     assert doc["state"] == "RUNNING" and doc["resizes"] == 1 and [r["instances"] for r in doc["roles"]] == [1, 2]
     assert "cannot have 4 tasks" in lab.ok("status", app)
