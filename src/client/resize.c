@@ -20,6 +20,8 @@ enum {
     TIMEOUT_MAX_MS = 11 * 86400000, /* 11 days */
     ASK_MS = 30000,                 /* a master that is being started again is asked again */
     ASK_PAUSE_MS = 50,
+    REFUSAL_MS = 2000, /* the time of the pool to refuse the size of a role that has not started */
+    REFUSAL_PAUSE_MS = 20,
 };
 
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
@@ -236,10 +238,14 @@ static void say_state(struct watch *w, const json_t *summary)
     say_time(buf_cstr(&text));
 }
 
+static bool has_outcome(const json_t *doc, const char *outcome)
+{
+    return str_eq(doc_str(json_object_get(doc, "last_resize"), "outcome"), outcome);
+}
+
 static bool is_done(const struct watch *w)
 {
-    const json_t *last = json_object_get(w->last, "last_resize");
-    return w->seen && !w->replaced && str_eq(doc_str(last, "outcome"), "done");
+    return w->seen && !w->replaced && has_outcome(w->last, "done");
 }
 
 /* A resize is done as soon as its leaving tasks do not belong to the job any more. They still have
@@ -357,6 +363,15 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
     return code ? code : is_done(w) ? EXIT_DONE : EXIT_JOB_FAILED;
 }
 
+/* It was done, and refused after that. */
+static int say_refused(const struct watch *w, const json_t *doc)
+{
+    if (!options_has(&w->c->o, OPT_JSON))
+        return say_end(w);
+    int code = client_print_json(resize_members(doc));
+    return code ? code : EXIT_JOB_FAILED;
+}
+
 /* It was accepted, and nobody waits for more: it goes on, or nothing was needed for it. */
 static int say_accepted(const struct watch *w, const json_t *doc)
 {
@@ -387,6 +402,8 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
         submit_hold_signals(); /* until they are listened to */
         say_state(&watch, doc);
         code = wait_for_end(&watch, follow, arg);
+    } else if (waits && has_outcome(doc, "refused")) {
+        code = say_refused(&watch, doc);
     } else {
         code = say_accepted(&watch, doc);
     }
@@ -409,6 +426,43 @@ static int follow_here(void *arg, const struct follow_options *o, struct follow_
     return follow_job(f->c, f->id, NULL, o, out, e) < 0 ? -EXIT_CLUSTER : 0;
 }
 
+/* Has the last resize added tasks to a role of which no task has a container yet? */
+static bool is_grown_unstarted(const json_t *doc)
+{
+    const json_t *last = json_object_get(doc, "last_resize");
+    size_t i;
+    json_t *changed;
+    json_array_foreach(json_object_get(last, "roles"), i, changed)
+    {
+        const json_t *role = role_named(json_object_get(doc, "roles"), doc_str(changed, "name"));
+        int64_t n = doc_int(role, "instances", 0);
+        if (doc_int(changed, "to", 0) > doc_int(changed, "from", 0) && n > 0 &&
+            doc_int(role, "waiting", 0) == n)
+            return true;
+    }
+    return false;
+}
+
+/* The size of a role that has not started counts at once. The master hears a moment later if the
+ * pool can never hold it. Then *doc becomes the status with the refusal. */
+static void await_refusal(struct client *c, const char *id, json_t **doc)
+{
+    int64_t until = clock_mono_ms() + REFUSAL_MS;
+    bool over = json_is_object(json_object_get(*doc, "resize")) || !has_outcome(*doc, "done");
+    while (!over && clock_mono_ms() < until) {
+        json_t *now = NULL;
+        if (status_of_master(c, id, &now) < 0)
+            return;
+        over = has_outcome(now, "refused") || !is_grown_unstarted(now);
+        if (has_outcome(now, "refused")) {
+            json_decref(*doc);
+            *doc = TAKE(now);
+        }
+        json_decref(now);
+        (void)poll(NULL, 0, over ? 0 : REFUSAL_PAUSE_MS);
+    }
+}
+
 static int resize_here(struct client *c, const struct resize_wish *w)
 {
     struct err e = { 0 };
@@ -427,6 +481,8 @@ static int resize_here(struct client *c, const struct resize_wish *w)
     doc = NULL;
     if (ask_job(c, id, w, &doc, &refused, &e) < 0)
         return client_fail(refused ? EXIT_JOB_FAILED : EXIT_CLUSTER, &e);
+    if (options_has(&c->o, OPT_WAIT))
+        await_refusal(c, id, &doc);
     return resize_answered(c, id, doc, follow_here, &follow);
 }
 

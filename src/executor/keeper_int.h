@@ -75,10 +75,11 @@ struct wanted {
     uint32_t n; /* of containers; 0 = the job was not resized */
     uint64_t memory_mib;
     uint32_t vcores, gpus;
-    uint32_t *slots;  /* sorted */
-    uint32_t number;  /* counts the WantContainers of the master */
-    int64_t since_ms; /* wall clock: when it began to want so much */
-    char *refused;    /* why the machine can never give that; NULL = it can */
+    uint32_t *slots;   /* sorted */
+    uint32_t number;   /* counts the WantContainers of the master */
+    int64_t since_ms;  /* wall clock: when it began to want so much */
+    char *refused;     /* why the machine can never give that; NULL = it can */
+    bool refusal_told; /* the master knows of it */
 };
 
 enum keeper_state {
@@ -186,7 +187,8 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
 void master_tell_completed(struct keeper *k); /* report all of k->completed in one frame */
 void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
                          const uint32_t *refused, size_t n_refused, const char *why);
-
+/* The pool has refused the job's demand; the master has not asked for this slot's container. */
+void master_tell_unasked(struct keeper *k, uint32_t slot, const char *why);
 void master_tell_cancelled(struct keeper *k, uint32_t number);
 
 /* keeper_pool.c */

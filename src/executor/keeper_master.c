@@ -237,6 +237,21 @@ void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
     keeper_send(k, p, &f);
 }
 
+void master_tell_unasked(struct keeper *k, uint32_t slot, const char *why)
+{
+    struct peer *p = keeper_peer(k, PEER_MASTER);
+    Tony__ContainersAllocated m = TONY__CONTAINERS_ALLOCATED__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    m.refused_slots = &slot;
+    m.n_refused_slots = 1;
+    m.why = (char *)why;
+    m.not_asked = true;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &m;
+    if (p)
+        keeper_send(k, p, &f);
+}
+
 void master_tell_cancelled(struct keeper *k, uint32_t number)
 {
     struct peer *p = keeper_peer(k, PEER_MASTER);

@@ -159,6 +159,32 @@ static void sum_staying(const struct keeper *k, uint64_t *out_mib, uint32_t *out
     }
 }
 
+/* The highest wanted slot without a container and without an ask; UINT32_MAX = there is none. */
+static uint32_t find_unasked(const struct keeper *k)
+{
+    for (uint32_t i = k->want.n; i-- > 0;) {
+        uint32_t slot = k->want.slots[i];
+        bool found = false;
+        for (size_t c = 0; c < k->containers.n && !found; c++)
+            found =
+                k->containers.v[c]->slot == slot && k->containers.v[c]->state != CONTAINER_RELEASED;
+        for (size_t a = 0; a < k->asks.n && !found; a++)
+            found = k->asks.v[a].slot == slot;
+        if (!found)
+            return slot;
+    }
+    return UINT32_MAX;
+}
+
+/* If the job wants too much for a stage that has not come, the master asks for those containers
+ * later. So that it hears of the refusal now, name one of their slots. */
+static void refuse_unasked(struct keeper *k)
+{
+    uint32_t slot = find_unasked(k);
+    if (slot != UINT32_MAX)
+        master_tell_unasked(k, slot, k->want.refused);
+}
+
 /* Refuse the asks that would not fit even when all containers that leave have ended. */
 void resize_refuse(struct keeper *k)
 {
@@ -166,7 +192,7 @@ void resize_refuse(struct keeper *k)
     size_t n = 0, kept = 0;
     uint64_t mib;
     uint32_t gpus;
-    if (!k->want.refused || k->asks.n == 0 || !(refused = calloc(k->asks.n, sizeof *refused)))
+    if (!k->want.refused || !(refused = calloc(k->asks.n + 1, sizeof *refused)))
         return;
     sum_staying(k, &mib, &gpus);
     for (size_t i = 0; i < k->asks.n; i++) {
@@ -182,6 +208,9 @@ void resize_refuse(struct keeper *k)
     k->asks.n = kept;
     if (n)
         master_tell_granted(k, NULL, 0, refused, n, k->want.refused);
+    else if (!k->want.refusal_told)
+        refuse_unasked(k);
+    k->want.refusal_told = true;
 }
 
 /* ---- less ---- */

@@ -270,6 +270,8 @@ static int on_refused(struct job *j, struct job_event *event, struct err *e)
                             .at_us = j->now_ms * 1000,
                             .detail = &ev->why,
                             .note = NOTE_REFUSED };
+    if (resize_undo(j, ev->slot, ev->why))
+        return 0;
     int rc = slot_step(j, ev->slot, IN_REFUSE, &end, e);
 
     j->restarts.hopeless |= rc == 0 && is_task; /* a refused event must not change anything */

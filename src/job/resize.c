@@ -271,6 +271,59 @@ static void shrink_role(struct job *j, uint32_t role, int64_t save_until_ms)
         dismiss(j, r->slots[k], save_until_ms);
 }
 
+/* Has the last resize added tasks to the role, and has none of its tasks begun an attempt? */
+static bool is_grown_unstarted(const struct job *j, uint32_t role)
+{
+    if (j->roles[role].n <= j->resize.from[role])
+        return false;
+    FOR_MEMBERS(j, role, i)
+    if (j->slots[i].attempt > 0 || j->slots[i].state > SLOT_REGISTERED)
+        return false;
+    return true;
+}
+
+/* The role for which the refusal of this slot's container undoes the last resize; -1: there is
+ * none. If the slot has not requested a container (SLOT_HELD), the scheduler has refused the demand
+ * as a whole, and this slot stands for all. */
+static int64_t find_undone(const struct job *j, uint32_t slot)
+{
+    const struct slot *s = &j->slots[slot];
+
+    if (s->state == SLOT_ASKED) {
+        bool is_new = s->role < j->n_roles && s->index >= j->resize.from[s->role];
+        return is_new && is_grown_unstarted(j, s->role) ? (int64_t)s->role : -1;
+    }
+    for (uint32_t r = 0; r < j->n_roles && s->state == SLOT_HELD; r++)
+        if (is_grown_unstarted(j, r))
+            return r;
+    return -1;
+}
+
+bool resize_undo(struct job *j, uint32_t slot, const char *why)
+{
+    struct resize *z = &j->resize;
+    int64_t role = find_undone(j, slot);
+    char detail[sizeof z->detail];
+
+    if (role < 0 || j->decided || z->state == RESIZE_FORMING ||
+        (j->decisions.replaying && !decisions_resize_only_ends(j)))
+        return false;
+    (void)snprintf(detail, sizeof detail, "role '%s' cannot have %u tasks: %s",
+                   job_role_name(j, (uint32_t)role), j->roles[role].n,
+                   why ? why : slot_note_text(j, NOTE_REFUSED));
+    if (z->state == RESIZE_STEADY) { /* it counts as done: it ends once more */
+        z->n -= z->outcome == RESIZED;
+        memcpy(z->target, z->to, j->n_roles * sizeof *z->target);
+    }
+    end_resize(j, RESIZE_REFUSED, detail);
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        if (is_grown_unstarted(j, r)) {
+            z->target[r] = z->from[r];
+            shrink_role(j, r, 0);
+        }
+    return true;
+}
+
 static uint32_t n_joiners(const struct job *j, uint32_t role)
 {
     uint32_t n = j->roles[role].n, target = j->resize.target[role];

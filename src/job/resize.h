@@ -13,9 +13,13 @@
  *            and leaves. The other tasks continue, and get the new addresses (ACT_PEERS).
  *   never    The resize is refused.
  *
- * A job that has not started yet only requests another number of containers. No resize is charged
- * to the budgets of restarts. If the new containers are not granted in time, are refused, or end,
- * the job keeps its size.
+ * A job that has not started yet only requests another number of containers. The same holds for a
+ * role whose stage has not come: its resize is done at once. If the scheduler refuses such a
+ * container before a task of the role has begun, the role gets its old size back, and the outcome
+ * of the resize becomes RESIZE_REFUSED.
+ *
+ * No resize is charged to the budgets of restarts. If the new containers are not granted in time,
+ * are refused, or end, the job keeps its size.
  *
  * A client (EV_RESIZE) or the scheduler (EV_SHRINK, EV_GROW) starts a resize. While a resize waits
  * for containers, a newer one replaces it. While the gang stops and forms anew, a newer one is
@@ -130,6 +134,9 @@ bool resize_begin_kept(struct job *j);
 void resize_job_ends(struct job *j);
 /* LIMIT_RESIZE. */
 int resize_fired(struct job *j, struct err *e);
+/* EV_ALLOCATION_REFUSED. If the last resize has added tasks to a role that has not started, and the
+ * refusal concerns them, give the role its old size back. false: it does not. */
+bool resize_undo(struct job *j, uint32_t slot, const char *why);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);
 /* Append ,"resizes":n if any was done, and ,"leaving":n if tasks are leaving. Then append

@@ -171,6 +171,9 @@ struct sched_ops {
      *           back-end has no room yet, it answers these requests later. If the machine can never
      *           hold the whole demand, SE_REFUSED answers each request that exceeds what the job
      *           has now.
+     * Stages    Slots of a later stage have no request yet. If the machine can never hold the demand
+     *           because of them, one SE_REFUSED names a slot of the demand that has neither a
+     *           container nor a request. The core then takes the resize back.
      * Less      If the new demand is smaller, the caller stops the superfluous containers and
      *           cancels the requests for slots that are not in it. Once these containers have
      *           ended, the back-end gives their room to other jobs.

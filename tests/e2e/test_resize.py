@@ -225,6 +225,38 @@ def test_more_than_the_pool_has(make_lab):
     lab.ok("kill", app)
 
 
+def test_more_than_the_pool_has_for_a_later_stage(make_lab):
+    """Its containers are asked for when its stage comes. The pool refuses the new size at once, and the role keeps the old one."""
+    lab = make_lab(site={"pool.memory": "200m"})
+    go = lab.base / "go"
+    app = lab.submit(lab.job_file({
+        "prep": {"instances": 1, "command": f"until [ -e {go} ]; do sleep 0.02; done"},
+        "train": {"instances": 1, "command": "true", "depends-on": "prep:succeeded"}}))
+    wait_until(lambda: lab.status(app)["roles"][0]["running"] == 1, "prep runs")
+    lab.ok("resize", app, "train=2", "--wait")
+    assert lab.status(app)["last_resize"]["outcome"] == "done"
+    lab.run("resize", app, "train=5")  # it counts as done until the pool has answered
+    wait_until(lambda: lab.status(app)["last_resize"]["outcome"] == "refused", "it is refused")
+    r = lab.run("resize", app, "train=4", "--wait")
+    detail = "role 'train' cannot have 4 tasks: " + POOL.format(256, 256)
+    assert r.returncode == 1 and "was not resized: train 2 to 4: given up: " + detail in r.stderr, r.stdout + r.stderr
+    last = lab.status(app)["last_resize"]
+    assert last["detail"] == detail and last["roles"] == [{"name": "train", "from": 2, "to": 4}]
+    r = lab.run("resize", app, "train=4", "--wait", "--json")
+    assert r.returncode == 1 and json.loads(r.stdout)["last_resize"]["outcome"] == "refused", r.stdout + r.stderr
+    doc = lab.status(app)
+    assert doc["state"] == "RUNNING" and doc["resizes"] == 1 and [r["instances"] for r in doc["roles"]] == [1, 2]
+    assert "cannot have 4 tasks" in lab.ok("status", app)
+    first = lab.one("master", app)  # the next one reads the same
+    kill9(first)
+    lab.one("master", app, other_than=first)
+    wait_until(lambda: lab.status(app)["epoch"] == 2, "the next master answers")
+    assert lab.status(app)["last_resize"]["outcome"] == "refused"
+    go.touch()
+    lab.await_state(app, "SUCCEEDED")
+    assert sorted(lab.tasks(app)) == ["prep:0", "train:0", "train:1"]
+
+
 # ---- a wish that cannot be fulfilled at once ----
 
 

@@ -201,6 +201,25 @@ static void what_can_never_be(void **state)
     end_job(w);
 }
 
+/* The master asks for the containers of a later stage when that stage comes. It hears of the
+ * refusal at once, through the slot with the highest number, and once. */
+static void what_can_never_be_of_a_later_stage(void **state)
+{
+    (void)state;
+    struct world *w = running_job("--memory-mib 80");
+    world_want(w, four, 4);
+    UNTIL(wants_n, n, 4);
+    world_refuse(w, 1, w->holds.wants_number, "the machine is too small");
+    UNTIL(slot_refused, slot, 250);
+    assert_string_equal(w->why, "the machine is too small");
+    w->slots[250].refused = false;
+    world_request(w, &four[2], 1); /* refused as usual */
+    UNTIL(slot_refused, slot, 200);
+    after_cancel(w, 1);
+    assert_false(w->slots[250].refused);
+    end_job(w);
+}
+
 /* A large ask in front holds up the small ones behind it, until it is taken back. */
 static void asks_are_taken_back(void **state)
 {
@@ -371,6 +390,7 @@ int main(void)
         TEST(the_bounds_of_the_job),
         TEST(a_wish_is_taken_back),
         TEST(what_can_never_be),
+        TEST(what_can_never_be_of_a_later_stage),
         TEST(asks_are_taken_back),
         TEST(gpus_come_and_go),
         TEST(a_new_pool),

@@ -223,6 +223,63 @@ static void test_a_new_container_ends(void **state)
     drive_done(&d);
 }
 
+/* The scheduler refuses a container that a resize has added to a role which has not started. Then
+ * the role gets its old size back, and the job does not fail. */
+static void test_a_later_stage_is_refused(void **state)
+{
+    static const struct {
+        const char *job, *script, *refused, *then, *shape;
+        enum job_state state;
+    } rows[] = {
+        /* its stage has not come: no container was requested, and the slot stands for the demand */
+        { "prep*1 train*2/restart<prep", "go resize:train=9", "train:8", "prep:0=0",
+          "prep:0=ended train:0=1.1 train:1=1.1", JOB_RUNNING },
+        { "prep*1 train*2/restart<prep", "go resize:train=9", "train:0", "prep:0=0",
+          "prep:0=ended train:0=1.1 train:1=1.1", JOB_RUNNING },
+        /* to the size before the last resize */
+        { "prep*1 train*2/restart<prep", "go resize:train=3 resize:train=9", "train:8", "prep:0=0",
+          "prep:0=ended train:0=1.1 train:1=1.1 train:2=1.1", JOB_RUNNING },
+        /* its stage has come, and the containers were requested */
+        { "prep*1 train*2/restart<prep nogrant=3", "go resize:train=3 prep:0=0", "train:2", "+1",
+          "prep:0=ended train:0=1.1 train:1=1.1", JOB_RUNNING },
+        /* no task of the job has begun */
+        { "worker*2/restart nogrant=2", "mute:worker:1 go resize:worker=3", "worker:2",
+          "heal:worker:1 grant:worker:1", "worker:0=1.1 worker:1=1.1", JOB_RUNNING },
+        /* one of the first tasks: the job cannot run */
+        { "prep*1 train*2/restart<prep nogrant=2", "go resize:train=3 prep:0=0", "train:1", "+1",
+          NULL, JOB_FAILED },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        AUTO(buf_done) struct buf text = { 0 };
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        drive_feed(&d, &(struct job_event){
+                           .type = EV_ALLOCATION_REFUSED,
+                           .allocation_refused = { .slot = drive_slot(&d, rows[i].refused),
+                                                   .why = "too large" } });
+        drive_run(&d, rows[i].then);
+        shape(&d, &text);
+        if (job_state(d.job) != rows[i].state ||
+            (rows[i].shape && !str_eq(buf_cstr(&text), rows[i].shape)))
+            fail_msg("row %zu: %s, %s, %s", i, job_state_name(job_state(d.job)), buf_cstr(&text),
+                     d.e.msg);
+        if (rows[i].shape) {
+            assert_int_equal(d.job->resize.outcome, RESIZE_REFUSED);
+            assert_non_null(strstr(d.job->resize.detail, " tasks: too large"));
+            assert_int_equal(d.job->resize.n, i == 2);
+        }
+        struct job *again = drive_replay(&d, d.journal.n);
+        assert_int_equal(job_state(again), rows[i].state);
+        assert_int_equal(again->resize.outcome, d.job->resize.outcome);
+        assert_int_equal(again->resize.n, d.job->resize.n);
+        assert_int_equal(job_n_tasks(again), job_n_tasks(d.job));
+        job_free(again);
+        drive_done(&d);
+    }
+}
+
 /* The scheduler was told what the job wants while a task of it had ended. When that task restarts,
  * the scheduler is told again, and before it is asked for the container. */
 static void test_a_task_that_had_ended_restarts(void **state)
@@ -572,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_before_the_start),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_a_new_container_ends),
+        cmocka_unit_test(test_a_later_stage_is_refused),
         cmocka_unit_test(test_a_task_that_had_ended_restarts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_by_the_scheduler),

@@ -38,6 +38,7 @@ struct stage {
                         container_1:0[0,2]" */
     uint32_t epoch;
     bool drop_on_register, refuse;
+    bool refuse_whole; /* the pool refuses what the job wants in all */
     bool finish_done;
     void (*script)(struct stage *s); /* what the master does when it has registered; NULL = a job */
     unsigned n_grants;               /* of a script's keeper, which gives each grant a new id */
@@ -166,13 +167,30 @@ static void keeper_wishes(struct stage *s, bool grow, uint32_t n)
     keeper_send(s, &f);
 }
 
+static void keeper_refuse_whole(struct stage *s)
+{
+    uint32_t slots[] = { 8, 70000 };
+    Tony__ContainersAllocated a = TONY__CONTAINERS_ALLOCATED__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    a.n_refused_slots = ARRAY_LEN(slots);
+    a.refused_slots = slots;
+    a.not_asked = true;
+    a.why = (char *)(uintptr_t) "too large";
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+    f.containers_allocated = &a;
+    keeper_send(s, &f);
+}
+
 static void keeper_wanted(struct stage *s, const Tony__WantContainers *m)
 {
     uint64_t mib = 0;
     for (size_t i = 0; i < m->n_whole; i++)
         mib += m->whole[i]->memory_mib;
     note(s, "> whole of %zu with %u MiB, ", m->n_whole, (unsigned)mib);
-    keeper_wishes(s, false, 2);
+    if (s->refuse_whole)
+        keeper_refuse_whole(s);
+    else
+        keeper_wishes(s, false, 2);
     keeper_wishes(s, true, 9);
 }
 
@@ -514,6 +532,27 @@ static void a_resize_and_the_pools_wishes(void **state)
     stage_done(&s);
 }
 
+static void wants_and_asks(struct stage *s)
+{
+    wants_three(s);
+    request_one(s, 70000);
+}
+
+/* The keeper refuses the whole demand before it hears of the request for slot 70000. Its answer to
+ * that request counts. */
+static void a_whole_that_is_refused(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.script = wants_and_asks;
+    s.refuse_whole = true;
+    stage_run(&s);
+    assert_non_null(strstr(s.heard, "< refused 8 too large, < grow to 9"));
+    assert_null(strstr(s.heard, "refused 70000"));
+    stage_done(&s);
+}
+
 static void only_known_back_ends(void **state)
 {
     (void)state;
@@ -533,6 +572,7 @@ int main(void)
         cmocka_unit_test(only_known_back_ends),
         cmocka_unit_test(a_cancel_that_crosses_the_grant),
         cmocka_unit_test(a_resize_and_the_pools_wishes),
+        cmocka_unit_test(a_whole_that_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,6 +139,14 @@ static bool take_answer(struct local *l, uint32_t slot)
     return true;
 }
 
+/* The keeper refuses the whole demand and names a slot for which it had no request. If one is on
+ * its way, the keeper answers that. */
+static bool take_refusal(struct local *l, uint32_t slot, bool not_asked)
+{
+    const struct asked *a = asked_find(l, slot);
+    return not_asked ? !a || !a->open : take_answer(l, slot);
+}
+
 static void emit_containers(struct local *l, enum sched_event_type type, Tony__Container **v,
                             size_t n)
 {
@@ -164,7 +172,7 @@ static void on_allocated(struct local *l, const Tony__ContainersAllocated *a)
     if (a->n_containers > 0)
         emit_containers(l, SE_ALLOCATED, a->containers, a->n_containers);
     for (size_t i = 0; i < a->n_refused_slots; i++)
-        if (take_answer(l, a->refused_slots[i]))
+        if (take_refusal(l, a->refused_slots[i], a->not_asked))
             emit(l, &(struct sched_event){
                         .type = SE_REFUSED, .slot = a->refused_slots[i], .text = a->why });
     if (a->cancelled)
