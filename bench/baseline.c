@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The least that a launcher of distributed jobs can do, as a measure for all others: for each task
- * a process that registers over a unix socket, waits until all have registered, and then becomes
- * the command; the launcher reaps them and ends with the first failure. No journal, no logs, no
- * limits, no supervision.
+ * The smallest possible launcher of distributed jobs, with which others are compared. For each task
+ * it starts a process that registers over a unix socket, waits until all have registered, and then
+ * executes the command. The launcher reaps the tasks and ends with the first failure. It has no
+ * journal, no logs, no limits and no supervision.
  *
  *     baseline N COMMAND [ARGUMENT...]
  */
@@ -27,7 +27,7 @@ __attribute__((noreturn)) static void die(const char *what)
     exit(1);
 }
 
-/* An abstract name: nothing to remove afterwards. */
+/* An abstract name: no file has to be removed afterwards. */
 static socklen_t address(struct sockaddr_un *a, long pid)
 {
     *a = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -35,7 +35,7 @@ static socklen_t address(struct sockaddr_un *a, long pid)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* In the task's process: register, wait for the word, become the command. */
+/* Runs in the process of a task: register, wait for the start, execute the command. */
 static void task(long launcher, char **command)
 {
     struct sockaddr_un a;
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files); /* accept tells when it is too low */
+        (void)setrlimit(RLIMIT_NOFILE, &files); /* if the limit is too low, accept() reports it */
     }
     struct sockaddr_un a;
     socklen_t len = address(&a, getpid());

@@ -26,7 +26,8 @@ struct conf *long_job_conf(uint32_t n_tasks, struct err *e)
         { "tony.worker.instances", instances },
         { "tony.worker.command", "true" },
         { "tony.application.addresses-in-environment", "false" },
-        { "tony.task.heartbeat-interval-ms", "3600000" }, /* no executor falls silent */
+        { "tony.task.heartbeat-interval-ms",
+          "3600000" }, /* long, so that no executor counts as silent */
         { "tony.worker.restart", "on-failure" },
         { "tony.worker.restart-scope", "job" },
         { "tony.worker.max-restarts", "-1" },
@@ -51,8 +52,8 @@ static uint64_t copies_bytes(const struct long_copies *c)
     return n;
 }
 
-/* Everything that is new, and the trailing files that the plan merges with it, becomes one file.
- * Until it is there, the merged files stay. */
+/* Write the new records, and the last files that the plan merges with them, as one file. The merged
+ * files exist until it is complete. */
 static void copies_burst(struct long_copies *c, uint64_t size)
 {
     uint64_t put = size - c->stored;
@@ -72,7 +73,7 @@ static void copies_burst(struct long_copies *c, uint64_t size)
     c->tails[c->n_tails++] = put;
 }
 
-/* The new set's base is put while all of the older set is there. */
+/* The base of the new set is written while the whole older set still exists. */
 static void copies_new_segment(struct long_copies *c, uint64_t size)
 {
     c->most = MAX(c->most, copies_bytes(c) + size);
@@ -136,7 +137,7 @@ static int flush(struct long_job *l, struct err *e)
     return journal_wants_segment(&l->journal) ? compact(l, e) : 0;
 }
 
-/* ---- the part of everybody else: an answer to each action, at once ---- */
+/* ---- the parts of scheduler and executors: answer each action at once ---- */
 
 static struct job_event answer(const struct long_word *w, char container[48], char address[32])
 {
@@ -268,7 +269,7 @@ int long_job_rounds(struct long_job *l, unsigned n, struct err *e)
     return rc == 0 ? flush(l, e) : rc;
 }
 
-/* ---- its life ---- */
+/* ---- start and end ---- */
 
 int long_job_open(struct long_job *l, const struct job_spec *spec, const char *path,
                   int64_t segment_min, struct err *e)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For bench/long:
+ * The program for bench/long:
  *
  *     long-job run TASKS ROUNDS JOURNAL [straggler]
  *     long-job restore TASKS JOURNAL
  *
- * run: lets a job of so many tasks tell so many checkpoints, one each five minutes, and prints the
- * number of records, of segments, and the largest sizes in bytes of the journal, of a snapshot and
- * of all copies together. It leaves the journal as it was just before the last compaction in
- * JOURNAL.kept.
+ * run: in a job of TASKS tasks, each task reports ROUNDS checkpoints, one every five minutes.
+ * Prints the numbers of records and of segments, and the largest sizes in bytes of the journal, of
+ * a snapshot and of all copies together. JOURNAL.kept is the journal as it was just before the last
+ * compaction.
  *
  * restore: reads a journal as a new master does, and prints the CPU time for that in microseconds.
  */

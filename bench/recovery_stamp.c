@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command that bench/recovery has run and killed: says that it has started, then waits to be
- * ended.
+ * The command that bench/recovery runs and kills. It reports that it has started, then waits until
+ * it is killed.
  *
  *     recovery-stamp SOCKET
  *
- * One datagram to the unix socket SOCKET: "<pid> <CLOCK_MONOTONIC in us> <who>", where who is the
- * name that the launcher gave it (TONY_TASK, RANK or PMI_RANK). The time is taken first, so that a
- * receiver that is slow to read makes nothing look late.
+ * It sends one datagram to the unix socket SOCKET: "<pid> <CLOCK_MONOTONIC in us> <name>". The name
+ * is the one that the launcher gave it (TONY_TASK, RANK or PMI_RANK). The time is taken first, so a
+ * slow receiver does not change the result.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,14 +5,14 @@
  *     scale-drive SCENARIO TASKS COMMAND...
  *
  * COMMAND starts the master; the arguments "--epoch 1 APPLICATION_ID" are added to it. $TONY_HOME
- * names an empty directory. This process plays everybody whom the master speaks to, over the
- * sockets that the real ones use: the keeper that grants containers, one executor for each task,
- * and clients. No task runs anything.
+ * names an empty directory. This process plays all peers of the master, over the sockets that the
+ * real ones use: the keeper that grants containers, one executor for each task, and clients. No
+ * command is run.
  *
- * On success it prints one line: the number of events, the job's final state, and the master's peak
- * of resident memory in KiB. An event is one message about one task that the master receives: a
- * container is granted or has ended, an executor has registered, an attempt has started or ended,
- * the task tells its progress or a checkpoint.
+ * On success it prints one line: the number of events, the final state of the job, and the master's
+ * peak of resident memory in KiB. An event is one message about one task that the master receives:
+ * a container is granted or has ended, an executor has registered, an attempt has started or ended,
+ * the task reports its progress or a checkpoint.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,15 +34,15 @@
 
 enum {
     DIALS_MAX = 256,  /* executors that connect at the same time */
-    OTHER_FILES = 64, /* descriptors beside one for each executor */
-    ROUNDS = 20,      /* of progress words, in the scenario "follow" */
-    CHECKPOINTS = 3,  /* of each task, in the scenario "checkpoint" */
+    OTHER_FILES = 64, /* descriptors besides one for each executor */
+    ROUNDS = 20,      /* reports of progress of each task, in the scenario "follow" */
+    CHECKPOINTS = 3,  /* checkpoints of each task, in the scenario "checkpoint" */
     TICK_MS = 1,
 };
 
 #define JOB_ID_TIME 1700000000000
 
-/* protobuf-c's structs know no const; packing writes nothing. */
+/* the structs of protobuf-c have no const, but packing changes nothing */
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
 
 /* ---- the scenarios ---- */
@@ -51,12 +51,13 @@ struct world;
 
 struct scenario {
     const char *name;
-    const char *const *conf; /* KEY=VALUE, NULL-terminated: beside that of all jobs */
-    void (*on_all_run)(struct world *w, unsigned times); /* each task runs; for the first time: 1 */
-    void (*on_word)(struct world *w); /* the master has taken all that was said until now */
+    const char *const *conf; /* KEY=VALUE, NULL-terminated: in addition to those of all jobs */
+    /* All tasks run; times: how often this has happened, from 1. */
+    void (*on_all_run)(struct world *w, unsigned times);
+    void (*on_word)(struct world *w); /* the master has handled all messages that were sent */
     bool follows;                     /* a client follows the job from its beginning */
-    bool older;                       /* the executors read no file of addresses */
-    bool grows;                       /* it begins with half of the tasks */
+    bool older;                       /* the executors do not read a file of addresses */
+    bool grows;                       /* the job begins with half of the tasks */
     const char *verdict;
 };
 
@@ -79,12 +80,12 @@ struct world {
     uint32_t n_tasks;
     pid_t master;
     int master_status;
-    long peak_kib; /* also of this process when it started the master: 3 MiB */
+    long peak_kib; /* contains the memory of this process when it started the master: 3 MiB */
     struct listener *listener;
     struct conn *keeper;
-    VEC(struct box *) boxes;   /* all that were ever granted */
+    VEC(struct box *) boxes;   /* all that were granted so far */
     VEC(struct box *) to_dial; /* launched, not connected */
-    VEC(struct box *) ended;   /* not told to the master */
+    VEC(struct box *) ended;   /* the master does not know of their end yet */
     struct box **at;           /* by slot */
     uint32_t n_dialling, n_running;
     unsigned times_all_ran, times_told, round;
@@ -106,7 +107,7 @@ static void must(int rc, const char *what)
         die(what, NULL);
 }
 
-/* ---- what an executor says ---- */
+/* ---- messages of an executor ---- */
 
 static void say(struct box *b, int body, void *message)
 {
@@ -162,7 +163,7 @@ static void say_checkpoint(struct box *b, uint64_t step)
 static void is_running(struct world *w)
 {
     if (++w->n_running == w->n_tasks)
-        w->times_all_ran++; /* on_tick() goes on from there */
+        w->times_all_ran++; /* on_tick() continues */
 }
 
 static void on_start(struct box *b, const Tony__Start *s)
@@ -195,7 +196,7 @@ static void on_renew(struct box *b, const Tony__Renew *r)
     say(b, TONY__FRAME__BODY_READY, &x);
 }
 
-/* The executor is gone, and its container with it: on_tick() lets the keeper say so. */
+/* The executor and its container have ended: on_tick() sends the keeper's report. */
 static void leaves(struct box *b)
 {
     if (b->running)
@@ -324,7 +325,7 @@ static void on_asked(struct world *w, const Tony__RequestContainers *r)
     free(list);
 }
 
-/* From the last to the first, so that dial_some() takes them in their order. */
+/* From the last to the first, so that dial_some() connects them in their order. */
 static void on_launch(struct world *w, const Tony__LaunchContainers *l)
 {
     for (size_t i = l->n_containers; i-- > 0;) {
@@ -378,7 +379,7 @@ static void on_keeper_close(struct conn *c, const struct err *e, void *arg)
     struct world *w = arg;
     (void)c;
     (void)e;
-    w->keeper = NULL; /* the master ends: on_tick() sees how */
+    w->keeper = NULL; /* the master is ending: on_tick() finds out how */
 }
 
 static const struct conn_ops keeper_ops = { .on_frame = on_keeper_frame,
@@ -391,7 +392,7 @@ static void on_accept(struct conn *c, void *arg)
     conn_set_arg(c, &keeper_ops, w);
 }
 
-/* In one frame, as the real keeper tells what it reaped together. */
+/* All in one frame, as the real keeper reports containers that it has reaped together. */
 static void tell_ended(struct world *w)
 {
     size_t n = w->ended.n;
@@ -492,7 +493,7 @@ static void save_and_fail_once(struct world *w, unsigned times)
     fail_once(w, times);
 }
 
-/* Half of the nodes are lost at once: each second executor is gone. */
+/* Half of the nodes are lost at once: every second executor ends. */
 static void lose_half(struct world *w, unsigned times)
 {
     if (times > 1) {
@@ -640,8 +641,9 @@ static void write_job(const struct world *w)
     set(c, "tony.application.name=scale");
     set(c, instances);
     set(c, "tony.worker.command=true");
-    set(c, "tony.application.addresses-in-environment=false"); /* 10,000 do not fit into it */
-    set(c, "tony.task.heartbeat-interval-ms=3600000"); /* nobody beats: beats are not measured */
+    /* 10,000 addresses do not fit into the environment. */
+    set(c, "tony.application.addresses-in-environment=false");
+    set(c, "tony.task.heartbeat-interval-ms=3600000"); /* no heartbeats: they are not measured */
     for (const char *const *pair = w->scenario->conf; *pair; pair++)
         set(c, *pair);
     struct job_file f = { .conf = c,
@@ -655,7 +657,7 @@ static void write_job(const struct world *w)
         die("job.conf", &e);
 }
 
-/* It inherits our limit of open files. */
+/* The master inherits the limit of open files of this process. */
 static void start_master(struct world *w, char **command)
 {
     struct strv argv = { 0 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What any store must cost that one thread serves: for each request one recv(), one send() of an
- * answer of the right length, and its share of an epoll_wait(). Keeps nothing, checks nothing.
- * Prints its port; older|newer as in store_load.c. Ends with its standard input.
+ * The minimum cost of any store that one thread serves: for each request one recv(), one send() of
+ * an answer of the right length, and its share of an epoll_wait(). It stores nothing and checks
+ * nothing. It prints its port; for older|newer see store_load.c. It ends with its standard input.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ enum { EVENTS = 256, HELLO = 5, ADD = 3, WAIT = 5 };
 
 static void answer(int fd, int op_base)
 {
-    static const char reply[16] = { 1 }; /* a number, or the length of a value and that */
+    static const char reply[16] = { 1 }; /* a number, or the length of a value and the value */
     char request[4096];
     ssize_t n = recv(fd, request, sizeof request, MSG_DONTWAIT);
     if (n <= 0) {
@@ -26,7 +26,7 @@ static void answer(int fd, int op_base)
         return;
     }
     size_t at = op_base && request[0] == 0 ? HELLO : 0;
-    if (at >= (size_t)n) /* nothing behind it yet */
+    if (at >= (size_t)n) /* the command is incomplete */
         return;
     int op = request[at] - op_base;
     size_t len = op == WAIT ? 1 : op == ADD ? 8 : 9;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clients of torch's store, many at once.
+ * Many clients of torch's store at the same time.
  *
  *   store-load PORT PID CONNECTIONS older|newer
  *
- * Connects them all, and prints the seconds until each had added once and got once, as the ranks of
- * a job that begins do. Then for each line "add|get WINDOW OPERATIONS" on its standard input:
- * WINDOW of the connections, going round, have a request under way; prints the operations a second,
- * and the microseconds of CPU time of the server, whose process id PID is, for each request. A get
- * is what torch's is: WAIT, its answer, GET, its answer.
+ * Connects all clients. Prints the seconds until each has added once and got once, as the ranks of
+ * a starting job do. Then, for each line "add|get WINDOW OPERATIONS" on its standard input, WINDOW
+ * of the connections in turn have a request under way. Prints the operations per second, and the
+ * microseconds of CPU time of the server (process PID) for each request. A get is that of torch:
+ * WAIT, its answer, GET, its answer.
  *
- * Asking costs the kernel as much as answering, so this program is the bottleneck of any server
- * that does little more than recv() and send(): what such servers can do, the CPU time tells.
+ * A request costs the kernel as much as its answer. So for a server that does little more than
+ * recv() and send(), this program is the bottleneck: compare such servers by their CPU time.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -44,9 +44,9 @@ static struct {
     size_t len;
 } requests[N_WHATS][KEYS];
 static struct client *clients;
-static struct client **idle; /* a ring: who has been so longest comes next */
+static struct client **idle; /* a ring: the client that has been idle longest is the next */
 static unsigned n_clients, idle_first, n_idle;
-static unsigned char op_base; /* 1 where commands are numbered from SET = 1 */
+static unsigned char op_base; /* 1 if the commands are numbered from SET = 1 */
 static int epoll_fd;
 
 static _Noreturn void die(const char *what)
@@ -98,7 +98,7 @@ static void ask(struct client *c, enum what what)
         die("send");
 }
 
-/* Has it the whole answer? */
+/* Has the client received the whole answer? */
 static bool answered(struct client *c)
 {
     ssize_t n = recv(c->fd, c->reply + c->got, sizeof c->reply - c->got, MSG_DONTWAIT);
@@ -178,13 +178,14 @@ static void connect_one(struct client *c, uint16_t port)
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (op_base && send(c->fd, hello, sizeof hello, 0) != sizeof hello)
         die("send");
-    /* At an edge, and one short answer a time: the kernel need not look a second time. */
+    /* Edge-triggered, and there is one short answer at a time: the kernel reports each only
+     * once. */
     struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.ptr = c };
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, c->fd, &ev) == -1)
         die("epoll_ctl");
 }
 
-/* As the ranks of a job that begins: each connects, adds once and gets once. */
+/* As the ranks of a starting job do: each client connects, adds once and gets once. */
 static void start(uint16_t port)
 {
     struct epoll_event events[EVENTS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Serve torch's store by itself, for measures and tests against real clients: prints its port, ends
+/* Serves torch's store alone, for measurements and tests with real clients. Prints its port; ends
  * with its standard input. */
 #include <poll.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ int main(void)
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files); /* then fewer clients find room */
+        (void)setrlimit(RLIMIT_NOFILE, &files); /* on failure, fewer clients can connect */
     }
     if (tcpstore_server_open("127.0.0.1", 0, BYTES_MAX, &s, &e) < 0) {
         fprintf(stderr, "%s\n", e.msg);

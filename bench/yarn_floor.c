@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The least that an application on YARN can do, as a measure for `tony run` there: one program that
- * is the client and, in its container, the master. It asks for N containers, starts the same
- * command in each as soon as it is granted, waits for their ends and says so. No journal, no logs,
- * no links between master and tasks, no supervision. Its file is staged once and cached by the
- * nodes; nothing of src/ is in it.
+ * The smallest possible application on YARN, with which `tony run` is compared there. One program
+ * is the client and, in its container, the master. It requests N containers, starts the same
+ * command in each as soon as it is granted, waits for their ends and reports that. It has no
+ * journal, no logs, no connections between master and tasks, and no supervision. Its file is staged
+ * once and cached by the nodes. It uses nothing of src/.
  *
- *     yarn-floor --rm H:P --scheduler H:P --namenode H:P --webhdfs URL [--user root] [--queue
- * default] [--memory 64] N COMMAND
+ *     yarn-floor --rm H:P --scheduler H:P --namenode H:P --webhdfs URL [--user root]
+ *                [--queue default] [--memory 64] N COMMAND
  *
- * COMMAND goes through the shells of the NodeManager as it is: words without quotes, $ or braces.
+ * COMMAND goes through the shells of the NodeManager unchanged: words without quotes, $ or braces.
  */
 #include "yarn_wire.h"
 
@@ -76,8 +76,8 @@ static long long json_number(const struct buf *text, const char *name)
     return at ? strtoll(at + strlen(name), NULL, 10) : -1;
 }
 
-/* Our file as a LocalResource: staged if it is not there with our size and time; private, cached by
- * the nodes. */
+/* This program's file as a LocalResource. It is staged unless HDFS has it with the same size and
+ * time; private, so the nodes cache it. */
 static void put_program(struct buf *context, const struct options *o)
 {
     char path[128], url[512], location[64];
@@ -149,11 +149,11 @@ static int client(const struct options *o)
 /* ---- the master ---- */
 
 struct node {
-    struct buf id;    /* NodeId, as it came */
+    struct buf id;    /* NodeId as received */
     struct buf token; /* TokenProto of its NMToken */
     struct rpc rpc;
     bool open;
-    struct buf start; /* StartContainersRequest being filled */
+    struct buf start; /* the StartContainersRequest that is being filled */
 };
 
 struct master {
@@ -224,8 +224,8 @@ static int64_t take_answer(struct master *m, struct span answer, struct buf *rel
     int64_t id = 0;
     uint64_t value;
     struct span in = answer, bytes;
-    for (unsigned f;
-         pb_next(&in, &f, &value, &bytes);) { /* tokens before the containers that need them */
+    /* Read the tokens before the containers that need them. */
+    for (unsigned f; pb_next(&in, &f, &value, &bytes);) {
         if (f == 2) {
             id = (int64_t)value;
         } else if (f == 9) {
@@ -242,7 +242,8 @@ static int64_t take_answer(struct master *m, struct span answer, struct buf *rel
         } else if (f == 4) {
             if ((int32_t)pb_get_int(bytes, 4) == 0)
                 m->ended++;
-            else if ((int32_t)pb_get_int(bytes, 4) != -100) /* what we gave back */
+            else if ((int32_t)pb_get_int(bytes, 4) !=
+                     -100) /* a container that this program has given back */
                 die("a container ended with %d", (int)(int32_t)pb_get_int(bytes, 4));
         }
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command that bench/yarn has run in containers: writes when it was started, waits until the
- * gate opens, writes when it ends.
+ * The command that bench/yarn runs in containers. It writes when it was started, waits until the
+ * gate opens, and writes when it ends.
  *
  *     yarn-stamp DIRECTORY
  *
- * DIRECTORY has a named pipe `gate`, which the measuring program holds open for writing; the gate
- * opens when it closes it. Times are CLOCK_REALTIME in ms, in DIRECTORY/<pid>. That file appears
- * only when the pipe is open here, so that nobody can open the gate too early.
+ * DIRECTORY has a named pipe `gate`, which the measuring program holds open for writing. The gate
+ * opens when that program closes it. Times are CLOCK_REALTIME in ms, in DIRECTORY/<pid>. That file
+ * appears only after this program has opened the pipe, so the gate cannot open too early.
  */
 #include <fcntl.h>
 #include <stdio.h>

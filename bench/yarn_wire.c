@@ -186,7 +186,7 @@ static void send_all(int fd, const void *data, size_t n)
     }
 }
 
-/* False at the end of the stream before the first byte. */
+/* false: the stream has ended before the first byte. */
 static bool recv_all(int fd, void *data, size_t n)
 {
     for (uint8_t *p = data; n > 0;) {
@@ -228,8 +228,8 @@ int http(const char *method, const char *url, struct span body, struct buf *out,
     close(fd);
     buf_put(out, "", 1);
     char *text = (char *)out->p, *line = strcasestr(text, "\r\nLocation: ");
-    for (int status; sscanf(text, "HTTP/1.1 %d", &status) == 1 &&
-                     status == 100;) { /* 100 Continue stands before the answer */
+    /* A 100 Continue comes before the answer. */
+    for (int status; sscanf(text, "HTTP/1.1 %d", &status) == 1 && status == 100;) {
         text = strstr(text, "\r\n\r\n");
         text = text ? text + 4 : (char *)out->p + out->n - 1;
     }
@@ -396,7 +396,7 @@ static void send_frame(struct rpc *r, int call, const struct buf *body, const ch
     free(head.p), free(all.p), free(frame.p);
 }
 
-/* What follows the header of the next answer, which must be to `call`. */
+/* Receive the next answer, which must be to `call`. Returns what follows its header. */
 static struct span receive(struct rpc *r, int call, const char *what)
 {
     uint32_t n;
@@ -438,7 +438,7 @@ static void sasl(struct rpc *r, const struct token *token)
     challenge = pb_get(auth, 5);
     struct buf response = { 0 }, chosen = { 0 };
     digest_response(&response, challenge, token);
-    for (unsigned field = 1; field <= 4; field++) /* as it came, without the challenge */
+    for (unsigned field = 1; field <= 4; field++) /* as received, without the challenge */
         pb_put(&chosen, field, pb_get(auth, field).p, pb_get(auth, field).n);
     m.n = body.n = 0;
     pb_int(&m, 2, 2); /* INITIATE */
@@ -483,7 +483,7 @@ struct span rpc_call(struct rpc *r, const char *method, struct buf *request)
 
 /* ---- tokens ---- */
 
-/* Hadoop's own variable-length number, of those that are not negative. */
+/* Hadoop's own variable-length number; only values that are not negative. */
 static size_t get_vint(struct span *in)
 {
     int8_t first = (int8_t)get_span(in, 1).p[0];
@@ -500,7 +500,7 @@ bool token_from_file(const char *path, const char *kind, struct token *out)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd == -1)
         die("cannot open '%s': %s", path, strerror(errno));
-    struct buf file = { 0 }; /* the token points into it: it stays */
+    struct buf file = { 0 }; /* the token points into it, so it is not freed */
     for (char chunk[4096];;) {
         ssize_t got = read(fd, chunk, sizeof chunk);
         if (got <= 0)

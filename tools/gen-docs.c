@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints docs/keys.md from the table of keys. With --check FILE: exits 1 when FILE is not what it
- * would print.
+ * Prints docs/keys.md from the table of keys. With --check FILE: exits 1 if FILE has another
+ * content.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,8 @@ static const struct {
     { CE_YARN, "Keys for YARN", "Known and checked; they act only with `tony.cluster` = `yarn`." },
     { CE_LATER, "Keys for later", "Known and checked; this release does not act on them." },
     { CE_JVM, "Keys without meaning here",
-      "Accepted, so that job files need no change. If a job sets one, tony says why it has no effect." },
+      "Accepted, so that job files need no change. If a job sets one, tony says why it has no "
+      "effect." },
     { CE_REFUSED, "Keys that are refused", "Setting one is an error." },
 };
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replays the journal of a job, whole and from every prefix.
+ * Replays the journal of a job, as a whole and from each prefix.
  *
  *     job-replay [--expect STATE] JOBDIR
  *
- * The whole must be read without a fault and is said: state and message. After each prefix (of a
- * long journal: after 500 of them, evenly spread) a new master that finds nothing any more and is
- * told to stop must bring the job to its end at once. A snapshot at the beginning of the journal is
- * in each prefix.
+ * The whole journal must be readable; the final state and message are printed. After each prefix
+ * (of a long journal: after 500 prefixes, evenly spread) a new master that finds no container and
+ * is told to stop must end the job at once. If the journal begins with a snapshot, it is in each
+ * prefix.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +93,7 @@ static int feed(struct job *j, const struct job_event *ev, int64_t t_ms,
     return job_feed(j, ev, t_ms, scratch, e);
 }
 
-/* The job after the first n records; refused ones are as they were then. */
+/* The job after the first n records. Records that the core had refused are refused again. */
 static struct job *replay(const struct recording *r, size_t n, struct job_actions *scratch,
                           struct err *e)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints the state table of a slot, for docs/job-states.md: as a table, or as a diagram. With
- * --events the events and their fields, for docs/journal.md.
+ * Prints the state table of a slot for docs/job-states.md, as a table or as a diagram. With
+ * --events it prints the events and their fields for docs/journal.md.
  *
  *     job-table [--mermaid | --events]
  */
@@ -39,8 +39,8 @@ static void print_table(void)
     }
 }
 
-/* One arrow per pair of states, with all that leads there; what changes nothing is left to the
- * table. */
+/* Print one arrow for each pair of states, with all inputs that lead there. Inputs that do not
+ * change the state are only in the table. */
 static void print_mermaid(void)
 {
     printf("stateDiagram-v2\n    [*] --> held\n");

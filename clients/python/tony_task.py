@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task may say to tony, and hear from it: progress, checkpoints, and whether it should stop.
+"""The messages of a task to tony: progress, checkpoints, and the question whether to stop.
 
-One file without dependencies: copy it beside your program. Outside of tony every call does nothing, so that the
-program runs anywhere. Nothing here ever raises or waits because of tony.
+This is one file without dependencies: copy it beside your program. Outside of tony all calls do nothing, so the
+program runs anywhere. No call waits for tony, or raises an exception because of it.
 
     import tony_task
     tony = tony_task.connect()
     for step in range(tony_task.resume_step(), total):
         ...
         tony.progress(step + 1, total)
-        if tony.should_stop():              # save now: the end is near
+        if tony.should_stop():              # save a checkpoint now: the task will be stopped soon
             ...
-    tony.checkpoint(step, "/data/run/step-120.pt")      # when it is complete, i.e. after its rename
+    tony.checkpoint(step, "/data/run/step-120.pt")      # when it is complete: after its rename
 
 From a shell: python3 tony_task.py progress 120 1000; python3 tony_task.py checkpoint 120 /data/run/step-120.pt;
 python3 tony_task.py ready
@@ -23,12 +23,12 @@ import sys
 
 
 def resume_path():
-    """The checkpoint to go on from, or None."""
+    """The path of the checkpoint to resume from, or None."""
     return os.environ.get("TONY_CHECKPOINT")
 
 
 def resume_step():
-    """Its step, or 0."""
+    """The step of that checkpoint, or 0."""
     return int(os.environ.get("TONY_CHECKPOINT_STEP", "0"))
 
 
@@ -36,7 +36,7 @@ class Task:
     def __init__(self, name):
         self._socket = None
         self._heard = b""
-        self._unsaid = b""  # a checkpoint that there was no room for
+        self._unsaid = b""  # the report of a checkpoint that the socket did not accept
         self._stop = False
         if not name or not name.startswith("@"):
             return
@@ -54,7 +54,7 @@ class Task:
         try:
             self._socket.send(self._unsaid + line)
             self._unsaid = b""
-        except BlockingIOError:  # said too fast, or nobody listens just now: the next word says more
+        except BlockingIOError:  # the buffer is full: send a checkpoint again with the next message
             if "checkpoint" in words:
                 self._unsaid = line
         except OSError:
@@ -80,18 +80,18 @@ class Task:
         self._say(step=step, **({} if total is None else {"total": total}))
 
     def checkpoint(self, step, path, parts=None):
-        """Say it when the checkpoint is complete. parts: how many tasks must say so before it is whole."""
+        """Call it when the checkpoint is complete. parts: how many tasks must report their part of it."""
         self._say(step=step, checkpoint=os.path.abspath(path), **({} if parts is None else {"parts": parts}))
 
     def tensorboard(self, url):
         self._say(tensorboard=url)
 
     def ready(self):
-        """Roles that wait for this one to be ready need not wait for this task."""
+        """This task is ready: tasks of roles that wait for it may start."""
         self._say(ready=True)
 
     def should_stop(self):
-        """Was this task asked to save a checkpoint and end? Costs one system call."""
+        """Has tony asked this task to save a checkpoint and end? Costs one system call."""
         self._listen()
         return self._stop
 

@@ -3,7 +3,7 @@
  * Copies what a job ships into HDFS. The local store computes the digest of each file or directory.
  * In HDFS it has the path
  *
- *   <home>/.tony/cache/<sha256>/<file name>
+ *     <home>/.tony/cache/<sha256>/<file name>
  *
  * A client writes a file under a temporary name in cache/ and then renames it. So many clients can
  * work at the same time, and an incomplete file is never used. A file that exists already is not

@@ -5,10 +5,10 @@
  * X25519 is used: forward secrecy, both sides authenticated, no certificates, no renegotiation, no
  * resumption.
  *
- *   while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {
- *       rc = tls_feed(t, bytes, (size_t)n, &plain, &e);    appends decrypted bytes to plain
- *       send all of tls_out(t), also when rc < 0: it may hold the alert that tells the peer why
- *   }
+ *     while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {
+ *         rc = tls_feed(t, bytes, (size_t)n, &plain, &e);    appends decrypted bytes to plain
+ *         send all of tls_out(t), also when rc < 0: it may hold the alert that tells the peer why
+ *     }
  *
  * The client sends first: send tls_out() after tls_client_new(). A session takes 36 KiB, nearly all
  * of it for the two record buffers of mbedTLS, and a little more during the handshake. Random bytes
@@ -49,11 +49,11 @@ void tls_freep(struct tls **t); /* for AUTO() */
 
 /* Process all n bytes; decrypted bytes are appended to plain. 0, or -errno with a sentence;
  * after an error the session cannot be used any more:
- * -EACCES    the keys differ, or the identity is not known
- * -EPROTO    the peer does not use TLS, or no common version or cipher
- * -EBADMSG   damaged or forged on the way
- * -EMSGSIZE  plain is full
- * -ENOMEM */
+ *   -EACCES    the keys differ, or the identity is not known
+ *   -EPROTO    the peer does not use TLS, or no common version or cipher
+ *   -EBADMSG   damaged or forged on the way
+ *   -EMSGSIZE  plain is full
+ *   -ENOMEM */
 int tls_feed(struct tls *t, const void *p, size_t n, struct buf *plain, struct err *e);
 
 /* Encrypt all of n bytes into tls_out(). -ENOTCONN before tls_ready(); -EPIPE after a failure or

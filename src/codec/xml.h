@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parses Hadoop's configuration XML into a list of properties, in order, with line numbers:
- * <configuration><property><name/><value/><final/><description/><source/><tag/></property>...</configuration>
+ *   <configuration><property><name/><value/><final/><description/><source/><tag/></property>...</configuration>
  * A property may also be written as attributes: <property name="k" value="v" final="true"/>.
  *
  * Document types and entity definitions are refused, so nothing is expanded or fetched. XInclude is

@@ -2,9 +2,9 @@
 /*
  * YARN's ids and their text form, as in environment variables, logs and pages:
  *
- *   application_<cluster timestamp>_<number, 4 digits>
- *   appattempt_<timestamp>_<number>_<attempt, 6 digits>
- *   container_[e<epoch, 2 digits>_]<timestamp>_<number>_<attempt, 2 digits>_<sequence, 6 digits>
+ *     application_<cluster timestamp>_<number, 4 digits>
+ *     appattempt_<timestamp>_<number>_<attempt, 6 digits>
+ *     container_[e<epoch, 2 digits>_]<timestamp>_<number>_<attempt, 2 digits>_<sequence, 6 digits>
  *
  * The number of a container is epoch << 40 | sequence. The epoch counts the restarts of the
  * ResourceManager; after each restart the sequence starts at 1. The numbers of digits are minimum

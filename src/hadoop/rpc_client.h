@@ -87,11 +87,11 @@ struct rpc_method {
 /*
  * Call a method.
  *
- * deadline_ms  absolute; 0 = RPC_ANSWER_MS from now. It covers all retries. done         called
- * once, through m->deliver, with the answer or the error; both are valid only
- *            during that call. Not called after rpc_call_cancel() or rpc_client_free().
+ * deadline_ms  absolute; 0 = RPC_ANSWER_MS from now. It covers all retries.
+ * done         called once, through m->deliver, with the answer or the error; both are valid only
+ *              during that call. Not called after rpc_call_cancel() or rpc_client_free().
  * returns      a handle, valid until done() is called or the call is cancelled. NULL = no memory;
- *            done() is not called then.
+ *              done() is not called then.
  */
 struct rpc_call *rpc_client_call(struct rpc_client *c, const struct rpc_method *m,
                                  const ProtobufCMessage *request, int64_t deadline_ms,

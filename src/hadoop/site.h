@@ -4,13 +4,12 @@
  *
  * tony reads them as Hadoop does:
  *
- * - A later property wins, but not over one that is marked final. Values are trimmed. - Variables
- * in a value are replaced when it is read, at most 20 in a value: ${key}, ${env.NAME},
- * ${env.NAME:-default} (if unset or empty) and ${env.NAME-default} (if unset). Unknown variables
- * stay as they are written.
- * - <xi:include href="..."/> includes a file, relative to the including one; <xi:fallback> is used
- * if
- * that file cannot be read. A file that includes itself is refused, and so are document types.
+ * - A later property wins, but not over one that is marked final. Values are trimmed.
+ * - Variables in a value are replaced when it is read, at most 20 in a value: ${key}, ${env.NAME},
+ *   ${env.NAME:-default} (if unset or empty) and ${env.NAME-default} (if unset). Unknown variables
+ *   stay as they are written.
+ * - <xi:include href="..."/> includes a file, relative to the including one. <xi:fallback> is used
+ *   if that file cannot be read. A file that includes itself is refused, and so are document types.
  *
  * Hadoop's own defaults are not here: callers give them. Errors are sentences that name file and
  * line.

@@ -11,13 +11,13 @@
  * can be repeated safely; if a repeated rename or delete finds the file gone, it counts as done.
  *
  * Paths are absolute and not encoded. Errors name the path and, where it matters, the user:
- * -EACCES     no permission          -ENOENT    no such file or directory
- * -EEXIST     exists already         -ENOTDIR, -EISDIR, -ENOTEMPTY
- * -EDQUOT     over a quota           -ENOSPC    no DataNode takes the file
- * -EAGAIN     the NameNode is in safe mode, or all NameNodes are in standby
- * -EOPNOTSUPP WebHDFS is switched off (dfs.webhdfs.enabled)
- * -EPERM      the cluster demands Kerberos, or refuses the user's name
- * -ECONNREFUSED, -ETIMEDOUT, -EPROTO, -EIO (with the server's own sentence)
+ *   -EACCES     no permission          -ENOENT    no such file or directory
+ *   -EEXIST     exists already         -ENOTDIR, -EISDIR, -ENOTEMPTY
+ *   -EDQUOT     over a quota           -ENOSPC    no DataNode takes the file
+ *   -EAGAIN     the NameNode is in safe mode, or all NameNodes are in standby
+ *   -EOPNOTSUPP WebHDFS is switched off (dfs.webhdfs.enabled)
+ *   -EPERM      the cluster demands Kerberos, or refuses the user's name
+ *   -ECONNREFUSED, -ETIMEDOUT, -EPROTO, -EIO (with the server's own sentence)
  */
 #ifndef TONY_HADOOP_WEBHDFS_H
 #define TONY_HADOOP_WEBHDFS_H

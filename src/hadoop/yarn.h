@@ -3,13 +3,13 @@
  * YARN's three protocols as typed calls with rpc_client.h. Requests and answers are the messages of
  * proto/hadoop_yarn.proto. docs/decisions/0006-yarn.md has the rules for their values.
  *
- *   Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
- *   struct yarn_id_msg id;
- *   rq.application_id = yarn_app_msg(&id, &app);
- *   yarn_get_application_report(client, &rq, 0, on_report, self);
+ *     Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
+ *     struct yarn_id_msg id;
+ *     rq.application_id = yarn_app_msg(&id, &app);
+ *     yarn_get_application_report(client, &rq, 0, on_report, self);
  *
- *   static void on_report(const Hadoop__GetApplicationReportResponse *r,
- *                         const struct rpc_error *e, void *arg)
+ *     static void on_report(const Hadoop__GetApplicationReportResponse *r,
+ *                           const struct rpc_error *e, void *arg)
  *
  * Exactly one of r and e is not NULL; both are valid during the callback only. The request is
  * borrowed during the call.
@@ -29,16 +29,17 @@
 #define YARN_MASTER_PROTOCOL "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
 #define YARN_NODE_PROTOCOL "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
-/* For each method: function, name on the wire, messages (as type, and as part of function
- * names), and whether it is idempotent.
+/* For each method: function, name on the wire, messages (as type, and as part of function names),
+ * and whether it is idempotent.
  *
- * - submit_application: safe because of its application id; it is accepted only when a report
- * says so - kill_application: repeat until is_kill_completed - register_master: a second one is
- * RPC_FAULT_INVALID_REQUEST ("already registered"). This may be
- * tony's own first request, if its answer was lost.
- * - allocate: repeating the same response_id returns the lost answer, and drops the new asks -
- * finish_master: repeat until is_unregistered - start_containers: not atomic; after an error
- * with maybe_done, ask for the statuses first */
+ * - submit_application: safe because of its application id; it is accepted only when a report says
+ *   so
+ * - kill_application: repeat until is_kill_completed
+ * - register_master: a second one is RPC_FAULT_INVALID_REQUEST ("already registered"). This may be
+ *   tony's own first request, if its answer was lost.
+ * - allocate: repeating the same response_id returns the lost answer, and drops the new asks
+ * - finish_master: repeat until is_unregistered
+ * - start_containers: not atomic; after an error with maybe_done, ask for the statuses first */
 #define YARN_CALLS(X)                                                                              \
     /* YARN_CLIENT_PROTOCOL */                                                                     \
     X(get_new_application, "getNewApplication", GetNewApplication, get_new_application, true)      \

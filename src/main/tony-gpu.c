@@ -4,8 +4,8 @@
  * prints their metrics in that interval, one line for each GPU, until the reader or the parent has
  * ended. It is a separate program, because a static one cannot load NVIDIA's library.
  *
- * {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
- * {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"power_mw":310000,"temperature_c":61}
+ *   {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
+ *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"power_mw":310000,"temperature_c":61}
  *
  * TONY_NVML names another library, for tests. Exit codes: 0; 1 no library or driver; 2 misuse.
  * Figures that a GPU does not report are left out.
