@@ -158,6 +158,8 @@ struct keeper {
     bool look_for_orphans;
     struct exit_record *records; /* the block from which record_new() takes */
     uint32_t n_records_left;
+    struct container *fresh; /* the block from which container_new() takes */
+    uint32_t n_fresh_left;
 };
 
 enum { PID_TABLE = 4096 };
@@ -197,6 +199,8 @@ void pool_expect(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
 
 /* keeper_containers.c */
+/* Zeroed; NULL: no memory. Nothing frees it. Forked processes do not have it in their memory. */
+struct container *container_new(struct keeper *k);
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n);
 void containers_grant(struct keeper *k); /* grant the asks that fit now */
 void containers_launch_some(struct keeper *k);
