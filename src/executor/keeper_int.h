@@ -155,6 +155,8 @@ struct keeper {
     uint32_t n_alive; /* containers that are queued, running or draining */
     uint64_t used_mib, used_vcores;
     int64_t next_kill_ms; /* the earliest kill_at_ms of all containers */
+    int64_t reap_at_ms;   /* when to call reap_all(); INT64_MAX = no child has ended */
+    int64_t reaped_ms;    /* when it ran last */
     bool look_for_orphans;
     struct exit_record *records; /* the block from which record_new() takes */
     uint32_t n_records_left;
