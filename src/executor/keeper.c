@@ -27,6 +27,7 @@ enum {
     TAKE_DOWN_PATIENCE_MS = 3000,
     DRAIN_LOOK_MS = 10,
     EXITS_RETRY_MS = 500,
+    REAP_LOOKS_A_MS = 64, /* children that reap_all() may look at for each ms of its pause */
 };
 
 /* ---- peers ---- */
@@ -103,19 +104,37 @@ void keeper_hear(struct keeper *k, struct peer *p)
 
 /* ---- children ---- */
 
-static void reap(struct keeper *k)
+static void child_ended(struct keeper *k, pid_t pid, int status)
+{
+    struct container *c = container_by_pid(k, pid);
+    if (c)
+        container_exited(k, c, status);
+    else if (pid == k->master_pid)
+        master_died(k, status);
+    else
+        k->look_for_orphans = true; /* an orphan has died: its children become orphans now */
+}
+
+/* SIGCHLD names one child. If several end before the keeper reads the signal, the signal names only
+ * the first, and reap_all() finds the others. The keeper pauses before that: for each waitpid(-1)
+ * the kernel looks at the children that still run. Without the pause, the cost of n tasks that end
+ * one by one would grow with the square of n. */
+static void on_child(struct keeper *k, pid_t pid)
+{
+    int status;
+    if (pid > 0 && waitpid(pid, &status, WNOHANG | __WALL) == pid)
+        child_ended(k, pid, status);
+    k->reap_at_ms = k->reaped_ms + k->n_alive / REAP_LOOKS_A_MS;
+}
+
+static void reap_all(struct keeper *k)
 {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
-        struct container *c = container_by_pid(k, pid);
-        if (c)
-            container_exited(k, c, status);
-        else if (pid == k->master_pid)
-            master_died(k, status);
-        else
-            k->look_for_orphans = true; /* an orphan has died: its children become orphans now */
-    }
+    k->reap_at_ms = INT64_MAX;
+    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
+        child_ended(k, pid, status);
+    k->reaped_ms = clock_mono_ms();
 }
 
 /* End the job without a verdict of the master: the pool writes the verdict. */
@@ -137,14 +156,12 @@ void keeper_take_down(struct keeper *k, const char *why)
 static void on_signals(struct keeper *k)
 {
     struct signalfd_siginfo si;
-    bool child = false;
     while (read(k->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
-        child |= si.ssi_signo == SIGCHLD;
+        if (si.ssi_signo == SIGCHLD)
+            on_child(k, (pid_t)si.ssi_pid);
         if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
             keeper_take_down(k, "a signal asked for it");
     }
-    if (child)
-        reap(k);
 }
 
 /* ---- the loop ---- */
@@ -152,6 +169,8 @@ static void on_signals(struct keeper *k)
 static void on_time(struct keeper *k)
 {
     int64_t now = clock_mono_ms();
+    if (now >= k->reap_at_ms)
+        reap_all(k);
     containers_tick(k, now);
     if (now >= k->master_at_ms && k->state == KEEPER_RUNNING)
         master_start(k);
@@ -170,6 +189,7 @@ static int timeout_ms(const struct keeper *k)
     if (k->to_launch.at < k->to_launch.n)
         return 0;
     int64_t at = MIN(MIN(k->next_kill_ms, k->master_at_ms), k->pool_at_ms), now = clock_mono_ms();
+    at = MIN(at, k->reap_at_ms);
     if (k->state != KEEPER_RUNNING)
         at = MIN(at, k->kill_at_ms);
     if (k->look_for_orphans)

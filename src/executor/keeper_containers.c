@@ -2,6 +2,7 @@
 /* Containers: grants, launches, stops and ends them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@
 enum {
     LAUNCH_BATCH = 32,     /* forks in one turn of the loop: about 3 ms */
     STOP_MARGIN_MS = 2000, /* for the executor to exit, after the grace period of its task */
-    RECORDS_BLOCK = 256,
+    BLOCK = 256,           /* containers or records that are allocated together */
 };
 
 /* ---- the table by pid ---- */
@@ -76,20 +77,51 @@ struct container *container_by_id(struct keeper *k, const char *id)
     return NULL;
 }
 
-/* ---- granting ---- */
+/* ---- memory ---- */
 
+/*
+ * A fork copies the page tables of the keeper's memory, and the exit of the child tears them down.
+ * If that memory grew with the number of containers n, the cost of n forks would grow with the
+ * square of n. So a child gets neither the containers (MADV_DONTFORK) nor any records except the
+ * newest block.
+ */
+
+/* Zeroed memory for BLOCK objects of `size` bytes, or NULL. */
+static void *block_new(size_t size, int flags)
+{
+    void *p = mmap(NULL, BLOCK * size, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Shared with the executor that is forked next. */
 static struct exit_record *record_new(struct keeper *k)
 {
     if (k->n_records_left == 0) {
-        void *p = mmap(NULL, RECORDS_BLOCK * sizeof *k->records, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED)
+        struct exit_record *block = block_new(sizeof *block, MAP_SHARED);
+        if (!block)
             return NULL;
-        k->records = p;
-        k->n_records_left = RECORDS_BLOCK;
+        if (k->records)
+            (void)madvise(k->records, BLOCK * sizeof *block, MADV_DONTFORK);
+        k->records = block;
+        k->n_records_left = BLOCK;
     }
-    return &k->records[RECORDS_BLOCK - k->n_records_left--];
+    return &k->records[BLOCK - k->n_records_left--];
 }
+
+struct container *container_new(struct keeper *k)
+{
+    if (k->n_fresh_left == 0) {
+        struct container *block = block_new(sizeof *block, MAP_PRIVATE);
+        if (!block)
+            return NULL;
+        (void)madvise(block, BLOCK * sizeof *block, MADV_DONTFORK);
+        k->fresh = block;
+        k->n_fresh_left = BLOCK;
+    }
+    return &k->fresh[BLOCK - k->n_fresh_left--];
+}
+
+/* ---- granting ---- */
 
 static uint32_t free_gpus(const struct keeper *k)
 {
@@ -119,21 +151,14 @@ static int take_gpus(struct keeper *k, struct container *c, uint32_t n)
     return 0;
 }
 
-static void container_free(struct container *c)
-{
-    if (c) {
-        free(c->gpus);
-        free(c->detail);
-        free(c);
-    }
-}
-
 static struct container *grant(struct keeper *k, const struct ask *a)
 {
-    struct container *c = calloc(1, sizeof *c);
-    if (!c || vec_reserve(&k->containers, k->containers.n + 1) < 0 ||
-        take_gpus(k, c, a->gpus) < 0) {
-        container_free(c);
+    struct container *c =
+        vec_reserve(&k->containers, k->containers.n + 1) < 0 ? NULL : container_new(k);
+    if (!c)
+        return NULL;
+    if (take_gpus(k, c, a->gpus) < 0) {
+        k->n_fresh_left++; /* it is still zeroed */
         return NULL;
     }
     snprintf(c->id, sizeof c->id, "container_%lld_%04u_%02u_%06zu", (long long)k->cluster_ms,
@@ -177,6 +202,8 @@ void containers_grant(struct keeper *k)
     }
     k->asks.n -= n;
     memmove(k->asks.v, k->asks.v + n, k->asks.n * sizeof *k->asks.v);
+    if (k->asks.n == 0)
+        vec_done(&k->asks);
     if (k->used_vcores != vcores)
         cgroup_job_weight(&k->cgroup, k->used_vcores);
     if (n)
@@ -269,28 +296,48 @@ static void gpus_text(const struct container *c, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, i ? ",%u" : "%u", c->gpus[i]);
 }
 
-/* Runs in the child, which becomes the executor. It closes all descriptors of the keeper except the
- * first three, and keeps a copy of the keeper's memory. */
-static _Noreturn void become_executor(struct keeper *k, struct container *c, pid_t keeper)
+/* Everything that the executor of a container has to know. It is complete before the fork, because
+ * the child has no containers in its memory. */
+static void configure(const struct keeper *k, const struct container *c,
+                      struct executor_config *out)
 {
-    static char gpus[GPUS_MAX * 11];
-    static struct executor_config cfg;
-    close_range(3, ~0U, 0);
+    static char id[CONTAINER_ID_MAX], gpus[GPUS_MAX * 11];
+    (void)str_copy(id, sizeof id, c->id);
     gpus_text(c, gpus, sizeof gpus);
-    cfg = (struct executor_config){ .application_id = k->app_id,
-                                    .container_id = c->id,
-                                    .job_dir = k->job_dir,
-                                    .spare_dir = k->spare_dir,
-                                    .master_socket = k->master_socket,
-                                    .gpus = gpus,
-                                    .machine_has_gpus = k->machine_has_gpus,
-                                    .slot = c->slot,
-                                    .memory_bytes = c->memory_mib << 20,
-                                    .record = c->record,
-                                    .keeper = keeper,
-                                    .nofile = k->nofile };
-    (void)cgroup_of(&k->cgroup, c->id, &cfg.cgroup);
-    executor_run(&cfg);
+    *out = (struct executor_config){ .application_id = k->app_id,
+                                     .container_id = id,
+                                     .job_dir = k->job_dir,
+                                     .spare_dir = k->spare_dir,
+                                     .master_socket = k->master_socket,
+                                     .gpus = gpus,
+                                     .machine_has_gpus = k->machine_has_gpus,
+                                     .slot = c->slot,
+                                     .memory_bytes = c->memory_mib << 20,
+                                     .record = c->record,
+                                     .keeper = getpid(),
+                                     .nofile = k->nofile };
+    (void)cgroup_of(&k->cgroup, id, &out->cgroup);
+}
+
+/* Runs in the child, which becomes the executor. It closes all descriptors of the keeper except the
+ * first three, and keeps a copy of most of the keeper's memory. */
+static _Noreturn void become_executor(const struct executor_config *cfg)
+{
+    close_range(3, ~0U, 0);
+    executor_run(cfg);
+}
+
+static pid_t launch(struct keeper *k, struct container *c)
+{
+    static struct executor_config cfg;
+    c->record = record_new(k);
+    if (!c->record)
+        return -ENOMEM;
+    configure(k, c, &cfg);
+    pid_t pid = fork();
+    if (pid == 0)
+        become_executor(&cfg);
+    return pid == -1 ? -errno : pid;
 }
 
 static void settle(struct keeper *k, struct container *c);
@@ -308,17 +355,15 @@ static void launch_failed(struct keeper *k, struct container *c, int num)
 
 void containers_launch_some(struct keeper *k)
 {
-    pid_t keeper = getpid();
+    if (k->to_launch.at == 0 && k->to_launch.n >= LAUNCH_BATCH)
+        (void)malloc_trim(0); /* give the freed buffers of large frames back to the kernel */
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
         struct container *c = k->containers.v[k->to_launch.v[k->to_launch.at++]];
         if (c->state != CONTAINER_QUEUED)
             continue; /* it was stopped before its launch */
-        c->record = record_new(k);
-        pid_t pid = c->record ? fork() : -1;
-        if (pid == 0)
-            become_executor(k, c, keeper);
-        if (pid == -1) {
-            launch_failed(k, c, c->record ? errno : ENOMEM);
+        pid_t pid = launch(k, c);
+        if (pid < 0) {
+            launch_failed(k, c, -pid);
             continue;
         }
         c->pid = pid;
@@ -464,12 +509,19 @@ void containers_drain(struct keeper *k)
     k->draining.n = 0;
 }
 
+static void container_done(struct container *c)
+{
+    free(c->gpus);
+    free(c->detail);
+}
+
+/* The blocks of containers and records last until the process ends. */
 void containers_free(struct keeper *k)
 {
     for (size_t i = 0; i < k->containers.n; i++)
-        container_free(k->containers.v[i]);
+        container_done(k->containers.v[i]);
     for (size_t i = 0; i < k->old.n; i++)
-        container_free(k->old.v[i]);
+        container_done(k->old.v[i]);
     vec_done(&k->containers);
     vec_done(&k->old);
     vec_done(&k->asks);

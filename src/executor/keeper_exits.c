@@ -121,7 +121,7 @@ static int64_t number_of(const json_t *o, const char *key)
 
 static int add_old(struct keeper *k, const json_t *o)
 {
-    struct container *c = calloc(1, sizeof *c);
+    struct container *c = container_new(k);
     if (!c)
         return -ENOMEM;
     (void)str_copy(c->id, sizeof c->id, text_of(o, "container"));
@@ -135,10 +135,7 @@ static int add_old(struct keeper *k, const json_t *o)
     c->ended_us = number_of(o, "mono_us");
     if (c->ended_us <= 0 || c->ended_us > now_us) /* the machine was rebooted since */
         c->ended_us = now_us - MAX(age_ms, (int64_t)0) * 1000;
-    int rc = vec_push(&k->old, c);
-    if (rc < 0)
-        free(c);
-    return rc;
+    return vec_push(&k->old, c);
 }
 
 static int read_line(struct keeper *k, struct span line)

@@ -157,9 +157,13 @@ struct keeper {
     uint32_t n_alive; /* containers that are queued, running or draining */
     uint64_t used_mib, used_vcores;
     int64_t next_kill_ms; /* the earliest kill_at_ms of all containers */
+    int64_t reap_at_ms;   /* when to call reap_all(); INT64_MAX = no child has ended */
+    int64_t reaped_ms;    /* when it ran last */
     bool look_for_orphans;
     struct exit_record *records; /* the block from which record_new() takes */
     uint32_t n_records_left;
+    struct container *fresh; /* the block from which container_new() takes */
+    uint32_t n_fresh_left;
 };
 
 enum { PID_TABLE = 4096 };
@@ -200,6 +204,8 @@ void pool_expect(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
 
 /* keeper_containers.c */
+/* Zeroed; NULL: no memory. Nothing frees it. Forked processes do not have it in their memory. */
+struct container *container_new(struct keeper *k);
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n);
 void containers_grant(struct keeper *k); /* grant the asks that fit now */
 void containers_launch_some(struct keeper *k);

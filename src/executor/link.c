@@ -147,14 +147,15 @@ int link_fill(struct link *l)
 
 /* The memory for the unpacked frame. A cluster spec of 1000 tasks may have 1000 strings, and 1000
  * executors unpack it at the same time. With this arena each string costs an addition instead of a
- * malloc(). The block is as large as the largest frame needs; it is replaced when a much smaller
- * frame follows. */
+ * malloc(). The block is as large as the largest frame needs. It is replaced when a much smaller
+ * frame follows, and a large one is freed when no frame is left: each fork of the keeper would copy
+ * its page tables. */
 static struct {
     char *p;
     size_t used, cap;
 } arena;
 
-enum { ARENA_FACTOR = 64, ARENA_MORE = 4 << 10, ARENA_ALIGN = 16 };
+enum { ARENA_FACTOR = 64, ARENA_MORE = 4 << 10, ARENA_ALIGN = 16, ARENA_KEEP = 512 << 10 };
 
 static void *arena_alloc(void *unused, size_t size)
 {
@@ -171,6 +172,15 @@ static void arena_free(void *unused, void *p)
 {
     (void)unused;
     (void)p;
+}
+
+static void arena_trim(void)
+{
+    if (arena.cap <= ARENA_KEEP)
+        return;
+    free(arena.p);
+    arena.p = NULL;
+    arena.used = arena.cap = 0;
 }
 
 /* Prepare memory for a frame of len packed bytes. Untouched pages cost nothing, so the estimate is
@@ -194,8 +204,10 @@ int link_next(struct link *l, const Tony__Frame **out, struct err *e)
     int rc = frame_peek(&l->in, &payload, e);
     if (rc == 0 && l->in.len == 0 && l->in.cap > KEEP_CAP)
         buf_done(&l->in);
-    if (rc <= 0)
+    if (rc <= 0) {
+        arena_trim();
         return rc;
+    }
     if (arena_ready(payload.len) < 0)
         return err_set(e, ENOMEM, "cannot unpack a frame of %zu bytes: %m", payload.len);
     ProtobufCAllocator a = { arena_alloc, arena_free, NULL };
