@@ -100,7 +100,7 @@ static void test_old_journals(void **state)
 
     (void)state;
     check_all_in(dir, check_version);
-    assert_true(n_jobs >= 6);
+    assert_true(n_jobs >= 13);
 }
 
 int main(void)
