@@ -19,7 +19,9 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "node_world.h"
@@ -516,6 +518,47 @@ static void two_hundred(void **state)
     world_end_well(w);
 }
 
+static bool executors_are_zombies(struct world *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        char path[64];
+        AUTO(buf_done) struct buf text = { 0 };
+        snprintf(path, sizeof path, "/proc/%d/stat", w->slots[i].executor);
+        if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || !strstr(buf_cstr(&text), ") Z"))
+            return false;
+    }
+    return true;
+}
+
+/* The keeper gets one SIGCHLD for many executors, which names only one of them. */
+static void many_ends_in_one_signal(void **state)
+{
+    enum { N = 150 }; /* enough for a pause before the keeper looks for the others */
+    int status;
+    (void)state;
+    struct world *w = world_new("");
+    w->command = "exec sleep 100";
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, N, 64, 0);
+    world_launch(w, N);
+    assert_true(world_until(w, all_started, LONG_MS));
+    kill(w->keeper, SIGSTOP);
+    assert_int_equal(waitpid(w->keeper, &status, WUNTRACED), w->keeper);
+    for (int i = 0; i < N; i++)
+        kill(w->slots[i].executor, i % 2 ? SIGKILL : SIGTERM);
+    assert_true(world_until(w, executors_are_zombies, LONG_MS));
+    kill(w->keeper, SIGCONT);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(w->slots[i].n_completed, 1);
+        if (i % 2)
+            assert_int_equal(w->slots[i].exit_status, 137);
+    }
+    assert_int_equal(world_tasks_alive(w), 0);
+    world_end_well(w);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
 
 int main(void)
@@ -537,6 +580,7 @@ int main(void)
         TEST(container_stopped_by_the_keeper),
         TEST(grants_within_what_was_admitted),
         TEST(two_hundred),
+        TEST(many_ends_in_one_signal),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));
