@@ -21,7 +21,7 @@ enum {
     ASK_MS = 30000,                 /* a master that is being started again is asked again */
     ASK_PAUSE_MS = 50,
     REFUSAL_MS = 2000, /* the time of the pool to refuse the size of a role that has not started */
-    REFUSAL_PAUSE_MS = 20,
+    REFUSAL_PAUSE_MS = 20, /* between the first two looks for it; then it doubles */
 };
 
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
@@ -214,8 +214,11 @@ struct watch {
     const char *id;
     int64_t asked_ms; /* which resize it is */
     char state[24];   /* that was told */
+    int64_t n_before; /* resizes of the job that were done before it */
+    json_t *mine;     /* the member `resize` of the first document that has it */
     bool seen;        /* its end */
     bool replaced;
+    bool followed;     /* it was done, and the next one began or ended at the same moment */
     bool over;         /* it has ended, and if it was done, no task is leaving any more */
     int64_t n_leaving; /* how many tasks were leaving when it was last looked at */
     json_t *last;      /* with `last_resize` */
@@ -245,7 +248,13 @@ static bool has_outcome(const json_t *doc, const char *outcome)
 
 static bool is_done(const struct watch *w)
 {
-    return w->seen && !w->replaced && has_outcome(w->last, "done");
+    return w->seen && !w->replaced && (w->followed || has_outcome(w->last, "done"));
+}
+
+/* The numbers of tasks before and after the resize. */
+static const json_t *sizes_of(const struct watch *w)
+{
+    return w->mine ? w->mine : json_object_get(w->last, "last_resize");
 }
 
 /* A resize is done as soon as its leaving tasks do not belong to the job any more. They still have
@@ -256,7 +265,7 @@ static void look_at_leaving(struct watch *w, const json_t *summary)
     AUTO(buf_done) struct buf text = { 0 };
     w->over = n == 0 || !is_done(w);
     if (!w->over && n != w->n_leaving) {
-        render_sizes(json_object_get(w->last, "last_resize"), &text);
+        render_sizes(sizes_of(w), &text);
         (void)buf_addf(&text, ": waits for %lld leaving %s to end", (long long)n,
                        n == 1 ? "task" : "tasks");
         say_time(buf_cstr(&text));
@@ -264,11 +273,16 @@ static void look_at_leaving(struct watch *w, const json_t *summary)
     w->n_leaving = n;
 }
 
-/* The first document without this resize: it has ended. */
+/* The first document without this resize: it has ended. If the scheduler has demanded another size
+ * meanwhile, that resize is on already, or has ended as well. Then the number of resizes that were
+ * done says whether this one was. */
 static void see_end(struct watch *w, const json_t *doc)
 {
+    bool other = json_is_object(json_object_get(doc, "resize"));
+    int64_t n = doc_int(doc, "resizes", 0) - w->n_before;
     w->seen = true;
-    w->replaced = json_is_object(json_object_get(doc, "resize"));
+    w->followed = w->mine && (other ? n > 0 : n > 1);
+    w->replaced = other && !w->followed;
     w->last = json_incref((json_t *)(uintptr_t)doc);
 }
 
@@ -305,7 +319,9 @@ static int say_end(const struct watch *w)
     struct err e = { 0 };
     const json_t *last = json_object_get(w->last, "last_resize");
     if (is_done(w)) {
-        render_sizes(last, &text);
+        render_sizes(sizes_of(w), &text);
+        if (!w->followed && doc_str(last, "detail")[0]) /* it was done in part */
+            (void)buf_addf(&text, "; %s", doc_str(last, "detail"));
         int64_t n = w->over ? 0 : doc_int(w->last, "leaving", 0); /* nobody waits for them */
         if (n > 0)
             (void)buf_addf(&text, "; %lld %s still leaving", (long long)n,
@@ -393,7 +409,11 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
                     void *arg)
 {
     const json_t *on = json_object_get(doc, "resize");
-    struct watch watch = { .c = c, .id = id, .asked_ms = doc_int(on, "asked_ms", 0) };
+    struct watch watch = { .c = c,
+                           .id = id,
+                           .asked_ms = doc_int(on, "asked_ms", 0),
+                           .n_before = doc_int(doc, "resizes", 0),
+                           .mine = json_incref(json_object_get(doc, "resize")) };
     int code;
     bool waits = options_has(&c->o, OPT_WAIT);
     if (!json_is_object(on)) /* nothing was needed for it */
@@ -408,6 +428,7 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
         code = say_accepted(&watch, doc);
     }
     json_decref(watch.last);
+    json_decref(watch.mine);
     json_decref(doc);
     return code;
 }
@@ -448,18 +469,17 @@ static bool is_grown_unstarted(const json_t *doc)
 static void await_refusal(struct client *c, const char *id, json_t **doc)
 {
     int64_t until = clock_mono_ms() + REFUSAL_MS;
+    int pause_ms = REFUSAL_PAUSE_MS;
     bool over = json_is_object(json_object_get(*doc, "resize")) || !has_outcome(*doc, "done");
     while (!over && clock_mono_ms() < until) {
         json_t *now = NULL;
         if (status_of_master(c, id, &now) < 0)
             return;
         over = has_outcome(now, "refused") || !is_grown_unstarted(now);
-        if (has_outcome(now, "refused")) {
-            json_decref(*doc);
-            *doc = TAKE(now);
-        }
-        json_decref(now);
-        (void)poll(NULL, 0, over ? 0 : REFUSAL_PAUSE_MS);
+        json_decref(*doc);
+        *doc = now;
+        (void)poll(NULL, 0, over ? 0 : pause_ms);
+        pause_ms *= 2;
     }
 }
 

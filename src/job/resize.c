@@ -299,10 +299,20 @@ static int64_t find_undone(const struct job *j, uint32_t slot)
     return -1;
 }
 
+/* Has the last resize changed a role besides those that get their old size back? */
+static bool has_changed_others(const struct job *j)
+{
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        if (j->roles[r].n != j->resize.from[r] && !is_grown_unstarted(j, r))
+            return true;
+    return false;
+}
+
 bool resize_undo(struct job *j, uint32_t slot, const char *why)
 {
     struct resize *z = &j->resize;
     int64_t role = find_undone(j, slot);
+    bool in_part = role >= 0 && has_changed_others(j);
     char detail[sizeof z->detail];
 
     if (role < 0 || j->decided || z->state == RESIZE_FORMING ||
@@ -315,7 +325,10 @@ bool resize_undo(struct job *j, uint32_t slot, const char *why)
         z->n -= z->outcome == RESIZED;
         memcpy(z->target, z->to, j->n_roles * sizeof *z->target);
     }
-    end_resize(j, RESIZE_REFUSED, detail);
+    for (uint32_t r = 0; r < j->n_roles && in_part; r++)
+        if (is_grown_unstarted(j, r))
+            z->target[r] = z->from[r];
+    end_resize(j, in_part ? RESIZED : RESIZE_REFUSED, detail);
     for (uint32_t r = 0; r < j->n_roles; r++)
         if (is_grown_unstarted(j, r)) {
             z->target[r] = z->from[r];
@@ -787,9 +800,10 @@ int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms,
         z->kept.n_containers = n_containers; /* the scheduler wants back fewer than before */
         return 0;
     }
-    /* In a replay the demand was kept when it was recorded, whatever the rules say now. */
+    /* In a replay the demand was kept when it was recorded, whatever the rules say now. A newer
+     * demand replaces the kept one also if it allows the size to which the job changes. */
     if (!grow && z->state == RESIZE_FORMING && !decided &&
-        (j->decisions.replaying || asks_for_change(j)))
+        (j->decisions.replaying || z->kept.set || asks_for_change(j)))
         return keep_shrink(j, n_containers, within_ms, why);
     if (!decided && !grow && n > n_containers && !asks_for_change(j))
         return err_set(e, ERANGE, "this job cannot run with fewer than %u containers", n), 1;

@@ -15,8 +15,7 @@
  *
  * A job that has not started yet only requests another number of containers. The same holds for a
  * role whose stage has not come: its resize is done at once. If the scheduler refuses such a
- * container before a task of the role has begun, the role gets its old size back, and the outcome
- * of the resize becomes RESIZE_REFUSED.
+ * container before a task of the role has begun, the role gets its old size back: resize_undo().
  *
  * No resize is charged to the budgets of restarts. If the new containers are not granted in time,
  * are refused, or end, the job keeps its size.
@@ -135,7 +134,9 @@ void resize_job_ends(struct job *j);
 /* LIMIT_RESIZE. */
 int resize_fired(struct job *j, struct err *e);
 /* EV_ALLOCATION_REFUSED. If the last resize has added tasks to a role that has not started, and the
- * refusal concerns them, give the role its old size back. false: it does not. */
+ * refusal concerns them, give the role its old size back. The resize becomes RESIZE_REFUSED; if it
+ * has changed other roles, it stays RESIZED, with a detail. false: the refusal is about other
+ * tasks. */
 bool resize_undo(struct job *j, uint32_t slot, const char *why);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);

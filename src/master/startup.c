@@ -138,12 +138,15 @@ static float job_progress(void *arg)
     return n ? (float)(sum / n) : 0;
 }
 
-/* sched_config.stored: have the copies of the journal all ends that the scheduler has reported? */
+/* sched_config.stored: have the copies of the journal all ends that the scheduler has reported?
+ *
+ * While the journal is blocked, nobody waits for it, since that may take hours: if the back-end
+ * held back its heartbeats for so long, the cluster would take the master for dead. */
 static bool ends_are_stored(void *arg)
 {
     const struct master *m = arg;
     copies_hurry(m->copies);
-    return master_is_stored(m);
+    return m->blocked_why ? copies_stored(m->copies) : master_is_stored(m);
 }
 
 static int open_sched(struct master *m, const struct master_config *cfg, struct err *e)

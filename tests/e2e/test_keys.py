@@ -147,4 +147,4 @@ def test_all_of_them_in_one_file(tony, tmp_path):
     (tmp_path / "tony.xml").write_text(f"<configuration>{rows}</configuration>")
     r = tony.run("plan", tmp_path / "tony.xml")
     assert r.returncode == 0, r.stderr
-    assert r.stderr.count("without effect here") == 1 and r.stderr.count("There is no JVM") == r.stderr.count("(only on YARN)") == 1, r.stderr
+    assert r.stderr.count("without effect here") == 1 and r.stderr.count("tony uses no JVM") == r.stderr.count("(only on YARN)") == 1, r.stderr

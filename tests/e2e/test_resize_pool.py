@@ -336,7 +336,7 @@ def test_a_demand_outlives_the_master_while_the_gang_forms(make_lab):  # noqa: F
     app = lab.submit(lab.workers(command, n=4, role=role, conf={"tony.task.kill-grace-ms": 120000}))
     lab.await_state(app, "RUNNING")
     wait_until(lambda: all(t["state"] == "running" for t in lab.status(app)["tasks"]), "four tasks run")
-    assert lab.run("resize", app, "worker=3").returncode == 0
+    waiting = lab.start("resize", app, "worker=3", "--wait")
     wait_until(lambda: lab.status(app).get("resize", {}).get("state") == "forming", "the gang stops")
     ask_to_shrink(lab, app, 2)
     journal = lab.home / "jobs" / app / "journal"
@@ -347,6 +347,8 @@ def test_a_demand_outlives_the_master_while_the_gang_forms(make_lab):  # noqa: F
     assert lab.status(app)["resize"]["state"] == "forming"
     go.touch()
     wait_until(lambda: lab.status(app).get("resizes") == 2, "both resizes are done", 60)
+    out, err = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0 and "was resized: worker 4 to 3" in out, out + err
     doc = lab.status(app)
     assert len(doc["tasks"]) == 2 and doc["last_resize"]["who"] == "the scheduler" and doc["epoch"] == 2, doc
     wait_until(lambda: all(t["state"] == "running" for t in lab.status(app)["tasks"]), "two tasks run")
