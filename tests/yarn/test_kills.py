@@ -3,7 +3,8 @@
 
 import hashlib
 
-from lib_kills import KINDS, Victims, await_reported
+from lib_cluster import wait_until
+from lib_kills import KINDS, LIMIT_S, Victims, await_reported
 from lib_tony import APP, ROOT
 
 PYTHON = "/usr/bin/python3"
@@ -52,11 +53,13 @@ def test_a_training_is_not_disturbed(tony, cluster, base):
     app = tony.submit(tony.workers(f"{PYTHON} -S {base}/train.py", n=2, role=role))
     assert APP.fullmatch(app)
     victims, step = Victims(tony, app, "train.py"), 0
-    for kind in KINDS:
+    for n, kind in enumerate(KINDS, 1):
         step = victims.past(2, step + 5)
         if kind == "master":
             await_reported(tony, app)
         victims.kill(kind)
+        member, value = ("epoch", 2) if kind == "master" else ("generation", n + 1)
+        wait_until(lambda m=member, v=value: tony.status(app)[m] == v, f"the death of the {kind} is noticed", LIMIT_S)
     victims.past(2, step + 5)
     (base / "quick").write_text("")
     r = tony.run("wait", app)
