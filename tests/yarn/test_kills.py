@@ -59,7 +59,7 @@ def test_a_training_is_not_disturbed(tony, cluster, base):
             await_reported(tony, app)
         victims.kill(kind)
         member, value = ("epoch", 2) if kind == "master" else ("generation", n + 1)
-        wait_until(lambda m=member, v=value: tony.status(app)[m] == v, f"the death of the {kind} is noticed", LIMIT_S)
+        wait_until(lambda m=member, v=value: tony.status(app).get(m) == v, f"the death of the {kind} is noticed", LIMIT_S)
     victims.past(2, step + 5)
     (base / "quick").write_text("")
     r = tony.run("wait", app)
