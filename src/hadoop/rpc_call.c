@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call: its creation, and the delivery of its answer or error. */
+/* Makes a call of Hadoop RPC, and delivers its answer or its error to the caller. */
 #include "hadoop/rpc_client_int.h"
 
 #include <errno.h>

@@ -60,7 +60,7 @@ enum restart_kind {
 };
 const char *restart_text(enum restart_kind kind); /* NULL for RESTARTED_NONE */
 
-/* What follows the end of an attempt. */
+/* The restart that follows the end of an attempt. */
 struct restart_plan {
     enum restart_scope scope; /* which tasks restart; SCOPE_UNSET: none */
     bool elsewhere;           /* in another container */

@@ -16,7 +16,7 @@
 
 enum { FILE_MAX = COPIES_PIECE_MAX }; /* bytes; a journal is far smaller (storage/journal.h) */
 
-/* One phase for each of archive_begin(), archive_end() and archive_clear(). */
+/* The phases of the archive: archive_begin(), archive_end() and archive_clear() have one each. */
 enum archive_phase { AP_NONE = 0, AP_BEGIN, AP_END, AP_CLEAR };
 
 enum { F_CONF, F_JOURNAL, F_STATUS, F_SUMMARY, F_COUNT };

@@ -32,7 +32,7 @@ struct server_ops {
     size_t peer_size;
     int64_t first_ms; /* time from the accept to the first deadline; 0 = no deadline */
     size_t peers_max; /* further connections wait in the kernel's queue */
-    /* It may call server_drop() for any peer, and server_end() for p. */
+    /* The function may call server_drop() for any peer, and server_end() for p. */
     void (*on_bytes)(struct server_peer *p, const char *bytes, size_t n);
     void (*on_gone)(struct server_peer *p); /* the peer was dropped; may be NULL */
 };

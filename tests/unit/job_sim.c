@@ -700,7 +700,8 @@ static void tells_result(struct sim *m, struct executor *x)
     (void)says(m, x, &ev);
 }
 
-/* It was told to end, or refused. Some have the time to say how their task ended. */
+/* The master told this executor to end, or refused it. Some executors report the end of their task
+ * before they exit. */
 static void leaves(struct sim *m, struct executor *x)
 {
     char container[64];

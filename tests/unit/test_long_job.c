@@ -111,7 +111,8 @@ static void two_days(void **state)
     run(false);
 }
 
-/* One task never tells a checkpoint again: no step is whole, and five of each task are kept. */
+/* A task stops reporting checkpoints. So no step is whole, and the job keeps five reports of each
+ * task. */
 static void two_days_with_a_straggler(void **state)
 {
     (void)state;
