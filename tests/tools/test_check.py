@@ -133,7 +133,26 @@ def test_bad(tree, case, capsys):
     out = capsys.readouterr().out
     assert all(words in out for words in said), out
     assert all(f"failed: {name}\n" in out for name in failed)
-    assert all(words in out.partition("\nfailed: ")[2] for words in said if failed), out
+    assert all(words in out.partition("\nthe end of ")[2] for words in said if failed), out
+
+
+LONG = """
+def test_a():
+    try:
+        assert 1 == 2, "why it failed"
+    except AssertionError as e:
+        raise AssertionError(f"{e}\\n" + "\\n".join(f"line {i} of a log" for i in range(1000)))
+"""
+
+
+def test_the_last_lines_say_why(tree, capsys):
+    """However much else the failure says."""
+    tally = tree(LONG, serial=True)
+    capsys.readouterr()
+    tally.end()
+    lines = capsys.readouterr().out.splitlines()
+    assert any("why it failed" in line for line in lines[-9:]) and "line 999 of a log" in "\n".join(lines), lines[-9:]
+    assert len(lines) < 60
 
 
 def test_pytest_itself_is_killed(check, capsys):
