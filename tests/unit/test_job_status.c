@@ -64,6 +64,30 @@ static void check(const struct drive *d, const struct expectation *x, size_t n)
     check(d, (const struct expectation[])__VA_ARGS__,                                              \
           sizeof((const struct expectation[])__VA_ARGS__) / sizeof(struct expectation))
 
+/* A task between two attempts has no process, so it is not counted as running. */
+static void test_between_attempts(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2/on/scope-job");
+    drive_run(&d, "go mute:worker:1 worker:1=3");
+    CHECK(&d, { { "generation", "2" },
+                { "tasks.0.state", "\"registered\"" },
+                { "tasks.1.state", "\"renewing\"" },
+                { "roles.0.registered", "1" },
+                { "roles.0.placed", "1" },
+                { "roles.0.running", "0" } });
+    drive_done(&d);
+
+    drive_init(&d, "worker*1 lost=1 lease=100000");
+    drive_run(&d, "go mute:worker:0 +60000"); /* its container was given up */
+    CHECK(&d, { { "tasks.0.state", "\"replacing\"" },
+                { "roles.0.waiting", "1" },
+                { "roles.0.running", "0" } });
+    drive_done(&d);
+}
+
 static void test_a_life(void **state)
 {
     struct drive d;
@@ -391,7 +415,8 @@ static void test_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_life),    cmocka_unit_test(test_succeeded_and_single_node),
+        cmocka_unit_test(test_a_life),
+        cmocka_unit_test(test_between_attempts),    cmocka_unit_test(test_succeeded_and_single_node),
         cmocka_unit_test(test_notices),   cmocka_unit_test(test_foreign_texts),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_time_goes_on),
         cmocka_unit_test(test_more),
