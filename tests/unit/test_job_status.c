@@ -416,9 +416,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_life),
-        cmocka_unit_test(test_between_attempts),    cmocka_unit_test(test_succeeded_and_single_node),
-        cmocka_unit_test(test_notices),   cmocka_unit_test(test_foreign_texts),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_time_goes_on),
+        cmocka_unit_test(test_between_attempts),
+        cmocka_unit_test(test_succeeded_and_single_node),
+        cmocka_unit_test(test_notices),
+        cmocka_unit_test(test_foreign_texts),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_time_goes_on),
         cmocka_unit_test(test_more),
     };
     return cmocka_run_group_tests_name("job_status", tests, NULL, NULL);
