@@ -124,7 +124,7 @@ static void a_master_that_cannot_live(void **state)
             assert_false(w->finished);
         }
         assert_int_equal(count_lines(masters(w)), rows[i].n_masters);
-        assert_int_equal(access(w->job_dir, F_OK), 0); /* only the pool's lock holder may end it */
+        assert_int_equal(access(w->job_dir, F_OK), 0); /* the pool removes it */
         assert_int_equal(access(w->socket_k, F_OK), -1);
         assert_int_equal(access(w->lock, F_OK), -1);
         world_free(w);

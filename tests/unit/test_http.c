@@ -83,7 +83,7 @@ static void test_parse(void **state)
     }
 }
 
-/* ---- client and server, over the loop ---- */
+/* ---- client and server on the loop ---- */
 
 struct world {
     struct loop *l;
