@@ -139,14 +139,14 @@ class Cluster:
         return wait_until(lambda: next((pid for a, pid in self.runs(task) if a == attempt), None), f"run {attempt} of task {task}", limit)
 
     def node_of(self, task):
-        """Of its latest run."""
+        """The node of its latest run."""
         ns = os.readlink(f"/proc/{self.runs(task)[-1][1]}/ns/net")
         return next(i for i in range(self.n) if os.readlink(f"/proc/{self.net.holders[i].pid}/ns/net") == ns)
 
     # ---- trouble ----
 
     def cut(self, node, how="both", given_up=True):
-        """how: to, from, both; also of those that could stop a container there."""
+        """how: to, from, both. The programs that stop containers on the node are cut off, too."""
         self._mark("cut", node, True)
         if how in ("to", "both"):
             self.net.drop_to(node)

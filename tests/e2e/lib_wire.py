@@ -87,7 +87,7 @@ def unpack_ints(values):
 
 
 class Gone(Exception):
-    """The other end has closed."""
+    """The other side has closed the connection."""
 
 
 class Wire:

@@ -144,7 +144,7 @@ def test_a_key(tony, job, key, value, what):
 
 
 def test_all_of_them_in_one_file(tony, tmp_path):
-    """One line says it of all, each reason once."""
+    """One line lists the keys, with each reason once."""
     rows = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v, what in KEYS
                    if what in (IGNORED, YARN) or k in ("tony.worker.instances", "tony.containers.command"))
     (tmp_path / "tony.xml").write_text(f"<configuration>{rows}</configuration>")
