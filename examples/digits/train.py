@@ -2,17 +2,16 @@
 """Handwritten digits, trained by several processes as one (PyTorch DistributedDataParallel, gloo).
 
 Each worker holds the same small network. Each step takes the next --batch images of one random order,
-divides them among the workers, and adds up their gradients. Who they are comes from the environment
-that tony sets (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), so this file also runs by hand or with
-torchrun.
+divides them among the workers, and adds up their gradients. tony sets the variables MASTER_ADDR,
+MASTER_PORT, RANK and WORLD_SIZE, as torchrun does; so this file also runs by hand or with torchrun.
 
 The order follows from the epoch, and the images of a step from its number alone. The number of
-workers decides only who computes which part of the sum. So the job may be resized while it trains:
-it goes on with the same steps, and the model is the same but for the rounding of the sums.
+workers only decides which worker computes which part of the sum. So the job may be resized while it trains:
+it goes on with the same steps, and the model differs only by the rounding of the sums.
 
-Rank 0 saves a checkpoint every few steps, under another name first: half of one is never taken for
-a whole one. A worker that is started again goes on from the newest (TONY_CHECKPOINT). With the same
-number of workers the model becomes the same, bit for bit, as without the interruption. The last
+Rank 0 saves a checkpoint every few steps. It writes the file under another name and then renames it,
+so an incomplete file is never used. A restarted worker resumes from the newest one (TONY_CHECKPOINT).
+With the same number of workers the model is the same, bit by bit, as without the interruption. The last
 line of rank 0 is JSON with the accuracy on images held out.
 """
 import argparse
