@@ -89,7 +89,7 @@ static void on_update(struct follow *f, const struct conn *from, const Tony__Job
 
 static void on_answer(struct follow *f)
 {
-    if (f->want_stop && f->o->told)
+    if (f->want_stop && f->o->return_when_stopping)
         end(f, 0); /* the answer comes once the stop is in the journal */
 }
 
@@ -159,7 +159,7 @@ static void send_stop(struct follow *f)
 static void greet(struct follow *f, struct conn *conn)
 {
     conn_set_arg(conn, &follow_ops, f);
-    int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
+    int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }

@@ -18,13 +18,14 @@ struct err;
 struct render;
 
 struct follow_options {
-    bool own; /* the client owns the job: the job stops tony.client.away-limit after the client has
-                 disconnected */
-    bool signals;          /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
-    const char *stop;      /* ask the job to stop at once, with this reason; NULL = do not */
-    bool checkpoint;       /* with `stop`: let the tasks save a checkpoint first */
-    bool told;             /* with `stop`: return as soon as the stop was accepted */
-    struct render *render; /* may be NULL */
+    /* The client owns the job: the job stops tony.client.away-limit after the client has
+     * disconnected. */
+    bool owns_job;
+    bool signals;     /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
+    const char *stop; /* ask the job to stop at once, with this reason; NULL = do not */
+    bool checkpoint;  /* with `stop`: let the tasks save a checkpoint first */
+    bool return_when_stopping; /* with `stop`: return as soon as the stop was accepted */
+    struct render *render;     /* may be NULL */
     /* INT, TERM and HUP make follow_job() return, and do not stop the job: out->left. Not with
      * `signals`. */
     bool leaves;
@@ -36,8 +37,10 @@ struct follow_options {
 struct follow_result {
     json_t *summary; /* of the last update; may be NULL */
     int exit_code;   /* of the job */
-    bool finished; /* the job has ended; false: `told`, look() or the user ended the wait before */
-    bool left;     /* a signal ended the wait */
+    /* The job has ended. false: `return_when_stopping`, look() or the user ended the wait before
+     * that. */
+    bool finished;
+    bool left; /* a signal ended the wait */
 };
 
 /* pool: the connection on which the job was submitted; takes it; may be NULL. */

@@ -161,7 +161,7 @@ static void on_answer(struct follow *f, const Tony__Answer *a)
     if (!f->want_stop)
         return;
     f->stop_taken = true; /* the master answers once the stop is in the journal */
-    if (f->o->told)
+    if (f->o->return_when_stopping)
         leave(f);
 }
 
@@ -219,7 +219,7 @@ static void on_open(struct conn *conn, void *arg)
     struct follow *f = arg;
     f->open = true;
     f->silent_ms = 0;
-    int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
+    int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }
@@ -560,7 +560,7 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
                         .began_ms = now,
                         .stop_ms = now,
                         .startup_limit_ms =
-                            o->own ? conf_int(y->conf, "tony.am.startup-timeout") : 0,
+                            o->owns_job ? conf_int(y->conf, "tony.am.startup-timeout") : 0,
                         .want_stop = o->stop != NULL,
                         .stop_reason = o->stop,
                         .e = e };
@@ -583,7 +583,7 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
     loop_timer_free(f.poll);
     for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
         loop_signal_free(f.signals[i]);
-    if (f.forgotten && o->own)
+    if (f.forgotten && o->owns_job)
         clear_staging(&f);
     if (rc == 0 && f.by_report)
         rc = last_word(&f);

@@ -96,7 +96,7 @@ static bool has_journal(const struct keeper *k)
     return path && access(path, F_OK) == 0;
 }
 
-void master_first(struct keeper *k)
+void master_take_over_or_start(struct keeper *k)
 {
     int status;
     pid_t dead = k->master_pid > 0 ? waitpid(k->master_pid, &status, WNOHANG) : -1;

@@ -78,7 +78,7 @@ void pool_gone(struct keeper *k)
         k->pool_at_ms = clock_mono_ms(); /* restart it at once; further tries have growing pauses */
 }
 
-void pool_expect(struct keeper *k, bool heard)
+void pool_await_connection(struct keeper *k, bool heard)
 {
     k->had_pool = true;
     k->pool_at_ms = clock_mono_ms() + (heard ? POOL_DIALS_MS : 0);

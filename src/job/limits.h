@@ -45,7 +45,7 @@ int64_t beat_clock(const struct job *j);                    /* the time now on t
 
 /* These set deadlines again. Call them after a change: */
 void limits_slot(struct job *j, uint32_t slot); /* of the slot's state or times */
-void limits_asked(struct job *j);               /* of the number of slots that are SLOT_ASKED */
+void limits_asked_slots(struct job *j);         /* of the number of slots that are SLOT_ASKED */
 void limits_gang(struct job *j); /* of the number of containers that the gang has, or waits for */
 void limits_job(struct job *j);  /* of anything else on which a limit of the job depends */
 

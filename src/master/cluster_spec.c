@@ -300,41 +300,41 @@ int cluster_spec_refresh_for_start(struct master *m, const struct peer *p)
         else if (!m->remote)
             wake_at(m, MAX(m->cluster_spec.rendered_ms + FCFS_LAG_MS, m->cluster_spec.due_ms));
     }
-    if (rc == 0 && !cluster_spec_apart(m, p) && !is_whole_current(m) &&
+    if (rc == 0 && !cluster_spec_is_separate(m, p) && !is_whole_current(m) &&
         (!m->cluster_spec.whole || !may_lag(m, m->cluster_spec.whole_ms)))
         rc = render_whole(m);
     return rc;
 }
 
-/* ---- what waits for the next rendering ---- */
+/* ---- starts that wait for the next rendering ---- */
 
 bool cluster_spec_awaited(struct master *m, const struct peer *p, const struct act_start *a)
 {
     bool current = p->reads_spec_file ? is_current(m) : is_whole_current(m);
     if (!m->spec->gang || current || clock_mono_ms() >= m->cluster_spec.due_ms)
         return false;
-    if (vec_push(&m->cluster_spec.held, *a) < 0)
+    if (vec_push(&m->cluster_spec.waiting_starts, *a) < 0)
         master_exit_now(m, MASTER_CRASHED);
     wake_at(m, m->cluster_spec.due_ms);
     return true;
 }
 
-void cluster_spec_start_held(struct master *m)
+void cluster_spec_start_waiting(struct master *m)
 {
-    struct act_start *held = TAKE(m->cluster_spec.held.v);
-    size_t n = m->cluster_spec.held.n;
-    m->cluster_spec.held.n = m->cluster_spec.held.cap = 0;
+    struct act_start *starts = TAKE(m->cluster_spec.waiting_starts.v);
+    size_t n = m->cluster_spec.waiting_starts.n;
+    m->cluster_spec.waiting_starts.n = m->cluster_spec.waiting_starts.cap = 0;
     if (n > 0)
         m->cluster_spec.due_ms = 0; /* executor_start() renders now, once for all */
     for (size_t i = 0; i < n && m->phase == MP_RUNNING; i++) {
         struct slot_view v;
-        job_slot(m->job, held[i].slot, &v);
+        job_slot(m->job, starts[i].slot, &v);
         bool alive = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING ||
                      v.state == SLOT_HALTING || v.state == SLOT_LEAVING;
-        if (v.generation == held[i].generation && v.attempt == held[i].attempt && alive)
-            executor_start(m, &held[i]);
+        if (v.generation == starts[i].generation && v.attempt == starts[i].attempt && alive)
+            executor_start(m, &starts[i]);
     }
-    free(held);
+    free(starts);
 }
 
 static void tell_all(struct master *m);
@@ -347,7 +347,7 @@ static void on_later(void *arg)
         return;
     if (refresh(m) < 0)
         master_exit_now(m, MASTER_CRASHED);
-    cluster_spec_start_held(m);
+    cluster_spec_start_waiting(m);
     if (m->cluster_spec.tell)
         tell_all(m);
     if (!m->remote && !m->cluster_spec.path)
@@ -368,7 +368,7 @@ void cluster_spec_close(struct master *m)
     packed_unref(m->cluster_spec.peers);
     packed_unref(m->cluster_spec.whole);
     free(m->cluster_spec.path);
-    vec_done(&m->cluster_spec.held);
+    vec_done(&m->cluster_spec.waiting_starts);
     m->cluster_spec.later = NULL;
     m->cluster_spec.peers = m->cluster_spec.whole = NULL;
     m->cluster_spec.path = NULL;
@@ -376,7 +376,7 @@ void cluster_spec_close(struct master *m)
 
 /* ---- telling executors ---- */
 
-bool cluster_spec_apart(const struct master *m, const struct peer *p)
+bool cluster_spec_is_separate(const struct master *m, const struct peer *p)
 {
     return p->reads_spec_file && (m->remote || m->cluster_spec.path);
 }

@@ -147,12 +147,12 @@ struct master {
         uint64_t whole_version;
         uint32_t whole_generation;
         int64_t whole_ms;
-        bool tell;                  /* tasks that run are to be told of new addresses */
-        uint64_t told_version;      /* what they were told last */
-        VEC(struct act_start) held; /* starts that wait for the next rendering */
-        uint32_t n_rendered;        /* so often */
-        struct loop_timer *later;   /* the next rendering */
-        int64_t later_ms;           /* when it is set to fire; 0 = it is not set */
+        bool tell;                            /* tasks that run are to be told of new addresses */
+        uint64_t told_version;                /* what they were told last */
+        VEC(struct act_start) waiting_starts; /* starts that wait for the next rendering */
+        uint32_t n_rendered;                  /* so often */
+        struct loop_timer *later;             /* the next rendering */
+        int64_t later_ms;                     /* when it is set to fire; 0 = it is not set */
     } cluster_spec;
     struct { /* welcome.c: the last Start frame and what it depends on; most tasks get the same */
         struct packed *frame;
@@ -291,9 +291,9 @@ int cluster_spec_refresh_for_start(struct master *m, const struct peer *p);
 /* Must this start wait, since addresses were rendered a moment ago and have changed again? Then it
  * is kept until they are rendered. */
 bool cluster_spec_awaited(struct master *m, const struct peer *p, const struct act_start *a);
-void cluster_spec_start_held(struct master *m); /* what waits does not wait any longer */
-/* Does this executor take the addresses from the file? */
-bool cluster_spec_apart(const struct master *m, const struct peer *p);
+void cluster_spec_start_waiting(struct master *m); /* sends the kept Start messages now */
+/* Does this executor read the addresses from a file, so that its Start needs only the first one? */
+bool cluster_spec_is_separate(const struct master *m, const struct peer *p);
 /* On a cluster: send Peers, unless the executor has this version. 0 or -errno of the connection. */
 int cluster_spec_send(struct master *m, struct peer *p);
 /* Addresses have changed: make them known to one running task, or to all. */

@@ -302,7 +302,7 @@ static void test_forgotten(void **state)
     struct rm rm;
     struct yarn y;
     struct client c = { .version = "test" };
-    struct follow_options o = { .own = true };
+    struct follow_options o = { .owns_job = true };
     struct follow_result r;
     job_init(&job);
     rm_open(&rm);
