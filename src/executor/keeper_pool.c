@@ -18,7 +18,7 @@
 enum {
     POOL_PAUSE_MS = 200,
     POOL_PAUSE_MAX_MS = 60000,
-    POOL_DIALS_MS = 2000, /* a pool that has not connected by then is taken for dead */
+    POOL_DIALS_MS = 2000, /* a pool that has not connected after this time counts as dead */
 };
 
 void pool_tell(struct keeper *k, bool finished)

@@ -18,7 +18,7 @@ struct err;
 struct job;
 
 enum {
-    JOB_SUSPECT_BEATS = 3,  /* an executor that misses so many heartbeats is suspect */
+    JOB_SUSPECT_BEATS = 3,  /* missed heartbeats after which an executor is suspect */
     JOB_MIN_DEAD_BEATS = 3, /* TonY: max(3, tony.task.max-missed-heartbeats) */
     /* After the start of a new master, executors get this time to find it. Only then their silence
      * counts. */

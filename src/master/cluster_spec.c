@@ -11,8 +11,8 @@
  * A job of n tasks may have n changes of an address, one after the other: in FCFS mode, or when
  * tasks restart alone. To render n addresses n times would cost n^2, too. So the master spends at
  * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it collects what
- * needs one: news for running tasks, and in GANG mode the starts of single tasks. In FCFS mode a
- * start does not wait; such a task may get older addresses.
+ * needs one: new addresses for running tasks, and in GANG mode the starts of single tasks. In FCFS
+ * mode a start does not wait; such a task may get older addresses.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,8 @@
 enum {
     FCFS_LAG_MS = 100, /* in FCFS mode the addresses of a start may be older by this */
     RENDER_SHARE = 20,
-    RENDER_WAIT_MAX_MS = 5000, /* if the machine stood still while we rendered */
+    /* The longest wait: the machine may have been stopped during a rendering. */
+    RENDER_WAIT_MAX_MS = 5000,
     DISK_RETRY_MS = 500,
     START_SPEC_FIELD = 4, /* number of Start.spec in proto/tony.proto */
 };
@@ -224,7 +225,7 @@ static bool is_current(const struct master *m)
            m->cluster_spec.generation == job_generation(m->job);
 }
 
-/* Not again before RENDER_SHARE times as long as this rendering has taken. */
+/* Set the time of the next rendering: after RENDER_SHARE times the duration of this one. */
 static void pace(struct master *m, int64_t began_us)
 {
     m->cluster_spec.n_rendered++;
@@ -434,7 +435,7 @@ static void tell_all(struct master *m)
 void cluster_spec_tell_all(struct master *m)
 {
     if (m->cluster_spec.told_version == m->addresses_version)
-        return; /* a task has restarted where it was */
+        return; /* the restarted task has the same address */
     m->cluster_spec.tell = true;
     if (clock_mono_ms() >= m->cluster_spec.due_ms)
         tell_all(m);

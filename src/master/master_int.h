@@ -88,7 +88,7 @@ struct peer {
     struct peer *prev, *next; /* in the list of all peers */
 };
 
-/* The Welcome of one role: what all its tasks are told alike. */
+/* The Welcome of one role: the facts that are equal for all its tasks. */
 struct role_welcome;
 
 /* A client's ReadLog that the executor has not answered yet. */
@@ -139,16 +139,16 @@ struct master {
         uint64_t version; /* addresses_version when they were rendered */
         uint32_t generation;
         int64_t rendered_ms;
-        int64_t due_ms;       /* what can wait is not rendered again before */
-        size_t bytes;         /* as JSON */
+        int64_t due_ms;       /* a rendering that can wait is not done before this time */
+        size_t bytes;         /* of the JSON text */
         char *path;           /* the file that all tasks share; NULL: there is none */
         struct packed *peers; /* on a cluster: the message for each executor */
         struct packed *whole; /* the second part of a Start with all addresses; NULL: not needed */
         uint64_t whole_version;
         uint32_t whole_generation;
         int64_t whole_ms;
-        bool tell;                            /* tasks that run are to be told of new addresses */
-        uint64_t told_version;                /* what they were told last */
+        bool tell;                            /* running tasks must get the new addresses */
+        uint64_t told_version;                /* the version of the addresses that they have */
         VEC(struct act_start) waiting_starts; /* starts that wait for the next rendering */
         uint32_t n_rendered;                  /* so often */
         struct loop_timer *later;             /* the next rendering */
@@ -330,7 +330,8 @@ void clients_answer_stops(struct master *m);
 void clients_answer_resizes(struct master *m);
 void clients_send_final_update(struct master *m);
 void clients_disconnect_followers(struct master *m); /* those that have received all updates */
-size_t clients_unsent_bytes(const struct master *m); /* that the kernel has not taken yet */
+/* Bytes that the kernel has not accepted yet. */
+size_t clients_unsent_bytes(const struct master *m);
 
 /* ---- logs.c ---- */
 void logs_ask(struct peer *client, const Tony__ReadLog *q);
@@ -358,8 +359,9 @@ char *master_tracking_url(const struct master *m); /* the caller frees it; NULL 
 int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out);
 
 /* ---- reconnect.c ---- */
-/* Dial the executor of this container until it answers or is not wanted any more. node: "host:port"
- * of its NodeManager. Does nothing on one machine, and for the first master of a job. */
+/* Connect to the executor of this container until it answers or is no longer needed. node:
+ * "host:port" of its NodeManager. Does nothing on one machine, and for the first master of a job.
+ */
 void reconnect_executor(struct master *m, uint32_t slot, const char *container, const char *node);
 void reconnect_close(struct master *m);
 
