@@ -215,7 +215,7 @@ void launch(const char *without, const char *const *more)
 
 /* ---- the master ---- */
 
-void tell_start(uint32_t attempt)
+void send_start(uint32_t attempt)
 {
     char address[100];
     snprintf(address, sizeof address, "\"%s:%u\"", w->host, w->port_told);
@@ -237,7 +237,7 @@ void tell_start(uint32_t attempt)
 }
 
 /* Start an attempt as masters of this version do: Peers has all addresses, Start only the first. */
-void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n)
+void send_peers_and_start(uint32_t attempt, const char *addresses, uint32_t n)
 {
     Tony__SpecRole role = TONY__SPEC_ROLE__INIT, *roles[1] = { &role };
     role.name = (char *)"worker";
@@ -263,7 +263,7 @@ void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n)
     SEND(start, START, &m);
 }
 
-void tell_ack(uint32_t attempt, bool finish)
+void send_ack(uint32_t attempt, bool finish)
 {
     Tony__AckEnded m = TONY__ACK_ENDED__INIT;
     m.generation = 1;
@@ -314,7 +314,7 @@ static void on_ended(const Tony__AttemptEnded *m)
     snprintf(w->detail, sizeof w->detail, "%s", m->detail);
     snprintf(w->tail, sizeof w->tail, "%s", m->stderr_tail);
     if (!w->hold_ack)
-        tell_ack(m->attempt, !w->keep);
+        send_ack(m->attempt, !w->keep);
 }
 
 static void on_hello(const Tony__ExecutorHello *h)
@@ -340,7 +340,7 @@ static void on_hello(const Tony__ExecutorHello *h)
     for (size_t i = 0; i < h->n_unacked; i++)
         on_ended(h->unacked[i]);
     if (!w->hold_start && !h->attempt)
-        tell_start(1);
+        send_start(1);
 }
 
 static void on_log(const Tony__LogData *m)
@@ -427,7 +427,7 @@ static bool shake(struct link *l)
     return false;
 }
 
-bool call_it(const char *key)
+bool connect_as_new_master(const char *key)
 {
     uint16_t ports[JOB_KEY_PORTS];
     struct tls_key own = { .len = strlen(SECRET) }, shown = { .len = strlen(key) };
@@ -483,7 +483,7 @@ bool until(bool (*done)(void), int ms)
     return true;
 }
 
-void cut(void)
+void close_connections(void)
 {
     link_close(&w->link);
     link_close(&w->guest);

@@ -76,13 +76,13 @@ void wait_said(const char *what);      /* waits for this text in stdout of the f
 /* ---- the master ---- */
 
 void make_listener(void); /* at w->port, unless that is 0 */
-void tell_start(uint32_t attempt);
-void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n);
-void tell_ack(uint32_t attempt, bool finish);
-void cut(void); /* closes all connections */
+void send_start(uint32_t attempt);
+void send_peers_and_start(uint32_t attempt, const char *addresses, uint32_t n);
+void send_ack(uint32_t attempt, bool finish);
+void close_connections(void); /* closes all connections */
 /* Connect to the executor's ports as a new master does. false: nothing listens there, or the
  * executor refused the key. */
-bool call_it(const char *key);
+bool connect_as_new_master(const char *key);
 
 #define SEND(which, case_, msg)                                                                    \
     do {                                                                                           \

@@ -108,7 +108,7 @@ static void check_depends(const struct sim *m)
 }
 
 /* After an event: each attempt that has begun was allowed to begin. */
-static void check_begun(const struct sim *m, const uint32_t *attempts)
+static void check_starts_allowed(const struct sim *m, const uint32_t *attempts)
 {
     for (uint32_t i = 0; i < m->job->n_slots; i++)
         if (m->job->slots[i].attempt != attempts[i] && !depends_open(m->job, m->job->slots[i].role))
@@ -347,7 +347,7 @@ static void carry_out(struct sim *m, const struct job_action *a)
 
 /* Copies the state that the journal does not have: the progress of tasks, and the master's own
  * stalls. */
-static void copy_passing(const struct job *from, struct job *to)
+static void copy_unjournalled_state(const struct job *from, struct job *to)
 {
     for (uint32_t i = 0; i < to->n_slots; i++) {
         const struct slot *s = &from->slots[i];
@@ -373,7 +373,7 @@ static void check_journal(const struct sim *m)
     AUTO(buf_done) struct buf live = { 0 }, journal = { 0 };
     struct job *replayed = drive_replay(&d, m->journal.n);
 
-    copy_passing(m->job, replayed);
+    copy_unjournalled_state(m->job, replayed);
     assert_int_equal(job_snapshot(m->job, &live), 0);
     assert_int_equal(job_snapshot(replayed, &journal), 0);
     struct span a = buf_span(&live), b = buf_span(&journal), x, y;
@@ -399,7 +399,7 @@ int sim_feed(struct sim *m, const struct job_event *ev)
     if (rc == 0) {
         /* A resize that adds a task may close a gate again: the new task is not ready. */
         if (n_tasks == m->job->n_tasks)
-            check_begun(m, attempts);
+            check_starts_allowed(m, attempts);
         check_depends(m);
     }
 
@@ -661,7 +661,7 @@ static void makes_ready(struct sim *m, struct executor *x)
 }
 
 /* The scheduler announces that it will take a container. It may find another one and not do it. */
-static void notices(struct sim *m, struct executor *x)
+static void announces_preemption(struct sim *m, struct executor *x)
 {
     char container[64];
     struct job_event ev = { .type = EV_PREEMPTING,
@@ -708,7 +708,7 @@ static void tells_result(struct sim *m, struct executor *x)
 
 /* The master told this executor to end, or refused it. Some executors report the end of their task
  * before they exit. */
-static void leaves(struct sim *m, struct executor *x)
+static void obeys_end(struct sim *m, struct executor *x)
 {
     char container[64];
 
@@ -728,7 +728,7 @@ static bool comes_to_an_end(struct sim *m, struct executor *x)
     bool alone = x->registered && m->now - x->heard_ms > (int64_t)m->spec->master_away_ms;
 
     if (x->dying && (eager || sim_chance(m, 2)))
-        leaves(m, x);
+        obeys_end(m, x);
     else if (x->taken_ms && m->now >= x->taken_ms)
         dies(m, x, -102, END_PREEMPTED);
     else if (!sim_chance(m, 400) && !eager)
@@ -774,7 +774,7 @@ void sim_executor_step(struct sim *m, size_t at)
     } else if (x->saved_ms && m->now >= x->saved_ms) {
         ends_attempt(m, x, sim_chance(m, 2) ? END_EXITED : END_KILLED_BY_MASTER, 0, 0);
     } else if (!x->taken_ms && !eager && !sim_chance(m, 300)) {
-        notices(m, x);
+        announces_preemption(m, x);
     } else if (x->running && !sim_chance(m, 20)) {
         (void)says(m, x,
                    &(struct job_event){ .type = EV_TASK_READY,

@@ -152,13 +152,13 @@ static void addresses_apart_from_the_start(void **state)
     w->command = "echo \"$CLUSTER_SPEC\"; cat $TONY_SPEC_FILE; echo; echo $TONY_MASTER_ADDR";
     launch(NULL, NULL);
     assert_true(until(first_hello, LONG_MS));
-    tell_start_apart(1, "\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"", 3);
+    send_peers_and_start(1, "\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"", 3);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 0);
     char want[300];
     snprintf(want, sizeof want, "%s\n%s\n10.0.0.1\n", json, json);
     assert_string_equal(text_of("log1/stdout"), want);
-    tell_ack(1, true);
+    send_ack(1, true);
     assert_int_equal(exit_status(), 0);
 }
 
@@ -230,7 +230,7 @@ static void a_cut_connection(void **state)
     launch(NULL, NULL);
     assert_true(until(is_started, LONG_MS));
     wait_said("begun");
-    cut();
+    close_connections();
     assert_true(until(again, LONG_MS));
     assert_true(w->running);
     assert_int_equal(w->hello_attempt, 1);
@@ -252,7 +252,7 @@ static void masters(void **state)
     assert_true(until(is_started, LONG_MS));
     wait_said("begun");
     close_p(&w->listen_fd);
-    cut();
+    close_connections();
     write_bytes(path_of("work/go"), "", 0, 0600);
     wait_said("over");
     make_listener(); /* the next master listens at the same address */
@@ -261,7 +261,7 @@ static void masters(void **state)
     assert_int_equal(w->epoch_seen, 2);
     assert_false(until(is_gone, 100)); /* the older master told it to finish */
     w->epoch = 3;
-    cut();
+    close_connections();
     w->n_ended = 0;
     w->ended = false;
     assert_int_equal(exit_status(), 3);
@@ -280,21 +280,21 @@ static void a_new_master_calls(void **state)
     assert_true(until(is_started, LONG_MS));
     wait_said("begun");
     /* A caller with a wrong key is refused. */
-    assert_false(call_it("fedcba9876543210fedcba9876543210"));
+    assert_false(connect_as_new_master("fedcba9876543210fedcba9876543210"));
     assert_int_equal(w->n_hellos, 1);
     close_p(&w->listen_fd);
-    cut();
+    close_connections();
     w->port = 0;
     make_listener(); /* the next master's address */
     w->epoch = 2;
     w->moved = true;
-    assert_true(call_it(SECRET));
+    assert_true(connect_as_new_master(SECRET));
     assert_true(until(again, LONG_MS));
     assert_true(w->running);
     assert_int_equal(w->epoch_seen, 1);
-    tell_start(1); /* the new master does not know that the task runs */
+    send_start(1); /* the new master does not know that the task runs */
     assert_true(until(is_started, LONG_MS));
-    cut(); /* the executor now knows the new address */
+    close_connections(); /* the executor now knows the new address */
     w->n_hellos = 1;
     assert_true(until(again, LONG_MS));
     assert_int_equal(w->epoch_seen, 2);
@@ -316,10 +316,10 @@ static void a_new_master_starts_what_is_over(void **state)
     w->ended = false;
     w->n_ended = 0;
     w->hold_start = true;
-    tell_start(1);
+    send_start(1);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 3);
-    tell_ack(1, true);
+    send_ack(1, true);
     assert_int_equal(exit_status(), 3);
     assert_string_equal(text_of("log1/stdout"), "begun\n"); /* the command ran once */
 }
@@ -351,7 +351,7 @@ static void a_stranger_at_the_address(void **state)
     launch(NULL, NULL);
     wait_said("begun");
     w->key = "fedcba9876543210fedcba9876543210";
-    cut();
+    close_connections();
     assert_true(until(dialled_often, LONG_MS));
     w->key = SECRET;
     assert_true(until(again, LONG_MS));
@@ -359,10 +359,10 @@ static void a_stranger_at_the_address(void **state)
     w->keep = true; /* the executor still works: it runs another attempt */
     write_bytes(path_of("work/go"), "", 0, 0600);
     assert_true(until(is_ended, LONG_MS));
-    tell_start(2);
+    send_start(2);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->attempt, 2);
-    tell_ack(2, true);
+    send_ack(2, true);
     assert_int_equal(exit_status(), 0);
 }
 
@@ -375,7 +375,7 @@ static void nobody_there_for_long(void **state)
     launch(NULL, NULL);
     wait_said("begun");
     close_p(&w->listen_fd);
-    cut();
+    close_connections();
     assert_int_equal(exit_status(), 128 + SIGTERM);
     assert_non_null(strstr(text_of("log1/executor.log"), "there was no master"));
     assert_int_equal(processes(false), 0);
@@ -401,7 +401,7 @@ static void not_wanted_any_more(void **state)
     launch(NULL, NULL);
     wait_said("begun");
     w->refuse = true;
-    cut();
+    close_connections();
     assert_int_equal(exit_status(), 128 + SIGKILL);
     assert_null(strstr(text_of("log1/stdout"), "told"));
     assert_int_equal(processes(false), 0);
@@ -546,10 +546,10 @@ static void attempts_and_logs(void **state)
     assert_true(until(hello, LONG_MS));
     ask(0, "stdout", 0, 100);
     assert_int_equal(w->log_num, ENOENT);
-    tell_start(5); /* earlier attempts ran elsewhere */
+    send_start(5); /* earlier attempts ran elsewhere */
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 5);
-    tell_start(6);
+    send_start(6);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 6);
     assert_string_equal(text_of("log1/stdout"), "attempt-5\n");
@@ -587,7 +587,7 @@ static void attempts_and_logs(void **state)
     assert_int_equal(w->log_num, 0);
     assert_int_equal(w->log_len, 1 << 20);
     assert_int_equal(w->log_size, 3 << 20);
-    tell_ack(6, true);
+    send_ack(6, true);
     assert_int_equal(exit_status(), 6);
     assert_int_equal(w->n_hellos, 2);
 }
