@@ -172,7 +172,8 @@ static void on_update(struct follow *f, const Tony__JobUpdate *u)
         render_update(f->o->render, u->state, f->out->summary);
     if (str_eq(u->state, "RUNNING") || u->finished)
         ask_tasks(f);
-    if (f->o->look && f->o->look(u->state, f->out->summary, f->o->look_arg) && !u->finished)
+    if (f->o->on_update && f->o->on_update(u->state, f->out->summary, f->o->on_update_arg) &&
+        !u->finished)
         leave(f);
     if (!u->finished || f->verdict_ms)
         return;
@@ -430,8 +431,8 @@ static void on_poll(void *arg)
 static void on_signal(int signo, void *arg)
 {
     struct follow *f = arg;
-    if (f->o->leaves) {
-        f->out->left = true;
+    if (f->o->detach_on_signal) {
+        f->out->detached = true;
         end(f, 0);
         return;
     }
@@ -524,7 +525,7 @@ static int start(struct follow *f, struct err *e)
         (void)err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
         return -EXIT_CLUSTER;
     }
-    for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
+    for (size_t i = 0; (f->o->signals || f->o->detach_on_signal) && i < ARRAY_LEN(signos); i++)
         /* If this fails, the signal ends the client, as by default. */
         f->signals[i] = loop_signal_new(f->y->loop, signos[i], on_signal, f);
     ask_report(f);
