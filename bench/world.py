@@ -119,7 +119,7 @@ class World:
         self.notes.append(f"srun: its goals were not measured: {r.stderr.strip()}")
         return None
 
-    # ---- ours ----
+    # ---- tony ----
 
     def call(self, *args, check=True, timeout=300):
         r = subprocess.run([self.tony, *map(str, args)], env=self.env, cwd=self.base, stdin=subprocess.DEVNULL,
