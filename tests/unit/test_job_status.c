@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What others see of a job: the status document, the views, and when they are told that something
- * changed. */
+/* What clients see of a job: the status document, the views, and when followers are notified of a
+ * change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -246,7 +246,7 @@ static void test_succeeded_and_single_node(void **state)
     drive_done(&d);
 }
 
-/* An event that followers can see is announced, once; what they cannot see is not. */
+/* A change that followers can see is announced once; other changes are not announced. */
 static void test_notices(void **state)
 {
     static const struct {
@@ -258,7 +258,7 @@ static void test_notices(void **state)
         { "go", { .type = EV_BEAT, .beat = { .slot = 0 } }, 0 },
         { "go mute:worker:0 +4000",
           { .type = EV_BEAT, .beat = { .slot = 0 } },
-          1 }, /* it was suspect */
+          1 }, /* it was suspected before */
         { "go", { .type = EV_SUSPECT, .suspect = { .slot = 0 } }, 1 },
         { "go", { .type = EV_PROGRESS, .progress = { .slot = 0, .step = 1 } }, 1 },
         { "go", { .type = EV_TENSORBOARD, .tensorboard = { .slot = 0, .url = "x" } }, 1 },
@@ -293,7 +293,7 @@ static void test_notices(void **state)
     }
 }
 
-/* Names and texts from outside cannot break the document. */
+/* Names and texts from outside are escaped. */
 static void test_foreign_texts(void **state)
 {
     struct drive d;
@@ -346,7 +346,7 @@ static void more_of_task(uint32_t slot, struct buf *out, void *arg)
     (void)buf_addf(out, ",\"node\":\"n%u\"", slot);
 }
 
-/* Nothing has happened for a while: the job runs on all the same, until it is over. */
+/* Without events the run time still grows, until the job is over. */
 static void test_time_goes_on(void **state)
 {
     static const struct {
@@ -374,8 +374,7 @@ static void test_time_goes_on(void **state)
     }
 }
 
-/* What the master adds stands beside what the core says; what tasks have written can be left out.
- */
+/* The master adds members to the core's document. Texts that tasks have written can be left out. */
 static void test_more(void **state)
 {
     AUTO(buf_done) struct buf text = { 0 };
