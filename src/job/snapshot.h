@@ -17,7 +17,11 @@
 #ifndef TONY_JOB_SNAPSHOT_H
 #define TONY_JOB_SNAPSHOT_H
 
+#include <stddef.h>
+
 #include "job/record.h"
+#include "job/resize.h"
+#include "job/slot.h"
 
 /* clang-format off */
 
@@ -90,5 +94,31 @@ SNAP_RECORDS(RECORD)
 #undef FIELD
 
 /* clang-format on */
+
+/* ---- snapshot.c, for snapshot_read.c ---- */
+
+enum snap_kind {
+    SNAP_NONE = 0,
+#define RECORD(name) SNAP_KIND_##name,
+    SNAP_RECORDS(RECORD)
+#undef RECORD
+        SNAP_KIND_COUNT,
+};
+
+struct snap_record {
+    const char *name;           /* the member "e" of the record */
+    const struct field *fields; /* ends with a field of kind F_NONE */
+};
+extern const struct snap_record snap_records[SNAP_KIND_COUNT];
+
+/* The names that stand for these values in a record, by value. Value 0 has no name. */
+extern const char *const snap_resize_states[RESIZE_STATE_COUNT];
+extern const char *const snap_resize_outcomes[RESIZE_OUTCOME_COUNT];
+extern const char *const snap_notes[NOTE_COUNT];
+extern const char *const snap_restart_kinds[RESTARTED_COUNT];
+extern const char *const snap_results[RES_LOST + 1];
+
+/* The number of elements of tally.times, for the role and for each of its slots. */
+size_t snap_n_times(const struct job *j, uint32_t role);
 
 #endif
