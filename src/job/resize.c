@@ -18,14 +18,16 @@ int resize_init(struct job *j)
     *z = (struct resize){ .state = RESIZE_STEADY, .due_ms = INT64_MAX };
     z->target = calloc((size_t)j->n_roles + 1, sizeof *z->target);
     z->from = calloc((size_t)j->n_roles + 1, sizeof *z->from);
+    z->fallback = calloc((size_t)j->n_roles + 1, sizeof *z->fallback);
     z->to = calloc((size_t)j->n_roles + 1, sizeof *z->to);
     z->asked = calloc((size_t)j->n_roles + 1, sizeof *z->asked);
     z->by_restart = calloc((size_t)j->n_roles + 1, sizeof *z->by_restart);
     z->bounds.for_role = calloc((size_t)j->n_roles + 1, sizeof *z->bounds.for_role);
-    if (!z->target || !z->from || !z->to || !z->asked || !z->by_restart || !z->bounds.for_role)
+    if (!z->target || !z->from || !z->fallback || !z->to || !z->asked || !z->by_restart ||
+        !z->bounds.for_role)
         return -ENOMEM;
     for (uint32_t r = 0; r < j->n_roles; r++)
-        z->target[r] = z->from[r] = j->roles[r].n;
+        z->target[r] = z->from[r] = z->fallback[r] = j->roles[r].n;
     return 0;
 }
 
@@ -33,6 +35,7 @@ void resize_done(struct job *j)
 {
     free(j->resize.target);
     free(j->resize.from);
+    free(j->resize.fallback);
     free(j->resize.to);
     free(j->resize.asked);
     free(j->resize.by_restart);
@@ -263,69 +266,110 @@ static void shrink_role(struct job *j, uint32_t role, int64_t save_until_ms)
         dismiss(j, r->slots[k], save_until_ms);
 }
 
-/* Has the last resize added tasks to the role, and has none of its tasks begun an attempt? */
-static bool is_grown_unstarted(const struct job *j, uint32_t role)
+/* Has none of the role's tasks begun an attempt? */
+static bool is_unstarted(const struct job *j, uint32_t role)
 {
-    if (j->roles[role].n <= j->resize.from[role])
-        return false;
     FOR_MEMBERS(j, role, i)
     if (j->slots[i].attempt > 0 || j->slots[i].state > SLOT_REGISTERED)
         return false;
     return true;
 }
 
-/* The role for which the refusal of this slot's container undoes the last resize; -1: there is
- * none. If the slot has not requested a container (SLOT_HELD), the scheduler has refused the demand
- * as a whole, and this slot stands for all. */
-static int64_t find_undone(const struct job *j, uint32_t slot)
+/* The size that the role gets back if the scheduler refuses its present one: the size before the
+ * last resize; if that did not add tasks, the fallback. The present size: it cannot be refused. */
+static uint32_t size_before(const struct job *j, uint32_t role)
+{
+    const struct resize *z = &j->resize;
+    uint32_t n = j->roles[role].n;
+    uint32_t before = n > z->from[role] ? z->from[role] : MIN(n, z->fallback[role]);
+
+    return before < n && is_unstarted(j, role) ? before : n;
+}
+
+/* Does resize_undo() take the present size of this role back? older: also if the last resize did
+ * not add the refused tasks, but an earlier one did. */
+static bool is_undone(const struct job *j, uint32_t role, bool older)
+{
+    uint32_t n = j->roles[role].n;
+
+    return (older || n > j->resize.from[role]) && size_before(j, role) < n;
+}
+
+/* The first role whose size is taken back because the scheduler refuses the container of this slot;
+ * -1: there is none. If the slot has not requested a container (SLOT_HELD), the scheduler has
+ * refused the demand as a whole, and this slot stands for all. */
+static int64_t find_undone(const struct job *j, uint32_t slot, bool older)
 {
     const struct slot *s = &j->slots[slot];
 
     if (s->state == SLOT_ASKED) {
-        bool is_new = s->role < j->n_roles && s->index >= j->resize.from[s->role];
-        return is_new && is_grown_unstarted(j, s->role) ? (int64_t)s->role : -1;
+        bool is_new = s->role < j->n_roles && s->index >= size_before(j, s->role);
+        return is_new && is_undone(j, s->role, older) ? (int64_t)s->role : -1;
     }
     for (uint32_t r = 0; r < j->n_roles && s->state == SLOT_HELD; r++)
-        if (is_grown_unstarted(j, r))
+        if (is_undone(j, r, older))
             return r;
     return -1;
 }
 
-/* Has the last resize changed a role besides those that get their old size back? */
-static bool has_changed_others(const struct job *j)
+/* Has the last resize changed a role besides those whose size is taken back? */
+static bool has_changed_others(const struct job *j, bool older)
 {
     for (uint32_t r = 0; r < j->n_roles; r++)
-        if (j->roles[r].n != j->resize.from[r] && !is_grown_unstarted(j, r))
+        if (j->roles[r].n != j->resize.from[r] && !is_undone(j, r, older))
             return true;
     return false;
 }
 
-bool resize_undo(struct job *j, uint32_t slot, const char *why)
+/* Take back the sizes of find_undone(). */
+static void undo_sizes(struct job *j, bool older, const char *detail)
 {
     struct resize *z = &j->resize;
-    int64_t role = find_undone(j, slot);
-    bool in_part = role >= 0 && has_changed_others(j);
-    char detail[sizeof z->detail];
+    bool in_part = has_changed_others(j, older);
 
-    if (role < 0 || j->decided || z->state == RESIZE_FORMING ||
-        (j->decisions.replaying && !decisions_resize_only_ends(j)))
-        return false;
-    (void)snprintf(detail, sizeof detail, "role '%s' cannot have %u tasks: %s",
-                   job_role_name(j, (uint32_t)role), j->roles[role].n,
-                   why ? why : slot_note_text(j, NOTE_REFUSED));
     if (z->state == RESIZE_STEADY) { /* it counts as done: it ends once more */
         z->n -= z->outcome == RESIZED;
         memcpy(z->target, z->to, j->n_roles * sizeof *z->target);
     }
     for (uint32_t r = 0; r < j->n_roles && in_part; r++)
-        if (is_grown_unstarted(j, r))
-            z->target[r] = z->from[r];
+        if (is_undone(j, r, older))
+            z->target[r] = size_before(j, r);
     end_resize(j, in_part ? RESIZED : RESIZE_REFUSED, detail);
     for (uint32_t r = 0; r < j->n_roles; r++)
-        if (is_grown_unstarted(j, r)) {
-            z->target[r] = z->from[r];
+        if (is_undone(j, r, older)) {
+            z->target[r] = size_before(j, r);
             shrink_role(j, r, 0);
         }
+}
+
+bool resize_undo(struct job *j, uint32_t slot, const char *why)
+{
+    struct resize *z = &j->resize;
+    char detail[sizeof z->detail];
+    bool older = false;
+
+    if (j->decided || z->state == RESIZE_FORMING ||
+        (j->decisions.replaying && !decisions_resize_only_ends(j)))
+        return false;
+    int64_t role = find_undone(j, slot, older);
+    if (role < 0) {
+        older = true;
+        role = find_undone(j, slot, older);
+    }
+    if (role < 0)
+        return false;
+    why = why ? why : slot_note_text(j, NOTE_REFUSED);
+    if (older && z->state == RESIZE_WAITING && j->slots[slot].state == SLOT_HELD) {
+        /* The newest change goes first. If the rest is too large as well, the scheduler refuses it
+         * after the ACT_SHAPE of end_resize(). */
+        (void)snprintf(detail, sizeof detail,
+                       "the scheduler cannot hold the job with this size: %s", why);
+        end_resize(j, RESIZE_REFUSED, detail);
+        return true;
+    }
+    (void)snprintf(detail, sizeof detail, "role '%s' cannot have %u tasks: %s",
+                   job_role_name(j, (uint32_t)role), j->roles[role].n, why);
+    undo_sizes(j, older, detail);
     return true;
 }
 
@@ -537,6 +581,8 @@ void resize_start(struct job *j, int64_t within_ms)
     if (z->state == RESIZE_WAITING)
         end_resize(j, RESIZE_REPLACED, NULL);
     for (uint32_t r = 0; r < j->n_roles; r++) {
+        if (j->roles[r].n <= z->fallback[r] || !is_unstarted(j, r))
+            z->fallback[r] = j->roles[r].n;
         z->from[r] = j->roles[r].n;
         z->target[r] = z->asked[r];
         z->by_restart[r] = needs_new_gang(j, r);

@@ -16,6 +16,7 @@
  * A job that has not started yet only requests another number of containers. The same holds for a
  * role whose stage has not come: its resize is done at once. If the scheduler refuses such a
  * container before a task of the role has begun, the role gets its old size back: resize_undo().
+ * This also holds if another resize has begun before the refusal.
  *
  * No resize is charged to the budgets of restarts. If the new containers are not granted in time,
  * are refused, or end, the job keeps its size.
@@ -88,9 +89,12 @@ struct bounds {
 
 struct resize {
     enum resize_state state;
-    /* The next four have the number of instances of each role, also of roles that do not change. */
-    uint32_t *target;     /* the size that the job should have */
-    uint32_t *from;       /* its size when this resize, or the last one, began */
+    /* The next five have the number of instances of each role, also of roles that do not change. */
+    uint32_t *target; /* the size that the job should have */
+    uint32_t *from;   /* its size when this resize, or the last one, began */
+    /* The size of each role before the first resize that the scheduler may still refuse. A role
+     * that has not started gets it back if the scheduler refuses `from`, too. At most `from`. */
+    uint32_t *fallback;
     uint32_t *to;         /* the target of the last resize that ended */
     uint32_t *asked;      /* the size that the event being checked asks for */
     uint32_t *by_restart; /* 1: a change of this role needs a new gang (RESIZE_RESTART) */
@@ -127,10 +131,19 @@ void resize_formed(struct job *j);
 void resize_job_ends(struct job *j);
 /* LIMIT_RESIZE. */
 int resize_fired(struct job *j, struct err *e);
-/* EV_ALLOCATION_REFUSED. If the last resize has added tasks to a role that has not started, and the
- * refusal concerns them, give the role its old size back. The resize becomes RESIZE_REFUSED; if it
- * has changed other roles, it stays RESIZED, with a detail. false: the refusal is about other
- * tasks. */
+/*
+ * EV_ALLOCATION_REFUSED. If resizes have added tasks to a role that has not started, and the
+ * refusal concerns them, take the newest change back:
+ *
+ *   the last resize added them    the role gets `from` back
+ *   an earlier one added them     the role gets `fallback` back. If another resize waits for
+ *                                 containers, and the refusal is about the demand as a whole, that
+ *                                 resize ends instead. The scheduler refuses the rest again if it
+ *                                 is still too large.
+ *
+ * The last resize becomes RESIZE_REFUSED; if it has changed other roles, it stays RESIZED, with a
+ * detail. false: the refusal is about other tasks.
+ */
 bool resize_undo(struct job *j, uint32_t slot, const char *why);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);

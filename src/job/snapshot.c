@@ -197,18 +197,20 @@ static void add_restarts(struct writer *w, const struct job *j)
 static void add_resize(struct writer *w, const struct job *j)
 {
     const struct resize *z = &j->resize;
-    AUTO(buf_done) struct buf to = { 0 }, by_restart = { 0 };
+    AUTO(buf_done) struct buf to = { 0 }, by_restart = { 0 }, fallback = { 0 };
 
-    ADD_RECORD(
-        w, resize, .state = snap_resize_states[z->state],
-        .target = encode_u32s(&w->a, z->target, j->n_roles),
-        .from = encode_u32s(&w->b, z->from, j->n_roles), .to = encode_u32s(&to, z->to, j->n_roles),
-        .by_restart = encode_u32s(&by_restart, z->by_restart, j->n_roles), .asked_ms = z->asked_ms,
-        .due = encode_time(z->due_ms), .save_due_ms = z->save_due_ms, .failed = z->failed,
-        .who = z->who, .why = z->why, .count = z->n, .outcome = snap_resize_outcomes[z->outcome],
-        .ended_ms = z->ended_ms, .detail = *z->detail ? z->detail : NULL, .below = z->below,
-        .kept = z->kept.set, .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
-        .kept_why = z->kept.why);
+    ADD_RECORD(w, resize, .state = snap_resize_states[z->state],
+               .target = encode_u32s(&w->a, z->target, j->n_roles),
+               .from = encode_u32s(&w->b, z->from, j->n_roles),
+               .fallback = encode_u32s(&fallback, z->fallback, j->n_roles),
+               .to = encode_u32s(&to, z->to, j->n_roles),
+               .by_restart = encode_u32s(&by_restart, z->by_restart, j->n_roles),
+               .asked_ms = z->asked_ms, .due = encode_time(z->due_ms),
+               .save_due_ms = z->save_due_ms, .failed = z->failed, .who = z->who, .why = z->why,
+               .count = z->n, .outcome = snap_resize_outcomes[z->outcome], .ended_ms = z->ended_ms,
+               .detail = *z->detail ? z->detail : NULL, .below = z->below, .kept = z->kept.set,
+               .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
+               .kept_why = z->kept.why);
 }
 
 size_t snap_n_times(const struct job *j, uint32_t role)

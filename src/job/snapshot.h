@@ -52,7 +52,7 @@
     FIELD(FLAG, has) FIELD(U32, generation) FIELD(U64, step) FIELD(U32, first) FIELD(U64, furthest) \
     FIELD(I64, ms) FIELD(U32, timeline)
 #define SNAP_resize(FIELD) \
-    FIELD(TEXT, state) FIELD(LIST, target) FIELD(LIST, from) FIELD(LIST, to) \
+    FIELD(TEXT, state) FIELD(LIST, target) FIELD(LIST, from) FIELD(LIST, fallback) FIELD(LIST, to) \
     FIELD(LIST, by_restart) FIELD(I64, asked_ms) \
     FIELD(I64, due) FIELD(I64, save_due_ms) FIELD(FLAG, failed) FIELD(TEXT, who) FIELD(TEXT, why) \
     FIELD(U32, count) FIELD(TEXT, outcome) FIELD(I64, ended_ms) FIELD(TEXT, detail) \

@@ -244,6 +244,8 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
     int rc = decode_u32s(s->target, z->target, j->n_roles, e);
     if (rc == 0)
         rc = decode_u32s(s->from, z->from, j->n_roles, e);
+    if (rc == 0) /* a snapshot without it is older: only `from` could be taken back */
+        rc = decode_u32s(s->fallback ? s->fallback : s->from, z->fallback, j->n_roles, e);
     if (rc == 0)
         rc = decode_u32s(s->to, z->to, j->n_roles, e);
     if (rc == 0)

@@ -27,7 +27,8 @@
  *   worker:1=3@40          ... 40 ms ago
  *   worker:1!137           its container completed so, with no word from the executor
  *   mute:worker:1          nothing answers for it any more; heal:worker:1 ends that
- *   deny:worker:1          its container is refused
+ *   deny:worker:1          its container is refused when it is requested
+ *   refuse:worker:1        its container is refused now, requested or not
  *   ready:ps:0             it says that it is
  *   save:worker:1          it has saved a checkpoint, of a later step each time
  *   take:worker:1          its container will be taken in 16 s
