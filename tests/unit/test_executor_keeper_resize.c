@@ -220,6 +220,29 @@ static void what_can_never_be_of_a_later_stage(void **state)
     end_job(w);
 }
 
+/* The master has sent an ask for the slot that the refusal names, before it heard of the refusal.
+ * The ask fits, so it is granted. The master ignores the refusal of that slot, and hears of
+ * another. */
+static void the_refused_slot_is_asked_for_meanwhile(void **state)
+{
+    (void)state;
+    struct world *w = running_job("--memory-mib 120");
+    world_want(w, four, 4);
+    UNTIL(wants_n, n, 4);
+    world_refuse(w, 1, w->holds.wants_number, "the machine is too small");
+    UNTIL(slot_refused, slot, 250);
+    w->slots[250].refused = false;
+    world_request(w, &four[3], 1);
+    UNTIL(slot_granted, slot, 250);
+    after_cancel(w, 1);
+    assert_true(w->slots[200].refused);
+    assert_false(w->slots[250].refused);
+    w->slots[200].refused = false;
+    world_request(w, &four[2], 1); /* it does not fit */
+    UNTIL(slot_refused, slot, 200);
+    end_job(w);
+}
+
 /* A large ask in front holds up the small ones behind it, until it is taken back. */
 static void asks_are_taken_back(void **state)
 {
@@ -391,6 +414,7 @@ int main(void)
         TEST(a_wish_is_taken_back),
         TEST(what_can_never_be),
         TEST(what_can_never_be_of_a_later_stage),
+        TEST(the_refused_slot_is_asked_for_meanwhile),
         TEST(asks_are_taken_back),
         TEST(gpus_come_and_go),
         TEST(a_new_pool),
