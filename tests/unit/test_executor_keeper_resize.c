@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "node_world.h"
@@ -73,6 +75,12 @@ static bool has_wishes(struct world *w)
     return w->n_wishes == (int)wait_for.n;
 }
 
+/* A process has no environment for a moment, while it becomes another program. */
+static bool tasks_alive(struct world *w)
+{
+    return world_tasks_alive(w) == (int)wait_for.n;
+}
+
 #define UNTIL(condition, field, value)                                                             \
     do {                                                                                           \
         wait_for.field = (value);                                                                  \
@@ -102,6 +110,15 @@ static void after_cancel(struct world *w, uint32_t number)
 {
     world_cancel(w, 77, number);
     UNTIL(is_cancelled, n, number);
+}
+
+/* Until the wall clock shows a later time than this. */
+static void clock_passes(int64_t wall_ms)
+{
+    int64_t deadline = clock_mono_ms() + LONG_MS;
+    while (clock_wall_ms() <= wall_ms && clock_mono_ms() < deadline)
+        (void)poll(NULL, 0, 1);
+    assert_true(clock_wall_ms() > wall_ms);
 }
 
 static void end_job(struct world *w)
@@ -262,7 +279,7 @@ static void asks_are_taken_back(void **state)
     struct world_wants again = { 7, 20, 0 };
     world_request(w, &again, 1);
     UNTIL(slot_granted, slot, 7);
-    assert_int_equal(world_tasks_alive(w), 2);
+    UNTIL(tasks_alive, n, 2);
     end_job(w);
 }
 
@@ -328,7 +345,7 @@ static void a_new_pool(void **state)
     UNTIL(holds_mib, mib, 120);
     int64_t since = w->holds.wants_since_ms;
     assert_true(since > 0);
-    usleep(2000); /* the wish becomes older */
+    clock_passes(since); /* a keeper that counts again would tell a later time */
     struct link old = w->pool;
     w->pool = (struct link){ .fd = -1 };
     world_pool_dial(w);
@@ -339,11 +356,10 @@ static void a_new_pool(void **state)
     struct link new = w->pool;
     w->pool = old;
     world_admit(w, 2, 160, NULL, 0);
+    world_wish(w, true, 4, 60000); /* of the same connection: the keeper reads it after the Admit */
     old = w->pool;
     w->pool = new;
-    after_cancel(w, 1);
-    usleep(20000); /* for a keeper that would do it */
-    after_cancel(w, 2);
+    UNTIL(has_wishes, n, 1);
     assert_false(w->slots[250].granted);
     world_admit(w, 1, 160, NULL, 0);
     UNTIL(slot_granted, slot, 250);
