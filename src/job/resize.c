@@ -690,6 +690,18 @@ const char *resize_outcome_name(enum resize_outcome o)
     return names[o];
 }
 
+/* The number of containers that the scheduler demanded while the gang forms. */
+static void kept_json(const struct kept_shrink *kept, struct buf *out)
+{
+    (void)buf_addf(out, ",\"kept\":{\"containers\":%u", kept->n_containers);
+    if (kept->due_ms)
+        (void)buf_addf(out, ",\"due_ms\":%lld", (long long)kept->due_ms);
+    else
+        (void)buf_adds(out, ",\"due_ms\":null");
+    status_text(out, "why", kept->why);
+    (void)buf_addc(out, '}');
+}
+
 void resize_json(const struct job *j, struct buf *out)
 {
     const struct resize *z = &j->resize;
@@ -709,6 +721,8 @@ void resize_json(const struct job *j, struct buf *out)
         else
             (void)buf_adds(out, ",\"due_ms\":null");
         roles_json(j, z->target, true, out);
+        if (z->kept.set)
+            kept_json(&z->kept, out);
         (void)buf_addc(out, '}');
     } else if (z->outcome) {
         (void)buf_addf(out, ",\"last_resize\":{\"outcome\":\"%s\",\"at_ms\":%lld",

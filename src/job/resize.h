@@ -148,7 +148,8 @@ bool resize_undo(struct job *j, uint32_t slot, const char *why);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);
 /* Append ,"resizes":n if any was done, and ,"leaving":n if tasks are leaving. Then append
- * ,"resize":{...} if a resize is under way, or else ,"last_resize":{...} if one has ended. */
+ * ,"resize":{...} if a resize is under way, with a demand that is kept, or else
+ * ,"last_resize":{...} if one has ended. */
 void resize_json(const struct job *j, struct buf *out);
 
 /* ---- resize_demand.c: the demands of the scheduler; also job_bounds() of job.h ---- */

@@ -677,6 +677,32 @@ static void test_a_kept_demand_has_its_deadline(void **state)
     drive_done(&d);
 }
 
+/* The status document shows the kept demand until the job obeys it. */
+static void test_the_status_shows_a_kept_demand(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*4/restart");
+    for (int kept = 0; kept < 3; kept++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        static const char *const scripts[] = { "go mute:worker:3 resize:worker=3", "shrink:2",
+                                               "mute:worker:2 worker:3!0" };
+        drive_run(&d, scripts[kept]);
+        assert_int_equal(job_status_json(d.job, false, &text), 0);
+        json_t *doc = json_loadb(text.p, text.len, 0, NULL);
+        const json_t *resize = json_object_get(doc, "resize"), *k = json_object_get(resize, "kept");
+        assert_string_equal(json_string_value(json_object_get(resize, "state")), "forming");
+        assert_int_equal(json_is_object(k), kept == 1);
+        if (kept == 1) {
+            assert_int_equal(json_integer_value(json_object_get(k, "containers")), 2);
+            assert_int_equal(json_integer_value(json_object_get(k, "due_ms")), d.now + 16000);
+            assert_string_equal(json_string_value(json_object_get(k, "why")), "room");
+        }
+        json_decref(doc);
+    }
+    drive_done(&d);
+}
+
 /* A crash after any record of a resize: the job ends up with the old or the new size and runs,
  * whether the scheduler still knows its containers or not. */
 static void test_every_prefix(void **state)
@@ -745,6 +771,7 @@ int main(void)
         cmocka_unit_test(test_keeps_a_demand),
         cmocka_unit_test(test_refuses_a_demand_while_forming),
         cmocka_unit_test(test_a_kept_demand_has_its_deadline),
+        cmocka_unit_test(test_the_status_shows_a_kept_demand),
         cmocka_unit_test(test_every_prefix),
     };
     return cmocka_run_group_tests_name("job_resize", tests, NULL, NULL);
