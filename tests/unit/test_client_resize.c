@@ -68,11 +68,11 @@ static int play(void *arg, const struct follow_options *o, struct follow_result 
     for (int i = 1; i < 4 && s->row->docs[i] && !over; i++) {
         json_t *doc = json_loads(s->row->docs[i], 0, NULL);
         assert_non_null(doc);
-        over = o->look("RUNNING", doc, o->look_arg);
+        over = o->on_update("RUNNING", doc, o->on_update_arg);
         s->n_updates++;
         json_decref(doc);
     }
-    out->left = !over;
+    out->detached = !over;
     return 0;
 }
 
