@@ -261,6 +261,18 @@ static void asked_for_by(const json_t *resize)
                      why);
 }
 
+/* The demand of the scheduler that came while the gang forms: "kept" of `resize`. */
+static void kept_line(const json_t *resize)
+{
+    const json_t *kept = json_object_get(resize, "kept");
+    int64_t n = doc_int(kept, "containers", 0);
+    const char *why = doc_str(kept, "why");
+    if (json_is_object(kept))
+        (void)printf("            then the job shrinks: the scheduler asked for at most %lld "
+                     "container%s%s%s\n",
+                     (long long)n, n == 1 ? "" : "s", *why ? ": " : "", why);
+}
+
 static void resize_lines(const json_t *doc)
 {
     AUTO(buf_done) struct buf on = { 0 };
@@ -271,6 +283,7 @@ static void resize_lines(const json_t *doc)
         add_due(doc, r, &on);
         (void)printf("  resize    %s\n", buf_cstr(&on));
         asked_for_by(r);
+        kept_line(r);
     }
     if (render_last_resize(doc, &last)) {
         (void)printf("  resizes   %lld; the last: %s\n", (long long)n, buf_cstr(&last));

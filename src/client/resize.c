@@ -258,12 +258,15 @@ static const json_t *sizes_of(const struct watch *w)
 }
 
 /* A resize is done as soon as its leaving tasks do not belong to the job any more. They still have
- * their containers: they save a checkpoint first. So the wait goes on until they have ended. */
+ * their containers: they save a checkpoint first. So the wait goes on until they have ended. But a
+ * gang forms anew only when all tasks that left it have ended: if another resize follows then, the
+ * tasks that leave now leave because of that one. */
 static void look_at_leaving(struct watch *w, const json_t *summary)
 {
     int64_t n = doc_int(summary, "leaving", 0);
     AUTO(buf_done) struct buf text = { 0 };
-    w->over = n == 0 || !is_done(w);
+    bool is_others = w->followed && str_eq(w->state, "forming");
+    w->over = n == 0 || is_others || !is_done(w);
     if (!w->over && n != w->n_leaving) {
         render_sizes(sizes_of(w), &text);
         (void)buf_addf(&text, ": waits for %lld leaving %s to end", (long long)n,

@@ -79,7 +79,9 @@ struct wanted {
     uint32_t number;   /* counts the WantContainers of the master */
     int64_t since_ms;  /* wall clock: when it began to want so much */
     char *refused;     /* why the machine can never give that; NULL = it can */
-    bool refusal_told; /* the master knows of it */
+    bool refusal_told; /* the master was told of it */
+    /* The slot without an ask that the refusal has named; UINT32_MAX = it has named none. */
+    uint32_t named_slot;
 };
 
 enum keeper_state {

@@ -83,6 +83,7 @@ void resize_want(struct keeper *k, const Tony__WantContainers *m)
     bool more = now.memory_mib > before_mib || now.gpus > before_gpus;
     now.since_ms = more || !k->want.n ? clock_wall_ms() : k->want.since_ms;
     now.number = k->want.number + 1;
+    now.named_slot = UINT32_MAX;
     wanted_done(&k->want);
     k->want = now;
     k->wish.set = false; /* the master has decided */
@@ -159,20 +160,30 @@ static void sum_staying(const struct keeper *k, uint64_t *out_mib, uint32_t *out
     }
 }
 
-/* The highest wanted slot without a container and without an ask; UINT32_MAX = there is none. */
+/* Mark the wanted slot in has[], which has one element for each element of want.slots. */
+static void mark_wanted(const struct keeper *k, bool *has, uint32_t slot)
+{
+    const uint32_t *slots = k->want.slots;
+    const uint32_t *at = bsearch(&slot, slots, k->want.n, sizeof *slots, by_number);
+    if (at)
+        has[at - slots] = true;
+}
+
+/* The highest wanted slot without a container and without an ask; UINT32_MAX = there is none, or no
+ * memory to find it. */
 static uint32_t find_unasked(const struct keeper *k)
 {
-    for (uint32_t i = k->want.n; i-- > 0;) {
-        uint32_t slot = k->want.slots[i];
-        bool found = false;
-        for (size_t c = 0; c < k->containers.n && !found; c++)
-            found =
-                k->containers.v[c]->slot == slot && k->containers.v[c]->state != CONTAINER_RELEASED;
-        for (size_t a = 0; a < k->asks.n && !found; a++)
-            found = k->asks.v[a].slot == slot;
-        if (!found)
-            return slot;
-    }
+    AUTO(free_p) bool *has = calloc(k->want.n + 1, sizeof *has);
+    if (!has)
+        return UINT32_MAX;
+    for (size_t i = 0; i < k->containers.n; i++)
+        if (k->containers.v[i]->state != CONTAINER_RELEASED)
+            mark_wanted(k, has, k->containers.v[i]->slot);
+    for (size_t i = 0; i < k->asks.n; i++)
+        mark_wanted(k, has, k->asks.v[i].slot);
+    for (uint32_t i = k->want.n; i-- > 0;)
+        if (!has[i])
+            return k->want.slots[i];
     return UINT32_MAX;
 }
 
@@ -183,9 +194,12 @@ static void refuse_unasked(struct keeper *k)
     uint32_t slot = find_unasked(k);
     if (slot != UINT32_MAX)
         master_tell_unasked(k, slot, k->want.refused);
+    k->want.named_slot = slot;
 }
 
-/* Refuse the asks that would not fit even when all containers that leave have ended. */
+/* Refuse the asks that would not fit even when all containers that leave have ended. If there are
+ * none, the master hears of the refusal once, through a slot that it has not asked for. The ask for
+ * that slot may have been on its way: then the master has ignored the refusal, so tell it again. */
 void resize_refuse(struct keeper *k)
 {
     AUTO(free_p) uint32_t *refused = NULL;
@@ -195,8 +209,10 @@ void resize_refuse(struct keeper *k)
     if (!k->want.refused || !(refused = calloc(k->asks.n + 1, sizeof *refused)))
         return;
     sum_staying(k, &mib, &gpus);
+    bool tell = !k->want.refusal_told;
     for (size_t i = 0; i < k->asks.n; i++) {
         const struct ask a = k->asks.v[i];
+        tell |= k->want.refusal_told && a.slot == k->want.named_slot;
         if (mib + a.memory_mib > k->memory_mib || gpus + a.gpus > k->n_gpus) {
             refused[n++] = a.slot;
             continue;
@@ -208,7 +224,7 @@ void resize_refuse(struct keeper *k)
     k->asks.n = kept;
     if (n)
         master_tell_granted(k, NULL, 0, refused, n, k->want.refused);
-    else if (!k->want.refusal_told)
+    else if (tell)
         refuse_unasked(k);
     k->want.refusal_told = true;
 }

@@ -4,7 +4,7 @@
  *
  *   slot.h        one slot; slot_step() is the only function that changes its state (slot.c)
  *   restart.h     which tasks restart after an end, and when (restart.c, mend.c)
- *   resize.h      the job changes its number of tasks (resize.c)
+ *   resize.h      the job changes its number of tasks (resize.c, resize_demand.c)
  *   limits.h      deadlines (limits.c, deadlines.c)
  *   nodes.h       failures for each node (nodes.c)
  *   checkpoint.h  the checkpoints of the tasks (checkpoint.c)
@@ -18,7 +18,8 @@
  *   policy.c      requests of containers, the start of a gang, the meaning of an end, stopping
  *   depends.c     roles that wait for other roles, and roles that the end of another role stops
  *   recover.c     a new master: which containers still exist, and which are requested again
- *   snapshot.c    writes the whole state as records, and reads it (snapshot.h)
+ *   snapshot.c    writes the whole state as records (snapshot.h)
+ *   snapshot_read.c  reads these records, and restores the state
  *   event.c       the tables of events and actions; writes and reads events as JSON (record.c)
  *   status.c      the status document
  */

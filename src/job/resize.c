@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes of a job's number of tasks. resize.h explains them.
+ * Changes of a job's number of tasks. resize.h explains them. resize_demand.c has the demands of
+ * the scheduler.
  */
 #include "job/resize.h"
 
@@ -17,14 +18,16 @@ int resize_init(struct job *j)
     *z = (struct resize){ .state = RESIZE_STEADY, .due_ms = INT64_MAX };
     z->target = calloc((size_t)j->n_roles + 1, sizeof *z->target);
     z->from = calloc((size_t)j->n_roles + 1, sizeof *z->from);
+    z->fallback = calloc((size_t)j->n_roles + 1, sizeof *z->fallback);
     z->to = calloc((size_t)j->n_roles + 1, sizeof *z->to);
     z->asked = calloc((size_t)j->n_roles + 1, sizeof *z->asked);
     z->by_restart = calloc((size_t)j->n_roles + 1, sizeof *z->by_restart);
     z->bounds.for_role = calloc((size_t)j->n_roles + 1, sizeof *z->bounds.for_role);
-    if (!z->target || !z->from || !z->to || !z->asked || !z->by_restart || !z->bounds.for_role)
+    if (!z->target || !z->from || !z->fallback || !z->to || !z->asked || !z->by_restart ||
+        !z->bounds.for_role)
         return -ENOMEM;
     for (uint32_t r = 0; r < j->n_roles; r++)
-        z->target[r] = z->from[r] = j->roles[r].n;
+        z->target[r] = z->from[r] = z->fallback[r] = j->roles[r].n;
     return 0;
 }
 
@@ -32,6 +35,7 @@ void resize_done(struct job *j)
 {
     free(j->resize.target);
     free(j->resize.from);
+    free(j->resize.fallback);
     free(j->resize.to);
     free(j->resize.asked);
     free(j->resize.by_restart);
@@ -51,9 +55,7 @@ static int64_t find_role(const struct job *j, struct span name)
     return -1;
 }
 
-/* Read targets such as worker=8,ps=2 into z->asked. Roles that are not named keep their target. In
- * a replay, use the targets of the recorded decision instead. */
-static int parse_targets(struct job *j, const char *targets, struct err *e)
+int resize_parse_targets(struct job *j, const char *targets, struct err *e)
 {
     struct resize *z = &j->resize;
     const struct resize_decision *decided = decisions_resize(j);
@@ -91,19 +93,19 @@ static int check_role(const struct job *j, uint32_t role, struct err *e)
     return 0;
 }
 
-static int refuse_ending(struct err *e)
+int resize_refuse_ending(struct err *e)
 {
     return err_set(e, EALREADY, "the job is ending"), 1;
 }
 
-static int check_asked(const struct job *j, struct err *e)
+int resize_check_asked(const struct job *j, struct err *e)
 {
     const struct resize *z = &j->resize;
 
     if (decisions_resize(j)) /* a replay: the resize was accepted when it was recorded */
         return 0;
     if (j->decided)
-        return refuse_ending(e);
+        return resize_refuse_ending(e);
     /* If a master dies before it has answered, the client repeats its request to the next master.
      * It must then get EALREADY, even while the gang is being stopped. So check this before EBUSY.
      */
@@ -162,20 +164,13 @@ static void dismiss_joiners(struct job *j)
     }
 }
 
-/* The number of containers that the job has if each role has n[role] instances. Spares count. */
-static uint32_t count_containers(const struct job *j, const uint32_t *n)
+uint32_t resize_count_containers(const struct job *j, const uint32_t *n)
 {
     uint32_t sum = 0;
 
     for (uint32_t r = 0; r < j->n_all_roles; r++)
         sum += r < j->n_roles ? n[r] : j->roles[r].n;
     return sum;
-}
-
-static void forget_kept(struct job *j)
-{
-    free(j->resize.kept.why);
-    j->resize.kept = (struct kept_shrink){ 0 };
 }
 
 /* The scheduler demanded fewer containers than the job may have at least: say so. */
@@ -185,7 +180,7 @@ static void explain_shortfall(const struct job *j, char *out, size_t size)
 
     (void)snprintf(out, size,
                    "the scheduler asked for at most %u container%s, but this job needs at least %u",
-                   z->below - 1, z->below == 2 ? "" : "s", count_containers(j, z->target));
+                   z->below - 1, z->below == 2 ? "" : "s", resize_count_containers(j, z->target));
 }
 
 static void end_resize(struct job *j, enum resize_outcome outcome, const char *detail)
@@ -271,69 +266,110 @@ static void shrink_role(struct job *j, uint32_t role, int64_t save_until_ms)
         dismiss(j, r->slots[k], save_until_ms);
 }
 
-/* Has the last resize added tasks to the role, and has none of its tasks begun an attempt? */
-static bool is_grown_unstarted(const struct job *j, uint32_t role)
+/* Has none of the role's tasks begun an attempt? */
+static bool is_unstarted(const struct job *j, uint32_t role)
 {
-    if (j->roles[role].n <= j->resize.from[role])
-        return false;
     FOR_MEMBERS(j, role, i)
     if (j->slots[i].attempt > 0 || j->slots[i].state > SLOT_REGISTERED)
         return false;
     return true;
 }
 
-/* The role for which the refusal of this slot's container undoes the last resize; -1: there is
- * none. If the slot has not requested a container (SLOT_HELD), the scheduler has refused the demand
- * as a whole, and this slot stands for all. */
-static int64_t find_undone(const struct job *j, uint32_t slot)
+/* The size that the role gets back if the scheduler refuses its present one: the size before the
+ * last resize; if that did not add tasks, the fallback. The present size: it cannot be refused. */
+static uint32_t size_before(const struct job *j, uint32_t role)
+{
+    const struct resize *z = &j->resize;
+    uint32_t n = j->roles[role].n;
+    uint32_t before = n > z->from[role] ? z->from[role] : MIN(n, z->fallback[role]);
+
+    return before < n && is_unstarted(j, role) ? before : n;
+}
+
+/* Does resize_undo() take the present size of this role back? older: also if the last resize did
+ * not add the refused tasks, but an earlier one did. */
+static bool is_undone(const struct job *j, uint32_t role, bool older)
+{
+    uint32_t n = j->roles[role].n;
+
+    return (older || n > j->resize.from[role]) && size_before(j, role) < n;
+}
+
+/* The first role whose size is taken back because the scheduler refuses the container of this slot;
+ * -1: there is none. If the slot has not requested a container (SLOT_HELD), the scheduler has
+ * refused the demand as a whole, and this slot stands for all. */
+static int64_t find_undone(const struct job *j, uint32_t slot, bool older)
 {
     const struct slot *s = &j->slots[slot];
 
     if (s->state == SLOT_ASKED) {
-        bool is_new = s->role < j->n_roles && s->index >= j->resize.from[s->role];
-        return is_new && is_grown_unstarted(j, s->role) ? (int64_t)s->role : -1;
+        bool is_new = s->role < j->n_roles && s->index >= size_before(j, s->role);
+        return is_new && is_undone(j, s->role, older) ? (int64_t)s->role : -1;
     }
     for (uint32_t r = 0; r < j->n_roles && s->state == SLOT_HELD; r++)
-        if (is_grown_unstarted(j, r))
+        if (is_undone(j, r, older))
             return r;
     return -1;
 }
 
-/* Has the last resize changed a role besides those that get their old size back? */
-static bool has_changed_others(const struct job *j)
+/* Has the last resize changed a role besides those whose size is taken back? */
+static bool has_changed_others(const struct job *j, bool older)
 {
     for (uint32_t r = 0; r < j->n_roles; r++)
-        if (j->roles[r].n != j->resize.from[r] && !is_grown_unstarted(j, r))
+        if (j->roles[r].n != j->resize.from[r] && !is_undone(j, r, older))
             return true;
     return false;
 }
 
-bool resize_undo(struct job *j, uint32_t slot, const char *why)
+/* Take back the sizes of find_undone(). */
+static void undo_sizes(struct job *j, bool older, const char *detail)
 {
     struct resize *z = &j->resize;
-    int64_t role = find_undone(j, slot);
-    bool in_part = role >= 0 && has_changed_others(j);
-    char detail[sizeof z->detail];
+    bool in_part = has_changed_others(j, older);
 
-    if (role < 0 || j->decided || z->state == RESIZE_FORMING ||
-        (j->decisions.replaying && !decisions_resize_only_ends(j)))
-        return false;
-    (void)snprintf(detail, sizeof detail, "role '%s' cannot have %u tasks: %s",
-                   job_role_name(j, (uint32_t)role), j->roles[role].n,
-                   why ? why : slot_note_text(j, NOTE_REFUSED));
     if (z->state == RESIZE_STEADY) { /* it counts as done: it ends once more */
         z->n -= z->outcome == RESIZED;
         memcpy(z->target, z->to, j->n_roles * sizeof *z->target);
     }
     for (uint32_t r = 0; r < j->n_roles && in_part; r++)
-        if (is_grown_unstarted(j, r))
-            z->target[r] = z->from[r];
+        if (is_undone(j, r, older))
+            z->target[r] = size_before(j, r);
     end_resize(j, in_part ? RESIZED : RESIZE_REFUSED, detail);
     for (uint32_t r = 0; r < j->n_roles; r++)
-        if (is_grown_unstarted(j, r)) {
-            z->target[r] = z->from[r];
+        if (is_undone(j, r, older)) {
+            z->target[r] = size_before(j, r);
             shrink_role(j, r, 0);
         }
+}
+
+bool resize_undo(struct job *j, uint32_t slot, const char *why)
+{
+    struct resize *z = &j->resize;
+    char detail[sizeof z->detail];
+    bool older = false;
+
+    if (j->decided || z->state == RESIZE_FORMING ||
+        (j->decisions.replaying && !decisions_resize_only_ends(j)))
+        return false;
+    int64_t role = find_undone(j, slot, older);
+    if (role < 0) {
+        older = true;
+        role = find_undone(j, slot, older);
+    }
+    if (role < 0)
+        return false;
+    why = why ? why : slot_note_text(j, NOTE_REFUSED);
+    if (older && z->state == RESIZE_WAITING && j->slots[slot].state == SLOT_HELD) {
+        /* The newest change goes first. If the rest is too large as well, the scheduler refuses it
+         * after the ACT_SHAPE of end_resize(). */
+        (void)snprintf(detail, sizeof detail,
+                       "the scheduler cannot hold the job with this size: %s", why);
+        end_resize(j, RESIZE_REFUSED, detail);
+        return true;
+    }
+    (void)snprintf(detail, sizeof detail, "role '%s' cannot have %u tasks: %s",
+                   job_role_name(j, (uint32_t)role), j->roles[role].n, why);
+    undo_sizes(j, older, detail);
     return true;
 }
 
@@ -503,7 +539,7 @@ void resize_run(struct job *j)
 
 void resize_job_ends(struct job *j)
 {
-    forget_kept(j);
+    resize_forget_kept(j);
     if (j->resize.state == RESIZE_WAITING || j->resize.state == RESIZE_FORMING)
         end_resize(j, RESIZE_REFUSED, "the job ended first");
 }
@@ -538,14 +574,15 @@ static bool needs_new_gang(const struct job *j, uint32_t role)
     return false;
 }
 
-/* Begin the resize to z->asked. The caller has checked that size, and all its slots exist. */
-static void start_resize(struct job *j, int64_t within_ms)
+void resize_start(struct job *j, int64_t within_ms)
 {
     struct resize *z = &j->resize;
 
     if (z->state == RESIZE_WAITING)
         end_resize(j, RESIZE_REPLACED, NULL);
     for (uint32_t r = 0; r < j->n_roles; r++) {
+        if (j->roles[r].n <= z->fallback[r] || !is_unstarted(j, r))
+            z->fallback[r] = j->roles[r].n;
         z->from[r] = j->roles[r].n;
         z->target[r] = z->asked[r];
         z->by_restart[r] = needs_new_gang(j, r);
@@ -563,29 +600,28 @@ static void start_resize(struct job *j, int64_t within_ms)
     limits_job(j);
 }
 
-/* Make the slots that z->asked needs, and begin the resize. 0 or -ENOMEM. */
-static int begin_resize(struct job *j, int64_t within_ms, struct err *e)
+int resize_begin(struct job *j, int64_t within_ms, struct err *e)
 {
     int rc = add_new_slots(j, e);
 
     if (rc == 0)
-        start_resize(j, within_ms);
+        resize_start(j, within_ms);
     return rc;
 }
 
 int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
 {
     static const char kept[] = "the job was asked to keep its size";
-    int rc = parse_targets(j, ev->targets, e);
+    int rc = resize_parse_targets(j, ev->targets, e);
 
     if (decisions_resize_only_ends(j) && j->resize.state == RESIZE_WAITING) {
         end_resize(j, RESIZE_REPLACED, kept);
         return 0;
     }
     if (rc == 0)
-        rc = check_asked(j, e);
+        rc = resize_check_asked(j, e);
     if (rc == 0) {
-        /* A request for the present size only ends the resize that waits. begin_resize() would
+        /* A request for the present size only ends the resize that waits. resize_begin() would
          * begin another one, which ends at once as done and hides the outcome of the first. */
         uint32_t *asked = j->resize.asked;
         bool is_present_size = true;
@@ -595,7 +631,7 @@ int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
             end_resize(j, RESIZE_REPLACED, kept);
             return 0;
         }
-        rc = begin_resize(j, ev->within_ms, e);
+        rc = resize_begin(j, ev->within_ms, e);
     }
     if (rc)
         return rc;
@@ -603,217 +639,6 @@ int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
     free(j->resize.why);
     j->resize.who = event_take(&ev->who);
     j->resize.why = event_take(&ev->why);
-    return 0;
-}
-
-/* ---- the scheduler's wishes ---- */
-
-/* May the scheduler change the number of instances of this role? */
-static bool is_resizable(const struct job *j, uint32_t role)
-{
-    return j->roles[role].n && !j->roles[role].n_settled && !job_is_sidecar(j, role) &&
-           role_spec_resize(j->spec, job_role_spec(j, role)) != RESIZE_NEVER;
-}
-
-/*
- * The number of instances by which the scheduler may make the role grow, or shrink, from n
- * instances. It may shrink a role to min_instances. It may grow a role to max_instances; if the
- * user has set no maximum, not at all.
- */
-static uint32_t room_of(const struct job *j, uint32_t role, uint32_t n, bool grow)
-{
-    const struct role_spec *spec = job_role_spec(j, role);
-    int64_t room = grow ? spec->max_instances - (int64_t)n
-                        : (int64_t)n - (int64_t)MAX(spec->min_instances, 1u);
-
-    return room > 0 && is_resizable(j, role) ? (uint32_t)MIN(room, (int64_t)UINT32_MAX) : 0;
-}
-
-/* Do the caps on totals allow one more instance of the role than z->asked has? */
-static bool caps_allow_one_more(const struct job *j, uint32_t role)
-{
-    uint32_t *asked = j->resize.asked;
-    bool allowed;
-
-    asked[role]++;
-    allowed = job_spec_in_caps(j->spec, asked);
-    asked[role]--;
-    return allowed;
-}
-
-/* The role of which z->asked may have one instance more, or less: the one with the largest
- * room_of(). -1: there is none. */
-static int64_t role_with_most_room(const struct job *j, bool grow)
-{
-    int64_t best = -1;
-    uint32_t most = 0;
-
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        uint32_t room = room_of(j, r, j->resize.asked[r], grow);
-        if (room > most && (!grow || caps_allow_one_more(j, r))) {
-            most = room;
-            best = r;
-        }
-    }
-    return best;
-}
-
-/* Set z->asked to the size that has n_containers, or as near to that as the rules allow. Returns
- * the number of containers of that size. */
-static uint32_t ask_for(const struct job *j, uint32_t n_containers, bool grow)
-{
-    const struct resize *z = &j->resize;
-    uint32_t n;
-
-    memcpy(z->asked, z->target, j->n_roles * sizeof *z->asked);
-    n = count_containers(j, z->asked);
-    while (grow ? n < n_containers : n > n_containers) {
-        int64_t role = role_with_most_room(j, grow);
-        if (role < 0)
-            break;
-        z->asked[role] += grow ? 1u : -1u;
-        n += grow ? 1u : -1u;
-    }
-    return n;
-}
-
-/* The number of containers to which the scheduler may make the job grow. Mostly that is the sum
- * over the roles. Only if the caps on totals do not allow that sum, add one instance at a time. */
-static uint32_t most_containers(const struct job *j)
-{
-    const struct resize *z = &j->resize;
-    uint64_t n = count_containers(j, z->target);
-
-    if (j->spec->single_node)
-        return (uint32_t)n;
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        uint32_t room = room_of(j, r, z->target[r], true);
-        z->asked[r] = z->target[r] + room;
-        n += room;
-    }
-    return n <= UINT32_MAX && job_spec_in_caps(j->spec, z->asked) ? (uint32_t)n
-                                                                  : ask_for(j, UINT32_MAX, true);
-}
-
-static void compute_bounds(const struct job *j, uint32_t *out_min, uint32_t *out_max)
-{
-    const struct resize *z = &j->resize;
-
-    *out_min = *out_max = count_containers(j, z->target);
-    if (j->decided)
-        return;
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        *out_min -= room_of(j, r, z->target[r], false);
-    if (z->state != RESIZE_FORMING)
-        *out_max = most_containers(j);
-}
-
-void job_bounds(struct job *j, uint32_t *out_min, uint32_t *out_max)
-{
-    struct bounds *b = &j->resize.bounds;
-    uint32_t for_job = 1u + (j->decided ? 2u : 0u) + (j->resize.state == RESIZE_FORMING ? 4u : 0u);
-    bool same = b->for_job == for_job;
-
-    b->for_job = for_job;
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        uint32_t for_role = 2 * j->resize.target[r] + is_resizable(j, r);
-        same &= b->for_role[r] == for_role;
-        b->for_role[r] = for_role;
-    }
-    if (!same)
-        compute_bounds(j, &b->min, &b->max);
-    *out_min = b->min;
-    *out_max = b->max;
-}
-
-static bool asks_for_change(const struct job *j)
-{
-    const struct resize *z = &j->resize;
-
-    return memcmp(z->asked, z->target, j->n_roles * sizeof *z->asked) != 0;
-}
-
-/* Note who wants the resize that has just begun, and when the scheduler takes containers. n: the
- * number of containers that z->asked has. */
-static void note_scheduler(struct job *j, uint32_t n_containers, uint32_t n, int64_t save_due_ms,
-                           const char *why)
-{
-    struct resize *z = &j->resize;
-
-    free(z->who);
-    free(z->why);
-    z->who = str_dup("the scheduler"); /* without memory, people see no name */
-    z->why = str_dup(why);
-    z->save_due_ms = save_due_ms;
-    z->below = n > n_containers ? n_containers + 1 : 0;
-}
-
-/* A demand to shrink has come while the gang forms anew. Keep it until the gang has formed. */
-static int keep_shrink(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why)
-{
-    struct resize *z = &j->resize;
-    char *copy = str_dup(why); /* without memory, people see no reason */
-
-    forget_kept(j);
-    z->kept = (struct kept_shrink){ .set = true,
-                                    .n_containers = n_containers,
-                                    .due_ms = within_ms > 0 ? j->now_ms + within_ms : 0,
-                                    .why = copy };
-    (void)job_act(j, ACT_SYNC);
-    return 0;
-}
-
-bool resize_begin_kept(struct job *j)
-{
-    struct resize *z = &j->resize;
-    struct kept_shrink kept = z->kept;
-
-    if (!kept.set || z->state != RESIZE_STEADY)
-        return false;
-    z->kept = (struct kept_shrink){ 0 };
-    uint32_t n = ask_for(j, kept.n_containers, false);
-    bool begins = !j->decided && asks_for_change(j);
-    if (j->decisions.replaying) {
-        begins = decisions_resize(j) && parse_targets(j, NULL, NULL) == 0;
-        for (uint32_t r = 0; r < j->n_roles; r++) /* a damaged journal may ask for more slots */
-            z->asked[r] = MIN(z->asked[r], j->roles[r].n);
-        n = count_containers(j, z->asked);
-    }
-    if (begins) {
-        start_resize(j, 0);
-        note_scheduler(j, kept.n_containers, n, kept.due_ms, kept.why);
-    }
-    free(kept.why);
-    return begins;
-}
-
-int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
-                        bool grow, struct err *e)
-{
-    struct resize *z = &j->resize;
-    bool decided = decisions_resize(j) != NULL;
-    uint32_t n = ask_for(j, n_containers, grow);
-
-    if (j->decided && !decided)
-        return refuse_ending(e);
-    if (grow && z->state == RESIZE_FORMING && z->kept.set && n_containers > z->kept.n_containers) {
-        z->kept.n_containers = n_containers; /* the scheduler wants back fewer than before */
-        return 0;
-    }
-    /* In a replay the demand was kept when it was recorded, whatever the rules say now. A newer
-     * demand replaces the kept one also if it allows the size to which the job changes. */
-    if (!grow && z->state == RESIZE_FORMING && !decided &&
-        (j->decisions.replaying || z->kept.set || asks_for_change(j)))
-        return keep_shrink(j, n_containers, within_ms, why);
-    if (!decided && !grow && n > n_containers && !asks_for_change(j))
-        return err_set(e, ERANGE, "this job cannot run with fewer than %u containers", n), 1;
-    int rc = decided ? parse_targets(j, NULL, e) : check_asked(j, e);
-    if (rc == 0)
-        rc = begin_resize(j, grow ? within_ms : 0, e);
-    if (rc)
-        return rc;
-    note_scheduler(j, n_containers, grow ? n_containers : count_containers(j, z->target),
-                   grow || within_ms <= 0 ? 0 : j->now_ms + within_ms, why);
     return 0;
 }
 
@@ -865,6 +690,18 @@ const char *resize_outcome_name(enum resize_outcome o)
     return names[o];
 }
 
+/* The number of containers that the scheduler demanded while the gang forms. */
+static void kept_json(const struct kept_shrink *kept, struct buf *out)
+{
+    (void)buf_addf(out, ",\"kept\":{\"containers\":%u", kept->n_containers);
+    if (kept->due_ms)
+        (void)buf_addf(out, ",\"due_ms\":%lld", (long long)kept->due_ms);
+    else
+        (void)buf_adds(out, ",\"due_ms\":null");
+    status_text(out, "why", kept->why);
+    (void)buf_addc(out, '}');
+}
+
 void resize_json(const struct job *j, struct buf *out)
 {
     const struct resize *z = &j->resize;
@@ -884,6 +721,8 @@ void resize_json(const struct job *j, struct buf *out)
         else
             (void)buf_adds(out, ",\"due_ms\":null");
         roles_json(j, z->target, true, out);
+        if (z->kept.set)
+            kept_json(&z->kept, out);
         (void)buf_addc(out, '}');
     } else if (z->outcome) {
         (void)buf_addf(out, ",\"last_resize\":{\"outcome\":\"%s\",\"at_ms\":%lld",

@@ -16,6 +16,7 @@
  * A job that has not started yet only requests another number of containers. The same holds for a
  * role whose stage has not come: its resize is done at once. If the scheduler refuses such a
  * container before a task of the role has begun, the role gets its old size back: resize_undo().
+ * This also holds if another resize has begun before the refusal.
  *
  * No resize is charged to the budgets of restarts. If the new containers are not granted in time,
  * are refused, or end, the job keeps its size.
@@ -88,9 +89,12 @@ struct bounds {
 
 struct resize {
     enum resize_state state;
-    /* The next four have the number of instances of each role, also of roles that do not change. */
-    uint32_t *target;     /* the size that the job should have */
-    uint32_t *from;       /* its size when this resize, or the last one, began */
+    /* The next five have the number of instances of each role, also of roles that do not change. */
+    uint32_t *target; /* the size that the job should have */
+    uint32_t *from;   /* its size when this resize, or the last one, began */
+    /* The size of each role before the first resize that the scheduler may still refuse. A role
+     * that has not started gets it back if the scheduler refuses `from`, too. At most `from`. */
+    uint32_t *fallback;
     uint32_t *to;         /* the target of the last resize that ended */
     uint32_t *asked;      /* the size that the event being checked asks for */
     uint32_t *by_restart; /* 1: a change of this role needs a new gang (RESIZE_RESTART) */
@@ -116,9 +120,6 @@ int resize_init(struct job *j); /* -ENOMEM */
 void resize_done(struct job *j);
 /* EV_RESIZE. 0; 1: refused, with a sentence for people; -ENOMEM. */
 int resize_asked(struct job *j, struct ev_resize *ev, struct err *e);
-/* EV_SHRINK and EV_GROW. n_containers: the number that the job may have, spares included. */
-int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
-                        bool grow, struct err *e);
 /* Take the next steps of the resize that are possible now. Called after each event. */
 void resize_run(struct job *j);
 /* An ended slot restarts. A resize may have told the scheduler that the job does not want the
@@ -126,22 +127,59 @@ void resize_run(struct job *j);
 void resize_slot_restarts(struct job *j);
 /* End the resize if the gang has formed with its new size. Called after mend_run(). */
 void resize_formed(struct job *j);
-/* Begin to shrink as the scheduler has demanded while the gang formed anew, if it has formed.
- * Called after resize_formed(). true: a resize has begun, so the caller calls resize_run(). */
-bool resize_begin_kept(struct job *j);
 /* The job ends, and with it a resize that is not done. */
 void resize_job_ends(struct job *j);
 /* LIMIT_RESIZE. */
 int resize_fired(struct job *j, struct err *e);
-/* EV_ALLOCATION_REFUSED. If the last resize has added tasks to a role that has not started, and the
- * refusal concerns them, give the role its old size back. The resize becomes RESIZE_REFUSED; if it
- * has changed other roles, it stays RESIZED, with a detail. false: the refusal is about other
- * tasks. */
+/*
+ * EV_ALLOCATION_REFUSED. If resizes have added tasks to a role that has not started, and the
+ * refusal concerns them, take the newest change back:
+ *
+ *   the last resize added them    the role gets `from` back
+ *   an earlier one added them     the role gets `fallback` back. If another resize waits for
+ *                                 containers, and the refusal is about the demand as a whole, that
+ *                                 resize ends instead. The scheduler refuses the rest again if it
+ *                                 is still too large.
+ *
+ * The last resize becomes RESIZE_REFUSED; if it has changed other roles, it stays RESIZED, with a
+ * detail. false: the refusal is about other tasks.
+ */
 bool resize_undo(struct job *j, uint32_t slot, const char *why);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);
 /* Append ,"resizes":n if any was done, and ,"leaving":n if tasks are leaving. Then append
- * ,"resize":{...} if a resize is under way, or else ,"last_resize":{...} if one has ended. */
+ * ,"resize":{...} if a resize is under way, with a demand that is kept, or else
+ * ,"last_resize":{...} if one has ended. */
 void resize_json(const struct job *j, struct buf *out);
+
+/* ---- resize_demand.c: the demands of the scheduler; also job_bounds() of job.h ---- */
+
+/* EV_SHRINK and EV_GROW. n_containers: the number that the job may have, spares included.
+ * within_ms: the time until the scheduler takes containers itself (shrink), or until the offer ends
+ * (grow). why: borrowed, may be NULL. 0; 1: refused, with a sentence for people; -ENOMEM. */
+int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
+                        bool grow, struct err *e);
+/* Begin to shrink as the scheduler has demanded while the gang formed anew, if it has formed.
+ * Called after resize_formed(). true: a resize has begun, so the caller calls resize_run(). */
+bool resize_begin_kept(struct job *j);
+/* Forget the demand that is kept while the gang forms, if there is one. */
+void resize_forget_kept(struct job *j);
+
+/* ---- resize.c, for resize_demand.c ---- */
+
+/* Read targets such as worker=8,ps=2 (may be NULL) into z->asked. Roles that are not named keep
+ * their target. In a replay, use the targets of the recorded decision instead. 0; 1: they name no
+ * role, or no number: e, which may be NULL, says so. */
+int resize_parse_targets(struct job *j, const char *targets, struct err *e);
+/* May the job get the size z->asked now? 0; 1: no, and e says why. */
+int resize_check_asked(const struct job *j, struct err *e);
+/* Make the slots that z->asked needs, and begin the resize. within_ms: how long the job waits for
+ * containers; 0: tony.resize.timeout. 0 or -ENOMEM. */
+int resize_begin(struct job *j, int64_t within_ms, struct err *e);
+/* Begin the resize to z->asked. The caller has checked that size, and all its slots exist. */
+void resize_start(struct job *j, int64_t within_ms);
+/* The number of containers that the job has if each role has n[role] instances. Spares count. */
+uint32_t resize_count_containers(const struct job *j, const uint32_t *n);
+int resize_refuse_ending(struct err *e); /* always 1: the job is ending */
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the whole state of a job as records of the journal, and restores it. A new master that
- * reads a snapshot and the events after it gets the same state as from a replay of all events.
+ * Writes the whole state of a job as records of the journal; snapshot_read.c restores it. A new
+ * master that reads a snapshot and the events after it gets the same state as from a replay of all
+ * events.
  *
  * A snapshot does not contain:
  *   - connections and heartbeats, which are in no journal either
@@ -10,22 +11,12 @@
 #include "job/snapshot.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/json.h"
 #include "job/job_int.h"
 
 /* ---- tables ---- */
-
-enum snap_kind {
-    SNAP_NONE = 0,
-#define RECORD(name) SNAP_KIND_##name,
-    SNAP_RECORDS(RECORD)
-#undef RECORD
-        SNAP_KIND_COUNT,
-};
 
 /* clang-format off */
 #define FIELD(kind, field) { #field, F_##kind, offsetof(struct SNAP_OF, field), "" },
@@ -70,37 +61,25 @@ static const struct field fields_past[] = { SNAP_past(FIELD) { 0 } };
 #undef SNAP_OF
 #undef FIELD
 
-static const struct {
-    const char *name; /* the member "e" of the record */
-    const struct field *fields;
-} records[SNAP_KIND_COUNT] = {
+const struct snap_record snap_records[SNAP_KIND_COUNT] = {
 #define RECORD(name) [SNAP_KIND_##name] = { "snapshot." #name, fields_##name },
     SNAP_RECORDS(RECORD)
 #undef RECORD
 };
 
 #define X(id, name) [id] = name,
-static const char *const resize_states[RESIZE_STATE_COUNT] = { RESIZE_STATES(X) };
-static const char *const resize_outcomes[RESIZE_OUTCOME_COUNT] = { RESIZE_OUTCOMES(X) };
+const char *const snap_resize_states[RESIZE_STATE_COUNT] = { RESIZE_STATES(X) };
+const char *const snap_resize_outcomes[RESIZE_OUTCOME_COUNT] = { RESIZE_OUTCOMES(X) };
 #undef X
 #define X(id, name, text) [id] = name,
-static const char *const note_names[NOTE_COUNT] = { SLOT_NOTES(X) };
-static const char *const kind_names[RESTARTED_COUNT] = { RESTART_KINDS(X) };
+const char *const snap_notes[NOTE_COUNT] = { SLOT_NOTES(X) };
+const char *const snap_restart_kinds[RESTARTED_COUNT] = { RESTART_KINDS(X) };
 #undef X
 /* clang-format on */
-static const char *const result_names[] = { [RES_SUCCEEDED] = "succeeded",
-                                            [RES_FAILED] = "failed",
-                                            [RES_FINISHED] = "finished",
-                                            [RES_LOST] = "lost" };
-
-/* The index of a name in its table; 0 for NULL, -1 for a name that is not in the table. */
-static int find_name(const char *const *names, size_t n, const char *name)
-{
-    for (size_t i = 1; name && i < n; i++)
-        if (str_eq(names[i], name))
-            return (int)i;
-    return name ? -1 : 0;
-}
+const char *const snap_results[RES_LOST + 1] = { [RES_SUCCEEDED] = "succeeded",
+                                                 [RES_FAILED] = "failed",
+                                                 [RES_FINISHED] = "finished",
+                                                 [RES_LOST] = "lost" };
 
 /* ---- values that are stored in another form ---- */
 
@@ -108,11 +87,6 @@ static int find_name(const char *const *names, size_t n, const char *name)
 static int64_t encode_time(int64_t t)
 {
     return t < 0 || t == INT64_MAX ? 0 : t + 1;
-}
-
-static int64_t decode_time(int64_t stored, int64_t none)
-{
-    return stored > 0 ? stored - 1 : none;
 }
 
 /* id = -1: there is none. */
@@ -144,35 +118,6 @@ static const char *encode_i64s(struct buf *b, const int64_t *v, size_t n)
     return v && n && !b->failed ? buf_cstr(b) : NULL;
 }
 
-/* Read at most n numbers. If the list has fewer, the other elements of v stay as they are. */
-static int decode_i64s(const char *list, int64_t *v, size_t n, struct err *e)
-{
-    struct span rest = span_of(list ? list : ""), one;
-    size_t i = 0;
-
-    while (span_split(&rest, ',', &one)) {
-        if (!one.len)
-            continue;
-        if (i == n || str_i64(one, INT64_MIN / 2, INT64_MAX / 2, "number", &v[i++], NULL) < 0)
-            return err_set(e, EBADMSG,
-                           "snapshot: the list '%.60s' is too long, or has a wrong number", list);
-    }
-    return 0;
-}
-
-static int decode_u32s(const char *list, uint32_t *v, size_t n, struct err *e)
-{
-    AUTO(free_p) int64_t *wide = calloc(n + 1, sizeof *wide);
-    if (!wide)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        wide[i] = v[i];
-    int rc = decode_i64s(list, wide, n, e);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        v[i] = (uint32_t)wide[i];
-    return rc;
-}
-
 /* ---- writing ---- */
 
 struct writer {
@@ -183,9 +128,9 @@ struct writer {
 static void add_record(struct writer *w, enum snap_kind kind, const void *from)
 {
     (void)buf_adds(w->out, "{\"e\":\"");
-    (void)buf_adds(w->out, records[kind].name);
+    (void)buf_adds(w->out, snap_records[kind].name);
     (void)buf_addc(w->out, '"');
-    record_add(w->out, records[kind].fields, from);
+    record_add(w->out, snap_records[kind].fields, from);
     (void)buf_adds(w->out, "}\n");
 }
 
@@ -233,7 +178,7 @@ static void add_restarts(struct writer *w, const struct job *j)
                .had_old = r->had_old, .slot = r->last.slot, .attempt = r->last.attempt,
                .reason = r->last.reason, .exit_code = r->last.exit_code, .signal = r->last.signal,
                .at_us = r->last.at_us, .cause = cause_name(r->last.cause),
-               .kind = kind_names[r->last.kind], .step = r->last.step);
+               .kind = snap_restart_kinds[r->last.kind], .step = r->last.step);
     ADD_RECORD(w, failures, .first = encode_id(f->first.slot), .first_us = f->first.at_us,
                .first_cause = cause_name(f->first.cause), .fatal = encode_id(f->fatal.slot),
                .fatal_us = f->fatal.at_us, .fatal_cause = cause_name(f->fatal.cause),
@@ -244,7 +189,7 @@ static void add_restarts(struct writer *w, const struct job *j)
                    .reason = p->reason, .exit_code = p->exit_code, .signal = p->signal,
                    .at_us = p->at_us, .step = p->step, .detail = p->detail, .tail = p->tail,
                    .cause_line = p->cause_line, .node = encode_id(p->node),
-                   .note = note_names[p->note], .done = kind_names[p->done],
+                   .note = snap_notes[p->note], .done = snap_restart_kinds[p->done],
                    .cause = cause_name(p->cause));
     }
 }
@@ -252,22 +197,23 @@ static void add_restarts(struct writer *w, const struct job *j)
 static void add_resize(struct writer *w, const struct job *j)
 {
     const struct resize *z = &j->resize;
-    AUTO(buf_done) struct buf to = { 0 }, by_restart = { 0 };
+    AUTO(buf_done) struct buf to = { 0 }, by_restart = { 0 }, fallback = { 0 };
 
-    ADD_RECORD(
-        w, resize, .state = resize_states[z->state],
-        .target = encode_u32s(&w->a, z->target, j->n_roles),
-        .from = encode_u32s(&w->b, z->from, j->n_roles), .to = encode_u32s(&to, z->to, j->n_roles),
-        .by_restart = encode_u32s(&by_restart, z->by_restart, j->n_roles), .asked_ms = z->asked_ms,
-        .due = encode_time(z->due_ms), .save_due_ms = z->save_due_ms, .failed = z->failed,
-        .who = z->who, .why = z->why, .count = z->n, .outcome = resize_outcomes[z->outcome],
-        .ended_ms = z->ended_ms, .detail = *z->detail ? z->detail : NULL, .below = z->below,
-        .kept = z->kept.set, .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
-        .kept_why = z->kept.why);
+    ADD_RECORD(w, resize, .state = snap_resize_states[z->state],
+               .target = encode_u32s(&w->a, z->target, j->n_roles),
+               .from = encode_u32s(&w->b, z->from, j->n_roles),
+               .fallback = encode_u32s(&fallback, z->fallback, j->n_roles),
+               .to = encode_u32s(&to, z->to, j->n_roles),
+               .by_restart = encode_u32s(&by_restart, z->by_restart, j->n_roles),
+               .asked_ms = z->asked_ms, .due = encode_time(z->due_ms),
+               .save_due_ms = z->save_due_ms, .failed = z->failed, .who = z->who, .why = z->why,
+               .count = z->n, .outcome = snap_resize_outcomes[z->outcome], .ended_ms = z->ended_ms,
+               .detail = *z->detail ? z->detail : NULL, .below = z->below, .kept = z->kept.set,
+               .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
+               .kept_why = z->kept.why);
 }
 
-/* The number of elements of tally.times, for the role and for each of its slots. */
-static size_t n_times(const struct job *j, uint32_t role)
+size_t snap_n_times(const struct job *j, uint32_t role)
 {
     const struct role_spec *r = job_role_spec(j, role);
 
@@ -282,7 +228,7 @@ static void add_roles(struct writer *w, const struct job *j)
                    .spares = r >= j->n_roles, .forming = role->forming, .gated = role->gated,
                    .restarts = role->tally.n, .row = role->tally.row, .n_unmet = role->n_unmet,
                    .awaited = role->awaited,
-                   .times = encode_i64s(&w->a, role->tally.times, n_times(j, r)),
+                   .times = encode_i64s(&w->a, role->tally.times, snap_n_times(j, r)),
                    .stopped = role->stopped, .kind = (uint32_t)role->kind);
     }
     for (uint32_t g = 0; g < j->spec->n_group_timeouts; g++)
@@ -307,7 +253,7 @@ static void add_slot(struct writer *w, const struct job *j, uint32_t slot)
         any_spent |= s->spent[i] > 0;
     ADD_RECORD(
         w, slot, .slot = slot, .role = s->role, .state = slot_state_name(s->state),
-        .result = result_names[s->result], .reason = s->reason, .ready = s->ready, .seen = s->seen,
+        .result = snap_results[s->result], .reason = s->reason, .ready = s->ready, .seen = s->seen,
         .stop_tries = s->stop_tries, .generation = s->generation, .attempt = s->attempt,
         .tb_port = s->tb_port, .pid = s->pid, .rank = s->rank, .exit_code = s->exit_code,
         .signal = s->signal, .since_ms = s->since_ms, .stop = encode_time(s->stop_us),
@@ -316,8 +262,8 @@ static void add_slot(struct writer *w, const struct job *j, uint32_t slot)
         .first_step = s->first_step, .first_ms = s->first_ms, .step_ms = s->step_ms,
         .container = s->container, .address = s->address, .gpus = s->gpus,
         .tensorboard = s->tensorboard, .detail = s->detail, .tail = s->tail,
-        .cause_line = s->cause_line, .note = note_names[s->note], .restarts = s->tally.n,
-        .row = s->tally.row, .times = encode_i64s(&w->a, s->tally.times, n_times(j, s->role)),
+        .cause_line = s->cause_line, .note = snap_notes[s->note], .restarts = s->tally.n,
+        .row = s->tally.row, .times = encode_i64s(&w->a, s->tally.times, snap_n_times(j, s->role)),
         .spent = any_spent ? encode_u32s(&w->b, s->spent, END_COUNT) : NULL, .due_ms = s->due_ms,
         .node = encode_id(s->node),
         .quick = quick[0] ? encode_u32s(&w->c, quick, ARRAY_LEN(quick)) : NULL,
@@ -360,473 +306,4 @@ int job_snapshot(const struct job *j, struct buf *lines)
     buf_done(&w.b);
     buf_done(&w.c);
     return lines->failed || failed ? -ENOMEM : 0;
-}
-
-/* ---- reading ---- */
-
-static int bad_snapshot(struct err *e, const char *what)
-{
-    return err_set(e, EBADMSG, "snapshot: %s", what);
-}
-
-/* Replace *to by a copy of text, which may be NULL. 0 or -ENOMEM. */
-static int set_text(char **to, const char *text)
-{
-    free(TAKE(*to));
-    *to = str_dup(text);
-    return text && !*to ? -ENOMEM : 0;
-}
-
-static int job_state_named(const char *name)
-{
-    for (int s = JOB_NONE + 1; name && s < JOB_STATE_COUNT; s++)
-        if (str_eq(job_state_name((enum job_state)s), name))
-            return s;
-    return name ? -1 : JOB_NONE;
-}
-
-static int restore_job(struct job *j, const struct snap_job *s, struct err *e)
-{
-    int state = job_state_named(s->state), decided = job_state_named(s->decided);
-
-    if (state <= JOB_NONE || decided < 0 || s->n_slots > UINT32_MAX / 8)
-        return bad_snapshot(e, "the job has an unknown state or too many slots");
-    if (s->n_slots > j->n_slots && job_reserve_slots(j, s->n_slots - j->n_slots) < 0)
-        return -ENOMEM;
-    j->state = (enum job_state)state;
-    j->decided = (enum job_state)decided;
-    j->epoch = s->epoch;
-    j->generation = s->generation;
-    j->now_ms = s->now_ms;
-    j->resyncing = s->resyncing;
-    j->check_groups = s->check_groups;
-    j->check_depends = s->check_depends;
-    j->owned = s->owned;
-    j->submitted_wall_ms = s->submitted_wall_ms;
-    j->submitted_ms = s->submitted_ms;
-    j->started_ms = decode_time(s->started, -1);
-    j->ended_ms = decode_time(s->ended, -1);
-    j->master_ms = s->master_ms;
-    j->stalled_ms = s->stalled_ms;
-    j->beats_from = s->beats_from;
-    j->client_due_ms = decode_time(s->client_due, INT64_MAX);
-    j->tensorboard = (int64_t)s->tensorboard - 1;
-    j->by_task = s->by_task;
-    j->own_words = s->own_words;
-    j->wait_ms = s->wait_ms;
-    j->save_ms = s->save_ms;
-    (void)str_copy(j->message, sizeof j->message, s->message ? s->message : "");
-    uint32_t *ready = j->ready, none = UINT32_MAX;
-    for (uint32_t i = 0; i < j->n_roles; i++)
-        ready[i] = none;
-    int rc = decode_u32s(s->ready, ready, j->n_roles, e);
-    for (j->n_ready = 0; j->n_ready < j->n_roles && ready[j->n_ready] != none;)
-        if (ready[j->n_ready++] >= j->n_roles)
-            return bad_snapshot(e, "the list 'ready' names a role that the job does not have");
-    if (rc == 0)
-        rc = set_text(&j->application_id, s->application_id);
-    return rc == 0 ? set_text(&j->user, s->user) : rc;
-}
-
-static int restore_gang(struct job *j, const struct snap_gang *s, struct err *e)
-{
-    (void)e;
-    j->gang = (struct gang){ .gives_back = s->gives_back,
-                             .asked_ms = decode_time(s->asked, -1),
-                             .round = s->round,
-                             .granted_ms = s->granted_ms,
-                             .pause_due_ms = decode_time(s->pause_due, INT64_MAX),
-                             .had = s->had,
-                             .wanted = s->wanted,
-                             .after_ms = s->after_ms };
-    return 0;
-}
-
-static int restore_restarts(struct job *j, const struct snap_restarts *s, struct err *e)
-{
-    struct restarts *r = &j->restarts;
-    int kind = find_name(kind_names, RESTARTED_COUNT, s->kind);
-
-    if (kind < 0)
-        return bad_snapshot(e, "it names an unknown kind of restart");
-    r->mending = s->mending;
-    r->hopeless = s->hopeless;
-    r->retries = s->retries;
-    r->n = s->count;
-    r->due_ms = decode_time(s->due, INT64_MAX);
-    r->paused_ms = s->paused_ms;
-    r->had_old = s->had_old;
-    r->last.slot = s->slot;
-    r->last.attempt = s->attempt;
-    r->last.reason = s->reason;
-    r->last.exit_code = s->exit_code;
-    r->last.signal = s->signal;
-    r->last.at_us = s->at_us;
-    r->last.cause = cause_named(s->cause);
-    r->last.kind = (enum restart_kind)kind;
-    r->last.step = s->step;
-    return 0;
-}
-
-static int restore_failures(struct job *j, const struct snap_failures *s, struct err *e)
-{
-    (void)e;
-    j->failures.first = (struct failure){ .slot = (int64_t)s->first - 1,
-                                          .at_us = s->first_us,
-                                          .cause = cause_named(s->first_cause) };
-    j->failures.fatal = (struct failure){ .slot = (int64_t)s->fatal - 1,
-                                          .at_us = s->fatal_us,
-                                          .cause = cause_named(s->fatal_cause) };
-    j->failures.n_past = s->n_past;
-    j->restored_past = 0;
-    return 0;
-}
-
-static int restore_past(struct job *j, const struct snap_past *s, struct err *e)
-{
-    int note = find_name(note_names, NOTE_COUNT, s->note);
-    int done = find_name(kind_names, RESTARTED_COUNT, s->done);
-
-    if (j->restored_past >= JOB_FAILURES_KEPT || note < 0 || done < 0)
-        return bad_snapshot(e, "it has too many failures, or an unknown name in one");
-    struct past_failure *p = &j->failures.past[j->restored_past++];
-    *p = (struct past_failure){ .slot = s->slot,
-                                .generation = s->generation,
-                                .attempt = s->attempt,
-                                .reason = s->reason,
-                                .exit_code = s->exit_code,
-                                .signal = s->signal,
-                                .at_us = s->at_us,
-                                .step = s->step,
-                                .node = (int32_t)s->node - 1,
-                                .note = (enum slot_note)note,
-                                .done = (enum restart_kind)done,
-                                .cause = cause_named(s->cause) };
-    int rc = set_text(&p->detail, s->detail);
-    if (rc == 0)
-        rc = set_text(&p->tail, s->tail);
-    return rc == 0 ? set_text(&p->cause_line, s->cause_line) : rc;
-}
-
-static int restore_checkpoints(struct job *j, const struct snap_checkpoints *s, struct err *e)
-{
-    struct job_checkpoints *c = &j->checkpoints;
-
-    (void)e;
-    c->has = s->has;
-    c->generation = s->generation;
-    c->step = s->step;
-    c->first = s->first;
-    c->furthest = s->furthest;
-    c->ms = s->ms;
-    c->timeline = s->timeline;
-    return 0;
-}
-
-static int restore_resize(struct job *j, const struct snap_resize *s, struct err *e)
-{
-    struct resize *z = &j->resize;
-    int state = find_name(resize_states, RESIZE_STATE_COUNT, s->state);
-    int outcome = find_name(resize_outcomes, RESIZE_OUTCOME_COUNT, s->outcome);
-
-    if (state <= 0 || outcome < 0)
-        return bad_snapshot(e, "it names an unknown state or outcome of a resize");
-    z->state = (enum resize_state)state;
-    z->outcome = (enum resize_outcome)outcome;
-    z->asked_ms = s->asked_ms;
-    z->due_ms = decode_time(s->due, INT64_MAX);
-    z->save_due_ms = s->save_due_ms;
-    z->failed = s->failed;
-    z->n = s->count;
-    z->ended_ms = s->ended_ms;
-    z->below = s->below;
-    z->kept.set = s->kept;
-    z->kept.n_containers = s->kept_n;
-    z->kept.due_ms = s->kept_due_ms;
-    (void)str_copy(z->detail, sizeof z->detail, s->detail ? s->detail : "");
-    int rc = decode_u32s(s->target, z->target, j->n_roles, e);
-    if (rc == 0)
-        rc = decode_u32s(s->from, z->from, j->n_roles, e);
-    if (rc == 0)
-        rc = decode_u32s(s->to, z->to, j->n_roles, e);
-    if (rc == 0)
-        rc = decode_u32s(s->by_restart, z->by_restart, j->n_roles, e);
-    if (rc == 0)
-        rc = set_text(&z->who, s->who);
-    if (rc == 0)
-        rc = set_text(&z->kept.why, s->kept_why);
-    return rc == 0 ? set_text(&z->why, s->why) : rc;
-}
-
-static int restore_role(struct job *j, const struct snap_role *s, struct err *e)
-{
-    if (s->role >= j->n_all_roles)
-        return bad_snapshot(e, "it has a role that the job does not have");
-    struct role *r = &j->roles[s->role];
-    if (s->of != r->of || s->spares != (s->role >= j->n_roles))
-        return bad_snapshot(e, "its roles are in another order than those of the job");
-    r->n = s->instances; /* the records of its slots follow later */
-    r->forming = s->forming;
-    r->gated = s->gated;
-    r->tally.n = s->restarts;
-    r->tally.row = s->row;
-    r->n_unmet = s->n_unmet;
-    r->awaited = s->awaited;
-    r->stopped = s->stopped;
-    r->kind = (enum role_kind)s->kind;
-    return r->tally.times ? decode_i64s(s->times, r->tally.times, n_times(j, s->role), e) : 0;
-}
-
-static int restore_group(struct job *j, const struct snap_group *s, struct err *e)
-{
-    if (s->group >= j->spec->n_group_timeouts)
-        return bad_snapshot(e, "it has a group that the job does not have");
-    j->groups[s->group] = (struct group){ .armed = s->armed, .over = s->over, .due_ms = s->due_ms };
-    return 0;
-}
-
-static int restore_node(struct job *j, const struct snap_node *s, struct err *e)
-{
-    if (!s->name || nodes_reserve(j, s->name) < 0)
-        return s->name ? -ENOMEM : bad_snapshot(e, "it has a node without a name");
-    const char *name = str_dup(s->name);
-    int32_t i = name ? nodes_enter(j, &name) : -1;
-    free((char *)(uintptr_t)name);
-    if (i < 0)
-        return -ENOMEM;
-    struct node *n = &j->nodes.v[i];
-    n->n = s->failures;
-    n->until_ms = decode_time(s->until, -1);
-    j->nodes.n_out += n->until_ms >= 0;
-    return decode_i64s(s->times, n->times, j->spec->node_max_failures, e);
-}
-
-static int slot_state_named(const char *name)
-{
-    for (int s = SLOT_NONE + 1; name && s < SLOT_STATE_COUNT; s++)
-        if (str_eq(slot_state_name((enum slot_state)s), name))
-            return s;
-    return -1;
-}
-
-static int restore_slot_texts(struct slot *to, const struct snap_slot *s)
-{
-    int rc = set_text(&to->container, s->container);
-    if (rc == 0)
-        rc = set_text(&to->address, s->address);
-    if (rc == 0)
-        rc = set_text(&to->gpus, s->gpus);
-    if (rc == 0)
-        rc = set_text(&to->tensorboard, s->tensorboard);
-    if (rc == 0)
-        rc = set_text(&to->detail, s->detail);
-    if (rc == 0)
-        rc = set_text(&to->tail, s->tail);
-    return rc == 0 ? set_text(&to->cause_line, s->cause_line) : rc;
-}
-
-static int restore_slot_lists(const struct job *j, struct slot *to, const struct snap_slot *s,
-                              struct err *e)
-{
-    uint32_t quick[RESTART_QUICK_NODES] = { 0 };
-    int rc = decode_u32s(s->spent, to->spent, END_COUNT, e);
-    if (rc == 0)
-        rc = decode_u32s(s->quick, quick, ARRAY_LEN(quick), e);
-    for (size_t i = 0; i < ARRAY_LEN(quick); i++)
-        to->quick[i] = (int32_t)quick[i] - 1;
-    if (rc == 0 && to->tally.times)
-        rc = decode_i64s(s->times, to->tally.times, n_times(j, to->role), e);
-    return rc;
-}
-
-static int restore_slot(struct job *j, const struct snap_slot *s, struct err *e)
-{
-    int state = slot_state_named(s->state), note = find_name(note_names, NOTE_COUNT, s->note);
-    int result = find_name(result_names, ARRAY_LEN(result_names), s->result);
-
-    if (s->slot > j->n_slots || s->role >= j->n_all_roles || state < 0 || note < 0 || result < 0)
-        return bad_snapshot(e, "a slot has a wrong number or role, or an unknown state");
-    if (s->slot == j->n_slots &&
-        (job_reserve_slots(j, 1) < 0 || restart_init_slot(j, job_add_slot(j, s->role)) < 0))
-        return -ENOMEM;
-    struct slot *to = &j->slots[s->slot];
-    if (to->role != s->role || (s->node && s->node > j->nodes.n))
-        return bad_snapshot(e, "a slot has another role than in the job, or a missing node");
-    to->state = (enum slot_state)state;
-    to->result = (enum slot_result)result;
-    to->reason = s->reason;
-    to->ready = s->ready;
-    to->seen = s->seen;
-    to->stop_tries = s->stop_tries;
-    to->generation = s->generation;
-    to->attempt = s->attempt;
-    to->tb_port = s->tb_port;
-    to->pid = s->pid;
-    to->rank = s->rank;
-    to->exit_code = s->exit_code;
-    to->signal = s->signal;
-    to->since_ms = s->since_ms;
-    to->stop_us = decode_time(s->stop, -1);
-    to->started_ms = decode_time(s->started, -1);
-    to->ended_ms = decode_time(s->ended, -1);
-    to->ended_us = s->ended_us;
-    to->cause = cause_named(s->cause);
-    to->step = s->step;
-    to->total = s->total;
-    to->first_step = s->first_step;
-    to->first_ms = s->first_ms;
-    to->step_ms = s->step_ms;
-    to->note = (enum slot_note)note;
-    to->tally.n = s->restarts;
-    to->tally.row = s->row;
-    to->due_ms = s->due_ms;
-    to->node = (int32_t)s->node - 1;
-    to->lent_to = s->lent_to - 1;
-    to->moved = s->moved;
-    to->elsewhere = s->elsewhere;
-    to->given_up = s->given_up;
-    to->taken_ms = s->taken_ms;
-    to->leaves = s->leaves;
-    int rc = restore_slot_texts(to, s);
-    return rc == 0 ? restore_slot_lists(j, to, s, e) : rc;
-}
-
-static int restore_saver(struct job *j, const struct snap_saver *s, struct err *e)
-{
-    if (s->slot >= j->n_slots)
-        return bad_snapshot(e, "a saver of checkpoints is a slot that is missing");
-    return checkpoint_put_saver(j, s->slot, s->reported, s->awaited);
-}
-
-static int restore_report(struct job *j, const struct snap_report *s, struct err *e)
-{
-    if (s->slot >= j->n_slots || !s->path)
-        return bad_snapshot(e, "a checkpoint has no path, or a slot that is missing");
-    return checkpoint_put(j, s->slot,
-                          &(struct checkpoint_record){ .generation = s->generation,
-                                                       .attempt = s->attempt,
-                                                       .parts = s->parts,
-                                                       .step = s->step,
-                                                       .path = s->path,
-                                                       .counts = s->counts });
-}
-
-union snap {
-#define RECORD(name) struct snap_##name name;
-    SNAP_RECORDS(RECORD)
-#undef RECORD
-};
-
-static int restore_record(struct job *j, enum snap_kind kind, const union snap *s, struct err *e)
-{
-    switch (kind) {
-#define RECORD(name)                                                                               \
-    case SNAP_KIND_##name:                                                                         \
-        return restore_##name(j, &s->name, e);
-        SNAP_RECORDS(RECORD)
-#undef RECORD
-    case SNAP_NONE:
-    case SNAP_KIND_COUNT:
-        break;
-    }
-    return bad_snapshot(e, "it has an unknown record");
-}
-
-/* Read the members of a record into *s, except those that every record of the journal has: "e" is
- * its name, "n" its number, "c" its checksum. */
-static int read_members(const json_t *obj, enum snap_kind kind, union snap *s, struct err *e)
-{
-    const char *key;
-    json_t *v;
-
-    json_object_foreach((json_t *)(uintptr_t)obj, key, v)
-    {
-        if (str_eq(key, "e") || str_eq(key, "n") || str_eq(key, "c"))
-            continue;
-        const struct field *f = record_field(records[kind].fields, key);
-        int rc = f ? record_read(f, v, s, e)
-                   : err_set(e, EBADMSG, "snapshot: a record %s has no member '%.40s'",
-                             records[kind].name, key);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
-int job_restore(struct job *j, struct span json, struct err *e)
-{
-    AUTO(json_freep) json_t *obj = NULL;
-    union snap s;
-    struct err why = { 0 };
-    int rc = json_parse("snapshot", json, &obj, &why);
-
-    if (rc < 0)
-        return rc == -ENOMEM ? err_set(e, ENOMEM, "no memory for a snapshot")
-                             : err_set(e, EBADMSG, "%s", why.msg);
-    const char *name = json_string_value(json_object_get(obj, "e"));
-    enum snap_kind kind = SNAP_NONE;
-    for (int k = 1; k < SNAP_KIND_COUNT; k++)
-        if (str_eq(records[k].name, name))
-            kind = (enum snap_kind)k;
-    if (!kind)
-        return err_set(e, EBADMSG, "snapshot: unknown record '%.40s'", name ? name : "");
-    if ((kind == SNAP_KIND_job) != (j->state == JOB_NEW))
-        return bad_snapshot(e, "the record of the job must be the first one, and the only one");
-    memset(&s, 0, sizeof s);
-    rc = read_members(obj, kind, &s, e);
-    if (rc == 0)
-        rc = restore_record(j, kind, &s, e);
-    return rc < 0 && !e->num ? err_set(e, -rc, "no memory for a snapshot") : rc;
-}
-
-static bool is_slot(const struct job *j, int64_t slot)
-{
-    return slot >= 0 && slot < j->n_slots;
-}
-
-/* A damaged snapshot may name slots that it does not have. */
-static int check_slots(const struct job *j, struct err *e)
-{
-    const struct failures *f = &j->failures;
-    bool good = (f->first.slot < 0 || is_slot(j, f->first.slot)) &&
-                (f->fatal.slot < 0 || is_slot(j, f->fatal.slot)) &&
-                (j->tensorboard < 0 || is_slot(j, j->tensorboard)) &&
-                (!j->restarts.last.kind || is_slot(j, j->restarts.last.slot));
-
-    for (size_t i = 0; i < MIN((size_t)f->n_past, ARRAY_LEN(f->past)); i++)
-        good = good && is_slot(j, f->past[i].slot);
-    for (uint32_t r = 0; r < j->n_all_roles; r++)
-        good = good && j->roles[r].n <= j->roles[r].n_slots;
-    return good ? 0 : bad_snapshot(e, "it names slots that it does not have");
-}
-
-/* Check the whole, and compute the counters and deadlines, which follow from the rest. */
-int job_restored(struct job *j, struct err *e)
-{
-    int rc = check_slots(j, e);
-
-    if (rc < 0)
-        return rc;
-    decisions_restored(j);
-    memset(j->n_state, 0, sizeof j->n_state);
-    memset(j->n_outside, 0, sizeof j->n_outside);
-    j->n_tasks = j->n_waited = j->n_awaited = 0;
-    for (uint32_t r = 0; r < j->n_all_roles; r++) {
-        struct role *role = &j->roles[r];
-        memset(role->n_state, 0, sizeof role->n_state);
-        memset(role->n_result, 0, sizeof role->n_result);
-        memset(role->n_outside, 0, sizeof role->n_outside);
-        role->n_settled = role->n_started = role->n_ready = role->n_forming = role->n_set_up = 0;
-        if (r < j->n_roles) {
-            j->n_tasks += role->n;
-            j->n_awaited += role->awaited ? role->n : 0;
-        }
-    }
-    for (uint32_t i = 0; i < j->n_slots; i++)
-        slot_count(j, &j->slots[i]);
-    for (uint32_t i = 0; i < j->n_slots; i++)
-        limits_slot(j, i);
-    limits_job(j);
-    mend_look_at_all(j);
-    return 0;
 }

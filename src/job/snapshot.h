@@ -17,7 +17,11 @@
 #ifndef TONY_JOB_SNAPSHOT_H
 #define TONY_JOB_SNAPSHOT_H
 
+#include <stddef.h>
+
 #include "job/record.h"
+#include "job/resize.h"
+#include "job/slot.h"
 
 /* clang-format off */
 
@@ -48,7 +52,7 @@
     FIELD(FLAG, has) FIELD(U32, generation) FIELD(U64, step) FIELD(U32, first) FIELD(U64, furthest) \
     FIELD(I64, ms) FIELD(U32, timeline)
 #define SNAP_resize(FIELD) \
-    FIELD(TEXT, state) FIELD(LIST, target) FIELD(LIST, from) FIELD(LIST, to) \
+    FIELD(TEXT, state) FIELD(LIST, target) FIELD(LIST, from) FIELD(LIST, fallback) FIELD(LIST, to) \
     FIELD(LIST, by_restart) FIELD(I64, asked_ms) \
     FIELD(I64, due) FIELD(I64, save_due_ms) FIELD(FLAG, failed) FIELD(TEXT, who) FIELD(TEXT, why) \
     FIELD(U32, count) FIELD(TEXT, outcome) FIELD(I64, ended_ms) FIELD(TEXT, detail) \
@@ -90,5 +94,31 @@ SNAP_RECORDS(RECORD)
 #undef FIELD
 
 /* clang-format on */
+
+/* ---- snapshot.c, for snapshot_read.c ---- */
+
+enum snap_kind {
+    SNAP_NONE = 0,
+#define RECORD(name) SNAP_KIND_##name,
+    SNAP_RECORDS(RECORD)
+#undef RECORD
+        SNAP_KIND_COUNT,
+};
+
+struct snap_record {
+    const char *name;           /* the member "e" of the record */
+    const struct field *fields; /* ends with a field of kind F_NONE */
+};
+extern const struct snap_record snap_records[SNAP_KIND_COUNT];
+
+/* The names that stand for these values in a record, by value. Value 0 has no name. */
+extern const char *const snap_resize_states[RESIZE_STATE_COUNT];
+extern const char *const snap_resize_outcomes[RESIZE_OUTCOME_COUNT];
+extern const char *const snap_notes[NOTE_COUNT];
+extern const char *const snap_restart_kinds[RESTARTED_COUNT];
+extern const char *const snap_results[RES_LOST + 1];
+
+/* The number of elements of tally.times, for the role and for each of its slots. */
+size_t snap_n_times(const struct job *j, uint32_t role);
 
 #endif

@@ -719,6 +719,10 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
         s->mute = false;
     else if (str_eq(verb, "deny"))
         s->deny = true;
+    else if (str_eq(verb, "refuse"))
+        feed_only(
+            d, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
+                                    .allocation_refused = { .slot = slot, .why = "too large" } });
     else if (str_eq(verb, "lose"))
         s->lost = true;
     else if (str_eq(verb, "grant"))

@@ -28,7 +28,8 @@
  *   worker:1=3@40          ... 40 ms ago
  *   worker:1!137           its container ended with this code, without a report of the executor
  *   mute:worker:1          its executor answers nothing; heal:worker:1 ends that
- *   deny:worker:1          its container is refused
+ *   deny:worker:1          its container is refused when it is requested
+ *   refuse:worker:1        its container is refused now, requested or not
  *   ready:ps:0             it reports that it is ready
  *   save:worker:1          it has saved a checkpoint, each time of a later step
  *   take:worker:1          the scheduler will take its container in 16 s

@@ -19,6 +19,7 @@
 #include "base/base.h"
 #include "drive.h"
 #include "job/job.h"
+#include "torture.h"
 
 struct life {
     const char *job;    /* the job whose journal is recorded */
@@ -180,6 +181,49 @@ static void test_torn(void **state)
     drive_done(&d);
 }
 
+static unsigned n_restarts_decided(const struct job *j)
+{
+    struct job_event ev;
+    unsigned n = 0;
+    for (size_t i = 0; job_decision(j, i, &ev); i++)
+        n += ev.type == EV_DECIDED_RESTART;
+    return n;
+}
+
+/* decisions_reserve(): an event is refused for want of memory, or all its decisions about restarts
+ * are noted. A resync that finds all containers lost decides on each slot. */
+static void test_no_decision_is_lost_without_memory(void **state)
+{
+    static const struct job_event resynced = { .type = EV_RESYNCED };
+    enum { N = 40 };
+    bool hit = true;
+    unsigned n_refused = 0;
+    (void)state;
+    for (unsigned nth = 1; hit; nth++) {
+        struct drive d;
+        struct job_actions acts = { 0 };
+        struct err e = { 0 };
+        drive_init(&d, "worker*40/on/max9/scope-task lost=9");
+        drive_run(&d, "go");
+        struct job_event started = { .type = EV_MASTER_STARTED, .master_started = { .epoch = 2 } };
+        assert_int_equal(job_feed(d.job, &started, d.now, &acts, &e), 0);
+        torture_arm(nth, true);
+        int rc = job_feed(d.job, &resynced, d.now, &acts, &e);
+        hit = torture_hit();
+        torture_arm(0, false);
+        if (rc == -ENOMEM) { /* it may be fed again */
+            n_refused++;
+            rc = job_feed(d.job, &resynced, d.now, &acts, &e);
+        }
+        assert_int_equal(rc, 0);
+        if (n_restarts_decided(d.job) != N)
+            fail_msg("allocation %u fails: %u restarts are noted", nth, n_restarts_decided(d.job));
+        vec_done(&acts);
+        drive_done(&d);
+    }
+    assert_true(n_refused > 0);
+}
+
 /* Records that only a newer version, or no version, writes. */
 static void test_bad_records(void **state)
 {
@@ -219,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_other_rules),
         cmocka_unit_test(test_what_is_recorded),
         cmocka_unit_test(test_torn),
+        cmocka_unit_test(test_no_decision_is_lost_without_memory),
         cmocka_unit_test(test_bad_records),
     };
     return cmocka_run_group_tests_name("job_decisions", tests, NULL, NULL);

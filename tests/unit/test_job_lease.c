@@ -275,6 +275,34 @@ static void test_a_leaving_slot_waits_as_well(void **state)
     }
 }
 
+/* A resize stops a container, and nobody confirms that it has ended: its executor is silent, and
+ * the scheduler does not answer. The slot leaves, and the gang forms anew, only when the lease is
+ * over.
+ */
+static void test_a_resize_waits_for_the_lease(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*3/live lease=100000 nodes=2", "go mute:worker:2 resize:worker=2 +100000",
+          "worker:0=running/1.1 worker:1=running/1.1 worker:2=leaving/1.1" },
+        { "worker*3/live lease=100000 nodes=2", "go mute:worker:2 resize:worker=2 +115000",
+          "worker:0=running/1.1 worker:1=running/1.1 worker:2=absent/1.1" },
+        /* a beat prolongs it */
+        { "worker*3/live lease=100000 nodes=2",
+          "go mute:worker:2 resize:worker=2 +50000 beat:worker:2 +100000",
+          "worker:0=running/1.1 worker:1=running/1.1 worker:2=leaving/1.1" },
+        { "worker*3/restart lease=100000 nodes=2", "go mute:worker:2 resize:worker=2 +100000",
+          "worker:0=registered/1.1 worker:1=registered/1.1 worker:2=leaving/1.1" },
+        { "worker*3/restart lease=100000 nodes=2", "go mute:worker:2 resize:worker=2 +115000",
+          "worker:0=running/2.2 worker:1=running/2.2 worker:2=absent/1.1" },
+        /* the scheduler confirms it */
+        { "worker*3/restart lease=100000 nodes=2",
+          "go mute:worker:2 resize:worker=2 +50000 worker:2!killed",
+          "worker:0=running/2.2 worker:1=running/2.2 worker:2=absent/1.1" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
 /* ---- job_deadline() is never late ---- */
 
 static void test_a_beat_ends_a_suspicion(void **state)
@@ -305,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
         cmocka_unit_test(test_an_executor_in_reach_is_told_to_end),
         cmocka_unit_test(test_a_leaving_slot_waits_as_well),
+        cmocka_unit_test(test_a_resize_waits_for_the_lease),
         cmocka_unit_test(test_a_beat_ends_a_suspicion),
     };
     return cmocka_run_group_tests_name("job_lease", tests, NULL, NULL);

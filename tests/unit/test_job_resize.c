@@ -38,6 +38,22 @@ static void shape(const struct drive *d, struct buf *out)
     }
 }
 
+/* "ps 2-1 train 9-2": the roles of the last resize in the status document. */
+static void changed_roles(const struct drive *d, struct buf *out)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    size_t i;
+    json_t *role;
+    assert_int_equal(job_status_json(d->job, true, &text), 0);
+    json_t *doc = json_loadb(text.p, text.len, 0, NULL);
+    json_array_foreach(json_object_get(json_object_get(doc, "last_resize"), "roles"), i, role)(void)
+        buf_addf(out, "%s%s %lld-%lld", out->len ? " " : "",
+                 json_string_value(json_object_get(role, "name")),
+                 (long long)json_integer_value(json_object_get(role, "from")),
+                 (long long)json_integer_value(json_object_get(role, "to")));
+    json_decref(doc);
+}
+
 struct row {
     const char *job, *script, *shape, *state;
     enum resize_outcome outcome; /* RESIZE_OPEN: not checked */
@@ -282,6 +298,89 @@ static void test_a_later_stage_is_refused(void **state)
         assert_int_equal(again->resize.outcome, d.job->resize.outcome);
         assert_int_equal(again->resize.n, d.job->resize.n);
         assert_int_equal(job_n_tasks(again), job_n_tasks(d.job));
+        job_free(again);
+        drive_done(&d);
+    }
+}
+
+/* A role that has not started gets an impossible size, and another resize begins before the
+ * scheduler refuses that. The newest change is taken back first. */
+static void test_an_older_size_is_refused(void **state)
+{
+    static const char two_trains[] = "prep*1 ps*2/live train*2/restart<prep";
+    static const struct {
+        const char *job, *script, *shape;
+        enum resize_outcome outcome;
+        const char *detail;
+        uint32_t n;        /* resizes that were done */
+        const char *roles; /* of last_resize */
+    } rows[] = {
+        /* the newer resize is done, and stays */
+        { two_trains, "go resize:train=9 resize:ps=1 refuse:train:8 prep:0=0",
+          "prep:0=ended ps:0=1.1 train:0=1.1 train:1=1.1", RESIZED,
+          "role 'train' cannot have 9 tasks: too large", 2, "ps 2-1 train 9-2" },
+        /* the newer resize waits: it goes first; the scheduler refuses the rest once more */
+        { "prep*1 ps*2/live train*2/restart<prep nogrant=5",
+          "go resize:train=9 resize:ps=3 refuse:train:8",
+          "prep:0=1.1 ps:0=1.1 ps:1=1.1 train:0=held "
+          "train:1=held train:2=held train:3=held train:4=held train:5=held train:6=held "
+          "train:7=held train:8=held",
+          RESIZE_REFUSED, "the scheduler cannot hold the job with this size: too large", 1,
+          "ps 2-3" },
+        { "prep*1 ps*2/live train*2/restart<prep nogrant=5",
+          "go resize:train=9 resize:ps=3 refuse:train:8 refuse:train:8",
+          "prep:0=1.1 ps:0=1.1 ps:1=1.1 train:0=held train:1=held", RESIZE_REFUSED,
+          "role 'train' cannot have 9 tasks: too large", 1, "ps 2-3" },
+        /* the same role twice: its size before, and then the size before all of them */
+        { "prep*1 train*2/restart<prep", "go resize:train=9 resize:train=4 refuse:train:3",
+          "prep:0=1.1 train:0=held train:1=held", RESIZE_REFUSED,
+          "role 'train' cannot have 4 tasks: too large", 1, "train 9-4" },
+        { "prep*1 train*2/restart<prep", "go resize:train=3 resize:train=9 refuse:train:8",
+          "prep:0=1.1 train:0=held train:1=held train:2=held", RESIZE_REFUSED,
+          "role 'train' cannot have 9 tasks: too large", 1, "train 3-9" },
+        { "prep*1 train*2/restart<prep",
+          "go resize:train=3 resize:train=9 refuse:train:8 refuse:train:2",
+          "prep:0=1.1 train:0=held train:1=held", RESIZE_REFUSED,
+          "role 'train' cannot have 3 tasks: too large", 1, "train 3-9" },
+        /* its stage has come: it has requested the containers */
+        { "prep*1 ps*2/live train*2/restart<prep nogrant=5",
+          "go resize:train=3 resize:ps=1 prep:0=0 refuse:train:2",
+          "prep:0=ended ps:0=1.1 train:0=1.1 train:1=1.1", RESIZED,
+          "role 'train' cannot have 3 tasks: too large", 2, "ps 2-1 train 3-2" },
+        /* the demand of the scheduler came between the two */
+        { "prep*1 ps*3/live train*2/restart/max9<prep",
+          "go resize:train=9 shrink:11 refuse:train:6 prep:0=0",
+          "prep:0=ended ps:0=1.1 ps:1=1.1 ps:2=1.1 train:0=1.1 train:1=1.1", RESIZE_REFUSED,
+          "role 'train' cannot have 7 tasks: too large", 1, "train 9-7" },
+        /* no task of the job has begun */
+        { "worker*2/restart ps*2/restart nogrant=4",
+          "mute:worker:1 go resize:worker=3 resize:ps=1 refuse:worker:2 heal:worker:1 "
+          "grant:worker:1",
+          "worker:0=1.1 worker:1=1.1 ps:0=1.1", RESIZED,
+          "role 'worker' cannot have 3 tasks: too large", 2, "worker 3-2 ps 2-1" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        AUTO(buf_done) struct buf text = { 0 }, roles = { 0 };
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        shape(&d, &text);
+        const struct resize *z = &d.job->resize;
+        changed_roles(&d, &roles);
+        if (!str_eq(buf_cstr(&text), rows[i].shape) || z->outcome != rows[i].outcome ||
+            !str_eq(z->detail, rows[i].detail) || z->n != rows[i].n ||
+            !str_eq(buf_cstr(&roles), rows[i].roles))
+            fail_msg("[%s] [%s]: %s, %s, '%s', %u, %s", rows[i].job, rows[i].script,
+                     buf_cstr(&text), resize_outcome_name(z->outcome), z->detail, z->n,
+                     buf_cstr(&roles));
+        struct job *again = drive_replay(&d, d.journal.n);
+        struct job *restored = drive_restored(d.spec, d.job);
+        assert_int_equal(again->resize.outcome, z->outcome);
+        assert_string_equal(again->resize.detail, z->detail);
+        assert_int_equal(again->resize.n, z->n);
+        assert_int_equal(job_n_tasks(again), job_n_tasks(d.job));
+        job_free(restored);
         job_free(again);
         drive_done(&d);
     }
@@ -581,6 +680,32 @@ static void test_a_kept_demand_has_its_deadline(void **state)
     drive_done(&d);
 }
 
+/* The status document shows the kept demand until the job obeys it. */
+static void test_the_status_shows_a_kept_demand(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*4/restart");
+    for (int kept = 0; kept < 3; kept++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        static const char *const scripts[] = { "go mute:worker:3 resize:worker=3", "shrink:2",
+                                               "mute:worker:2 worker:3!0" };
+        drive_run(&d, scripts[kept]);
+        assert_int_equal(job_status_json(d.job, false, &text), 0);
+        json_t *doc = json_loadb(text.p, text.len, 0, NULL);
+        const json_t *resize = json_object_get(doc, "resize"), *k = json_object_get(resize, "kept");
+        assert_string_equal(json_string_value(json_object_get(resize, "state")), "forming");
+        assert_int_equal(json_is_object(k), kept == 1);
+        if (kept == 1) {
+            assert_int_equal(json_integer_value(json_object_get(k, "containers")), 2);
+            assert_int_equal(json_integer_value(json_object_get(k, "due_ms")), d.now + 16000);
+            assert_string_equal(json_string_value(json_object_get(k, "why")), "room");
+        }
+        json_decref(doc);
+    }
+    drive_done(&d);
+}
+
 /* A crash after any record of a resize: the job then runs with the old or the new size, whether or
  * not the scheduler still knows its containers. */
 static void test_every_prefix(void **state)
@@ -638,6 +763,7 @@ int main(void)
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_a_new_container_ends),
         cmocka_unit_test(test_a_later_stage_is_refused),
+        cmocka_unit_test(test_an_older_size_is_refused),
         cmocka_unit_test(test_a_task_that_had_ended_restarts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_by_the_scheduler),
@@ -648,6 +774,7 @@ int main(void)
         cmocka_unit_test(test_keeps_a_demand),
         cmocka_unit_test(test_refuses_a_demand_while_forming),
         cmocka_unit_test(test_a_kept_demand_has_its_deadline),
+        cmocka_unit_test(test_the_status_shows_a_kept_demand),
         cmocka_unit_test(test_every_prefix),
     };
     return cmocka_run_group_tests_name("job_resize", tests, NULL, NULL);

@@ -38,6 +38,8 @@ static const char *const lives[][2] = {
     { "worker*4/restart",
       "go mute:worker:3 resize:worker=3 shrink:2 +9 shrink:1 +9 worker:3!0 +9" },
     { "worker*4/live/min2", "go shrink:1 +9" },
+    { "prep*1 ps*2/live train*2/restart<prep",
+      "go resize:train=9 resize:ps=1 refuse:train:8 prep:0=0" },
     { "worker*4/restart/min2", "go mute:worker:3 resize:worker=3 shrink:1 +9 stop +9" },
     { "ps*2/on/scope-role worker*2/on/scope-task<ps:ready tb*1/sidecar<ps:started lost=2",
       "go ready:ps:0 ready:ps:1 +10 ps:0=1 +10 worker:0=2 ready:ps:0 +5 ready:ps:1 +5" },

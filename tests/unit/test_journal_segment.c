@@ -262,6 +262,76 @@ static void test_any_call_fails(void **state)
     }
 }
 
+/* In the place of the rename: the files have other names when journal_begin_segment() looks. */
+static int move_first(void *arg, enum journal_call call)
+{
+    static char old[96], new[96];
+    const bool *is_lost = arg;
+    (void)snprintf(old, sizeof old, "%s/old", dir);
+    (void)snprintf(new, sizeof new, "%s/new", dir);
+    if (call == JOURNAL_CALL_RENAME && *is_lost)
+        assert_int_equal(rename(path, old) | rename(beside, new), 0);
+    else if (call == JOURNAL_CALL_RENAME)
+        assert_int_equal(rename(beside, path), 0);
+    return 0;
+}
+
+/* NFS: the server has renamed the file, its answer is lost, and the client's repetition fails. */
+static void test_a_rename_fails_and_has_happened(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    bool is_lost = false;
+    struct journal_probe moves = { move_first, &is_lost };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    j.probe = &moves;
+    if (snapshot(&j, 2, &e) != 0)
+        fail_msg("%s", e.msg);
+    j.probe = NULL;
+    expect("H3 S4 S5");
+    add(&j, "a", 2);
+    flush(&j, true);
+    expect("H3 S4 S5 E6");
+    journal_close(&j);
+}
+
+/* The rename fails, and nobody can say which file has the name: the journal has failed for good,
+ * and neither file gets another record. The next process continues the one that has the name. */
+static void test_nobody_knows_whether_a_rename_has_happened(void **state)
+{
+    static const char *const has_the_name[] = { "old", "new" };
+    static const char *const found[] = { "H1 E2", "H3 S4" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(found); i++) {
+        struct journal j;
+        struct err e = { 0 };
+        bool is_lost = true;
+        struct journal_probe moves = { move_first, &is_lost };
+        fresh(&j);
+        add(&j, "a", 1);
+        flush(&j, true);
+        j.probe = &moves;
+        assert_int_equal(snapshot(&j, 1, &e), -ENOENT);
+        assert_non_null(strstr(e.msg, "cannot begin a new segment"));
+        AUTO(free_p) char *named = str_printf("%s/%s", dir, has_the_name[i]);
+        assert_int_equal(rename(named, path), 0); /* the file system answers again */
+        assert_true(journal_add(&j, span_of("{\"e\":\"a\"}")) < 0);
+        assert_int_equal(journal_flush(&j, true, &e), -ENOENT);
+        assert_int_equal(journal_retry(&j), -ENOENT);
+        assert_int_equal(journal_flush(&j, true, &e), -ENOENT);
+        expect(found[i]);
+        journal_close(&j);
+        open_it(&j);
+        add(&j, "a", 2);
+        flush(&j, true);
+        expect(i ? "H3 S4 E5" : "H1 E2 E3");
+        journal_close(&j);
+    }
+}
+
 /* The unfinished file cannot be removed: the next attempt or the next open removes it. */
 static void test_the_unfinished_file_stays(void **state)
 {
@@ -762,6 +832,8 @@ int main(void)
         cmocka_unit_test(test_the_lock_holds_over_the_change),
         cmocka_unit_test(test_payloads_that_cannot_be),
         cmocka_unit_test(test_any_call_fails),
+        cmocka_unit_test(test_a_rename_fails_and_has_happened),
+        cmocka_unit_test(test_nobody_knows_whether_a_rename_has_happened),
         cmocka_unit_test(test_the_unfinished_file_stays),
         cmocka_unit_test(test_the_directory_is_synced_later),
         cmocka_unit_test(test_no_memory),

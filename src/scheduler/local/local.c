@@ -139,8 +139,9 @@ static bool take_answer(struct local *l, uint32_t slot)
     return true;
 }
 
-/* The keeper refuses the whole demand and names a slot for which it had no request. If one is on
- * its way, the keeper answers that. */
+/* not_asked: the keeper refuses the whole demand and names a slot for which it had no request. If
+ * that request is on its way, ignore the refusal: the keeper answers the request, and names another
+ * slot if there is one that has no request. */
 static bool take_refusal(struct local *l, uint32_t slot, bool not_asked)
 {
     const struct asked *a = asked_find(l, slot);

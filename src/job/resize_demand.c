@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler demands that the job shrinks, or offers it containers to grow: the size that
+ * follows from that, the demand that is kept while the gang forms, and the bounds that the
+ * scheduler is told. resize.c carries the resize out.
+ */
+#include "job/resize.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "job/job_int.h"
+
+/* ---- the bounds ---- */
+
+/* May the scheduler change the number of instances of this role? */
+static bool is_resizable(const struct job *j, uint32_t role)
+{
+    return j->roles[role].n && !j->roles[role].n_settled && !job_is_sidecar(j, role) &&
+           role_spec_resize(j->spec, job_role_spec(j, role)) != RESIZE_NEVER;
+}
+
+/*
+ * The number of instances by which the scheduler may make the role grow, or shrink, from n
+ * instances. It may shrink a role to min_instances. It may grow a role to max_instances; if the
+ * user has set no maximum, not at all.
+ */
+static uint32_t room_of(const struct job *j, uint32_t role, uint32_t n, bool grow)
+{
+    const struct role_spec *spec = job_role_spec(j, role);
+    int64_t room = grow ? spec->max_instances - (int64_t)n
+                        : (int64_t)n - (int64_t)MAX(spec->min_instances, 1u);
+
+    return room > 0 && is_resizable(j, role) ? (uint32_t)MIN(room, (int64_t)UINT32_MAX) : 0;
+}
+
+/* Do the caps on totals allow one more instance of the role than z->asked has? */
+static bool caps_allow_one_more(const struct job *j, uint32_t role)
+{
+    uint32_t *asked = j->resize.asked;
+    bool allowed;
+
+    asked[role]++;
+    allowed = job_spec_in_caps(j->spec, asked);
+    asked[role]--;
+    return allowed;
+}
+
+/* The role of which z->asked may have one instance more, or less: the one with the largest
+ * room_of(). -1: there is none. */
+static int64_t role_with_most_room(const struct job *j, bool grow)
+{
+    int64_t best = -1;
+    uint32_t most = 0;
+
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        uint32_t room = room_of(j, r, j->resize.asked[r], grow);
+        if (room > most && (!grow || caps_allow_one_more(j, r))) {
+            most = room;
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* Set z->asked to the size that has n_containers, or as near to that as the rules allow. Returns
+ * the number of containers of that size. */
+static uint32_t ask_for(const struct job *j, uint32_t n_containers, bool grow)
+{
+    const struct resize *z = &j->resize;
+    uint32_t n;
+
+    memcpy(z->asked, z->target, j->n_roles * sizeof *z->asked);
+    n = resize_count_containers(j, z->asked);
+    while (grow ? n < n_containers : n > n_containers) {
+        int64_t role = role_with_most_room(j, grow);
+        if (role < 0)
+            break;
+        z->asked[role] += grow ? 1u : -1u;
+        n += grow ? 1u : -1u;
+    }
+    return n;
+}
+
+/* The number of containers to which the scheduler may make the job grow. Mostly that is the sum
+ * over the roles. Only if the caps on totals do not allow that sum, add one instance at a time. */
+static uint32_t most_containers(const struct job *j)
+{
+    const struct resize *z = &j->resize;
+    uint64_t n = resize_count_containers(j, z->target);
+
+    if (j->spec->single_node)
+        return (uint32_t)n;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        uint32_t room = room_of(j, r, z->target[r], true);
+        z->asked[r] = z->target[r] + room;
+        n += room;
+    }
+    return n <= UINT32_MAX && job_spec_in_caps(j->spec, z->asked) ? (uint32_t)n
+                                                                  : ask_for(j, UINT32_MAX, true);
+}
+
+static void compute_bounds(const struct job *j, uint32_t *out_min, uint32_t *out_max)
+{
+    const struct resize *z = &j->resize;
+
+    *out_min = *out_max = resize_count_containers(j, z->target);
+    if (j->decided)
+        return;
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        *out_min -= room_of(j, r, z->target[r], false);
+    if (z->state != RESIZE_FORMING)
+        *out_max = most_containers(j);
+}
+
+void job_bounds(struct job *j, uint32_t *out_min, uint32_t *out_max)
+{
+    struct bounds *b = &j->resize.bounds;
+    uint32_t for_job = 1u + (j->decided ? 2u : 0u) + (j->resize.state == RESIZE_FORMING ? 4u : 0u);
+    bool same = b->for_job == for_job;
+
+    b->for_job = for_job;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        uint32_t for_role = 2 * j->resize.target[r] + is_resizable(j, r);
+        same &= b->for_role[r] == for_role;
+        b->for_role[r] = for_role;
+    }
+    if (!same)
+        compute_bounds(j, &b->min, &b->max);
+    *out_min = b->min;
+    *out_max = b->max;
+}
+
+static bool asks_for_change(const struct job *j)
+{
+    const struct resize *z = &j->resize;
+
+    return memcmp(z->asked, z->target, j->n_roles * sizeof *z->asked) != 0;
+}
+
+/* Note who wants the resize that has just begun, and when the scheduler takes containers. n: the
+ * number of containers that z->asked has. */
+static void note_scheduler(struct job *j, uint32_t n_containers, uint32_t n, int64_t save_due_ms,
+                           const char *why)
+{
+    struct resize *z = &j->resize;
+
+    free(z->who);
+    free(z->why);
+    z->who = str_dup("the scheduler"); /* without memory, people see no name */
+    z->why = str_dup(why);
+    z->save_due_ms = save_due_ms;
+    z->below = n > n_containers ? n_containers + 1 : 0;
+}
+
+void resize_forget_kept(struct job *j)
+{
+    free(j->resize.kept.why);
+    j->resize.kept = (struct kept_shrink){ 0 };
+}
+
+/* A demand to shrink has come while the gang forms anew. Keep it until the gang has formed. */
+static int keep_shrink(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why)
+{
+    struct resize *z = &j->resize;
+    char *copy = str_dup(why); /* without memory, people see no reason */
+
+    resize_forget_kept(j);
+    z->kept = (struct kept_shrink){ .set = true,
+                                    .n_containers = n_containers,
+                                    .due_ms = within_ms > 0 ? j->now_ms + within_ms : 0,
+                                    .why = copy };
+    (void)job_act(j, ACT_SYNC);
+    return 0;
+}
+
+bool resize_begin_kept(struct job *j)
+{
+    struct resize *z = &j->resize;
+    struct kept_shrink kept = z->kept;
+
+    if (!kept.set || z->state != RESIZE_STEADY)
+        return false;
+    z->kept = (struct kept_shrink){ 0 };
+    uint32_t n = ask_for(j, kept.n_containers, false);
+    bool begins = !j->decided && asks_for_change(j);
+    if (j->decisions.replaying) {
+        begins = decisions_resize(j) && resize_parse_targets(j, NULL, NULL) == 0;
+        for (uint32_t r = 0; r < j->n_roles; r++) /* a damaged journal may ask for more slots */
+            z->asked[r] = MIN(z->asked[r], j->roles[r].n);
+        n = resize_count_containers(j, z->asked);
+    }
+    if (begins) {
+        resize_start(j, 0);
+        note_scheduler(j, kept.n_containers, n, kept.due_ms, kept.why);
+    }
+    free(kept.why);
+    return begins;
+}
+
+int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
+                        bool grow, struct err *e)
+{
+    struct resize *z = &j->resize;
+    bool decided = decisions_resize(j) != NULL;
+    uint32_t n = ask_for(j, n_containers, grow);
+
+    if (j->decided && !decided)
+        return resize_refuse_ending(e);
+    if (grow && z->state == RESIZE_FORMING && z->kept.set && n_containers > z->kept.n_containers) {
+        z->kept.n_containers = n_containers; /* the scheduler wants back fewer than before */
+        return 0;
+    }
+    /* In a replay the demand was kept when it was recorded, whatever the rules say now. A newer
+     * demand replaces the kept one also if it allows the size to which the job changes. */
+    if (!grow && z->state == RESIZE_FORMING && !decided &&
+        (j->decisions.replaying || z->kept.set || asks_for_change(j)))
+        return keep_shrink(j, n_containers, within_ms, why);
+    if (!decided && !grow && n > n_containers && !asks_for_change(j))
+        return err_set(e, ERANGE, "this job cannot run with fewer than %u containers", n), 1;
+    int rc = decided ? resize_parse_targets(j, NULL, e) : resize_check_asked(j, e);
+    if (rc == 0)
+        rc = resize_begin(j, grow ? within_ms : 0, e);
+    if (rc)
+        return rc;
+    note_scheduler(j, n_containers, grow ? n_containers : resize_count_containers(j, z->target),
+                   grow || within_ms <= 0 ? 0 : j->now_ms + within_ms, why);
+    return 0;
+}

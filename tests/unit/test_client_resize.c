@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tony resize --wait`: which resize the client follows, when it stops waiting, and with which exit
+ * code, when the scheduler begins another resize at the same moment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/follow.h"
+#include "client/resize.h"
+
+#define JOB "{\"application_id\":\"application_1_0001\",\"state\":\"RUNNING\""
+#define ROLE(from, to) "\"roles\":[{\"name\":\"worker\",\"from\":" #from ",\"to\":" #to "}]"
+#define ON(state, asked) ",\"resize\":{\"state\":\"" state "\",\"asked_ms\":" #asked ","
+#define LAST(outcome) ",\"last_resize\":{\"outcome\":\"" outcome "\",\"at_ms\":90,"
+
+/* The client's own resize, 4 to 3, was accepted at 50 ms; one resize was done before it. */
+#define MINE_WAITS JOB ",\"resizes\":1" ON("waiting", 50) ROLE(4, 3) "}}"
+#define MINE_FORMS JOB ",\"resizes\":1" ON("forming", 50) ROLE(4, 3) "}}"
+
+static const struct row {
+    const char *docs[4]; /* the answer of the master, then its updates */
+    int n_updates;       /* after so many the wait is over */
+    int code;
+} rows[] = {
+    { { MINE_FORMS, MINE_FORMS, JOB ",\"resizes\":2" LAST("done") ROLE(4, 3) "}}" }, 2, EXIT_DONE },
+    { { MINE_WAITS, JOB ",\"resizes\":1" LAST("timed_out") ROLE(4, 3) "}}" }, 1, EXIT_JOB_FAILED },
+    /* live: its own tasks leave, and are waited for */
+    { { MINE_WAITS, JOB ",\"resizes\":2,\"leaving\":1" LAST("done") ROLE(4, 3) "}}",
+        JOB ",\"resizes\":2" LAST("done") ROLE(4, 3) "}}" },
+      2,
+      EXIT_DONE },
+    /* the gang has formed, and shrinks again for the scheduler: those tasks leave for that */
+    { { MINE_FORMS, JOB ",\"resizes\":2,\"leaving\":1" ON("forming", 90) ROLE(3, 2) "}}" },
+      1,
+      EXIT_DONE },
+    /* both were done before the client looked */
+    { { MINE_FORMS, JOB ",\"resizes\":3" LAST("done") ROLE(3, 2) "}}" }, 1, EXIT_DONE },
+    { { MINE_FORMS, JOB ",\"resizes\":3,\"leaving\":1" LAST("done") ROLE(3, 2) "}}" },
+      1,
+      EXIT_DONE },
+    /* live, and the next one follows: nobody can say whose tasks leave, so all are waited for */
+    { { MINE_WAITS, JOB ",\"resizes\":2,\"leaving\":2" ON("waiting", 90) ROLE(3, 2) "}}",
+        JOB ",\"resizes\":3" LAST("done") ROLE(3, 2) "}}" },
+      2,
+      EXIT_DONE },
+    /* replaced while it waited */
+    { { MINE_WAITS, JOB ",\"resizes\":1,\"leaving\":1" ON("forming", 90) ROLE(4, 2) "}}" },
+      1,
+      EXIT_JOB_FAILED },
+};
+
+struct script {
+    const struct row *row;
+    int n_updates;
+};
+
+static int play(void *arg, const struct follow_options *o, struct follow_result *out, struct err *e)
+{
+    struct script *s = arg;
+    bool over = false;
+    (void)e;
+    for (int i = 1; i < 4 && s->row->docs[i] && !over; i++) {
+        json_t *doc = json_loads(s->row->docs[i], 0, NULL);
+        assert_non_null(doc);
+        over = o->on_update("RUNNING", doc, o->on_update_arg);
+        s->n_updates++;
+        json_decref(doc);
+    }
+    out->detached = !over;
+    return 0;
+}
+
+static void test_waits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char *argv[] = { (char[]){ "--wait" }, NULL };
+        struct client c = { .version = "test" };
+        struct script s = { .row = &rows[i] };
+        assert_int_equal(options_parse(1, argv, ~UINT64_C(0), &c.o, NULL), 0);
+        json_t *doc = json_loads(rows[i].docs[0], 0, NULL);
+        assert_non_null(doc);
+        int code = resize_answered(&c, "application_1_0001", doc, play, &s);
+        if (code != rows[i].code || s.n_updates != rows[i].n_updates)
+            fail_msg("row %zu: exit code %d after %d updates, but designed: %d after %d", i, code,
+                     s.n_updates, rows[i].code, rows[i].n_updates);
+        options_done(&c.o);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_waits) };
+    return cmocka_run_group_tests_name("client_resize", tests, NULL, NULL);
+}
