@@ -95,10 +95,23 @@ static uint32_t encode_id(int64_t id)
     return (uint32_t)(id + 1);
 }
 
-/* Write the numbers into b, as "1,2,3". Returns the text in b; NULL if n = 0 or v = NULL. */
-static const char *encode_u32s(struct buf *b, const uint32_t *v, size_t n)
+/* ---- writing ---- */
+
+enum { LISTS_MAX = 5 }; /* in one record */
+
+struct writer {
+    struct buf *out;
+    struct buf lists[LISTS_MAX]; /* texts of the lists of the record that is being written */
+    size_t n_lists;
+    bool failed; /* a list could not be written, so the snapshot is not whole */
+};
+
+/* Write the numbers as "1,2,3", for the record that add_record() writes next. NULL if n = 0 or
+ * v = NULL. */
+static const char *encode_u32s(struct writer *w, const uint32_t *v, size_t n)
 {
-    buf_clear(b);
+    struct buf *b = &w->lists[w->n_lists++];
+
     for (size_t i = 0; i < n; i++) {
         if (i)
             (void)buf_addc(b, ',');
@@ -107,9 +120,10 @@ static const char *encode_u32s(struct buf *b, const uint32_t *v, size_t n)
     return n && !b->failed ? buf_cstr(b) : NULL;
 }
 
-static const char *encode_i64s(struct buf *b, const int64_t *v, size_t n)
+static const char *encode_i64s(struct writer *w, const int64_t *v, size_t n)
 {
-    buf_clear(b);
+    struct buf *b = &w->lists[w->n_lists++];
+
     for (size_t i = 0; v && i < n; i++) {
         if (i)
             (void)buf_addc(b, ',');
@@ -118,13 +132,6 @@ static const char *encode_i64s(struct buf *b, const int64_t *v, size_t n)
     return v && n && !b->failed ? buf_cstr(b) : NULL;
 }
 
-/* ---- writing ---- */
-
-struct writer {
-    struct buf *out;
-    struct buf a, b, c; /* for the lists of the record that is being written */
-};
-
 static void add_record(struct writer *w, enum snap_kind kind, const void *from)
 {
     (void)buf_adds(w->out, "{\"e\":\"");
@@ -132,6 +139,11 @@ static void add_record(struct writer *w, enum snap_kind kind, const void *from)
     (void)buf_addc(w->out, '"');
     record_add(w->out, snap_records[kind].fields, from);
     (void)buf_adds(w->out, "}\n");
+    while (w->n_lists > 0) {
+        struct buf *list = &w->lists[--w->n_lists];
+        w->failed |= list->failed;
+        buf_clear(list);
+    }
 }
 
 #define ADD_RECORD(w, name, ...)                                                                   \
@@ -152,7 +164,7 @@ static void add_job(struct writer *w, const struct job *j)
     ADD_RECORD(
         w, job, .application_id = j->application_id, .user = j->user, .state = state_text(j->state),
         .decided = state_text(j->decided), .epoch = j->epoch, .generation = j->generation,
-        .now_ms = j->now_ms, .ready = encode_u32s(&w->a, j->ready, j->n_ready),
+        .now_ms = j->now_ms, .ready = encode_u32s(w, j->ready, j->n_ready),
         .resyncing = j->resyncing, .check_groups = j->check_groups,
         .check_depends = j->check_depends, .owned = j->owned,
         .submitted_wall_ms = j->submitted_wall_ms, .submitted_ms = j->submitted_ms,
@@ -197,17 +209,16 @@ static void add_restarts(struct writer *w, const struct job *j)
 static void add_resize(struct writer *w, const struct job *j)
 {
     const struct resize *z = &j->resize;
-    AUTO(buf_done) struct buf to = { 0 }, by_restart = { 0 }, fallback = { 0 };
 
     ADD_RECORD(w, resize, .state = snap_resize_states[z->state],
-               .target = encode_u32s(&w->a, z->target, j->n_roles),
-               .from = encode_u32s(&w->b, z->from, j->n_roles),
-               .fallback = encode_u32s(&fallback, z->fallback, j->n_roles),
-               .to = encode_u32s(&to, z->to, j->n_roles),
-               .by_restart = encode_u32s(&by_restart, z->by_restart, j->n_roles),
-               .asked_ms = z->asked_ms, .due = encode_time(z->due_ms),
-               .save_due_ms = z->save_due_ms, .failed = z->failed, .who = z->who, .why = z->why,
-               .count = z->n, .outcome = snap_resize_outcomes[z->outcome], .ended_ms = z->ended_ms,
+               .target = encode_u32s(w, z->target, j->n_roles),
+               .from = encode_u32s(w, z->from, j->n_roles),
+               .fallback = encode_u32s(w, z->fallback, j->n_roles),
+               .to = encode_u32s(w, z->to, j->n_roles),
+               .by_restart = encode_u32s(w, z->by_restart, j->n_roles), .asked_ms = z->asked_ms,
+               .due = encode_time(z->due_ms), .save_due_ms = z->save_due_ms, .failed = z->failed,
+               .who = z->who, .why = z->why, .count = z->n,
+               .outcome = snap_resize_outcomes[z->outcome], .ended_ms = z->ended_ms,
                .detail = *z->detail ? z->detail : NULL, .below = z->below, .kept = z->kept.set,
                .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
                .kept_why = z->kept.why);
@@ -228,7 +239,7 @@ static void add_roles(struct writer *w, const struct job *j)
                    .spares = r >= j->n_roles, .forming = role->forming, .gated = role->gated,
                    .restarts = role->tally.n, .row = role->tally.row, .n_unmet = role->n_unmet,
                    .awaited = role->awaited,
-                   .times = encode_i64s(&w->a, role->tally.times, snap_n_times(j, r)),
+                   .times = encode_i64s(w, role->tally.times, snap_n_times(j, r)),
                    .stopped = role->stopped, .kind = (uint32_t)role->kind);
     }
     for (uint32_t g = 0; g < j->spec->n_group_timeouts; g++)
@@ -237,7 +248,7 @@ static void add_roles(struct writer *w, const struct job *j)
     for (size_t i = 0; i < j->nodes.n; i++) {
         const struct node *n = &j->nodes.v[i];
         ADD_RECORD(w, node, .name = n->name, .failures = n->n, .until = encode_time(n->until_ms),
-                   .times = encode_i64s(&w->a, n->times, j->spec->node_max_failures));
+                   .times = encode_i64s(w, n->times, j->spec->node_max_failures));
     }
 }
 
@@ -263,10 +274,10 @@ static void add_slot(struct writer *w, const struct job *j, uint32_t slot)
         .container = s->container, .address = s->address, .gpus = s->gpus,
         .tensorboard = s->tensorboard, .detail = s->detail, .tail = s->tail,
         .cause_line = s->cause_line, .note = snap_notes[s->note], .restarts = s->tally.n,
-        .row = s->tally.row, .times = encode_i64s(&w->a, s->tally.times, snap_n_times(j, s->role)),
-        .spent = any_spent ? encode_u32s(&w->b, s->spent, END_COUNT) : NULL, .due_ms = s->due_ms,
+        .row = s->tally.row, .times = encode_i64s(w, s->tally.times, snap_n_times(j, s->role)),
+        .spent = any_spent ? encode_u32s(w, s->spent, END_COUNT) : NULL, .due_ms = s->due_ms,
         .node = encode_id(s->node),
-        .quick = quick[0] ? encode_u32s(&w->c, quick, ARRAY_LEN(quick)) : NULL,
+        .quick = quick[0] ? encode_u32s(w, quick, ARRAY_LEN(quick)) : NULL,
         .lent_to = s->lent_to + 1, .moved = s->moved, .elsewhere = s->elsewhere,
         .given_up = s->given_up, .taken_ms = s->taken_ms, .leaves = s->leaves);
 }
@@ -301,9 +312,7 @@ int job_snapshot(const struct job *j, struct buf *lines)
     for (uint32_t i = 0; i < j->n_slots; i++)
         add_slot(&w, j, i);
     add_checkpoints(&w, j);
-    bool failed = w.a.failed || w.b.failed || w.c.failed;
-    buf_done(&w.a);
-    buf_done(&w.b);
-    buf_done(&w.c);
-    return lines->failed || failed ? -ENOMEM : 0;
+    for (size_t i = 0; i < LISTS_MAX; i++)
+        buf_done(&w.lists[i]);
+    return lines->failed || w.failed ? -ENOMEM : 0;
 }
