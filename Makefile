@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-# A thin front over meson: the targets that people type. `make help` lists them.
+# The usual targets; meson does the work. `make help` lists the targets.
 BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
 SUITES ?=
-# Not empty: `make check` names each test.
+# If not empty, `make check` prints the name of each test.
 VERBOSE ?=
-# Debian's own meson first: it brings the Python it needs, whatever python3 is in front of PATH.
+# Debian's meson comes first: it uses the right Python, whichever python3 is first in PATH.
 MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
 NINJA ?= ninja
 PYTHON ?= /usr/bin/python3
 MESON_ARGS ?=
 
-# `enabled` where tests are to be built, too.
+# `enabled`: also build the tests.
 TESTS ?= disabled
 
 check_options = $(if $(VERBOSE),--verbose)
 
-# What meson says is worth reading only when it fails.
+# Shows the output of meson only if it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 
-# ninja is quiet but for warnings, and one sentence when nothing is to be done.
+# Shows only warnings and errors of ninja.
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
@@ -36,7 +36,7 @@ build: ## build into build/ (programs in build/bin)
 	  { echo "install them with: tools/install-deps build   (or \`make check\`, \`make demo\`, which do)" >&2; exit 1; }
 	@$(MAKE) --no-print-directory compile
 
-# Without the look at packages, for targets that have just installed them.
+# Does not check the packages: for targets that have just installed them.
 .PHONY: compile
 compile: $(BUILD)/build.ninja
 	@test $(TESTS) = disabled || grep -q '"name": "tests", "value": "$(TESTS)"' $(BUILD)/meson-info/intro-buildoptions.json || \
@@ -50,7 +50,7 @@ $(BUILD)/build.ninja:
 
 check: ## install what the tests need, build, and run every test (or those of SUITES="unit e2e")
 	@tools/install-deps check
-	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # its tests say what is missing
+	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # if it fails, its tests say what is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) $(check_options) $(addprefix --only ,$(SUITES))
 
@@ -64,7 +64,7 @@ bench: ## install MPICH, build, and print the table of ratios
 	@$(MAKE) --no-print-directory compile
 	@bench/run
 
-bench-recovery: ## install MPICH and PyTorch, build, and print how fast what is killed runs again
+bench-recovery: ## install MPICH and PyTorch, build, and measure how fast killed tasks restart
 	@tools/install-deps bench demo
 	@$(MAKE) --no-print-directory compile
 	@bench/recovery
@@ -79,32 +79,32 @@ bench-scale: ## install valgrind, build, and measure jobs of 1,000 and 10,000 ta
 	@$(MAKE) --no-print-directory compile
 	@bench/scale
 
-bench-yarn: ## install Java and Maven, build, and measure against a real Hadoop's own floor
+bench-yarn: ## install Java and Maven, build, and measure tony on a real Hadoop
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory compile
 	@bench/yarn
 
-soak: ## the long tests (an hour and more)
+soak: ## the long tests (more than an hour)
 	@tools/install-deps check frameworks
 	@tools/install-frameworks horovod || true # its test says that it is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) $(check_options) --only soak --only soak-yarn
 
-fuzz: ## every parser under libFuzzer, FUZZ_SECONDS (60) each
+fuzz: ## run libFuzzer on each parser, FUZZ_SECONDS (60) each
 	@tools/install-deps fuzz check
 	@CC=clang $(MAKE) --no-print-directory BUILD=build-fuzz \
 	  MESON_ARGS="-Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false" build-fuzz/build.ninja
 	@$(NINJA) -C build-fuzz --quiet fuzzers
 	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
-sanitize: ## the whole suite under ASan and UBSan, in build-asan/
+sanitize: ## all tests with ASan and UBSan, in build-asan/
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory BUILD=build-asan TESTS=enabled \
 	  MESON_ARGS="-Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized" compile
 	@$(PYTHON) tools/check --build build-asan $(check_options) $(addprefix --only ,$(SUITES))
 
-# Not by the tests on a real Hadoop: its nodes get static programs only, and these here are not.
-coverage: ## line coverage by the suite but yarn, or by SUITES="unit fuzz", in build-cov/
+# Without the tests on a real Hadoop: its nodes can only run static programs, which cannot count lines.
+coverage: ## line coverage of all tests except yarn, or of SUITES="unit fuzz", in build-cov/
 	@tools/install-deps check
 	@$(MAKE) --no-print-directory BUILD=build-cov TESTS=enabled MESON_ARGS="-Dcoverage=true -Dbuildtype=debug" compile
 	@find build-cov -name '*.gcda' -delete
@@ -119,11 +119,11 @@ install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 	@echo "installed into $(DESTDIR)$(abspath $(PREFIX))"
 
-format: ## clang-format over our C files
+format: ## run clang-format on the C files
 	@tools/install-deps format
 	@clang-format -i $$(git ls-files '*.c' '*.h')
 
-tidy: ## clang-tidy over our C files
+tidy: ## run clang-tidy on the C files
 	@tools/install-deps format build
 	@$(MAKE) --no-print-directory compile
 	@clang-tidy --quiet -p $(BUILD) $$(git ls-files 'src/*.c')

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The smallest possible launcher of distributed jobs, with which others are compared. For each task
- * it starts a process that registers over a unix socket, waits until all have registered, and then
+ * The smallest possible launcher of distributed jobs, as a reference for others. For each task it
+ * starts a process that registers over a unix socket, waits until all have registered, and then
  * executes the command. The launcher reaps the tasks and ends with the first failure. It has no
  * journal, no logs, no limits and no supervision.
  *

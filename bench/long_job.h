@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job that runs for weeks, in the job's own time: the core, the journal and its compaction are
- * the real ones; scheduler, executors and tasks are played. The tasks tell a checkpoint each five
- * minutes, spread evenly over these minutes, and their progress before it. Once a day a task fails,
- * and the gang restarts.
+ * A job that runs for weeks, in the job's own time. The core, the journal and its compaction are
+ * the real ones; scheduler, executors and tasks are simulated. Each task reports a checkpoint every
+ * five minutes, spread evenly over these minutes, and its progress before that. Once a day a task
+ * fails, and the gang restarts.
  */
 #ifndef TONY_BENCH_LONG_JOB_H
 #define TONY_BENCH_LONG_JOB_H
@@ -31,7 +31,7 @@ struct long_copies {
     uint64_t most; /* bytes in all files at once, also while one is being put */
 };
 
-/* What follows from an action of the core. */
+/* One action of the core that the simulation answers later. */
 struct long_word {
     enum job_action_type type;
     uint32_t slot, generation, attempt;
@@ -47,8 +47,8 @@ struct long_job {
     /* Called before each compaction, when the journal is at its largest. May be NULL. */
     void (*before_compaction)(struct long_job *l, void *arg);
     void *arg;
-    bool straggler; /* the first task tells one checkpoint in each generation, so that no later
-                       one is ever whole */
+    bool straggler; /* the first task reports only one checkpoint in each generation, so that no
+                       later step is ever complete */
     int64_t now_ms, flushed_ms;
     struct job_actions acts;
     VEC(struct long_word) words;

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements. Each returns rows for the table: what, figures, ratio, goal and whether it was met."""
+"""
+The measurements. Each returns rows for the table: name, numbers, ratio, goal, and whether the goal was met.
+"""
 import os
 import re
 import select
@@ -9,7 +11,7 @@ import time
 
 from world import Missing, command_of, cpu_ms, environ, parent_of, pids, private_kib, program_of, read, status_kib
 
-# docs/architecture.md, "Speed and size": at most so many times the peer.
+# docs/architecture.md, "Speed and size": the largest allowed ratio to the peer.
 HYDRA_GOAL = {1: 1.5, 64: 1.0, 256: 0.8, 1000: 0.6}
 SRUN_GOAL = 0.35
 GROWTH_GOAL = 4.6
@@ -25,10 +27,13 @@ def row(what, value, unit, goal=None, **figures):
 
 
 def alternate(world, commands, reps):
-    """Median start-to-exit in ms of each, one after the other in each round, beginning with another one each time."""
+    """
+    Median start-to-exit time of each command, in ms. The commands alternate, and each round begins with
+    another one.
+    """
     names = list(commands)
     times = {name: [] for name in names}
-    for name in names:  # once for the caches
+    for name in names:  # one run to fill the caches
         world.time(commands[name])
     for i in range(reps):
         for name in names[i % len(names):] + names[:i % len(names)]:
@@ -41,7 +46,7 @@ def launch(world, args, notes):
     rows, ours = [], {}
     for n in sizes:
         commands = world.commands(n, "/bin/true")
-        if n == 250:  # only for the growth
+        if n == 250:  # only used by growth()
             commands = {"tony": commands["tony"]}
         reps = args.reps or (3 if args.quick else 7 if n <= 64 else 5)
         medians, times = alternate(world, commands, reps)
@@ -71,12 +76,12 @@ def growth(world, args, notes):
 
 
 def kill_once(world, argv, marker, n):
-    """ms from the death of one task until the others, and until the launcher, are gone."""
+    """Milliseconds from the death of one task until the others, and until the launcher, have ended."""
     launcher = world.start(argv)
     try:
         tasks = world.tasks_running(marker, n)
         if argv[0] == world.tony:
-            world.all_running(n)  # a job in full swing is meant
+            world.all_running(n)  # all tasks must run
         poller = select.poll()
         fds = {os.pidfd_open(pid): pid for pid in tasks + [launcher.pid]}
         for fd in fds:
@@ -123,7 +128,7 @@ def kill(world, args, notes):
 
 
 def memory(world, args, notes):
-    """A thousand sleeping tasks: what master and executors hold, and what their beats cost."""
+    """A thousand sleeping tasks: the memory of master and executors, and the cost of heartbeats."""
     n, marker = (64 if args.quick else 1000), "/bin/sleep 86398"
     watch_s = 3 if args.quick else 15
     launcher = world.start([world.tony, "run", world.job(n, marker, **{"tony.task.heartbeat-interval-ms": 1000})])
@@ -161,7 +166,7 @@ def memory(world, args, notes):
 
 
 def journal(world, args, notes):
-    """The journal's share of a launch, from what the master itself counted while it wrote it."""
+    """The journal's share of a launch, from the master's own numbers."""
     rows = []
     for n in (1, 64) if args.quick else (1, 64, 1000):
         shares, parts = [], []

@@ -24,7 +24,7 @@ def now_ms():
 
 
 class Run:
-    """One launcher whose tasks say when they start."""
+    """One launcher. Its tasks report when they start."""
 
     def __init__(self, world, argv):
         self.world = world
@@ -37,7 +37,7 @@ class Run:
         self.pid_of = {}
 
     def started(self, n):
-        """Who and when, of the next n tasks that start."""
+        """Name and start time of the next n tasks that start."""
         found = {}
         deadline = time.monotonic() + LIMIT_S
         while len(found) < n:
@@ -101,8 +101,8 @@ class Ours(Run):
 
     def seen_ms(self, killed_wall_ms):
         """
-        From a kill until the master had the end in its journal, at most: job time, brought to the wall's by the record that has
-        both. Each of them is cut to whole ms.
+        Time from a kill until the master had the end in its journal, at most. A record that has both times
+        converts the job's time to wall time. Both are rounded down to whole ms.
         """
         found = self.records()
         anchor = next(r for r in found if r["e"] == "master_started")
@@ -111,7 +111,10 @@ class Ours(Run):
 
 
 def torchrun(command):
-    """--redirects and --tee for one worker, since PyTorch 1.13 on Python 3.11 fails with their defaults."""
+    """
+    --redirects and --tee are set for one worker, because PyTorch 1.13 on Python 3.11 fails with their
+    defaults.
+    """
     return [PYTHON, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={N}", "--max_restarts=100",
             "--monitor_interval=0.1", "--redirects=0:1", "--tee=0:1", "--no_python", *command.split()]
 
@@ -121,7 +124,7 @@ def mpiexec_loop(world):
 
 
 def own_start_ms(world, reps):
-    """What the command takes by itself, from fork to its word."""
+    """The time of the command itself, from the fork to its report."""
     got = []
     for _ in range(reps):
         at = now_ms()
@@ -132,11 +135,11 @@ def own_start_ms(world, reps):
 
 
 def task(world, reps, notes):
-    """One of 16 is killed; the others do not notice."""
+    """One of 16 tasks is killed; the others run on."""
     run = Ours(world, "task")
     took, seen = [], []
     try:
-        for i in range(min(reps, N)):  # each another one: who fails again pauses
+        for i in range(min(reps, N)):  # another task each time: a task that fails again pauses first
             who = f"worker:{i}"
             wall = time.time() * 1e3
             at = run.kill(who)
@@ -155,7 +158,7 @@ def task(world, reps, notes):
 
 
 def gang(world, reps, notes):
-    """One of 16 is killed, and all begin again."""
+    """One of 16 tasks is killed, and all restart."""
     launchers = {"tony": lambda: Ours(world, "job"), "mpiexec in a loop": lambda: Run(world, mpiexec_loop(world))}
     torch = subprocess.run([PYTHON, "-c", "import torch.distributed.run; print(torch.__version__)"], capture_output=True, text=True)
     if torch.returncode == 0:
@@ -183,9 +186,9 @@ def gang(world, reps, notes):
 
 
 def master(world, reps, notes):
-    """The master is killed; how long until the next one has all executors back, as it says itself."""
+    """The master is killed; the time until the next one has all executors back, from its own log."""
     took = []
-    for _ in range(reps):  # each time another job: one whose masters die again and again is given up
+    for _ in range(reps):  # another job each time: a job is given up if its masters die again and again
         run = Ours(world, "task")
         try:
             log = run.job / "master.log"
@@ -207,6 +210,6 @@ def master(world, reps, notes):
 
 
 def wall_of(text):
-    """ "2026-01-31T12:00:00.123Z" in ms."""
+    """"2026-01-31T12:00:00.123Z" in ms."""
     from datetime import datetime
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1e3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table."""
+"""Prints the table of results."""
 
 
 def number(value, unit):

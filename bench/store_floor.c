@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The minimum cost of any store that one thread serves: for each request one recv(), one send() of
- * an answer of the right length, and its share of an epoll_wait(). It stores nothing and checks
- * nothing. It prints its port; for older|newer see store_load.c. It ends with its standard input.
+ * The minimum cost of any store with one thread: for each request one recv(), one send() of an
+ * answer of the right length, and its share of an epoll_wait(). It stores nothing and checks
+ * nothing. It prints its port; for older|newer see store_load.c. Ends when its standard input is
+ * closed.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

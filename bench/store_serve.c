@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Serves torch's store alone, for measurements and tests with real clients. Prints its port; ends
- * with its standard input. */
+/* Runs the store for torch alone, for measurements and tests with real clients. Prints its port.
+ * Ends when its standard input is closed. */
 #include <poll.h>
 #include <stdio.h>
 #include <sys/resource.h>

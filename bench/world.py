@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: a home of its own with a running pool, job files, the peers, and looks into /proc."""
+"""The measured system: a home with a running pool, job files, the peers, and readings from /proc."""
 import json
 import os
 import re
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """Something that measuring needs is not there."""
+    """A program that the measurement needs is missing."""
 
 
 def read(path):
     try:
         return Path(path).read_text()
-    except OSError:  # a process may be gone at any moment
+    except OSError:  # the process may have ended
         return ""
 
 
@@ -55,12 +55,12 @@ def status_kib(pid, field):
 
 
 def private_kib(pid):
-    """What would be free if this process alone went away."""
+    """Memory that would become free if this process alone ended."""
     return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", read(f"/proc/{pid}/smaps_rollup"), re.M))
 
 
 def cpu_ms(pid):
-    """Time on a core, in ns where the kernel tells, else in ticks."""
+    """CPU time, in ns if the kernel reports it, else in ticks."""
     fields = read(f"/proc/{pid}/schedstat").split()
     if fields and int(fields[0]) > 0:
         return int(fields[0]) / 1e6
@@ -103,7 +103,7 @@ class World:
             raise Missing(f"there is no '{path}': {hint}")
         return path
 
-    # ---- Slurm, a real one for the time of the measurement ----
+    # ---- Slurm: a real one that runs only during the measurement ----
 
     def slurm(self, command):
         fixture = Path(__file__).resolve().parent.parent / "tests/fixtures/slurm/slurm-cluster"
@@ -111,7 +111,7 @@ class World:
                               timeout=300)
 
     def start_slurm(self):
-        """Path of srun, or None with a note why its goals are not measured."""
+        """Path of srun; or None, with a note why its goals are not measured."""
         r = self.slurm("start")
         if r.returncode == 0:
             self.env["SLURM_CONF"] = str(self.base / "slurm/slurm.conf")
@@ -119,7 +119,7 @@ class World:
         self.notes.append(f"srun: its goals were not measured: {r.stderr.strip()}")
         return None
 
-    # ---- ours ----
+    # ---- tony ----
 
     def call(self, *args, check=True, timeout=300):
         r = subprocess.run([self.tony, *map(str, args)], env=self.env, cwd=self.base, stdin=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ class World:
         self.call("pool", "start")
 
     def job(self, n, command, memory="4m", **conf):
-        """A job file of n tasks with a memory limit each, small enough that a thousand fit."""
+        """A job file of n tasks with a memory limit each, so small that a thousand fit."""
         path = self.base / f"job-{n}-{abs(hash((command, memory, tuple(conf.items()))))}.yaml"
         path.write_text(json.dumps({
             "name": f"bench-{n}", "framework": "generic", "command": command,
@@ -152,10 +152,10 @@ class World:
             time.sleep(0.005)
         return path
 
-    # ---- launching anything ----
+    # ---- all launchers ----
 
     def commands(self, n, command):
-        """Name -> argv of each launcher, for n tasks of a command."""
+        """Returns {name: argv} of each launcher, for n tasks of a command."""
         words = command.split()
         found = {"baseline": [self.baseline, str(n), *words],
                  "hydra": [self.mpiexec, "-bind-to", "none", "-n", str(n), *words],
@@ -165,7 +165,7 @@ class World:
         return found
 
     def time(self, argv):
-        """Start to exit in ms."""
+        """Milliseconds from start to exit."""
         with open(self.base / "out", "wb") as out:
             started = time.perf_counter()
             code = subprocess.run(argv, env=self.env, cwd=self.base, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode
@@ -180,7 +180,7 @@ class World:
 
     @staticmethod
     def tasks_running(marker, n, limit_s=120):
-        """Pids of n processes whose command line is marker; waits for them."""
+        """Waits for n processes with this command line; returns their pids."""
         deadline = time.monotonic() + limit_s
         while True:
             found = [p for p in pids() if command_of(p) == marker.split()]
@@ -191,7 +191,7 @@ class World:
             time.sleep(0.02)
 
     def all_running(self, n, limit_s=120):
-        """Our newest job's master knows that all n tasks run."""
+        """Waits until the master of the newest job knows that all n tasks run."""
         deadline = time.monotonic() + limit_s
         while True:
             roles = json.loads(self.call("status", self.newest_job().name, "--json"))["roles"]

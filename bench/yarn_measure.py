@@ -18,7 +18,10 @@ LIMIT_S = 120
 
 
 class Run:
-    """One application whose tasks stamp a directory: when each started and ended, and the client's times. All in ms of CLOCK_REALTIME."""
+    """
+    One application. Its tasks record when each started and ended; the client's times are added. All are ms of
+    CLOCK_REALTIME.
+    """
 
     def __init__(self, world, command, n, extra=None):
         self.n, self.world = n, world
@@ -36,12 +39,15 @@ class Run:
         return self.dir.with_suffix(".out").read_text(errors="replace")[-1500:]
 
     def stamps(self):
-        """The lines of each task's file, of those that have written."""
+        """The lines in the files of the tasks that have written."""
         found = [p.read_text().split() for p in self.dir.iterdir() if p.name.isdigit()]
         return [[float(t) for t in f] for f in found if f]
 
     def running(self, count=None, limit_s=LIMIT_S):
-        """Wait until so many tasks (all) have started; ms from the client's start to the last of them."""
+        """
+        Waits until this many tasks (default: all) have started. Returns the ms from the client's start to the
+        last of them.
+        """
         deadline = time.monotonic() + limit_s
         while len(stamps := self.stamps()) < (count or self.n):
             if self.client.poll() is not None:
@@ -52,7 +58,7 @@ class Run:
         return max(s[0] for s in stamps) - self.started
 
     def finish(self):
-        """Open the gate; ms from the last exit of a task to the client's."""
+        """Opens the gate. Returns the ms from the last exit of a task to the client's exit."""
         os.close(self.gate)
         self.gate = -1
         try:
@@ -98,7 +104,7 @@ class World:
                 "--webhdfs", f"http://{at(p['nn_http'])}/webhdfs/v1", str(n), command]
 
     def tony(self, command, n, **conf):
-        # Not named after the run: a job that was submitted before is the same job.
+        # The name does not depend on the run: so a second submission is the same job.
         job = {"name": f"bench-{n}", "framework": "generic", "command": command,
                "roles": {"worker": {"instances": n, "memory": "64m"}}, "conf": {"tony.am.memory": "64m", **conf}}
         path = self.base / f"run{self.n_runs}.yaml"
@@ -125,7 +131,7 @@ class World:
 
 
 def warm_up(world):
-    """The daemons' first applications take seconds longer than all others."""
+    """The first applications on new daemons take seconds longer than later ones."""
     for _ in range(2):
         for command in world.commands().values():
             world.once(command, 8)
@@ -156,12 +162,15 @@ def launch(world, args, notes):
 
 
 def localized(cluster):
-    """What the nodes hold for the user over all jobs. (Their metrics are renewed every ten seconds only, so the directories are counted.)"""
+    """
+    Files that the nodes cache for the user over all jobs. (The nodes update their metrics only every ten
+    seconds, so the directories are counted.)
+    """
     return {str(path) for path in cluster.dir.glob("nm/*/local/usercache/*/filecache/*/*")}
 
 
 def again(world, args, notes):
-    """What the second of two submissions of the same job uploads."""
+    """The upload of the second of two submissions of the same job."""
     cluster, home = world.cluster, "/user/root/.tony"
     world.once(world.tony, 8)
     cache, before = cluster.tree(home + "/cache"), localized(cluster)
@@ -179,12 +188,15 @@ def again(world, args, notes):
 
 
 def stopped(world, args, notes):
-    """A hundred containers; one NodeManager is stopped when the first is granted. Nothing may wait for it."""
+    """
+    A hundred containers. One NodeManager is stopped when the first container is granted. Nothing may wait for
+    it.
+    """
     cluster, first_come = world.cluster, {"tony.application.distributed-mode": "FCFS"}
     with world.run(world.tony, 100, first_come) as run:
         undisturbed = run.running()
         run.finish()
-    before = {a["id"] for a in cluster.apps()}  # the client leaves before the ResourceManager says FINISHED
+    before = {a["id"] for a in cluster.apps()}  # the client ends before the ResourceManager reports FINISHED
     with world.run(world.tony, 100, first_come) as run:
         deadline = time.monotonic() + LIMIT_S
         while not (apps := [a for a in cluster.apps(states="RUNNING") if a["id"] not in before]):

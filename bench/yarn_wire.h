@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As much of Hadoop's wire as the floor of bench/yarn needs, and nothing of src/: protobuf by hand,
- * RPC version 9 with SIMPLE and token authentication (qop auth), WebHDFS over blocking sockets.
- * Whatever goes wrong ends the program with a sentence on stderr.
+ * The parts of Hadoop's protocols that the floor of bench/yarn needs, without src/: protobuf by
+ * hand, RPC version 9 with SIMPLE and token authentication (qop auth), WebHDFS over blocking
+ * sockets. Each error ends the program with a message on stderr.
  */
 #pragma once
 
@@ -42,8 +42,8 @@ void pb_str(struct buf *b, unsigned field, const char *text);
 /* m becomes a field of b, and is freed. */
 void pb_msg(struct buf *b, unsigned field, struct buf *m);
 
-/* One field after the other; false at the end. Exactly one of value and bytes is set, by its wire
- * type; fixed ones are passed over. */
+/* Reads one field after the other; false at the end. Exactly one of value and bytes is set, by its
+ * wire type; fields of a fixed size are skipped. */
 bool pb_next(struct span *in, unsigned *field, uint64_t *value, struct span *bytes);
 /* The last field of that number; 0 or empty if there is none. */
 uint64_t pb_get_int(struct span in, unsigned field);

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all groups of tests share: the markers that say how a test may be run, and the stream of results that tools/check reads."""
+"""
+Shared by all groups of tests: the markers that say how a test may run, and the stream of results that
+tools/check reads.
+"""
 
 import json
 import os
@@ -7,7 +10,8 @@ import signal
 
 import pytest
 
-# tools/check hands a pipe to pytest and names it here. Without it (pytest typed by hand) nothing is written.
+# tools/check gives pytest a pipe and names it here. Without this variable (pytest typed by hand) no results
+# are written.
 RESULTS_FD = "TONY_CHECK_FD"
 
 MARKERS = (
@@ -20,7 +24,8 @@ MARKERS = (
 def pytest_configure(config):
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    # A shell that runs a command in the background has it ignore SIGINT, and so would every program that the tests start and interrupt.
+    # A program that a shell starts in the background ignores SIGINT, and so do its children. Then the tests
+    # could not interrupt their programs.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if RESULTS_FD in os.environ and not hasattr(config, "workerinput"):  # the workers of pytest-xdist report to their controller
@@ -47,11 +52,14 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=left)
     if hasattr(config, "workerinput"):
-        items.sort(key=seconds, reverse=True)  # stable: each file's tests stay in their order
+        items.sort(key=seconds, reverse=True)  # a stable sort: the tests of each file stay in order
 
 
 class Results:
-    """Writes one line of JSON for each phase of each test: its name, its outcome and, if it is not passed, everything known about it."""
+    """
+    Writes one line of JSON for each phase of each test: its name, its outcome and, if it has not passed,
+    everything known about it.
+    """
 
     def __init__(self, fd):
         os.set_inheritable(fd, False)

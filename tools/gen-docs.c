@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "conf/conf.h"
+#include "wrap.h"
 
 static const struct {
     enum conf_effect effect;
@@ -68,15 +69,16 @@ static int add_type(struct buf *b, const struct conf_key *k)
 
 static int add_key(struct buf *b, const struct conf_key *k)
 {
-    int rc = buf_addf(b, "| `%s` | ", k->name);
+    AUTO(buf_done) struct buf text = { 0 };
+    int rc = buf_addf(&text, "`%s` (", k->name);
     if (rc == 0)
-        rc = add_type(b, k);
+        rc = add_type(&text, k);
     if (rc == 0 && k->dflt)
-        rc = *k->dflt ? buf_addf(b, " | `%s` | ", k->secret ? "***" : k->dflt)
-                      : buf_adds(b, " | empty | ");
-    else if (rc == 0)
-        rc = buf_adds(b, " | | ");
-    return rc < 0 ? rc : buf_addf(b, "%s | %s |\n", k->since, k->help);
+        rc = *k->dflt ? buf_addf(&text, "; default `%s`", k->secret ? "***" : k->dflt)
+                      : buf_adds(&text, "; default empty");
+    if (rc == 0)
+        rc = buf_addf(&text, "; since %s): %s", k->since, k->help);
+    return rc < 0 ? rc : wrap_item(b, 0, buf_span(&text));
 }
 
 static int add_page(struct buf *b)
@@ -87,27 +89,27 @@ static int add_page(struct buf *b)
         b,
         "# Keys\n\n"
         "Printed from the table in `src/conf/keys.c` by `gen-docs`: change that, not this page.\n\n"
-        "A name in angle brackets stands for letters, digits, `-` and `_`: `tony.<role>.memory` is "
-        "`tony.worker.memory` "
-        "for the role `worker`.\n"
-        "Sizes are whole MiB, or with a unit: `512m`, `2g`. Lists are separated by commas; a comma "
-        "inside an item is written "
-        "`\\,`. Environments are lists of `NAME=VALUE`.\n"
-        "Later wins: default, site file, job file, options, `--conf`. Values for "
-        "`tony.containers.envs`, "
-        "`tony.execution.envs` and `tony.containers.resources` from options and `--conf` are added "
-        "to what the files say.\n");
+        "A name in angle brackets stands for letters, digits, `-` and `_`: `tony.<role>.memory` "
+        "is\n"
+        "`tony.worker.memory` for the role `worker`. Sizes are whole MiB, or have a unit: `512m`, "
+        "`2g`. Lists are\n"
+        "separated by commas; a comma inside an item is written `\\,`. Environments are lists of "
+        "`NAME=VALUE`.\n\n"
+        "The last of these values wins: default, site file, job file, options, `--conf`. Values "
+        "for\n"
+        "`tony.containers.envs`, `tony.execution.envs` and `tony.containers.resources` from "
+        "options and `--conf` are\n"
+        "added to the values of the files.\n\n"
+        "Behind each key: its type, its default, and the first program that had it. `TonY` and "
+        "`TonY 0.5` are the\n"
+        "original; keys since `tony 1` are new.\n");
     for (size_t s = 0; s < ARRAY_LEN(sections) && rc == 0; s++) {
         bool begun = false;
         for (size_t i = 0; i < n && rc == 0; i++) {
             if (k[i].effect != sections[s].effect)
                 continue;
             if (!begun)
-                rc = buf_addf(
-                    b,
-                    "\n## %s\n\n%s\n\n"
-                    "| key | type | default | since | what it does |\n|---|---|---|---|---|\n",
-                    sections[s].title, sections[s].text);
+                rc = buf_addf(b, "\n## %s\n\n%s\n\n", sections[s].title, sections[s].text);
             begun = true;
             if (rc == 0)
                 rc = add_key(b, &k[i]);

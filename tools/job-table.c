@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prints the state table of a slot for docs/job-states.md, as a table or as a diagram. With
+ * Prints the state table of a slot for docs/job-states.md, as a list or as a diagram. With
  * --events it prints the events and their fields for docs/journal.md.
  *
  *     job-table [--mermaid | --events]
@@ -9,34 +9,47 @@
 #include <string.h>
 
 #include "job/job_int.h"
+#include "wrap.h"
 
-static void print_cell(enum slot_state from, enum slot_input in)
+/* The states in which `in` has the same outcome as in `first`, and that outcome. Nothing is added
+ * if a state before `first` has the same one. */
+static int add_outcome(struct buf *out, enum slot_input in, enum slot_state first)
 {
-    const struct slot_cell *c = &slot_table[from][in];
+    AUTO(buf_done) struct buf text = { 0 };
+    const struct slot_cell *c = &slot_table[first][in];
+    bool stays = c->to == first;
+    const char *sep = "";
+    int rc = 0;
 
-    if (c->to == SLOT_NONE) {
-        printf(" |");
-        return;
+    for (enum slot_state s = SLOT_NONE + 1; s < SLOT_STATE_COUNT && rc == 0; s++) {
+        const struct slot_cell *other = &slot_table[s][in];
+        bool same = other->to != SLOT_NONE && other->act == c->act &&
+                    (stays ? other->to == s : other->to != s && other->to == c->to);
+        if (same && s < first)
+            return 0;
+        if (!same)
+            continue;
+        rc = buf_addf(&text, "%s%s", sep, slot_state_name(s));
+        sep = ", ";
     }
-    printf(" %s%s%s%s |", c->to == from ? "(stays)" : slot_state_name(c->to), c->act ? ", *" : "",
-           slot_do_name(c->act), c->act ? "*" : "");
+    if (rc == 0)
+        rc = stays ? buf_adds(&text, ": stays") : buf_addf(&text, " → %s", slot_state_name(c->to));
+    if (rc == 0 && c->act)
+        rc = buf_addf(&text, ", *%s*", slot_do_name(c->act));
+    return rc < 0 ? rc : wrap_item(out, 2, buf_span(&text));
 }
 
-static void print_table(void)
+static int add_table(struct buf *out)
 {
-    printf("| when |");
-    for (enum slot_state s = SLOT_NONE + 1; s < SLOT_STATE_COUNT; s++)
-        printf(" %s |", slot_state_name(s));
-    printf("\n|---|");
-    for (enum slot_state s = SLOT_NONE + 1; s < SLOT_STATE_COUNT; s++)
-        printf("---|");
-    printf("\n");
-    for (enum slot_input in = IN_NONE + 1; in < IN_COUNT; in++) {
-        printf("| %s |", slot_input_name(in));
-        for (enum slot_state s = SLOT_NONE + 1; s < SLOT_STATE_COUNT; s++)
-            print_cell(s, in);
-        printf("\n");
+    int rc = 0;
+
+    for (enum slot_input in = IN_NONE + 1; in < IN_COUNT && rc == 0; in++) {
+        rc = buf_addf(out, "- **%s**\n", slot_input_name(in));
+        for (enum slot_state s = SLOT_NONE + 1; s < SLOT_STATE_COUNT && rc == 0; s++)
+            if (slot_table[s][in].to != SLOT_NONE)
+                rc = add_outcome(out, in, s);
     }
+    return rc;
 }
 
 /* Print one arrow for each pair of states, with all inputs that lead there. Inputs that do not
@@ -74,33 +87,48 @@ static const char *kind_name(enum field_kind kind)
     return names[kind];
 }
 
-static void print_events(void)
+static int add_event(struct buf *out, const struct event_info *info)
 {
-    printf("| event | in the journal | when | fields |\n|---|---|---|---|\n");
-    for (int t = EV_NONE + 1; t < EV_COUNT; t++) {
-        const struct event_info *info = job_event_info((enum job_event_type)t);
-        printf("| `%s` | %s | %s |", info->name, info->durable == DURABLE ? "yes" : "no",
-               info->text);
-        for (const struct field *f = info->fields; f->name; f++)
-            printf("%s `%s` (%s%s%s)", f == info->fields ? "" : ",", f->name, kind_name(f->kind),
-                   *f->text ? ": " : "", f->text);
-        printf(" |\n");
+    AUTO(buf_done) struct buf text = { 0 };
+    int rc = buf_addf(&text, "`%s`%s: %s", info->name,
+                      info->durable == DURABLE ? "" : " (not in the journal)", info->text);
+
+    if (rc == 0)
+        rc = wrap_item(out, 0, buf_span(&text));
+    for (const struct field *f = info->fields; f->name && rc == 0; f++) {
+        text.len = 0;
+        rc = buf_addf(&text, "`%s` (%s)%s%s", f->name, kind_name(f->kind), *f->text ? ": " : "",
+                      f->text);
+        if (rc == 0)
+            rc = wrap_item(out, 2, buf_span(&text));
     }
+    return rc;
+}
+
+static int add_events(struct buf *out)
+{
+    int rc = 0;
+
+    for (int t = EV_NONE + 1; t < EV_COUNT && rc == 0; t++)
+        rc = add_event(out, job_event_info((enum job_event_type)t));
+    return rc;
 }
 
 int main(int argc, char **argv)
 {
+    AUTO(buf_done) struct buf out = { 0 };
     const char *what = argc == 2 ? argv[1] : "";
+    int rc = 0;
 
     if (argc == 1) {
-        print_table();
+        rc = add_table(&out);
     } else if (argc == 2 && strcmp(what, "--mermaid") == 0) {
         print_mermaid();
     } else if (argc == 2 && strcmp(what, "--events") == 0) {
-        print_events();
+        rc = add_events(&out);
     } else {
         (void)fprintf(stderr, "usage: job-table [--mermaid | --events]\n");
         return 2;
     }
-    return 0;
+    return rc == 0 && fwrite(out.p, 1, out.len, stdout) == out.len && fflush(stdout) == 0 ? 0 : 1;
 }

@@ -11,7 +11,7 @@ def score(c):
     return model.score(x[1400:] / 16, y[1400:]), c, get_worker().address
 
 
-client = Client(timeout="60s")  # DASK_SCHEDULER_ADDRESS says where
+client = Client(timeout="60s")  # DASK_SCHEDULER_ADDRESS has the scheduler's address
 client.wait_for_workers(2, timeout=60)
 results = client.gather(client.map(score, [0.01, 0.1, 1.0, 10.0]))
 best = max(results)

@@ -2,17 +2,16 @@
 """Handwritten digits, trained by several processes as one (PyTorch DistributedDataParallel, gloo).
 
 Each worker holds the same small network. Each step takes the next --batch images of one random order,
-divides them among the workers, and adds up their gradients. Who they are comes from the environment
-that tony sets (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), so this file also runs by hand or with
-torchrun.
+divides them among the workers, and adds up their gradients. tony sets the variables MASTER_ADDR,
+MASTER_PORT, RANK and WORLD_SIZE, as torchrun does; so this file also runs by hand or with torchrun.
 
 The order follows from the epoch, and the images of a step from its number alone. The number of
-workers decides only who computes which part of the sum. So the job may be resized while it trains:
-it goes on with the same steps, and the model is the same but for the rounding of the sums.
+workers only decides which worker computes which part of the sum. So the job may be resized while it trains:
+it goes on with the same steps, and the model differs only by the rounding of the sums.
 
-Rank 0 saves a checkpoint every few steps, under another name first: half of one is never taken for
-a whole one. A worker that is started again goes on from the newest (TONY_CHECKPOINT). With the same
-number of workers the model becomes the same, bit for bit, as without the interruption. The last
+Rank 0 saves a checkpoint every few steps. It writes the file under another name and then renames it,
+so an incomplete file is never used. A restarted worker resumes from the newest one (TONY_CHECKPOINT).
+With the same number of workers the model is the same, bit by bit, as without the interruption. The last
 line of rank 0 is JSON with the accuracy on images held out.
 """
 import argparse
@@ -32,11 +31,12 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../clients/python"))  # by hand
+# When the program is started by hand.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../clients/python"))
 import tony_task  # noqa: E402  progress and checkpoints; without tony it does nothing
 
 HELD_OUT = 360  # of 1797 images
-KEPT = 2  # checkpoints: the newest, and the one before while that is being written
+KEPT = 2  # checkpoints: the newest one, and the one before while the newest is being written
 
 
 def data(seed):
@@ -75,9 +75,13 @@ class Checkpoints:
 
     @staticmethod
     def load(model, optimizer):
-        """The step to go on from; 0 without a checkpoint. Each rank reads the same file: none is written before all are here."""
+        """
+        The step to resume from; 0 without a checkpoint. All ranks read the same file, and none is written
+        before all ranks are here.
+        """
         path = tony_task.resume_path()
-        if path and not os.path.exists(path):  # newer ones took its place, and nobody lived to tell of them
+        # Newer checkpoints replaced it, and no process was left to report them.
+        if path and not os.path.exists(path):
             path = max(glob.glob(os.path.join(os.path.dirname(path), "step-*.pt")), default=None)
         if not path:
             return 0
@@ -88,7 +92,7 @@ class Checkpoints:
 
 
 def batch_of(step, n, args):
-    """The images of one step, of n in all: the same for any number of workers."""
+    """The images of one step (n images in total): the same for any number of workers."""
     per_epoch = -(-n // args.batch)
     epoch, at = divmod(step, per_epoch)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(args.seed + epoch + 1))
@@ -96,7 +100,7 @@ def batch_of(step, n, args):
 
 
 def train(model, x, y, args, rank, world, task):
-    """False: it was told to stop."""
+    """False: the program was told to stop."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     loss_of = nn.CrossEntropyLoss(reduction="sum")
     last = args.epochs * -(-len(y) // args.batch)
@@ -110,7 +114,7 @@ def train(model, x, y, args, rank, world, task):
     total = torch.zeros(1)
     for step in range(start, last):
         epoch, epoch_ends, pick = batch_of(step, len(y), args)
-        mine = pick[rank::world]  # none at all, where there are more workers than images: their sum is 0
+        mine = pick[rank::world]  # empty if there are more workers than images: the sum of this part is 0
         optimizer.zero_grad()
         loss = loss_of(model(x[mine]), y[mine]) / len(pick)
         (loss * world).backward()  # DistributedDataParallel divides by the number of workers; a sum is wanted
@@ -119,7 +123,7 @@ def train(model, x, y, args, rank, world, task):
         task.progress(step + 1, last)
 
         stop = torch.tensor(float(bool(asked) or task.should_stop()))
-        dist.all_reduce(stop)  # all of them stop at the same step
+        dist.all_reduce(stop)  # all workers stop at the same step
         if rank == 0 and (stop or (step + 1) % args.save_every == 0):
             checkpoints.save(step + 1, model.module, optimizer)
         if stop:
@@ -138,7 +142,7 @@ def accuracy(model, x, y):
 
 
 def digest(model):
-    """Equal for models that are equal in every bit."""
+    """The digest of two models is equal if they are equal in each bit."""
     h = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         h.update(name.encode() + value.numpy().tobytes())
@@ -171,8 +175,10 @@ def main():
         print(json.dumps({"accuracy": round(accuracy(model.module, x_test, y_test), 4),
                           "held_out_images": HELD_OUT, "workers": world, "epochs": args.epochs,
                           "model": digest(model.module), "seconds": round(time.monotonic() - started, 1)}), flush=True)
-    dist.barrier()  # nobody leaves while others still want to talk
-    del model  # before the group: PyTorch 1.13 hangs now and then when a model is the last to hold it
+    dist.barrier()  # no rank leaves while others still communicate
+    # Delete the model before the group: PyTorch 1.13 hangs sometimes if the model is the last to refer to the
+    # group.
+    del model
     gc.collect()
     dist.destroy_process_group()
 

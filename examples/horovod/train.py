@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digits with Horovod: each rank sees its share of the images, gradients are averaged by allreduce."""
+"""Digits with Horovod: each rank gets a part of the images, and allreduce averages the gradients."""
 import os
 
 import horovod.torch as hvd

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digits with JAX: the images are sharded over the devices of all processes, and XLA adds what has to cross between them."""
+"""
+Digits with JAX: the images are divided among the devices of all processes, and XLA does the communication
+between them.
+"""
 import os
 
 import jax
@@ -10,7 +13,7 @@ from sklearn.datasets import load_digits
 
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
-                           process_id=int(os.environ["JAX_PROCESS_ID"]))  # the address it finds itself
+                           process_id=int(os.environ["JAX_PROCESS_ID"]))  # it finds its own address
 rank, size = jax.process_index(), jax.process_count()
 print(f"process {rank} of {size}, {len(jax.devices())} devices", flush=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digits with LightGBM: each machine has its share of the rows, histograms are merged over sockets."""
+"""Digits with LightGBM: each machine has a part of the rows, and histograms are merged over sockets."""
 import os
 
 import lightgbm as lgb

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digits with MPI: softmax regression, each rank has its share of the images, and gradients are summed by Allreduce."""
+"""
+Digits with MPI: softmax regression; each rank has a part of the images, and Allreduce sums the gradients.
+"""
 import numpy as np
 from mpi4py import MPI
 from sklearn.datasets import load_digits

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A linear model by gradient descent over a kvstore; in a scheduler or a server the import itself serves until all is done."""
+"""
+A linear model, trained by gradient descent over a kvstore. In a scheduler or a server, the import itself
+serves until the training is over.
+"""
 import os
 
 import mxnet as mx

@@ -4,7 +4,7 @@ import time
 
 import ray
 
-ray.init(log_to_driver=False)  # RAY_ADDRESS says where
+ray.init(log_to_driver=False)  # RAY_ADDRESS has the address
 while sum(node["Alive"] for node in ray.nodes()) < 2:
     time.sleep(0.2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two programs share: the digits, and a small network out of plain variables."""
+"""Shared by the two programs: the digits, and a small network of plain variables."""
 import numpy as np
 import tensorflow as tf
 from sklearn.datasets import load_digits

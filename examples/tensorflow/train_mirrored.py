@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digits with mirrored variables: each worker computes on its share, gradients are added over gRPC collectives."""
+"""
+Digits with mirrored variables: each worker computes on a part of the images; collectives over gRPC add the
+gradients.
+"""
 import json
 import os
 
 import tensorflow as tf
 
-import common  # sets threads: before the strategy, which starts them
+import common  # sets the number of threads; must come before the strategy, which starts them
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before any tensor is made
+strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before the first tensor is made
 
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 n = strategy.num_replicas_in_sync

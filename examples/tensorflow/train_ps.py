@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digits with parameter servers: the chief hands steps to the workers, the weights live in the ps."""
+"""Digits with parameter servers: the chief gives steps to the workers, and the ps tasks store the weights."""
 import common
 import tensorflow as tf
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XGBoost's tracker, by which its workers find each other."""
+"""XGBoost's tracker, through which its workers find each other."""
 import os
 
 from xgboost.tracker import RabitTracker

@@ -288,7 +288,7 @@ int fs_tail(int dirfd, const char *path, unsigned n, size_t max, struct buf *out
             continue;
         if (got == -1)
             return err_set(e, errno, "cannot read '%s': %m", path);
-        if (got == 0) /* somebody truncated the file since fstat() */
+        if (got == 0) /* the file was truncated after fstat() */
             break;
         len += (size_t)got;
     }

@@ -12,7 +12,7 @@ enum end_reason {
     END_NONE = 0,
     END_EXITED,           /* the process exited or a signal killed it */
     END_KILLED_BY_MASTER, /* the master stopped it */
-    END_PREEMPTED,        /* the scheduler took the container for somebody else */
+    END_PREEMPTED,        /* the scheduler took the container for another job */
     END_NODE_LOST,
     END_OUT_OF_MEMORY,
     END_LAUNCH_FAILED, /* the process never ran */
@@ -26,8 +26,8 @@ const char *end_reason_name(enum end_reason r);     /* "out_of_memory" */
 enum end_reason end_reason_parse(const char *name); /* END_NONE: name is unknown */
 /*
  * A scheduler reports a container that a signal killed as one that exited with 128 + the signal.
- * Makes exit code 0 and that signal of it; leaves all other ends as they are. (An executor tells
- * both apart itself: a task may choose such an exit code.)
+ * Such an end is replaced by exit code 0 and that signal; all other ends stay as they are. (An
+ * executor reports both separately: a task may choose such an exit code.)
  */
 void end_container_code(enum end_reason r, int *exit_code, int *signal);
 

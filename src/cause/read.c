@@ -5,8 +5,8 @@
  * A line can match a rule that is sure or one that is doubtful (cause_int.h). A line that matches a
  * sure rule wins, wherever it stands. Among the lines that match doubtful rules the earliest wins:
  * in a chain of exceptions the first one is the root, and the messages of a program that is being
- * torn down come after it. But if a program went on with its work after an error, that error was
- * survived and does not count.
+ * torn down come after it. But if a program went on with its work after an error, that error
+ * does not count.
  */
 #include <ctype.h>
 #include <stdint.h>

@@ -75,10 +75,10 @@ static void on_update(struct follow *f, const struct conn *from, const Tony__Job
     keep_summary(f, u);
     if (f->o->render)
         render_update(f->o->render, u->state, f->out->summary);
-    /* An update from the pool about a running job lacks what only the master knows: look() must see
-     * only complete updates. */
+    /* An update from the pool about a running job lacks what only the master knows: on_update()
+     * must see only complete updates. */
     bool whole = from == f->master || u->finished;
-    if (f->o->look && whole && f->o->look(u->state, f->out->summary, f->o->look_arg))
+    if (f->o->on_update && whole && f->o->on_update(u->state, f->out->summary, f->o->on_update_arg))
         end(f, 0);
     if (u->finished) {
         f->out->finished = true;
@@ -89,7 +89,7 @@ static void on_update(struct follow *f, const struct conn *from, const Tony__Job
 
 static void on_answer(struct follow *f)
 {
-    if (f->want_stop && f->o->told)
+    if (f->want_stop && f->o->return_when_stopping)
         end(f, 0); /* the answer comes once the stop is in the journal */
 }
 
@@ -159,7 +159,7 @@ static void send_stop(struct follow *f)
 static void greet(struct follow *f, struct conn *conn)
 {
     conn_set_arg(conn, &follow_ops, f);
-    int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
+    int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }
@@ -223,8 +223,8 @@ static void on_signal(int signo, void *arg)
 {
     struct follow *f = arg;
     (void)signo;
-    if (f->o->leaves) {
-        f->out->left = true;
+    if (f->o->detach_on_signal) {
+        f->out->detached = true;
         end(f, 0);
         return;
     }
@@ -252,7 +252,7 @@ static int start(struct follow *f, struct conn *pool, struct err *e)
     f->retry = f->master_path ? loop_timer_new(f->c->loop, on_retry, f) : NULL;
     if (!f->retry)
         return err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
-    for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
+    for (size_t i = 0; (f->o->signals || f->o->detach_on_signal) && i < ARRAY_LEN(signos); i++)
         /* If this fails, the signal ends the client, as by default. */
         f->signals[i] = loop_signal_new(f->c->loop, signos[i], on_signal, f);
     if (pool) {

@@ -18,26 +18,29 @@ struct err;
 struct render;
 
 struct follow_options {
-    bool own; /* the client owns the job: the job stops tony.client.away-limit after the client has
-                 disconnected */
-    bool signals;          /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
-    const char *stop;      /* ask the job to stop at once, with this reason; NULL = do not */
-    bool checkpoint;       /* with `stop`: let the tasks save a checkpoint first */
-    bool told;             /* with `stop`: return as soon as the stop was accepted */
-    struct render *render; /* may be NULL */
-    /* INT, TERM and HUP make follow_job() return, and do not stop the job: out->left. Not with
+    /* The client owns the job: the job stops tony.client.away-limit after the client has
+     * disconnected. */
+    bool owns_job;
+    bool signals;     /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
+    const char *stop; /* ask the job to stop at once, with this reason; NULL = do not */
+    bool checkpoint;  /* with `stop`: let the tasks save a checkpoint first */
+    bool return_when_stopping; /* with `stop`: return as soon as the stop was accepted */
+    struct render *render;     /* may be NULL */
+    /* INT, TERM and HUP make follow_job() return, and do not stop the job: out->detached. Not with
      * `signals`. */
-    bool leaves;
+    bool detach_on_signal;
     /* Called with each update of the master; true = stop following. May be NULL. */
-    bool (*look)(const char *state, const json_t *summary, void *arg);
-    void *look_arg;
+    bool (*on_update)(const char *state, const json_t *summary, void *arg);
+    void *on_update_arg;
 };
 
 struct follow_result {
     json_t *summary; /* of the last update; may be NULL */
     int exit_code;   /* of the job */
-    bool finished; /* the job has ended; false: `told`, look() or the user ended the wait before */
-    bool left;     /* a signal ended the wait */
+    /* The job has ended. false: `return_when_stopping`, on_update() or the user ended the wait
+     * before that. */
+    bool finished;
+    bool detached; /* a signal ended the wait */
 };
 
 /* pool: the connection on which the job was submitted; takes it; may be NULL. */

@@ -125,7 +125,7 @@ static bool take_complaint(struct pool_start *s, struct buf *complaint)
 }
 
 /* 1: the pool is ready. 0: the pool ended, perhaps because another one was first; `complaint` has
- * its error text. -ETIMEDOUT. */
+ * its error text. -ETIMEDOUT: neither happened in time. */
 static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *complaint,
                       struct err *e)
 {

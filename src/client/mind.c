@@ -23,7 +23,7 @@ static bool has_keeper(const struct client *c, const char *id)
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
 }
 
-bool mind_job(struct client *c, const char *id)
+bool start_pool_if_orphaned(struct client *c, const char *id)
 {
     struct conn *pool = NULL;
     if (has_keeper(c, id))
@@ -71,7 +71,7 @@ static void await_next_keeper(struct settle *s)
     s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (s->fd != -1 && inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) != -1)
         s->watch = loop_fd_new(s->c->loop, s->fd, on_arrival, s);
-    (void)mind_job(s->c, s->id);
+    (void)start_pool_if_orphaned(s->c, s->id);
 }
 
 static void on_keeper_gone(struct conn *conn, const struct err *e, void *arg)
@@ -102,7 +102,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 
 static const struct conn_ops keeper_ops = { .on_frame = on_frame, .on_close = on_keeper_gone };
 
-void mind_settle(struct client *c, const char *id)
+void await_job_in_history(struct client *c, const char *id)
 {
     AUTO(free_p) char *dir = paths_history(&c->paths, id);
     AUTO(free_p) char *socket = paths_socket(&c->paths, id, "k");

@@ -14,9 +14,9 @@ struct client;
 
 /* id: a job in jobs/. If neither its keeper nor a pool runs, start the pool. An error is ignored:
  * the next command tries again. false: the keeper runs. */
-bool mind_job(struct client *c, const char *id);
+bool start_pool_if_orphaned(struct client *c, const char *id);
 /* The job has a verdict: wait a short time until its directory is in history/. If its keeper dies
  * before, start the pool as above. */
-void mind_settle(struct client *c, const char *id);
+void await_job_in_history(struct client *c, const char *id);
 
 #endif

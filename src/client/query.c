@@ -156,7 +156,7 @@ int cmd_list(struct client *c)
     progress_done(progress, rows.n);
     rows.n = kept;
     for (size_t i = 0; i < rows.n; i++)
-        if (rows.v[i].live && mind_job(c, rows.v[i].application_id))
+        if (rows.v[i].live && start_pool_if_orphaned(c, rows.v[i].application_id))
             break; /* the pool that this call started takes care of all jobs */
     history_rows_done(&rows);
     return code;

@@ -356,12 +356,12 @@ static json_t *resize_members(const json_t *doc)
 static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
 {
     struct err e = { 0 };
-    struct follow_options o = { .leaves = true, .look = look, .look_arg = w };
+    struct follow_options o = { .detach_on_signal = true, .on_update = look, .on_update_arg = w };
     struct follow_result r = { 0 };
     int rc = follow(arg, &o, &r, &e);
     if (rc < 0)
         return client_fail(-rc, &e);
-    bool left = r.left && !w->over;
+    bool left = r.detached && !w->over;
     if (!w->over && r.summary)
         (void)look("", r.summary, w); /* the job is over */
     follow_result_done(&r);

@@ -50,7 +50,7 @@ static int finish(struct client *c, const char *id, struct follow_result *r)
         int printed = client_flush_stdout();
         code = printed ? printed : code;
     }
-    mind_settle(c, id);
+    await_job_in_history(c, id);
     follow_result_done(r);
     return code;
 }
@@ -99,7 +99,7 @@ int cmd_run(struct client *c)
 
     struct err e = { 0 };
     struct render *render = render_new(c, id);
-    struct follow_options o = { .own = true, .signals = true, .render = render };
+    struct follow_options o = { .owns_job = true, .signals = true, .render = render };
     struct follow_result r;
     int rc = follow_job(c, id, pool, &o, &r, &e);
     render_free(render);
@@ -150,7 +150,7 @@ int cmd_kill(struct client *c)
     int rc = follow_history(c, id, &r, &e);
     if (rc == 0) {
         client_note("job %s is over already: %s", id, doc_str(r.summary, "state"));
-        mind_settle(c, id);
+        await_job_in_history(c, id);
         follow_result_done(&r);
         return EXIT_DONE;
     }
@@ -159,14 +159,14 @@ int cmd_kill(struct client *c)
                                                 ? "stopped with a checkpoint"
                                                 : "killed by the user",
                                     .checkpoint = options_has(&c->o, OPT_CHECKPOINT),
-                                    .told = options_has(&c->o, OPT_NO_WAIT) };
+                                    .return_when_stopping = options_has(&c->o, OPT_NO_WAIT) };
         rc = follow_job(c, id, NULL, &o, &r, &e);
     }
     if (rc < 0)
         return client_fail(EXIT_CLUSTER, &e);
     client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
     if (r.finished)
-        mind_settle(c, id);
+        await_job_in_history(c, id);
     follow_result_done(&r);
     return EXIT_DONE;
 }

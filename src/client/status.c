@@ -42,7 +42,7 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
                           struct err *e)
 {
     int rc = history_status(dir, out, e);
-    (void)mind_job(c, id);
+    (void)start_pool_if_orphaned(c, id);
     if (rc < 0 || doc_int(*out, "epoch", 0) > 0 ||
         json_is_integer(json_object_get(*out, "exit_code")))
         return rc;

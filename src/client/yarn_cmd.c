@@ -97,7 +97,7 @@ int yarn_cmd_run(struct client *c, struct client_job *j)
         return fail(rc, &e);
     say_submitted(y, j, job.id);
     struct render *render = render_new(c, job.id);
-    struct follow_options o = { .own = true, .signals = true, .render = render };
+    struct follow_options o = { .owns_job = true, .signals = true, .render = render };
     struct follow_result r;
     rc = yarn_follow(y, job.id, &job.key, &o, &r, &e);
     render_free(render);
@@ -166,7 +166,7 @@ int yarn_cmd_kill(struct client *c, const char *word)
                                             ? "stopped with a checkpoint"
                                             : "killed by the user",
                                 .checkpoint = options_has(&c->o, OPT_CHECKPOINT),
-                                .told = options_has(&c->o, OPT_NO_WAIT) };
+                                .return_when_stopping = options_has(&c->o, OPT_NO_WAIT) };
     struct follow_result r;
     rc = yarn_follow(y, id, NULL, &o, &r, &e);
     if (rc < 0)

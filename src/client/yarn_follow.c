@@ -161,7 +161,7 @@ static void on_answer(struct follow *f, const Tony__Answer *a)
     if (!f->want_stop)
         return;
     f->stop_taken = true; /* the master answers once the stop is in the journal */
-    if (f->o->told)
+    if (f->o->return_when_stopping)
         leave(f);
 }
 
@@ -172,7 +172,8 @@ static void on_update(struct follow *f, const Tony__JobUpdate *u)
         render_update(f->o->render, u->state, f->out->summary);
     if (str_eq(u->state, "RUNNING") || u->finished)
         ask_tasks(f);
-    if (f->o->look && f->o->look(u->state, f->out->summary, f->o->look_arg) && !u->finished)
+    if (f->o->on_update && f->o->on_update(u->state, f->out->summary, f->o->on_update_arg) &&
+        !u->finished)
         leave(f);
     if (!u->finished || f->verdict_ms)
         return;
@@ -219,7 +220,7 @@ static void on_open(struct conn *conn, void *arg)
     struct follow *f = arg;
     f->open = true;
     f->silent_ms = 0;
-    int what = f->o->own ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
+    int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }
@@ -430,8 +431,8 @@ static void on_poll(void *arg)
 static void on_signal(int signo, void *arg)
 {
     struct follow *f = arg;
-    if (f->o->leaves) {
-        f->out->left = true;
+    if (f->o->detach_on_signal) {
+        f->out->detached = true;
         end(f, 0);
         return;
     }
@@ -524,7 +525,7 @@ static int start(struct follow *f, struct err *e)
         (void)err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
         return -EXIT_CLUSTER;
     }
-    for (size_t i = 0; (f->o->signals || f->o->leaves) && i < ARRAY_LEN(signos); i++)
+    for (size_t i = 0; (f->o->signals || f->o->detach_on_signal) && i < ARRAY_LEN(signos); i++)
         /* If this fails, the signal ends the client, as by default. */
         f->signals[i] = loop_signal_new(f->y->loop, signos[i], on_signal, f);
     ask_report(f);
@@ -560,7 +561,7 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
                         .began_ms = now,
                         .stop_ms = now,
                         .startup_limit_ms =
-                            o->own ? conf_int(y->conf, "tony.am.startup-timeout") : 0,
+                            o->owns_job ? conf_int(y->conf, "tony.am.startup-timeout") : 0,
                         .want_stop = o->stop != NULL,
                         .stop_reason = o->stop,
                         .e = e };
@@ -583,7 +584,7 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
     loop_timer_free(f.poll);
     for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
         loop_signal_free(f.signals[i]);
-    if (f.forgotten && o->own)
+    if (f.forgotten && o->owns_job)
         clear_staging(&f);
     if (rc == 0 && f.by_report)
         rc = last_word(&f);

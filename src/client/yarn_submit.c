@@ -73,7 +73,7 @@ static void conf_put(const struct webhdfs_result *r, const struct err *e, void *
 static int begin_put(struct submission *s, const char *path, struct span data,
                      webhdfs_done_fn *done, void *arg, struct yarn_join *join, struct err *e)
 {
-    /* No temporary name is needed: nobody reads the file before the job is submitted. */
+    /* No temporary name is needed: no process reads the file before the job is submitted. */
     const struct webhdfs_put put = {
         .path = path, .mode = 0600, .overwrite = true, .direct = true, .data = data
     };

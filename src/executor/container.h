@@ -52,11 +52,12 @@ struct remote {
     char identity[TLS_IDENTITY_MAX];
     struct tls_key key;
     char *workdir;
-    struct strv log_dirs;   /* the first one has the executor's own stderr */
-    VEC(uint32_t) attempts; /* that ran here, in order; log files are numbered by this index + 1 */
-    unsigned refused;       /* consecutive times that the master did not accept the key */
-    struct err why;         /* the last error of the connection */
-    int listen_fd;          /* a new master connects here; -1 = not listening */
+    struct strv log_dirs; /* the first one has the executor's own stderr */
+    /* Attempts that ran here, in order; log files are numbered by this index + 1. */
+    VEC(uint32_t) attempts;
+    unsigned refused; /* consecutive times that the master did not accept the key */
+    struct err why;   /* the last error of the connection */
+    int listen_fd;    /* a new master connects here; -1 = not listening */
     struct caller callers[CALLERS_MAX];
 };
 

@@ -371,7 +371,7 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
                                                                   : GRACE_DEFAULT_MS;
     if (!x->cfg->remote) {
         if (getppid() != x->cfg->keeper)
-            grace = 0; /* the keeper has died, so nobody can report the end */
+            grace = 0; /* the keeper has died, so no process can report the end */
         leave(x, grace, "the container was stopped");
         return;
     }

@@ -138,7 +138,7 @@ void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t gra
 /* Wait wait_ms for the task to end by itself, then stop it. */
 void attempt_wait(struct executor *x, uint32_t wait_ms, uint32_t grace_ms);
 void attempt_node_stops(struct executor *x, uint32_t grace_ms); /* the node has sent TERM */
-bool attempt_undecided(const struct attempt *a); /* it runs, and was not told to stop */
+bool attempt_undecided(const struct attempt *a); /* the attempt runs, and was not told to stop */
 void attempt_on_child(struct executor *x);       /* SIGCHLD */
 void attempt_tick(struct executor *x, int64_t now_ms);
 int64_t attempt_deadline(const struct attempt *a);

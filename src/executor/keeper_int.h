@@ -184,7 +184,7 @@ void keeper_clear_ended(const char *ended_dir, const char *spare_dir);
 
 /* keeper_master.c */
 /* At the start: take over the master that --master-pid names, or start one. */
-void master_first(struct keeper *k);
+void master_take_over_or_start(struct keeper *k);
 void master_start(struct keeper *k);
 void master_died(struct keeper *k, int status);
 void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
@@ -200,7 +200,7 @@ void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
 void pool_tell(struct keeper *k, bool finished);
 void pool_gone(struct keeper *k);
 /* A pool has started this keeper and should connect soon. heard = false: that pool has died. */
-void pool_expect(struct keeper *k, bool heard);
+void pool_await_connection(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
 
 /* keeper_containers.c */

@@ -18,7 +18,7 @@
 
 enum {
     DEATHS_WINDOW_MS = 60000, /* 5 deaths (k->deaths) within this time take the job down */
-    LONG_LIFE_MS = 10000,     /* a master that ran so long resets the count of deaths */
+    LONG_LIFE_MS = 10000,     /* after this time of life a master resets the count of deaths */
     WORKED_MS = 1000,         /* so does one that was killed after this time */
     RESTART_PAUSE_MS = 50,
     RESTART_PAUSE_MAX_MS = 800,
@@ -96,7 +96,7 @@ static bool has_journal(const struct keeper *k)
     return path && access(path, F_OK) == 0;
 }
 
-void master_first(struct keeper *k)
+void master_take_over_or_start(struct keeper *k)
 {
     int status;
     pid_t dead = k->master_pid > 0 ? waitpid(k->master_pid, &status, WNOHANG) : -1;

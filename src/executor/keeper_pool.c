@@ -18,7 +18,7 @@
 enum {
     POOL_PAUSE_MS = 200,
     POOL_PAUSE_MAX_MS = 60000,
-    POOL_DIALS_MS = 2000, /* a pool that has not connected by then is taken for dead */
+    POOL_DIALS_MS = 2000, /* a pool that has not connected after this time counts as dead */
 };
 
 void pool_tell(struct keeper *k, bool finished)
@@ -78,7 +78,7 @@ void pool_gone(struct keeper *k)
         k->pool_at_ms = clock_mono_ms(); /* restart it at once; further tries have growing pauses */
 }
 
-void pool_expect(struct keeper *k, bool heard)
+void pool_await_connection(struct keeper *k, bool heard)
 {
     k->had_pool = true;
     k->pool_at_ms = clock_mono_ms() + (heard ? POOL_DIALS_MS : 0);

@@ -347,7 +347,7 @@ static void say_ready(struct keeper *k)
     bool heard = write(k->ready_fd, "1", 1) == 1;
     close(k->ready_fd);
     k->ready_fd = -1;
-    pool_expect(k, heard);
+    pool_await_connection(k, heard);
 }
 
 int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
@@ -381,7 +381,8 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     k->listen_fd = link_listen(k->socket, e);
     if (k->listen_fd < 0)
         return KEEPER_FAILED;
-    master_first(k); /* now: the master needs longer to start than this keeper for the rest */
+    master_take_over_or_start(
+        k); /* now: the master needs longer to start than this keeper for the rest */
     const char *fake = getenv("TONY_NVML");
     make_job_dirs(k);
     k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;

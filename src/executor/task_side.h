@@ -110,7 +110,7 @@ bool task_watch_logs(struct task_watch *w, int out_fd, int err_fd, uint64_t *ste
  * oldest is the first. The caller frees the paths. */
 size_t task_watch_checkpoints(struct task_watch *w, const char *workdir,
                               struct task_saved out[TASK_SAVED_MAX]);
-int64_t task_watch_due(const struct task_watch *w); /* of the next look */
+int64_t task_watch_due(const struct task_watch *w); /* when to look next */
 void task_watch_done(struct task_watch *w, int64_t now_ms);
 
 #endif

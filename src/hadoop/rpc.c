@@ -157,7 +157,7 @@ static int emit(struct rpc_conn *c)
     int rc = 0;
     if (c->state == RC_READY)
         rc = send_inner(c, buf_span(&c->frame));
-    else if (buf_add(&c->held, c->frame.p, c->frame.len) < 0)
+    else if (buf_add(&c->waiting, c->frame.p, c->frame.len) < 0)
         rc = no_memory(c);
     if (c->frame.cap > 256 << 10)
         buf_done(&c->frame); /* after a large request, free the memory */
@@ -263,7 +263,7 @@ struct rpc_conn *rpc_conn_new(const struct rpc_conn_config *cfg)
     memcpy(c->client_id, cfg->client_id, sizeof c->client_id);
     c->in.max = (size_t)RPC_FRAME_MAX + (1 << 20);
     c->inner.max = c->in.max * 2; /* the rest of a frame, and one further packet */
-    c->out.max = c->held.max = c->frame.max = c->in.max * 2;
+    c->out.max = c->waiting.max = c->frame.max = c->in.max * 2;
     c->qops = cfg->qops;
     c->protocol = str_dup(cfg->protocol);
     bool good = c->protocol != NULL;
@@ -300,7 +300,7 @@ void rpc_conn_free(struct rpc_conn *c)
     free(c->sasl_password);
     sasl_free(c->sasl);
     buf_done(&c->out);
-    buf_done(&c->held);
+    buf_done(&c->waiting);
     buf_done(&c->frame);
     buf_done(&c->in);
     buf_done(&c->inner);
@@ -427,9 +427,9 @@ static int on_success(struct rpc_conn *c, const Hadoop__RpcSasl *m)
         return no_memory(c);
     rc = emit(c);
     if (rc == 0)
-        rc = send_inner(c, buf_span(&c->held));
-    buf_done(&c->held);
-    c->held.max = c->in.max * 2;
+        rc = send_inner(c, buf_span(&c->waiting));
+    buf_done(&c->waiting);
+    c->waiting.max = c->in.max * 2;
     return rc;
 }
 

@@ -24,12 +24,12 @@ struct rpc_conn {
     unsigned qops;
     char *protocol, *user, *cnonce, *sasl_user, *sasl_password;
     struct sasl *sasl;
-    struct buf out;    /* bytes to send */
-    struct buf held;   /* frames that wait for the end of the handshake */
-    struct buf frame;  /* the frame that is being built */
-    struct buf in;     /* bytes from the socket */
-    struct buf inner;  /* unwrapped bytes */
-    struct buf *spent; /* the last reply points into the first spent_len bytes of this buffer */
+    struct buf out;     /* bytes to send */
+    struct buf waiting; /* frames that wait for the end of the handshake */
+    struct buf frame;   /* the frame that is being built */
+    struct buf in;      /* bytes from the socket */
+    struct buf inner;   /* unwrapped bytes */
+    struct buf *spent;  /* the last reply points into the first spent_len bytes of this buffer */
     size_t spent_len;
     struct rpc_error error;
     char *detail; /* memory for the detail of the last error */

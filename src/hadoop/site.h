@@ -28,7 +28,7 @@ struct site;
 
 enum {
     SITE_FILE_MAX = 4 << 20,    /* the largest in use are below 200 KiB */
-    SITE_INCLUDE_DEPTH_MAX = 8, /* one or two are in use */
+    SITE_INCLUDE_DEPTH_MAX = 8, /* a real site nests one or two */
     SITE_FILES_MAX = 64,        /* all files together, included ones, too */
     SITE_VALUE_MAX = 1 << 20,   /* bytes of a value after replacement */
     /* Hadoop's own limit; further variables stay as they are written. */

@@ -126,7 +126,7 @@ static void op_next(struct webhdfs_op *op, const struct err *e)
 {
     struct webhdfs *w = op->w;
     int64_t now = clock_mono_ms();
-    w->at = (w->at + 1) % w->namenodes.n;
+    w->current = (w->current + 1) % w->namenodes.n;
     if (++op->n_tried < w->namenodes.n) {
         op_again_in(op, 0);
         return;

@@ -65,7 +65,7 @@ struct webhdfs {
     struct loop *loop;
     struct http *http;
     struct strv namenodes;
-    size_t at; /* index of the NameNode that answered last */
+    size_t current; /* index of the NameNode that answered last */
     char *user;
     int64_t stall_ms, try_ms, safe_mode_ms;
     struct webhdfs_op *ops;

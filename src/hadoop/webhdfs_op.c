@@ -70,7 +70,7 @@ int webhdfs_op_url(const struct webhdfs_op *op, struct buf *url, const char **ou
                                                  : op->kind;
     const char *path = op->kind == OP_PUT && !op->put.direct ? op->to : op->path;
     *out_method = questions[kind].method;
-    (void)buf_addf(url, "http://%s/webhdfs/v1", w->namenodes.v[w->at]);
+    (void)buf_addf(url, "http://%s/webhdfs/v1", w->namenodes.v[w->current]);
     (void)http_encode(url, span_of(path), true);
     (void)buf_addf(url, "?op=%s", questions[kind].op);
     (void)add_param(url, "user.name", w->user);

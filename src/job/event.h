@@ -4,7 +4,7 @@
  * for each.
  *
  * The lists in this file are the only description of events and actions. The structs, the names,
- * the journal's encoding and decoding (event.c), and the table in docs/journal.md are made from
+ * the journal's encoding and decoding (event.c), and the list in docs/journal.md are made from
  * them.
  *
  * How to read a list:

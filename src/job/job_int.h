@@ -214,7 +214,7 @@ bool job_is_wanted(const struct job *j, const struct slot *s); /* has the slot's
 void policy_init(struct job *j);
 /* Count the awaited tasks again; call it when slots have lost their result by a restart. */
 void policy_recount(struct job *j);
-void policy_stages(struct job *j); /* let the stages of the job begin again from the first */
+void policy_stages(struct job *j); /* start the stages of the job again from the first */
 void policy_registered(struct job *j, uint32_t slot);
 /* Stop all tasks now, also those that were given time to save a checkpoint. */
 void policy_stop_now(struct job *j);

@@ -180,7 +180,7 @@ void limits_slot(struct job *j, uint32_t slot)
     deadlines_set(&j->limits.deadlines, slot_id(j, slot), slot_due(j, &j->slots[slot]));
 }
 
-void limits_asked(struct job *j)
+void limits_asked_slots(struct job *j)
 {
     if (!j->n_state[SLOT_ASKED])
         j->gang.asked_ms = -1;

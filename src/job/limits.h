@@ -18,7 +18,7 @@ struct err;
 struct job;
 
 enum {
-    JOB_SUSPECT_BEATS = 3,  /* an executor that misses so many heartbeats is suspect */
+    JOB_SUSPECT_BEATS = 3,  /* missed heartbeats after which an executor is suspect */
     JOB_MIN_DEAD_BEATS = 3, /* TonY: max(3, tony.task.max-missed-heartbeats) */
     /* After the start of a new master, executors get this time to find it. Only then their silence
      * counts. */
@@ -45,7 +45,7 @@ int64_t beat_clock(const struct job *j);                    /* the time now on t
 
 /* These set deadlines again. Call them after a change: */
 void limits_slot(struct job *j, uint32_t slot); /* of the slot's state or times */
-void limits_asked(struct job *j);               /* of the number of slots that are SLOT_ASKED */
+void limits_asked_slots(struct job *j);         /* of the number of slots that are SLOT_ASKED */
 void limits_gang(struct job *j); /* of the number of containers that the gang has, or waits for */
 void limits_job(struct job *j);  /* of anything else on which a limit of the job depends */
 

@@ -194,7 +194,7 @@ static uint32_t count_on_their_way(const struct role *r)
     uint32_t n = 0;
 
     for (int state = SLOT_NONE; state < SLOT_STATE_COUNT; state++)
-        n += slot_on_its_way((enum slot_state)state) ? r->n_state[state] : 0;
+        n += slot_awaits_attempt((enum slot_state)state) ? r->n_state[state] : 0;
     return n;
 }
 

@@ -73,7 +73,7 @@ void nodes_failed(struct job *j, int32_t node)
     limits_job(j);
 }
 
-bool nodes_is_out(const struct job *j, int32_t node)
+bool nodes_is_avoided(const struct job *j, int32_t node)
 {
     return node >= 0 && j->nodes.v[node].until_ms >= 0;
 }

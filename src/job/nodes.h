@@ -43,9 +43,9 @@ int nodes_reserve(struct job *j, const char *name);
 /* The index of the node with this name; adds the node if it is new. Takes *name. -1: *name is NULL,
  * or there are NODES_MAX nodes already. */
 int32_t nodes_enter(struct job *j, const char **name);
-void nodes_failed(struct job *j, int32_t node);       /* count a failure on the node; -1 = none */
-bool nodes_is_out(const struct job *j, int32_t node); /* is the node avoided? */
-int nodes_fired(struct job *j, struct err *e);        /* LIMIT_NODE */
+void nodes_failed(struct job *j, int32_t node); /* count a failure on the node; -1 = none */
+bool nodes_is_avoided(const struct job *j, int32_t node); /* is the node avoided? */
+int nodes_fired(struct job *j, struct err *e);            /* LIMIT_NODE */
 int64_t nodes_due(const struct job *j); /* when the next node is allowed again; INT64_MAX = none */
 void nodes_announce(struct job *j);     /* tell the scheduler again, after a new master started */
 void nodes_done(struct job *j);

@@ -289,7 +289,7 @@ static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_inpu
     /* After a full disk: another node may have room. On this one, wait at least RESTART_DISK_MS. */
     bool disk = why == END_DISK_FAILED;
     out->elsewhere = why == END_LAUNCH_FAILED || why == END_PREEMPTED || (disk && s->node >= 0) ||
-                     (failed && nodes_is_out(j, s->node));
+                     (failed && nodes_is_avoided(j, s->node));
     out->due_ms = pause_until(
         j, slot, disk ? MAX(r->restart_delay_ms, (uint64_t)RESTART_DISK_MS) : r->restart_delay_ms,
         out->in_row ? t->row + 1 : 1);

@@ -229,7 +229,7 @@ void slot_done(struct slot *s)
     checkpoint_done(s);
 }
 
-bool slot_on_its_way(enum slot_state s)
+bool slot_awaits_attempt(enum slot_state s)
 {
     return s == SLOT_HELD || s == SLOT_ASKED || s == SLOT_PLACED || s == SLOT_HALTING ||
            s == SLOT_RENEWING || s == SLOT_REPLACING;
@@ -255,7 +255,7 @@ static void change_counters(struct job *j, const struct slot *s, int by)
     r->n_result[s->result] += d;
     r->n_settled += slot_settled(s) ? d : 0;
     if (!slot_restarts_alone(j, s)) {
-        r->n_forming += slot_on_its_way(s->state) ? d : 0;
+        r->n_forming += slot_awaits_attempt(s->state) ? d : 0;
         r->n_set_up += s->state == SLOT_REGISTERED ? d : 0;
     }
     depends_count(r, s, by);
@@ -459,7 +459,7 @@ static void after_move(struct job *j, uint32_t slot, enum slot_state from, enum 
 
     limits_slot(j, slot);
     if (from == SLOT_ASKED || to == SLOT_ASKED)
-        limits_asked(j);
+        limits_asked_slots(j);
     if (to == from)
         return;
     if (j->gang.gives_back)

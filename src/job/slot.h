@@ -186,7 +186,7 @@ bool slot_settled(const struct slot *s);    /* does the slot have its result? */
 bool slot_has_container(enum slot_state s); /* granted, and not known to have ended */
 /* Is the slot on the way to its next attempt? It waits for a container, for its executor, or for
  * the end of the last attempt. */
-bool slot_on_its_way(enum slot_state s);
+bool slot_awaits_attempt(enum slot_state s);
 /* Does the slot start its next attempt alone, while others of its generation run? If not, it starts
  * together with its gang. Without a gang, it starts once nothing of an older generation is alive.
  */

@@ -133,17 +133,19 @@ static void add_waits(const struct job *j, uint32_t role, struct buf *out)
 static void add_role(const struct job *j, uint32_t role, struct buf *out)
 {
     const struct role *r = &j->roles[role];
-    uint32_t not_started = r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED] +
-                           r->n_state[SLOT_PLACED] + r->n_state[SLOT_REGISTERED];
+    /* A task has no process while it waits for another container, or between two attempts. */
+    uint32_t waiting = r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED] + r->n_state[SLOT_REPLACING];
+    uint32_t placed = r->n_state[SLOT_PLACED] + r->n_state[SLOT_RENEWING];
+    uint32_t registered = r->n_state[SLOT_REGISTERED];
 
     (void)buf_adds(out, "{\"name\":");
     (void)json_add_str(out, span_of(job_role_name(j, role)));
     add_int(out, "instances", r->n);
-    add_int(out, "waiting", r->n_state[SLOT_HELD] + r->n_state[SLOT_ASKED]);
-    add_int(out, "placed", r->n_state[SLOT_PLACED]);
-    add_int(out, "registered", r->n_state[SLOT_REGISTERED]);
+    add_int(out, "waiting", waiting);
+    add_int(out, "placed", placed);
+    add_int(out, "registered", registered);
     /* A task that was told to stop and has not ended counts as running. */
-    add_int(out, "running", r->n - not_started - r->n_settled);
+    add_int(out, "running", r->n - waiting - placed - registered - r->n_settled);
     add_int(out, "succeeded", r->n_result[RES_SUCCEEDED]);
     add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
     add_int(out, "finished", r->n_result[RES_FINISHED]);

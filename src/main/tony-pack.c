@@ -262,7 +262,7 @@ static int pack_member(struct pack *p, const FTSENT *f, const char *name)
     mode_t perm = st->st_mode & 0777;
     archive_entry_set_pathname(x, name);
     archive_entry_set_filetype(x, st->st_mode & S_IFMT);
-    /* Whoever unpacks it must be able to fill and remove the directories. */
+    /* The user who unpacks it must be able to fill and remove the directories. */
     archive_entry_set_perm(x, S_ISDIR(st->st_mode) ? perm | 0700 : perm | 0400);
     archive_entry_set_mtime(x, st->st_mtim.tv_sec, 0);
     archive_entry_set_size(x, S_ISREG(st->st_mode) ? st->st_size : 0);

@@ -235,7 +235,7 @@ static void on_timer(void *arg)
         return;
     }
     if (a->phase == AP_BEGIN)
-        return; /* nobody waits; archive_end() has a deadline of its own */
+        return; /* no caller waits for the result; archive_end() has its own deadline */
     struct err e = { 0 };
     err_set(&e, ETIMEDOUT, "HDFS takes too long");
     note_error(a, &e);

@@ -11,8 +11,8 @@
  * A job of n tasks may have n changes of an address, one after the other: in FCFS mode, or when
  * tasks restart alone. To render n addresses n times would cost n^2, too. So the master spends at
  * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it collects what
- * needs one: news for running tasks, and in GANG mode the starts of single tasks. In FCFS mode a
- * start does not wait; such a task may get older addresses.
+ * needs one: new addresses for running tasks, and in GANG mode the starts of single tasks. In FCFS
+ * mode a start does not wait; such a task may get older addresses.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,8 @@
 enum {
     FCFS_LAG_MS = 100, /* in FCFS mode the addresses of a start may be older by this */
     RENDER_SHARE = 20,
-    RENDER_WAIT_MAX_MS = 5000, /* if the machine stood still while we rendered */
+    /* The longest wait: the machine may have been stopped during a rendering. */
+    RENDER_WAIT_MAX_MS = 5000,
     DISK_RETRY_MS = 500,
     START_SPEC_FIELD = 4, /* number of Start.spec in proto/tony.proto */
 };
@@ -224,7 +225,7 @@ static bool is_current(const struct master *m)
            m->cluster_spec.generation == job_generation(m->job);
 }
 
-/* Not again before RENDER_SHARE times as long as this rendering has taken. */
+/* Set the time of the next rendering: after RENDER_SHARE times the duration of this one. */
 static void pace(struct master *m, int64_t began_us)
 {
     m->cluster_spec.n_rendered++;
@@ -300,41 +301,41 @@ int cluster_spec_refresh_for_start(struct master *m, const struct peer *p)
         else if (!m->remote)
             wake_at(m, MAX(m->cluster_spec.rendered_ms + FCFS_LAG_MS, m->cluster_spec.due_ms));
     }
-    if (rc == 0 && !cluster_spec_apart(m, p) && !is_whole_current(m) &&
+    if (rc == 0 && !cluster_spec_is_separate(m, p) && !is_whole_current(m) &&
         (!m->cluster_spec.whole || !may_lag(m, m->cluster_spec.whole_ms)))
         rc = render_whole(m);
     return rc;
 }
 
-/* ---- what waits for the next rendering ---- */
+/* ---- starts that wait for the next rendering ---- */
 
 bool cluster_spec_awaited(struct master *m, const struct peer *p, const struct act_start *a)
 {
     bool current = p->reads_spec_file ? is_current(m) : is_whole_current(m);
     if (!m->spec->gang || current || clock_mono_ms() >= m->cluster_spec.due_ms)
         return false;
-    if (vec_push(&m->cluster_spec.held, *a) < 0)
+    if (vec_push(&m->cluster_spec.waiting_starts, *a) < 0)
         master_exit_now(m, MASTER_CRASHED);
     wake_at(m, m->cluster_spec.due_ms);
     return true;
 }
 
-void cluster_spec_start_held(struct master *m)
+void cluster_spec_start_waiting(struct master *m)
 {
-    struct act_start *held = TAKE(m->cluster_spec.held.v);
-    size_t n = m->cluster_spec.held.n;
-    m->cluster_spec.held.n = m->cluster_spec.held.cap = 0;
+    struct act_start *starts = TAKE(m->cluster_spec.waiting_starts.v);
+    size_t n = m->cluster_spec.waiting_starts.n;
+    m->cluster_spec.waiting_starts.n = m->cluster_spec.waiting_starts.cap = 0;
     if (n > 0)
         m->cluster_spec.due_ms = 0; /* executor_start() renders now, once for all */
     for (size_t i = 0; i < n && m->phase == MP_RUNNING; i++) {
         struct slot_view v;
-        job_slot(m->job, held[i].slot, &v);
+        job_slot(m->job, starts[i].slot, &v);
         bool alive = v.state == SLOT_RUNNING || v.state == SLOT_STOPPING ||
                      v.state == SLOT_HALTING || v.state == SLOT_LEAVING;
-        if (v.generation == held[i].generation && v.attempt == held[i].attempt && alive)
-            executor_start(m, &held[i]);
+        if (v.generation == starts[i].generation && v.attempt == starts[i].attempt && alive)
+            executor_start(m, &starts[i]);
     }
-    free(held);
+    free(starts);
 }
 
 static void tell_all(struct master *m);
@@ -347,7 +348,7 @@ static void on_later(void *arg)
         return;
     if (refresh(m) < 0)
         master_exit_now(m, MASTER_CRASHED);
-    cluster_spec_start_held(m);
+    cluster_spec_start_waiting(m);
     if (m->cluster_spec.tell)
         tell_all(m);
     if (!m->remote && !m->cluster_spec.path)
@@ -368,7 +369,7 @@ void cluster_spec_close(struct master *m)
     packed_unref(m->cluster_spec.peers);
     packed_unref(m->cluster_spec.whole);
     free(m->cluster_spec.path);
-    vec_done(&m->cluster_spec.held);
+    vec_done(&m->cluster_spec.waiting_starts);
     m->cluster_spec.later = NULL;
     m->cluster_spec.peers = m->cluster_spec.whole = NULL;
     m->cluster_spec.path = NULL;
@@ -376,7 +377,7 @@ void cluster_spec_close(struct master *m)
 
 /* ---- telling executors ---- */
 
-bool cluster_spec_apart(const struct master *m, const struct peer *p)
+bool cluster_spec_is_separate(const struct master *m, const struct peer *p)
 {
     return p->reads_spec_file && (m->remote || m->cluster_spec.path);
 }
@@ -434,7 +435,7 @@ static void tell_all(struct master *m)
 void cluster_spec_tell_all(struct master *m)
 {
     if (m->cluster_spec.told_version == m->addresses_version)
-        return; /* a task has restarted where it was */
+        return; /* the restarted task has the same address */
     m->cluster_spec.tell = true;
     if (clock_mono_ms() >= m->cluster_spec.due_ms)
         tell_all(m);

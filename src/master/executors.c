@@ -366,7 +366,7 @@ void executor_start(struct master *m, const struct act_start *a)
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
     int rc = cluster_spec_refresh_for_start(m, p);
-    bool apart = cluster_spec_apart(m, p);
+    bool apart = cluster_spec_is_separate(m, p);
     if (rc == 0 && apart)
         rc = cluster_spec_send(m, p);
     struct packed *frame = rc == -ENOMEM ? NULL : start_frame(m, a, &v, apart);
@@ -386,7 +386,7 @@ static void send_to(struct master *m, uint32_t slot, const Tony__Frame *f)
 
 void executor_stop_attempt(struct master *m, const struct act_stop_attempt *a)
 {
-    cluster_spec_start_held(m); /* what has not begun cannot end */
+    cluster_spec_start_waiting(m); /* a task that has not started cannot be stopped */
     Tony__StopAttempt s = TONY__STOP_ATTEMPT__INIT;
     s.generation = a->generation;
     s.attempt = a->attempt;

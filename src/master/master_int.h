@@ -91,7 +91,7 @@ struct peer {
     struct peer *prev, *next; /* in the list of all peers */
 };
 
-/* The Welcome of one role: what all its tasks are told alike. */
+/* The Welcome of one role: the facts that are equal for all its tasks. */
 struct role_welcome;
 
 /* A client's ReadLog that the executor has not answered yet. */
@@ -142,20 +142,20 @@ struct master {
         uint64_t version; /* addresses_version when they were rendered */
         uint32_t generation;
         int64_t rendered_ms;
-        int64_t due_ms;       /* what can wait is not rendered again before */
-        size_t bytes;         /* as JSON */
+        int64_t due_ms;       /* a rendering that can wait is not done before this time */
+        size_t bytes;         /* of the JSON text */
         char *path;           /* the file that all tasks share; NULL: there is none */
         struct packed *peers; /* on a cluster: the message for each executor */
         struct packed *whole; /* the second part of a Start with all addresses; NULL: not needed */
         uint64_t whole_version;
         uint32_t whole_generation;
         int64_t whole_ms;
-        bool tell;                  /* tasks that run are to be told of new addresses */
-        uint64_t told_version;      /* what they were told last */
-        VEC(struct act_start) held; /* starts that wait for the next rendering */
-        uint32_t n_rendered;        /* so often */
-        struct loop_timer *later;   /* the next rendering */
-        int64_t later_ms;           /* when it is set to fire; 0 = it is not set */
+        bool tell;                            /* running tasks must get the new addresses */
+        uint64_t told_version;                /* the version of the addresses that they have */
+        VEC(struct act_start) waiting_starts; /* starts that wait for the next rendering */
+        uint32_t n_rendered;                  /* so often */
+        struct loop_timer *later;             /* the next rendering */
+        int64_t later_ms;                     /* when it is set to fire; 0 = it is not set */
     } cluster_spec;
     struct { /* welcome.c: the last Start frame and what it depends on; most tasks get the same */
         struct packed *frame;
@@ -295,9 +295,9 @@ int cluster_spec_refresh_for_start(struct master *m, const struct peer *p);
 /* Must this start wait, since addresses were rendered a moment ago and have changed again? Then it
  * is kept until they are rendered. */
 bool cluster_spec_awaited(struct master *m, const struct peer *p, const struct act_start *a);
-void cluster_spec_start_held(struct master *m); /* what waits does not wait any longer */
-/* Does this executor take the addresses from the file? */
-bool cluster_spec_apart(const struct master *m, const struct peer *p);
+void cluster_spec_start_waiting(struct master *m); /* sends the kept Start messages now */
+/* Does this executor read the addresses from a file, so that its Start needs only the first one? */
+bool cluster_spec_is_separate(const struct master *m, const struct peer *p);
 /* On a cluster: send Peers, unless the executor has this version. 0 or -errno of the connection. */
 int cluster_spec_send(struct master *m, struct peer *p);
 /* Addresses have changed: make them known to one running task, or to all. */
@@ -336,7 +336,8 @@ void clients_answer_resizes(struct master *m);
 int clients_feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e);
 void clients_send_final_update(struct master *m);
 void clients_disconnect_followers(struct master *m); /* those that have received all updates */
-size_t clients_unsent_bytes(const struct master *m); /* that the kernel has not taken yet */
+/* Bytes that the kernel has not accepted yet. */
+size_t clients_unsent_bytes(const struct master *m);
 
 /* ---- logs.c ---- */
 void logs_ask(struct peer *client, const Tony__ReadLog *q);
@@ -373,8 +374,9 @@ bool queued_resize_delays(struct master *m, const struct sched_event *ev);
 void queued_resize_apply(struct master *m);
 
 /* ---- reconnect.c ---- */
-/* Dial the executor of this container until it answers or is not wanted any more. node: "host:port"
- * of its NodeManager. Does nothing on one machine, and for the first master of a job. */
+/* Connect to the executor of this container until it answers or is no longer needed. node:
+ * "host:port" of its NodeManager. Does nothing on one machine, and for the first master of a job.
+ */
 void reconnect_executor(struct master *m, uint32_t slot, const char *container, const char *node);
 void reconnect_close(struct master *m);
 

@@ -76,8 +76,8 @@ static bool is_wanted(const struct reconnect *r)
     return v.state != SLOT_ENDED && v.container && str_eq(v.container, r->container);
 }
 
-/* Dial the next port; after the last one, pause and dial the first one. The timer dials, so that no
- * connection is opened within a callback of the one that failed. */
+/* Connect to the next port; after the last one, pause and take the first one. A timer calls it, so
+ * that no connection is opened within a callback of the one that failed. */
 static void try_next_port(struct reconnect *r)
 {
     int64_t pause = 0;
@@ -94,7 +94,8 @@ static void on_open(struct conn *conn, void *arg)
     struct reconnect *r = arg;
     struct master *m = r->m;
     r->conn = NULL;
-    peer_new(m, conn); /* the executor sends ExecutorHello, as if it had dialled */
+    /* The executor sends ExecutorHello, as on a connection that it has opened itself. */
+    peer_new(m, conn);
     reconnect_remove(r);
 }
 

@@ -276,7 +276,7 @@ void clients_submitted(struct submission *s, const struct err *e)
         f.submitted = &m;
         send(c, &f);
     }
-    pool_look_idle(p);
+    pool_check_idle(p);
 }
 
 /* ---- resizing ---- */
@@ -301,7 +301,7 @@ void clients_resized(struct resizing *r, const struct err *e)
         (void)buf_addf(&json, "{\"application_id\":\"%s\",\"resized\":true}", r->id);
         answer(c, &json);
     }
-    pool_look_idle(r->pool);
+    pool_check_idle(r->pool);
 }
 
 /* For tests and operators: no command sends it. */
@@ -530,7 +530,7 @@ static void on_close(struct conn *conn, const struct err *e, void *arg)
     client_free(c);
     if (j)
         clients_owner_gone(j);
-    pool_look_idle(p);
+    pool_check_idle(p);
 }
 
 static const struct conn_ops client_ops = { NULL, on_frame, on_close };
@@ -549,7 +549,7 @@ void clients_accept(struct conn *conn, void *arg)
         c->next->prev = c;
     p->clients = c;
     conn_set_arg(conn, &client_ops, c);
-    pool_look_idle(p);
+    pool_check_idle(p);
 }
 
 void clients_close(struct pool *p)

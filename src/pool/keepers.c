@@ -20,7 +20,7 @@ enum {
     LOOK_MAX_MS = 200,
     LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
     GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
-    STOP_DIAL_MS = 3000, /* how long the pool tries to connect to the master to stop its job */
+    STOP_DIAL_MS = 3000, /* the pool tries so long to connect to the master to stop its job */
     STOP_LIMIT_MS =
         20000, /* how long the master may take to stop its job; then the keeper kills it */
     STOP_PAUSE_MS = 200, /* pause between two attempts to ask the master */

@@ -302,7 +302,7 @@ void pool_job_over(struct pool_job *j)
     clients_tell_end(j);
     pool_job_remove(j);
     pool_admit(p);
-    pool_look_idle(p);
+    pool_check_idle(p);
 }
 
 static void log_abort(const struct pool_job *j, const struct job_event *ev)
@@ -366,10 +366,10 @@ void pool_stop(struct pool *p, const char *who)
             pool_job_abort(j, &ev); /* removes j from the list, so the next job is at i now */
         }
     }
-    pool_look_idle(p);
+    pool_check_idle(p);
 }
 
-void pool_look_idle(struct pool *p)
+void pool_check_idle(struct pool *p)
 {
     if (p->ended)
         return;

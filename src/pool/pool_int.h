@@ -197,7 +197,7 @@ void pool_job_limit_wait(struct pool_job *j);
 void pool_stop(struct pool *p, const char *who); /* stop all jobs, then exit */
 /* Call this after a job or a client has come or gone: starts or stops the idle timer, and ends a
  * stopping pool that has no job left. */
-void pool_look_idle(struct pool *p);
+void pool_check_idle(struct pool *p);
 
 /* Lock a file without waiting. Returns a descriptor; -EWOULDBLOCK: another process holds the lock;
  * -ENOENT: the file is missing and `create` is false; or another -errno. */

@@ -34,7 +34,7 @@ static int64_t unique_start_ms(void)
     ssize_t n = pread(fd, line, sizeof line, 0);
     if (n > 0 && str_i64(span_trim(span_mem(line, (size_t)n)), 1, now + START_AHEAD_MS, path, &last,
                          NULL) < 0)
-        last = 0; /* the file is damaged, or somebody has set the clock back */
+        last = 0; /* the file is damaged, or the clock was set back */
     now = MAX(now, last + 1);
     int len = snprintf(line, sizeof line, "%lld\n", (long long)now);
     if (pwrite(fd, line, (size_t)len, 0) != len)

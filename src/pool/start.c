@@ -283,7 +283,7 @@ static void on_idle(void *arg)
         return;
     log_event(LOG_INFO, "pool.idle", f_int("ms", p->idle_ms));
     p->stopping = true;
-    pool_look_idle(p);
+    pool_check_idle(p);
 }
 
 static void on_gpu_retry(void *arg)
@@ -376,7 +376,7 @@ static int serve(struct pool *p, struct options *o, struct err *e)
     }
     be_ready(o, log_fd);
     pool_admit(p);
-    pool_look_idle(p);
+    pool_check_idle(p);
     tidy_begin(p);
     (void)loop_run(p->loop);
     close_all(p);

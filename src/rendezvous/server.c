@@ -28,8 +28,8 @@ static int watch(const struct server *s, int op, int fd, void *what, uint32_t ev
     return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
 }
 
-/* Close a connection. Events of this turn may still point to the peer, so free_gone() frees it at
- * the end of the turn. */
+/* Close a connection. Events of this turn may still point to the peer, so free_dropped() frees it
+ * at the end of the turn. */
 void server_drop(struct server_peer *p)
 {
     struct server *s = p->server;
@@ -46,16 +46,16 @@ void server_drop(struct server_peer *p)
     if (s->ops->on_gone)
         s->ops->on_gone(p);
     buf_done(&p->out);
-    p->next = s->gone;
-    s->gone = p;
+    p->next = s->dropped;
+    s->dropped = p;
     if (s->accept_suspended)
         s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
 }
 
-static void free_gone(struct server *s)
+static void free_dropped(struct server *s)
 {
-    for (struct server_peer *p; (p = s->gone);) {
-        s->gone = p->next;
+    for (struct server_peer *p; (p = s->dropped);) {
+        s->dropped = p->next;
         free(p);
     }
 }
@@ -168,7 +168,7 @@ void server_turn(struct server *s)
         else if (p->fd >= 0 && what & (EPOLLIN | EPOLLHUP | EPOLLERR))
             read_in(p);
     }
-    free_gone(s);
+    free_dropped(s);
 }
 
 void server_tick(struct server *s, int64_t now_ms)
@@ -179,7 +179,7 @@ void server_tick(struct server *s, int64_t now_ms)
         if (now_ms >= p->deadline_ms)
             server_drop(p);
     }
-    free_gone(s);
+    free_dropped(s);
 }
 
 int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,
@@ -202,7 +202,7 @@ void server_close(struct server *s)
         return;
     while (s->peers)
         server_drop(s->peers);
-    free_gone(s);
+    free_dropped(s);
     close_p(&s->listen_fd);
     close_p(&s->epoll_fd);
 }

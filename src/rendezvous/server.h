@@ -41,8 +41,8 @@ struct server {
     const struct server_ops *ops;
     int epoll_fd, listen_fd;
     uint16_t port;
-    bool accept_suspended; /* accepting is suspended until a connection is dropped */
-    struct server_peer *peers, *gone;
+    bool accept_suspended;               /* accepting is suspended until a connection is dropped */
+    struct server_peer *peers, *dropped; /* dropped: peers to free at the end of the round */
     size_t n_peers;
 };
 

@@ -28,7 +28,7 @@ struct rt_place {
     uint32_t role_rank;  /* among the ranks of its role */
     uint32_t role_size;  /* ranks of its role */
     uint32_t local_size; /* ranks of its task */
-    const char *master;  /* host:port of rank 0; NULL = has not registered */
+    const char *master;  /* host:port of rank 0; NULL = it has not registered */
     const char *mine;    /* host:port of this task; NULL = unknown */
     char master_text[RT_ADDRESS_MAX], mine_text[RT_ADDRESS_MAX];
 };

@@ -38,7 +38,7 @@ enum {
     JOURNAL_FORMAT_DECISIONS = 2,   /* from this format on, decisions are recorded, too */
     JOURNAL_FORMAT = 2,             /* the format that is written; formats 1 and 2 are read */
     JOURNAL_PAYLOAD_MAX = 1 << 20,  /* bytes of one record's payload; typical are 150 */
-    JOURNAL_UNSYNCED_MAX = 2 << 20, /* after so many unsynced bytes each flush also syncs */
+    JOURNAL_UNSYNCED_MAX = 2 << 20, /* unsynced bytes after which a flush also syncs */
     JOURNAL_SEGMENT_MIN = 4 << 20,  /* bytes of events before a new segment is worth its cost */
 };
 

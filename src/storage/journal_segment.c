@@ -110,7 +110,7 @@ static int rename_over(struct journal *j, const struct segment *s)
     int rc = -errno;
     if (fstat(s->fd, &renamed) == -1 ||
         fstatat(j->dir_fd, j->name, &named, AT_SYMLINK_NOFOLLOW) == -1) {
-        j->lost = true; /* nobody knows which file is the journal: write to neither */
+        j->lost = true; /* it is unknown which file is the journal: write to neither */
         j->failed = rc;
         return rc;
     }

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real programs, driven from outside: fixtures that give each run a TONY_HOME of its own and show all logs when a test fails."""
+"""
+Fixtures that run the real programs. Each test run has its own TONY_HOME, and a failed test shows all logs.
+"""
 
 import json
 import os
@@ -20,7 +22,7 @@ TEST_LIMIT_S = 300
 
 
 def wait_until(condition, what, limit=60.0, pause=0.01):
-    """The condition's first true value; fails with `what` at the deadline."""
+    """Waits for the condition's first true value and returns it; fails with `what` at the deadline."""
     deadline = time.monotonic() + limit
     while True:
         value = condition()
@@ -31,7 +33,9 @@ def wait_until(condition, what, limit=60.0, pause=0.01):
 
 
 def processes_with(variable):
-    """Pids whose environment holds `variable` (as b"K=V"), with their command lines; zombies have neither."""
+    """
+    Pids whose environment contains `variable` (as b"K=V"), with their command lines; zombies have neither.
+    """
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -49,8 +53,8 @@ def processes_with(variable):
 
 class Tony:
     """
-    The program `tony` with a home. copy: programs of its own, so that one can be taken away. as_nobody: also where the tests are run
-    by root, it is run by somebody who may not read and write everything.
+    The program `tony` with a home. copy: the programs are copied, so that a test can remove one. as_nobody:
+    if root runs the tests, tony runs as a user who may not read and write everything.
     """
 
     def __init__(self, base, copy=False, as_nobody=False, **extra):
@@ -59,7 +63,7 @@ class Tony:
         self.bin = BIN
         self.user = {}
         if as_nobody and os.geteuid() == 0:
-            copy = True  # nobody may not come where BIN is
+            copy = True  # user nobody may not enter BIN
             self.user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         if copy:
             self.bin = self.base / "bin"
@@ -84,20 +88,20 @@ class Tony:
         self.n_files = 0
 
     def give(self, *paths):
-        """To whoever runs it."""
+        """Give these files to the user who runs tony."""
         for path in paths if self.user else ():
             os.chown(path, NOBODY, NOBODY)
 
     # ---- running it ----
 
     def run(self, *args, timeout=60, cwd=None, env=None, **kw):
-        """Any exit code; stdout and stderr as text."""
+        """Accepts any exit code; stdout and stderr are text."""
         return subprocess.run([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
                               stdin=subprocess.DEVNULL, stdout=kw.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE,
                               text=True, timeout=timeout, **self.user, **kw)
 
     def ok(self, *args, **kw):
-        """stdout of a command that must succeed."""
+        """The stdout of a command that must succeed."""
         r = self.run(*args, **kw)
         assert r.returncode == 0, f"tony {args}: exit {r.returncode}\n{r.stdout}\n{r.stderr}"
         return r.stdout
@@ -106,7 +110,7 @@ class Tony:
         return json.loads(self.ok(*args, "--json", **kw))
 
     def start(self, *args, cwd=None, env=None, **kw):
-        """A Popen, for what is to be interrupted."""
+        """A Popen, for a command that the test interrupts."""
         return subprocess.Popen([str(self.bin / "tony"), *map(str, args)], env={**self.env, **(env or {})}, cwd=cwd or self.base,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 **self.user, **kw)
@@ -114,7 +118,9 @@ class Tony:
     # ---- jobs ----
 
     def job_file(self, roles=None, directory=None, **top):
-        """A job file from a dict (JSON is YAML). roles: {"worker": {...}}; memory defaults to little."""
+        """
+        Makes a job file from a dict (JSON is YAML). roles: {"worker": {...}}; the default memory is small.
+        """
         doc = {"name": "test", "framework": "generic", **top}
         if roles is not None:
             doc["roles"] = {name: {"memory": "64m", **role} for name, role in roles.items()}
@@ -143,7 +149,7 @@ class Tony:
         return {t["task"]: t for t in self.json("tasks", app)["tasks"]}
 
     def dir(self, app):
-        """Where the job lies now."""
+        """The job's directory: live or in the history."""
         for where in ("jobs", "history"):
             if (self.home / where / app).is_dir():
                 return self.home / where / app
@@ -157,7 +163,7 @@ class Tony:
         return (self.dir(app) / "logs" / task.replace(":", "-") / str(attempt) / stream).read_text()
 
     def log_so_far(self, app, task, *args, **kw):
-        """The same for a task that may have no log yet: to wait for what it writes."""
+        """Like log(), for a task that may have no log yet: to wait for its output."""
         try:
             return self.log(app, task, *args, **kw)
         except FileNotFoundError:
@@ -178,14 +184,15 @@ class Tony:
         return processes_with(b"TONY_HOME=" + os.fsencode(self.home))
 
     def stop(self):
-        """End the pool with all its jobs; what is left after that is returned, and killed."""
+        """Ends the pool with all its jobs. Returns the processes that are left after that, and kills them."""
         mine = self.home.is_dir() and os.access(self.home, os.W_OK)
         if mine:
             self.run("pool", "stop", "--force")
         deadline = time.monotonic() + 60
         while (left := self.processes()) and time.monotonic() < deadline:
             if mine and any("tony-pool" in line for line in left.values()):
-                self.run("pool", "stop", "--force")  # whoever missed one that a test had killed may have been starting it just then
+                # A client that missed a killed pool may have been starting another one just then.
+                self.run("pool", "stop", "--force")
             time.sleep(0.02)
         for pid in left:
             try:
@@ -210,7 +217,7 @@ class Tony:
 
 
 def make_base():
-    # Short: the sockets' directory lies in it.
+    # Short, because the directory of the sockets is in it.
     return pathlib.Path(tempfile.mkdtemp(prefix="te-", dir="/tmp"))
 
 
@@ -238,13 +245,13 @@ def common_tony():
 
 @pytest.fixture
 def tony(common_tony):
-    """One TONY_HOME and pool for all tests that do no harm to them."""
+    """One TONY_HOME and pool for all tests that do not damage them."""
     return common_tony
 
 
 @pytest.fixture
 def own_tony():
-    """A TONY_HOME and pool for one test. A factory: own_tony(KEY=VALUE, ...) with more environment."""
+    """A TONY_HOME and pool for one test. A factory: own_tony(KEY=VALUE, ...) sets variables."""
     made = []
 
     def make(**extra):
@@ -265,7 +272,7 @@ def own_tony():
 
 @pytest.fixture(autouse=True)
 def limit():
-    """No test hangs the suite."""
+    """No test blocks the suite for ever."""
 
     def late(signo, frame):
         raise TimeoutError(f"the test took longer than {TEST_LIMIT_S} s")

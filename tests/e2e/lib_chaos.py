@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Chaos with a seed: jobs whose processes are killed at random moments, and after each job the question whether what is told is the truth.
+Random kills with a seed: processes of jobs are killed at random moments, and after each job its reported
+status is compared with what happened.
 
-A seed decides the jobs, the victims and the pauses. How the kills meet the machine's own timing differs from run to run, so a
-failure shows the seed and the victims, and the same seed is likely, not certain, to show it again.
+A seed decides the jobs, the victims and the pauses. The timing of the machine differs from run to run. So a
+failure prints the seed and the victims; the same seed will probably, but not certainly, show it again.
 """
 
 import json
@@ -14,11 +15,11 @@ from conftest import wait_until
 from lib_jobs import kill9, replay_one
 
 KINDS = ("pool", "master", "keeper", "executor", "task")
-HARMLESS = {"pool", "master"}  # their deaths are not noticed
+HARMLESS = {"pool", "master"}  # no task notices their deaths
 
 
 class Job:
-    """A job, what its tasks will do if nobody disturbs them, and what they noted."""
+    """A job, what its tasks do if undisturbed, and what they recorded."""
 
     def __init__(self, lab, rnd, number):
         self.lab, self.victims = lab, []
@@ -34,7 +35,7 @@ class Job:
             sleep = f"sleep {seconds};" if seconds else ""
             lines.append(f"{i}) {daemon} {sleep} echo > done{i}; exit {code};;")
         command = f"cd {self.dir}; echo $$ >> start$TASK_INDEX; case $TASK_INDEX in " + " ".join(lines) + " esac"
-        # nobody dies of silence here: only who is killed
+        # no task dies of silence, only of a kill
         conf = {"tony.task.kill-grace-ms": 300, "tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 1000,
                 "tony.task.restarts.node-lost": 0}
         self.strict = rnd.random() < 0.3
@@ -51,7 +52,7 @@ class Job:
         return (self.dir / f"done{i}").exists()
 
     def check(self):
-        """What is told is true. The job has ended."""
+        """The job has ended, and its reported status is true."""
         code = self.lab.run("wait", self.app, timeout=60).returncode
         wait_until(self._is_put_away, f"{self.app} in the history")
         doc = self.lab.status(self.app)
@@ -61,7 +62,9 @@ class Job:
             raise AssertionError(f"{e}\n{json.dumps(doc)}") from e
 
     def _is_put_away(self):
-        """If pool and keeper were killed when the master had told the verdict, the next command sees to it."""
+        """
+        If pool and keeper were killed after the verdict, the next command moves the job into the history.
+        """
         if not self.lab.pids("pool"):
             self.lab.ok("pool", "start")
         return (self.lab.home / "history" / self.app).is_dir()
@@ -102,13 +105,13 @@ class Storm:
         self.killed = {}
 
     def strike(self, jobs, kinds):
-        """kill -9 of one process of each kind, of any of the jobs, if there is one just now."""
+        """kill -9 of one process of each kind, of any of the jobs, if there is one now."""
         for kind in kinds:
             found = [p for p in self.lab.processes_all() if p.kind == kind and (kind == "pool" or p.app in jobs)]
             if not found:
                 continue
             p = self.rnd.choice(sorted(found))
-            # noted before it is done: the job may be over when we come back
+            # recorded before the kill: the job may be over afterwards
             for job in jobs.values() if kind == "pool" else [jobs[p.app]]:
                 job.victims.append((kind, p.pid))
             kill9(p.pid)
@@ -118,7 +121,7 @@ class Storm:
                 time.sleep(self.rnd.random() * 0.02)
 
     def round(self, n_jobs=1, n_strikes=1, victims=(1, 2)):
-        """Some jobs at once, some blows, then the truth about each, and nothing left."""
+        """Some jobs at once and some kills; then check each job, and that nothing is left."""
         jobs = {}
         for _ in range(n_jobs):
             self.n_jobs += 1
@@ -130,14 +133,15 @@ class Storm:
         try:
             for job in jobs.values():
                 job.check()
-            if not self.lab.pids("pool"):  # it was killed beside a keeper whose job was over: the next one clears up
+            # The pool was killed together with a keeper whose job was over: the next pool cleans up.
+            if not self.lab.pids("pool"):
                 self.lab.ok("pool", "start")
             self.lab.quiet()
         except BaseException as e:
             raise AssertionError(f"seed {self.seed}, round of job {self.n_jobs}: {e}\n{self.scene(jobs.values())}") from e
 
     def scene(self, jobs):
-        """Who lives, and what the programs wrote about the jobs of the round."""
+        """The live processes, and the logs about the jobs of this round."""
         parts = [f"{job.app}: victims {job.victims}, plan {job.plan}, strict {job.strict}" for job in jobs]
         parts += [str(p) for p in self.lab.processes_all()] + self.lab.litter()
         for job in jobs:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that can be cut off: network namespaces around a router, a real master in one, real executors in the others (tests/nodes)."""
+"""
+Nodes that can be cut off: network namespaces around a router, with a real master in one and real executors in
+the others (tests/nodes).
+"""
 
 import os
 import shutil
@@ -13,9 +16,9 @@ from lib_jobs import alive, kill9
 
 PROGRAM = BIN.parent / "tests" / "nodes" / "nodes-master"
 APP = "application_1700000000000_0001"
-LEASE_MS = 6000  # longer than a busy machine keeps a master from speaking
+LEASE_MS = 6000  # longer than a busy machine keeps a master silent
 
-# Each run sees whether another run of the same task lives. It does not end for a TERM, so that each moment of grace is used.
+# Each run looks for another live run of the same task. It ignores TERM, so that the whole grace is used.
 TASK = r"""
 trap '' TERM
 exec 9>> $DIR/lock$TONY_INDEX
@@ -34,7 +37,10 @@ def can_cut():
 
 
 class Net:
-    """A router R between the master's machine M and n nodes. What passes it can be dropped, silently, in each direction."""
+    """
+    A router R between the master's machine M and n nodes. It can silently drop packets, separately for each
+    direction.
+    """
 
     def __init__(self, n):
         self.holders = {}
@@ -80,7 +86,7 @@ class Net:
         self.inside("R", "ip", "route", "flush", "table", str(100 + node), check=False)
 
     def lost_segments(self, node):
-        """How often TCP there had to say something again."""
+        """How often TCP on the node had to retransmit."""
         names, values = [line.split() for line in self.inside(node, "cat", "/proc/net/snmp").stdout.splitlines() if line.startswith("Tcp:")]
         return int(values[names.index("RetransSegs")])
 
@@ -91,7 +97,7 @@ class Net:
 
 
 class Cluster:
-    """A job of one worker a node."""
+    """A job with one worker on each node."""
 
     def __init__(self, n=2, n_tasks=None, **conf):
         self.base, self.n, self.n_tasks = make_base(), n, n_tasks or n
@@ -133,14 +139,14 @@ class Cluster:
         return wait_until(lambda: next((pid for a, pid in self.runs(task) if a == attempt), None), f"run {attempt} of task {task}", limit)
 
     def node_of(self, task):
-        """Of its latest run."""
+        """The node of its latest run."""
         ns = os.readlink(f"/proc/{self.runs(task)[-1][1]}/ns/net")
         return next(i for i in range(self.n) if os.readlink(f"/proc/{self.net.holders[i].pid}/ns/net") == ns)
 
     # ---- trouble ----
 
     def cut(self, node, how="both", given_up=True):
-        """how: to, from, both; also of those that could stop a container there."""
+        """how: to, from, both. The programs that stop containers on the node are cut off, too."""
         self._mark("cut", node, True)
         if how in ("to", "both"):
             self.net.drop_to(node)

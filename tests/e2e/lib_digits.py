@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/digits as something to be killed: where it is, who is who, and whether the model is the one that it should be."""
+"""
+examples/digits as a job to be killed: starting it, finding its processes, and comparing its model with the
+expected one.
+"""
 
 import json
 import random
@@ -11,12 +14,15 @@ from lib_jobs import kill9
 PYTHON = "/usr/bin/python3"
 JOB = ROOT / "examples/digits/job.yaml"
 KINDS = ("task", "executor", "master", "pool", "keeper")
-HARMLESS = {"master", "pool"}  # no task notices their deaths
-LIMIT_S = 300  # to import PyTorch took 80 s on a machine with 2000 runnable processes
+HARMLESS = {"master", "pool"}  # no task notices when these die
+LIMIT_S = 300  # importing PyTorch took 80 s on a machine with 2000 runnable processes
 
 
 def pauser(lab, pause):
-    """Options for a job whose tasks obey the file `pause`: see tests/fixtures/pauser/sitecustomize.py."""
+    """
+    Options for a job whose tasks stop while the file `pause` says so: see
+    tests/fixtures/pauser/sitecustomize.py.
+    """
     return ["--shell_env", f"PYTHONPATH={ROOT / 'tests/fixtures/pauser'}", "--shell_env", f"PAUSE={pause}"]
 
 
@@ -30,13 +36,13 @@ def _last_line(lab, app):
 
 
 def result(lab, app, epochs):
-    """What rank 0 says in the end."""
+    """The last line that rank 0 prints."""
     assert lab.run("wait", app, timeout=LIMIT_S + epochs).returncode == 0, lab.ok("why", app)
     return _last_line(lab, app)
 
 
 def undisturbed(lab, epochs, save_every=10):
-    """The model of the same steps without a kill."""
+    """The model of the same steps in a run without a kill."""
     return result(lab, lab.submit(JOB, *_args(epochs, save_every)), epochs)["model"]
 
 
@@ -45,7 +51,7 @@ def undisturbed_accuracy(lab, epochs, save_every=10):
 
 
 class Training:
-    """A job that trains, with everything in it to be killed."""
+    """A training job whose processes the test kills."""
 
     def __init__(self, lab, seed, epochs, save_every=10, *args):
         self.lab, self.rnd = lab, random.Random(seed)
@@ -55,7 +61,7 @@ class Training:
         self.app = lab.submit(JOB, *_args(epochs, save_every), *conf, *args)
 
     def doc(self):
-        """The status; None while nobody answers."""
+        """The status; None if no program answers."""
         r = self.lab.run("status", self.app, "--json")
         return json.loads(r.stdout) if r.returncode == 0 else None
 
@@ -67,24 +73,24 @@ class Training:
         return (self.lab.home / "jobs" / self.app).is_dir()
 
     def await_step(self, step):
-        """Until some task has made that step, or the job is over. Which it is then."""
+        """Waits until a task has made this step or the job is over. Returns the status."""
         def look():
             now = self.step()
             return (now,) if now >= step or not self.lives() else None
         return wait_until(look, f"step {step} of {self.app}", LIMIT_S, 0.02)[0]
 
     def await_half_a_checkpoint(self):
-        """Until one is being written, or the job is over."""
+        """Waits until a checkpoint is being written or the job is over."""
         where = self.lab.home / "jobs" / self.app / "logs"
         wait_until(lambda: not self.lives() or any(where.glob("*/*/checkpoints/*.tmp*")), f"a checkpoint of {self.app}", LIMIT_S)
 
     def strike(self, *kinds):
-        """kill -9 of one process of each kind, at once."""
+        """kill -9 of one process of each kind at once."""
         found = self.lab.processes_all()
         victims = []
         for kind in kinds:
             mine = [p for p in found if p.kind == kind and (kind == "pool" or p.app == self.app)]
-            if kind == "task":  # of the ranks, not of the shells around them
+            if kind == "task":  # the ranks, not the shells that started them
                 mine = [p for p in mine if "train.py" in p.line]
             if mine:
                 victims.append(self.rnd.choice(mine))
@@ -93,14 +99,14 @@ class Training:
         return {p.kind for p in victims}
 
     def strike_all(self):
-        """kill -9 of all that there is: as if the machine had been switched off."""
+        """kill -9 of all processes, as if the machine had been switched off."""
         victims = [p for p in self.lab.processes_all() if p.kind == "pool" or p.app == self.app]
         kill9(*[p.pid for p in victims])
         self.killed["all"] = self.killed.get("all", 0) + 1
         return {p.kind for p in victims}
 
     def over(self, limit=LIMIT_S):
-        """Its model, in the end."""
+        """Waits for the end of the job and returns the model."""
         self.lab.run("wait", self.app, timeout=limit)
         self.lab.in_history(self.app)
         doc = self.lab.status(self.app)

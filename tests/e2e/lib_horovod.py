@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins that speak as Horovod's ranks do, and as a driver of the user's."""
+"""Stand-ins for Horovod's ranks, and for a driver of the user."""
 
-# A rank: it puts what the others need, waits for theirs, and says what it found.
+# A rank: it puts its data, waits for the data of the others, and prints what it found.
 RANK = r'''
 import os, sys, time, urllib.error, urllib.request
 e = os.environ
@@ -33,7 +33,8 @@ if "AGAIN" in e and e["TONY_GENERATION"] == "1":
     time.sleep(1000)  # it would fail by its peer's end
 '''
 
-# A driver as the original lets the user bring one: a server of its own, and the plan in a file beside it.
+# A user's driver as the original allows it: it runs its own server, and writes the plan into a file beside
+# it.
 DRIVER = r'''
 import http.server, json, os, threading
 store = {}

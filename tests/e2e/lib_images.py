@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container engine for the tests: podman where it can run here, with an image made of this machine's files, else one that only notes what it was asked."""
+"""
+A container engine for the tests. If podman works here, it runs an image made of this machine's files.
+Otherwise a stand-in only records its calls.
+"""
 
 import functools
 import os
@@ -11,7 +14,7 @@ import tempfile
 
 IMAGE = "localhost/tony-test:1"
 PROGRAMS = ("sh", "bash", "cat", "sleep", "env", "id", "touch", "ls", "test")
-# runs the command as it stands, and writes down what it was called with
+# runs the command directly, and records its own arguments
 FAKE = r"""#!/bin/bash
 { /usr/bin/flock 9; printf '%s\0' "$@"; printf '\n'; } 9>> "$0.calls" >&9  # two may be called at once
 env > "$0.env"
@@ -34,7 +37,7 @@ def calls(path):
 
 
 def settings(base):
-    """Files that let podman work in a container without a file system of its own; their variables."""
+    """Settings files with which podman works without its own file system; returns their variables."""
     base = pathlib.Path(base)
     (base / "storage.conf").write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{base}/r"\ngraphroot = "{base}/g"\n')
     (base / "containers.conf").write_text('[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\nruntime = "crun"\n'
@@ -43,7 +46,7 @@ def settings(base):
 
 
 def root_of_image(root):
-    """A root of a few programs and the libraries they need."""
+    """A root directory with a few programs and the libraries that they need."""
     for name in ("bin", "etc", "tmp", "proc", "dev", "sys"):
         (root / name).mkdir(parents=True)
     (root / "etc/mark").write_text("of the image\n")
@@ -57,7 +60,7 @@ def root_of_image(root):
 
 @functools.cache
 def real():
-    """A directory for podman's settings with the image in it, or why it cannot run here."""
+    """A directory for podman's settings with the image in it; or the reason why podman does not work here."""
     if not shutil.which("podman"):
         return None, "optional: there is no podman"
     base = pathlib.Path(tempfile.mkdtemp(prefix="tp-", dir="/tmp"))

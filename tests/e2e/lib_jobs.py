@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the tests that kill and count: who is who among a home's processes, tasks that wait for the test, and what is left."""
+"""
+Helpers for tests that kill and count: finding a home's processes, tasks that wait for the test, and checks
+for leftovers.
+"""
 
 import errno
 import glob
@@ -22,7 +25,7 @@ class Process(NamedTuple):
     parent: int
     kind: str  # pool, keeper, master, executor, cleanup, client, task
     state: str  # a letter of /proc/<pid>/stat
-    app: str  # "" where it belongs to none
+    app: str  # "" = belongs to no job
     line: str
 
 
@@ -42,7 +45,7 @@ def alive(pid):
 
 
 def ended(pid, what=None, limit=60):
-    """Wait until the process is gone; a zombie counts as gone."""
+    """Wait until the process has ended; a zombie counts as ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -63,7 +66,7 @@ def kill9(*pids):
 
 
 class Lab(Tony):
-    """A home of one test, with eyes for its processes."""
+    """The home of one test, with functions that find its processes."""
 
     def __init__(self, base, site=None, **extra):
         super().__init__(base, **extra)
@@ -93,7 +96,10 @@ class Lab(Tony):
         return Process(int(pid), parent, kind, state, app, line)
 
     def processes_all(self, app=None):
-        """All of this home, tasks and what they left behind included; zombies have no environment and are not among them."""
+        """
+        All processes of this home, with tasks and their leftovers. Zombies have no environment and are not
+        found.
+        """
         marks = {b"HOME=" + os.fsencode(self.base), b"TONY_HOME=" + os.fsencode(self.home)}
         found = {}
         for entry in os.listdir("/proc"):
@@ -105,7 +111,8 @@ class Lab(Tony):
                 continue
             if p and p.state not in "ZX":
                 found[p.pid] = p
-        # an executor is a fork of its keeper without an exec: the same command line, but the keeper for a parent
+        # an executor is a fork of its keeper without an exec: it has the same command line, and the keeper as
+        # its parent
         for pid, p in found.items():
             if p.kind == "keeper" and p.parent in found and found[p.parent].kind in ("keeper", "executor"):
                 found[pid] = p._replace(kind="executor")
@@ -118,7 +125,7 @@ class Lab(Tony):
         return [p.pid for p in self.processes_all(app) if p.kind == kind]
 
     def one(self, kind, app=None, limit=60, other_than=None):
-        """The pid of the only process of a kind, as soon as there is one."""
+        """The pid of the only process of a kind, once there is one."""
         def look():
             found = [p for p in self.pids(kind, app) if p != other_than]
             return found if len(found) == 1 else None
@@ -134,10 +141,10 @@ class Lab(Tony):
         return pid
 
     def n_running(self, app):
-        """Tasks that run now; a job that is being started has no roles yet."""
+        """The number of tasks that run now; a job that is starting has no roles yet."""
         return sum(r["running"] for r in self.status(app)["roles"])
 
-    # ---- what is left ----
+    # ---- leftovers ----
 
     def cgroups(self):
         """Control groups of this home's jobs."""
@@ -151,7 +158,7 @@ class Lab(Tony):
         return sorted(p.name for p in (self.base / "run" / "tony").glob("*/*") if not p.name.startswith("pool."))
 
     def litter(self):
-        """What should not be there when no job lives."""
+        """Files and groups that must not exist when no job is alive."""
         found = [f"process {p.pid} ({p.kind}): {p.line}" for p in self.processes_all() if p.kind != "pool"]
         pools = self.pids("pool")
         if len(pools) > 1:
@@ -168,14 +175,14 @@ class Lab(Tony):
         return found
 
     def quiet(self, limit=60):
-        """No job lives, and nothing is left of any."""
+        """Waits until no job is alive and nothing is left of any."""
         deadline = time.monotonic() + limit
         while (left := self.litter()) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not left, left
 
     def settled(self, limit=60):
-        """The same, and the journal of each job replays."""
+        """The same, and the journal of each job can be replayed."""
         self.quiet(limit)
         for path in sorted((self.home / "history").glob("application_*")):
             replay_one(path)
@@ -196,7 +203,7 @@ def replay_program():
 
 
 def replay_one(path):
-    """The journal of a finished job replays to the end that was told, and from every prefix."""
+    """The journal of a finished job replays to the reported end, and each prefix can be replayed, too."""
     program = replay_program()
     if not program or not (path / "journal").exists():
         return
@@ -208,7 +215,7 @@ def replay_one(path):
 
 @pytest.fixture
 def make_lab(own_tony):
-    """A factory of labs; own_tony stops them, looks for what is left, and removes them."""
+    """A factory of labs. own_tony stops them, looks for leftovers, and removes them."""
     def make(**kw):
         lab = Lab(make_base(), **kw)
         own_tony.made.append(lab)
@@ -221,13 +228,14 @@ def lab(make_lab):
     return make_lab()
 
 
-# ---- tasks that do what the test says, when it says so ----
+# ---- tasks that end when and how the test says ----
 
 class Gated:
     """
-    A job whose tasks note that they started, then wait for the exit code that the test gives them. There is one file and one
-    named pipe a task, so nothing depends on time: whoever opens the pipe for writing knows that the task reads it. A task that
-    is lost is a failure, unless conf says otherwise (test_restart.py has what else it is).
+    A job whose tasks record that they started, and then wait for an exit code from the test. Each task has
+    its own file and named pipe, so nothing depends on time: once the test has opened the pipe for writing,
+    the task reads it. A lost task counts as a failure unless conf says otherwise (test_restart.py tests the
+    other cases).
     """
 
     def __init__(self, lab, n=1, before="", role=None, args=(), owned=False, **top):
@@ -255,7 +263,7 @@ class Gated:
             return []
 
     def pid(self, i, limit=60):
-        """Of the task's first process, once it runs."""
+        """The pid of the task's first process, once it runs."""
         return wait_until(lambda: self.starts(i), f"task {i} runs", limit)[-1]
 
     def running(self, limit=60):
@@ -280,12 +288,12 @@ class Gated:
             wait_until(lambda: stat_of(pid) is None, f"task {i} is reaped, so its end has its time", pause=0.001)
 
     def release_all(self, code=0, wait=True):
-        """The chief last: a failure of it ends the job."""
+        """The chief comes last: its failure would end the job."""
         for i in reversed(range(self.n)):
             self.release(i, code, wait)
 
     def recorded(self, event):
-        """How often the journal has the event, now."""
+        """How often the journal has this event now."""
         for where in ("jobs", "history"):
             try:
                 return (self.lab.home / where / self.app / "journal").read_bytes().count(b'"e":"%s"' % event.encode())
@@ -298,7 +306,7 @@ class Gated:
         assert counts == [1] * self.n, f"how often each task was started: {counts}"
 
     def over(self, *states, limit=60):
-        """The status document once the job lies in the history."""
+        """The status document once the job is in the history."""
         self.lab.in_history(self.app, limit)
         doc = self.lab.status(self.app)
         assert doc["state"] in (states or ("SUCCEEDED",)), doc
@@ -308,7 +316,7 @@ class Gated:
         return [self.lab.tasks(self.app)[f"worker:{i}"]["exit_code"] for i in range(self.n)]
 
     def kill(self, kind, other_than=None):
-        """kill -9 of the job's only process of a kind; its pid."""
+        """kill -9 of the job's only process of a kind; returns its pid."""
         pid = self.lab.one(kind, None if kind == "pool" else self.app, other_than=other_than)
         kill9(pid)
         return pid

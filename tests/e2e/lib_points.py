@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Programs that die at a point that the test names: tests/points/points.c says what a point is. One small job is run for each of them, and
-afterwards is asked of the tasks' own notes, the journal and the logs whether anything was lost or done twice.
+Programs that die at a point that the test names; tests/points/points.c defines points. One small job runs for
+each point. Then the tasks' notes, the journal and the logs show whether anything was lost or done twice.
 """
 
 import json
@@ -17,8 +17,9 @@ from lib_jobs import Lab, kill9, replay_one, stat_of
 POINTS = BIN.parent / "tests" / "points"
 N = 3
 
-# Each run says on its stdout who it is, notes that it began, and sees whether another run of the same task lives. Worker 1 fails in
-# its first run, once all are there; the others end when its second run is there, or begin again with it.
+# Each run prints its name, records that it began, and looks for another live run of the same task. Worker 1
+# fails in its first run, once all tasks are there. The others end when its second run is there, or restart
+# with it.
 TASK = r"""
 echo "out $TONY_INDEX $TONY_ATTEMPT"
 exec 9>> $DIR/lock$TONY_INDEX
@@ -37,7 +38,7 @@ def have_points():
 
 
 class PointsLab(Lab):
-    """A home whose pool, masters, keepers and executors can be told where to die."""
+    """A home whose pool, masters, keepers and executors die at points that the test chooses."""
 
     def __init__(self, base, **extra):
         base = pathlib.Path(base)
@@ -50,7 +51,7 @@ class PointsLab(Lab):
             shutil.copy2(POINTS / name, self.bin / name)
 
     def arm(self, program, number, action="kill", filter="call ", life=1, after=""):
-        """The life-th process of that program that comes to a point from now on."""
+        """For the life-th process of this program that comes to a point from now on."""
         (self.points / "new").write_text(f"{number} {action} {filter}\n{after}\n")
         (self.points / "new").rename(self.points / f"{program}.{life}")
 
@@ -59,7 +60,7 @@ class PointsLab(Lab):
             path.unlink()
 
     def struck(self, program, life=1):
-        """At which point it was, or None."""
+        """The point at which the process died, or None."""
         path = self.points / f"{program}.{life}.struck"
         try:
             return path.read_text().strip() or None
@@ -71,7 +72,7 @@ class PointsLab(Lab):
         (self.base / "wall.new").rename(self.base / "wall")
 
     def sync_fails(self, num):
-        """Each fdatasync() of a journal, with this errno; 0: no more."""
+        """Each fdatasync() of a journal fails with this errno; 0: none fails."""
         path = self.base / "sync"
         if num:
             (self.base / "sync.new").write_text(str(num))
@@ -97,7 +98,7 @@ def make_points_lab(own_tony):
 
 
 class PointJob:
-    """The job above, and the truth about it."""
+    """The job above, and the checks of what happened to it."""
 
     def __init__(self, lab, scope, spares=0, conf=None):
         self.lab, self.scope = lab, scope
@@ -114,7 +115,10 @@ class PointJob:
         self.app = None
 
     def submit(self):
-        """A client whose pool dies may have to be started again: it says so, and nothing of its job is there."""
+        """
+        If the pool dies during the submission, the client must report it and leave no job behind; then submit
+        again.
+        """
         for _ in range(3):
             r = self.lab.run("submit", self.path)
             if r.returncode == 0:
@@ -131,8 +135,8 @@ class PointJob:
             return []
 
     def over(self, harmless=True):
-        """harmless: only processes died whose deaths no task notices."""
-        self.lab.run("wait", self.app)  # what nobody waits for goes on when somebody does, if the pool died before it began
+        """harmless: no task notices the deaths of the processes that died."""
+        self.lab.run("wait", self.app)  # If the pool died first, the clean-up goes on only when a command needs it.
         self.lab.in_history(self.app)
         doc = self.lab.status(self.app)
         assert doc["state"] == "SUCCEEDED", json.dumps(doc)
@@ -159,7 +163,7 @@ class PointJob:
         return doc
 
     def _one_journal(self):
-        """No second file is left of a segment."""
+        """No unfinished segment file is left."""
         names = [p.name for p in self.lab.dir(self.app).glob("journal*")]
         assert names == ["journal"], names
 
@@ -170,7 +174,7 @@ class PointJob:
         if self.lab.env.get("TONY_TEST_SEGMENT") == "0":
             assert journal[0]["n"] > 1 and journal[0]["snapshot"] > 0, journal[0]
         assert self.lab.log(self.app, "worker:1", "stderr", 1) == "err 1\n"
-        if journal[0].get("snapshot"):  # it is in there
+        if journal[0].get("snapshot"):  # the snapshot contains it
             return
         ends = [r for r in journal if r["e"] == "attempt_ended" and r["slot"] == 1 and r["attempt"] == 1]
         ends += [r for r in journal if r["e"] == "completed" and r["slot"] == 1 and r.get("exit_code") == 3]
@@ -179,9 +183,10 @@ class PointJob:
 
 def one_point(lab, program, number, scope, filter="call ", action="kill", spares=0, harmless=True, second=None, victim=None, after=""):
     """
-    One job, one blow. What was struck, or None when the program does not come to so many points. second: (number, filter) of the
-    next process of that program. victim: a function that says which processes die while `program` is stopped at the point.
-    after: the points are counted from the first one on that has this text.
+    Runs one job with one death. Returns the point, or None if the program does not reach that many points.
+    second: (number, filter) for the next process of the program. victim: a function that tells which
+    processes die while `program` is stopped at the point. after: points are counted from the first one that
+    contains this text.
     """
     lab.disarm()
     if program == "pool":
@@ -205,14 +210,14 @@ def one_point(lab, program, number, scope, filter="call ", action="kill", spares
 
 
 def go_on(lab, app, program="master"):
-    """Lets processes go on that are stopped at their point."""
+    """Continues the processes that are stopped at their point."""
     for pid in lab.pids(program, app):
         if (stat_of(pid) or "?")[0] == "T":
             os.kill(pid, signal.SIGCONT)
 
 
 def _stopped(lab, job, program, victim):
-    """Waits until the program is stopped at its point, lets the victims die, and lets it go on."""
+    """Waits until the program is stopped at its point, kills the victims, and continues the program."""
     def look():
         if lab.struck(program):
             return "struck"

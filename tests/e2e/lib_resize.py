@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A job that is resized while its processes die at named points of its master (lib_points.py), and the truth about it. Its tasks are
-tests/fixtures/steps.sh: they note when they begin and what they do.
+A job that is resized while its processes die at named points of its master (lib_points.py), and checks of the
+result. Its tasks are tests/fixtures/steps.sh: they record when they begin and what they do.
 """
 
 import json
@@ -19,13 +19,17 @@ TASK = ROOT / "tests" / "fixtures" / "steps.sh"
 # mode, and the number of workers before and after
 SHAPES = {"restart, grows": ("restart", 2, 3), "restart, shrinks": ("restart", 3, 2), "live, grows": ("live", 2, 3),
           "live, shrinks": ("live", 3, 2)}
-# Who dies, and whether no task notices it. Of the executors: the one that was started first, or last.
+# The process that dies: True if no task notices it. The executors are the one that started first, and the one
+# that started last.
 VICTIMS = {"master": True, "pool": True, "client": True, "keeper": False, "first executor": False, "last executor": False}
-AFTER = "journal decided_resize"  # the write of the resize to the journal begins with that
+AFTER = "journal decided_resize"  # the write of the resize to the journal begins with this text
 
 
 class ResizedJob:
-    """The job, its client that waits for the resize, and what the tasks noted. charges: ends of its containers that it survives."""
+    """
+    The job, its client that waits for the resize, and the notes of the tasks. charges: ends of its containers
+    that it survives.
+    """
 
     def __init__(self, lab, mode, n, charges=0, max_restarts=0):
         self.lab, self.mode, self.n = lab, mode, n
@@ -54,18 +58,18 @@ class ResizedJob:
         return self
 
     def resize(self, n):
-        """A client asks for it and waits."""
+        """A client asks for the resize and waits."""
         self.client = self.lab.start("resize", self.app, f"worker={n}", "--wait")
 
     def client_said(self):
-        """Its exit code and what it said, when it has ended."""
+        """Its exit code and output once it has ended."""
         if not self.said:
             out, err = self.client.communicate(timeout=120)
             self.said = self.client.returncode, out + err
         return self.said
 
     def steady(self):
-        """The job has one size, all of it runs, and trains on. That size."""
+        """The job has one size, all its tasks run and make progress. Returns this size."""
         def look():
             r = self.lab.run("status", self.app, "--json")
             doc = json.loads(r.stdout) if r.returncode == 0 else {}
@@ -79,14 +83,14 @@ class ResizedJob:
         return n
 
     def end(self):
-        """The tasks end well."""
+        """The tasks end with 0."""
         (self.dir / "go").touch()
         self.lab.run("wait", self.app, timeout=120)
         self.lab.in_history(self.app, 120)
         return self.lab.status(self.app)
 
     def check_runs(self, doc):
-        """No task ran twice at once, came back as an older run, or ended with anything but its last run."""
+        """No task ran twice at once, or with an older attempt, or ended with anything but its last run."""
         assert doc["state"] == "SUCCEEDED", doc["message"]
         assert not self.lines("double"), f"two runs of one task lived at once: {self.lines('double')}"
         for t in doc["tasks"]:
@@ -109,7 +113,7 @@ class ResizedJob:
         code, text = self.client_said()
         assert size == (new if last["outcome"] == "done" else old), (size, last)
         assert doc["restarts"] <= charges, f"{doc['restarts']} restarts were charged"
-        if code >= 0:  # it was not killed
+        if code >= 0:  # the run was not killed
             assert code == (0 if size == new else 1), f"{size} workers, but the client says {code}: {text}"
         if self.mode == "restart" and size == new:
             assert all(self.runs(i)[-1][2] == size for i in range(size)), [self.runs(i) for i in range(size)]
@@ -121,7 +125,7 @@ class ResizedJob:
 
 
 class Striker(threading.Thread):
-    """Waits until the master is stopped at its point, kills others meanwhile, and lets the master go on."""
+    """Waits until the master is stopped at its point, kills others, and lets the master go on."""
 
     def __init__(self, lab, job, victims):
         super().__init__(daemon=True)
@@ -135,7 +139,7 @@ class Striker(threading.Thread):
                 if self.over.wait(0.005):
                     return
             self.strike()
-        except BaseException as e:  # told by end()
+        except BaseException as e:  # end() raises it
             self.error = e
 
     def strike(self):
@@ -146,7 +150,7 @@ class Striker(threading.Thread):
         for pid in masters:
             try:
                 os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:  # it went with its keeper
+            except ProcessLookupError:  # it died with its keeper
                 pass
 
     def end(self):
@@ -157,7 +161,7 @@ class Striker(threading.Thread):
 
 
 def victims_of(lab, job, victim):
-    """The pids that die."""
+    """The pids of the processes that die."""
     if victim == "client":
         return [job.client.pid]
     if victim == "pool":
@@ -169,7 +173,7 @@ def victims_of(lab, job, victim):
 
 
 def started(pid):
-    """When the process was started, in ticks since the machine's start."""
+    """The start of the process, in ticks since the machine's start."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             return int(f.read().rpartition(")")[2].split()[19]), pid
@@ -179,8 +183,8 @@ def started(pid):
 
 def resize_point(lab, shape, victim, number, action="kill", filter="done write */journal "):
     """
-    One job, one resize, one blow at the master's number-th such point from the resize's record on. What the point was, or None when
-    there are not so many.
+    One job, one resize, one death: at the master's number-th such point after the resize's record. Returns
+    the point, or None if there are not that many.
     """
     mode, old, new = SHAPES[shape]
     harmless = VICTIMS[victim]

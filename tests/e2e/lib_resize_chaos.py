@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Jobs that are resized at random moments while their processes are killed at random moments (lib_chaos.py has jobs that keep their size).
-A job is only checked when it was left alone: then it must have a size that somebody asked for, train on, and end well.
+Jobs that are resized at random moments while their processes are killed at random moments. (lib_chaos.py has
+jobs with a constant size.) A job is checked only after the kills and resizes have ended: it must have a
+requested size, make progress, and end with success.
 """
 
 import random
@@ -13,8 +14,8 @@ from lib_points import scene
 from lib_resize import ResizedJob
 
 SIZES = range(1, 6)
-KEEPERS_MAX = 3  # of one job: a job whose keepers die four times within their first second is given up
-CLIENT_MAY_SAY = (0, 1, 2)  # done; refused, given up or replaced; the job has this size
+KEEPERS_MAX = 3  # for one job: a job whose keepers die four times, each within its first second, is given up
+CLIENT_MAY_SAY = (0, 1, 2)  # complete; refused, given up or replaced; the job has this size already
 
 
 class Job(ResizedJob):
@@ -24,14 +25,14 @@ class Job(ResizedJob):
         self.wanted, self.clients, self.killed = [], [], []
 
     def ask(self, rnd):
-        """A client asks for another size. It waits for that, or leaves."""
+        """A client asks for another size. It waits for the result, or leaves."""
         n = rnd.choice(SIZES)
         words = ["--timeout", rnd.choice(("300ms", "3s", "30s")), *(["--wait"] if rnd.random() < 0.7 else [])]
         self.wanted.append(n)
         self.clients.append(self.lab.start("resize", self.app, f"worker={n}", *words))
 
     def settle(self):
-        """Nobody asks or kills any more."""
+        """No more requests and kills."""
         for client in self.clients:
             out, err = client.communicate(timeout=180)
             assert client.returncode in (*CLIENT_MAY_SAY, -9), f"a client says {client.returncode}: {out}{err}"
@@ -51,7 +52,7 @@ class Job(ResizedJob):
 
 
 class ResizeStorm:
-    """Counts what it did in `n`."""
+    """Counts its actions in `n`."""
 
     def __init__(self, lab, seed):
         self.lab, self.rnd, self.seed = lab, random.Random(seed), seed

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's side of torch's TCPStore, without torch: a program that wants a store of its ranks starts in 30 ms instead of 3 s.
+"""
+The client's side of torch's TCPStore, without torch. A program that uses the store starts in 30 ms instead of
+3 s.
 
-Newer: as torch >= 2.2 speaks, which shows who it is first. Older: as torch 1.13.
+Newer: the protocol of torch >= 2.2, where the client first sends a magic number. Older: that of torch 1.13.
 """
 
 import os
@@ -67,7 +69,7 @@ class Store:
         return self.number() == 1
 
     def barrier(self, name, n):
-        """All of n have come."""
+        """Waits until all n clients have called it."""
         if self.add(f"{name}/come") == n:
             self.set(f"{name}/all", b"1")
         self.wait(f"{name}/all")

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enough of proto/tony.proto to speak to a pool as a client and to a keeper as its master: frames, and messages by their field numbers."""
+"""
+A part of proto/tony.proto: enough to talk to a pool as a client, and to a keeper as its master. It has the
+frames, and messages by their field numbers.
+"""
 
 import select
 import socket
 import time
 
-# Of Frame.
+# Field numbers in Frame.
 REFUSED, CLIENT_HELLO, CLIENT_ASK, RESIZE_JOB, ANSWER, JOB_UPDATE = 1, 30, 31, 33, 40, 41
 REGISTER_MASTER, REQUEST_CONTAINERS, RELEASE_CONTAINERS, FINISH_JOB, WANT_CONTAINERS, CANCEL_ASKS = 70, 71, 74, 75, 76, 77
 SIZE_BOUNDS = 78
 REGISTERED, CONTAINERS_ALLOCATED, CONTAINERS_COMPLETED, SIZE_WISH = 80, 81, 82, 83
-WISH = 9  # of ClientAsk.What
+WISH = 9  # value of ClientAsk.What
 
 
 def varint(n):
@@ -23,7 +26,7 @@ def varint(n):
 
 
 def pack(**fields):
-    """pack(f1=5, f2="text", f3=[b"..", b".."]): the number of each field behind its f."""
+    """pack(f1=5, f2="text", f3=[b"..", b".."]): each name is "f" and the field's number."""
     out = b""
     for name, value in fields.items():
         number = int(name[1:])
@@ -37,7 +40,7 @@ def pack(**fields):
 
 
 def unpack(data):
-    """{number: [values]}: ints, and bytes of texts and messages. Packed lists of ints stay bytes."""
+    """Returns {number: [values]}: ints, or bytes for texts and messages. Packed lists of ints stay bytes."""
     fields, at = {}, 0
 
     def number():
@@ -64,7 +67,7 @@ def unpack(data):
 
 
 def unpack_ints(values):
-    """A repeated uint32 field."""
+    """The values of a repeated uint32 field."""
     found = []
     for value in values:
         if isinstance(value, int):
@@ -84,7 +87,7 @@ def unpack_ints(values):
 
 
 class Gone(Exception):
-    """The other end has closed."""
+    """The other side has closed the connection."""
 
 
 class Wire:
@@ -104,7 +107,7 @@ class Wire:
             raise Gone from e
 
     def hear(self, limit=60):
-        """(number of the body, its fields), or None at the deadline."""
+        """Returns (number of the body, its fields), or None at the deadline."""
         deadline = time.monotonic() + limit
         while True:
             if len(self.bytes) >= 4:

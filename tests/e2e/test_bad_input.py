@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user can get wrong: exit 2, one sentence with file and line, a hint, no job, nothing left behind."""
+"""Users' mistakes: exit code 2, one sentence with file and line, a hint, no job, and no file left behind."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def xml(*properties):
 
 
 def refused(tony, directory, *args, where=None, sentence=None, command="run", hint=True):
-    """Run it and check all that every refusal has in common."""
+    """Run the command and check what all refusals have in common."""
     before = tony.jobs_on_disk()
     files = sorted(os.listdir(directory))
     r = tony.run(command, *args, cwd=directory)
@@ -43,7 +43,7 @@ def refused(tony, directory, *args, where=None, sentence=None, command="run", hi
     return r.stderr
 
 
-# file name, content, what the sentence names, what it says
+# file name, content, the place that the sentence names, a text in it
 TABLE = [
     ("unknown top-level key", "job.yaml", "name: x\ninstanses: 3\n" + GOOD_ROLE, "job.yaml:2", "instanses"),
     ("unknown role key", "job.yaml", "roles:\n  worker:\n    instances: 1\n    comand: x\n", "job.yaml:4", "command"),
@@ -148,7 +148,7 @@ def test_not_text(tony, tmp_path, name, content):
 
 @pytest.mark.parametrize("name", ["job.yaml", "job.xml"])
 def test_a_file_of_100_gb(tony, tmp_path, name):
-    """Of holes. Whoever reads all of it comes to no end here."""
+    """A sparse file. A program that reads all of it does not end in time."""
     with open(tmp_path / name, "wb") as f:
         f.write(b"name: x\n" if name.endswith("yaml") else b"<configuration>")
         f.truncate(100 << 30)
@@ -241,7 +241,10 @@ def test_a_request_that_can_never_be_held(tony, tmp_path):
 
 
 def test_a_gang_that_can_never_be_held(own_tony, tmp_path):
-    """Two workers at the default of 2 GB, on a pool of 3 GB: each would fit, both never do; the default is named."""
+    """
+    Two workers at the default of 2 GB, on a pool of 3 GB: each fits alone, both together do not. The message
+    names the default.
+    """
     tony = own_tony(TONY_CONF_DIR=str(tmp_path / "conf"))
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tony-site.yaml").write_text("conf: {tony.pool.memory: 3g}\n")
@@ -258,7 +261,7 @@ def test_more_gpus_than_there_are(tony, tmp_path):
     assert "64" in err and "GPU" in err
 
 
-# ---- the place where jobs are kept ----
+# ---- the directory for jobs ----
 
 def test_home_is_a_file(own_tony):
     tony = own_tony()
@@ -359,7 +362,10 @@ def test_full_disk_while_shipping(small_disk, tmp_path):
 
 
 def test_a_gang_with_more_connections_than_the_master_may_open(own_tony):
-    """Refused, where it would wait for the rest of its executors until its registration limit is over."""
+    """
+    Refused at once. Otherwise the job would wait for executors that cannot connect, until its registration
+    limit is over.
+    """
     tony = own_tony()
     few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))}
     r = tony.run("run", tony.workers("true", n=60, role={"memory": "16m", "vcores": 0}), **few)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes killed at random moments, for some seconds; tests/soak does it for as long as one likes."""
+"""Kills processes at random moments for some seconds; tests/soak does it for any time."""
 
 import pytest
 from lib_chaos import Storm

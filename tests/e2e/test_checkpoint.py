@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: which are known, what a task that begins again is given, a last one before a stop, and a model that is the same."""
+"""
+Checkpoints: which ones are known, which one a restarted task gets, a last one before a stop, and an unchanged
+model.
+"""
 
 import json
 import os
@@ -44,7 +47,10 @@ def submitted(tony, text, shell=False, **conf):
 @pytest.mark.parametrize("shell", [False, True])
 @pytest.mark.parametrize("signo", ["SIGTERM", "SIGUSR1"])
 def test_a_stop_lets_save(tony, signo, shell):
-    """The signal is for the program: a shell around it would die of it, and the program with the shell."""
+    """
+    The signal must reach the program. A shell around it would die of the signal, and the program with the
+    shell.
+    """
     app = submitted(tony, SAVES.format(signal=signo, code=0), shell=shell,
                     **({} if signo == "SIGTERM" else {"checkpoint-signal": signo[3:]}))
     doc = stop(tony, app, "--checkpoint")
@@ -62,12 +68,12 @@ def test_a_plain_stop_does_not_wait(tony):
 def test_where_nobody_listens_nobody_waits(tony):
     app = tony.submit(tony.workers("sleep 600", conf={"tony.task.checkpoint-grace": 600000}))
     wait_until(lambda: tony.status(app)["roles"][0]["running"] == 1, "it runs", pause=0.05)
-    doc = stop(tony, app, "--checkpoint")  # it would take ten minutes
+    doc = stop(tony, app, "--checkpoint")  # without --checkpoint it would take ten minutes
     assert doc["state"] == "KILLED"
 
 
 def test_the_socket_says_stop(tony):
-    """Nobody handles the signal, but somebody is on the socket."""
+    """The program does not handle the signal, but it is connected to the socket."""
     app = submitted(tony, """
         say('{"step": 1, "checkpoint": "/data/step-1"}')
         word = json.loads(heard())
@@ -109,14 +115,14 @@ def test_found_by_name(tony, tmp_path):
     t = Talk(tony, tmp_path, """
         wait()""", conf={"tony.task.checkpoint-dir": str(data), "tony.task.checkpoint-pattern": r"step-([0-9]+)\.pt"})
     (data / "step-5.pt").write_text("x")
-    (data / "step-7.pt.tmp").write_text("x")  # half of one
+    (data / "step-7.pt.tmp").write_text("x")  # an incomplete checkpoint
     (data / "last.pt").write_text("x")
     doc = t.until(lambda d: is_known(d) and d, "a checkpoint is found")
     assert doc["checkpoint"] == {"step": 5, "path": str(data / "step-5.pt")}
     (data / "step-7.pt.tmp").rename(data / "step-7.pt")
     t.until(lambda d: d["checkpoint"]["step"] == 7, "the next one is found")
     (data / "step-12.pt").write_text("x")
-    t.open()  # it may well end before anybody has looked again
+    t.open()  # the task may end before the executor looks again
     assert t.over()["checkpoint"]["step"] == 12
 
 
@@ -148,11 +154,11 @@ def test_what_is_refused(tony, conf, words):
     assert r.returncode == 2 and words in r.stderr, r.stderr
 
 
-# ---- going on ----
+# ---- resuming ----
 
 
 def test_a_task_that_begins_again_is_told(tony, tmp_path):
-    """What all share: worker:1 was faster, but worker:0 has no step 30."""
+    """It gets the newest step that all tasks have: worker:1 was faster, but worker:0 has no step 30."""
     app = tony.submit(tony.workers(program("""
         me = os.environ["TASK_INDEX"]
         print(os.environ.get("TONY_CHECKPOINT"), os.environ.get("TONY_CHECKPOINT_STEP"), flush=True)
@@ -182,7 +188,10 @@ def test_a_task_that_begins_again_is_told(tony, tmp_path):
 
 @pytest.mark.parametrize("parts", [2, None])
 def test_parts_of_two_generations_are_no_checkpoint(tony, tmp_path, parts):
-    """The example of docs/task-socket.md: worker:0 saved its part of step 110 in generation 1, worker:1 its part in generation 2."""
+    """
+    The example in docs/task-socket.md: worker:0 saved its part of step 110 in generation 1, worker:1 in
+    generation 2.
+    """
     app = tony.submit(tony.workers(program("""
         import tony_task
         me, attempt = os.environ["TASK_INDEX"], int(os.environ["TONY_ATTEMPT"])
@@ -241,8 +250,9 @@ def test_the_plan_shows_it(tony):
     assert "resumes" not in tony.ok("plan", plain) and "resume_command" not in tony.json("plan", plain)["tasks"][0]
 
 
-# Kills the process at the moments that the file PLAN lists, each once: "before 17": rank 1 when it has made step 17; "half 20": rank 0 while
-# the checkpoint of step 20 is half written; "unnamed 30": when it is written and not yet renamed.
+# Kills the process at the moments in the file PLAN, each once. "before 17": rank 1 after step 17. "half 20":
+# rank 0 while the checkpoint of step 20 is half written. "unnamed 30": after it is written and before it is
+# renamed.
 KILLER = """
 import os, signal, socket
 plan, rank = os.environ.get("PLAN"), os.environ.get("RANK")
@@ -281,8 +291,11 @@ def final(tony, app, attempt):
 
 @pytest.mark.takes(12)
 def test_the_digits_are_the_same(own_tony, tmp_path):
-    """Killed before any checkpoint, at steps, while one is half written and before its rename: the same model in every bit."""
-    signal.alarm(540)  # it imports PyTorch a dozen times
+    """
+    Killed before any checkpoint, at some steps, in the middle of a write and before its rename: the model is
+    the same, bit by bit.
+    """
+    signal.alarm(540)  # the test imports PyTorch a dozen times
     t = own_tony()
     killer = tmp_path / "killer"
     killer.mkdir()

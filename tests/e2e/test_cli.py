@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line itself: help, misuse, output. Nothing here needs a pool."""
+"""The command line: help, wrong use, output. These tests need no pool."""
 
 import json
 import subprocess
@@ -81,7 +81,10 @@ def test_results_that_cannot_be_written_are_an_error(tony):
 
 @pytest.mark.parametrize("closed, code", [("<&-", 0), (">&-", 4), ("2>&-", 0), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 4)])
 def test_without_standard_descriptors(own_tony, closed, code):
-    """As cron and daemons start programs; a descriptor of ours with such a number would be taken for the terminal."""
+    """
+    cron and daemons start programs without these descriptors. tony must not open a file under one of these
+    numbers and take it for the terminal.
+    """
     tony = own_tony()
     shell = ["sh", "-c", f'"$0" run "$1" {closed}', str(tony.bin / "tony"), str(tony.workers("true"))]
     r = subprocess.run(shell, env=tony.env, capture_output=True, text=True, timeout=60)
@@ -119,7 +122,7 @@ def test_doctor_json(own_tony):
 
 
 def test_doctor_knows_that_cgroups_are_switched_off(own_tony):
-    """As the pool and the keepers do that run with the same variable."""
+    """The pool and the keepers of this environment use no control groups either."""
     tony = own_tony()
     r = tony.run("doctor", "--json", env={"TONY_CGROUPS": "none"})
     checks = {c["name"]: c for c in json.loads(r.stdout)["checks"]}
@@ -173,7 +176,10 @@ def test_options_of_the_original(tony, tmp_path):
     ("tony.xml", "TensorFlowApplication"), (None, "project"), ("new\nline.yaml", "TensorFlowApplication"),
 ])
 def test_a_job_without_a_name(tony, tmp_path, file, name):
-    """It is called by its file, or by its directory where the file's name says nothing; TonY's files keep TonY's name."""
+    """
+    The job's name is that of its file, or of its directory if the file has a common name. TonY's files keep
+    TonY's name.
+    """
     project = tmp_path / "project"
     project.mkdir()
     text = "command: 'true'\n"

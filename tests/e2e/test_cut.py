@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network between a master and a node is cut: at most one run of a task lives at any time, and exactly one when it is whole again."""
+"""
+The network between a master and a node is cut. At most one run of a task is alive at any time, and exactly
+one when the network works again.
+"""
 
 import pytest
 from conftest import wait_until
@@ -7,7 +10,7 @@ from lib_cut import make_cluster  # noqa: F401 (fixture)
 
 
 class GivenUp:
-    """A cluster of two nodes; the one with task 0 is cut off."""
+    """A cluster of two nodes; the node of task 0 is cut off."""
 
     def __init__(self, make_cluster, how):
         self.c, self.how = make_cluster(), how
@@ -29,8 +32,9 @@ class GivenUp:
 @pytest.mark.takes(10)
 def test_a_node_that_was_given_up(make_cluster):
     """
-    The cluster says at once that it is lost; the task there lives on until its executor's lease is over, and is replaced then. What is
-    said to the node is lost, or what it says, or both: three clusters, so that their leases end at the same time.
+    The cluster reports at once that the node is lost. The task lives on until its executor's lease is over,
+    and is replaced then. Messages to the node are lost, or those from it, or both: three clusters, so that
+    their leases end at the same time.
     """
     clusters = [GivenUp(make_cluster, how) for how in ("both", "to", "from")]
     for c in clusters:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roles that wait for others to have started, to be ready, to have succeeded; and roles that are stopped by the end of others."""
+"""
+Roles that wait until others have started, are ready, or have succeeded; and roles that are stopped when
+others end.
+"""
 
 import os
 import shlex
@@ -11,7 +14,7 @@ from lib_jobs import kill9, lab, make_lab  # noqa: F401 (fixtures)
 from test_restart import QUICK, Runs
 
 PYTHON = "/usr/bin/python3"
-# a server that does what it is told, a line each
+# a server that obeys one command per line
 SERVER = f"""
 import os, socket, sys, time
 sys.path.insert(0, {str(ROOT / 'clients/python')!r})
@@ -59,7 +62,9 @@ class Gated:
 
 @pytest.fixture
 def free_port():
-    """Held, so that nobody else is given it; whoever sets SO_REUSEPORT can listen there."""
+    """
+    The port stays bound, so that no other process gets it; a program that sets SO_REUSEPORT can listen there.
+    """
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         s.bind(("127.0.0.1", 0))
@@ -92,7 +97,7 @@ def test_ready(lab, how, free_port):
 
 
 def test_the_spec_has_all(lab):
-    """Those that wait have their containers: the first to begin knows their addresses."""
+    """Waiting tasks have their containers: the first task to begin knows their addresses."""
     spec = "import json, os; print(len(json.loads(os.environ['CLUSTER_SPEC'])['worker']))"
     path = lab.job_file({"server": {"instances": 1, "command": f"{PYTHON} -c {shlex.quote(spec)}"},
                          "worker": {"instances": 3, "command": "true", "depends-on": "server:started"}}, framework="tensorflow")
@@ -112,7 +117,7 @@ def test_a_new_master_knows_what_is_ready(lab):
 
 
 def test_what_begins_again_waits_again(lab):
-    """The gang is formed anew: the file of the attempt before is no sign."""
+    """The gang forms again: the file of the earlier attempt does not count."""
     job = Gated(lab, {"ready": "file:up"}, {"restart": "on-failure", "restart-scope": "job"},
                 command="bash -c 'exit $((TONY_ATTEMPT == 1))'").begun()
     job.tell("open('up', 'w').close()")
@@ -142,7 +147,10 @@ def test_succeeded(lab):
 
 
 def test_stops(lab):
-    """Servers end with those they serve, while the job goes on; one that swallows TERM is killed, and has not failed."""
+    """
+    Servers end with the tasks that they serve, while the job goes on. A server that ignores TERM is killed,
+    and has not failed.
+    """
     deaf = "bash -c 'trap \"\" TERM; echo > up; while :; do sleep 0.1; done'"
     job = Runs(lab, {"ps": {"instances": 2, "command": deaf, "ready": "file:up"},
                      "worker": {"instances": 1, "depends-on": "ps:ready", "stops": "ps"}, "eval": {"instances": 1}},

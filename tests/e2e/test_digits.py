@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/digits for real, killed at random: whoever dies, the model is the one of a run that nobody disturbed, in every bit."""
+"""
+The real examples/digits, with random kills: whichever process dies, the model equals that of an undisturbed
+run, bit by bit.
+"""
 
 import signal
 
@@ -10,8 +13,11 @@ from lib_jobs import make_lab  # noqa: F401 (fixture)
 
 @pytest.mark.takes(7)
 def test_the_digits_survive_a_few_kills(make_lab):
-    """Master, pool, and then an executor with the master, while it trains: tests/soak kills hundreds of times."""
-    signal.alarm(900)  # its parts have limits of their own, and some start PyTorch
+    """
+    Kills master, pool, and then an executor with the master while it trains; tests/soak kills hundreds of
+    times.
+    """
+    signal.alarm(900)  # the steps have their own limits, and some start PyTorch
     lab = make_lab()
     pause = lab.base / "pause"
     pause.write_text("60")

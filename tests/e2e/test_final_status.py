@@ -10,7 +10,7 @@ FAILS = "echo 'ValueError: no data' >&2; exit 7"
 
 @pytest.fixture
 def ended(own_tony):
-    """A job that has failed, and what was said of it."""
+    """A job that has failed, and the status that was shown for it."""
     t = own_tony()
     app = t.submit(t.workers(FAILS, n=2))
     t.run("wait", app)
@@ -36,7 +36,9 @@ def test_the_journal_is_not_read(ended):
 
 
 def test_what_was_decided_stays(ended):
-    """Without status.json the journal is replayed, and its decisions count, not the rules of the job file."""
+    """
+    Without status.json the journal is replayed. Its recorded decisions count, not the rules of the job file.
+    """
     t, app, where = ended
     before = said(t, app)
     (where / "status.json").unlink()
@@ -61,7 +63,7 @@ def test_a_newer_format_is_refused(ended):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
 def test_a_damaged_file(ended, text):
-    """A power cut may have cut it short: the journal has all of it, too."""
+    """A power cut may leave an incomplete file: the journal has the same data."""
     t, app, where = ended
     before = said(t, app)
     (where / "status.json").write_text(text)

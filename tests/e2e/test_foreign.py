@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A framework that src/ knows nothing of: programs linked with one more file run its jobs."""
+"""A framework outside src/: programs that are linked with one more file run its jobs."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def run(tony, bead, *args):
 
 def test_its_variables_and_its_server(foreign):
     r = run(foreign, 'echo $ABACUS_PART $ABACUS_ADDRESS $TONY_ADDRESS $ABACUS_FRAME')
-    assert r.returncode == 0, r.stdout + r.stderr  # the frame, which would sleep on, ends with the job
+    assert r.returncode == 0, r.stdout + r.stderr  # the frame would sleep on, but ends with the job
     app = r.stdout.split()[1]
     frames = set()
     for i in range(2):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that sleep and clocks that jump: no healthy task dies of it, and none is duplicated."""
+"""Processes that are stopped and clocks that jump: no healthy task dies of it, and no task runs twice."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ from lib_jobs import Gated, kill9, lab, make_lab  # noqa: F401 (fixtures)
 from lib_points import make_points_lab  # noqa: F401 (fixture)
 
 BEAT_MS = 100
-# of 1000 beats nobody dies here; of 60 whoever is frozen for 7 s would, and nobody whom a busy machine lets wait
+# With a limit of 1000 heartbeats no task dies here. With 60, a task that is frozen for 7 s would, but not one
+# that only waits for a busy machine.
 CONF = {"tony.task.heartbeat-interval-ms": BEAT_MS, "tony.task.max-missed-heartbeats": 1000, "tony.task.restarts.node-lost": 4}
 MORTAL, FROZEN_S = {**CONF, "tony.task.max-missed-heartbeats": 60}, 7
 HOUR_MS = 3600_000
@@ -22,7 +23,7 @@ def connected(lab, job):
 
 
 def untouched(lab, job):
-    """It ends as if nothing had been."""
+    """The job ends normally."""
     wait_until(lambda: connected(lab, job), "all are back")
     job.release_all()
     doc = job.over()
@@ -33,7 +34,10 @@ def untouched(lab, job):
 
 @pytest.mark.takes(7)
 def test_the_frozen_are_not_dead(make_lab):
-    """For longer than a silence that kills: in one home pool, keeper, master, executors and tasks, in the other one the master alone."""
+    """
+    Frozen for longer than the silence limit. In one home pool, keeper, master, executors and tasks are
+    frozen, in the other only the master.
+    """
     whole, one = make_lab(), make_lab()
     jobs = {lab: Gated(lab, 3, conf=MORTAL).running() for lab in (whole, one)}
     for lab, job in jobs.items():
@@ -44,7 +48,7 @@ def test_the_frozen_are_not_dead(make_lab):
         os.kill(pid, signal.SIGSTOP)
     until = time.monotonic() + FROZEN_S
     wait_until(lambda: time.monotonic() > until, "that time is over", pause=0.05)
-    for pid in others + masters:  # who judges is the last to wake
+    for pid in others + masters:  # the masters, which judge the silence, continue last
         os.kill(pid, signal.SIGCONT)
     for lab, job in jobs.items():
         untouched(lab, job)
@@ -62,7 +66,7 @@ def test_an_executor_that_sleeps_is_suspected_and_comes_back(lab):
 
 @pytest.mark.parametrize("ms", [HOUR_MS, -HOUR_MS])
 def test_the_wall_clock_jumps(make_points_lab, ms):
-    """While the job runs, and between two masters."""
+    """The clock jumps while the job runs, and between two masters."""
     lab = make_points_lab()
     job = Gated(lab, 2, conf={**CONF, "tony.application.timeout": HOUR_MS // 2}).running()
     wait_until(lambda: connected(lab, job), "all are there")

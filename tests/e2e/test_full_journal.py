@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that fills while a job runs: what runs goes on, nothing new begins, and all of it goes on when there is room."""
+"""
+The disk becomes full while a job runs. Running tasks go on, nothing new starts, and the job goes on once
+there is room.
+"""
 
 import errno
 import json
@@ -27,7 +30,7 @@ def small_disk(own_tony):
 
 
 def fill(path):
-    """To the last byte, and it stays so."""
+    """Fills the disk to its last byte."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for size in (4096, 1):
         try:
@@ -39,7 +42,7 @@ def fill(path):
 
 
 def hears(run, words):
-    """What `tony run` says until it has said this."""
+    """Reads the output of `tony run` until it contains these words."""
     said = ""
     while words not in said:
         line = run.stderr.readline()
@@ -52,7 +55,7 @@ AGAIN = {"restart": "on-failure", "max-restarts": 9, "restart-scope": "task"}
 
 
 def waiting_job(tony, n=60, **role):
-    """n tasks that wait for the flag; the application is returned when all of them run."""
+    """n tasks that wait for the flag. Returns the application once all of them run."""
     flag = tony.base / "go"
     job = tony.workers(f"while [ ! -e {flag} ]; do sleep 0.05; done", n=n, role={"memory": "16m", "vcores": 0, **role})
     run = tony.start("run", job)
@@ -67,7 +70,7 @@ def test_the_disk_fills_while_a_job_runs(small_disk):
     flag, run, app = waiting_job(tony)
     filler = tony.home / "filler"
     fill(filler)
-    flag.touch()  # sixty ends are to be written now
+    flag.touch()  # now there are sixty ends to record
     doc = wait_until(lambda: (lambda d: "trouble" in d and d)(tony.status(app)), "it says so")
     assert "No space left" in doc["trouble"] and doc["state"] == "RUNNING" and doc["exit_code"] is None, doc
     assert "No space left" in tony.ok("status", app) and "trouble" in tony.ok("why", app)
@@ -84,21 +87,21 @@ def test_the_disk_fills_while_a_job_runs(small_disk):
 
 
 def test_restarts_wait_for_room(small_disk):
-    """A task that fails is not started again before that can be written down, and then it is."""
+    """A failed task restarts only after the failure could be recorded."""
     tony = small_disk
     flag, run, app = waiting_job(tony, **AGAIN)
     pids = [t["pid"] for t in tony.status(app)["tasks"]]
     filler = tony.home / "filler"
     fill(filler)
-    kill9(*pids[10:])  # more than the last block of the journal has room for
+    kill9(*pids[10:])  # more ends than fit into the last block of the journal
     wait_until(lambda: "trouble" in tony.status(app), "it says so")
     begun = list((tony.home / "jobs" / app / "logs").glob("worker-*/2"))
     assert len(begun) < 50, "some are not written yet, whichever"
     master = [p for p, line in tony.processes().items() if "tony-master" in line]
-    kill9(*master)  # a new one finds the same disk, and the ends that were not written
+    kill9(*master)  # the new master finds the same full disk, and no records of these ends
     wait_until(lambda: tony.status(app)["epoch"] == 2 and "trouble" in tony.status(app), "the next master says so, too")
     filler.unlink()
-    # what was begun in the room that was left may have found none for its logs, and begun once more
+    # A task that started with the last room may have found none for its logs, and started again.
     doc = wait_until(lambda: (lambda d: all(t["state"] == "running" and t["attempt"] > (i >= 10) for i, t in enumerate(d["tasks"])) and d)(
         tony.status(app)), "all run, and those that were killed again")
     attempts = [t["attempt"] for t in doc["tasks"]]
@@ -124,19 +127,19 @@ def test_who_wants_it_stopped_does_not_wait_for_room(small_disk):
     tony.in_history(app)
     wait_until(lambda: not [c for c in tony.processes().values() if "tony-pool" not in c], "no process of the job is left")
     assert tony.status(app)["state"] == "FAILED"
-    r = tony.run("run", tony.workers("true"))  # another one is refused, with the reason
+    r = tony.run("run", tony.workers("true"))  # another job is refused, with the reason
     assert r.returncode != 0 and "No space left" in r.stderr, r.stderr
     filler.unlink()
     assert tony.run("wait", app).returncode == 1
     assert tony.run("run", tony.workers("true")).returncode == 0
 
 
-# ---- a disk that only the sync finds full: NFS, and quotas ----
+# ---- a disk where only the sync reports that it is full: NFS, and quotas ----
 
 
 @pytest.mark.parametrize("num", [errno.ENOSPC, errno.EDQUOT])
 def test_the_sync_finds_the_disk_full(make_points_lab, num):
-    """A new generation begins durably: it waits until a sync succeeds, and then it begins, once."""
+    """A new generation needs a durable record. It waits until a sync succeeds, and begins once."""
     tony = make_points_lab()
     flag, run, app = waiting_job(tony, n=3, **{**AGAIN, "restart-scope": "job"})
     tony.sync_fails(num)
@@ -158,7 +161,7 @@ def test_the_sync_finds_the_disk_full(make_points_lab, num):
 
 
 def test_the_sync_fails_for_another_reason(make_points_lab):
-    """Nobody knows what such a disk still has: the job ends."""
+    """The content of such a disk is unknown: the job ends."""
     tony = make_points_lab()
     _, run, app = waiting_job(tony, n=3, **{**AGAIN, "restart-scope": "job"})
     tony.sync_fails(errno.EIO)
@@ -174,7 +177,10 @@ def test_the_sync_fails_for_another_reason(make_points_lab):
 
 
 def limited(tony, size, *args):
-    """tony with its pool, where no file may grow past `size` bytes, and with the default for SIGXFSZ, which is death."""
+    """
+    Runs tony with its pool. No file may grow beyond `size` bytes, and SIGXFSZ has its default action, which
+    kills.
+    """
     return tony.run(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
 
 
@@ -190,7 +196,7 @@ def test_no_room_for_a_job_below_the_limit_of_files(own_tony):
 
 
 def test_the_journal_reaches_the_limit_of_files(own_tony):
-    """There will be no room later either: the job does not wait, and says why it failed."""
+    """There will be no room later either: the job does not wait. It fails and says why."""
     tony = own_tony()
     r = limited(tony, 8192, "run", tony.workers("true", n=60, role={"memory": "16m", "vcores": 0}))
     assert r.returncode == 1 and "File too large" in r.stdout and "ulimit -f" in r.stdout, r.stdout + r.stderr
@@ -202,7 +208,7 @@ def test_the_journal_reaches_the_limit_of_files(own_tony):
 
 
 def test_tasks_meet_the_limit_of_files_as_elsewhere(own_tony):
-    """By the signal: our own processes survive it, and what they start inherits nothing of that."""
+    """They get SIGXFSZ. tony's own processes ignore it, and their children do not inherit that."""
     tony = own_tony()
     big = tony.base / "big"
     r = limited(tony, 65536, "run", tony.workers(f"head -c 100000 /dev/zero > {big}; kill -XFSZ $$"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs, as whole devices: a library in the place of NVIDIA's says what there is."""
+"""GPUs as whole devices: a stand-in for NVIDIA's library says which exist."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ def fake_nvml():
 
 @pytest.fixture
 def gpus(make_lab, tmp_path):
-    """gpus(n): a home on a machine with n devices, which other runs of these tests do not share."""
+    """gpus(n): a home on a machine with n devices. Other runs of these tests use other devices."""
     def make(n, **extra):
         return make_lab(TONY_NVML=fake_nvml(), FAKE_GPUS=str(n), TONY_GPU_LOCKS=str(tmp_path), **extra)
     return make
@@ -29,7 +29,7 @@ SHOW = "echo \"$CUDA_VISIBLE_DEVICES\" > seen$TASK_INDEX;"
 
 
 def seen(job):
-    """Devices of each task of a job, as it sees them; a task notes that it started before it notes these."""
+    """The devices of each task of a job. A task first records that it started, then its devices."""
     for i in range(job.n):
         path = job.dir / f"seen{i}"
         wait_until(lambda: path.exists() and path.read_text().endswith("\n"), f"task {i} has said what it sees")
@@ -82,7 +82,7 @@ def test_a_machine_without_any(lab):
 
 
 def test_a_task_that_asked_for_none_sees_none(gpus):
-    """Of a job that holds some: its other tasks must not take them."""
+    """The job holds devices for its other tasks, and this task must not use them."""
     lab = gpus(2)
     path = lab.job_file({"worker": {"instances": 1, "gpus": 1,
                                     "command": "while [ ! -e $HOME/ps ]; do sleep 0.01; done; echo see[$CUDA_VISIBLE_DEVICES]"},
@@ -110,7 +110,7 @@ def test_a_job_waits_for_devices(gpus):
 
 
 def test_stages_share_devices(gpus):
-    """The peak over the stages counts, and what the first held the second gets."""
+    """The largest stage counts. The second stage gets the devices of the first."""
     lab = gpus(1)
     path = lab.job_file({"prep": {"instances": 1, "gpus": 1, "command": "echo $CUDA_VISIBLE_DEVICES"},
                          "train": {"instances": 1, "gpus": 1, "command": "echo $CUDA_VISIBLE_DEVICES"}},
@@ -122,7 +122,10 @@ def test_stages_share_devices(gpus):
 
 
 def test_two_homes_do_not_share_a_device(gpus):
-    """As two users' pools on one machine: what one holds the other waits for, or takes another."""
+    """
+    As with the pools of two users on one machine: a device that one pool holds is not used by the other,
+    which waits or takes another device.
+    """
     one, two = gpus(2), gpus(2)
     held = gated(one, 1, 1).running()
     other = gated(two, 1, 1).running()
@@ -142,7 +145,7 @@ def test_two_homes_do_not_share_a_device(gpus):
 
 @pytest.mark.parametrize("victims", [("pool",), ("pool", "master"), ("keeper",), ("pool", "keeper")])
 def test_devices_survive_and_are_freed(gpus, victims):
-    """Held as long as the job lives, whoever is killed; free when it is over."""
+    """Devices are held as long as the job lives, whichever process is killed, and are free after its end."""
     lab = gpus(2)
     job = gated(lab, 1, 1).running()
     mine = seen(job)[0]
@@ -165,7 +168,7 @@ def test_devices_survive_and_are_freed(gpus, victims):
 
 
 def test_a_site_may_say_how_many(make_lab):
-    """tony.pool.gpus: devices of another make, or fewer than there are."""
+    """tony.pool.gpus: for devices of another vendor, or to use fewer devices."""
     lab = make_lab(site={"pool.gpus": 1}, TONY_NVML=fake_nvml(), FAKE_GPUS="4")
     assert lab.json("pool", "start")["capacity"]["gpus"] == 1
     assert lab.run("run", lab.workers("true", role={"gpus": 2})).returncode == 2

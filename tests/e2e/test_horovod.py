@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's rendezvous by stand-ins that speak as its ranks do: our server, fresh for each generation, or one of the user's."""
+"""
+Horovod's rendezvous with stand-ins that speak like its ranks. The server is tony's, new for each generation,
+or the user's driver.
+"""
 
 import json
 import os
@@ -44,7 +47,7 @@ def test_ranks_meet(tony, job):
 
 
 def test_the_master_is_killed_while_they_meet(lab, job, tmp_path):  # noqa: F811
-    """Their server is where rank 0 is, with all that they have said so far."""
+    """The server runs beside rank 0 and keeps all data."""
     app = lab.submit(job({"GATE": str(tmp_path / "gate")}))
     wait_until(lambda: lab.state(app) == "RUNNING" and lab.n_running(app) == 3, "the ranks run")
     os.kill(lab.one("master", app), signal.SIGKILL)
@@ -64,7 +67,7 @@ def test_a_new_generation_finds_nothing_of_the_old(tony, job):
 
 
 def test_a_driver_of_the_user_s_own(tony, job, tmp_path):
-    """The ranks wait for its plan, and take it; it ends with the job."""
+    """The ranks wait for the driver's plan and follow it; the driver ends with the job."""
     path = job(**{"tony.horovod.driver.mode.debug": True, "tony.driver.command": f"{PYTHON} {tmp_path}/driver.py",
                   "tony.driver.memory": "128m"})
     r = tony.run("run", path)

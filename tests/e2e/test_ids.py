@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Application ids are never the same for two homes of a user: what a dead keeper left is found by its id alone."""
+"""
+Application ids differ between two homes of a user: processes of a dead keeper are found by their id alone.
+"""
 
 import fcntl
 import os
@@ -11,7 +13,8 @@ def test_two_homes_never_have_the_same_start(own_tony):
     first, second = own_tony(), own_tony()
     first.ok("pool", "start")
     last = pathlib.Path(f"/tmp/tony-{os.getuid()}/last-start")
-    with last.open("r+") as f:  # as if the first had begun in the millisecond in which the second will
+    # As if the first pool had started in the millisecond in which the second will start.
+    with last.open("r+") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         taken = max(int(f.read()), int(time.time() * 1000)) + 10_000
         f.seek(0)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tony.docker.* on the pool: commands run by podman or docker, with what they may see, use and are."""
+"""
+tony.docker.* on the pool: podman or docker runs the commands. Tests of what a container can see, use and be.
+"""
 
 import os
 import pathlib
@@ -14,7 +16,7 @@ CONF = {"tony.docker.enabled": True, "tony.docker.containers.image": "library/us
 
 @pytest.fixture
 def engine(lab):
-    """A podman that notes what it was asked, in front of all others."""
+    """A stand-in for podman that records its calls; it is first in PATH."""
     path = lab.base / "engine"
     path.mkdir()
     lab.env["PATH"] = f"{path}:{lab.env['PATH']}"
@@ -56,7 +58,9 @@ def test_what_the_engine_is_told(lab, engine, tmp_path):
 
 
 def test_who_is_stopped_is_told_through_its_engine(lab, engine):
-    """TERM goes to the engine, which passes it on; then the engine is asked to kill, and has time to clear up."""
+    """
+    TERM goes to the engine, which forwards it. Then the engine is told to kill, and has time to clean up.
+    """
     app = lab.submit(lab.job_file({"soft": {"instances": 1, "command": "sleep 1000"},
                                    "hard": {"instances": 1, "command": "trap '' TERM; echo up; while :; do sleep 0.1; done"}},
                                   conf={**CONF, "tony.task.kill-grace-ms": 300}))
@@ -89,7 +93,7 @@ def test_without_an_engine_or_an_image(lab):
 
 
 def test_in_a_real_container(lab):
-    """An image made of this machine's own programs."""
+    """An image made of this machine's programs."""
     base, why = lib_images.real()
     if not base:
         pytest.skip(why)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else users give to the program: odd texts, odd places, odd directories; and what they are told."""
+"""Unusual input: strange texts, places and directories; and the messages for it."""
 
 import json
 import os
@@ -184,7 +184,7 @@ def test_logs_of_a_damaged_job(own_tony):
     r = t.run("logs", app, "worker:0", "--stdout")
     assert r.returncode == 0
     assert "hello\n" in r.stdout and "damaged" in r.stderr
-    assert t.run("status", app).returncode == 0  # its final status has a file of its own
+    assert t.run("status", app).returncode == 0  # its final status is in another file
     (t.in_history(app) / "status.json").unlink()
     assert t.run("status", app).returncode == 4
 
@@ -224,7 +224,7 @@ def test_a_broken_site_file_is_blamed_itself(own_tony):
 @pytest.mark.parametrize("doc", [
     {"framework": "pytorch", "roles": {"worker": {"instances": 2, "env": {"X": "y"}}}, "env": {"X": "z", "W": "w"}},
     {"framework": "tensorflow", "roles": {"worker": {"instances": 2}, "chief": {"instances": 1}, "evaluator": {"instances": 1}, "ps": {"instances": 1}},
-     "conf": {"tony.application.untracked.jobtypes": ""}},  # or it may be stopped before it has written
+     "conf": {"tony.application.untracked.jobtypes": ""}},  # it may be stopped before it has written its environment
     {"framework": "generic", "roles": {"a": {"instances": 2}}},
     {"framework": "standalone", "roles": {"worker": {"instances": 1}}},
     {"framework": "horovod", "roles": {"worker": {"instances": 2}, "chief": {"instances": 1}}},
@@ -238,7 +238,7 @@ def test_a_broken_site_file_is_blamed_itself(own_tony):
     {"framework": "tensorflow", "conf": {"tony.am.memory": "64m", "tony.application.python-binary-path": "bin/py"}},
 ], ids=["pytorch", "tensorflow", "generic", "standalone", "horovod", "mpi", "mxnet", "xgboost", "lightgbm", "jax", "ray", "dask", "single"])
 def test_tasks_find_what_was_planned(tony, doc):
-    """Every variable is there; what the plan knows has the same value."""
+    """Each variable is there. If the plan knows its value, the value is the same."""
     path = tony.job_file(command="env", **doc)
     plan = {task["task"]: task for task in tony.json("plan", path)["tasks"]}
     app = tony.submit(path)
@@ -269,7 +269,7 @@ def test_members_of_documents_are_documented(tony, tmp_path):
     tony.run("wait", app)
     documents = [tony.json("status", app), tony.json("list"), tony.json("tasks", app), tony.json("pool", "status"), tony.json("version"),
                  tony.json("plan", "--executes", "true", "--src_dir", tmp_path / "s", *ROLE), tony.json("doctor", "--keys")]
-    free = ("env.", "tasks.env.")  # variables, not members
+    free = ("env.", "tasks.env.")  # names of variables, not of members
     for doc in documents:
         for key in keys_of(doc):
             name = key.split(".")[-1]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every key that users of the original rely on is accepted and acts, or is said to have no effect and why, or is refused with what to do instead."""
+"""
+Each key that users of the original rely on has an effect; or a message says that it has none, and why; or it
+is refused with a replacement.
+"""
 
 import pytest
 
 ACTS, YARN, IGNORED, REFUSED, LATER = "acts", "yarn", "ignored", "refused", "later"
 
-# Names of the original as its users write them, a value that fits the job below, and what becomes of it here.
+# Names of the original, as its users write them; a value that fits the job below; and the effect here.
 KEYS = [
     ("tony.yarn.queue", "default", YARN),
     ("tony.application.name", "x", ACTS),
@@ -107,7 +110,7 @@ KEYS = [
     ("tony.https.keystore.algorithm", "A", IGNORED),
     ("tony.http.port", "1", IGNORED),
     ("tony.secret.key", "s", IGNORED),
-    ("tony.version-info.version", "1", ACTS),  # written by its client: nobody is told
+    ("tony.version-info.version", "1", ACTS),  # the original's client writes it: no message is needed
     ("tony.version-info.revision", "1", ACTS),
     ("tony.version-info.branch", "1", ACTS),
     ("tony.version-info.user", "1", ACTS),
@@ -119,7 +122,7 @@ KEYS = [
 
 @pytest.fixture(scope="module")
 def job(common_tony):
-    """A job that each of them can be said of."""
+    """A job to which each of the keys can be applied."""
     return common_tony.job_file({"prep": {"instances": 1}, "worker": {"instances": 2}, "ps": {"instances": 1}}, command="true",
                                 conf={"tony.application.group.A": "prep"})
 
@@ -141,7 +144,7 @@ def test_a_key(tony, job, key, value, what):
 
 
 def test_all_of_them_in_one_file(tony, tmp_path):
-    """One line says it of all, each reason once."""
+    """One line lists the keys, with each reason once."""
     rows = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v, what in KEYS
                    if what in (IGNORED, YARN) or k in ("tony.worker.instances", "tony.containers.command"))
     (tmp_path / "tony.xml").write_text(f"<configuration>{rows}</configuration>")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A program is killed at a point that is named, instead of at some moment: at each record of the journal, at each line of exits, in the
-middle of a write. The whole of it, every system call of every program, is tests/soak/test_kill_points.py.
+A program is killed at a named point instead of a random moment: at each record of the journal, at each line
+of `exits`, in the middle of a write. tests/soak/test_kill_points.py tests each system call of each program.
 """
 
 import pytest
@@ -53,7 +53,7 @@ def test_the_pool_while_it_starts_a_job(lab):
 
 @pytest.mark.parametrize("kind", ["task", "executor"])
 def test_others_at_records_of_the_master(lab, kind):
-    """The master is stopped at the record; meanwhile somebody dies."""
+    """The master is stopped at the record; meanwhile another process dies."""
     def victim(lab, job):
         return [p.pid for p in lab.processes_all(job.app) if p.kind == kind and ("task.sh" in p.line or kind == "executor")][-1:]
     for number in (4, 6, 8, 10):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one task costs on one machine does not grow with the number of tasks: processor time, bytes read and written, memory."""
+"""
+On one machine, the cost of one task does not grow with the number of tasks: processor time, bytes read and
+written, memory.
+"""
 
 import os
 import pathlib
@@ -14,7 +17,7 @@ from lib_jobs import Lab
 
 POOL = {"pool.memory": "64g"}
 SMALL = {"memory": "4m", "vcores": 0}
-TASKS_MAX = 2000  # each needs two processes, and an open file of the master
+TASKS_MAX = 2000  # each task needs two processes, and an open file of the master
 
 FILES_MAX, PROCESSES_MAX = (resource.getrlimit(limit)[1] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
 pytestmark = [
@@ -25,7 +28,10 @@ pytestmark = [
 
 @pytest.fixture
 def lab(own_tony):  # noqa: F811
-    """Its home is in memory if possible. Some file systems take longer for a new file if many were removed a short time ago."""
+    """
+    Its home is in memory if possible. Some file systems take longer to make a file if many were removed a
+    short time ago.
+    """
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
     made = Lab(pathlib.Path(tempfile.mkdtemp(prefix="te-", dir=base)), site=POOL)
     own_tony.made.append(made)
@@ -33,7 +39,10 @@ def lab(own_tony):  # noqa: F811
 
 
 def processor_ms_per_task(lab, n):
-    """Of pool, keeper, master, executors and tasks. The pool is a child of this process and the ancestor of all others."""
+    """
+    Processor time of pool, keeper, master, executors and tasks. The pool is a child of this process and the
+    ancestor of all others.
+    """
     pool = subprocess.Popen([BIN / "tony-pool", "--foreground"], env=lab.env, cwd=lab.base, stdin=subprocess.DEVNULL)
     wait_until(lambda: lab.pool_pid() == pool.pid, "the pool runs")
     r = lab.run("run", lab.workers("true", n=n, role=SMALL), timeout=120)
@@ -47,7 +56,10 @@ def processor_ms_per_task(lab, n):
 
 @pytest.mark.alone("measures processor time")
 def test_processor_time_of_a_task(lab):
-    """If the time of a job grew with the square of its tasks, the ratio would be 4. Three tries, because other load disturbs some."""
+    """
+    If the time of a job grew with the square of its tasks, the ratio would be 4. The test tries three times,
+    because other load disturbs some runs.
+    """
     found = []
     for _ in range(3):
         few, many = processor_ms_per_task(lab, 500), processor_ms_per_task(lab, TASKS_MAX)
@@ -68,7 +80,10 @@ def bytes_moved(pid):
 
 
 def measure_running(lab, n):
-    """While n tasks run: the bytes for each task in keeper and master; the bytes and the memory of the newest executor."""
+    """
+    While n tasks run: the bytes for each task in keeper and master, and the bytes and the memory of the
+    newest executor.
+    """
     app = lab.submit(lab.workers("exec sleep 1000", n=n, role=SMALL, conf={"tony.application.addresses-in-environment": False}))
     wait_until(lambda: lab.n_running(app) == n, "all tasks run", 60, 0.2)
     keeper, master = lab.one("keeper", app), lab.one("master", app)
@@ -85,7 +100,7 @@ def test_bytes_and_memory_of_a_task(lab):
     """The lists of all tasks are neither sent to each executor nor read by it, and the keeper's fork leaves out its list."""
     few, many = measure_running(lab, 250), measure_running(lab, 1000)
     assert many["keeper"] <= 1.2 * few["keeper"], (few, many)
-    # The status documents that this test asks for have all tasks: some hundred bytes for each task and document.
+    # This test asks for status documents. They have some hundred bytes for each task.
     assert many["master"] <= 4 * few["master"], (few, many)
-    assert many["executor"] <= few["executor"] + 4096, (few, many)  # 1000 addresses have 18 KB
+    assert many["executor"] <= few["executor"] + 4096, (few, many)  # 1000 addresses take 18 KB
     assert many["memory_kib"] <= few["memory_kib"] + 96, (few, many)

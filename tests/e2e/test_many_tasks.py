@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One real master with many executors that bench/scale_drive.c simulates: it keeps its head, whatever they all do at the same time."""
+"""
+One real master with many executors, which bench/scale_drive.c simulates. It stays responsive although all of
+them act at the same time.
+"""
 
 import os
 import re
@@ -29,6 +32,7 @@ def test_scenario(base, scenario):
     assert r.returncode == 0, r.stderr[-4000:]
     events, state, _ = r.stdout.split()
     assert int(events) >= 4 * N and state == VERDICTS.get(scenario, "SUCCEEDED")
-    # Each rendering of the addresses costs time in proportion to N. Where each of N tasks changes an address, one is for many of them.
+    # Each rendering of the addresses takes time in proportion to N. If each of N tasks changes an address,
+    # one rendering must serve many changes.
     rendered = int(re.search(r"addresses\.rendered times=(\d+)", r.stderr).group(1))
     assert rendered <= N / 4

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory: a task over its own ends whole, with the reason and the figures; within it, it is left alone. With control groups and without."""
+"""
+Memory limits, with control groups and without. All processes of a task over its limit end, and the report has
+the reason and the numbers. A task within its limit is not disturbed.
+"""
 
 import os
 import re
@@ -14,7 +17,7 @@ QUICK = {"tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeat
 
 
 def eat(mib, then=""):
-    """Text of a command that touches so much memory."""
+    """The text of a command that writes to this much memory."""
     return f"{PYTHON} -c \"import time; x = b'x' * ({mib} << 20); {then}\""
 
 
@@ -33,7 +36,7 @@ def grouped(lab):
 
 @pytest.fixture
 def sampled(make_lab):
-    """A home whose pool has no control groups: how much its tasks use is only looked at now and then."""
+    """A home whose pool has no control groups: the executor samples the memory of its task."""
     lab = make_lab(TONY_CGROUPS="none")
     assert not has_groups(lab)
     lab.enforced = False
@@ -60,13 +63,13 @@ def test_over_its_memory(world):
     app = re.search(r"application_\d+_\d+", r.stdout).group()
     cause = world.status(app)["cause"]
     is_out_of_memory(cause, 64)
-    # the number alone may be that of the job, or of its milliseconds
+    # the number alone may be part of the job's id or of its milliseconds
     assert "memory" in r.stdout + r.stderr and not re.search(r"(code|status|exit) 137\b", r.stdout + r.stderr), "said in words, not as a number"
     world.settled()
 
 
 def test_a_child_over_its_memory(world):
-    """The kernel takes the child only; the shell above it would go on as if nothing had happened."""
+    """The kernel kills only the child; without tony the shell above it would go on."""
     f = world.base / "went-on"
     path = world.workers(eat(300, "time.sleep(600)") + f"; sleep 600; touch {f}", role={"memory": "64m"}, conf=QUICK)
     r = world.run("run", path)
@@ -78,7 +81,9 @@ def test_a_child_over_its_memory(world):
 
 
 def test_a_child_over_its_memory_at_the_very_end(grouped):
-    """The shell reports the death of its child and ends well before anybody could have looked: only a control group knows."""
+    """
+    The shell reports its child's death and exits with 0 before a sample is taken: only a control group knows.
+    """
     app = grouped.submit(grouped.workers(eat(300) + "; exit 3", role={"memory": "64m"}))
     assert grouped.run("wait", app).returncode == 1
     is_out_of_memory(grouped.status(app)["cause"], 64)
@@ -86,7 +91,7 @@ def test_a_child_over_its_memory_at_the_very_end(grouped):
 
 
 def test_many_processes_together_over_the_memory(world):
-    """None of them alone is over it."""
+    """Each process alone is within the limit."""
     n = 6
     one = eat(30, "time.sleep(600)")
     path = world.workers(" & ".join([one] * n) + " & wait", role={"memory": "100m"}, conf=QUICK)
@@ -97,7 +102,7 @@ def test_many_processes_together_over_the_memory(world):
 
 
 def test_within_its_memory(world):
-    """Half of it, for several beats; shared pages do not count twice."""
+    """Half of the limit, for several heartbeats; shared pages are not counted twice."""
     path = world.workers(f"{PYTHON} -c \"import os, time; x = b'x' * (60 << 20); [os.fork() for i in range(2)]; time.sleep(0.6)\"",
                          role={"memory": "160m"}, conf=QUICK)
     assert world.run("run", path).returncode == 0
@@ -105,7 +110,7 @@ def test_within_its_memory(world):
 
 
 def test_the_others_do_not_notice(world):
-    """Another job, and another task of the same job whose failure is none of theirs."""
+    """Neither another job nor another task of the same job is affected."""
     other = Gated(world).running()
     command = "if [ $TASK_INDEX = 1 ]; then " + eat(300, "time.sleep(600)") + "; else sleep 0.3; fi"
     app = world.submit(world.workers(command, n=3, role={"memory": "64m"}, conf=QUICK))
@@ -119,7 +124,7 @@ def test_the_others_do_not_notice(world):
 
 
 def test_out_of_memory_and_the_executor_killed(grouped):
-    """The group outlives the executor: no page of the task stays behind."""
+    """The control group outlives the executor: no process of the task is left."""
     lab = grouped
     job = Gated(lab, before=eat(20) + ";", role={"memory": "128m"}, conf=QUICK).running()
     groups = lab.cgroups()
@@ -131,7 +136,7 @@ def test_out_of_memory_and_the_executor_killed(grouped):
 
 
 def test_a_killed_task_is_not_out_of_memory(world):
-    """A KILL from outside is a signal, nothing else."""
+    """A KILL from outside is reported as a signal only."""
     job = Gated(world, conf=QUICK).running()
     kill9(job.pid(0))
     cause = job.over("FAILED")["cause"]
@@ -140,7 +145,7 @@ def test_a_killed_task_is_not_out_of_memory(world):
 
 
 def test_the_limit_is_set_before_the_task_runs(grouped):
-    """The first process of a task is in its group, the executor is not."""
+    """The first process of a task is in the task's group, the executor is not."""
     lab = grouped
     job = Gated(lab, role={"memory": "96m"}).running()
     group = [line for line in open(f"/proc/{job.pid(0)}/cgroup") if "tony-" in line]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tasks of unusual jobs find, compared with what a person has worked out."""
+"""The environment of tasks in unusual jobs, compared with values that were worked out by hand."""
 
 import json
 
@@ -21,7 +21,7 @@ def found(tony, framework, roles, **conf):
 
 
 def check(env, wanted):
-    """wanted: names, then the values of each rank in that order, None for what is not there."""
+    """wanted: names, then for each rank the values in that order; "-" = not set."""
     names, rows = wanted[0].split(), wanted[1]
     assert {task: {n: e.get(n) for n in names} for task, e in env.items()} == {
         task: dict(zip(names, [None if v == "-" else v for v in row.split()])) for task, row in rows.items()}
@@ -31,7 +31,7 @@ WAITED = {"tony.application.untracked.jobtypes": "ps", "tony.application.stop-on
 
 
 def test_tensorflow_with_all_roles(tony):
-    """The chief comes last in the file; servers count for nobody; evaluators are seen by evaluators only."""
+    """The chief is last in the file. Servers have no rank. Only evaluators see evaluators."""
     ps = {"instances": 2, "command": "env; touch up; sleep 1000", "ready": "file:up"}
     env = found(tony, "tensorflow", {
         "ps": ps, "worker": {"instances": 2, "depends-on": "ps:ready"}, "evaluator": {"instances": 2}, "chief": {"instances": 1}}, **WAITED)
@@ -50,7 +50,9 @@ def test_tensorflow_with_all_roles(tony):
 
 
 def test_pytorch_with_ranks_of_two_roles(tony):
-    """A chief of two ranks, which come first, workers of three, and a watcher that is none of them."""
+    """
+    A chief with two ranks, which come first; workers with three ranks each; and a watcher without a rank.
+    """
     env = found(tony, "pytorch", {
         "watcher": {"instances": 1, "command": "env; touch up; sleep 1000", "ready": "file:up"}, "worker": {"instances": 2, "ranks": 3, "depends-on": "watcher:ready", "restart": "on-failure"},
         "chief": {"instances": 1, "ranks": 2, "restart": "on-failure", "max-restarts": 5}}, **{"tony.application.untracked.jobtypes": "watcher"})
@@ -89,7 +91,7 @@ def test_mxnet(tony):
     ("xgboost", "DMLC_TASK_ID DMLC_NUM_WORKER", "{rank} 5"),
 ])
 def test_numbered_ranks(tony, framework, names, ranks):
-    """Two roles that count: b before a in the file, a with two ranks in each task."""
+    """Two roles with ranks: b before a in the file, a with two ranks in each task."""
     env = found(tony, framework, {"b": {"instances": 1}, "a": {"instances": 2, "ranks": 2}})
     place = {"b:0": (0, 0, 1), "a:0": (1, 0, 2), "a:0.1": (2, 1, 2), "a:1": (3, 0, 2), "a:1.1": (4, 1, 2)}
     check(env, (names, {task: ranks.format(rank=r, local=k, of=n) for task, (r, k, n) in place.items()}))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The original's own end-to-end scenarios with its files and options, on the pool; its rules in more combinations are in test_rules.py."""
+"""
+The original's end-to-end tests with its files and options, on the pool. test_rules.py tests its rules in more
+combinations.
+"""
 
 import zipfile
 

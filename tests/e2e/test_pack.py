@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program tony-pack: what good archives unpack to, and what it refuses of bad ones."""
+"""The program tony-pack: the result for valid archives, and the refusals for bad ones."""
 
 import gzip
 import io
@@ -133,7 +133,10 @@ def test_refused(tmp_path, out, name):
 
 
 def test_bomb(tmp_path, out):
-    """1600 MB of zeros in 1.6 MB: stopped soon after the first GB, as nothing honest is packed so small."""
+    """
+    1600 MB of zeros in 1.6 MB. tony-pack stops soon after the first GB: no useful archive is packed that
+    small.
+    """
     archive = tmp_path / "bomb.tar.gz"
     info = tarfile.TarInfo("zeros")
     info.size = 1600 << 20
@@ -157,7 +160,7 @@ def test_damaged(tmp_path, out, name):
     archive = tmp_path / "damaged"
     archive.write_bytes(DAMAGED[name] if DAMAGED[name] is not None else gzip.compress(b"text" * 100))
     code, answer = unpack(archive, out)
-    if name == "empty":  # a tar without members has no bytes that matter
+    if name == "empty":  # a tar without members contains only padding
         assert code in (0, 1)
     else:
         assert code == 1 and str(archive) in answer["message"], answer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool: started when needed, one of it, admits whole jobs, survives being killed."""
+"""The pool: it is started when needed, runs once, admits whole jobs, and survives kill -9."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_many_starters_one_pool(own_tony):
     ps = [tony.start("pool", "start", "--json") for _ in range(8)]
     outs = [p.communicate(timeout=60) for p in ps]
     assert [p.returncode for p in ps] == [0] * 8, outs
-    # those that came too late say so, and may need a moment to go
+    # The pools that came too late say so, and may need a moment to end.
     wait_until(lambda: len([line for line in tony.processes().values() if "tony-pool" in line]) == 1, "one pool is left")
     assert len({json.loads(out)["pid"] for out, _ in outs}) == 1
 
@@ -86,7 +86,10 @@ def test_many_first_runs_at_once(own_tony):
 
 
 def test_one_pool_for_many_jobs(own_tony):
-    """Whoever misses the pool starts another, so a pool that dies of each job would not be noticed otherwise."""
+    """
+    A client starts a pool if there is none. So without this test a pool that dies with each job would go
+    unnoticed.
+    """
     tony = own_tony()
     pid = tony.json("pool", "start")["pid"]
     for command in ("true", "exit 3", "sleep 0.1"):
@@ -120,7 +123,7 @@ def test_memory_is_never_over_committed_and_order_is_kept(small):
     a = tony.submit(sleeper(tony))
     tony.await_state(a, "RUNNING")
     b = tony.submit(sleeper(tony))
-    c = tony.submit(sleeper(tony, "100m"))  # would fit, but does not overtake
+    c = tony.submit(sleeper(tony, "100m"))  # it would fit, but must not overtake
     doc = tony.status(b)
     assert doc["state"] == "WAITING"
     assert doc["waiting"]["needs"] == {"memory_mib": 600, "vcores": 1, "gpus": 0}
@@ -214,13 +217,13 @@ def test_a_job_that_waits_survives_the_pool(small):
 
 
 def test_submissions_while_the_pool_is_killed(own_tony):
-    """Each submission is taken once: none is lost, none runs twice."""
+    """Each submission is accepted once: none is lost, none runs twice."""
     tony = own_tony()
     path = tony.workers("true", role={"memory": "8m"})
     ids = []
     for _ in range(12):
         ps = [tony.start("submit", path) for _ in range(3)]
-        time.sleep(0.004)  # not to wait for anything: some are under way
+        time.sleep(0.004)  # no condition to wait for: some submissions are under way
         for pid, line in tony.processes().items():
             if "tony-pool" in line:
                 try:
@@ -256,7 +259,7 @@ def test_what_stands_in_the_way_of_the_pool_is_told(own_tony):
 
 
 def test_the_program_is_missing(own_tony, tmp_path):
-    """tony alone in a directory: the sentence says what is missing."""
+    """The directory has only tony: the message names the missing program."""
     tony = own_tony()
     (tmp_path / "tony").write_bytes((BIN / "tony").read_bytes())
     (tmp_path / "tony").chmod(0o755)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tony.application.enable-preprocess: one command before all tasks, and what it has to say to them."""
+"""tony.application.enable-preprocess: one command runs before all tasks, and passes parameters to them."""
 
 import json
 
@@ -46,7 +46,7 @@ def test_its_failure_is_the_job_s(tony, tmp_path):
 
 
 def test_another_master_knows_what_it_said(lab, tmp_path):
-    """It is in the journal, not in the memory of the one who heard it."""
+    """The parameters are in the journal, not only in the first master's memory."""
     tony = lab
     gate = tmp_path / "gate"
     WAIT = {"worker": {**WORKER["worker"], "depends-on": "gate:completed"}}

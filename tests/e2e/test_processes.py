@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every exit is known, once, and nothing outlives its task: short tasks, daemons, stubborn ones, failures in a row."""
+"""
+Each exit is reported once, and no process outlives its task: short tasks, daemons, tasks that ignore TERM,
+failures in a row.
+"""
 
 import json
 import os
@@ -10,11 +13,11 @@ from conftest import wait_until
 from lib_jobs import Gated, alive, ended, lab, make_lab, stat_of  # noqa: F401 (fixtures)
 
 FREE = {"memory": "8m", "vcores": 0}
-GRACE_MS = 6000  # a shell that a busy machine lets wait has its turn in it
+GRACE_MS = 6000  # a busy machine may let a shell wait for several seconds
 
 
 def pids_in(path, n):
-    """n process ids, as soon as tasks have written them."""
+    """n process ids from a file, once tasks have written them."""
     def look():
         try:
             found = path.read_text().split()
@@ -25,7 +28,7 @@ def pids_in(path, n):
 
 
 def test_two_hundred_instant_tasks(lab):
-    """Tasks that end within a millisecond, each with a code of its own: all are known, none twice."""
+    """Tasks that end within a millisecond, each with its own exit code: each is reported once."""
     command = "/bin/sh -c 'exit $(($TASK_INDEX%256))'"
     app = lab.submit(lab.workers(command, n=200, role=FREE))
     assert lab.run("wait", app).returncode == 0, "the chief succeeded"
@@ -69,7 +72,10 @@ def test_every_exit_code_and_many_signals_are_told_truly(lab):
     "python3 -c \"import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nopen('{f}','a').write('%d ' % os.getpid())\ntime.sleep(100)\"",
 ])
 def test_daemons_die_with_their_task(lab, leave):
-    """Also those in sessions of their own, without the environment, and that breed; the task's own code is what counts."""
+    """
+    Also daemons in other sessions, without the job's environment, or with new children all the time. The
+    task's own exit code counts.
+    """
     f = lab.base / "left"
     n = 8 if "1 2 3" in leave else leave.count("{f}")
     job = Gated(lab, 1, before=leave.format(f=f) + "\n").running()
@@ -96,7 +102,7 @@ def test_daemons_die_with_a_killed_job(lab):
 
 @pytest.mark.takes(6)
 def test_a_task_that_ignores_term(lab):
-    """TERM, the grace, KILL; and it is told as a stop, not as somebody's failure."""
+    """TERM, the grace, KILL. It is reported as a stop, not as a failure."""
     job = Gated(lab, 3, before="trap 'echo TERM >> term$TASK_INDEX' TERM; trap '' HUP INT; "
                                "[ $TASK_INDEX = 0 ] || { echo up >> up; while :; do sleep 0.05; done; };",
                 conf={"tony.task.kill-grace-ms": GRACE_MS}).running()
@@ -114,7 +120,7 @@ def test_a_task_that_ignores_term(lab):
 
 
 def test_the_grace_is_for_all_of_it(lab):
-    """TERM reaches children too, and they may finish what they do though the first process has gone at once."""
+    """TERM also reaches the children. They may finish their work after the first process has gone."""
     job = Gated(lab, 1, before="(trap 'sleep 0.2; echo saved > saved; exit 0' TERM; echo up > up; while :; do sleep 0.02; done) & "
                                "trap 'exit 0' TERM; wait;",
                 conf={"tony.task.kill-grace-ms": 600000}).running()
@@ -126,7 +132,7 @@ def test_the_grace_is_for_all_of_it(lab):
 
 
 def test_zombies_are_reaped_while_the_task_runs(lab):
-    """Children whose parent does not wait for them fall to the executor, which does."""
+    """Orphaned children become children of the executor, which reaps them."""
     job = Gated(lab, 1, before="for i in $(seq 50); do (sh -c 'true' &) ; done; (sh -c 'sleep 0.05; echo all > done_' &) ;").running()
     wait_until((job.dir / "done_").exists, "the last child")
     executor = lab.executor_of(job.pid(0))
@@ -143,8 +149,8 @@ def test_zombies_are_reaped_while_the_task_runs(lab):
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_the_first_of_three_failures_is_named(lab, order):
     """
-    Each task fails only after it saw that the one before it was reaped (its process is gone), so the order is certain however slow
-    the machine; nothing else lies between them, so they are a few milliseconds apart.
+    Each task waits until the process of the one before has been reaped, and then fails. So the order is
+    certain on any machine, and the failures are a few milliseconds apart.
     """
     d = lab.base / "chain"
     d.mkdir()
@@ -165,7 +171,7 @@ def test_the_first_of_three_failures_is_named(lab, order):
 
 
 def test_killed_tasks_are_no_cause(lab):
-    """Those that die because the job is taken down, with whatever code, are not named."""
+    """A task that ends because the job is stopped is not the first cause, whatever its exit code."""
     job = Gated(lab, 6, before="trap 'exit 77' TERM; ", conf={"tony.application.fail-on-worker-failure-enabled": True})
     job.running()
     job.release(4, 44)
@@ -179,8 +185,9 @@ def test_killed_tasks_are_no_cause(lab):
 
 def test_a_command_that_forks_without_end(lab):
     """
-    A small fork bomb ends with its task: it doubles four times, and then each process is followed by another one without end. It may
-    have seconds to itself, and is not to take the machine from those who are to end it.
+    A small fork bomb ends with its task. It doubles four times; after that each process is replaced by
+    another one for ever. It may run for seconds, and must not take so much of the machine that tony cannot
+    end it.
     """
     job = Gated(lab, 1, before="b() { sleep 0.1; [ $1 = 0 ] || b $(($1 - 1)) & b $(($1 > 0 ? $1 - 1 : 0)) & sleep 0.2; }; "
                                "(for i in 1 2 3; do b 4 & done) 2>/dev/null;", role={"memory": "1g"},
@@ -199,7 +206,7 @@ def test_stopped_tasks_are_killed_too(lab):
 
 
 def test_output_of_a_task_is_whole(lab):
-    """Files, not pipes: what was written is there, whoever dies."""
+    """Output goes to files, not pipes: text that was written stays, whichever process dies."""
     command = "seq 200000; echo end >&2; kill -9 $$"
     app = lab.submit(lab.workers(command))
     assert lab.run("wait", app).returncode == 1
@@ -217,6 +224,6 @@ def test_file_descriptors_and_signals_of_a_task_are_clean(lab):
     assert set(fds) <= {"0", "1", "2", "3"}, "3 is the directory that ls reads"
     assert "0 -> /dev/null" in text
     status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-    named = (1 << 31) - 1  # 32 and 33 are the C library's own
+    named = (1 << 31) - 1  # signals 32 and 33 belong to the C library
     assert int(status["SigBlk"], 16) == 0 and int(status["SigIgn"], 16) & named == 0
     lab.settled()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task says of itself on its socket, and what is seen of it in its logs."""
+"""The messages of a task on its socket, and progress that tony finds in its logs."""
 
 import json
 import os
@@ -13,7 +13,8 @@ from conftest import ROOT, wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 PYTHON = "/usr/bin/python3"
-# say(line) on one connection, heard() the next line that comes back; wait() until the test writes to the pipe GATE
+# say(line) sends a line on one connection. heard() returns the next line of the answer. wait() waits until
+# the test writes to the pipe GATE.
 SAY = """
 import json, os, socket, sys, time
 sys.path.insert(0, {client!r})
@@ -38,7 +39,7 @@ def program(text):
 
 
 class Talk:
-    """One task that runs `text` and waits at its gate."""
+    """One task that runs `text` and waits for the test."""
 
     def __init__(self, tony, tmp_path, text, n=1, **more):
         self.tony = tony
@@ -79,7 +80,8 @@ def test_progress_is_shown(tony, tmp_path):
     assert "250/1000" in tony.ok("list")
     t.open()
     doc = t.over()
-    # its last word, though nobody heard it before its end; and it is still known when the journal is all there is
+    # The last report counts, although it arrived just before the end. It is still known when only the journal
+    # is left.
     assert (doc["roles"][0]["step"], doc["roles"][0]["total"], doc["roles"][0]["left_ms"]) == (1000, 1000, None)
 
 
@@ -93,7 +95,10 @@ def test_run_shows_steps(tony):
 
 
 def test_a_log_tells_progress(tony, tmp_path):
-    """A bar drawn with \\r on stderr, lines cut in the middle, and text that only looks like it."""
+    """
+    Progress bars with \\r on stderr, lines that are cut in the middle, and text that only looks like
+    progress.
+    """
     t = Talk(tony, tmp_path, r"""
         print("loading 7 files", flush=True)
         for i in (1, 2, 3):
@@ -114,7 +119,7 @@ def test_a_log_tells_progress(tony, tmp_path):
 
 
 def test_hostile_words(tony, tmp_path):
-    """Whatever comes, the executor lives, answers what is wrong, and the task ends as it ends."""
+    """Invalid lines: the executor goes on and reports the error to the task, and the task ends normally."""
     t = Talk(tony, tmp_path, r"""
         bad = ['{', '[]', '"x"', '{"step": -1}', '{"step": 1.5}', '{"step": "7"}', '{"step": 99999999999999999999}', '{"ask": "time"}',
                '{"checkpoint": ""}', '{"checkpoint": "/a\\u0000b"}', '{"checkpoint": "' + 'x' * 2000 + '"}', '[' * 3000]
@@ -152,7 +157,7 @@ def test_hostile_words(tony, tmp_path):
 
 
 def test_the_client_file(tony):
-    """clients/python does nothing without tony, and says the same from a shell."""
+    """clients/python does nothing without tony, and works the same from a shell."""
     client = ROOT / "clients/python/tony_task.py"
     app = tony.submit(tony.workers(f"{PYTHON} {client} progress 3 9 && {PYTHON} {client} checkpoint 3 out/step-3"))
     assert tony.run("wait", app).returncode == 0
@@ -164,7 +169,10 @@ def test_the_client_file(tony):
 
 
 def test_the_client_file_keeps_a_checkpoint():
-    """While the executor sleeps there is no room for more words; the newest checkpoint is said with the next one."""
+    """
+    While the executor sleeps, the socket takes no more messages. The newest checkpoint is sent with the next
+    one.
+    """
     sys.path.insert(0, str(ROOT / "clients/python"))
     import tony_task
     name = f"tony-test-{os.getpid()}"
@@ -211,7 +219,10 @@ def test_a_new_master_hears_it_again(make_lab, tmp_path):
 
 
 def test_what_was_saved_without_a_master(make_lab, tmp_path):
-    """All that was told of while there was no master is known to the next one: what two tasks share is not the last of one."""
+    """
+    The next master learns of all checkpoints that were reported without a master, not only of the last one:
+    the newest step that two tasks share may be older.
+    """
     lab = make_lab()
     app = lab.submit(lab.workers(program("""
         me = os.environ["TASK_INDEX"]

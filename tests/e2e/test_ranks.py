@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks in a task, and the store by which ranks find each other, which outlives any of them."""
+"""
+Several ranks in a task, and the store through which ranks find each other. It survives the death of any rank.
+"""
 
 import os
 import re
@@ -13,7 +15,7 @@ PYTHON = "/usr/bin/python3 -S"
 
 
 def program(t, text):
-    """The command of a program in Python, with what the tests have for one."""
+    """The command that runs a Python program with the tests' helper functions."""
     t.n_files += 1
     path = t.base / f"program{t.n_files}.py"
     head = f"import os, signal, sys, time\nsys.path.insert(0, {str(ROOT / 'tests' / 'e2e')!r})\nfrom lib_store import Older, Store\n" \
@@ -66,7 +68,7 @@ def test_each_rank_has_its_own(tony):
 
 
 def test_cores_of_its_own(tony):
-    """A container that may use just the cores that it has asked for gives each rank a part of them."""
+    """If a container may use only the cores that it asked for, each rank gets a part of them."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("hardware: one core cannot be parted")
@@ -100,13 +102,15 @@ def test_the_first_that_fails_decides(tony):
     app, doc = run(tony, command, n=1, ranks=3, state="FAILED", conf={"tony.task.kill-grace-ms": 600000})
     assert doc["message"] == "task 'worker:0' failed with exit code 3: local rank 1 of 3"
     assert doc["cause"]["rank"] == 1 and doc["cause"]["stderr_tail"] == "ValueError: no such digit\n"
-    # the others were stopped: `tony wait` would not have come to an end
+    # The other ranks were stopped: otherwise `tony wait` would not have ended.
     assert tony.log(app, "worker:0") == tony.log(app, "worker:0", "stdout.2") == "stopped\n"
     assert tony.ok("why", app).rstrip().endswith("/worker-0/1/stderr.1")
 
 
 def test_one_that_does_not_want_to_end(tony):
-    """A rank is killed; another one ignores TERM: it has its grace, and is not the cause."""
+    """
+    A rank is killed. Another rank ignores TERM: it is killed after the grace, and is not the first cause.
+    """
     command = program(tony, """
         s = Store()
         if rank == 0:
@@ -121,7 +125,7 @@ def test_one_that_does_not_want_to_end(tony):
 
 
 def test_all_have_to_end_well(tony):
-    """One that is through early waits for the others, in no state of its own."""
+    """A rank that ends early with 0 only waits for the others."""
     command = program(tony, """
         s = Store()
         if rank == 0:
@@ -137,7 +141,7 @@ def test_all_have_to_end_well(tony):
 
 
 def test_memory_is_that_of_all(tony):
-    """Each alone would fit."""
+    """Each rank alone would fit."""
     command = program(tony, """
         hold = bytearray(60 << 20)
         hold[::4096] = b"x" * len(hold[::4096])
@@ -251,7 +255,7 @@ LOOK = """
 
 @pytest.mark.parametrize("what", ["pytorch", "off", "one rank", "generic"])
 def test_where_it_is_and_where_not(tony, what):
-    """On this machine's own address only; and only where several ranks of PyTorch want it."""
+    """The store listens only on this machine's address, and only if several ranks of PyTorch need it."""
     text = "ADDRESSES = ['127.0.0.2', '::1'][:1]\n" + textwrap.dedent(LOOK)
     if what == "generic":
         text = "os.environ.update(MASTER_ADDR=os.environ['TONY_MASTER_ADDR'], MASTER_PORT=os.environ['TONY_MASTER_PORT'])\n" + text
@@ -265,7 +269,10 @@ def test_where_it_is_and_where_not(tony, what):
 
 
 def test_it_ends_with_the_job(tony):
-    """The socket that listened is closed. Another test may listen at the same port by now: the inode tells them apart."""
+    """
+    The listening socket is closed. Another test may already listen on the same port: the inode shows whose
+    socket it is.
+    """
     command = program(tony, """
         port = int(os.environ["MASTER_PORT"])
         rows = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]

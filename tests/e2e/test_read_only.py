@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A home that cannot be written, or is another user's: what is in it can still be looked at, and nothing is made there."""
+"""
+A home that cannot be written, or that belongs to another user: its jobs can be shown, and no file is made in
+it.
+"""
 
 import contextlib
 import os
@@ -11,13 +14,13 @@ from conftest import wait_until
 
 
 def tree(path):
-    """What could have been changed: names, modes, owners, times."""
+    """Everything that a change would show: names, modes, owners, times."""
     return {str(p.relative_to(path)): (s.st_mode, s.st_uid, s.st_size, s.st_mtime_ns)
             for p in [path, *path.rglob("*")] if (s := p.lstat())}
 
 
 def finish(t):
-    """Its home gets a job that failed and one that succeeded, and has no pool."""
+    """Puts a failed and a successful job into the home, and stops its pool."""
     t.failed = t.submit(t.workers("echo lost >&2; exit 3", name="bad"))
     t.run("wait", t.failed)
     t.good = t.submit(t.workers("echo done", name="good"))
@@ -36,7 +39,7 @@ def finished(own_tony):
 
 
 def looks(t):
-    """All commands that only show something do, and leave no trace."""
+    """All commands that only show something work, and change nothing."""
     before = tree(t.home)
     rows = t.json("list")["jobs"]
     assert [(r["name"], r["state"]) for r in rows] == [("good", "SUCCEEDED"), ("bad", "FAILED")]
@@ -59,7 +62,7 @@ def mounted_read_only(t):
     if subprocess.run(["mount", "--bind", home, home], capture_output=True).returncode:
         pytest.skip("cannot mount here")
     try:
-        # busy while anybody has just opened a file to write it
+        # The mount is busy while any process has a file open for writing.
         wait_until(lambda: subprocess.run(["mount", "-o", "remount,bind,ro", home], capture_output=True).returncode == 0,
                    f"'{home}' is read-only")
         yield
@@ -101,7 +104,9 @@ def test_a_copy_of_the_history_alone(finished):
 
 
 def test_a_home_without_permission_to_write(own_tony):
-    """One in which a directory is missing and cannot be made; the modes of its own that are there are mended, as ever."""
+    """
+    A directory is missing and cannot be made. Wrong modes of existing directories are corrected as usual.
+    """
     t = finish(own_tony(as_nobody=True))
     shutil.rmtree(t.home / "store")
     t.home.chmod(0o500)
@@ -120,7 +125,7 @@ def test_a_read_only_mount(finished):
 
 
 def test_a_live_job_in_a_home_that_became_read_only(own_tony):
-    """Its master still answers; where nobody does, its files tell."""
+    """The master still answers; for a job without a master the files are read."""
     t = own_tony()
     app = t.submit(t.workers("echo up; sleep 60"))
     t.await_state(app, "RUNNING")
@@ -136,7 +141,7 @@ def test_a_live_job_in_a_home_that_became_read_only(own_tony):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
 def test_nothing_to_be_seen_is_no_success(own_tony):
-    """An empty list would hide that this is the wrong home."""
+    """An empty list would not show that this is the wrong home."""
     t = own_tony()
     t.home.mkdir(0o755)
     os.chown(t.home, 12345, 12345)

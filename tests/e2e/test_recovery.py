@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of the pool, the master, the keeper, executors and clients: what must not be noticed is not, what must be said is."""
+"""
+kill -9 of the pool, the master, the keeper, executors and clients: harmless deaths go unnoticed, the others
+are reported.
+"""
 
 import os
 import re
@@ -11,12 +14,12 @@ from conftest import wait_until
 from lib_jobs import Gated, alive, ended, kill9, lab, make_lab  # noqa: F401 (fixtures)
 from lib_points import make_points_lab  # noqa: F401 (fixture)
 
-# nobody dies of silence
+# no task dies of silence
 QUICK = {"tony.task.kill-grace-ms": 500, "tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 1000}
 
 
 def test_one_master_is_enough(lab):
-    """A job that nobody disturbs needs one master and one keeper, from its beginning to its end."""
+    """An undisturbed job needs one master and one keeper from its start to its end."""
     for command in ("true", "sleep 0.2"):
         app = lab.submit(lab.workers(command, n=2))
         assert lab.run("wait", app).returncode == 0
@@ -41,7 +44,7 @@ def test_pool_killed_and_adopted_again(lab):
 
 
 def test_without_any_pool_tasks_and_jobs_end(make_lab):
-    """No pool can be started at all for a while: the job runs to its end, and the next pool knows how it went."""
+    """For a while no pool can be started. The job runs to its end, and the next pool knows the result."""
     lab = make_lab(copy=True)
     good, bad, still = Gated(lab, 2).running(), Gated(lab, 2).running(), Gated(lab, 2).running()
     away = lab.bin / "gone"
@@ -83,7 +86,7 @@ def test_pool_killed_again_and_again(lab):
 
 
 def test_pool_killed_while_it_accepts_jobs(lab):
-    """Whoever got an id has a job; whoever got none sees an error; nothing is half there."""
+    """Each client that got an id has a job; each other client sees an error; no job is incomplete."""
     path = lab.workers("true", role={"memory": "8m"})
     clients = []
     for i in range(12):
@@ -149,7 +152,10 @@ def test_master_killed_twice_in_a_row(lab):
 
 
 def test_master_killed_again_and_again(lab):
-    """However often: who is killed has nothing wrong with it. One that dies by itself is given up (below)."""
+    """
+    A killed master is not faulty, however often it happens. A master that dies by itself is given up (see
+    below).
+    """
     job = Gated(lab, 2).running()
     master = lab.one("master", job.app)
     for _ in range(7):
@@ -162,7 +168,7 @@ def test_master_killed_again_and_again(lab):
 
 
 def test_tasks_that_end_while_there_is_no_master(lab):
-    """It is stopped first, so that it cannot hear of the ends; then it is killed."""
+    """The master is stopped first, so that it cannot receive the reports; then it is killed."""
     job = Gated(lab, 4).running()
     master = lab.one("master", job.app)
     os.kill(master, signal.SIGSTOP)
@@ -175,7 +181,10 @@ def test_tasks_that_end_while_there_is_no_master(lab):
 
 
 def test_an_end_between_hello_and_welcome(lab):
-    """The executor has greeted the next master as one whose task runs; the task ends before the answer comes."""
+    """
+    The executor tells the next master in its hello that the task runs. The task ends before the master's
+    answer.
+    """
     for _ in range(4):
         job = Gated(lab).running()
         executor, old = lab.executor_of(job.pid(0)), lab.one("master", job.app)
@@ -186,26 +195,26 @@ def test_an_end_between_hello_and_welcome(lab):
                 try:
                     found += os.readlink(f"/proc/{executor}/fd/{fd}").startswith("socket:")
                 except FileNotFoundError:
-                    pass  # closed since
+                    pass  # closed meanwhile
             return found
         connected = n_sockets()
         kill9(old)
         new = lab.one("master", job.app, other_than=old)
-        while n_sockets() < connected:  # stopped most of the time, so that it has hardly listened when it is stopped again
+        while n_sockets() < connected:  # stopped most of the time, so that it executes little before it is stopped again
             os.kill(new, signal.SIGCONT)
             os.kill(new, signal.SIGSTOP)
         job.release(0, 0)
         try:
             os.kill(new, signal.SIGCONT)
         except ProcessLookupError:
-            pass  # they had met before we looked: it was never stopped, and the job is over
+            pass  # they connected before the test looked: the master was never stopped, and the job is over
         job.over()
         job.started_once()
     lab.settled()
 
 
 def test_the_first_cause_survives_the_master(lab):
-    """The order of failures is kept by whoever saw them, over the master's death."""
+    """Executors keep the order of failures over the master's death."""
     job = Gated(lab, 4).running()
     master = lab.one("master", job.app)
     os.kill(master, signal.SIGSTOP)
@@ -219,7 +228,10 @@ def test_the_first_cause_survives_the_master(lab):
 
 
 def test_master_killed_as_soon_as_it_is_there(lab):
-    """Before registration, during it, and while containers are being launched: each time the job comes through."""
+    """
+    Killed before its registration, during it, and while containers are launched: the job comes through each
+    time.
+    """
     for n_kills in (1, 2, 2):
         job = Gated(lab, 3)
         last = None
@@ -235,7 +247,7 @@ def test_master_killed_as_soon_as_it_is_there(lab):
 
 @pytest.mark.parametrize("order", [(2, 1, 3, 0), (0, 1, 2, 3), (3, 1, 2, 0), (1, 3, 0, 2)])
 def test_the_first_cause_is_not_the_first_that_was_heard(lab, order):
-    """A master that sleeps through the failures hears of all at once, and still knows which was the first."""
+    """A stopped master receives all failures at once, and still finds which was the first."""
     job = Gated(lab, 4).running()
     master = lab.one("master", job.app)
     os.kill(master, signal.SIGSTOP)
@@ -249,7 +261,10 @@ def test_the_first_cause_is_not_the_first_that_was_heard(lab, order):
 
 @pytest.mark.parametrize("event, n", [("allocated", 1), ("registered", 1), ("registered", 3), ("attempt_started", 1)])
 def test_master_killed_right_after_an_event(lab, event, n):
-    """As soon as the journal shows it: actions that were not carried out are done by the next one, none twice."""
+    """
+    Killed as soon as the journal has the event: the next master carries out the missing actions, and none
+    twice.
+    """
     job = Gated(lab, 3)
     master = lab.one("master", job.app)
     wait_until(lambda: job.recorded(event) >= n, event, pause=0)
@@ -262,7 +277,10 @@ def test_master_killed_right_after_an_event(lab, event, n):
 
 
 def test_master_killed_at_the_end(lab):
-    """When the last task has ended, the verdict is the same whether it was written before the kill or after it."""
+    """
+    After the end of the last task the verdict is the same, whether it was recorded before the kill or after
+    it.
+    """
     for code, state in ((0, "SUCCEEDED"), (3, "FAILED")) * 2:
         job = Gated(lab, 2).running()
         master = lab.one("master", job.app)
@@ -323,7 +341,7 @@ def test_pool_and_master_killed(lab, pause):
     job = Gated(lab, 3).running()
     pool, master = lab.one("pool"), lab.one("master", job.app)
     kill9(pool)
-    time.sleep(pause)  # not to wait for anything: two ways of dying
+    time.sleep(pause)  # no condition to wait for: two ways of dying
     kill9(master)
     job.release(1, 7)
     job.release(2, 0)
@@ -340,7 +358,7 @@ DAEMON = "(setsid sh -c 'echo $$ >> daemons; exec sleep 100' &) ; (env -i setsid
 
 
 def daemons(job):
-    """Pids of what each task's command left in sessions of their own."""
+    """The pids of daemons that each task's command left in other sessions."""
     def look():
         try:
             found = [int(x) for x in (job.dir / "daemons").read_text().split()]
@@ -352,7 +370,7 @@ def daemons(job):
 
 @pytest.fixture(params=[{}, {"TONY_CGROUPS": "none"}], ids=["", "no-cgroups"])
 def any_lab(request, make_lab):
-    """With control groups, where this machine has them, and without."""
+    """With control groups if this machine has them, and without."""
     return make_lab(**request.param)
 
 
@@ -392,7 +410,7 @@ def test_pool_and_keeper_killed(any_lab):
 
 
 def test_pool_and_keeper_killed_and_nobody_looks(lab):
-    """Without a pool nobody writes the verdict; the next command starts one, which does."""
+    """Without a pool no program writes the verdict. The next command starts a pool, which does."""
     job = Gated(lab, 1).running()
     pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
     kill9(pool, keeper)
@@ -406,7 +424,7 @@ def test_pool_and_keeper_killed_and_nobody_looks(lab):
 
 
 def test_keeper_and_executors_killed(any_lab):
-    """Of what the tasks left in the background nobody knows any more but the pool, to which it falls."""
+    """After that only the pool can find the background processes of the tasks. It kills them."""
     lab = any_lab
     job = Gated(lab, 2, before=DAEMON).running()
     other = Gated(lab, 1, before=DAEMON).running()
@@ -422,7 +440,7 @@ def test_keeper_and_executors_killed(any_lab):
 
 
 def test_keeper_killed_when_a_task_had_ended(lab):
-    """What was known before stays known."""
+    """Results that were known before are kept."""
     job = Gated(lab, 2).running()
     job.release(1)
     wait_until(lambda: lab.tasks(job.app)["worker:1"]["result"] == "SUCCEEDED", "one task has ended")
@@ -436,7 +454,7 @@ def test_keeper_killed_when_a_task_had_ended(lab):
 
 
 def test_keeper_killed_as_soon_as_it_is_there(lab):
-    """However early, the job ends by itself, with or without its tasks having run."""
+    """However early, the job ends by itself, whether or not its tasks have run."""
     for i in range(3):
         gate = lab.base / f"gate{i}"
         app = lab.submit(lab.workers(f"until [ -e {gate} ]; do sleep 0.02; done"))
@@ -462,7 +480,7 @@ def test_another_job_does_not_notice(lab):
 # ---- executors ----
 
 def test_executor_killed(any_lab):
-    """What ran in the container is gone, also what had left its session; the task is named."""
+    """All processes of the container are killed, also those in other sessions. The message names the task."""
     lab = any_lab
     job = Gated(lab, 2, before=DAEMON, conf={**QUICK, "tony.application.fail-on-worker-failure-enabled": True}).running()
     mine = daemons(job)
@@ -480,7 +498,9 @@ def test_executor_killed(any_lab):
 
 
 def test_tasks_that_never_began_have_no_exit_code(lab):
-    """The gang was not complete when the job failed: the others were sent away, and no command of theirs ended."""
+    """
+    The job failed before the gang was complete: the other tasks are released, and none of their commands ran.
+    """
     app = lab.submit(lab.workers("true", n=400, role={"memory": "4m", "vcores": 0},
                                  conf={"tony.application.fail-on-worker-failure-enabled": True,
                                        "tony.task.restarts.node-lost": 0}))
@@ -516,7 +536,10 @@ def test_all_executors_and_the_master_killed(lab):
 
 @pytest.mark.takes(8)
 def test_an_executor_that_hangs_is_given_up(lab):
-    """Stopped, not dead: it misses its beats, is taken for dead, and its task goes with it. A busy machine lets nobody wait so long."""
+    """
+    The executor is stopped, not dead. It misses its heartbeats and counts as dead, and its task is killed. A
+    busy machine does not delay an executor that long.
+    """
     job = Gated(lab, 2, conf={"tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 60,
                               "tony.task.kill-grace-ms": 100,
                               "tony.application.fail-on-worker-failure-enabled": True}).running()
@@ -532,12 +555,14 @@ def test_an_executor_that_hangs_is_given_up(lab):
 
 @pytest.mark.parametrize("also", [(), ("pool",), ("master",), ("pool", "master")])
 def test_owner_killed(lab, also):
-    """The job of a dead `tony run` is stopped after tony.client.away-limit, whoever else dies meanwhile."""
+    """
+    The job of a dead `tony run` is stopped after tony.client.away-limit, whichever other process dies, too.
+    """
     job = Gated(lab, owned=True, conf={**QUICK, "tony.client.away-limit": 300}).running()
     victims = [lab.one(kind, None if kind == "pool" else job.app) for kind in also]
     job.client.kill()
     job.client.communicate()
-    kill9(*victims)  # on a busy machine the limit may be over by now, and the master with it
+    kill9(*victims)  # On a busy machine the limit may be over by now, and the master may have ended.
     doc = job.over("KILLED")
     assert "client" in doc["message"], doc
     lab.settled()
@@ -568,7 +593,7 @@ def test_owner_killed_while_its_job_waits(make_lab):
 
 
 def test_the_pool_killed_while_an_owned_job_waits(make_lab):
-    """Its client starts another pool and stays its owner."""
+    """Its client starts another pool and stays the owner."""
     lab = make_lab(site={"pool.memory": "256m"})
     first = Gated(lab, role={"memory": "200m"}).running()
     p = lab.start("run", lab.workers("true", role={"memory": "200m"}))
@@ -585,10 +610,12 @@ def test_the_pool_killed_while_an_owned_job_waits(make_lab):
 
 @pytest.mark.parametrize("others", [(), ("pool",)], ids=["keeper", "keeper-and-pool"])
 def test_keeper_killed_while_it_removes_what_is_left(make_points_lab, others):
-    """The job lies in the history already, so it is over; what its keeper had not removed yet is removed all the same."""
+    """
+    The job is in the history, so it is over. Another process removes what its keeper had not removed yet.
+    """
     lab = make_points_lab()
     lab.arm("keeper", 1, "stop", "call unlinkat left-by-the-task")
-    # the gate is elsewhere: $OLDPWD is the container's own directory
+    # the gate is in another directory: $OLDPWD is the container's directory
     job = Gated(lab, before='touch "$OLDPWD/left-by-the-task";').running()
     keeper, pools = lab.one("keeper", job.app), [lab.one(kind) for kind in others]
     job.release(0, wait=False)
@@ -602,7 +629,7 @@ def test_keeper_killed_while_it_removes_what_is_left(make_points_lab, others):
 
 @pytest.mark.parametrize("command", ["wait", "status", "list", "kill", "run"])
 def test_pool_and_keeper_killed_when_the_verdict_was_told(lab, command):
-    """Nobody lives who would put the job away: the next command sees to it."""
+    """No process is left to move the job into the history: the next command has it done."""
     job = Gated(lab).running()
     keeper, pool = lab.one("keeper", job.app), lab.one("pool")
     os.kill(keeper, signal.SIGSTOP)
@@ -611,7 +638,7 @@ def test_pool_and_keeper_killed_when_the_verdict_was_told(lab, command):
     assert (lab.home / "jobs" / job.app).is_dir()
     kill9(pool, keeper)
     ended(pool)
-    ended(keeper)  # one that still dies still holds its lock
+    ended(keeper)  # a process that is still dying holds its lock
     args = {"list": [], "run": [lab.workers("true")]}.get(command, [job.app])
     lab.ok(command, *args)
     job.over("SUCCEEDED")
@@ -633,12 +660,12 @@ def test_pool_and_keeper_killed_and_somebody_asks(lab, command):
 
 @pytest.mark.parametrize("command", ["status", "list", "wait"])
 def test_pool_killed_while_a_job_waits_and_somebody_asks(make_lab, command):
-    """Of jobs that only wait there is no process: the next command starts the pool that starts them."""
+    """Waiting jobs have no process: the next command starts the pool, which starts them."""
     lab = make_lab(site={"pool.memory": "256m"})
     first = Gated(lab, role={"memory": "200m"}).running()
     later = lab.submit(lab.workers("true", role={"memory": "200m"}))
     pool, keeper, master = lab.one("pool"), lab.one("keeper", first.app), lab.one("master", first.app)
-    os.kill(keeper, signal.SIGSTOP)  # it would start a pool
+    os.kill(keeper, signal.SIGSTOP)  # otherwise the keeper would start a pool
     kill9(pool)
     ended(pool)
     kill9(keeper, master)
@@ -650,7 +677,7 @@ def test_pool_killed_while_a_job_waits_and_somebody_asks(make_lab, command):
 
 
 def test_stray_runtime_files_are_removed(lab):
-    """What a keeper of a job of long ago may have left; nothing else."""
+    """Files of an old job's keeper are removed; other files stay."""
     assert lab.run("run", lab.workers("true")).returncode == 0
     lab.quiet()
     kill9(lab.one("pool"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tony resize: what is asked, what is refused, and what becomes of the tasks."""
+"""tony resize: requests, refusals, and the effect on the tasks."""
 
 import json
 import re
@@ -13,12 +13,12 @@ WAIT = "while :; do sleep 600; done"
 
 
 def saves(path):
-    """A command that takes its time to save a checkpoint when it is told to end: until the file is gone."""
+    """A command that saves a checkpoint when it is told to end; that takes until the file is gone."""
     return f"trap 'while [ -e {path} ]; do sleep 0.02; done; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
 
 def all_ready(tony, app, n):
-    """They listen for the signal."""
+    """The tasks listen for the signal."""
     wait_until(lambda: all(tony.log_so_far(app, f"worker:{i}") for i in range(n)), f"{n} tasks of {app} are ready", pause=0.03)
 
 
@@ -28,7 +28,7 @@ def running(tony, app, n):
 
 @pytest.fixture
 def job(tony):
-    """Submits a job of so many workers, waits until they run, and kills it in the end."""
+    """Submits a job with this many workers, waits until they run, and kills it at the end."""
     made = []
 
     def make(n, command=WAIT, role=None, **top):
@@ -42,7 +42,7 @@ def job(tony):
         tony.run("kill", app)
 
 
-# ---- what is seen to be wrong before anybody is asked ----
+# ---- errors that the client finds itself ----
 
 
 @pytest.mark.parametrize("words, sentence, hint", [
@@ -82,7 +82,7 @@ def test_a_job_that_is_not_there(tony):
     assert tony.run("resize", "application_1700000000000_0099", "worker=2").returncode == 2
 
 
-# ---- what the job's master refuses ----
+# ---- refusals by the job's master ----
 
 
 @pytest.mark.parametrize("role, words, sentence", [
@@ -120,7 +120,7 @@ while True:
 
 
 def test_live(tony, job):
-    """The others run on, and find the new number in their spec file; nothing is charged to them."""
+    """The other tasks run on, and find the new number in their spec file. No budget is used."""
     app = job(3, SEES)
     wait_until(lambda: tony.log_so_far(app, "worker:0").split() == ["3"], "it sees three")
     pid = tony.tasks(app)["worker:0"]["pid"]
@@ -140,7 +140,9 @@ def test_live(tony, job):
 
 
 def test_wait_lasts_until_the_leaving_tasks_are_gone(tony, job, tmp_path):
-    """They save a checkpoint first: the file is there until they may end. Everybody can see them."""
+    """
+    The leaving tasks first save a checkpoint, which takes until the file is removed. The status shows them.
+    """
     saving = tmp_path / "saving"
     saving.touch()
     app = job(3, saves(saving), role={"resize": "live"}, conf={"tony.task.checkpoint-grace": 600000})
@@ -173,7 +175,7 @@ def test_without_wait_the_leaving_tasks_are_named(tony, job, tmp_path):
 
 
 def test_restart(tony, job):
-    """All are told, and start again with the new number in their environment."""
+    """All tasks are told, and restart with the new number in their environment."""
     app = job(3, "trap 'exit 0' TERM; echo $TASK_NUM $TONY_GENERATION; while :; do sleep 0.05; done",
               role={"resize": "restart"})
     for i in range(3):
@@ -189,7 +191,10 @@ def test_restart(tony, job):
 
 
 def test_who_follows_sees_it(tony, tmp_path):
-    """A line when it begins to stop the tasks, and one when it is done. They save until the file is gone: no state is missed."""
+    """
+    One line when the job begins to stop the tasks, and one when the resize is complete. The tasks save until
+    the file is gone, so no state is missed.
+    """
     saving = tmp_path / "saving"
     saving.touch()
     follower = tony.start("run", tony.workers(saves(saving), n=2, role={"resize": "restart"}))
@@ -210,7 +215,7 @@ def test_who_follows_sees_it(tony, tmp_path):
     assert "resize: worker 2 to 1: done" in err, err
 
 
-# ---- a wish that can never be fulfilled ----
+# ---- a resize that can never happen ----
 
 POOL = "the job needs {} MB of memory ({} MiB) for its new size, the pool has 200 MB (200 MiB)"
 
@@ -226,7 +231,10 @@ def test_more_than_the_pool_has(make_lab):
 
 
 def test_more_than_the_pool_has_for_a_later_stage(make_lab):
-    """Its containers are asked for when its stage comes. The pool refuses the new size at once, and the role keeps the old one."""
+    """
+    The containers are requested when the stage begins. The pool refuses the new size at once, and the role
+    keeps the old one.
+    """
     lab = make_lab(site={"pool.memory": "200m"})
     go = lab.base / "go"
     app = lab.submit(lab.job_file({
@@ -235,7 +243,7 @@ def test_more_than_the_pool_has_for_a_later_stage(make_lab):
     wait_until(lambda: lab.status(app)["roles"][0]["running"] == 1, "prep runs")
     lab.ok("resize", app, "train=2", "--wait")
     assert lab.status(app)["last_resize"]["outcome"] == "done"
-    lab.run("resize", app, "train=5")  # it counts as done until the pool has answered
+    lab.run("resize", app, "train=5")  # the resize counts as complete until the pool has answered
     wait_until(lambda: lab.status(app)["last_resize"]["outcome"] == "refused", "it is refused")
     r = lab.run("resize", app, "train=4", "--wait")
     detail = "role 'train' cannot have 4 tasks: " + POOL.format(256, 256)
@@ -247,7 +255,7 @@ def test_more_than_the_pool_has_for_a_later_stage(make_lab):
     doc = lab.status(app)
     assert doc["state"] == "RUNNING" and doc["resizes"] == 1 and [r["instances"] for r in doc["roles"]] == [1, 2]
     assert "cannot have 4 tasks" in lab.ok("status", app)
-    first = lab.one("master", app)  # the next one reads the same
+    first = lab.one("master", app)  # the next master reads the same state
     kill9(first)
     lab.one("master", app, other_than=first)
     wait_until(lambda: lab.status(app)["epoch"] == 2, "the next master answers")
@@ -257,7 +265,7 @@ def test_more_than_the_pool_has_for_a_later_stage(make_lab):
     assert sorted(lab.tasks(app)) == ["prep:0", "train:0", "train:1"]
 
 
-# ---- a wish that cannot be fulfilled at once ----
+# ---- a resize that must wait ----
 
 
 def test_the_reason_is_shown(tony, job):
@@ -269,7 +277,7 @@ def test_the_reason_is_shown(tony, job):
 
 
 def test_ctrl_c_leaves_the_resize_on(tony, job, tmp_path):
-    """The tasks take their time to save: until the file is gone, the resize is on."""
+    """The tasks take time to save: the resize is active until the file is gone."""
     saving = tmp_path / "saving"
     saving.touch()
     app = job(2, saves(saving), role={"resize": "restart"}, conf={"tony.task.checkpoint-grace": 600000})
@@ -282,14 +290,17 @@ def test_ctrl_c_leaves_the_resize_on(tony, job, tmp_path):
     out, err = waiter.communicate(timeout=60)
     assert "goes on" in err, (out, err)
     assert tony.status(app)["resize"]["roles"] == [{"name": "worker", "from": 2, "to": 1, "registered": 0}]
-    r = tony.run("resize", app, "worker=3")  # what stops the gang is finished first
+    r = tony.run("resize", app, "worker=3")  # a resize that stops the gang is completed first
     assert r.returncode == 1 and "ask again" in r.stderr, r.stderr
     saving.unlink()
     wait_until(lambda: tony.status(app).get("resizes") == 1, "it is done")
 
 
 def test_kill_does_not_wait_for_a_resize(tony, job):
-    """The tasks have ten minutes to save a checkpoint and use them. They end at the first SIGTERM, which only `tony kill` sends."""
+    """
+    The tasks may take ten minutes to save a checkpoint, and do. They end at the first SIGTERM, which only
+    `tony kill` sends.
+    """
     app = job(2, "trap : USR1; echo ready; while :; do sleep 0.05; done", role={"resize": "restart"},
               conf={"tony.task.checkpoint-grace": 600000, "tony.task.checkpoint-signal": "USR1", "tony.task.kill-grace-ms": 600000})
     all_ready(tony, app, 2)
@@ -300,7 +311,7 @@ def test_kill_does_not_wait_for_a_resize(tony, job):
 
 
 def test_a_master_that_dies_meanwhile(make_lab):
-    """The resize goes on with the next master, and whoever waits for it hears of its end."""
+    """The next master continues the resize, and clients that wait for it are told of its end."""
     lab = make_lab()
     saving = lab.base / "saving"
     saving.touch()
@@ -322,7 +333,10 @@ def test_a_master_that_dies_meanwhile(make_lab):
 
 
 def test_a_task_that_had_ended_restarts_with_its_gang(make_lab):
-    """A new master tells its keeper what the job holds, which is no longer the container of a task that has ended. Then the gang restarts."""
+    """
+    A new master tells its keeper what the job holds. The container of an ended task is no longer part of
+    that. Then the gang restarts.
+    """
     lab = make_lab()
     script = f"cd {lab.base}; echo >> began$TASK_INDEX; until [ -e end$TASK_INDEX.$TONY_ATTEMPT ]; do sleep 0.02; done; exit $(cat end$TASK_INDEX.*)"
     role = {"resize": "restart", "restart": "on-failure", "restart-scope": "job", "max-restarts": 1}
@@ -344,7 +358,7 @@ def test_a_task_that_had_ended_restarts_with_its_gang(make_lab):
 
 
 def test_a_wish_that_is_given_up(tony, job):
-    """It is never granted here, whatever the machine has: the job keeps its size, and everybody who asks is told why."""
+    """The containers are never granted: the job keeps its size, and each client is told why."""
     app = job(2, role={"memory": "64m", "resize": "restart"}, conf={"tony.resize.timeout": 200})
     r = tony.run("resize", app, "worker=100000", "--wait", "--timeout", "300ms")
     assert r.returncode == 1 and "was not resized: worker 2 to 100000: given up" in r.stderr, r.stderr

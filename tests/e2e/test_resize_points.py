@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A program dies at a record that the master writes from a resize on: the master itself, its keeper, the pool, an executor, or the client
-that waits for the resize. A few of them; tests/soak has all records.
+A program dies at a record that the master writes during a resize: the master itself, its keeper, the pool, an
+executor, or the client that waits for the resize. Only some records are tested here; tests/soak tests all.
 """
 
 import pytest
@@ -30,7 +30,8 @@ def test_somebody_dies_at_a_record_of_a_resize(lab, shape, blows):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_master_dies_before_and_in_the_middle_of_a_record(lab, shape):
-    assert resize_point(lab, shape, "master", 1, filter="call write */journal ")  # nobody knows of the resize
+    # No record of the resize exists.
+    assert resize_point(lab, shape, "master", 1, filter="call write */journal ")
     assert resize_point(lab, shape, "master", 1, action="torn", filter="call write */journal ")
     assert resize_point(lab, shape, "master", 3, action="torn", filter="call write */journal ")
     lab.settled()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends is started again: a task, a role, the gang, the whole job; after failures, kills and losses, in place where the container lives."""
+"""
+Restarts of a task, a role, the gang and the whole job, after failures, kills and losses. If the container is
+alive, the task restarts in it.
+"""
 
 import json
 import os
@@ -12,10 +15,10 @@ import pytest
 from conftest import ROOT, wait_until
 from lib_jobs import ended, kill9, lab, make_lab  # noqa: F401 (fixtures)
 
-# nobody dies of silence
+# no task dies of silence
 QUICK = {"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200, "tony.task.max-missed-heartbeats": 1000}
 
-# Each run writes down who it is, then does what the test has put into the file for this run, or waits for it.
+# Each run records its name. Then it does what the test's file for this run says, or waits for that file.
 TASK = r"""
 me=$TONY_ROLE$TONY_INDEX
 mkdir -p $DIR/$me
@@ -43,7 +46,7 @@ class Runs:
         return self.dir / task.replace(":", "") / what
 
     def env(self, task, attempt=1, limit=60):
-        """The environment of one run, as soon as it runs."""
+        """The environment of one run, once it runs."""
         path = self.path(task, f"env{attempt}")
         wait_until(path.exists, f"{task} runs for time {attempt}", limit)
         return dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
@@ -139,7 +142,7 @@ def test_a_gang_is_formed_anew_after_a_kill(lab):
 
 
 def test_torch_forms_its_gang_anew_by_itself(lab):
-    """The framework says who begins again."""
+    """The framework decides which tasks restart."""
     job = Runs(lab, {"worker": {"instances": 2, "restart": "on-failure"}}, framework="pytorch")
     job.env("worker:0")
     job.ends("worker:1", 1, 1)
@@ -165,7 +168,10 @@ def test_a_role_begins_again(lab):
 
 
 def test_a_lost_executor_costs_a_container_only(lab):
-    """Nobody asked for restarts: but what was done to the task is none of its failures. Its peers find the new address in their file."""
+    """
+    The job has no restart policy. But the loss was not the task's own failure, so it restarts. Its peers find
+    the new address in their file.
+    """
     job = Runs(lab, {"worker": {"instances": 2}})
     before = [job.env(f"worker:{i}") for i in range(2)]
     spec = pathlib.Path(before[0]["TONY_SPEC_FILE"])
@@ -185,7 +191,10 @@ def test_a_lost_executor_costs_a_container_only(lab):
 
 
 def test_the_file_of_one_that_is_away_is_current(lab):
-    """worker:0's executor is stopped while worker:1 gets another place. The file is the master's, so it has the new address at once."""
+    """
+    worker:0's executor is stopped while worker:1 moves to another container. The master writes the file, so
+    it has the new address at once.
+    """
     job = Runs(lab, {"worker": {"instances": 2}}, conf={"tony.task.heartbeat-interval-ms": 10000})
     spec = pathlib.Path(job.env("worker:0")["TONY_SPEC_FILE"])
     job.env("worker:1")
@@ -193,7 +202,7 @@ def test_the_file_of_one_that_is_away_is_current(lab):
     os.kill(away, signal.SIGSTOP)
     try:
         master = lab.one("master", job.app)
-        kill9(master)  # its connection to the one that is away goes with it
+        kill9(master)  # this also cuts the connection to the stopped executor
         lab.one("master", job.app, other_than=master)
         kill9(lost)
         after = job.env("worker:1", 2)
@@ -207,8 +216,8 @@ def test_the_file_of_one_that_is_away_is_current(lab):
 
 
 def test_a_job_without_roles_begins_again(lab):
-    """Its executor is lost, then it fails by itself: tony.am.retry-count is for that."""
-    job = Runs(lab, {"worker": {"instances": 1}})  # for its script
+    """The executor is lost, then the task fails by itself: tony.am.retry-count allows that."""
+    job = Runs(lab, {"worker": {"instances": 1}})  # only its script is used
     job.ends("worker:0", 1, 0)
     job.over()
     here = lab.base / "alone"
@@ -229,7 +238,7 @@ def test_a_job_without_roles_begins_again(lab):
 
 
 def test_the_keeper_is_killed(lab):
-    """All containers go with it, and the job carries on in others."""
+    """All containers die with the keeper, and the job goes on in others."""
     job = Runs(lab, {"worker": {"instances": 2}})
     old = [job.pid(f"worker:{i}") for i in range(2)]
     kill9(lab.one("keeper", job.app))
@@ -244,8 +253,9 @@ def test_the_keeper_is_killed(lab):
 
 @pytest.mark.takes(5)
 def test_the_keeper_is_killed_again_and_again(lab):
-    """One that had worked for a while has nothing wrong with it, however many before it were killed."""
-    save = f"{sys.executable} {ROOT}/clients/python/tony_task.py checkpoint $TONY_ATTEMPT /data/step"  # it comes further: no pauses
+    """A keeper that has worked for a while is not faulty, however many were killed before."""
+    # The job makes progress, so there are no pauses.
+    save = f"{sys.executable} {ROOT}/clients/python/tony_task.py checkpoint $TONY_ATTEMPT /data/step"
     app = lab.submit(lab.workers(f"{save}; test $TONY_ATTEMPT = 5 || sleep 600", conf={"tony.task.restarts.node-lost": 9}))
     for run in range(1, 5):
         wait_until(lambda: lab.status(app).get("checkpoint", {}).get("step") == run, f"run {run} has saved")
@@ -271,7 +281,7 @@ def test_a_spare_takes_over(lab):
     names = [e["container"] for e in lab.journal(job.app) if e["e"] == "allocated"]
     assert env["TONY_CONTAINER_ID"] == names[2], "it was there before"
     assert lab.status(job.app)["roles"][0]["spares"] == 0
-    kill9(lab.one("master", job.app))  # the next one knows, too, whose container it is
+    kill9(lab.one("master", job.app))  # the next master also knows whose container it is
     wait_until(lambda: all(t["connected"] for t in lab.status(job.app)["tasks"]), "all are back")
     for i, attempt in ((0, 1), (1, 2)):
         job.ends(f"worker:{i}", attempt, 0)
@@ -299,17 +309,17 @@ def test_the_whole_job_is_tried_again(lab):
 
 @pytest.mark.parametrize("scope", ["task", "job"])
 def test_master_killed_while_it_restarts(lab, scope):
-    """Whenever the master dies, each run is started once, and the job goes on."""
+    """Whenever the master dies, each run starts once, and the job goes on."""
     job = Runs(lab, {"worker": {"instances": 2, "restart": "on-failure", "restart-scope": scope, "max-restarts": 50}})
     at = {0: 1, 1: 1}
-    for _ in range(3):  # more in a row, and it would be given up
+    for _ in range(3):  # after more kills in a row the keeper would give up
         job.env("worker:0", at[0])
         job.env("worker:1", at[1])
         job.ends("worker:0", at[0], 9)
         kill9(lab.one("master", job.app))
         at[0] += 1
         at[1] += scope == "job"
-        lab.run("kill", "--help")  # nothing is waited for: the next kill comes at another moment each time
+        lab.run("kill", "--help")  # does not wait for anything: each kill comes at another moment
     for i in range(2):
         job.ends(f"worker:{i}", at[i], 0)
     job.over()
@@ -319,7 +329,7 @@ def test_master_killed_while_it_restarts(lab, scope):
 
 
 def test_a_pause_before_it(lab):
-    """The pause is job time; a stop does not wait for its end."""
+    """The pause counts in job time; a stop does not wait for its end."""
     job = Runs(lab, {"worker": {"instances": 1, "restart": "on-failure", "restart-delay": 3600000}})
     job.ends("worker:0", 1, 1)
     wait_until(lambda: lab.tasks(job.app)["worker:0"]["state"] == "registered", "it pauses")

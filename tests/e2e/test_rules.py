@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's end is by the rules of the original: which failure counts, which limit, and what each task finds in its environment."""
+"""
+The result of a job by the original's rules: which failure counts, which limit, and the environment of each
+task.
+"""
 
 import json
 import os
@@ -15,7 +18,7 @@ SLEEP = "sleep 1000"
 
 
 def after(n):
-    """As a command: until n other tasks have ended, and the master has written it down."""
+    """A command that waits until n other tasks have ended and the master has recorded that."""
     return f"until [ $(grep -c attempt_ended ../../journal) -ge {n} ]; do sleep 0.02; done"
 
 
@@ -23,7 +26,7 @@ SAY = "env; echo said all"
 
 
 def heard(n):
-    """As a command: until n tasks have done SAY."""
+    """A command that waits until n tasks have done SAY."""
     return f"until [ $(grep -lx 'said all' ../../logs/*/1/stdout | wc -l) -ge {n} ]; do sleep 0.02; done"
 
 
@@ -32,7 +35,9 @@ def roles(**kw):
 
 
 def run(tony, roles=None, args=(), **top):
-    """(exit code, status document) of a job of these roles; one instance each if not said."""
+    """
+    Runs a job with these roles, by default with one instance each. Returns (exit code, status document).
+    """
     r = tony.run("run", tony.job_file(roles, **top), "--json", *args)
     assert r.stdout, f"exit {r.returncode}\n{r.stderr}"
     return r.returncode, json.loads(r.stdout)
@@ -46,7 +51,7 @@ def results(tony, app):
 
 GROUP = {"tony.application.group.A": "chief", "tony.application.dependency.worker.timeout.after.A": 1}
 RULES = {
-    # name: (roles, conf, exit code, what the message says, results)
+    # name: (roles, conf, exit code, text in the message, results)
     "chief": (roles(chief={"command": "exit 4"}, worker={"instances": 2, "command": SLEEP}), {},
               1, "task 'chief:0' failed with exit code 4", {"chief:0": "FAILED", "worker:0": "FINISHED", "worker:1": "FINISHED"}),
     "worker:0 without a chief": (roles(worker={"instances": 2, "command": f"[ $TASK_INDEX = 0 ] && exit 4; {SLEEP}"}), {},
@@ -110,11 +115,11 @@ def test_their_journals_replay(tony):
         replay_one(path)
 
 
-# ---- the original's end-to-end scenarios that are about rules ----
+# ---- the original's end-to-end tests about rules ----
 
 
 def test_stages_follow_each_other(tony, tmp_path):
-    """A later role is asked for when all of the earlier have ended; its spec has the earlier ones, too."""
+    """A later role is requested once all earlier ones have ended; its spec also contains the earlier ones."""
     note = f"date +%s%N >> {tmp_path}/$JOB_NAME"
     rc, doc = run(tony, roles(prep={"instances": 2, "command": f"sleep 0.$TASK_INDEX; {note}"},
                                  worker={"instances": 2, "command": f"{note}; echo $CLUSTER_SPEC"}),
@@ -134,7 +139,7 @@ def test_stages_of_three_by_depends_on(tony, tmp_path):
 
 
 def test_fcfs_starts_each_at_once(tony, tmp_path):
-    """Nobody waits for others: the first runs while the second is not even admitted to the gang."""
+    """No task waits for others: the first runs before the second has registered."""
     rc, doc = run(tony, roles(worker={"instances": 2, "command": "env"}), framework="tensorflow",
                      conf={"tony.application.distributed-mode": "FCFS"})
     env = tony.log(doc["application_id"], "worker:1")
@@ -153,7 +158,7 @@ def test_standalone(tony):
 
 @pytest.mark.parametrize("framework", ["tensorflow", "pytorch", "generic", "standalone"])
 def test_a_job_without_roles(tony, framework):
-    """TensorFlow would refuse a TF_CONFIG with no chief and no worker in it."""
+    """TensorFlow would refuse a TF_CONFIG without a chief and without a worker."""
     rc, doc = run(tony, None, command="env", framework=framework)
     env = dict(line.split("=", 1) for line in tony.log(doc["application_id"], "driver:0").splitlines() if "=" in line)
     assert rc == 0
@@ -163,7 +168,10 @@ def test_a_job_without_roles(tony, framework):
 
 
 def test_tb_port_is_the_chiefs_only(tony):
-    """Its TensorBoardPortSetOnlyOnChiefWorker; with a role tensorboard, that one's only."""
+    """
+    As in the original's TensorBoardPortSetOnlyOnChiefWorker; if there is a role tensorboard, only that role
+    gets it.
+    """
     made = {name: {"command": "env"} for name in ("chief", "ps", "worker")}
     _, doc = run(tony, roles(**made), conf={"tony.application.untracked.jobtypes": "none"})
     have = [t for t in doc_tasks(tony, doc) if "TB_PORT=" in tony.log(doc["application_id"], t)]
@@ -180,7 +188,9 @@ def doc_tasks(tony, doc):
 
 
 def test_the_cluster_as_each_framework_tells_it(tony):
-    """Computed here from the addresses that the status shows, compared with what the tasks saw."""
+    """
+    The expected values are computed from the addresses in the status, and compared with what the tasks saw.
+    """
     made = roles(chief={"command": f"{SAY}; {heard(7)}"}, ps={"instances": 2, "command": f"{SAY}; {SLEEP}"},
                  worker={"instances": 2, "command": SAY}, evaluator={"command": SAY}, tensorboard={"command": f"{SAY}; {SLEEP}"})
     rc, doc = run(tony, made, framework="tensorflow")
@@ -202,7 +212,7 @@ def test_the_cluster_as_each_framework_tells_it(tony):
 
 
 def test_ranks_of_pytorch(tony):
-    """Chief first, then in the order of the file; untracked tasks have none."""
+    """The chief first, then in the order of the file; untracked tasks have no rank."""
     made = roles(ps={"command": f"{SAY}; {SLEEP}"}, worker={"instances": 2, "command": "env"}, chief={"command": f"env; {heard(1)}"},
                  extra={"command": "env"})
     rc, doc = run(tony, made, framework="pytorch")
@@ -220,15 +230,15 @@ def test_ranks_of_pytorch(tony):
 
 def test_no_log_is_named_of_a_task_that_never_started(tony):
     r = tony.run("run", tony.workers("true", conf={"tony.container.registration.timeout": 1}, role={"instances": 40}))
-    if "did not register" in r.stdout:  # a fast machine may manage
+    if "did not register" in r.stdout:  # on a fast machine it may happen in time
         assert r.returncode == 1 and "its log" not in r.stderr
 
 
-# ---- limits while no master runs ----
+# ---- limits while there is no master ----
 
 
 def test_the_allocation_limit_counts_in_the_queue(lab):
-    """A job that waits in the pool has no master: its limit holds all the same, also over the pool's death."""
+    """A job that waits in the pool has no master. Its limit still counts, also after the pool's death."""
     capacity = lab.json("pool", "start")["capacity"]["memory_mib"]
     first = lab.submit(lab.workers(SLEEP, role={"memory": "1g"}))
     lab.await_state(first, "RUNNING")
@@ -249,19 +259,22 @@ def test_the_allocation_limit_counts_in_the_queue(lab):
     lab.settled()
 
 
-# ---- the master's own silence is nobody's death ----
+# ---- a silent master must not cause deaths ----
 
 
 @pytest.mark.takes(7)
 def test_a_master_that_was_stopped_kills_nobody(lab):
-    """The time in which it heard nothing because it did nothing does not count, however few beats the limit is."""
+    """
+    If the master was stopped, the time of its own silence does not count, however low the limit on heartbeats
+    is.
+    """
     go = lab.base / "go"
     app = lab.submit(lab.workers(f"until [ -e {go} ]; do sleep 0.05; done", n=4,
                                  conf={"tony.task.heartbeat-interval-ms": 2000, "tony.task.max-missed-heartbeats": 3}))
     wait_until(lambda: lab.n_running(app) == 4, "all run")
     master = lab.one("master", app)
     os.kill(master, signal.SIGSTOP)
-    time.sleep(7)  # longer than the limit, which is longer than a busy machine lets an executor wait
+    time.sleep(7)  # longer than the limit; the limit is longer than a busy machine delays an executor
     os.kill(master, signal.SIGCONT)
     wait_until(lambda: all(t["connected"] and not t["suspect"] for t in lab.tasks(app).values()), "it has heard of all")
     go.touch()
@@ -275,7 +288,7 @@ def test_a_master_that_was_stopped_kills_nobody(lab):
     ("Assertion failed: luck > 0", "Assertion failed: luck > 0"),
 ])
 def test_the_last_words_of_a_master_that_cannot_live(make_lab, words, says):
-    """Its error, or what an abort wrote; not the news of a normal start."""
+    """The message has its error, or the output of an abort; not the lines of a normal start."""
     lab = make_lab(copy=True)
     script = lab.bin / "tony-master"
     script.unlink()

@@ -19,7 +19,7 @@ APP = re.compile(r"application_\d+_\d{4,}")
 
 
 def until(path):
-    """As a command: until the test has made this file."""
+    """A command that waits until the test has made this file."""
     return f"until [ -e {path} ]; do sleep 0.02; done"
 
 
@@ -54,7 +54,7 @@ def test_submit_prints_the_id_and_nothing_else(tony):
 
 
 def test_accepted_means_durable(tony):
-    """Whoever has the id finds the job, at once."""
+    """Once the id is printed, the job can be found."""
     app = tony.submit(tony.workers("sleep 600"))
     assert (tony.dir(app) / "job.conf").stat().st_size > 0
     assert tony.status(app)["application_id"] == app
@@ -98,7 +98,10 @@ def test_a_failure_names_cause_tail_and_log(tony):
 
 
 def test_the_first_failure_by_time_is_the_cause(tony, tmp_path):
-    """Three fail at almost the same time; those that die because the job is taken down are never the cause."""
+    """
+    Three tasks fail at almost the same time. Tasks that end because the job is stopped are never the first
+    cause.
+    """
     first_is_gone = "until [ -s first ]; do sleep 0.005; done; while [ -d /proc/$(cat first) ]; do :; done;"
     command = (f"cd {tmp_path}; touch up$TASK_INDEX; case $TASK_INDEX in "
                "1) until [ -e up0 ] && [ -e up2 ] && [ -e up3 ]; do sleep 0.005; done; echo $$ > first; exit 11;; "
@@ -122,7 +125,7 @@ def test_application_timeout_is_3(tony):
 # ---- stopping ----
 
 def started(tony, p):
-    """The id of a Popen of `tony run` once its task runs."""
+    """The id of the job of a running `tony run`, once its task runs."""
     for line in p.stderr:
         found = APP.search(line)
         if found:
@@ -162,7 +165,7 @@ def test_a_second_signal_stops_waiting(tony, tmp_path):
 
 def test_a_signal_before_the_job_runs(tony):
     """However early the signal comes, the job does not go on without its owner."""
-    for delay in (0.0, 0.005, 0.02):  # not to wait for anything: different moments
+    for delay in (0.0, 0.005, 0.02):  # no condition to wait for: different moments
         before = set(tony.jobs_on_disk())
         p = tony.start("run", tony.workers("sleep 600"))
         time.sleep(delay)
@@ -223,7 +226,7 @@ def test_a_submitted_job_has_no_owner(tony):
     assert tony.run("wait", app).returncode == 0
 
 
-# ---- looking ----
+# ---- status and lists ----
 
 def test_list(tony):
     apps = [tony.submit(tony.workers("true", name=f"list-{i}")) for i in range(3)]
@@ -344,7 +347,10 @@ def test_logs_follow_before_the_task_has_started(tony, tmp_path):
 # ---- progress on a terminal ----
 
 def on_a_terminal(tony, path, gate, awaited, rows=24, columns=80):
-    """What `tony run` writes to a terminal, and to its standard output. The tasks wait for the gate, which opens when `awaited` was seen."""
+    """
+    What `tony run` writes to a terminal and to its standard output. The tasks wait for the gate, which opens
+    once `awaited` was printed.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     p = subprocess.Popen([str(BIN / "tony"), "run", str(path)], env={**tony.env, "TERM": "xterm"}, stdin=subprocess.DEVNULL,
@@ -365,7 +371,7 @@ def on_a_terminal(tony, path, gate, awaited, rows=24, columns=80):
 
 
 def test_progress_in_place_on_a_terminal(tony, tmp_path):
-    """With a terminal for standard error the lines are redrawn, and gone at the end."""
+    """If standard error is a terminal, the lines are redrawn, and removed at the end."""
     gate = tmp_path / "go"
     seen, out = on_a_terminal(tony, tony.workers(until(gate), n=2), gate, b"2 running")
     assert b"\033[K" in seen and seen.rstrip().endswith(b"\033[J")
@@ -373,11 +379,11 @@ def test_progress_in_place_on_a_terminal(tony, tmp_path):
 
 
 def test_progress_fits_the_terminal(tony, tmp_path):
-    """What has scrolled away or wrapped could not be redrawn."""
+    """Lines that have scrolled away or wrapped could not be redrawn."""
     gate = tmp_path / "go"
     path = tony.job_file({f"role-with-a-long-name-{i}": {"instances": 1, "command": until(gate), "memory": "8m"} for i in range(9)})
     seen, _ = on_a_terminal(tony, path, gate, b"and 4 more roles", rows=8, columns=30)
-    drawn = seen.split(b"\r\n", 1)[1]  # behind "submitted ..."
+    drawn = seen.split(b"\r\n", 1)[1]  # after "submitted ..."
     screens = [s for s in drawn.split(b"\033[J") if b"\033[K" in s]
     for s in screens:
         lines = re.sub(rb"\033\[[0-9]*[AKJ]|\r", b"", s).strip(b"\n").split(b"\n")
@@ -471,7 +477,7 @@ def test_secrets_appear_nowhere(tony, tmp_path):
         assert d.stat().st_mode & 0o077 == 0
 
 
-# ---- restarts behind the scenes are not the user's business ----
+# ---- restarts of tony's own processes do not disturb the user ----
 
 def test_the_masters_death_is_not_noticed(tony, tmp_path):
     p = tony.start("run", tony.workers(f"{until(tmp_path / 'go')}; echo done"))

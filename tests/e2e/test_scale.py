@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many: a thousand tasks in a job, twenty jobs at once, a queue in its order; and what secrets must not reach."""
+"""
+Large numbers: a thousand tasks in a job, twenty jobs at once, the order of the queue; and places where
+secrets must not appear.
+"""
 
 import os
 import random
@@ -33,7 +36,7 @@ def test_a_thousand_tasks(big):
 
 @pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_tasks_killed_in_the_middle(big):
-    """While some run, some are being started and some are not there yet."""
+    """Killed while some tasks run, some are starting and some have no container yet."""
     lab = big
     for n_started in (1, 300):
         app = lab.submit(lab.workers("echo x >> $HOME/started; exec sleep 1000", n=1000, role=SMALL,
@@ -51,7 +54,7 @@ def test_a_thousand_tasks_killed_in_the_middle(big):
 
 @pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_running_tasks_and_kills(big):
-    """The master and the pool are killed; all thousand go on, and the master stays small."""
+    """The master and the pool are killed. All thousand tasks go on, and the master stays small."""
     lab = big
     n = 1000
     gate = lab.base / "gate"
@@ -79,7 +82,7 @@ def test_a_thousand_running_tasks_and_kills(big):
 
 
 def test_twenty_jobs_at_once_through_a_small_pool(make_lab):
-    """Only five fit at a time; the pool is killed twice meanwhile; each job runs once."""
+    """Only five jobs fit at a time, and the pool is killed twice; each job runs once."""
     lab = make_lab(site={"pool.memory": "100m"})
     clients = []
     for i in range(20):
@@ -98,7 +101,7 @@ def test_twenty_jobs_at_once_through_a_small_pool(make_lab):
 
 
 def test_the_queue_is_in_order(make_lab):
-    """By priority, then by arrival; a small one does not overtake."""
+    """By priority, then by arrival; a small job does not overtake."""
     lab = make_lab(site={"pool.memory": "100m"})
     first = Gated(lab, role={"memory": "90m"}).running()
     wanted, apps = [], {}
@@ -150,7 +153,7 @@ def test_what_lies_on_each_node_is_small():
 
 
 def test_secrets_reach_nobody(lab):
-    """Values of what is named as a secret, given in each way there is; and the job's key."""
+    """Values of variables that are named like secrets, given in each possible way; and the job's key."""
     path = lab.job_file({"worker": {"instances": 2, "command": "test ${#API_TOKEN} -gt 5 -a ${#MY_SECRET} -gt 5 || exit 9; "
                                     "read x < $HOME/gate", "env": {"API_TOKEN": SECRET + "1"}}},
                         env={"MY_SECRET": SECRET + "2"}, conf={"tony.https.keystore.password": SECRET + "3"})
@@ -161,7 +164,7 @@ def test_secrets_reach_nobody(lab):
     key = (lab.dir(app) / "key").read_bytes()
     lines = []
     for q in lab.processes_all():
-        if q.pid != p.pid:  # what the user typed is the user's own
+        if q.pid != p.pid:  # the user's own command line is the user's responsibility
             lines.append(q.line)
     texts = ["\n".join(lines)] + [lab.ok(*args) for args in (
         ("status", app, "--json"), ("status", app), ("tasks", app, "--json"), ("list", "--json"), ("pool", "status", "--json"),
@@ -189,7 +192,7 @@ def test_secrets_reach_nobody(lab):
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
 def test_nobody_else_reads_our_files(lab, umask):
-    """Whatever the umask of who starts it: 0700 and 0600, programs of src keep their x."""
+    """With any umask of the user: 0700 and 0600. Shipped programs stay executable."""
     path = lab.workers("echo x > mine; echo log")
     old = os.umask(umask)
     try:
@@ -211,7 +214,7 @@ def test_nobody_else_reads_our_files(lab, umask):
 
 @pytest.mark.alone("measures how much memory the pool has")
 def test_the_pool_does_not_grow(lab):
-    """Descriptors, children, memory: after a hundred jobs as after ten."""
+    """Descriptors, children and memory: after a hundred jobs as after ten."""
     def run(n):
         path = lab.workers("true", role={"memory": "8m"})
         for _ in range(n // 10):

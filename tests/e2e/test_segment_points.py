@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The master dies while it replaces its journal by a snapshot (src/storage/journal_segment.c): before and after each step, with the real
-master and pool. The masters of these tests begin a new segment after each write. tests/soak has all points of all segments.
+The master dies while it replaces its journal by a snapshot (src/storage/journal_segment.c): before and after
+each step, with the real master and pool. In these tests a master begins a new segment after each write.
+tests/soak tests all points of all segments.
 """
 
 import pytest
@@ -9,8 +10,9 @@ from conftest import wait_until
 from lib_jobs import stat_of
 from lib_points import PointJob, go_on, make_points_lab, one_point  # noqa: F401 (fixture)
 
-# The points of one new segment, in their order. The number: how often a master comes to such a point before its first segment. When
-# it opens the journal, it removes what an unfinished segment left; when it first syncs the journal, it syncs the directory, too.
+# The points of one new segment, in order. The number tells how often a master comes to such a point before
+# its first segment. When it opens the journal, it removes the rest of an unfinished segment. When it first
+# syncs the journal, it also syncs the directory.
 STEPS = {
     "call unlinkat journal.new": 1,  # then the file is made
     "done unlinkat journal.new": 1,
@@ -44,7 +46,7 @@ def test_at_each_step_of_a_new_segment(lab, segment):
 
 
 def test_at_the_first_record_behind_a_snapshot(lab):
-    """There is a new segment after each write, so each write to the journal is the first behind one."""
+    """A new segment follows each write, so each write to the journal is the first one after a snapshot."""
     for number in (2, 5, 9):
         for filter, action in (("call write */journal ", "kill"), ("call write */journal ", "torn"), ("done write */journal ", "kill")):
             assert one_point(lab, "master", number, "job", filter=filter, action=action)
@@ -59,7 +61,10 @@ def test_in_the_middle_of_a_snapshot_and_again_while_the_next_master_begins_one(
 
 @pytest.mark.parametrize("step", ["call write */journal.new", "done fdatasync */journal.new", "call renameat journal"])
 def test_the_next_master_removes_what_is_left_of_a_segment(lab, step):
-    """As soon as it has opened the journal: it is stopped before it writes anything, and so before it begins a segment of its own."""
+    """
+    It does so when it opens the journal. The test stops it before its first write, so before it begins its
+    own segment.
+    """
     lab.arm("master", 3, "kill", step)
     lab.arm("master", 1, "stop", "call write */journal ", life=2)
     job = PointJob(lab, "job").submit()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job ships reaches every working directory as it was, once stored, and nothing is written where it came from."""
+"""
+The files that a job ships reach each working directory unchanged. They are stored once, and the source
+directory is not written to.
+"""
 
 import json
 import os
@@ -15,7 +18,7 @@ LOOK = "/usr/bin/python3 -c 'import json,os,sys; print(json.dumps({p: [oct(os.ls
 
 
 def tree(path):
-    """Everything below path: mode, content or target."""
+    """Everything below path: mode, and content or link target."""
     out = {}
     for p in sorted(path.rglob("*")):
         st = p.lstat()
@@ -214,7 +217,7 @@ def test_a_venv_that_is_a_directory_is_used_in_place(tony, tmp_path):
 
 @pytest.mark.parametrize("name", ["venv", ".venv", "envs/one", "venv.zip"])
 def test_a_venv_in_src_is_no_part_of_src(own_tony, tmp_path, name):
-    """It has its own way to the tasks; gigabytes of it are neither stored nor copied."""
+    """The venv is shipped on its own: its gigabytes are not stored and copied with src."""
     tony = own_tony()
     env = tmp_path / name
     if name.endswith(".zip"):

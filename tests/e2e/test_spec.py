@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster spec: the file that each task finds, and what is too long for the environment."""
+"""The cluster spec: the file that each task finds, and variables that are too long for the environment."""
 
 import json
 import subprocess
@@ -9,15 +9,15 @@ from conftest import wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 N = 120
-# With a stack of 512 KiB Linux takes 128 KiB of arguments and environment. The executor keeps 16 KiB of them for arguments. This
-# padding leaves room for all variables but those that name 120 tasks (2.2 kB).
+# With a stack of 512 KiB, Linux allows 128 KiB of arguments and environment. The executor reserves 16 KiB of
+# that for arguments. This padding leaves room for all variables except those that name 120 tasks (2.2 kB).
 PAD = "x" * 111500
-PATIENT = {"tony.task.heartbeat-interval-ms": 10000}  # a busy machine loses no task
+PATIENT = {"tony.task.heartbeat-interval-ms": 10000}  # on a busy machine no task is lost
 WAY_OUT = {"tony.application.addresses-in-environment": False}
 
 
 def specs(lab, app, role="worker"):
-    """What each task of the role printed."""
+    """The output of each task of the role."""
     return [json.loads(p.read_text()) for p in sorted((lab.dir(app) / "logs").glob(f"{role}-*/1/stdout"))]
 
 
@@ -33,7 +33,7 @@ def test_each_task_finds_the_file(lab, framework):
 
 
 def test_with_fcfs_the_file_follows(lab):
-    """A task that starts before the others register finds their addresses later."""
+    """A task that starts before the others register finds their addresses in the file later."""
     command = "until grep -qE '(127[0-9.:]+.*){3}' $TONY_SPEC_FILE; do sleep 0.02; done"
     r = lab.run("run", lab.workers(command, n=3, conf={"tony.application.distributed-mode": "FCFS"}))
     assert r.returncode == 0, r.stderr
@@ -41,7 +41,7 @@ def test_with_fcfs_the_file_follows(lab):
 
 
 def test_the_way_out(lab):
-    """No variable has the addresses, whatever the framework sets otherwise."""
+    """With this option no variable has the addresses, for any framework."""
     command = 'test -z "$CLUSTER_SPEC$TF_CONFIG" && cat $TONY_SPEC_FILE'
     app = lab.submit(lab.workers(command, n=2, framework="tensorflow", conf=WAY_OUT))
     assert lab.run("wait", app).returncode == 0
@@ -69,7 +69,10 @@ def test_what_is_too_long_is_left_out(short):
 
 
 def test_what_is_too_long_and_needed_ends_the_task(short):
-    """The number of tasks did not show it before; then the end says so, and what to do helps."""
+    """
+    The number of tasks did not show the problem before the start. The failure report says it, and its hint
+    helps.
+    """
     path = many(short, "true", framework="tensorflow")
     app = short.submit(path)
     assert short.run("wait", app, timeout=60).returncode == 1

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool that is not what it should be: another version, mute, gone, or no pool at all. The client says so and ends in time."""
+"""
+A pool that misbehaves: another version, no answer, a closed connection, or no pool at all. The client reports
+it and ends in time.
+"""
 
 import fcntl
 import os
@@ -37,7 +40,10 @@ def refused(num, message, hint=b""):
 
 @pytest.fixture
 def strange(own_tony):
-    """Listens where the pool would; answers each connection with given bytes once something was asked, then closes or stays mute."""
+    """
+    Listens in place of the pool. After a request it answers with the given bytes, and then closes the
+    connection or stays silent.
+    """
     tony = own_tony()
     tony.ok("list")
     runtime = pathlib.Path((tony.home / "pool" / "runtime").read_text().strip())
@@ -62,7 +68,7 @@ def strange(own_tony):
                 conn.sendall(answer)
             except OSError:
                 pass
-            held.append(conn)  # stays open
+            held.append(conn)  # the connection stays open
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -105,14 +111,17 @@ def test_an_answer_to_another_question(strange):
 
 
 def test_one_that_always_hangs_up(strange):
-    """It is tried again a few times, and not for ever."""
+    """The client tries again a few times, and then gives up."""
     r = strange.run("submit", strange.workers("true"), timeout=60)
     assert r.returncode == 4 and r.stderr.startswith("tony: ")
     assert 2 <= len(strange.asked) <= 10
 
 
 def test_a_pool_has_stopped_when_it_gave_its_lock_up(strange):
-    """It answers, listens no more, and clears up then: `tony pool stop && rm -r ~/.tony` must not come in between."""
+    """
+    The pool answers, stops listening, and then cleans up. `tony pool stop && rm -r ~/.tony` must wait for the
+    end of that.
+    """
     socket_path = next(strange.base.rglob("pool.sock"))
     with open(socket_path.with_name("pool.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -129,7 +138,7 @@ def test_a_pool_has_stopped_when_it_gave_its_lock_up(strange):
 
 
 def test_a_pool_that_is_just_starting_is_stopped(strange):
-    """It has its lock and does not listen yet: whoever says that there is none is wrong in a moment."""
+    """The pool has its lock and does not listen yet. The client must not report that there is no pool."""
     socket_path = next(strange.base.rglob("pool.sock"))
     aside = socket_path.with_name("aside")
     os.rename(socket_path, aside)

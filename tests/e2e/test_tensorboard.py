@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorBoard on the chief or beside the job, and where it is, as soon as something answers there."""
+"""TensorBoard on the chief or beside the job, and its URL once it answers."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ from conftest import wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 PYTHON = "/usr/bin/python3"
-# what stands in for the module: serves the directory that it is told to show
+# stands in for the module: serves the directory that its arguments name
 MODULE = """
 import argparse, functools, http.server
 p = argparse.ArgumentParser()
@@ -18,7 +18,7 @@ p.add_argument("--logdir"); p.add_argument("--port", type=int); p.add_argument("
 a = p.parse_args()
 http.server.ThreadingHTTPServer(("", a.port), functools.partial(http.server.SimpleHTTPRequestHandler, directory=a.logdir)).serve_forever()
 """
-# waits for the test, then serves on TB_PORT until it is ended
+# waits for the test, then serves on TB_PORT until it is killed
 CHIEF = """
 import http.server, os
 open(os.environ["GATE"]).read()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python environments that were made elsewhere: they run where they can, and are refused with the reason where they cannot."""
+"""
+Python environments that were made elsewhere: they run where possible; otherwise they are refused with the
+reason.
+"""
 
 import os
 import pathlib
@@ -23,7 +26,7 @@ def script(path, first, text=HELLO):
 
 @pytest.fixture
 def made(tmp_path):
-    """A venv that is no longer where it was made, with scripts of all kinds."""
+    """A venv that was moved after it was made, with scripts of all kinds."""
     old = tmp_path / "made-here"
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", old], check=True, timeout=100)
     script(old / "bin/hello", f"#!{old}/bin/python3")
@@ -50,7 +53,7 @@ def test_an_archive(lab, made, tmp_path, kind):
         command = COMMAND.replace("venv/bin", "venv/conda/bin")
         made = tmp_path / "all"
     name = tmp_path / ("env." + ("zip" if kind == "zip" else "tar.gz"))
-    if kind == "zip":  # as people do it: links become files
+    if kind == "zip":  # as many people do it: links become files
         shutil.make_archive(str(tmp_path / "env"), "zip", made)
         subprocess.run([PYTHON, "-c", "import sys, zipfile, os\n"
                         "z = zipfile.ZipFile(sys.argv[1], 'w')\n"

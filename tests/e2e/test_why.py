@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tony why`: failures of real programs, the first cause named, its victims apart; and what a waiting job waits for."""
+"""
+`tony why`: failures of real programs, with the first cause and its victims, and the reasons why a job waits.
+"""
 
 import json
 import os
@@ -16,7 +18,7 @@ def py(text):
     return f"{PYTHON} -c {shlex.quote(textwrap.dedent(text).strip())}"
 
 
-# name of the known cause, command, keys of the role and of conf; {dir} is a directory of the test's own
+# name of the cause, command, keys of the role and of conf; {dir} is the test's own directory
 ONE_TASK = {
     "a missing module": ("missing_module", py("import no_such_module"), {}, {}),
     "a module to be run": ("missing_module", f"{PYTHON} -m no_such_module", {}, {}),
@@ -72,7 +74,7 @@ ONE_TASK = {
 }
 
 
-# The same of many at once; what stands here needs no screen of its own.
+# More cases, as tasks of one job; their screens are not compared.
 MORE = {
     "memory of a child": ("out_of_memory", py("x = bytearray(512 << 20)") + "; exit 1", {"memory": "64m"}),
     "memory of a child, told by its parent": ("out_of_memory", py("""
@@ -166,8 +168,9 @@ def why_of(tony, path, code=1):
     return tony.json("why", app), tony.ok("why", app), r
 
 
-# Two that talk over a socket: rank 0, which is the chief, listens. The one with $BAD = its index fails as the case says, and closes its
-# connection before it is gone, as an interpreter does; the other one dies of the lost connection.
+# Two tasks with a connection: rank 0, the chief, listens. The task whose index is $BAD fails as the case
+# says. Like a Python interpreter, it closes its connection before its process ends. The other task then dies
+# of the lost connection.
 PAIR = """
     import os, socket, sys, time
     me, bad = int(os.environ['TASK_INDEX']), int(os.environ['BAD'])
@@ -186,7 +189,7 @@ PAIR = """
     if not peer.recv(1):
         raise ConnectionResetError(104, 'Connection reset by peer')
 """
-# What the bad one does; the known cause.
+# What the bad task does; the cause.
 PAIR_CASES = {
     "exits": ("peer.close(); sys.exit(5)", "exit_code"),
     "is killed": ("os.kill(os.getpid(), 9)", "killed"),

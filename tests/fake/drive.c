@@ -47,7 +47,7 @@ static void add_gate(struct job_spec *s, struct role_spec *r, uint32_t on, bool 
 {
     r->gates = realloc(r->gates, (r->n_gates + 1) * sizeof *r->gates);
     r->gates[r->n_gates++] = (struct role_gate){ .role = on, .ready = ready };
-    for (size_t i = 0; i < s->roles[on].n_waits_for; i++) /* as src/conf does */
+    for (size_t i = 0; i < s->roles[on].n_waits_for; i++) /* src/conf does the same */
         add_number(&r->waits_for, &r->n_waits_for, s->roles[on].waits_for[i]);
     if (ready && !s->roles[on].ready)
         s->roles[on].ready = str_dup("word");
@@ -202,7 +202,7 @@ static void set(struct job_spec *s, struct span key, struct span value)
     }
     int64_t v = number(value);
     if (span_eqs(key, "gives") || span_eqs(key, "nodes") || span_eqs(key, "nogrant"))
-        return; /* of the scheduler, not of the job: drive_init() */
+        return; /* a setting of the scheduler, not of the job: see drive_init() */
     if (span_eqs(key, "gang"))
         s->gang = v;
     else if (span_eqs(key, "fail"))
@@ -331,7 +331,7 @@ void drive_fill(struct job_event *ev, const struct drive_values *v)
     }
 }
 
-/* ---- the answers ---- */
+/* ---- answers to actions ---- */
 
 void drive_init(struct drive *d, const char *job)
 {
@@ -358,7 +358,7 @@ void drive_done(struct drive *d)
     *d = (struct drive){ 0 };
 }
 
-/* A job that was resized may have more slots. */
+/* A resized job may have more slots. */
 static void make_room(struct drive *d)
 {
     uint32_t n = job_n_slots(d->job);
@@ -545,7 +545,7 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
         break;
     }
     case ACT_NONE:
-    case ACT_CANCEL: /* what is not answered at once is not answered by itself */
+    case ACT_CANCEL: /* without an immediate answer there is none */
     case ACT_NOTIFY:
     case ACT_SYNC:
     case ACT_FINISH:
@@ -567,7 +567,9 @@ int drive_feed(struct drive *d, const struct job_event *ev)
         for (size_t i = 0; i < d->acts.n; i++) {
             text = job_action_text(&d->acts.v[i]);
             if (text && d->acts.v[i].type != ACT_AVOID)
-                *text = NULL; /* valid until the next feed only; ours are looked up by slot */
+                /* This text is only valid until the next feed; the containers here are found by
+                 * slot. */
+                *text = NULL;
         }
         d->n_acts[a.type]++;
         answer(d, &a,
@@ -757,10 +759,11 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
     else
         bad("a word about a slot", NULL);
     drive_feed(d, &(struct job_event){
-                      .type = EV_STALLED }); /* answers what is left; a stall of 0 ms is none */
+                      /* Feeds the rest of the answers; a stall of 0 ms has no other effect. */
+                      .type = EV_STALLED });
 }
 
-/* resize:worker=4,ps=2 shrink:3 grow:8; false: the word is another one */
+/* resize:worker=4,ps=2 shrink:3 grow:8; false: another word */
 static bool resize_word(struct drive *d, const char *word)
 {
     struct job_event ev = { .type = EV_RESIZE, .resize = { .who = "ann", .targets = word + 7 } };

@@ -20,32 +20,33 @@ enum due_kind {
 struct due {
     enum due_kind kind;
     int64_t at;
-    uint64_t order; /* of the same moment: first come first served */
+    uint64_t order; /* for events at the same time: first come, first served */
     uint32_t slot;
     size_t container;
     int exit_code;
     enum end_reason reason;
-    /* of a wish */
+    /* of a wish of the scheduler */
     enum sched_event_type wish;
     size_t n;
     int64_t deadline_ms;
-    const char *why; /* also of an ask that fake_cluster_answer() refuses */
+    const char *why; /* also why fake_cluster_answer() refuses a request */
 };
 
 struct fake_cluster {
     const struct fake_rule *rules;
     size_t n_rules;
     struct fake_hooks hooks;
-    VEC(struct fake_container) containers; /* by the last number of their ids, from 1 */
-    VEC(size_t) newest;                    /* by slot: number of its newest container; 0 = none */
-    VEC(struct due) dues;                  /* a heap: the first of all is dues.v[0] */
+    /* Indexed by the last number of their ids, which count from 1. */
+    VEC(struct fake_container) containers;
+    VEC(size_t) newest;   /* by slot: number of its newest container; 0 = none */
+    VEC(struct due) dues; /* a heap: dues.v[0] is due first */
     int64_t now;
     uint64_t order;
-    struct sched *master; /* connected */
+    struct sched *master; /* the back-end of the connected master; NULL = none */
     char finished[32];
-    VEC(uint32_t) waiting; /* asks whose rule says never */
-    VEC(uint32_t) whole;   /* of the last resize() */
-    struct buf bounds;     /* of all calls of bounds() */
+    VEC(uint32_t) waiting; /* requests whose rule says never */
+    VEC(uint32_t) whole;   /* from the last resize() */
+    struct buf bounds;     /* text of all calls of bounds() */
     unsigned n_beyond;
     int fail_resize;
 };
@@ -78,7 +79,7 @@ static void rearm(struct fake_cluster *c)
         loop_timer_set(c->master->timer, next);
 }
 
-/* ---- what is due, in its order ---- */
+/* ---- due events, in order ---- */
 
 static bool is_before(const struct due *a, const struct due *b)
 {
@@ -124,7 +125,7 @@ static int plan(struct fake_cluster *c, struct due d, int64_t after)
     return rc;
 }
 
-/* ---- the world's side ---- */
+/* ---- calls of the test ---- */
 
 struct fake_cluster *fake_cluster_new(const struct fake_rule *rules, size_t n)
 {
@@ -243,7 +244,7 @@ static void grant(struct fake_cluster *c, uint32_t slot)
     size_t has = c->newest.v[slot];
     const struct fake_container *old = has ? &c->containers.v[has - 1] : NULL;
     if (old && (old->state == FAKE_GRANTED || old->state == FAKE_LAUNCHED) && !old->n_stops)
-        return; /* asked for twice, granted once */
+        return; /* requested twice, granted once */
     (void)snprintf(x.id, sizeof x.id, "container_1_0001_01_%06zu", c->containers.n + 1);
     if (vec_push(&c->containers, x) < 0)
         return;
@@ -371,7 +372,7 @@ void fake_cluster_fail_resize(struct fake_cluster *c, int num)
     c->fail_resize = num;
 }
 
-/* ---- the back-end's side ---- */
+/* ---- calls of the master ---- */
 
 static void on_timer(void *arg)
 {
@@ -391,7 +392,7 @@ static int fake_open(const struct sched_config *cfg, struct sched **out, struct 
         return err_set(e, ENOMEM, "no memory for a timer");
     }
     chosen->master = s;
-    chosen->waiting.n = 0; /* of the master before */
+    chosen->waiting.n = 0; /* of the last master */
     *out = s;
     return plan(chosen, (struct due){ .kind = DUE_REGISTERED }, 0);
 }
@@ -403,7 +404,7 @@ static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n,
         const struct fake_rule *r = rule_for(s->cluster, asks[i].slot);
         s->cluster->n_beyond += !fake_cluster_in_whole(s->cluster, asks[i].slot);
         if (r->grant_ms < 0) {
-            (void)forget_waiting(s->cluster, asks[i].slot); /* asked twice, it waits once */
+            (void)forget_waiting(s->cluster, asks[i].slot); /* a repeated request waits once */
             if (vec_push(&s->cluster->waiting, asks[i].slot) < 0)
                 return -ENOMEM;
             continue;
@@ -437,12 +438,12 @@ static int fake_cancel(struct sched *s, const uint32_t *slots, size_t n, struct 
     qsort(sorted, n, sizeof *sorted, by_number);
     for (size_t i = 0; i < n; i++)
         (void)forget_waiting(c, slots[i]);
-    c->dues.n = 0; /* those that stay are pushed again, each at or before its old place */
+    c->dues.n = 0; /* the events that stay are pushed again, each at or before its old place */
     for (size_t i = 0; i < n_dues; i++) {
         struct due d = dues[i];
         bool ask = d.kind == DUE_GRANT || d.kind == DUE_REFUSE;
         if (!ask || !bsearch(&d.slot, sorted, n, sizeof *sorted, by_number))
-            (void)due_push(c, d); /* there is room */
+            (void)due_push(c, d); /* cannot fail: there is room */
     }
     return 0;
 }
@@ -464,7 +465,7 @@ static int fake_launch(struct sched *s, const struct sched_container *c, size_t 
     for (size_t i = 0; i < n; i++) {
         size_t at = container_named(s->cluster, c[i].id);
         if (at == s->cluster->containers.n || s->cluster->containers.v[at].state != FAKE_GRANTED)
-            continue; /* gone, or launched before: no harm */
+            continue; /* ended, or launched before: ignored */
         struct fake_container *x = &s->cluster->containers.v[at];
         const struct fake_rule *r = rule_for(s->cluster, x->slot);
         x->state = FAKE_LAUNCHED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The framework 'abacus', of which src/ knows nothing: one frame, which serves, and beads that count.
- * Its ranks could meet by a server of src/rendezvous, too; here it needs addresses only.
+ * The framework 'abacus', which is outside src/. It has one frame, which serves, and beads, which
+ * count. Its ranks could also use a server of src/rendezvous; here they need only addresses.
  */
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of real frameworks: which Python has which, and how a job is run with it."""
+"""Jobs of real frameworks: finding the Python that has the framework, and running a job with it."""
 
 import os
 import pathlib
@@ -11,16 +11,19 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tony" / "frameworks"
 EXAMPLES = ROOT / "examples"
-# Examples that end with the accuracy on images they have not seen: the job, whose Python runs it, and the least that it reaches.
+# Examples that print the accuracy on new images: the job, the environment whose Python runs it, and the least
+# accuracy.
 EXAMPLES_LEARN = [pytest.param(EXAMPLES / f"{job}.yaml", "main", least, id=job.replace("/job-", "-").replace("/job", "")) for job, least in (
     ("jax/job", 0.93), ("mpi/job", 0.93), ("xgboost/job", 0.90), ("lightgbm/job", 0.90), ("dask/job", 0.90), ("ray/job", 0.90),
     ("tensorflow/job", 0.90), ("tensorflow/job-mirrored", 0.90))]
-RUN_LIMIT_S = 900  # imports alone take most of a minute on a machine that others use, too
+RUN_LIMIT_S = 900  # on a shared machine the imports alone take nearly a minute
 
 
 def environment(name, optional=False):
-    """The bin directory of one of tools/install-frameworks. One that is not there is a failure: a skipped framework looks green.
-    optional: make check does not make it."""
+    """
+    The bin directory of an environment of tools/install-frameworks. A missing one is a failure: a skipped
+    framework would look like a passed test. optional: `make check` does not install it.
+    """
     if optional and not (CACHE / name / ".complete").exists():
         pytest.skip(f"optional: no {name} (several gigabytes): tools/install-frameworks {name}")
     if not (CACHE / name / ".complete").exists():
@@ -29,7 +32,10 @@ def environment(name, optional=False):
 
 
 def run(tony, bin_dir, job, *args, limit=RUN_LIMIT_S):
-    """Run a job to its end with that Python in front; its exit code, its id, and what its tasks wrote."""
+    """
+    Runs a job to its end with that Python first in PATH. Returns its exit code, its id, and the output of its
+    tasks.
+    """
     path = f"{bin_dir}:{tony.env['PATH']}" if bin_dir else tony.env["PATH"]
     r = tony.run("run", job, *args, env={"PATH": path}, timeout=limit)
     app = re.search(r"application_\d+_\d+", r.stdout + r.stderr)
@@ -45,7 +51,7 @@ def results(tony, app):
     return {t["task"]: t["result"] for t in tony.json("tasks", app)["tasks"]}
 
 
-# Ranks that meet; rank 1 may abort or die. With a second argument all wait for that file to appear.
+# Ranks that meet; rank 1 may abort or die. With a second argument all wait until that file exists.
 MPI_PROGRAM = r"""
 #include <mpi.h>
 #include <signal.h>
@@ -79,7 +85,7 @@ int main(int argc, char **argv)
 
 
 def mpicc(source, out):
-    """A program of MPI, by Debian's MPICH."""
+    """Compiles an MPI program with Debian's MPICH."""
     compiler = next((c for c in ("/usr/bin/mpicc.mpich", "/usr/bin/mpicc") if os.access(c, os.X_OK)), None)
     if not compiler or not pathlib.Path("/usr/include/x86_64-linux-gnu/mpich/mpi.h").exists():
         pytest.fail("there is no mpicc of MPICH: tools/install-deps check", pytrace=False)

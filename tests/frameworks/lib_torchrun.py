@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script as it is written for torchrun: DDP on a small model, a snapshot after each step, of which a restart takes the newest.
+"""
+A script as users write it for torchrun: DDP on a small model, with a snapshot after each step. A restart
+resumes from the newest one.
 
-`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOTS STEPS`. DIE: "<restart count> <rank> <step>, ..." to be killed there.
+`torchrun --nnodes 2 --nproc-per-node 2 lib_torchrun.py SNAPSHOTS STEPS`. DIE: "<restart count> <rank> <step>,
+..." says when a rank kills itself.
 """
 
 import os
@@ -52,13 +55,13 @@ def main():
         trainer.step()
         if [again, str(trainer.rank), str(trainer.at)] in die:
             os.kill(os.getpid(), signal.SIGKILL)
-    odd = dist.new_group([1, 3])  # needs the store once more
+    odd = dist.new_group([1, 3])  # uses the store once more
     sums = torch.ones(1)
     if trainer.rank in (1, 3):
         dist.all_reduce(sums, group=odd)
     weights = [p.detach().flatten() for p in trainer.model.parameters()]
     print("sum", int(sums), "weights", " ".join(f"{v:.5f}" for v in torch.cat(weights).tolist()), flush=True)
-    del trainer  # the model holds the group, whose end wants the interpreter
+    del trainer  # the model refers to the group, and the group needs the interpreter to end
     dist.barrier()
     dist.destroy_process_group()
 

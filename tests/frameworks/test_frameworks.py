@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One small real run of each framework: the job that lies in examples/, and what it is to learn."""
+"""One small real run of each framework: its job in examples/, and the accuracy that it must reach."""
 
 import os
 import re
@@ -15,7 +15,9 @@ from lib_frameworks import EXAMPLES, EXAMPLES_LEARN, MPI_PROGRAM, environment, m
 
 @pytest.fixture
 def own(own_tony):
-    """Tasks find Python by the PATH of whoever started their pool, so each job has one of its own."""
+    """
+    Tasks find Python through the PATH of the process that started their pool, so each job has its own pool.
+    """
     return own_tony()
 
 
@@ -30,9 +32,9 @@ def test_the_digits_are_learned(own, job, python, least):
     r = run(own, environment(python), job)
     assert r.returncode == 0, r.said[-6000:]
     assert accuracy(r) >= least
-    # servers, which would run on, were ended with the job, and nobody calls that a failure
+    # servers do not end by themselves; they were stopped with the job, and that is not a failure
     assert set(results(own, r.app).values()) <= {"SUCCEEDED", "FINISHED"}
-    # its keeper still removes what is left when the end is told
+    # after it has reported the end, the keeper still removes files
     wait_until(lambda: not processes_with(b"TONY_APPLICATION_ID=" + r.app.encode()), "no process of the job is left")
 
 
@@ -44,7 +46,10 @@ def test_mxnet(own):
 
 
 def test_what_swallows_term_is_killed(own):
-    """TensorFlow's mirrored workers take TERM for news and train on: they are killed after the grace period, and have not failed."""
+    """
+    TensorFlow's mirrored workers ignore TERM and train on. They are killed after the grace period, and have
+    not failed.
+    """
     src = own.base / "src"
     shutil.copytree(EXAMPLES / "tensorflow", src)
     script = (src / "train_mirrored.py").read_text()
@@ -62,7 +67,7 @@ def test_what_swallows_term_is_killed(own):
         "evaluator:0": ("SUCCEEDED", None), "worker:0": ("FINISHED", 9), "worker:1": ("FINISHED", 9)}, tasks
 
 
-# ---- MPI without mpiexec, by Debian's MPICH ----
+# ---- MPI without mpiexec, with Debian's MPICH ----
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
@@ -100,7 +105,7 @@ def test_ranks_meet_again_in_a_new_generation(tony, program):
 
 @pytest.mark.parametrize("what, state, code", [("", "SUCCEEDED", 0), ("abort", "FAILED", 42)], ids=["ends", "aborts"])
 def test_the_master_is_killed_while_ranks_run(lab, program, what, state, code):  # noqa: F811
-    """What they say to their server from then on is heard all the same."""
+    """Messages of the ranks to their server still arrive afterwards."""
     gate = lab.base / "gate"
     app = lab.submit(lab.workers(f"{program} '{what}' {gate}", n=4, framework="mpi", role={"memory": "128m"}))
     wait_until(lambda: lab.run("logs", app).stdout.count("sum 10") == 4, "the ranks have met")

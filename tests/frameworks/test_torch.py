@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch for real: a script written for torchrun, unchanged. With a torch of the 2.x line in the soak, for it is 5.5 GB."""
+"""
+Real PyTorch: a script for torchrun, unchanged. A torch of the 2.x line is tested only in the soak, because it
+takes 5.5 GB.
+"""
 
 import pathlib
 
@@ -14,7 +17,10 @@ def python_of(name):
 
 
 def train(t, python, steps, die=(), n=2, ranks=2):
-    """Ranks are killed by themselves, one in each formation: die is the rank and the step of each. Who has saved more is not made to wait."""
+    """
+    In each formation one rank kills itself; die has the rank and the step for each formation. Ranks that have
+    saved more do not wait for the others.
+    """
     folder = t.base / f"snapshots{t.n_files}"
     folder.mkdir()
     path = t.workers(f"{python} -u {SCRIPT} {folder} {steps}", n=n, framework="pytorch",
@@ -30,12 +36,15 @@ def train(t, python, steps, die=(), n=2, ranks=2):
 
 
 def said(t, app, attempt, n=2, ranks=2):
-    """What each rank has printed, in their order."""
+    """The output of each rank, in the order of the ranks."""
     return [t.log(app, f"worker:{i}", f"stdout.{k}" if k else "stdout", attempt).splitlines() for i in range(n) for k in range(ranks)]
 
 
 def test_rank_0_dies_and_the_training_goes_on(own_tony):
-    """2 tasks of 2 ranks; after its 5th step rank 0 is killed, and takes nobody's store along: all go on from the snapshot."""
+    """
+    2 tasks of 2 ranks. Rank 0 is killed after its 5th step. The store survives, and all ranks resume from the
+    snapshot.
+    """
     check_goes_on(own_tony(), "debian")
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the last lines of a program, and as a sentence about its end. */
+/* Input: the last lines of a program, and a message about its end. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void check(const struct cause_end *end)
     const char *name = cause_record(end, kept);
 
     if (!cause && end->reason != END_KILLED_BY_MASTER)
-        abort(); /* it is a failure, and each failure has a cause */
+        abort(); /* each failure has a cause */
     if (cause_named(name) != cause || (!cause && !str_eq(name, CAUSE_NO_FAILURE)))
         abort();
     if (cause && cause->victim && end->alone)
@@ -43,12 +43,12 @@ static void check(const struct cause_end *end)
     if (strlen(kept) > line.len || memcmp(kept, line.p, strlen(kept)) != 0)
         abort();
     if (strlen(kept) < MIN(line.len, (size_t)CAUSE_LINE_MAX - 3))
-        abort(); /* cut away is only what does not fit, and the character at the cut */
+        abort(); /* only characters that do not fit are cut off */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    AUTO(free_p) char *text = span_dup(span_mem(data, size)); /* read up to its first NUL */
+    AUTO(free_p) char *text = span_dup(span_mem(data, size)); /* the text ends at its first NUL */
 
     for (size_t i = 0; text && i < ARRAY_LEN(ends); i++)
         for (int alone = 0; alone < 2; alone++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan that a driver of the user's has written. */
+/* Input: the plan that a user's driver has written. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a stream of frames, given in two pieces; whatever unpacks is packed again. */
+/* Input: a stream of frames, in two pieces. Each frame that can be unpacked is packed again. */
 #include <stdint.h>
 
 #include "base/buf.h"

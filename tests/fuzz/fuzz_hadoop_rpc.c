@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server may send: the first byte says which handshake we are in. */
+/* Input: the bytes of a server. The first byte selects the handshake. */
 #include "base/base.h"
 #include "hadoop/rpc.h"
 #include "hadoop/token.h"
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct rpc_request rq = { .method = "m", .id = 1, .body = SPAN("x") };
     if (!c)
         return 0;
-    (void)rpc_conn_call(c, &rq); /* what it does is not the point */
+    (void)rpc_conn_call(c, &rq); /* the result does not matter */
     for (size_t at = 1; at < size && !rpc_conn_error(c); at += piece) {
         struct rpc_reply r;
         (void)rpc_conn_feed(c, span_mem(data + at, MIN(piece, size - at)));

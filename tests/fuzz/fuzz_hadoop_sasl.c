@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server's challenge, its final answer, and a protected packet, with a line between them. */
+/* Input: a server's challenge, its final answer, and a protected packet, one per line. */
 #include "base/base.h"
 #include "hadoop/sasl.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A site file, from a memory file: its properties, their variables, the addresses in it. */
+/* Input: a site file. Tests its properties, their variables, and the addresses in it. The file is
+ * in memory. */
 #include <sys/mman.h>
 #include <unistd.h>
 

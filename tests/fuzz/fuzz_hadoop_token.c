@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A token storage; what was taken can be written and read back. */
+/* Input: a token storage. Accepted tokens can be written and read back. */
 #include "base/base.h"
 #include "hadoop/token.h"
 

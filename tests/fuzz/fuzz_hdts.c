@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a token storage. */
+/* Input: a token storage. */
 #include <stdint.h>
 
 #include "base/base.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the answer of a web server, in two pieces: the body is never longer than the text.
- */
+/* Input: the answer of a web server, in two pieces. The body is never longer than the input. */
 #include <stdint.h>
 
 #include "base/base.h"
@@ -24,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         rc = http_parse(&x, p + cut, size - cut, count, &body, NULL);
     if (body > size || (rc >= 0 && x.state == HP_DONE && (x.status < 100 || x.status > 999)))
         abort();
-    (void)http_find(buf_span(&x.head), "Location"); /* whatever it finds */
+    (void)http_find(buf_span(&x.head), "Location"); /* the result does not matter */
     http_parse_done(&x);
     return 0;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Journal records from outside: lines of JSON, one record each. Each that is taken is fed to a job,
- * encoded again and read back: nothing may break, and the second reading must find what the first
- * did.
+ * Input: journal records, one line of JSON each. Each accepted record is fed to a job, encoded
+ * again and read back. Nothing may crash, and the second reading must give the same as the first.
  */
 #include <assert.h>
 #include <stdint.h>

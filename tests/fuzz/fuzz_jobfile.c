@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a job.conf: what decodes encodes, and decodes to the same again. */
+/* Input: a job.conf. A decoded file can be encoded, and decodes to the same again. */
 #include <assert.h>
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a journal: the records read have numbers without a gap, and written again they are
- * the same text. Read as a whole file, as a part of one, and through a window. */
+/* Input: a journal. The numbers of the records have no gap, and the same records written again give
+ * the same text. It is read as a whole file, as a part of one, and through a window. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_line(struct span line, uint64_t n)
 {
-    /* The payload stands between the number and the checksum. */
+    /* The payload is between the number and the checksum. */
     const char *comma = memchr(line.p, ',', line.len);
     assert(comma && line.len > 16);
     AUTO(buf_done) struct buf payload = { 0 };
@@ -26,7 +26,7 @@ static void check_line(struct span line, uint64_t n)
     if (inner > 0)
         buf_add(&payload, comma + 1, inner - 1);
     buf_addc(&payload, '}');
-    /* Numbers have one spelling when we write, and may have leading zeros when we read. */
+    /* Written numbers have one form; numbers that are read may have leading zeros. */
     if (journal_add(&j, buf_span(&payload)) == 0)
         assert(j.next_n == n + 1);
     if (line.p[5] != '0' && inner > 1 && j.pending.len > 0)

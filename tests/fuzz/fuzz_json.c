@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON: the strict reader, a stored configuration, and escaping that a strict reader takes back. */
+/* Input: JSON, for the strict reader and as a stored configuration. Escaped text must be accepted
+ * by the strict reader. */
 #include "base/base.h"
 #include "codec/json.h"
 #include "conf/conf.h"
@@ -17,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_decref(j);
     if (conf_decode(text, &c, &e) == 0) {
         struct job_spec *s = NULL;
-        (void)job_spec_build(c, &s, &e); /* either way */
+        (void)job_spec_build(c, &s, &e); /* the result does not matter */
         job_spec_free(s);
     }
     conf_free(c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes to the store of Horovod's ranks: several connections, one after the other. */
+/* Input: requests to the store of Horovod's ranks, on several connections, one after the other. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes to the PMI server: three connections, the first byte of each piece says which. */
+/* Input: messages to the PMI server on three connections. The first byte of each piece selects the
+ * connection. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

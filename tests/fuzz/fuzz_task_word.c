@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a task says on its socket, whoever it is. */
+/* Input: a message on the socket of a task. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = task_word_parse(span_mem(data, size), &w, &e);
     if (rc < 0) {
         if (!e.msg[0])
-            abort(); /* whoever wrote it is to be told */
+            abort(); /* an error message for the sender is missing */
         return 0;
     }
     if ((w.checkpoint && strlen(w.checkpoint) > TASK_PATH_MAX) || w.step > INT64_MAX)

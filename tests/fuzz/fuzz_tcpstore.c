@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two clients of torch's store that may say anything, in pieces; the first byte says where they are
- * cut, the second who says what. */
+/* Input: messages of two clients of torch's store, in pieces. The first byte says where they are
+ * cut, the second which client sends each. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what a peer says to a TLS server, and to a client; in two pieces. */
+/* Input: the bytes of a peer, for a TLS server and for a client, in two pieces. */
 #include <stdint.h>
 
 #include "base/base.h"
@@ -24,7 +24,7 @@ static void feed(struct tls *t, const uint8_t *data, size_t size)
     if (t && tls_feed(t, data, cut, &plain, NULL) == 0)
         (void)tls_feed(t, data + cut, size - cut, &plain, NULL);
     if (t && tls_ready(t))
-        abort(); /* without the other half of the key exchange that cannot be */
+        abort(); /* impossible without the other half of the key exchange */
     tls_free(t);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The UTF-8 check against a second decoder, and the helpers that take text apart. */
+/* The UTF-8 check against a second decoder, and the functions that split text. */
 #include <assert.h>
 #include <stdint.h>
 
@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Decodes by arithmetic, where span_utf8() decides by ranges of bytes: two ways that must agree. */
+/* Decodes by arithmetic. span_utf8() compares ranges of bytes. Both must agree. */
 static bool decodes(const uint8_t *p, size_t n)
 {
     static const uint32_t least[] = { 0, 1, 0x80, 0x800, 0x10000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what a NameNode answers, to each question. */
+/* Input: the answer of a NameNode, for each kind of request. */
 #include <stdint.h>
 
 #include "base/base.h"
@@ -15,14 +15,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool yes;
     AUTO(free_p) char *path = NULL;
     struct err e = { 0 };
-    (void)webhdfs_read_stat(body, &s, &e); /* what it returns is not of interest, only that */
+    (void)webhdfs_read_stat(body, &s, &e); /* the result does not matter */
     (void)webhdfs_read_list(body, &s, &left, &e);
     (void)webhdfs_read_bool(body, &yes, &e);
     (void)webhdfs_read_path(body, &path, &e);
     err_clear(&e);
     (void)webhdfs_refusal(403, body, "/x", "me", &e);
     if (!e.num)
-        abort(); /* a refusal always has a reason */
+        abort(); /* each refusal has a message */
     webhdfs_stats_done(&s);
     return 0;
 }

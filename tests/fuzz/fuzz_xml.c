@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TonY's XML of a stranger, as a job file and as a site file. */
+/* Input: a TonY XML file, read as a job file and as a site file. */
 #include "base/base.h"
 #include "codec/xml.h"
 #include "conf/conf.h"
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (conf_load_text(c, CL_SITE, "tony-site.xml", text, true, &e) == 0 ||
          conf_load_text(c, CL_JOB, "tony.xml", text, true, &e) == 0) &&
         job_spec_build(c, &s, &e) == 0) {
-        /* what was taken can be written and read back */
+        /* an accepted configuration can be written and read back */
         if (conf_encode(c, &out, &e) < 0 || conf_decode(buf_span(&out), &again, &e) < 0)
             abort();
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A YAML job file of a stranger: the reader, and all of the configuration behind it. */
+/* Input: a YAML job file. Tests the reader and the whole configuration. */
 #include "base/base.h"
 #include "codec/yaml.h"
 #include "conf/conf.h"
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         job_spec_build(c, &s, &e) == 0)
         job_spec_demand(s, &d);
     else if (c && !*e.msg)
-        abort(); /* a refusal without a sentence */
+        abort(); /* a refusal without a message */
     job_spec_free(s);
     conf_free(c);
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the page of a node or a log server; and as the addresses it is asked for at. */
+/* Input: the page of a node or a log server, and the address from which it is requested. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what a ResourceManager says of an application, up to what the user is shown. */
+/* Input: the report of a ResourceManager about an application. Tests all steps up to the text for
+ * the user. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -22,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         yarn_first_line(r.diagnostics, line, sizeof line);
         json_t *doc = yarn_report_json(NULL, &r);
         if (!doc)
-            abort(); /* there is something to say of every application */
+            abort(); /* each application has a text */
         json_decref(doc);
         yarn_report_done(&r);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replays a corpus without a fuzzer: each argument is a file or a directory of files. Every input
- * is given whole and cut at up to CUTS places, since a text that breaks off is what a parser meets
- * most often; and once as nothing at all.
+ * Replays a corpus without a fuzzer: each argument is a file or a directory of files. Each input is
+ * used whole, empty, and cut at up to CUTS places: incomplete text is the most frequent error in
+ * practice.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CUTS = 32 };
 
-/* In a block of exactly its size, so that a sanitizer sees every read beyond the end. */
+/* The copy has exactly the input's size, so that a sanitizer finds each read beyond its end. */
 static void feed(const char *p, size_t len)
 {
     uint8_t *copy = calloc(1, len > 0 ? len : 1);
@@ -64,7 +64,7 @@ static int replay(const char *path)
         }
         n += rc;
     }
-    (void)closedir(dir); /* only read from */
+    (void)closedir(dir); /* opened only for reading */
     return n;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A real master whose containers are real executors, each in the network namespace of a "node", for
- * tests that cut the network between them:
+ * A real master whose containers are real executors. Each executor is in the network namespace of a
+ * "node", so that tests can cut the network between them:
  *
  *     nodes-master HOST PID[,PID]... KEY=VALUE...
  *
- * HOST: our address as the nodes reach us. PID: of a process in each node's namespace. The job lies
- * in $TONY_HOME/jobs/application_1700000000000_0001. The programs that start and stop containers
- * on a node can be cut off, too: while the file $TONY_HOME/cut-N is there, nothing on node N is
- * started, stopped or told of. When $TONY_HOME/given-up-N appears, the containers of node N are
- * told to be lost, as a cluster does, whatever became of them.
+ * HOST: the address at which the nodes reach the master. PID: a process in the namespace of each
+ * node. The job is in $TONY_HOME/jobs/application_1700000000000_0001. The programs that start and
+ * stop containers on a node can be cut off, too: while the file $TONY_HOME/cut-N exists, nothing on
+ * node N is started, stopped or reported. When $TONY_HOME/given-up-N appears, the containers of
+ * node N are reported as lost, as a cluster does, whatever happened to them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -161,7 +161,7 @@ static void look_at_box(struct box *b, int64_t now)
     }
     if (the.given_up[b->node] && b->launch && !b->told) {
         tell_end(b, END_NODE_LOST);
-        b->stop = true; /* when it is heard of again, it has to go */
+        b->stop = true; /* stop it once the node can be reached again */
     }
     if (!b->granted) {
         struct sched_container c = of(b, node);
@@ -196,7 +196,7 @@ static void on_tick(void *arg)
     loop_timer_set(the.timer, clock_mono_ms() + TICK_MS);
 }
 
-/* ---- what a master wants ---- */
+/* ---- calls of the master ---- */
 
 static int nodes_open(const struct sched_config *cfg, struct sched **out, struct err *e)
 {
@@ -208,7 +208,7 @@ static int nodes_open(const struct sched_config *cfg, struct sched **out, struct
     return 0;
 }
 
-/* Where nobody knows of any trouble. */
+/* A node that is neither cut off nor given up, if there is one. */
 static uint32_t good_node(void)
 {
     for (uint32_t i = 0; i < the.n_nodes; i++) {
@@ -360,5 +360,5 @@ int main(int argc, char **argv)
     master_close(m);
     loop_free(loop);
     paths_done(&paths);
-    return code; /* what is left of containers dies with us */
+    return code; /* executors that are still running die with this process */
 }

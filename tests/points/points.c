@@ -1,33 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Programs that die, or stop, where a test says so. tests/points/meson.build links tony-pool,
- * tony-master and tony-executor once more, with every system call by which they change anything
- * outside of themselves led through here (ld's --wrap); the programs that are shipped know nothing
- * of it.
+ * tony-master and tony-executor a second time. In these programs each system call with an effect
+ * outside the program goes through this file (ld's --wrap). The shipped programs do not contain it.
  *
  * Each such call is two points: "call NAME FILE" before it and "done NAME FILE" after it. FILE is
- * the file that a descriptor is open on, or the path given. A write to a journal has the names of
- * its events behind that: "call write /jobs/x/journal registered attempt_started". The
- * environment's TONY_TEST_POINTS names a directory. The first process of a program that comes to a
- * point there takes the file PROGRAM.1, the next one PROGRAM.2, and so on (PROGRAM: pool, keeper,
- * master, executor-SLOT), by renaming it to PROGRAM.1.taken. It holds one line, or two:
+ * the file of the descriptor, or the path given. For a write to a journal the names of its events
+ * follow: "call write /jobs/x/journal registered attempt_started". TONY_TEST_POINTS in the
+ * environment names a directory. The first process of a program that comes to a point there takes
+ * the file PROGRAM.1, the next one PROGRAM.2, and so on, by renaming it to PROGRAM.1.taken. PROGRAM
+ * is pool, keeper, master or executor-SLOT. The file has one line, or two:
  *
  *     NUMBER ACTION FILTER
  *     AFTER
  *
- * At the NUMBERth point whose text has FILTER in it (from 1) the process writes that text into
- * PROGRAM.1.struck and then does ACTION: kill (itself, by SIGKILL), stop (by SIGSTOP), or torn (the
- * write's first half is written, then kill). With AFTER, the process counts from the first point on
- * whose text has AFTER in it; this point counts, too. In FILTER and AFTER, * stands for any text.
+ * At the NUMBERth point (from 1) whose text contains FILTER, the process writes that text into
+ * PROGRAM.1.struck and then performs ACTION: kill (SIGKILL to itself), stop (SIGSTOP to itself), or
+ * torn (the first half of the write, then kill). With AFTER, the process counts from the first
+ * point whose text contains AFTER; this point counts, too. In FILTER and AFTER, * stands for any
+ * text.
  *
- * A master begins a new segment of its journal when more bytes than the environment's
- * TONY_TEST_SEGMENT were written since the last one; with 0 after each write.
+ * TONY_TEST_SEGMENT in the environment: a master begins a new segment of its journal after it has
+ * written more than so many bytes; with 0 after each write.
  *
- * The wall clock: TONY_TEST_WALL names a file with a number of ms by which it is wrong, read again
- * each time.
+ * TONY_TEST_WALL names a file with a number of ms that is added to the wall clock. It is read each
+ * time.
  *
- * A disk that only a sync finds full: TONY_TEST_SYNC names a file with an errno. While that file is
- * there, fdatasync() of a file called "journal" fails with this errno and does nothing.
+ * TONY_TEST_SYNC names a file with an errno, for a disk where only the sync reports that it is
+ * full. While that file exists, fdatasync() of a file named "journal" fails with this errno and
+ * does nothing.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,9 +55,9 @@
 enum { LIVES_MAX = 9 };
 
 static struct {
-    pid_t me; /* who counts: not what is between a fork and its exec */
+    pid_t me; /* the process whose points count; a child between fork and exec has another pid */
     bool ready, armed;
-    bool counts; /* AFTER was seen, or there is none */
+    bool counts; /* AFTER was found, or there is none */
     char program[32], taken[PATH_MAX], action[8], filter[64], after[64];
     unsigned number, count;
 } at;
@@ -71,7 +72,7 @@ static ssize_t read_small(const char *path, char *out, size_t size)
     return n;
 }
 
-/* POINTS_PROGRAM: the program's name. On a cluster its file has another name. */
+/* POINTS_PROGRAM is the program's name: on a cluster its file has another name. */
 static void name_program(void)
 {
     char line[4096];
@@ -107,7 +108,7 @@ static void take(void)
     }
 }
 
-/* The descriptor's file, by the kernel's word. */
+/* Describes the call. /proc names the file of the descriptor. */
 static void describe(char *out, size_t size, const char *when, const char *call, int fd,
                      const char *path)
 {
@@ -120,7 +121,7 @@ static void describe(char *out, size_t size, const char *when, const char *call,
     (void)snprintf(out, size, "%s %s %s", when, call, path ? path : file);
 }
 
-/* The names of the events in a piece of a journal. */
+/* Adds the names of the events in a part of a journal. */
 static void add_events(char *out, size_t size, const char *p, size_t n)
 {
     static const char mark[] = "\"e\":\"";
@@ -145,7 +146,7 @@ static bool is_watched(int fd)
     return at.armed && getpid() == at.me && fd != STDERR_FILENO;
 }
 
-/* In what is looked for, * stands for any text. */
+/* Does the text contain the pattern? In it, * stands for any text. */
 static bool has(const char *text, const char *pattern)
 {
     char whole[80];
@@ -153,7 +154,7 @@ static bool has(const char *text, const char *pattern)
     return fnmatch(whole, text, 0) == 0;
 }
 
-/* Is this the point at which the process has to do something? */
+/* Does the process have to act at this point? */
 static bool is_it(const char *text)
 {
     char struck[PATH_MAX + 8];
@@ -223,7 +224,7 @@ ssize_t __wrap_write(int fd, const void *p, size_t n)
     int saved = errno;
     if (reached_write("call", fd, p, n)) {
         if (strcmp(at.action, "torn") == 0)
-            (void)!__real_write(fd, p, n / 2); /* what it says does not matter any more */
+            (void)!__real_write(fd, p, n / 2); /* the result does not matter: the process dies */
         strike();
     }
     errno = saved;
@@ -276,7 +277,7 @@ pid_t __wrap_fork(void)
     if (pid > 0)
         point("done", "fork", -1, "");
     else if (pid == 0 && strcmp(at.program, "pool") == 0)
-        at.me = getpid(); /* it went to the background: it is the pool from here on */
+        at.me = getpid(); /* the child in the background is the pool from here on */
     return pid;
 }
 

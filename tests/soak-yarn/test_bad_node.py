@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node on which tasks fail: left out of new requests after a few failures, and named; what failed there goes on elsewhere."""
+"""
+A node on which tasks fail: after a few failures tony names it and avoids it in new requests. The failed tasks
+go on elsewhere.
+"""
 
 import contextlib
 import pathlib
@@ -13,7 +16,7 @@ from lib_tony import Tony
 
 @pytest.fixture
 def wide():
-    """Six nodes, with room for one task each: a fifth of five may be left out."""
+    """Six nodes with room for one task each: tony may avoid a fifth of five."""
     base = pathlib.Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))
     cluster = Cluster(base / "c")
     try:
@@ -26,7 +29,7 @@ def wide():
 
 
 def test_a_bad_node(wide, base):
-    """The node of worker:1 is bad: whoever runs there fails."""
+    """The node of worker:1 is bad: each task that runs there fails."""
     tony = Tony(base, wide)
     fails = f'test "$TONY_TASK" = worker:1 && mkdir {base}/chosen && echo $NM_PORT > {base}/bad; test "$NM_PORT" != "$(cat {base}/bad)"'
     command = f"until [ -e {base}/bad ] || [ $TONY_TASK = worker:1 ]; do sleep 0.1; done; {fails} && until [ -e {base}/end ]; do sleep 0.1; done"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples with their real frameworks, as in tests/frameworks, each on a real Hadoop."""
+"""The examples with their real frameworks, as in tests/frameworks, on a real Hadoop."""
 
 import pathlib
 import re
@@ -11,11 +11,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "frameworks
 from lib_frameworks import EXAMPLES, EXAMPLES_LEARN, environment, results  # noqa: E402
 from test_torch import python_of, train  # noqa: E402
 
-LIMIT_S = 600  # a container of TensorFlow or Ray takes a busy machine long to start
+LIMIT_S = 600  # on a busy machine a container of TensorFlow or Ray starts slowly
 
 
 def run(tony, bin_dir, job, *args):
-    """The nodes know nothing of the environment: its programs are found by the tasks' PATH."""
+    """The nodes do not know the Python environment: the tasks find its programs through PATH."""
     path = ("--shell_env", f"PATH={bin_dir}:/usr/bin:/bin") if bin_dir else ()
     r = tony.run("run", job, *path, *args, timeout=LIMIT_S)
     r.app = re.search(r"application_\d+_\d+", r.stdout + r.stderr)[0]
@@ -40,7 +40,7 @@ def test_mxnet(tony):
 
 @pytest.mark.parametrize("name", ["debian", "torch"])
 def test_rank_0_of_pytorch_dies(tony, name):
-    """Its executor serves the store to the next generation, of the older protocol and of the newer."""
+    """Rank 0's executor serves the store to the next generation, in the older and in the newer protocol."""
     app = train(tony, python_of(name), 12, die=[(0, 5)])
     last = [tony.ok("logs", app, f"worker:{rank // 2}", "--rank", rank % 2, "--stdout").splitlines()[-1] for rank in range(4)]
     assert [line.split()[1] for line in last] == ["1", "2", "1", "2"] and len({line.split(" weights ")[1] for line in last}) == 1, last

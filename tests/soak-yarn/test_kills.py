@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model is trained while its tasks, executors and masters are killed at random, TONY_KILLS of them: it becomes the same, bit for bit."""
+"""
+A model is trained while TONY_KILLS of its tasks, executors and masters are killed at random: it is the same
+in the end, bit by bit.
+"""
 
 import json
 import os
@@ -14,7 +17,7 @@ JOB = ROOT / "examples" / "digits" / "job.yaml"
 
 
 def command(folder):
-    """A second copy of a task, while the first lives, ends the job."""
+    """If a second copy of a task starts while the first is alive, the job ends."""
     return (f"exec 9>{folder}/lock-$TONY_TASK; flock -n 9 || exit 99; "
             f"exec /usr/bin/python3 train.py --epochs 120 --save-every 10 --checkpoints {folder}")
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A real Hadoop: what is marked slow in tests/yarn, jobs in each other's way, hundreds of containers, and daemons killed at random for TONY_SOAK_S seconds (an hour by default),
-from TONY_SEED on (else a new seed each time).
+Tests on a real Hadoop: those marked slow in tests/yarn, jobs that compete for containers, hundreds of
+containers, and daemons that are killed at random. The kills go on for TONY_SOAK_S seconds (an hour by
+default), from TONY_SEED on (by default a new seed each time).
 """
 
 import os
@@ -35,20 +36,20 @@ def test_two_jobs_of_sixty_percent(tony, cluster):
 
 @pytest.mark.parametrize("n", [200, 250])
 def test_hundreds_of_containers(tony, cluster, n):
-    """As many as the two NodeManagers can hold; all start, and all end."""
+    """As many as the two NodeManagers can run; all start and all end."""
     r = tony.run("run", tony.workers("true", n=n, conf={"tony.application.fail-on-worker-failure-enabled": "true"}), timeout=600)
     assert r.returncode == 0, r.stderr
 
 
 def test_daemons_die_at_random(tony, cluster):
-    """Whichever daemon dies and comes back, and when: the job ends well, with no attempt more than it needs."""
+    """Whichever daemon dies and restarts, and whenever: the job succeeds, without unnecessary attempts."""
     dice = random.Random(SEED)
     print(f"seed {SEED}", flush=True)
     until, n = time.monotonic() + SOAK_S / 3, 0
     while time.monotonic() < until or n == 0:
         p, app, pids = tony.gated(dice.randint(1, 6))
         for daemon in dice.sample(cluster.names(), dice.randint(1, 3)):
-            time.sleep(dice.random() * 2)  # the moment is what is drawn
+            time.sleep(dice.random() * 2)  # a random moment
             cluster.signal(daemon)
             if dice.random() < 0.5:
                 cluster.up()

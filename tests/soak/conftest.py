@@ -10,5 +10,5 @@ sys.path.insert(0, str(E2E))
 _spec = importlib.util.spec_from_file_location("e2e_conftest", E2E / "conftest.py")
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
-_module.TEST_LIMIT_S = 0  # no alarm: these take as long as they are told to
+_module.TEST_LIMIT_S = 0  # no time limit: a soak test runs as long as it is told to
 globals().update({name: value for name, value in vars(_module).items() if not name.startswith("__")})

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of PyTorch that meet: those of their task, or FORKS a task, which then share the memory that importing takes.
+"""
+PyTorch ranks that find each other: the ranks of a task, or FORKS forks in each task, which share the memory
+of the imports.
 
-In the first formation rank 0 is killed when all have met; in the second all go through.
+In the first formation rank 0 is killed once all have met. The second one ends normally.
 """
 
 import os
@@ -22,7 +24,7 @@ def main(rank, world):
         if rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         signal.pause()
-    even = dist.new_group(list(range(0, world, 2)))  # asks the store once more
+    even = dist.new_group(list(range(0, world, 2)))  # uses the store once more
     if rank % 2 == 0:
         dist.all_reduce(met, group=even)
         assert int(met) == world * world // 2

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Processes killed at random moments for TONY_SOAK_S seconds (an hour by default), from TONY_SEED on (else a new seed each time); and for as
-long the same with jobs that are resized meanwhile.
+Kills processes at random moments for TONY_SOAK_S seconds (an hour by default). TONY_SEED gives the first seed
+(by default a new one each time). Then it does the same, as long again, with jobs that are resized.
 """
 
 import os
@@ -32,7 +32,7 @@ def test_chaos(make_lab, shape):
         lab = make_lab()
         storm = Storm(lab, seed)
         print(f"seed {seed}", flush=True)
-        for _ in range(100):  # a new home now and then, so that a long history is no part of it
+        for _ in range(100):  # a new home after each round, so that its history stays short
             storm.round(**SHAPES[shape])
             if time.monotonic() >= until:
                 break
@@ -44,7 +44,7 @@ def test_chaos(make_lab, shape):
 
 @pytest.mark.parametrize("jobs, steps", [(1, 8), (3, 20)])
 def test_chaos_with_resizes(make_points_lab, jobs, steps):  # noqa: F811
-    """Every other home has little room, and masters that often begin a new segment of their journal."""
+    """Every second home has little room, and masters that often begin a new segment of their journal."""
     until = time.monotonic() + SOAK_S / 2
     seed, total = SEED, {}
     while time.monotonic() < until:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core driven by chance (tests/unit/test_job_random.c), for about TONY_SOAK_S seconds (an hour by default) instead of a few."""
+"""
+The core with random events (tests/unit/test_job_random.c), for about TONY_SOAK_S seconds (an hour by default)
+instead of a few.
+"""
 
 import os
 import pathlib
@@ -8,7 +11,7 @@ import subprocess
 from conftest import BIN
 
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
-EVENTS_A_SECOND = 200_000  # roughly, on a slow machine
+EVENTS_A_SECOND = 200_000  # approximately, on a slow machine
 
 
 def test_random_jobs():

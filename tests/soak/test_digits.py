@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-examples/digits under hundreds of kills: processes of it die at random moments, at step boundaries and while a checkpoint is half written,
-for TONY_SOAK_S seconds (an hour by default), from TONY_SEED on. The model is compared, bit for bit, with that of an undisturbed run.
+examples/digits with hundreds of kills: its processes die at random moments, between steps, and while a
+checkpoint is half written. It runs for TONY_SOAK_S seconds (an hour by default), from TONY_SEED on. The model
+is compared, bit by bit, with that of an undisturbed run.
 """
 
 import os
@@ -17,7 +18,7 @@ EPOCHS = 8
 SAVE_EVERY = 10
 
 
-# A checkpoint is half written, and then complete but unnamed, for so long that a kill can come just then.
+# Slows down the writing of a checkpoint and its rename, so that a kill can hit these moments.
 SLOW = """
 import os, time
 def slowly(f):
@@ -31,8 +32,8 @@ os.fsync, os.replace = slowly(os.fsync), slowly(os.replace)
 
 def moment(training, rnd, step):
     """
-    Waits for one: some steps from here, at once or a while after that; while a checkpoint is being written; or some time from now,
-    perhaps while the gang is being formed. The step where that is.
+    Waits for a moment to kill: at some later step, or shortly after it; while a checkpoint is being written;
+    or after a random time, perhaps while the gang forms. Returns the step.
     """
     how = rnd.random()
     if how < 0.3:
@@ -46,14 +47,14 @@ def moment(training, rnd, step):
 
 
 def disturb(training, rnd):
-    """Until it is over. How many kills."""
+    """Kills until the job is over. Returns the number of kills."""
     n, step = 0, 0
     while training.lives():
         step = moment(training, rnd, step)
         struck = training.strike_all() if rnd.random() < 0.03 else training.strike(*rnd.sample(KINDS, rnd.choice((1, 1, 1, 2, 3)), counts=(6, 6, 6, 6, 1)))
         n += len(struck)
         if struck - HARMLESS:
-            step = max(0, step - SAVE_EVERY)  # it goes on from a checkpoint
+            step = max(0, step - SAVE_EVERY)  # the job resumes from a checkpoint
     return n
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sleeps as long as they are in life, with the heartbeats that a job has by default: nobody dies of them, and nothing is done twice."""
+"""
+Processes are frozen for as long as happens in practice, with the default heartbeats: no task dies of it, and
+nothing is done twice.
+"""
 
 import os
 import signal
@@ -34,7 +37,7 @@ def untouched(lab, job):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_an_executor_sleeps_for_20_s(lab, whole):
-    """Alone, or with its task."""
+    """The executor alone, or with its task."""
     job = Gated(lab, 3, conf=LEASE).running()
     task = job.pid(1)
     frozen([lab.executor_of(task), *([task] if whole else [])], 20)
@@ -60,7 +63,10 @@ def test_the_clock_is_wrong_for_longer_than_a_lease(make_points_lab, ms):
 
 @pytest.mark.parametrize("kinds, seconds", [(("executor",), 20), (("executor", "task"), 20), (("pool", "keeper", "master", "executor", "task"), 10)])
 def test_a_training_sleeps(make_lab, kinds, seconds):
-    """The one executor for 20 s, also with its rank, or all of it for 10 s: the same model, without a new beginning."""
+    """
+    One executor is frozen for 20 s, also together with its rank, or all processes for 10 s. The model is the
+    same, and nothing restarts.
+    """
     lab = make_lab()
     training = Training(lab, seed=1, epochs=20)
     training.await_step(50)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod itself, which takes minutes to build (tools/install-frameworks horovod): the job of examples/."""
+"""
+The job of examples/ with the real Horovod, which takes minutes to build (tools/install-frameworks horovod).
+"""
 
 import pathlib
 import re

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Every program is killed before every system call by which it changes anything outside of itself (tests/points/points.c), with jobs that
-restart a task, a role, the gang, and with a spare; the master also at each step by which it begins a new segment of its journal; then two masters in a row, at points by chance; then others while the master is
-stopped at a point. TONY_SOAK_S bounds what goes by chance; TONY_SEED repeats it.
+Each program is killed before each system call that has an effect outside the program (tests/points/points.c).
+The jobs restart a task, a role or the gang, or have a spare. The master is also killed at each step of a new
+segment of its journal. Then two masters in a row are killed at random points, and other processes while the
+master is stopped at a point. TONY_SOAK_S limits the time of the random part; TONY_SEED repeats it.
 """
 
 import os
@@ -15,7 +16,7 @@ from lib_points import make_points_lab, one_point  # noqa: F401 (fixture)
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
 SHAPES = {"task": ("task", 0), "role": ("role", 0), "job": ("job", 0), "job and a spare": ("job", 1)}
-HARMLESS = ("pool", "master")  # their deaths are not noticed
+HARMLESS = ("pool", "master")  # no task notices their deaths
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_every_torn_record(lab, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_point_of_every_segment(make_points_lab, shape):  # noqa: F811
-    """A master that begins a new segment of its journal after each write."""
+    """The master begins a new segment of its journal after each write."""
     scope, spares = SHAPES[shape]
     lab = make_points_lab(TONY_TEST_SEGMENT="0")
     number = 1

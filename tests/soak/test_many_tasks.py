@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eight thousand tasks on one machine: their cluster spec does not fit into a variable."""
+"""Eight thousand tasks on one machine: their cluster spec does not fit into an environment variable."""
 
 import json
 import re

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Each program dies at each record that the master writes from a resize until the end of the job, in both modes, while the job grows and
-while it shrinks; the master also before each record and in the middle of it, and at each step of the segments of its journal.
+Each program dies at each record that the master writes from a resize until the end of the job: in both modes,
+while the job grows and while it shrinks. The master also dies before each record, in the middle of it, and at
+each step of the segments of its journal.
 """
 
 import pytest

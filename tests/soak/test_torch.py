@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch at length: a rank is killed again and again, and the model is the one that torchrun makes undisturbed."""
+"""
+Long runs of PyTorch: a rank is killed again and again, and the model equals that of an undisturbed run with
+torchrun.
+"""
 
 import importlib.util
 import os
@@ -20,7 +23,7 @@ TIMES = int(os.environ.get("TONY_TORCH_KILLS", 20))
 
 def by_torchrun(python, folder, steps):
     folder.mkdir()
-    # torch 1.13 cannot do without redirection on a Python of today
+    # torch 1.13 fails without redirection on a current Python
     out = subprocess.run([python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4", "--redirects", "1", "--tee", "1",
                           short.SCRIPT, folder, str(steps)], check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
     found = {line.split(" weights ")[1] for line in out.splitlines() if " weights " in line}
@@ -30,7 +33,10 @@ def by_torchrun(python, folder, steps):
 
 @pytest.mark.parametrize("name", ["debian", "torch"])
 def test_as_torchrun_would(own_tony, name):
-    """Rank 0 and others in turn are killed so often, at steps that go on and on; what comes out is the same to the last digit printed."""
+    """
+    Rank 0 and others are killed in turn, at later and later steps. The result is the same to the last printed
+    digit.
+    """
     t = own_tony()
     python = short.python_of(name)
     steps = 2 * TIMES + 4
@@ -45,7 +51,10 @@ def test_the_2_line(own_tony):
 
 @pytest.mark.parametrize("name, ranks", [("debian", 16), ("torch", 1)])
 def test_64_ranks(own_tony, name, ranks):
-    """All meet, rank 0 is killed, all meet again. Where the import of one takes 300 MB, a task has one rank that forks the others."""
+    """
+    All ranks meet, rank 0 is killed, all meet again. If an import takes 300 MB, each task has one rank, which
+    forks the others.
+    """
     t = own_tony()
     script = pathlib.Path(__file__).with_name("lib_many.py")
     path = t.workers(f"{short.python_of(name)} -u {script}", n=4, framework="pytorch", env={"FORKS": str(16 // ranks), "OMP_NUM_THREADS": "1"},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/check-layers against small trees, each with one thing right or wrong."""
+"""Tests of tools/check-layers with small source trees: each has one thing right or wrong."""
 import pathlib
 import subprocess
 
@@ -8,7 +8,7 @@ import pytest
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check-layers"
 
 CASES = [
-    # file, its line, the words that the tool must say (None: nothing is wrong)
+    # file, its line, the text that the tool must print (None: nothing is wrong)
     ("job/a.c", '#include "base/err.h"', None),
     ("job/a.c", '#include "job/job.h"', None),
     ("job/a.c", '#include "job_int.h"', None),

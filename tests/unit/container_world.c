@@ -133,7 +133,7 @@ int container_setup(void **state)
     w->link.fd = w->guest.fd = w->held[0] = w->held[1] = -1;
     w->key = SECRET;
     w->epoch = 1;
-    w->grace_ms = 600000; /* nobody has to be quick to die of TERM */
+    w->grace_ms = 600000; /* tests that stop a task never wait for its TERM grace to end */
     char dir[] = "/tmp/tony-cont-XXXXXX";
     assert_non_null(mkdtemp(dir));
     snprintf(w->dir, sizeof w->dir, "%s", dir);
@@ -215,7 +215,7 @@ void launch(const char *without, const char *const *more)
 
 /* ---- the master ---- */
 
-void tell_start(uint32_t attempt)
+void send_start(uint32_t attempt)
 {
     char address[100];
     snprintf(address, sizeof address, "\"%s:%u\"", w->host, w->port_told);
@@ -236,8 +236,8 @@ void tell_start(uint32_t attempt)
     SEND(start, START, &m);
 }
 
-/* As masters of this version do it: all addresses first, then a Start with the first one only. */
-void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n)
+/* Start an attempt as masters of this version do: Peers has all addresses, Start only the first. */
+void send_peers_and_start(uint32_t attempt, const char *addresses, uint32_t n)
 {
     Tony__SpecRole role = TONY__SPEC_ROLE__INIT, *roles[1] = { &role };
     role.name = (char *)"worker";
@@ -263,7 +263,7 @@ void tell_start_apart(uint32_t attempt, const char *addresses, uint32_t n)
     SEND(start, START, &m);
 }
 
-void tell_ack(uint32_t attempt, bool finish)
+void send_ack(uint32_t attempt, bool finish)
 {
     Tony__AckEnded m = TONY__ACK_ENDED__INIT;
     m.generation = 1;
@@ -314,7 +314,7 @@ static void on_ended(const Tony__AttemptEnded *m)
     snprintf(w->detail, sizeof w->detail, "%s", m->detail);
     snprintf(w->tail, sizeof w->tail, "%s", m->stderr_tail);
     if (!w->hold_ack)
-        tell_ack(m->attempt, !w->keep);
+        send_ack(m->attempt, !w->keep);
 }
 
 static void on_hello(const Tony__ExecutorHello *h)
@@ -340,7 +340,7 @@ static void on_hello(const Tony__ExecutorHello *h)
     for (size_t i = 0; i < h->n_unacked; i++)
         on_ended(h->unacked[i]);
     if (!w->hold_start && !h->attempt)
-        tell_start(1);
+        send_start(1);
 }
 
 static void on_log(const Tony__LogData *m)
@@ -395,7 +395,8 @@ static void hear(struct link *l)
     struct err e = { 0 };
     int gone = link_fill(l);
     while (l->fd >= 0 && link_next(l, &f, &e) == 1) {
-        if (l == &w->guest) { /* it has spoken: it is the one now */
+        /* The first frame of a new connection: it replaces the old connection. */
+        if (l == &w->guest) {
             link_close(&w->link);
             w->link = *l;
             *l = (struct link){ .fd = -1 };
@@ -407,7 +408,7 @@ static void hear(struct link *l)
         link_close(l);
 }
 
-/* The handshake of a client, until it is over or the other side hangs up. */
+/* Run the client's side of the TLS handshake; false: the other side hung up. */
 static bool shake(struct link *l)
 {
     int64_t end = clock_mono_ms() + LONG_MS;
@@ -426,7 +427,7 @@ static bool shake(struct link *l)
     return false;
 }
 
-bool call_it(const char *key)
+bool connect_as_new_master(const char *key)
 {
     uint16_t ports[JOB_KEY_PORTS];
     struct tls_key own = { .len = strlen(SECRET) }, shown = { .len = strlen(key) };
@@ -442,7 +443,8 @@ bool call_it(const char *key)
         if (link_dial_tls(&l, (const struct sockaddr *)&at, sizeof at, tls) == 0 && shake(&l)) {
             link_close(&w->guest);
             w->guest = l;
-            hear(&w->guest); /* its hello may have come with the end of the handshake */
+            /* The executor's hello may have arrived with the last bytes of the handshake. */
+            hear(&w->guest);
             return true;
         }
         link_close(&l);
@@ -481,7 +483,7 @@ bool until(bool (*done)(void), int ms)
     return true;
 }
 
-void cut(void)
+void close_connections(void)
 {
     link_close(&w->link);
     link_close(&w->guest);
@@ -505,11 +507,11 @@ static bool hung_up(void)
 int exit_status(void)
 {
     assert_true(until(is_gone, LONG_MS));
-    (void)until(hung_up, LONG_MS); /* its last words may lie here still */
+    (void)until(hung_up, LONG_MS); /* read the frames that the executor sent before it exited */
     return WIFEXITED(w->status) ? WEXITSTATUS(w->status) : 1000 + WTERMSIG(w->status);
 }
 
-static const char *said; /* what has_said waits for in log1/stdout */
+static const char *said; /* the text that has_said() looks for in log1/stdout */
 static bool has_said(void)
 {
     return strstr(text_of("log1/stdout"), said) != NULL;

@@ -124,7 +124,7 @@ static void send_sasl(struct server *s, Hadoop__RpcSasl *m)
     buf_done(&b);
 }
 
-/* A response, in one packet whatever its size. */
+/* Sends one response as one frame, whatever its size. */
 static void send_frame(struct server *s, const Hadoop__RpcResponseHeader *h,
                        const struct span *body)
 {
@@ -207,7 +207,7 @@ static void offer(struct server *s)
     send_sasl(s, &m);
 }
 
-/* The value of a key in the client's answer, quotes off. */
+/* Copies the value of a key in the client's answer, without the quotes. */
 static void field(const char *text, const char *key, char *out, size_t size)
 {
     char start[40];
@@ -381,7 +381,7 @@ static void on_context(struct server *s, struct span body)
         hadoop__rpc_connection_context__unpack(NULL, body.len, (const uint8_t *)body.p);
     assert_non_null(m);
     assert_non_null(m->user);
-    assert_null(s->protocol); /* once */
+    assert_null(s->protocol); /* a connection has only one context */
     s->has_user = m->user->effective_user != NULL;
     s->user = str_dup(m->user->effective_user);
     s->protocol = str_dup(m->protocol);
@@ -409,7 +409,7 @@ static void on_frame(struct server *s, struct span frame, bool inner)
             s->pings++;
         } else {
             assert_true(h->call_id >= 0);
-            assert_non_null(s->protocol); /* the context came first */
+            assert_non_null(s->protocol); /* the context arrived before the first call */
             struct span mh = part(&frame), body = part(&frame);
             Hadoop__RpcMethodHeader *m =
                 hadoop__rpc_method_header__unpack(NULL, mh.len, (const uint8_t *)mh.p);

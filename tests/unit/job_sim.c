@@ -23,14 +23,14 @@ uint32_t sim_chance(struct sim *m, uint32_t n)
     return (uint32_t)(m->rng >> 11) % n;
 }
 
-/* ---- what must hold ---- */
+/* ---- invariants ---- */
 
 static void check_counters(const struct sim *m)
 {
     uint32_t n[SLOT_STATE_COUNT] = { 0 }, waited = 0;
     for (uint32_t i = 0; i < m->job->n_slots; i++) {
         const struct slot *s = &m->job->slots[i];
-        bool task = job_is_task(m->job, i); /* others are counted apart */
+        bool task = job_is_task(m->job, i); /* spares and other slots are not counted here */
         n[s->state] += task;
         waited += task && m->job->roles[s->role].awaited && s->result == RES_NONE;
         assert_true(s->state != SLOT_ENDED || s->result != RES_NONE);
@@ -47,7 +47,7 @@ static void check_counters(const struct sim *m)
     assert_int_equal(waited, m->job->n_waited);
 }
 
-/* By the rules of decision 0008, whatever the executor does: it has ended its task. */
+/* Decision 0008: from then on the executor has ended its task, whatever it did before. */
 static bool lease_is_over(const struct sim *m, const struct executor *x)
 {
     int64_t due = x->heard_ms + m->spec->master_away_ms + m->spec->kill_grace_ms;
@@ -55,7 +55,7 @@ static bool lease_is_over(const struct sim *m, const struct executor *x)
     return m->now >= MIN(due, x->dead_by_ms);
 }
 
-/* Its task has ended for the job, which goes on without it. */
+/* The job has recorded the end of this task, and does not run it again. */
 static bool has_no_successor(const struct sim *m, const struct executor *x)
 {
     const struct slot *s = &m->job->slots[x->slot];
@@ -63,8 +63,8 @@ static bool has_no_successor(const struct sim *m, const struct executor *x)
     return s->state == SLOT_ENDED && s->attempt == x->attempt && s->generation == x->generation;
 }
 
-/* No attempt runs beside `a` that should not: another one of its slot, or one of the gang that its
- * own gang has followed. */
+/* When attempt `a` begins, no other attempt of its slot may run, and no attempt of an older
+ * generation of its gang. */
 static void check_one_attempt(const struct sim *m, const struct executor *a)
 {
     for (size_t k = 0; k < m->executors.n; k++) {
@@ -86,7 +86,8 @@ static void check_one_attempt(const struct sim *m, const struct executor *a)
     }
 }
 
-/* Whoever can begin has begun, and what another role's end stops is stopping. */
+/* Each role whose conditions hold has begun. If the end of a role stops other roles, their tasks
+ * are stopping. */
 static void check_depends(const struct sim *m)
 {
     const struct job *j = m->job;
@@ -106,15 +107,15 @@ static void check_depends(const struct sim *m)
     }
 }
 
-/* After a feed: what has begun was allowed to. */
-static void check_begun(const struct sim *m, const uint32_t *attempts)
+/* After an event: each attempt that has begun was allowed to begin. */
+static void check_starts_allowed(const struct sim *m, const uint32_t *attempts)
 {
     for (uint32_t i = 0; i < m->job->n_slots; i++)
         if (m->job->slots[i].attempt != attempts[i] && !depends_open(m->job, m->job->slots[i].role))
             fail_msg("slot %u begins too early", i);
 }
 
-/* No limit is passed: each beginning was charged to somebody. */
+/* No retry limit is exceeded: each restart was charged to a budget. */
 static void check_limits(const struct sim *m)
 {
     const struct job *j = m->job;
@@ -133,12 +134,13 @@ static void check_limits(const struct sim *m)
         most += each + 2 * (uint64_t)r->max_restarts;
     }
     assert_true(j->restarts.n <= most * (1 + j->restarts.retries));
-    assert_true(j->generation <=
-                1 + j->restarts.n + j->resize.n + (j->resize.state == RESIZE_FORMING) +
-                    (j->decided != JOB_NONE)); /* a resize that the end of the job has ended */
+    /* The end of the job also ends a resize. */
+    assert_true(j->generation <= 1 + j->restarts.n + j->resize.n +
+                                     (j->resize.state == RESIZE_FORMING) +
+                                     (j->decided != JOB_NONE));
 }
 
-/* job_deadline() is never late: no entry is due later than the limit that it stands for. */
+/* job_deadline() is never late: no timer is due before the deadline that it returns. */
 static void check_deadlines(struct job *j)
 {
     const struct deadlines *d = &j->limits.deadlines;
@@ -175,8 +177,8 @@ static void check_end(struct sim *m)
         m->finished = true;
         m->verdict = v;
         str_copy(m->message, sizeof m->message, v.message);
-        for (size_t i = 0; i < m->executors.n;
-             i++) { /* nothing of the user's runs on, but what nobody could stop */
+        /* No task still runs, except those that could not be stopped. */
+        for (size_t i = 0; i < m->executors.n; i++) {
             const struct executor *x = &m->executors.v[i];
             if (x->alive && x->running && !x->mute && !x->unkillable && x->connected && !x->dying)
                 fail_msg("the job is over and slot %u runs on", x->slot);
@@ -228,8 +230,8 @@ static const char *node_of(const struct sim *m, const char *container)
     return m->n_nodes && number ? m->nodes[strtoul(number + 1, NULL, 10) % m->n_nodes] : NULL;
 }
 
-/* Its kernel closes the connection, if there is still a way to the master. A node that was given up
- * reports no ends. */
+/* The executor dies. Its kernel closes the connection, unless the master is unreachable. If the
+ * cluster has given up the node, it reports no end. */
 static void dies(struct sim *m, struct executor *x, int exit_code, enum end_reason reason)
 {
     char container[64];
@@ -247,7 +249,7 @@ static void dies(struct sim *m, struct executor *x, int exit_code, enum end_reas
         (void)sim_feed(m, &ev);
 }
 
-/* What the executor says arrives, and its kernel knows that. */
+/* The executor sends a message; it arrives, and the executor's kernel sees the acknowledgement. */
 static int says(struct sim *m, struct executor *x, const struct job_event *ev)
 {
     x->heard_ms = m->now;
@@ -343,8 +345,9 @@ static void carry_out(struct sim *m, const struct job_action *a)
     }
 }
 
-/* What is in no journal: how far tasks are, and the master's own stalls. */
-static void copy_passing(const struct job *from, struct job *to)
+/* Copies the state that the journal does not have: the progress of tasks, and the master's own
+ * stalls. */
+static void copy_unjournalled_state(const struct job *from, struct job *to)
 {
     for (uint32_t i = 0; i < to->n_slots; i++) {
         const struct slot *s = &from->slots[i];
@@ -362,15 +365,15 @@ static void copy_passing(const struct job *from, struct job *to)
     to->stalled_ms = from->stalled_ms;
 }
 
-/* The journal leads to the very state that the job is in: events that are not in it have changed
- * nothing else. */
+/* A replay of the journal leads to the same state. So events that are not in the journal have
+ * changed nothing else. */
 static void check_journal(const struct sim *m)
 {
     const struct drive d = { .spec = m->spec, .journal = m->journal };
     AUTO(buf_done) struct buf live = { 0 }, journal = { 0 };
     struct job *replayed = drive_replay(&d, m->journal.n);
 
-    copy_passing(m->job, replayed);
+    copy_unjournalled_state(m->job, replayed);
     assert_int_equal(job_snapshot(m->job, &live), 0);
     assert_int_equal(job_snapshot(replayed, &journal), 0);
     struct span a = buf_span(&live), b = buf_span(&journal), x, y;
@@ -394,8 +397,9 @@ int sim_feed(struct sim *m, const struct job_event *ev)
     uint32_t n_tasks = m->job->n_tasks;
     int rc = job_feed(m->job, ev, m->now, &acts, &e);
     if (rc == 0) {
-        if (n_tasks == m->job->n_tasks) /* a new member is not ready, and may close a gate again */
-            check_begun(m, attempts);
+        /* A resize that adds a task may close a gate again: the new task is not ready. */
+        if (n_tasks == m->job->n_tasks)
+            check_starts_allowed(m, attempts);
         check_depends(m);
     }
 
@@ -407,7 +411,8 @@ int sim_feed(struct sim *m, const struct job_event *ev)
     if (rc == 0)
         drive_write(&m->journal, m->job, ev);
     sim_check(m);
-    bool look = !sim_chance(m, 150) || getenv("TONY_CHECK_JOURNAL"); /* after each event */
+    /* After one event in 150; with TONY_CHECK_JOURNAL after each event. */
+    bool look = !sim_chance(m, 150) || getenv("TONY_CHECK_JOURNAL");
     if (rc == 0 && job_is_durable(ev->type) && look)
         check_journal(m);
     for (size_t i = 0; i < acts.n; i++)
@@ -554,7 +559,7 @@ void sim_crash_master(struct sim *m)
     struct job *again = replayed(m);
 
     sim_same_job(m->job, again);
-    if (sim_chance(m, 2)) { /* its journal began anew with a snapshot */
+    if (sim_chance(m, 2)) { /* the journal began again with a snapshot */
         struct job *restored = drive_restored(m->spec, again);
         sim_same_job(again, restored);
         job_free(again);
@@ -564,7 +569,8 @@ void sim_crash_master(struct sim *m)
     m->job = again;
     m->n_restarts++;
     sched_fake_ops(m->cluster)->close(m->sched);
-    for (size_t i = 0; i < m->executors.n; i++) { /* heard until its last moment */
+    /* The master received messages until its last moment. */
+    for (size_t i = 0; i < m->executors.n; i++) {
         struct executor *x = &m->executors.v[i];
         if (x->connected && !x->mute)
             x->heard_ms = m->now;
@@ -596,8 +602,8 @@ static void stopped(const struct fake_container *c, uint32_t grace_ms, void *arg
     struct executor *x = executor_of(m, c->id);
     (void)grace_ms;
     if (!x)
-        fake_cluster_exit(m->cluster, c->id, 143,
-                          END_KILLED_BY_MASTER); /* granted, never launched */
+        /* The container was granted, and never launched. */
+        fake_cluster_exit(m->cluster, c->id, 143, END_KILLED_BY_MASTER);
     else if (!x->unkillable && !x->lost_ms)
         x->dying = true;
 }
@@ -654,8 +660,8 @@ static void makes_ready(struct sim *m, struct executor *x)
     (void)says(m, x, &ev);
 }
 
-/* It need not come true: the scheduler may find room elsewhere. */
-static void notices(struct sim *m, struct executor *x)
+/* The scheduler announces that it will take a container. It may find another one and not do it. */
+static void announces_preemption(struct sim *m, struct executor *x)
 {
     char container[64];
     struct job_event ev = { .type = EV_PREEMPTING,
@@ -669,8 +675,8 @@ static void notices(struct sim *m, struct executor *x)
     (void)sim_feed(m, &ev);
 }
 
-/* The connection of an executor that lives ends. Where it has closed it itself, it reconnects
- * within 2 s: so decision 0008 counts on it. */
+/* The connection of a live executor ends. If the executor closed the connection itself, it
+ * reconnects within 2 s: decision 0008 relies on that. */
 static void disconnects(struct sim *m, struct executor *x)
 {
     char container[64];
@@ -702,7 +708,7 @@ static void tells_result(struct sim *m, struct executor *x)
 
 /* The master told this executor to end, or refused it. Some executors report the end of their task
  * before they exit. */
-static void leaves(struct sim *m, struct executor *x)
+static void obeys_end(struct sim *m, struct executor *x)
 {
     char container[64];
 
@@ -715,22 +721,22 @@ static void leaves(struct sim *m, struct executor *x)
     dies(m, x, 0, END_EXITED);
 }
 
-/* What it does about its own end, or what is done to it; false = nothing now. */
+/* Lets the executor end, or kills it. true: there is nothing else to do for it in this step. */
 static bool comes_to_an_end(struct sim *m, struct executor *x)
 {
     bool eager = m->settling;
     bool alone = x->registered && m->now - x->heard_ms > (int64_t)m->spec->master_away_ms;
 
     if (x->dying && (eager || sim_chance(m, 2)))
-        leaves(m, x);
+        obeys_end(m, x);
     else if (x->taken_ms && m->now >= x->taken_ms)
         dies(m, x, -102, END_PREEMPTED);
     else if (!sim_chance(m, 400) && !eager)
         dies(m, x, 137, sim_chance(m, 2) ? END_EXITED : END_NODE_LOST);
     else if (alone && (!x->connected || m->n_nodes) && !x->unkillable)
-        dies(m, x, 1, END_UNKNOWN); /* its lease is over */
+        dies(m, x, 1, END_UNKNOWN); /* the executor's lease is over */
     else
-        return alone; /* one that cannot even end itself does nothing any more */
+        return alone; /* an executor that cannot end itself does nothing any more */
     return true;
 }
 
@@ -740,7 +746,7 @@ void sim_executor_step(struct sim *m, size_t at)
     bool eager = m->settling;
 
     if (x->lost_ms && m->now >= x->lost_ms) {
-        x->lost_ms = 1; /* it was told */
+        x->lost_ms = 1; /* the cluster has reported it */
         fake_cluster_exit(m->cluster, x->container, -100, END_NODE_LOST);
     }
     if (!x->alive || comes_to_an_end(m, x))
@@ -768,7 +774,7 @@ void sim_executor_step(struct sim *m, size_t at)
     } else if (x->saved_ms && m->now >= x->saved_ms) {
         ends_attempt(m, x, sim_chance(m, 2) ? END_EXITED : END_KILLED_BY_MASTER, 0, 0);
     } else if (!x->taken_ms && !eager && !sim_chance(m, 300)) {
-        notices(m, x);
+        announces_preemption(m, x);
     } else if (x->running && !sim_chance(m, 20)) {
         (void)says(m, x,
                    &(struct job_event){ .type = EV_TASK_READY,
@@ -782,8 +788,8 @@ void sim_executor_step(struct sim *m, size_t at)
 
 /* ---- nodes that are lost ---- */
 
-/* The cluster gives up a node: at once, later, or without a word to any master. Its executors live
- * on, cut off or in reach. */
+/* The cluster gives up a node: now, later, or without a report to any master. The executors on it
+ * live on. With `cut` they cannot reach the master. */
 static void lose(struct sim *m, struct executor *x, bool cut)
 {
     struct job_event ev = { .type = EV_EXECUTOR_GONE,
@@ -802,7 +808,7 @@ static void lose(struct sim *m, struct executor *x, bool cut)
         return;
     x->heard_ms = x->mute ? x->heard_ms : m->now;
     x->connected = false;
-    if (sim_chance(m, 2)) /* else the master sees a silent connection */
+    if (sim_chance(m, 2)) /* else the master sees only that nothing arrives */
         (void)sim_feed(m, &ev);
 }
 
@@ -861,7 +867,7 @@ void sim_nonsense(struct sim *m)
     drive_fill(&ev, &(struct drive_values){ .slot = sim_chance(m, m->job->n_slots + 2),
                                             .container = "container_nobody_knows",
                                             .generation = sim_chance(m, 3),
-                                            .attempt = 7000, /* none comes so far */
+                                            .attempt = 7000, /* no attempt has this number */
                                             .text = "text",
                                             .number = sim_chance(m, 100),
                                             .reason = END_EXITED });
@@ -874,7 +880,7 @@ void sim_client(struct sim *m)
     (void)sim_feed(m, &(struct job_event){ .type = types[sim_chance(m, ARRAY_LEN(types))] });
 }
 
-/* The scheduler wants containers back, or has room. */
+/* The scheduler asks for containers back, or offers more. */
 static void scheduler_wishes(struct sim *m)
 {
     struct job_event ev = { .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12) } };
@@ -887,7 +893,7 @@ static void scheduler_wishes(struct sim *m)
         sim_resizes++;
 }
 
-/* A client wants one role to have another number of tasks, or the scheduler wants another size. */
+/* A client asks for another number of tasks in a role, or the scheduler asks for another size. */
 void sim_resize(struct sim *m)
 {
     if (!sim_chance(m, 3)) {

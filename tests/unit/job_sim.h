@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A world for the core in simulated time: a scheduler, executors that register, fail, fall silent,
- * ignore stops or die, connections that break, nodes that are given up while their executors live
- * on, masters that crash and replay, clients, nonsense. What happens is decided by chance; what
- * must hold after each event is asserted by sim_feed().
+ * A world for the core, in simulated time. It has a scheduler, executors, nodes, clients and
+ * masters. Executors register, fail, fall silent, ignore a stop, or die. Connections break. The
+ * cluster gives up nodes whose executors live on. Masters crash and replay. Clients send messages
+ * that make no sense. A random generator decides what happens. After each event sim_feed() checks
+ * the invariants.
  *
- * An executor keeps to decision 0008. Nothing but its lease is known of one that is cut off, does
- * not answer (mute) or cannot be killed: it counts as alive until the lease is over.
+ * An executor obeys decision 0008. If it is cut off, does not answer (mute) or cannot be killed, it
+ * counts as alive until its lease is over.
  */
 #ifndef TONY_TESTS_JOB_SIM_H
 #define TONY_TESTS_JOB_SIM_H
@@ -18,17 +19,18 @@
 
 struct executor {
     char container[64];
-    uint32_t slot, asked /* as which it was */, generation, attempt, ready /* for a generation */;
-    int64_t heard_ms; /* when a master last received what it said */
-    int64_t
-        dead_by_ms;   /* it was told or refused, and obeys: dead by then; INT64_MAX = it was not */
-    int64_t lost_ms;  /* when the cluster gives up its node; 0 = it does not */
-    int64_t taken_ms; /* when its container is taken; 0 = never */
-    int64_t saved_ms; /* when its task has saved a checkpoint and ends; 0 = it does not */
+    uint32_t slot, asked /* the slot for which its container was asked */, generation, attempt,
+        ready /* generation */;
+    int64_t heard_ms;   /* when a master last received a message from it */
+    int64_t dead_by_ms; /* an executor that was told to end, or refused, is dead by then; INT64_MAX
+                           = it was not */
+    int64_t lost_ms;    /* when the cluster gives up its node; 0 = it does not */
+    int64_t taken_ms;   /* when the scheduler takes its container; 0 = never */
+    int64_t saved_ms;   /* when its task has saved a checkpoint and ends; 0 = it saves none */
     bool sidecar;
     bool alive, connected, registered, running, started_told, mute, unkillable, dying;
-    bool cut;     /* no master can be reached from its node */
-    bool pending; /* a result that was not acknowledged */
+    bool cut;     /* its node cannot reach any master */
+    bool pending; /* the master has not acknowledged the result */
     struct job_event result;
     int64_t ended_ms;
 };
@@ -46,26 +48,28 @@ struct sim {
     uint32_t epoch;
     bool finished, settling, gives_back;
     unsigned n_feeds, n_restarts;
-    uint32_t n_nodes; /* 0: the pool. Two racks: nodes with even and odd numbers */
+    uint32_t n_nodes; /* 0: the pool. Even and odd nodes are two racks. */
     char nodes[10][12];
-    struct job_verdict verdict; /* at the finish */
+    struct job_verdict verdict; /* when the job finished */
     char message[400];
 };
 
-/* All that was fed for this seed, a line each; "crash": a new master. */
+/* Each event of this run as one line; "crash" stands for a new master. */
 extern struct strv sim_trace;
-extern unsigned sim_given_back, sim_taken; /* asks of gangs taken back; spares used */
-extern unsigned sim_notices;               /* that a container will be taken */
-extern unsigned sim_resizes;               /* that the job accepted */
+extern unsigned sim_given_back, sim_taken; /* withdrawn requests of gangs; spares used */
+extern unsigned sim_notices;               /* announcements that a container will be taken */
+extern unsigned sim_resizes;               /* resizes that the job accepted */
 extern unsigned sim_lost;                  /* executors whose node was given up while they lived */
-extern unsigned sim_orphans; /* attempts that ran beside the next one, their lease being over */
+extern unsigned
+    sim_orphans; /* attempts that ran beside their successor after their lease was over */
 
 uint32_t sim_chance(struct sim *m, uint32_t n); /* 0 ... n-1 */
 void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n);
 void sim_open(struct sim *m);
 int sim_feed(struct sim *m, const struct job_event *ev);
 void sim_check(const struct sim *m);
-/* What a replay must find again, to the letter: the status document less what is not journalled. */
+/* Compares what a replay must restore exactly: the status document without the parts that are not
+ * in the journal. */
 void sim_same_job(const struct job *a, const struct job *b);
 void sim_crash_master(struct sim *m);
 void sim_executor_step(struct sim *m, size_t at);

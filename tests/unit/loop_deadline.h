@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests on a loop: one that fails the test when nothing has ended it for a while.
+ * A loop for tests. It fails the test if the test does not end it in time.
  */
 #ifndef TONY_TESTS_UNIT_LOOP_DEADLINE_H
 #define TONY_TESTS_UNIT_LOOP_DEADLINE_H

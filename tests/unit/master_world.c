@@ -26,7 +26,7 @@
 
 enum { WATCHDOG_MS = 60000 };
 
-static struct world *the_world; /* sched_ops.open has no other way to find it */
+static struct world *the_world; /* the only way for sched_ops.open to find the world */
 
 /* ---- the job on disk ---- */
 
@@ -249,13 +249,13 @@ static int fake_stop(struct sched *s, const char *id, uint32_t grace_ms, struct 
     (void)e;
     (void)grace_ms;
     the_world->n_stop_calls++;
-    if (b && !b->lost) /* its cluster cannot reach what is lost */
+    if (b && !b->lost) /* the cluster cannot reach a lost container */
         box_complete(b, 143, END_KILLED_BY_MASTER);
     return 0;
 }
 
-/* What a keeper does when the job is over, or its master hopeless. Nothing of the user's may run
- * any more. */
+/* Do what a keeper does when the job is over or its master is hopeless. No task may run any
+ * more. */
 static void end_leftovers(struct world *w)
 {
     for (unsigned i = 0; i < w->n_boxes; i++) {
@@ -392,7 +392,7 @@ static void box_report(struct box *b)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_ATTEMPT_ENDED;
     f.attempt_ended = &x;
-    if (b->greeted) /* else the hello brings it */
+    if (b->greeted) /* otherwise the hello reports the end */
         (void)conn_send(b->conn, &f);
 }
 
@@ -424,14 +424,14 @@ static void on_work_dies(void *arg)
     box_complete(b, 137, END_EXITED);
 }
 
-/* The client's plan may hang on a task that runs. */
+/* A task has begun to run. The client's plan may wait for this. */
 static void box_start(struct box *b, const Tony__Start *s, const char *role, uint32_t index)
 {
     struct world *w = b->w;
     if (s->attempt == b->attempt && s->generation == b->generation) {
         if (b->ended && !b->acked)
             box_report(b);
-        return; /* the new master's repetition */
+        return; /* the new master repeats the Start */
     }
     assert(!b->running);
     b->generation = s->generation;
@@ -514,7 +514,7 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
         note_addresses(f->peers->spec, b->w->spec.in_peers);
         break;
     case TONY__FRAME__BODY_STOP_ATTEMPT:
-        if (f->stop_attempt->exit_code) { /* as if the program had exited so */
+        if (f->stop_attempt->exit_code) { /* act as if the program had exited with this code */
             b->task_code = f->stop_attempt->exit_code;
             b->w->exits_asked[b->slot] = b->task_code;
         }
@@ -528,7 +528,7 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
         break;
     case TONY__FRAME__BODY_FINISH_EXECUTOR:
         world_box_end(b, true);
-        if (!b->lost) /* that one waits until its word is acknowledged */
+        if (!b->lost) /* a lost executor waits until its report is acknowledged */
             box_complete(b, 0, END_EXITED);
         break;
     case TONY__FRAME__BODY_REFUSED:
@@ -738,7 +738,8 @@ enum master_exit world_run_once(struct world *w)
     (void)loop_run(w->loop);
     enum master_exit code = master_exit_code(w->master);
     master_close(TAKE(w->master));
-    w->files.n_waiting = 0; /* what the master has asked for does not answer to the next one */
+    /* Operations that this master began must not complete for the next master. */
+    w->files.n_waiting = 0;
     loop_timer_stop(w->fate_timer);
     if (w->lost_slot && w->n_masters == 1)
         world_lose(w);
@@ -753,7 +754,7 @@ enum master_exit world_run(struct world *w)
     do {
         code = world_run_once(w);
     } while (code == MASTER_CRASHED && !w->timed_out && w->n_masters < 100);
-    /* what the master has sent may still be on its way to the client */
+    /* The master's last messages may still be on their way to the client. */
     for (int i = 0; i < 100 && w->client && w->n_finished == 0; i++) {
         loop_timer_set(w->watchdog, clock_mono_ms() + 5);
         bool timed_out = w->timed_out;

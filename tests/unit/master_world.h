@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small world around a real master, in its own loop: a scheduler, executors that speak the real
- * frames over the real socket, and a client. All of it outlives the master, which may be killed at
- * any write to its journal and started again.
+ * A small world around a real master, in the same loop: a scheduler, executors that use the real
+ * frames and the real socket, and a client. The world outlives the master: a test may kill the
+ * master at any write to the journal, and start it again.
  */
 #ifndef TONY_TESTS_MASTER_WORLD_H
 #define TONY_TESTS_MASTER_WORLD_H
@@ -26,27 +26,27 @@ struct conn_ops;
 struct loop_timer;
 struct sched_config;
 
-/* What the task of a slot does. */
+/* The script of one slot's task. */
 struct script {
     const char *task; /* "worker:1" is role and index; NULL ends a table */
     int exit_code;
     unsigned run_ms;
-    bool hangs;      /* until it is stopped, or until the lost container's task has ended */
-    bool dies_first; /* its executor dies with the task, unreported */
+    bool hangs; /* runs until it is stopped, or until the task in the lost container has ended */
+    bool dies_first; /* its executor dies with the task and does not report the end */
 };
 
 struct box { /* a container and the executor in it */
     struct world *w;
     uint32_t slot;
     bool lost;                 /* see world_lose() */
-    struct listener *listener; /* of the executor, once it is lost: for the next master's call */
+    struct listener *listener; /* of a lost executor: it listens here for the next master */
     char id[40];
     bool told, launched, completed, completed_told, given_back;
     int exit_code;
     enum end_reason reason;
     struct conn *conn;
-    struct loop_timer *timer; /* of the executor: dial again */
-    struct loop_timer *work;  /* of the task: it ends */
+    struct loop_timer *timer; /* of the executor: when it reconnects */
+    struct loop_timer *work;  /* of the task: when it ends */
     uint32_t epoch_seen, generation, attempt;
     bool greeted, running, ended, acked, killed;
     int task_code;
@@ -68,27 +68,28 @@ struct world {
     bool say_registered, n_boxes_full, finished;
     struct loop_timer *pump;
     void (*finish_done)(void *arg);
-    int64_t busy_ms;       /* after the end a node owes an answer for so long */
-    int64_t busy_since_ms; /* when that was asked first */
-    bool still_busy;       /* the last answer */
+    int64_t busy_ms;       /* how long a node reports that it is busy after the end of the job */
+    int64_t busy_since_ms; /* when the master first asked for that */
+    bool still_busy;       /* the last answer to it */
     char finish_state[16];
     struct box boxes[64];
     unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls, n_stop_calls;
 
-    /* what is to go wrong */
-    unsigned n_writes;      /* of all masters so far */
+    /* the failures that happen */
+    unsigned n_writes;      /* writes of all masters so far */
     unsigned kill_at;       /* the master dies after this write; 0 = never */
     const char *kill_event; /* the first master dies after it has written this event ... */
-    const char *kill_slot;  /* ... of this slot; NULL = the event has none */
-    uint32_t lost_slot;     /* slot + 1: see world_lose(); 0 = none */
-    bool lists_older;       /* the second master hears of an older container of that slot as well */
-    bool lost_ended;        /* the task in the lost container has ended */
-    unsigned n_calls;       /* of masters to the executor there */
-    unsigned fail_at;       /* this write and all later ones fail */
-    unsigned fail_n;        /* only so many of them; 0 = all */
+    const char *kill_slot;  /* ... for this slot; NULL = the event has no slot */
+    uint32_t lost_slot;     /* slot + 1 of the container that is lost, see world_lose(); 0 = none */
+    bool lists_older; /* the scheduler also lists an older container of that slot to the second
+                         master */
+    bool lost_ended;  /* the task in the lost container has ended */
+    unsigned n_calls; /* how often masters connected to the executor there */
+    unsigned fail_at; /* this write and all later ones fail */
+    unsigned fail_n;  /* how many writes fail; 0 = all */
     int fail_errno;
-    unsigned fail_syncs; /* the next so many syncs of the journal fail with fail_errno */
-    bool drop_unsynced;  /* and then the file loses what was not synced before */
+    unsigned fail_syncs; /* how many of the next syncs of the journal fail with fail_errno */
+    bool drop_unsynced;  /* a failed sync also loses the bytes that were not synced before */
     struct journal_probe journal_probe;
     int64_t journal_synced; /* bytes of the journal at its last sync */
     unsigned n_masters;
@@ -101,33 +102,34 @@ struct world {
     unsigned n_updates, n_finished;
     int client_code;
     char client_state[16];
-    /* asked once something runs, on the client's connection; NULL = nothing is. A name may be that
-     * of no role. */
-    const char *resize_roles[3], *resize_id; /* resize_id NULL = of this job */
+    /* Roles in the client's resize request; NULL = the client sends none. A name may be unknown to
+     * the job. */
+    const char *resize_roles[3], *resize_id; /* NULL = this job */
     uint32_t resize_to;
-    unsigned resize_when; /* so many tasks run; 0 = as 1 */
+    unsigned resize_when; /* number of running tasks at which the client asks; 0 = 1 */
     bool resize_asked, resize_answered;
     struct buf resize_answer;
-    struct buf bounds; /* what each master told the scheduler: "1:1..2 " by that of epoch 1 */
+    struct buf bounds; /* the bounds that each master told the scheduler: "1:1..2 " from the master
+                          of epoch 1 */
     int refused_num;
     char refused[480], refused_hint[240];
     struct buf client_json;
-    bool other_clock;               /* executors run on a machine that has just been booted */
-    bool client_errs_after_start;   /* it asks what a master cannot answer, and is refused */
-    bool client_leaves_after_start; /* its connection breaks when a task runs, and does not come
-                                       back */
+    bool other_clock; /* the clock of the executors is that of a machine that has just booted */
+    bool client_errs_after_start;   /* the client sends a request that the master must refuse */
+    bool client_leaves_after_start; /* its connection breaks when a task runs, and it does not
+                                       reconnect */
 
-    /* a master on a cluster: everybody dials it over TLS, and it has files elsewhere */
-    struct master_remote remote; /* with a key: the world is remote */
+    /* A master on a cluster: each peer connects to it over TLS, and its files are elsewhere. */
+    struct master_remote remote; /* has a key if the world is remote */
     struct job_key key;
     struct {
-        struct strv log;         /* what was done with them, in order: "mkdirs /h/app 700", ... */
-        int fail;                /* every operation, with this errno */
-        bool hang;               /* none ends */
-        const char *slow_event;  /* the put of a copy of the journal with this text takes a while */
-        bool slow;               /* it has begun */
-        unsigned n_running_then; /* tasks that ran when it ended */
-        bool holds;              /* puts of copies of the journal end in world_files_release() */
+        struct strv log; /* the operations on these files, in order: "mkdirs /h/app 700", ... */
+        int fail;        /* each operation fails with this errno */
+        bool hang;       /* no operation ends */
+        const char *slow_event;  /* the put of a journal copy that contains this text is slow */
+        bool slow;               /* the slow put has begun */
+        unsigned n_running_then; /* tasks that ran when the slow put ended */
+        bool holds;              /* puts of journal copies wait for world_files_release() */
         struct world_op {
             webhdfs_done_fn *done;
             void *arg;
@@ -144,27 +146,28 @@ struct world {
         bool taken;         /* it is /s/taken/1 now */
         bool holds_request; /* it is not found before world_files_release_request() */
     } files;
-    void (*on_running)(struct world *w);   /* once, when the first task runs */
-    void (*before_write)(struct world *w); /* of the journal */
+    void (*on_running)(struct world *w);   /* called once, when the first task runs */
+    void (*before_write)(struct world *w); /* called before each write of the journal */
     bool ran;
-    uint32_t reads_log_of; /* slot + 1; 0 = none: the client asks for it when the task runs */
-    unsigned n_logs;       /* answers */
-    uint32_t log_num;      /* errno of the last one */
-    char log_text[200];    /* its data, or its message */
-    bool box_hides_log;    /* executors do not answer */
-    char diagnostics[600]; /* of finish() */
-    const char *fate;      /* what the scheduler says when the master is told to end: "over",
-                              "another"; NULL = it cannot say */
+    uint32_t
+        reads_log_of;   /* slot + 1: the client reads the log of this task when it runs; 0 = none */
+    unsigned n_logs;    /* answers to that */
+    uint32_t log_num;   /* errno of the last answer */
+    char log_text[200]; /* data or message of the last answer */
+    bool box_hides_log; /* executors do not answer requests for their log */
+    char diagnostics[600]; /* the text that the master gave to finish() */
+    const char *fate;      /* what the scheduler answers when it tells the master to end: "over",
+                              "another"; NULL = nothing */
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
     void *fate_arg;
     struct loop_timer *fate_timer;
 
-    unsigned lines_before;     /* of the journal, before write kill_at */
-    unsigned n_running_at_end; /* tasks that ran when the scheduler was told that the job is over:
+    unsigned lines_before;     /* lines of the journal before write kill_at */
+    unsigned n_running_at_end; /* tasks that ran when the scheduler was told that the job is over;
                                   must be 0 */
 
-    bool reads_spec_file; /* what executors say of themselves */
-    struct {              /* the last that was heard of the cluster spec */
+    bool reads_spec_file; /* executors report that they read the file with the cluster spec */
+    struct {              /* the last message about the cluster spec */
         unsigned n_starts, n_peers;
         uint64_t bytes;
         char file[200], file_text[200], in_start[200], in_peers[200];
@@ -172,28 +175,29 @@ struct world {
 
     struct loop_timer *watchdog;
     bool timed_out;
-    unsigned n_runs[64]; /* by slot: how often a command was run */
-    int exits_asked[64]; /* by slot: the exit code with which its rank was to end; 0 = none */
+    unsigned n_runs[64]; /* by slot: how often its command was started */
+    int exits_asked[64]; /* by slot: the exit code that the master asked its rank to exit with; 0 =
+                            none */
 };
 
 /* conf: "key=value" strings, NULL-terminated. */
 void world_init(struct world *w, const char *const *conf, const struct script *scripts);
 void world_done(struct world *w);
-/* Start a master, and the next one when it crashed, until one ends with another code than
+/* Start a master, and another one after each crash, until a master returns a code other than
  * MASTER_CRASHED. */
 enum master_exit world_run(struct world *w);
-/* Before the first run: the master is on a cluster of many machines. */
+/* Call before the first run: the master then runs on a cluster with many machines. */
 void world_go_remote(struct world *w);
 void world_files_release(struct world *w); /* see files.holds */
 void world_files_release_request(struct world *w);
-/* Dial the master as whoever; remote worlds only. */
+/* Connect to the master under any identity; only in remote worlds. */
 int world_dial(struct world *w, const char *identity, const struct tls_key *key,
                const struct conn_ops *ops, void *arg, struct conn **out);
-/* One master only. */
+/* Runs one master. */
 enum master_exit world_run_once(struct world *w);
-void world_break_sched(struct world *w);     /* it does not know the master any more */
-unsigned world_alive(const struct world *w); /* containers */
-/* Cut n whole lines off the end of the journal: a crash in which the kernel had not taken them. */
+void world_break_sched(struct world *w);     /* the scheduler forgets the master */
+unsigned world_alive(const struct world *w); /* containers that are alive */
+/* Cut the last n lines off the journal, as after a crash before the kernel had written them. */
 void world_cut_journal(struct world *w, unsigned n);
 unsigned world_journal_lines(const struct world *w);
 

@@ -78,7 +78,7 @@ static void client_frame(struct conn *c, const Tony__Frame *f, void *arg)
         w->refused_num = (int)f->refused->num;
         (void)str_copy(w->refused, sizeof w->refused, f->refused->message);
         (void)str_copy(w->refused_hint, sizeof w->refused_hint, f->refused->hint);
-        w->stop_asked = !w->client_errs_after_start; /* when it is connected again */
+        w->stop_asked = !w->client_errs_after_start; /* the client asks after it has reconnected */
     } else if (f->body_case == TONY__FRAME__BODY_ANSWER) {
         w->stop_answered = true;
     } else if (f->body_case == TONY__FRAME__BODY_LOG_DATA) {
@@ -172,7 +172,7 @@ void world_task_runs(struct world *w)
     }
     if (w->client_errs_after_start && w->client) {
         client_ask(w, TONY__CLIENT_ASK__WHAT__POOL_STATUS);
-        w->owns = false; /* it comes back as a follower */
+        w->owns = false; /* the client reconnects as a follower */
     }
     if (w->client_leaves_after_start && w->client) {
         conn_close(TAKE(w->client));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files that a remote world has elsewhere. */
+/* The files of a remote world: a stand-in for HDFS. */
 #include "master_world_int.h"
 
 #include <assert.h>
@@ -99,8 +99,7 @@ static int files_put(void *fs, const char *path, mode_t mode, struct span text,
         (void)buf_add(&w->client_json, text.p, text.len);
     }
     if (w->files.holds && strstr(path, "/journal/")) {
-        w->files.held =
-            (struct world_op){ done, arg, WORLD_PLAIN }; /* there is never more than one */
+        w->files.held = (struct world_op){ done, arg, WORLD_PLAIN }; /* at most one put waits */
         world_client_may_resize(w);
         return 0;
     }

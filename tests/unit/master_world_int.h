@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the master's world share.
+ * Declarations that the files of the master's world share.
  */
 #ifndef TONY_TESTS_MASTER_WORLD_INT_H
 #define TONY_TESTS_MASTER_WORLD_INT_H
@@ -9,7 +9,7 @@
 
 struct err;
 
-enum { WORLD_AGAIN_MS = 2 }; /* between two attempts to dial a master that is not there */
+enum { WORLD_AGAIN_MS = 2 }; /* pause between two attempts to connect to the master */
 
 _Noreturn void world_die(const char *what, const struct err *e);
 /* box: NULL = a client. */
@@ -17,22 +17,24 @@ int world_dial_master(struct world *w, const struct box *box, const struct conn_
                       struct conn **out);
 
 extern const struct conn_ops world_box_ops;
-void world_box_open(struct conn *c, void *arg); /* the executor says hello; arg: the box */
+void world_box_open(struct conn *c, void *arg); /* the executor sends its hello; arg: the box */
 void world_box_end(struct box *b, bool killed); /* its task has ended */
 
-/* master_world_lost.c */
-/* The cluster gives up the node of w->lost_slot's container, and does not list the container to
- * the next master. Its executor lives on, knows only where the last master was, and listens for the
- * next one. Its task runs until the executor is told to end it. */
+/* implemented in master_world_lost.c */
+/* The cluster gives up the node of w->lost_slot's container, and does not list the container to the
+ * next master. The executor lives on. It knows only the address of the last master, and listens for
+ * the next one. Its task runs until the executor is told to end it. */
 void world_lose(struct world *w);
-void world_lost_ended(struct world *w); /* that task has ended: other tasks end now */
+/* The task in the lost container has ended: tasks that wait for that end now. */
+void world_lost_ended(struct world *w);
 bool world_wrote(const struct world *w, const char *event, const char *slot);
 
-/* master_world_client.c */
+/* implemented in master_world_client.c */
 void world_client_dial(void *arg);               /* arg: the world */
-unsigned world_n_running(const struct world *w); /* tasks */
-void world_task_runs(struct world *w);           /* what the test wanted to be done then */
-/* If the test wants a resize, so many tasks run, and a copy is held back if one is to be. */
+unsigned world_n_running(const struct world *w); /* running tasks */
+void world_task_runs(struct world *w); /* a task has begun: do what the test wants at this point */
+/* Send the resize request, if the test wants one, enough tasks run, and a journal copy waits if the
+ * test holds copies back. */
 void world_client_may_resize(struct world *w);
 
 #endif

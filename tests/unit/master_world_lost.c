@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A container of the master's world that its cluster has given up, and whose executor lives on. */
+/* A container that the cluster has given up while its executor lives on. */
 #include "master_world_int.h"
 
 #include <assert.h>
@@ -46,7 +46,7 @@ static void on_call(struct conn *c, void *arg)
 {
     struct box *b = arg;
     b->w->n_calls++;
-    conn_close(b->conn); /* a newer master */
+    conn_close(b->conn); /* the connection from a newer master replaces this one */
     b->conn = c;
     conn_set_arg(c, &world_box_ops, b);
     world_box_open(c, b);

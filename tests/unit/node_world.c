@@ -81,7 +81,8 @@ void world_start_keeper(struct world *w, const char *args)
     struct pollfd p = { .fd = ready[0], .events = POLLIN };
     char byte;
     assert_int_equal(poll(&p, 1, ANSWER_MS), 1);
-    (void)!read(ready[0], &byte, 1); /* end of file: it did not come up, and the test says so */
+    /* End of file: the keeper did not start; the test reports that later. */
+    (void)!read(ready[0], &byte, 1);
     close(ready[0]);
 }
 
@@ -91,7 +92,7 @@ int world_teardown(void **state)
 {
     (void)state;
     if (current)
-        world_free(current); /* the test failed half way */
+        world_free(current); /* the test failed before it freed its world */
     return 0;
 }
 
@@ -100,13 +101,14 @@ struct world *world_new(const char *args)
     struct world *w = current = calloc(1, sizeof *w);
     char path[256];
     assert_non_null(w);
-    /* another run of this test may be going on: what is left of a job is found by its id */
+    /* another run of this test may be active; the job's id must be unique, because leftovers are
+     * found by it */
     snprintf(w->app, sizeof w->app, "application_%lld_0007", 1700000000000LL + getpid());
     w->link.fd = w->pool.fd = w->listen_fd = -1;
     w->framework = "generic";
     w->mode = "GANG";
     w->heartbeat_ms = 200;
-    w->kill_grace_ms = 600000; /* nobody has to be quick to die of TERM */
+    w->kill_grace_ms = 600000; /* tests that stop a task never wait for its TERM grace to end */
     for (int i = 0; i < WORLD_SLOTS; i++)
         w->slots[i].link.fd = -1;
     snprintf(w->dir, sizeof w->dir, "/tmp/tony-node-XXXXXX");
@@ -151,8 +153,8 @@ struct world *world_new(const char *args)
     return w;
 }
 
-/* Only the tasks' own environment tells: a keeper started by the test has none, and executors share
- * the keeper's. */
+/* Processes with this variable in their environment. It finds tasks only: a keeper that the test
+ * started has no such environment, and executors share the keeper's. */
 static int with_variable(const char *want, bool kill_them)
 {
     int n = 0;
@@ -228,11 +230,12 @@ void world_free(struct world *w)
     }
     snprintf(path, sizeof path, "%s/cgroups", w->job_dir);
     AUTO(buf_done) struct buf text = { 0 };
-    if (fs_read(AT_FDCWD, path, &text, NULL) == 0) { /* a keeper that we killed */
+    /* The test killed the keeper: let another one clean up. */
+    if (fs_read(AT_FDCWD, path, &text, NULL) == 0) {
         world_start_keeper(w, "");
         kill(w->keeper, SIGTERM);
         (void)world_wait_keeper(w, 5000);
-        kill_all_with(want); /* it has started a pool */
+        kill_all_with(want); /* that keeper has started a pool */
     }
     struct err e = { 0 };
     (void)fs_remove_tree(AT_FDCWD, w->dir, &e);
@@ -300,7 +303,7 @@ static bool has_state(struct world *w)
 
 void world_pool_dial(struct world *w)
 {
-    link_close(&w->pool); /* of a dial before */
+    link_close(&w->pool); /* close an earlier connection */
     assert_int_equal(link_dial(&w->pool, w->socket_k), 0);
     Tony__PoolHello m = TONY__POOL_HELLO__INIT;
     m.version = 1;
@@ -510,7 +513,7 @@ void world_finish(struct world *w, const char *state)
     Tony__FinishJob m = TONY__FINISH_JOB__INIT;
     m.state = (char *)(uintptr_t)state;
     SEND(&w->link, finish_job, FINISH_JOB, &m);
-    /* the stand-in of the master does not end by itself as the real one does */
+    /* The stand-in for the master does not end by itself, as a real one does. */
     AUTO(buf_done) struct buf text = { 0 };
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", w->keeper, w->keeper);
@@ -552,7 +555,7 @@ static void welcome(struct world *w, struct link *l, uint32_t slot)
     SEND(l, welcome, WELCOME, &m);
 }
 
-/* ---- hearing ---- */
+/* ---- receiving ---- */
 
 static void copy(char *to, size_t size, const char *from)
 {
@@ -700,7 +703,7 @@ static void hear(struct world *w, struct link *l, int slot)
         link_close(l);
 }
 
-/* A new connection says who it is in its first frame. */
+/* The first frame of a new connection says which process it comes from. */
 static void hear_new(struct world *w)
 {
     struct link l;
@@ -785,7 +788,7 @@ void world_end_well(struct world *w)
     assert_true(world_until(w, world_is_finished, ANSWER_MS));
     assert_string_equal(w->state, "SUCCEEDED");
     assert_int_equal(access(w->socket_k, F_OK), -1);
-    assert_int_equal(access(w->socket_m, F_OK), -1); /* also the one that we left */
+    assert_int_equal(access(w->socket_m, F_OK), -1); /* also the socket that the test left behind */
     assert_int_equal(access(w->lock, F_OK), -1);
     assert_int_equal(access(w->job_dir, F_OK), -1);
     snprintf(path, sizeof path, "%s/history/%s/exits", w->home, w->app);

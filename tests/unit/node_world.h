@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job on a keeper and executors of the real program, with this test as its master and, where
- * wanted, as its pool.
+ * A job with a real keeper and real executors. The test plays the master and, if wanted, the pool.
  *
- * The keeper is started from a directory of its own, where the program tony-master only sleeps: the
- * test dials the keeper and listens for executors in its place.
+ * The keeper is started from a directory in which the program tony-master only sleeps. The test
+ * connects to the keeper and listens for executors in its place.
  */
 #ifndef TONY_TESTS_NODE_WORLD_H
 #define TONY_TESTS_NODE_WORLD_H
@@ -43,14 +42,14 @@ struct world {
     char dir[64], home[96], job_dir[200], socket_k[160], socket_m[160], lock[160];
     char app[48];
     pid_t keeper;
-    struct link link; /* to the keeper, as master */
-    struct link pool; /* to the keeper, as pool */
+    struct link link; /* connection to the keeper, as its master */
+    struct link pool; /* connection to the keeper, as its pool */
     int listen_fd;
     uint32_t epoch;
     bool registered;
-    int n_registered;      /* containers that Registered told of */
-    int n_registered_done; /* of these completed */
-    /* from the pool's connection */
+    int n_registered;      /* containers listed in Registered */
+    int n_registered_done; /* those of them that have completed */
+    /* received on the pool's connection */
     bool finished;
     int n_states;
     char state[32];
@@ -60,47 +59,48 @@ struct world {
         uint32_t min_containers, max_containers;
         int64_t wants_since_ms;
     } holds; /* the last KeeperState */
-    /* from the master's connection */
+    /* received on the master's connection */
     uint32_t cancelled; /* the last number that was confirmed */
     int n_wishes;
     uint32_t wish_n;
     uint64_t wish_ms;
     bool wish_grows;
-    char why[300]; /* of the last refusal, or wish */
-    /* what tasks are given */
+    char why[300]; /* reason of the last refusal or wish */
+    /* what the tasks are started with */
     const char *command, *framework, *mode, *env; /* env: "K=V" */
     uint32_t heartbeat_ms, kill_grace_ms, master_away_ms;
     uint64_t execution_timeout_ms;
     Tony__Mount **mounts;
     size_t n_mounts;
     bool hold_start, hold_ack, keep_after_ack;
-    bool deaf; /* nobody reads what the keeper says when it is ready */
+    bool deaf; /* the test does not wait until the keeper reports that it is ready */
     int n;     /* slots in use */
     struct world_slot slots[WORLD_SLOTS];
 };
 
-/* setup: args are options of the keeper besides its id, or NULL */
+/* For setup. args: options of the keeper besides its id, or NULL. */
 struct world *world_new(const char *args);
-void world_free(
-    struct world *w); /* kills what is left, checks that nothing is, removes the directory */
-int world_teardown(void **state); /* after each test: the same for one that failed */
+/* Kills the processes that are left, checks that none is alive, and removes the directory. */
+void world_free(struct world *w);
+int world_teardown(void **state); /* runs after each test: does the same after a failed test */
 void world_start_keeper(struct world *w, const char *args);
 
-void world_register(struct world *w,
-                    uint32_t epoch); /* dial, RegisterMaster, wait for Registered */
+/* Connects, sends RegisterMaster, waits for Registered. */
+void world_register(struct world *w, uint32_t epoch);
 void world_listen(struct world *w);
-void world_ask(struct world *w, int n, uint64_t memory_mib,
-               uint32_t gpus); /* slots 0..n-1, waits for the grants */
+/* Asks for slots 0..n-1 and waits for the grants. */
+void world_ask(struct world *w, int n, uint64_t memory_mib, uint32_t gpus);
 void world_launch(struct world *w, int n);
-void world_run(struct world *w, int n,
-               const char *command); /* ask, launch, until all are completed */
+/* Asks, launches, and waits until all have completed. */
+void world_run(struct world *w, int n, const char *command);
 void world_start(struct world *w, int slot, uint32_t attempt);
 void world_stop(struct world *w, int slot, uint32_t grace_ms, Tony__Reason reason);
 void world_stop_container(struct world *w, int slot, uint32_t grace_ms);
 void world_ack(struct world *w, int slot, uint32_t attempt, bool finish);
 void world_finish(struct world *w, const char *state);
 void world_pool_dial(struct world *w);
-/* Of a job that is resized: m asks, as the whole or to be granted; nothing is waited for. */
+/* For a resized job: m requests, sent as the whole want or as requests for containers. Neither call
+ * waits for an answer. */
 struct world_wants {
     uint32_t slot;
     uint64_t memory_mib;
@@ -109,29 +109,29 @@ struct world_wants {
 void world_want(struct world *w, const struct world_wants *asks, size_t m);
 void world_request(struct world *w, const struct world_wants *asks, size_t m);
 void world_cancel(struct world *w, uint32_t slot, uint32_t number);
-/* As the pool. */
+/* These act as the pool. */
 void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const uint32_t *gpus,
                  size_t n_gpus);
 void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const char *why);
 void world_bounds(struct world *w, uint32_t min, uint32_t max);
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms);
-void world_drop_master(struct world *w); /* close everything the test holds as master */
+void world_drop_master(struct world *w); /* closes the connections that the test holds as master */
 
-/* Handle what comes until done(w) or the deadline; false: the deadline. */
+/* Handle events until done(w) is true; false: the deadline came first. */
 bool world_until(struct world *w, bool (*done)(struct world *w), int ms);
 bool all_hello(struct world *w);
 bool all_started(struct world *w);
 bool all_ended(struct world *w);
 bool all_completed(struct world *w);
 bool never(struct world *w);
-bool world_is_finished(struct world *w);        /* as the pool was told */
+bool world_is_finished(struct world *w);        /* the pool was told so */
 int world_wait_keeper(struct world *w, int ms); /* its exit code; -1: it lives; 1000 + signal */
 
 /* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. Frees
  * w. */
 void world_end_well(struct world *w);
 
-/* Processes that carry this job in their environment, the keeper and executors left out. */
+/* Number of processes with this job in their environment, without the keeper and the executors. */
 int world_tasks_alive(struct world *w);
 char *world_read(struct world *w, const char *path); /* absolute, or relative to the job's
                                                         directory; borrowed until the next call */

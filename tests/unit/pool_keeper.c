@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* It locks, listens, and does what the file `do` in its job's directory says. */
+/* A stand-in for the keeper. It takes the lock, listens, and obeys the file `do` in the job's
+ * directory. */
 #include "pool_keeper.h"
 
 #include <setjmp.h>
@@ -37,12 +38,12 @@ struct keeper {
     struct loop_timer *timer;
     uint64_t memory_mib;
     uint32_t gpus[GPUS_MAX], n_gpus;
-    /* a resized job's */
+    /* for a resized job */
     uint64_t wants_mib;
     uint32_t wants_gpus, wants_number, heard;
     int64_t wants_since_ms;
     int64_t min_containers, max_containers;
-    bool deaf; /* an Admit is not answered */
+    bool deaf; /* does not answer an Admit */
 };
 
 static void keeper_say(struct keeper *k, bool finished, const char *state)
@@ -73,7 +74,7 @@ static void keeper_say(struct keeper *k, bool finished, const char *state)
         (void)conn_send(k->pool, &f);
 }
 
-/* Killed over its end: the job is put away, and what took room is left to be removed. */
+/* The keeper is killed while it ends: the job is in history, and files that take room are left. */
 static _Noreturn void keeper_dies_late(struct keeper *k, bool says, bool leaves_room)
 {
     AUTO(free_p) char *history = paths_history(&k->paths, k->id);
@@ -98,7 +99,8 @@ static void keeper_end(struct keeper *k)
 
 /* ---- a resized job ---- */
 
-/* For the test: what it may hold, "80 0,1", in the job's file `holds`. */
+/* Writes a note for the test into the job's directory: what the job may hold ("80 0,1") into the
+ * file `holds`. */
 static void keeper_note(const struct keeper *k, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 static void keeper_note(const struct keeper *k, const char *name, const char *fmt, ...)
@@ -120,7 +122,8 @@ static void keeper_note_holdings(const struct keeper *k)
     keeper_note(k, "holds", "%llu %s", (unsigned long long)k->memory_mib, buf_cstr(&gpus));
 }
 
-/* "want 80 2": what is too much is given back at once, as if it had not been in use. */
+/* "want 80 2": asks the pool for these resources. What it receives in excess it gives back at once,
+ * as unused. */
 static void keeper_wants(struct keeper *k, struct span word)
 {
     struct span first;
@@ -139,7 +142,7 @@ static void keeper_wants(struct keeper *k, struct span word)
     keeper_say(k, false, "");
 }
 
-/* "bounds 1 4" */
+/* "bounds 1 4": the smallest and the largest number of containers. */
 static void keeper_bounds(struct keeper *k, struct span word)
 {
     struct span first;
@@ -165,9 +168,9 @@ static void keeper_admitted(struct keeper *k, const Tony__Admit *m)
     keeper_say(k, false, "");
 }
 
-/* ---- what it is told ---- */
+/* ---- commands ---- */
 
-/* The word in the file `do`, if there is one yet. */
+/* Obeys the command in the file `do`, if there is one. */
 static void keeper_look(void *arg)
 {
     struct keeper *k = arg;
@@ -231,7 +234,7 @@ static void keeper_accept(struct conn *c, void *arg)
     conn_set_arg(c, &ops, arg);
 }
 
-/* Says in $TONY_HOME/cleaned that it was called, and for whom. */
+/* Appends the job's id to $TONY_HOME/cleaned. */
 static int cleanup(const char *id)
 {
     struct paths paths;
@@ -280,7 +283,8 @@ int fake_keeper_main(int argc, char **argv)
     }
     AUTO(free_p) char *lock = paths_socket(&k.paths, k.id, "lock");
     AUTO(free_p) char *sock = paths_socket(&k.paths, k.id, "k");
-    if (flock(fd, LOCK_EX | LOCK_NB) == -1) /* the pool has taken it for us */
+    /* The pool has already taken the lock for this keeper. */
+    if (flock(fd, LOCK_EX | LOCK_NB) == -1)
         return 5;
     if (listener_open_unix(k.loop, sock, keeper_accept, &k, &s, &e) < 0)
         return 1;
@@ -304,7 +308,7 @@ int fake_keeper_main(int argc, char **argv)
     return 0;
 }
 
-/* ---- its job ---- */
+/* ---- the job ---- */
 
 void encode_job(const struct want *j, struct buf *out)
 {

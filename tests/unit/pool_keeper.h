@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the tests of the pool: a keeper that only looks like one, and the jobs that it keeps.
+ * For the tests of the pool: a stand-in for the keeper, and the jobs that it runs.
  */
 #ifndef TONY_TESTS_UNIT_POOL_KEEPER_H
 #define TONY_TESTS_UNIT_POOL_KEEPER_H
@@ -9,7 +9,7 @@
 
 struct buf;
 
-/* As the program tony-executor; an exit code. */
+/* Acts as the program tony-executor; returns an exit code. */
 int fake_keeper_main(int argc, char **argv);
 
 struct want {
@@ -17,7 +17,7 @@ struct want {
     bool owned;
 };
 
-/* job.conf of a job that sleeps; fails the test if it cannot be made. */
+/* Encodes job.conf of a job that sleeps; fails the test on an error. */
 void encode_job(const struct want *j, struct buf *out);
 
 #endif

@@ -45,7 +45,7 @@ pid_t world_start_pool(struct world *w)
             argv[argc++] = (char *)"--conf";
             argv[argc++] = (char *)w->conf[i];
         }
-        (void)execv("/proc/self/exe", argv); /* libuv does not live through a fork alone */
+        (void)execv("/proc/self/exe", argv); /* libuv does not work in a fork without an exec */
         _exit(127);
     }
     (void)close(fds[1]);
@@ -96,7 +96,7 @@ static void world_forget(struct world *w)
     w->finished = false;
 }
 
-/* Keepers of this test that still live, or are only being started. */
+/* Kills keepers that this test has started, also those that are only starting. */
 static void kill_keepers(const struct world *w)
 {
     for (int number = 1; number < 12; number++) {
@@ -134,7 +134,7 @@ int world_teardown(void **state)
     return rc;
 }
 
-/* ---- talking to the pool ---- */
+/* ---- messages to and from the pool ---- */
 
 static void take_json(struct world *w, const ProtobufCBinaryData *d)
 {
@@ -148,7 +148,8 @@ static void take_json(struct world *w, const ProtobufCBinaryData *d)
 static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct world *w = arg;
-    if (c != w->conn) { /* a follower's, while another connection is being talked on */
+    /* This answer came for a follower while the test waits on another connection. */
+    if (c != w->conn) {
         w->updates++;
         return;
     }
@@ -191,7 +192,7 @@ static void late(void *arg)
     fail_msg("nothing came from the pool for %d ms", DEADLINE_MS);
 }
 
-/* Until something has come. */
+/* Waits for a frame. */
 void world_wait_word(struct world *w)
 {
     struct loop_timer *t = loop_timer_new(w->loop, late, w);
@@ -260,11 +261,11 @@ void world_send_submit(struct world *w, struct span text, bool owned)
     world_forget(w);
     w->id[0] = '\0';
     assert_int_equal(conn_send(w->conn, &f), 0);
-    while (!w->id[0] && !w->num) /* a follower may hear of it first */
+    while (!w->id[0] && !w->num) /* the follower's message may arrive before the answer */
         world_wait_word(w);
 }
 
-/* The id goes to out; fails when it is refused. */
+/* Submits a job and copies its id to out; fails the test if the pool refuses the job. */
 void world_submit(struct world *w, struct want j, char out[APP_ID_MAX])
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -301,7 +302,7 @@ void world_pause_ms(int ms)
     (void)poll(NULL, 0, ms);
 }
 
-/* Until the pool says so of the job; "" = that it is not there. */
+/* Waits until the pool reports this state for the job; "" = until it does not know the job. */
 void world_await_state(struct world *w, const char *id, const char *state)
 {
     int64_t deadline = clock_mono_ms() + DEADLINE_MS;
@@ -317,7 +318,7 @@ void world_await_state(struct world *w, const char *id, const char *state)
     }
 }
 
-/* How many keepers the job has had. */
+/* Number of keepers that were started for the job. */
 unsigned world_count_lives(const struct world *w, const char *id)
 {
     AUTO(free_p) char *dir = paths_job(&w->paths, id);
@@ -406,6 +407,6 @@ int world_other_program(int argc, char **argv)
     if (str_eq(argv[0], "tony-pool"))
         return pool_main(argc, argv);
     if (argc >= 3 && (str_eq(argv[1], "--keeper") || str_eq(argv[1], "--cleanup")))
-        _exit(fake_keeper_main(argc, argv)); /* what it leaks is no concern of these tests */
+        _exit(fake_keeper_main(argc, argv)); /* leaks of the stand-in do not matter here */
     return -1;
 }

@@ -29,7 +29,7 @@ static void test_err_set(void **state)
     assert_string_equal(e.msg, "job file 'j': cannot open '/x': No such file or directory");
     assert_string_equal(e.hint, "look at y");
     err_set(&e, EINVAL, "other");
-    assert_string_equal(e.hint, ""); /* a hint belongs to its sentence */
+    assert_string_equal(e.hint, ""); /* a new message has no hint of the last one */
     err_clear(&e);
     assert_int_equal(e.num, 0);
     assert_string_equal(e.msg, "");
@@ -49,14 +49,14 @@ static void test_err_texts(void **state)
 {
     (void)state;
     struct err e = { 0 };
-    /* The arguments may be the old sentence itself. */
+    /* An argument may be the old message itself. */
     err_set(&e, EIO, "inner");
     err_set(&e, EIO, "outer: %s", e.msg);
     assert_string_equal(e.msg, "outer: inner");
-    /* Nothing from outside breaks the line or reaches a terminal. */
+    /* Control characters neither break the line nor reach a terminal. */
     err_set(&e, EIO, "key 'a\nb\x1b[31m\x7f\xc2\x9b\xc2\xa0'");
     assert_string_equal(e.msg, "key 'a b?[31m???\xc2\xa0'");
-    /* Too long: dots in place of the middle, never in the middle of a character. */
+    /* A long message has dots in place of its middle. It is not cut inside a character. */
     char longer[700];
     for (size_t i = 0; i + 2 < sizeof longer; i += 2)
         memcpy(longer + i, "\xc3\xbc", 3);
@@ -92,7 +92,7 @@ static void test_buf_limits(void **state)
     assert_string_equal(buf_cstr(&b), "1234567890");
     buf_consume(&b, 9);
     assert_string_equal(buf_cstr(&b), "0");
-    assert_int_not_equal(buf_addc(&b, 'x'), 0); /* has failed, stays failed */
+    assert_int_not_equal(buf_addc(&b, 'x'), 0); /* an error is permanent */
     buf_clear(&b);
     assert_int_equal(buf_addf(&b, "%s", "abcdefghij"), 0);
     assert_int_equal(buf_addf(&b, "%s", "k"), -EMSGSIZE);
@@ -104,7 +104,7 @@ static void test_buf_limits(void **state)
     buf_done(&b);
     assert_int_equal(b.max, 10);
     assert_int_equal(buf_add(&b, "x", SIZE_MAX), -EMSGSIZE);
-    assert_int_equal(buf_add(&b, NULL, 0), -ENOMEM); /* failed before */
+    assert_int_equal(buf_add(&b, NULL, 0), -ENOMEM); /* the buffer failed before */
     buf_done(&b);
 }
 
@@ -132,7 +132,7 @@ static void test_buf_grows(void **state)
     assert_null(b.p);
     free(s);
     assert_non_null(buf_reserve(&b, 10));
-    assert_string_equal(buf_cstr(&b), ""); /* reserved, but nothing came */
+    assert_string_equal(buf_cstr(&b), ""); /* bytes were reserved and none was written */
     s = buf_steal(&b);
     assert_string_equal(s, "");
     free(s);
@@ -180,7 +180,7 @@ static void test_buf_fill_fd(void **state)
             assert_int_equal(b.len, cases[i].size);
         buf_done(&b);
     }
-    /* A pipe tells no size, and may come in pieces. */
+    /* A pipe reports no size, and its data may come in parts. */
     int p[2];
     assert_int_equal(pipe(p), 0);
     assert_int_equal(write(p[1], "0123456789", 10), 10);
@@ -236,7 +236,7 @@ static void test_span_utf8(void **state)
     static const struct {
         const char *text;
         size_t len;
-        int bad_at; /* -1: good */
+        int bad_at; /* -1: valid */
     } cases[] = {
         { "plain", 5, -1 },
         { "", 0, -1 },
@@ -256,7 +256,7 @@ static void test_span_utf8(void **state)
         { "\xf0\x8f\xbf\xbf", 4, 0 },  /* overlong */
         { "\xf0\x90\x80\x80", 4, -1 }, /* U+10000 */
         { "\xf4\x8f\xbf\xbf", 4, -1 }, /* U+10FFFF */
-        { "\xf4\x90\x80\x80", 4, 0 },  /* beyond */
+        { "\xf4\x90\x80\x80", 4, 0 },  /* beyond U+10FFFF */
         { "\xf5\x80\x80\x80", 4, 0 },
         { "ok\xf0\x90\x80", 5, 2 },
         { "\xe2\x82\x41", 3, 0 },
@@ -354,7 +354,7 @@ static void test_map(void **state)
     int at = 0;
     for (struct map_entry *x = map_next(&m, NULL); x; x = map_next(&m, x)) {
         at += at % 3 == 0;
-        assert_ptr_equal(x->value, &values[at]); /* the order of insertion */
+        assert_ptr_equal(x->value, &values[at]); /* in insertion order */
         at++;
     }
     assert_int_equal(at, 3000);
@@ -368,7 +368,7 @@ static void test_map(void **state)
     assert_null(map_next(&m, NULL));
 }
 
-/* Keys come and go: the tables must not grow with what is gone, nor fill up with it. */
+/* Insert and remove many keys: the tables neither grow nor fill with removed keys. */
 static void test_map_churn(void **state)
 {
     (void)state;
@@ -387,7 +387,7 @@ static void test_map_churn(void **state)
     assert_in_range(m.cap_entries, 10, 64);
     for (struct map_entry *x = map_next(&m, NULL); x; x = map_next(&m, x)) {
         if (x->key[4] == '5') {
-            void *value = map_remove(&m, x->key); /* by its own key, inside the loop */
+            void *value = map_remove(&m, x->key); /* remove the current key inside the loop */
             free(value);
         }
     }
@@ -451,7 +451,7 @@ static void test_reason(void **state)
     assert_int_equal(end_reason_parse(NULL), END_NONE);
 }
 
-/* 128 + a signal is what a scheduler says of a container that a signal killed. */
+/* For a container that a signal killed, a scheduler reports 128 plus the signal. */
 static void test_container_codes(void **state)
 {
     static const struct {

@@ -122,12 +122,12 @@ static void test_write_atomic(void **state)
     assert_int_equal(fs_read(dirfd, "f", &b, NULL), 0);
     assert_string_equal(buf_cstr(&b), "second");
     buf_done(&b);
-    /* A name as long as names can be. */
+    /* The longest possible name. */
     char name[256];
     memset(name, 'n', 255);
     name[255] = '\0';
     assert_int_equal(fs_write_atomic(dirfd, name, SPAN("x"), 0600, true, &p->e), 0);
-    /* A failure says why and leaves neither a temporary file nor a changed one. */
+    /* A failed write says why, leaves no temporary file and does not change the file. */
     assert_int_equal(mkdir(in(p, "d"), 0700), 0);
     assert_int_equal(fs_write_atomic(dirfd, "d", SPAN("x"), 0600, false, &p->e), -EISDIR);
     assert_string_equal(p->e.msg, "cannot write 'd': Is a directory");
@@ -135,7 +135,7 @@ static void test_write_atomic(void **state)
     assert_int_equal(entries(p->dir), 3);
 }
 
-/* A full disk, as far as a process can have one of its own: the limit on file sizes. */
+/* The limit on file sizes stands in for a full disk. */
 static void test_write_atomic_disk_full(void **state)
 {
     struct place *p = *state;
@@ -229,7 +229,7 @@ static void test_tail(void **state)
         { "a\nb\n", 0, 100, "" },
         { "one long line", 1, 4, "line" },
         { "a\nbcd\n", 2, 4, "bcd\n" },
-        { "gr\xc3\xbc\n", 1, 2, "\n" }, /* not in the middle of a character */
+        { "gr\xc3\xbc\n", 1, 2, "\n" }, /* the cut is not inside a character */
         { "bad \xff\xc3 byte\n", 1, 100, "bad ?? byte\n" },
         { "x\n\xf0\x9f\x98\x80!", 1, 100, "\xf0\x9f\x98\x80!" },
         { "abc", 1, 0, "" },
@@ -248,7 +248,7 @@ static void test_tail(void **state)
     assert_string_equal(buf_cstr(&b), "a?b\n");
     assert_int_equal(fs_tail(AT_FDCWD, in(p, "none"), 1, 100, &b, &p->e), -ENOENT);
     assert_int_equal(fs_tail(AT_FDCWD, p->dir, 1, 100, &b, &p->e), -EINVAL);
-    assert_int_equal(mkfifo(in(p, "fifo"), 0600), 0); /* must not wait for a writer */
+    assert_int_equal(mkfifo(in(p, "fifo"), 0600), 0); /* the call must not wait for a writer */
     assert_int_equal(fs_tail(AT_FDCWD, p->path, 1, 100, &b, &p->e), -EINVAL);
     buf_done(&b);
 }
@@ -268,7 +268,7 @@ static void test_remove_simple(void **state)
     assert_int_equal(entries(p->dir), 1);
 }
 
-/* Links are removed, never followed: neither inside nor as the thing to remove. */
+/* Links are removed and never followed, neither inside the tree nor at its root. */
 static void test_remove_links(void **state)
 {
     struct place *p = *state;
@@ -302,7 +302,8 @@ static void test_remove_many(void **state)
     assert_int_equal(entries(p->dir), 0);
 }
 
-/* Deeper than descriptors, and than paths can be long; several such branches side by side. */
+/* A tree that is deeper than the limits on descriptors and on path lengths, with several such
+ * branches. */
 static void test_remove_deep(void **state)
 {
     struct place *p = *state;
@@ -335,7 +336,7 @@ static void test_remove_deep(void **state)
     assert_int_equal(entries(p->dir), 0);
 }
 
-/* In a child that is nobody when we are root: root passes any permission. */
+/* Runs as user nobody in a child if the test runs as root: root passes any permission. */
 static void test_remove_without_permission(void **state)
 {
     struct place *p = *state;
@@ -363,12 +364,12 @@ static void test_remove_without_permission(void **state)
     assert_int_equal(entries(p->dir), 0);
 }
 
-/* What cannot be removed is named, and the rest is gone all the same. */
+/* The error names an entry that cannot be removed; all other entries are removed. */
 static void test_remove_says_what_failed(void **state)
 {
     struct place *p = *state;
     if (geteuid() != 0)
-        return; /* needs a file of another user */
+        return; /* this test needs a file of another user */
     assert_int_equal(fs_mkdirs(in(p, "tree/theirs"), 0755, NULL), 0);
     assert_int_equal(chmod(p->dir, 0777), 0);
     put(in(p, "tree/theirs/stuck"), "x");
@@ -392,7 +393,7 @@ static void test_remove_says_what_failed(void **state)
     assert_int_equal(access(in(p, "tree/theirs/stuck"), F_OK), 0);
 }
 
-/* Removal allocates nothing, so that it works when memory is what has run out. */
+/* Removal allocates nothing, so it also works without memory. */
 static void test_remove_allocates_nothing(void **state)
 {
     struct place *p = *state;

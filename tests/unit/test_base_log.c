@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: what a line looks like, what cannot break out of one, and floods. */
+/* The log: the form of a line, escaping, and limits against floods. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -43,7 +43,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What was logged since the last call. */
+/* Text that was logged since the last call. */
 static const char *logged(struct capture *c)
 {
     buf_clear(&c->text);
@@ -53,7 +53,7 @@ static const char *logged(struct capture *c)
     return buf_cstr(&c->text);
 }
 
-/* Without the time, whose form is checked. */
+/* Checks the form of the time, and returns the rest of the line. */
 static const char *after_time(const char *line)
 {
     static const char form[] = "dddd-dd-ddTdd:dd:dd.dddZ ";
@@ -111,7 +111,7 @@ static void test_level(void **state)
     struct capture *c = *state;
     assert_false(log_enabled(LOG_DEBUG));
     log_event(LOG_DEBUG, "quiet");
-    log_fields(LOG_DEBUG, "quiet", NULL); /* not even looked at */
+    log_fields(LOG_DEBUG, "quiet", NULL); /* below the log level: the fields are not evaluated */
     assert_string_equal(logged(c), "");
     log_setup(c->fd, LOG_ERROR, false);
     log_event(LOG_WARN, "quiet");
@@ -136,7 +136,7 @@ static void test_long_lines(void **state)
         assert_ptr_equal(strchr(line, '\n'), line + len - 1);
         assert_non_null(strstr(line, "xxx...\""));
         if (json)
-            assert_int_equal(line[len - 2], '}'); /* whole fields only */
+            assert_int_equal(line[len - 2], '}'); /* a field is never cut */
     }
 }
 
@@ -170,8 +170,8 @@ static int64_t wait_for_second_after(int64_t second)
     return clock_mono_ms() / 1000;
 }
 
-/* What is too much in one second is left out; the next event in a later second says once how much
- * that was. */
+/* Events beyond the limit for one second are dropped. The next event in a later second reports once
+ * how many. */
 static void test_flood(void **state)
 {
     struct capture *c = *state;
@@ -182,7 +182,8 @@ static void test_flood(void **state)
         for (int i = 0; i < LOG_BURST + 500; i++)
             log_event(LOG_INFO, "flood.this", f_int("n", i));
         log_event(LOG_INFO, "calm.other");
-        bool within = clock_mono_ms() / 1000 == second; /* else the machine was too slow: again */
+        /* If the second changed meanwhile, the machine was slow: repeat. */
+        bool within = clock_mono_ms() / 1000 == second;
         const char *text = logged(c);
         shown = count(text, "flood.this n=");
         assert_int_equal(count(text, "calm.other"), 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strings, and numbers of text from users with the sentences that refuse them. */
+/* Strings, and numbers in users' text with the messages that refuse them. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,8 @@ static void test_i64(void **state)
         assert_string_equal(e.msg, cases[i].sentence);
     }
     int64_t v = 0;
-    assert_int_equal(str_i64(span_mem("123", 2), 0, 99, "x", &v, NULL), 0); /* not beyond its end */
+    /* The number ends with the span. */
+    assert_int_equal(str_i64(span_mem("123", 2), 0, 99, "x", &v, NULL), 0);
     assert_int_equal(v, 12);
     assert_int_equal(str_i64((struct span){ 0 }, 0, 99, "x", &v, NULL), -EINVAL);
 }
@@ -125,7 +126,7 @@ static void test_times(void **state)
         { " 10 M ", 0, 600000 },
         { "2h", 0, 7200000 },
         { "1d", 0, 86400000 },
-        { "10", -EINVAL, 0 }, /* of what? */
+        { "10", -EINVAL, 0 }, /* no unit */
         { "", -EINVAL, 0 },
         { "m", -EINVAL, 0 },
         { "1.5h", -EINVAL, 0 },
@@ -203,7 +204,7 @@ static void test_compare(void **state)
     assert_true(str_copy(small, sizeof small, "abc"));
     assert_false(str_copy(small, sizeof small, "abcd"));
     assert_string_equal(small, "abc");
-    assert_false(str_copy(small, sizeof small, "ab\xc3\xbc")); /* not half a character */
+    assert_false(str_copy(small, sizeof small, "ab\xc3\xbc")); /* a character is not cut */
     assert_string_equal(small, "ab");
     assert_false(str_copy(small, 0, "x"));
 }
@@ -252,7 +253,7 @@ static void test_nearest(void **state)
         { "", NULL },
         { "something-else", NULL },
         { "tony.task.hartbeat-intervall-ms", "tony.task.heartbeat-interval-ms" },
-        { "rn", "Run" }, /* of equals the first */
+        { "rn", "Run" }, /* both are as near: the first one wins */
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *got = str_nearest(cases[i].text, keys, ARRAY_LEN(keys));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an end means: the last lines of real programs on one side, the name of the cause on the
- * other. */
+/* The last lines of real programs, and the cause that each must give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +20,7 @@ static const struct sample {
     int exit_code, signal;
     const char *tail;
 } samples[] = {
-    /* what is missing */
+    /* missing modules and files */
     { "missing_module", 1, 0, TRACE "ModuleNotFoundError: No module named 'sklearn'\n" },
     { "missing_module", 1, 0, "/usr/bin/python3: No module named tensorboard\n" },
     { "missing_module", 1, 0,
@@ -118,7 +117,7 @@ static const struct sample {
     { "exception", 1, 0, TRACE "AssertionError\n" },
     { "exception", 0, SIGABRT,
       "terminate called after throwing an instance of 'std::runtime_error'\n  what():  no\n" },
-    /* signals, also by way of a shell */
+    /* signals, also reported by a shell */
     { "segfault", 0, SIGSEGV, "" },
     { "segfault", 139, 0, "bash: line 1: 4711 Segmentation fault      python3 x.py\n" },
     { "segfault", 1, 0, "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1:\n" },
@@ -167,7 +166,7 @@ static const struct sample {
       "MPIDI_CH3I_Progress(1): Communication error with rank 1\n" },
     { "lost_peer", 1, 0, TRACE "ConnectionRefusedError: [Errno 111] Connection refused\n" },
     { "lost_peer", 1, 0, TRACE "BrokenPipeError: [Errno 32] Broken pipe\n" },
-    /* other languages, libraries, launchers */
+    /* other languages, libraries and launchers */
     { "missing_module", 1, 0,
       "node:internal/modules/cjs/loader:936\n  throw err;\n  ^\n\nError: Cannot find module "
       "'express'\n" },
@@ -309,14 +308,14 @@ static const struct sample {
     { "segfault", 1, 0,
       TRACE "subprocess.CalledProcessError: Command '['./a']' died with <Signals.SIGSEGV: 11>.\n" },
     { "killed", 137, 0, TRACE "ModuleNotFoundError: No module named 'optional'\nstep 1\nstep 2\n" },
-    /* a child's own message counts more than its parent's report of it */
+    /* the child's own message counts more than its parent's report about the child */
     { "missing_module", 1, 0,
       TRACE
       "ModuleNotFoundError: No module named 'sklearn'\n"
       "E1121 10:00:00.1 api.py:833] failed (exitcode: 1) local_rank: 0 (pid: 77) of binary\n" TRACE
       "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
       "=====\ntrain.py FAILED\n-----\n" },
-    /* an error that the program survived is no cause */
+    /* an error that the program handled is no cause */
     { "exception", 1, 0,
       TRACE "ModuleNotFoundError: No module named 'apex'\ngoing on without it\nstep 1\nstep 2\n"
             "step 3\n" TRACE "KeyError: 'label'\n" },
@@ -328,7 +327,7 @@ static const struct sample {
     { "exit_code", 3, 0,
       "rm: x: No such file or directory\nstep 1\nstep 2\nstep 3\nstep 4\nstep 5\nstep 6\nstep "
       "7\n" },
-    /* source text that a traceback quotes did not happen */
+    /* source text in a traceback is not an error message */
     { "exception", 1, 0,
       "Traceback (most recent call last):\n  File \"/data not found/t.py\", line 3, in f\n"
       "    except ConnectionResetError: raise MemoryError\nKeyError: 'label'\n" },
@@ -341,7 +340,7 @@ static const struct sample {
       TRACE "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out "
             "waiting 10000ms for recv operation to complete\n" },
     { "collective_timeout", 1, 0, TRACE "RuntimeError: Barrier timed out after 30 s\n" },
-    /* a chain of exceptions: the first one is the root; messages of the tear-down come after it */
+    /* in a chain of exceptions the first one is the root; messages of the shutdown follow it */
     { "lost_peer", 1, 0,
       TRACE "ConnectionResetError: [Errno 104] Connection reset by peer\n\nDuring handling of the "
             "above exception, another exception occurred:\n\n" TRACE
@@ -437,7 +436,7 @@ static void test_reasons(void **state)
     }
 }
 
-/* A task without peers can only have lost a service outside of the job. */
+/* A task without peers that lost a connection can only have lost a service outside the job. */
 static void test_alone(void **state)
 {
     struct cause_end end = { .reason = END_EXITED,
@@ -459,7 +458,7 @@ static void test_the_remedy_names_the_role(void **state)
     assert_null(strstr(buf_cstr(&text), "<role>"));
 }
 
-/* The line lies within the tail, whatever bytes the tail has. */
+/* The reported line lies inside the tail, for any bytes. */
 static void test_any_bytes(void **state)
 {
     static const char *const tails[] = { "\n\n\n",   "\xff\xfe\n", ":",   "Error",   "Error:",
@@ -498,7 +497,7 @@ static void test_records(void **state)
     for (size_t i = strlen(tail); i + 2 < sizeof tail; i += 2)
         memcpy(tail + i, "\xc3\xa9", 3);
     assert_string_equal(cause_record(&end, line), "exception");
-    assert_int_equal(strlen(line), CAUSE_LINE_MAX - 1); /* the last character did not fit whole */
+    assert_int_equal(strlen(line), CAUSE_LINE_MAX - 1); /* the last character did not fit */
     assert_true(span_utf8(span_of(line), NULL));
     end.tail = "";
     assert_string_equal(cause_record(&end, line), "exit_code");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client's options, and jobs made of them; what it asks of a pool is tried end to end. */
+/* The client's options, and the jobs that they describe. Tests in tests/e2e cover its requests to a
+ * pool. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -37,7 +38,7 @@ static void test_forms(void **state)
     static const struct {
         const char *argv[5];
         enum option_id id;
-        const char *value; /* NULL: a flag */
+        const char *value; /* NULL: an option without a value */
     } cases[] = {
         { { "--src_dir", "x" }, OPT_SRC_DIR, "x" },
         { { "-src_dir", "x" }, OPT_SRC_DIR, "x" },
@@ -155,7 +156,7 @@ static void test_numbers(void **state)
     assert_int_equal(got, 5);
 }
 
-/* ---- jobs out of options ---- */
+/* ---- jobs from options ---- */
 
 struct place {
     char dir[64];
@@ -252,18 +253,19 @@ static void test_job_of_options(void **state)
     client_job_done(&j);
 }
 
-/* What has one name for one container is one thing, or refused. */
+/* Two resources with the same name in one container must be the same file; otherwise the job is
+ * refused. */
 static void test_names_in_one_place(void **state)
 {
     (void)state;
     static const struct {
-        const char *all, *worker, *ps, *says; /* says: of the refusal; NULL = taken */
+        const char *all, *worker, *ps, *says; /* says: text of the refusal; NULL = accepted */
         size_t n_items;
     } rows[] = {
         { "a.txt,a.txt,a.txt::b", "", "", NULL, 2 },
         { "", "a.txt,a.txt", "a.txt", NULL, 2 },
         { "a.txt", "a.txt", "a.txt,b.txt", NULL, 2 },
-        { "", "a.txt::x,b.txt", "b.txt::x", NULL, 3 }, /* not in one container */
+        { "", "a.txt::x,b.txt", "b.txt::x", NULL, 3 }, /* the containers differ */
         { "", "a.txt::x,b.txt::x", "", "would both be 'x'", 0 },
         { "", "a.txt::x", "a.txt::x,b.txt::x", "would both be 'x'", 0 },
         { "a.txt::x", "", "b.txt::x", "would both be 'x'", 0 },
@@ -309,7 +311,7 @@ static void test_many_resources(void **state)
     if (load(argv, &j, &e) < 0)
         fail_msg("%s", e.msg);
     assert_int_equal(j.n_items, MANY + 1);
-    for (int i = 0; i < MANY; i++) { /* each once, in the order of the job */
+    for (int i = 0; i < MANY; i++) { /* each once, in the job's order */
         char name[16];
         (void)snprintf(name, sizeof name, "n%d", i);
         assert_string_equal(j.items[i + 1].name, name);
@@ -321,7 +323,7 @@ static void test_many_resources(void **state)
     const char *const too_many[] = {
         "-executes", "true", "-conf", "tony.worker.instances=1", "-conf", buf_cstr(&list), NULL
     };
-    assert_int_equal(load(too_many, &j, &e), -E2BIG); /* before anything is stored */
+    assert_int_equal(load(too_many, &j, &e), -E2BIG); /* refused before anything is stored */
     assert_non_null(strstr(e.msg, "10001"));
     assert_non_null(strstr(e.hint, "directory"));
 }

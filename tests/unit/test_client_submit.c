@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job handed over to a ResourceManager, which is a process of ours that answers by a script. */
+/* Submission to a ResourceManager. The test starts a process that answers as a script says. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -35,11 +35,11 @@
 
 enum { FORGOTTEN = -1, SCRIPT_MAX = 8 };
 
-struct script {              /* shared with the process */
-    int reports[SCRIPT_MAX]; /* states, or FORGOTTEN; the last one is repeated */
+struct script {              /* shared between the test and that process */
+    int reports[SCRIPT_MAX]; /* states to report, or FORGOTTEN; the last one repeats */
     unsigned n_reports, at;
     unsigned n_submits;
-    size_t len; /* of the last submission */
+    size_t len; /* of the last submission's bytes */
     unsigned char body[16384];
 };
 
@@ -172,11 +172,11 @@ static void job_init(struct client_job *j)
         fail_msg("%s", e.msg);
 }
 
-struct handing { /* for torture, too */
+struct handing { /* arguments of a submission, also for the torture test */
     struct rm *rm;
     struct client_job *job;
-    struct loop *loop; /* NULL = one of its own */
-    bool carried;      /* job.conf and yarn.json */
+    struct loop *loop; /* NULL = the call makes its own */
+    bool carried;      /* carries job.conf and yarn.json */
     struct err e;
 };
 
@@ -229,13 +229,13 @@ static int hand_over(void *arg)
     site_addresses_done(&y.rm);
     site_free(y.site);
     if (h->loop)
-        (void)loop_run(c.loop); /* what was closed is freed there */
+        (void)loop_run(c.loop); /* frees the closed connections */
     else
         loop_free(c.loop);
     return rc;
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 static void test_told_again(void **state)
 {
@@ -287,7 +287,8 @@ static void test_refused(void **state)
     client_job_done(&job);
 }
 
-/* It restarts without a store while the job runs: whoever follows it is told, and what to do. */
+/* The ResourceManager restarts without a store while the job runs: a follower is told so, and what
+ * to do. */
 static void test_forgotten(void **state)
 {
     (void)state;
@@ -301,7 +302,7 @@ static void test_forgotten(void **state)
     struct rm rm;
     struct yarn y;
     struct client c = { .version = "test" };
-    struct follow_options o = { .own = true };
+    struct follow_options o = { .owns_job = true };
     struct follow_result r;
     job_init(&job);
     rm_open(&rm);
@@ -396,7 +397,7 @@ static void check_context(bool carried)
     client_job_done(&job);
 }
 
-/* All that the ResourceManager is told, read back from the bytes. */
+/* Everything that the ResourceManager is told, decoded from the bytes. */
 static void test_context(void **state)
 {
     (void)state;
@@ -404,7 +405,7 @@ static void test_context(void **state)
     check_context(true);
 }
 
-/* Whatever allocation fails, the job is handed over or it is said why not, and nothing is lost. */
+/* Whichever allocation fails: the job is submitted or the error says why not, and nothing leaks. */
 static int handed_or_said(void *arg)
 {
     struct handing *h = arg;
@@ -424,7 +425,7 @@ static void test_torture(void **state)
     job_init(&job);
     rm_open(&rm);
     rm_script(&rm, states, ARRAY_LEN(states));
-    /* libuv ends the process where it cannot grow its tables: they are grown before. */
+    /* libuv aborts if it cannot grow its tables, so the loop is made before. */
     struct handing h = { .rm = &rm, .job = &job, .loop = loop_new(NULL) };
     assert_non_null(h.loop);
     assert_int_equal(handed_or_said(&h), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the client checks against a cluster's figures before it sends anything. */
+/* The client's checks against the resources of a cluster, before it sends anything. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,8 @@
 #include "client/yarn_pages.h"
 #include "conf/conf.h"
 
-/* Two nodes of 4 GiB and 8 cores, one of them with 2 GPUs and the label gpu; containers of 3 GiB at
- * most. */
+/* Two nodes of 4 GiB and 8 cores; one has 2 GPUs and the label gpu. A container has at most 3
+ * GiB. */
 static void facts_init(struct yarn_facts *f)
 {
     *f = (struct yarn_facts){
@@ -52,7 +52,7 @@ static void test_check(void **state)
     (void)state;
     static const struct {
         const char *job;
-        const char *sentence; /* NULL: it passes */
+        const char *sentence; /* NULL: the job passes */
     } cases[] = {
         { "roles: {worker: {instances: 2, memory: 1g}}\n", NULL },
         { "roles: {worker: {instances: 1, memory: 3g}}\n", NULL },
@@ -130,7 +130,7 @@ static void test_queue(void **state)
     yarn_facts_done(&f);
 }
 
-/* Cores beyond the cluster's are a note: most clusters schedule by memory alone. */
+/* More cores than the cluster has give only a note: most clusters schedule by memory alone. */
 static void test_notes(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void test_master(void **state)
         { "roles: {worker: {instances: 2}}\n", 128 },
         { "roles: {worker: {instances: 800}}\n", 228 },
         { "roles: {worker: {instances: 2}}\nconf: {tony.am.memory: 1g}\n", 1024 },
-        { "", 2048 }, /* the command runs there */
+        { "", 2048 }, /* the command runs in the master's container */
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct client_job j;
@@ -170,7 +170,7 @@ static void test_master(void **state)
     }
 }
 
-/* What the ResourceManager says while a job waits, as 3.5.0 does. */
+/* Messages of ResourceManager 3.5.0 while a job waits. */
 static void test_waiting_text(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void test_page_text(void **state)
     } cases[] = {
         { HEAD "LogContents:\none\ntwo\n" FOOT, "one\ntwo\n" },
         { HEAD "LogContents:\n" FOOT, "" },
-        /* what a task may print itself */
+        /* a task may print the same lines itself */
         { HEAD "LogContents:\nLogContents:\nEnd of LogType:stdout\nx\n" FOOT,
           "LogContents:\nEnd of LogType:stdout\nx\n" },
         { HEAD "LogContents:\ncut off", "cut off" },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values in layers: who wins, where it came from, what is appended; lists, environments, resources;
- * writing and reading back. */
+/* Values in layers: which layer wins, the origin of a value, appended values; lists, environments,
+ * resources; encoding and decoding. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,8 +35,8 @@ static void test_layers(void **state)
     set_ok(c, CL_JOB, key, "job", "j:2", false);
     assert_string_equal(conf_get(c, key), "job");
     assert_string_equal(conf_origin(c, key), "j:2");
-    set_ok(c, CL_SITE, key, "late site", "site file s:9",
-           false); /* an earlier layer that comes late */
+    /* A lower layer that is read later. */
+    set_ok(c, CL_SITE, key, "late site", "site file s:9", false);
     assert_string_equal(conf_get(c, key), "job");
     set_ok(c, CL_CONF, key, "conf", "--conf", false);
     set_ok(c, CL_OPTION, key, "option", "--name", false);
@@ -58,11 +58,11 @@ static void test_final(void **state)
                         "j.yaml:7: 'tony.application.timeout' cannot be changed: it is final "
                         "in site file s.xml:3");
     assert_true(*e.hint);
-    set_ok(c, CL_CONF, key, "1000", "--conf", false); /* saying the same is no harm */
+    set_ok(c, CL_CONF, key, "1000", "--conf", false); /* setting the same value again is allowed */
     assert_string_equal(conf_get(c, key), "1000");
     assert_string_equal(conf_origin(c, key), "site file s.xml:3");
     conf_free(c);
-    /* a final value that comes late still wins */
+    /* a final value that is read later still wins */
     c = conf_new();
     set_ok(c, CL_JOB, key, "2000", "j", false);
     set_ok(c, CL_SITE, key, "1000", "s", true);
@@ -84,7 +84,8 @@ static void test_appended(void **state)
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         struct conf *c = conf_new();
         set_ok(c, CL_SITE, keys[i].key, "s=0", "s:1", false);
-        set_ok(c, CL_JOB, keys[i].key, "a=1", "j:1", false); /* files replace each other */
+        /* The list of the later file replaces the earlier one. */
+        set_ok(c, CL_JOB, keys[i].key, "a=1", "j:1", false);
         assert_string_equal(conf_get(c, keys[i].key), "a=1");
         set_ok(c, CL_OPTION, keys[i].key, "b=2", "--shell_env", false);
         set_ok(c, CL_CONF, keys[i].key, "c=3", "--conf", false);
@@ -262,7 +263,7 @@ static void test_envs(void **state)
     }
 }
 
-/* Whatever is written comes back, alone and among others. */
+/* Each encoded list decodes to the same list, alone and among others. */
 static void test_lists_round_trip(void **state)
 {
     (void)state;
@@ -371,7 +372,7 @@ static void test_command(void **state)
     }
 }
 
-/* ---- writing and reading back ---- */
+/* ---- encoding and decoding ---- */
 
 static struct conf *example(void)
 {
@@ -405,7 +406,7 @@ static void test_round_trip(void **state)
     assert_false(conf_at(d, i, &y));
     assert_int_equal(0, conf_encode(d, &two, &e));
     assert_true(span_eq(buf_span(&one), buf_span(&two)));
-    /* layers are kept too: what was final still is */
+    /* layers are kept: a final value stays final */
     assert_int_equal(-EINVAL,
                      conf_set(d, CL_CONF, "tony.application.timeout", "5", "--conf", false, &e));
     buf_done(&one);
@@ -419,8 +420,8 @@ static void test_decode(void **state)
     (void)state;
     struct conf *c = NULL;
     struct err e = { 0 };
-    /* another version's: its own default stays, its unknown key is kept, ours that it lacks come in
-     */
+    /* from another version: its default stays, its unknown key is kept, and keys that it lacks get
+     * our default */
     assert_int_equal(
         0, conf_decode(
                SPAN("[[\"tony.yarn.queue\",\"old\"],[\"tony.new.thing\",\"1\",3,\"j\",false]]"), &c,

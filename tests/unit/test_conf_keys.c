@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of keys against the list of what users of TonY rely on; look-ups, nearest names,
+/* The table of keys against the list of keys that users of TonY rely on; look-ups, nearest names,
  * reserved words, secrets. */
 #include <errno.h>
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #include "base/base.h"
 #include "conf/conf.h"
 
-/* A concrete key of each kind, the default that TonY's file gives (NULL: none), and how the value
- * is read. */
+/* A concrete key of each kind, the default in TonY's file (NULL: none), and the type of its
+ * value. */
 static const struct {
     const char *key, *dflt;
     enum conf_type type;
@@ -109,7 +109,7 @@ static const struct {
     { "tony.horovod.mode.test.fast.fail", "false", CT_BOOL },
     { "tony.horovod.driver.mode.debug", "false", CT_BOOL },
 
-    { "tony.history.location", NULL, CT_STR }, /* a stand-in in TonY's file */
+    { "tony.history.location", NULL, CT_STR }, /* TonY's file has only a placeholder */
     { "tony.history.intermediate", NULL, CT_STR },
     { "tony.history.finished", NULL, CT_STR },
     { "tony.history.mover-interval-ms", "300000", CT_INT },
@@ -136,7 +136,7 @@ static const struct {
     { "tony.version-info.checksum", NULL, CT_STR },
 };
 
-/* Ours. */
+/* Keys that only tony has. */
 static const struct {
     const char *key, *dflt;
     enum conf_type type;
@@ -215,7 +215,7 @@ static void test_all_keys(void **state)
         check_row(tony[i].key, tony[i].dflt, tony[i].type, false);
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         check_row(ours[i].key, ours[i].dflt, ours[i].type, true);
-    /* and nothing is in the table that is not in the lists */
+    /* the table has no key outside these lists */
     for (size_t i = 0; i < ARRAY_LEN(tony) + ARRAY_LEN(ours); i++) {
         const char *key = i < ARRAY_LEN(tony) ? tony[i].key : ours[i - ARRAY_LEN(tony)].key;
         size_t at = (size_t)(conf_key_find(span_of(key), NULL) - rows);
@@ -230,7 +230,7 @@ static void test_all_keys(void **state)
     free(seen);
 }
 
-/* Each key of TonY's acts, or says why it does not. */
+/* Each key of TonY has an effect, or a message says why not. */
 static void test_no_key_is_silent(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void test_rows_are_sound(void **state)
             fail_msg("%s: help is not one sentence for a table", k[i].name);
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(k[i].name, k[j].name);
-        /* the default passes its own row */
+        /* the default value is valid for its key */
         if (k[i].dflt && !strchr(k[i].name, '<') &&
             conf_set(c, CL_CONF, k[i].name, k[i].dflt, "test", false, &e) < 0)
             fail_msg("%s", e.msg);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Job files and site files, in both syntaxes: what they mean, and what is refused with file, line
- * and hint. */
+/* Job files and site files in both syntaxes: their meaning, and refusals with file, line and
+ * hint. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #define XML(body) "<?xml version=\"1.0\"?>\n<configuration>\n" body "</configuration>\n"
 #define PROP(name, value) "<property><name>" name "</name><value>" value "</value></property>\n"
 
-/* What is set above the defaults, in order: key=value@origin; */
+/* Prints the values above the defaults, in order: key=value@origin; */
 static void print_set(const struct conf *c, struct buf *out, bool origins)
 {
     struct conf_entry x;
@@ -87,7 +87,7 @@ static void test_yaml_meaning(void **state)
         struct conf *c = conf_new();
         if (conf_load_text(c, CL_JOB, cases[i].name, span_of(cases[i].text), false, &e) < 0)
             fail_msg("%s", e.msg);
-        /* keys that have a default stand where it stood: compare as sets of lines in order of the
+        /* a key with a default keeps its place in the order: compare sets of lines, ordered by the
          * table */
         print_set(c, &b, true);
         struct span rest = span_of(cases[i].set), line;
@@ -126,7 +126,7 @@ static void test_xml_meaning(void **state)
     conf_free(c);
 }
 
-/* One meaning, two spellings. */
+/* The same job in two syntaxes. */
 static void test_both_syntaxes(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void test_refusals(void **state)
     }
 }
 
-/* What no line is to blame for names the file; every other refusal its line. */
+/* Each refusal names its line; if no single line is wrong, it names the file. */
 static void test_refused_as_a_whole(void **state)
 {
     (void)state;
@@ -308,7 +308,7 @@ static void test_files(void **state)
     struct conf *c = conf_new();
     struct err e = { 0 };
     char want[512];
-    /* by suffix, and XML by its look too */
+    /* syntax by suffix; XML also by its first bytes */
     assert_int_equal(0, conf_load_file(c, CL_JOB, file("a.yaml", "name: one\n"), &e));
     assert_string_equal(conf_get(c, "tony.application.name"), "one");
     assert_int_equal(
@@ -337,7 +337,7 @@ static void test_files(void **state)
     conf_free(c);
 }
 
-/* Refused by its size, without reading it: a sparse file of a terabyte takes no longer. */
+/* Refused by its size without reading it: a sparse file of a terabyte takes no longer. */
 static void test_huge_file(void **state)
 {
     (void)state;
@@ -345,7 +345,7 @@ static void test_huge_file(void **state)
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         const char *path = file("huge.yaml", "name: x\n");
         if (truncate(path, sizes[i]) == -1)
-            continue; /* a file system that cannot */
+            continue; /* the file system has no such large files */
         struct conf *c = conf_new();
         struct err e = { 0 };
         int64_t start = clock_mono_ms();
@@ -356,7 +356,7 @@ static void test_huge_file(void **state)
     }
     struct conf *c = conf_new();
     struct err e = { 0 };
-    /* what has no size is cut off when it is too much */
+    /* a file without a size is refused once it is too large */
     assert_int_equal(-EFBIG, conf_load_file(c, CL_JOB, "/dev/zero", &e));
     conf_free(c);
 }
@@ -367,10 +367,10 @@ static void test_site(void **state)
     struct conf *c = conf_new();
     struct err e = { 0 };
     assert_int_equal(0, setenv("TONY_CONF_DIR", dir, 1));
-    assert_int_equal(0, conf_load_site(c, &e)); /* none there */
+    assert_int_equal(0, conf_load_site(c, &e)); /* no file there */
     (void)file("tony-site.xml",
                XML(PROP("tony.yarn.queue", "q1")
-                       PROP("tony.yarn.queue", "q2") /* Hadoop's: the later one wins */
+                       PROP("tony.yarn.queue", "q2") /* Hadoop's own file: the later value wins */
                    "<property><name>tony.application.timeout</name><value>7</value><final>true</"
                    "final></property>\n" PROP("tony.application.timeout", "9")
                        PROP("hadoop.x", "y")));
@@ -380,7 +380,8 @@ static void test_site(void **state)
     assert_string_equal(conf_get(c, "hadoop.x"), "y");
     assert_int_equal(
         0, conf_load_text(c, CL_JOB, "j", SPAN("conf: {tony.yarn.queue: mine}\n"), false, &e));
-    assert_string_equal(conf_get(c, "tony.yarn.queue"), "mine"); /* unlike TonY */
+    /* TonY takes the other value here. */
+    assert_string_equal(conf_get(c, "tony.yarn.queue"), "mine");
     assert_int_equal(
         -EINVAL,
         conf_load_text(c, CL_JOB, "j", SPAN("conf: {tony.application.timeout: 1}\n"), false, &e));
@@ -414,7 +415,7 @@ static void test_site(void **state)
     conf_free(c);
 }
 
-/* final in a job file is no law for the command line. */
+/* A final value in a job file does not bind the command line. */
 static void test_final_in_job_file(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The typed job: roles, kinds, commands, stages, caps, groups, demand; and every job that is
- * refused as a whole. */
+/* The typed job: roles, kinds, commands, stages, caps, groups, demand; and each kind of job that is
+ * refused. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,8 @@ static struct job_spec *built(const char *lines)
     return s;
 }
 
-/* "worker:2 T ! <ps; " = role:instances, kind (T U S), stop on failure, waits for */
+/* Prints "worker:2 T ! <ps; ": role:instances, kind (T U S), ! = stop on failure, < = the roles it
+ * waits for. */
 static void print_roles(const struct job_spec *s, struct buf *b)
 {
     static const char kinds[] = {
@@ -98,7 +99,7 @@ static void test_roles(void **state)
                             "failure-jobtypes=worker, nobody\n",
           "worker:1 T!; ps:1 T; " },
         { CMD ROLE("worker", 1) ROLE("ps", 1) "tony.application.sidecar.jobtypes=ps\n",
-          "worker:1 T; ps:1 U!; " }, /* in both lists: its failure counts */
+          "worker:1 T; ps:1 U!; " }, /* the role is in both lists: its failure counts */
         { CMD ROLE("worker", 1) "tony.application.tensorboard-log-dir=/logs\n",
           "worker:1 T; tensorboard:1 S; " },
         { CMD ROLE("worker", 1)
@@ -113,7 +114,7 @@ static void test_roles(void **state)
               "b", 1) "tony.application.training-stage=a\ntony.application.prepare-stage= b , b\n",
           "a:1 T<b; b:1 T; " },
         { CMD ROLE("a", 1) ROLE("ps", 1) ROLE("c", 1) "tony.application.prepare-stage=a,ps\n",
-          "a:1 T; ps:1 U!; c:1 T<a; " }, /* nobody waits for the untracked */
+          "a:1 T; ps:1 U!; c:1 T<a; " }, /* no role waits for an untracked one */
         { CMD ROLE("w", 1) ROLE("ps", 1) "tony.application.prepare-stage=ps\n",
           "w:1 T; ps:1 U!; " },
         { CMD ROLE("a", 1) ROLE("b", 1) "tony.application.prepare-stage=a\n"
@@ -128,7 +129,7 @@ static void test_roles(void **state)
         { CMD ROLE("a", 1) ROLE("b", 1) "tony.application.prepare-stage=a\ntony.b.depends-on=a\n",
           "a:1 T; b:1 T<a; " },
         { CMD ROLE("a", 1) "tony.gone.depends-on=nobody\n", "a:1 T; " },
-        /* conditions: + succeeded, ~ started, ^ ready; / stops */
+        /* conditions: + succeeded, ~ started, ^ ready; / = stops these roles */
         { CMD ROLE("a", 1) ROLE("b", 1) ROLE("c", 1) "tony.b.depends-on=a:completed\n"
                                                      "tony.c.depends-on=a:succeeded, b:started\n",
           "a:1 T; b:1 T<a; c:1 T<a+a~b; " },
@@ -296,7 +297,8 @@ static void test_caps_that_fit(void **state)
     static const char *const cases[] = {
         CMD ROLE("foo", 2) "tony.foo.max-instances=2\n",
         CMD ROLE("foo", 2) "tony.foo.max-instances=-1\n",
-        CMD ROLE("a", 4) "tony.task.max-total-instances=10\n", /* TonY compared 16 with 10 */
+        CMD ROLE("a", 4) "tony.task.max-total-instances=10\n", /* TonY counts 16 instances here and
+                                                                  refuses the job */
         CMD ROLE("a", 2) ROLE("b", 2) "tony.task.max-total-instances=4\n",
         CMD ROLE("a", 1) "tony.a.gpus=5\ntony.task.max-total-gpus=10\n",
         CMD ROLE("a", 2) "tony.task.max-total-memory=4096\n",
@@ -456,7 +458,7 @@ static void test_numbers(void **state)
     assert_int_equal(s->am_retry_count, 2);
     assert_int_equal(s->warnings.n, 1);
     job_spec_free(s);
-    /* the newer of the two names counts */
+    /* the newer of the two key names wins */
     s = built(
         CMD ROLE("w", 1) "tony.worker.timeout=10\ntony.task.executor.execution-timeout-ms=0\n");
     assert_int_equal(s->execution_timeout_ms, 0);
@@ -503,8 +505,8 @@ static void test_groups(void **state)
                  "tony.application.dependency.ps.timeout.after.B=10\n"
                  "tony.application.dependency.worker.timeout.after.C=20\n"
                  "tony.application.dependency.worker.timeout.after.C.ignored=true\n");
-    assert_int_equal(s->n_group_timeouts,
-                     1); /* absent roles are skipped, and the last group wins */
+    /* Absent roles are skipped, and the last group wins. */
+    assert_int_equal(s->n_group_timeouts, 1);
     const struct group_timeout *g = &s->group_timeouts[0];
     assert_string_equal(s->roles[g->role].name, "worker");
     assert_string_equal(g->group, "C");
@@ -529,10 +531,10 @@ static void test_demand(void **state)
         { CMD ROLE("a", 3) ROLE("b", 2) "tony.b.depends-on=a\n", 6144, 0, 3, 3, 2048 },
         { CMD ROLE("a", 3) ROLE("b", 2) "tony.b.depends-on=a\ntony.b.memory=8g\n", 16384, 0, 3, 3,
           8192 },
-        /* beside both */
+        /* runs beside both */
         { CMD ROLE("a", 1) ROLE("b", 1) ROLE("c", 4) "tony.b.depends-on=a\n", 10240, 0, 5, 5,
           2048 },
-        /* a chain: a before b before c, so a and c are apart as well */
+        /* a chain a, b, c: a and c never run together either */
         { CMD ROLE("a", 1) ROLE("b", 1) ROLE("c", 1) "tony.b.depends-on=a\ntony.c.depends-on=b\n",
           2048, 0, 1, 1, 2048 },
         /* a before c, b before d: a may run beside d */
@@ -557,7 +559,7 @@ static void test_demand(void **state)
                      d.n_containers, (unsigned long long)d.largest_memory_mib);
         job_spec_free(s);
     }
-    /* too many roles to try every set: the sum, which is never too little */
+    /* too many roles to try each set: the sum is used, which is never too little */
     struct buf b = { 0 };
     struct job_demand d;
     assert_int_equal(0, buf_adds(&b, CMD ROLE("first", 1)));
@@ -569,7 +571,7 @@ static void test_demand(void **state)
     assert_int_equal(d.n_containers, 41);
     job_spec_free(s);
     buf_done(&b);
-    /* absurd asks do not wrap round */
+    /* huge requests do not overflow */
     s = built(CMD "tony.application.framework=generic\n" ROLE(
         "w", 100000) "tony.w.gpus=100000\ntony.w.vcores=100000\ntony.w.memory=64t\n");
     job_spec_demand(s, &d);
@@ -614,7 +616,7 @@ static void test_restarts(void **state)
     assert_int_equal(s->restarts[END_NODE_LOST], 0);
     struct job_demand d;
     job_spec_demand(s, &d);
-    assert_int_equal(d.n_containers, 4); /* spares are held as well */
+    assert_int_equal(d.n_containers, 4); /* spares need containers, too */
     assert_int_equal(d.memory_mib, 40);
     job_spec_free(s);
 
@@ -651,7 +653,8 @@ static void test_resize_keys(void **state)
     job_spec_free(s);
 
     s = built(CMD ROLE("w", 1) "tony.w.resume-command=  \n");
-    assert_null(s->roles[0].resume_command); /* nothing is not a command: the other one is run */
+    /* An empty command does not count: the other command is run. */
+    assert_null(s->roles[0].resume_command);
     job_spec_free(s);
 
     static const char *const bad[] = { "resize=sometimes",    "resize=",
@@ -666,10 +669,11 @@ static void test_resize_keys(void **state)
     }
     struct err e = { 0 };
     assert_true(build(CMD ROLE("w", 1) "tony.resize.timeout=-1\n", &s, &e) < 0);
-    assert_true(build(CMD ROLE("resize", 1), &s, &e) < 0); /* the name is that of tony.resize.* */
+    /* refused: tony.resize.* would be ambiguous. */
+    assert_true(build(CMD ROLE("resize", 1), &s, &e) < 0);
 }
 
-/* What the framework can do where the job file does not say. */
+/* The resize policy that a framework implies if the job file has none. */
 static void test_resize_policies(void **state)
 {
     (void)state;
@@ -722,7 +726,7 @@ static void test_the_roles_of_the_peak(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t instances[3]; /* of prep, train and tb */
+        uint32_t instances[3]; /* of the roles prep, train and tb */
         const char *counts;
     } rows[] = { { { 1, 2, 1 }, "prep tb" },
                  { { 1, 4, 1 }, "train tb" },
@@ -747,7 +751,7 @@ static void test_sizes_that_may_be(void **state)
     static const struct {
         const char *lines;
         uint32_t target[3];
-        const char *refusal; /* NULL = it may */
+        const char *refusal; /* NULL = allowed */
     } rows[] = {
         { ROLE("w", 2), { 1 }, NULL },
         { ROLE("w", 2) "tony.application.framework=generic\n", { 100000 }, NULL },
@@ -788,7 +792,7 @@ static void test_sizes_that_may_be(void **state)
     }
 }
 
-/* A job of a version that knew of no restarts is read as one without. */
+/* A job file of a version without restarts is read as a job without restarts. */
 static void test_jobs_of_older_versions(void **state)
 {
     struct conf *c;

@@ -58,18 +58,18 @@ static int send_step(struct conn *c, uint64_t step, size_t filler)
     return conn_send(c, &f);
 }
 
-/* A server that sends every frame back, and clients that count. */
+/* A server that returns each frame, and clients that count the answers. */
 struct echo {
     struct loop *l;
     struct listener *s;
-    const struct conn_ops *server; /* NULL = the echo */
+    const struct conn_ops *server; /* NULL = return each frame */
     struct conn *accepted[1200];
     unsigned n_accepted, n_server_frames, n_server_closed;
     unsigned n_open, n_frames, n_closed, want_closed, flushes;
     int close_num;
     size_t filler, got_bytes;
     struct loop_timer *timer;
-    uint64_t n_steps; /* frames each client sends */
+    uint64_t n_steps; /* frames that each client sends */
 };
 
 static void server_frame(struct conn *c, const Tony__Frame *f, void *arg)
@@ -120,9 +120,10 @@ static void client_frame(struct conn *c, const Tony__Frame *f, void *arg)
     struct echo *x = arg;
     x->n_frames++;
     x->got_bytes += strlen(f->task_word->checkpoint);
-    if (f->task_word->step == x->n_steps) { /* in order, so this is its last */
+    /* Answers are in order, so this is the client's last one. */
+    if (f->task_word->step == x->n_steps) {
         conn_close(c);
-        conn_close(c); /* twice is harmless */
+        conn_close(c); /* a second close has no effect */
         assert_int_equal(send_step(c, 1, 0), -EPIPE);
     }
 }
@@ -163,14 +164,14 @@ static void echo_run(struct place *p, unsigned clients, uint64_t steps, size_t f
         if (rc < 0)
             fail_msg("client %u: %s", i, e.msg);
     }
-    assert_int_equal(x.n_open, 0); /* never before the call returned */
+    assert_int_equal(x.n_open, 0); /* callbacks never run inside the call */
     (void)loop_run(x.l);
     assert_int_equal(x.n_open, clients);
     assert_int_equal(x.n_accepted, clients);
     assert_int_equal(x.n_server_frames, clients * steps);
     assert_int_equal(x.n_frames, clients * steps);
     assert_true(x.got_bytes == clients * steps * filler);
-    assert_int_equal(x.n_closed, 0); /* they closed themselves */
+    assert_int_equal(x.n_closed, 0); /* the clients closed their connections themselves */
     assert_true(x.flushes > 0);
     listener_close(x.s);
     assert_int_equal(stat(p->sock, &st), -1);
@@ -213,7 +214,7 @@ static void test_dial_nobody(void **state)
     struct err e = { 0 };
     assert_int_equal(conn_dial_unix(l, p->sock, &client_ops, NULL, &c, &e), -ENOENT);
     assert_non_null(strstr(e.msg, p->sock));
-    /* a file that nobody listens on any more */
+    /* a socket file without a listener */
     struct listener *s;
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
     assert_true(str_copy(sa.sun_path, sizeof sa.sun_path, p->sock));
@@ -221,7 +222,7 @@ static void test_dial_nobody(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     (void)close(fd);
     assert_int_equal(conn_dial_unix(l, p->sock, &client_ops, NULL, &c, &e), -ECONNREFUSED);
-    /* and which a new listener replaces */
+    /* a new listener replaces that file */
     assert_int_equal(listener_open_unix(l, p->sock, server_accept, NULL, &s, &e), 0);
     char path[300];
     memset(path, 'a', sizeof path - 1);
@@ -242,7 +243,7 @@ static int dial_raw(const char *path)
     return fd;
 }
 
-/* What a stranger on the socket can send ends that connection with a reason, and nothing else. */
+/* Bad bytes from a stranger end that connection with a reason, and affect nothing else. */
 static void test_bad_peers(void **state)
 {
     static const struct {
@@ -269,18 +270,18 @@ static void test_bad_peers(void **state)
         assert_int_equal(x.close_num, rows[i].want);
         assert_int_equal(x.n_server_frames, 0);
         (void)close(fd);
-        loop_free(x.l); /* the listener is closed with it */
+        loop_free(x.l); /* loop_free() also closes the listener */
     }
 }
 
-/* A peer that sends a frame and is gone before the answer: its words are heard although writing to
- * it fails. */
+/* A peer sends a frame and closes before the answer. The frame is delivered although the answer
+ * cannot be written. */
 static void answer_then_count(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct echo *x = arg;
     x->n_server_frames++;
     for (int i = 0; i < 3; i++)
-        (void)send_step(c, f->task_word->step, 1000); /* -EPIPE once it is known */
+        (void)send_step(c, f->task_word->step, 1000); /* -EPIPE once the close is known */
 }
 
 static void test_last_words(void **state)
@@ -294,7 +295,7 @@ static void test_last_words(void **state)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_TASK_WORD;
     f.task_word = &w;
-    for (w.step = 1; w.step <= 30000; w.step++) /* several reads of the loop */
+    for (w.step = 1; w.step <= 30000; w.step++) /* more frames than one read of the loop takes */
         assert_int_equal(frame_pack(&f, &b), 0);
     size_t sent = 0;
     int fd = dial_raw(p->sock);
@@ -302,7 +303,7 @@ static void test_last_words(void **state)
     ssize_t n;
     while (sent < b.len && (n = write(fd, b.p + sent, b.len - sent)) > 0)
         sent += (size_t)n;
-    assert_true(sent > 100000); /* what the socket's buffer takes */
+    assert_true(sent > 100000); /* bytes that fit into the socket's buffer */
     (void)close(fd);
     unsigned whole = 0;
     struct span payload;
@@ -317,7 +318,7 @@ static void test_last_words(void **state)
     loop_free(x.l);
 }
 
-/* A peer that does not read: 64 MiB wait for it, then it is closed, and never from inside
+/* A peer that does not read. Once 64 MiB wait for it, its connection is closed, but never inside
  * conn_send(). */
 static void never_called(struct conn *c, const Tony__Frame *f, void *arg)
 {
@@ -331,7 +332,7 @@ static void flood(void *arg)
 {
     struct echo *x = arg;
     int rc = 0;
-    if (!x->accepted[0]) { /* not yet */
+    if (!x->accepted[0]) { /* not accepted yet */
         loop_timer_set(x->timer, clock_mono_ms() + 1);
         return;
     }
@@ -358,7 +359,7 @@ static void test_slow_reader(void **state)
     loop_free(x.l);
 }
 
-/* conn_finish(): all that was queued arrives, though it is more than a socket holds, and then the
+/* conn_finish(): all queued frames arrive, also if they exceed the socket's buffer, and then the
  * end. */
 static void finish_at_once(struct conn *c, const Tony__Frame *f, void *arg)
 {
@@ -406,7 +407,7 @@ static void test_finish(void **state)
     loop_free(x.l);
 }
 
-/* Closing oneself, the other one, and the listener from inside callbacks. */
+/* A callback closes its own connection, the other one, and the listener. */
 static void close_all(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct echo *x = arg;
@@ -423,7 +424,7 @@ static void client_gone(struct conn *c, const struct err *e, void *arg)
 {
     struct echo *x = arg;
     (void)e;
-    conn_close(c); /* as the loop does after this anyway */
+    conn_close(c); /* the loop closes it anyway after this */
     if (++x->n_closed == 3)
         loop_stop(x->l);
 }
@@ -440,8 +441,8 @@ static void test_close_in_callbacks(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(conn_dial_unix(x.l, p->sock, &client, &x, &c, &e), 0);
     (void)loop_run(x.l);
-    assert_int_equal(x.n_server_frames,
-                     1); /* the first one closed the others before they were read */
+    /* The first connection closed the others before they were read. */
+    assert_int_equal(x.n_server_frames, 1);
     assert_int_equal(x.n_closed, 3);
     assert_int_equal(x.n_server_closed, 0);
     loop_free(x.l);
@@ -471,7 +472,7 @@ static void test_close_before_and_in_open(void **state)
     loop_free(x.l);
 }
 
-/* Ops without on_frame pause a connection: frames that came together, and the end, are there for
+/* Ops without on_frame pause a connection. Frames that arrived meanwhile, and the end, are kept for
  * the next owner. */
 static const struct conn_ops no_ops;
 static const struct conn_ops rest_ops = { NULL, count_frame, client_closed_stop };
@@ -513,8 +514,8 @@ static void pause_run(struct place *p, size_t filler)
 
 static void test_pause(void **state)
 {
-    pause_run(*state, 10); /* all in one read */
-    pause_run(*state, 0);  /* each in many */
+    pause_run(*state, 10); /* all frames in one read */
+    pause_run(*state, 0);  /* each frame in many reads */
 }
 
 /* An accepted connection that its owner does not take is closed. */
@@ -540,8 +541,8 @@ static void test_not_taken(void **state)
     loop_free(x.l);
 }
 
-/* loop_free() in the middle of it all: nothing is called, nothing is left (the address sanitizer
- * and valgrind look). */
+/* loop_free() while connections are active: no callback runs, and nothing leaks (the address
+ * sanitizer and valgrind check that). */
 static void stop_now(void *arg)
 {
     loop_stop(((struct echo *)arg)->l);

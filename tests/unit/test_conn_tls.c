@@ -37,7 +37,7 @@ struct echo {
     struct listener *s;
     struct conn *accepted[400];
     unsigned n_accepted, n_server_frames, n_server_closed, n_open, n_frames, n_closed;
-    unsigned want_closed; /* at the server */
+    unsigned want_closed; /* number of closed connections at the server */
     uint64_t n_steps;
     size_t filler, got_bytes;
     int close_num, server_close_num;
@@ -155,7 +155,8 @@ static void tls_echo(unsigned clients, uint64_t steps, size_t filler, bool finis
         char name[32];
         (void)snprintf(name, sizeof name, "worker:%u", i);
         struct conn *c = echo_dial(&x, name, &right, listener_port(x.s), 0);
-        for (uint64_t k = 1; k <= steps; k++) /* at once: they wait for the handshake */
+        /* Sent at once: these frames wait for the handshake. */
+        for (uint64_t k = 1; k <= steps; k++)
             assert_int_equal(send_step(c, k, filler), 0);
         assert_true(conn_queued(c) > steps * filler);
     }
@@ -166,7 +167,7 @@ static void tls_echo(unsigned clients, uint64_t steps, size_t filler, bool finis
     assert_int_equal(x.n_frames, clients * steps);
     assert_true(x.got_bytes == clients * steps * filler);
     assert_int_equal(x.n_closed, 0);
-    assert_int_equal(x.server_close_num, 0); /* in order: it said goodbye */
+    assert_int_equal(x.server_close_num, 0); /* no error: the client closed in order */
     loop_free(x.l);
 }
 
@@ -225,7 +226,7 @@ static void test_tls_nobody_there(void **state)
     (void)echo_dial(&x, "worker:1", &right, port, 0);
     (void)loop_run(x.l);
     assert_int_equal(x.close_num, ECONNREFUSED);
-    /* whose owner comes later hears the same sentence */
+    /* an owner that takes the connection later gets the same error */
     struct conn *c;
     const struct conn_target to = { "127.0.0.1", port, "worker:1", &right, 0 };
     assert_int_equal(conn_dial_tls(x.l, &to, &no_ops, NULL, &c, &e), 0);
@@ -239,7 +240,7 @@ static void test_tls_nobody_there(void **state)
     const struct tls_key none = { .len = 0 };
     const struct conn_target bad = { "127.0.0.1", port, "worker:1", &none, 0 };
     assert_int_equal(conn_dial_tls(x.l, &bad, &no_ops, NULL, &c, &e), -EINVAL);
-    /* left to loop_free(), and closed before anything happened */
+    /* one is left to loop_free(), one is closed before anything happened */
     (void)echo_dial(&x, "worker:1", &right, port, 0);
     conn_close(echo_dial(&x, "worker:1", &right, port, 0));
     conn_finish(echo_dial(&x, "worker:1", &right, port, 0));
@@ -267,7 +268,8 @@ static void test_tls_no_answer(void **state)
     loop_free(x.l);
 }
 
-/* Strangers: one who says nothing, one who says what is no TLS, one who begins as if. */
+/* Strangers: one sends nothing, one sends bytes that are no TLS, one sends the start of a
+ * handshake. */
 struct stranger {
     struct loop *l;
     struct tcp *t;
@@ -302,9 +304,9 @@ static void test_tls_strangers(void **state)
             assert_int_equal(tcp_write(y[i].t, said[i], strlen(said[i])), 0);
     }
     while (!y[0].closed || !y[1].closed || !y[2].closed)
-        (void)loop_run(x.l); /* stops at each; give_up() is the deadline */
+        (void)loop_run(x.l); /* the loop stops after each; give_up() is the deadline */
     assert_int_equal(x.n_accepted, 0);
-    /* and it still serves */
+    /* the server still works */
     x.l->handshake_ms = 0;
     x.n_steps = x.want_closed = 1;
     struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
@@ -314,7 +316,7 @@ static void test_tls_strangers(void **state)
     loop_free(x.l);
 }
 
-/* A line that is cut without a goodbye is an error, not an end. */
+/* A connection that is cut without a TLS goodbye ends with an error. */
 struct relay {
     struct echo *x;
     struct tcp *in, *out;
@@ -326,7 +328,7 @@ static void relay_in(struct tcp *t, const char *p, size_t n, void *arg)
 {
     struct relay *r = arg;
     assert_int_equal(tcp_write(t == r->in ? r->out : r->in, p, n), 0);
-    if (t == r->out && ++r->n == 3) { /* the server's hello, its finish, and an answer */
+    if (t == r->out && ++r->n == 3) { /* the server's hello, its finished message, and an answer */
         tcp_end(r->in);
         r->cut = true;
     }
@@ -367,7 +369,7 @@ static void test_tls_cut(void **state)
     loop_free(x.l);
 }
 
-/* An owner that comes late finds what has arrived. */
+/* An owner that takes the connection late still gets the frames that have arrived. */
 static void late_accept(struct conn *c, void *arg)
 {
     struct echo *x = arg;

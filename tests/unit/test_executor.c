@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of the executor by themselves: command texts, ports, process trees, control groups, the
- * working directory, links. */
+/* Parts of the executor: command lines, ports, process trees, control groups, working directories,
+ * links. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +64,7 @@ static void put(const char *name, const char *text, mode_t mode)
     close(fd);
 }
 
-/* ---- command texts ---- */
+/* ---- command lines ---- */
 
 static void who_needs_a_shell(void **state)
 {
@@ -118,9 +118,9 @@ static void how_commands_are_run(void **state)
         { "/usr/bin/env  x", "/usr/bin/env", { "/usr/bin/env", "x" } },
         { "exit 3",
           "/bin/bash",
-          { "/bin/bash", "-c", "exit 3" } }, /* no such file: a shell's own word */
+          { "/bin/bash", "-c", "exit 3" } }, /* no such file: the shell handles it */
         { "echo a; echo b", "/bin/bash", { "/bin/bash", "-c", "echo a; echo b" } },
-        { "./run.sh 1", dotted, { "./run.sh", "1" } }, /* was not executable */
+        { "./run.sh 1", dotted, { "./run.sh", "1" } }, /* the file was not executable */
         { "run.sh 1", own, { "run.sh", "1" } },
         { " run.sh 'a b'", "/bin/bash", { "/bin/bash", "-c", "./run.sh 'a b'" } },
         { "../etc 1", "/bin/bash", { "/bin/bash", "-c", "../etc 1" } },
@@ -162,7 +162,7 @@ static void hadoops_libraries(void **state)
     assert_int_equal(strv_push(&env, "PATH=/usr/bin:/bin"), 0);
     assert_int_equal(strv_push(&env, home), 0);
     assert_int_equal(command_prepare("env x", dir, &env, &c, &e), 0);
-    assert_string_equal(c.path, "/usr/bin/env"); /* no program hadoop: nothing to ask */
+    assert_string_equal(c.path, "/usr/bin/env"); /* there is no program hadoop to ask */
     command_done(&c);
     put("hadoop/bin/hadoop", "#!/bin/sh\necho /a.jar:/b.jar\n", 0700);
     assert_int_equal(command_prepare("env x", dir, &env, &c, &e), 0);
@@ -206,7 +206,7 @@ static int bind_port(uint16_t port, int option, bool v6)
     struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
     struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
     if (fd == -1)
-        return 0; /* no IPv6 here: nothing to show */
+        return 0; /* no IPv6 here: the test proves nothing */
     if (option)
         assert_int_equal(setsockopt(fd, SOL_SOCKET, option, &on, sizeof on), 0);
     int rc = v6 ? bind(fd, (struct sockaddr *)&a6, sizeof a6)
@@ -294,7 +294,7 @@ static void killing_by_environment(void **state)
 {
     (void)state;
     pid_t pids[2];
-    char ids[2][48], vars[2][80]; /* ours alone, whoever runs this test as well */
+    char ids[2][48], vars[2][80]; /* unique ids: another run of this test may be active */
     for (int i = 0; i < 2; i++) {
         snprintf(ids[i], sizeof ids[i], "application_%d_009%s", getpid(), i ? "9" : "");
         snprintf(vars[i], sizeof vars[i], "TONY_APPLICATION_ID=%s", ids[i]);
@@ -310,19 +310,21 @@ static void killing_by_environment(void **state)
             _exit(1);
         }
         close(up[1]);
-        assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed it */
+        assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed the pipe */
         close(up[0]);
     }
     assert_int_equal(proctree_kill_job(ids[1]), 1);
     int status;
     assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    assert_int_equal(waitpid(pids[0], &status, WNOHANG), 0); /* an id that only begins the same */
+    /* The id of another job with the same beginning. */
+    assert_int_equal(waitpid(pids[0], &status, WNOHANG), 0);
     kill(pids[0], SIGKILL);
     waitpid(pids[0], &status, 0);
 }
 
-/* One that does nothing but begin anew has no environment for much of its time. */
+/* A process that calls exec all the time has no environment for much of its time, and is found all
+ * the same. */
 static void an_exec_hides_nobody(void **state)
 {
     (void)state;
@@ -336,7 +338,7 @@ static void an_exec_hides_nobody(void **state)
         _exit(1);
     }
     close(up[1]);
-    assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed it */
+    assert_int_equal(read(up[0], &byte, 1), 0); /* the exec closed the pipe */
     close(up[0]);
     int missed = 0;
     for (int i = 0; i < 20000; i++)
@@ -350,19 +352,19 @@ static void an_exec_hides_nobody(void **state)
 
 /* ---- control groups ---- */
 
-/* All jobs together weigh as much as a process a core, and not as one. */
+/* Together all jobs have the weight of one process for each core. */
 static bool weighs(const struct cgroup_job *job)
 {
     bool v2 = job->kind == CGROUP_V2;
     AUTO(buf_done) struct buf text = { 0 };
     cpu_set_t set;
     if (!v2 && !job->cpu)
-        return true; /* cores are not weighed here */
+        return true; /* this host sets no CPU weights */
     AUTO(free_p)
     char *path =
         str_printf("%s/../%s", v2 ? job->memory : job->cpu, v2 ? "cpu.weight" : "cpu.shares");
     if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
-        return v2; /* not every v2 has the controller */
+        return v2; /* some v2 hosts lack the controller */
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
     return strtol(buf_cstr(&text), NULL, 10) >= CPU_COUNT(&set) * (v2 ? 100 : 1024);
 }
@@ -373,10 +375,10 @@ static void control_groups(void **state)
     struct cgroup g;
     struct err why = { 0 }, e = { 0 };
     (void)state;
-    char app[64], container[64]; /* ours alone, whoever runs this test as well */
+    char app[64], container[64]; /* unique ids: another run of this test may be active */
     snprintf(app, sizeof app, "application_%lld_4242", 1700000000000LL + getpid());
     snprintf(container, sizeof container, "container%s_01_000007", strchr(app, '_'));
-    pid_t pid = fork(); /* the opener moves into a group */
+    pid_t pid = fork(); /* the process that opens the groups moves into one of them */
     if (pid == 0) {
         cgroup_job_open(&job, app, &why);
         if (job.kind == CGROUP_NONE) {
@@ -462,8 +464,8 @@ static void mounts(void **state)
     assert_true(S_ISREG(st.st_mode) && (st.st_mode & 0777) == 0640 && st.st_size == 6);
     free(out);
     out = NULL;
-    assert_int_equal(workdir_make(job, "c1", NULL, list, 0, &out, &e),
-                     -EEXIST); /* not ours alone */
+    /* The directory exists already. */
+    assert_int_equal(workdir_make(job, "c1", NULL, list, 0, &out, &e), -EEXIST);
     static const char *const bad[] = { "../x", "/etc/x", "a/../../x", "..", "", "a/.." };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         char id[16];
@@ -481,7 +483,7 @@ static void mounts(void **state)
     assert_null(out);
 }
 
-/* Only directories that look as they were made are kept, and each is given out once. */
+/* Only directories that still look new are kept, and each is used once. */
 static void spare_directories(void **state)
 {
     char spare[100], all[100], path[200];
@@ -521,10 +523,11 @@ static void spare_directories(void **state)
     assert_int_equal(stat(out, &st), 0);
     assert_int_not_equal(st.st_ino, inodes[1]);
     free(out);
-    /* one that is there already is not replaced, spare or not */
+    /* an existing directory is not replaced */
     assert_int_equal(workdir_make(dir, "container_1_0001_01_000002", spare, NULL, 0, &out, &e),
                      -EEXIST);
-    spare_keep(spare, all); /* two for one place: the second stays and is removed with the rest */
+    /* Two directories for one place: the second stays and is removed with the rest. */
+    spare_keep(spare, all);
     snprintf(path, sizeof path, "%s/4", spare);
     assert_int_equal(access(path, F_OK), 0);
 }
@@ -544,7 +547,7 @@ static void frames_over_a_link(void **state)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_REFUSED;
     f.refused = &body;
-    for (uint32_t i = 0; i < 40; i++) { /* far more than the kernel holds */
+    for (uint32_t i = 0; i < 40; i++) { /* far more than the kernel buffers */
         body.num = i;
         assert_int_equal(link_send(&a, &f), 0);
     }
@@ -560,7 +563,7 @@ static void frames_over_a_link(void **state)
         assert_int_equal(link_flush(&a), 0);
     }
     assert_false(link_unsent(&a));
-    /* the last frames are there although the peer is gone */
+    /* the last frames can be read although the peer is gone */
     assert_int_equal(link_send(&a, &f), 0);
     while (link_unsent(&a)) {
         (void)link_fill(&b);

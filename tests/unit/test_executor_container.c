@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real program in a container of a cluster: starts, ends, stops, masters that go and come. */
+/* The real executor in a container of a cluster: starts, ends, stops, and masters that are
+ * replaced. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +100,7 @@ static void a_task(void **state)
     assert_int_equal(w->reason, TONY__REASON__EXITED);
     assert_string_equal(w->tail, "bad\n");
     assert_int_equal(w->n_ended, 1);
-    /* our stderr lies on the second disk: so do the task's files */
+    /* the executor's stderr is on the second disk, so the task's files are, too */
     assert_int_equal(access(path_of("log0/stdout"), F_OK), -1);
     assert_string_equal(text_of("log1/stderr"), "bad\n");
     char *text = text_of("log1/stdout");
@@ -141,7 +142,8 @@ static bool first_hello(void)
     return w->n_hellos > 0;
 }
 
-/* All addresses come as Peers, and go into the container's own file; the Start relies on it. */
+/* All addresses come in Peers and go into the container's own file; the Start relies on that
+ * file. */
 static void addresses_apart_from_the_start(void **state)
 {
     (void)state;
@@ -150,13 +152,13 @@ static void addresses_apart_from_the_start(void **state)
     w->command = "echo \"$CLUSTER_SPEC\"; cat $TONY_SPEC_FILE; echo; echo $TONY_MASTER_ADDR";
     launch(NULL, NULL);
     assert_true(until(first_hello, LONG_MS));
-    tell_start_apart(1, "\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"", 3);
+    send_peers_and_start(1, "\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"", 3);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 0);
     char want[300];
     snprintf(want, sizeof want, "%s\n%s\n10.0.0.1\n", json, json);
     assert_string_equal(text_of("log1/stdout"), want);
-    tell_ack(1, true);
+    send_ack(1, true);
     assert_int_equal(exit_status(), 0);
 }
 
@@ -180,14 +182,14 @@ static void logs_on_the_first_disk_that_takes_them(void **state)
     assert_string_equal(text_of("log0/stdout"), "here\n");
 }
 
-/* A node unpacks archives read-only, and what it unpacked serves many containers. */
+/* The node unpacks archives read-only, and several containers share an unpacked archive. */
 static void source(void **state)
 {
     (void)state;
     struct stat st;
     assert_int_equal(mkdir(path_of("cache"), 0700), 0);
     assert_int_equal(mkdir(path_of("cache/sub"), 0700), 0);
-    assert_int_equal(mkdir(path_of("work/tmp"), 0700), 0); /* the node's own */
+    assert_int_equal(mkdir(path_of("work/tmp"), 0700), 0); /* made by the node */
     assert_int_equal(mkdir(path_of("cache/tmp"), 0700), 0);
     write_bytes(path_of("cache/tmp/f"), "tmp\n", 4, 0500);
     write_bytes(path_of("cache/sub/data"), "old\n", 4, 0500);
@@ -228,7 +230,7 @@ static void a_cut_connection(void **state)
     launch(NULL, NULL);
     assert_true(until(is_started, LONG_MS));
     wait_said("begun");
-    cut();
+    close_connections();
     assert_true(until(again, LONG_MS));
     assert_true(w->running);
     assert_int_equal(w->hello_attempt, 1);
@@ -236,10 +238,11 @@ static void a_cut_connection(void **state)
     write_bytes(path_of("work/go"), "", 0, 0600);
     assert_int_equal(exit_status(), 3);
     assert_int_equal(w->n_ended, 1);
-    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* once */
+    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* the command ran once */
 }
 
-/* What ended without a master is told to the next one; an older one is not obeyed. */
+/* An end that happened without a master is reported to the next master. An older master is not
+ * obeyed. */
 static void masters(void **state)
 {
     (void)state;
@@ -249,16 +252,16 @@ static void masters(void **state)
     assert_true(until(is_started, LONG_MS));
     wait_said("begun");
     close_p(&w->listen_fd);
-    cut();
+    close_connections();
     write_bytes(path_of("work/go"), "", 0, 0600);
     wait_said("over");
-    make_listener(); /* at the same address */
+    make_listener(); /* the next master listens at the same address */
     w->epoch = 1;
     assert_true(until(again, LONG_MS));
     assert_int_equal(w->epoch_seen, 2);
-    assert_false(until(is_gone, 100)); /* although it was told to finish */
+    assert_false(until(is_gone, 100)); /* the older master told it to finish */
     w->epoch = 3;
-    cut();
+    close_connections();
     w->n_ended = 0;
     w->ended = false;
     assert_int_equal(exit_status(), 3);
@@ -267,7 +270,8 @@ static void masters(void **state)
     assert_int_equal(w->exit_code, 3);
 }
 
-/* Its master is dead and another one sits elsewhere: that calls, and is dialled from then on. */
+/* The master is dead, and the next one has another address. It connects to the executor; from then
+ * on the executor connects to that address. */
 static void a_new_master_calls(void **state)
 {
     (void)state;
@@ -275,21 +279,22 @@ static void a_new_master_calls(void **state)
     launch(NULL, NULL);
     assert_true(until(is_started, LONG_MS));
     wait_said("begun");
-    assert_false(call_it("fedcba9876543210fedcba9876543210")); /* who knows nothing takes nothing */
+    /* A caller with a wrong key is refused. */
+    assert_false(connect_as_new_master("fedcba9876543210fedcba9876543210"));
     assert_int_equal(w->n_hellos, 1);
     close_p(&w->listen_fd);
-    cut();
+    close_connections();
     w->port = 0;
-    make_listener(); /* at another address */
+    make_listener(); /* the next master's address */
     w->epoch = 2;
     w->moved = true;
-    assert_true(call_it(SECRET));
+    assert_true(connect_as_new_master(SECRET));
     assert_true(until(again, LONG_MS));
     assert_true(w->running);
     assert_int_equal(w->epoch_seen, 1);
-    tell_start(1); /* of which the new master does not know that it runs */
+    send_start(1); /* the new master does not know that the task runs */
     assert_true(until(is_started, LONG_MS));
-    cut(); /* now it knows where to find us */
+    close_connections(); /* the executor now knows the new address */
     w->n_hellos = 1;
     assert_true(until(again, LONG_MS));
     assert_int_equal(w->epoch_seen, 2);
@@ -297,10 +302,10 @@ static void a_new_master_calls(void **state)
     write_bytes(path_of("work/go"), "", 0, 0600);
     assert_int_equal(exit_status(), 3);
     assert_int_equal(w->n_ended, 1);
-    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* once */
+    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* the command ran once */
 }
 
-/* It has ended, and the new master's journal does not even say that it had begun. */
+/* A task has ended, and the new master's journal does not even contain its start. */
 static void a_new_master_starts_what_is_over(void **state)
 {
     (void)state;
@@ -311,12 +316,12 @@ static void a_new_master_starts_what_is_over(void **state)
     w->ended = false;
     w->n_ended = 0;
     w->hold_start = true;
-    tell_start(1);
+    send_start(1);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 3);
-    tell_ack(1, true);
+    send_ack(1, true);
     assert_int_equal(exit_status(), 3);
-    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* once */
+    assert_string_equal(text_of("log1/stdout"), "begun\n"); /* the command ran once */
 }
 
 static void wrong_key(void **state)
@@ -338,7 +343,7 @@ static bool dialled_often(void)
     return w->n_dials >= 6;
 }
 
-/* Whoever sits at the address of a master that is gone does not end a task that runs. */
+/* A stranger listens at the address of a dead master. The running task goes on. */
 static void a_stranger_at_the_address(void **state)
 {
     (void)state;
@@ -346,30 +351,31 @@ static void a_stranger_at_the_address(void **state)
     launch(NULL, NULL);
     wait_said("begun");
     w->key = "fedcba9876543210fedcba9876543210";
-    cut();
+    close_connections();
     assert_true(until(dialled_often, LONG_MS));
     w->key = SECRET;
     assert_true(until(again, LONG_MS));
     assert_true(w->running);
-    w->keep = true; /* it is as good as before: it takes another attempt */
+    w->keep = true; /* the executor still works: it runs another attempt */
     write_bytes(path_of("work/go"), "", 0, 0600);
     assert_true(until(is_ended, LONG_MS));
-    tell_start(2);
+    send_start(2);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->attempt, 2);
-    tell_ack(2, true);
+    send_ack(2, true);
     assert_int_equal(exit_status(), 0);
 }
 
 static void nobody_there_for_long(void **state)
 {
     (void)state;
-    w->away_ms = 6000; /* it counts from the start: longer than a busy machine lets it wait */
+    /* Counted from the start of the task; longer than a busy machine lets it wait. */
+    w->away_ms = 6000;
     w->command = "echo begun; sleep 100";
     launch(NULL, NULL);
     wait_said("begun");
     close_p(&w->listen_fd);
-    cut();
+    close_connections();
     assert_int_equal(exit_status(), 128 + SIGTERM);
     assert_non_null(strstr(text_of("log1/executor.log"), "there was no master"));
     assert_int_equal(processes(false), 0);
@@ -385,8 +391,8 @@ static void not_wanted(void **state)
     assert_non_null(strstr(text_of("log1/executor.log"), "does not belong to the task any more"));
 }
 
-/* The master counts on the job's grace: one that it refuses has no longer one. Without a grace the
- * task is killed, and no TERM comes first. */
+/* The master relies on the job's grace: a refused executor gives its task no longer one. If the
+ * grace is 0, the task is killed without a TERM. */
 static void not_wanted_any_more(void **state)
 {
     (void)state;
@@ -395,14 +401,14 @@ static void not_wanted_any_more(void **state)
     launch(NULL, NULL);
     wait_said("begun");
     w->refuse = true;
-    cut();
+    close_connections();
     assert_int_equal(exit_status(), 128 + SIGKILL);
     assert_null(strstr(text_of("log1/stdout"), "told"));
     assert_int_equal(processes(false), 0);
 }
 
-/* TERM to the group. The task dies of it; its daemon, in a session of its own, does not. The node
- * says why it did that, so we do not. */
+/* TERM to the process group. The task dies of it; its daemon has its own session and does not. The
+ * node reports why it did that, so the executor reports nothing. */
 static void the_node_stops_it(void **state)
 {
     (void)state;
@@ -416,8 +422,8 @@ static void the_node_stops_it(void **state)
     assert_int_equal(processes(false), 0);
 }
 
-/* The same with a task that does not want to: KILL to the group ends it and us, and what left the
- * group is gone before that. */
+/* The same with a task that ignores TERM: KILL ends the process group with the executor. Before
+ * that, processes outside the group are gone. */
 static bool all_are_there(void)
 {
     return processes(false) == 4;
@@ -425,7 +431,7 @@ static bool all_are_there(void)
 
 static bool daemon_is_gone(void)
 {
-    return processes(false) == 3; /* we, the shell, its sleep */
+    return processes(false) == 3; /* the executor, the shell, its sleep */
 }
 
 static void the_node_kills_it(void **state)
@@ -449,7 +455,8 @@ static void the_node_kills_it(void **state)
     assert_int_equal(w->n_ended, 0);
 }
 
-/* What the master itself had stopped is told, whatever the node does then. */
+/* If the master had already asked for the stop, the executor reports the end, whatever the node
+ * does then. */
 static void the_master_stops_it(void **state)
 {
     (void)state;
@@ -464,7 +471,8 @@ static void the_master_stops_it(void **state)
     assert_int_equal(w->reason, TONY__REASON__KILLED_BY_MASTER);
 }
 
-/* It is told to make room, saves what it has and ends well: that is not its work done. */
+/* A preempted task saves a checkpoint and exits with 0. That does not count as the end of its
+ * work. */
 static void it_is_preempted(void **state)
 {
     (void)state;
@@ -534,14 +542,14 @@ static void attempts_and_logs(void **state)
     launch(NULL, NULL);
     w->n_hellos = 0;
     bool (*hello)(void) = again;
-    w->n_hellos = 1; /* the first hello is the second */
+    w->n_hellos = 1; /* the next hello is the second one */
     assert_true(until(hello, LONG_MS));
     ask(0, "stdout", 0, 100);
     assert_int_equal(w->log_num, ENOENT);
-    tell_start(5); /* earlier ones ran elsewhere */
+    send_start(5); /* earlier attempts ran elsewhere */
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 5);
-    tell_start(6);
+    send_start(6);
     assert_true(until(is_ended, LONG_MS));
     assert_int_equal(w->exit_code, 6);
     assert_string_equal(text_of("log1/stdout"), "attempt-5\n");
@@ -579,12 +587,12 @@ static void attempts_and_logs(void **state)
     assert_int_equal(w->log_num, 0);
     assert_int_equal(w->log_len, 1 << 20);
     assert_int_equal(w->log_size, 3 << 20);
-    tell_ack(6, true);
+    send_ack(6, true);
     assert_int_equal(exit_status(), 6);
     assert_int_equal(w->n_hellos, 2);
 }
 
-/* A node that has nothing but a kernel. */
+/* A node whose root directory is empty. */
 static void an_empty_root(void **state)
 {
     (void)state;
@@ -631,7 +639,7 @@ static void an_empty_root(void **state)
         _exit(126);
     }
     int status = exit_status();
-    if (status == 77 || status == 126) /* not root; or not a static program */
+    if (status == 77 || status == 126) /* the test is not root, or the program is not static */
         skip();
     assert_int_equal(status, 0);
     assert_non_null(strstr(text_of("root/l/stdout"), "tony-executor "));
@@ -666,7 +674,7 @@ static void few_pages(void **state)
     wait_said("begun");
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/status", w->executor);
-    (void)until(never, 200); /* some beats */
+    (void)until(never, 200); /* wait for some heartbeats */
     AUTO(buf_done) struct buf text = { 0 };
     assert_int_equal(fs_read(AT_FDCWD, path, &text, NULL), 0);
     const char *rss = strstr(buf_cstr(&text), "VmRSS:"), *own = strstr(buf_cstr(&text), "RssAnon:");
@@ -675,7 +683,7 @@ static void few_pages(void **state)
     print_message("# resident %ld KiB, of that our own %ld KiB\n", kib, own_kib);
 #ifndef TONY_SANITIZED
     assert_true(own_kib <= 320);
-    /* some 1450; how much of the program is mapped is the kernel's choice */
+    /* about 1450 KiB; the kernel chooses how much of the program is mapped */
     assert_true(kib <= 1800);
 #endif
 }

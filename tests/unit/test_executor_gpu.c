@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tony-gpu with a library of ours in the place of NVIDIA's. */
+/* tony-gpu with a stand-in for NVIDIA's library. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void watching_ends_when_nobody_reads(void **state)
         n++;
     assert_int_equal(n, 5);
     assert_non_null(strstr(out, "\"used_mib\":2048"));
-    assert_null(strstr(out, "power_mw")); /* this one does not give it */
+    assert_null(strstr(out, "power_mw")); /* this device does not report it */
 }
 
 int main(void)

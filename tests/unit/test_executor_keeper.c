@@ -104,7 +104,8 @@ static void what_a_task_sees(void **state)
     assert_non_null(strstr(out, "\n0022\n"));
     const char *ignored = strstr(out, "SigIgn:\t");
     assert_non_null(ignored);
-    /* 32 and 33 are glibc's own: whoever was started by posix_spawn (by make, say) ignores them. */
+    /* signals 32 and 33 belong to glibc: a process that was started by posix_spawn (by make, for
+     * example) ignores them */
     assert_int_equal(strtoull(ignored + strlen("SigIgn:\t"), NULL, 16) & 0x7fffffff, 0);
     assert_non_null(strstr(out, "SigBlk:\t0000000000000000\n"));
     snprintf(line, sizeof line, "{\"worker\":[\"127.0.0.1:%u\",\"127.0.0.1:%u\"]}\n",
@@ -112,7 +113,7 @@ static void what_a_task_sees(void **state)
     assert_non_null(strstr(out, line));
     snprintf(line, sizeof line, "\n%s/containers/%s\n", w->job_dir, w->slots[1].container);
     assert_non_null(strstr(out, line));
-    assert_null(strstr(out, " 4 -> ")); /* 0, 1, 2, and what ls opened */
+    assert_null(strstr(out, " 4 -> ")); /* descriptors 0, 1, 2, and the one that ls opened */
     out = world_read(w, "logs/worker-0/1/stdout");
     assert_non_null(strstr(out, "\nCUDA_VISIBLE_DEVICES=3\n"));
     const char *tb = strstr(out, "\nTB_PORT=");
@@ -142,19 +143,19 @@ static void stops_and_reports_what_it_was(void **state)
         int code, signal;
         int least_ms;
     } rows[] = {
-        /* whoever waits for the whole of a grace that is longer than LONG_MS fails */
+        /* a test that waits for a grace longer than LONG_MS fails */
         { "touch up; exec sleep 100", 600000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 0 },
         { "trap 'exit 7' TERM; touch up; while :; do sleep 0.05; done", 600000,
           TONY__REASON__PREEMPTED, 7, 0, 0 },
         { "trap '' TERM; touch up; while :; do sleep 0.05; done", 400,
           TONY__REASON__KILLED_BY_MASTER, 0, 9, 350 },
         { "touch up; exec sleep 100", 0, TONY__REASON__KILLED_BY_MASTER, 0, 9, 0 },
-        /* the first process dies of TERM at once; its child has the grace to say good-bye */
+        /* the first process dies of TERM at once; its child uses the grace to print something */
         { "(trap 'sleep 0.2; echo bye; exit 0' TERM; touch up; while :; do sleep 0.05; done) & "
           "while ! [ -e up ]; do sleep 0.01; done; wait",
           600000, TONY__REASON__KILLED_BY_MASTER, 0, 15, 150 },
-        /* a daemon in a session of its own does not get away; on a busy machine the first process
-         * may need seconds to die of TERM */
+        /* a daemon in its own session is killed, too; on a busy machine the first process may need
+         * seconds to die of TERM */
         { "setsid sh -c 'trap \"\" TERM; touch up; sleep 100' & sleep 100", 6000,
           TONY__REASON__KILLED_BY_MASTER, 0, 15, 250 },
     };
@@ -167,7 +168,7 @@ static void stops_and_reports_what_it_was(void **state)
         world_ask(w, 1, 64, 0);
         world_launch(w, 1);
         assert_true(world_until(w, all_started, LONG_MS));
-        assert_true(world_until(w, is_up, LONG_MS)); /* its traps are set */
+        assert_true(world_until(w, is_up, LONG_MS)); /* the process has set its traps */
         int64_t from = clock_mono_ms();
         world_stop(w, 0, rows[i].grace_ms, rows[i].reason);
         assert_true(world_until(w, all_ended, LONG_MS));
@@ -191,7 +192,7 @@ static void nothing_survives_its_task(void **state)
         "(setsid sh -c 'sleep 100 & sleep 100' &) ; exit 0",
         "setsid sh -c 'trap \"\" TERM HUP INT; while :; do sleep 1; done' >/dev/null 2>&1 & sleep "
         "0.1; exit 0",
-        /* breeds as long as it lives */
+        /* starts new processes until it is killed */
         "sh -c 'f() { setsid sleep 100 & [ -e stop ] || f; }; f' & sleep 0.05; exit 0",
     };
     (void)state;
@@ -200,7 +201,7 @@ static void nothing_survives_its_task(void **state)
         w->command = rows[i];
         world_register(w, 1);
         world_listen(w);
-        world_ask(w, 1, 512, 0); /* on a busy machine the one that breeds needs more than 64 MiB */
+        world_ask(w, 1, 512, 0); /* on a busy machine this task needs more than 64 MiB */
         world_launch(w, 1);
         assert_true(world_until(w, all_completed, LONG_MS));
         assert_int_equal(w->slots[0].exit_code, 0);
@@ -228,9 +229,9 @@ static void too_much_memory(void **state)
         const char *cgroups, *command;
     } rows[] = {
         { "", "/usr/bin/python3 -c 'x = bytearray(400 << 20); import time; time.sleep(100)'" },
-        /* the kernel takes the child; the parent would carry on */
+        /* the kernel kills the child; without tony the parent would go on */
         { "", "/usr/bin/python3 -c 'x = bytearray(400 << 20)'; echo survived; sleep 100" },
-        /* nobody but we looks */
+        /* only the executor checks the limit */
         { "none", "/usr/bin/python3 -c 'x = bytearray(400 << 20); import time; time.sleep(100)'; "
                   "sleep 100" },
     };
@@ -248,7 +249,7 @@ static void too_much_memory(void **state)
     }
 }
 
-/* Many processes that share their memory are not counted as many times. */
+/* Memory that several processes share counts once. */
 static void shared_memory_counts_once(void **state)
 {
     (void)state;
@@ -282,7 +283,7 @@ static void executor_killed(void **state)
     for (int i = 0; i < 3; i++)
         kill(w->slots[i].executor, SIGKILL);
     assert_true(world_until(w, all_completed, LONG_MS));
-    assert_int_equal(world_tasks_alive(w), 0); /* before it was reported */
+    assert_int_equal(world_tasks_alive(w), 0); /* the processes were dead before the report */
     for (int i = 0; i < 3; i++) {
         assert_int_equal(w->slots[i].exit_status, 137);
         assert_int_equal(w->slots[i].completed_reason, TONY__REASON__UNKNOWN);
@@ -291,7 +292,7 @@ static void executor_killed(void **state)
     world_end_well(w);
 }
 
-/* What the executor learned before it was killed is what the keeper reports. */
+/* The keeper reports what the executor recorded before it was killed. */
 static void executor_killed_after_the_end(void **state)
 {
     (void)state;
@@ -318,7 +319,7 @@ static bool all_twice(struct world *w)
     return true;
 }
 
-/* All but the first have ended and are reaped: their executors have taken the time. */
+/* All tasks but the first have ended, and their executors have reaped them. */
 static bool one_task(struct world *w)
 {
     for (int i = 1; i < w->n; i++)
@@ -339,7 +340,7 @@ static void master_restart(void **state)
     world_launch(w, 4);
     assert_true(world_until(w, all_started, LONG_MS));
     world_drop_master(w);
-    for (int i = 1; i < 4; i++) { /* three tasks end meanwhile */
+    for (int i = 1; i < 4; i++) { /* meanwhile three tasks end */
         AUTO(free_p)
         char *path = str_printf("%s/containers/%s/end", w->job_dir, w->slots[i].container);
         close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -349,7 +350,7 @@ static void master_restart(void **state)
     (void)world_until(w, never, 20);
     world_register(w, 1);
     assert_int_equal(w->n_registered, 4);
-    assert_int_equal(w->n_registered_done, 0); /* unacknowledged: their executors wait */
+    assert_int_equal(w->n_registered_done, 0); /* their executors wait for the acknowledgement */
     for (int i = 0; i < 4; i++)
         assert_false(w->slots[i].ended);
     uint64_t least_us = (uint64_t)(clock_mono_us() - ended_us);
@@ -381,7 +382,7 @@ static void master_that_stays_away(void **state)
     world_ask(w, 1, 64, 0);
     world_launch(w, 1);
     assert_true(world_until(w, all_started, LONG_MS));
-    assert_true(world_until(w, is_up, LONG_MS)); /* its trap is set */
+    assert_true(world_until(w, is_up, LONG_MS)); /* the process has set its trap */
     close(w->listen_fd);
     w->listen_fd = -1;
     link_close(&w->slots[0].link);
@@ -410,7 +411,7 @@ static void attempts_in_one_container(void **state)
     }
     assert_string_equal(world_read(w, "logs/worker-0/2/stdout"), "attempt 2\nseen1\nseen2\n");
     assert_false(w->slots[0].completed);
-    world_start(w, 0, 2); /* stale: ignored */
+    world_start(w, 0, 2); /* of an older epoch: ignored */
     world_stop_container(w, 0, 100);
     assert_true(world_until(w, all_completed, LONG_MS));
     assert_int_equal(w->slots[0].n_ended, 3);
@@ -425,16 +426,16 @@ static void container_stopped_by_the_keeper(void **state)
     world_register(w, 1);
     world_listen(w);
     world_ask(w, 4, 64, 0);
-    world_stop_container(w, 3, 100); /* granted only: given back */
+    world_stop_container(w, 3, 100); /* granted and never launched: given back */
     world_launch(w, 3);
     w->n = 3;
     assert_true(world_until(w, all_started, LONG_MS));
-    kill(w->slots[1].executor, SIGSTOP); /* does not obey */
+    kill(w->slots[1].executor, SIGSTOP); /* the executor does not react */
     int64_t from = clock_mono_ms();
     for (int i = 0; i < 3; i++)
         world_stop_container(w, i, i == 1 ? 200 : 600000);
     assert_true(world_until(w, all_completed, LONG_MS));
-    assert_true(clock_mono_ms() - from >= 1500); /* its patience with the executor */
+    assert_true(clock_mono_ms() - from >= 1500); /* the keeper waited so long for the executor */
     for (int i = 0; i < 3; i++)
         assert_int_equal(w->slots[i].completed_reason, TONY__REASON__KILLED_BY_MASTER);
     assert_int_equal(w->slots[0].exit_status, 143);
@@ -467,9 +468,9 @@ static void grants_within_what_was_admitted(void **state)
     char first[80];
     snprintf(first, sizeof first, "%s", w->slots[0].container);
     w->slots[0].granted = w->slots[1].granted = false;
-    world_ask(w, 2, 50, 1); /* asked again: the same ones */
+    world_ask(w, 2, 50, 1); /* the same request again */
     assert_string_equal(w->slots[0].container, first);
-    /* what does not fit now waits for an end */
+    /* a request that does not fit waits for the end of another container */
     world_launch(w, 2);
     assert_true(world_until(w, all_started, LONG_MS));
     w->slots[2].granted = false;
@@ -484,7 +485,7 @@ static void grants_within_what_was_admitted(void **state)
     f.body_case = TONY__FRAME__BODY_REQUEST_CONTAINERS;
     f.request_containers = &m;
     (void)link_send(&w->link, &f);
-    world_pool_dial(w); /* by its answer the keeper has read what was before */
+    world_pool_dial(w); /* the keeper's answer shows that it has read the earlier frames */
     assert_false(w->slots[2].granted);
     world_stop_container(w, 0, 100);
     assert_true(world_until(w, third_is_granted, LONG_MS));
@@ -530,10 +531,10 @@ static bool executors_are_zombies(struct world *w)
     return true;
 }
 
-/* The keeper gets one SIGCHLD for many executors, which names only one of them. */
+/* The keeper gets one SIGCHLD for many executors. The signal names only one of them. */
 static void many_ends_in_one_signal(void **state)
 {
-    enum { N = 150 }; /* enough for a pause before the keeper looks for the others */
+    enum { N = 150 }; /* so many that the keeper pauses before it looks for the others */
     int status;
     (void)state;
     struct world *w = world_new("");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper's own life: its locks, masters, pools and ends. */
+/* Start and end of the keeper: its locks, its masters, its pools. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,14 +124,14 @@ static void a_master_that_cannot_live(void **state)
             assert_false(w->finished);
         }
         assert_int_equal(count_lines(masters(w)), rows[i].n_masters);
-        assert_int_equal(access(w->job_dir, F_OK), 0); /* whoever holds the pool ends it */
+        assert_int_equal(access(w->job_dir, F_OK), 0); /* the pool removes it */
         assert_int_equal(access(w->socket_k, F_OK), -1);
         assert_int_equal(access(w->lock, F_OK), -1);
         world_free(w);
     }
 }
 
-/* The control groups of the job; "" where there are none. The caller frees. */
+/* The control groups of the job; "" = none. The caller frees the text. */
 static char *groups(struct world *w)
 {
     char *text = str_dup(world_read(w, "cgroups"));
@@ -174,9 +174,9 @@ static void taken_down(void **state)
         }
         assert_int_equal(world_wait_keeper(w, LONG_MS), 4);
         assert_int_equal(world_tasks_alive(w), 0);
-        assert_int_equal(count_lines(world_read(w, "exits")),
-                         2 + 1 + 3); /* keeper, master, its exit, containers */
-        /* the job is where it was, but takes no room and is in nobody's way */
+        /* Keeper, master, the master's exit, containers. */
+        assert_int_equal(count_lines(world_read(w, "exits")), 2 + 1 + 3);
+        /* the job's directory is kept, takes no room, and blocks nobody */
         snprintf(path, sizeof path, "%s/containers", w->job_dir);
         assert_int_equal(access(path, F_OK), -1);
         snprintf(path, sizeof path, "%s/cgroups", w->job_dir);
@@ -194,7 +194,7 @@ static bool first_completed(struct world *w)
     return w->slots[0].completed;
 }
 
-/* The pid that stands in a file of the job's, as soon as there is one. */
+/* Waits until this file of the job contains a pid. */
 static pid_t await_pid(struct world *w, const char *pattern)
 {
     char full[400];
@@ -215,7 +215,7 @@ static pid_t await_pid(struct world *w, const char *pattern)
     }
 }
 
-/* A zombie is one: whoever is to reap it may be slow. */
+/* A zombie counts as dead: its parent may reap it late. */
 static bool is_dead(pid_t pid)
 {
     char path[64];
@@ -236,8 +236,8 @@ static void await_death(struct world *w, pid_t pid)
     }
 }
 
-/* kill -9 of the keeper: all of the job dies; the next keeper knows what had ended and counts on.
- */
+/* kill -9 of the keeper: all processes of the job die. The next keeper knows which containers had
+ * ended, and continues their numbers. */
 static void keeper_killed_once(const char *cgroups)
 {
     setenv("TONY_CGROUPS", cgroups, 1);
@@ -260,11 +260,12 @@ static void keeper_killed_once(const char *cgroups)
     w->slots[0].completed = false;
     world_start_keeper(w, "");
     unsetenv("TONY_CGROUPS");
-    assert_int_equal(world_tasks_alive(w), 0); /* daemons of the dead one's included */
-    if (had[0]) /* one that bears no mark of the job is known by its group alone */
+    assert_int_equal(world_tasks_alive(w), 0); /* also daemons of the dead keeper's tasks */
+    /* A process without the job in its environment is found only through its control group. */
+    if (had[0])
         assert_true(is_dead(nameless));
     else
-        (void)kill(nameless, SIGKILL); /* the pool's affair: it is a child of ours here */
+        (void)kill(nameless, SIGKILL); /* the pool would reap it; here it is a child of the test */
     world_register(w, 2);
     assert_int_equal(w->n_registered, 1);
     assert_int_equal(w->n_registered_done, 1);
@@ -317,7 +318,7 @@ static void gpus_are_locked(void **state)
     assert_int_equal(unlink(lock), 0);
     assert_int_equal(symlink("/etc/passwd", lock), 0);
     world_start_keeper(w, args);
-    assert_int_equal(world_wait_keeper(w, LONG_MS), 1); /* a link is not followed */
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 1); /* a symbolic link is not followed */
     assert_int_equal(unlink(lock), 0);
     world_start_keeper(w, args);
     world_register(w, 1);
@@ -329,7 +330,7 @@ static int pools_before;
 static const char *pools(struct world *w)
 {
     char path[200];
-    snprintf(path, sizeof path, "%s/pools", w->home); /* the job may be over */
+    snprintf(path, sizeof path, "%s/pools", w->home); /* the job may already be over */
     return world_read(w, path);
 }
 
@@ -345,7 +346,7 @@ static void the_pool_is_started_again(void **state)
     world_register(w, 1);
     world_pool_dial(w);
     (void)world_until(w, never, 50);
-    pools_before = count_lines(pools(w)); /* none, unless we were slow */
+    pools_before = count_lines(pools(w)); /* none, unless this test was slow */
     link_close(&w->pool);
     assert_true(world_until(w, another_pool, LONG_MS));
     const char *last = pools(w);
@@ -360,11 +361,11 @@ static void the_pool_is_started_again(void **state)
     assert_non_null(f);
     assert_int_equal(fscanf(f, "%*d (%*[^)]) %*c %d", &parent), 1);
     fclose(f);
-    assert_int_not_equal(parent, w->keeper); /* it would be killed as an orphan */
+    assert_int_not_equal(parent, w->keeper); /* otherwise the pool would be killed as an orphan */
     world_end_well(w);
 }
 
-/* Before it could be told that the keeper is there, or after that and before it dialled. */
+/* The pool dies before it can hear from the keeper, or afterwards and before it has connected. */
 static void a_pool_that_dies_early(void **state)
 {
     (void)state;
@@ -379,7 +380,8 @@ static void a_pool_that_dies_early(void **state)
     }
 }
 
-/* Nobody is told of the end: others may wait for what the job held. */
+/* No pool is there to hear of the end, and queued jobs may wait for the resources: the keeper
+ * starts a pool. */
 static void a_job_without_a_pool_ends(void **state)
 {
     (void)state;
@@ -392,7 +394,7 @@ static void a_job_without_a_pool_ends(void **state)
     world_free(w);
 }
 
-/* Empty ones, for the next job; what a task has written is removed. */
+/* Empty working directories are kept for the next job; files of a task are removed. */
 static void working_directories_are_kept(void **state)
 {
     (void)state;
@@ -409,7 +411,7 @@ static void working_directories_are_kept(void **state)
     world_free(w);
 }
 
-/* Where pool/ended cannot be, the working directories go in their place. */
+/* If pool/ended cannot be made, the working directories are removed where they are. */
 static void what_cannot_be_moved(void **state)
 {
     (void)state;
@@ -421,8 +423,8 @@ static void what_cannot_be_moved(void **state)
     assert_no_groups(had);
 }
 
-/* The pool may start the next job on the devices as soon as it is told, and clients need not wait
- * any longer. What takes long is done after. */
+/* The keeper reports the end before the slow clean-up. So the pool can start the next job on the
+ * devices at once, and clients need not wait. */
 static void the_end_is_told_first(void **state)
 {
     char lock[128], byte;
@@ -434,7 +436,7 @@ static void the_end_is_told_first(void **state)
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
     world_run(w, 1, "for i in $(seq 1000); do : > file$i; done");
-    assert_int_equal(link_dial(&client, w->socket_k), 0); /* as one that waits for the end */
+    assert_int_equal(link_dial(&client, w->socket_k), 0); /* the client waits for the end */
     world_pool_dial(w);
     world_finish(w, "SUCCEEDED");
     assert_true(world_until(w, world_is_finished, LONG_MS));
@@ -446,7 +448,7 @@ static void the_end_is_told_first(void **state)
     world_free(w);
 }
 
-/* What a master leaves behind without a mark comes to the keeper when the master dies. */
+/* If the master dies, the keeper kills also those of its children that have no mark of the job. */
 static void what_a_master_leaves(void **state)
 {
     (void)state;
@@ -473,7 +475,7 @@ static bool has_master(struct world *w)
     return count_lines(masters(w)) > 0;
 }
 
-/* The master says how the job ended, and is dead when the keeper comes to look. */
+/* A master reports how the job ended, and is dead when the keeper reads the report. */
 static void last_words_of_a_master(void **state)
 {
     (void)state;
@@ -490,13 +492,14 @@ static void last_words_of_a_master(void **state)
     assert_int_equal(world_wait_keeper(w, LONG_MS), 0);
     assert_true(world_until(w, world_is_finished, LONG_MS));
     assert_string_equal(w->state, "FAILED");
-    AUTO(free_p) char *path = str_printf("%s/masters", w->home); /* the job's directory is gone */
+    /* The job's directory has been moved. */
+    AUTO(free_p) char *path = str_printf("%s/masters", w->home);
     assert_int_equal(count_lines(world_read(w, path)), 1);
     world_free(w);
 }
 
-/* The same of one that reads no more: what the keeper cannot say to it is no reason not to listen.
- */
+/* The same with a master that no longer reads: the keeper cannot write to it, but still reads its
+ * report. */
 static void last_words_of_a_deaf_master(void **state)
 {
     (void)state;
@@ -510,7 +513,7 @@ static void last_words_of_a_deaf_master(void **state)
     world_launch(w, 1);
     assert_true(world_until(w, all_ended, LONG_MS));
     Tony__Ask ask = TONY__ASK__INIT, *asks[1] = { &ask };
-    ask.slot = 1; /* waits for the end of the first, and will be told of */
+    ask.slot = 1; /* this request waits for the end of the first container */
     ask.memory_mib = 64;
     Tony__RequestContainers m = TONY__REQUEST_CONTAINERS__INIT;
     m.asks = asks;
@@ -519,7 +522,7 @@ static void last_words_of_a_deaf_master(void **state)
     f.body_case = TONY__FRAME__BODY_REQUEST_CONTAINERS;
     f.request_containers = &m;
     assert_int_equal(link_send(&w->link, &f), 0);
-    world_pool_dial(w); /* by its answer the keeper has read what was before */
+    world_pool_dial(w); /* the keeper's answer shows that it has read the earlier frames */
     pid_t master = child_of(w->keeper), executor = w->slots[0].executor;
     pause_keeper(w);
     world_ack(w, 0, 1, true);

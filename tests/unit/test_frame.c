@@ -82,12 +82,12 @@ static void test_lengths(void **state)
     } rows[] = {
         { "", 0, 0 },
         { "\0\0\0", 3, 0 },
-        { "\0\0\0\0", 4, -EPROTO }, /* no frame is empty */
-        { "\0\0\0\1", 4, 0 },       /* its byte is still to come */
+        { "\0\0\0\0", 4, -EPROTO }, /* a frame is never empty */
+        { "\0\0\0\1", 4, 0 },       /* the frame's byte is missing */
         { "\0\0\0\1x", 5, 1 },
-        { "\0\0\0\1xyz", 7, 1 },      /* the next one has begun */
-        { "\x02\0\0\0", 4, 0 },       /* FRAME_MAX itself */
-        { "\x02\0\0\1", 4, -EPROTO }, /* one more */
+        { "\0\0\0\1xyz", 7, 1 },      /* the next frame has begun */
+        { "\x02\0\0\0", 4, 0 },       /* FRAME_MAX */
+        { "\x02\0\0\1", 4, -EPROTO }, /* FRAME_MAX + 1 */
         { "\xff\xff\xff\xff", 4, -EPROTO },
         { "GET / HTTP/1.1\r\n", 16, -EPROTO },
     };
@@ -106,13 +106,14 @@ static void test_pack_refuses(void **state)
     (void)state;
     AUTO(buf_done) struct buf out = { 0 };
     Tony__Frame f = TONY__FRAME__INIT;
-    assert_int_equal(frame_pack(&f, &out), -EMSGSIZE); /* nobody would take it */
+    assert_int_equal(frame_pack(&f, &out), -EMSGSIZE); /* each receiver would refuse it */
 
     Tony__Answer answer = TONY__ANSWER__INIT;
     AUTO(free_p) uint8_t *big = calloc(1, FRAME_MAX);
     assert_non_null(big);
     answer.json.data = big;
-    answer.json.len = FRAME_MAX - 11; /* two tags, of 2 bytes and 1, and two lengths of 4 */
+    /* Two tags of 2 bytes and 1 byte, and two lengths of 4 bytes. */
+    answer.json.len = FRAME_MAX - 11;
     f.body_case = TONY__FRAME__BODY_ANSWER;
     f.answer = &answer;
     assert_int_equal(frame_pack(&f, &out), 0);
@@ -130,7 +131,7 @@ static void test_garbage(void **state)
         size_t n;
     } rows[] = {
         { "\xff", 1 },
-        { "\x52\x7f", 2 },         /* says 127 bytes, has none */
+        { "\x52\x7f", 2 },         /* announces 127 bytes, has none */
         { "\x52\x02\x1a\x7f", 4 }, /* the same one level deeper */
         { "\x52\x03\x1a\x01", 4 },
         { "\x00\x00", 2 }, /* field 0 */
@@ -141,14 +142,14 @@ static void test_garbage(void **state)
         assert_null(frame_unpack(span_mem(rows[i].bytes, rows[i].n), &e));
         assert_int_equal(e.num, EPROTO);
     }
-    /* a message of tomorrow is read as one without a body */
+    /* an unknown message of a later version is read as one without a body */
     struct err e = { 0 };
     AUTO(frame_freep) Tony__Frame *f = frame_unpack(span_mem("\xba\x3e\x01x", 4), &e);
     assert_non_null(f);
     assert_int_equal(f->body_case, TONY__FRAME__BODY__NOT_SET);
 }
 
-/* Two bytes on the wire become a whole struct: many of them must not become gigabytes. */
+/* A message of two bytes becomes a whole struct: many of them must not take gigabytes. */
 static void test_budget(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void test_budget(void **state)
     assert_int_equal(e.num, EPROTO);
 }
 
-/* Many strings with nothing in them: small on the wire, and must pass. */
+/* Many empty strings: small in memory, and accepted. */
 static void test_budget_leaves_room(void **state)
 {
     (void)state;

@@ -24,22 +24,22 @@ static char token_kind[] = "NMToken";
 static char none[] = "";
 static const struct token token = { token_id, token_password, 14, 20, token_kind, none };
 
-/* A service on a port, which serves one connection after the other. */
+/* A service on a port. It serves one connection after the other. */
 struct world {
     struct loop *loop;
     struct listener *listener;
     struct tcp *tcp;
     struct server server;
     unsigned connections;
-    unsigned close_first;  /* so many connections are closed at their first call */
-    unsigned refuse_first; /* so many calls are refused with refuse_class */
-    bool silent;           /* it listens and says nothing */
+    unsigned close_first;  /* closes this many connections at their first call */
+    unsigned refuse_first; /* refuses this many calls with refuse_class */
+    bool silent;           /* the service listens and sends nothing */
     uint32_t reach_ms;
     const char *refuse_class;
     bool with_qop;
     struct rpc_client *client;
     struct loop_timer *watchdog;
-    /* what came out */
+    /* results of the calls */
     unsigned done, failed;
     struct rpc_error error;
     bool free_in_callback;
@@ -194,13 +194,13 @@ static void test_calls(void **state)
         for (int i = 0; i < 20; i++)
             (void)ask(&w, 0);
         rpc_call_cancel(ask(&w, 0));
-        assert_int_equal(w.done, 0); /* never from inside */
+        assert_int_equal(w.done, 0); /* callbacks never run inside the call */
         (void)loop_run(w.loop);
         assert_int_equal(w.done, 20);
         assert_int_equal(w.failed, 0);
         assert_int_equal(w.connections, 1);
         assert_string_equal(rpc_client_local(w.client), "127.0.0.1");
-        (void)ask(&w, 0); /* the same connection serves */
+        (void)ask(&w, 0); /* the same connection is used again */
         (void)loop_run(w.loop);
         assert_int_equal(w.done, 21);
         assert_int_equal(w.connections, 1);
@@ -208,7 +208,7 @@ static void test_calls(void **state)
     }
 }
 
-/* A connection that breaks after a call was sent: again, if that does no harm. */
+/* If a connection breaks after a call was sent, the call is repeated only if it is idempotent. */
 static void test_broken(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void test_broken(void **state)
     assert_int_equal(w.done, 1);
     assert_int_equal(w.connections, 3);
     assert_int_equal(server_find(&w.server, "getClusterMetrics")->retry, 2);
-    tcp_close(TAKE(w.tcp)); /* cut while idle: not noticed */
+    tcp_close(TAKE(w.tcp)); /* closed while idle: the client does not notice */
     (void)ask(&w, 0);
     (void)loop_run(w.loop);
     assert_int_equal(w.done, 2);
@@ -254,7 +254,8 @@ static void test_refused(void **state)
     world_close(&w);
 }
 
-/* The second address answers; the wrong token ends it at once, wherever it comes from. */
+/* The first address is dead, and the second one answers. A wrong token ends the call at once, from
+ * any address. */
 static void test_next_address(void **state)
 {
     (void)state;
@@ -269,7 +270,8 @@ static void test_next_address(void **state)
 static void test_unreachable(void **state)
 {
     (void)state;
-    for (int row = 0; row < 2; row++) { /* its own deadline, or that of who is not there */
+    /* The call's own deadline, or that of an unreachable server. */
+    for (int row = 0; row < 2; row++) {
         struct world w = { .reach_ms = row ? 400 : 0 };
         world_open(&w, false, false, 0);
         int64_t began = clock_mono_ms();
@@ -291,8 +293,8 @@ static void on_quiet(void *arg)
     loop_stop(arg);
 }
 
-/* A server that is stopped: the calls end, nothing is done while there are none, and it is dialled
- * anew when there is one. */
+/* The server is stopped: the calls end. While there are no calls the client does nothing; the next
+ * call reconnects. */
 static void test_silent(void **state)
 {
     (void)state;
@@ -300,7 +302,7 @@ static void test_silent(void **state)
     world_open(&w, false, true, 0);
     for (int i = 0; i < 3; i++)
         (void)ask(&w, 50 + i % 2);
-    (void)alarm(120); /* a timer that is always due lets no other one come */
+    (void)alarm(120); /* a timer that is always due starves the others */
     (void)loop_run(w.loop);
     assert_int_equal(w.failed, 3);
     assert_int_equal(w.error.kind, RPC_FAULT_TIMEOUT);
@@ -366,7 +368,7 @@ static void test_free_and_retire(void **state)
     rpc_client_retire(r.client);
     (void)loop_run(r.loop);
     assert_int_equal(r.done, 1);
-    r.client = NULL; /* it has freed itself */
+    r.client = NULL; /* the callback has freed the client */
     world_close(&r);
 }
 

@@ -49,7 +49,7 @@ static void to_server(struct rpc_conn *c, struct server *s)
     buf_clear(out);
 }
 
-/* Everything the server has to say, in pieces; the replies are counted and the last one is kept. */
+/* Feeds the server's output in pieces; counts the replies and keeps the last one. */
 static int from_server(struct rpc_conn *c, struct server *s, size_t piece, struct rpc_reply *last)
 {
     int n = 0;
@@ -79,7 +79,7 @@ static void talk(struct rpc_conn *c, struct server *s, size_t piece)
     }
 }
 
-/* ---- bytes that real servers took and gave ---- */
+/* ---- bytes recorded from real servers ---- */
 
 static const char first_call[] =
     "hrpc\x09\0\0"
@@ -143,7 +143,7 @@ static void test_ping_and_negotiate(void **state)
         "hrpc\x09\0\xdf\0\0\0\x0e\x0a\x08\x02\x10\0\x18\x41\x22\0\x28\x01\x02\x10\x01";
     AUTO(rpc_conn_freep) struct rpc_conn *t = make(true, 0);
     assert_false(rpc_conn_ready(t));
-    assert_int_equal(rpc_conn_ping(t), 0); /* not now */
+    assert_int_equal(rpc_conn_ping(t), 0); /* no ping now */
     assert_true(span_eq(buf_span(rpc_conn_out(t)), span_mem(negotiate, sizeof negotiate - 1)));
 }
 
@@ -270,8 +270,8 @@ static const struct protection {
     { "auth-conf,auth-int,auth", "rc4", "auth-conf" },
 };
 
-/* Calls that wait for the handshake, calls after it, answers out of order; for every protection and
- * for pieces of every small size. */
+/* Calls before the handshake ends, calls after it, and answers in another order; for each
+ * protection and each small piece size. */
 static void test_sasl_conversation(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void test_sasl_conversation(void **state)
             assert_string_equal(rpc_conn_protection(c), protections[i].name);
             assert_int_equal(s.calls.n, 1);
             assert_string_equal(s.protocol, PROTOCOL);
-            assert_false(s.has_user); /* the token says who we are */
+            assert_false(s.has_user); /* the token names the user */
             assert_int_equal(call(c, "second", 8, SPAN("")), 0);
             assert_int_equal(call(c, "third", 9, SPAN("x")), 0);
             assert_int_equal(rpc_conn_ping(c), 0);
@@ -313,7 +313,7 @@ static void test_sasl_conversation(void **state)
     }
 }
 
-/* Larger than one slice, both ways. */
+/* More than one slice, in both directions. */
 static void test_large_messages(void **state)
 {
     (void)state;
@@ -326,7 +326,7 @@ static void test_large_messages(void **state)
         s.qop = protections[i].qop;
         s.cipher = protections[i].cipher;
         AUTO(rpc_conn_freep) struct rpc_conn *c = make(true, 0);
-        assert_int_equal(call(c, "a", 0, buf_span(&big)), 0); /* held */
+        assert_int_equal(call(c, "a", 0, buf_span(&big)), 0); /* held back */
         talk(c, &s, 100000);
         assert_int_equal(call(c, "b", 1, buf_span(&big)), 0);
         to_server(c, &s);
@@ -412,7 +412,7 @@ static void test_error_of_a_call(void **state)
         assert_true(r.error.err.msg[0] != '\0');
         if (i == 0)
             assert_true(span_eqs(r.error.detail, "at a.b\n\tat c.d"));
-        /* the connection goes on */
+        /* the connection stays usable */
         assert_int_equal(call(c, "n", 4, SPAN("")), 0);
         to_server(c, &s);
         server_answer(&s, 4, SPAN(""));
@@ -439,7 +439,7 @@ static void test_simple_refused(void **state)
     assert_int_equal(call(c, "m", 0, SPAN("")), -EPIPE);
     assert_int_equal(rpc_conn_ping(c), -EPIPE);
     assert_true(rpc_conn_feed(c, SPAN("x")) < 0);
-    rpc_conn_eof(c, NULL); /* changes nothing */
+    rpc_conn_eof(c, NULL); /* has no effect */
     assert_int_equal(rpc_conn_error(c)->kind, RPC_FAULT_AUTH);
     server_done(&s);
 }
@@ -487,7 +487,7 @@ static void test_sasl_refusals(void **state)
         if (!strstr(e->err.msg, says))
             fail_msg("row %d: %s", row, e->err.msg);
         assert_int_equal(s.calls.n, 0);
-        /* nothing that identifies is said */
+        /* the message has no credentials */
         assert_null(strstr(e->err.msg, "CgoKBggBEICJehABEAc"));
         server_done(&s);
     }
@@ -515,7 +515,7 @@ static void test_spoiled_packet(void **state)
     }
 }
 
-/* After the protection was agreed, nothing goes without. */
+/* Once protection is agreed, an unprotected answer is refused. */
 static void test_unprotected_answer(void **state)
 {
     (void)state;
@@ -538,7 +538,7 @@ static void test_unprotected_answer(void **state)
     }
 }
 
-/* A server that lets us in without a proof, or answers before, is no server of ours. */
+/* A server that accepts the client without a proof, or answers before its proof, is refused. */
 static void test_answer_before_the_handshake(void **state)
 {
     (void)state;
@@ -565,8 +565,9 @@ static void test_strange_bytes(void **state)
         { SPAN("\0\0\0\0"), "0 bytes", false },
         { SPAN("\x7f\xff\xff\xff"), "2147483647 bytes", false },
         { SPAN("\0\0\0\1\5"), "cannot be read", false },
-        { SPAN("\0\0\0\5\4\x08\0\x10\0"), "cannot be read", false },    /* no message behind it */
-        { SPAN("\0\0\0\7\4\x08\0\x10\0\0x"), "cannot be read", false }, /* something behind that */
+        { SPAN("\0\0\0\5\4\x08\0\x10\0"), "cannot be read", false }, /* the message is missing */
+        { SPAN("\0\0\0\7\4\x08\0\x10\0\0x"), "cannot be read",
+          false }, /* more bytes after the message */
         { SPAN("\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\3a.B\0\0\0\7too old"), "version 9", false },
         { SPAN("\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\3a.B\0\0\0\7too old"), "too old", false },
         { SPAN("\xff\xff\xff\xff\xff\xff\xff\xff\0\0"), "version 9", true },
@@ -618,7 +619,7 @@ static void test_too_large(void **state)
     assert_int_equal(call(c, "m", 0, SPAN("")), 0);
 }
 
-/* The server's side of a conversation, recorded: the client's nonce is fixed. */
+/* The server's side of a recorded conversation: the client's nonce is fixed. */
 struct script {
     struct buf handshake, answers;
 };
@@ -644,7 +645,7 @@ static int replay(void *ctx)
     }
     if (rc == 0)
         assert_int_equal(n, 2);
-    /* a frame that could not be unpacked for want of memory looks like a bad one */
+    /* without memory, a frame that cannot be unpacked looks like a damaged one */
     return rc < 0 && torture_hit() ? -ENOMEM : rc;
 }
 

@@ -30,7 +30,7 @@ static struct sasl *make(unsigned qops)
     return s;
 }
 
-/* Numbers that a Java server took and gave. */
+/* Numbers recorded from a Java server. */
 static void test_vector(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void test_server_must_prove_itself(void **state)
                       &e),
             0);
         assert_true(sasl_finish(s, span_of(finals[i]), &e) < 0);
-        /* and nothing can be sent then */
+        /* then nothing can be sent */
         AUTO(buf_done) struct buf b = { 0 };
         assert_true(sasl_wrap(s, SPAN("x"), &b, &e) < 0);
     }
@@ -117,8 +117,8 @@ static void test_bad_challenges(void **state)
         (void)buf_adds(&big, "x=1,");
     assert_int_equal(sasl_step(s, buf_span(&big), &out, &e), -EPROTO);
     assert_int_equal(sasl_step(s, SPAN("nonce=a,algorithm=md5-sess"), &out, &e), 0);
-    assert_int_equal(sasl_step(s, SPAN("nonce=a,algorithm=md5-sess"), &out, &e),
-                     -EPROTO); /* twice */
+    /* A second time. */
+    assert_int_equal(sasl_step(s, SPAN("nonce=a,algorithm=md5-sess"), &out, &e), -EPROTO);
 }
 
 static void test_strongest_protection(void **state)

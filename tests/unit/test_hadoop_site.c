@@ -110,7 +110,8 @@ static void test_variables(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         assert_string_equal(site_get(s, rows[i][0]), rows[i][1]);
-    assert_true(str_starts(site_get(s, "loop"), "${loop}!!!")); /* it ends */
+    /* A property that refers to itself ends. */
+    assert_true(str_starts(site_get(s, "loop"), "${loop}!!!"));
 }
 
 static void test_includes(void **state)
@@ -162,7 +163,7 @@ static void test_includes(void **state)
     put("more.xml", P("a", "more") P("b", "more"));
     AUTO(site_freep) struct site *s = load();
     assert_string_equal(site_get(s, "a"), "more");
-    assert_string_equal(site_get(s, "b"), "more"); /* the second include comes after it */
+    assert_string_equal(site_get(s, "b"), "more"); /* the second include follows it */
     assert_string_equal(site_get(s, "f"), "1");
     assert_string_equal(site_get(s, "g"), "1");
     assert_string_equal(site_get(s, "h"), "1");
@@ -192,7 +193,7 @@ static void test_bad_includes(void **state)
         put(name, text);
     }
     refused(EFBIG, "in each other");
-    /* each file once, but too many in all */
+    /* each file only once, but too many files */
     AUTO(buf_done) struct buf many = { 0 };
     put("one.xml", "");
     for (int i = 0; i < SITE_FILES_MAX + 1; i++)
@@ -241,7 +242,7 @@ static void test_types(void **state)
     assert_true(site_ms(s, "badms", 1, 9, &n, &e) < 0);
 }
 
-/* properties of yarn-site.xml -> the addresses, or what the refusal says */
+/* Properties of yarn-site.xml, and the addresses or the refusal that they give. */
 static void check_rm(const char *properties, enum site_service service, const char *want)
 {
     put("yarn-site.xml", properties);
@@ -339,7 +340,7 @@ static int load_once(void *ctx)
         return rc;
     rc = site_hdfs(s, &h, &e);
     site_hdfs_done(&h);
-    return rc < 0 && torture_hit() ? -ENOMEM : 0; /* a value that found no memory counts as unset */
+    return rc < 0 && torture_hit() ? -ENOMEM : 0; /* without memory, a value counts as unset */
 }
 
 static void test_no_memory(void **state)

@@ -53,7 +53,7 @@ static void test_vlong(void **state)
     }
 }
 
-/* One master's token without alias and service, and one secret. */
+/* A master's token without alias and service, and one secret. */
 static const char sample[] =
     "HDTS\0\x01\0\x0e\x0a\x0a\x0a\x06\x08\x01\x10\x80\x89\x7a\x10\x01\x10\x07\x14\0\x01\x02\x03\x04"
     "\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x10YARN_AM_RM_TOKEN\0\x01\x09my."
@@ -115,14 +115,14 @@ static void test_storage_cut(void **state)
     static const struct span bad[] = {
         SPAN("HDTX\0\0\0"),
         SPAN("HDTS\2\0\0"),
-        SPAN("HDTS\0\x88\x7f\xff\xff\xff\xff\xff\xff\xff"), /* entries */
+        SPAN("HDTS\0\x88\x7f\xff\xff\xff\xff\xff\xff\xff"), /* number of entries too large */
         SPAN("HDTS\0\xff\0"),                               /* -1 entries */
-        SPAN("HDTS\0\1\0\x8c\x7f\xff\xff\xff"),             /* a length */
+        SPAN("HDTS\0\1\0\x8c\x7f\xff\xff\xff"),             /* length too large */
         SPAN("HDTS\0\0\1\3a\0b\0"),                         /* NUL in an alias */
         SPAN("HDTS\1\5"),
         SPAN("HDTS\1\x80\x80\x80\x80\x80\x80"),
         SPAN("HDTS\1\2\x0a\0"), /* an entry without its alias */
-        SPAN("HDTS\1\0x"),      /* something behind it */
+        SPAN("HDTS\1\0x"),      /* more bytes after the end */
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct credentials c = { 0 };
@@ -202,7 +202,7 @@ static void test_url(void **state)
     assert_memory_equal(t.identifier, c.tokens.v[0].token.identifier, 14);
     assert_string_equal(t.kind, TOKEN_KIND_AM_RM);
     token_done(&t);
-    /* with padding, and with the two letters that differ */
+    /* with padding, and with the two letters that differ between the alphabets */
     char id[] = "\xfb\xff", x[] = "x", none[] = "";
     struct token odd = { id, x, 2, 1, x, none };
     buf_clear(&out);

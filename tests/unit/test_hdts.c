@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One secret out of a token storage, in both of its versions. */
+/* Reading one secret from a token storage, in both of its versions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,11 +20,12 @@ static const char sample[] =
     "HDTS\0\x01\0\x0e\x0a\x0a\x0a\x06\x08\x01\x10\x80\x89\x7a\x10\x01\x10\x07"
     "\x14\0\1\2\3\4\5\6\7\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13"
     "\x10YARN_AM_RM_TOKEN\0\x01\x09my.secret\x03\1\2\3";
-/* The same as version 1, the secret twice. */
-static const char proto[] = "HDTS\x01\x2a"
-                            "\x0a\x06\x0a\0\x12\x02\x0a\0"             /* a token */
-                            "\x12\x0e\x0a\x09my.secret\x1a\x01\x07"    /* the first of the name */
-                            "\x12\x10\x1a\x03\1\2\3\x0a\x09my.secret"; /* value before alias */
+/* The same in version 1; the secret is there twice. */
+static const char proto[] =
+    "HDTS\x01\x2a"
+    "\x0a\x06\x0a\0\x12\x02\x0a\0"             /* a token */
+    "\x12\x0e\x0a\x09my.secret\x1a\x01\x07"    /* the first entry with this name */
+    "\x12\x10\x1a\x03\1\2\3\x0a\x09my.secret"; /* value before alias */
 
 static void finds_it(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs read back from their directories, the list of them, and the end of jobs that have no master.
+ * Jobs read back from their directories, the list of jobs, and the end of jobs without a master.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static void write_file(const char *dir, const char *name, struct span text)
         fail_msg("%s", e.msg);
 }
 
-/* A job of two workers as the pool makes it. Returns its directory. */
+/* A job of two workers, as the pool makes it. Returns its directory. */
 static char *make_job(struct home *h, uint32_t number, char id[APP_ID_MAX])
 {
     struct err e = { 0 };
@@ -103,7 +103,7 @@ static void write_events(const char *dir, const struct job_event *ev, const int6
     assert_int_equal(history_load(dir, &h, &e), 0);
     struct job *job = job_new(h->spec, &e);
     assert_int_equal(journal_open(&j, path, &e), 0);
-    for (size_t i = 0; i < n; i++) { /* as a master does: decisions first */
+    for (size_t i = 0; i < n; i++) { /* the order of a master: decisions first */
         struct job_event decision;
         assert_int_equal(job_feed(job, &ev[i], t[i], &ignored, &e), 0);
         for (size_t k = 0; job_decision(job, k, &decision); k++)
@@ -116,7 +116,7 @@ static void write_events(const char *dir, const struct job_event *ev, const int6
     job_free(job);
 }
 
-/* Submitted, a master, both workers placed and registered, one ended well, one with 3. */
+/* Submitted, a master, both workers placed and registered; one exits with 0, one with 3. */
 static const struct job_event story[] = {
     { .type = EV_SUBMITTED,
       .submitted = { .application_id = "application_1700000000000_0001",
@@ -211,7 +211,7 @@ static void torn_and_damaged(void **state)
     home_done(&h);
 }
 
-/* A journal of a later version: its format is named, and nothing of it is read. */
+/* A journal of a later version: the error names its format, and no record is read. */
 static void a_newer_format(void **state)
 {
     (void)state;
@@ -261,8 +261,8 @@ static void an_older_format(void **state)
     home_done(&h);
 }
 
-/* Its keeper moves a job while somebody reads it: then it is not there, never one without a
- * journal. */
+/* The keeper moves a job while this program reads it. Then the reader finds no job, but never a job
+ * without a journal. */
 static void a_job_that_is_moved_while_it_is_read(void **state)
 {
     (void)state;
@@ -294,9 +294,9 @@ static void a_job_that_is_moved_while_it_is_read(void **state)
     home_done(&h);
 }
 
-/* How far each abort gets, and what the job is then. */
+/* How far each abort gets, and the state of the job after it. */
 static const struct abort_case {
-    size_t n_events; /* of the story */
+    size_t n_events; /* number of events of the story */
     enum job_event_type type;
     const char *state, *message;
 } aborts[] = {
@@ -364,18 +364,18 @@ static void an_abort_that_crashed_before_the_move(void **state)
     struct err e = { 0 };
     home_init(&h);
     AUTO(free_p) char *dir = make_job(&h, 1, id);
-    write_events(dir, story, times, ARRAY_LEN(story)); /* the verdict stands */
+    write_events(dir, story, times, ARRAY_LEN(story)); /* the verdict stays */
     struct job_event ev = { .type = EV_STOP, .stop = { .who = "bob" } };
     assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
     AUTO(free_p) char *done = paths_history(&h.p, id);
     AUTO(free_p) char *path = fs_join(done, "journal");
     AUTO(buf_done) struct buf text = { 0 };
     assert_int_equal(fs_read(AT_FDCWD, path, &text, &e), 0);
-    assert_null(strstr(buf_cstr(&text), "bob")); /* nothing was added to it */
+    assert_null(strstr(buf_cstr(&text), "bob")); /* nothing was added */
     home_done(&h);
 }
 
-/* A full disk: the job goes to history all the same, where it reads as failed. */
+/* A full disk: the job goes to history anyway. There it reads as failed. */
 static void a_journal_that_takes_nothing_more(void **state)
 {
     (void)state;
@@ -466,7 +466,8 @@ static void the_summary_is_only_a_shortcut(void **state)
     home_done(&h);
 }
 
-/* A status.json with more than HISTORY_STATUS_MAX bytes is not read: the journal has the same. */
+/* A status.json with more than HISTORY_STATUS_MAX bytes is not read: the journal has the same
+ * data. */
 static void a_status_that_is_too_large(void **state)
 {
     (void)state;
@@ -498,7 +499,7 @@ static void a_status_that_is_too_large(void **state)
 static const struct resume_case {
     int64_t last_t, anchor_t, anchor_wall, now, want;
 } resumes[] = {
-    { 0, 0, 0, 5000, 0 },                           /* no record yet */
+    { 0, 0, 0, 5000, 0 },                           /* no record */
     { 1000, 0, 100000, 101000, 1000 },              /* at once */
     { 1000, 0, 100000, 131000, 31000 },             /* half a minute without a master */
     { 1000, 0, 100000, 50000, 1000 },               /* the clock was set back */
@@ -518,7 +519,7 @@ static void the_jobs_clock_goes_on(void **state)
                             .anchor_wall_ms = c->anchor_wall };
         assert_int_equal(replay_resume(&r, c->now, 0), c->want);
     }
-    /* on one machine the wall clock has no say, unless that was started since */
+    /* on one machine the wall clock counts only if the machine has booted since */
     struct replay r = { .n_records = 2,
                         .last_t_ms = 9000,
                         .anchor_t_ms = 8000,
@@ -544,7 +545,8 @@ static bool kept(const struct home *h, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* By the summary, which is written last; half-removed ones go, what is not a job's stays. */
+/* The time of the summary, which is written last, decides. Half-removed jobs are removed;
+ * directories that are no jobs stay. */
 static void what_is_old_goes(void **state)
 {
     static const char *const dirs[] = { "application_1700000000000_0001",

@@ -21,7 +21,7 @@ enum { DEADLINE_MS = 60000 };
 
 struct answer {
     const char *text;
-    int num; /* of a refusal; 0 = whole; ECONNRESET = only cut off */
+    int num; /* errno of a refusal; 0 = complete; ECONNRESET = only cut off */
     int status;
     const char *body;
     bool keep;
@@ -83,7 +83,7 @@ static void test_parse(void **state)
     }
 }
 
-/* ---- client and server, over the loop ---- */
+/* ---- client and server on the loop ---- */
 
 struct world {
     struct loop *l;
@@ -92,8 +92,8 @@ struct world {
     struct listener *raw; /* a scripted server */
     struct tcp *raw_conn;
     const char *script;
-    struct buf heard; /* what it was asked */
-    size_t want;      /* answers when it has heard so much */
+    struct buf heard; /* what the client sent to it */
+    size_t want;      /* it answers after this many bytes */
     unsigned n_conns;
     struct loop_timer *late;
     unsigned left;
@@ -127,7 +127,7 @@ static void raw_read(struct tcp *t, const char *p, size_t n, void *arg)
     if (w->heard.len < w->want || !memmem(w->heard.p, w->heard.len, "\r\n\r\n", 4))
         return;
     if (w->script) {
-        (void)tcp_write(t, w->script, strlen(w->script)); /* the other side may be gone */
+        (void)tcp_write(t, w->script, strlen(w->script)); /* the other side may have closed */
         if (strstr(w->script, "close"))
             tcp_end(t);
         buf_clear(&w->heard);
@@ -241,7 +241,7 @@ static void test_server(void **state)
     }
     ask(&w, http_server_port(w.s), "/", (struct http_request){ .body = SPAN("x") });
     assert_int_equal(w.status, 400);
-    for (int i = 0; i < 40; i++) /* more than may be connected at once: they wait in line */
+    for (int i = 0; i < 40; i++) /* more requests than connections are allowed: they wait in line */
         ask_with(&w, http_server_port(w.s), "/", (struct http_request){ 0 });
     (void)loop_run(w.l);
     assert_int_equal(w.status, 200);
@@ -259,14 +259,14 @@ static void test_script(void **state)
     assert_int_equal(w.status, 307);
     assert_string_equal(w.location, "http://dn:1/x?y=%20");
     ask(&w, port, "/a", (struct http_request){ 0 });
-    assert_int_equal(w.n_conns, 1); /* kept */
-    tcp_close(w.raw_conn);          /* the other side gives it up: the next one begins anew */
+    assert_int_equal(w.n_conns, 1); /* the connection is kept */
+    tcp_close(w.raw_conn); /* the server closes the connection: the next request opens a new one */
     ask(&w, port, "/a", (struct http_request){ 0 });
     assert_int_equal(w.status, 307);
     assert_int_equal(w.n_conns, 2);
     ask(&w, port, "/a", (struct http_request){ .fresh = true });
     assert_int_equal(w.n_conns, 3);
-    w.script = NULL; /* hangs up */
+    w.script = NULL; /* the server closes the connection */
     ask(&w, port, "/a", (struct http_request){ .fresh = true });
     assert_int_equal(w.num, ECONNRESET);
     assert_non_null(strstr(w.msg, "127.0.0.1"));
@@ -315,7 +315,7 @@ static void test_upload(void **state)
     ask(&w, listener_port(w.raw), "/a",
         (struct http_request){ .method = "PUT", .body = span_mem(bytes, N) });
     assert_int_equal(w.status, 201);
-    /* a file that has become shorter ends it with a sentence */
+    /* a file that has become shorter gives an error */
     assert_int_equal(ftruncate(fd, 1000), 0);
     ask(&w, listener_port(w.raw), "/a",
         (struct http_request){ .method = "PUT", .body_from_fd = true, .body_fd = fd, .body_n = N });

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules, as tables: a job, a script of what happens (tests/fake/drive.h), and how it ends. */
+/* The rules as tables: a job, a script of events (tests/fake/drive.h), and how the job ends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 struct row {
     const char *job, *script;
     enum job_state state;
-    const char *message, *cause, *results; /* NULL: not looked at; cause "": no task is named */
+    const char *message, *cause, *results; /* NULL: not checked; cause "": no task is named */
 };
 
 static void check(const struct row *r)
@@ -61,14 +61,14 @@ static void check_all(const struct row *rows, size_t n)
         check(&rows[i]);
 }
 
-/* tony-compat 2.8, row by row */
+/* The success rules of tony-compat 2.8, row by row. */
 static void test_success_rules(void **state)
 {
     static const struct row rows[] = {
         { "worker*2", "go worker:0=0 worker:1=0", JOB_SUCCEEDED, "all 2 tasks succeeded", "",
           "worker:0=S worker:1=S" },
         { "worker*2", "go worker:0=0", JOB_RUNNING, NULL, NULL, "worker:0=S worker:1=running" },
-        /* chief: worker:0 where there is no role chief */
+        /* the chief is worker:0 if there is no role chief */
         { "worker*2", "go worker:0=3", JOB_FAILED, "task 'worker:0' failed with exit code 3",
           "worker:0", "worker:0=F worker:1=X" },
         { "chief*1 worker*2", "go worker:0=3", JOB_RUNNING, NULL, NULL,
@@ -81,7 +81,7 @@ static void test_success_rules(void **state)
           "chief:0=S worker:0=running" },
         { "trainer*2", "go trainer:0=1", JOB_RUNNING, NULL, NULL, "trainer:0=F trainer:1=running" },
         { "chief*0 worker*2", "go worker:0=3", JOB_FAILED, NULL, "worker:0", NULL },
-        /* other tracked: go on, and one success is enough */
+        /* another tracked role: the job goes on, and one success is enough */
         { "worker*3", "go worker:2=1 worker:0=0 worker:1=0", JOB_SUCCEEDED,
           "succeeded, though 1 of 3 tasks did not", "", "worker:0=S worker:1=S worker:2=F" },
         { "trainer*2", "go trainer:0=1 trainer:1=4", JOB_FAILED,
@@ -96,19 +96,20 @@ static void test_success_rules(void **state)
         { "worker*2 eval*1/stop", "go eval:0=1", JOB_FAILED, NULL, "eval:0",
           "worker:0=X worker:1=X eval:0=F" },
         { "worker*2 eval*1", "go eval:0=1 worker:0=0 worker:1=0", JOB_SUCCEEDED, NULL, "", NULL },
-        /* untracked: its failure fails the job, exit 0 is fine, and nobody waits for it */
+        /* untracked: its failure fails the job, exit 0 does not, and the job does not wait for
+         * it */
         { "worker*1 ps*1/untracked", "go ps:0=1", JOB_FAILED, "task 'ps:0' failed with exit code 1",
           "ps:0", "worker:0=X ps:0=F" },
         { "worker*1 ps*1/untracked", "go ps:0=0", JOB_RUNNING, NULL, NULL,
           "worker:0=running ps:0=S" },
         { "worker*1 ps*1/untracked", "go worker:0=0", JOB_SUCCEEDED, "the task succeeded", "",
           "worker:0=S ps:0=X" },
-        /* sidecar: ignored */
+        /* sidecar: its result is ignored */
         { "worker*1 tb*1/sidecar", "go tb:0=1 worker:0=0", JOB_SUCCEEDED, NULL, "",
           "worker:0=S tb:0=F" },
         { "worker*1 tb*1/sidecar", "go worker:0=0", JOB_SUCCEEDED, NULL, "", "worker:0=S tb:0=X" },
         { "worker*1 tb*1/sidecar/stop", "go tb:0=1", JOB_RUNNING, NULL, NULL, NULL },
-        /* failed before registering: the job fails, but not for a sidecar */
+        /* a failure before the registration fails the job, except that of a sidecar */
         { "chief*1 worker*2", "mute:worker:1 go grant:worker:1 worker:1!1", JOB_FAILED,
           "task 'worker:1' ended before it started: exit code 1", "worker:1",
           "chief:0=X worker:0=X worker:1=F" },
@@ -118,7 +119,7 @@ static void test_success_rules(void **state)
           "worker:0=S tb:0=F" },
         { "worker*1 tb*1/sidecar", "mute:tb:0 go grant:tb:0 tb:0!0 worker:0=0", JOB_SUCCEEDED, NULL,
           "", "worker:0=S tb:0=F" },
-        /* nothing tracked at all: all are waited for */
+        /* no role is tracked: all are waited for */
         { "ps*2/untracked", "go ps:0=0", JOB_RUNNING, NULL, NULL, NULL },
         { "ps*2/untracked", "go ps:0=0 ps:1=0", JOB_SUCCEEDED, NULL, "", NULL },
         { "ps*2/untracked", "go ps:0=0 ps:1=2", JOB_FAILED, NULL, "ps:1", NULL },
@@ -138,13 +139,13 @@ static void test_success_rules(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-/* One role waits for another to have started, to be ready, to have succeeded. */
+/* A role waits until another role has started, is ready, or has succeeded. */
 static void test_conditions(void **state)
 {
 #define PS "ps*2/untracked worker*2<ps:ready"
 #define NEVER(what) "role 'worker' cannot begin, since it waits for 'ps' to " what ": task 'ps:0' "
     static const struct row rows[] = {
-        /* all have their containers at once; only the beginning waits */
+        /* all get their containers at once; only the start waits */
         { PS, "go", JOB_RUNNING, NULL, NULL,
           "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
         { PS, "go ready:ps:0", JOB_RUNNING, NULL, NULL,
@@ -158,7 +159,7 @@ static void test_conditions(void **state)
           "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
         { PS " gang=0", "go ready:ps:0 ready:ps:1", JOB_RUNNING, NULL, NULL,
           "ps:0=running ps:1=running worker:0=running worker:1=running" },
-        /* what has ended well is ready; nobody else ever is */
+        /* a task that has ended with 0 is ready; a task that failed never is */
         { PS, "go ps:0=0 ready:ps:1", JOB_RUNNING, NULL, NULL,
           "ps:0=S ps:1=running worker:0=running worker:1=running" },
         { PS, "go ps:0=1", JOB_FAILED, "task 'ps:0' failed with exit code 1", "ps:0",
@@ -171,7 +172,7 @@ static void test_conditions(void **state)
           NEVER("become ready") "failed with exit code 3", "ps:0", "ps:0=F worker:0=X c:0=X" },
         { "ps*1 worker*1/sidecar<ps:ready c*1", "go ps:0=3 c:0=0", JOB_SUCCEEDED, NULL, "",
           "ps:0=F worker:0=X c:0=S" },
-        /* begins again, waits again */
+        /* a restarted task waits again */
         { "ps*1/on worker*1/on/scope-task<ps:ready", "go ready:ps:0 ps:0=1 worker:0=1", JOB_RUNNING,
           NULL, NULL, "ps:0=running worker:0=registered" },
         { "ps*1/on worker*1/on/scope-task<ps:ready", "go ready:ps:0 ps:0=1 worker:0=1 ready:ps:0",
@@ -184,7 +185,7 @@ static void test_conditions(void **state)
           NULL, NULL, "ps:0=running ps:1=running worker:0=registered" },
         { PS " retries=1", "go ready:ps:0 ready:ps:1 worker:0=1", JOB_RUNNING, NULL, NULL,
           "ps:0=running ps:1=running worker:0=registered worker:1=registered" },
-        /* started */
+        /* condition: started */
         { "ps*2 worker*1<ps:started", "go", JOB_RUNNING, NULL, NULL,
           "ps:0=running ps:1=running worker:0=running" },
         { "a*1 b*1 c*1 after=a<b:started after=b<c:started", "go", JOB_RUNNING, NULL, NULL,
@@ -201,7 +202,7 @@ static void test_conditions(void **state)
           "", "a:0=F b:0=X" },
         { "a*1/sidecar b*1<a:started", "mute:b:0 go grant:b:0 reg:b:0 a:0=1", JOB_RUNNING, NULL,
           NULL, "a:0=F b:0=running" },
-        /* succeeded: it is not even asked for before */
+        /* condition: succeeded; containers are not requested before */
         { "prep*2 worker*1<prep:succeeded", "go prep:0=0", JOB_RUNNING, NULL, NULL,
           "prep:0=S prep:1=running worker:0=held" },
         { "prep*2 worker*1<prep:succeeded", "go prep:0=0 prep:1=0", JOB_RUNNING, NULL, NULL,
@@ -223,7 +224,7 @@ static void test_conditions(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-/* When a role ends, others are stopped; that is not their failure. */
+/* When a role ends, other roles are stopped; that is not their failure. */
 static void test_stops(void **state)
 {
     static const struct row rows[] = {
@@ -246,11 +247,11 @@ static void test_stops(void **state)
           "ps:0=X worker:0=S eval:0=running" },
         { "ps*1 worker*1/stops-ps", "go mute:ps:0 worker:0=0 master heal:ps:0 +60000",
           JOB_SUCCEEDED, NULL, "", "ps:0=X worker:0=S" },
-        /* one that has not begun never does, and what it stops is stopped in turn */
+        /* a stopped role that has not begun never begins, and stops its own roles in turn */
         { "c*1 b*1/stops-c<c:succeeded a*1/stops-b", "go a:0=0", JOB_SUCCEEDED, NULL, "",
           "c:0=X b:0=X a:0=S" },
         { "c*1 b*1/stops-c a*1/stops-b", "go a:0=0", JOB_SUCCEEDED, NULL, "", "c:0=X b:0=X a:0=S" },
-        /* the gang begins again, and with it what was stopped */
+        /* the gang restarts, and so does the role that was stopped */
         { "ps*1 worker*1/stops-ps eval*1/on/scope-job", "go worker:0=0 eval:0=1", JOB_RUNNING, NULL,
           NULL, "ps:0=running worker:0=running eval:0=running" },
     };
@@ -258,7 +259,7 @@ static void test_stops(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-/* The end-to-end scenarios of the original that are about the rules, by their names there. */
+/* The original's end-to-end tests about these rules, by their names there. */
 static void test_scenarios_of_the_original(void **state)
 {
     static const struct row rows[] = {
@@ -305,7 +306,7 @@ static void test_scenarios_of_the_original(void **state)
 static void test_gang_and_stages(void **state)
 {
     static const struct row rows[] = {
-        /* GANG: nobody starts before the last has registered */
+        /* GANG: no task starts before the last one has registered */
         { "worker*3", "mute:worker:2 go", JOB_WAITING, NULL, NULL,
           "worker:0=registered worker:1=registered worker:2=waiting" },
         { "worker*3", "mute:worker:2 go grant:worker:2", JOB_WAITING, NULL, NULL,
@@ -314,16 +315,15 @@ static void test_gang_and_stages(void **state)
           "worker:0=running worker:1=running worker:2=running" },
         { "worker*1 tb*1/sidecar", "deny:tb:0 mute:worker:0 go grant:worker:0 reg:worker:0",
           JOB_RUNNING, NULL, NULL, "worker:0=running tb:0=F" },
-        /* a member lost before the start: no gang without it */
+        /* a member is lost before the start: the gang cannot start */
         { "chief*1 worker*2", "mute:worker:1 go worker:0!1", JOB_FAILED, NULL, "worker:0", NULL },
-        /* FCFS: each at once */
+        /* FCFS: each task starts at once */
         { "worker*2 gang=0", "mute:worker:1 go", JOB_RUNNING, NULL, NULL,
           "worker:0=running worker:1=waiting" },
         { "worker*2 gang=0",
           "mute:worker:1 go worker:0=0 grant:worker:1 heal:worker:1 reg:worker:1 worker:1=0",
           JOB_SUCCEEDED, NULL, "", NULL },
-        /* stages: asked for only when all of the earlier have completed, whatever their exit code
-         */
+        /* stages: requested only once all earlier stages have ended, with any exit code */
         { "prep*2 train*2<prep", "go", JOB_RUNNING, NULL, NULL,
           "prep:0=running prep:1=running train:0=held train:1=held" },
         { "prep*2 train*2<prep", "go prep:0=0", JOB_RUNNING, NULL, NULL,
@@ -332,7 +332,7 @@ static void test_gang_and_stages(void **state)
           "prep:0=S prep:1=F train:0=running train:1=running" },
         { "prep*2 train*2<prep", "go prep:0=0 prep:1=1 train:0=0 train:1=0", JOB_SUCCEEDED, NULL,
           NULL, NULL },
-        /* ... and their containers are gone */
+        /* ... and their containers have ended */
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0", JOB_RUNNING, NULL, NULL,
           "prep:0=S train:0=held" },
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 prep:0!0", JOB_RUNNING, NULL, NULL,
@@ -344,7 +344,7 @@ static void test_gang_and_stages(void **state)
           "a:0=S b:0=S c:0=running" },
         { "a*1 b*1 c*1<a,b", "go b:0=0", JOB_RUNNING, NULL, NULL, "a:0=running b:0=S c:0=held" },
         { "a*0 b*1<a", "go b:0=0", JOB_SUCCEEDED, NULL, NULL, "b:0=S" },
-        /* the second gang waits for its own members only, beside what runs on from the first */
+        /* the second gang waits only for its own members; tasks of the first may still run */
         { "prep*1 ps*1/untracked train*2<prep", "go mute:train:1 prep:0=0", JOB_RUNNING, NULL, NULL,
           "prep:0=S ps:0=running train:0=registered train:1=waiting" },
         { "prep*1 train*1<prep", "go stop", JOB_KILLED, NULL, NULL, "prep:0=X train:0=X" },
@@ -358,7 +358,7 @@ static void test_gang_and_stages(void **state)
 static void test_first_cause(void **state)
 {
     static const struct row rows[] = {
-        /* heard in the other order: the first by its own time */
+        /* reported in the other order: the time of the failure decides */
         { "chief*1 worker*2",
           "go +1000 mute:worker:0 mute:worker:1 chief:0=1@5 worker:0=2@30 worker:1=3@20 "
           "heal:worker:0",
@@ -368,7 +368,7 @@ static void test_first_cause(void **state)
           "go +1000 mute:worker:1 mute:worker:2 worker:0=1 +40 worker:1=2@39 worker:2=3@50",
           JOB_FAILED, "task 'worker:2' failed with exit code 3", "worker:2",
           "worker:0=F worker:1=X worker:2=F" },
-        /* what died because it was taken down is neither a failure nor the cause */
+        /* a task that tony stopped is neither a failure nor the cause */
         { "worker*2", "go +1000 mute:worker:1 worker:0=1 +40 worker:1=-15@10", JOB_FAILED, NULL,
           "worker:0", "worker:0=F worker:1=X" },
         { "worker*2", "go +1000 mute:worker:1 worker:0=1 +40 worker:1=-15@41", JOB_FAILED, NULL,
@@ -377,13 +377,13 @@ static void test_first_cause(void **state)
           NULL, "worker:0", "worker:0=F worker:1=X" },
         { "worker*2", "go +1000 mute:worker:1 worker:0=1 +40 worker:1=1@10", JOB_FAILED, NULL,
           "worker:0", "worker:0=F worker:1=X" },
-        /* by signal and before our stop: a failure of its own */
+        /* killed by a signal before tony's stop: a failure */
         { "worker*2", "go +1000 mute:worker:1 worker:0=1 +5 worker:1=-9@50", JOB_FAILED,
           "task 'worker:1' was killed by signal 9 (SIGKILL)", "worker:1", "worker:0=F worker:1=F" },
-        /* a sidecar is never the cause */
+        /* a sidecar is never the first cause */
         { "worker*1 tb*1/sidecar", "go +1000 tb:0=1 +10 worker:0=1", JOB_FAILED, NULL, "worker:0",
           NULL },
-        /* tolerated for a while: the one that was not is named, too */
+        /* the first failure was tolerated: the message also names the one that was not */
         { "chief*1 worker*2", "go worker:1=7 +2500 chief:0=3", JOB_FAILED,
           "task 'worker:1' failed with exit code 7; 2 s later task 'chief:0' failed with exit code "
           "3",
@@ -391,10 +391,10 @@ static void test_first_cause(void **state)
         { "chief*1 worker*2", "go worker:1=7 +900 chief:0=3", JOB_FAILED,
           "task 'worker:1' failed with exit code 7", "worker:1", NULL },
         { "worker*2 gang=0", "go worker:1=7 +2500 worker:0=3", JOB_FAILED, NULL, "worker:1", NULL },
-        /* the same moment: the first heard */
+        /* at the same time: the first report counts */
         { "worker*2", "go +1000 mute:worker:1 worker:0=1@10 worker:1=2@10", JOB_FAILED, NULL,
           "worker:0", NULL },
-        /* a lost one died when it fell silent, before its peers failed of that */
+        /* a lost task died when it fell silent, before its peers failed */
         { "chief*1 worker*1 missed=5", "go +100 mute:worker:0 +4000 chief:0=1 +60000", JOB_FAILED,
           NULL, "chief:0", NULL },
         { "chief*1 worker*2 missed=5", "go +100 mute:worker:0 +6000 chief:0=1 +60000", JOB_FAILED,
@@ -427,7 +427,7 @@ static void test_messages(void **state)
           "task 'worker:0' was ended by a failed disk (disk_failed)", NULL, "worker:0=L" },
         { "worker*1", "go worker:0=unknown", JOB_FAILED,
           "task 'worker:0' ended for an unknown reason", NULL, "worker:0=F" },
-        /* the scheduler's word alone: 128 and a signal, or a code */
+        /* only the scheduler reports the end: 128 and a signal, or a code */
         { "worker*1", "go worker:0!137", JOB_FAILED,
           "task 'worker:0' was killed by signal 9 (SIGKILL)", NULL, NULL },
         { "worker*1", "go worker:0!4", JOB_FAILED, "task 'worker:0' failed with exit code 4", NULL,
@@ -475,7 +475,7 @@ static void test_limits(void **state)
           "task 'worker:1' could not be started: its executor did not register within 1 s "
           "(launch_failed)",
           "worker:1", "worker:0=X worker:1=F" },
-        /* silence */
+        /* heartbeats stop */
         { "worker*2 missed=5", "go +500 mute:worker:1 +4000", JOB_RUNNING, NULL, NULL,
           "worker:0=running worker:1=running" },
         { "worker*2 missed=5", "go +500 mute:worker:1 +6000", JOB_RUNNING, NULL, NULL,
@@ -493,8 +493,8 @@ static void test_limits(void **state)
           "worker:0=running worker:1=running" },
         { "worker*2 missed=1", "go +500 mute:worker:1 +4000", JOB_RUNNING, NULL, NULL,
           "worker:0=running worker:1=L" },
-        /* what does not end is stopped by the scheduler, and if that says nothing either, given up
-         */
+        /* a task that does not end is stopped through the scheduler; without an answer the master
+         * gives up */
         { "worker*1 grace=1000", "go mute:worker:0 stop +1000", JOB_STOPPING, NULL, NULL, NULL },
         { "worker*1 grace=1000", "go mute:worker:0 stop +30000", JOB_KILLED, NULL, NULL,
           "worker:0=X" },
@@ -505,14 +505,14 @@ static void test_limits(void **state)
           "mute:worker:0 mute:worker:1 go grant:worker:0 grant:worker:1 reg:worker:1 stop "
           "heal:worker:0 +5000",
           JOB_STOPPING, NULL, NULL, "worker:0=X worker:1=stopping" },
-        /* an executor that stays when its task has ended holds up nobody for ever */
+        /* an executor that stays after its task has ended blocks the job only for a time */
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 +2000", JOB_RUNNING, NULL, NULL,
           "prep:0=S train:0=held" },
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 +1000 heal:prep:0 +2000", JOB_RUNNING,
           NULL, NULL, "prep:0=S train:0=running" },
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 +60000", JOB_RUNNING, NULL, NULL,
           "prep:0=S train:0=running" },
-        /* the client */
+        /* the owner is away */
         { "worker*1 away=2000", "go owns away +1999", JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1 away=2000", "go owns away +2000", JOB_KILLED,
           "killed: its client was away for more than 2 s", "", NULL },
@@ -536,7 +536,7 @@ static void test_limits(void **state)
           "go chief:0=0 +9000 worker:0=0 worker:1=0 +9000", JOB_SUCCEEDED, NULL, NULL, NULL },
         { "chief*1 worker*2 limit=worker/10000/chief/ignored", "go chief:0=0 +10000", JOB_SUCCEEDED,
           "the task succeeded", "", "chief:0=S worker:0=X worker:1=X" },
-        /* nobody is left to wait for: the original counts that as a failure, too */
+        /* no other task is left to wait for: the original counts that as a failure, too */
         { "ps*1/untracked worker*2 limit=worker/1000/ps/ignored", "go ps:0=0 +1000", JOB_FAILED,
           "no task is waited for any more, and none had succeeded", "",
           "ps:0=S worker:0=X worker:1=X" },
@@ -548,7 +548,7 @@ static void test_limits(void **state)
           "go chief:0=0 +20000 eval:0=0 +10000", JOB_FAILED, NULL, NULL, NULL },
         { "chief*1 worker*2 limit=worker/10000/chief", "go chief:0=0 +6000 worker:0=0 +4000",
           JOB_FAILED, NULL, NULL, NULL },
-        /* counted from when all are scheduled */
+        /* counted from the moment when all tasks are scheduled */
         { "prep*1 worker*1<prep limit=worker/1000/prep",
           "go mute:worker:0 prep:0=0 +5000 grant:worker:0 reg:worker:0 +999", JOB_RUNNING, NULL,
           NULL, NULL },
@@ -569,16 +569,16 @@ static void test_new_master(void **state)
           "task 'worker:0' was lost: the scheduler does not know its container any more "
           "(node_lost)",
           "worker:0", NULL },
-        /* asked for, not granted: asked for again */
+        /* requested and not granted: the new master requests it again */
         { "worker*1", "mute:worker:0 go heal:worker:0 master worker:0=0", JOB_SUCCEEDED, NULL, NULL,
           NULL },
-        /* told to stop by the old master: by the new one, too */
+        /* the old master told it to stop: the new master does, too */
         { "worker*1", "go mute:worker:0 stop heal:worker:0 master", JOB_KILLED, NULL, NULL,
           "worker:0=X" },
-        /* its acknowledgement was lost */
+        /* the acknowledgement was lost */
         { "prep*1 train*1<prep", "go mute:prep:0 prep:0=0 heal:prep:0 master train:0=0",
           JOB_SUCCEEDED, NULL, NULL, NULL },
-        /* the silence of the time without a master does not count */
+        /* silence while there was no master does not count */
         { "worker*1 missed=3", "go +100 mute:worker:0 +2800 master +3000 heal:worker:0 +5000",
           JOB_RUNNING, NULL, NULL, NULL },
         { "worker*1", "go worker:0=0 master", JOB_SUCCEEDED, NULL, NULL, NULL },

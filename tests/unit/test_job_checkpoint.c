@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which checkpoint the next attempt of a task begins with. */
+/* Which checkpoint the next attempt of a task resumes from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,12 +18,12 @@
 #include "job/job_int.h"
 #include "torture.h"
 
-static char running[200]; /* for what is said after a failure */
+static char running[200]; /* kept for failure messages */
 
-/* "0:10": slot 0 reports that it has saved step 10, at "/c/0/10" followed by the generation;
- * "0:10/3": one of three parts; "0:10@1.2": in attempt 2, of generation 1, else in its present one;
- * "!0:10": the report is refused. The core may refuse what it knows already. Other words are
- * drive_run()'s. */
+/* Words for drive_run(), and in addition: "0:10": slot 0 reports that it has saved step 10, at
+ * "/c/0/10" followed by the generation. "0:10/3": one of three parts. "0:10@1.2": in attempt 2 of
+ * generation 1 instead of the current ones. "!0:10": the core must refuse the report. The core may
+ * refuse what it already knows. */
 static void feed(struct drive *d, const char *words)
 {
     struct span rest = span_of(words), word;
@@ -70,7 +70,7 @@ static void test_the_newest_that_all_share(void **state)
     static const struct {
         const char *saved, *of0, *of2;
     } rows[] = {
-        { "0:10", "/c/0/10.1", "/c/0/10.1" }, /* only rank 0 saves */
+        { "0:10", "/c/0/10.1", "/c/0/10.1" }, /* only rank 0 saves checkpoints */
         { "0:10 0:20 0:30", "/c/0/30.1", "/c/0/30.1" },
         { "0:10 1:10 2:10 0:20 1:20", "/c/0/10.1", "/c/2/10.1" },
         { "0:10 1:10 2:10 0:20 1:20 2:20", "/c/0/20.1", "/c/2/20.1" },
@@ -81,7 +81,7 @@ static void test_the_newest_that_all_share(void **state)
         { "0:10/3 1:10/3 2:10/3 1:20/3 2:20/3", "/c/0/10.1", "/c/2/10.1" },
         { "0:0", "/c/0/0.1", "/c/0/0.1" },
         { "0:10 !0:10", "/c/0/10.1", "/c/0/10.1" },
-        { "0:20 1:10", "/c/0/20.1", "/c/0/20.1" }, /* what was whole stays so */
+        { "0:20 1:10", "/c/0/20.1", "/c/0/20.1" }, /* a complete step stays complete */
         { "0:20 1:20 0:5 1:5", "/c/0/20.1", "/c/0/20.1" },
     };
     (void)state;
@@ -93,7 +93,7 @@ static void test_the_newest_that_all_share(void **state)
         feed(&d, rows[i].saved);
         check(d.job, 0, rows[i].of0);
         check(d.job, 2, rows[i].of2);
-        /* a new master knows the same */
+        /* a new master has the same state */
         struct job *again = drive_replay(&d, d.journal.n);
         check(again, 0, rows[i].of0);
         check(again, 2, rows[i].of2);
@@ -112,7 +112,7 @@ static void test_what_is_refused(void **state)
         .type = EV_CHECKPOINT,
         .checkpoint = { .slot = 1, .generation = 1, .attempt = 2, .step = 5, .path = "/c/5" }
     };
-    assert_int_equal(drive_feed(&d, &ev), 1); /* an attempt that never was */
+    assert_int_equal(drive_feed(&d, &ev), 1); /* no such attempt */
     ev.checkpoint.attempt = 1;
     ev.checkpoint.path = NULL;
     assert_int_equal(drive_feed(&d, &ev), 1);
@@ -123,7 +123,7 @@ static void test_what_is_refused(void **state)
 }
 
 struct timeline {
-    const char *job, *script, *of0, *of1; /* the paths that slots 0 and 1 would resume from */
+    const char *job, *script, *of0, *of1; /* the paths from which slots 0 and 1 would resume */
 };
 
 static void check_timelines(const struct timeline *rows, size_t n)
@@ -149,24 +149,25 @@ static void check_timelines(const struct timeline *rows, size_t n)
 static void test_generations_do_not_mix(void **state)
 {
     static const struct timeline rows[] = {
-        /* the example of docs/task-socket.md */
+        /* the example in docs/task-socket.md */
         { GANG, "go 0:100/2 1:100/2 0:110/2 worker:1=1 +5000 1:110/2", "/c/0/100.1", "/c/1/100.1" },
         { GANG, "go 0:100/2 1:100/2 0:110/2 worker:1=1 +5000 1:110/2 0:110/2", "/c/0/110.2",
           "/c/1/110.2" },
         { GANG, "go 0:100 1:100 0:110 worker:1=1 +5000 1:110", "/c/0/100.1", "/c/1/100.1" },
         { GANG, "go 0:100 1:100 0:110 worker:1=1 +5000 1:110 0:110", "/c/0/110.2", "/c/1/110.2" },
-        /* a step that was whole before is so again in another generation: never one part of each */
+        /* a step that was complete is complete again in another generation; parts of two
+         * generations are never mixed */
         { GANG, "go 0:100/2 1:100/2 worker:1=1 +5000 1:100/2", "/c/0/100.1", "/c/1/100.1" },
         { GANG, "go 0:100/2 1:100/2 worker:1=1 +5000 1:100/2 0:100/2", "/c/0/100.2", "/c/1/100.2" },
-        /* what is newer than the step that was resumed is dropped, for all generations to come */
+        /* steps newer than the one that was resumed are dropped, for all later generations */
         { GANG, "go 0:100/2 1:100/2 0:110/2 worker:1=1 +5000 worker:1=1 +5000 1:110/2",
           "/c/0/100.1", "/c/1/100.1" },
         { GANG, "go 0:100/2 1:100/2 0:120/2 worker:1=1 +5000 0:110/2 1:110/2 worker:0=1",
           "/c/0/110.2", "/c/1/110.2" },
-        /* only rank 0 saves */
+        /* only rank 0 saves checkpoints */
         { GANG, "go 0:100 worker:1=1", "/c/0/100.1", "/c/0/100.1" },
         { GANG, "go 0:100 worker:1=1 +5000 0:110", "/c/0/110.2", "/c/0/110.2" },
-        /* the program did not find the checkpoint and started over: that is what happened */
+        /* the program did not find the checkpoint and started over: the new checkpoint counts */
         { GANG, "go 0:100 worker:1=1 +5000 0:10", "/c/0/10.2", "/c/0/10.2" },
         { GANG, "go 0:100 worker:1=1 +5000 0:10 worker:1=1 +5000 0:20 0:15", "/c/0/20.3",
           "/c/0/20.3" },
@@ -182,18 +183,19 @@ static void test_what_is_told_late(void **state)
           "/c/0/100.1", "/c/1/100.1" },
         { GANG, "go 0:100/2 1:100/2 worker:1=1 +5000 1:110/2 !0:110/2@1.1", "/c/0/100.1",
           "/c/1/100.1" },
-        /* generation 2 began with nothing: what it saves may have the same names */
+        /* generation 2 began without a checkpoint: its files may have the same names as those of
+         * generation 1 */
         { GANG, "go 0:5/2 worker:1=1 +5000 !1:5/2@1.1", NULL, NULL },
         { GANG, "go 0:5 worker:1=1 +5000 !0:6@2.1 !0:6@1.2 !0:6@3.3 !0:6@1.3", "/c/0/5.1",
           "/c/0/5.1" },
-        /* until generation 2 has begun it is not too late: worker:0 is being halted and saves */
+        /* reports count until generation 2 has begun: worker:0 is being halted and saves */
         { GANG, "go 0:100/2 1:100/2 mute:worker:0 worker:1=1 1:110/2 0:110/2", "/c/0/110.1",
           "/c/1/110.1" },
         { GANG,
           "go 0:100/2 1:100/2 1:110/2 mute:worker:0 worker:1=1 0:110/2@1.1 heal:worker:0 "
           "worker:0=killed 0:120/2",
           "/c/0/110.1", "/c/1/110.1" },
-        /* without a gang, too: the first that starts decides */
+        /* the same without a gang: the first task that starts decides */
         { GANG " gang=0", "go 0:100/2 1:100/2 mute:worker:1 worker:0=1 1:110/2 0:110/2@1.1",
           "/c/0/110.1", "/c/1/110.1" },
     };
@@ -204,19 +206,19 @@ static void test_what_is_told_late(void **state)
 static void test_a_task_that_restarts_alone(void **state)
 {
     static const struct timeline rows[] = {
-        /* worker:0 does the steps after 100 again: its old part of 110 is not worth waiting for */
+        /* worker:0 repeats the steps after 100: its old part of step 110 does not count */
         { ALONE, "go 0:100/2 1:100/2 0:110/2 worker:0=1 1:110/2", "/c/0/100.1", "/c/1/100.1" },
         { ALONE, "go 0:100/2 1:100/2 0:110/2 worker:0=1 1:110/2 0:110/2", "/c/0/110.1",
           "/c/1/110.1" },
         { ALONE, "go 0:100/2 1:100/2 0:110/2 worker:0=1 1:110/2 !0:110/2@1.1", "/c/0/100.1",
           "/c/1/100.1" },
-        /* what the other one said goes on to count: it has not gone back */
+        /* the reports of the other task still count: it did not go back */
         { ALONE, "go 0:100 1:100 1:110 worker:0=1 0:110", "/c/0/110.1", "/c/1/110.1" },
-        /* worker:0 is still a saver */
+        /* worker:0 still counts as a task that saves */
         { ALONE, "go 0:100 1:100 worker:0=1 1:110", "/c/0/100.1", "/c/1/100.1" },
         { ALONE, "go 0:100 1:100 worker:0=1 0:110 1:110", "/c/0/110.1", "/c/1/110.1" },
         { ALONE, "go 0:100 worker:0=1 0:90 1:90", "/c/0/100.1", "/c/0/100.1" },
-        /* the roles that do not restart count as they did */
+        /* roles that do not restart keep their reports */
         { "worker*2/on/scope-role/max9 ps*1/untracked",
           "go 0:100/3 1:100/3 2:100/3 0:110/3 2:110/3 worker:0=1 1:110/3", "/c/0/100.1",
           "/c/1/100.1" },
@@ -231,31 +233,32 @@ static void test_a_task_that_restarts_alone(void **state)
 static void test_who_is_waited_for(void **state)
 {
     static const struct timeline rows[] = {
-        /* the first of a generation that tells waits for those of the last one */
+        /* the first task of a generation that reports a step waits for the tasks that saved in the
+         * last one */
         { GANG, "go 0:10 1:10 worker:1=1 +5000 0:20", "/c/0/10.1", "/c/1/10.1" },
         { GANG, "go 0:10 1:10 worker:1=1 +5000 0:20 1:20", "/c/0/20.2", "/c/1/20.2" },
-        /* also if no whole one was saved in between */
+        /* also if no complete step was saved in between */
         { GANG, "go 0:10 1:10 worker:1=1 +5000 0:20 worker:1=1 +5000 1:20", "/c/0/10.1",
           "/c/1/10.1" },
         { GANG, "go 0:10 1:10 worker:1=1 +5000 worker:1=1 +5000 1:20", "/c/0/10.1", "/c/1/10.1" },
         { GANG, "go 0:10 1:10 worker:1=1 +5000 worker:1=1 +5000 1:20 0:20", "/c/0/20.3",
           "/c/1/20.3" },
-        /* worker:1 saves none any more: five steps wait for it, the sixth does not */
+        /* worker:1 no longer saves: five steps wait for it, the sixth does not */
         { GANG, "go 0:10 1:10 worker:1=1 +5000 0:20 0:30 0:40 0:50 0:60", "/c/0/10.1",
           "/c/1/10.1" },
         { GANG, "go 0:10 1:10 worker:1=1 +5000 0:20 0:30 0:40 0:50 0:60 0:70", "/c/0/70.2",
           "/c/0/70.2" },
         { GANG, "go 0:10 1:10 worker:1=1 +5000 0:20 0:30 0:40 0:50 0:60 0:70 worker:1=1 +5000 0:80",
           "/c/0/80.3", "/c/0/80.3" },
-        /* one that is known to save in this generation is waited for, however long it takes */
+        /* a task that has saved in this generation is waited for without a limit */
         { GANG, "go 0:10 1:10 0:20 0:30 0:40 0:50 0:60 0:70", "/c/0/10.1", "/c/1/10.1" },
         { GANG, "go 0:10 1:10 0:20 0:30 0:40 0:50 0:60 0:70 1:30", "/c/0/30.1", "/c/1/30.1" },
-        /* with their number nobody is guessed at */
+        /* if the reports give the number of parts, no guess is needed */
         { GANG, "go 0:10/2 1:10/2 worker:1=1 +5000 0:20/1", "/c/0/20.2", "/c/0/20.2" },
-        /* the number must be the same for all parts of a step */
+        /* all parts of a step must give the same number */
         { GANG, "go 0:10/2 !1:10/3 !1:10 1:10/2", "/c/0/10.1", "/c/1/10.1" },
         { GANG, "go 0:10/2 !1:10/1", NULL, NULL },
-        /* a sidecar counts where nobody else saves */
+        /* a sidecar's checkpoints count if no other task saves */
         { "worker*1/on/scope-job/max9 tb*1/sidecar", "go 1:10", "/c/1/10.1", "/c/1/10.1" },
         { "worker*1/on/scope-job/max9 tb*1/sidecar", "go 1:10 worker:0=1 1:20@1.1", "/c/1/20.1",
           "/c/1/20.1" },
@@ -268,15 +271,15 @@ static void test_who_is_waited_for(void **state)
 /* ---- against a model ---- */
 
 /*
- * The rules as docs/task-socket.md has them: every report that was ever accepted, and loops over
- * all of them.
+ * The rules of docs/task-socket.md, as a simple model: it keeps every accepted report, and loops
+ * over all of them.
  */
 enum { SLOTS = 4, FACTS_MAX = 400 };
 
 struct fact {
     uint32_t slot, generation, attempt, parts;
     uint64_t step;
-    bool dropped;   /* a rollback has made it worthless */
+    bool dropped;   /* a rollback has dropped it */
     bool uncounted; /* too many newer steps wait */
 };
 
@@ -284,7 +287,7 @@ struct model {
     struct fact facts[FACTS_MAX];
     size_t n;
     uint32_t timeline;
-    bool awaited[SLOTS], left[SLOTS]; /* left: since its last report */
+    bool awaited[SLOTS], left[SLOTS]; /* left: the task has left since its last report */
     bool has;
     uint32_t generation, first;
     uint64_t step;
@@ -348,7 +351,7 @@ static void m_look(struct model *m)
     }
 }
 
-/* The number of steps that wait, and the lowest of them. */
+/* The number of waiting steps, and the lowest of them. */
 static size_t m_waiting(const struct model *m, uint64_t *lowest)
 {
     uint64_t steps[FACTS_MAX];
@@ -377,7 +380,7 @@ static void m_report(struct model *m, const struct fact *f)
     for (uint32_t i = 0; i < SLOTS; i++)
         waits |= m_has_step(m, i, f->step, &parts);
     if (m_waiting(m, &lowest) > CHECKPOINT_STEPS) {
-        mine->uncounted = true; /* while it is decided which step is */
+        mine->uncounted = true; /* until it is decided which step does not count */
         memset(m->awaited, 0, sizeof m->awaited);
         m_look(m);
         mine->uncounted = false;
@@ -408,8 +411,8 @@ static void m_begin(struct model *m, uint32_t slot, uint32_t generation)
     m_drop_newer(m, slot);
 }
 
-/* The path that the slot resumes from. Its own of a step that was not counted then may be known
- * still, or not. */
+/* The path from which the slot resumes. The core may or may not know the slot's own path of a step
+ * that did not count at that time. */
 static void m_path(const struct model *m, uint32_t slot, bool uncounted, char out[static 60])
 {
     uint32_t of[] = { slot, m->first };
@@ -432,7 +435,7 @@ static uint32_t chance(uint64_t *rng, uint32_t n)
     return (uint32_t)(*rng >> 33) % n;
 }
 
-/* Copies the state that a snapshot would hold into another job. */
+/* Copies the state that a snapshot has into another job, and compares the two. */
 static void check_snapshot(const struct drive *d)
 {
     const struct job_checkpoints *c = &d->job->checkpoints;
@@ -573,10 +576,10 @@ static void test_by_chance(void **state)
         by_chance(seed, "worker*4/on/scope-task/max1000 gang=0", &n_whole);
         by_chance(seed, "worker*2/on/scope-role/max1000 b*2/on/scope-job/max1000", &n_whole);
     }
-    assert_true(n_whole > 1500); /* else it is about nothing */
+    assert_true(n_whole > 1500); /* otherwise the test proves nothing */
 }
 
-/* 10,000 tasks that report paths of 100 bytes, the fastest of them twenty steps ahead. */
+/* 10,000 tasks report paths of 100 bytes. The fastest are twenty steps ahead. */
 static void test_memory(void **state)
 {
     enum { N = 10000, STEPS = 40, AHEAD = 20 };
@@ -611,7 +614,7 @@ static void test_memory(void **state)
     drive_done(&d);
 }
 
-/* Without memory a report changes nothing, and can be fed again. */
+/* Without memory a report changes nothing, and can be repeated. */
 static void test_no_memory(void **state)
 {
     struct drive d;
@@ -643,7 +646,7 @@ static void test_no_memory(void **state)
     drive_done(&d);
 }
 
-/* A stop with time to save gives it to every attempt; a second stop takes it away. */
+/* A stop with time to save grants this time to each attempt; a second stop cancels it. */
 static void test_a_stop_with_time_to_save(void **state)
 {
     struct drive d;
@@ -657,7 +660,7 @@ static void test_a_stop_with_time_to_save(void **state)
     for (size_t i = 0; i < acts.n; i++)
         asked += acts.v[i].type == ACT_STOP_ATTEMPT && acts.v[i].stop_attempt.save_ms == 20000;
     assert_int_equal(asked, 2);
-    /* nobody is taken for stuck before that time is over */
+    /* no task counts as stuck before that time is over */
     assert_true(job_deadline(d.job) >= d.now + 20000 + 100);
     acts.n = 0;
     ev.stop.save_ms = 5000;

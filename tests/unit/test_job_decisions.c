@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decisions in the journal: a job that is replayed with other rules (here: another job file, as a
- * later version might read the same one) comes to the state that it had, not to the one that the
- * other rules lead to. Journals of format 1 have no decisions: there the rules decide.
+ * Decisions in the journal. A job is replayed with other rules: here with another job file, as a
+ * later version might interpret the same file differently. It must reach the state that it had, not
+ * the state that the other rules lead to. Journals of format 1 have no decisions: there the rules
+ * decide.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,13 +21,13 @@
 #include "job/job.h"
 
 struct life {
-    const char *job;    /* whose journal is recorded */
-    const char *script; /* what happens to it */
+    const char *job;    /* the job whose journal is recorded */
+    const char *script; /* the events of this job */
     const char *other;  /* the job file of the replay */
 };
 
 static const struct life lives[] = {
-    /* the other rules do not restart, do restart, restart others, or not here */
+    /* the other rules do not restart, or restart, or restart other tasks, or not here */
     { "worker*3/on/max9", "go worker:1=1 +5000 worker:0=0 worker:1=0 worker:2=0", "worker*3" },
     { "worker*3", "go worker:1=1 +5000 worker:0=0 worker:2=0", "worker*3/on/max9" },
     { "worker*3/on/scope-task/max9", "go worker:1=1 +5000 worker:0=0 worker:1=0 worker:2=0",
@@ -35,7 +36,7 @@ static const struct life lives[] = {
       "worker*3/on/scope-task/max9" },
     { "worker*2 lost=3", "go worker:1=lost +5000 worker:0=0 worker:1=0", "worker*2 lost=0" },
     { "worker*2 lost=0", "go worker:1=lost +5000 worker:0=0", "worker*2 lost=3" },
-    /* the other rules do not tolerate the failure, or do */
+    /* the other rules do not tolerate the failure, or tolerate it */
     { "chief*1 worker*2", "go worker:1=1 +100 worker:0=0 chief:0=0", "chief*1 worker*2 fail=1" },
     { "chief*1 worker*2 fail=1", "go mute:worker:0 mute:chief:0 worker:1=1 +100",
       "chief*1 worker*2" },
@@ -44,13 +45,13 @@ static const struct life lives[] = {
     { "worker*2/stop retries=1", "go worker:1=1 +60000 worker:0=0 worker:1=0", "worker*2/stop" },
     { "worker*2/stop", "go worker:1=1 +60000", "worker*2/stop retries=1" },
     { "single=1 retries=1", "go driver:0=1 +60000 driver:0=0", "single=1" },
-    /* the other rules refuse the resize, or would make it without a restart */
+    /* the other rules refuse the resize, or do it without a restart */
     { "worker*2/restart lost=9", "go resize:worker=4 +100 resize:worker=1 +100",
       "worker*2/fixed lost=9" },
     { "worker*2/restart lost=9 nogrant=2", "go resize:worker=3 +100", "worker*2/fixed lost=9" },
-    /* one event ends two resizes: the new one replaces the old one, and is done */
+    /* one event ends two resizes: the second replaces the first, and is complete */
     { "worker*2/live nogrant=2", "go resize:worker=4 +100 resize:worker=1", "worker*2/fixed" },
-    /* killed, and stopped for want of time */
+    /* killed, and stopped because time ran out */
     { "worker*2", "go stop +60000", "worker*2/on/max3" },
 };
 
@@ -80,7 +81,7 @@ static struct job *replay_with(const struct life *life, const struct drive *d, b
     return j;
 }
 
-/* What people see of a job. */
+/* The parts of the state that users see. */
 static void describe(const struct job *j, struct buf *out)
 {
     assert_int_equal(job_status_json(j, true, out), 0);
@@ -115,7 +116,7 @@ static void test_other_rules(void **state)
         drive_spec_free(by_rules.spec);
         drive_done(&d);
     }
-    /* else the rules were not others, and the test has shown nothing */
+    /* Otherwise the rules did not differ, and the test proves nothing. */
     assert_int_equal(n_different, ARRAY_LEN(lives) - 1); /* all but the last */
 }
 
@@ -127,7 +128,7 @@ static unsigned count(const struct drive *d, const char *event)
     return n;
 }
 
-/* A record for each decision, and none without one. */
+/* Each decision has a record, and without a decision there is none. */
 static void test_what_is_recorded(void **state)
 {
     static const struct {
@@ -137,9 +138,9 @@ static void test_what_is_recorded(void **state)
         { "worker*3", "go +100 worker:0=0 worker:1=0", 0, 0, 0 },
         { "worker*3", "go +100 worker:0=0 worker:1=0 worker:2=0", 0, 0, 1 },
         { "worker*2/on/max9", "go worker:1=1 +5000", 1, 0, 0 },
-        { "chief*1 worker*2", "go worker:1=1 +100", 1, 0, 0 }, /* nobody restarts */
+        { "chief*1 worker*2", "go worker:1=1 +100", 1, 0, 0 }, /* no task restarts */
         { "worker*2/restart lost=9", "go resize:worker=4 +100", 0, 2, 0 },
-        { "worker*2", "go stop +60000", 0, 0, 2 }, /* it is decided, and it is over */
+        { "worker*2", "go stop +60000", 0, 0, 2 }, /* the verdict, and the end of the job */
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -156,8 +157,8 @@ static void test_what_is_recorded(void **state)
     }
 }
 
-/* A crash came between the decision and its event: the next master knows of neither, and its own
- * records follow. */
+/* A crash between the decision and its event: the next master ignores the decision, and writes its
+ * own records after it. */
 static void test_torn(void **state)
 {
     struct drive d;
@@ -179,7 +180,7 @@ static void test_torn(void **state)
     drive_done(&d);
 }
 
-/* What a newer version may write, or nobody. */
+/* Records that only a newer version, or no version, writes. */
 static void test_bad_records(void **state)
 {
     static const char *const bad[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who failed first when several fail together, and the list of what has failed. */
+/* Which of several failures is the first cause, and the list of failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void check_cause(const struct drive *d, const char *task, const char *mes
         fail_msg("%s, cause %d: %s", job_state_name(v.state), (int)v.cause_slot, v.message);
 }
 
-/* The victims are heard of first, and end first; the job waits for all of them. */
+/* The victims report first and end first. The job waits for all of them. */
 static void test_a_victim_is_not_the_cause(void **state)
 {
     static const struct {
@@ -80,7 +80,7 @@ static void test_a_victim_is_not_the_cause(void **state)
     }
 }
 
-/* All are victims: the cause lies outside, and the first of them is named. */
+/* All are victims: the cause is outside the job, and the first victim is named. */
 static void test_only_victims(void **state)
 {
     struct drive d;
@@ -93,7 +93,7 @@ static void test_only_victims(void **state)
     drive_done(&d);
 }
 
-/* It wrote its traceback, and was stopped before it was gone. */
+/* The task had printed its traceback when tony stopped it, before it had ended. */
 static void test_one_that_was_stopped_while_it_failed(void **state)
 {
     static const struct {
@@ -106,7 +106,7 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
         { { .reason = END_KILLED_BY_MASTER, .exit_code = 1, .tail = ROOT },
           "worker:1",
           "failed with exit code 1" },
-        /* it ended by itself, while nobody was told to stop yet */
+        /* it ended by itself before any stop */
         { { .reason = END_EXITED, .exit_code = 5 }, "worker:1", "failed with exit code 5" },
         { { .reason = END_EXITED, .exit_code = 1, .tail = LOST }, "worker:0", "exit code 1" },
         { { .reason = END_EXITED }, "worker:0", "exit code 1" },
@@ -136,7 +136,8 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
     }
 }
 
-/* Who exits without a word need not be the victim of one that is lost while it is being stopped. */
+/* A task that exits without an error message is not always the victim of a task that is lost while
+ * it is being stopped. */
 static void test_one_that_was_lost_while_it_was_stopped(void **state)
 {
     static const struct {
@@ -194,7 +195,8 @@ static void test_the_cause_of_the_event_counts(void **state)
     }
 }
 
-/* Of two that are weighed against each other, too: a victim, and one that was stopped. */
+/* The cause in the event also counts when two failures are compared: a victim, and a stopped
+ * task. */
 static void test_the_cause_of_the_event_is_weighed(void **state)
 {
     static const struct {
@@ -241,7 +243,7 @@ static void test_the_list(void **state)
     }
     assert_string_equal(json_str(json_array_get(list, 0), "line", ""), "ValueError: no such digit");
     json_decref(list);
-    list = failures(&d, false); /* followers get it at each change */
+    list = failures(&d, false); /* followers get the list at each change */
     assert_null(json_object_get(json_array_get(list, 0), "stderr_tail"));
     json_decref(list);
 
@@ -252,7 +254,7 @@ static void test_the_list(void **state)
     drive_done(&d);
 }
 
-/* What failed before the last attempt, and what was done about it. */
+/* Failures before the last attempt, and what the job did about each. */
 static void test_kept_ones(void **state)
 {
     struct drive d;
@@ -270,7 +272,8 @@ static void test_kept_ones(void **state)
     drive_done(&d);
 }
 
-/* The victim was the first to tell, and all were halted for it: the root tells while it is. */
+/* The victim reports first, and all tasks are halted for it. The first cause reports while it is
+ * being halted. */
 static void test_the_root_tells_while_it_is_halted(void **state)
 {
     struct drive d;
@@ -291,7 +294,7 @@ static void test_the_root_tells_while_it_is_halted(void **state)
     drive_done(&d);
 }
 
-/* A node where it fails again and again is named, and is left out. */
+/* A node on which tasks fail again and again is named, and avoided. */
 static void test_nodes(void **state)
 {
     struct drive d;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A gang of which only a part can be had: it gives back, pauses, asks again. */
+/* A gang that gets only some of its containers: it gives them back, pauses, and asks again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static void test_gang_gives_back(void **state)
     assert_int_equal(d.n_acts[ACT_CANCEL], 0);
     job_slot(d.job, 0, &v);
     assert_int_equal(v.state, SLOT_REGISTERED);
-    drive_run(&d, "+20001"); /* 30 s, and up to 10 s of chance */
+    drive_run(&d, "+20001"); /* 30 s plus up to 10 s at random */
     assert_int_equal(d.n_acts[ACT_CANCEL], 1);
     assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 2);
     assert_int_equal(job_state(d.job), JOB_WAITING);
@@ -39,8 +39,8 @@ static void test_gang_gives_back(void **state)
     assert_int_equal(job_status_json(d.job, true, &status), 0);
     assert_non_null(strstr(buf_cstr(&status), "\"pausing\":\"only 2 of 3 containers were granted"));
     assert_non_null(strstr(buf_cstr(&status), "(try 2)"));
-    drive_run(&d,
-              "heal:worker:2 +10000"); /* 5 s, and up to 5 s of chance: asked again, and all had */
+    /* 5 s plus up to 5 s at random; then it asks again and gets all. */
+    drive_run(&d, "heal:worker:2 +10000");
     assert_int_equal(d.n_acts[ACT_ASK], 6);
     assert_int_equal(job_state(d.job), JOB_RUNNING);
     buf_clear(&status);
@@ -51,8 +51,8 @@ static void test_gang_gives_back(void **state)
     drive_done(&d);
 }
 
-/* What makes a gang keep what it has: a back-end that admits jobs whole, a limit of the user's, no
- * gang, containers that still come in, and nothing to give. */
+/* Reasons for a gang to keep its containers: the back-end admits whole jobs, the user set a limit,
+ * there is no gang, containers still arrive, or there is none to give back. */
 static void test_gang_keeps(void **state)
 {
     static const struct {
@@ -71,8 +71,8 @@ static void test_gang_keeps(void **state)
           "mute:worker:1 mute:worker:2 mute:worker:3 go +29000 grant:worker:1 +29000 "
           "grant:worker:2 +40001",
           1 },
-        /* what runs in an earlier stage stays: only train gives back; and what gets ready in the
-         * pause waits for its end */
+        /* tasks of an earlier stage keep running: only train gives back; a role that becomes ready
+         * in the pause waits until the pause ends */
         { "ps*1 prep*1 train*2<prep eval*1<ps gives=1", "mute:train:1 go prep:0=0 +40001 ps:0=0",
           1 },
     };
@@ -88,7 +88,7 @@ static void test_gang_keeps(void **state)
     }
 }
 
-/* Growing, bounded, and not the same for two jobs. */
+/* The pause grows up to a limit, and differs between jobs. */
 static void test_gang_pauses(void **state)
 {
     int64_t gap = 0;
@@ -120,7 +120,7 @@ static void test_gang_pauses(void **state)
     }
 }
 
-/* A new master in the pause: containers that were given back are not taken for granted again. */
+/* A new master in the pause: it does not count on the containers that were given back. */
 static void test_gang_master_dies(void **state)
 {
     struct drive d;
@@ -131,11 +131,12 @@ static void test_gang_master_dies(void **state)
     drive_run(&d, "mute:worker:0 mute:worker:1 go grant:worker:0 +40001");
     assert_int_equal(d.n_acts[ACT_CANCEL], 1);
     assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
-    drive_run(&d, "master"); /* its container is there still: the stop was lost */
+    drive_run(&d, "master"); /* its container is still there: the stop was lost */
     job_slot(d.job, 0, &v);
     assert_int_equal(v.state, SLOT_HELD);
     assert_int_equal(d.n_acts[ACT_RELEASE] + d.n_acts[ACT_STOP_CONTAINER], 2);
-    drive_run(&d, "+10001 master"); /* asked again, and the old one is seen */
+    /* The container is requested again, and the old one is reported. */
+    drive_run(&d, "+10001 master");
     job_slot(d.job, 0, &v);
     assert_int_equal(v.state, SLOT_ASKED);
     drive_run(&d, "heal:worker:0 heal:worker:1 grant:worker:0 grant:worker:1");
@@ -143,7 +144,7 @@ static void test_gang_master_dies(void **state)
     drive_done(&d);
 }
 
-/* Stopped in the pause: there is nothing to wait for. */
+/* Stopped in the pause: the job ends at once. */
 static void test_gang_stopped_in_pause(void **state)
 {
     struct drive d;

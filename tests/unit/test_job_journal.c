@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events to journal records and back, replays of every prefix, lack of memory, and what it all
- * costs. */
+/* Events to journal records and back, replays of each prefix, lack of memory, and the cost of
+ * it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,7 @@ static void test_round_trip(void **state)
                      NULL);
     check_round_trip(&(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = -5 } },
                      NULL);
-    /* a number that no reader accepts is written as the nearest one that they do */
+    /* a number outside the readers' range is written as the nearest number in it */
     static const int64_t huge[] = { INT64_MAX, INT64_MIN };
     for (size_t i = 0; i < ARRAY_LEN(huge); i++) {
         AUTO(buf_done) struct buf text = { 0 };
@@ -95,7 +95,7 @@ static void test_round_trip(void **state)
     assert_string_equal(job_event_name(EV_COUNT), "none");
 }
 
-/* What the lists say of an event is how its struct begins. */
+/* Each event's struct begins with the fields that the lists in event.h give. */
 static void test_what_events_begin_with(void **state)
 {
     static const char *const begin[][3] = {
@@ -124,7 +124,7 @@ static void test_what_events_begin_with(void **state)
     }
 }
 
-/* Version 0.1.0 had one struct for all events, and its fields' names in the journal. */
+/* Version 0.1.0 had one struct for all events, and other names of fields in the journal. */
 static void test_records_of_version_0_1_0(void **state)
 {
     static const struct {
@@ -203,8 +203,8 @@ static void test_records_look_like_this(void **state)
         "\"cause\":\"exit_code\"}");
 }
 
-/* The last 4 KiB of a tail, the first KiB of a text, whole characters; what is no UTF-8 does not
- * spoil the journal. */
+/* Only the last 4 KiB of a tail and the first KiB of a text are kept, in whole characters. Bytes
+ * that are no UTF-8 do not damage the journal. */
 static void test_long_and_foreign_texts(void **state)
 {
     char tail[10000], text[5000];
@@ -217,7 +217,7 @@ static void test_long_and_foreign_texts(void **state)
     for (size_t i = 0; i + 1 < sizeof tail; i += 2)
         memcpy(tail + i, "\xc3\xa9", 2);
     tail[sizeof tail - 1] = 0;
-    tail[sizeof tail - 2] = 'z'; /* so that the cut falls between the bytes of a character */
+    tail[sizeof tail - 2] = 'z'; /* so that the cut is inside a character */
     memset(text, 'x', sizeof text);
     memcpy(text + 1023, "\xc3\xa9", 2);
     text[sizeof text - 1] = 0;
@@ -294,7 +294,7 @@ static void test_bad_records(void **state)
     int64_t t;
     void *holder;
     assert_true(job_event_decode(buf_span(&big), &out, &t, &holder, NULL) < 0);
-    /* what the journal's framing adds is not ours to refuse */
+    /* members that the journal's framing adds are accepted */
     static const char framed[] = "{\"n\":12,\"e\":\"stop\",\"t\":1,\"c\":\"1a2b3c4d\"}";
     assert_int_equal(job_event_decode(span_of(framed), &out, &t, &holder, NULL), 0);
     job_event_release(holder);
@@ -322,8 +322,7 @@ static const struct {
     { "worker*2 gives=1", "mute:worker:1 go +40001 heal:worker:1 +10001 worker:0=0 worker:1=0" },
 };
 
-/* A crash after any record: the replay never fails, and a new master brings the job to an end,
- * whatever it finds. */
+/* A crash after any record: the replay succeeds, and a new master brings the job to an end. */
 static void test_every_prefix(void **state)
 {
     (void)state;
@@ -376,8 +375,8 @@ struct recorded {
     void **holder;
 };
 
-/* An event is applied whole or not at all: feed it again until there is memory, and the job ends as
- * it would have. */
+/* An event is applied completely or not at all. If it is repeated until there is memory, the job
+ * ends as it would have. */
 static int life_without_memory(void *arg)
 {
     const struct recorded *r = arg;
@@ -434,7 +433,7 @@ static void test_torture(void **state)
     }
 }
 
-/* ---- what it costs ---- */
+/* ---- costs ---- */
 
 static struct job_event started(uint32_t slot)
 {
@@ -458,7 +457,7 @@ static void feed(struct job *j, struct job_actions *acts, struct job_event ev, u
     assert_int_equal(job_feed(j, &ev, 5, acts, NULL), 0);
 }
 
-/* n tasks from the first event to the last; us for the core alone. */
+/* n tasks from the first event to the last; returns the microseconds of the core alone. */
 static int64_t whole_life(unsigned n, size_t *out_bytes)
 {
     char text[64];
@@ -523,11 +522,11 @@ static void test_costs(void **state)
     }
     print_message("# 1000 tasks: %lld us, %zu KiB; 16000 tasks: %lld us; 4000 records: %lld us\n",
                   (long long)small, bytes / 1024, (long long)large, (long long)encode);
-#ifndef TONY_SANITIZED /* whose allocator keeps no such books, and takes its time */
+#ifndef TONY_SANITIZED /* sanitizers' allocators do not support this measure, and are slow */
     assert_true(bytes < (size_t)1 << 20);
     assert_true(encode < 10000);
-    assert_true(large < small * 16 * 6 +
-                            100000); /* linear, with room for a busy machine and colder caches */
+    /* Linear growth, with a margin for a busy machine and cold caches. */
+    assert_true(large < small * 16 * 6 + 100000);
 #endif
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes late, twice, from another time or never: masters that die, words that are lost. */
+/* Events that come late, twice, with an old fence, or never: masters that die, messages that are
+ * lost. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 #include "drive.h"
 #include "job/job.h"
 
-/* What is told when everything was said already, or comes from another time. */
+/* Events that repeat known facts or have an old fence. */
 static void test_fences(void **state)
 {
     struct drive d;
@@ -61,9 +62,10 @@ static void test_fences(void **state)
         { { .type = EV_TIMER, .timer = { .slot = id, .limit = LIMIT_STOP } }, 1 },
         { { .type = EV_TIMER, .timer = { .limit = LIMIT_GROUP, .group = 0 } }, 1 },
         { { .type = EV_TIMER, .timer = { .limit = LIMIT_COUNT } }, 1 },
-        { { .type = EV_SHRINK, .shrink = { .n_containers = 99 } }, 1 }, /* it has fewer */
+        { { .type = EV_SHRINK, .shrink = { .n_containers = 99 } },
+          1 }, /* the job has fewer containers */
         { { .type = EV_STALLED, .stalled = { .stalled_ms = 1000 } },
-          1 }, /* longer than the job is old */
+          1 }, /* longer than the job's age */
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct err e = { 0 };
@@ -72,7 +74,7 @@ static void test_fences(void **state)
             fail_msg("row %zu (%s): %d '%s'", i, job_event_name(rows[i].ev.type), rc, e.msg);
         d.acts.n = 0;
     }
-    /* each result is acknowledged, also one that is known or refused */
+    /* each result is acknowledged, also a known or refused one */
     drive_run(&d, "mute:worker:1 worker:1=3");
     assert_string_equal(d.last_ack, "1 1.1");
     unsigned acks = d.n_acts[ACT_ACK];
@@ -84,7 +86,7 @@ static void test_fences(void **state)
                                  .attempt_ended = { .slot = 1, .generation = 1, .attempt = 7 } });
     assert_int_equal(d.n_acts[ACT_ACK], acks + 2);
     assert_string_equal(d.last_ack, "1 1.7");
-    /* the first of two words on the same end counts */
+    /* of two reports about the same end, the first one counts */
     drive_run(&d, "worker:1!0");
     struct slot_view v;
     job_slot(d.job, 1, &v);
@@ -94,7 +96,7 @@ static void test_fences(void **state)
     drive_done(&d);
 }
 
-/* A container that nobody wants goes back; one that nobody remembers is stopped. */
+/* A container that is not needed is given back; an unknown one is stopped. */
 static void test_strays(void **state)
 {
     struct drive d;
@@ -147,7 +149,7 @@ static void test_strays(void **state)
     drive_done(&d);
 }
 
-/* What the old master did not live to write down, or to say. */
+/* Facts that the old master did not write, or did not send, before it died. */
 static void test_lost_words(void **state)
 {
     struct drive d;
@@ -156,8 +158,8 @@ static void test_lost_words(void **state)
     (void)state;
     drive_init(&d, "worker*2");
     drive_run(&d, "mute:worker:1 go");
-    str_copy(d.slots[1].container, sizeof d.slots[1].container,
-             "granted"); /* and the job does not know it */
+    /* The job does not know this container. */
+    str_copy(d.slots[1].container, sizeof d.slots[1].container, "granted");
     d.slots[1].mute = false;
     drive_run(&d, "master");
     job_slot(d.job, 1, &v);
@@ -170,13 +172,13 @@ static void test_lost_words(void **state)
     };
     assert_int_equal(drive_feed(&d, &back), 0);
     assert_int_equal(d.n_acts[ACT_START], starts);
-    back.executor_back.generation = back.executor_back.attempt =
-        0; /* it never heard of the start */
+    /* The executor did not get the Start. */
+    back.executor_back.generation = back.executor_back.attempt = 0;
     assert_int_equal(drive_feed(&d, &back), 0);
     assert_int_equal(d.n_acts[ACT_START], starts + 1);
     job_slot(d.job, 1, &v);
     assert_int_equal(v.attempt, 1);
-    /* the same when it registers once more; its new address counts */
+    /* the same when it registers again; its new address counts */
     assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_REGISTERED,
                                                          .registered = { .slot = 1,
                                                                          .container = "granted",
@@ -188,7 +190,8 @@ static void test_lost_words(void **state)
     drive_done(&d);
 }
 
-/* That a task had begun, and has ended since: the end is kept until the start was written down. */
+/* The report of an end arrives before the record of the start. The executor keeps the end until the
+ * start is recorded. */
 static void test_an_end_before_its_start(void **state)
 {
     struct drive d;
@@ -196,7 +199,7 @@ static void test_an_end_before_its_start(void **state)
 
     (void)state;
     drive_init(&d, "worker*2");
-    drive_run(&d, "mute:worker:1 go"); /* which is waited for */
+    drive_run(&d, "mute:worker:1 go"); /* the gang waits for this task */
     struct job_event end = { .type = EV_ATTEMPT_ENDED,
                              .attempt_ended = { .slot = 0,
                                                 .generation = 1,
@@ -217,7 +220,7 @@ static void test_an_end_before_its_start(void **state)
     assert_int_equal(d.n_acts[ACT_ACK], 1);
     job_slot(d.job, 0, &v);
     assert_int_equal(v.exit_code, 3);
-    /* one that nobody can have begun is not asked after again */
+    /* the master does not ask again about an attempt that cannot have begun */
     end.attempt_ended.attempt = 2;
     assert_int_equal(drive_feed(&d, &end), 1);
     assert_int_equal(d.n_acts[ACT_ACK], 2);
@@ -240,7 +243,7 @@ static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
     drive_run(&d, "beat:worker:1");
     job_slot(d.job, 1, &v);
     assert_false(v.suspect);
-    /* the master slept for 10 s: nobody is to blame */
+    /* the master was stopped for 10 s: no executor is blamed */
     d.now += 10000;
     drive_feed(&d, &(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = 10000 } });
     d.next_beat = d.now + 1000;
@@ -255,7 +258,7 @@ static void test_silence_is_shown_and_stalls_are_forgiven(void **state)
     drive_done(&d);
 }
 
-/* An executor whose task has ended gets the time to end by itself. */
+/* An executor whose task has ended gets time to exit by itself. */
 static void test_draining_has_time(void **state)
 {
     struct drive d;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decision 0008: a slot gets no other container while an attempt may live on in the one it had.
- * Tables as in test_job_restart.c: a job, a script (tests/fake/drive.h), and where that leads. The
- * lease in these tables is 100 s, the grace 5 s, the margin 3 s.
+ * Decision 0008: while an attempt may still run in a container, its slot gets no other container.
+ * Tables as in test_job_restart.c: a job, a script (tests/fake/drive.h), and the result. In these
+ * tables the lease is 100 s, the grace 5 s, the margin 3 s.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,15 +69,15 @@ static void check_rows(const struct row *rows, size_t n)
 #define GANG_WITHOUT_BUDGET "worker*2/on/scope-job lost=0 lease=100000 nodes=2"
 #define ONE "worker*1 lost=1 lease=100000 nodes=2"
 
-/* A new master does not see the container. It may live on in every state in which an attempt may
- * run, not only in RUNNING. */
+/* A new master does not see the container. The attempt may still run in it in each of these states,
+ * not only in RUNNING. */
 static void test_a_new_master_waits_in_every_state(void **state)
 {
     static const struct row rows[] = {
         /* running */
         { ONE, "go mute:worker:0 lose:worker:0 master +107000", "worker:0=replacing/1.1" },
         { ONE, "go mute:worker:0 lose:worker:0 master +112000", "worker:0=waiting/1.1" },
-        /* halting: the gang restarts, and its attempt was told to stop */
+        /* halting: the gang restarts, and the attempt was told to stop */
         { GANG, "go mute:worker:1 worker:0=1 lose:worker:1 master +107000",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
         { GANG, "go mute:worker:1 worker:0=1 lose:worker:1 master +112000",
@@ -87,24 +87,24 @@ static void test_a_new_master_waits_in_every_state(void **state)
           "worker:0=replacing/1.1" },
         { ONE, "go mute:worker:0 worker:0!lost +90000 lose:worker:0 master +112000",
           "worker:0=waiting/1.1" },
-        /* replacing: it was silent */
+        /* replacing: the executor was silent */
         { ONE, "go mute:worker:0 +60000 lose:worker:0 master +107000", "worker:0=replacing/1.1" },
         { ONE, "go mute:worker:0 +60000 lose:worker:0 master +112000", "worker:0=waiting/1.1" },
         /* the cluster says that the node is lost only after the new master has begun */
         { GANG, "go mute:worker:1 worker:0=1 +2000 worker:1!lost +5000",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
-        /* on the pool the keeper has ended what is lost */
+        /* with a pool, the keeper has killed the processes of a lost container */
         { "worker*2/on/scope-job lost=1 lease=100000",
           "go mute:worker:1 worker:0=1 lose:worker:1 master +1",
           "worker:0=registered/1.1 worker:1=waiting/1.1" },
         { "worker*1 lost=1 lease=100000", "go mute:worker:0 +60000 lose:worker:0 master +1",
           "worker:0=waiting/1.1" },
-        /* no attempt ever ran in it: its executor did not register */
+        /* no attempt ran in it: its executor did not register */
         { "worker*1 launch=2 lost=1 reg=5000 lease=100000 nodes=2",
           "mute:worker:0 go grant:worker:0 +5000 worker:0!lost +1", "worker:0=waiting/0.0" },
         { "worker*1 launch=2 lost=1 reg=5000 lease=100000 nodes=2",
           "mute:worker:0 go grant:worker:0 +5000 lose:worker:0 master +1", "worker:0=waiting/0.0" },
-        /* between two attempts nothing runs */
+        /* between two attempts no process runs */
         { "worker*1/on lost=1 lease=100000 nodes=2",
           "go mute:worker:0 worker:0=1 lose:worker:0 master +1", "worker:0=waiting/1.1" },
     };
@@ -112,32 +112,32 @@ static void test_a_new_master_waits_in_every_state(void **state)
     check_rows(rows, ARRAY_LEN(rows));
 }
 
-/* A slot that has ended without a word that its attempt is dead, and restarts later. */
+/* A slot has ended without a report that its attempt is dead, and restarts later. */
 static void test_what_was_given_up_for_good_and_restarts(void **state)
 {
     static const struct row rows[] = {
-        /* its node was lost, and its budget was spent: the gang restarts for another reason */
+        /* its node was lost and it had no retries left: the gang restarts for another reason */
         { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 worker:0=1 +100000",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
         { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 worker:0=1 +112000",
           "worker:0=registered/1.1 worker:1=waiting/1.1" },
-        /* the lease ran while nobody waited for it */
+        /* the lease ended while nothing waited for it */
         { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 +112000 worker:0=1 +1",
           "worker:0=registered/1.1 worker:1=waiting/1.1" },
-        /* a new master knows of it */
+        /* a new master knows about it */
         { GANG_WITHOUT_BUDGET, "go worker:1!lost mute:worker:1 +90000 master worker:0=1 +90000",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
-        /* it was silent, and its end was never confirmed */
+        /* the executor was silent, and its end was never confirmed */
         { GANG_WITHOUT_BUDGET, "go mute:worker:1 +60000 worker:0=1 +1",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
         { "worker*2/on/scope-job lost=0 lease=100000", "go mute:worker:1 +60000 worker:0=1 +1",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
-        /* the whole job is tried again */
+        /* the whole job is retried */
         { "worker*1 lost=0 retries=1 lease=100000 nodes=2",
           "go worker:0!lost mute:worker:0 +100000", "worker:0=replacing/1.1" },
         { "worker*1 lost=0 retries=1 lease=100000 nodes=2",
           "go worker:0!lost mute:worker:0 +112000", "worker:0=waiting/1.1" },
-        /* its attempt had ended: nothing lives on */
+        /* the attempt had ended: no process is left */
         { GANG_WITHOUT_BUDGET, "go mute:worker:1 worker:1=0 worker:1!lost worker:0=1 +1",
           "worker:0=registered/1.1 worker:1=waiting/1.1" },
         { "worker*2/on/scope-job lost=0 lease=100000",
@@ -148,7 +148,7 @@ static void test_what_was_given_up_for_good_and_restarts(void **state)
     check_rows(rows, ARRAY_LEN(rows));
 }
 
-/* The journal of a new master may lack that the first attempts were started. */
+/* The journal that a new master reads may lack the starts of the first attempts. */
 static void test_a_first_start_may_be_missing(void **state)
 {
     static const struct row rows[] = {
@@ -158,11 +158,11 @@ static void test_a_first_start_may_be_missing(void **state)
         { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
           "mute:worker:1 go master mute:worker:0 worker:0!lost +1000",
           "worker:0=replacing/0.0 worker:1=waiting/0.0" },
-        /* the first master knows what it has started */
+        /* the first master knows which attempts it has started */
         { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
           "mute:worker:1 go mute:worker:0 worker:0!lost +1000",
           "worker:0=waiting/0.0 worker:1=waiting/0.0" },
-        /* a cluster ends containers that no node has reported yet when their master dies */
+        /* when a master dies, a cluster ends its containers that no node has reported yet */
         { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
           "mute:worker:1 go grant:worker:1 lose:worker:1 master +1000",
           "worker:0=registered/0.0 worker:1=waiting/0.0" },
@@ -171,18 +171,19 @@ static void test_a_first_start_may_be_missing(void **state)
     check_rows(rows, ARRAY_LEN(rows));
 }
 
-/* The lease counts from the moment at which the executor was heard last, whichever limit asks. */
+/* The lease counts from the last message of the executor, for each limit. */
 static void test_the_lease_counts_from_the_last_word(void **state)
 {
     static const struct row rows[] = {
-        /* it beats and does not stop: its stop began 108 s before its lease is over */
+        /* the executor sends heartbeats and does not stop: the stop began 108 s before the lease
+         * ends */
         { "worker*2/on/scope-job lease=100000 nodes=2",
           "go mute:worker:1 worker:0=1 +50000 beat:worker:1 +100000",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
         { "worker*2/on/scope-job lease=100000 nodes=2",
           "go mute:worker:1 worker:0=1 +50000 beat:worker:1 +115000",
           "worker:0=registered/1.1 worker:1=waiting/1.1" },
-        /* it may have been heard by the old master until that died */
+        /* the old master may have received messages until it died */
         { "worker*2/on/scope-job lease=100000 nodes=2",
           "go mute:worker:1 worker:0=1 +90000 master +90000",
           "worker:0=registered/1.1 worker:1=replacing/1.1" },
@@ -191,8 +192,8 @@ static void test_the_lease_counts_from_the_last_word(void **state)
     check_rows(rows, ARRAY_LEN(rows));
 }
 
-/* A spare takes over a slot. The closed connection of the slot's last executor must not count for
- * the executor of the spare. */
+/* A spare takes over a slot. When the connection of the slot's last executor closes, that must not
+ * count for the executor of the spare. */
 static void test_a_spare_has_a_connection_of_its_own(void **state)
 {
     struct drive d;
@@ -208,7 +209,8 @@ static void test_a_spare_has_a_connection_of_its_own(void **state)
     drive_done(&d);
 }
 
-/* The scheduler ends nothing on a lost node. Its executor may be in reach of the master. */
+/* The scheduler cannot end a container on a lost node. The master can, if it reaches the
+ * executor. */
 static void test_an_executor_in_reach_is_told_to_end(void **state)
 {
     static const char *const jobs[] = { ONE, "worker*2 lost=0 lease=100000 nodes=2" };
@@ -255,7 +257,7 @@ static void test_a_leaving_slot_waits_as_well(void **state)
         { "go mute:worker:1", "lose:worker:1 master +112000", SLOT_ABSENT },
         { "go mute:worker:1", "worker:1!lost +1000 worker:1=killed", SLOT_ABSENT },
         { "go mute:worker:1", "worker:1!killed", SLOT_ABSENT },
-        { "go mute:worker:1", "worker:1!lost stop +1", SLOT_ABSENT }, /* nobody waits any more */
+        { "go mute:worker:1", "worker:1!lost stop +1", SLOT_ABSENT }, /* no task waits any more */
         { "go mute:worker:1 worker:1!lost", "+1000", SLOT_LEAVING },
         { "go mute:worker:1 worker:1!lost", "+112000", SLOT_ABSENT },
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core in a world driven by chance (job_sim.h). What fails is fed again, less and less of it,
- * and the shortest trace that still fails is kept in a file. TONY_SEED=n runs one seed;
- * TONY_EVENTS=n goes on for n events instead of 1,000,000, TONY_FIRST_SEED=n begins with seed n.
+ * The core in a random world (job_sim.h). If a run fails, the test repeats shorter and shorter
+ * parts of it, and writes the shortest trace that still fails to a file. TONY_SEED=n runs one seed.
+ * TONY_EVENTS=n runs n events instead of 1,000,000. TONY_FIRST_SEED=n starts with seed n.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 
 enum { LEASE_MS = 20000, LONG_LEASE_MS = 60000 };
 
-static uint64_t current_seed; /* for what is said after a failure */
+static uint64_t current_seed; /* for failure messages */
 static const char *current_job;
 static uint32_t current_lease;
 static bool failing = true;
@@ -54,12 +54,12 @@ static const char *const jobs[] = {
     "worker*2/restart/on/scope-job/max9/spares1 gang=1 lost=3 retries=1 missed=3",
     "chief*1/fixed worker*2/live ps*2/untracked/restart tb*1/sidecar lost=2",
     "worker*6/on/scope-task/max9 nodefail=2 nodewin=5000 pre=4 lost=4 launch=4",
-    /* what is lost is not replaced, but restarts with the gang */
+    /* a lost task is not replaced, but restarts with the gang */
     "worker*4/on/scope-job/max9 missed=3",
     "worker*2/spares3 lost=6 missed=3",
 };
 
-/* ---- the shortest trace that fails as well ---- */
+/* ---- the shortest trace that still fails ---- */
 
 static void feed_line(struct sim *m, const char *line)
 {
@@ -77,7 +77,7 @@ static void feed_line(struct sim *m, const char *line)
         return;
     }
     if (drive_record(line, &ev, &t, &holder) < 0)
-        return; /* nonsense on purpose */
+        return; /* deliberately invalid events */
     int rc = job_feed(m->job, &ev, t, &acts, NULL);
     if (rc == 0)
         drive_write(&m->journal, m->job, &ev);
@@ -86,8 +86,8 @@ static void feed_line(struct sim *m, const char *line)
     job_event_release(holder);
 }
 
-/* In a child, which may do whatever a broken core does. Only what the core says is looked at: what
- * failed in the world around it does not fail again here. */
+/* Runs in a child, because a broken core may do anything. Only checks of the core count: a failed
+ * check of the world does not fail here. */
 static bool fails(const bool *keep)
 {
     pid_t pid = fork();
@@ -175,7 +175,7 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         { .slot = 1, .grant_ms = 100, .refuse = "no such node", .complete_ms = -1 },
         { .slot = FAKE_ANY, .complete_ms = -1 },
     };
-    /* as long as an incomplete gang holds on to what it has, or longer */
+    /* as long as an incomplete gang keeps its containers, or longer */
     static const struct fake_rule scarce[] = {
         { .slot = 2, .grant_ms = GANG_HOLD_MS + GANG_HOLD_JITTER_MS / 2, .complete_ms = -1 },
         { .slot = FAKE_ANY, .complete_ms = -1 },
@@ -231,7 +231,7 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     }
     if (!m.finished)
         fail_msg("the job does not end: %s", job_state_name(job_state(m.job)));
-    sim_crash_master(&m); /* over is over, also for the next master */
+    sim_crash_master(&m); /* the end is final, also for the next master */
     for (int i = 0; i < 20; i++)
         sim_nonsense(&m);
     assert_non_null(fake_cluster_finished(m.cluster));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job that changes its size: what it does step by step, what it refuses, and that no crash leaves
- * it between two sizes. */
+/* A job that changes its size: the steps, the refusals, and crashes, which must not leave it
+ * between two sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ static const char *resize_state(const struct drive *d)
     return names[d->job->resize.state];
 }
 
-/* "worker:0=1.1 worker:1=1.1": state, or generation and attempt of what runs. */
+/* Prints "worker:0=1.1 worker:1=1.1": generation and attempt of each running task, or else its
+ * state. */
 static void shape(const struct drive *d, struct buf *out)
 {
     for (uint32_t r = 0; r < job_n_roles(d->job); r++) {
@@ -39,8 +40,8 @@ static void shape(const struct drive *d, struct buf *out)
 
 struct row {
     const char *job, *script, *shape, *state;
-    enum resize_outcome outcome; /* RESIZE_OPEN: not looked at */
-    bool charged;                /* a task fails, too, and restarts */
+    enum resize_outcome outcome; /* RESIZE_OPEN: not checked */
+    bool charged;                /* a task also fails and restarts */
 };
 
 static void check(const struct row *r)
@@ -74,19 +75,19 @@ static void check_all(const struct row *rows, size_t n)
 static void test_restart(void **state)
 {
     static const struct row rows[] = {
-        /* the new one is there at once: the gang forms anew with it */
+        /* the new task has a container at once: the gang forms again with it */
         { "worker*2/restart", "go resize:worker=3", "worker:0=2.2 worker:1=2.2 worker:2=2.1",
           "steady", RESIZED },
         { "worker*3/restart", "go resize:worker=1", "worker:0=2.2", "steady", RESIZED },
         { "worker*3/restart ps*2/restart", "go resize:worker=1,ps=3",
           "worker:0=2.2 ps:0=2.2 ps:1=2.2 ps:2=2.1", "steady", RESIZED },
-        /* 2 -> 4 -> 1 -> 3: a slot that comes back goes on counting its attempts */
+        /* 2 -> 4 -> 1 -> 3: a slot that is used again continues the numbers of its attempts */
         { "worker*2/restart", "go resize:worker=4 resize:worker=1 resize:worker=3",
           "worker:0=4.4 worker:1=4.3 worker:2=4.2", "steady", RESIZED },
-        /* what is not there yet is waited for, and the job trains on */
+        /* the resize waits for the new container while the job runs on */
         { "worker*1/restart", "go resize:worker=2 +1000", "worker:0=2.2 worker:1=2.1", "steady",
           0 },
-        /* one that does not end is waited for */
+        /* the resize waits for a task that does not end */
         { "worker*3/restart", "go mute:worker:2 resize:worker=2 +1000",
           "worker:0=registered worker:1=registered", "forming", 0 },
         { "worker*2/restart tb*1/sidecar", "go resize:worker=3",
@@ -115,7 +116,7 @@ static void test_live(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-/* The status names the tasks that have been told to leave and that have not ended. */
+/* The status names the tasks that were told to leave and have not ended. */
 static void check_leaving(const struct drive *d, int64_t leaving, size_t tasks, const char *state)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -128,7 +129,7 @@ static void check_leaving(const struct drive *d, int64_t leaving, size_t tasks, 
     assert_int_equal(json_integer_value(json_object_get(role, "instances")), 2);
     assert_int_equal(json_array_size(list), tasks);
     assert_int_equal(json_integer_value(json_object_get(doc, "leaving")), leaving);
-    const json_t *last = json_array_get(list, tasks - 2); /* before the one of ps */
+    const json_t *last = json_array_get(list, tasks - 2); /* before the task of ps */
     assert_string_equal(json_string_value(json_object_get(last, "state")), state);
     json_decref(doc);
 }
@@ -156,7 +157,7 @@ static void test_before_the_start(void **state)
           RESIZED },
         { "worker*2/restart", "mute:worker:1 go resize:worker=3",
           "worker:0=registered worker:1=waiting worker:2=registered", "steady", RESIZED },
-        /* a stage that has not come yet */
+        /* a stage that has not begun */
         { "prep*1 train*2/restart<prep", "go resize:train=1 prep:0=0", "prep:0=ended train:0=1.1",
           "steady", RESIZED },
         { "prep*1 train*1/restart<prep", "go resize:train=2 prep:0=0",
@@ -169,7 +170,7 @@ static void test_before_the_start(void **state)
 static void test_given_up(void **state)
 {
     static const struct row rows[] = {
-        /* the timeout of a minute: drive_init() */
+        /* the timeout of a minute is set in drive_init() */
         { "worker*2/restart nogrant=2", "go resize:worker=3 +59000", "worker:0=1.1 worker:1=1.1",
           "waiting", 0 },
         { "worker*2/restart nogrant=2", "go resize:worker=3 +61000", "worker:0=1.1 worker:1=1.1",
@@ -178,15 +179,15 @@ static void test_given_up(void **state)
           "worker:0=1.1 worker:1=1.1", "steady", RESIZE_REPLACED },
         { "worker*2/restart nogrant=2", "go resize:worker=3 resize:worker=1", "worker:0=2.2",
           "steady", RESIZED },
-        /* live: all of the new containers, or the old size */
+        /* live: all new containers, or the old size */
         { "worker*2/live nogrant=3", "go resize:worker=4 +61000", "worker:0=1.1 worker:1=1.1",
           "steady", RESIZE_TIMED_OUT },
         { "worker*2/live ps*2/live nogrant=4", "go resize:worker=4,ps=1 +61000",
           "worker:0=1.1 worker:1=1.1 ps:0=1.1 ps:1=1.1", "steady", RESIZE_TIMED_OUT },
-        /* asked for again by the next master, when it was lost with the last one */
+        /* requested again by the next master, if the request was lost with the last one */
         { "worker*2/restart nogrant=2", "go resize:worker=3 master grant:worker:2",
           "worker:0=2.2 worker:1=2.2 worker:2=2.1", "steady", RESIZED },
-        /* a restart of the old size goes first */
+        /* a restart with the old size comes first */
         { "worker*2/restart/on/max5 nogrant=2", "go resize:worker=3 worker:1=1",
           "worker:0=1.1 worker:1=1.2", "waiting", 0, true },
     };
@@ -223,24 +224,25 @@ static void test_a_new_container_ends(void **state)
     drive_done(&d);
 }
 
-/* The scheduler refuses a container that a resize has added to a role which has not started. Then
- * the role gets its old size back, and the job does not fail. */
+/* The scheduler refuses a container that a resize has added to a role that has not started. The
+ * role gets its old size back, and the job does not fail. */
 static void test_a_later_stage_is_refused(void **state)
 {
     static const struct {
         const char *job, *script, *refused, *then, *shape;
         enum job_state state;
-        bool in_part; /* the resize has changed another role */
+        bool in_part; /* the resize has also changed another role */
     } rows[] = {
-        /* its stage has not come: no container was requested, and the slot stands for the demand */
+        /* the stage has not begun: no container was requested, and the slot number stands for the
+         * whole demand */
         { "prep*1 train*2/restart<prep", "go resize:train=9", "train:8", "prep:0=0",
           "prep:0=ended train:0=1.1 train:1=1.1", JOB_RUNNING },
         { "prep*1 train*2/restart<prep", "go resize:train=9", "train:0", "prep:0=0",
           "prep:0=ended train:0=1.1 train:1=1.1", JOB_RUNNING },
-        /* to the size before the last resize */
+        /* back to the size before the last resize */
         { "prep*1 train*2/restart<prep", "go resize:train=3 resize:train=9", "train:8", "prep:0=0",
           "prep:0=ended train:0=1.1 train:1=1.1 train:2=1.1", JOB_RUNNING },
-        /* its stage has come, and the containers were requested */
+        /* the stage has begun, and the containers were requested */
         { "prep*1 train*2/restart<prep nogrant=3", "go resize:train=3 prep:0=0", "train:2", "+1",
           "prep:0=ended train:0=1.1 train:1=1.1", JOB_RUNNING },
         /* no task of the job has begun */
@@ -250,7 +252,7 @@ static void test_a_later_stage_is_refused(void **state)
         { "prep*1 ps*3/live train*2/restart<prep", "go resize:ps=1,train=9 ps:1=0 ps:2=0",
           "train:8", "prep:0=0", "prep:0=ended ps:0=1.1 train:0=1.1 train:1=1.1", JOB_RUNNING,
           true },
-        /* one of the first tasks: the job cannot run */
+        /* one of the first tasks is refused: the job cannot run */
         { "prep*1 train*2/restart<prep nogrant=2", "go resize:train=3 prep:0=0", "train:1", "+1",
           NULL, JOB_FAILED },
     };
@@ -285,8 +287,8 @@ static void test_a_later_stage_is_refused(void **state)
     }
 }
 
-/* The scheduler was told what the job wants while a task of it had ended. When that task restarts,
- * the scheduler is told again, and before it is asked for the container. */
+/* The scheduler was told the demand of the job while a task had ended. When that task restarts, the
+ * scheduler gets the new demand before the request for the container. */
 static void test_a_task_that_had_ended_restarts(void **state)
 {
     struct drive d;
@@ -331,7 +333,7 @@ static void test_refused(void **state)
         { "worker*2", "go worker:1=0 resize:worker=3", "a task of role 'worker' has ended" },
         { "worker*3/restart", "go mute:worker:2 resize:worker=2 resize:worker=3",
           "the job is changing its size" },
-        /* asked again, since its master died before it answered: EALREADY in all states */
+        /* repeated because the master died before it answered: EALREADY in each state */
         { "worker*3/restart", "go mute:worker:2 resize:worker=2 resize:worker=2",
           "the job is being resized to this size already" },
         { "worker*2/restart nogrant=2", "go resize:worker=3 resize:worker=3",
@@ -361,13 +363,13 @@ static void test_by_the_scheduler(void **state)
           "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
         { "worker*2/live/cap3", "go grow:9", "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady",
           RESIZED },
-        /* below the minimum: as far as that */
+        /* a demand below the minimum: the job shrinks to the minimum */
         { "worker*4/live/min2", "go shrink:1", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
         { "worker*3/live/min2 ps*2/fixed", "go shrink:0",
           "worker:0=1.1 worker:1=1.1 ps:0=1.1 ps:1=1.1", "steady", RESIZED },
         { "worker*3/live/min2 ps*2/live", "go ps:0=0 shrink:1",
           "worker:0=1.1 worker:1=1.1 ps:0=ended ps:1=1.1", "steady", RESIZED },
-        /* while it waits to grow */
+        /* while the job waits for containers to grow */
         { "worker*2/live/min2 nogrant=2", "go resize:worker=4 shrink:1",
           "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
     };
@@ -413,23 +415,23 @@ static void test_bounds(void **state)
         const char *job, *script;
         uint32_t min, max;
     } rows[] = {
-        { "worker*4", "go", 1, 4 }, /* no maximum: it does not grow */
+        { "worker*4", "go", 1, 4 }, /* no maximum: the job does not grow */
         { "worker*4/min2/cap8", "go", 2, 8 },
         { "worker*4/min2/cap8 ps*2/fixed tb*1/sidecar", "go", 5, 11 },
         { "worker*4/min2/cap8/on/max3/spares2", "go", 4, 10 },
         { "worker*2/live/cap3 ps*2/live/min2/cap5", "go", 3, 8 },
         { "single=1", "go", 1, 1 },
-        /* a role with a task that has ended keeps its size */
+        /* a role with an ended task keeps its size */
         { "worker*4/cap8 ps*2/live", "go ps:0=0", 3, 10 },
         { "worker*4/cap8", "go worker:1=0", 4, 4 },
-        /* before the start, and in a stage that has not come */
+        /* before the start, and in a stage that has not begun */
         { "prep*1 train*2/restart/cap4<prep", "go", 2, 5 },
-        /* with the size to which it changes */
+        /* with the size to which the job changes */
         { "worker*2/restart/cap8 nogrant=2", "go resize:worker=4", 1, 8 },
         { "worker*2/restart nogrant=2", "go resize:worker=4", 1, 4 },
         { "worker*2/restart nogrant=2", "go resize:worker=4 +61000", 1, 2 },
         { "worker*2/live", "go resize:worker=4 resize:worker=3", 1, 3 },
-        /* while the gang forms anew: a demand is kept, an offer is refused */
+        /* while the gang forms again: a demand is kept, an offer is refused */
         { "worker*4/restart/cap8", "go mute:worker:3 resize:worker=3", 1, 3 },
         { "worker*4/restart/cap8", "go mute:worker:3 resize:worker=3 worker:3!0", 1, 8 },
         { "worker*4/cap8", "go mute:worker:1 stop", 4, 4 },
@@ -439,7 +441,7 @@ static void test_bounds(void **state)
         check_bounds(rows[i].job, rows[i].script, rows[i].min, rows[i].max);
 }
 
-/* The caps on totals may allow less than the caps of the roles. */
+/* The limits on totals may allow less than the limits of the roles. */
 static void test_bounds_and_totals(void **state)
 {
     static const struct {
@@ -470,7 +472,7 @@ static void test_bounds_and_totals(void **state)
     check_bounds("worker*2/live/cap100000 ps*2/live/cap100000", "go", 2, 100000);
 }
 
-/* The job shrinks and grows to each number between the bounds, and not beyond. */
+/* The job shrinks and grows to each number between the bounds, and not further. */
 static void test_each_size_in_the_bounds(void **state)
 {
     static const char *const jobs[] = { "worker*4/live/min2/cap7",
@@ -501,8 +503,8 @@ static void test_each_size_in_the_bounds(void **state)
     }
 }
 
-/* A demand to shrink comes while the gang forms anew: it is kept, and then obeyed. worker:3 does
- * not end until the script ends it. */
+/* A demand to shrink comes while the gang forms again. It is kept, and obeyed afterwards. worker:3
+ * ends only when the script ends it. */
 static void test_keeps_a_demand(void **state)
 {
     static const struct row rows[] = {
@@ -514,15 +516,15 @@ static void test_keeps_a_demand(void **state)
           "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
         { "worker*3/restart ps*3/live", "go mute:worker:2 resize:worker=2 shrink:4 worker:2!0",
           "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
-        /* the newest one counts */
+        /* the newest demand counts */
         { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 shrink:2 worker:4!0",
           "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
-        /* an offer takes back a part of it, or all */
+        /* an offer cancels a part of the demand, or all of it */
         { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:3 worker:4!0",
           "worker:0=3.3 worker:1=3.3 worker:2=3.3", "steady", RESIZED },
         { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:9 worker:4!0",
           "worker:0=2.2 worker:1=2.2 worker:2=2.2 worker:3=2.2", "steady", RESIZED },
-        /* the next master obeys */
+        /* the next master obeys the demand */
         { "worker*4/restart lost=9", "go mute:worker:3 resize:worker=3 shrink:2 master worker:3!0",
           "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
     };
@@ -555,7 +557,8 @@ static void test_refuses_a_demand_while_forming(void **state)
     }
 }
 
-/* The demand came with 16 s. They count from its arrival, not from the end of the first resize. */
+/* The demand had a deadline of 16 s. It counts from the arrival, not from the end of the first
+ * resize. */
 static void test_a_kept_demand_has_its_deadline(void **state)
 {
     struct drive d;
@@ -578,8 +581,8 @@ static void test_a_kept_demand_has_its_deadline(void **state)
     drive_done(&d);
 }
 
-/* A crash after any record of a resize: the job ends up with the old or the new size and runs,
- * whether the scheduler still knows its containers or not. */
+/* A crash after any record of a resize: the job then runs with the old or the new size, whether or
+ * not the scheduler still knows its containers. */
 static void test_every_prefix(void **state)
 {
     static const char *const lives[][2] = {
@@ -602,7 +605,7 @@ static void test_every_prefix(void **state)
             struct drive part;
             drive_init(&part, lives[i][0]);
             part.no_grant = UINT32_MAX;
-            part.n_containers = 1000; /* names that were not given before */
+            part.n_containers = 1000; /* ids that were not used before */
             for (size_t k = 0; k < n / 2; k++)
                 assert_int_equal(strv_push(&part.journal, d.journal.v[k]), 0);
             drive_resume(&part, n / 2, n % 2);

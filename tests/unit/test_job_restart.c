@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Restarts, as tables: a job, a script (tests/fake/drive.h), and where that leads. */
+/* Restarts as tables: a job, a script (tests/fake/drive.h), and the result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "drive.h"
 #include "job/job_int.h"
 
-/* "worker:0=running/2.1": state or result, attempt.generation */
+/* Prints "worker:0=running/2.1": state or result, attempt.generation. */
 static void describe(const struct drive *d, struct buf *out)
 {
     static const char letters[] = "-SFXL";
@@ -31,7 +31,7 @@ static void describe(const struct drive *d, struct buf *out)
 struct row {
     const char *job, *script;
     enum job_state state;
-    const char *tasks; /* NULL: not looked at */
+    const char *tasks; /* NULL: not checked */
     const char *message;
 };
 
@@ -50,7 +50,7 @@ static void check(const struct row *r)
         fail_msg("[%s] after [%s]:\n%s \"%s\"\n%s\nnot\n%s \"%s\"\n%s", r->job, r->script,
                  job_state_name(v.state), v.message, buf_cstr(&tasks), job_state_name(r->state),
                  r->message ? r->message : "", r->tasks ? r->tasks : "");
-    /* whatever was reached is reached again by a replay, and can go on from there */
+    /* a replay reaches the same state, and the job can go on from there */
     struct job *again = drive_replay(&d, d.journal.n);
     for (uint32_t i = 0; i < job_n_slots(d.job); i++) {
         assert_int_equal(again->slots[i].state, d.job->slots[i].state);
@@ -72,18 +72,18 @@ static void check_all(const struct row *rows, size_t n)
         check(&rows[i]);
 }
 
-/* Who may begin again, for what, how often. */
+/* Which tasks restart, for which reason, and how often. */
 static void test_whether(void **state)
 {
     static const struct row rows[] = {
-        /* by default nothing that a task does itself */
+        /* by default a task does not restart for a failure that it caused itself */
         { "chief*1 worker*2", "go worker:0=1", JOB_RUNNING,
           "chief:0=running/1.1 worker:0=F/1.1 worker:1=running/1.1", NULL },
         { "chief*1 worker*2 lost=4 launch=4 pre=4 disk=4", "go worker:0=oom worker:1=-9",
           JOB_RUNNING, "chief:0=running/1.1 worker:0=F/1.1 worker:1=F/1.1", NULL },
         { "chief*1 worker*1 lost=4", "go worker:0=timeout", JOB_RUNNING,
           "chief:0=running/1.1 worker:0=F/1.1", NULL },
-        /* on-failure: all of these, and no good end */
+        /* on-failure: restarts after each of these failures, and not after exit code 0 */
         { "worker*1/on", "go worker:0=1", JOB_RUNNING, "worker:0=running/2.1", NULL },
         { "worker*1/on", "go worker:0=-9", JOB_RUNNING, "worker:0=running/2.1", NULL },
         { "worker*1/on", "go worker:0=oom", JOB_RUNNING, "worker:0=running/2.1", NULL },
@@ -120,7 +120,7 @@ static void test_whether(void **state)
         { "worker*1/on/noretry139", "go worker:0=-11", JOB_FAILED, "worker:0=F/1.1", NULL },
         { "worker*1/on/retry2/noretry2", "go worker:0=2", JOB_FAILED, "worker:0=F/1.1", NULL },
         { "worker*1/never/retry2", "go worker:0=2", JOB_FAILED, "worker:0=F/1.1", NULL },
-        /* what is done to a task has budgets of its own, and never costs the user's */
+        /* failures from outside have their own budgets, and never use up the user's */
         { "worker*1/on/max1 pre=2 lost=1",
           "go worker:0!preempt worker:0!preempt +2000 worker:0=1 +4000", JOB_RUNNING,
           "worker:0=running/4.1", NULL },
@@ -130,7 +130,8 @@ static void test_whether(void **state)
         { "worker*1 pre=1 lost=1 disk=1 launch=1",
           "go worker:0!preempt worker:0!lost +2000 worker:0!disk +30000 worker:0!launch +8000",
           JOB_RUNNING, "worker:0=running/5.1", NULL },
-        /* and all of them again when it has come further; none stays none */
+        /* the budget is full again once the task has saved a newer checkpoint; a budget of 0 stays
+         * 0 */
         { "worker*2/scope-job lost=1",
           "go +1 save:worker:0 worker:1!lost +1 save:worker:0 worker:1!lost +1 save:worker:0 "
           "worker:1!lost +1",
@@ -146,7 +147,7 @@ static void test_whether(void **state)
         { "single=1 lost=4", "go driver:0!lost", JOB_RUNNING, "driver:0=running/2.1", NULL },
         { "single=1", "go driver:0!lost", JOB_FAILED, "driver:0=L/1.1", NULL },
         { "single=1 lost=4", "go driver:0=1", JOB_FAILED, "driver:0=F/1.1", NULL },
-        /* before it ever ran */
+        /* the container ended before the task ran */
         { "worker*2 launch=1", "mute:worker:1 go grant:worker:1 worker:1!1", JOB_WAITING,
           "worker:0=registered/0.0 worker:1=waiting/0.0", NULL },
         { "worker*2 launch=1",
@@ -156,8 +157,8 @@ static void test_whether(void **state)
           "worker:0=X/0.0 worker:1=F/0.0", NULL },
         { "worker*1 launch=1 reg=5000", "mute:worker:0 go grant:worker:0 +5000", JOB_WAITING,
           "worker:0=replacing/0.0", NULL },
-        /* a node that was given up need not have ended what runs there: its executor's word does,
-           or its lease, or that it hung up and does not come back */
+        /* On a node that was given up, the task may still run. Its executor's report shows the end,
+         * or its lease, or that it closed the connection and did not reconnect. */
         { "worker*1 lost=1 lease=100000 nodes=2", "go worker:0!lost +1000", JOB_RUNNING,
           "worker:0=replacing/1.1", NULL },
         { "worker*1 lost=1 lease=100000 nodes=2", "go worker:0!lost +1000 worker:0=killed +1000",
@@ -176,7 +177,7 @@ static void test_whether(void **state)
           "go mute:worker:1 worker:0=1 heal:worker:1 worker:1!lost +1000", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=replacing/1.1", NULL },
         { "worker*1 lost=0 lease=100000 nodes=2", "go worker:0!lost", JOB_FAILED, NULL, NULL },
-        /* silence: replaced when the scheduler says that it is gone, or its lease is over */
+        /* silence: the task is replaced once the scheduler reports its end, or its lease is over */
         { "worker*1 lost=1 lease=100000", "go mute:worker:0 +60000", JOB_RUNNING,
           "worker:0=replacing/1.1", NULL },
         { "worker*1 lost=1 lease=100000",
@@ -189,7 +190,7 @@ static void test_whether(void **state)
           "worker:0=running/1.1 tb:0=running/2.1", NULL },
         { "worker*1 tb*1/sidecar lost=1", "go tb:0!lost", JOB_RUNNING,
           "worker:0=running/1.1 tb:0=running/2.1", NULL },
-        /* a stop is no failure */
+        /* a stop by the user is no failure */
         { "worker*1/always", "go stop", JOB_KILLED, "worker:0=X/1.1", NULL },
         { "worker*1/on/delay5000", "go worker:0=1 stop", JOB_KILLED, "worker:0=X/1.1", NULL },
     };
@@ -206,20 +207,20 @@ static void test_who(void **state)
           "worker:0=running/2.1 worker:1=running/2.1 ps:0=running/1.1", NULL },
         { "worker*2/on/scope-job ps*1/untracked tb*1/sidecar", "go worker:1=1", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2 ps:0=running/2.2 tb:0=running/1.1", NULL },
-        /* what had ended well runs again, with the others */
+        /* a task that had ended with 0 runs again with the others */
         { "worker*2/on/scope-job", "go worker:0=0 worker:1=1", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
         { "worker*2/on/scope-job", "go worker:0=0 worker:1=1 worker:0=0 worker:1=0", JOB_SUCCEEDED,
           "worker:0=S/2.2 worker:1=S/2.2", "all 2 tasks succeeded" },
-        /* a stage that is over stays over; the next has not come yet */
+        /* a stage that is over stays over; the next one has not begun */
         { "prep*1 train*2/on/scope-job<prep", "go prep:0=0 train:0=1", JOB_RUNNING,
           "prep:0=S/1.1 train:0=running/2.2 train:1=running/2.2", NULL },
         { "prep*2/on/scope-job train*1<prep", "go prep:1=1", JOB_RUNNING,
           "prep:0=running/2.2 prep:1=running/2.2 train:0=held/0.0", NULL },
-        /* a tolerated failure of before is no cause after a new beginning */
+        /* a tolerated failure before the restart is not the first cause after it */
         { "chief*1/on/scope-job/max1 worker*1", "go worker:0=3 chief:0=1 chief:0=4", JOB_FAILED,
           "chief:0=F/2.2 worker:0=X/2.2", "task 'chief:0' failed with exit code 4" },
-        /* none of the new generation begins beside one of the old */
+        /* no task of the new generation begins while one of the old generation runs */
         { "worker*3/on/scope-job", "go mute:worker:2 worker:0=1 +1000", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=registered/1.1 worker:2=halting/1.1", NULL },
         { "worker*3/on/scope-job",
@@ -229,7 +230,7 @@ static void test_who(void **state)
           "worker:0=registered/1.1 worker:1=replacing/1.1", NULL },
         { "worker*2/on/scope-job gang=0", "go mute:worker:1 worker:0=1 +1000", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=halting/1.1", NULL },
-        /* a container that ends between two attempts repeats how the last one ended */
+        /* if a container ends between two attempts, it reports the end of the last attempt again */
         { "worker*2/on/scope-role lost=1",
           "go mute:worker:1 worker:0=1 worker:1=killed heal:worker:1 worker:1!killed +1000",
           JOB_RUNNING, "worker:0=running/2.1 worker:1=running/2.1", NULL },
@@ -240,7 +241,7 @@ static void test_who(void **state)
           "worker:0=running/1.1 worker:1=running/2.1", NULL },
         { "worker*2/on/scope-role", "go mute:worker:1 worker:0=1 +1000", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=halting/1.1", NULL },
-        /* the ends of those that were told to end cost nothing */
+        /* ends of tasks that were told to end use up no budget */
         { "worker*3/on/scope-job/max1", "go worker:0=1 +1000 worker:0=1", JOB_FAILED, NULL,
           "task 'worker:0' failed with exit code 1" },
         { "worker*3 lost=1", "go worker:0!lost worker:1!lost +5000", JOB_RUNNING,
@@ -248,7 +249,7 @@ static void test_who(void **state)
         { "worker*3/scope-job lost=1",
           "go mute:worker:1 worker:0!lost worker:1!lost heal:worker:1 grant:worker:1 +5000",
           JOB_RUNNING, "worker:0=running/2.2 worker:1=running/2.2 worker:2=running/2.2", NULL },
-        /* while a gang forms nobody else begins again for one that is lost */
+        /* while a gang forms, no other task restarts for a lost one */
         { "worker*2/scope-job launch=1",
           "mute:worker:1 go grant:worker:1 worker:1!launch heal:worker:1 grant:worker:1 +1",
           JOB_RUNNING, "worker:0=running/1.1 worker:1=running/1.1", NULL },
@@ -273,10 +274,10 @@ static void test_when(void **state)
           "worker:0=registered/2.1", NULL },
         { "worker*1/on/delay4000", "go worker:0=1 +5000 worker:0=1 +10000", JOB_RUNNING,
           "worker:0=running/3.1", NULL },
-        /* who ran for long did not fail in a row */
+        /* a task that ran for a long time starts with a full budget again */
         { "worker*1/on", "go worker:0=1 +600000 worker:0=1", JOB_RUNNING, "worker:0=running/3.1",
           NULL },
-        /* nor who has come further than ever before */
+        /* so does a task that saved a newer checkpoint than any before */
         { "worker*2/on/scope-job/max9",
           "go +100 save:worker:0 worker:1=1 +100 save:worker:0 worker:1=1 +100 save:worker:0 "
           "worker:1=1",
@@ -286,20 +287,20 @@ static void test_when(void **state)
         { "worker*2/on/scope-job/max9/delay4000",
           "go +1 save:worker:0 worker:1=1 +5000 save:worker:0 worker:1=1 +5000", JOB_RUNNING,
           "worker:0=running/3.3 worker:1=running/3.3", NULL },
-        /* a gang pauses as one */
+        /* the gang pauses once for all its tasks */
         { "worker*2/on/scope-job/delay4000", "go worker:0=1 +3999", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=registered/1.1", NULL },
         { "worker*2/on/scope-job/delay4000", "go worker:0=1 +5000", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
-        /* and so do those that begin again together without being one */
+        /* tasks without a gang that restart together also pause once */
         { "worker*2/on/scope-job/delay4000 gang=0", "go worker:0=1 +3999", JOB_RUNNING,
           "worker:0=registered/1.1 worker:1=registered/1.1", NULL },
         { "worker*2/on/scope-job/delay4000 gang=0", "go worker:0=1 +5000", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
-        /* a role that forms anew is part of a gang that does */
+        /* a role that forms again joins a gang that does */
         { "a*2/on/scope-role b*1/on/scope-job", "go mute:a:1 a:0=1 b:0=1 +10000", JOB_RUNNING,
           "a:0=registered/1.1 a:1=replacing/1.1 b:0=registered/1.1", NULL },
-        /* a new master knows of the pause */
+        /* a new master continues the pause */
         { "worker*2/on/delay4000", "go worker:0=1 +1000 master +4000", JOB_RUNNING,
           "worker:0=running/2.1 worker:1=running/1.1", NULL },
         { "worker*2/on/scope-job", "go mute:worker:1 worker:0=1 master heal:worker:1 master +10",
@@ -311,7 +312,7 @@ static void test_when(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-/* tony.am.retry-count */
+/* tests of tony.am.retry-count */
 static void test_the_whole_job(void **state)
 {
     static const struct row rows[] = {
@@ -327,24 +328,24 @@ static void test_the_whole_job(void **state)
           "trainer:0=registered/2.2", NULL },
         { "trainer*1 retries=2", "go trainer:0=1 trainer:0=1 +2000", JOB_RUNNING,
           "trainer:0=running/3.3", NULL },
-        /* from the first stage on */
+        /* begins again with the first stage */
         { "prep*1 train*1/stop<prep tb*1/sidecar retries=1", "go prep:0=0 train:0=1", JOB_RUNNING,
           "prep:0=running/2.2 train:0=held/1.1 tb:0=running/2.2", NULL },
         { "prep*1 train*1/stop<prep retries=1", "go prep:0=0 train:0=1 prep:0=0 train:0=0",
           JOB_SUCCEEDED, "prep:0=S/2.2 train:0=S/2.2", NULL },
         { "a*1/stop b*1 c*1<a retries=1", "go a:0=0 b:0=0 c:0=1 a:0=0 b:0=0 c:0=0", JOB_SUCCEEDED,
           "a:0=S/1.1 b:0=S/1.1 c:0=F/1.1", NULL },
-        /* a later stage takes back what it asked for */
+        /* requests of a later stage are withdrawn */
         { "prep*1 train*2/stop<prep retries=1 launch=1",
           "mute:train:1 go prep:0=0 grant:train:1 train:1!launch train:0!1", JOB_RUNNING,
           "prep:0=running/2.2 train:0=held/0.0 train:1=held/0.0", NULL },
-        /* after the restarts of tasks, not instead */
+        /* only after the restarts of tasks are used up */
         { "worker*1/on/max1 retries=1", "go worker:0=1 worker:0=1 +1", JOB_RUNNING,
           "worker:0=running/3.2", NULL },
         { "worker*2 alloc=1000 retries=1",
           "mute:worker:1 go +1000 +100 grant:worker:1 reg:worker:1 +2000", JOB_RUNNING,
           "worker:0=running/1.2 worker:1=running/1.2", NULL },
-        /* what no restart can help */
+        /* failures that a restart cannot repair */
         { "worker*2 retries=3", "deny:worker:1 go", JOB_FAILED, NULL, NULL },
         { "worker*2 retries=3", "go stop", JOB_KILLED, NULL, NULL },
         { "worker*2 retries=3", "go abort", JOB_FAILED, NULL, NULL },
@@ -363,15 +364,15 @@ static void test_spares(void **state)
     struct drive d;
     struct slot_view v;
     static const struct row rows[] = {
-        /* it stands in at once, though no container comes for the lost one */
+        /* the spare takes over at once, although no container replaces the lost one */
         { "worker*2/spares1 lost=1", "go mute:worker:1 worker:1!lost +1", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=running/2.1", NULL },
         { "worker*2/spares1/scope-job lost=1", "go worker:1!lost +1", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
-        /* each is used once */
+        /* each spare is used once */
         { "worker*2/spares1 lost=2", "go worker:1!lost mute:worker:0 worker:0!lost +1", JOB_RUNNING,
           "worker:0=waiting/1.1 worker:1=running/2.1", NULL },
-        /* nobody waits for a spare, and it goes with the job */
+        /* the job does not wait for a spare, and ends it */
         { "worker*1/spares2", "mute:worker:1 go worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1",
           "the task succeeded" },
         { "worker*1/spares1", "deny:worker:1 go worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1",
@@ -379,10 +380,10 @@ static void test_spares(void **state)
         { "worker*1/spares1", "go worker:1!1 worker:0=0", JOB_SUCCEEDED, "worker:0=S/1.1", NULL },
         { "worker*1/spares1 gang=0 lost=1", "go worker:0!lost +1", JOB_RUNNING,
           "worker:0=running/2.1", NULL },
-        /* only for its own role */
+        /* a spare serves only its own role */
         { "worker*1 ps*1/untracked/spares1 lost=1", "go mute:worker:0 worker:0!lost +1",
           JOB_RUNNING, "worker:0=waiting/1.1 ps:0=running/1.1", NULL },
-        /* another master knows where its container went */
+        /* another master knows which slot got the spare's container */
         { "worker*2/spares1 lost=1", "go worker:1!lost +1 master +5000", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=running/2.1", NULL },
         { "worker*2/spares1 lost=2", "go worker:1!lost +1 worker:1!lost +2000", JOB_RUNNING,
@@ -403,14 +404,14 @@ static void test_spares(void **state)
     drive_run(&d, "worker:0!lost");
     job_slot(d.job, 0, &v);
     assert_true(v.moved);
-    assert_int_equal(v.elsewhere, 1); /* its first attempt did not run where it is now */
+    assert_int_equal(v.elsewhere, 1); /* its first attempt ran elsewhere */
     assert_true(v.connected);
     assert_int_equal(job_slot_now(d.job, 3), 0);
     assert_int_equal(d.n_acts[ACT_TAKE], 1);
     assert_int_equal(d.n_peers, 1);
     drive_done(&d);
 
-    /* none is asked for before all tasks have what they need */
+    /* spares are requested only after all tasks have their containers */
     drive_init(&d, "worker*2/spares1 gang=0");
     drive_run(&d, "mute:worker:1 go grant:worker:1");
     job_slot(d.job, 0, &v);
@@ -434,31 +435,31 @@ static void test_nodes(void **state)
     struct drive d;
 
     (void)state;
-    /* ten tasks on ten nodes, n1 .. n9 n0; worker:0 is on n1 */
+    /* Ten tasks on ten nodes, n1 .. n9 n0; worker:0 is on n1. */
     drive_init(&d, "chief*1 worker*9/on/max-1 nodes=10 nodefail=3 nodewin=60000");
     drive_run(&d, "go worker:0=1 worker:0=1 +5000");
     assert_string_equal(d.avoided, "");
     assert_true(is_on(&d, 1, "n2"));
     drive_run(&d, "worker:0=1 +10000");
     assert_string_equal(d.avoided, "+n2");
-    assert_false(is_on(&d, 1, "n2")); /* it begins again elsewhere */
+    assert_false(is_on(&d, 1, "n2")); /* it restarts on another node */
     assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
     drive_run(&d, "worker:1=1 worker:1=1 +5000 worker:1=1 worker:2=1 worker:2=1 +5000 worker:2=1");
-    assert_string_equal(d.avoided, "+n2 +n3"); /* a fifth of the nodes, no more */
+    assert_string_equal(d.avoided, "+n2 +n3"); /* at most a fifth of the nodes is avoided */
     assert_true(is_on(&d, 3, "n4"));
     drive_run(&d, "master");
-    assert_string_equal(d.avoided, "+n2 +n3 +n2 +n3"); /* its scheduler does not know */
+    assert_string_equal(d.avoided, "+n2 +n3 +n2 +n3"); /* repeated for the new master's scheduler */
     drive_run(&d, "+70000");
     assert_string_equal(d.avoided, "+n2 +n3 +n2 +n3 -n2 -n3");
     drive_done(&d);
 
-    /* whose failures lie too far apart is no bad node */
+    /* failures that lie too far apart do not count against a node */
     drive_init(&d, "chief*1 worker*9/on/max-1 nodes=10 nodefail=3 nodewin=10000");
     drive_run(&d, "go worker:0=1 +20000 worker:0=1 +20000 worker:0=1 +20000");
     assert_string_equal(d.avoided, "");
     drive_done(&d);
 
-    /* a task that fails at once on three nodes is to blame itself */
+    /* a task that fails at once on three nodes has a fault of its own */
     drive_init(&d, "chief*1 worker*1 nodes=10 launch=100");
     drive_run(&d, "go worker:0=launch +5000 worker:0=launch +5000");
     assert_int_equal(job_state(d.job), JOB_RUNNING);
@@ -467,23 +468,23 @@ static void test_nodes(void **state)
     assert_int_equal(d.job->slots[1].result, RES_FAILED);
     drive_done(&d);
 
-    /* but not when it has worked on one in between */
+    /* unless it worked on a node in between */
     drive_init(&d, "chief*1 worker*1 nodes=10 launch=100 lost=100");
     drive_run(&d, "go worker:0=launch +5000 worker:0=launch +30000 worker:0=lost +4000");
     drive_run(&d, "worker:0=launch +6000");
     assert_int_equal(d.job->slots[1].state, SLOT_RUNNING);
-    drive_run(&d, "worker:0=launch"); /* the third node, but the second since */
+    drive_run(&d, "worker:0=launch"); /* the third node, but only the second since it worked */
     assert_int_equal(d.job->slots[1].result, RES_NONE);
     drive_done(&d);
 
-    /* what is preempted goes, also where its executor was the first to say so */
+    /* a preempted task moves, also if its executor reported first */
     drive_init(&d, "worker*2/scope-task pre=1");
     drive_run(&d, "go worker:1=preempt +1");
     assert_int_equal(d.n_acts[ACT_STOP_CONTAINER], 1);
     drive_done(&d);
 }
 
-/* A checkpoint that was there before is no step further. */
+/* A checkpoint that existed before is no progress. */
 static void test_the_same_checkpoint_again(void **state)
 {
     struct drive d;
@@ -505,7 +506,8 @@ static void test_the_same_checkpoint_again(void **state)
     }
 }
 
-/* A notice does what the loss would do, before it; nobody else pays for it. */
+/* The announcement that a container will be taken acts like the loss, before it. No other budget is
+ * used. */
 static void test_a_notice(void **state)
 {
     static const struct row rows[] = {
@@ -516,37 +518,38 @@ static void test_a_notice(void **state)
           "worker:0=running/2.2 worker:1=running/2.2 ps:0=running/2.2 tb:0=running/1.1", NULL },
         { "worker*2/scope-role ps*1/untracked pre=1", "go take:worker:1 +1", JOB_RUNNING,
           "worker:0=running/2.1 worker:1=running/2.1 ps:0=running/1.1", NULL },
-        /* several at once are one beginning; that it comes true costs nothing more */
+        /* several announcements at once are one restart; the loss itself costs nothing more */
         { "worker*3/scope-job pre=1",
           "go mute:worker:0 mute:worker:1 take:worker:0 take:worker:1 heal:worker:0 heal:worker:1 "
           "worker:0!preempt worker:1!preempt +1",
           JOB_RUNNING, "worker:0=running/2.2 worker:1=running/2.2 worker:2=running/2.2", NULL },
-        /* one that was halted anyway goes elsewhere */
+        /* a task that was being halted anyway moves to another node */
         { "worker*2/on/scope-job pre=0",
           "go mute:worker:1 worker:0=1 take:worker:1 heal:worker:1 worker:1=killed +1", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
-        /* who saves has time, and none of the next generation begins before it is over */
+        /* a task that saves gets time; no task of the next generation begins before the save
+         * ends */
         { "worker*2/scope-job pre=1", "go mute:worker:0 take:worker:1 +16000", JOB_RUNNING,
           "worker:0=halting/1.1 worker:1=registered/1.1", NULL },
         { "worker*2/scope-job pre=1 lease=100000", "go mute:worker:0 take:worker:1 +20000",
           JOB_RUNNING, "worker:0=replacing/1.1 worker:1=registered/1.1", NULL },
-        /* a new master goes on waiting */
+        /* a new master keeps waiting */
         { "worker*2/scope-job pre=1",
           "go mute:worker:0 take:worker:1 +1000 master heal:worker:0 master +1", JOB_RUNNING,
           "worker:0=running/2.2 worker:1=running/2.2", NULL },
-        /* where nothing begins again only it is stopped, and counts as what was taken */
+        /* without restarts only this task is stopped, and counts as preempted */
         { "worker*2/scope-job pre=0", "go take:worker:1 +1", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=L/1.1", NULL },
         { "worker*2/never/scope-job pre=1", "go take:worker:1 worker:0=0", JOB_FAILED,
           "worker:0=S/1.1 worker:1=L/1.1",
           "task 'worker:1' was preempted by the scheduler "
           "(preempted)" },
-        /* what does not run has nothing to save */
+        /* a task that does not run has nothing to save */
         { "worker*2/on/delay5000 pre=1", "go worker:1=1 take:worker:1 +16000", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=running/2.1", NULL },
         { "worker*2 pre=1", "go mute:worker:0 mute:worker:1 stop take:worker:1", JOB_STOPPING,
           "worker:0=stopping/1.1 worker:1=stopping/1.1", NULL },
-        /* fails at once on three nodes: but not who is driven away from them */
+        /* fails at once on three nodes: a task that was preempted there does not count */
         { "worker*2/scope-task pre=9 nodes=5",
           "go take:worker:1 +5000 take:worker:1 +9000 take:worker:1 +20000 take:worker:1 +40000",
           JOB_RUNNING, "worker:0=running/1.1 worker:1=running/5.1", NULL },
@@ -556,8 +559,8 @@ static void test_a_notice(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-/* No attempt begins in a container that will be taken: its slot asks for another one. Where the
- * budget does not allow that, the container is used until it is taken. */
+/* No attempt begins in a container that will be taken: its slot asks for another one. If the budget
+ * does not allow that, the container is used until it is taken. */
 static void test_a_notice_before_the_start(void **state)
 {
     static const char *const jobs[] = { "worker*2 gang=0 pre=0", "worker*2 gang=0 pre=1" };
@@ -581,7 +584,7 @@ static void test_a_notice_before_the_start(void **state)
     }
 }
 
-/* Counts the stops among what a feed asked for, with that much time to save. */
+/* Counts the stops that the core asked for with this much time to save. */
 static unsigned n_stops(const struct job_actions *acts, uint32_t save_ms)
 {
     unsigned n = 0;
@@ -591,7 +594,7 @@ static unsigned n_stops(const struct job_actions *acts, uint32_t save_ms)
     return n;
 }
 
-/* All who are halted for it get the checkpoint stop, within the time that there is. */
+/* All tasks that are halted for it get a checkpoint stop, within the time that is left. */
 static void test_time_to_save(void **state)
 {
     struct drive d;
@@ -625,7 +628,7 @@ static void test_time_to_save(void **state)
                         acts.v[k].stop_attempt.grace_ms == 4000);
         drive_done(&d);
     }
-    /* who comes back to a new master is told again, and what is left of that time */
+    /* a task that reconnects to a new master is told again, with the time that is left */
     drive_init(&d, "worker*2/scope-job pre=1");
     d.spec->checkpoint_grace_ms = 60000;
     drive_run(&d, "go mute:worker:0 mute:worker:1 take:worker:1 +6000");
@@ -637,14 +640,14 @@ static void test_time_to_save(void **state)
                                                  .running = true } };
     assert_int_equal(job_feed(d.job, &back, d.now, &acts, NULL), 0);
     assert_int_equal(n_stops(&acts, 5000), 1);
-    /* a plain stop of the job does not wait for it */
+    /* a plain stop of the job does not wait */
     drive_run(&d, "stop");
     assert_true(job_deadline(d.job) <= d.now + 5000 + JOB_STOP_MARGIN_MS);
     drive_done(&d);
     vec_done(&acts);
 }
 
-/* Other ports for a new generation, the same for one that comes back to its peers. */
+/* New ports for a new generation; the same ports for a task that rejoins its peers. */
 static void test_ports(void **state)
 {
     struct drive d;
@@ -678,7 +681,7 @@ static void test_ports(void **state)
             }
         }
         assert_true(renewed && acked);
-        /* its word that it is ready for the older generation is not taken */
+        /* its Ready message for the older generation is refused */
         struct job_event ready = {
             .type = EV_REGISTERED,
             .registered = { .container = d.slots[0].container, .address = "h:1", .generation = 1 }

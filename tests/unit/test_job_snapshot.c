@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job restored from a snapshot is the job that was replayed, at every record of every life, and
- * stays so when both are fed the records that follow. */
+/* A job restored from a snapshot equals the replayed job. This holds at each record of each test
+ * job, and after both get the records that follow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,8 @@ static void test_every_record(void **state)
         drive_init(&d, lives[i][0]);
         drive_run(&d, lives[i][1]);
         for (size_t n = 1; n <= d.journal.n; n++) {
-            if (strstr(d.journal.v[n - 1], "\"decided_")) /* no snapshot parts it from its event */
+            /* A snapshot never separates a decision from its event. */
+            if (strstr(d.journal.v[n - 1], "\"decided_"))
                 continue;
             struct job *replayed = drive_replay(&d, n);
             struct job *restored = drive_restored(d.spec, replayed);
@@ -103,7 +104,7 @@ static void test_every_record(void **state)
     }
 }
 
-/* A list of any length is whole, and not only as text: the fields are compared. */
+/* Long lists are complete: the fields are compared, not only the text. */
 static void test_long_lists(void **state)
 {
     struct drive d;
@@ -121,7 +122,7 @@ static void test_long_lists(void **state)
     drive_done(&d);
 }
 
-/* What a snapshot does not say, or says wrongly, is refused; nothing is lost silently. */
+/* A snapshot with missing or wrong members is refused; nothing is lost silently. */
 static void test_damaged(void **state)
 {
     static const char *const bad[] = {
@@ -162,7 +163,7 @@ static void test_damaged(void **state)
             fail_msg("taken: %s", line);
         job_free(j);
     }
-    /* each line is good, but not the whole */
+    /* each line is valid, and the snapshot is not */
     static const char *const wholes[] = {
         "{\"e\":\"snapshot.failures\",\"first\":9}",
         "{\"e\":\"snapshot.failures\",\"fatal\":3}",
@@ -183,8 +184,7 @@ static void test_damaged(void **state)
     drive_spec_free(spec);
 }
 
-/* Only the writing: jansson, with which a snapshot is read, has faults of its own without memory.
- */
+/* Covers only the writing: jansson, which reads snapshots, has errors of its own without memory. */
 static int snapshot_without_memory(void *arg)
 {
     const struct drive *d = arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What others see of a job: the status document, the views, and when they are told that something
- * changed. */
+/* What clients see of a job: the status document, the views, and when followers are notified of a
+ * change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,6 +63,30 @@ static void check(const struct drive *d, const struct expectation *x, size_t n)
 #define CHECK(d, ...)                                                                              \
     check(d, (const struct expectation[])__VA_ARGS__,                                              \
           sizeof((const struct expectation[])__VA_ARGS__) / sizeof(struct expectation))
+
+/* A task between two attempts has no process, so it is not counted as running. */
+static void test_between_attempts(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2/on/scope-job");
+    drive_run(&d, "go mute:worker:1 worker:1=3");
+    CHECK(&d, { { "generation", "2" },
+                { "tasks.0.state", "\"registered\"" },
+                { "tasks.1.state", "\"renewing\"" },
+                { "roles.0.registered", "1" },
+                { "roles.0.placed", "1" },
+                { "roles.0.running", "0" } });
+    drive_done(&d);
+
+    drive_init(&d, "worker*1 lost=1 lease=100000");
+    drive_run(&d, "go mute:worker:0 +60000"); /* its container was given up */
+    CHECK(&d, { { "tasks.0.state", "\"replacing\"" },
+                { "roles.0.waiting", "1" },
+                { "roles.0.running", "0" } });
+    drive_done(&d);
+}
 
 static void test_a_life(void **state)
 {
@@ -222,7 +246,7 @@ static void test_succeeded_and_single_node(void **state)
     drive_done(&d);
 }
 
-/* An event that followers can see is announced, once; what they cannot see is not. */
+/* A change that followers can see is announced once; other changes are not announced. */
 static void test_notices(void **state)
 {
     static const struct {
@@ -234,7 +258,7 @@ static void test_notices(void **state)
         { "go", { .type = EV_BEAT, .beat = { .slot = 0 } }, 0 },
         { "go mute:worker:0 +4000",
           { .type = EV_BEAT, .beat = { .slot = 0 } },
-          1 }, /* it was suspect */
+          1 }, /* it was suspected before */
         { "go", { .type = EV_SUSPECT, .suspect = { .slot = 0 } }, 1 },
         { "go", { .type = EV_PROGRESS, .progress = { .slot = 0, .step = 1 } }, 1 },
         { "go", { .type = EV_TENSORBOARD, .tensorboard = { .slot = 0, .url = "x" } }, 1 },
@@ -269,7 +293,7 @@ static void test_notices(void **state)
     }
 }
 
-/* Names and texts from outside cannot break the document. */
+/* Names and texts from outside are escaped. */
 static void test_foreign_texts(void **state)
 {
     struct drive d;
@@ -322,7 +346,7 @@ static void more_of_task(uint32_t slot, struct buf *out, void *arg)
     (void)buf_addf(out, ",\"node\":\"n%u\"", slot);
 }
 
-/* Nothing has happened for a while: the job runs on all the same, until it is over. */
+/* Without events the run time still grows, until the job is over. */
 static void test_time_goes_on(void **state)
 {
     static const struct {
@@ -350,8 +374,7 @@ static void test_time_goes_on(void **state)
     }
 }
 
-/* What the master adds stands beside what the core says; what tasks have written can be left out.
- */
+/* The master adds members to the core's document. Texts that tasks have written can be left out. */
 static void test_more(void **state)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -391,9 +414,13 @@ static void test_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_life),    cmocka_unit_test(test_succeeded_and_single_node),
-        cmocka_unit_test(test_notices),   cmocka_unit_test(test_foreign_texts),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_time_goes_on),
+        cmocka_unit_test(test_a_life),
+        cmocka_unit_test(test_between_attempts),
+        cmocka_unit_test(test_succeeded_and_single_node),
+        cmocka_unit_test(test_notices),
+        cmocka_unit_test(test_foreign_texts),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_time_goes_on),
         cmocka_unit_test(test_more),
     };
     return cmocka_run_group_tests_name("job_status", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every cell of every state table of the core. */
+/* Each cell of each state table of the core. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +16,8 @@ static const char slot_states[][12] = { "absent",     "held",    "waiting",  "pl
                                         "replacing",  "leaving", "stopping", "draining",
                                         "ended" };
 
-/* The table again, as it was designed: input, then per state what it becomes and what is done; - is
- * refused. */
+/* The table as designed, written a second time: each input with the next state and the actions for
+ * each state; "-" = refused. */
 /* clang-format off */
 static const char *const designed[IN_COUNT] = {
     /*                 absent held          waiting       placed                   registered               running                  halting                  renewing                 replacing                 leaving                 stopping                 draining                  ended */
@@ -76,7 +76,7 @@ static void leave(struct drive *d, uint32_t slot)
     d->acts.n = 0;
 }
 
-/* Two roles, so that the job goes on whatever becomes of the slot that is looked at: worker:0. */
+/* Two roles, so that the job goes on whatever happens to the slot under test, worker:0. */
 static void bring_to(struct drive *d, const char *state)
 {
     static const struct {
@@ -172,8 +172,8 @@ static void test_every_slot_cell(void **state)
     assert_int_equal(n_cells, (SLOT_STATE_COUNT - 1) * (IN_COUNT - 1));
 }
 
-/* Which events are applied in which state of the job; the slot meant is running, or as far as it
- * came. */
+/* Which events the job accepts in which state. The slot in the event is running, or as far as the
+ * state allows. */
 static void test_every_job_cell(void **state)
 {
     static const struct {
@@ -187,7 +187,7 @@ static void test_every_job_cell(void **state)
         { "FAILED", "go worker:0=1" },
         { "KILLED", "go stop" },
     };
-    /* one letter a state, in the order above: y applied, n refused */
+    /* One letter for each state, in the order above: y accepted, n refused. */
     static const struct {
         enum job_event_type type;
         const char *applied;
@@ -251,8 +251,8 @@ static void test_every_job_cell(void **state)
     }
 }
 
-/* Before or after we told it to stop? Times are cut to milliseconds on their way, which our own
- * signals must not profit from. */
+/* Did a task end before or after it was told to stop? Reported times are cut to milliseconds; a
+ * signal that tony sent must not look earlier than the stop for that. */
 static void test_whose_end_it_was(void **state)
 {
     static const struct {
@@ -265,7 +265,7 @@ static void test_whose_end_it_was(void **state)
         { -1, 5000, END_EXITED, 0, 0, 1, RES_SUCCEEDED },
         { -1, 5000, END_EXITED, 1, 0, 1, RES_FAILED },
         { -1, 5000, END_EXITED, 0, 15, 1, RES_FAILED },
-        { -1, 5000, END_EXITED, 0, 0, 0, RES_FAILED }, /* it never ran */
+        { -1, 5000, END_EXITED, 0, 0, 0, RES_FAILED }, /* the task never ran */
         { -1, 5000, END_KILLED_BY_MASTER, 0, 15, 1, RES_FINISHED },
         { -1, 5000, END_NODE_LOST, 0, 0, 1, RES_LOST },
         { -1, 5000, END_PREEMPTED, 0, 0, 1, RES_LOST },

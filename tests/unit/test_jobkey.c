@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job's key and what is derived from it. The expected values were worked out by another
+ * The job's key and the values derived from it. The expected values come from another
  * implementation of RFC 5869.
  */
 #include <errno.h>
@@ -83,7 +83,7 @@ static void text(void **state)
     assert_string_equal(e.msg, "the client's key must be 64 hex digits");
     hex[7] = 'g';
     assert_int_equal(job_key_parse(span_of(hex), &b, &e), -EINVAL);
-    hex[7] = 'A'; /* ours are small */
+    hex[7] = 'A'; /* tony uses lower case only */
     assert_int_equal(job_key_parse(span_of(hex), &b, &e), -EINVAL);
     assert_int_equal(job_key_parse(span_of(""), &b, &e), -EINVAL);
 }

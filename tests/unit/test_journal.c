@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The journal's framing and file: what is written is read back, a crash at any byte loses only the
- * torn line, damage before the end is told with its line, a failed write leaves what was valid.
+ * The journal's framing and file. Written records are read back. A crash at any byte loses only the
+ * torn last line. Damage before the end is an error with its line number. A failed write keeps the
+ * valid part.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -118,8 +119,8 @@ static void test_round_trip(void **state)
     assert_int_equal(r.end, text.len);
 }
 
-/* Cut at each byte: what was whole before is read, the rest is cut, and the next record follows on.
- */
+/* Cut at each byte: complete lines are read, the rest is removed, and the next record follows
+ * them. */
 static void test_torn_at_every_byte(void **state)
 {
     (void)state;
@@ -144,7 +145,7 @@ static void test_torn_at_every_byte(void **state)
         assert_int_equal(journal_flush(&j, false, &e), 0);
         journal_close(&j);
         assert_int_equal(journal_open(&j, path, &e), 0);
-        assert_int_equal(j.next_n, lines ? lines + 2 : 3); /* a new file gets a header */
+        assert_int_equal(j.next_n, lines ? lines + 2 : 3); /* a new file begins with a header */
         journal_close(&j);
     }
 }
@@ -166,7 +167,8 @@ static void test_zeros_at_the_end_are_torn(void **state)
     journal_close(&j);
 }
 
-/* Any one byte changed: in the last line it is cut, before it is refused with the line's number. */
+/* Change each byte: a damaged last line is removed; damage before it is refused with the line's
+ * number. */
 static void test_damage_at_every_byte(void **state)
 {
     (void)state;
@@ -183,14 +185,15 @@ static void test_damage_at_every_byte(void **state)
         struct journal j;
         struct err e = { 0 };
         int rc = journal_open(&j, path, &e);
-        if (at >= last - 1) { /* without the newline between them the last two are one wrong line */
+        /* Without the newline between them, the last two lines are one damaged line. */
+        if (at >= last - 1) {
             assert_int_equal(rc, 0);
             assert_int_equal(j.next_n, at == last - 1 ? 3 : 4);
             journal_close(&j);
         } else {
             assert_int_equal(rc, -EBADMSG);
             assert_non_null(strstr(e.msg, path));
-            assert_int_equal(file_size(), whole.len); /* nothing is touched */
+            assert_int_equal(file_size(), whole.len); /* the file is unchanged */
         }
     }
 }
@@ -200,7 +203,7 @@ static void test_gaps(void **state)
     (void)state;
     static const struct {
         const char *name;
-        int keep[4]; /* numbers of lines of a journal of four, 0 = none */
+        int keep[4]; /* numbers of the lines to keep, in a journal of four; 0 = none */
         int rc;
     } rows[] = {
         { "as it was", { 1, 2, 3, 4 }, 0 },
@@ -259,8 +262,8 @@ static void test_second_writer(void **state)
     journal_close(&b);
 }
 
-/* The file system refuses at each size: what was flushed before stays valid, nothing is accepted
- * after, until it is tried again. */
+/* The file system refuses the write at each size. Flushed records stay valid, and further records
+ * are refused until a retry succeeds. */
 static void test_write_fails_at_every_byte(void **state)
 {
     (void)state;
@@ -289,7 +292,7 @@ static void test_write_fails_at_every_byte(void **state)
         AUTO(buf_done) struct buf text = { 0 };
         assert_int_equal(journal_read(path, &text, &e), 0);
         assert_memory_equal(text.p ? text.p : "", whole.p, text.len);
-        assert_true(text.len == 0 || text.p[text.len - 1] == '\n'); /* cut back, not torn */
+        assert_true(text.len == 0 || text.p[text.len - 1] == '\n'); /* cut after a whole line */
         assert_int_equal(journal_retry(&j), 0);
         while (j.next_n <= 4)
             assert_int_equal(journal_add(&j, span_of(payloads[j.next_n - 2])), 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A journal that is replaced by a snapshot, and a journal whose sync fails: whatever call fails,
- * and wherever the process dies, the file holds the records of before or of after, and no others.
+ * A journal that is replaced by a snapshot, and a journal whose sync fails. Whichever call fails,
+ * and wherever the process dies: the file holds either the old records or the new ones, and no
+ * others.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +43,7 @@ static int teardown(void **state)
     return fs_remove_tree(AT_FDCWD, dir, NULL);
 }
 
-/* ---- what a test does with a journal ---- */
+/* ---- helpers ---- */
 
 static void add(struct journal *j, const char *what, int i)
 {
@@ -83,7 +84,8 @@ static int snapshot(struct journal *j, int n, struct err *e)
     return rc;
 }
 
-/* The records of the file in short: "H1:2 S E3" is a header 1, snapshots to 2, an event 3. */
+/* The records of the file in short: "H1:2 S E3" is a header with number 1 that promises snapshots
+ * up to number 2, a snapshot, an event with number 3. */
 static const char *content(struct err *e)
 {
     static char said[4000];
@@ -127,11 +129,12 @@ static void write_text(const char *p, size_t len)
 /* ---- faults ---- */
 
 static struct fault {
-    enum journal_call call; /* JOURNAL_CALL_NONE: every call counts */
-    int number;             /* which of these calls, from 1; 0 = none */
-    int n;                  /* so many from there on; 0 = only this one */
+    enum journal_call call; /* JOURNAL_CALL_NONE: all calls are counted */
+    int number;             /* the number of the call that fails, from 1; 0 = none */
+    int n;                  /* so many calls fail from there on; 0 = only this one */
     int rc;                 /* -errno; 1 = the process dies */
-    int64_t drop_from;      /* > 0: the file loses its bytes from there on, as a page cache does */
+    int64_t drop_from; /* > 0: the file loses its bytes from there on, as if the page cache were
+                          dropped */
     int count;
 } fault;
 
@@ -160,7 +163,7 @@ static void test_a_segment_replaces_the_last(void **state)
     fresh(&j);
     add(&j, "a", 1);
     flush(&j, true);
-    add(&j, "a", 2); /* not written yet: it belongs to the old segment, and is in the snapshot */
+    add(&j, "a", 2); /* not written yet: it belongs to the old segment, and the snapshot has it */
     assert_int_equal(snapshot(&j, 2, &e), 0);
     expect("H4 S5 S6");
     add(&j, "a", 3);
@@ -229,8 +232,7 @@ static void test_payloads_that_cannot_be(void **state)
     journal_close(&j);
 }
 
-/* Each call fails with each error: the old segment stays, is appended to, and a later attempt
- * succeeds. */
+/* Each call fails with each error. The old segment stays in use, and a later attempt succeeds. */
 static void test_any_call_fails(void **state)
 {
     (void)state;
@@ -260,7 +262,7 @@ static void test_any_call_fails(void **state)
     }
 }
 
-/* The unfinished file cannot be removed either: the next attempt, or the next open, does it. */
+/* The unfinished file cannot be removed: the next attempt or the next open removes it. */
 static void test_the_unfinished_file_stays(void **state)
 {
     (void)state;
@@ -269,7 +271,7 @@ static void test_the_unfinished_file_stays(void **state)
     for (int again = 0; again < 2; again++) {
         fresh(&j);
         j.probe = &probe;
-        fault = (struct fault){ .number = 3, .n = 3, .rc = -EIO }; /* sync, remove */
+        fault = (struct fault){ .number = 3, .n = 3, .rc = -EIO }; /* the sync and the removal */
         add(&j, "a", 1);
         flush(&j, false);
         fault.count = 0;
@@ -286,7 +288,8 @@ static void test_the_unfinished_file_stays(void **state)
     }
 }
 
-/* The name is not durable: the next sync repeats that, and fails with it. */
+/* If the sync of the directory fails, the next sync of the journal repeats it, and fails with
+ * it. */
 static void test_the_directory_is_synced_later(void **state)
 {
     (void)state;
@@ -308,7 +311,7 @@ static void test_the_directory_is_synced_later(void **state)
     journal_close(&j);
 }
 
-/* No memory at any point: an error, or the new segment; the journal stays usable. */
+/* Without memory at any point: an error, or the new segment. The journal stays usable. */
 static int short_of_memory(void *ctx)
 {
     static const struct span payloads[] = { SPAN("{\"part\":0}"), SPAN("{\"part\":1}") };
@@ -325,7 +328,7 @@ static int short_of_memory(void *ctx)
     if (rc == 0)
         rc = journal_begin_segment(&j, payloads, 2, &e);
     assert_int_equal(j.first_n, rc == 0 ? 3 : 1);
-    if (rc < 0 && j.failed == 0) /* what had to fail has failed: reading finds memory */
+    if (rc < 0 && j.failed == 0) /* the failure has happened: reading gets its memory */
         expect("H1 E2");
     assert_int_equal(access(beside, F_OK), -1);
     journal_close(&j);
@@ -338,8 +341,8 @@ static void test_no_memory(void **state)
     assert_true(torture(short_of_memory, NULL) > 5);
 }
 
-/* kill -9 before each call, and after the last: the next open finds the records of before or of
- * after, and can append. */
+/* kill -9 before each call and after the last one: the next open finds the old or the new records,
+ * and can append. */
 static void test_killed_at_every_call(void **state)
 {
     (void)state;
@@ -387,14 +390,14 @@ static void test_killed_at_every_call(void **state)
     assert_true(seen_old && seen_new);
 }
 
-/* ---- tests: formats, and what is missing ---- */
+/* ---- tests: formats, and missing parts ---- */
 
 static void test_format_1_is_continued(void **state)
 {
     (void)state;
     struct journal j = { .fd = -1, .dir_fd = -1, .next_n = 1 };
     struct err e = { 0 };
-    add(&j, "old", 1); /* without header_due: as 0.1.0 wrote it */
+    add(&j, "old", 1); /* without header_due, as version 0.1.0 wrote it */
     add(&j, "old", 2);
     (void)unlink(path);
     write_text(j.pending.p, j.pending.len);
@@ -402,12 +405,13 @@ static void test_format_1_is_continued(void **state)
     expect("E1 E2");
     open_it(&j);
     assert_int_equal(j.next_n, 3);
-    assert_true(journal_wants_segment(&j)); /* the old part has no decisions: replace it soon */
+    /* The old part has no decisions, so it should be replaced soon. */
+    assert_true(journal_wants_segment(&j));
     add(&j, "a", 1);
     flush(&j, true);
     expect("E1 E2 H3 E4");
     journal_close(&j);
-    open_it(&j); /* no second header */
+    open_it(&j); /* no second header is written */
     assert_true(journal_wants_segment(&j));
     add(&j, "a", 2);
     flush(&j, true);
@@ -421,7 +425,7 @@ static void test_format_1_is_continued(void **state)
     journal_close(&j);
 }
 
-/* What stands in the file, and what is said of it. */
+/* A file's content, and the error for it. */
 static void refused(struct span text, int rc, const char *words)
 {
     struct journal j;
@@ -432,7 +436,7 @@ static void refused(struct span text, int rc, const char *words)
     if (!strstr(e.msg, words) || !strstr(e.msg, path))
         fail_msg("expected '%s': %s", words, e.msg);
     assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_size, text.len); /* nothing is touched */
+    assert_int_equal(st.st_size, text.len); /* the file is unchanged */
 }
 
 static void put_line(struct buf *out, uint64_t n, const char *payload)
@@ -488,7 +492,7 @@ static void test_what_is_refused(void **state)
     }
 }
 
-/* A snapshot was whole when its segment began: an end in the middle of it is no crash of ours. */
+/* A snapshot is complete before its segment is used. So a cut inside it is damage, not a crash. */
 static void test_a_snapshot_cut_at_every_byte(void **state)
 {
     (void)state;
@@ -510,7 +514,7 @@ static void test_a_snapshot_cut_at_every_byte(void **state)
     expect("H3 S4 S5 S6 torn");
 }
 
-/* A line of 3 MiB that no record can be: torn at the end, else damage. */
+/* A line of 3 MiB cannot be a record: at the end of the file it is torn, elsewhere it is damage. */
 static void test_overlong_lines(void **state)
 {
     (void)state;
@@ -527,7 +531,7 @@ static void test_overlong_lines(void **state)
     refused(buf_span(&text), -EBADMSG, "record 2 (at byte ");
 }
 
-/* More than what one buffer of ours may hold: 80 MiB through a window of 2. */
+/* More than one buffer may hold: 80 MiB, read through a window of 2 MiB. */
 static void test_a_long_journal_is_read(void **state)
 {
     (void)state;
@@ -560,7 +564,7 @@ static void test_a_long_journal_is_read(void **state)
     (void)unlink(path);
 }
 
-/* ---- tests: when ---- */
+/* ---- tests: when a segment is written ---- */
 
 static void test_when(void **state)
 {
@@ -570,7 +574,7 @@ static void test_when(void **state)
     assert_false(journal_wants_segment(&j));
     j.size += 61;
     assert_true(journal_wants_segment(&j));
-    journal_put_off_segment(&j); /* as many bytes again */
+    journal_put_off_segment(&j); /* after as many bytes again */
     assert_false(journal_wants_segment(&j));
     j.size += 4 * mib + 1;
     assert_true(journal_wants_segment(&j));
@@ -582,9 +586,10 @@ static void test_when(void **state)
     assert_true(journal_wants_segment(&j));
 }
 
-/* 10,000 tasks tell a checkpoint each 5 minutes for 60 days: 150 bytes a record, 500 a task in the
- * snapshot. The file, the unfinished one and the copies in HDFS (copies.h: at most the segment, its
- * events once more while pieces are merged, and the next snapshot) stay below 64 MiB. */
+/* 10,000 tasks report a checkpoint each 5 minutes for 60 days: 150 bytes a record, 500 bytes a task
+ * in the snapshot. The file, the unfinished file and the copies in HDFS stay below 64 MiB. The
+ * copies (copies.h) are at most the segment, its events once more while files are merged, and the
+ * next snapshot. */
 static void test_sixty_days(void **state)
 {
     (void)state;
@@ -605,9 +610,9 @@ static void test_sixty_days(void **state)
     assert_true(snapshots <= events);
 }
 
-/* ---- tests: a sync that fails ---- */
+/* ---- tests: a sync fails ---- */
 
-/* The kernel has dropped what was not synced: all of it is written again. */
+/* The kernel has dropped the bytes that were not synced: all of them are written again. */
 static void test_a_full_disk_is_told_by_the_sync(void **state)
 {
     (void)state;
@@ -635,7 +640,7 @@ static void test_a_full_disk_is_told_by_the_sync(void **state)
             assert_int_equal(journal_retry(&j), 0);
             add(&j, "b", k);
         }
-        flush(&j, false); /* it is synced although nobody asks */
+        flush(&j, false); /* it is synced although no action asks for it */
         assert_int_equal(j.n_written, 0);
         assert_int_equal(j.pending.len, 0);
         expect("H1 E2 E3 E4 E5 E6 E7");
@@ -649,7 +654,7 @@ static void test_a_full_disk_is_told_by_the_sync(void **state)
     }
 }
 
-/* NFS tells a later write() that an earlier one did not reach the server, once. */
+/* NFS reports with a later write(), once, that an earlier one did not reach the server. */
 static void test_a_full_disk_is_told_by_the_next_write(void **state)
 {
     (void)state;
@@ -690,7 +695,7 @@ static void test_other_failures_of_a_sync_are_final(void **state)
     }
 }
 
-/* The bytes were written again and the sync succeeded, and still the file does not have them. */
+/* The bytes were written again and the sync succeeded, but the file does not have them. */
 static void test_what_was_written_again_is_not_there(void **state)
 {
     (void)state;
@@ -712,8 +717,7 @@ static void test_what_was_written_again_is_not_there(void **state)
     journal_close(&j);
 }
 
-/* Killed while it writes again what a failed sync left in doubt: no record is lost that was there
- * before. */
+/* Killed while it writes again after a failed sync: no earlier record is lost. */
 static void test_killed_while_it_writes_again(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON: the strict reader, and the escaping of what we write. */
+/* JSON: the strict reader, and the escaping of written text. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static void test_escape(void **state)
         struct buf b = { 0 };
         assert_int_equal(0, json_add_str(&b, cases[i].in));
         assert_string_equal(buf_cstr(&b), cases[i].out);
-        /* and a strict reader takes it */
+        /* and a strict reader accepts it */
         json_t *j = json_loadb(b.p, b.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         assert_non_null(j);
         json_decref(j);
@@ -97,7 +97,7 @@ static void test_depth(void **state)
     assert_int_equal(0, json_parse("t", buf_span(&b), &j, &e));
     json_decref(j);
     buf_clear(&b);
-    for (int i = 0; i <= JSON_DEPTH_MAX; i++) /* one more */
+    for (int i = 0; i <= JSON_DEPTH_MAX; i++) /* one level more */
         assert_int_equal(0, buf_adds(&b, "["));
     for (int i = 0; i <= JSON_DEPTH_MAX; i++)
         assert_int_equal(0, buf_adds(&b, "]"));
@@ -142,8 +142,8 @@ static int escape_once(void *ctx)
 static void test_torture(void **state)
 {
     (void)state;
-    /* jansson says "out of memory" as what it is not, in places: only its tidiness is checked there
-     */
+    /* jansson reports a lack of memory as other errors in some places: here the test only looks for
+     * leaks */
     struct err e = { 0 };
     for (unsigned n = 1;; n++) {
         json_t *j = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job that runs for days: its journal and the copies of it stay small, and a new master finds the
- * same state whenever the last one dies. bench/long measures the same with more tasks. */
+ * same state after each death of a master. bench/long measures the same with more tasks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,12 +23,12 @@ enum {
     ROUNDS_PER_DAY = 86400000 / LONG_JOB_ROUND_MS,
     ROUNDS = 2 * ROUNDS_PER_DAY,
     SEGMENT_MIN = 64 << 10,
-    BURST_MAX = 16 << 10, /* bytes of what is written together */
+    BURST_MAX = 16 << 10, /* bytes that are written together */
 };
 
 static unsigned n_compared;
 
-/* Progress is in no journal: a new master knows that of the last snapshot. */
+/* The journal has no progress: a new master knows only the progress in the last snapshot. */
 static void drop_progress(struct buf *b)
 {
     static const char *const members[] = { ",\"step\":", ",\"total\":", ",\"first_step\":",
@@ -93,11 +93,12 @@ static void run(bool straggler)
     assert_true(l.n_records > (uint64_t)TASKS * (ROUNDS - ROUNDS_PER_DAY));
     assert_int_equal(l.n_segments, n_compared);
     assert_true(l.n_segments > 20);
-    /* A segment is a snapshot, and as many bytes of events again, or SEGMENT_MIN. */
+    /* A segment is a snapshot and as many bytes of events, at least SEGMENT_MIN. */
     uint64_t events = MAX(l.most_snapshot, (uint64_t)SEGMENT_MIN) + BURST_MAX;
     assert_in_range(l.most_snapshot, 1, TASKS * (straggler ? 2000 : 1000));
     assert_in_range(l.most_journal, 1, l.most_snapshot + events);
-    /* The events are copied once more while files are merged, or a new snapshot beside all. */
+    /* In addition, the events are copied a second time while files are merged, or a new snapshot is
+     * copied. */
     assert_in_range(l.copies.most, 1, l.most_snapshot + events + MAX(l.most_snapshot, events));
     long_job_close(&l);
     job_spec_free(spec);
@@ -119,7 +120,7 @@ static void two_days_with_a_straggler(void **state)
     run(true);
 }
 
-/* As many tasks as a job may have: the snapshot is larger than BUF_MAX_DEFAULT. */
+/* The largest number of tasks of a job: the snapshot is larger than BUF_MAX_DEFAULT. */
 static void a_hundred_thousand_tasks(void **state)
 {
     struct long_job l;
@@ -133,7 +134,7 @@ static void a_hundred_thousand_tasks(void **state)
     assert_non_null(conf);
     assert_int_equal(job_spec_build(conf, &spec, &e), 0);
     assert_int_equal(long_job_open(&l, spec, path, JOURNAL_SEGMENT_MIN, &e), 0);
-    l.straggler = true; /* the most reports */
+    l.straggler = true; /* the largest number of reports */
     if (long_job_begin(&l, &e) < 0 || long_job_rounds(&l, 3, &e) < 0 ||
         compact_journal(&l.journal, l.job, &l.replay, &e) < 0)
         fail_msg("%s", e.msg);

@@ -38,8 +38,8 @@ static void timer_a(void *arg)
     struct order *o = arg;
     mark(o, 'a');
     assert_true(clock_mono_ms() >= o->due);
-    loop_timer_free(o->t[2]); /* due at the same time: must not be called any more */
-    loop_timer_free(o->t[0]); /* itself */
+    loop_timer_free(o->t[2]); /* due at the same time: its callback must not run any more */
+    loop_timer_free(o->t[0]); /* the running timer itself */
 }
 
 static void timer_b(void *arg)
@@ -66,10 +66,10 @@ static void test_timers(void **state)
     o.t[1] = loop_timer_new(o.l, timer_b, &o);
     o.t[2] = loop_timer_new(o.l, timer_never, &o);
     o.t[3] = loop_timer_new(o.l, timer_never, &o);
-    loop_timer_set(o.t[3], o.due - 100); /* long due, but stopped */
+    loop_timer_set(o.t[3], o.due - 100); /* overdue, but stopped */
     loop_timer_stop(o.t[3]);
     loop_timer_set(o.t[0], o.due + 10000);
-    loop_timer_set(o.t[0], o.due); /* replaces */
+    loop_timer_set(o.t[0], o.due); /* replaces the earlier time */
     loop_timer_set(o.t[2], o.due);
     loop_timer_set(o.t[1], o.due + 2);
     assert_int_equal(loop_run(o.l), 0);
@@ -87,7 +87,7 @@ struct eager {
 static void run_eagerly(void *arg)
 {
     struct eager *x = arg;
-    if (++x->runs < 1000) /* else nothing else had its turn */
+    if (++x->runs < 1000) /* otherwise the loop did nothing else meanwhile */
         loop_timer_set(x->t, clock_mono_ms() - 5);
     else
         loop_stop(x->l);
@@ -171,7 +171,7 @@ static void on_pipe(void *arg)
     ssize_t n = read(p->fds[0], &c, 1);
     p->calls++;
     if (n == 1) {
-        (void)close(p->fds[1]); /* then the end of the file is an event as well */
+        (void)close(p->fds[1]); /* the end of the file is an event, too */
     } else {
         assert_int_equal(n, 0);
         loop_fd_free(p->w);
@@ -190,7 +190,7 @@ static void test_fd(void **state)
     (void)loop_run(p.l);
     assert_int_equal(p.calls, 2);
     loop_free(p.l);
-    assert_int_equal(close(p.fds[0]), 0); /* it stayed ours */
+    assert_int_equal(close(p.fds[0]), 0); /* the loop did not close the descriptor */
 }
 
 struct job_on_thread {
@@ -231,7 +231,7 @@ static void test_work(void **state)
     }
     (void)loop_run(l);
     assert_int_equal(left, 0);
-    /* work that is not waited for is still given back */
+    /* work that no caller waits for still releases its argument */
     left = 1;
     jobs[0] = (struct job_on_thread){ .l = l, .left = &left };
     assert_int_equal(loop_work(l, add_up, added_up, &jobs[0]), 0);

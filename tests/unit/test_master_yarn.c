@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a master finds in its container: all of it is read, a directory is made, and what is missing
- * is named.
+ * The files and variables that a master finds in its container. It reads all of them and makes a
+ * directory; the error names a missing one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -121,7 +121,7 @@ static void all_is_there(void **state)
     master_home_done(&h);
 }
 
-/* Without being localized. */
+/* Without the node's localization of files. */
 static void files_come_with_the_tokens(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void a_history_of_many(void **state)
     assert_int_equal(master_home_open(&h, &e), 0);
     assert_true(h.history_is_shared);
     master_home_done(&h);
-    put_yarn_json("/user/ann/.tonyx/history"); /* not beside the staging directory */
+    put_yarn_json("/user/ann/.tonyx/history"); /* not next to the staging directory */
     assert_int_equal(master_home_open(&h, &e), 0);
     assert_true(h.history_is_shared);
     master_home_done(&h);

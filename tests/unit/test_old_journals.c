@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Journals of released versions, tests/data/journals/<version>/<job>: job.conf and journal as that
- * version wrote them, and status.json, what `tony status --json` of that version said (without the
- * paths of its machine). This version must read them and say the same.
+ * Journals of released versions, tests/data/journals/<version>/<job>. job.conf and journal are as
+ * that version wrote them. status.json is the output of its `tony status --json` without the paths
+ * of its machine. This version must read them and print the same.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 static unsigned n_jobs;
 
-/* Every member that the old version wrote is there with the same value. */
+/* Each member in the old output has the same value in the new one. */
 static void check_same(const char *job, const char *where, json_t *then, json_t *now)
 {
     const char *key;
@@ -68,7 +68,7 @@ static void check_job(const char *dir)
         fail_msg("%s: %s", dir, e.msg);
     assert_int_equal(job_status_json(h->job, true, &now_text), 0);
     AUTO(json_freep) json_t *then = parse(buf_span(&then_text)), *now = parse(buf_span(&now_text));
-    (void)json_object_del(then, "live"); /* of the client, not of the job */
+    (void)json_object_del(then, "live"); /* a member that the client adds */
     check_same(dir, "", then, now);
     n_jobs++;
 }

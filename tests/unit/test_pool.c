@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool: admission, requests, keepers, its end. */
+/* The pool: admission, requests, keepers, and its end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,10 +51,11 @@ static void test_one_job(void **state)
     assert_string_equal(w->master, master);
 
     world_tell_keeper(w, id, "end");
-    world_wait_word(w); /* the end, from history, where there is no verdict: the fake writes none */
+    /* The end as history gives it, without a verdict: the stand-in keeper writes none. */
+    world_wait_word(w);
     assert_true(w->finished);
     world_await_state(w, id, "");
-    assert_int_equal(world_count_lives(w, id), 0); /* moved */
+    assert_int_equal(world_count_lives(w, id), 0); /* its directory has been moved to history */
     world_ask(w, ASK(FOLLOW), id, false);
     assert_true(w->finished);
     world_ask(w, ASK(FOLLOW), "application_1_0009", false);
@@ -68,7 +69,7 @@ static void test_waiting(void **state)
     world_open_pool(w);
     world_submit(w, (struct want){ .memory = "60m" }, a);
     world_submit(w, (struct want){ .memory = "50m" }, b);
-    world_submit(w, (struct want){ .memory = "10m" }, c); /* would fit, but b comes first */
+    world_submit(w, (struct want){ .memory = "10m" }, c); /* it would fit, but job b comes first */
     world_await_state(w, a, "RUNNING");
     world_ask(w, ASK(STATUS), b, false);
     assert_string_equal(json_str(w->json, "state", ""), "WAITING");
@@ -97,7 +98,7 @@ static void test_waiting(void **state)
     assert_string_equal(json_str(world_find_job(w, c), "state", ""), "WAITING");
     world_tell_keeper(w, d, "end");
     world_await_state(w, c, "RUNNING");
-    assert_true(w->updates > 0); /* it heard that it stood further back */
+    assert_true(w->updates > 0); /* it was told its place in the queue */
     struct conn *other = w->conn;
     w->conn = follower;
     world_ask_on(w, follower, ASK(FOLLOW), c, false);
@@ -115,14 +116,14 @@ static void test_kill_waiting(void **state)
     world_submit(w, (struct want){ .memory = "60m", .owned = true }, b);
     AUTO(free_p) char *dir = paths_job(&w->paths, b);
     AUTO(free_p) char *owned = fs_join(dir, "owned");
-    assert_int_equal(access(owned, F_OK), 0); /* for the master */
+    assert_int_equal(access(owned, F_OK), 0); /* a file for the master */
     world_ask(w, ASK(STOP), b, false);
     assert_non_null(w->json);
     world_check_verdict(w, b, JOB_KILLED, 3, NULL);
     assert_int_equal(access(dir, F_OK), -1);
     world_ask(w, ASK(STOP), b, false);
     assert_int_equal(w->num, ENOENT);
-    world_ask(w, ASK(STOP), a, false); /* its master is to be asked */
+    world_ask(w, ASK(STOP), a, false); /* the pool refers the client to the master */
     assert_string_equal(w->state, "STARTING");
     assert_true(w->master[0] != '\0');
 }
@@ -147,7 +148,7 @@ static void test_owner_goes_away(void **state)
     world_await_state(w, a, "RUNNING");
 }
 
-/* Which devices its keeper was told that it has. */
+/* Checks which devices the job's keeper was given. */
 static void check_gpus(struct world *w, const char *id, const char *want)
 {
     AUTO(free_p) char *dir = paths_job(&w->paths, id);
@@ -158,7 +159,7 @@ static void check_gpus(struct world *w, const char *id, const char *want)
     assert_string_equal(buf_cstr(&text), want);
 }
 
-/* The keepers' locks are a second line: ours here take none. */
+/* The keepers' locks on the devices are a second protection; the stand-ins here take none. */
 static void test_no_gpu_for_two(void **state)
 {
     struct world *w = *state;
@@ -173,7 +174,7 @@ static void test_no_gpu_for_two(void **state)
     world_submit(w, (struct want){ .memory = "20m", .gpus = "1" }, c);
     world_submit(w, (struct want){ .memory = "20m", .gpus = "1" }, d);
     world_await_state(w, c, "WAITING");
-    world_tell_keeper(w, b, "end"); /* both are admitted at once */
+    world_tell_keeper(w, b, "end"); /* both jobs are admitted at once */
     check_gpus(w, c, "1");
     check_gpus(w, d, "2");
     (void)unsetenv("TONY_GPU_LOCKS");
@@ -197,13 +198,13 @@ static void test_refusals(void **state)
     assert_non_null(strstr(w->text, "job.yaml:1"));
 
     buf_clear(&text);
-    encode_job(&(struct want){ .instances = "1" }, &text); /* TonY's default of 2 GB */
+    encode_job(&(struct want){ .instances = "1" }, &text); /* TonY's default is 2 GB */
     world_send_submit(w, buf_span(&text), false);
     assert_int_equal(w->num, ERANGE);
     assert_non_null(strstr(w->text, "default"));
     assert_non_null(strstr(w->hint, "tony.worker.memory"));
 
-    world_ask(w, ASK(POOL_STATUS), "", false); /* it lives on, and nothing is left behind */
+    world_ask(w, ASK(POOL_STATUS), "", false); /* the pool works on, and no file is left */
     assert_int_equal(json_array_size(json_object_get(w->json, "jobs")), 0);
     assert_int_equal(rmdir(w->paths.jobs), 0);
 
@@ -231,7 +232,7 @@ static void test_keeper_dies(void **state)
         world_await_state(w, a, "RUNNING");
     }
     world_ask(w, ASK(FOLLOW), a, false);
-    world_tell_keeper(w, a, "die"); /* once too often */
+    world_tell_keeper(w, a, "die"); /* one death too many */
     world_wait_word(w);
     assert_true(w->finished);
     assert_string_equal(w->state, "FAILED");
@@ -280,7 +281,8 @@ static void test_second_pool(void **state)
 {
     struct world *w = *state;
     world_open_pool(w);
-    pid_t second = world_start_pool(w); /* is ready at once, and gone */
+    pid_t second =
+        world_start_pool(w); /* reports that it is ready, and exits: a pool runs already */
     int status;
     assert_int_equal(waitpid(second, &status, 0), second);
     assert_int_equal(status, 0);
@@ -294,16 +296,16 @@ static void test_ends_when_idle(void **state)
     char a[APP_ID_MAX];
     w->conf[2] = "tony.pool.idle-timeout=300";
     world_open_idle_pool(w);
-    world_pause_ms(400); /* a client is a reason to stay */
+    world_pause_ms(400); /* a client keeps the pool alive */
     world_submit(w, (struct want){ .memory = "10m" }, a);
     world_await_state(w, a, "RUNNING");
     conn_close(TAKE(w->conn));
-    world_pause_ms(400); /* and so is a job */
+    world_pause_ms(400); /* a job keeps the pool alive */
     (void)world_dial(w);
     world_tell_keeper(w, a, "end");
     world_await_state(w, a, "");
     conn_close(TAKE(w->conn));
-    (void)loop_run(w->loop); /* the closing takes a round of the loop */
+    (void)loop_run(w->loop); /* the close takes one round of the loop */
     world_await_pool_end(w);
     AUTO(free_p) char *sock = paths_pool_socket(&w->paths);
     AUTO(free_p) char *lock = paths_pool_lock(&w->paths);
@@ -326,8 +328,8 @@ static void test_stop(void **state)
     world_tell_keeper(w, a, "end");
     world_await_state(w, a, "");
     world_await_state(w, b, "RUNNING");
-    world_ask(w, ASK(POOL_STOP), "",
-              false); /* it might be about to end: refused only after a while */
+    /* The job may be about to end, so the refusal comes only after a while. */
+    world_ask(w, ASK(POOL_STOP), "", false);
     assert_int_equal(w->num, EBUSY);
     assert_non_null(strstr(w->text, b));
     world_tell_keeper(w, b, "end");
@@ -345,15 +347,15 @@ static void test_stop_by_force(void **state)
     world_submit(w, (struct want){ .memory = "60m" }, a);
     world_submit(w, (struct want){ .memory = "60m" }, b);
     world_await_state(w, a, "RUNNING");
-    world_ask(w, ASK(POOL_STOP), "",
-              true); /* no master answers here: after a while the keeper is told */
+    /* No master answers: after a while the keeper is told. */
+    world_ask(w, ASK(POOL_STOP), "", true);
     assert_int_equal(w->num, 0);
     world_await_pool_end(w);
     world_check_verdict(w, a, JOB_KILLED, 3, NULL);
     world_check_verdict(w, b, JOB_KILLED, 3, NULL);
 }
 
-/* While its jobs are ended it takes no more, or it would never end. */
+/* While the pool ends its jobs it accepts no new ones, so that it comes to an end. */
 static void test_takes_nothing_while_it_stops(void **state)
 {
     struct world *w = *state;

@@ -11,9 +11,9 @@
 
 enum { JOBS_MAX = 6, NOBODY = -1 };
 
-/* The capacity is 100 MiB and 4 GPUs. Jobs stand in the order of the list of the pool; want: 's'
+/* The capacity is 100 MiB and 4 GPUs. The jobs are in the order of the pool's list. want: 's'
  * starts, 'r' runs already, 'w' waits behind the job with that index. extends: the row is an
- * extension of the job with that index, less 1. */
+ * extension of the job with that index minus 1. */
 static const struct {
     const char *what;
     size_t n;
@@ -151,8 +151,8 @@ static void test_table(void **state)
     }
 }
 
-/* Whatever the queue: never more is given than there is, and nobody starts before one that comes
- * before it. */
+/* For random queues: never more is granted than there is, and no job starts before an earlier one
+ * that waits. */
 static void test_random(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void test_random(void **state)
             if (jobs[i].admitted)
                 given = with;
             else if (i > 0 && jobs[0].admitted && rand_r(&seed) % 4 == 0)
-                jobs[i].extension = true; /* of the first */
+                jobs[i].extension = true; /* of the first job */
         }
         admission_decide(&capacity, jobs, n, order, &left);
         for (size_t i = 0; i < n; i++) {

@@ -121,7 +121,7 @@ static void test_leftovers(void **state)
     (void)snprintf(other, sizeof other, "TONY_APPLICATION_ID=%s1", id);
     pid_t a = start_sleeper(mark), b = start_sleeper(mark), not = start_sleeper(other);
     int status;
-    /* its children are zombies until we reap them: they have no environment any more, so they are
+    /* the children are zombies until the test reaps them; zombies have no environment, so they are
      * not counted */
     assert_int_equal(leftovers_kill(id, 5000), 0);
     assert_int_equal(waitpid(a, &status, 0), a);

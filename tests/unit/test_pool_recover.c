@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pool finds of earlier ones, and what jobs that are over have left. */
+/* What a pool finds of earlier pools, and the rests of finished jobs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ static void test_adopts(void **state)
     assert_int_equal(json_int(json_object_get(w->json, "used"), "memory_mib", 0), 60);
     assert_int_equal(access(half, F_OK), -1);
     world_submit(w, (struct want){ .memory = "10m" }, next);
-    assert_true(str_ends(next, "_0005")); /* no id twice */
+    assert_true(str_ends(next, "_0005")); /* no id is used twice */
     world_tell_keeper(w, run, "end");
     world_await_state(w, wait, "RUNNING");
 }
@@ -73,7 +73,7 @@ static void test_numbers_survive(void **state)
     world_await_state(w, a, "");
     world_kill_pool(w);
     AUTO(free_p) char *next = fs_join(w->paths.pool, "next");
-    assert_int_equal(unlink(next), 0); /* a crash may take it */
+    assert_int_equal(unlink(next), 0); /* a crash may lose the file */
     world_open_pool(w);
     world_submit(w, (struct want){ .memory = "10m" }, b);
     assert_true(str_ends(b, "_0002"));
@@ -86,8 +86,7 @@ static void make_file(const char *dir, const char *name, const char *text)
     assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, NULL), 0);
 }
 
-/* A job that waits is the new pool's with all that the old one knew of it: whose it is, and how
- * long it may wait. */
+/* A new pool takes over a waiting job with all its facts: its owner, and how long it may wait. */
 static void test_adopts_the_waiting(void **state)
 {
     struct world *w = *state;
@@ -109,7 +108,7 @@ static void test_adopts_the_waiting(void **state)
     make_file(dir, "job.conf", buf_cstr(&text));
 
     world_open_pool(w);
-    world_await_state(w, left, ""); /* its client did not come back */
+    world_await_state(w, left, ""); /* the client did not reconnect */
     world_check_verdict(w, left, JOB_KILLED, 3, "client");
     world_await_state(w, old, "");
     world_check_verdict(w, old, JOB_FAILED, 1, "waited for its containers");
@@ -118,7 +117,7 @@ static void test_adopts_the_waiting(void **state)
     world_await_state(w, first, "RUNNING");
 }
 
-/* ---- what is left of jobs that are over ---- */
+/* ---- rests of finished jobs ---- */
 
 static bool was_cleaned(const struct world *w, const char *id)
 {
@@ -147,8 +146,8 @@ static void await_gone(const char *path)
     }
 }
 
-/* A keeper that is killed when its job lies in the history already: the job is over as it was
- * meant to be, and what it had still to remove goes all the same. */
+/* A keeper is killed when its job is already in history: the job keeps its result, and the files
+ * that are left are removed. */
 static void test_keeper_dies_late(void **state)
 {
     static const char *const words[] = { "end, die", "end, die later", "move, die" };
@@ -166,7 +165,7 @@ static void test_keeper_dies_late(void **state)
         if (i == 1) {
             await_gone(sock);
             await_gone(lock);
-            assert_false(was_cleaned(w, id)); /* there was nothing to start a program for */
+            assert_false(was_cleaned(w, id)); /* no clean-up program was needed */
         } else {
             await_cleaned(w, id);
         }
@@ -179,7 +178,7 @@ static bool has(const char *dir, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* A pool that was killed too. */
+/* The same if the pool was killed, too. */
 static void test_sweeps_at_its_start(void **state)
 {
     struct world *w = *state;
@@ -199,9 +198,9 @@ static void test_sweeps_at_its_start(void **state)
     AUTO(free_p) char *ended_kept = str_printf("%s/ended/%s", w->paths.pool, kept);
     make_file(ended_kept, "cgroups", "");
     AUTO(free_p) char *lock = paths_socket(&w->paths, kept, "lock");
-    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* its keeper is still at it */
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* the keeper is still cleaning up */
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
-    make_file(w->paths.runtime, "72.k", ""); /* nothing but sockets and lock */
+    make_file(w->paths.runtime, "72.k", ""); /* only sockets and the lock */
     make_file(w->paths.runtime, "72.m", "");
     make_file(w->paths.runtime, "72.lock", "");
     make_file(w->paths.runtime, "x.k", "");
@@ -220,7 +219,8 @@ static void test_sweeps_at_its_start(void **state)
     (void)close(fd);
 }
 
-/* What a submission that nobody was told of has left goes; what might be somebody's job stays. */
+/* An unfinished submission that was never confirmed is removed; a directory that may be a job
+ * stays. */
 static void test_half_made_jobs(void **state)
 {
     static const struct {
@@ -231,8 +231,8 @@ static void test_half_made_jobs(void **state)
         { "", NULL, false },
         { " \n", NULL, false },
         { "{\"format\":1,\"conf\":[", NULL, false },
-        { "{\"format\":1}\n", NULL, true }, /* whole, if strange */
-        { "", "journal", true },            /* it was started */
+        { "{\"format\":1}\n", NULL, true }, /* complete, although unusual */
+        { "", "journal", true },            /* the job had started */
         { "{\"format\":1,\"conf\":[", "exits", true },
         { NULL, "logs", true },
         { NULL, "keeper.log", true },
@@ -262,7 +262,7 @@ static void test_half_made_jobs(void **state)
     AUTO(free_p) char *litter = str_printf(".tmp-%d-1", (int)dead);
     (void)snprintf(mine, sizeof mine, ".tmp-%d-1", (int)getpid());
     make_file(w->paths.pool, litter, "x");
-    make_file(w->paths.pool, mine, "x"); /* whoever writes it lives */
+    make_file(w->paths.pool, mine, "x"); /* a temporary file of a process that is alive */
 
     world_open_pool(w);
     world_ask(w, ASK(POOL_JOBS), "", false);
@@ -275,7 +275,7 @@ static void test_half_made_jobs(void **state)
     assert_false(has(w->paths.pool, litter));
     assert_true(has(w->paths.pool, mine));
     world_submit(w, (struct want){ .memory = "10m" }, id);
-    assert_true(str_ends(id, "_0089")); /* behind all that lie there, also those that went */
+    assert_true(str_ends(id, "_0089")); /* after all ids that exist, also those that were removed */
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool and jobs that are resized: those that run, through their keepers, and those that wait.
- */
+/* The pool and resized jobs: running jobs, through their keepers, and waiting jobs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +17,7 @@
 #include "loop/loop.h"
 #include "pool_world.h"
 
-/* ---- what it looks at ---- */
+/* ---- observations ---- */
 
 static char *job_text(const struct world *w, const char *id, const char *name)
 {
@@ -31,7 +30,7 @@ static char *job_text(const struct world *w, const char *id, const char *name)
     return s;
 }
 
-/* Until the job's file begins so. */
+/* Waits until the job's file begins with this text. */
 static void await_text(struct world *w, const char *id, const char *name, const char *want)
 {
     int64_t deadline = clock_mono_ms() + DEADLINE_MS;
@@ -61,7 +60,7 @@ static void await_used(struct world *w, int64_t mib)
     }
 }
 
-/* Where the extension of a running job stands; 0 = it has none. */
+/* The place in the queue of a running job's extension; 0 = it has none. */
 static int64_t await_wish(struct world *w, const char *id)
 {
     int64_t deadline = clock_mono_ms() + DEADLINE_MS;
@@ -88,7 +87,7 @@ static void submit_running(struct world *w, struct want want, char id[APP_ID_MAX
     world_await_state(w, id, "RUNNING");
 }
 
-/* ---- a job that runs ---- */
+/* ---- a running job ---- */
 
 static void test_grows_and_shrinks(void **state)
 {
@@ -102,13 +101,13 @@ static void test_grows_and_shrinks(void **state)
     await_text(w, a, "admitted", "{\"memory_mib\":80,");
     world_submit(w, (struct want){ .memory = "50m" }, b);
     assert_string_equal(state_of(w, b), "WAITING");
-    world_tell_keeper(w, a, "want 20 0"); /* queued jobs are admitted with what it gives back */
+    world_tell_keeper(w, a, "want 20 0"); /* queued jobs are admitted into what it gives back */
     world_await_state(w, b, "RUNNING");
     assert_int_equal(used_mib(w), 70);
     await_text(w, a, "admitted", "{\"memory_mib\":20,");
 }
 
-/* An extension stands behind the jobs that came before it, and before those that came after. */
+/* An extension waits behind the jobs that came before it, and before those that came later. */
 static void test_waits_its_turn(void **state)
 {
     struct world *w = *state;
@@ -120,7 +119,7 @@ static void test_waits_its_turn(void **state)
     world_tell_keeper(w, a, "want 60 0");
     assert_int_equal(await_wish(w, a), 2);
     submit_running(w, (struct want){ .memory = "10m", .priority = "5" }, d);
-    world_submit(w, (struct want){ .memory = "10m" }, late); /* would fit */
+    world_submit(w, (struct want){ .memory = "10m" }, late); /* it would fit */
     world_ask(w, ASK(POOL_STATUS), "", false);
     assert_string_equal(json_str(world_find_job(w, late), "behind", ""), a);
     assert_string_equal(json_str(json_object_get(world_find_job(w, a), "wants"), "behind", ""), c);
@@ -134,7 +133,7 @@ static void test_waits_its_turn(void **state)
     world_await_state(w, late, "RUNNING");
 }
 
-/* A wish that was taken back holds nobody up any more. */
+/* An extension that was withdrawn no longer blocks other jobs. */
 static void test_takes_a_wish_back(void **state)
 {
     struct world *w = *state;
@@ -170,7 +169,7 @@ static void test_more_than_the_machine(void **state)
     await_text(w, a, "holds", "100 ");
 }
 
-/* Until the keeper has answered, the pool counts what it has offered as held. */
+/* Until the keeper has answered, the pool counts its offer as held. */
 static void test_an_offer_under_way(void **state)
 {
     struct world *w = *state;
@@ -184,15 +183,15 @@ static void test_an_offer_under_way(void **state)
         world_pause_ms(5);
     world_tell_keeper(w, a, "want 80 0");
     await_used(w, 80);
-    await_text(w, a, "holds", "30 "); /* it has not taken it */
+    await_text(w, a, "holds", "30 "); /* the keeper has not accepted it */
     for (int i = 0; i < 10000 && access(word, F_OK) == 0; i++)
         world_pause_ms(5);
-    world_tell_keeper(w, a, "want 20 0"); /* what it says crosses the offer */
+    world_tell_keeper(w, a, "want 20 0"); /* the keeper's message crosses the offer */
     await_text(w, a, "holds", "20 ");
     world_submit(w, (struct want){ .memory = "50m" }, b);
     assert_string_equal(state_of(w, b), "WAITING");
     assert_int_equal(used_mib(w), 80);
-    world_kill_pool(w); /* a new connection settles it */
+    world_kill_pool(w); /* a new connection resolves that */
     world_open_pool(w);
     world_await_state(w, b, "RUNNING");
     await_used(w, 70);
@@ -222,7 +221,7 @@ static void test_gpus(void **state)
     await_text(w, a, "holds", "20 0,1");
 }
 
-/* ---- the deaths of pool and keeper ---- */
+/* ---- deaths of pool and keeper ---- */
 
 static void test_a_new_pool_knows_the_size(void **state)
 {
@@ -239,7 +238,7 @@ static void test_a_new_pool_knows_the_size(void **state)
     world_await_state(w, a, "RUNNING");
     assert_string_equal(state_of(w, b), "WAITING");
     assert_int_equal(used_mib(w), 80);
-    /* one that asks again is before those that came after it */
+    /* a keeper that asks again keeps its place before later jobs */
     world_tell_keeper(w, a, "want 75 0");
     world_await_state(w, a, "RUNNING");
     await_used(w, 75);
@@ -253,8 +252,7 @@ static void test_a_new_pool_knows_the_size(void **state)
     assert_string_equal(json_str(world_find_job(w, c), "behind", ""), a);
 }
 
-/* The first thing that a new pool could do is to admit the job that waits behind an extension,
- * which it has not heard of yet. */
+/* A new pool must not admit the job behind an extension before it has heard of the extension. */
 static void test_a_new_pool_hears_of_the_wish(void **state)
 {
     struct world *w = *state;
@@ -264,7 +262,8 @@ static void test_a_new_pool_hears_of_the_wish(void **state)
     submit_running(w, (struct want){ .memory = "50m" }, b);
     world_tell_keeper(w, a, "want 60 0");
     assert_int_equal(await_wish(w, a), 1);
-    /* A new pool compares times in ms: what comes within the same one may stand before the wish. */
+    /* A new pool compares times in ms: a job of the same ms could be placed before the
+     * extension. */
     for (int64_t asked = clock_wall_ms(); clock_wall_ms() == asked;)
         continue;
     world_submit(w, (struct want){ .memory = "20m" }, c);
@@ -279,7 +278,7 @@ static void test_a_new_pool_hears_of_the_wish(void **state)
     world_await_state(w, c, "RUNNING");
 }
 
-/* A keeper that does not answer a new pool: the file says what it may hold. */
+/* A keeper does not answer a new pool: the file says what the job may hold. */
 static void test_a_frozen_keeper(void **state)
 {
     struct world *w = *state;
@@ -294,7 +293,7 @@ static void test_a_frozen_keeper(void **state)
     world_open_pool(w);
     world_submit(w, (struct want){ .memory = "30m" }, b);
     world_submit(w, (struct want){ .memory = "20m", .priority = "1" }, small);
-    world_await_state(w, small, "RUNNING"); /* it is waited for, but not for ever */
+    world_await_state(w, small, "RUNNING"); /* the pool waits for it, but not for ever */
     assert_string_equal(state_of(w, b), "WAITING");
     assert_int_equal(used_mib(w), 100);
     assert_int_equal(kill(keeper, SIGCONT), 0);
@@ -302,7 +301,7 @@ static void test_a_frozen_keeper(void **state)
     assert_int_equal(used_mib(w), 100);
 }
 
-/* An extension that waits does not outlive its keeper, and holds nobody up any more. */
+/* A waiting extension ends with its keeper, and no longer blocks other jobs. */
 static void test_a_wish_dies_with_its_keeper(void **state)
 {
     struct world *w = *state;
@@ -333,7 +332,7 @@ static void test_a_new_keeper_has_the_size(void **state)
         AUTO(free_p) char *dir = paths_job(&w->paths, a);
         AUTO(free_p) char *holds = fs_join(dir, "holds");
         (void)unlink(holds);
-        if (round) /* and the pool with it */
+        if (round) /* and the pool, too */
             world_kill_pool(w);
         world_tell_keeper(w, a, "die");
         if (round)
@@ -346,7 +345,7 @@ static void test_a_new_keeper_has_the_size(void **state)
     assert_int_equal(world_count_lives(w, a), 3);
 }
 
-/* ---- the pool's own wish ---- */
+/* ---- the pool's wish to resize ---- */
 
 static void send_wish(struct world *w, const char *id, bool grow, uint32_t n)
 {
@@ -381,7 +380,7 @@ static void test_wish(void **state)
     assert_int_equal(w->num, EAGAIN);
     send_wish(w, "application_1_0009", false, 2);
     assert_int_equal(w->num, ENOENT);
-    world_ask(w, ASK(WISH), a, false); /* for nothing */
+    world_ask(w, ASK(WISH), a, false); /* for no reason */
     assert_int_equal(w->num, EINVAL);
 }
 
@@ -399,7 +398,7 @@ static void await_bounds(struct world *w, const char *id, int64_t min, int64_t m
     }
 }
 
-/* The pool knows between which numbers a running job may be resized, and so does the next pool. */
+/* The pool knows the bounds of a running job, and so does the next pool. */
 static void test_bounds(void **state)
 {
     struct world *w = *state;
@@ -415,11 +414,11 @@ static void test_bounds(void **state)
     world_kill_pool(w);
     world_open_pool(w);
     await_bounds(w, a, 2, 5);
-    world_tell_keeper(w, a, "die"); /* the next keeper has heard nothing of a master */
+    world_tell_keeper(w, a, "die"); /* the next keeper has not heard from a master */
     await_bounds(w, a, -1, -1);
 }
 
-/* ---- a job that waits ---- */
+/* ---- a waiting job ---- */
 
 static void send_resize(struct world *w, const char *id, const char *role, uint32_t n)
 {
@@ -455,7 +454,7 @@ static void test_resize_a_waiting_job(void **state)
     AUTO(free_p) char *conf = job_text(w, b, "job.conf");
     assert_non_null(strstr(conf, "tony resize by tester@here 1"));
 
-    send_resize(w, b, "worker", 2); /* now it fits */
+    send_resize(w, b, "worker", 2); /* now the job fits */
     assert_non_null(w->json);
     world_await_state(w, b, "RUNNING");
     await_text(w, b, "holds", "40 ");
@@ -512,7 +511,7 @@ static void test_a_resize_outlives_the_pool(void **state)
     assert_non_null(w->json);
     world_kill_pool(w);
     AUTO(free_p) char *dir = paths_job(&w->paths, b);
-    AUTO(free_p) char *left = fs_join(dir, "job.conf.new"); /* of one that was not done */
+    AUTO(free_p) char *left = fs_join(dir, "job.conf.new"); /* from an unfinished resize */
     assert_int_equal(fs_write_atomic(AT_FDCWD, left, span_of("{"), 0600, false, NULL), 0);
     world_open_pool(w);
     world_await_state(w, a, "RUNNING");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The servers by which ranks meet, without sockets: bytes in, bytes out. */
+/* The servers through which ranks find each other, without sockets: bytes in, bytes out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@
 
 /* ---- Horovod's store ---- */
 
-/* One request, `piece` bytes at a time; what kv_feed() said last. */
+/* One request, `piece` bytes at a time; returns the last result of kv_feed(). */
 static int ask(struct kv *kv, const char *bytes, size_t n, size_t piece, struct buf *out)
 {
     struct kv_request r = { 0 };
@@ -41,7 +41,7 @@ static int ask(struct kv *kv, const char *bytes, size_t n, size_t piece, struct 
 
 static const char ok[] = "HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/* As captured from Horovod 0.28: only these two headers, binary bodies. */
+/* As recorded from Horovod 0.28: only these two headers, binary bodies. */
 static void a_store(void **state)
 {
     static const char put[] =
@@ -64,7 +64,8 @@ static void a_store(void **state)
         assert_string_equal(buf_cstr(&out), ok);
         assert_int_equal(ask(&kv, get, sizeof get - 1, piece, &out), 1);
         assert_true(span_eq(buf_span(&out), span_mem(found, sizeof found - 1)));
-        assert_int_equal(ask(&kv, put, sizeof put - 1, piece, &out), 1); /* again: replaced */
+        /* A second put replaces the value. */
+        assert_int_equal(ask(&kv, put, sizeof put - 1, piece, &out), 1);
         assert_int_equal(kv.map.n, 1);
         assert_int_equal(ask(&kv, gone, sizeof gone - 1, piece, &out), 1);
         assert_string_equal(buf_cstr(&out), ok);
@@ -116,7 +117,7 @@ static void bad_requests(void **state)
     memset(head, 'x', sizeof head);
     assert_int_equal(ask(&kv, head, sizeof head, 512, &out), 1);
     assert_true(span_starts(buf_span(&out), "HTTP/1.0 431 "));
-    /* no more than it may hold */
+    /* the store's limit */
     char put[600];
     int n = snprintf(put, sizeof put, "PUT /a HTTP/1.1\r\nContent-Length: 500\r\n\r\n%500s", "");
     assert_int_equal(ask(&kv, put, (size_t)n, 100, &out), 1);
@@ -124,7 +125,7 @@ static void bad_requests(void **state)
     put[5] = 'b';
     assert_int_equal(ask(&kv, put, (size_t)n, 100, &out), 1);
     assert_true(span_starts(buf_span(&out), "HTTP/1.0 507 "));
-    put[5] = 'a'; /* what replaces needs no more */
+    put[5] = 'a'; /* a replacement of the same size fits */
     assert_int_equal(ask(&kv, put, (size_t)n, 100, &out), 1);
     assert_string_equal(buf_cstr(&out), ok);
     buf_done(&out);
@@ -152,7 +153,7 @@ static void talk(struct pmi *p, struct pmi_rank *ranks, const struct talk *rows,
     buf_done(&out);
 }
 
-/* As captured from MPICH 4.0.2. */
+/* As recorded from MPICH 4.0.2. */
 static void two_ranks(void **state)
 {
     static const char *const hosts[] = { "10.0.0.1", "10.0.0.2" };
@@ -180,7 +181,7 @@ static void two_ranks(void **state)
         { 1, "cmd=barrier_in\n", "", PMI_BARRIER },
         { 1, "cmd=get kvsname=kvs_app key=-bcast-1-0\n",
           "cmd=get_result rc=0 msg=success value=a b=c key=d\n", PMI_MORE },
-        { 1, "cmd=barrier_in\n", "", PMI_MORE }, /* the next one */
+        { 1, "cmd=barrier_in\n", "", PMI_MORE }, /* the next barrier */
         { 0, "cmd=barrier_in\n", "", PMI_BARRIER },
         { 0, "cmd=finalize\n", "cmd=finalize_ack\n", PMI_MORE },
         { 1, "cmd=abort exitcode=42\n", "", PMI_ABORT },
@@ -227,13 +228,13 @@ static void no_pmi(void **state)
 {
     static const char *const rows[] = {
         "GET / HTTP/1.1\n",
-        "cmd=init pmi_version=1 pmi_subversion=1\n", /* who is it? */
+        "cmd=init pmi_version=1 pmi_subversion=1\n", /* a rank that has not named itself */
         "cmd=initack\n",
-        "cmd=initack pmiid=2\n", /* there are two */
+        "cmd=initack pmiid=2\n", /* there are only ranks 0 and 1 */
         "cmd=initack pmiid=-1\n",
-        "cmd=initack pmiid=0\n", /* taken */
+        "cmd=initack pmiid=0\n", /* rank 0 is taken */
         "cmd=initack pmiid=1\ncmd=initack pmiid=1\n",
-        "cmd=initack pmiid=1\ncmd=get_maxes\n", /* before init */
+        "cmd=initack pmiid=1\ncmd=get_maxes\n", /* a command before init */
         "cmd=initack pmiid=1\ncmd=init\ncmd=spawn\n",
         "cmd=initack pmiid=1\ncmd=init\nmcmd=spawn\n",
         "cmd=initack pmiid=1\ncmd=init\ncmd=barrier_in\ncmd=barrier_in\n",
@@ -255,7 +256,7 @@ static void no_pmi(void **state)
         if (i < ARRAY_LEN(rows))
             what = pmi_feed(&p, &r[1], span_of(rows[i]), &out, &code);
         else
-            for (int k = 0; k < 3 && what == PMI_MORE; k++) /* a line without end */
+            for (int k = 0; k < 3 && what == PMI_MORE; k++) /* a line that does not end */
                 what = pmi_feed(&p, &r[1], span_mem(flood, sizeof flood), &out, &code);
         if (what != PMI_BAD)
             fail_msg("row %zu: %d", i, (int)what);
@@ -267,7 +268,7 @@ static void no_pmi(void **state)
     }
 }
 
-/* A rank that went away in a barrier is waited for again, and its number is free. */
+/* If a rank disconnects in a barrier, the others wait again, and its number is free. */
 static void a_rank_that_went(void **state)
 {
     static const char hello[] = "cmd=initack pmiid=1\ncmd=init\ncmd=barrier_in\n";
@@ -401,7 +402,7 @@ static void say(int fd, const char *text)
     assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
 }
 
-/* Turns until fd has something to read; what that is, "" at its end. */
+/* Runs the service until fd can be read; returns the text, "" at the end. */
 static const char *hear(struct service *s, int fd)
 {
     static char text[4096];
@@ -427,13 +428,13 @@ static void mpi_on_the_network(void **state)
     struct service *s = serve("pmi", &h);
     (void)state;
     int early = dial(s), silent = dial(s), stranger = dial(s), babbler = dial(s);
-    say(early, "cmd=initack pmiid=1\ncmd=init\n"); /* it waits in the kernel */
+    say(early, "cmd=initack pmiid=1\ncmd=init\n"); /* the connection waits in the kernel */
     assert_int_equal(service_begin(s, &job, &e), 0);
     assert_non_null(strstr(hear(s, early), "cmd=set size=2\n"));
     say(stranger, "GET / HTTP/1.1\r\n\r\n");
     assert_string_equal(hear(s, stranger), "");
     assert_int_equal(h.refused, 1);
-    for (int i = 0; i < 40; i++) { /* without the end of a line */
+    for (int i = 0; i < 40; i++) { /* without the end of the line */
         char text[513];
         memset(text, 'x', sizeof text - 1);
         text[sizeof text - 1] = '\0';
@@ -442,7 +443,7 @@ static void mpi_on_the_network(void **state)
     }
     assert_string_equal(hear(s, babbler), "");
     service_tick(s, clock_mono_ms());
-    service_tick(s, clock_mono_ms() + 3600 * 1000); /* who has said who he is may stay */
+    service_tick(s, clock_mono_ms() + 3600 * 1000); /* a rank that has named itself may stay */
     assert_string_equal(hear(s, silent), "");
     say(early, "cmd=get kvsname=kvs_app key=PMI_process_mapping\n");
     assert_non_null(strstr(hear(s, early), "value=(vector,(0,1,2))"));
@@ -460,7 +461,7 @@ static void mpi_on_the_network(void **state)
         close(fds[i]);
 }
 
-/* As many as two turns take, of which one goes before it has its answer. */
+/* More clients than one round serves; one of them disconnects before its answer. */
 static void horovod_on_the_network(void **state)
 {
     enum { N = 200 };
@@ -480,7 +481,7 @@ static void horovod_on_the_network(void **state)
     close(fds[0]);
     for (int i = 1; i < N; i++) {
         assert_string_equal(hear(s, fds[i]), ok);
-        assert_string_equal(hear(s, fds[i]), ""); /* one request, one connection */
+        assert_string_equal(hear(s, fds[i]), ""); /* each connection serves one request */
         close(fds[i]);
     }
     service_close(s);

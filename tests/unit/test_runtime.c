@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is the same in every task of a job: which jobs a framework takes, who serves, whose place
- * can be taken, and the cluster spec. test_runtime_env.c has what each task finds. */
+/* The parts that are equal for all tasks of a job: which jobs a framework accepts, which task runs
+ * the server, which tasks can be replaced, and the cluster spec. test_runtime_env.c tests the
+ * environment of each task. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -156,14 +157,15 @@ static void one_address(void **state)
     (void)state;
     assert_true(runtime_address(&r, 0, out, sizeof out));
     assert_string_equal(out, "a:1");
-    assert_false(runtime_address(&r, 1, out, sizeof out)); /* not there yet */
-    assert_false(runtime_address(&r, 2, out, sizeof out)); /* escaped: no address */
+    assert_false(runtime_address(&r, 1, out, sizeof out)); /* no address yet */
+    /* An escaped character cannot be part of an address. */
+    assert_false(runtime_address(&r, 2, out, sizeof out));
     assert_false(runtime_address(&r, 3, out, sizeof out));
-    assert_false(runtime_address(&r, 0, out, 3)); /* no room */
+    assert_false(runtime_address(&r, 0, out, 3)); /* the buffer is too small */
     assert_false(runtime_address(&torn, 1, out, sizeof out));
 }
 
-/* What runtime_spec_json() made is taken apart again, whatever the hosts look like. */
+/* A spec of runtime_spec_json() is split into its lists again, for all host names. */
 static void lists_of_a_spec(void **state)
 {
     static const char *const workers[] = { "10.0.0.1:1", "", "[fd00::1]:3" };
@@ -202,8 +204,8 @@ static void lists_of_a_spec(void **state)
     buf_done(&again);
 }
 
-/* Before anything runs: 17 bytes are the least that one address needs on this machine, 15 are the
- * least elsewhere. */
+/* Refused before anything runs: an address needs at least 17 bytes on this machine, 15
+ * elsewhere. */
 static void too_many_tasks(void **state)
 {
     static const struct {
@@ -255,7 +257,7 @@ static void lengths_before_anything_runs(void **state)
                                "\"evaluator\":[\"1.1.1.1:1024\"]}";
     assert_int_equal(v[0].least, sizeof spec);
     assert_int_equal(v[0].most, sizeof spec + 3 * 9);
-    /* the evaluator's is the longest: it has the evaluator in it */
+    /* the evaluator's text is the longest: it includes the evaluator */
     static const char tf[] = "TF_CONFIG={\"cluster\":{\"ps\":[\"1.1.1.1:1024\",\"1.1.1.1:1024\"],"
                              "\"evaluator\":[\"1.1.1.1:1024\"]},"
                              "\"task\":{\"type\":\"evaluator\",\"index\":0}}";
@@ -280,7 +282,7 @@ static void who_lives_with_a_new_member(void **state)
         { "tensorflow", "chief", true, true, true, false },
         { "tensorflow", "evaluator", false, true, false, true },
         { "mpi", "worker", false, true, false, false },
-        { "mpi", "evaluator", false, true, false, false }, /* a rank as any other */
+        { "mpi", "evaluator", false, true, false, false }, /* a rank like any other */
         { "horovod", "evaluator", false, true, false, false },
         { "generic", "evaluator", false, true, false, true },
         { "jax", "worker", false, true, false, false },
@@ -301,7 +303,7 @@ static void who_lives_with_a_new_member(void **state)
             fail_msg("row %zu: %s %s", i, lives[i].framework, lives[i].role);
 }
 
-/* To add a task is more than to replace one: a tensorflow gang knows its peers from the start. */
+/* Adding a task needs more than replacing one: a tensorflow gang knows its peers from its start. */
 static void who_takes_more(void **state)
 {
     static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Environments by hand: what each task of a job finds, after the compatibility tables of the
- * original. */
+/* The environment that each task of a job gets, worked out by hand from the original's
+ * compatibility tables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,12 +45,12 @@ static const struct rt_role fcfs[] = { { "worker", half, 2, TRACKED, 1 } };
 static const struct rt_role v6[] = { { "worker", (const char *const[]){ "[fd00::1]:77" }, 1,
                                        TRACKED, 1 } };
 
-/* Uneven: a has 3 of the tasks, b has 2, c has 1. */
+/* Uneven: host a has 3 of the tasks, b has 2, c has 1. */
 static const char *const uneven[] = { "10.0.0.1:1", "10.0.0.2:2", "10.0.0.1:3",
                                       "10.0.0.3:4", "10.0.0.1:5", "10.0.0.2:6" };
 static const struct rt_role uneven_workers[] = { { "worker", uneven, 6, TRACKED, 1 },
                                                  { "driver", one, 1, UNTRACKED, 1 } };
-/* The chief's host has two of its workers, too; two ranks each. */
+/* The chief's host also has two workers; two ranks in each task. */
 static const char *const with_chief[] = { "10.0.0.2:2001", "10.0.0.3:3001", "10.0.0.2:2002" };
 static const struct rt_role uneven_ranks[] = { { "worker", with_chief, 3, TRACKED, 2 },
                                                { "chief", servers, 1, TRACKED, 2 } };
@@ -79,8 +79,8 @@ struct row {
     uint16_t tb_port;
     const char *spec_file;
     bool server;
-    const char *want[24];   /* K=V */
-    const char *absent[12]; /* K */
+    const char *want[24];   /* K=V pairs */
+    const char *absent[12]; /* names K */
 };
 
 static const struct row rows[] = {
@@ -470,7 +470,7 @@ static const struct row rows[] = {
 
 enum { ROLES_MAX = 8, LIST_MAX = 256 };
 
-/* The same roles as the master sends them. */
+/* The same roles in the form in which the master sends them. */
 static void as_lists(const struct row *r, struct rt_role *out, char (*texts)[LIST_MAX])
 {
     for (size_t i = 0; i < r->n_roles; i++) {
@@ -536,7 +536,7 @@ static void environments(void **state)
     }
 }
 
-/* What torchrun's agent would give: of two ranks in one task the second. */
+/* The variables that torchrun's agent would set: for the second of two ranks in one task. */
 static void the_store_of_torch(void **state)
 {
     (void)state;
@@ -558,7 +558,7 @@ static void the_store_of_torch(void **state)
                            .server = true };
     AUTO(strv_done) struct strv env = { 0 }, off = { 0 };
     assert_int_equal(strv_push(&env, "TONY_LOG_DIR=/logs/worker-1/1"), 0);
-    assert_int_equal(strv_push(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING=0"), 0); /* the user's */
+    assert_int_equal(strv_push(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING=0"), 0); /* set by the user */
     assert_int_equal(runtime_env(runtime_find("pytorch"), &in, &env, NULL), 0);
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         bool found = false;
@@ -601,7 +601,7 @@ static void without_memory(void **state)
     assert_true(torture(build_all, NULL) > 100);
 }
 
-/* What meets by a server says so when there is none. */
+/* A framework that needs a server reports it if there is none. */
 static void without_its_server(void **state)
 {
     static const char *const names[] = { "horovod", "mpi" };
@@ -640,7 +640,7 @@ static void the_user_decides(void **state)
     strv_done(&env);
 }
 
-/* A driver of the user's numbers the ranks as it likes; who is where on a host is ours to say. */
+/* A user's driver may number the ranks in any way; tony computes the local ranks on each host. */
 static void a_plan_of_the_user(void **state)
 {
     static const struct rt_slot plan[] = {
@@ -665,7 +665,7 @@ static void a_plan_of_the_user(void **state)
     assert_string_equal(strv_env_get(&env, "HOROVOD_LOCAL_RANK"), "1");
     assert_string_equal(strv_env_get(&env, "HOROVOD_CROSS_RANK"), "1");
     strv_done(&env);
-    in.index = 3; /* of a host that the plan has forgotten */
+    in.index = 3; /* on a host that the plan lacks */
     assert_int_equal(runtime_env(runtime_find("horovod"), &in, &env, &e), -2);
     assert_non_null(strstr(e.msg, "'10.0.0.3'"));
     strv_done(&env);
@@ -682,7 +682,7 @@ static void a_plan_of_the_user(void **state)
     strv_done(&env);
 }
 
-/* ---- what grows with the number of tasks ---- */
+/* ---- sizes that grow with the number of tasks ---- */
 
 static int limited(const char *framework, const struct rt_input *more, struct strv *env,
                    struct err *e)
@@ -698,7 +698,7 @@ static int limited(const char *framework, const struct rt_input *more, struct st
     return runtime_env(runtime_find(framework), &in, env, e);
 }
 
-/* CLUSTER_SPEC has 116 bytes here, TF_CONFIG some more. */
+/* CLUSTER_SPEC has 116 bytes here, TF_CONFIG more. */
 static void too_long_for_the_environment(void **state)
 {
     static const struct {
@@ -740,7 +740,7 @@ static void too_long_for_the_environment(void **state)
     }
 }
 
-/* Each one is short enough, and all together are not: ours goes, what the user has set stays. */
+/* Each variable is short enough, but not all together: tony's is removed, the user's stay. */
 static void too_long_in_all(void **state)
 {
     static char users[2000] = "MINE=";
@@ -759,19 +759,19 @@ static void too_long_in_all(void **state)
     assert_int_equal(limited("generic", &in, &env, &e), 0);
     assert_null(strv_env_get(&env, "CLUSTER_SPEC"));
     assert_string_equal(strv_env_get(&env, "MINE"), users + 5);
-    assert_null(env.v[env.n]); /* still an environment */
+    assert_null(env.v[env.n]); /* the list still ends with NULL */
     assert_int_equal(limited("generic", &in, &none, &e), 0);
     assert_non_null(strv_env_get(&none, "CLUSTER_SPEC"));
     assert_int_equal(strv_push(&more, users), 0);
     assert_int_equal(limited("tensorflow", &in, &more, &e), -7);
     assert_non_null(strstr(e.msg, "needs TF_CONFIG"));
     strv_done(&more);
-    in.total_max = 1000; /* the user's alone are too long: exec says so */
+    in.total_max = 1000; /* the user's variables alone are too long: exec reports that */
     assert_int_equal(strv_push(&more, users), 0);
     assert_int_equal(limited("tensorflow", &in, &more, &e), 0);
 }
 
-/* Only the first addresses were sent: enough for these, and nothing that would be wrong is set. */
+/* Only the first addresses were sent. Variables that need no more are set, others are not. */
 static void first_addresses_only(void **state)
 {
     static const struct rt_role firsts[] = {
@@ -806,7 +806,7 @@ static void first_addresses_only(void **state)
     }
 }
 
-/* The executor asks for all addresses only where they are used. */
+/* The executor asks for all addresses only if the framework uses them. */
 static void who_needs_all_addresses(void **state)
 {
     static const struct {

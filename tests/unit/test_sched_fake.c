@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the scripted scheduler does when a job is resized, so that tests of the core may rely on it.
- */
+/* The behaviour of the scripted scheduler when a job is resized. Tests of the core rely on it. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +72,7 @@ static void asks_wait_until_the_world_answers(void **state)
     open_stage(&st);
     for (uint32_t slot = 0; slot < 4; slot++)
         request(&st, slot);
-    request(&st, 3); /* asked twice, it waits once */
+    request(&st, 3); /* two requests for one slot wait once */
     fake_cluster_run(st.cluster, 1000);
     assert_string_equal(st.heard, "got 0, ");
     assert_int_equal(fake_cluster_n_waiting(st.cluster), 3);
@@ -81,7 +80,7 @@ static void asks_wait_until_the_world_answers(void **state)
     assert_int_equal(fake_cluster_answer(st.cluster, 1, NULL), -ENOENT);
     assert_int_equal(fake_cluster_answer(st.cluster, 2, NULL), 0);
     assert_int_equal(fake_cluster_answer(st.cluster, 3, "no room"), 0);
-    assert_string_equal(st.heard, "got 0, "); /* nothing inside a call */
+    assert_string_equal(st.heard, "got 0, "); /* no callback runs inside the call */
     fake_cluster_run(st.cluster, 1001);
     assert_string_equal(st.heard, "got 0, got 2, refused 3: no room, ");
     assert_int_equal(fake_cluster_n_waiting(st.cluster), 0);
@@ -96,7 +95,7 @@ static void a_resize_is_remembered(void **state)
     (void)state;
     open_stage(&st);
     request(&st, 7);
-    assert_int_equal(fake_cluster_n_beyond(st.cluster), 0); /* before the first one */
+    assert_int_equal(fake_cluster_n_beyond(st.cluster), 0); /* before the first call */
     assert_int_equal(st.ops->resize(st.s, whole, 2, NULL), 0);
     assert_int_equal(st.n_whole, 2);
     assert_int_equal(fake_cluster_whole(st.cluster), 2);
@@ -148,7 +147,7 @@ static void note_grant(const struct sched_event *ev, void *arg)
         got[n_got++] = ev->containers[0].slot;
 }
 
-/* Those that are due at the same moment come in the order in which they were asked for. */
+/* Requests that are due at the same time are granted in their order. */
 static void thousands_keep_their_order(void **state)
 {
     static struct sched_ask asks[MANY];
@@ -170,7 +169,8 @@ static void thousands_keep_their_order(void **state)
     assert_int_equal(n_got, MANY / 2);
     for (uint32_t i = 0; i < MANY / 2; i++)
         assert_int_equal(got[i], MANY - 2 - 2 * i);
-    assert_int_equal(ops->request(s, asks, MANY, NULL), 0); /* what is there is not granted again */
+    /* Slots with a container get no second one. */
+    assert_int_equal(ops->request(s, asks, MANY, NULL), 0);
     fake_cluster_run(c, 3);
     assert_int_equal(n_got, MANY);
     ops->close(s);

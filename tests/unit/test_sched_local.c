@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local back-end against a keeper played here: what it sends, what it makes of the answers, and
- * how it ends.
+ * The local back-end against a keeper that the test plays: its messages, its handling of the
+ * answers, and its end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,19 +29,20 @@ struct stage {
     char id[APP_ID_MAX];
     struct loop *loop;
     struct listener *listener;
-    struct conn *keeper; /* the keeper's end */
+    struct conn *keeper; /* the keeper's side of the connection */
     const struct sched_ops *ops;
     struct sched *sched;
     struct loop_timer *watchdog;
     bool timed_out;
-    char heard[512]; /* what the keeper heard, and what the master was told: "> asks 3, < allocated
+    char heard[512]; /* messages to the keeper, and calls to the master: "> asks 3, < allocated
                         container_1:0[0,2]" */
     uint32_t epoch;
     bool drop_on_register, refuse;
-    bool refuse_whole; /* the pool refuses what the job wants in all */
+    bool refuse_whole; /* the pool refuses the whole demand of the job */
     bool finish_done;
-    void (*script)(struct stage *s); /* what the master does when it has registered; NULL = a job */
-    unsigned n_grants;               /* of a script's keeper, which gives each grant a new id */
+    /* What the master does after it has registered; NULL = a whole job. */
+    void (*script)(struct stage *s);
+    unsigned n_grants; /* of a script's keeper; each grant gets a new id */
 };
 
 static void note(struct stage *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -70,7 +71,7 @@ static void keeper_registered(struct stage *s)
     b.slot = 1;
     b.completed = true;
     b.exit_status = 137;
-    b.reason = (Tony__Reason)99; /* a later version's */
+    b.reason = (Tony__Reason)99; /* a reason that only a later version knows */
     Tony__Registered r = TONY__REGISTERED__INIT;
     r.n_containers = 2;
     r.containers = list;
@@ -125,7 +126,7 @@ static void keeper_complete(struct stage *s, const char *id)
     keeper_send(s, &f);
 }
 
-/* For a script: the ids are g1, g2, ... in the order of the grants. */
+/* For scripts: the ids are g1, g2, ... in the order of the grants. */
 static void keeper_grant(struct stage *s, uint32_t slot)
 {
     char id[16];
@@ -388,7 +389,7 @@ static void stage_run(struct stage *s)
 {
     struct err e = { 0 };
     assert_int_equal(open_sched(s, &e), 0);
-    assert_string_equal(s->heard, ""); /* nothing before open has returned */
+    assert_string_equal(s->heard, ""); /* no callback before open() has returned */
     (void)loop_run(s->loop);
     assert_false(s->timed_out);
     s->ops->close(s->sched);
@@ -416,7 +417,7 @@ static void a_whole_conversation(void **state)
     assert_true(s.finish_done);
     for (int i = 0; i < 1000 && strlen(s.heard) < sizeof all - 1; i++) {
         loop_timer_set(s.watchdog, clock_mono_ms() + 5);
-        (void)loop_run(s.loop); /* the keeper reads what we left for it */
+        (void)loop_run(s.loop); /* the keeper reads the frames that are left for it */
     }
     assert_string_equal(s.heard, all);
     stage_done(&s);
@@ -458,7 +459,8 @@ static void no_keeper_at_all(void **state)
     stage_done(&s);
 }
 
-/* The first master begins beside its keeper, which may listen later than that. */
+/* The first master starts together with its keeper, which may listen later than the master
+ * connects. */
 static void a_keeper_that_comes_later(void **state)
 {
     (void)state;
@@ -468,7 +470,7 @@ static void a_keeper_that_comes_later(void **state)
     s.epoch = 1;
     s.refuse = true;
     struct loop_timer *later = loop_timer_new(s.loop, keeper_listen, &s);
-    loop_timer_set(later, clock_mono_ms() + 5); /* after the first try, which open has made */
+    loop_timer_set(later, clock_mono_ms() + 5); /* after the first attempt, which open() makes */
     stage_run(&s);
     assert_non_null(strstr(s.heard, "< broken: a newer master is here"));
     loop_timer_free(later);
@@ -488,15 +490,15 @@ static void cancel_one(struct stage *s, uint32_t slot)
 
 static void asks_and_cancels(struct stage *s)
 {
-    cancel_one(s, 5); /* nobody asked */
+    cancel_one(s, 5); /* no request exists */
     request_one(s, 5);
     cancel_one(s, 5);
-    cancel_one(s, 5); /* it is not open any more */
+    cancel_one(s, 5); /* the request is no longer open */
     request_one(s, 4000000000);
     request_one(s, 5);
 }
 
-/* The keeper answers the first ask before it hears that it was taken back. */
+/* The keeper answers the first request before it hears that the request was withdrawn. */
 static void a_cancel_that_crosses_the_grant(void **state)
 {
     (void)state;
@@ -538,8 +540,8 @@ static void wants_and_asks(struct stage *s)
     request_one(s, 70000);
 }
 
-/* The keeper refuses the whole demand before it hears of the request for slot 70000. Its answer to
- * that request counts. */
+/* The keeper refuses the whole demand before it gets the request for slot 70000. Its answer to that
+ * request counts. */
 static void a_whole_that_is_refused(void **state)
 {
     (void)state;

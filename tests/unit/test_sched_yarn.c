@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The YARN back-end and its ResourceManager: asks and grants, lost answers, restarts, tokens, what
- * a second master is told. The world is in yarn_world.h.
+ * The YARN back-end and its ResourceManager: requests and grants, lost answers, restarts, tokens,
+ * and what a second master is told. The world is in yarn_world.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void test_a_job(void **state)
     world_ask(0, 3, 1024);
     world_until("got:", 3);
     WORLD_UNTIL(w->boxes[0].starts && w->boxes[1].starts && w->boxes[2].starts);
-    assert_int_equal(w->n_asks, 3);  /* each once */
+    assert_int_equal(w->n_asks, 3);  /* each node once */
     assert_int_equal(w->n_racks, 3); /* and its rack */
     for (int i = 0; i < 3; i++)
         assert_int_equal(w->boxes[i].starts, 1);
@@ -35,13 +35,13 @@ static void test_a_job(void **state)
     assert_string_equal(w->command,
                         "exec ./tony-executor --container 1>/dev/null 2><LOG_DIR>/executor.log");
     assert_true(w->n_tokens > 32);
-    assert_int_equal(w->n_resources, 1); /* not what is for ps only */
+    assert_int_equal(w->n_resources, 1); /* not the resource that only ps needs */
     world_ends(0, 0);
     world_ends(1, 3);
     world_until("end:", 2);
     assert_non_null(strstr(buf_cstr(&w->said), "end:0:exited"));
     assert_non_null(strstr(buf_cstr(&w->said), "end:1:exited"));
-    world_ends(0, 0); /* said again */
+    world_ends(0, 0); /* reported again */
     world_pass(60);
     assert_null(strstr(strstr(buf_cstr(&w->said), "end:0") + 1, "end:0"));
     w->finish_after = 2;
@@ -62,7 +62,7 @@ static void test_asks_that_cannot_be(void **state)
     struct sched_ask g = { .slot = 2, .memory_mib = 10, .vcores = 1, .role = "gpu" };
     assert_int_equal(sched_yarn.request(w->s, &g, 1, NULL), 0);
     world_until("refused:2:asks for 1 of 'yarn.io/gpu', which this cluster does not know", 1);
-    /* refused by the cluster itself: found among others */
+    /* the cluster refuses one of several requests: it is found */
     w->grants = false;
     w->fail[K_ALLOCATE].kind = RPC_FAULT_INVALID_RESOURCE;
     w->fail[K_ALLOCATE].line = "no such label";
@@ -78,7 +78,7 @@ static void test_surplus_and_cancel(void **state)
     WORLD_UNTIL(w->want[0] && w->want[1]);
     uint32_t slots[] = { 1 };
     assert_int_equal(sched_yarn.cancel(w->s, slots, 1, NULL), 0);
-    world_grant(1); /* crossed */
+    world_grant(1); /* the grant crosses the request */
     world_grant(0);
     world_until("got:0", 1);
     WORLD_UNTIL(w->boxes[0].released && !w->want[1]);
@@ -92,10 +92,10 @@ static void test_answer_lost(void **state)
     w->grants = false;
     w->fail[K_ALLOCATE].kind = RPC_FAULT_BROKEN;
     w->fail[K_ALLOCATE].maybe_done = true;
-    world_ask(0, 1, 100); /* dropped by the server: the ask must come again, twice at most */
+    world_ask(0, 1, 100); /* the server lost it: the request is repeated, at most twice */
     WORLD_UNTIL(w->want[0]);
     assert_in_range(w->n_asks, 1, 2);
-    w->id += 4; /* our ids are wrong: the right one is taken over */
+    w->id += 4; /* the server expects another response id: the master adopts it */
     w->grants = true;
     world_ask(1, 1, 100);
     world_until("got:", 2);
@@ -109,7 +109,7 @@ static void test_rm_restart(void **state)
     WORLD_UNTIL(w->want[0] && w->want[1]);
     world_grant(0);
     world_until("got:0", 1);
-    memset(w->want, 0, sizeof w->want); /* it has forgotten */
+    memset(w->want, 0, sizeof w->want); /* the ResourceManager has forgotten the requests */
     w->fail[K_ALLOCATE].kind = RPC_FAULT_NOT_REGISTERED;
     WORLD_UNTIL(w->n_calls[K_REGISTER] == 2 && w->want[1]);
     assert_false(w->want[0]);
@@ -120,7 +120,7 @@ static void test_rm_restart(void **state)
     assert_string_equal(w->diagnostics, "SUCCEEDED");
 }
 
-/* Two calls at once are taken up by two threads, in any order. */
+/* Two threads take up two simultaneous calls in any order. */
 static void test_finish_waits_for_the_heartbeat(void **state)
 {
     (void)state;
@@ -158,7 +158,8 @@ static void test_attempt_is_over(void **state)
     w->fail[K_ALLOCATE].line = "InvalidToken";
     world_ask(0, 1, 100);
     world_until("broken:the resource manager does not know this master any more", 1);
-    world_finish("KILLED", "killed"); /* nobody to tell it to, and no waiting */
+    /* The end cannot be reported, and is not waited for. */
+    world_finish("KILLED", "killed");
 }
 
 static bool asked_again(int since)
@@ -166,7 +167,8 @@ static bool asked_again(int since)
     return w->n_calls[K_ALLOCATE] > since;
 }
 
-/* The ResourceManager forgets an end when it is asked again: not before it is stored elsewhere. */
+/* After an end was reported, the ResourceManager forgets it with the next call. So the next call
+ * waits until the end is stored elsewhere. */
 static void test_ends_are_stored(void **state)
 {
     (void)state;
@@ -179,7 +181,7 @@ static void test_ends_are_stored(void **state)
     w->complete[w->n_complete++] = 0;
     world_until("end:0:exited", 1);
     int n = w->n_calls[K_ALLOCATE], stored = w->n_stored;
-    world_ask(1, 1, 100); /* there is reason to ask */
+    world_ask(1, 1, 100); /* a request makes a call necessary */
     for (int i = 0; i < 1000 && w->n_stored < stored + 3; i++)
         world_pass(5);
     assert_true(w->n_stored >= stored + 3);
@@ -198,8 +200,8 @@ static void expect_avoided(const char *a, const char *b)
     strv_done(&w->avoided);
 }
 
-/* A node is left out under both of its names, again after the ResourceManager has forgotten, and no
- * more when it is taken in again. */
+/* A node is avoided under both of its names. It is sent again after the ResourceManager has
+ * forgotten it, and ends when the node is allowed again. */
 static void test_avoid(void **state)
 {
     (void)state;
@@ -207,7 +209,7 @@ static void test_avoid(void **state)
     expect_avoided("+n1:45454", "+n1");
     sched_yarn.avoid(w->s, "n1:45454", true);
     world_pass(100);
-    assert_int_equal(w->avoided.n, 0); /* said once */
+    assert_int_equal(w->avoided.n, 0); /* sent only once */
     w->fail[K_ALLOCATE].kind = RPC_FAULT_NOT_REGISTERED;
     world_ask(0, 1, 100);
     expect_avoided("+n1:45454", "+n1");
@@ -225,20 +227,20 @@ static void on_fate(bool over, const char *who, const char *text, void *arg)
 static void test_fate(void **state)
 {
     (void)state;
-    w->killed_after = 3; /* it takes the ResourceManager a moment to say so */
+    w->killed_after = 3; /* the ResourceManager reports it a moment later */
     assert_int_equal(sched_yarn.fate(w->s, 5000, on_fate, NULL), 0);
     world_until("fate:1:ann:Application application_1_0001 was killed by user ann", 1);
     w->killed_after = 0;
     assert_int_equal(sched_yarn.fate(w->s, 50, on_fate, NULL), 0);
     world_until("fate:0:?: ", 1);
-    w->killed_after = 1; /* but there is another master by now: it is over with that one's work */
+    w->killed_after = 1; /* another master runs by now, so this one is over */
     w->attempt = 2;
     assert_int_equal(sched_yarn.fate(w->s, 5000, on_fate, NULL), 0);
     world_until("fate:0:?: ", 2);
 }
 
-/* Two containers of the master before us run, one has ended of which we know nothing but the name,
- * and of a kept one the end is known. */
+/* For the second master: two containers of the first master run, one has ended and only its id is
+ * known, and one is kept and its end is known. */
 static void test_second_master(void **state)
 {
     (void)state;
@@ -258,7 +260,7 @@ static void test_second_master(void **state)
     world_open(2);
     assert_string_equal(buf_cstr(&w->said), "reg:5=7:4294967295=0:4 ");
     assert_int_equal(w->n_asked_before, 1);
-    /* what runs is stopped with the tokens of before, and not started */
+    /* a running container is stopped with the older tokens, and not started */
     struct sched_container c = { .id = "container_1_0001_01_000002", .slot = 4 };
     assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
     assert_int_equal(sched_yarn.stop(w->s, c.id, 0, NULL), 0);
@@ -266,8 +268,8 @@ static void test_second_master(void **state)
     assert_int_equal(w->n_calls[K_START], 0);
 }
 
-/* The world's tables end at BOXES_MAX: this one is asked for, found in the ask, and never granted.
- */
+/* The world's tables end at BOXES_MAX: this slot is requested, found in the request, and never
+ * granted. */
 static void test_a_slot_is_any_number(void **state)
 {
     (void)state;
@@ -278,7 +280,7 @@ static void test_a_slot_is_any_number(void **state)
                                 { .slot = 7, .memory_mib = 10, .vcores = 1, .role = "worker" },
                                 { .slot = 3, .memory_mib = 10, .vcores = 1, .role = "worker" } };
     assert_int_equal(sched_yarn.request(w->s, asks, 3, NULL), 0);
-    assert_int_equal(y->asks.n, 3); /* not one for each number below */
+    assert_int_equal(y->asks.n, 3); /* not one entry for each lower number */
     for (size_t i = 0; i + 1 < y->asks.n; i++)
         assert_true(y->asks.v[i].slot < y->asks.v[i + 1].slot);
     assert_string_equal(yarn_slot_role(y, far), "ps");
@@ -291,7 +293,7 @@ static void test_a_slot_is_any_number(void **state)
     world_until("got:7", 1);
 }
 
-/* A master whose predecessor grew the job learns what the new slots are for. */
+/* A master whose predecessor grew the job learns the roles of the new slots. */
 static void test_resize_tells_the_roles(void **state)
 {
     (void)state;
@@ -312,7 +314,7 @@ static void test_resize_tells_the_roles(void **state)
     const struct box *b = map_next(&y->boxes, NULL)->value;
     assert_string_equal(b->role, "worker");
     world_pass(30);
-    assert_int_equal(w->n_asks, asks); /* it asks for nothing by itself */
+    assert_int_equal(w->n_asks, asks); /* it requests nothing by itself */
 }
 
 int main(void)

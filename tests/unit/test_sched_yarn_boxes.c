@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The YARN back-end and its containers: how they are started, stopped and looked at by their nodes,
- * and what their ends are called. The world is in yarn_world.h.
+ * The YARN back-end and its containers: starts, stops, status requests to their nodes, and the
+ * reasons of their ends. The world is in yarn_world.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,7 @@ static void test_whose_node(void **state)
     assert_null(strstr(w->detail, "reports"));
 }
 
-/* Of both kinds, each once although it is repeated. */
+/* Of both kinds of contract; each is reported once although it is repeated. */
 static void test_preempting(void **state)
 {
     (void)state;
@@ -74,8 +74,9 @@ static void test_preempting(void **state)
     world_until("end:1:preempted", 1);
 }
 
-/* Of one that others had it end a node knows no more, nor one that was started again: what for is
- * the ResourceManager's to say. If it does not, what the node said stands. */
+/* A node may report the end of a container without knowing the reason: the ResourceManager had it
+ * stopped, or the node has restarted. The reason then comes from the ResourceManager. If that gives
+ * none, the node's report counts. */
 static void test_a_node_does_not_know_what_for(void **state)
 {
     static const int32_t at_node[] = { -106, 154, 143, -106 };
@@ -113,12 +114,12 @@ static void test_stop(void **state)
     w->launches = false;
     world_ask(0, 2, 100);
     world_until("got:", 2);
-    /* never launched: the node does not know it */
+    /* never launched: the node does not know the container */
     assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
     world_until("end:0:killed_by_master", 1);
     WORLD_UNTIL(w->boxes[0].released);
     assert_int_equal(w->boxes[0].stops, 0);
-    /* running: stopped by its node, which is asked how it went */
+    /* running: stopped by its node, which is then asked for the result */
     struct sched_container c = { .id = w->ids.v[1], .slot = 1 };
     assert_int_equal(sched_yarn.launch(w->s, &c, 1, NULL), 0);
     WORLD_UNTIL(w->boxes[1].starts);
@@ -129,7 +130,7 @@ static void test_stop(void **state)
     WORLD_UNTIL(!sched_yarn.busy(w->s));
 }
 
-/* The ResourceManager does not wait for a node before it says that a container is released. */
+/* The ResourceManager reports a released container without waiting for its node. */
 static void test_an_end_that_no_node_confirmed(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void test_node_does_not_answer(void **state)
     w->silent_node = true;
     world_ask(0, 100, 10);
     world_until("got:", 100);
-    for (int i = 0; i < 100; i += 2) /* n0 and n1 in turn */
+    for (int i = 0; i < 100; i += 2) /* n0 and n1 alternate */
         WORLD_UNTIL(w->boxes[i].starts == 1);
     for (int i = 1; i < 100; i += 2)
         assert_int_equal(w->boxes[i].starts, 0);
@@ -156,7 +157,7 @@ static void test_node_does_not_answer(void **state)
     world_until("end:0:killed_by_master", 1);
     assert_true(sched_yarn.busy(w->s));
     int beats = w->n_calls[K_ALLOCATE];
-    WORLD_UNTIL(w->n_calls[K_ALLOCATE] > beats); /* the heart beats */
+    WORLD_UNTIL(w->n_calls[K_ALLOCATE] > beats); /* heartbeats continue */
     w->silent_node = false;
     loop_timer_set(w->timer, clock_mono_ms());
     WORLD_UNTIL(w->boxes[99].starts == 1);
@@ -190,21 +191,21 @@ static void test_start_errors(void **state)
         assert_int_equal(w->boxes[i].starts, rows[i].starts);
         if (!rows[i].said)
             assert_null(strstr(buf_cstr(&w->said), "end:"));
-        w->boxes[i].starts++; /* as the answers count */
+        w->boxes[i].starts++; /* the count of the answers */
     }
 }
 
 static void test_start_in_doubt(void **state)
 {
     (void)state;
-    /* the call broke, and nothing was started: asked, and started again */
+    /* the call broke and nothing was started: the status is asked, and the start is repeated */
     w->fail[K_START].kind = RPC_FAULT_BROKEN;
     w->fail[K_START].maybe_done = true;
     world_ask(0, 1, 100);
     world_until("got:0", 1);
     WORLD_UNTIL(w->boxes[0].starts == 1);
     assert_int_equal(w->n_calls[K_START], 2);
-    /* a token that the node does not take: not for ever */
+    /* the node refuses the token: the master gives up after a while */
     w->fail[K_START].kind = RPC_FAULT_AUTH;
     world_ask(1, 1, 100);
     world_until("got:1", 1);
@@ -217,7 +218,7 @@ static void test_look(void **state)
     world_ask(0, 1, 100);
     world_until("got:0", 1);
     WORLD_UNTIL(w->boxes[0].starts);
-    w->boxes[0].ended = true; /* its node knows, the ResourceManager does not yet */
+    w->boxes[0].ended = true; /* the node knows the end before the ResourceManager does */
     w->boxes[0].exit_status = 9;
     sched_yarn.look(w->s, w->ids.v[0]);
     world_until("end:0:exited", 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The content store, copies of trees, and tony-pack: what comes out is what went in, once; what
- * cannot be shipped is refused by name and leaves nothing behind.
+ * The content store, copies of trees, and tony-pack. Unpacked content equals the source and is
+ * stored once. Content that cannot be shipped is refused with its name, and leaves nothing behind.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -60,7 +60,7 @@ static int teardown(void **state)
 struct node {
     const char *path;
     mode_t mode;      /* 0 = a symbolic link */
-    const char *text; /* NULL = a directory; of a link its target */
+    const char *text; /* NULL = a directory; for a link: its target */
 };
 
 static const struct node plain[] = {
@@ -116,7 +116,7 @@ static unsigned count_entries(const char *dir)
     return n;
 }
 
-/* clear: permission bits that the copy must not have; set: those its directories have. */
+/* clear: permission bits that the copy must not have; set: bits that its directories must have. */
 static void check_node(const char *dir, const struct node *n, mode_t clear, mode_t set)
 {
     AUTO(free_p) char *path = fs_join(dir, n->path);
@@ -159,7 +159,7 @@ static struct store *open_store(void)
     return s;
 }
 
-/* Entries and left-overs in the store, without its lock and cache. */
+/* Number of entries and unfinished entries in the store, without its lock and cache. */
 static unsigned stored(void)
 {
     AUTO(free_p) char *dir = at("home/store");
@@ -255,9 +255,9 @@ static void test_put_src(void **state)
     AUTO(free_p) char *skipped2 = fs_join(a.path, "dir/__pycache__");
     assert_int_equal(access(skipped, F_OK), -1);
     assert_int_equal(access(skipped2, F_OK), -1);
-    assert_int_equal(a.n_files, 15); /* all but the three directories, and .gitignore */
+    assert_int_equal(a.n_files, 15); /* all except the three directories and .gitignore */
 
-    put_ok(&b); /* what is left out changes nothing */
+    put_ok(&b); /* ignored files change nothing */
     assert_string_equal(a.digest, b.digest);
     assert_int_equal(stored(), before + 1);
 }
@@ -273,10 +273,10 @@ static void test_put_dir_is_read_only(void **state)
     struct stat st;
     assert_int_equal(stat(it.path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0555);
-    check_tree(dir, plain, ARRAY_LEN(plain), 0, 0); /* the source is as it was */
+    check_tree(dir, plain, ARRAY_LEN(plain), 0, 0); /* the source is unchanged */
 }
 
-/* The same content twice, from two places, is stored once; any difference makes another entry. */
+/* The same content from two places is stored once; any difference gives another entry. */
 static void test_digests(void **state)
 {
     (void)state;
@@ -318,8 +318,8 @@ static void test_digests(void **state)
 
 static void age(const char *path, int seconds)
 {
-    /* Only ctime counts, and it cannot be set: wait until the file is old enough to be remembered.
-     */
+    /* Only ctime counts, and a program cannot set it: wait until the file is old enough for the
+     * cache. */
     (void)path;
     (void)nanosleep(&(struct timespec){ seconds, 200000000 }, NULL);
 }
@@ -344,9 +344,9 @@ static void test_cache(void **state)
     AUTO(buf_done) struct buf text = { 0 };
     assert_int_equal(fs_read(AT_FDCWD, list, &text, NULL), 0);
     assert_non_null(strstr(buf_cstr(&text), a.digest));
-    assert_non_null(strstr(buf_cstr(&text), o.digest)); /* each source has its row */
+    assert_non_null(strstr(buf_cstr(&text), o.digest)); /* each source has its row in the cache */
 
-    /* A hit trusts the cache: a forged row is believed, so it was not the content that was read. */
+    /* The cache is trusted: a forged row is believed, which shows that the content was not read. */
     AUTO(free_p) char *fake = str_printf("%s/d-%064d", store, 7);
     assert_int_equal(mkdir(fake, 0755), 0);
     char *found = strstr(text.p, a.digest);
@@ -356,15 +356,15 @@ static void test_cache(void **state)
     put_ok(&b);
     assert_string_equal(b.path, fake);
     assert_int_equal(b.n_files, a.n_files);
-    /* An entry that is gone is not believed. */
+    /* A row for an entry that does not exist is ignored. */
     assert_int_equal(rmdir(fake), 0);
     put_ok(&c);
     assert_string_equal(c.digest, a.digest);
-    /* A change of the same size is seen. */
+    /* A change that keeps the size is noticed. */
     assert_int_equal(fs_write_atomic(AT_FDCWD, file, SPAN("print('y')\n"), 0644, false, NULL), 0);
     put_ok(&d);
     assert_string_not_equal(d.digest, a.digest);
-    /* Rubbish in the cache is as good as none. */
+    /* A damaged cache is ignored. */
     assert_int_equal(fs_write_atomic(AT_FDCWD, list, SPAN("x y z\n\0\xff\n\n"), 0600, false, NULL),
                      0);
     AUTO(ship_item_done) struct ship_item f = item(SHIP_SRC, "cached");
@@ -381,7 +381,7 @@ static void test_put_file(void **state)
     struct ship_item a = item(SHIP_FILE, "words.txt"), b = item(SHIP_FILE, "tool.sh");
     put_ok(&a);
     put_ok(&b);
-    assert_string_not_equal(a.digest, b.digest); /* the mode is part of it */
+    assert_string_not_equal(a.digest, b.digest); /* the mode is part of the digest */
     assert_non_null(strstr(a.path, "/f-"));
     struct stat st;
     assert_int_equal(stat(a.path, &st), 0);
@@ -448,7 +448,8 @@ static void test_refusals(void **state)
     assert_int_equal(stored(), before);
 }
 
-/* As a user who may not read all. Root may, so it becomes another one for the time. */
+/* Runs as a user who may not read everything. Root may, so the test changes its user for this
+ * time. */
 static void test_unreadable(void **state)
 {
     (void)state;
@@ -500,9 +501,9 @@ static pid_t start_writer(const char *file)
     _exit(0);
 }
 
-/* A writer that never rests: the put gives up and says which file, and nothing is stored. On a busy
- * machine the writer may get no turn while we copy; then what was copied is fine, and we try again.
- */
+/* A writer changes a file all the time: the put gives up, names the file, and stores nothing. On a
+ * busy machine the writer may not run during the copy; then the copy is right, and the test tries
+ * again. */
 static void test_changing_source(void **state)
 {
     (void)state;
@@ -525,7 +526,7 @@ static void test_changing_source(void **state)
     assert_non_null(strstr(e.msg, "busy/log' is being changed"));
     assert_int_equal(stored(), before);
     AUTO(ship_item_done) struct ship_item quiet = item(SHIP_SRC, "busy");
-    put_ok(&quiet); /* when it is quiet it goes in */
+    put_ok(&quiet); /* once the writer has stopped, the put succeeds */
 }
 
 static void test_full_disk(void **state)
@@ -576,7 +577,7 @@ static void test_parallel_puts(void **state)
             rc = rc < 0 ? rc : store_put(s, &it, NULL);
             store_free(s);
             ship_item_done(&it);
-            free(TAKE(store)); /* _exit() leaves no scope */
+            free(TAKE(store)); /* _exit() runs no cleanup */
             _exit(rc < 0 ? 1 : 0);
         }
     }
@@ -624,14 +625,15 @@ static void test_sweep_and_gc(void **state)
     assert_int_equal(fs_write_atomic(AT_FDCWD, conf, buf_span(&text), 0600, false, NULL), 0);
     struct err e = { 0 };
     int64_t now = clock_wall_ms(), hour = 3600 * 1000;
-    assert_int_equal(store_gc(store, jobs, 0, now, &e), 0); /* all is younger than an hour */
+    /* All entries are younger than an hour. */
+    assert_int_equal(store_gc(store, jobs, 0, now, &e), 0);
     assert_int_equal(access(ib.path, F_OK), 0);
     assert_true(store_gc(store, jobs, 5 * hour, now + 4 * hour, &e) == 0);
     assert_true(store_gc(store, jobs, 3 * hour, now + 4 * hour, &e) > 0);
-    assert_int_equal(access(ia.path, F_OK), 0); /* a live job refers to it */
+    assert_int_equal(access(ia.path, F_OK), 0); /* a live job uses it */
     assert_int_equal(access(ic.path, F_OK), 0);
     assert_int_equal(access(ib.path, F_OK), -1);
-    /* While a client is at work nothing is removed. */
+    /* While a client uses the store nothing is removed. */
     AUTO(store_p) struct store *s = open_store();
     assert_int_equal(fs_remove_tree(AT_FDCWD, job, NULL), 0);
     assert_int_equal(store_gc(store, jobs, hour, now + 4 * hour, &e), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job.conf: all of a job goes through the text and back; what is damaged is refused.
+ * job.conf: each part of a job is written and read back; a damaged file is refused.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -91,13 +91,13 @@ static void test_round_trip(void **state)
     assert_true(span_eq(buf_span(&text), buf_span(&again)));
 }
 
-/* No prefix of it is taken for the whole. */
+/* No prefix of the text is accepted. */
 static void test_cut_anywhere(void **state)
 {
     (void)state;
     AUTO(buf_done) struct buf text = { 0 };
     encode(&text);
-    for (size_t len = 0; len + 1 < text.len; len++) { /* the newline at the end is no part of it */
+    for (size_t len = 0; len + 1 < text.len; len++) { /* the newline at the end is not needed */
         AUTO(job_file_freep) struct job_file *f = NULL;
         struct err e = { 0 };
         if (job_file_decode(span_mem(text.p, len), &f, &e) == 0)
@@ -161,7 +161,7 @@ static int decode_once(void *ctx)
     AUTO(job_file_freep) struct job_file *f = NULL;
     struct err e = { 0 };
     int rc = job_file_decode(buf_span(text), &f, &e);
-    /* jansson does not tell a lack of memory from text that it cannot read */
+    /* jansson reports a lack of memory like unreadable text */
     return rc == -EINVAL ? -ENOMEM : rc;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where everything lies: homes that can and cannot be used, the runtime directory that all programs
- * of a home agree on, ids.
+ * Paths: usable and unusable homes, the runtime directory that all programs of a home use, ids.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,8 +39,7 @@ static int teardown(void **state)
     return fs_remove_tree(AT_FDCWD, root, NULL);
 }
 
-/* Each with its own home below root and a runtime directory in there, so that nothing is left
- * behind. */
+/* Each home is below root, with a runtime directory in it, so that nothing is left behind. */
 static void use_home(const char *home)
 {
     AUTO(free_p) char *path = at(home);
@@ -77,7 +75,7 @@ static void test_new_home(void **state)
     assert_string_equal(again.runtime, p.runtime);
 }
 
-/* A program without XDG_RUNTIME_DIR, or with another one, meets the first one's sockets. */
+/* A program without XDG_RUNTIME_DIR, or with another one, finds the first program's sockets. */
 static void test_runtime_is_agreed_on(void **state)
 {
     (void)state;
@@ -92,7 +90,7 @@ static void test_runtime_is_agreed_on(void **state)
     setenv("XDG_RUNTIME_DIR", other, 1);
     assert_int_equal(paths_open(&c, NULL), 0);
     assert_string_equal(a.runtime, c.runtime);
-    /* It is made again where it was, when it can be. */
+    /* If it is missing, it is made again in the same place if possible. */
     assert_int_equal(fs_remove_tree(AT_FDCWD, a.runtime, NULL), 0);
     assert_int_equal(paths_open(&d, NULL), 0);
     assert_string_equal(a.runtime, d.runtime);
@@ -109,11 +107,11 @@ static void test_runtime_is_chosen_anew(void **state)
     setenv("XDG_RUNTIME_DIR", first, 1);
     AUTO(paths_done) struct paths a = { 0 }, b = { 0 }, c = { 0 };
     assert_int_equal(paths_open(&a, NULL), 0);
-    assert_int_equal(fs_remove_tree(AT_FDCWD, first, NULL), 0); /* logged out */
+    assert_int_equal(fs_remove_tree(AT_FDCWD, first, NULL), 0); /* the user has logged out */
     setenv("XDG_RUNTIME_DIR", second, 1);
     assert_int_equal(paths_open(&b, NULL), 0);
     assert_true(str_starts(b.runtime, second));
-    /* A home that was moved does not use the old one's sockets. */
+    /* A moved home does not use the sockets of the old home. */
     AUTO(free_p) char *from = at("anew"), *to = at("moved");
     assert_int_equal(rename(from, to), 0);
     setenv("TONY_HOME", to, 1);
@@ -179,8 +177,8 @@ static void test_homes_that_cannot_be(void **state)
     assert_non_null(strstr(e.msg, "and HOME is not set to an absolute path"));
 }
 
-/* An existing directory of ours is not closed to others, as it may be anything; what lies in it is.
- */
+/* An existing home keeps its permissions, as it may serve other purposes; the files in it are
+ * private. */
 static void test_existing_home(void **state)
 {
     (void)state;
@@ -190,7 +188,7 @@ static void test_existing_home(void **state)
     use_home("existing");
     AUTO(paths_done) struct paths p = { 0 };
     assert_int_equal(paths_open(&p, NULL), 0);
-    assert_int_equal(mode_of(dir), 0755); /* only that others of the group can no more write */
+    assert_int_equal(mode_of(dir), 0755); /* only the group's write permission is removed */
     assert_int_equal(mode_of(p.jobs), 0700);
     AUTO(free_p) char *link = at("home-link");
     assert_int_equal(symlink(dir, link), 0);
@@ -214,10 +212,10 @@ static void test_other_users_home(void **state)
     struct err e = { 0 };
     assert_int_equal(paths_open(&p, &e), -EPERM);
     assert_non_null(strstr(e.msg, "belongs to user 65534, not to user 0"));
-    assert_int_equal(rmdir(dir), 0); /* nothing was made in it */
+    assert_int_equal(rmdir(dir), 0); /* no file was made in it */
 }
 
-/* For looking only: whoever owns it, nothing is made, and only sockets of ours are spoken to. */
+/* Read-only use: works for any owner, makes nothing, and connects only to sockets of this user. */
 static void test_looking(void **state)
 {
     (void)state;
@@ -238,7 +236,7 @@ static void test_looking(void **state)
     assert_int_equal(errno, ENOENT);
     if (geteuid() == 0)
         assert_int_equal(chown(dir, 0, 0), 0);
-    assert_int_equal(rmdir(dir), 0); /* nothing was made in it */
+    assert_int_equal(rmdir(dir), 0); /* no file was made in it */
 
     assert_int_equal(paths_open(&full, &e), 0);
     assert_int_equal(paths_open_read_only(&look, &e), 0);
@@ -263,7 +261,7 @@ static void test_ids(void **state)
         { "application_1767225600000_12345", 1767225600000, 12345, true },
         { "application_1_4294967295", 1, UINT32_MAX, true },
         { "application_1_4294967296", 0, 0, false },
-        { "application_1_1", 0, 0, false }, /* not our spelling */
+        { "application_1_1", 0, 0, false }, /* not in tony's form */
         { "application_1_00001", 0, 0, false },
         { "application_-1_0001", 0, 0, false },
         { "application_1_0001/..", 0, 0, false },

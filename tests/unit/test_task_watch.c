@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints that are found by a rule: which are complete, and which of them are told. */
+/* Checkpoints that are found by a pattern: which are complete, and which are reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void drop(const char *name)
     assert_int_equal(remove(path), 0);
 }
 
-/* "5 7 " with the steps that are told now, in this order. */
+/* "5 7 ": the steps that are reported now, in this order. */
 static void expect(struct task_watch *w, const char *steps)
 {
     struct task_saved found[TASK_SAVED_MAX];
@@ -68,20 +68,19 @@ static void by_name(void **state)
     struct task_watch *w = watch("step-([0-9]+)\\.pt", "");
     (void)state;
     expect(w, "");
-    make("step-3.pt.tmp"); /* half of one */
+    make("step-3.pt.tmp"); /* incomplete */
     make(".step-3.pt");
     make("step-.pt");
     make("astep-4.pt");
     make("step-99999999999999999999999.pt");
     expect(w, "");
     make("step-7.pt");
-    make("step-5.pt"); /* two since the last look: others may share only the older one */
+    make("step-5.pt"); /* two since the last look: other tasks may have only the older one */
     expect(w, "5 7 ");
     expect(w, "");
     make("step-6.pt"); /* late */
     expect(w, "6 ");
-    drop("step-7.pt"); /* a new one took its place: it is there to be told again when it comes back
-                        */
+    drop("step-7.pt"); /* a newer checkpoint took its place; reported again when it appears again */
     expect(w, "");
     make("step-7.pt");
     expect(w, "7 ");
@@ -98,10 +97,10 @@ static void by_marker(void **state)
     expect(w, "");
     make("a step 2/DONE");
     expect(w, "2 ");
-    make("a step 3DONE"); /* beside it */
+    make("a step 3DONE"); /* next to the checkpoint */
     make("a step 1/DONE");
     expect(w, "1 3 ");
-    make("a step 4DONE"); /* the marker of nothing */
+    make("a step 4DONE"); /* a marker without a checkpoint */
     expect(w, "");
     task_watch_free(w);
 }
@@ -117,13 +116,13 @@ static void ten_thousand(void **state)
     }
     expect(w, "9989 9991 9993 9995 9997 9999 ");
     expect(w, "");
-    make("step-5"); /* was there, and is far behind */
+    make("step-5"); /* existed before, and is much older */
     make("step-10001");
     expect(w, "10001 ");
     task_watch_free(w);
 }
 
-/* Several names of one step: one of them counts. */
+/* Several names for one step: one of them counts. */
 static void same_step(void **state)
 {
     struct task_watch *w = watch("rank-[0-9]+-step-([0-9]+)", "");
@@ -147,7 +146,7 @@ static void there_is_no_directory(void **state)
     task_watch_free(w);
 }
 
-/* Replaces it, as a program does that saves the step once more. */
+/* Replaces the file, like a program that saves a step again. */
 static void replace(const char *name)
 {
     AUTO(free_p) char *from = str_printf("%s/tmp", dir), *to = str_printf("%s/%s", dir, name);
@@ -170,16 +169,16 @@ static void by_another_attempt(void **state)
         }
         if (same_executor) {
             task_watch_begin(w, "/nowhere", true);
-            expect(w, "4 5 6 7 8 9 "); /* they may be what the first attempt resumes from */
+            expect(w, "4 5 6 7 8 9 "); /* the first attempt may resume from these */
         }
         task_watch_begin(w, "/nowhere", false);
         expect(w, "");
         make("step-11");
         expect(w, "11 ");
-        replace("step-8"); /* it has resumed from 7, and saved 8 once more */
+        replace("step-8"); /* the attempt has resumed from 7, and saved 8 again */
         expect(w, "8 ");
         expect(w, "");
-        drop("step-9"); /* that an older one is among the newest now does not make it new */
+        drop("step-9"); /* an older checkpoint among the newest ones is not new */
         drop("step-8");
         drop("step-7");
         expect(w, "");
@@ -190,7 +189,7 @@ static void by_another_attempt(void **state)
         task_watch_free(w);
     }
     struct task_watch *w = watch("step-([0-9]+)", "DONE");
-    make("step-5"); /* half of one, whose task was killed */
+    make("step-5"); /* incomplete: the task was killed */
     task_watch_begin(w, "/nowhere", false);
     expect(w, "");
     make("step-5DONE"); /* this attempt has completed it */
@@ -200,7 +199,7 @@ static void by_another_attempt(void **state)
     replace("step-5DONE");
     expect(w, "5 ");
     assert_int_equal(fs_remove_tree(AT_FDCWD, dir, &e), 0);
-    task_watch_begin(w, "/nowhere", false); /* it is made later */
+    task_watch_begin(w, "/nowhere", false); /* the directory is made later */
     assert_int_equal(mkdir(dir, 0700), 0);
     make("step-6");
     make("step-6DONE");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Torch's store: what goes over the wire was computed by hand from the protocol, and in part
- * recorded from PyTorch 1.13 and 2.15. */
+/* Torch's TCPStore. The bytes were worked out by hand from the protocol, and partly recorded from
+ * PyTorch 1.13 and 2.15. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "rendezvous/tcpstore.h"
 #include "torture.h"
 
-/* The numbers of the commands: of torch >= 2.2, and of what is older. */
+/* The numbers of the commands: of torch >= 2.2, and of older versions. */
 enum {
     VALIDATE,
     SET,
@@ -52,7 +52,7 @@ enum {
     OF_2_1_CANCEL,
 };
 
-/* b a byte, d 4 bytes, q 8 bytes, s a string with its length in front */
+/* b a byte, d 4 bytes, q 8 bytes, s a string after its length */
 static void vput(struct buf *b, const char *fmt, va_list ap)
 {
     for (; *fmt; fmt++) {
@@ -86,7 +86,7 @@ static void put(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Give it a command, whole or in pieces: what comes of it must be the same. */
+/* Feed a command, whole or in pieces: the result must be the same. */
 static size_t piece;
 static int feed(struct tcpstore_client *c, const struct buf *b, struct err *e)
 {
@@ -110,7 +110,7 @@ static void say(struct tcpstore_client *c, int number, const char *fmt, ...)
         fail_msg("%s", e.msg);
 }
 
-/* What it has got, exactly; "" is nothing. */
+/* Checks the exact bytes that the client got; "" = none. */
 static void got(struct tcpstore_client *c, const char *fmt, ...)
 {
     AUTO(buf_done) struct buf want = { 0 };
@@ -125,7 +125,7 @@ static void got(struct tcpstore_client *c, const char *fmt, ...)
     tcpstore_sent(c, out.len);
 }
 
-/* -errno of a command that cannot be. */
+/* Returns the -errno for an invalid command. */
 static int refused(struct tcpstore_client *c, int number, const char *fmt, ...)
 {
     AUTO(buf_done) struct buf b = { 0 };
@@ -235,7 +235,7 @@ static void compare_and_set(struct tcpstore *s)
 {
     struct tcpstore_client *c = join(s), *w = join(s);
     say(w, WAIT, "qs", 1LL, "/k");
-    say(c, COMPARE_SET, "sss", "/k", "old", "new"); /* is not there */
+    say(c, COMPARE_SET, "sss", "/k", "old", "new"); /* the key does not exist */
     got(c, "s", "old");
     got(w, "");
     say(c, COMPARE_SET, "sss", "/k", "", "first");
@@ -258,7 +258,7 @@ static void waiting(struct tcpstore *s)
     say(a, WAIT, "qs", 1LL, "/there");
     got(a, "b", 0);
     say(a, WAIT, "qsss", 3LL, "/there", "/1", "/2");
-    say(b, WAIT, "qss", 2LL, "/1", "/1"); /* the same twice */
+    say(b, WAIT, "qss", 2LL, "/1", "/1"); /* the same key twice */
     got(a, "");
     while (tcpstore_ready(s))
         ;
@@ -274,16 +274,17 @@ static void waiting(struct tcpstore *s)
         told_b = told_b || x == b;
     }
     assert_true(told_a && told_b);
-    say(a, WAIT, "qss", 2LL, "/3", "/4"); /* given up */
+    say(a, WAIT, "qss", 2LL, "/3", "/4"); /* disconnects */
     say(c, SET, "ss", "/3", "");
     say(a, CANCEL, "");
     got(a, "b", 1);
     say(c, SET, "ss", "/4", "");
     got(a, "");
-    say(b, WAIT, "qs", 1LL, "/5"); /* dies */
+    say(b, WAIT, "qs", 1LL, "/5"); /* disconnects */
     tcpstore_leave(b);
     say(c, APPEND, "ss", "/5", "");
-    say(a, WAIT, "qs", 1LL, "/6"); /* asks for something else, as torch <= 2.0 after its limit */
+    /* Sends another request, as torch <= 2.0 does after its timeout. */
+    say(a, WAIT, "qs", 1LL, "/6");
     say(a, GET, "s", "/there");
     got(a, "s", "x");
     say(c, SET, "ss", "/6", "");
@@ -297,7 +298,7 @@ static void queues(struct tcpstore *s)
     struct tcpstore_client *a = join(s), *b = join(s), *c = join(s);
     say(a, WAIT, "qs", 1LL, "/q");
     say(b, WAIT, "qs", 1LL, "/q");
-    say(c, PUSH, "ss", "/q", "job 1"); /* is for one of them */
+    say(c, PUSH, "ss", "/q", "job 1"); /* goes to one of the waiting clients */
     got(a, "b", 0);
     got(b, "");
     say(c, PUSH, "ss", "/q", "job 2");
@@ -335,21 +336,21 @@ static void barriers(struct tcpstore *s)
     say(a, BARRIER, "sq", "/two", 2LL);
     say(a, CANCEL, "");
     got(a, "b", 1);
-    say(b, BARRIER, "sq", "/two", 2LL); /* it had come, all the same */
+    say(b, BARRIER, "sq", "/two", 2LL); /* it has already arrived, so it counts */
     got(b, "b", 0);
     tcpstore_leave(a);
     tcpstore_leave(b);
     tcpstore_leave(c);
 }
 
-/* ---- what is older ---- */
+/* ---- commands of older versions ---- */
 
 static void torch_1_13(struct tcpstore *s)
 {
     struct tcpstore_client *c = join_old(s), *w = join_old(s);
     say(c, OLD_ADD, "sq", "init/", 1LL);
     got(c, "q", 1LL);
-    say(w, OLD_WATCH, "s", "/k"); /* on a connection of its own */
+    say(w, OLD_WATCH, "s", "/k"); /* on its own connection */
     got(w, "b", 3);
     say(c, OLD_SET, "ss", "/k", "v");
     got(w, "bsss", 1, "/k", "", "v");
@@ -405,7 +406,7 @@ static void torch_2_1(struct tcpstore *s)
     tcpstore_leave(c);
 }
 
-/* ---- all of them, in pieces of any size ---- */
+/* ---- all commands, in pieces of any size ---- */
 
 static void scenarios(void **state)
 {
@@ -499,7 +500,7 @@ static void lengths(void **state)
     tcpstore_free(s);
 }
 
-/* All together may hold so much, in whatever form; nobody else loses by one who is refused. */
+/* The store limits the bytes of all kinds together. A refused client does not harm others. */
 static void the_whole(void **state)
 {
     (void)state;
@@ -508,7 +509,7 @@ static void the_whole(void **state)
     struct tcpstore *s = store();
     struct tcpstore_client *good = join(s);
     say(good, SET, "ss", "/good", "value");
-    for (int i = 0; i < 20; i++) { /* values */
+    for (int i = 0; i < 20; i++) { /* as values */
         struct tcpstore_client *c = join(s);
         char name[16];
         AUTO(buf_done) struct buf b = { 0 };
@@ -522,7 +523,7 @@ static void the_whole(void **state)
     }
     say(good, DELETE, "s", "/2");
     say(good, DELETE, "s", "/1");
-    struct tcpstore_client *half[8]; /* commands that never end */
+    struct tcpstore_client *half[8]; /* as commands that do not end */
     int held = 0;
     for (size_t i = 0; i < ARRAY_LEN(half); i++) {
         AUTO(buf_done) struct buf b = { 0 };
@@ -537,10 +538,10 @@ static void the_whole(void **state)
     tcpstore_sent(good, tcpstore_out(good).len);
     say(good, GET, "s", "/good");
     got(good, "s", "value");
-    tcpstore_free(s); /* with who is still there */
+    tcpstore_free(s); /* while clients are connected */
 }
 
-/* Who does not read is not listened to, and costs no more than that. */
+/* A client that does not read its answers is not read from, and costs no more memory. */
 static void slow_reader(void **state)
 {
     (void)state;
@@ -569,7 +570,7 @@ static void slow_reader(void **state)
     tcpstore_free(s);
 }
 
-/* An answer for which there is no room is the end of the one who is to get it, of nobody else. */
+/* If there is no room for an answer, only the client that should get it is disconnected. */
 static void no_room_for_an_answer(void **state)
 {
     (void)state;

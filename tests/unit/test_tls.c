@@ -26,7 +26,7 @@ static bool key_of(const char *identity, struct tls_key *out, void *arg)
     return true;
 }
 
-/* Two ends and what each has read; what goes wrong first is kept. */
+/* Two sides, and the bytes that each has read; the first error is kept. */
 struct pair {
     struct tls *client, *server;
     struct buf at_client, at_server;
@@ -50,7 +50,7 @@ static void pair_done(struct pair *x)
     buf_done(&x->at_server);
 }
 
-/* Carries what from has to say, `step` bytes at a time; whether there was anything. */
+/* Moves the output of `from` to `to`, `step` bytes at a time; returns whether there was any. */
 static bool carry(struct tls *from, struct tls *to, struct buf *plain, size_t step, struct err *e)
 {
     struct buf *out = tls_out(from);
@@ -58,7 +58,7 @@ static bool carry(struct tls *from, struct tls *to, struct buf *plain, size_t st
     while (out->len > 0) {
         size_t n = MIN(step, out->len);
         if (!e->num)
-            (void)tls_feed(to, out->p, n, plain, e); /* e tells */
+            (void)tls_feed(to, out->p, n, plain, e); /* e has the error */
         buf_consume(out, n);
     }
     return any;
@@ -126,7 +126,7 @@ static void test_large(void **state)
     assert_int_equal(x.server_err.num, 0);
     assert_int_equal(x.at_server.len, N);
     assert_memory_equal(x.at_server.p, bytes, N);
-    /* and what arrives in plain is bounded */
+    /* decrypted bytes have a limit */
     x.at_server.max = N + 1000;
     assert_int_equal(tls_write(x.client, bytes, 2000, &e), 0);
     pair_run(&x, SIZE_MAX);
@@ -180,7 +180,7 @@ static void test_what_cannot_be(void **state)
     struct tls_key shorter = right;
     shorter.len = TLS_KEY_MIN - 1;
     assert_null(tls_client_new("a", &shorter, &e));
-    assert_null(strstr(e.msg, "0123")); /* no key in a sentence */
+    assert_null(strstr(e.msg, "0123")); /* the message does not contain the key */
     tls_free(NULL);
 }
 
@@ -221,7 +221,7 @@ static void test_forged(void **state)
         struct buf *out = tls_out(x.client);
         out->p[at % out->len] ^= 0x40;
         pair_run(&x, SIZE_MAX);
-        /* a length that grew only waits for more; all else is noticed */
+        /* a larger length only waits for more bytes; all other changes are noticed */
         assert_true(x.server_err.num == EBADMSG || x.server_err.num == EPROTO || at == 3 ||
                     at == 4);
         assert_int_equal(x.at_server.len, 0);
@@ -238,19 +238,19 @@ static void test_replay_and_cut(void **state)
     assert_int_equal(tls_write(x.client, "pay", 3, &e), 0);
     struct buf *out = tls_out(x.client);
     assert_int_equal(tls_feed(x.server, out->p, out->len, &x.at_server, &e), 0);
-    assert_false(tls_ended(x.server)); /* a cut line is no end */
+    assert_false(tls_ended(x.server)); /* a cut connection is not an end */
     assert_int_equal(tls_feed(x.server, out->p, out->len, &x.at_server, &e), -EBADMSG);
     assert_string_equal(buf_cstr(&x.at_server), "pay");
     pair_done(&x);
 }
 
-/* The figure that docs and headers give: what a thousand tasks cost the master. */
+/* The memory that docs and headers state: the cost of a thousand tasks for the master. */
 static void test_memory(void **state)
 {
     (void)state;
     enum { N = 50 };
     struct pair x[N];
-    pair_begin(&x[0]); /* what is made once */
+    pair_begin(&x[0]); /* allocate what is made only once */
     size_t before = mallinfo2().uordblks;
     for (size_t i = 1; i < N; i++) {
         pair_begin(&x[i]);
@@ -274,7 +274,8 @@ static int whole_session(void)
     if (rc == 0) {
         pair_run(&x, SIZE_MAX);
         rc = -x.client_err.num;
-        if (x.server_err.num && (rc == 0 || rc == -EPROTO)) /* an alert is its echo */
+        /* An alert answers the other side's error. */
+        if (x.server_err.num && (rc == 0 || rc == -EPROTO))
             rc = -x.server_err.num;
     }
     if (rc == 0)
@@ -289,28 +290,29 @@ static int whole_session(void)
     return rc;
 }
 
-/* A handshake allocates some twelve thousand times, nearly always for a number of the key exchange:
- * each of the first and the last, and samples between. */
+/* A handshake allocates about twelve thousand times, nearly always for a number of the key
+ * exchange. The test lets each of the first and last allocations fail, and samples between. */
 static void test_no_memory(void **state)
 {
     (void)state;
-    assert_int_equal(whole_session(), 0); /* what is made once */
+    assert_int_equal(whole_session(), 0); /* allocate what is made only once */
     torture_arm(UINT_MAX, false);
     assert_int_equal(whole_session(), 0);
     unsigned all = torture_count();
     for (unsigned nth = 1; nth <= all; nth += nth < 60 || nth + 60 > all ? 1 : 331) {
-        torture_arm(nth, false); /* leaks are the sanitizers' to find: how much is cached varies */
+        torture_arm(nth, false); /* sanitizers look for leaks: the number of cached blocks varies */
         int rc = whole_session();
         bool hit = torture_hit();
         torture_arm(0, false);
-        /* where mbedTLS overlooks it the digests of the handshake differ */
-        if (hit ? rc != -ENOMEM && rc != -EACCES && rc != 0 : rc != 0) /* their number varies */
+        /* if mbedTLS misses the failure, the digests of the handshake differ */
+        /* The number of allocations varies. */
+        if (hit ? rc != -ENOMEM && rc != -EACCES && rc != 0 : rc != 0)
             fail_msg("allocation %u of %u failed: %d", nth, all, rc);
     }
 }
 
-/* How often a handshake goes to and fro, and how many bytes it takes: this is what a thousand
- * executors that dial at once cost a master beside the key exchange. */
+/* The number of round trips of a handshake, and its bytes. Beside the key exchange this is the cost
+ * for a master when a thousand executors connect at once. */
 static void test_handshake_is_short(void **state)
 {
     (void)state;
@@ -324,13 +326,13 @@ static void test_handshake_is_short(void **state)
             tls_out(clients_turn ? x.client : x.server)->len;
         bool said = clients_turn ? carry(x.client, x.server, &x.at_server, SIZE_MAX, &x.server_err)
                                  : carry(x.server, x.client, &x.at_client, SIZE_MAX, &x.client_err);
-        assert_true(said); /* else it would go on without an end */
+        assert_true(said); /* otherwise the loop would not end */
     }
     print_message("a handshake: %u flights, %zu and %zu bytes\n", flights, by_client, by_server);
     assert_int_equal(flights, 4);
     assert_in_range(by_client, 1, 256);
     assert_in_range(by_server, 1, 256);
-    assert_int_equal(tls_out(x.server)->len, 0); /* no session tickets, which nobody would use */
+    assert_int_equal(tls_out(x.server)->len, 0); /* no session tickets: they are not used */
     pair_done(&x);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The harness itself: it must see a failure that is swallowed wrongly, a leak, and nothing where
- * all is well. */
+/* Tests of the harness itself: it must detect an ignored failure and a leak, and pass correct
+ * code. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static int fills_a_map(void *ctx)
         rc = map_set(&m, key, &m, NULL);
         n += rc == 0;
     }
-    assert_int_equal(m.n, n); /* a failed set has changed nothing */
+    assert_int_equal(m.n, n); /* a failed insertion has changed nothing */
     for (struct map_entry *x = map_next(&m, NULL); x; x = map_next(&m, x))
         assert_ptr_equal(x->value, &m);
     map_done(&m, NULL);
@@ -108,7 +108,7 @@ static int fills_a_buffer(void *ctx)
     (void)ctx;
     struct buf b = { 0 };
     for (int i = 0; i < 200; i++)
-        (void)buf_addf(&b, "%d,", i); /* freely; one look at the end */
+        (void)buf_addf(&b, "%d,", i); /* errors are checked once at the end */
     int rc = b.failed ? -ENOMEM : 0;
     AUTO(free_p) char *s = buf_steal(&b);
     if (rc == 0 && !s)

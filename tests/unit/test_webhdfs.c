@@ -15,14 +15,14 @@
 
 enum { DEADLINE_MS = 60000 };
 
-/* A server that gives its answers in order, and says what it was asked. "@" in an answer is its own
- * address: it is NameNode and DataNode. */
+/* A server that gives its answers in order and records the requests. "@" in an answer stands for
+ * its own address: it is NameNode and DataNode. */
 struct world {
     struct loop *l;
     struct webhdfs *fs;
     struct listener *s;
     const char *const *answers;
-    unsigned n; /* given */
+    unsigned n; /* answers given */
     char asked[12][400];
     char at[32];
     int num;
@@ -43,7 +43,7 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
 {
     struct world *w = arg;
     assert_in_range(w->n, 0, ARRAY_LEN(w->asked) - 1);
-    if (!memmem(p, n, " HTTP/1.1\r\n", 11)) /* a body that came apart from its head */
+    if (!memmem(p, n, " HTTP/1.1\r\n", 11)) /* a body that arrived separately from its head */
         return;
     size_t len = MIN(strcspn(p, "\r"), sizeof w->asked[0] - 1);
     memcpy(w->asked[w->n], p, len);
@@ -88,7 +88,7 @@ static void on_done(const struct webhdfs_result *r, const struct err *e, void *a
         (void)str_copy(w->text, sizeof w->text, r->text ? r->text : "");
         w->n_stats = r->n_stats;
         if (r->n_stats > 0)
-            w->last = r->stats[r->n_stats - 1]; /* its strings are not to be used any more */
+            w->last = r->stats[r->n_stats - 1]; /* its strings are freed after the callback */
         w->changed = r->changed;
         w->n_bytes = r->n_bytes;
         if (r->data.p)
@@ -169,7 +169,7 @@ static void test_other_namenode(void **state)
     world_close(&w);
 }
 
-/* A DataNode that fails is excluded, the file is written again under its temporary name. */
+/* A DataNode fails: it is excluded, and the file is written again under its temporary name. */
 static void test_put(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_put(void **state)
     world_close(&w);
 }
 
-/* What cannot get its name leaves nothing behind. */
+/* If the rename fails, nothing is left behind. */
 static void test_put_exists(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void test_list_and_get(void **state)
     (void)loop_run(w.l);
     assert_string_equal(w.text, "llo");
     assert_non_null(strstr(w.asked[2], "&offset=2&length=3"));
-    /* what cannot be, what is dropped, what is left to webhdfs_free() */
+    /* an invalid call, a cancelled one, and one that is left to webhdfs_free() */
     struct err e = { 0 };
     struct webhdfs_op *op;
     assert_int_equal(webhdfs_stat(w.fs, "relative", on_done, &w, NULL, &e), -EINVAL);

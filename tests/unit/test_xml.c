@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader of configuration XML: what it takes, and the sentence and line of everything it
- * refuses. */
+/* The reader of configuration XML: what it accepts, and message and line of each refusal. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +53,7 @@ static void test_props(void **state)
           "3:a=1;4:a=2;" }, /* the caller decides */
         { "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><configuration><property>"
           "<name>a</name><value>\xc3\xa4</value></property></configuration>",
-          "1:a=\xc3\xa4;" }, /* it is UTF-8 whatever it says */
+          "1:a=\xc3\xa4;" }, /* it is UTF-8, whatever the declaration says */
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct err e = { 0 };
@@ -139,7 +138,7 @@ static void test_refusals(void **state)
             "f.xml:2: the text has a NUL byte", "");
 }
 
-/* Nothing may expand, and nothing may be fetched. */
+/* Entities are not expanded, and no file is fetched. */
 static void test_bombs(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The YAML reader: what it takes, and the sentence and line of everything it refuses. */
+/* The YAML reader: what it accepts, and message and line of each refusal. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,8 @@
 #include "codec/yaml.h"
 #include "torture.h"
 
-/* The tree in one line: maps {k=v}, lists [a], text 'quoted' or plain, nothing as ~; lines on
- * request. */
+/* The tree in one line: maps {k=v}, lists [a], text 'quoted' or plain, ~ for null; with line
+ * numbers on request. */
 static void print_node(struct buf *b, const struct ynode *n, bool lines)
 {
     const char *open = n->kind == YN_MAP ? "{" : "[", *close = n->kind == YN_MAP ? "}" : "]";
@@ -181,7 +181,7 @@ static void test_ceilings(void **state)
     fill_many(&b, "# 789012345\n", YAML_TEXT_MAX / 12 + 1);
     refused("large", buf_span(&b), -EFBIG, "f.yaml: larger than 4 MiB", "");
     buf_clear(&b);
-    /* exactly at the ceilings */
+    /* exactly at the limits */
     fill_many(&b, "[", YAML_DEPTH_MAX);
     fill_many(&b, "]", YAML_DEPTH_MAX);
     struct err e = { 0 };
@@ -192,14 +192,14 @@ static void test_ceilings(void **state)
     buf_clear(&b);
     for (size_t i = 0; i < YAML_NODES_MAX - 1; i++)
         assert_int_equal(0, buf_addf(&b, "k%zu: x\n", i));
-    clock_t start = clock(); /* of our own time, whatever else the machine does */
+    clock_t start = clock(); /* CPU time of this process, so a busy machine does not matter */
     assert_int_equal(0, ydoc_parse("f", buf_span(&b), &d, &e)); /* repeated keys are found fast */
     assert_true(clock() - start < 5 * CLOCKS_PER_SEC);
     ydoc_free(d);
     buf_done(&b);
 }
 
-/* The classic: each line doubles the one before, which makes terabytes of a few hundred bytes. */
+/* The classic attack: each line doubles the one before, so a few hundred bytes become terabytes. */
 static void test_alias_bomb(void **state)
 {
     (void)state;

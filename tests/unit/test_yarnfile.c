@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * yarn.json: all of it goes through the text and back; what is damaged or senseless is refused.
+ * yarn.json: each part is written and read back; damaged or invalid files are refused.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -89,7 +89,7 @@ static void test_there_and_back(void **state)
     assert_string_equal(buf_cstr(&text), buf_cstr(&again));
 }
 
-/* Each: a piece of the text, what stands there instead, and the member that is named. */
+/* Each row: a piece of the text, its replacement, and the member that the error names. */
 static void test_damaged(void **state)
 {
     static const struct {
@@ -139,7 +139,7 @@ static void test_damaged(void **state)
         if (yarn_file_decode(buf_span(&bad), &g, &e) != -EBADMSG || g || !strstr(e.msg, quoted))
             fail_msg("'%s': %s", rows[i].to, e.msg);
     }
-    for (size_t n = 0; n + 1 < text.len; n++) { /* cut anywhere */
+    for (size_t n = 0; n + 1 < text.len; n++) { /* cut at each byte */
         AUTO(yarn_file_freep) struct yarn_file *g = NULL;
         assert_true(yarn_file_decode((struct span){ text.p, n }, &g, NULL) < 0);
     }
@@ -165,8 +165,7 @@ static int read_it(void *arg)
 {
     AUTO(yarn_file_freep) struct yarn_file *g = NULL;
     int rc = yarn_file_decode(buf_span(arg), &g, NULL);
-    /* jansson does not tell a lack of memory from text that it cannot read, and may lose bytes of
-     * a name over it */
+    /* jansson reports a lack of memory like unreadable text, and may lose bytes of a name */
     return rc == -EINVAL || rc == -EBADMSG ? -ENOMEM : rc;
 }
 

@@ -25,7 +25,7 @@ char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 int __wrap_vasprintf(char **out, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 int __wrap_asprintf(char **out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* What the two become under _FORTIFY_SOURCE. */
+/* The names of vasprintf and asprintf under _FORTIFY_SOURCE. */
 int __wrap___vasprintf_chk(char **out, int flag, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
@@ -33,11 +33,11 @@ int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
 void __wrap_free(void *p);
 
 static struct {
-    _Atomic unsigned count; /* atomic: the loop's work allocates on threads of its own */
+    _Atomic unsigned count; /* atomic: worker threads of the loop allocate, too */
     unsigned nth;
     bool onwards;
     _Atomic bool hit;
-    _Atomic long live; /* blocks allocated and not freed, through the wrappers */
+    _Atomic long live; /* blocks that were allocated and not freed through the wrappers */
 } state;
 
 void torture_arm(unsigned nth, bool onwards)
@@ -120,7 +120,7 @@ char *__wrap_strdup(const char *s)
     return __wrap_strndup(s, SIZE_MAX - 1);
 }
 
-/* Through our own malloc, so that the block is counted like any other. */
+/* Allocates with the wrapped malloc, so that the block is counted. */
 int __wrap_vasprintf(char **out, const char *fmt, va_list ap)
 {
     va_list again;
@@ -169,7 +169,7 @@ void __wrap_free(void *p)
 
 unsigned torture(torture_fn *fn, void *ctx)
 {
-    /* Once for what is made at the first use and kept. */
+    /* A first run allocates what is made once and kept. */
     torture_arm(0, false);
     int first = fn(ctx);
     if (first != 0)

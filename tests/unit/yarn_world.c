@@ -144,7 +144,7 @@ static bool failed(struct rpc_call *c)
                            .maybe_done = w->fail[c->kind].maybe_done };
     const Hadoop__AllocateRequest *rq = (const Hadoop__AllocateRequest *)c->rq;
     if (!e.kind || (e.kind == RPC_FAULT_INVALID_RESOURCE && !rq->n_ask))
-        return false; /* who asks for nothing cannot ask for what is not there */
+        return false; /* a request for no container cannot name an unknown resource */
     if (w->fail[c->kind].class_name)
         (void)str_copy(e.class_name, sizeof e.class_name, w->fail[c->kind].class_name);
     (void)str_copy(e.line, sizeof e.line, w->fail[c->kind].line ? w->fail[c->kind].line : "");
@@ -424,7 +424,7 @@ static void answer_start(struct rpc_call *c)
             rq->start_container_request[i]->container_launch_context;
         struct buf env = { 0 };
         while (w->boxes[at].starts || w->boxes[at].released || w->boxes[at].node[1] - '0' != host)
-            at++; /* the token does not say which: in their order */
+            at++; /* the token does not name the container: they come in order */
         struct yarn_container key = box_key(at);
         for (size_t k = 0; k < x->n_environment; k++)
             (void)buf_addf(&env, "%s=%s\n", x->environment[k]->key, x->environment[k]->value);
@@ -594,7 +594,7 @@ static void on_tick(void *arg)
     loop_timer_set(w->tick, clock_mono_ms() + 1);
 }
 
-/* Until the text was said n times. */
+/* Waits until the text has been said n times. */
 void world_until(const char *text, int n)
 {
     w->want_text = text;
@@ -750,7 +750,7 @@ void world_finish(const char *state, const char *why)
     world_until("finished ", 1);
 }
 
-/* The RM says that the box ended. */
+/* The ResourceManager reports that the box ended. */
 void world_ends(int box, int status)
 {
     w->boxes[box].ended = true;

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One real Hadoop cluster for all tests that a process of pytest runs; see tests/fixtures/hadoop/hadoop-cluster. A test may break it, and should
-say so by mending it; what a test leaves broken is mended here before the next one, and what it leaves running fails it."""
+"""
+One real Hadoop cluster for all tests of one pytest process; see tests/fixtures/hadoop/hadoop-cluster. A test
+may break the cluster, and should repair it. If it does not, the cluster is repaired here before the next
+test. A test fails if it leaves an application running.
+"""
 
 import contextlib
 import os
@@ -14,17 +17,17 @@ import pytest
 from lib_cluster import MASTERS, Cluster, wait_until
 from lib_tony import BIN, Tony
 
-TEST_LIMIT_S = 900  # a test takes some 10 s; a machine may be busy
-# Room for hundreds of small containers; heartbeats fast enough that a test does not wait for them. How long somebody may be silent is
-# Hadoop's own 10 minutes: a test that waits for somebody to be given up sets it shorter.
+TEST_LIMIT_S = 900  # a test takes about 10 s; the machine may be busy
+# Room for hundreds of small containers, and heartbeats so fast that a test need not wait for them. The limits
+# on silence are Hadoop's default of 10 minutes; a test that needs such an end sets a shorter limit.
 OPTIONS = ["--nodemanagers", "2", "--nm-memory-mb", "8192", "--nm-vcores", "128", "--nm-heartbeat-ms", "200", "--pmem-check",
-           # GPUs (2 a node, none of them real) and licences (3 a node), which are only counted
+           # GPUs (2 on each node, none of them real) and licences (3 on each node), which Hadoop only counts
            *[x for s in ("yarn:yarn.resource-types=yarn.io/gpu,example.com/licence", "nm:yarn.nodemanager.resource-type.yarn.io/gpu=2",
                          f"yarn:yarn.resourcemanager.am.max-attempts={MASTERS}",
                          "nm:yarn.nodemanager.resource-type.example.com/licence=3") for x in ("--set", s)]]
 
 
-# What takes long and guards what rarely breaks is marked slow: `make soak` runs it, and TONY_SLOW=1.
+# Slow tests of parts that rarely break are marked slow. They run in `make soak`, and with TONY_SLOW=1.
 SLOW_TOO = bool(os.environ.get("TONY_SLOW"))
 
 
@@ -55,7 +58,10 @@ def the_cluster():
 
 
 def end_applications(cluster):
-    """Ids of applications that still ran. One whose client has left with the verdict may need a moment to say goodbye."""
+    """
+    Ends all applications. Returns the ids of those that still ran. An application whose client already has
+    the verdict may need a moment to end.
+    """
     deadline = time.monotonic() + 120
     while (live := cluster.live_apps()) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -68,7 +74,10 @@ def end_applications(cluster):
 
 @pytest.fixture
 def cluster(the_cluster):
-    """The cluster, whole at the start and whole, with no application and no process of one, at the end."""
+    """
+    The cluster. It works at the start of the test. At the end it must work, and have no application and no
+    process of one.
+    """
     the_cluster.repair()
     yield the_cluster
     mended = the_cluster.repair()
@@ -97,14 +106,17 @@ def base():
 
 
 def staging(cluster):
-    """What is staged for single applications of any user."""
+    """Files staged for single applications of any user."""
     return [f"{user}/{name}" for user in cluster.ls("/user") for name in cluster.ls(f"/user/{user}/.tony")
             if name.startswith("application_")]
 
 
 @pytest.fixture
 def tony(cluster, base):
-    """`tony` on a machine of its own; what its jobs staged must be gone in the end, or with the next job when a master was killed."""
+    """
+    `tony` on its own machine. Files that its jobs staged must be gone at the end; if a master was killed, the
+    next job removes them.
+    """
     assert (BIN / "tony").exists(), f"no programs in {BIN}: build first, or set TONY_BIN"
     before = staging(cluster)
     t = Tony(base, cluster)
@@ -121,7 +133,7 @@ def tony(cluster, base):
 
 @pytest.fixture(autouse=True)
 def limit():
-    """No test hangs the suite."""
+    """No test blocks the suite for ever."""
 
     def late(signo, frame):
         raise TimeoutError(f"the test took longer than {TEST_LIMIT_S} s")
@@ -135,7 +147,7 @@ def limit():
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failed test shows what the daemons complained about, and the containers' logs, of its time."""
+    """A failed test shows the daemons' complaints and the containers' logs from its time."""
     outcome = yield
     report = outcome.get_result()
     if report.when != "call" or not report.failed or "the_cluster" not in item.funcargs:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A root directory with nothing in it but a static shell and /proc, in which NodeManagers run their containers.
+"""
+A root directory that contains only a static shell and /proc. NodeManagers run their containers in it.
 
-The DefaultContainerExecutor starts a container as `nice -n 0 bash SCRIPT` once a priority is configured, and looks for `nice` in its PATH. Ours
-stands first there: it changes the root in a mount namespace of its own and goes on with SCRIPT, so that the NodeManager's own scripts run
-inside, too. They are why there is a shell at all; it is Debian's static bash, with busybox for mv, ln, setsid and the like. There is no libc, no
-dynamic loader, no /etc, no /usr, and no file of ours but what the NodeManager localizes.
+Once a priority is configured, the DefaultContainerExecutor starts a container as `nice -n 0 bash SCRIPT`, and
+looks for `nice` in its PATH. The `nice` of this file is first there. It changes the root in a new mount
+namespace and continues with SCRIPT. So the NodeManager's own scripts also run inside; they are the only
+reason for the shell. It is Debian's static bash, with busybox for mv, ln, setsid and others. There is no
+libc, no dynamic loader, no /etc, no /usr, and of tony only the files that the NodeManager localizes.
 """
 
 import contextlib
@@ -30,7 +32,7 @@ exec /usr/sbin/chroot "{root}" /bin/sh -c '\\''cd "$1" && exec /bin/bash "$2"'\\
 
 
 def can_unshare():
-    """How a mount namespace can be had here; None if it cannot."""
+    """The way to get a mount namespace here; None if there is none."""
     for flags in (["--mount"], ["--map-root-user", "--mount"]):
         if subprocess.run(["unshare", *flags, "mount", "--bind", "/proc", "/mnt"], capture_output=True).returncode == 0:
             return " ".join(flags)
@@ -38,7 +40,10 @@ def can_unshare():
 
 
 def make_root(root, shared, flags):
-    """The directory, and beside it bin/nice. `shared`: what the NodeManagers share with their containers."""
+    """
+    Makes the directory, and beside it bin/nice. `shared`: directories that the NodeManagers share with their
+    containers.
+    """
     (root / "bin").mkdir(parents=True)
     for name in ("proc", "tmp", "dev"):
         (root / name).mkdir()
@@ -58,7 +63,7 @@ def make_root(root, shared, flags):
 
 @contextlib.contextmanager
 def bare_root(cluster, base):
-    """Containers of the cluster run in a bare root meanwhile. Gives the root's path."""
+    """Until the end of the block, containers of the cluster run in a bare root. Yields its path."""
     flags = can_unshare()
     if not flags:
         pytest.skip("no mount namespace can be had here: run as root, or allow user namespaces")

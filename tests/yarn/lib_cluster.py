@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster of tests/fixtures/hadoop as an object: its state by REST, its daemons to be killed, its logs to be read."""
+"""The cluster of tests/fixtures/hadoop as an object: its state through REST, its daemons, its logs."""
 
 import contextlib
 import json
@@ -18,12 +18,13 @@ FIXTURE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "hadoop"
 sys.path.insert(0, str(FIXTURE))
 from hdcluster import daemons, procs  # noqa: E402
 
-MASTERS = 30  # that one job may have: some tests kill many
-ANSWER_S = 60  # a JVM on a busy machine stands still for seconds
+MASTERS = 30  # limit for one job; some tests kill many masters
+ANSWER_S = 60  # on a busy machine a JVM may stop for seconds
 FINAL = ("FINISHED", "FAILED", "KILLED")
 LIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
-# What the daemons complain about with no application running, or with anybody's; test_logs.py runs one of nobody's beside ours.
+# Lines that the daemons log without an application, or for any application; test_logs.py compares tony with
+# an application that is not tony's.
 ALLOWED = {
     r"AuthenticationFilter: Unable to initialize FileSignerSecretProvider": "this cluster has no file for it",
     r"NMLogAggregationStatusTracker": "log aggregation is off",
@@ -36,12 +37,13 @@ ALLOWED = {
     r"DefaultContainerExecutor: delete returned false for path": "the NodeManager deletes the files of a container twice, anybody's",
     r"ContainersMonitorImpl: (Process tree for container|Container .* memory limit)": "a task uses too much memory, and is killed for it",
     r"Event EventType: KILL_CONTAINER sent to absent container \S+_000001$": "the ResourceManager has a master ended that has ended, anybody's",
-    # It may look at what was left of an earlier test when the next one has begun.
+    # It may look at the rest of an earlier test when the next one has begun.
     r"No application Attempt for application : \S+ started on this NM|RecoveredContainerLaunch: (Recovered container exited|Unable to locate pid)|"
     r"RMNodeImpl: Container \S+ was running but not reported from": "a NodeManager was restarted",
     r"couldn't find app \S+ while processing FINISH_CONTAINERS": "a grant went back unused, and the node has nothing else of the application",
     r"couldn't find container \S+ while processing FINISH_CONTAINERS": "the ResourceManager confirms an end to a node that has forgotten it",
-    # The files of a container were brought by another one's localizer, and it has ended before its own was done: that is interrupted.
+    # A container's files were already fetched for another container, and this one ended before its own
+    # localizer: that is interrupted.
     r"AsyncDispatcher thread interrupted|YarnUncaughtExceptionHandler: Thread Thread\[LocalizerRunner|"
     r"Can't handle this event at current state: Current: \[(EXITED_WITH_\w+|DONE)\], eventType: \[RESOURCE_FAILED\]": "its own race",
     r"ProcfsBasedProcessTree: Error reading the stream": "a process ended while the NodeManager looked at it",
@@ -54,7 +56,7 @@ THEIR_OWN = re.compile("|".join(ALLOWED))
 
 
 def wait_until(condition, what, limit=180.0, pause=0.05):
-    """The condition's first true value; fails with `what` at the deadline."""
+    """Waits for the condition's first true value and returns it; fails with `what` at the deadline."""
     deadline = time.monotonic() + limit
     while True:
         value = condition()
@@ -69,7 +71,7 @@ class Cluster:
         self.dir = pathlib.Path(directory)
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self.guard = None
-        self.usual = []  # settings of a whole module
+        self.usual = []  # settings for a whole module
 
     # ---- the daemons ----
 
@@ -112,7 +114,10 @@ class Cluster:
 
     @contextlib.contextmanager
     def usually(self, *settings, restart):
-        """The cluster of several tests has these settings: the daemons `restart` run with them, and without them afterwards."""
+        """
+        Several tests share these settings: the daemons `restart` restart with them here, and without them at
+        the end.
+        """
         self.usual = list(settings)
         try:
             self.restart(*restart)
@@ -123,7 +128,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def changed(self, *settings, restart, wait=True):
-        """The daemons `restart` run with these settings, and without them afterwards."""
+        """The daemons `restart` restart with these settings, and without them at the end."""
         try:
             self.restart(*restart, settings=settings, wait=wait)
             yield self
@@ -131,7 +136,9 @@ class Cluster:
             self.restart(*restart)
 
     def broken(self):
-        """Daemons that do not run, or are stopped, or a ResourceManager that is elsewhere, or settings that are not the usual ones."""
+        """
+        Is a daemon dead or stopped, the ResourceManager at its other address, or a setting not the usual one?
+        """
         st, bad = self.state, []
         for name in daemons.names(st):
             entry = st["procs"].get(name)
@@ -144,7 +151,9 @@ class Cluster:
         return bad
 
     def repair(self):
-        """As it was at the start, but for what HDFS holds. What had to be done, for a message."""
+        """
+        Restores the state at the start, except for the files in HDFS. Returns a message about the repairs.
+        """
         bad, st = self.broken(), self.state
         if not bad:
             return bad
@@ -160,7 +169,7 @@ class Cluster:
         self.up("--rm-at", "1")
         return bad
 
-    # ---- what it says ----
+    # ---- its REST interface ----
 
     def get(self, url):
         with self.opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=ANSWER_S) as answer:
@@ -203,7 +212,7 @@ class Cluster:
         return (self.rm("nodes").get("nodes") or {}).get("node", [])
 
     def containers(self, app=None):
-        """Containers that NodeManagers have not done with, by id; those of one application, or all."""
+        """Containers that the NodeManagers have not finished, by id; of one application, or all."""
         found = {}
         for nm in self.names()[3:]:
             with contextlib.suppress(OSError, ValueError):
@@ -213,7 +222,7 @@ class Cluster:
         return found
 
     def processes(self):
-        """Pids of everything in containers: what the NodeManagers started, with its command line."""
+        """Pids of all processes in containers, with their command lines."""
         st = self.state
         own = {entry["pid"] for entry in st["procs"].values()}
         found = {}
@@ -225,26 +234,29 @@ class Cluster:
         return found
 
     def environ(self, pid):
-        """The environment of a process as it was started; empty when it is gone."""
+        """The environment with which a process was started; empty if it has ended."""
         with contextlib.suppress(OSError):
             pairs = pathlib.Path("/proc", str(pid), "environ").read_bytes().decode(errors="replace").split("\0")
             return dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
         return {}
 
     def scripts(self, app):
-        """The launch script of each live container of an application, by container id: what the NodeManager was told."""
+        """The launch script of each live container of an application, by container id."""
         return {path.parent.name: path.read_text(errors="replace")
                 for path in sorted(self.dir.glob(f"nm/nm*/local/usercache/*/appcache/{app}/container_*/launch_container.sh"))}
 
     def container_log(self, app, name, container="*"):
-        """The text of every such file in the log directories of an application's containers, by container id."""
+        """
+        The text of each file with this name in the log directories of an application's containers, by
+        container id.
+        """
         return {path.parent.name: path.read_text(errors="replace")
                 for path in sorted(self.dir.glob(f"nm/nm*/logs/{app}/{container}/{name}"))}
 
     # ---- its logs ----
 
     def mark(self):
-        """Where the logs end now."""
+        """The current ends of the logs."""
         return {name: (self.dir / "logs" / f"{name}.log").stat().st_size for name in self.names()}
 
     def log_since(self, mark, daemon):
@@ -253,7 +265,10 @@ class Cluster:
             return f.read().decode(errors="replace").splitlines()
 
     def complaints(self, mark, but=""):
-        """Warnings and errors of ResourceManager and NodeManagers since then, less what they say without us, less `but`."""
+        """
+        Warnings and errors of ResourceManager and NodeManagers since then, without those that they log
+        without tony, and without those in `but`.
+        """
         found = []
         for name in self.names():
             if name.startswith(("rm", "nm")):
@@ -265,7 +280,7 @@ class Cluster:
     # ---- HDFS ----
 
     def hdfs(self, op, path, method="GET", user="root", data=None, **query):
-        """A WebHDFS call; the JSON of the answer, or its text."""
+        """A WebHDFS call. Returns the JSON of the answer, or its text."""
         query = urllib.parse.urlencode({"op": op, "user.name": user, **query})
         url = f"http://127.0.0.1:{self.state['ports']['nn_http']}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
         if op == "CREATE":
@@ -289,13 +304,13 @@ class Cluster:
             raise
 
     def ls(self, path):
-        """Name to status; empty where there is nothing."""
+        """Name to status; empty if the directory does not exist."""
         if not self.exists(path):
             return {}
         return {s["pathSuffix"]: s for s in self.hdfs("LISTSTATUS", path)["FileStatuses"]["FileStatus"]}
 
     def tree(self, path):
-        """Every file below, by its path relative to `path`."""
+        """All files below `path`, by their relative paths."""
         found = {}
         for name, status in self.ls(path).items():
             if status["type"] == "DIRECTORY":
@@ -308,7 +323,7 @@ class Cluster:
         return self.hdfs("OPEN", path)
 
     def make_home(self, user):
-        """A home directory, as an administrator makes it."""
+        """Makes a home directory, as an administrator would."""
         self.hdfs("MKDIRS", f"/user/{user}", "PUT", permission="755")
         self.hdfs("SETOWNER", f"/user/{user}", "PUT", owner=user)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that do not fit beside each other."""
+"""Jobs that do not fit into the cluster together."""
 
 from lib_cluster import wait_until
 
-MIB = 1024  # a worker's memory; the cluster has 16 of them
+MIB = 1024  # memory of a worker; the cluster has room for 16
 
 
 def workers(tony, n, queue, command="true", **conf):
@@ -16,9 +16,11 @@ def asking(cluster):
 
 
 def two_jobs_of_sixty_percent(tony):
-    """Each needs 62 % of the cluster and gets half: from two queues, which are served in turn, and out of a cluster that a third job
-    has filled until both have asked. Neither would ever get the rest if both held on to what they have. Both must end well; gives
-    what they said."""
+    """
+    Each job needs 62 % of the cluster and gets half of it. They are in two queues, which YARN serves in turn,
+    and a third job fills the cluster until both have asked. If both kept their containers, neither would ever
+    get the rest. Both must succeed. Returns their output.
+    """
     filling, _, _ = tony.gated(15, role={"memory": f"{MIB}m"})
     pair = [tony.start("run", workers(tony, 10, queue)) for queue in ("default", "second")]
     wait_until(lambda: len(asking(tony.cluster)) == 2 or any(p.poll() is not None for p in pair), "both jobs wait", 180, 0.1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of one job on the cluster, to be killed, and the question whether it is whole again."""
+"""Processes of one job on the cluster that a test kills, and checks that the job works again."""
 
 import contextlib
 import json
@@ -13,7 +13,10 @@ LIMIT_S = 300
 
 
 def await_reported(tony, app):
-    """Until the ResourceManager knows that the tasks' containers run: it ends those that it does not know of when the master dies."""
+    """
+    Waits until the ResourceManager knows that the tasks' containers run: if the master dies, it ends
+    containers that it does not know.
+    """
     ids = [t["container"] for t in tony.tasks(app).values()]
 
     def known():
@@ -24,14 +27,14 @@ def await_reported(tony, app):
 
 
 class Victims:
-    """The processes of a job. `program`: what the command line of a task's own process contains."""
+    """The processes of a job. `program`: text in the command line of a task's own process."""
 
     def __init__(self, tony, app, program):
         self.tony, self.cluster, self.app, self.program = tony, tony.cluster, app, program
-        self.dead = []  # what was killed: kind and pid
+        self.dead = []  # kind and pid of each killed process
 
     def all(self):
-        """Pids that live, by kind."""
+        """Live pids by kind."""
         found = {kind: [] for kind in KINDS}
         for pid, line in sorted(self.cluster.processes().items()):
             env = self.cluster.environ(pid)
@@ -44,7 +47,7 @@ class Victims:
         return found
 
     def kill(self, kind, dice=None):
-        """kill -9 of one of the kind, when there is one that has not been killed before."""
+        """kill -9 of one process of this kind, once there is one that was not killed before."""
         gone = {pid for _, pid in self.dead}
         live = wait_until(lambda: [pid for pid in self.all()[kind] if pid not in gone], f"a {kind} to kill", LIMIT_S)
         pid = dice.choice(live) if dice else live[0]
@@ -54,13 +57,13 @@ class Victims:
         return pid
 
     def role(self):
-        """The job's only role as `tony status` has it; empty while nobody can tell."""
+        """The job's only role in `tony status`; empty if no program answers."""
         r = self.tony.run("status", self.app, "--json")
         doc = json.loads(r.stdout) if r.returncode == 0 else {}
         return (doc.get("roles") or [{}])[0] if doc.get("state") == "RUNNING" else {}
 
     def past(self, n, step):
-        """Waits until n tasks run and the job is past this step; its step then."""
+        """Waits until n tasks run and the job is past this step; returns its step."""
 
         def there():
             role = self.role()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that have a task on each node, and what is said of one that is lost."""
+"""Jobs with a task on each node, and the messages about a lost task."""
 
 import os
 import re
@@ -7,14 +7,16 @@ import re
 from lib_cluster import wait_until
 
 ONE_A_NODE = {"memory": "5g"}  # of 8
-# Nothing is started again here: what is lost fails the job, and the job says of what.
+# With these settings nothing restarts: a loss fails the job, and the message gives the reason.
 STRICT = {"tony.application.fail-on-worker-failure-enabled": "true",
           **{f"tony.task.restarts.{why}": 0 for why in ("node-lost", "preempted", "disk-failed")}}
 
 
 def spread(tony, cluster, conf=None, **top):
-    """A gated job with a task on each node: its client, its id, and the NodeManager that has a task but not the master, with that
-    task's pid and name."""
+    """
+    A gated job with a task on each node. Returns its client, its id, the NodeManager that has a task but not
+    the master, and the pid and name of that task.
+    """
     p, app, pids = tony.gated(2, role=ONE_A_NODE, conf={**STRICT, **(conf or {})}, **top)
     master = cluster.app(app)["amContainerLogs"]
     live = cluster.containers(app)
@@ -35,9 +37,9 @@ def master_log(cluster, app):
 
 
 def decided(tony, p, app, task, *reasons):
-    """A job that lost a task by no fault of its own has failed of that, and says so."""
+    """A job that lost a task from outside has failed, and its message gives the reason."""
     out, err = p.communicate(timeout=300)
-    # of a preemption the master may be told first, and then it is the one that ends the container
+    # before a preemption the master may be told, and then it ends the container itself
     assert "preempted" in reasons or re.search("container.ended .*reason=(%s)" % "|".join(reasons), master_log(tony.cluster, app)), out + err
     cause = tony.status(app)["cause"]
     assert p.returncode == 1 and cause["task"] == (task or cause["task"]) and cause["reason"] in reasons, out + err

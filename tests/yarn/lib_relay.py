@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WebHDFS by a detour, on which an upload comes to a halt: what happens in the midst of one does not depend on how fast it is."""
+"""
+A proxy for WebHDFS on which uploads stop half way. So tests of an interrupted upload do not depend on its
+speed.
+"""
 
 import contextlib
 import http.client
@@ -8,11 +11,11 @@ import shutil
 import socket
 import threading
 
-HALT = 1 << 20  # a DataNode gets so much of a connection, and no more
+HALT = 1 << 20  # after so many bytes of a connection the proxy forwards no more
 
 
 class NameNode(http.server.BaseHTTPRequestHandler):
-    """Passes everything on, and sends to the detour who is sent to the DataNode."""
+    """Forwards all requests. Redirects to the DataNode are changed, so that they lead through the proxy."""
 
     protocol_version = "HTTP/1.1"
 
@@ -47,7 +50,9 @@ def copy(from_, to, most=None):
 
 @contextlib.contextmanager
 def halting(cluster, folder):
-    """A client's configuration, in a new directory `folder`, with which no upload of more than HALT bytes comes to its end."""
+    """
+    A client configuration in the new directory `folder`. With it no upload of more than HALT bytes completes.
+    """
     ports, held = cluster.state["ports"], []
 
     def serve(listener):
@@ -70,6 +75,6 @@ def halting(cluster, folder):
             yield folder
         finally:
             server.shutdown()
-            for s in (listener, *held):  # wakes who waits for one
+            for s in (listener, *held):  # wakes waiting threads
                 with contextlib.suppress(OSError):
                     s.shutdown(socket.SHUT_RDWR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `tony`, as somebody with a Hadoop client configuration types it."""
+"""The program `tony` as a user with a Hadoop client configuration runs it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SANITIZER = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE
 
 
 def floor(cluster, command, n=2):
-    """The application of bench/ that has nothing of ours runs the command in n containers."""
+    """The application of bench/, which uses nothing of tony, runs the command in n containers."""
     p = cluster.state["ports"]
     at = "127.0.0.1:{}".format
     return subprocess.run([str(BUILD / "bench" / "yarn-floor"), "--rm", at(p["rm"]), "--scheduler", at(p["rm_sched"]), "--namenode",
@@ -26,7 +26,10 @@ def floor(cluster, command, n=2):
 
 
 class Tony:
-    """One machine of a user: a HOME, the programs, the configuration of the cluster and nothing else of it."""
+    """
+    The machine of a user: it has a HOME, the programs, the configuration of the cluster, and nothing else of
+    the cluster.
+    """
 
     def __init__(self, base, cluster, conf="conf", **extra):
         self.base = pathlib.Path(base)
@@ -46,21 +49,21 @@ class Tony:
         self.env.update({name: os.environ[name] for name in SANITIZER if name in os.environ})
         (self.base / "run").mkdir(mode=0o700, exist_ok=True)
         (self.base / "site").mkdir(exist_ok=True)
-        # A busy machine's daemons may need long for an answer; what they retry after is short in this cluster.
+        # The daemons of a busy machine may answer slowly. The retry intervals of this cluster are short.
         (self.base / "site" / "tony-site.yaml").write_text("conf: {tony.application.num-client-rm-connect-retries: 60}\n")
         self.n_files = 0
 
     # ---- running it ----
 
     def argv(self, args):
-        """run, submit and plan name the cluster; all other commands know it from the application."""
+        """run, submit and plan name the cluster; all other commands find it through the application."""
         args = [str(a) for a in args]
         if args[0] in ("run", "submit", "plan") and "--cluster" not in args:
             args[1:1] = ["--cluster", "yarn"]
         return [str(self.bin / "tony"), *args]
 
     def run(self, *args, timeout=300, cwd=None, env=None, stdout=subprocess.PIPE):
-        """Any exit code; stdout and stderr as text."""
+        """Accepts any exit code; stdout and stderr are text."""
         return subprocess.run(self.argv(args), env={**self.env, **(env or {})}, cwd=cwd or self.base, stdin=subprocess.DEVNULL,
                               stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout)
 
@@ -73,14 +76,17 @@ class Tony:
         return json.loads(self.ok(*args, "--json", **kw))
 
     def start(self, *args, cwd=None, env=None, **kw):
-        """A Popen, for what is to be interrupted."""
+        """A Popen, for a command that the test interrupts."""
         return subprocess.Popen(self.argv(args), env={**self.env, **(env or {})}, cwd=cwd or self.base, stdin=subprocess.DEVNULL,
                                 stdout=kw.pop("stdout", subprocess.PIPE), stderr=kw.pop("stderr", subprocess.PIPE), text=True, **kw)
 
     # ---- jobs ----
 
     def job_file(self, roles=None, directory=None, **top):
-        """A job file from a dict (JSON is YAML). roles: {"worker": {...}}; memory defaults to little, also the master's."""
+        """
+        Makes a job file from a dict (JSON is YAML). roles: {"worker": {...}}; the default memory is small,
+        also for the master.
+        """
         doc = {"name": "test", "framework": "generic", **top}
         doc["conf"] = {"tony.am.memory": "128m", **doc.get("conf", {})}
         if roles is not None:
@@ -94,7 +100,7 @@ class Tony:
         return self.job_file({"worker": {"instances": n, "command": command, **(role or {})}}, directory, **top)
 
     def xml_file(self, name="tony.xml", directory=None, **keys):
-        """A job file as TonY's users have it."""
+        """A job file in the form of TonY's users."""
         rows = "".join(f"  <property><name>{k}</name><value>{v}</value></property>\n" for k, v in keys.items())
         path = pathlib.Path(directory or self.base) / name
         path.write_text(f"<?xml version='1.0'?>\n<configuration>\n{rows}</configuration>\n")
@@ -106,7 +112,10 @@ class Tony:
         return out
 
     def status(self, app):
-        """Where the job stands in the words of its master, or of its history: a master that is too busy to answer is asked again."""
+        """
+        The job's state from its master or its history. If the master is too busy to answer, it is asked
+        again.
+        """
 
         def told():
             doc = self.json("status", app)
@@ -121,10 +130,13 @@ class Tony:
         tasks = wait_until(lambda: self.json("tasks", app)["tasks"], f"the master of {app} answers", 300, 0.1)
         return {t["task"]: t for t in tasks}
 
-    # ---- a job that runs until it is let go ----
+    # ---- a job that runs until the test releases it ----
 
     def gated(self, n=1, tail="", **top):
-        """A running job whose tasks end, and well, at let_go(): its client, its id and the pids of its tasks."""
+        """
+        A running job whose tasks exit with 0 at let_go(). Returns its client, its id and the pids of its
+        tasks.
+        """
         self.n_files += 1
         gate = self.base / f"gate{self.n_files}"
         p = self.start("run", self.workers(f"while [ ! -e {gate} ]; do sleep 0.1; done{tail}", n=n, **top))
@@ -139,7 +151,7 @@ class Tony:
         return p, self.cluster.environ(pids[0])["JOB_ID"], pids
 
     def let_go(self, p, code=0):
-        """What the client of a gated job says until it ends."""
+        """Releases the tasks of a gated job. Returns the client's output."""
         p.gate.write_text("")
         out, err = p.communicate(timeout=300)
         assert p.returncode == code, out + err

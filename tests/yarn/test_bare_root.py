@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that has nothing: the containers run in a root directory without a libc. See lib_bare.py for how, and for what is there."""
+"""Containers run in a root directory without a libc; see lib_bare.py."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from lib_tony import APP, BIN, BUILD, floor
 
 @pytest.fixture(autouse=True)
 def static_programs():
-    """Sanitizers do not go together with static linking."""
+    """Builds with sanitizers cannot be linked statically."""
     options = {o["name"]: o["value"] for o in json.loads((BUILD / "meson-info" / "intro-buildoptions.json").read_text())}
     if options["b_sanitize"] != "none" or not options["static_node"]:
         pytest.skip("build: it links dynamically")
@@ -22,7 +22,7 @@ def static_programs():
 def test_a_job_in_a_bare_root(tony, cluster, base):
     with bare_root(cluster, base) as root:
         assert sorted(p.name for p in root.iterdir()) == sorted(["bin", "proc", "tmp", "dev"])
-        # Without this the rest would prove nothing: a program that needs a libc does not run.
+        # Proves that the root has no libc: a dynamically linked program does not run.
         shutil.copy("/bin/true", root / "bin" / "dynamic")
         done = floor(cluster, "/bin/dynamic")
         assert done.returncode == 1 and "ended with 127" in done.stderr
@@ -34,7 +34,7 @@ def test_a_job_in_a_bare_root(tony, cluster, base):
 
 @pytest.mark.parametrize("name", ["tony-master", "tony-executor"])
 def test_programs_need_no_loader(name):
-    """No interpreter in the file: the kernel alone starts it."""
+    """The file names no interpreter: the kernel alone starts it."""
     headers = subprocess.run(["readelf", "--wide", "--program-headers", "--dynamic", str(BIN / name)], capture_output=True, text=True,
                              check=True).stdout
     assert "INTERP" not in headers and "NEEDED" not in headers

@@ -24,7 +24,9 @@ CACHE = "/user/root/.tony/cache"
 # ---- logs ----
 
 def test_logs_right_after_the_end(tony):
-    """Also in the moment between the master's last word and the ResourceManager's."""
+    """
+    Logs are available also in the moment between the master's end and the ResourceManager's report of it.
+    """
     job = tony.workers("echo hello from $TASK_INDEX", n=2)
     for _ in range(3):
         app = APP.search(tony.ok("run", job)).group()
@@ -33,7 +35,7 @@ def test_logs_right_after_the_end(tony):
 
 
 def test_logs_are_followed_to_the_end(tony, base):
-    """Through the whole life: from before the start to what is written last."""
+    """From before the start of the task to its last line."""
     app = tony.submit(tony.workers(f"for i in 1 2 3; do echo line $i; done; while [ ! -e {base}/go ]; do sleep 0.1; done; echo last"))
     with open(base / "out", "w") as out:
         follower = tony.start("logs", app, "-f", "--stdout", stdout=out)
@@ -47,7 +49,7 @@ def test_logs_are_followed_to_the_end(tony, base):
 
 
 class LogServer(http.server.BaseHTTPRequestHandler):
-    """A history server: sends on once, then gives a file with its own head and foot."""
+    """A history server: it redirects once, and then returns a file with a header and a footer."""
 
     asked = []
 
@@ -97,7 +99,7 @@ def test_logs_of_the_sites_log_server(tony, cluster, base):
 # ---- uploads and the cache ----
 
 def on_terminal(tony, *args, timeout=300):
-    """What it writes on a terminal, and its exit code."""
+    """Its output on a terminal, and its exit code."""
     master, slave = pty.openpty()
     p = tony.start(*args, stdout=subprocess.DEVNULL, stderr=slave, env={"TERM": "xterm"})
     os.close(slave)
@@ -126,7 +128,7 @@ def test_uploads_have_a_progress_bar(tony, base):
 
 
 def age(cluster, path, ms):
-    """As if it had last been used so long ago."""
+    """As if it had last been used this long ago."""
     cluster.hdfs("SETTIMES", path, "PUT", modificationtime=int(time.time() * 1000) - ms, accesstime=-1)
 
 
@@ -139,12 +141,12 @@ def test_the_cache_ages(tony, cluster, base):
     cluster.put(f"{CACHE}/_COPYING_.left-1-1", b"half")
     half = "_COPYING_.left-1-1"
     assert tony.run("run", tony.workers("true", conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
-    assert {old, half} <= set(cluster.ls(CACHE))  # it is young
+    assert {old, half} <= set(cluster.ls(CACHE))  # the file is young
     age(cluster, f"{CACHE}/{old}", 3 * hour)
     age(cluster, f"{CACHE}/{half}", 25 * hour)
     assert tony.run("run", tony.workers("true", conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
     assert not {old, half} & set(cluster.ls(CACHE))
-    # who uses it again after a day says so
+    # a use after more than a day is recorded
     assert tony.run("run", tony.workers("true", resources=[str(base / "old")])).returncode == 0
     age(cluster, f"{CACHE}/{old}", 30 * hour)
     assert tony.run("run", tony.workers("true", resources=[str(base / "old")])).returncode == 0
@@ -152,7 +154,7 @@ def test_the_cache_ages(tony, cluster, base):
 
 
 def test_staging_of_what_is_over_is_swept(tony, cluster):
-    """A client and a master that were killed have left theirs."""
+    """Staged files of a client and of a master that were killed."""
     app = APP.search(tony.ok("run", tony.workers("true"))).group()
     never = app[:-4] + "9876"
     for name, old in ((app, 10 * 1000), (never, 3600 * 1000)):
@@ -164,7 +166,7 @@ def test_staging_of_what_is_over_is_swept(tony, cluster):
 
 @pytest.mark.takes(13)
 def test_many_clients_at_once(tony, cluster, base):
-    """The same new content, from ten machines."""
+    """The same new content from ten machines."""
     (base / "shared.bin").write_bytes(os.urandom(2 << 20))
     job = tony.workers("cksum < shared.bin", role={"memory": "64m"}, conf={"tony.am.memory": "64m"}, resources=[str(base / "shared.bin")])
     before = set(cluster.ls(CACHE))
@@ -174,11 +176,12 @@ def test_many_clients_at_once(tony, cluster, base):
         assert p.returncode == 0, err
     new = [name for name in set(cluster.ls(CACHE)) - before if "shared.bin" in cluster.ls(f"{CACHE}/{name}")]
     assert len(new) == 1
-    assert not [name for name in set(cluster.ls(CACHE)) - before if name.startswith("_COPYING_")]  # those of who was killed stay long
+    # Files of killed clients stay longer.
+    assert not [name for name in set(cluster.ls(CACHE)) - before if name.startswith("_COPYING_")]
 
 
 def test_a_client_killed_while_it_stages(tony, cluster, base):
-    """Nothing half-uploaded is ever used, and nothing runs."""
+    """A half uploaded file is never used, and no job runs."""
     (base / "big").write_bytes(os.urandom(4 << 20))
     job = tony.workers("cksum < big", resources=[str(base / "big")])
     before = set(cluster.ls(CACHE))
@@ -198,7 +201,10 @@ def test_a_client_killed_while_it_stages(tony, cluster, base):
 
 @pytest.mark.takes(12)
 def test_a_silent_master(tony, cluster):
-    """What is known of its job is shown without it. Nobody listens to Ctrl-C, so the ResourceManager does it."""
+    """
+    The client shows what is known about the job. The master does not react to Ctrl-C, so the client asks the
+    ResourceManager.
+    """
     p, app, _ = tony.gated()
     pid = next(pid for pid, line in cluster.processes().items() if line.startswith("./tony-master"))
     os.kill(pid, signal.SIGSTOP)
@@ -209,7 +215,7 @@ def test_a_silent_master(tony, cluster):
         r = tony.run("tasks", app)
         assert r.returncode == 0 and not r.stdout and "does not answer" in r.stderr, r.stdout + r.stderr
         os.kill(pid, signal.SIGCONT)
-        out, err = logs.communicate(timeout=300)  # it has waited, and not said that there is nothing; or it has waited long enough
+        out, err = logs.communicate(timeout=300)  # it has waited and not reported "no logs"; or it has waited its full time
         assert (logs.returncode, out, err) == (0, "", "") or logs.returncode == 4 and "does not answer" in err, out + err
         os.kill(pid, signal.SIGSTOP)
         p.send_signal(signal.SIGINT)
@@ -260,10 +266,10 @@ def test_doctor(tony, cluster):
     assert "no Kerberos" in found["isolation"]["value"]
 
 
-# ---- what the ResourceManager does ----
+# ---- decisions of the ResourceManager ----
 
 def test_a_master_that_never_starts(tony, cluster):
-    """No node takes it: the job fails after tony.am.startup-timeout, and nothing is left."""
+    """No node takes it: the job fails after tony.am.startup-timeout, and no file is left."""
     for nm in ("nm1", "nm2"):
         cluster.signal(nm, "STOP")
     try:

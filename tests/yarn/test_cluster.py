@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixture itself: what the other tests take for granted."""
+"""Tests of the fixture: the properties that the other tests rely on."""
 
 import importlib.machinery
 import importlib.util
@@ -15,7 +15,10 @@ from lib_cluster import ANSWER_S, FIXTURE, wait_until
 
 
 def submit_sleep(cluster, seconds=601):
-    """An application of one container, its master, which never registers. Submitted by REST: by nothing of ours."""
+    """
+    An application with one container, whose master never registers. It is submitted through REST, without
+    tony.
+    """
     base = f"http://127.0.0.1:{cluster.state['ports']['rm_http']}/ws/v1/cluster"
 
     def post(path, doc=None):
@@ -50,16 +53,18 @@ def test_an_application_runs_and_is_killed(cluster):
 
 @pytest.fixture
 def script(monkeypatch):
-    """The program hadoop-cluster as a module."""
+    """Imports the program hadoop-cluster as a module."""
     loader = importlib.machinery.SourceFileLoader("hadoop_cluster", str(FIXTURE / "hadoop-cluster"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("hadoop_cluster", loader))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # beside the program
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # otherwise Python writes a file beside the program
     loader.exec_module(module)
     return module
 
 
 def test_a_daemon_whose_port_is_taken(script, tmp_path):
-    """As happens when several clusters start at the same time: the daemon dies, and its log has the reason."""
+    """
+    This happens when several clusters start at the same time: the daemon dies, and its log has the reason.
+    """
     (tmp_path / "logs").mkdir()
     st = {"dir": str(tmp_path), "options": {"nodemanagers": 1}, "procs": {}, "ports": {}}
     for line, why in (("java.net.BindException: Address already in use", True), ("java.lang.OutOfMemoryError", False)):
@@ -87,7 +92,7 @@ def test_other_ports_are_chosen_then(script, tmp_path, monkeypatch):
 
 @pytest.mark.takes(8)
 def test_daemons_die_and_come_back(cluster):
-    """And containers outlive them."""
+    """Daemons are killed and restart. Containers outlive them."""
     app = submit_sleep(cluster)
     pids = wait_until(lambda: [p for p, line in cluster.processes().items() if line.startswith("sleep 601")], "the container's process")
     dead = ["nn", "dn", "rm", list(cluster.containers(app).values())[0]["nm"]]
@@ -121,7 +126,10 @@ def test_settings_change_and_come_back(cluster):
 
 
 def test_a_killed_test_run_leaves_nothing(tmp_path):
-    """The guard ends what a killed run started: here a process with the cluster's mark, for a daemon."""
+    """
+    The guard ends the processes of a killed test run. Here a process with the cluster's mark stands for a
+    daemon.
+    """
     directory = tmp_path / "c"
     (directory / "nm").mkdir(parents=True)
     runner = subprocess.Popen(["sleep", "600"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons and our own processes die, change or are taken away under a running job."""
+"""Daemons and tony's processes die, change or disappear while a job runs."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_too_much_memory(tony, cluster):
     r = tony.run("run", tony.workers("exec /usr/bin/python3 -c 'import time; x = b\"x\" * (200 << 20); time.sleep(60)'"))
     said = r.stdout + r.stderr
     assert r.returncode == 1 and "out_of_memory" in r.stdout and "raise tony.worker.memory" in said, said
-    assert "of 64 MB" in said, said  # with how much it had
+    assert "of 64 MB" in said, said  # the message has the task's limit
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_an_amrm_token_is_rolled(tony, cluster):
         assert len(cluster.attempts(app)) == 1
 
 
-# Alone, and both; with what else a site may set: test_site.py.
+# Each setting alone, and both together; test_site.py combines them with others.
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["yarn:hadoop.rpc.protection=integrity", "yarn:hadoop.rpc.protection=privacy",
                                      "capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false"])
@@ -79,7 +79,7 @@ def test_one_setting(tony, cluster, setting):
     with cluster.changed(setting, restart=["rm", "nm1", "nm2"]):
         r = tony.run("run", tony.workers("true", n=8))
         assert r.returncode == 0, r.stderr
-        cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are taken away
+        cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are restarted
 
 
 @pytest.mark.takes(12)

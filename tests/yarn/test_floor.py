@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application of bench/yarn that has nothing of ours: what it cannot do here, nobody can."""
+"""The application of bench/yarn uses nothing of tony. Problems that it has here are not tony's."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def test_the_floor_runs(cluster, base, settings):
     gate = os.open(base / "gate", os.O_RDWR | os.O_CLOEXEC)
     mark = cluster.mark()
     if settings:
-        cluster.restart("rm", settings=settings)  # and back by the fixture
+        cluster.restart("rm", settings=settings)  # the fixture restores the settings
     p = cluster.state["ports"]
     at = "127.0.0.1:{}".format
     client = subprocess.Popen([str(BUILD / "bench" / "yarn-floor"), "--rm", at(p["rm"]), "--scheduler", at(p["rm_sched"]), "--namenode",

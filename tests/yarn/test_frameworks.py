@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the frameworks need of us, on a cluster; the frameworks themselves are in tests/soak-yarn, for they take minutes."""
+"""
+The parts of tony that frameworks need, on a cluster. The frameworks themselves take minutes and are in
+tests/soak-yarn.
+"""
 
 import os
 import re
@@ -20,7 +23,7 @@ PYTHON = "/usr/bin/python3"
 
 
 def said(cluster, app, pattern):
-    """What a pattern finds in the output of all containers."""
+    """Matches of a pattern in the output of all containers."""
     return sorted(x for text in cluster.container_log(app, "stdout*").values() for x in re.findall(pattern, text))
 
 
@@ -32,7 +35,10 @@ def program(tmp_path_factory):
 
 
 def test_mpi_goes_on_without_a_master(tony, cluster, base, program):
-    """The ranks have met when the master dies; what they say to their server from then on is heard, and the next master hears the abort."""
+    """
+    The master dies after the ranks have met. Their server still receives their messages, and the next master
+    hears of the abort.
+    """
     gates = [base / "one", base / "two"]
     jobs = [tony.workers(f"{program} '{what}' {gate}", n=3, framework="mpi") for what, gate in zip(("", "abort"), gates)]
     apps = [tony.submit(job) for job in jobs]
@@ -56,7 +62,7 @@ def test_mpi_goes_on_without_a_master(tony, cluster, base, program):
 # ---- Horovod ----
 
 def test_horovod(tony, cluster, base):
-    """By our server, and by a driver of the user's, who numbers the ranks backwards."""
+    """With tony's server, and with a user's driver that numbers the ranks backwards."""
     (base / "rank.py").write_text(RANK)
     (base / "driver.py").write_text(DRIVER)
     own = {"tony.horovod.driver.mode.debug": True, "tony.driver.command": f"{PYTHON} {base}/driver.py", "tony.driver.memory": "64m"}
@@ -67,7 +73,7 @@ def test_horovod(tony, cluster, base):
         assert found == [(str(i), str(i if app == apps[0] else 2 - i)) for i in range(3)], found
 
 
-# ---- what goes with them ----
+# ---- other features of these jobs ----
 
 def test_parameters_of_a_command_before_all(tony, cluster):
     job = tony.workers('echo "[$MODEL_PARAMS]"', n=2, conf={
@@ -82,7 +88,10 @@ def test_parameters_of_a_command_before_all(tony, cluster):
 
 
 def test_who_waits_and_who_is_stopped(tony):
-    """Workers begin when the server has made its file; the server, which swallows TERM, ends with them, and that is no failure."""
+    """
+    Workers begin when the server has made its file. The server ignores TERM. It ends with the workers, and
+    that is no failure.
+    """
     deaf = "trap '' TERM; sleep 0.3; echo > up; while :; do sleep 0.1; done"
     r = tony.run("run", tony.job_file({
         "server": {"instances": 1, "command": deaf, "ready": "file:up"},
@@ -105,7 +114,7 @@ http.server.ThreadingHTTPServer(("", p.parse_args().port), http.server.SimpleHTT
 
 @pytest.mark.parametrize("where", ["chief", "sidecar"])
 def test_where_tensorboard_is(tony, cluster, base, where):
-    """As soon as something answers there: in what `run` says, in the status, in the job's page."""
+    """Once it answers, its URL is in the output of `run`, in the status and on the job's page."""
     src = base / "src"
     (src / "tensorboard").mkdir(parents=True)
     (src / "tensorboard/__init__.py").touch()
@@ -136,7 +145,9 @@ HELLO = "#!{0}\nimport sys\nprint('hello', sys.prefix != sys.base_prefix)\n"
 
 
 def test_environments(tony, cluster, base):
-    """A venv that is no longer where it was made, as a tar archive and as a directory; a program in one file."""
+    """
+    A venv that was moved after it was made, as a tar archive and as a directory; and a program in one file.
+    """
     old, new = base / "made-here", base / "env"
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", old], check=True, timeout=300)
     (old / "bin/hello").write_text(HELLO.format(f"{old}/bin/python3"))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that do not fit beside each other, and a cluster that cannot give what a job needs. The same, 20 times in a row: `make soak`."""
+"""
+Jobs that do not fit into the cluster together, and a cluster that cannot give what a job needs. `make soak`
+repeats them 20 times.
+"""
 
 import re
 
@@ -9,7 +12,7 @@ from lib_gangs import MIB, two_jobs_of_sixty_percent, workers
 
 @pytest.mark.takes(50)
 def test_two_jobs_of_sixty_percent(tony):
-    assert "given back" in (said := two_jobs_of_sixty_percent(tony)), said  # else they were not in each other's way
+    assert "given back" in (said := two_jobs_of_sixty_percent(tony)), said  # otherwise the jobs did not compete
 
 
 def test_a_gang_that_cannot_be_had_in_time(tony, cluster):
@@ -19,5 +22,5 @@ def test_a_gang_that_cannot_be_had_in_time(tony, cluster):
     assert r.returncode == 1, said
     missing, of, what = re.search(r"(\d+) of (\d+) containers were not granted within 4 s: (.*)", said).groups()
     assert of == "8" and 4 <= int(missing) <= 8 and what.startswith(f"{missing} of 'worker' (1 GB, 1 core)"), said
-    assert cluster.app(app)["state"] == "RUNNING"  # nobody else's were taken
+    assert cluster.app(app)["state"] == "RUNNING"  # the other job kept its containers
     tony.let_go(filling)

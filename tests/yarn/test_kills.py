@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever of a job is killed: it goes on from its last checkpoint, and comes to what it would have come to undisturbed."""
+"""
+Any process of a job is killed: the job resumes from its last checkpoint and has the same result as without
+the kill.
+"""
 
 import hashlib
 
@@ -8,10 +11,11 @@ from lib_kills import KINDS, LIMIT_S, Victims, await_reported
 from lib_tony import APP, ROOT
 
 PYTHON = "/usr/bin/python3"
-STEPS = 2000  # the later ones are slow, so that all can be killed before the end also on a slow machine: see `quick`
+# The later steps are slow, so that on a slow machine, too, all kills happen before the end: see `quick`.
+STEPS = 2000
 
-# Each step's result follows from the one before. Two copies of a task at the same time end the job: the lock of one that is being
-# killed is free a moment later, the lock of one that runs never.
+# The result of each step depends on the one before. If two copies of a task run at the same time, the job
+# ends. They use a lock: a process that is being killed releases it a moment later, a running one never does.
 TRAINING = """
 import fcntl, hashlib, json, os, signal, sys, time
 sys.path.insert(0, {lib!r})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ResourceManager and NodeManagers write into their logs about us: no warning that we cause."""
+"""Jobs of tony cause no warnings in the logs of ResourceManager and NodeManagers."""
 
 import re
 import signal
@@ -12,12 +12,13 @@ from lib_tony import APP, floor
 
 @pytest.mark.takes(10)
 def test_no_daemon_complains_of_a_job(tony, cluster, base):
-    """However it ends. What is allowed, and why, stands in lib_cluster."""
+    """However the job ends. lib_cluster.py lists the allowed lines with their reasons."""
     (base / "src").mkdir()
     (base / "src" / "file").write_text("x")
     mark = cluster.mark()
     assert tony.run("run", tony.workers("test -e file", n=10, src=str(base / "src"))).returncode == 0
-    assert tony.run("run", tony.job_file(None, command="true")).returncode == 0  # in the master's container
+    # Runs in the master's container.
+    assert tony.run("run", tony.job_file(None, command="true")).returncode == 0
     assert tony.run("run", tony.workers("exit 3", n=3)).returncode == 1
     assert tony.run("run", tony.workers("exit 3", n=3, conf={"tony.application.fail-on-worker-failure-enabled": "true"})).returncode == 1
     too_much = "exec python3 -c 'import time; x = b\"x\" * (300 << 20); time.sleep(60)'"
@@ -33,13 +34,16 @@ def test_no_daemon_complains_of_a_job(tony, cluster, base):
 
 
 def deleted_twice(cluster, mark, app):
-    """Names of the application's files of which the NodeManagers complained that they were deleted already."""
+    """Names of the application's files that the NodeManagers tried to delete twice, as they complain."""
     return {m[1] for nm in ("nm1", "nm2") for line in cluster.log_since(mark, nm)
             if (m := re.search(rf"delete returned false for path: \[.*/{app}/.*/([^/\]]+)\]", line))}
 
 
 def test_who_deletes_twice(tony, cluster):
-    """The NodeManager itself, also of an application that has nothing of ours. It deletes, and complains, some time after the end."""
+    """
+    The NodeManager itself, also for an application without tony. It deletes, and complains, some time after
+    the end.
+    """
     mark = cluster.mark()
     before = {a["id"] for a in cluster.apps()}
     assert floor(cluster, "/bin/true", 4).returncode == 0

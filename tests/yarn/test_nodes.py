@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes are lost, fall ill, fill up, are given to others; NameNode and DataNode go. What the job is told is what happened."""
+"""
+Nodes are lost, become unhealthy or full, or are given to other jobs; NameNode and DataNode stop. The job's
+message gives the true reason.
+"""
 
 import shutil
 
@@ -23,12 +26,12 @@ def test_a_node_that_is_not_well(tony, cluster, base, settings, words):
     with cluster.changed(*[s.replace("{base}", str(base)) for s in settings], restart=[nm], wait=False):
         wait_until(gone(pid), "the task ended", 180)
     said = decided(tony, p, app, task, "node_lost", "disk_failed")
-    assert words in said + master_log(cluster, app), said  # what is wrong with the node
+    assert words in said + master_log(cluster, app), said  # the reason of the node
 
 
 @pytest.mark.slow
 def test_no_node_is_there(tony, cluster):
-    """The job waits, says so, and goes on when there is one."""
+    """The job waits, reports that, and goes on once there is a node."""
     with cluster.changed("nm:yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage=0.0", restart=["nm1", "nm2"],
                          wait=False):
         wait_until(lambda: {n["state"] for n in cluster.nodes()} <= {"UNHEALTHY", "LOST"}, "no node is well", 180, 0.1)
@@ -40,7 +43,9 @@ def test_no_node_is_there(tony, cluster):
 
 @pytest.mark.slow
 def test_a_token_that_expired(tony, cluster, base):
-    """A grant that its node can be told of only when the container's token is too old: no fault of the task's."""
+    """
+    The master can use a grant only after the container's token has expired. That is no failure of the task.
+    """
     programs = base / "bin"
     shutil.copytree(BIN, programs, ignore=lambda d, names: [n for n in names if n.endswith(".p")])
     (programs / "tony-master").write_text(f"#!/bin/sh\nwhile [ ! -e {base}/begin ]; do sleep 0.05; done\nexec {BIN}/tony-master \"$@\"\n")
@@ -71,12 +76,12 @@ def test_namenode_and_datanode_restarted(tony, cluster):
         cluster.signal(daemon)
         cluster.up()
     tony.let_go(p)
-    assert tony.status(app)["state"] == "SUCCEEDED"  # from the history in HDFS
+    assert tony.status(app)["state"] == "SUCCEEDED"  # read from the history in HDFS
 
 
 @pytest.mark.slow
 def test_the_namenode_is_away_at_the_end(tony, cluster):
-    """The verdict does not depend on HDFS. What is left there the next client clears away."""
+    """The verdict does not depend on HDFS. The next client removes the files that are left there."""
     p, app, _ = tony.gated(2)
     cluster.signal("nn")
     try:
@@ -91,7 +96,7 @@ def test_the_namenode_is_away_at_the_end(tony, cluster):
 
 @pytest.mark.takes(12)
 def test_the_client_is_killed(tony, cluster):
-    """`run` owns its job, which ends soon after it; `submit` does not."""
+    """`run` owns its job, which ends soon after the client; `submit` does not."""
     p, app, pids = tony.gated(conf={"tony.client.away-limit": 10000})
     p.kill()
     p.communicate()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job asks of the scheduler beyond memory: labels, resource types, queues, priority."""
+"""A job's requests to the scheduler besides memory: labels, resource types, queues, priority."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_gpus_and_other_types_by_name(tony, cluster):
     p, app, pids = tony.gated(2, role={"gpus": 2}, conf={"tony.worker.resource-types": "example.com/licence=1"})
     assert {k: v for k, v in allocated(cluster, app).items() if "/" in k} == {"yarn.io/gpu": 4, "example.com/licence": 2}
     r = tony.run("run", tony.workers("true", role={"gpus": 1}, conf={"tony.container.allocation.timeout": 2000}))
-    assert r.returncode == 1, r.stdout + r.stderr  # all four are taken
+    assert r.returncode == 1, r.stdout + r.stderr  # all four are in use
     tony.let_go(p)
 
 
@@ -53,7 +53,7 @@ def test_gpus_where_there_are_none(tony, cluster):
 
 @pytest.fixture
 def labelled(cluster):
-    """nm2 has the label `fast`, which is its own partition; nm1 has none."""
+    """nm2 has the label `fast`, which is a partition of its own; nm1 has no label."""
 
     def admin(path, doc):
         request = urllib.request.Request(f"http://127.0.0.1:{cluster.state['ports']['rm_http']}/ws/v1/cluster/{path}?user.name=root",
@@ -70,7 +70,7 @@ def labelled(cluster):
 
 
 def nodes_of(cluster, app):
-    """NodeManagers by container: the master's and the tasks'."""
+    """The NodeManager of each container of the master and the tasks."""
     live = cluster.containers(app)
     master = cluster.app(app)["amContainerLogs"]
     return {("am" if cid in master else "task"): c["nm"] for cid, c in live.items()}
@@ -90,7 +90,8 @@ def test_node_labels(tony, labelled):
     r = tony.run("run", tony.workers("true", conf={"tony.worker.node-label": "fat"}))
     assert r.returncode == 2 and "'fast'" in r.stderr and "'fat'" in r.stderr, r.stderr
     r = tony.run("run", tony.workers("true", conf={"tony.worker.node-label": "fast", "tony.yarn.queue": "second"}), timeout=300)
-    # 1 and not 2: a client cannot see which labels a queue may use, so the job begins and its request for a container is refused
+    # 1 and not 2: a client cannot see which labels a queue may use, so the job begins, and its request for a
+    # container is refused
     assert r.returncode == 1 and "fast" in r.stdout + r.stderr and "second" in r.stdout + r.stderr, r.stdout + r.stderr
 
 

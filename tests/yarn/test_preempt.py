@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preemption by another queue: a notice lets the tasks concerned save, and they go on from there when there is room again."""
+"""
+Preemption by another queue. The scheduler's notice lets the tasks save. They resume from there when there is
+room again.
+"""
 
 import shlex
 import textwrap
@@ -14,7 +17,7 @@ PREEMPTION = ["yarn:yarn.resourcemanager.scheduler.monitor.enable=true",
                   "monitoring_interval": 300, "max_wait_before_kill": WAIT_MS, "total_preemption_per_round": "1.0",
                   "natural_termination_factor": "1.0", "max_ignored_over_capacity": "0.0"}.items()]]
 
-# Saves when it is told to go, and never by itself; goes on from what was saved.
+# Saves only when it is told to end; resumes from the checkpoint.
 TASK = """
     import json, os, signal, socket, sys, time
     s = socket.socket(socket.AF_UNIX)
@@ -42,7 +45,7 @@ def saved_by(doc):
 @pytest.mark.takes(22)
 @pytest.mark.parametrize("scope", ["task", pytest.param("job", marks=pytest.mark.slow)])
 def test_a_notice_lets_them_save(tony, cluster, scope):
-    """Those whose containers are wanted; where the gang is formed anew for it, all."""
+    """The tasks in the preempted containers save; if the gang forms again because of that, all tasks save."""
     n_saved = 3 if scope == "job" else 1
     gate, other_gate = tony.base / "gate", tony.base / "other-gate"
     command = f"{PYTHON} -c {shlex.quote(textwrap.dedent(TASK).strip())}"
@@ -56,7 +59,7 @@ def test_a_notice_lets_them_save(tony, cluster, scope):
                        "all run", 300, 0.5)
             other = tony.start("run", tony.workers(f"while [ ! -e {other_gate} ]; do sleep 0.1; done", n=1, role={"memory": "4g"},
                                                    conf={"tony.yarn.queue": "second"}))
-            # Those that had to go have saved, each what it had, and wait for room.
+            # The preempted tasks have saved their current steps, and wait for room.
             doc = wait_until(lambda: (lambda s: s["restarts"] and s["roles"][0]["waiting"] and len(saved_by(s)) >= n_saved and s)(tony.status(app)),
                              "some had to go", 300, 0.5)
             assert doc["last_restart"]["reason"] == "preempted", doc["last_restart"]

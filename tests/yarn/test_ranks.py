@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks in a container, and the store by which they find each other, in the container of rank 0."""
+"""
+Several ranks in a container, and the store through which they find each other. It runs in the container of
+rank 0.
+"""
 
 import re
 
@@ -23,7 +26,7 @@ s.barrier("done", size)
 
 
 def test_ranks_meet_also_when_rank_0_was_killed(tony, base):
-    """In the same containers, with another and empty store; each rank's log is its own."""
+    """They meet again in the same containers, with a new and empty store. Each rank has its own log."""
     (base / "program.py").write_text(PROGRAM.format(lib=str(ROOT / "tests" / "e2e")))
     role = {"ranks": 2, "memory": "200m", "restart": "on-failure"}
     app = tony.submit(tony.workers(f"/usr/bin/python3 -S {base}/program.py", n=2, framework="pytorch", role=role))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tony resize on YARN: the same as on the pool, asked of the job's master by TLS. Masters die while they resize."""
+"""
+tony resize on YARN works as on the pool; the client asks the job's master over TLS. Masters die during the
+resize.
+"""
 
 import json
 import pathlib
@@ -177,7 +180,9 @@ def test_a_job_of_another_version_waits(tony, cluster, full):
 # ---- masters that die at a record of a resize ----
 
 class PointsJob:
-    """A job whose masters are told where to die (tests/points/points.c), and what its tasks noted (STEPS)."""
+    """
+    A job whose masters die where the test says (tests/points/points.c), and the notes of its tasks (STEPS).
+    """
 
     def __init__(self, tony, mode, base, n=1):
         tony.bin = tony.base / "bin"
@@ -195,7 +200,10 @@ class PointsJob:
         self.app = None
 
     def arm(self, life, number, after, action="kill"):
-        """The life-th master dies after it has written the number-th piece of its journal from this event on."""
+        """
+        The life-th master dies after it has written the number-th part of its journal, counted from this
+        event.
+        """
         (self.points / f"master.{life}").write_text(f"{number} {action} done write */journal \n*/journal *{after}\n")
 
     def struck(self):
@@ -206,7 +214,7 @@ class PointsJob:
         return path.read_text().splitlines() if path.exists() else []
 
     def steady(self, size):
-        """The job has this size, all of it runs and trains on."""
+        """Waits until the job has this size and all its tasks run and make progress."""
 
         def look():
             r = self.tony.run("status", self.app, "--json")
@@ -221,8 +229,9 @@ class PointsJob:
 
     def resize(self, n):
         """
-        Until the job has this size. YARN may end a container with a master that dies before its node has reported the container: then
-        the job keeps its size, says so, and is asked again. So is a job whose master was not patient enough with a slow HDFS.
+        Asks until the job has this size. If a master dies before a node has reported a container, YARN may
+        end the container. Then the job keeps its size and says so, and the resize is asked again; also if
+        HDFS was too slow for the master.
         """
         for _ in range(9):
             r = self.tony.run("resize", self.app, f"worker={n}", "--wait")
@@ -232,7 +241,7 @@ class PointsJob:
         self.steady(n)
 
     def end(self):
-        """The status of the job after its tasks ended well."""
+        """The status of the job after its tasks have ended with 0."""
         (self.dir / "go").touch()
         r = self.tony.run("wait", self.app)
         assert r.returncode == 0, r.stdout + r.stderr
@@ -255,8 +264,9 @@ class PointsJob:
 @pytest.mark.parametrize("mode", ["restart", "live"])
 def test_masters_die_while_they_resize(tony, cluster, base, mode):
     """
-    A job of one worker grows to three, beyond its first size, and shrinks to one. Twice a master dies when the resize is in its journal
-    and perhaps in no copy, and the next one soon after it has found what is there.
+    A job of one worker grows to three, more than its first size, and shrinks to one. Twice a master dies when
+    its journal has the resize and perhaps no copy has it; the next master dies soon after it has read the
+    copies.
     """
     job = PointsJob(tony, mode, base)
     job.arm(1, 1, "resize")
@@ -268,7 +278,7 @@ def test_masters_die_while_they_resize(tony, cluster, base, mode):
     job.arm(3, 1, "resize")
     job.arm(4, 2, "resynced")
     await_reported(tony, job.app)
-    kill_master(cluster)  # the next one reads where it has to die
+    kill_master(cluster)  # the next master reads here where it has to die
     job.steady(3)
     job.resize(1)
     wait_until(lambda: len(job.struck()) == 4, "four masters have died where they were told to", 300)
@@ -276,7 +286,8 @@ def test_masters_die_while_they_resize(tony, cluster, base, mode):
     doc = job.end()
     job.check(doc)
     assert doc["resizes"] == 2 and len(doc["tasks"]) == 1, doc
-    # A live resize may have started a task in a container that was not reported yet when the second master died.
+    # When the second master died, a live resize may have started a task in a container that no node had
+    # reported yet.
     assert doc["restarts"] <= (2 if mode == "live" else 0), "restarts were charged for the resizes"
     assert len(cluster.attempts(job.app)) == 6
 
@@ -284,7 +295,7 @@ def test_masters_die_while_they_resize(tony, cluster, base, mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode, old, new", [("restart", 1, 3), ("restart", 3, 1), ("live", 1, 3), ("live", 3, 1)])
 def test_the_master_dies_at_each_record_of_a_resize(tony, cluster, base, mode, old, new):
-    """And of what follows, until the end of the job."""
+    """Also at each later record until the end of the job."""
     number, struck = 0, True
     while struck:
         number += 1
@@ -304,7 +315,10 @@ def test_the_master_dies_at_each_record_of_a_resize(tony, cluster, base, mode, o
 
 @pytest.mark.slow
 def test_the_digits_are_resized(tony, cluster, base):
-    """examples/digits: from two workers to four, one and three while it trains, as tests/e2e does on the pool."""
+    """
+    examples/digits: from two workers to four, one and three while it trains, like the test in tests/e2e on
+    the pool.
+    """
     epochs, sizes, pause = 6, [4, 1, 3], base / "pause"
     command = f"/usr/bin/python3 train.py --epochs {epochs} --save-every 10 --checkpoints {base}"
     digits = [ROOT / "examples/digits/job.yaml", "--conf", f"tony.containers.command={command}", "--conf", "tony.worker.memory=512m"]
@@ -317,7 +331,7 @@ def test_the_digits_are_resized(tony, cluster, base):
 
     def stand_still_at(step):
         pause.with_suffix(".new").write_text(str(step))
-        pause.with_suffix(".new").rename(pause)  # a reader finds the old or the new step
+        pause.with_suffix(".new").rename(pause)  # a reader finds either the old or the new step
 
     base.mkdir(exist_ok=True)
     undisturbed, _ = accuracy(tony.submit(*digits[:2], digits[2].replace(str(base), str(base / "undisturbed")), *digits[3:]))
@@ -326,10 +340,11 @@ def test_the_digits_are_resized(tony, cluster, base):
     for i, n in enumerate(sizes):
         wait_until(lambda i=i: (tony.status(app).get("roles") or [{}])[0].get("step", 0) >= 20 * (i + 1), f"step {20 * (i + 1)}", 300, 0.1)
         tony.ok("resize", app, f"worker={n}")
-        stand_still_at(20 * (i + 2))  # it may train on while it waits for containers
+        stand_still_at(20 * (i + 2))  # the job may train on while it waits for containers
         wait_until(lambda i=i: tony.status(app).get("resizes") == i + 1, f"resize to {n}", 300, 0.1)
     pause.unlink()
     resized, workers = accuracy(app)
     doc = tony.status(app)
     assert workers == sizes[-1] and doc["restarts"] == 0 and doc["generation"] == len(sizes) + 1
-    assert abs(resized - undisturbed) < 1.5 / 360  # the sums are rounded in another order, which may move one image over the edge
+    # The sums are rounded in another order. That may change the result for one image.
+    assert abs(resized - undisturbed) < 1.5 / 360

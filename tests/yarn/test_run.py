@@ -53,7 +53,7 @@ def test_what_the_resourcemanager_is_told(tony, cluster):
     assert (report["name"], report["queue"].rpartition(".")[2]) == ("test", "second")
     assert sorted(report["applicationTags"].split(",")) == ["blue", "red"]
     got = wait_until(lambda: [c for c in cluster.containers(app).values() if c["totalVCoresNeeded"] == 3], "the worker's container")
-    assert got[0]["totalMemoryNeededMB"] == 128  # rounded up by the scheduler
+    assert got[0]["totalMemoryNeededMB"] == 128  # the scheduler rounds up
     assert tony.run("kill", app).returncode == 0
     assert cluster.await_app(app, "KILLED", "FINISHED")["finalStatus"] == "KILLED"
 
@@ -109,7 +109,7 @@ def test_what_is_shipped(tony, base):
 
 
 def test_a_job_file_that_is_large(tony, cluster):
-    """More than fits beside the tokens of the master's container: it is staged."""
+    """It is larger than what fits beside the tokens of the master's container, so it is staged."""
     p, app, _ = tony.gated(tail="; test ${#TEXT} = 100000", role={"env": {"TEXT": "x" * 100000}})
     assert {"job.conf", "yarn.json", "client.key"} <= set(cluster.tree(f"/user/root/.tony/{app}"))
     tony.let_go(p)
@@ -136,18 +136,18 @@ def test_secrets_are_nobodys(tony, cluster):
     assert {s["permission"] for s in cluster.tree(home).values()} == {"600"}
     for pid in cluster.processes():
         for name in ("environ", "cmdline"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # the process has ended meanwhile
                 assert key.encode() not in pathlib.Path("/proc", str(pid), name).read_bytes()
     for folder, _, names in os.walk(cluster.dir / "nm"):
         for path in [pathlib.Path(folder, name) for name in names]:
             if path.name in ("launch_container.sh", "stdout", "stderr", "executor.log", "directory.info"):
-                with contextlib.suppress(OSError):  # of a container whose files are just deleted
+                with contextlib.suppress(OSError):  # the files of this container are being deleted
                     assert key not in path.read_text(errors="replace"), path
     tony.ok("kill", app)
 
 
 def test_the_page_is_served_through_the_proxy(tony, cluster):
-    """It and all that it links to, below the ResourceManager's /proxy/<application>/."""
+    """The page and all its links work below the ResourceManager's /proxy/<application>/."""
     p, app, _ = tony.gated(2, role={"env": {"SECRET": "hunter2"}})
     url = cluster.app(app)["trackingUrl"]
     assert f"/proxy/{app}" in url, url

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The master dies and YARN starts another: the tasks go on as if nothing had happened."""
+"""The master dies and YARN starts another: the tasks go on undisturbed."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def kill_master(cluster, signo=signal.SIGKILL):
 
 @pytest.fixture
 def job(tony, base, cluster):
-    """Workers that write when they begin and end, and end when there is a file `go`."""
+    """Workers that record when they begin and end. They end when the file `go` exists."""
 
     def make(n=3, end="exit 0", **top):
         command = f"echo begin >> {base}/$TASK_INDEX; while [ ! -e {base}/go ]; do sleep 0.05; done; echo end >> {base}/$TASK_INDEX; {end}"
@@ -37,7 +37,10 @@ def job(tony, base, cluster):
     make.go = lambda: (pathlib.Path(base) / "go").touch()
 
     def begun(n=3):
-        """All tasks have begun, and their nodes have said so: what YARN has not heard of dies with the master. The application's id."""
+        """
+        Waits until all tasks have begun and their nodes have reported it: when a master dies, YARN ends
+        containers that it does not know. Returns the application's id.
+        """
         wait_until(lambda: len(said(n)) == n, "all tasks have begun")
         app, = cluster.live_apps()
         mine = app.partition("_")[2]
@@ -50,7 +53,7 @@ def job(tony, base, cluster):
 
 
 def followed(cluster, app, epoch=2):
-    """How many executors have been welcomed by the second master, or by that one."""
+    """The number of executors that the second master, or the given one, has welcomed."""
     return sum(f"epoch={epoch}" in text for text in cluster.container_log(app, "executor.log").values())
 
 
@@ -59,7 +62,7 @@ def test_the_tasks_go_on(tony, cluster, job):
     app = job.begun()
     kill_master(cluster)
     wait_until(lambda: followed(cluster, app) == 3, "all executors have the second master")
-    tony.await_state(app, "RUNNING")  # the executors may know of the second master before the ResourceManager does
+    tony.await_state(app, "RUNNING")  # the executors may know the second master before the ResourceManager does
     job.go()
     out, err = p.communicate(timeout=300)
     assert p.returncode == 0, out + err
@@ -70,7 +73,7 @@ def test_the_tasks_go_on(tony, cluster, job):
 
 
 def test_only_its_container_is_ended(tony, cluster, job):
-    """As when its node goes down, or its place is taken: that is not the end of the job."""
+    """As when its node goes down, or its container is taken: the job goes on."""
     p = tony.start("run", job())
     app = job.begun()
     kill_master(cluster, signal.SIGTERM)
@@ -91,7 +94,7 @@ def test_who_killed_the_application(tony, cluster, job):
 
 
 def test_what_ended_meanwhile(tony, cluster, job):
-    """While there is no master the tasks end: their exit codes are those of the job."""
+    """The tasks end while there is no master: their exit codes count."""
     p = tony.start("run", job(end="exit $((TASK_INDEX + 3))"), "--json")
     app = job.begun()
     kill_master(cluster)
@@ -105,7 +108,9 @@ def test_what_ended_meanwhile(tony, cluster, job):
 
 
 def test_a_stop_stands(tony, cluster, job):
-    """Who was told that the job is being stopped need not fear for the master."""
+    """
+    Once the client was told that the job is being stopped, the death of the master does not change that.
+    """
     path = job(conf={"tony.task.kill-grace-ms": 20000})
     app = tony.submit(path)
     assert job.begun() == app
@@ -116,7 +121,10 @@ def test_a_stop_stands(tony, cluster, job):
 
 
 def test_masters_die_in_a_row(tony, cluster, job):
-    """One before it has read anything, one when it is just back: no task notices, and the last one can start another."""
+    """
+    One master dies before it has read anything, another one just after its recovery. No task notices, and the
+    last master can still start a task.
+    """
     p = tony.start("run", job())
     app = job.begun()
     dead = {kill_master(cluster)}
@@ -142,7 +150,7 @@ def test_masters_die_in_a_row(tony, cluster, job):
 
 
 def test_too_many_masters(tony, cluster, job, base):
-    """This site allows two: with the second the job is over, and its containers."""
+    """This site allows two masters: when the second dies, the job and its containers end."""
     shutil.copytree(cluster.dir / "conf", base / "conf")
     tony.env["HADOOP_CONF_DIR"] = str(base / "conf")
     site = base / "conf" / "yarn-site.xml"

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site that has set up much of what Hadoop leaves off: privacy on the wire, scheduling in node heartbeats, access lists, preemption, a stopped
-queue, and nodes that are given up soon. All tests here share these settings: the daemons start with them once."""
+"""
+A site that uses many options which are off in Hadoop by default: encrypted RPC, scheduling in node
+heartbeats, access lists, preemption, a stopped queue, and nodes that are soon given up. All tests here share
+these settings: the daemons start with them once.
+"""
 
 import contextlib
 import os
@@ -12,13 +15,13 @@ from lib_cluster import wait_until
 from lib_nodes import ONE_A_NODE, STRICT, decided, gone, spread
 from lib_tony import APP, Tony
 
-# The fixture `site` restarts three daemons before the first of them and after the last.
+# The fixture `site` restarts three daemons before the first test and after the last one.
 pytestmark = [pytest.mark.takes(95), pytest.mark.xdist_group("site")]
 PEOPLE = ("alice", "bob", "carol")
 SETTINGS = [
     "yarn:hadoop.rpc.protection=privacy",
     "yarn:yarn.nm.liveness-monitor.expiry-interval-ms=12000",
-    "yarn:yarn.acl.enable=true", "yarn:yarn.admin.acl=root,dr.who",  # who asks a page without a name
+    "yarn:yarn.acl.enable=true", "yarn:yarn.admin.acl=root,dr.who",  # the user of requests for pages without a name
     "yarn:yarn.resourcemanager.scheduler.monitor.enable=true",
     *["capacity:yarn.scheduler.capacity." + x for x in (
         "schedule-asynchronously.enable=false", "root.acl_submit_applications=*", "root.acl_administer_queue=root",
@@ -59,8 +62,9 @@ def test_who_may_see_and_end_a_job(tony, cluster, base):
         app = alice.submit(alice.workers("sleep 600", conf={"tony.application.acl-view": "bob", "tony.application.acl-modify": "bob"}))
         alice.await_state(app, "RUNNING")
         assert cluster.app(app)["user"] == "alice"
-        assert bob.status(app)["yarn_state"] == "RUNNING"  # the ResourceManager's word: the master's key is alice's
-        r = carol.run("kill", app)  # 4: what she asks is right, and the cluster refuses it to her
+        # Reported by the ResourceManager: only alice has the master's key.
+        assert bob.status(app)["yarn_state"] == "RUNNING"
+        r = carol.run("kill", app)  # 4: her command is right, and the cluster refuses it
         assert r.returncode == 4 and "carol" in r.stderr, r.stderr
         assert cluster.app(app)["state"] == "RUNNING"
         assert bob.run("kill", app).returncode == 0
@@ -76,7 +80,8 @@ def test_preempted_for_another_queue(tony, cluster):
     p, app, _ = tony.gated(14, role={"memory": "1g"}, conf=STRICT)
     r = tony.run("run", tony.workers("true", n=6, role={"memory": "1g"}, conf={"tony.yarn.queue": "second"}))
     assert r.returncode == 0, r.stderr
-    decided(tony, p, app, None, "preempted")  # also where the node says first that the ResourceManager had it killed
+    # Also if the node first reports that the ResourceManager had the container killed.
+    decided(tony, p, app, None, "preempted")
 
 
 def test_a_nodemanager_killed_for_good(tony, cluster):
@@ -88,7 +93,7 @@ def test_a_nodemanager_killed_for_good(tony, cluster):
 
 
 def test_what_is_lost_begins_again(tony, cluster):
-    """Elsewhere, or where it was when that is back: here there is nowhere else."""
+    """On another node, or on the same one when it is back: this cluster has no third one."""
     p, app, nm, pid, task = spread(tony, cluster, conf={"tony.task.restarts.node-lost": 4})
     cluster.signal(nm)
     wait_until(gone(pid), "the lost task ended", 180)
@@ -98,8 +103,10 @@ def test_what_is_lost_begins_again(tony, cluster):
 
 
 def test_the_masters_node_goes_without_a_word(tony, cluster):
-    """Nothing of it answers, and no connection breaks: whoever follows the job finds the next master. The first one, when its node is
-    back, leaves what that one has done as it is."""
+    """
+    The node stops answering, and no connection breaks. Clients that follow the job find the next master. When
+    the node is back, the first master does not disturb the second.
+    """
     p, app, _ = tony.gated(1, role=ONE_A_NODE)
     master, = [pid for pid, line in cluster.processes().items() if line.startswith("./tony-master")]
     nm = cluster.containers(app)[cluster.environ(master)["CONTAINER_ID"]]["nm"]

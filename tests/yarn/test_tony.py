@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users of the original have: its tony.xml files, its options, and what its own end-to-end tests expect of them. The programs are ours."""
+"""
+Users of the original: its tony.xml files, its options, and the results that its own end-to-end tests expect.
+The programs were written for this test.
+"""
 
 import json
 import os
@@ -42,7 +45,10 @@ def scripts(base):
 
 @pytest.fixture
 def original(tony, scripts):
-    """Runs a job as the original's client would: a tony.xml in the current directory, and options. Its result, with `app`, its id."""
+    """
+    Runs a job as the original's client would: a tony.xml in the current directory, and options. Returns the
+    result, with the job's id in `app`.
+    """
 
     def run(*args, keys=None, python=PYTHON, timeout=300, **kw):
         tony.xml_file(**{k: escape(str(v)) for k, v in {**SMALL, **(keys or {})}.items()})
@@ -60,7 +66,7 @@ def outputs(cluster, app, name="stdout"):
 
 
 def environments(cluster, app):
-    """What env.py has printed, by task."""
+    """The output of env.py, by task."""
     found = [json.loads(text) for text in outputs(cluster, app)]
     return {f"{env['JOB_NAME']}:{env['TASK_INDEX']}": env for env in found}
 
@@ -92,7 +98,7 @@ def test_worker_with_a_venv(original, base):
     args = ["--python_venv", base / "env.zip", "--executes", "with_venv.py", "--shell_env", "ENV_CHECK=ENV_CHECK"]
     keys = {"tony.worker.instances": 1}
     assert (r := original(*args, keys=keys)).returncode == 0, r.stderr
-    assert (r := original(*args, keys=keys, python="bin/py")).returncode == 0, r.stderr  # relative: in the venv
+    assert (r := original(*args, keys=keys, python="bin/py")).returncode == 0, r.stderr  # relative to the venv
     assert (r := original(*args[:-2], keys=keys)).returncode == 1, r.stderr
 
 
@@ -138,7 +144,7 @@ def test_the_chief_alone_has_a_tensorboard_port(original):
 
 
 def test_tensorboard_beside_the_job(original, cluster, base):
-    """Its own program would need TensorBoard; ours shows what it would be given."""
+    """Its default command needs TensorBoard; the test's command prints its environment."""
     show = f"{PYTHON} env.py"
     r = original("--sidecar_tensorboard_log_dir", "/tmp/events", python=None, keys={
         "tony.tensorboard.memory": "64m", "tony.tensorboard.command": f"{show}; touch {base}/up; sleep 600",
@@ -182,7 +188,7 @@ def test_a_worker_outlives_its_group(original, tony):
 
 @pytest.mark.takes(10)
 def test_a_worker_that_is_not_heard_of(tony, cluster):
-    """Its executor is stopped, and comes back to life too late."""
+    """Its executor is stopped, and continues too late."""
     p, app, pids = tony.gated(conf={"tony.task.heartbeat-interval-ms": 300, "tony.task.max-missed-heartbeats": 25,
                                     "tony.task.restarts.node-lost": 0})
     executor, = [pid for pid, line in cluster.processes().items() if line.startswith("./tony-executor")]
@@ -203,7 +209,10 @@ def test_more_tasks_than_the_cluster_can_ever_hold(original, cluster):
 # ---- its options ----
 
 def test_what_wins(original, cluster, base):
-    """A role's command over --executes, --conf over the file; environments and resources of all places together."""
+    """
+    A role's command wins over --executes, --conf over the file; environments and resources of all places are
+    combined.
+    """
     (base / "test.zip").write_bytes(b"x")
     (base / "common.zip").write_bytes(b"y")
     r = original("--executes", "ls", "--shell_env", "TEST1=one", "--container_env", "TEST2=two", "--shell_env", "ODD=a=b, c",
@@ -223,7 +232,7 @@ def test_what_wins(original, cluster, base):
 
 
 def test_where_environments_reach(tony, cluster):
-    """--container_env: the master's container, too; --shell_env: the tasks only."""
+    """--container_env also reaches the master's container; --shell_env only the tasks."""
     p, app, pids = tony.gated(conf={"tony.containers.envs": "OF_CONTAINERS=1", "tony.execution.envs": "OF_TASKS=1"})
     env = cluster.environ(pids[0])
     assert env["OF_CONTAINERS"] == env["OF_TASKS"] == "1"
@@ -234,18 +243,18 @@ def test_where_environments_reach(tony, cluster):
 
 
 def test_task_params(original, cluster, scripts):
-    (scripts / "args.sh").write_text("#!/bin/sh\nprintf '<%s>' \"$@\"\n")  # not executable: the original makes it so
+    (scripts / "args.sh").write_text("#!/bin/sh\nprintf '<%s>' \"$@\"\n")  # not executable: the original sets the permission
     r = original("--executes", "args.sh", "--task_params", "--epochs 3 'two words'", python=None, keys={"tony.worker.instances": 1})
     assert r.returncode == 0, r.stderr
     assert outputs(cluster, r.app) == ["<--epochs><3><two words>"]
 
 
 def test_class_path(original, cluster):
-    """With Hadoop on the node its jars are put in front, unless SKIP_HADOOP_PATH says no."""
+    """If the node has Hadoop, its jars come first, unless SKIP_HADOOP_PATH forbids it."""
     keys = {"tony.worker.instances": 1}
     first = f"{cluster.dir}/conf"
     whole = environments(cluster, original("--executes", "env.py", keys=keys).app)["worker:0"]
-    assert whole["HADOOP_HDFS_HOME"] == str(cluster.dir)  # by the NodeManager
+    assert whole["HADOOP_HDFS_HOME"] == str(cluster.dir)  # set by the NodeManager
     assert whole["CLASSPATH"].startswith(first + ":") and ".jar:" in whole["CLASSPATH"]
     r = original("--executes", "env.py", "--container_env", "SKIP_HADOOP_PATH=true", keys=keys)
     plain = environments(cluster, r.app)["worker:0"]["CLASSPATH"].split(":")
@@ -262,7 +271,7 @@ def test_hdfs_classpath(original, cluster):
         assert r.returncode == 0, r.stderr
         text, = outputs(cluster, r.app)
         assert text.startswith("a.jarb.jarone") and "c.jar" not in text
-        assert "/yarn/nothing" in r.stderr  # left out, and said
+        assert "/yarn/nothing" in r.stderr  # left out, with a message
     finally:
         cluster.remove("/yarn")
 
@@ -286,7 +295,10 @@ def test_resources_that_lie_in_hdfs(original, cluster, base):
 
 
 def test_site_files_by_their_keys(original, tony, cluster, base):
-    """tony.application.{yarn,hdfs}-conf-path: where the cluster is, without HADOOP_CONF_DIR; and shipped."""
+    """
+    tony.application.{yarn,hdfs}-conf-path name the cluster without HADOOP_CONF_DIR, and the files are
+    shipped.
+    """
     del tony.env["HADOOP_CONF_DIR"]
     for name, parts in (("my-hdfs.xml", ("core-site.xml", "hdfs-site.xml")), ("my-yarn.xml", ("yarn-site.xml",))):
         rows = [line for part in parts for line in (cluster.dir / "conf" / part).read_text().splitlines() if "<property>" in line]
@@ -315,7 +327,9 @@ def test_an_unknown_key(original):
 
 
 def test_docker(tony, cluster):
-    """What a runtime for it would be told. This cluster has none, and runs the containers as they are."""
+    """
+    The variables that YARN's Docker runtime would get. This cluster has no such runtime, and ignores them.
+    """
     conf = {"tony.docker.enabled": "true", "tony.docker.containers.image": "library/usual:1", "tony.docker.containers.mount": "/etc/a:/b:ro",
             "tony.docker.am.image": "library/master:2", "tony.docker.worker.image": "library/worker:3"}
     p, app, pids = tony.gated(1, conf=conf)

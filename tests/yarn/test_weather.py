@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a cluster, a job or a configuration is said in a sentence that names it, and leaves nothing behind."""
+"""Faults of a cluster, a job or a configuration: the message names the fault, and nothing is left behind."""
 
 import contextlib
 import http.server
@@ -16,7 +16,7 @@ from lib_tony import BIN
 
 @contextlib.contextmanager
 def not_found():
-    """A web server that has nothing. Gives its port."""
+    """A web server without any page. Yields its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -90,7 +90,7 @@ def test_safe_mode(tony, cluster):
 
 
 def test_no_permission_on_the_home_directory(tony, cluster):
-    cluster.hdfs("MKDIRS", "/user/stranger", "PUT", permission="755")  # root's
+    cluster.hdfs("MKDIRS", "/user/stranger", "PUT", permission="755")  # belongs to root
     try:
         r = tony.run("run", tony.workers("true"), env={"HADOOP_USER_NAME": "stranger"})
         assert r.returncode == 4 and "/user/stranger" in r.stderr and "stranger" in r.stderr, r.stderr
@@ -100,13 +100,13 @@ def test_no_permission_on_the_home_directory(tony, cluster):
 
 
 def test_a_master_that_cannot_start(tony, cluster, base):
-    """Its last words are shown."""
+    """The client shows its error message."""
     programs = base / "bin"
     shutil.copytree(BIN, programs, ignore=lambda d, names: [n for n in names if n.endswith(".p")])
     (programs / "tony-master").write_text("#!/bin/sh\necho the master is broken >&2\nexit 3\n")
     p = tony.start("run", tony.workers("true"), executable=str(programs / "tony"))
     out, err = p.communicate(timeout=300)
-    # 1 and not 4: YARN has taken the job and started its master
+    # 1 and not 4: YARN has accepted the job and started its master
     assert p.returncode == 1 and "the master is broken" in err, out + err
 
 
@@ -119,7 +119,7 @@ def test_the_namenode_is_down(tony, cluster):
 
 
 def test_webhdfs_is_disabled(tony, cluster, base):
-    """A NameNode without it has nothing there: 404, and a page for people."""
+    """Then the NameNode's port answers with 404 and an HTML page."""
     with not_found() as port:
         shutil.copytree(cluster.dir / "conf", base / "conf")
         site = base / "conf" / "hdfs-site.xml"

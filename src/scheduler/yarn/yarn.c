@@ -125,7 +125,7 @@ void yarn_failed(struct yarn *y, const struct rpc_error *e, const char *what)
         yarn_broken(y, "%s: %s", what, e->err.msg);
 }
 
-/* ---- meeting the cluster ---- */
+/* ---- registration ---- */
 
 static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_error *e, void *arg)
 {
@@ -564,8 +564,8 @@ static void yarn_avoid_node(struct sched *s, const char *node, bool avoid)
         log_event(LOG_ERROR, "node.not_avoided", f_str("node", node)); /* no memory */
 }
 
-/* YARN has no notion of a job's whole demand; asks and releases tell it what the job wants. So only
- * note the roles of new slots. */
+/* YARN does not know the whole demand of a job; requests and releases tell it what the job wants.
+ * So only note the roles of new slots. */
 static int yarn_resize(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e)
 {
     return yarn_learn_roles(yarn_of(s), whole, n) < 0
