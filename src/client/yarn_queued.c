@@ -151,8 +151,9 @@ static int feed_newest(struct queued *q, struct err *e)
     return 0;
 }
 
-/* 0 or -errno. -ENOENT: a master has taken the requests, or a tony of another version has submitted
- * the job. -EEXIST: another client has changed them in the meantime. */
+/* 0 or -errno. -ENOENT: a master has taken the requests, job.conf is not written yet, or a tony of
+ * another version has submitted the job. -EEXIST: another client has changed them in the meantime.
+ */
 static int load(struct queued *q, struct err *e)
 {
     if (yarn_home(q->y, e) < 0)
@@ -162,6 +163,8 @@ static int load(struct queued *q, struct err *e)
     int rc = q->dir ? find_newest(q, e) : no_memory(q, e);
     if (rc == 0)
         rc = read_conf(q, e);
+    if (rc == -EBADMSG) /* the client that submits the job is still writing it */
+        return -ENOENT;
     return rc == 0 ? feed_newest(q, e) : rc;
 }
 
