@@ -112,6 +112,10 @@ int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, str
 int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
              struct err *e);
 int yarn_remove(struct yarn *y, const char *path, struct err *e); /* path may be missing */
+/* Write a small file, which must not exist. 0 or -errno. */
+int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e);
+int yarn_rename(struct yarn *y, const char *from, const char *to, struct err *e); /* 0 or -errno */
+bool yarn_exists(struct yarn *y, const char *path); /* false: missing, or not known */
 void yarn_pause(struct yarn *y, int64_t ms);
 /* Read the client's key of a running job from its staging directory. 0 or -errno. */
 int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct err *e);
@@ -216,6 +220,18 @@ struct yarn_job { /* a job that the ResourceManager has accepted */
 int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_job *out,
                 struct err *e);
 void yarn_job_done(struct yarn_job *j);
+
+/* ---- yarn_queued.c: a job that waits for its first master ---- */
+
+struct resize_wish;
+/* Does the job wait for its first master? */
+bool yarn_is_queued(const struct yarn_report *r);
+/* The member "roles" of the status document of such a job, with the sizes that a client has left
+ * for its master. The caller frees it; NULL = not known. */
+json_t *yarn_queued_roles(struct yarn *y, const char *id);
+/* Check the wish, and leave it for the master. 1 = done; 0 = not possible: ask the master; or minus
+ * the exit code. */
+int yarn_queued_resize(struct yarn *y, const char *id, const struct resize_wish *w, struct err *e);
 
 /* ---- yarn_follow.c ---- */
 

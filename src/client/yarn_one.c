@@ -173,23 +173,47 @@ int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, str
     return -o.join.e.num;
 }
 
-static void removed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void changed(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     struct one *o = arg;
     (void)r;
     yarn_join_end(&o->join, e);
 }
 
+/* rc: of the function that began the operation. */
+static int await_change(struct one *o, int rc, struct err *e)
+{
+    if (rc < 0)
+        return rc;
+    yarn_join_wait(&o->join);
+    if (o->join.e.num && e)
+        *e = o->join.e;
+    return -o->join.e.num;
+}
+
 int yarn_remove(struct yarn *y, const char *path, struct err *e)
 {
     struct one o = { .y = y, .join = { .loop = y->loop, .n = 1 } };
-    int rc = webhdfs_delete(y->fs, path, true, removed, &o, NULL, e);
-    if (rc < 0)
-        return rc;
-    yarn_join_wait(&o.join);
-    if (o.join.e.num && e)
-        *e = o.join.e;
-    return -o.join.e.num;
+    return await_change(&o, webhdfs_delete(y->fs, path, true, changed, &o, NULL, e), e);
+}
+
+int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e)
+{
+    struct one o = { .y = y, .join = { .loop = y->loop, .n = 1 } };
+    const struct webhdfs_put put = { .path = path, .mode = 0600, .direct = true, .data = text };
+    return await_change(&o, webhdfs_put(y->fs, &put, changed, &o, NULL, e), e);
+}
+
+int yarn_rename(struct yarn *y, const char *from, const char *to, struct err *e)
+{
+    struct one o = { .y = y, .join = { .loop = y->loop, .n = 1 } };
+    return await_change(&o, webhdfs_rename(y->fs, from, to, changed, &o, NULL, e), e);
+}
+
+bool yarn_exists(struct yarn *y, const char *path)
+{
+    struct one o = { .y = y, .join = { .loop = y->loop, .n = 1 } };
+    return await_change(&o, webhdfs_stat(y->fs, path, changed, &o, NULL, NULL), NULL) == 0;
 }
 
 static void page_done(struct http_call *c, const struct http_response *r, const struct err *e,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tony resize on YARN: the ResourceManager knows where the job's master is, and the master is
- * asked.
+ * tony resize on YARN. The client asks the job's master; the ResourceManager knows where it is. If
+ * the job waits for its first master, the client leaves the request in HDFS for it
+ * (yarn_queued.c).
  */
 #include <errno.h>
 
@@ -88,11 +89,12 @@ static int ask_once(struct asked *k, const struct yarn_report *r, const struct r
     return rc;
 }
 
-/* Asks the master, and asks again while there is none, as ask_job() in resize.c does. */
-static int ask(struct asked *k, const struct resize_wish *w, json_t **out, struct err *e)
+/* Asks the master, and asks again while there is none, as ask_job() in resize.c does. heard: a
+ * master may have accepted the request already. */
+static int ask(struct asked *k, const struct resize_wish *w, bool heard, json_t **out,
+               struct err *e)
 {
     int64_t until = clock_mono_ms() + ASK_MS;
-    bool heard = false; /* a master that is gone may have accepted it */
     for (;;) {
         AUTO(answer_done) struct answer a = { 0 };
         struct yarn_report r = { 0 };
@@ -116,22 +118,65 @@ static int ask(struct asked *k, const struct resize_wish *w, json_t **out, struc
     }
 }
 
-static int run(struct asked *k, const char *word, const struct resize_wish *w, json_t **out,
-               struct err *e)
+/* If the job waits for its first master, leave the request for it. Then look again: if there is a
+ * master now, ask it as well. It mostly has the request already, and to ask twice is harmless.
+ *
+ * 1: *out is the answer; 0: ask the master; or minus the exit code. */
+static int resize_queued(struct asked *k, const struct resize_wish *w, json_t **out, struct err *e)
+{
+    struct yarn_report r = { 0 };
+    struct err unread = { 0 };
+    if (yarn_report(k->y, k->id, &r, e) < 0)
+        return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
+    bool queued = yarn_is_queued(&r) && str_eq(r.user, k->y->user);
+    yarn_report_done(&r);
+    int rc = queued ? yarn_queued_resize(k->y, k->id, w, e) : 0;
+    if (rc <= 0)
+        return rc;
+    /* Without a report the answer is the same: HDFS has the request, and the master reads it. */
+    bool seen = yarn_report(k->y, k->id, &r, &unread) == 0;
+    if (seen && yarn_app_state_is_final(r.state)) {
+        (void)err_set(e, EINVAL, "job %s is over: %s", k->id, yarn_app_state_name(r.state));
+        rc = -EXIT_JOB_FAILED;
+    } else if (seen && has_master(&r)) {
+        rc = ask(k, w, true, out, e);
+        rc = rc == 0 ? 1 : rc;
+    } else {
+        *out = json_pack("{s:s, s:b}", "application_id", k->id, "resized", 1);
+    }
+    yarn_report_done(&r);
+    if (rc == 1 && !*out) {
+        (void)err_set(e, ENOMEM, "cannot show the answer: %m");
+        rc = -EXIT_CLUSTER;
+    }
+    return rc;
+}
+
+/* Ask the master of the job. */
+static int resize_running(struct asked *k, const struct resize_wish *w, json_t **out, struct err *e)
 {
     struct yarn_report r = { 0 };
     json_t *doc = NULL;
     int64_t patience = w->within_ms ? w->within_ms : (int64_t)MASTER_MS;
-    int rc = yarn_find(k->y, word, k->id, e);
-    if (rc == 0)
-        rc = await_master(k, clock_mono_ms() + patience, &r, e);
+    int rc = await_master(k, clock_mono_ms() + patience, &r, e);
     yarn_report_done(&r);
     if (rc == 0)
         rc = yarn_status(k->y, k->id, &doc, e);
     if (rc == 0)
         rc = -resize_wish_check(w, doc, e);
     json_decref(doc);
-    return rc == 0 ? ask(k, w, out, e) : rc;
+    return rc == 0 ? ask(k, w, false, out, e) : rc;
+}
+
+static int run(struct asked *k, const char *word, const struct resize_wish *w, json_t **out,
+               struct err *e)
+{
+    int rc = yarn_find(k->y, word, k->id, e);
+    if (rc == 0)
+        rc = resize_queued(k, w, out, e);
+    if (rc == 0)
+        rc = resize_running(k, w, out, e);
+    return MIN(rc, 0);
 }
 
 int yarn_cmd_resize(struct client *c, const char *word, const struct resize_wish *w)

@@ -171,6 +171,14 @@ static void add_silence(const struct yarn_report *r, json_t *doc)
     (void)json_object_set_new(doc, "message", text_or_null(text));
 }
 
+/* Add the roles of a job that waits for its first master, if they are known. */
+static void add_roles(struct yarn *y, const char *id, json_t *doc)
+{
+    json_t *roles = yarn_queued_roles(y, id);
+    if (roles)
+        (void)json_object_set_new(doc, "roles", roles); /* on failure, the member is missing */
+}
+
 /* Try once. *out_gone: there is or was a master, but it does not answer, and the job has no
  * history. */
 static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, struct err *e)
@@ -196,6 +204,8 @@ static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, st
     *out_gone = got < 0 && !silent && running && r.host[0] && str_eq(r.user, y->user);
     if (got < 0)
         doc = yarn_report_json(y, &r);
+    if (got < 0 && doc && yarn_is_queued(&r) && str_eq(r.user, y->user))
+        add_roles(y, id, doc);
     if (got < 0 && silent && doc)
         add_silence(&r, doc);
     over = over || json_is_integer(json_object_get(doc, "exit_code"));

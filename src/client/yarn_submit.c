@@ -11,6 +11,7 @@
 #include "client/submit.h"
 #include "client/yarn_submit.h"
 #include "hadoop/yarn.h"
+#include "scheduler/yarn/resizefile.h"
 #include "scheduler/yarn/yarnfile.h"
 
 static int no_memory(struct err *e)
@@ -60,6 +61,15 @@ static void key_put(const struct webhdfs_result *r, const struct err *e, void *a
     yarn_join_end(&s->key_join, e);
 }
 
+/* Without this file, a resize of the job waits for the job's master, which knows the rules. */
+static void conf_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct submission *s = arg;
+    (void)r;
+    (void)e;
+    yarn_join_end(&s->key_join, NULL);
+}
+
 static int begin_put(struct submission *s, const char *path, struct span data,
                      webhdfs_done_fn *done, void *arg, struct yarn_join *join, struct err *e)
 {
@@ -85,15 +95,20 @@ static int join_end(struct submission *s, struct err *e)
 
 static int make_dir(struct submission *s, struct err *e)
 {
+    /* One request makes both directories. */
+    AUTO(free_p) char *queued = fs_join(s->dir, RESIZE_QUEUED_DIR);
     s->made = true;
-    if (webhdfs_mkdirs(s->y->fs, s->dir, 0700, op_done, s, NULL, e) < 0)
+    if (!queued)
+        return no_memory(e);
+    if (webhdfs_mkdirs(s->y->fs, queued, 0700, op_done, s, NULL, e) < 0)
         return -EXIT_CLUSTER;
     s->join.n++;
     return join_end(s, e);
 }
 
 /* Write all files in parallel: a DataNode needs 20 to 420 ms for each. The key is for later
- * commands of the user: finish_key() waits for it after the submission. */
+ * commands of the user: finish_key() waits for it after the submission. So is job.conf, if the
+ * launch context carries it: `tony resize` reads it while the job waits for its master. */
 static int write_dir(struct submission *s, struct err *e)
 {
     const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
@@ -108,9 +123,12 @@ static int write_dir(struct submission *s, struct err *e)
             rc = -EXIT_CLUSTER;
     }
     AUTO(free_p) char *key = fs_join(s->dir, JOB_KEY_CLIENT_FILE);
+    AUTO(free_p) char *conf = s->carried ? fs_join(s->dir, "job.conf") : NULL;
     job_key_text(&s->client_key, s->key_text);
     if (begin_put(s, key, span_of(s->key_text), key_put, s, &s->key_join, e) < 0)
         rc = -EXIT_CLUSTER;
+    if (conf && rc == 0)
+        (void)begin_put(s, conf, buf_span(&s->job_conf), conf_put, s, &s->key_join, NULL);
     int ended = join_end(s, e);
     for (size_t i = 0; i < ARRAY_LEN(puts); i++)
         free(puts[i].path);
@@ -119,6 +137,7 @@ static int write_dir(struct submission *s, struct err *e)
     return rc < 0 ? rc : ended;
 }
 
+/* Wait for the key and job.conf. */
 static void finish_key(struct submission *s, bool accepted)
 {
     yarn_join_wait(&s->key_join);

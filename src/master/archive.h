@@ -36,6 +36,10 @@ struct archive_files {
     int (*put)(void *fs, const char *path, mode_t mode, struct span text, webhdfs_done_fn *done,
                void *arg, struct err *e); /* text is borrowed until done */
     int (*remove)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
+    /* Only an empty directory; else done() gets ENOTEMPTY. */
+    int (*rmdir)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
+    int (*rename)(void *fs, const char *from, const char *to, webhdfs_done_fn *done, void *arg,
+                  struct err *e);
     /* The result of done(): for list the names in the directory, for get the bytes of the file. */
     int (*list)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
     int (*get)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);

@@ -26,6 +26,17 @@ static int hdfs_remove(void *fs, const char *path, webhdfs_done_fn *done, void *
     return webhdfs_delete(fs, path, true, done, arg, NULL, e);
 }
 
+static int hdfs_rmdir(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+{
+    return webhdfs_delete(fs, path, false, done, arg, NULL, e);
+}
+
+static int hdfs_rename(void *fs, const char *from, const char *to, webhdfs_done_fn *done, void *arg,
+                       struct err *e)
+{
+    return webhdfs_rename(fs, from, to, done, arg, NULL, e);
+}
+
 static int hdfs_list(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
 {
     return webhdfs_list(fs, path, done, arg, NULL, e);
@@ -41,6 +52,8 @@ const struct archive_files archive_webhdfs = {
     .mkdirs = hdfs_mkdirs,
     .put = hdfs_put,
     .remove = hdfs_remove,
+    .rmdir = hdfs_rmdir,
+    .rename = hdfs_rename,
     .list = hdfs_list,
     .get = hdfs_get,
 };

@@ -282,13 +282,9 @@ static int resize_targets(const struct job_spec *s, const Tony__ResizeJob *a, st
     return rc < 0 ? err_set(e, -rc, "no memory to resize the job") : 0;
 }
 
-static int feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e)
+int clients_feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e)
 {
     AUTO(buf_done) struct buf targets = { 0 };
-    if (m->phase == MP_STARTING)
-        return err_set(e, EAGAIN, "the job's master is starting; ask again");
-    if (m->blocked_why)
-        return err_set(e, EAGAIN, "the job cannot be resized now: %s", m->blocked_why);
     int rc = resize_targets(m->spec, a, &targets, e);
     if (rc < 0)
         return rc;
@@ -300,6 +296,15 @@ static int feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e
                                                                   (uint64_t)INT32_MAX * 1000) } };
     rc = master_feed_asked(m, &ev, e);
     return rc == 1 ? -(e->num ? e->num : EINVAL) : rc;
+}
+
+static int feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e)
+{
+    if (m->phase == MP_STARTING)
+        return err_set(e, EAGAIN, "the job's master is starting; ask again");
+    if (m->blocked_why)
+        return err_set(e, EAGAIN, "the job cannot be resized now: %s", m->blocked_why);
+    return clients_feed_resize(m, a, e);
 }
 
 static void ask_resize(struct peer *p, const Tony__ResizeJob *a)

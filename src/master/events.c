@@ -251,6 +251,8 @@ static void registered(struct master *m, const struct sched_event *ev)
         log_event(LOG_WARN, "sched.registered_twice");
         return;
     }
+    if (queued_resize_delays(m, ev))
+        return;
     master_drop_actions(m); /* the events below return those that are still wanted */
     m->phase = MP_RUNNING;
     m->host = str_dup(ev->text); /* NULL if there is no memory: then it is not shown */
@@ -275,6 +277,7 @@ static void registered(struct master *m, const struct sched_event *ev)
             feed_seen(m, c);
     }
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
+    queued_resize_apply(m);
     for (size_t i = 0; i < ev->n; i++)
         if (ev->containers[i].launched && !ev->containers[i].completed &&
             ev->containers[i].slot < job_n_slots(m->job))

@@ -46,6 +46,7 @@ struct master_probe {
     int64_t mark_ms;  /* replaces CLOCK_MARK_MS (history/replay.h); 0 = CLOCK_MARK_MS */
     const struct journal_probe *journal; /* storage/journal.h; NULL = none */
     int64_t segment_min;                 /* replaces JOURNAL_SEGMENT_MIN; 0 = JOURNAL_SEGMENT_MIN */
+    int64_t patience_ms; /* replaces PATIENCE_MS of queued_resize.c; 0 = PATIENCE_MS */
 };
 
 struct master_config {

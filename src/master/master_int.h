@@ -20,6 +20,7 @@
  *   single_node.c               runs the task of a job without roles in the master's container
  *   reconnect.c                 connects a new master to the executors of the one before it
  *   copies.c, copies_read.c     copy the journal to HDFS for the next master, and read it there
+ *   queued_resize.c             takes the resize that a client left before there was a master
  *   archive.c, archive_hdfs.c   write the history to HDFS, and remove the staging directory
  *   termination.c               handles SIGTERM
  *   locations.c                 the node and the log URL of each container; the status document
@@ -49,6 +50,7 @@ struct http_server;
 struct job_file;
 struct job_spec;
 struct location;
+struct queued_resize;
 struct reconnect;
 struct sched;
 struct sched_config;
@@ -57,6 +59,7 @@ struct sched_event;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
 typedef struct Tony__ReadLog Tony__ReadLog;
+typedef struct Tony__ResizeJob Tony__ResizeJob;
 
 enum master_phase {
     MP_NONE = 0,
@@ -214,6 +217,7 @@ struct master {
     struct job_actions delayed_actions; /* until HDFS has the records that they follow from */
     bool notify_delayed;                /* stands for all ACT_NOTIFY among the delayed actions */
     struct reconnect *reconnects;
+    struct queued_resize *queued_resize; /* NULL = none can be there */
     /* termination.c */
     struct loop_signal *sigterm;
     struct loop_timer *termination_timer;
@@ -328,6 +332,8 @@ bool peer_is_authorized(const struct peer *p, const char *container);
 void clients_notify(void *arg);
 void clients_answer_stops(struct master *m);
 void clients_answer_resizes(struct master *m);
+/* Check the request, and give it to the core as EV_RESIZE. 0 or -errno. */
+int clients_feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e);
 void clients_send_final_update(struct master *m);
 void clients_disconnect_followers(struct master *m); /* those that have received all updates */
 /* Bytes that the kernel has not accepted yet. */
@@ -357,6 +363,15 @@ char *master_tracking_url(const struct master *m); /* the caller frees it; NULL 
 /* The status document (docs/json.md). full: with every task. for_all: without text that tasks have
  * written, for readers who may not read logs. */
 int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out);
+
+/* ---- queued_resize.c ---- */
+int queued_resize_open(struct master *m, struct err *e); /* begins to look for it */
+void queued_resize_close(struct master *m);
+/* Must SE_REGISTERED wait, because it is not known yet whether there is such a resize? Then it is
+ * reported again with the same text. */
+bool queued_resize_delays(struct master *m, const struct sched_event *ev);
+/* The master has begun its work: give the resize to the core, if one was found. */
+void queued_resize_apply(struct master *m);
 
 /* ---- reconnect.c ---- */
 /* Connect to the executor of this container until it answers or is no longer needed. node:

@@ -223,6 +223,8 @@ static int open_remote(struct master *m, struct err *e)
         rc = page_open(m, e);
     if (rc == 0 && r->journal_dir && r->files)
         rc = open_copies(m, e);
+    if (rc == 0 && r->staging_dir && r->files && !m->spec->single_node)
+        rc = queued_resize_open(m, e);
     return rc == 0 ? termination_open(m, e) : rc;
 }
 
@@ -295,6 +297,7 @@ void master_close(struct master *m)
     page_close(m);
     archive_free(m->archive);
     copies_free(m->copies);
+    queued_resize_close(m);
     driver_plan_clear(m);
     reconnect_close(m);
     loop_signal_free(m->sigterm);

@@ -689,6 +689,7 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
     w->journal_probe = (struct journal_probe){ .before = on_journal_call, .arg = w };
     w->probe = (struct master_probe){
+        .patience_ms = 300,
         .on_write = on_write, .arg = w, .retry_ms = 2, .journal = &w->journal_probe
     };
 }
@@ -709,6 +710,7 @@ void world_done(struct world *w)
     buf_done(&w->resize_answer);
     buf_done(&w->bounds);
     strv_done(&w->files.log);
+    buf_done(&w->files.request);
     free(w->job_dir);
     the_world = NULL;
 }

@@ -133,8 +133,18 @@ struct world {
         struct world_op {
             webhdfs_done_fn *done;
             void *arg;
+            enum world_op_kind {
+                WORLD_PLAIN = 0,
+                WORLD_RMDIR,
+                WORLD_RENAME,
+                WORLD_LIST,
+                WORLD_GET
+            } kind;
         } waiting[16], held;
         unsigned n_waiting;
+        struct buf request; /* /s/queued/1, which a client has left; empty = there is none */
+        bool taken;         /* it is /s/taken/1 now */
+        bool holds_request; /* it is not found before world_files_release_request() */
     } files;
     void (*on_running)(struct world *w);   /* called once, when the first task runs */
     void (*before_write)(struct world *w); /* called before each write of the journal */
@@ -179,6 +189,7 @@ enum master_exit world_run(struct world *w);
 /* Call before the first run: the master then runs on a cluster with many machines. */
 void world_go_remote(struct world *w);
 void world_files_release(struct world *w); /* see files.holds */
+void world_files_release_request(struct world *w);
 /* Connect to the master under any identity; only in remote worlds. */
 int world_dial(struct world *w, const char *identity, const struct tls_key *key,
                const struct conn_ops *ops, void *arg, struct conn **out);

@@ -61,7 +61,8 @@ static void all_ends_well(void **state)
     assert_int_equal(w.n_runs[1], 1);
     assert_string_equal(w.finish_state, "SUCCEEDED");
     assert_string_equal(w.client_state, "SUCCEEDED");
-    expect_log(&w, (const char *const[]){ "mkdirs " H " 700", "put " H "/job.conf 600",
+    expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
+                                          "put " H "/job.conf 600",
                                           "put " H "/journal 600", "put " H "/status.json 600",
                                           "put " H "/summary 600", "finish", "remove /s", NULL });
     const char *json = buf_cstr(&w.client_json); /* the last one belongs to the history */
@@ -96,8 +97,8 @@ static void a_shared_history(void **state)
     world_go_remote(&w);
     w.remote.history_is_shared = true;
     assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_string_equal(w.files.log.v[0], "mkdirs " H " 770");
-    assert_string_equal(w.files.log.v[1], "put " H "/job.conf 660");
+    assert_string_equal(w.files.log.v[1], "mkdirs " H " 770");
+    assert_string_equal(w.files.log.v[2], "put " H "/job.conf 660");
     world_done(&w);
 }
 
@@ -128,7 +129,8 @@ static void a_history_that_fails(void **state)
     assert_string_equal(w.finish_state, "SUCCEEDED");
     assert_non_null(strstr(w.diagnostics, "(its history could not be written to '" H
                                           "': cannot do that: Permission denied)"));
-    expect_log(&w, (const char *const[]){ "mkdirs " H " 700", "mkdirs " H " 700", "finish",
+    expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
+                                          "mkdirs " H " 700", "finish",
                                           "remove /s", NULL });
     world_done(&w);
 }

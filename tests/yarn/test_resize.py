@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shutil
+import time
 
 import pytest
 from lib_cluster import wait_until
@@ -43,15 +44,137 @@ def test_resize(tony, cluster):
     assert r.returncode == 1 and "is over" in r.stderr, r.stderr
 
 
-def test_a_job_that_has_no_master_yet(tony, cluster):
-    """No node has room for the third master: `resize` tells the user to ask again when the job runs."""
-    app = tony.submit(tony.workers(WAIT, conf={"tony.am.memory": "8g"}))
-    second = tony.submit(tony.workers(WAIT, conf={"tony.am.memory": "8g"}))
-    third = tony.submit(tony.workers(WAIT, conf={"tony.am.memory": "8g"}))
-    r = tony.run("resize", third, "worker=2", "--timeout", "1s")
+# ---- a job that waits in its queue ----
+
+BIG = {"tony.am.memory": "8g"}  # a master that needs a whole node: there are two
+
+
+@pytest.fixture
+def full(tony):
+    """A job fills the cluster, so the next job waits for its master. A function that ends it."""
+    apps = [tony.submit(tony.workers(WAIT, role={"memory": "8g"}, conf=BIG))]
+    wait_until(lambda: n_running(tony, apps[0]) == 1, "the task that fills the other node")
+
+    def end():
+        while apps:
+            tony.ok("kill", apps.pop())
+
+    yield end
+    end()
+
+
+def sizes(tony, app):
+    return {r["name"]: r["instances"] for r in tony.status(app).get("roles", [])}
+
+
+def resizes_in(tony, cluster, app):
+    """The events `resize` in the journal of a finished job."""
+    path = f"/user/root/.tony/history/{app}/journal"
+    return [line for line in cluster.read(path).splitlines() if '"e":"resize"' in line]
+
+
+def test_a_queued_job_is_resized(tony, cluster, full, base):
+    """The master takes the last request before it asks for containers, as if a client had asked it."""
+    role = {"min-instances": 2, "max-instances": 5}
+    app = tony.submit(tony.workers(f"while [ ! -e {base}/go ]; do sleep 0.1; done", n=2, role=role, conf=BIG))
+    assert sizes(tony, app) == {"worker": 2}
+    for words, code, sentence in ((["wroker=3"], 2, "did you mean 'worker'?"), (["worker=2"], 2, "nothing would change"),
+                                  (["worker=6"], 1, "max-instances"), (["worker=1"], 1, "min-instances")):
+        r = tony.run("resize", app, *words)
+        assert r.returncode == code and sentence in r.stderr, r.stderr
+    assert sizes(tony, app) == {"worker": 2}
+    out = tony.ok("resize", app, "worker=5", "--wait", "--timeout", "1s")
+    assert f"job {app} asks for the new size" in out, out
+    assert sizes(tony, app) == {"worker": 5}
+    doc = json.loads(tony.ok("resize", app, "worker=3", "--json", "--reason", "less will do"))
+    assert doc == {"application_id": app, "resized": True}
+    doc = tony.status(app)
+    assert doc["state"] == "WAITING" and sizes(tony, app) == {"worker": 3}
+    assert "worker" in tony.ok("status", app)
+    full()
+    wait_until(lambda: n_running(tony, app) == 3, "three run")
+    doc = tony.status(app)
+    assert doc["last_resize"]["outcome"] == "done" and doc["last_resize"]["why"] == "less will do", doc["last_resize"]
+    assert doc["last_resize"]["roles"] == [{"name": "worker", "from": 2, "to": 3}] and doc["resizes"] == 1
+    assert re.fullmatch(r"root@\S+ pid \d+", doc["last_resize"]["who"]) and doc["restarts"] == 0 and doc["generation"] == 1
+    out = tony.ok("resize", app, "worker=2", "--wait")
+    assert "was resized: worker 3 to 2" in out, out
+    (base / "go").touch()
+    assert tony.run("wait", app).returncode == 0
+    events = resizes_in(tony, cluster, app)
+    assert len(events) == 2 and "worker=3" in events[0] and "worker=2" in events[1], events
+
+
+def test_a_queued_job_takes_its_resize_back(tony, cluster, full):
+    """The second request says that the job is to keep its own size."""
+    app = tony.submit(tony.workers("true", n=2, conf=BIG))
+    tony.ok("resize", app, "worker=3")
+    tony.ok("resize", app, "worker=2")
+    full()
+    assert tony.run("wait", app).returncode == 0
+    doc = tony.status(app)
+    assert len(doc["tasks"]) == 2 and "last_resize" not in doc and not resizes_in(tony, cluster, app)
+
+
+def test_a_resize_beside_the_start_of_the_master(tony, cluster):
+    """Whether the request comes before the master, beside its start or after it: the job gets the size that the client was told."""
+    answers = []
+    for i in range(8):
+        app = tony.submit(tony.workers(WAIT, n=1, role={"resize": "live"}))
+        time.sleep(i * 0.15)
+        answers.append(tony.ok("resize", app, "worker=2").strip().replace(app, "APP"))
+        wait_until(lambda app=app: n_running(tony, app) == 2, f"two run after '{answers[-1]}'")
+        doc = tony.status(app)
+        assert doc["resizes"] == 1 and doc["last_resize"]["roles"] == [{"name": "worker", "from": 1, "to": 2}], doc
+        tony.ok("kill", app)
+    print(answers)
+    assert all(re.match("job APP (asks for the new size|is being resized: |was resized: )", x) for x in answers), answers
+
+
+def test_the_first_master_of_a_resized_job_dies(tony, cluster, full, base):
+    """
+    The first master dies when the resize is in its journal and in no copy. The second one reads the request again, and dies later; the
+    client asks for another size then, and the third master must not go back to the request.
+    """
+    job = PointsJob(tony, "live", base, 2)
+    job.arm(1, 1, "resize")
+    app = job.app = tony.submit(job.path, "--conf", "tony.am.memory=8g")
+    tony.ok("resize", app, "worker=3")
+    full()
+    job.steady(3)
+    assert job.struck() == ["master.1.struck"]
+    assert tony.status(app)["last_resize"]["roles"] == [{"name": "worker", "from": 2, "to": 3}]
+    await_reported(tony, app)
+    job.resize(1)
+    await_reported(tony, app)
+    kill_master(cluster)
+    wait_until(lambda: tony.status(app).get("epoch") == 3, "the third master")
+    job.steady(1)
+    doc = job.end()
+    job.check(doc)
+    assert doc["resizes"] == 2 and len(doc["tasks"]) == 1, doc
+    assert len(cluster.attempts(app)) == 3
+
+
+def test_a_hostile_request(tony, cluster, full):
+    """The job starts with its own size, and its log says why."""
+    app = tony.submit(tony.workers("true", n=2, conf=BIG))
+    cluster.put(f"/user/root/.tony/{app}/queued/7", b"\0\0\0\7no frame")
+    assert sizes(tony, app) == {"worker": 2}
+    full()
+    assert tony.run("wait", app).returncode == 0
+    assert len(tony.status(app)["tasks"]) == 2
+    log = "".join(cluster.container_log(app, "stderr").values())
+    assert "resize.refused" in log and "taken/7" in log, log
+
+
+def test_a_job_of_another_version_waits(tony, cluster, full):
+    """Its client has made no directory for requests: the client waits for the master, and says so."""
+    app = tony.submit(tony.workers(WAIT, conf=BIG))
+    cluster.remove(f"/user/root/.tony/{app}/queued")
+    r = tony.run("resize", app, "worker=2", "--timeout", "1s")
     assert r.returncode == 4 and "has no master yet" in r.stderr and "ask again when it runs" in r.stderr, r.stderr
-    for each in (third, second, app):
-        tony.ok("kill", each)
+    tony.ok("kill", app)
 
 
 # ---- masters that die at a record of a resize ----
