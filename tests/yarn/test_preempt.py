@@ -64,8 +64,8 @@ def test_a_notice_lets_them_save(tony, cluster, scope):
                              "some had to go", 300, 0.5)
             assert doc["last_restart"]["reason"] == "preempted", doc["last_restart"]
             assert doc["state"] == "RUNNING"
-            text = tony.ok("why", app)
-            assert "preempted" in text and "granted" in text, text
+            wait_until(lambda: (lambda text: "preempted" in text and "granted" in text)(tony.ok("why", app)),
+                       "the reason, and that no other container was granted yet", 300, 0.5)
             saved = saved_by(doc)
             assert len(saved) == n_saved and all(step > 0 for step in saved.values()), doc["tasks"]
             other_gate.write_text("")
