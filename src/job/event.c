@@ -16,8 +16,9 @@
 #include "codec/json.h"
 #include "job/job_int.h"
 
-/* Bytes of a record: room for a tail and six texts, if escapes make each byte six times as long. */
-enum { EVENT_JSON_MAX = 128 << 10 };
+/* Bytes of a record. The longest is a decided_resize of a job that has SPEC_ROLES_MAX roles with
+ * names of 63 characters: 280 KiB. */
+enum { EVENT_JSON_MAX = 512 << 10 };
 #define TIME_MAX_MS ((int64_t)1 << 52) /* as in record.c */
 
 /* ---- the tables ---- */

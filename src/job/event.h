@@ -185,7 +185,7 @@ struct err;
 #define FIELDS_resize(FIELD, of) \
     FIELD(of, TEXT, who, "") \
     FIELD(of, TEXT, why, "") \
-    FIELD(of, TEXT, targets, "role=instances, separated by commas: worker=8,ps=2") \
+    FIELD(of, LIST, targets, "role=instances, separated by commas: worker=8,ps=2") \
     FIELD(of, I64, within_ms, "if the new containers are not granted within this time, the job keeps its size; 0: tony.resize.timeout")
 #define FIELDS_shrink(FIELD, of) \
     FIELD(of, U32, n_containers, "in all, spares included") \
@@ -209,7 +209,7 @@ struct err;
 #define FIELDS_decided_resize(FIELD, of) \
     FIELD(of, TEXT, by, "name of the next event") \
     FIELD(of, TEXT, outcome, "began; or how the resize ended: done, timed_out, refused, replaced") \
-    FIELD(of, TEXT, targets, "only if it began: role=instances, separated by commas") \
+    FIELD(of, LIST, targets, "only if it began: role=instances, separated by commas") \
     FIELD(of, LIST, by_restart, "only if it began: the roles that need a new gang for it, separated by commas") \
     FIELD(of, TEXT, detail, "only if it ended: why it was not done, or not as far as the scheduler demanded")
 #define FIELDS_decided_verdict(FIELD, of) \

@@ -609,11 +609,19 @@ int resize_begin(struct job *j, int64_t within_ms, struct err *e)
     return rc;
 }
 
+int resize_decision_damaged(struct err *e)
+{
+    struct err why = *e;
+    return err_set(e, EBADMSG, "the record of a resize is damaged: %s", why.msg);
+}
+
 int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
 {
     static const char kept[] = "the job was asked to keep its size";
     int rc = resize_parse_targets(j, ev->targets, e);
 
+    if (rc && decisions_resize(j))
+        return resize_decision_damaged(e);
     if (decisions_resize_only_ends(j) && j->resize.state == RESIZE_WAITING) {
         end_resize(j, RESIZE_REPLACED, kept);
         return 0;

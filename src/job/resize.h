@@ -181,5 +181,7 @@ void resize_start(struct job *j, int64_t within_ms);
 /* The number of containers that the job has if each role has n[role] instances. Spares count. */
 uint32_t resize_count_containers(const struct job *j, const uint32_t *n);
 int resize_refuse_ending(struct err *e); /* always 1: the job is ending */
+/* Always -EBADMSG: e says why a recorded resize cannot be followed. */
+int resize_decision_damaged(struct err *e);
 
 #endif

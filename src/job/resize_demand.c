@@ -219,6 +219,8 @@ int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms,
     if (!decided && !grow && n > n_containers && !asks_for_change(j))
         return err_set(e, ERANGE, "this job cannot run with fewer than %u containers", n), 1;
     int rc = decided ? resize_parse_targets(j, NULL, e) : resize_check_asked(j, e);
+    if (rc && decided)
+        return resize_decision_damaged(e);
     if (rc == 0)
         rc = resize_begin(j, grow ? within_ms : 0, e);
     if (rc)

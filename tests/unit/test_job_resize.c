@@ -115,6 +115,31 @@ static void test_restart(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
+/* The sizes of all roles are recorded, also if they are longer than other texts of a record. */
+static void test_many_roles(void **state)
+{
+    enum { ROLES = 70, GROWN = 3 };
+    AUTO(buf_done) struct buf job = { 0 }, script = { 0 };
+    struct drive d;
+
+    (void)state;
+    for (int i = 0; i < ROLES; i++)
+        (void)buf_addf(&job, "%sa-role-with-a-long-name-%02d*1/live", i ? " " : "", i);
+    (void)buf_adds(&script, "go resize:");
+    for (int i = ROLES - 50; i < ROLES; i++)
+        (void)buf_addf(&script, "%sa-role-with-a-long-name-%02d=%d", i > ROLES - 50 ? "," : "", i,
+                       i < ROLES - GROWN ? 1 : 20);
+    drive_init(&d, buf_cstr(&job));
+    drive_run(&d, buf_cstr(&script));
+    assert_int_equal(job_n_tasks(d.job), ROLES + GROWN * 19);
+    assert_int_equal(d.job->resize.outcome, RESIZED);
+    struct job *again = drive_replay(&d, d.journal.n);
+    assert_int_equal(job_n_tasks(again), ROLES + GROWN * 19);
+    assert_int_equal(again->resize.outcome, RESIZED);
+    job_free(again);
+    drive_done(&d);
+}
+
 static void test_live(void **state)
 {
     static const struct row rows[] = {
@@ -757,6 +782,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_many_roles),
         cmocka_unit_test(test_live),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_before_the_start),
