@@ -70,6 +70,7 @@ def sizes(tony, app):
 def resizes_in(tony, cluster, app):
     """The events `resize` in the journal of a finished job."""
     path = f"/user/root/.tony/history/{app}/journal"
+    wait_until(lambda: cluster.exists(path), "the journal in the history")  # the client hears of the end before that
     return [line for line in cluster.read(path).splitlines() if '"e":"resize"' in line]
 
 
