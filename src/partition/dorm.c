@@ -10,9 +10,10 @@
 /* Steps of the parts of a decision when there is no limit: together some 20 ms. */
 enum {
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
-    STEPS_SEARCH = 2500000,
-    STEPS_POLISH = 200000,
-    STEPS_EXACT = 4000000,
+    STEPS_FIRST = 150000, /* before the proof */
+    STEPS_EXACT = 1500000,
+    STEPS_SEARCH = 1000000,
+    STEPS_POLISH = 150000,
 };
 
 /* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give back
@@ -137,6 +138,21 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
+/* Make s->best as good as the steps allow. True: it is the best there is. */
+static bool improve(struct dorm_search *s)
+{
+    if (s->p->n == 0)
+        return true;
+    dorm_search_more(s, STEPS_FIRST, false);
+    enum dorm_proof proof = dorm_exact(s, STEPS_EXACT);
+    if (proof == DORM_BEST)
+        return true;
+    if (proof != DORM_BEST_USE)
+        dorm_search_more(s, STEPS_SEARCH, false);
+    dorm_polish(s, STEPS_POLISH);
+    return proof == DORM_BEST_USE;
+}
+
 int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                 const struct part_options *o, struct part_decision *out)
 {
@@ -151,10 +167,7 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
         p.loss_bound = MAX(p.loss_bound, dorm_loss_now(&p));
         dorm_search_start(&s, STEPS_FEASIBLE);
     }
-    dorm_search_more(&s, STEPS_SEARCH, false);
-    bool proved = dorm_exact(&s, STEPS_EXACT) == DORM_BEST;
-    if (!proved)
-        dorm_polish(&s, STEPS_POLISH);
+    bool proved = improve(&s);
     dorm_plan_load(&s.best, &s.state);
     give_nothing(&p, jobs, n);
     give_places(&s, jobs);

@@ -149,7 +149,8 @@ static inline double dorm_uniform(uint64_t *seed)
 struct dorm_prices {
     double *node; /* [class][m]: what the whole of a type in the cluster would cost there */
     double loss;
-    double upper; /* no feasible allocation has more utilization */
+    double enough; /* in: stop when the bound is below */
+    double upper;  /* no feasible allocation has more utilization */
     bool impossible; /* proved: there is no feasible allocation at all */
     double *want; /* [job][class]: containers in the mean of the later rounds */
     double *gain; /* of each job: what changing it is worth, in the same mean */
@@ -309,6 +310,7 @@ void dorm_polish(struct dorm_search *s, uint64_t steps);
 
 enum dorm_proof {
     DORM_UNKNOWN,   /* too large, or the steps did not suffice */
+    DORM_BEST_USE,  /* s->best has the most utilization there is */
     DORM_BEST,      /* s->best is the best there is */
     DORM_IMPOSSIBLE /* there is no feasible allocation */
 };

@@ -37,7 +37,7 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
     struct dorm_bound_memory *b = dorm_alloc(p, 1, sizeof(*b));
     if (!b)
         return -ENOMEM;
-    *prices = (struct dorm_prices){ .memory = b };
+    *prices = (struct dorm_prices){ .memory = b, .enough = -INFINITY };
     b->cost = dorm_alloc(p, G, sizeof(*b->cost));
     b->cheap = dorm_alloc(p, G, sizeof(*b->cheap));
     b->x = dorm_alloc(p, n * G, sizeof(*b->x));
@@ -268,10 +268,9 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
         }
         average(p, prices, round < rounds / 3);
         double norm = measure(p, b, &slack);
-        if (best < least - 1e-6) {
-            prices->impossible = true;
+        prices->impossible = best < least - 1e-6;
+        if (prices->impossible || best < prices->enough)
             break;
-        }
         if (norm < 1e-16 || delta < 1e-4 ||
             !dorm_work(&p->work, (uint64_t)p->n * (p->n_classes + 1)))
             break;

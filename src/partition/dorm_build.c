@@ -312,7 +312,7 @@ void dorm_build(struct dorm_search *s)
         dorm_take_all(&s->state, s->order[c]);
     for (uint32_t c = 0; c < n; c++)
         dorm_place(s, s->order[c], p->jobs[s->order[c]].lo);
-    for (int all = 0; all <= 1; all++)
+    for (int all = 0; all <= 1 && s->state.lacking == 0; all++)
         for (uint32_t c = 0; c < n; c++) {
             uint32_t i = s->order[c], goal = suggested(s, i);
             if (!all)
@@ -324,6 +324,7 @@ void dorm_build(struct dorm_search *s)
     for (uint32_t c = 0; c < n; c++)
         s->key[s->order[c]] = p->jobs[s->order[c]].u;
     dorm_sort(s, n);
-    dorm_fill(s, s->order, n);
+    if (s->state.lacking == 0)
+        dorm_fill(s, s->order, n);
     dorm_forget(&s->state);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Branch and bound. The outer loop goes through the sets of jobs that are adjusted, small sets
- * first. With such a set, all others keep their places; what they leave of the nodes is divided
+ * Branch and bound. The outer loop goes through the sets of jobs that are adjusted. With such a set, all others keep their places; what they leave of the nodes is divided
  * among the jobs of the set and the loose jobs. Prices of each node bound the utilization of a set,
  * and of each partial choice of counts. The counts that remain are packed (dorm_pack.h).
  */
@@ -14,9 +13,10 @@
 #include "base/util.h"
 
 enum {
-    CELLS_MAX = 160,   /* jobs * nodes */
+    CELLS_MAX = 400,   /* jobs * nodes */
     COUNTS_MAX = 4096, /* sum over the jobs of max - min */
     SET_ROUNDS = 60,   /* of the prices of one set */
+    SET_STEPS = 30000, /* for one set, when all sets are looked at for the first time */
 };
 
 struct exact {
@@ -25,7 +25,12 @@ struct exact {
     struct dorm_problem sub; /* the loose jobs and those of the set, on what is left */
     struct dorm_prices prices;
     struct pack pack;
-    bool cut;
+    uint64_t end;     /* steps, of all; pack.end: of the present set */
+    bool cut;         /* not all was looked at */
+    bool set_cut;     /* not all of the present set */
+    bool some_cut;    /* not all of one of the sets */
+    uint64_t per_set; /* steps */
+    bool ties;        /* equal utilization with fewer adjusted jobs or moves is looked for, too */
 
     double root, root_gain[PACK_JOBS_MAX]; /* see dorm_prices_values() */
     uint32_t counted[PACK_JOBS_MAX], n_counted;
@@ -53,7 +58,7 @@ static bool has_best(const struct exact *x)
 static bool tie_is_better(const struct exact *x)
 {
     const struct dorm_score *best = &x->s->best.score;
-    return x->set_size <= best->adjusted && best->changed > 0;
+    return x->ties && x->set_size <= best->adjusted && best->changed > 0;
 }
 
 static bool good_enough(const struct exact *x, double util)
@@ -66,8 +71,9 @@ static bool good_enough(const struct exact *x, double util)
 
 static bool out_of_steps(struct exact *x)
 {
-    x->cut |= x->pack.cut || x->p->work.over || x->p->work.steps >= x->pack.end || x->p->failed;
-    return x->cut;
+    x->cut |= x->p->work.over || x->p->work.steps >= x->end || x->p->failed;
+    x->set_cut |= x->cut || x->pack.cut || x->p->work.steps >= x->pack.end;
+    return x->set_cut;
 }
 
 /* ---- one choice of counts */
@@ -255,9 +261,10 @@ static void search_set(struct exact *x)
     if (!make_sub(x))
         return;
     x->sub.work = (struct dorm_work){ .end = UINT64_MAX, .ask_at = UINT64_MAX };
+    x->prices.enough = has_best(x) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
     dorm_prices_find(&x->sub, &x->prices, SET_ROUNDS);
     dorm_work(&x->p->work, 2 * x->sub.work.steps);
-    if (x->prices.impossible)
+    if (x->prices.impossible || x->prices.upper < x->prices.enough)
         return;
     double constant = x->fixed_util + x->prices.loss * x->sub.loss_bound;
     for (uint32_t j = 0; j < k->n_nodes; j++)
@@ -286,10 +293,15 @@ static void search_set(struct exact *x)
 /* Add `more` of the counted jobs from `from` on to the set. The jobs stand by falling root_gain. */
 static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bound)
 {
-    if (out_of_steps(x))
+    if (x->cut)
         return;
     if (more == 0) {
+        x->pack.end = MIN(x->end, x->p->work.steps + x->per_set);
+        x->pack.cut = false;
         search_set(x);
+        out_of_steps(x);
+        x->some_cut |= x->set_cut;
+        x->set_cut = false;
         return;
     }
     double rest = bound;
@@ -303,6 +315,17 @@ static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bou
         if (c + more < x->n_counted)
             rest += x->root_gain[x->counted[c + more]] - x->root_gain[i];
     }
+}
+
+/* Look at all sets of these sizes. True: nothing was left out. */
+static bool look(struct exact *x, uint32_t least, uint32_t most, uint64_t per_set, bool ties)
+{
+    x->per_set = per_set;
+    x->ties = ties;
+    x->some_cut = false;
+    for (x->set_size = least; x->set_size <= most && !x->cut; x->set_size++)
+        choose_set(x, 0, x->set_size, x->root);
+    return !x->cut && !x->some_cut;
 }
 
 static bool small(const struct dorm_problem *p)
@@ -336,7 +359,7 @@ static struct exact *exact_new(struct dorm_search *s, uint64_t steps)
         return NULL;
     }
     x->pack.work = &p->work;
-    x->pack.end = p->work.steps + steps;
+    x->end = p->work.steps + steps;
     x->pack.m = p->m;
     x->pack.n_nodes = p->n_nodes;
     return x;
@@ -359,11 +382,10 @@ enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps)
             x->counted[at] = x->counted[at - 1];
         x->counted[at] = i;
     }
-    for (uint32_t size = 0; size <= MIN(p->adjust_bound, x->n_counted) && !x->cut; size++) {
-        x->set_size = size;
-        choose_set(x, 0, size, x->root);
-    }
-    if (out_of_steps(x))
+    uint32_t most = MIN(p->adjust_bound, x->n_counted);
+    if (!look(x, most, most, SET_STEPS, false) && !look(x, most, most, UINT32_MAX, false))
         return DORM_UNKNOWN;
-    return has_best(x) ? DORM_BEST : DORM_IMPOSSIBLE;
+    if (!has_best(x))
+        return DORM_IMPOSSIBLE;
+    return look(x, 0, most, UINT32_MAX, true) ? DORM_BEST : DORM_BEST_USE;
 }

@@ -15,7 +15,7 @@ enum {
     ROUNDS = 150,      /* of the prices */
     LOCAL_FROM = 256,  /* with more nodes, a shake refills only the nodes that it emptied */
     NODES_SHAKEN = 3,
-    STALE = 400,       /* shakes without gain before a new start */
+    STALE = 100,       /* shakes without gain before a new start */
 };
 
 #define CLOSE_ENOUGH 2e-4 /* of the bound: a large instance is not searched any further */
@@ -26,13 +26,15 @@ static double uniform(struct dorm_search *s)
     return dorm_uniform(&s->seed);
 }
 
-static bool close_enough(const struct dorm_search *s)
+static bool is_small(const struct dorm_search *s)
 {
-    if (!s->best.any || s->best.score.bad > 0)
-        return false;
-    bool small = (size_t)s->p->n * s->p->n_nodes <= SMALL_CELLS;
-    double gap = small ? DORM_UTIL_EPS : CLOSE_ENOUGH * s->prices.upper;
-    return s->best.score.util >= s->prices.upper - gap;
+    return (size_t)s->p->n * s->p->n_nodes <= SMALL_CELLS;
+}
+
+static bool close_enough(const struct dorm_search *s, const struct dorm_score *score)
+{
+    double gap = is_small(s) ? DORM_UTIL_EPS : CLOSE_ENOUGH * s->prices.upper;
+    return !(score->bad > 0) && score->util >= s->prices.upper - gap;
 }
 
 static bool save_if_better(struct dorm_search *s)
@@ -72,7 +74,7 @@ static void first_builds(struct dorm_search *s)
     const struct dorm_problem *p = s->p;
     dorm_state_keep(&s->state);
     save_if_better(s);
-    for (unsigned way = 0; way < 4 && !close_enough(s) && !p->work.over; way++) {
+    for (unsigned way = 0; way < 4 && !close_enough(s, &s->best.score) && !p->work.over; way++) {
         for (uint32_t i = 0; i < p->n; i++) {
             const struct dorm_job *job = &p->jobs[i];
             s->key[i] = way < 2 ? s->prices.gain[i] : job->D * ((double)job->now - job->ideal);
@@ -195,16 +197,25 @@ static void random_style(struct dorm_search *s)
     };
 }
 
-static uint32_t list_changing(struct dorm_search *s, double noise)
+/* The jobs that may change and grow, by falling u with some noise. With nodes: only the jobs of
+ * which a container fits on one of them. */
+static uint32_t list_growing(struct dorm_search *s, double noise, const uint32_t *nodes,
+                             uint32_t n_nodes)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->p->n; i++) {
-        if (s->p->jobs[i].kind == DORM_FIXED || !dorm_may_change(s, i))
+        const struct dorm_job *job = &s->p->jobs[i];
+        if (s->state.n[i] >= job->hi || !dorm_may_change(s, i))
+            continue;
+        bool fits = n_nodes == 0;
+        for (uint32_t c = 0; c < n_nodes && !fits; c++)
+            fits = dorm_fits(dorm_free(&s->state, nodes[c]), job->d, s->p->m);
+        if (!fits)
             continue;
         s->order[n++] = i;
-        s->key[i] = s->p->jobs[i].u * (1 - noise / 2 + (noise > 0 ? noise * uniform(s) : 0));
+        s->key[i] = job->u * (1 - noise / 2 + (noise > 0 ? noise * uniform(s) : 0));
     }
-    dorm_work(&s->p->work, s->p->n / 4 + n);
+    dorm_work(&s->p->work, s->p->n / 2 + n);
     dorm_sort(s, n);
     return n;
 }
@@ -225,14 +236,19 @@ static void place_on(struct dorm_search *s, uint32_t i, uint32_t n, const uint32
 static void refill(struct dorm_search *s, const uint32_t *nodes, uint32_t n_nodes)
 {
     struct dorm_problem *p = s->p;
-    uint32_t n = list_changing(s, 1);
-    for (uint32_t c = 0; c < n && s->state.lacking > 0; c++) {
-        uint32_t i = s->order[c];
-        if (s->state.n[i] < p->jobs[i].lo)
-            dorm_place(s, i, p->jobs[i].lo - s->state.n[i]);
+    bool local = p->n_nodes > LOCAL_FROM;
+    if (s->state.lacking > 0) {
+        uint32_t n = list_growing(s, 1, NULL, 0);
+        for (uint32_t c = 0; c < n && s->state.lacking > 0; c++) {
+            uint32_t i = s->order[c];
+            if (s->state.n[i] < p->jobs[i].lo)
+                dorm_place(s, i, p->jobs[i].lo - s->state.n[i]);
+        }
     }
     dorm_repair(s);
-    bool local = p->n_nodes > LOCAL_FROM;
+    if (s->state.lacking > 0)
+        return; /* the room is needed for the minima */
+    uint32_t n = list_growing(s, 1, nodes, local ? n_nodes : 0);
     for (uint32_t c = 0; c < n && !p->failed; c++) {
         uint32_t i = s->order[c], room = dorm_may_change(s, i) ? dorm_room(s, i) : 0;
         if (room > 0 && uniform(s) < 0.3)
@@ -243,7 +259,7 @@ static void refill(struct dorm_search *s, const uint32_t *nodes, uint32_t n_node
             dorm_place(s, i, room);
     }
     if (!local) {
-        n = list_changing(s, 0);
+        n = list_growing(s, 0, NULL, 0);
         dorm_fill(s, s->order, n);
     }
 }
@@ -296,21 +312,26 @@ void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible
     uint64_t end = p->work.steps + steps;
     unsigned stale = 0;
     dorm_plan_load(&s->best, &s->state);
-    while (p->work.steps < end && !p->work.over && !p->failed && !close_enough(s)) {
-        if (until_feasible && !(s->best.score.bad > 0))
-            return;
-        double before = s->state.util;
+    struct dorm_score now = dorm_score(&s->state);
+    while (p->work.steps < end && !p->work.over && !p->failed && !close_enough(s, &now) &&
+           !(until_feasible && !(now.bad > 0))) {
+        double before = now.util;
         shake(s, false);
-        bool better = save_if_better(s);
-        stale = better || s->state.util > before + DORM_UTIL_EPS ? 0 : stale + 1;
+        now = dorm_score(&s->state);
+        /* A copy of a large allocation is expensive. The search never goes to a worse one. */
+        bool better = is_small(s) && save_if_better(s);
+        stale = better || now.util > before + DORM_UTIL_EPS ? 0 : stale + 1;
         if (stale < STALE)
             continue;
         stale = 0;
+        save_if_better(s);
         if (uniform(s) < 0.5)
             dorm_plan_load(&s->best, &s->state);
         else
             build_another(s);
+        now = dorm_score(&s->state);
     }
+    save_if_better(s);
 }
 
 void dorm_polish(struct dorm_search *s, uint64_t steps)
