@@ -15,16 +15,17 @@
 
 struct market {
     size_t n_users, n_machines;
-    const double *weights;    /* [user][machine], >= 0: the worth of a whole machine to a user */
-    const double *budgets;    /* > 0, one for each user */
-    double reserve;           /* part of the price that nobody pays, >= 0 */
-    const uint32_t *parallel; /* NULL, or of each user: on how many machines it can work at a time */
+    const double *weights; /* [user][machine], >= 0: the worth of a whole machine to a user */
+    const double *budgets; /* > 0, one for each user */
+    double reserve;        /* part of the price that nobody pays, >= 0 */
+    const uint32_t
+        *parallel; /* NULL, or of each user: on how many machines it can work at a time */
 };
 
 struct market_result {
-    double efficiency;  /* the users' utility divided by the most that is possible */
-    double uniformity;  /* the least utility divided by the largest */
-    double envy;        /* the least ratio of a user's utility to that of another's shares; 1: no envy */
+    double efficiency; /* the users' utility divided by the most that is possible */
+    double uniformity; /* the least utility divided by the largest */
+    double envy; /* the least ratio of a user's utility to that of another's shares; 1: no envy */
     unsigned rounds;
     bool converged; /* nobody gains more than 1e-9 of its utility */
 };
