@@ -16,10 +16,30 @@ const struct part_options part_defaults = {
 };
 
 const struct part_policy part_policies[] = {
+    { .name = "static",
+      .text = "a strict queue by priority and arrival; the first job that does not fit blocks it",
+      .decide = static_decide },
+    { .name = "fifo",
+      .text =
+          "as static, but a later job may start if this delays no start of the first that waits",
+      .decide = fifo_decide },
+    { .name = "backfill", .text = "another name of fifo", .decide = fifo_decide },
     { .name = "drf",
       .text = "weighted dominant resource fairness: each job gets its fair share",
       .resizes = true,
       .decide = drf_decide },
+    { .name = "market",
+      .text = "each job bids its budget on the nodes, and gets what its bids buy",
+      .resizes = true,
+      .decide = market_decide },
+    { .name = "las",
+      .text = "first the jobs that attained least service, in levels; they stop others",
+      .preempts = true,
+      .decide = las_decide },
+    { .name = "srtf",
+      .text = "first the jobs with the shortest remaining run time; they stop others",
+      .preempts = true,
+      .decide = srtf_decide },
     { .name = NULL },
 };
 
@@ -391,6 +411,7 @@ static const char *const reasons[PART_BECAUSE_N] = {
     [PART_BECAUSE_LEVEL] = "jobs of higher priority come first",
     [PART_BECAUSE_BID] = "its budget buys this much",
     [PART_BECAUSE_TOO_BIG] = "its smallest size does not fit into the empty cluster",
+    [PART_BECAUSE_FIXED] = "this policy does not resize jobs that run",
 };
 
 static void say_why(const struct part_share *s, const char *other, const char *type, char *out,

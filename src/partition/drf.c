@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The rule of drf.h, and the policy `drf`: each job gets its count. Jobs that
- * have more than that give containers back first. Then each job in turn grows or starts by first
- * fit.
- */
+/* The rule of drf.h, and the policy `drf`: each job gets its count. */
 #include "partition/drf.h"
 
 #include <errno.h>
@@ -208,18 +204,9 @@ int part_drf(const struct part_cluster *c, const struct part_job *jobs, size_t n
 
 /* ---- the policy ---- */
 
-struct plan {
-    const struct part_cluster *c;
-    const struct part_job *jobs;
-    struct part_decision *out;
-    uint32_t *caps, *want;
-    struct part_place *kept; /* the places of all jobs after they gave back what is too much */
-    uint32_t *n_kept;
-    struct part_room room;
-};
-
 /* Pinned jobs come first and want exactly what they have. */
-static int want_counts(struct plan *p, size_t n)
+static int want_counts(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                       const uint32_t *job_caps, uint32_t *want)
 {
     AUTO(free_p) struct part_job *order = malloc(n * sizeof *order + 1);
     AUTO(free_p) uint32_t *caps = malloc(n * sizeof *caps + 1);
@@ -230,110 +217,33 @@ static int want_counts(struct plan *p, size_t n)
         return -ENOMEM;
     for (int pinned = 1; pinned >= 0; pinned--)
         for (size_t i = 0; i < n; i++) {
-            if (p->jobs[i].pinned != (pinned != 0))
+            if (jobs[i].pinned != (pinned != 0))
                 continue;
-            order[m] = p->jobs[i];
-            caps[m] = p->caps[i];
+            order[m] = jobs[i];
+            caps[m] = job_caps[i];
             if (pinned)
-                order[m].min = order[m].max = caps[m] = part_count(&p->jobs[i]);
+                order[m].min = order[m].max = caps[m] = part_count(&jobs[i]);
             from[m++] = (uint32_t)i;
         }
-    int rc = part_drf(p->c, order, m, caps, counts);
+    int rc = part_drf(c, order, m, caps, counts);
     for (size_t i = 0; rc == 0 && i < m; i++)
-        p->want[from[i]] = counts[i];
+        want[from[i]] = counts[i];
     return rc;
-}
-
-/* Give back what is more than wanted, from the highest node down. */
-static void give_back(struct plan *p, size_t n)
-{
-    struct part_place *kept = p->kept;
-    for (size_t i = 0; i < n; i++) {
-        const struct part_job *job = &p->jobs[i];
-        uint32_t count = part_count(job);
-        uint32_t left = MIN(count, p->want[i]);
-        p->n_kept[i] = 0;
-        for (uint32_t a = 0; a < job->n_at && left > 0; a++) {
-            uint32_t here = MIN(left, job->at[a].n);
-            kept[p->n_kept[i]++] = (struct part_place){ job->at[a].node, here };
-            left -= here;
-        }
-        kept += p->n_kept[i];
-    }
-}
-
-static void explain(struct plan *p, size_t i)
-{
-    const struct part_share *got = &p->out->jobs[i];
-    enum part_because because = PART_BECAUSE_FAIR;
-    if (p->jobs[i].pinned)
-        because = PART_BECAUSE_PINNED;
-    else if (got->n < p->jobs[i].min)
-        because = PART_BECAUSE_FULL;
-    else if (got->n == p->jobs[i].max)
-        because = PART_BECAUSE_AT_MAX;
-    else if (got->n < p->want[i])
-        because = PART_BECAUSE_ROOM;
-    part_say(p->out, i, because, PART_NOBODY);
-}
-
-/* Job i grows, or starts. If not even its min fits, it gives back all. */
-static int grow(struct plan *p, size_t i, const struct part_place *kept)
-{
-    const struct part_job *job = &p->jobs[i];
-    uint32_t has = 0, n_at;
-    for (uint32_t a = 0; a < p->n_kept[i]; a++)
-        has += kept[a].n;
-    uint32_t more = part_room_find(&p->room, &job->demand, p->want[i] - has);
-    if (has + more < job->min) {
-        part_room_return(&p->room, &job->demand, kept, p->n_kept[i]);
-        part_give(p->out, p->jobs, i, NULL, 0);
-        return 0;
-    }
-    part_room_take(&p->room, &job->demand, p->room.got, p->room.n_got);
-    const struct part_place *at = part_room_places(&p->room, kept, p->n_kept[i], &n_at);
-    if (!at)
-        return -ENOMEM;
-    part_give(p->out, p->jobs, i, at, n_at);
-    return 0;
 }
 
 int drf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const struct part_options *o, struct part_decision *out)
 {
     (void)o; /* there is nothing to choose */
-    size_t n_places = 0;
-    for (size_t i = 0; i < n; i++)
-        n_places += jobs[i].n_at;
-    struct plan p = { .c = c, .jobs = jobs, .out = out };
-    p.caps = part_alloc(out, n * sizeof *p.caps + 1);
-    p.want = part_alloc(out, n * sizeof *p.want + 1);
-    p.n_kept = part_alloc(out, n * sizeof *p.n_kept + 1);
-    p.kept = part_alloc(out, n_places * sizeof *p.kept + 1);
-    struct part_amount *free = part_alloc(out, c->n_nodes * sizeof *free + 1);
-    if (!p.caps || !p.want || !p.n_kept || !p.kept || !free)
+    uint32_t *caps = part_alloc(out, n * sizeof *caps + 1);
+    uint32_t *want = part_alloc(out, n * sizeof *want + 1);
+    if (!caps || !want)
         return -ENOMEM;
-    part_caps(c, jobs, n, p.caps);
-    int rc = want_counts(&p, n);
+    part_caps(c, jobs, n, caps);
+    int rc = want_counts(c, jobs, n, caps, want);
     if (rc < 0)
         return rc;
-    give_back(&p, n);
-
-    memcpy(free, c->nodes, c->n_nodes * sizeof *free);
-    const struct part_place *kept = p.kept;
-    for (size_t i = 0; i < n; kept += p.n_kept[i], i++)
-        for (uint32_t a = 0; a < p.n_kept[i]; a++)
-            part_take(&free[kept[a].node], &jobs[i].demand, c->n_types, kept[a].n, -1);
-    rc = part_room_init(&p.room, c, free, out);
-    kept = p.kept;
-    for (size_t i = 0; rc == 0 && i < n; kept += p.n_kept[i], i++) {
-        out->jobs[i].ideal = p.want[i];
-        if (p.caps[i] < jobs[i].min) {
-            part_never(out, jobs, i);
-            continue;
-        }
-        rc = grow(&p, i, kept);
-        explain(&p, i);
-    }
-    return rc;
+    for (size_t i = 0; i < n; i++)
+        out->jobs[i].ideal = want[i];
+    return part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
 }

@@ -4,6 +4,7 @@
  *
  * decide.c      the table of policies; checks the inputs; computes the metrics; the sentences
  * place.c       memory of a decision, free amounts, first fit
+ * counts.c      from wanted counts to places
  * drf.c         weighted dominant resource fairness: the ideal counts, and the policy `drf`
  * queue.c       the policies static, fifo and backfill
  * priority.c    the policies las and srtf
@@ -134,6 +135,13 @@ void part_give(struct part_decision *out, const struct part_job *jobs, size_t i,
 /* Set because and other. For PART_BECAUSE_FULL, `other` may be PART_NOBODY: part_decide() then
  * looks for the job itself. */
 void part_say(struct part_decision *out, size_t i, enum part_because because, uint32_t other);
+
+/* Give each job the wanted count: jobs shrink first, from their highest node down; then, in the
+ * order of the jobs, they grow or start by first fit. A job that does not get even its min gives
+ * all back. Sets all of out->jobs; `because` is for jobs that get what they want. 0 or -ENOMEM. */
+int part_apply(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+               const uint32_t *caps, const uint32_t *want, enum part_because because,
+               struct part_decision *out);
 
 /* Job i can never run. */
 void part_never(struct part_decision *out, const struct part_job *jobs, size_t i);

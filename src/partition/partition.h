@@ -135,6 +135,7 @@ enum part_because {
     PART_BECAUSE_LEVEL,    /* las, srtf: `other` comes first */
     PART_BECAUSE_BID,      /* market: this is what its budget buys */
     PART_BECAUSE_TOO_BIG,  /* see PART_NEVER */
+    PART_BECAUSE_FIXED,    /* this policy never resizes a job that runs */
     PART_BECAUSE_N
 };
 
