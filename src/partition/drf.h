@@ -7,8 +7,8 @@
  * The rule. All capacity is one pool. Each job in turn takes its `min` if it can ever run and this
  * still fits. Jobs that could not take part no further. Then, again and again: of the jobs below
  * their cap, the one with the lowest dominant share divided by weight (ties: the earlier one) takes
- * one container more; if that does not fit into the pool, it gets no more. The cap is `max`, or what
- * fits on the nodes one by one, whichever is less.
+ * one container more; if that does not fit into the pool, it gets no more. The cap is `max`, or
+ * what fits on the nodes one by one, whichever is less.
  *
  * Shares are compared exactly, as fractions. The result does not depend on rounding.
  */
@@ -24,8 +24,8 @@
 int part_drf(const struct part_cluster *c, const struct part_job *jobs, size_t n,
              const uint32_t *caps, uint32_t *counts);
 
-/* caps[i]: the most containers of job i that fit into the empty cluster, at most its max. A job with
- * a cap below its min can never run. */
+/* caps[i]: the most containers of job i that fit into the empty cluster, at most its max. A job
+ * with a cap below its min can never run. */
 void part_caps(const struct part_cluster *c, const struct part_job *jobs, size_t n, uint32_t *caps);
 
 #endif

@@ -39,6 +39,7 @@ enum {
 };
 
 #define PART_AMOUNT_MAX (INT64_C(1) << 40) /* of one type, on one node or in one container */
+#define PART_TOTAL_MAX (INT64_C(1) << 53)  /* of one type, in the whole cluster */
 
 struct part_amount {
     int64_t v[PART_TYPES_MAX]; /* types from n_types on are 0 */
@@ -58,12 +59,12 @@ struct part_place {
 };
 
 struct part_job {
-    const char *id; /* for sentences */
+    const char *id;            /* for sentences */
     struct part_amount demand; /* of one container; at least one type > 0 */
     uint32_t weight;           /* 1 .. PART_WEIGHT_MAX */
     uint32_t min, max;         /* containers; 1 <= min <= max */
-    uint32_t fixed;            /* containers, for policies that do not resize; 0: min */
-    int priority;              /* static, fifo and backfill: higher first */
+    uint32_t fixed; /* containers, for policies that do not resize: min .. max, or 0: min */
+    int priority;   /* static, fifo and backfill: higher first */
 
     /* What it holds now: each node once, in the order of the nodes. A job that runs has n_at > 0,
      * and then min <= containers <= max. */
@@ -81,8 +82,8 @@ struct part_job {
 
 /* How the search of `dorm` ends, whichever comes first. */
 struct part_limit {
-    uint64_t steps;           /* elementary steps; 0: as many as the policy finds useful */
-    bool (*stop)(void *ctx);  /* asked often (every few microseconds of work or so); NULL: never */
+    uint64_t steps;          /* elementary steps; 0: as many as the policy finds useful */
+    bool (*stop)(void *ctx); /* asked often (every few microseconds of work or so); NULL: never */
     void *ctx;
 };
 
@@ -100,6 +101,10 @@ struct part_options {
     uint32_t n_levels;
 
     double reserve; /* market: the reserve price, >= 0 */
+
+    /* Do not compute `ideal` of the jobs (0 then) and metrics.loss. With thousands of jobs they can
+     * take longer than a decision by static, fifo or backfill. */
+    bool no_loss;
 };
 
 /* theta1 = theta2 = 0.1, no absolute bounds, no limit, no levels. */
@@ -117,27 +122,28 @@ enum part_verdict {
 
 /* Why. The sentence is made by part_why(). */
 enum part_because {
-    PART_BECAUSE_ROOM,       /* there was room for what it gets */
-    PART_BECAUSE_FULL,       /* no room for its least number: `other` holds most of what it lacks */
-    PART_BECAUSE_BEHIND,     /* it waits behind `other`, and must not overtake it */
-    PART_BECAUSE_RESERVED,   /* it would take what `other` needs at its start */
-    PART_BECAUSE_FAIR,       /* its fair share is this many containers */
-    PART_BECAUSE_USE,        /* this use of the cluster is the best that was found */
-    PART_BECAUSE_LOSS,       /* more would be too unfair: the bound on the loss of fairness */
-    PART_BECAUSE_ADJUSTED,   /* a change would adjust too many jobs: the bound on adjustments */
-    PART_BECAUSE_PINNED,     /* it must not be changed */
-    PART_BECAUSE_AT_MAX,     /* it has its largest number */
-    PART_BECAUSE_LEVEL,      /* las, srtf: `other` comes first */
-    PART_BECAUSE_BID,        /* market: this is what its budget buys */
-    PART_BECAUSE_TOO_BIG,    /* see PART_NEVER */
+    PART_BECAUSE_ROOM,     /* there was room for what it gets */
+    PART_BECAUSE_FULL,     /* no room for its least number: `other` holds most of what it lacks */
+    PART_BECAUSE_BEHIND,   /* it waits behind `other`, and must not overtake it */
+    PART_BECAUSE_RESERVED, /* it would take what `other` needs at its start */
+    PART_BECAUSE_FAIR,     /* its fair share is this many containers */
+    PART_BECAUSE_USE,      /* this use of the cluster is the best that was found */
+    PART_BECAUSE_LOSS,     /* more would be too unfair: the bound on the loss of fairness */
+    PART_BECAUSE_ADJUSTED, /* a change would adjust too many jobs: the bound on adjustments */
+    PART_BECAUSE_PINNED,   /* it must not be changed */
+    PART_BECAUSE_AT_MAX,   /* it has its largest number */
+    PART_BECAUSE_LEVEL,    /* las, srtf: `other` comes first */
+    PART_BECAUSE_BID,      /* market: this is what its budget buys */
+    PART_BECAUSE_TOO_BIG,  /* see PART_NEVER */
+    PART_BECAUSE_FIXED,    /* this policy never resizes a job that runs */
     PART_BECAUSE_N
 };
 
 struct part_share {
     enum part_verdict verdict;
     enum part_because because;
-    uint32_t other; /* index of a job; PART_NOBODY: none */
-    uint32_t n;     /* containers */
+    uint32_t other;              /* index of a job; PART_NOBODY: none */
+    uint32_t n;                  /* containers */
     const struct part_place *at; /* n_at places in the order of the nodes; owned by the decision */
     uint32_t n_at;
     uint32_t ideal; /* containers by weighted dominant resource fairness (drf.h) */
@@ -147,17 +153,17 @@ struct part_share {
 
 struct part_metrics {
     double used[PART_TYPES_MAX]; /* amounts */
-    double utilization; /* sum over the types of used / capacity: 0 .. number of types */
-    double loss;        /* of fairness: sum over the jobs that run of |share - ideal share| */
-    uint32_t adjusted;  /* running jobs, not lost, whose places change */
-    uint64_t changed;   /* containers that appear or vanish on a node, of running jobs */
-    uint32_t admitted;  /* jobs that start */
-    bool relaxed;       /* dorm: not even keeping all as it is was within the bound on the loss; then
-                         * the bound is the loss of keeping */
-    double loss_bound;  /* dorm; else INFINITY */
+    double utilization;          /* sum over the types of used / capacity: 0 .. number of types */
+    double loss;       /* of fairness: sum over the jobs that run of |share - ideal share| */
+    uint32_t adjusted; /* running jobs, not lost, whose places change */
+    uint64_t changed;  /* containers that appear or vanish on a node, of running jobs */
+    uint32_t admitted; /* jobs that start */
+    bool relaxed;      /* dorm: not even keeping all as it is was within the bound on the loss; then
+                        * the bound is the loss of keeping */
+    double loss_bound; /* dorm; else INFINITY */
     int64_t adjust_bound; /* dorm; else -1 */
-    double upper_bound;   /* dorm: no allocation that admits as many has more utilization; else NAN */
-    bool proved;          /* dorm: utilization is the best possible */
+    double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
+    bool proved;        /* dorm: utilization is the best possible */
 };
 
 /* The caller zeroes it once, may use it for many decisions one after the other, since its memory is
@@ -187,14 +193,15 @@ extern const struct part_policy part_policies[];
 const struct part_policy *part_policy_find(const char *name);
 
 /*
- * Decide. 0; -EINVAL: an input is outside of the ranges above, or running jobs hold more than a node
- * has; -ENOMEM. `e` says which. On an error *out is empty, but must still be ended.
+ * Decide. 0; -EINVAL: an input is outside of the ranges above, or running jobs hold more than a
+ * node has; -ENOMEM. `e` says which. On an error *out is empty, but must still be ended.
  */
 int part_decide(const struct part_policy *policy, const struct part_cluster *c,
                 const struct part_job *jobs, size_t n, const struct part_options *o,
                 struct part_decision *out, struct err *e);
 
-/* One sentence without a full stop on what job i got, and why. jobs: the same as in part_decide(). */
+/* One sentence without a full stop on what job i got, and why. jobs: the same as in part_decide().
+ */
 void part_why(const struct part_decision *d, const struct part_cluster *c,
               const struct part_job *jobs, size_t i, char out[PART_WHY_MAX]);
 
