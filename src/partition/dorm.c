@@ -66,7 +66,8 @@ static bool admit(struct dorm_search *s, uint32_t queued)
         return true;
     if (s->prices.impossible)
         return false;
-    dorm_exact(s, STEPS_EXACT);
+    if (dorm_exact(s, STEPS_EXACT / 2) == DORM_UNKNOWN)
+        dorm_search_more(s, 2 * STEPS_FEASIBLE, true);
     return !(s->best.score.bad > 0);
 }
 
@@ -133,6 +134,7 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[i].verdict = PART_NEVER;
         p->out->jobs[i].because = PART_BECAUSE_TOO_BIG;
         p->out->jobs[i].other = PART_NOBODY;
+        p->out->jobs[i].ideal = 0;
     }
     for (uint32_t i = p->n_running; i < p->n_all; i++)
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
@@ -171,12 +173,12 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     dorm_plan_load(&s.best, &s.state);
     give_nothing(&p, jobs, n);
     give_places(&s, jobs);
-    dorm_why(&s, admitted, jobs, out);
-    double util = s.best.score.util;
+    double util = s.best.score.util, upper = proved ? util : MAX(util, s.prices.upper);
     out->metrics.relaxed = relaxed;
     out->metrics.loss_bound = p.loss_bound;
     out->metrics.adjust_bound = p.adjust_bound;
-    out->metrics.upper_bound = proved ? util : MAX(util, s.prices.upper);
-    out->metrics.proved = proved || util >= s.prices.upper - 1e-9;
+    out->metrics.upper_bound = upper;
+    out->metrics.proved = util >= upper - 1e-9;
+    dorm_why(&s, admitted, jobs, out);
     return p.failed ? -ENOMEM : 0;
 }

@@ -23,6 +23,7 @@
 
 enum {
     DORM_CLASSES_MAX = 32,
+    DORM_SETS_MAX = 32,
     DORM_NONE = -1,
 };
 
@@ -279,6 +280,11 @@ struct dorm_search {
     bool *picked; /* of each job: it may change */
     uint32_t *order;
     double *key;
+    /* Sets of counted jobs (bit i: job i) that could be adjusted, best bound first. dorm_exact() finds
+     * them if it cannot look at all sets to the end. */
+    uint32_t sets[DORM_SETS_MAX];
+    double set_bounds[DORM_SETS_MAX];
+    uint32_t n_sets;
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);

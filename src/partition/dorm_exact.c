@@ -290,6 +290,28 @@ static void search_set(struct exact *x)
 
 /* ---- all sets */
 
+/* The local search continues with the sets that have the best bounds. */
+static void remember_set(const struct exact *x)
+{
+    struct dorm_search *s = x->s;
+    uint32_t bits = 0, at = s->n_sets;
+    for (uint32_t i = 0; i < x->p->n; i++)
+        bits |= x->in_set[i] ? UINT32_C(1) << i : 0;
+    for (uint32_t c = 0; c < s->n_sets; c++)
+        if (s->sets[c] == bits)
+            return;
+    if (at == DORM_SETS_MAX && x->value_rest[0] <= s->set_bounds[at - 1])
+        return;
+    at = MIN(at, (uint32_t)DORM_SETS_MAX - 1);
+    for (; at > 0 && s->set_bounds[at - 1] < x->value_rest[0]; at--) {
+        s->sets[at] = s->sets[at - 1];
+        s->set_bounds[at] = s->set_bounds[at - 1];
+    }
+    s->sets[at] = bits;
+    s->set_bounds[at] = x->value_rest[0];
+    s->n_sets = MIN(s->n_sets + 1, (uint32_t)DORM_SETS_MAX);
+}
+
 /* Add `more` of the counted jobs from `from` on to the set. The jobs stand by falling root_gain. */
 static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bound)
 {
@@ -299,7 +321,8 @@ static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bou
         x->pack.end = MIN(x->end, x->p->work.steps + x->per_set);
         x->pack.cut = false;
         search_set(x);
-        out_of_steps(x);
+        if (out_of_steps(x))
+            remember_set(x);
         x->some_cut |= x->set_cut;
         x->set_cut = false;
         return;
@@ -368,6 +391,7 @@ static struct exact *exact_new(struct dorm_search *s, uint64_t steps)
 enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps)
 {
     struct dorm_problem *p = s->p;
+    s->n_sets = 0;
     if (!small(p) || p->work.over || p->failed)
         return DORM_UNKNOWN;
     struct exact *x = exact_new(s, steps);

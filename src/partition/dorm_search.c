@@ -14,7 +14,7 @@
 enum {
     ROUNDS = 150,      /* of the prices */
     LOCAL_FROM = 256,  /* with more nodes, a shake refills only the nodes that it emptied */
-    NODES_SHAKEN = 3,
+    NODES_SHAKEN = 5,
     STALE = 100,       /* shakes without gain before a new start */
 };
 
@@ -197,9 +197,27 @@ static void random_style(struct dorm_search *s)
     };
 }
 
-/* The jobs that may change and grow, by falling u with some noise. With nodes: only the jobs of
- * which a container fits on one of them. */
-static uint32_t list_growing(struct dorm_search *s, double noise, const uint32_t *nodes,
+/* The order in which jobs grow. */
+enum growth { BY_USE, BY_NOISY_USE, BY_USE_FOR_LOSS, BY_CHANCE };
+
+static double growth_key(struct dorm_search *s, const struct dorm_job *job, enum growth by)
+{
+    switch (by) {
+    case BY_NOISY_USE:
+        return job->u * (0.5 + uniform(s));
+    case BY_USE_FOR_LOSS:
+        return job->u / job->D * (0.7 + 0.6 * uniform(s));
+    case BY_CHANCE:
+        return uniform(s);
+    case BY_USE:
+    default:
+        return job->u;
+    }
+}
+
+/* The jobs that may change and grow, in this order. With nodes: only the jobs of which a container
+ * fits on one of them. */
+static uint32_t list_growing(struct dorm_search *s, enum growth by, const uint32_t *nodes,
                              uint32_t n_nodes)
 {
     uint32_t n = 0;
@@ -213,7 +231,7 @@ static uint32_t list_growing(struct dorm_search *s, double noise, const uint32_t
         if (!fits)
             continue;
         s->order[n++] = i;
-        s->key[i] = job->u * (1 - noise / 2 + (noise > 0 ? noise * uniform(s) : 0));
+        s->key[i] = growth_key(s, job, by);
     }
     dorm_work(&s->p->work, s->p->n / 2 + n);
     dorm_sort(s, n);
@@ -233,33 +251,53 @@ static void place_on(struct dorm_search *s, uint32_t i, uint32_t n, const uint32
     }
 }
 
+static void place_minima(struct dorm_search *s)
+{
+    uint32_t n = list_growing(s, BY_NOISY_USE, NULL, 0);
+    for (uint32_t c = 0; c < n && s->state.lacking > 0; c++) {
+        uint32_t i = s->order[c], lo = s->p->jobs[i].lo;
+        if (s->state.n[i] < lo)
+            dorm_place(s, i, lo - s->state.n[i]);
+    }
+}
+
+/* With nodes: only there. */
+static void grow(struct dorm_search *s, uint32_t i, uint32_t n, const uint32_t *nodes,
+                 uint32_t n_nodes)
+{
+    if (n_nodes > 0)
+        place_on(s, i, n, nodes, n_nodes);
+    else
+        dorm_place(s, i, n);
+}
+
 static void refill(struct dorm_search *s, const uint32_t *nodes, uint32_t n_nodes)
 {
     struct dorm_problem *p = s->p;
-    bool local = p->n_nodes > LOCAL_FROM;
-    if (s->state.lacking > 0) {
-        uint32_t n = list_growing(s, 1, NULL, 0);
-        for (uint32_t c = 0; c < n && s->state.lacking > 0; c++) {
-            uint32_t i = s->order[c];
-            if (s->state.n[i] < p->jobs[i].lo)
-                dorm_place(s, i, p->jobs[i].lo - s->state.n[i]);
-        }
-    }
+    if (p->n_nodes <= LOCAL_FROM)
+        n_nodes = 0;
+    if (s->state.lacking > 0)
+        place_minima(s);
     dorm_repair(s);
     if (s->state.lacking > 0)
         return; /* the room is needed for the minima */
-    uint32_t n = list_growing(s, 1, nodes, local ? n_nodes : 0);
+    static const enum growth ways[] = { BY_NOISY_USE, BY_NOISY_USE, BY_USE_FOR_LOSS, BY_CHANCE };
+    uint32_t n = list_growing(s, ways[dorm_below(&s->seed, ARRAY_LEN(ways))], nodes, n_nodes);
+    if (uniform(s) < 0.5) /* below the ideal count, more containers mean less loss */
+        for (uint32_t c = 0; c < n; c++) {
+            uint32_t i = s->order[c], goal = MIN(p->jobs[i].ideal, p->jobs[i].hi);
+            if (s->state.n[i] < goal && dorm_may_change(s, i))
+                grow(s, i, goal - s->state.n[i], nodes, n_nodes);
+        }
     for (uint32_t c = 0; c < n && !p->failed; c++) {
         uint32_t i = s->order[c], room = dorm_may_change(s, i) ? dorm_room(s, i) : 0;
         if (room > 0 && uniform(s) < 0.3)
             room = 1 + dorm_below(&s->seed, room);
-        if (room > 0 && local)
-            place_on(s, i, room, nodes, n_nodes);
-        else if (room > 0)
-            dorm_place(s, i, room);
+        if (room > 0)
+            grow(s, i, room, nodes, n_nodes);
     }
-    if (!local) {
-        n = list_growing(s, 0, NULL, 0);
+    if (n_nodes == 0) {
+        n = list_growing(s, BY_USE, NULL, 0);
         dorm_fill(s, s->order, n);
     }
 }
@@ -274,7 +312,7 @@ static void shake(struct dorm_search *s, bool all_members)
     if (s->p->adjust_bound > 0 && uniform(s) < 0.25)
         done = exchange(s);
     if (done) {
-        static const uint32_t sizes[] = { 1, 2, 2, 3 };
+        static const uint32_t sizes[] = { 1, 2, 3, 5 };
         for (uint32_t want = sizes[dorm_below(&s->seed, 4)]; n < want;) {
             nodes[n] = random_node(s);
             empty_node(s, nodes[n++]);
@@ -302,6 +340,11 @@ static void build_another(struct dorm_search *s)
     for (uint32_t i = 0; i < s->p->n; i++)
         s->key[i] = s->prices.gain[i] + top * uniform(s);
     pick(s, -INFINITY);
+    if (s->n_sets > 0 && uniform(s) < 0.7) {
+        uint32_t set = s->sets[dorm_below(&s->seed, 1 + dorm_below(&s->seed, s->n_sets))];
+        for (uint32_t i = 0; i < s->p->n; i++)
+            s->picked[i] = set >> i & 1;
+    }
     random_style(s);
     dorm_build(s);
 }
@@ -365,6 +408,7 @@ bool dorm_search_start(struct dorm_search *s, uint64_t steps)
 {
     s->seed = s->p->seed;
     s->best.any = false;
+    s->n_sets = 0;
     dorm_prices_find(s->p, &s->prices, ROUNDS);
     if (s->prices.impossible)
         return false;
