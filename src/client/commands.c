@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/base.h"
+#include "client/allocate.h"
 #include "client/client_int.h"
 #include "client/resize.h"
 
@@ -161,6 +162,17 @@ static const struct command table[] = {
       .max_args = 1,
       .words = "status start stop",
       .fn = cmd_pool },
+    { .name = "allocate",
+      .usage = "allocate [--policy NAME] [--time-limit TIME] < INSTANCE",
+      .summary = "divide a cluster among jobs, without running any",
+      .examples = "  tony allocate < instance.json\n"
+                  "  tony allocate --policy drf < instance.json\n",
+      .text =
+          "Reads nodes and jobs as JSON from standard input, and prints which job gets how many "
+          "containers on which nodes, and why.\n"
+          "docs/allocate.md has the format and the policies.\n",
+      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_TIME_LIMIT),
+      .fn = cmd_allocate },
     { .name = "doctor",
       .usage = "doctor [--keys] [--json]",
       .summary = "what this machine offers, and what is wrong with it",

@@ -327,12 +327,14 @@ static void name_holders(const struct part_cluster *c, const struct part_job *jo
     bool known = false;
     for (size_t i = 0; i < out->n; i++) {
         struct part_share *s = &out->jobs[i];
-        if (s->because != PART_BECAUSE_FULL || s->other != PART_NOBODY)
+        if (s->because != PART_BECAUSE_FULL)
             continue;
         if (!known)
             find_holders(c, jobs, out, &h);
         known = true;
-        s->other = h.job[scarcest(c, &jobs[i], &h)];
+        s->type = scarcest(c, &jobs[i], &h);
+        if (s->other == PART_NOBODY)
+            s->other = h.job[s->type];
     }
 }
 
@@ -443,15 +445,9 @@ void part_why(const struct part_decision *d, const struct part_cluster *c,
     const struct part_share *s = &d->jobs[i];
     char what[64], why[160], other[64];
     bool named = s->other != PART_NOBODY;
-    const char *type = "";
     if (named)
         str_copy(other, sizeof other, jobs[s->other].id);
-    if (named && s->because == PART_BECAUSE_FULL) {
-        struct holders h;
-        find_holders(c, jobs, d, &h);
-        type = c->types[scarcest(c, &jobs[i], &h)];
-    }
     say_what(s, &jobs[i], what, sizeof what);
-    say_why(s, named ? other : NULL, type, why, sizeof why);
+    say_why(s, named ? other : NULL, c->types[s->type], why, sizeof why);
     snprintf(out, PART_WHY_MAX, "it %s: %s", what, why);
 }

@@ -143,6 +143,7 @@ struct part_share {
     enum part_verdict verdict;
     enum part_because because;
     uint32_t other;              /* index of a job; PART_NOBODY: none */
+    uint32_t type;  /* with PART_BECAUSE_FULL: the type of resource of which it lacks most */
     uint32_t n;                  /* containers */
     const struct part_place *at; /* n_at places in the order of the nodes; owned by the decision */
     uint32_t n_at;
