@@ -7,13 +7,13 @@
 
 #include "base/util.h"
 
-/* Steps of the parts of a decision when there is no limit: together some 20 ms. */
+/* Steps of the parts of a search, and of all together: some 20 ms. */
 enum {
+    STEPS_ALL = 1500000,
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
-    STEPS_FIRST = 150000, /* before the proof */
-    STEPS_EXACT = 1500000,
-    STEPS_SEARCH = 1000000,
-    STEPS_POLISH = 150000,
+    STEPS_FIRST = 100000,    /* before the proof */
+    STEPS_EXACT = 600000,
+    STEPS_POLISH = 100000,
 };
 
 /* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give back
@@ -55,6 +55,22 @@ static uint32_t longest_prefix(struct dorm_problem *p)
     return best;
 }
 
+/* The parts of the search, as long as steps are left for them. */
+static void search_more(struct dorm_search *s, uint64_t steps, bool until_feasible)
+{
+    uint64_t before = s->p->work.steps;
+    dorm_search_more(s, MIN(steps, s->steps_left), until_feasible);
+    s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
+}
+
+static enum dorm_proof prove(struct dorm_search *s, uint64_t steps)
+{
+    uint64_t before = s->p->work.steps;
+    enum dorm_proof proof = dorm_exact(s, MIN(steps, s->steps_left));
+    s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
+    return proof;
+}
+
 /* Can so many of the queue be admitted? If so, s->best is one way. */
 static bool admit(struct dorm_search *s, uint32_t queued)
 {
@@ -62,12 +78,13 @@ static bool admit(struct dorm_search *s, uint32_t queued)
         s->p->failed = true;
         return false;
     }
-    if (dorm_search_start(s, STEPS_FEASIBLE))
+    if (dorm_search_start(s))
         return true;
     if (s->prices.impossible)
         return false;
-    if (dorm_exact(s, STEPS_EXACT / 2) == DORM_UNKNOWN)
-        dorm_search_more(s, 2 * STEPS_FEASIBLE, true);
+    search_more(s, STEPS_FEASIBLE, true);
+    if (s->best.score.bad > 0 && prove(s, STEPS_FEASIBLE) == DORM_UNKNOWN)
+        search_more(s, STEPS_FEASIBLE, true);
     return !(s->best.score.bad > 0);
 }
 
@@ -145,12 +162,12 @@ static bool improve(struct dorm_search *s)
 {
     if (s->p->n == 0)
         return true;
-    dorm_search_more(s, STEPS_FIRST, false);
-    enum dorm_proof proof = dorm_exact(s, STEPS_EXACT);
+    search_more(s, STEPS_FIRST, false);
+    enum dorm_proof proof = prove(s, STEPS_EXACT);
     if (proof == DORM_BEST)
         return true;
     if (proof != DORM_BEST_USE)
-        dorm_search_more(s, STEPS_SEARCH, false);
+        search_more(s, STEPS_ALL, false);
     dorm_polish(s, STEPS_POLISH);
     return proof == DORM_BEST_USE;
 }
@@ -164,10 +181,11 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     bool relaxed = false;
     if (dorm_problem_init(&p, c, jobs, n, o, out) < 0 || dorm_search_init(&p, &s) < 0)
         return -ENOMEM;
+    s.steps_left = STEPS_ALL;
     if (!climb(&s, &admitted) && !p.failed) {
         relaxed = true;
         p.loss_bound = MAX(p.loss_bound, dorm_loss_now(&p));
-        dorm_search_start(&s, STEPS_FEASIBLE);
+        dorm_search_start(&s);
     }
     bool proved = improve(&s);
     dorm_plan_load(&s.best, &s.state);

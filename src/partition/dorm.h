@@ -285,6 +285,7 @@ struct dorm_search {
     uint32_t sets[DORM_SETS_MAX];
     double set_bounds[DORM_SETS_MAX];
     uint32_t n_sets;
+    uint64_t steps_left; /* for all that comes after the first allocations */
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
@@ -304,9 +305,9 @@ void dorm_sort(struct dorm_search *s, uint32_t n);
 
 /* ---- dorm_search.c */
 
-/* Find prices, and a feasible allocation for the jobs that take part: s->best. steps: for the local
- * search, which is needed if the first allocations break a bound. False: none was found. */
-bool dorm_search_start(struct dorm_search *s, uint64_t steps);
+/* Find prices, and first allocations for the jobs that take part: s->best. False: none of them is
+ * feasible. */
+bool dorm_search_start(struct dorm_search *s);
 /* Improve s->best. */
 void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible);
 /* The same utilization with fewer adjusted jobs and fewer moved containers, where that is easy. */

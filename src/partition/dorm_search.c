@@ -404,7 +404,7 @@ void dorm_polish(struct dorm_search *s, uint64_t steps)
     }
 }
 
-bool dorm_search_start(struct dorm_search *s, uint64_t steps)
+bool dorm_search_start(struct dorm_search *s)
 {
     s->seed = s->p->seed;
     s->best.any = false;
@@ -413,6 +413,5 @@ bool dorm_search_start(struct dorm_search *s, uint64_t steps)
     if (s->prices.impossible)
         return false;
     first_builds(s);
-    dorm_search_more(s, steps, true);
     return !(s->best.score.bad > 0);
 }

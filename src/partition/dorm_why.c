@@ -78,7 +78,11 @@ static enum part_because why_not(struct dorm_search *s, uint32_t queued)
         return PART_BECAUSE_LOSS;
     double loss_bound = p->loss_bound;
     p->loss_bound = (double)p->m * PART_JOBS_MAX; /* more than any loss */
-    bool possible = dorm_search_start(s, STEPS_WHY);
+    bool possible = dorm_search_start(s);
+    if (!possible && !s->prices.impossible) {
+        dorm_search_more(s, STEPS_WHY, true);
+        possible = !(s->best.score.bad > 0);
+    }
     p->loss_bound = loss_bound;
     return possible ? PART_BECAUSE_LOSS : PART_BECAUSE_ADJUSTED;
 }
