@@ -113,9 +113,15 @@ static inline bool dorm_work(struct dorm_work *w, uint64_t steps)
 static inline uint32_t dorm_fit(const int64_t *have, const int64_t *d, uint32_t m)
 {
     int64_t n = PART_CONTAINERS_MAX;
-    for (uint32_t k = 0; k < m; k++)
-        if (d[k] > 0 && have[k] < d[k] * n)
-            n = have[k] / d[k];
+    for (uint32_t k = 0; k < m; k++) {
+        if (d[k] <= 0 || have[k] >= d[k] * n)
+            continue;
+        if (have[k] < d[k])
+            return 0;
+        /* A division of 32 bits is several times as fast. */
+        bool narrow = (have[k] | d[k]) >> 32 == 0;
+        n = narrow ? (int64_t)((uint32_t)have[k] / (uint32_t)d[k]) : have[k] / d[k];
+    }
     return (uint32_t)n;
 }
 
@@ -278,6 +284,7 @@ struct dorm_search {
     uint64_t seed;
     struct dorm_candidate *candidates; /* [node] */
     bool *picked; /* of each job: it may change */
+    double *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
     uint32_t *order;
     double *key;
     /* Sets of counted jobs (bit i: job i) that could be adjusted, best bound first. dorm_exact() finds
@@ -289,6 +296,9 @@ struct dorm_search {
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
+/* After a change of the prices. */
+void dorm_price_places(struct dorm_search *s);
+/* Place up to n containers more. Returns how many. */
 uint32_t dorm_place(struct dorm_search *s, uint32_t job, uint32_t n);
 /* How many containers more the bound on the loss and the job's max allow. */
 uint32_t dorm_room(const struct dorm_search *s, uint32_t job);

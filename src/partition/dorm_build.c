@@ -27,6 +27,7 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
     s->style = (struct dorm_style){ .home = true, .tight = true };
     s->candidates = dorm_alloc(p, p->n_nodes, sizeof(*s->candidates));
     s->picked = dorm_alloc(p, p->n_all, sizeof(*s->picked));
+    s->cost = dorm_alloc(p, (size_t)p->n_all * p->n_classes, sizeof(*s->cost));
     s->order = dorm_alloc(p, p->n_all, sizeof(*s->order));
     s->key = dorm_alloc(p, p->n_all, sizeof(*s->key));
     if (p->failed)
@@ -126,19 +127,28 @@ static uint32_t put_on_best(struct dorm_search *s, uint32_t i, uint32_t n, uint3
     return done;
 }
 
+void dorm_price_places(struct dorm_search *s)
+{
+    const struct dorm_problem *p = s->p;
+    for (uint32_t i = 0; i < p->n; i++)
+        for (uint32_t g = 0; g < p->n_classes; g++) {
+            double cost = 0;
+            for (uint32_t k = 0; k < p->m; k++)
+                cost += s->prices.node[g * p->m + k] * p->jobs[i].dn[k];
+            s->cost[(size_t)i * p->n_classes + g] = round(100 * cost / p->jobs[i].u);
+        }
+}
+
 /* The classes in the order in which job i prefers them: first those in which the prices want more
  * of it, then by cost. Classes of about equal cost get equal keys. */
 static void rank_classes(const struct dorm_search *s, uint32_t i, double *key, uint32_t *order)
 {
     const struct dorm_problem *p = s->p;
-    const struct dorm_job *job = &p->jobs[i];
+    const double *cost = s->cost + (size_t)i * p->n_classes;
     const uint32_t *has = s->state.in_class + (size_t)i * p->n_classes;
     const double *want = s->prices.want + (size_t)i * p->n_classes;
     for (uint32_t g = 0; g < p->n_classes; g++) {
-        double cost = 0;
-        for (uint32_t k = 0; k < p->m; k++)
-            cost += s->prices.node[g * p->m + k] * job->dn[k];
-        key[g] = s->style.anywhere ? 0 : round(100 * cost / job->u) + (has[g] + 0.5 > want[g]) * 1e9;
+        key[g] = s->style.anywhere ? 0 : cost[g] + (has[g] + 0.5 > want[g]) * 1e9;
         uint32_t at = g;
         for (; at > 0 && key[order[at - 1]] > key[g]; at--)
             order[at] = order[at - 1];

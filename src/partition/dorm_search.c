@@ -412,6 +412,7 @@ bool dorm_search_start(struct dorm_search *s)
     dorm_prices_find(s->p, &s->prices, ROUNDS);
     if (s->prices.impossible)
         return false;
+    dorm_price_places(s);
     first_builds(s);
     return !(s->best.score.bad > 0);
 }
