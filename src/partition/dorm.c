@@ -10,14 +10,16 @@
 /* Steps of the parts of a search, and of all together: some 20 ms. */
 enum {
     STEPS_ALL = 1500000,
+    STEPS_LARGE = 500000, /* of all on many nodes, where the first allocations are good already */
+    LARGE = 20000,        /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_FIRST = 100000,    /* before the proof */
     STEPS_EXACT = 600000,
     STEPS_POLISH = 100000,
 };
 
-/* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give back
- * most of a type gave it back. */
+/* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give
+ * back most of a type gave it back. */
 static int falling(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -181,7 +183,7 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     bool relaxed = false;
     if (dorm_problem_init(&p, c, jobs, n, o, out) < 0 || dorm_search_init(&p, &s) < 0)
         return -ENOMEM;
-    s.steps_left = STEPS_ALL;
+    s.steps_left = (size_t)p.n_all * p.n_nodes >= LARGE ? STEPS_LARGE : STEPS_ALL;
     if (!climb(&s, &admitted) && !p.failed) {
         relaxed = true;
         p.loss_bound = MAX(p.loss_bound, dorm_loss_now(&p));

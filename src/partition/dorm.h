@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the policy `dorm` share. Private to them. docs/partition.md explains the algorithm.
+ * What the files of the policy `dorm` share. Private to them. docs/partition.md explains the
+ * algorithm.
  *
  * dorm.c           which jobs take part, how many of the queue are admitted, the answer
  * dorm_problem.c   node classes, limits of the jobs, the count of work
@@ -9,12 +10,13 @@
  * dorm_build.c     a first good allocation
  * dorm_search.c    local search
  * dorm_exact.c     branch and bound, for few jobs on few nodes
- * dorm_pack.c      do these counts fit on the nodes? for the branch and bound
+ * dorm_pack.c      do these counts fit on the nodes? For the branch and bound (dorm_pack.h)
  * dorm_why.c       because and other
  *
  * Words. A job is `fixed` if it is pinned. It is `counted` if it runs and a change of it is an
  * adjustment. Otherwise it is `loose`: it is new, or it lost containers. u: the utilization of one
- * container. D: the dominant share of one container. short: containers that jobs lack for their min.
+ * container. D: the dominant share of one container. short: containers that jobs lack for their
+ * min.
  */
 #ifndef TONY_PARTITION_DORM_H
 #define TONY_PARTITION_DORM_H
@@ -75,9 +77,9 @@ struct dorm_problem {
     uint32_t n_running, n_all; /* the running jobs stand first, then the queue in its order */
     uint32_t n;                /* the first n jobs take part now */
     struct dorm_job *jobs;
-    uint32_t *fit_class; /* [job][class]: containers that fit into the empty class */
-    uint32_t *at_class;  /* [job][class]: containers it has there now */
-    uint32_t *big_first; /* the jobs by falling D */
+    uint32_t *fit_class;       /* [job][class]: containers that fit into the empty class */
+    uint32_t *at_class;        /* [job][class]: containers it has there now */
+    uint32_t *big_first;       /* the jobs by falling D */
     struct part_job *drf_jobs; /* the jobs in our order, for part_drf() */
     uint32_t *drf_caps, *drf_counts;
 
@@ -156,11 +158,11 @@ static inline double dorm_uniform(uint64_t *seed)
 struct dorm_prices {
     double *node; /* [class][m]: what the whole of a type in the cluster would cost there */
     double loss;
-    double enough; /* in: stop when the bound is below */
-    double upper;  /* no feasible allocation has more utilization */
+    double enough;   /* in: stop when the bound is below */
+    double upper;    /* no feasible allocation has more utilization */
     bool impossible; /* proved: there is no feasible allocation at all */
-    double *want; /* [job][class]: containers in the mean of the later rounds */
-    double *gain; /* of each job: what changing it is worth, in the same mean */
+    double *want;    /* [job][class]: containers in the mean of the later rounds */
+    double *gain;    /* of each job: what changing it is worth, in the same mean */
     struct dorm_bound_memory *memory;
 };
 
@@ -203,7 +205,7 @@ struct dorm_state {
     struct dorm_group *groups;
     uint32_t *group_of, *next_node, *prev_node;
     uint32_t unused_group, *hash, hash_mask;
-    uint32_t *listed;                  /* [class]: a list of its groups, from listed_at[class] */
+    uint32_t *listed; /* [class]: a list of its groups, from listed_at[class] */
     uint32_t *listed_at, *n_listed;
 
     uint32_t *n;        /* of each job: containers */
@@ -283,12 +285,13 @@ struct dorm_search {
     struct dorm_style style;
     uint64_t seed;
     struct dorm_candidate *candidates; /* [node] */
-    bool *picked; /* of each job: it may change */
-    double *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
+    bool *picked;                      /* of each job: it may change */
+    double
+        *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
     uint32_t *order;
     double *key;
-    /* Sets of counted jobs (bit i: job i) that could be adjusted, best bound first. dorm_exact() finds
-     * them if it cannot look at all sets to the end. */
+    /* Sets of counted jobs (bit i: job i) that could be adjusted, best bound first. dorm_exact()
+     * finds them if it cannot look at all sets to the end. */
     uint32_t sets[DORM_SETS_MAX];
     double set_bounds[DORM_SETS_MAX];
     uint32_t n_sets;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A first good allocation. Jobs that do not change stay. Of the others, first the minima are placed,
- * the largest containers first; then as many as the prices suggest, towards the ideal count first;
- * then the loss is brought under its bound; then the rest of the room is filled.
+ * A first good allocation. Jobs that do not change stay. Of the others, first the minima are
+ * placed, the largest containers first; then as many as the prices suggest, towards the ideal count
+ * first; then the loss is brought under its bound; then the rest of the room is filled.
  */
 #include "partition/dorm.h"
 
@@ -99,7 +99,7 @@ static uint32_t collect(struct dorm_search *s, const struct dorm_job *job, uint3
         const struct dorm_group *g = &state->groups[list[l]];
         if (dorm_fits(g->free, job->d, s->p->m))
             s->candidates[n++] =
-                    (struct dorm_candidate){ score_group(s, job, g), g->head, g->size };
+                (struct dorm_candidate){ score_group(s, job, g), g->head, g->size };
     }
     dorm_work(&s->p->work, state->n_listed[class] / 2 + 1);
     return n;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Branch and bound. The outer loop goes through the sets of jobs that are adjusted. With such a set, all others keep their places; what they leave of the nodes is divided
- * among the jobs of the set and the loose jobs. Prices of each node bound the utilization of a set,
- * and of each partial choice of counts. The counts that remain are packed (dorm_pack.h).
+ * Branch and bound. The outer loop goes through the sets of jobs that are adjusted. With such a
+ * set, all others keep their places; what they leave of the nodes is divided among the jobs of the
+ * set and the loose jobs. Prices of each node bound the utilization of a set, and of each partial
+ * choice of counts. The counts that remain are packed (dorm_pack.h).
  */
 #include "partition/dorm_pack.h"
 
@@ -195,7 +196,8 @@ static void list_jobs(struct exact *x)
     }
 }
 
-/* The same as a problem in which each node is a class, for the prices. False: a min does not fit. */
+/* The same as a problem in which each node is a class, for the prices. False: a min does not fit.
+ */
 static bool make_sub(struct exact *x)
 {
     struct dorm_problem *sub = &x->sub;
@@ -261,7 +263,8 @@ static void search_set(struct exact *x)
     if (!make_sub(x))
         return;
     x->sub.work = (struct dorm_work){ .end = UINT64_MAX, .ask_at = UINT64_MAX };
-    x->prices.enough = has_best(x) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
+    x->prices.enough =
+        has_best(x) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
     dorm_prices_find(&x->sub, &x->prices, SET_ROUNDS);
     dorm_work(&x->p->work, 2 * x->sub.work.steps);
     if (x->prices.impossible || x->prices.upper < x->prices.enough)
@@ -357,7 +360,7 @@ static bool small(const struct dorm_problem *p)
     for (uint32_t i = 0; i < p->n; i++)
         counts += p->jobs[i].hi - p->jobs[i].lo + 1;
     return p->n > 0 && p->n <= PACK_JOBS_MAX && p->n_nodes <= PACK_NODES_MAX &&
-            p->n * p->n_nodes <= CELLS_MAX && counts <= COUNTS_MAX;
+           p->n * p->n_nodes <= CELLS_MAX && counts <= COUNTS_MAX;
 }
 
 static struct exact *exact_new(struct dorm_search *s, uint64_t steps)

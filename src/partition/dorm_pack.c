@@ -88,8 +88,8 @@ static bool spread(struct pack *k, const struct spread *s, uint32_t j, uint32_t 
     if (s->like[j] != DORM_NONE)
         most = MIN(most, k->x[s->t][s->like[j]]);
     uint32_t least = n > s->rest[j + 1] ? n - s->rest[j + 1] : 0;
-    bool grows = k->n[s->t] >= job->now, bounded = s->t < k->n_running &&
-                                                   s->detours < PART_CONTAINERS_MAX;
+    bool grows = k->n[s->t] >= job->now,
+         bounded = s->t < k->n_running && s->detours < PART_CONTAINERS_MAX;
     for (uint32_t x = most + 1; x-- > least;) {
         uint32_t detour = !bounded ? 0 : grows ? (was > x ? was - x : 0) : (x > was ? x - was : 0);
         if (spent + detour > s->detours) {

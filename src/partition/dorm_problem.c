@@ -170,10 +170,10 @@ static void init_job(struct dorm_problem *p, struct dorm_job *job, const struct 
     job->n_at = from->n_at;
     job->now = part_count(from);
     job->runs = from->n_at > 0;
-    job->kind = !job->runs ? DORM_LOOSE
-            : from->pinned ? DORM_FIXED
-            : from->lost   ? DORM_LOOSE
-                           : DORM_COUNTED;
+    job->kind = !job->runs     ? DORM_LOOSE
+                : from->pinned ? DORM_FIXED
+                : from->lost   ? DORM_LOOSE
+                               : DORM_COUNTED;
 }
 
 /* Set hi, fit_class and at_class. False: the min of the job does not fit into the empty cluster. */

@@ -230,7 +230,8 @@ static void put(struct dorm_state *s, uint32_t i, uint32_t node, int32_t n)
     if (e == DORM_END)
         return;
     struct dorm_entry *entry = &s->entries[e];
-    int64_t was = entry->was, before = llabs(entry->n - was), after = llabs(entry->n + (int64_t)n - was);
+    int64_t was = entry->was, before = llabs(entry->n - was),
+            after = llabs(entry->n + (int64_t)n - was);
     entry->n += (uint32_t)n;
     if (job->runs) {
         bool counted = job->kind == DORM_COUNTED, moved = s->moved[i] > 0;

@@ -52,8 +52,7 @@ static bool minima_fit(struct dorm_search *s)
             dorm_take_all(&s->state, i);
     for (uint32_t c = 0; c < p->n; c++) {
         uint32_t i = p->big_first[c];
-        if (p->jobs[i].kind != DORM_FIXED &&
-            dorm_place(s, i, p->jobs[i].lo) < p->jobs[i].lo)
+        if (p->jobs[i].kind != DORM_FIXED && dorm_place(s, i, p->jobs[i].lo) < p->jobs[i].lo)
             return false;
     }
     return true;

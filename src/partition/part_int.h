@@ -9,7 +9,7 @@
  * queue.c       the policies static, fifo and backfill
  * priority.c    the policies las and srtf
  * market.c      the fixed-budget market, and the policy `market`
- * dorm.c        the policy `dorm`: which jobs take part, and the fallbacks (dorm.h)
+ * dorm*.c       the policy `dorm` (dorm.h)
  * instance.c    JSON
  */
 #ifndef TONY_PARTITION_PART_INT_H

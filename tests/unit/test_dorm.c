@@ -106,8 +106,7 @@ static void bound_on_adjustments(void **state)
 {
     (void)state;
     AUTO(part_decision_done) struct part_decision d = { 0 };
-    struct part_job jobs[] = { running(job("a", 1, 1, 1, 20), four_each, 2),
-                               job("b", 1, 2, 2, 4) };
+    struct part_job jobs[] = { running(job("a", 1, 1, 1, 20), four_each, 2), job("b", 1, 2, 2, 4) };
     struct part_options o = bounds(4, 0);
     decide(&two, jobs, 2, &o, &d);
     expect(&d, 0, PART_KEEPS, 8, PART_BECAUSE_ROOM);
@@ -145,8 +144,7 @@ static void pinned(void **state)
     (void)state;
     AUTO(part_decision_done) struct part_decision d = { 0 };
     struct part_job jobs[] = { running(job("a", 1, 1, 1, 8), two_each, 2),
-                               running(job("b", 1, 1, 1, 4), two_each, 2),
-                               job("c", 1, 2, 2, 4) };
+                               running(job("b", 1, 1, 1, 4), two_each, 2), job("c", 1, 2, 2, 4) };
     struct part_options o = bounds(4, 2);
     jobs[0].pinned = true;
     decide(&two, jobs, 3, &o, &d);
@@ -198,8 +196,7 @@ static void too_unfair_to_admit(void **state)
     AUTO(part_decision_done) struct part_decision d = { 0 };
     static const struct part_amount one[] = { { { 8, 8 } } };
     const struct part_cluster c = { 2, types, 1, one };
-    struct part_job jobs[] = { running(job("a", 1, 1, 4, 8), on_first, 1),
-                               job("b", 1, 1, 1, 2) };
+    struct part_job jobs[] = { running(job("a", 1, 1, 4, 8), on_first, 1), job("b", 1, 1, 1, 2) };
     jobs[0].pinned = true;
     struct part_options o = bounds(0.1, 0);
     decide(&c, jobs, 2, &o, &d);
@@ -226,7 +223,8 @@ static void relaxed(void **state)
     assert_float_equal(d.metrics.loss, 0, 1e-9);
 }
 
-/* Running jobs come first whatever their place in the list; the answer is in the order of the list. */
+/* Running jobs come first whatever their place in the list; the answer is in the order of the list.
+ */
 static void any_order(void **state)
 {
     (void)state;
@@ -396,8 +394,8 @@ static void try_all(struct brute *b, size_t t, uint32_t node, uint32_t n, uint32
     if (t == b->n) {
         bool better = !b->any || s.util > b->util + 1e-9;
         if (!better && s.util > b->util - 1e-9)
-            better = s.adjusted < b->adjusted ||
-                     (s.adjusted == b->adjusted && s.changed < b->changed);
+            better =
+                s.adjusted < b->adjusted || (s.adjusted == b->adjusted && s.changed < b->changed);
         if (better) {
             b->any = true;
             b->util = s.util;
@@ -501,9 +499,10 @@ static void as_good_as_all(void **state)
                     fabs(m->utilization - b.util) < 1e-9 && m->adjusted == b.adjusted &&
                     m->changed == b.changed && m->upper_bound > b.util - 1e-9;
         if (!same)
-            fail_msg("seed %d: %u admitted, %.9f, %u adjusted, %u changed; the best is %u, %.9f, %u, %u",
-                     (int)round, m->admitted, m->utilization, m->adjusted, (unsigned)m->changed,
-                     queued, b.util, b.adjusted, (unsigned)b.changed);
+            fail_msg(
+                "seed %d: %u admitted, %.9f, %u adjusted, %u changed; the best is %u, %.9f, %u, %u",
+                (int)round, m->admitted, m->utilization, m->adjusted, (unsigned)m->changed, queued,
+                b.util, b.adjusted, (unsigned)b.changed);
     }
 }
 
@@ -578,8 +577,8 @@ static int without_memory(void *ctx)
     AUTO(part_decision_done) struct part_decision d = { 0 };
     struct err e = { 0 };
     struct part_job jobs[] = { running(job("a", 1, 1, 1, 8), two_each, 2),
-                               running(job("b", 1, 1, 1, 4), two_each, 2),
-                               job("c", 1, 2, 2, 4), job("d", 1, 1, 8, 8) };
+                               running(job("b", 1, 1, 1, 4), two_each, 2), job("c", 1, 2, 2, 4),
+                               job("d", 1, 1, 8, 8) };
     struct part_options o = bounds(1, 1);
     return part_decide(part_policy_find("dorm"), &two, jobs, 4, &o, &d, &e);
 }
