@@ -10,6 +10,9 @@
 /* Steps of the parts of a search, and of all together: some 20 ms. */
 enum {
     STEPS_ALL = 1500000,
+    STEPS_TINY = 2500000, /* of all on few nodes with few jobs, which should be proved */
+    STEPS_TINY_EXACT = 1800000,
+    TINY = 48,            /* jobs * nodes */
     STEPS_LARGE = 500000, /* of all on many nodes, where the first allocations are good already */
     LARGE = 20000,        /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
@@ -165,11 +168,12 @@ static bool improve(struct dorm_search *s)
     if (s->p->n == 0)
         return true;
     search_more(s, STEPS_FIRST, false);
-    enum dorm_proof proof = prove(s, STEPS_EXACT);
+    bool tiny = (size_t)s->p->n * s->p->n_nodes <= TINY;
+    enum dorm_proof proof = prove(s, tiny ? STEPS_TINY_EXACT : STEPS_EXACT);
     if (proof == DORM_BEST)
         return true;
     if (proof != DORM_BEST_USE)
-        search_more(s, STEPS_ALL, false);
+        search_more(s, s->steps_left - MIN(s->steps_left, (uint64_t)STEPS_POLISH), false);
     dorm_polish(s, STEPS_POLISH);
     return proof == DORM_BEST_USE;
 }
@@ -183,7 +187,8 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     bool relaxed = false;
     if (dorm_problem_init(&p, c, jobs, n, o, out) < 0 || dorm_search_init(&p, &s) < 0)
         return -ENOMEM;
-    s.steps_left = (size_t)p.n_all * p.n_nodes >= LARGE ? STEPS_LARGE : STEPS_ALL;
+    size_t cells = (size_t)p.n_all * p.n_nodes;
+    s.steps_left = cells >= LARGE ? STEPS_LARGE : cells <= TINY ? STEPS_TINY : STEPS_ALL;
     if (!climb(&s, &admitted) && !p.failed) {
         relaxed = true;
         p.loss_bound = MAX(p.loss_bound, dorm_loss_now(&p));

@@ -181,6 +181,12 @@ static void list_jobs(struct exact *x)
         if (runs)
             k->n_running = k->n_jobs;
     }
+    for (uint32_t t = 0; t < k->n_jobs; t++) {
+        uint32_t at = t;
+        for (; at > 0 && k->jobs[k->big_first[at - 1]]->D < k->jobs[t]->D; at--)
+            k->big_first[at] = k->big_first[at - 1];
+        k->big_first[at] = t;
+    }
     x->fixed_util = x->loss_rest[k->n_jobs] = 0;
     for (uint32_t j = 0; j < p->n_nodes; j++)
         memcpy(k->free[j], p->cap + (size_t)j * p->m, sizeof(k->free[j][0]) * p->m);

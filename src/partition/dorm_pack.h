@@ -26,6 +26,8 @@ struct pack {
     uint32_t was[PACK_JOBS_MAX][PACK_NODES_MAX];
     uint32_t n[PACK_JOBS_MAX]; /* containers to place */
     uint32_t n_running;
+    uint32_t big_first[PACK_JOBS_MAX]; /* the jobs by falling D */
+    bool by_size;                      /* internal: this is the order in which they are placed */
 
     uint32_t x[PACK_JOBS_MAX][PACK_NODES_MAX]; /* the way that was found */
     uint64_t dead[PACK_MEMORY];
