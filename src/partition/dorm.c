@@ -9,7 +9,7 @@
 
 /* Steps of the parts of a search, and of all together: some 20 ms. */
 enum {
-    STEPS_ALL = 1500000,
+    STEPS_ALL = 2000000,
     STEPS_TINY = 2500000, /* of all on few nodes with few jobs, which should be proved */
     STEPS_TINY_EXACT = 1800000,
     TINY = 48,            /* jobs * nodes */

@@ -15,7 +15,7 @@ enum {
     ROUNDS = 150,     /* of the prices */
     LOCAL_FROM = 256, /* with more nodes, a shake refills only the nodes that it emptied */
     NODES_SHAKEN = 5,
-    STALE = 100, /* shakes without gain before a new start */
+    STALE = 30, /* shakes without gain before a new start */
 };
 
 #define CLOSE_ENOUGH 2e-4 /* of the bound: a large instance is not searched any further */
