@@ -249,7 +249,7 @@ static int find_ideals(const struct part_cluster *c, const struct part_job *jobs
 }
 
 static int measure(const struct part_cluster *c, const struct part_job *jobs,
-                   const struct part_options *o, struct part_decision *out)
+                   struct part_decision *out)
 {
     struct part_metrics *m = &out->metrics;
     struct part_amount total;
@@ -263,14 +263,12 @@ static int measure(const struct part_cluster *c, const struct part_job *jobs,
             m->adjusted += !jobs[i].lost && s->verdict != PART_KEEPS;
             m->changed += changed(&jobs[i], s);
         }
-        if (o->no_loss)
-            out->jobs[i].ideal = 0;
     }
     for (uint32_t k = 0; k < c->n_types; k++)
         if (total.v[k] > 0)
             m->utilization += m->used[k] / (double)total.v[k];
-    int rc = o->no_loss ? 0 : find_ideals(c, jobs, out);
-    for (size_t i = 0; i < out->n && rc == 0 && !o->no_loss; i++)
+    int rc = find_ideals(c, jobs, out);
+    for (size_t i = 0; i < out->n && rc == 0; i++)
         if (out->jobs[i].n > 0)
             m->loss += part_share_of_one(&jobs[i].demand, &total, c->n_types) *
                        fabs((double)out->jobs[i].n - (double)out->jobs[i].ideal);
@@ -347,18 +345,16 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
     int rc = part_begin(out, n);
     if (rc < 0)
         return err_set(e, -rc, "cannot divide the cluster: %m");
-    rc = check(c, jobs, n, o, out, e);
+    rc = o->quick ? 0 : check(c, jobs, n, o, out, e);
     if (rc == 0) {
-        for (size_t i = 0; i < n; i++) {
-            out->jobs[i].other = PART_NOBODY;
-            out->jobs[i].ideal = PART_IDEAL_UNSET;
-        }
+        for (size_t i = 0; i < n; i++)
+            out->jobs[i] = (struct part_share){ .other = PART_NOBODY, .ideal = PART_IDEAL_UNSET };
         out->metrics.loss_bound = INFINITY;
         out->metrics.adjust_bound = -1;
         out->metrics.upper_bound = NAN;
         rc = policy->decide(c, jobs, n, o, out);
-        if (rc == 0)
-            rc = measure(c, jobs, o, out);
+        if (rc == 0 && !o->quick)
+            rc = measure(c, jobs, out);
         if (rc < 0)
             err_set(e, -rc, "policy '%s' cannot divide the cluster: %m", policy->name);
     }
@@ -368,7 +364,8 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
         out->metrics = (struct part_metrics){ 0 };
         return rc;
     }
-    name_holders(c, jobs, out);
+    if (!o->quick)
+        name_holders(c, jobs, out);
     return 0;
 }
 

@@ -25,7 +25,7 @@ part_decide_fn static_decide, fifo_decide, drf_decide, dorm_decide, market_decid
 
 /* ---- memory ---- */
 
-/* Start a decision: out->jobs gets n_jobs zeroed entries. Memory of the decision before is used
+/* Start a decision: out->jobs gets n_jobs entries, not set. Memory of the decision before is used
  * again. Only part_decide() calls it. 0 or -ENOMEM. */
 int part_begin(struct part_decision *out, size_t n_jobs);
 
@@ -37,6 +37,8 @@ void *part_alloc(struct part_decision *out, size_t size);
 /* The containers that fit on a node with these free amounts; <= PART_CONTAINERS_MAX. */
 uint32_t part_fit(const struct part_amount *free, const struct part_amount *demand,
                   uint32_t n_types);
+
+bool part_equal(const struct part_amount *a, const struct part_amount *b, uint32_t n_types);
 
 /* sign = -1: n containers are taken from *free; sign = 1: they are given back. */
 void part_take(struct part_amount *free, const struct part_amount *demand, uint32_t n_types,
@@ -79,24 +81,26 @@ uint32_t part_classes_fit(const struct part_classes *cl, const struct part_amoun
 
 /* ---- first fit: by node index, as many on each node as fit ---- */
 
-/* The free amounts of the nodes, with two bounds that reject most demands at once. */
+/* The free amounts of the nodes, with bounds that reject most demands, or most nodes, at once: the
+ * largest free amounts of all nodes, and of each block of nodes. They may be larger than the exact
+ * ones, and become exact when a search was in vain. */
+enum { PART_ROOM_BLOCK = 32 };
+
 struct part_room {
     const struct part_cluster *c;
     struct part_decision *out;
-    struct part_amount *free;   /* of each node; change it only by take and return */
-    struct part_amount total;   /* the sum of free */
-    struct part_amount largest; /* no node has more free, in each type */
-    bool stale;                 /* `largest` may be larger than necessary */
-    struct part_place *got;     /* what part_room_find() found */
+    struct part_amount *free; /* of each node; change it only by take and return */
+    struct part_amount total; /* the sum of free */
+    struct part_amount largest;
+    struct part_amount *blocks;
+    uint32_t n_blocks;
+    struct part_place *got; /* what part_room_find() found */
     uint32_t n_got;
 };
 
 /* 0 or -ENOMEM. free: borrowed. */
 int part_room_init(struct part_room *r, const struct part_cluster *c, struct part_amount *free,
                    struct part_decision *out);
-
-/* Make `largest` exact. part_room_find() does it whenever it finds less than it was asked for. */
-void part_room_refresh(struct part_room *r);
 
 /* false: n containers certainly do not fit. Takes the time of a few comparisons. */
 bool part_room_for(const struct part_room *r, const struct part_amount *demand, uint32_t n);

@@ -102,9 +102,11 @@ struct part_options {
 
     double reserve; /* market: the reserve price, >= 0 */
 
-    /* Do not compute `ideal` of the jobs (0 then) and metrics.loss. With thousands of jobs they can
-     * take longer than a decision by static, fifo or backfill. */
-    bool no_loss;
+    /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
+     * `n` and `at`. The inputs are not checked; `ideal`, `other` of PART_BECAUSE_FULL, and the
+     * metrics are not computed, but for those that only the policy knows. With a queue of thousands
+     * of jobs all this takes longer than a decision by static or fifo. */
+    bool quick;
 };
 
 /* theta1 = theta2 = 0.1, no absolute bounds, no limit, no levels. */
@@ -142,9 +144,9 @@ enum part_because {
 struct part_share {
     enum part_verdict verdict;
     enum part_because because;
-    uint32_t other;              /* index of a job; PART_NOBODY: none */
+    uint32_t other; /* index of a job; PART_NOBODY: none */
     uint32_t type;  /* with PART_BECAUSE_FULL: the type of resource of which it lacks most */
-    uint32_t n;                  /* containers */
+    uint32_t n;     /* containers */
     const struct part_place *at; /* n_at places in the order of the nodes; owned by the decision */
     uint32_t n_at;
     uint32_t ideal; /* containers by weighted dominant resource fairness (drf.h) */

@@ -74,7 +74,6 @@ int part_begin(struct part_decision *out, size_t n_jobs)
     out->jobs = part_alloc(out, n_jobs * sizeof *out->jobs + 1);
     if (!out->jobs)
         return -ENOMEM;
-    memset(out->jobs, 0, n_jobs * sizeof *out->jobs);
     out->n = n_jobs;
     return 0;
 }
@@ -101,6 +100,14 @@ uint32_t part_fit(const struct part_amount *free, const struct part_amount *dema
         if (demand->v[k] > 0)
             fit = MIN(fit, free->v[k] / demand->v[k]);
     return (uint32_t)fit;
+}
+
+bool part_equal(const struct part_amount *a, const struct part_amount *b, uint32_t n_types)
+{
+    for (uint32_t k = 0; k < n_types; k++)
+        if (a->v[k] != b->v[k])
+            return false;
+    return true;
 }
 
 void part_take(struct part_amount *free, const struct part_amount *demand, uint32_t n_types,
@@ -163,10 +170,9 @@ void part_classes(const struct part_cluster *c, struct part_classes *out)
     out->n = 0;
     out->rest = c->n_nodes;
     for (uint32_t j = 0; j < c->n_nodes; j++) {
-        size_t size = c->n_types * sizeof c->nodes[j].v[0];
-        if (out->n > 0 && memcmp(out->capacity[last]->v, c->nodes[j].v, size) != 0)
+        if (out->n > 0 && !part_equal(out->capacity[last], &c->nodes[j], c->n_types))
             for (last = 0; last < out->n; last++)
-                if (memcmp(out->capacity[last]->v, c->nodes[j].v, size) == 0)
+                if (part_equal(out->capacity[last], &c->nodes[j], c->n_types))
                     break;
         if (last == out->n) {
             if (out->n == PART_CLASSES_MAX) {
@@ -194,30 +200,51 @@ uint32_t part_classes_fit(const struct part_classes *cl, const struct part_amoun
 
 /* ---- first fit ---- */
 
+/* The exact largest free amounts of a block. */
+static void measure_block(struct part_room *r, uint32_t block)
+{
+    uint32_t end = MIN((block + 1) * PART_ROOM_BLOCK, r->c->n_nodes);
+    struct part_amount most = { 0 };
+    for (uint32_t j = block * PART_ROOM_BLOCK; j < end; j++)
+        for (uint32_t k = 0; k < r->c->n_types; k++)
+            most.v[k] = MAX(most.v[k], r->free[j].v[k]);
+    r->blocks[block] = most;
+}
+
+static void measure_all(struct part_room *r)
+{
+    r->largest = (struct part_amount){ 0 };
+    for (uint32_t b = 0; b < r->n_blocks; b++)
+        for (uint32_t k = 0; k < r->c->n_types; k++)
+            r->largest.v[k] = MAX(r->largest.v[k], r->blocks[b].v[k]);
+}
+
 int part_room_init(struct part_room *r, const struct part_cluster *c, struct part_amount *free,
                    struct part_decision *out)
 {
     *r = (struct part_room){ .c = c, .free = free, .out = out };
+    r->n_blocks = (c->n_nodes + PART_ROOM_BLOCK - 1) / PART_ROOM_BLOCK;
     r->got = part_alloc(out, c->n_nodes * sizeof *r->got + 1);
-    if (!r->got)
+    r->blocks = part_alloc(out, r->n_blocks * sizeof *r->blocks + 1);
+    if (!r->got || !r->blocks)
         return -ENOMEM;
-    r->stale = true;
     for (uint32_t j = 0; j < c->n_nodes; j++)
         for (uint32_t k = 0; k < c->n_types; k++)
             r->total.v[k] += free[j].v[k];
-    part_room_refresh(r);
+    for (uint32_t b = 0; b < r->n_blocks; b++)
+        measure_block(r, b);
+    measure_all(r);
     return 0;
 }
 
-void part_room_refresh(struct part_room *r)
+/* Is the demand of one container within these amounts? */
+static bool within(const struct part_amount *demand, const struct part_amount *most,
+                   uint32_t n_types)
 {
-    if (!r->stale)
-        return;
-    r->stale = false;
-    r->largest = (struct part_amount){ 0 };
-    for (uint32_t j = 0; j < r->c->n_nodes; j++)
-        for (uint32_t k = 0; k < r->c->n_types; k++)
-            r->largest.v[k] = MAX(r->largest.v[k], r->free[j].v[k]);
+    for (uint32_t k = 0; k < n_types; k++)
+        if (demand->v[k] > most->v[k] && demand->v[k] > 0)
+            return false;
+    return true;
 }
 
 bool part_room_for(const struct part_room *r, const struct part_amount *demand, uint32_t n)
@@ -235,15 +262,22 @@ uint32_t part_room_find(struct part_room *r, const struct part_amount *demand, u
     r->n_got = 0;
     if (!part_room_for(r, demand, 1))
         return 0;
-    for (uint32_t j = 0; j < r->c->n_nodes && need > 0; j++) {
-        uint32_t fit = MIN(need, part_fit(&r->free[j], demand, r->c->n_types));
-        if (fit == 0)
+    for (uint32_t b = 0; b < r->n_blocks && need > 0; b++) {
+        if (!within(demand, &r->blocks[b], r->c->n_types))
             continue;
-        r->got[r->n_got++] = (struct part_place){ j, fit };
-        need -= fit;
+        uint32_t end = MIN((b + 1) * PART_ROOM_BLOCK, r->c->n_nodes), before = need;
+        for (uint32_t j = b * PART_ROOM_BLOCK; j < end && need > 0; j++) {
+            uint32_t fit = MIN(need, part_fit(&r->free[j], demand, r->c->n_types));
+            if (fit == 0)
+                continue;
+            r->got[r->n_got++] = (struct part_place){ j, fit };
+            need -= fit;
+        }
+        if (need == before)
+            measure_block(r, b);
     }
     if (need > 0)
-        part_room_refresh(r);
+        measure_all(r);
     return n - need;
 }
 
@@ -254,7 +288,6 @@ void part_room_take(struct part_room *r, const struct part_amount *demand,
         part_take(&r->free[at[p].node], demand, r->c->n_types, at[p].n, -1);
         part_take(&r->total, demand, r->c->n_types, at[p].n, -1);
     }
-    r->stale |= n_at > 0;
 }
 
 void part_room_return(struct part_room *r, const struct part_amount *demand,
@@ -264,8 +297,11 @@ void part_room_return(struct part_room *r, const struct part_amount *demand,
         struct part_amount *free = &r->free[at[p].node];
         part_take(free, demand, r->c->n_types, at[p].n, 1);
         part_take(&r->total, demand, r->c->n_types, at[p].n, 1);
-        for (uint32_t k = 0; k < r->c->n_types; k++)
+        struct part_amount *block = &r->blocks[at[p].node / PART_ROOM_BLOCK];
+        for (uint32_t k = 0; k < r->c->n_types; k++) {
+            block->v[k] = MAX(block->v[k], free->v[k]);
             r->largest.v[k] = MAX(r->largest.v[k], free->v[k]);
+        }
     }
 }
 

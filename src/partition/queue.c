@@ -48,22 +48,13 @@ struct queue {
     uint32_t starts;   /* jobs that have started */
 };
 
-static bool same_demand(const struct queue *q, const struct part_amount *a,
-                        const struct part_amount *b)
-{
-    for (uint32_t k = 0; k < q->c->n_types; k++)
-        if (a->v[k] != b->v[k])
-            return false;
-    return true;
-}
-
 static struct memo *memo_of(struct queue *q, const struct part_amount *demand)
 {
     uint64_t hash = 0;
     for (uint32_t k = 0; k < q->c->n_types; k++)
         hash = (hash ^ (uint64_t)demand->v[k]) * UINT64_C(0x9E3779B97F4A7C15);
     struct memo *m = &q->memo[(hash >> 40) % MEMO_SIZE];
-    if (!m->known || !same_demand(q, &m->demand, demand)) {
+    if (!m->known || !part_equal(&m->demand, demand, q->c->n_types)) {
         uint32_t ever = part_classes_fit(&q->classes, demand, PART_CONTAINERS_MAX);
         *m = (struct memo){
             .demand = *demand, .fits = ever, .ever = ever, .reserved = UINT32_MAX, .known = true
@@ -100,7 +91,7 @@ static int queue_init(struct queue *q, const struct part_cluster *c, const struc
             part_say(out, i, PART_BECAUSE_FIXED, PART_NOBODY);
             continue;
         }
-        part_give(out, jobs, i, NULL, 0);
+        out->jobs[i].verdict = PART_WAITS; /* the rest is zero, as in part_give() without places */
         if (q->n_waiting > 0)
             sorted &= jobs[q->waiting[q->n_waiting - 1]].priority >= jobs[i].priority;
         q->waiting[q->n_waiting++] = (uint32_t)i;

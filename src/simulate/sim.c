@@ -15,11 +15,12 @@ static const double LEVEL_SLACK_S = 1e-9;
 
 /* A job of the trace in the simulation. */
 struct live {
-    double left;     /* work */
-    double rate;     /* work in a second with the containers that it has */
-    double share;    /* dominant share of one container */
-    double use;      /* utilization of one container */
-    double attained; /* integral of the dominant share */
+    double left;       /* work */
+    double rate;       /* work in a second with the containers that it has */
+    double rate_fixed; /* ... with its fixed number of containers */
+    double share;      /* dominant share of one container */
+    double use;        /* utilization of one container */
+    double attained;   /* integral of the dominant share */
     double stalled_until, ends_at;
     double held_since;
     struct part_place *at;
@@ -220,12 +221,11 @@ static void describe_running(struct sim *s)
 {
     for (size_t i = 0; i < s->n_running; i++) {
         const struct live *j = &s->live[s->running[i]];
-        const struct trace_job *tj = &s->t->jobs[s->running[i]];
         struct part_job *slot = &s->slots[j->slot];
         slot->at = j->at;
         slot->n_at = j->n_at;
         slot->attained_s = j->attained;
-        slot->remaining_s = MAX(0.0, j->left) / pow(tj->fixed, tj->exponent);
+        slot->remaining_s = MAX(0.0, j->left) / j->rate_fixed;
         slot->ends_in_s = MAX(0.0, j->ends_at - s->now);
     }
 }
@@ -258,7 +258,7 @@ static int apply_one(struct sim *s, uint32_t job, const struct part_share *share
     if (j->n == 0) {
         slot->ends_in_s = INFINITY;
         slot->attained_s = j->attained;
-        slot->remaining_s = MAX(0.0, j->left) / pow(slot->fixed, s->t->jobs[job].exponent);
+        slot->remaining_s = MAX(0.0, j->left) / j->rate_fixed;
     }
     return 0;
 }
@@ -273,6 +273,8 @@ static int apply(struct sim *s)
         const struct part_share *share = &s->decision.jobs[i];
         bool changed = share->verdict == PART_STARTS || share->verdict == PART_CHANGES ||
                        share->verdict == PART_STOPS;
+        if (share->verdict == PART_WAITS)
+            continue; /* most of a long queue: nothing else of these jobs is looked at */
         if (changed && apply_one(s, job, share) < 0)
             return -ENOMEM;
         if (share->verdict == PART_NEVER)
@@ -371,7 +373,8 @@ static void prepare(struct sim *s)
             total[k] += (double)c->nodes[j].v[k];
     for (size_t i = 0; i < s->t->n_jobs; i++) {
         const struct trace_job *tj = &s->t->jobs[i];
-        s->live[i].left = tj->duration_s * pow(tj->fixed, tj->exponent);
+        s->live[i].rate_fixed = pow(tj->fixed, tj->exponent);
+        s->live[i].left = tj->duration_s * s->live[i].rate_fixed;
         for (uint32_t k = 0; k < c->n_types; k++) {
             double part = total[k] > 0 ? (double)tj->demand.v[k] / total[k] : 0;
             s->live[i].share = MAX(s->live[i].share, part);
@@ -384,7 +387,7 @@ static void prepare(struct sim *s)
     s->options.levels = s->t->levels;
     s->options.n_levels = s->t->n_levels;
     s->options.limit = s->o->limit;
-    s->options.no_loss = true;
+    s->options.quick = true;
 }
 
 int sim_run(const struct trace *t, const struct part_policy *policy, const struct sim_options *o,
