@@ -5,8 +5,10 @@
 #include <errno.h>
 
 #include "base/base.h"
+#include "client/allocate.h"
 #include "client/client_int.h"
 #include "client/resize.h"
+#include "client/simulate.h"
 
 #define JOB_OPTIONS                                                                                \
     (OPT_BIT(OPT_CONF_FILE) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_EXECUTES) |   \
@@ -161,6 +163,30 @@ static const struct command table[] = {
       .max_args = 1,
       .words = "status start stop",
       .fn = cmd_pool },
+    { .name = "allocate",
+      .usage = "allocate [--policy NAME] [--time-limit TIME] < INSTANCE",
+      .summary = "divide a cluster among jobs, without running any",
+      .examples = "  tony allocate < instance.json\n"
+                  "  tony allocate --policy drf < instance.json\n",
+      .text =
+          "Reads nodes and jobs as JSON from standard input, and prints which job gets how many "
+          "containers on which nodes, and why.\n"
+          "docs/allocate.md has the format and the policies.\n",
+      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_TIME_LIMIT),
+      .fn = cmd_allocate },
+    { .name = "simulate",
+      .usage = "simulate TRACE [--policy NAME,NAME] [--nodes LIST] [--json]",
+      .summary = "what each policy would do with the jobs of a trace",
+      .examples = "  tony simulate trace.csv\n"
+                  "  tony simulate trace.csv --policy fifo,drf --json\n"
+                  "  tony simulate trace.csv --nodes '20x64,512,8 80x64,256,0'\n",
+      .text = "Prints utilization, completion times, loss of fairness and adjustments, one line a "
+              "policy. docs/simulate.md has the\n"
+              "format of TRACE and what the columns mean.\n",
+      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON),
+      .min_args = 1,
+      .max_args = 1,
+      .fn = cmd_simulate },
     { .name = "doctor",
       .usage = "doctor [--keys] [--json]",
       .summary = "what this machine offers, and what is wrong with it",

@@ -54,6 +54,11 @@ struct buf;
     X(OPT_REASON, "reason", 0, "TEXT", false, "why, for those who look at the job later")          \
     X(OPT_WAIT, "wait", 0, NULL, false, "return when it is done, or given up")                     \
     X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
+    X(OPT_POLICY, "policy", 0, "NAME", false, "the policy; simulate: several, by commas")          \
+    X(OPT_TIME_LIMIT, "time-limit", 0, "TIME", false,                                              \
+      "end the search after this time: 500ms, 10s; default is no limit")                           \
+    X(OPT_NODES, "nodes", 0, "LIST", false,                                                        \
+      "other nodes than the trace's: '15x12,131072,0 5x12,131072,1'")                              \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import BIN
 
-COMMANDS = ["run", "submit", "list", "status", "tasks", "why", "logs", "wait", "stop", "kill", "plan", "pool", "doctor", "version",
+COMMANDS = ["run", "submit", "list", "status", "tasks", "why", "logs", "wait", "stop", "kill", "plan", "pool", "allocate", "simulate", "doctor", "version",
             "completion", "help"]
 
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tony simulate`: what each policy would do with the jobs of a trace, as one table. */
+#include "client/simulate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/allocate.h"
+#include "client/client_int.h"
+#include "codec/json.h"
+#include "simulate/simulate.h"
+
+enum { POLICIES_MAX = 16, TRACE_BYTES_MAX = 256 << 20 };
+
+/* Without --policy: those that differ, and that this build has. */
+static const char *const usual[] = { "static", "fifo", "drf", "dorm", "las", "srtf" };
+
+struct chosen {
+    const struct part_policy *v[POLICIES_MAX];
+    size_t n;
+};
+
+static int choose(const char *list, struct chosen *out, struct err *e)
+{
+    struct span rest = span_of(list), name;
+    if (!list) {
+        for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+            if (part_policy_find(usual[i]))
+                out->v[out->n++] = part_policy_find(usual[i]);
+        return 0;
+    }
+    while (span_split(&rest, ',', &name)) {
+        AUTO(free_p) char *word = span_dup(name);
+        if (!word)
+            return err_set(e, ENOMEM, "cannot read the command line: %m");
+        if (out->n == POLICIES_MAX)
+            return err_set(e, EINVAL, "more than %d policies", POLICIES_MAX);
+        int rc = client_policy(word, &out->v[out->n], e);
+        if (rc < 0)
+            return rc;
+        out->n++;
+    }
+    return 0;
+}
+
+static int load(const char *path, struct trace *t, struct err *e)
+{
+    AUTO(buf_done) struct buf text = { .max = TRACE_BYTES_MAX };
+    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return err_set(e, errno, "cannot open trace '%s': %m", path);
+    int rc = buf_fill_fd(&text, fd, e);
+    if (rc < 0)
+        return err_wrap(e, rc, "trace '%s'", path);
+    return trace_parse(path, buf_span(&text), t, e);
+}
+
+static json_t *result_json(const char *policy, const struct sim_result *r)
+{
+    return json_pack(
+        "{s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:I,s:f,s:f,s:I,s:f}", "policy", policy, "util_5h",
+        r->util_5h, "util", r->util, "jct_mean_s", r->jct_mean_s, "jct_p95_s", r->jct_p95_s, "loss",
+        r->loss, "adjustments", (json_int_t)r->adjustments, "overhead_percent", r->overhead_percent,
+        "decisions", (json_int_t)r->decisions, "decide_s", r->decide_s, "longest_decision_s",
+        r->longest_s, "never_run", (json_int_t)r->never, "end_s", r->end_s);
+}
+
+static void print_row(const char *policy, const struct sim_result *r)
+{
+    (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f\n", policy, r->util_5h,
+                 r->util, r->jct_mean_s, r->jct_p95_s, r->loss, (unsigned long long)r->adjustments,
+                 r->overhead_percent);
+    (void)fflush(stdout); /* the next policy may take minutes; a failure is reported at the end */
+    if (r->never > 0)
+        client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
+                    r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
+}
+
+static int exit_code(int rc)
+{
+    return rc == -ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE;
+}
+
+int cmd_simulate(struct client *c)
+{
+    bool json = options_has(&c->o, OPT_JSON);
+    const char *nodes = options_get(&c->o, OPT_NODES);
+    struct chosen policies = { .n = 0 };
+    AUTO(trace_done) struct trace t = { 0 };
+    struct err e = { 0 };
+    int rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
+    if (rc == 0)
+        rc = load(c->o.args[0], &t, &e);
+    if (rc == 0 && nodes)
+        rc = trace_set_nodes(&t, span_of(nodes), &e);
+    if (rc < 0)
+        return client_fail(exit_code(rc), &e);
+
+    AUTO(json_freep) json_t *rows = json ? json_array() : NULL;
+    if (!json)
+        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
+                     "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
+    for (size_t i = 0; i < policies.n; i++) {
+        struct sim_options o = { .clock_us = clock_mono_us };
+        struct sim_result r;
+        rc = sim_run(&t, policies.v[i], &o, &r, &e);
+        if (rc < 0)
+            return client_fail(exit_code(rc), &e);
+        if (!json)
+            print_row(policies.v[i]->name, &r);
+        else if (json_array_append_new(rows, result_json(policies.v[i]->name, &r)) < 0)
+            return client_fail(EXIT_CLUSTER, &e);
+    }
+    return json ? client_print_json(TAKE(rows)) : client_flush_stdout();
+}

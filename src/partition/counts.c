@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From wanted counts to places: jobs shrink first, then each in turn grows or starts. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "partition/part_int.h"
+
+struct plan {
+    const struct part_cluster *c;
+    const struct part_job *jobs;
+    struct part_decision *out;
+    const uint32_t *caps, *want;
+    struct part_place *kept; /* the places of all jobs after they gave back what is too much */
+    uint32_t *n_kept;
+    enum part_because because; /* of a job that gets what it wants */
+    struct part_room room;
+};
+
+/* Give back what is more than wanted, from the highest node down. */
+static void give_back(struct plan *p, size_t n)
+{
+    struct part_place *kept = p->kept;
+    for (size_t i = 0; i < n; i++) {
+        const struct part_job *job = &p->jobs[i];
+        uint32_t count = part_count(job);
+        uint32_t left = MIN(count, p->want[i]);
+        p->n_kept[i] = 0;
+        for (uint32_t a = 0; a < job->n_at && left > 0; a++) {
+            uint32_t here = MIN(left, job->at[a].n);
+            kept[p->n_kept[i]++] = (struct part_place){ job->at[a].node, here };
+            left -= here;
+        }
+        kept += p->n_kept[i];
+    }
+}
+
+static void explain(struct plan *p, size_t i)
+{
+    const struct part_share *got = &p->out->jobs[i];
+    enum part_because because = p->because;
+    if (p->jobs[i].pinned)
+        because = PART_BECAUSE_PINNED;
+    else if (got->n < p->jobs[i].min)
+        because = PART_BECAUSE_FULL;
+    else if (got->n == p->jobs[i].max)
+        because = PART_BECAUSE_AT_MAX;
+    else if (got->n < p->want[i])
+        because = PART_BECAUSE_ROOM;
+    part_say(p->out, i, because, PART_NOBODY);
+}
+
+/* Job i grows, or starts. If not even its min fits, it gives back all. */
+static int grow(struct plan *p, size_t i, const struct part_place *kept)
+{
+    const struct part_job *job = &p->jobs[i];
+    uint32_t has = 0, n_at;
+    for (uint32_t a = 0; a < p->n_kept[i]; a++)
+        has += kept[a].n;
+    uint32_t more = part_room_find(&p->room, &job->demand, p->want[i] - has);
+    if (has + more < job->min) {
+        part_room_return(&p->room, &job->demand, kept, p->n_kept[i]);
+        part_give(p->out, p->jobs, i, NULL, 0);
+        return 0;
+    }
+    part_room_take(&p->room, &job->demand, p->room.got, p->room.n_got);
+    const struct part_place *at = part_room_places(&p->room, kept, p->n_kept[i], &n_at);
+    if (!at)
+        return -ENOMEM;
+    part_give(p->out, p->jobs, i, at, n_at);
+    return 0;
+}
+
+int part_apply(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+               const uint32_t *caps, const uint32_t *want, enum part_because because,
+               struct part_decision *out)
+{
+    size_t n_places = 0;
+    for (size_t i = 0; i < n; i++)
+        n_places += jobs[i].n_at;
+    struct plan p = {
+        .c = c, .jobs = jobs, .out = out, .caps = caps, .want = want, .because = because
+    };
+    p.n_kept = part_alloc(out, n * sizeof *p.n_kept + 1);
+    p.kept = part_alloc(out, n_places * sizeof *p.kept + 1);
+    struct part_amount *free = part_free_now(c, jobs, 0, out);
+    if (!p.n_kept || !p.kept || !free)
+        return -ENOMEM;
+    give_back(&p, n);
+
+    const struct part_place *kept = p.kept;
+    for (size_t i = 0; i < n; kept += p.n_kept[i], i++)
+        for (uint32_t a = 0; a < p.n_kept[i]; a++)
+            part_take(&free[kept[a].node], &jobs[i].demand, c->n_types, kept[a].n, -1);
+    int rc = part_room_init(&p.room, c, free, out);
+    kept = p.kept;
+    for (size_t i = 0; rc == 0 && i < n; kept += p.n_kept[i], i++) {
+        if (caps[i] < jobs[i].min) {
+            part_never(out, jobs, i);
+            continue;
+        }
+        rc = grow(&p, i, kept);
+        explain(&p, i);
+    }
+    return rc;
+}

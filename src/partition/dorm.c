@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "partition/dorm.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+
+/* Steps of the parts of a search, and of all together: some 20 ms. */
+enum {
+    STEPS_ALL = 2000000,
+    STEPS_TINY = 2500000, /* of all on few nodes with few jobs, which should be proved */
+    STEPS_TINY_EXACT = 1800000,
+    TINY = 48,            /* jobs * nodes */
+    STEPS_LARGE = 500000, /* of all on many nodes, where the first allocations are good already */
+    LARGE = 20000,        /* jobs * nodes */
+    STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
+    STEPS_FIRST = 100000,    /* before the proof */
+    STEPS_EXACT = 600000,
+    STEPS_POLISH = 100000,
+};
+
+/* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give
+ * back most of a type gave it back. */
+static int falling(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+static uint32_t longest_prefix(struct dorm_problem *p)
+{
+    int64_t *give = dorm_alloc(p, p->n_running, sizeof(*give));
+    uint32_t best = p->n_all - p->n_running;
+    for (uint32_t k = 0; give && k < p->m; k++) {
+        int64_t left = 0;
+        uint32_t n = 0;
+        for (uint32_t j = 0; j < p->n_nodes; j++)
+            left += p->cap[(size_t)j * p->m + k];
+        for (uint32_t i = 0; i < p->n_running; i++) {
+            const struct dorm_job *job = &p->jobs[i];
+            int64_t more = ((int64_t)job->now - job->lo) * job->d[k];
+            left -= job->now * job->d[k];
+            if (job->kind == DORM_LOOSE)
+                left += more;
+            else if (job->kind == DORM_COUNTED)
+                give[n++] = more;
+        }
+        qsort(give, n, sizeof(*give), falling);
+        for (uint32_t c = 0; c < MIN(n, p->adjust_bound); c++)
+            left += give[c];
+        for (uint32_t q = 0; q < best; q++) {
+            const struct dorm_job *job = &p->jobs[p->n_running + q];
+            left -= job->lo * job->d[k];
+            if (left < 0)
+                best = q;
+        }
+    }
+    return best;
+}
+
+/* The parts of the search, as long as steps are left for them. */
+static void search_more(struct dorm_search *s, uint64_t steps, bool until_feasible)
+{
+    uint64_t before = s->p->work.steps;
+    dorm_search_more(s, MIN(steps, s->steps_left), until_feasible);
+    s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
+}
+
+static enum dorm_proof prove(struct dorm_search *s, uint64_t steps)
+{
+    uint64_t before = s->p->work.steps;
+    enum dorm_proof proof = dorm_exact(s, MIN(steps, s->steps_left));
+    s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
+    return proof;
+}
+
+/* Can so many of the queue be admitted? If so, s->best is one way. */
+static bool admit(struct dorm_search *s, uint32_t queued)
+{
+    if (s->p->failed || dorm_problem_admit(s->p, queued) < 0) {
+        s->p->failed = true;
+        return false;
+    }
+    if (dorm_search_start(s))
+        return true;
+    if (s->prices.impossible)
+        return false;
+    search_more(s, STEPS_FEASIBLE, true);
+    if (s->best.score.bad > 0 && prove(s, STEPS_FEASIBLE) == DORM_UNKNOWN)
+        search_more(s, STEPS_FEASIBLE, true);
+    return !(s->best.score.bad > 0);
+}
+
+/* The longest prefix of the queue that can be admitted; s->best is a way. False: not even an empty
+ * prefix is possible. From the top, the steps down become longer until a prefix is possible; then
+ * the prefixes between that and the next longer one that was tried are searched by bisection. */
+static bool climb(struct dorm_search *s, uint32_t *admitted)
+{
+    uint32_t impossible = longest_prefix(s->p) + 1, step = 1, n = impossible - 1;
+    bool loaded;
+    while (!(loaded = admit(s, n)) && n > 0 && !s->p->failed) {
+        impossible = n;
+        n -= s->p->work.over ? n : MIN(n, step);
+        step += impossible - n > 4 ? step : (n + 16) / 16 - 1;
+    }
+    if (!loaded)
+        return false;
+    while (impossible - n > 1 && !s->p->work.over && !s->p->failed) {
+        uint32_t middle = n + (impossible - n) / 2;
+        loaded = admit(s, middle);
+        if (loaded)
+            n = middle;
+        else
+            impossible = middle;
+    }
+    *admitted = n;
+    return loaded || admit(s, n);
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const struct part_place *x = a, *y = b;
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+/* The places of the jobs in the state become the answer. */
+static void give_places(struct dorm_search *s, const struct part_job *jobs)
+{
+    struct dorm_problem *p = s->p;
+    const struct dorm_state *state = &s->state;
+    for (uint32_t i = 0; i < p->n && !p->failed; i++) {
+        const struct dorm_job *job = &p->jobs[i];
+        uint32_t n = 0;
+        for (uint32_t e = state->job_head[i]; e != DORM_END; e = state->entries[e].of_job)
+            n += state->entries[e].n > 0;
+        struct part_place *at = dorm_alloc(p, n, sizeof(*at));
+        n = 0;
+        for (uint32_t e = state->job_head[i]; at && e != DORM_END; e = state->entries[e].of_job)
+            if (state->entries[e].n > 0)
+                at[n++] = (struct part_place){ state->entries[e].node, state->entries[e].n };
+        if (!at)
+            return;
+        qsort(at, n, sizeof(*at), by_node);
+        part_give(p->out, jobs, job->index, at, n);
+        p->out->jobs[job->index].ideal = job->ideal;
+    }
+}
+
+/* Answer for all jobs as if nothing were possible; the jobs that take part get theirs later. */
+static void give_nothing(const struct dorm_problem *p, const struct part_job *jobs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        part_give(p->out, jobs, i, NULL, 0);
+        p->out->jobs[i].verdict = PART_NEVER;
+        p->out->jobs[i].because = PART_BECAUSE_TOO_BIG;
+        p->out->jobs[i].other = PART_NOBODY;
+        p->out->jobs[i].ideal = 0;
+    }
+    for (uint32_t i = p->n_running; i < p->n_all; i++)
+        p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
+}
+
+/* Make s->best as good as the steps allow. True: it is the best there is. */
+static bool improve(struct dorm_search *s)
+{
+    if (s->p->n == 0)
+        return true;
+    search_more(s, STEPS_FIRST, false);
+    bool tiny = (size_t)s->p->n * s->p->n_nodes <= TINY;
+    enum dorm_proof proof = prove(s, tiny ? STEPS_TINY_EXACT : STEPS_EXACT);
+    if (proof == DORM_BEST)
+        return true;
+    if (proof != DORM_BEST_USE)
+        search_more(s, s->steps_left - MIN(s->steps_left, (uint64_t)STEPS_POLISH), false);
+    dorm_polish(s, STEPS_POLISH);
+    return proof == DORM_BEST_USE;
+}
+
+int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                const struct part_options *o, struct part_decision *out)
+{
+    struct dorm_problem p;
+    struct dorm_search s;
+    uint32_t admitted = 0;
+    bool relaxed = false;
+    if (dorm_problem_init(&p, c, jobs, n, o, out) < 0 || dorm_search_init(&p, &s) < 0)
+        return -ENOMEM;
+    size_t cells = (size_t)p.n_all * p.n_nodes;
+    s.steps_left = cells >= LARGE ? STEPS_LARGE : cells <= TINY ? STEPS_TINY : STEPS_ALL;
+    if (!climb(&s, &admitted) && !p.failed) {
+        relaxed = true;
+        p.loss_bound = MAX(p.loss_bound, dorm_loss_now(&p));
+        dorm_search_start(&s);
+    }
+    bool proved = improve(&s);
+    dorm_plan_load(&s.best, &s.state);
+    give_nothing(&p, jobs, n);
+    give_places(&s, jobs);
+    double util = s.best.score.util, upper = proved ? util : MAX(util, s.prices.upper);
+    out->metrics.relaxed = relaxed;
+    out->metrics.loss_bound = p.loss_bound;
+    out->metrics.adjust_bound = p.adjust_bound;
+    out->metrics.upper_bound = upper;
+    out->metrics.proved = util >= upper - 1e-9;
+    dorm_why(&s, admitted, jobs, out);
+    return p.failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the policy `dorm` share. Private to them. docs/partition.md explains the
+ * algorithm.
+ *
+ * dorm.c           which jobs take part, how many of the queue are admitted, the answer
+ * dorm_problem.c   node classes, limits of the jobs, the count of work
+ * dorm_bound.c     prices, and the upper bound of the utilization that follows from them
+ * dorm_state.c     an allocation that can be changed and undone
+ * dorm_build.c     a first good allocation
+ * dorm_search.c    local search
+ * dorm_exact.c     branch and bound, for few jobs on few nodes
+ * dorm_pack.c      do these counts fit on the nodes? For the branch and bound (dorm_pack.h)
+ * dorm_why.c       because and other
+ *
+ * Words. A job is `fixed` if it is pinned. It is `counted` if it runs and a change of it is an
+ * adjustment. Otherwise it is `loose`: it is new, or it lost containers. u: the utilization of one
+ * container. D: the dominant share of one container. short: containers that jobs lack for their
+ * min.
+ */
+#ifndef TONY_PARTITION_DORM_H
+#define TONY_PARTITION_DORM_H
+
+#include "partition/part_int.h"
+
+enum {
+    DORM_CLASSES_MAX = 32,
+    DORM_SETS_MAX = 32,
+    DORM_NONE = -1,
+};
+
+#define DORM_LOSS_EPS 1e-9  /* a loss up to the bound + this is within the bound */
+#define DORM_UTIL_EPS 1e-10 /* utilizations that differ by less are equal */
+
+/* Elementary steps: about one look at a job on a node or on a class of nodes each. */
+struct dorm_work {
+    uint64_t steps, end, ask_at;
+    bool (*stop)(void *ctx);
+    void *ctx;
+    bool over;
+};
+
+enum dorm_kind { DORM_FIXED, DORM_COUNTED, DORM_LOOSE };
+
+struct dorm_job {
+    uint32_t index; /* in the list of the caller */
+    enum dorm_kind kind;
+    int64_t d[PART_TYPES_MAX]; /* of one container, in amounts */
+    double dn[PART_TYPES_MAX]; /* the same divided by the capacity of the cluster */
+    double u, D;
+    uint32_t lo, hi; /* hi: at most what fits into the empty cluster */
+    uint32_t now;    /* containers it has */
+    uint32_t ideal;
+    bool runs;
+    const struct part_place *at;
+    uint32_t n_at;
+};
+
+/* Nodes of equal capacity. If there are more than DORM_CLASSES_MAX capacities, of similar ones. */
+struct dorm_class {
+    uint32_t size;
+    double share[PART_TYPES_MAX]; /* capacity of the class divided by that of the cluster */
+};
+
+struct dorm_problem {
+    struct part_decision *out; /* its memory is used */
+    const struct part_cluster *cluster;
+    uint32_t m;                    /* types of which the cluster has something */
+    uint32_t type[PART_TYPES_MAX]; /* their indexes in the cluster */
+    double inv[PART_TYPES_MAX];    /* 1 / capacity of the cluster */
+    bool few[PART_TYPES_MAX];      /* no node has more than 16 units: GPUs and the like */
+    uint32_t n_nodes, n_classes;
+    int64_t *cap; /* [node][m] */
+    uint32_t *class_of;
+    struct dorm_class *classes;
+
+    uint32_t n_running, n_all; /* the running jobs stand first, then the queue in its order */
+    uint32_t n;                /* the first n jobs take part now */
+    struct dorm_job *jobs;
+    uint32_t *fit_class;       /* [job][class]: containers that fit into the empty class */
+    uint32_t *at_class;        /* [job][class]: containers it has there now */
+    uint32_t *big_first;       /* the jobs by falling D */
+    struct part_job *drf_jobs; /* the jobs in our order, for part_drf() */
+    uint32_t *drf_caps, *drf_counts;
+
+    double loss_bound;
+    uint32_t adjust_bound;
+    uint64_t seed;
+    struct dorm_work work;
+    bool failed; /* out of memory */
+};
+
+/* ---- dorm_problem.c */
+
+/* The jobs that can ever run, with their limits. -ENOMEM, or 0. */
+int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
+                      const struct part_job *jobs, size_t n, const struct part_options *o,
+                      struct part_decision *out);
+/* The running jobs and `queued` others take part: set n and the ideal counts. 0 or -ENOMEM. */
+int dorm_problem_admit(struct dorm_problem *p, uint32_t queued);
+/* The loss if all keep what they have, and the others have nothing. */
+double dorm_loss_now(const struct dorm_problem *p);
+/* Memory of the decision. NULL sets failed. */
+void *dorm_alloc(struct dorm_problem *p, size_t n, size_t size);
+
+void dorm_work_ask(struct dorm_work *w);
+static inline bool dorm_work(struct dorm_work *w, uint64_t steps)
+{
+    w->steps += steps;
+    if (w->steps >= w->ask_at)
+        dorm_work_ask(w);
+    return !w->over;
+}
+
+static inline uint32_t dorm_fit(const int64_t *have, const int64_t *d, uint32_t m)
+{
+    int64_t n = PART_CONTAINERS_MAX;
+    for (uint32_t k = 0; k < m; k++) {
+        if (d[k] <= 0 || have[k] >= d[k] * n)
+            continue;
+        if (have[k] < d[k])
+            return 0;
+        /* A division of 32 bits is several times as fast. */
+        bool narrow = (have[k] | d[k]) >> 32 == 0;
+        n = narrow ? (int64_t)((uint32_t)have[k] / (uint32_t)d[k]) : have[k] / d[k];
+    }
+    return (uint32_t)n;
+}
+
+static inline bool dorm_fits(const int64_t *have, const int64_t *d, uint32_t m)
+{
+    for (uint32_t k = 0; k < m; k++)
+        if (have[k] < d[k])
+            return false;
+    return true;
+}
+
+static inline uint64_t dorm_random(uint64_t *seed)
+{
+    uint64_t x = *seed += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static inline uint32_t dorm_below(uint64_t *seed, uint32_t n)
+{
+    return (uint32_t)((dorm_random(seed) >> 32) * n >> 32);
+}
+
+static inline double dorm_uniform(uint64_t *seed)
+{
+    return (double)(dorm_random(seed) >> 11) * 0x1p-53;
+}
+
+/* ---- dorm_bound.c */
+
+struct dorm_prices {
+    double *node; /* [class][m]: what the whole of a type in the cluster would cost there */
+    double loss;
+    double enough;   /* in: stop when the bound is below */
+    double upper;    /* no feasible allocation has more utilization */
+    bool impossible; /* proved: there is no feasible allocation at all */
+    double *want;    /* [job][class]: containers in the mean of the later rounds */
+    double *gain;    /* of each job: what changing it is worth, in the same mean */
+    struct dorm_bound_memory *memory;
+};
+
+int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices);
+void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds);
+/* The bound for the best prices if no counted job changes; gain: of each job, how much the bound
+ * grows at most if it changes. */
+double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, double *gain);
+
+/* ---- dorm_state.c */
+
+struct dorm_entry {
+    uint32_t job, node;
+    uint32_t n, was;
+    uint32_t of_node;          /* the next entry of the node */
+    uint32_t of_job, back_job; /* the next and the previous entry of the job */
+};
+
+struct dorm_group {
+    int64_t free[PART_TYPES_MAX];
+    uint32_t class;
+    uint32_t head, size; /* the nodes */
+    uint32_t pos;        /* in the list of its class */
+    uint32_t chain;      /* the next with this hash */
+};
+
+struct dorm_change {
+    uint32_t job, node;
+    int32_t n;
+};
+
+/* One allocation, and how good it is. */
+struct dorm_state {
+    struct dorm_problem *p;
+    struct dorm_entry *entries;
+    uint32_t n_entries, room_entries, unused; /* unused: list of free ones by of_job */
+    uint32_t *node_head, *job_head;
+
+    bool grouped; /* nodes with equal free amounts are one group; else each node is one */
+    struct dorm_group *groups;
+    uint32_t *group_of, *next_node, *prev_node;
+    uint32_t unused_group, *hash, hash_mask;
+    uint32_t *listed; /* [class]: a list of its groups, from listed_at[class] */
+    uint32_t *listed_at, *n_listed;
+
+    uint32_t *n;        /* of each job: containers */
+    uint32_t *moved;    /* of each job: containers that appeared or vanished on a node */
+    uint32_t *in_class; /* [job][class] */
+    uint64_t lacking;   /* containers */
+    double lack;        /* the same weighted by D */
+    double loss, util;
+    uint32_t adjusted;
+    uint64_t changed;
+
+    struct dorm_change *log;
+    uint32_t n_log, room_log;
+};
+
+#define DORM_END UINT32_MAX
+
+int dorm_state_init(struct dorm_problem *p, struct dorm_state *s);
+/* All jobs have what they have now. */
+void dorm_state_keep(struct dorm_state *s);
+/* n < 0: take away. The amounts must be there. */
+void dorm_put(struct dorm_state *s, uint32_t job, uint32_t node, int32_t n);
+/* Undo what was put since the log had n_log entries. */
+void dorm_undo(struct dorm_state *s, uint32_t n_log);
+static inline void dorm_forget(struct dorm_state *s)
+{
+    s->n_log = 0;
+}
+static inline const int64_t *dorm_free(const struct dorm_state *s, uint32_t node)
+{
+    return s->groups[s->group_of[node]].free;
+}
+uint32_t dorm_on(const struct dorm_state *s, uint32_t job, uint32_t node);
+void dorm_take_all(struct dorm_state *s, uint32_t job);
+
+/* How good an allocation is: less is better in each member but util, the first that differs
+ * decides. */
+struct dorm_score {
+    double bad; /* 0: all bounds are kept and nobody lacks a container */
+    double util;
+    uint32_t adjusted;
+    uint64_t changed;
+};
+
+struct dorm_score dorm_score(const struct dorm_state *s);
+/* > 0: a is better. */
+int dorm_compare(const struct dorm_score *a, const struct dorm_score *b);
+
+/* A copy of the places of those that changed. */
+struct dorm_plan {
+    struct dorm_score score;
+    bool any;
+    struct dorm_change *places;
+    uint32_t n, room;
+};
+
+void dorm_plan_save(struct dorm_plan *plan, const struct dorm_state *s);
+void dorm_plan_load(const struct dorm_plan *plan, struct dorm_state *s);
+
+/* ---- dorm_build.c */
+
+/* How the next node for a container is chosen. */
+struct dorm_style {
+    bool home;     /* first where the job has containers now */
+    bool tight;    /* the node with the fewest free units of scarce types */
+    bool worst;    /* the node whose free amounts are least like the demand, not most */
+    bool anywhere; /* do not look at the prices */
+    double jitter; /* 0: none; 1: much */
+    uint64_t salt;
+};
+
+struct dorm_search {
+    struct dorm_problem *p;
+    struct dorm_prices prices;
+    struct dorm_state state;
+    struct dorm_plan best;
+    struct dorm_style style;
+    uint64_t seed;
+    struct dorm_candidate *candidates; /* [node] */
+    bool *picked;                      /* of each job: it may change */
+    double
+        *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
+    uint32_t *order;
+    double *key;
+    /* Sets of counted jobs (bit i: job i) that could be adjusted, best bound first. dorm_exact()
+     * finds them if it cannot look at all sets to the end. */
+    uint32_t sets[DORM_SETS_MAX];
+    double set_bounds[DORM_SETS_MAX];
+    uint32_t n_sets;
+    uint64_t steps_left; /* for all that comes after the first allocations */
+};
+
+int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
+/* After a change of the prices. */
+void dorm_price_places(struct dorm_search *s);
+/* Place up to n containers more. Returns how many. */
+uint32_t dorm_place(struct dorm_search *s, uint32_t job, uint32_t n);
+/* How many containers more the bound on the loss and the job's max allow. */
+uint32_t dorm_room(const struct dorm_search *s, uint32_t job);
+/* Is it loose, already adjusted, or is one more adjustment left? */
+bool dorm_may_change(const struct dorm_search *s, uint32_t job);
+/* Bring the loss under its bound: shrink jobs above their ideal count, grow jobs below. */
+void dorm_repair(struct dorm_search *s);
+/* Grow the jobs in this order as far as the bounds allow. */
+void dorm_fill(struct dorm_search *s, const uint32_t *order, uint32_t n);
+/* A new allocation in which only the picked jobs, and the loose ones, change. */
+void dorm_build(struct dorm_search *s);
+/* Order s->order[0..n) by s->key[job], largest first. */
+void dorm_sort(struct dorm_search *s, uint32_t n);
+
+/* ---- dorm_search.c */
+
+/* Find prices, and first allocations for the jobs that take part: s->best. False: none of them is
+ * feasible. */
+bool dorm_search_start(struct dorm_search *s);
+/* Improve s->best. */
+void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible);
+/* The same utilization with fewer adjusted jobs and fewer moved containers, where that is easy. */
+void dorm_polish(struct dorm_search *s, uint64_t steps);
+
+/* ---- dorm_exact.c */
+
+enum dorm_proof {
+    DORM_UNKNOWN,   /* too large, or the steps did not suffice */
+    DORM_BEST_USE,  /* s->best has the most utilization there is */
+    DORM_BEST,      /* s->best is the best there is */
+    DORM_IMPOSSIBLE /* there is no feasible allocation */
+};
+
+/* Improve s->best until it is the best there is. */
+enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps);
+
+/* ---- dorm_why.c */
+
+/* Set because and other of all jobs that take part, and of the queue behind them. */
+void dorm_why(struct dorm_search *s, uint32_t admitted, const struct part_job *jobs,
+              struct part_decision *out);
+
+#endif

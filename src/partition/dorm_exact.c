@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Branch and bound. The outer loop goes through the sets of jobs that are adjusted. With such a
+ * set, all others keep their places; what they leave of the nodes is divided among the jobs of the
+ * set and the loose jobs. Prices of each node bound the utilization of a set, and of each partial
+ * choice of counts. The counts that remain are packed (dorm_pack.h).
+ */
+#include "partition/dorm_pack.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+
+enum {
+    CELLS_MAX = 400,   /* jobs * nodes */
+    COUNTS_MAX = 4096, /* sum over the jobs of max - min */
+    SET_ROUNDS = 60,   /* of the prices of one set */
+    SET_STEPS = 30000, /* for one set, when all sets are looked at for the first time */
+};
+
+struct exact {
+    struct dorm_search *s;
+    struct dorm_problem *p;
+    struct dorm_problem sub; /* the loose jobs and those of the set, on what is left */
+    struct dorm_prices prices;
+    struct pack pack;
+    uint64_t end;     /* steps, of all; pack.end: of the present set */
+    bool cut;         /* not all was looked at */
+    bool set_cut;     /* not all of the present set */
+    bool some_cut;    /* not all of one of the sets */
+    uint64_t per_set; /* steps */
+    bool ties;        /* equal utilization with fewer adjusted jobs or moves is looked for, too */
+
+    double root, root_gain[PACK_JOBS_MAX]; /* see dorm_prices_values() */
+    uint32_t counted[PACK_JOBS_MAX], n_counted;
+    bool in_set[PACK_JOBS_MAX];
+    uint32_t set_size;
+
+    /* of the present set, in the order of pack.jobs */
+    uint32_t origin[PACK_JOBS_MAX]; /* index in the problem */
+    double *value[PACK_JOBS_MAX];   /* by count, from lo on */
+    uint32_t lo[PACK_JOBS_MAX], top[PACK_JOBS_MAX];
+    double value_rest[PACK_JOBS_MAX + 1]; /* best values of the jobs from here on, and a constant */
+    double loss_rest[PACK_JOBS_MAX + 1];  /* least losses */
+    double fixed_util;
+    double *values;
+};
+
+/* ---- what a set has to beat */
+
+static bool has_best(const struct exact *x)
+{
+    return x->s->best.any && !(x->s->best.score.bad > 0);
+}
+
+/* Would a set of this size with equal utilization be better? */
+static bool tie_is_better(const struct exact *x)
+{
+    const struct dorm_score *best = &x->s->best.score;
+    return x->ties && x->set_size <= best->adjusted && best->changed > 0;
+}
+
+static bool good_enough(const struct exact *x, double util)
+{
+    if (!has_best(x))
+        return true;
+    double eps = tie_is_better(x) ? -DORM_UTIL_EPS : DORM_UTIL_EPS;
+    return util > x->s->best.score.util + eps;
+}
+
+static bool out_of_steps(struct exact *x)
+{
+    x->cut |= x->p->work.over || x->p->work.steps >= x->end || x->p->failed;
+    x->set_cut |= x->cut || x->pack.cut || x->p->work.steps >= x->pack.end;
+    return x->set_cut;
+}
+
+/* ---- one choice of counts */
+
+static void save(struct exact *x)
+{
+    struct dorm_state *state = &x->s->state;
+    dorm_state_keep(state);
+    for (uint32_t t = 0; t < x->pack.n_jobs; t++)
+        dorm_take_all(state, x->origin[t]);
+    for (uint32_t t = 0; t < x->pack.n_jobs; t++)
+        for (uint32_t j = 0; j < x->pack.n_nodes; j++)
+            if (x->pack.x[t][j] > 0)
+                dorm_put(state, x->origin[t], j, (int32_t)x->pack.x[t][j]);
+    struct dorm_score now = dorm_score(state);
+    if (!x->p->failed && (!x->s->best.any || dorm_compare(&now, &x->s->best.score) > 0))
+        dorm_plan_save(&x->s->best, state);
+    dorm_forget(state);
+}
+
+/* All counts are set. Find the way with the fewest moves, if it is better than the best. */
+static void leaf(struct exact *x, double util, uint64_t moves)
+{
+    const struct dorm_score *best = &x->s->best.score;
+    if (!good_enough(x, util))
+        return;
+    bool tie = has_best(x) && util < best->util + DORM_UTIL_EPS;
+    bool fewer_moves = tie && x->set_size == best->adjusted;
+    uint32_t most = 0;
+    for (uint32_t t = 0; t < x->pack.n_running; t++)
+        most += MIN(x->pack.n[t], x->pack.jobs[t]->now);
+    for (uint32_t detours = 0; detours <= most && !out_of_steps(x); detours++) {
+        if (fewer_moves && moves + 2 * detours >= best->changed)
+            return;
+        if (pack_fits(&x->pack, detours)) {
+            save(x);
+            return;
+        }
+    }
+}
+
+/* Does what is decided fit, if all other jobs get their min? */
+static bool rest_fits(struct exact *x, uint32_t t)
+{
+    for (uint32_t i = t + 1; i < x->pack.n_jobs; i++)
+        x->pack.n[i] = x->lo[i];
+    return pack_fits(&x->pack, PART_CONTAINERS_MAX);
+}
+
+static void choose_count(struct exact *x, uint32_t t, double value, double loss, double util,
+                         uint64_t moves)
+{
+    if (t == x->pack.n_jobs) {
+        leaf(x, util, moves);
+        return;
+    }
+    const struct dorm_job *job = x->pack.jobs[t];
+    const double *values = x->value[t];
+    uint32_t peak = x->lo[t];
+    while (peak < x->top[t] && values[peak + 1 - x->lo[t]] > values[peak - x->lo[t]])
+        peak++;
+    int64_t down = peak, up = (int64_t)peak + 1, top = x->top[t], lo = x->lo[t];
+    while ((down >= lo || up <= top) && !out_of_steps(x)) {
+        bool take_up = up <= top && (down < lo || values[up - lo] > values[down - lo]);
+        int64_t n = take_up ? up++ : down--;
+        double with = value + values[n - lo];
+        if (!good_enough(x, with + x->value_rest[t + 1]))
+            break; /* values fall on both sides of the peak */
+        dorm_work(&x->p->work, 4);
+        double more_loss = loss + job->D * fabs((double)n - job->ideal);
+        if (more_loss + x->loss_rest[t + 1] > x->p->loss_bound + DORM_LOSS_EPS)
+            continue;
+        uint64_t more = moves + (t < x->pack.n_running ? (uint64_t)llabs(n - job->now) : 0);
+        x->pack.n[t] = (uint32_t)n;
+        if (n > lo && !rest_fits(x, t)) {
+            top = MIN(top, n - 1);
+            continue;
+        }
+        choose_count(x, t + 1, with, more_loss, util + job->u * (double)n, more);
+    }
+}
+
+/* ---- one set */
+
+/* The jobs of the set and the loose ones, running ones first, each part by falling D. What the
+ * others leave of the nodes. */
+static void list_jobs(struct exact *x)
+{
+    struct dorm_problem *p = x->p;
+    struct pack *k = &x->pack;
+    k->n_jobs = 0;
+    for (int runs = 1; runs >= 0; runs--) {
+        for (uint32_t c = 0; c < p->n; c++) {
+            uint32_t i = p->big_first[c];
+            bool takes_part = p->jobs[i].kind == DORM_LOOSE || x->in_set[i];
+            if (!takes_part || p->jobs[i].runs != (runs == 1))
+                continue;
+            memset(k->was[k->n_jobs], 0, sizeof(k->was[0]));
+            for (uint32_t a = 0; a < p->jobs[i].n_at; a++)
+                k->was[k->n_jobs][p->jobs[i].at[a].node] = p->jobs[i].at[a].n;
+            x->origin[k->n_jobs] = i;
+            k->jobs[k->n_jobs++] = &p->jobs[i];
+        }
+        if (runs)
+            k->n_running = k->n_jobs;
+    }
+    for (uint32_t t = 0; t < k->n_jobs; t++) {
+        uint32_t at = t;
+        for (; at > 0 && k->jobs[k->big_first[at - 1]]->D < k->jobs[t]->D; at--)
+            k->big_first[at] = k->big_first[at - 1];
+        k->big_first[at] = t;
+    }
+    x->fixed_util = x->loss_rest[k->n_jobs] = 0;
+    for (uint32_t j = 0; j < p->n_nodes; j++)
+        memcpy(k->free[j], p->cap + (size_t)j * p->m, sizeof(k->free[j][0]) * p->m);
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct dorm_job *job = &p->jobs[i];
+        if (job->kind == DORM_LOOSE || x->in_set[i])
+            continue;
+        x->fixed_util += job->u * job->now;
+        x->loss_rest[k->n_jobs] += job->D * fabs((double)job->now - job->ideal);
+        for (uint32_t a = 0; a < job->n_at; a++)
+            for (uint32_t c = 0; c < p->m; c++)
+                k->free[job->at[a].node][c] -= job->d[c] * job->at[a].n;
+    }
+}
+
+/* The same as a problem in which each node is a class, for the prices. False: a min does not fit.
+ */
+static bool make_sub(struct exact *x)
+{
+    struct dorm_problem *sub = &x->sub;
+    const struct pack *k = &x->pack;
+    sub->n = sub->n_running = k->n_jobs;
+    sub->loss_bound = x->p->loss_bound - x->loss_rest[k->n_jobs];
+    for (uint32_t j = 0; j < k->n_nodes; j++)
+        for (uint32_t c = 0; c < k->m; c++)
+            sub->classes[j].share[c] = (double)k->free[j][c] * x->p->inv[c];
+    for (uint32_t t = 0; t < k->n_jobs; t++) {
+        uint64_t sum = 0;
+        sub->jobs[t] = *k->jobs[t];
+        sub->jobs[t].kind = DORM_LOOSE;
+        for (uint32_t j = 0; j < k->n_nodes; j++) {
+            uint32_t fit = dorm_fit(k->free[j], sub->jobs[t].d, k->m);
+            sub->fit_class[t * k->n_nodes + j] = MIN(fit, sub->jobs[t].hi);
+            sum += fit;
+        }
+        sub->jobs[t].hi = (uint32_t)MIN((uint64_t)sub->jobs[t].hi, sum);
+        x->lo[t] = sub->jobs[t].lo;
+        x->top[t] = sub->jobs[t].hi;
+        if (x->top[t] < x->lo[t])
+            return false;
+    }
+    return sub->loss_bound >= -DORM_LOSS_EPS;
+}
+
+/* The values of the counts of job t at these prices. Returns the largest. */
+static double tabulate(struct exact *x, uint32_t t)
+{
+    const struct dorm_job *job = x->pack.jobs[t];
+    uint32_t J = x->pack.n_nodes, order[PACK_NODES_MAX];
+    double cost[PACK_NODES_MAX], paid = 0, best = -INFINITY, mu = x->prices.loss;
+    for (uint32_t j = 0; j < J; j++) {
+        cost[j] = 0;
+        for (uint32_t c = 0; c < x->pack.m; c++)
+            cost[j] += x->prices.node[j * x->pack.m + c] * job->dn[c];
+        uint32_t at = j;
+        for (; at > 0 && cost[order[at - 1]] > cost[j]; at--)
+            order[at] = order[at - 1];
+        order[at] = j;
+    }
+    for (uint32_t n = 0, c = 0, used = 0; n <= x->top[t]; n++, used++) {
+        if (n >= x->lo[t]) {
+            double v = job->u * n - paid - mu * job->D * fabs((double)n - job->ideal);
+            x->value[t][n - x->lo[t]] = v;
+            best = MAX(best, v);
+        }
+        while (c < J && used == x->sub.fit_class[t * J + order[c]]) {
+            used = 0;
+            c++;
+        }
+        if (c < J)
+            paid += cost[order[c]];
+    }
+    return best;
+}
+
+static void search_set(struct exact *x)
+{
+    struct pack *k = &x->pack;
+    list_jobs(x);
+    if (!make_sub(x))
+        return;
+    x->sub.work = (struct dorm_work){ .end = UINT64_MAX, .ask_at = UINT64_MAX };
+    x->prices.enough =
+        has_best(x) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
+    dorm_prices_find(&x->sub, &x->prices, SET_ROUNDS);
+    dorm_work(&x->p->work, 2 * x->sub.work.steps);
+    if (x->prices.impossible || x->prices.upper < x->prices.enough)
+        return;
+    double constant = x->fixed_util + x->prices.loss * x->sub.loss_bound;
+    for (uint32_t j = 0; j < k->n_nodes; j++)
+        for (uint32_t c = 0; c < k->m; c++)
+            constant += x->prices.node[j * k->m + c] * x->sub.classes[j].share[c];
+    x->value_rest[k->n_jobs] = constant;
+    double *values = x->values;
+    for (uint32_t t = k->n_jobs; t-- > 0;) {
+        const struct dorm_job *job = k->jobs[t];
+        x->value[t] = values;
+        values += x->top[t] - x->lo[t] + 1;
+        x->value_rest[t] = x->value_rest[t + 1] + tabulate(x, t);
+        uint32_t near = MIN(MAX(job->ideal, x->lo[t]), x->top[t]);
+        x->loss_rest[t] = x->loss_rest[t + 1] + job->D * fabs((double)near - job->ideal);
+    }
+    if (!good_enough(x, x->value_rest[0]))
+        return;
+    for (uint32_t t = 0; t < k->n_jobs; t++)
+        k->n[t] = x->lo[t];
+    if (pack_fits(k, PART_CONTAINERS_MAX))
+        choose_count(x, 0, 0, 0, x->fixed_util, 0);
+}
+
+/* ---- all sets */
+
+/* The local search continues with the sets that have the best bounds. */
+static void remember_set(const struct exact *x)
+{
+    struct dorm_search *s = x->s;
+    uint32_t bits = 0, at = s->n_sets;
+    for (uint32_t i = 0; i < x->p->n; i++)
+        bits |= x->in_set[i] ? UINT32_C(1) << i : 0;
+    for (uint32_t c = 0; c < s->n_sets; c++)
+        if (s->sets[c] == bits)
+            return;
+    if (at == DORM_SETS_MAX && x->value_rest[0] <= s->set_bounds[at - 1])
+        return;
+    at = MIN(at, (uint32_t)DORM_SETS_MAX - 1);
+    for (; at > 0 && s->set_bounds[at - 1] < x->value_rest[0]; at--) {
+        s->sets[at] = s->sets[at - 1];
+        s->set_bounds[at] = s->set_bounds[at - 1];
+    }
+    s->sets[at] = bits;
+    s->set_bounds[at] = x->value_rest[0];
+    s->n_sets = MIN(s->n_sets + 1, (uint32_t)DORM_SETS_MAX);
+}
+
+/* Add `more` of the counted jobs from `from` on to the set. The jobs stand by falling root_gain. */
+static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bound)
+{
+    if (x->cut)
+        return;
+    if (more == 0) {
+        x->pack.end = MIN(x->end, x->p->work.steps + x->per_set);
+        x->pack.cut = false;
+        search_set(x);
+        if (out_of_steps(x))
+            remember_set(x);
+        x->some_cut |= x->set_cut;
+        x->set_cut = false;
+        return;
+    }
+    double rest = bound;
+    for (uint32_t c = from; c < from + more && c < x->n_counted; c++)
+        rest += x->root_gain[x->counted[c]];
+    for (uint32_t c = from; c + more <= x->n_counted && good_enough(x, rest); c++) {
+        uint32_t i = x->counted[c];
+        x->in_set[i] = true;
+        choose_set(x, c + 1, more - 1, bound + x->root_gain[i]);
+        x->in_set[i] = false;
+        if (c + more < x->n_counted)
+            rest += x->root_gain[x->counted[c + more]] - x->root_gain[i];
+    }
+}
+
+/* Look at all sets of these sizes. True: nothing was left out. */
+static bool look(struct exact *x, uint32_t least, uint32_t most, uint64_t per_set, bool ties)
+{
+    x->per_set = per_set;
+    x->ties = ties;
+    x->some_cut = false;
+    for (x->set_size = least; x->set_size <= most && !x->cut; x->set_size++)
+        choose_set(x, 0, x->set_size, x->root);
+    return !x->cut && !x->some_cut;
+}
+
+static bool small(const struct dorm_problem *p)
+{
+    uint64_t counts = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        counts += p->jobs[i].hi - p->jobs[i].lo + 1;
+    return p->n > 0 && p->n <= PACK_JOBS_MAX && p->n_nodes <= PACK_NODES_MAX &&
+           p->n * p->n_nodes <= CELLS_MAX && counts <= COUNTS_MAX;
+}
+
+static struct exact *exact_new(struct dorm_search *s, uint64_t steps)
+{
+    struct dorm_problem *p = s->p;
+    struct exact *x = dorm_alloc(p, 1, sizeof(*x));
+    if (!x)
+        return NULL;
+    x->s = s;
+    x->p = p;
+    x->sub = *p;
+    x->sub.n_classes = p->n_nodes;
+    x->sub.n_all = p->n;
+    x->sub.adjust_bound = 0;
+    x->sub.jobs = dorm_alloc(p, p->n, sizeof(*x->sub.jobs));
+    x->sub.classes = dorm_alloc(p, p->n_nodes, sizeof(*x->sub.classes));
+    x->sub.fit_class = dorm_alloc(p, (size_t)p->n * p->n_nodes, sizeof(*x->sub.fit_class));
+    x->sub.at_class = dorm_alloc(p, (size_t)p->n * p->n_nodes, sizeof(*x->sub.at_class));
+    x->values = dorm_alloc(p, COUNTS_MAX, sizeof(*x->values));
+    if (p->failed || dorm_prices_init(&x->sub, &x->prices) < 0) {
+        p->failed = true;
+        return NULL;
+    }
+    x->pack.work = &p->work;
+    x->end = p->work.steps + steps;
+    x->pack.m = p->m;
+    x->pack.n_nodes = p->n_nodes;
+    return x;
+}
+
+enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps)
+{
+    struct dorm_problem *p = s->p;
+    s->n_sets = 0;
+    if (!small(p) || p->work.over || p->failed)
+        return DORM_UNKNOWN;
+    struct exact *x = exact_new(s, steps);
+    if (!x)
+        return DORM_UNKNOWN;
+    x->root = dorm_prices_values(p, &s->prices, x->root_gain);
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (p->jobs[i].kind != DORM_COUNTED)
+            continue;
+        uint32_t at = x->n_counted++;
+        for (; at > 0 && x->root_gain[x->counted[at - 1]] < x->root_gain[i]; at--)
+            x->counted[at] = x->counted[at - 1];
+        x->counted[at] = i;
+    }
+    uint32_t most = MIN(p->adjust_bound, x->n_counted);
+    if (!look(x, most, most, SET_STEPS, false) && !look(x, most, most, UINT32_MAX, false))
+        return DORM_UNKNOWN;
+    if (!has_best(x))
+        return DORM_IMPOSSIBLE;
+    return look(x, 0, most, UINT32_MAX, true) ? DORM_BEST : DORM_BEST_USE;
+}

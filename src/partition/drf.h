@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weighted dominant resource fairness with whole containers and limits (Ghodsi et al., NSDI 2011,
+ * for the idea): how many containers of each job would be fair if the cluster were one big node.
+ * These counts are a policy of their own, and the ideal shares of all others.
+ *
+ * The rule. All capacity is one pool. Each job in turn takes its `min` if it can ever run and this
+ * still fits. Jobs that could not take part no further. Then, again and again: of the jobs below
+ * their cap, the one with the lowest dominant share divided by weight (ties: the earlier one) takes
+ * one container more; if that does not fit into the pool, it gets no more. The cap is `max`, or
+ * what fits on the nodes one by one, whichever is less.
+ *
+ * Shares are compared exactly, as fractions. The result does not depend on rounding.
+ */
+#ifndef TONY_PARTITION_DRF_H
+#define TONY_PARTITION_DRF_H
+
+#include "partition/partition.h"
+
+/*
+ * Set counts[i] for each job. caps: if not NULL, the caps of the jobs, which are computed otherwise
+ * (part_caps()). 0 or -ENOMEM.
+ */
+int part_drf(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+             const uint32_t *caps, uint32_t *counts);
+
+/* caps[i]: the most containers of job i that fit into the empty cluster, at most its max. A job
+ * with a cap below its min can never run. */
+void part_caps(const struct part_cluster *c, const struct part_job *jobs, size_t n, uint32_t *caps);
+
+#endif

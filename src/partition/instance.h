@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One question to the policies as JSON, and the answer as JSON: what `tony allocate` reads and
+ * writes. docs/allocate.md has the format.
+ *
+ *   {"kind": "allocate", "resources": [...], "nodes": [{"count": 2, "capacity": [...]}],
+ *    "apps": [{"id": "A", "demand": [...], "weight": 1, "min": 1, "max": 8, "at": [[node, n]],
+ *              "pinned": true, "lost": true}],
+ *    "theta1": 0.1, "theta2": 0.1, "loss_max": 0.35, "adjust_max": 2}
+ *   {"kind": "drf", ...}      the counts of drf.h
+ *   {"kind": "market", "weights": [[...]], "budgets": [...], "reserve": 0, "parallel": [...]}
+ */
+#ifndef TONY_PARTITION_INSTANCE_H
+#define TONY_PARTITION_INSTANCE_H
+
+#include "base/buf.h"
+#include "partition/partition.h"
+
+struct err;
+
+/*
+ * Append the answer to the instance in `text` to `answer`. `what` names the text in errors.
+ * policy: NULL, or the policy that is asked instead of the one that the kind says. limit: of the
+ * search. 0; -EINVAL: the text is not an instance, `e` says which line or member is wrong and why;
+ * -ENOMEM.
+ */
+int instance_answer(const char *what, struct span text, const struct part_policy *policy,
+                    const struct part_limit *limit, struct buf *answer, struct err *e);
+
+#endif

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "partition/market.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "partition/drf.h"
+#include "partition/part_int.h"
+
+/* Price of a machine on which nobody else bids: a best answer must exist. */
+static const double PRICE_MIN = 1e-12;
+static const double MOVE_MIN = 1e-12; /* of the largest budget: bids that move less stand still */
+enum { ROUNDS_PURE = 20 };
+static const double WORK_MAX = 1e9; /* steps for one number of the result */
+
+struct wish {
+    double ratio; /* worth by price */
+    size_t machine;
+};
+
+/* Scratch of one user's answer. All arrays have an entry for each machine. */
+struct answer {
+    const struct market *m;
+    double *price; /* the others' bids and the reserve */
+    double *bids;  /* the answer */
+    double *trial;
+    double *before; /* the reserve, and the bids of the users who have answered in this round */
+    bool *chosen;   /* machines that count */
+    struct wish *wishes;
+    size_t n_wishes;
+};
+
+static int by_ratio(const void *a, const void *b)
+{
+    const struct wish *x = a, *y = b;
+    if (x->ratio != y->ratio)
+        return x->ratio > y->ratio ? -1 : 1;
+    return x->machine < y->machine ? -1 : 1;
+}
+
+/* The machines that are worth something, the best ratio of worth to price first. */
+static void sort_wishes(struct answer *a, const double *worth)
+{
+    a->n_wishes = 0;
+    for (size_t j = 0; j < a->m->n_machines; j++)
+        if (worth[j] > 0)
+            a->wishes[a->n_wishes++] = (struct wish){ worth[j] / a->price[j], j };
+    qsort(a->wishes, a->n_wishes, sizeof *a->wishes, by_ratio);
+}
+
+/* The best bids on the chosen machines. With prices y of the others, the first k machines by ratio
+ * get sqrt(w y) / S * (budget + Y) - y each, where S and Y are the sums of sqrt(w y) and y over
+ * these k, and k is the largest number with which the last bid is not negative. Returns the
+ * utility. */
+static double best_bids(const struct answer *a, const double *worth, double budget, double *bids)
+{
+    double roots = 0, prices = 0, utility = 0;
+    size_t n = 0;
+    for (size_t w = 0; w < a->n_wishes; w++) {
+        size_t j = a->wishes[w].machine;
+        if (!a->chosen[j])
+            continue;
+        double root = sqrt(worth[j] * a->price[j]);
+        if (n > 0 && root / (roots + root) * (budget + prices + a->price[j]) - a->price[j] < 0)
+            break;
+        roots += root;
+        prices += a->price[j];
+        n = w + 1;
+    }
+    memset(bids, 0, a->m->n_machines * sizeof *bids);
+    for (size_t w = 0; w < n; w++) {
+        size_t j = a->wishes[w].machine;
+        if (!a->chosen[j])
+            continue;
+        double root = sqrt(worth[j] * a->price[j]);
+        bids[j] = MAX(0.0, root / roots * (budget + prices) - a->price[j]);
+        utility += worth[j] * bids[j] / (bids[j] + a->price[j]);
+    }
+    return utility;
+}
+
+/* One swap of a chosen machine for another that gives the largest gain. false: there is none. */
+static bool swap_machines(struct answer *a, const double *worth, double budget, double *utility)
+{
+    double best = *utility + 1e-12;
+    size_t best_out = SIZE_MAX, best_in = SIZE_MAX;
+    for (size_t v = 0; v < a->n_wishes; v++) {
+        size_t out = a->wishes[v].machine;
+        if (!a->chosen[out])
+            continue;
+        for (size_t w = 0; w < a->n_wishes; w++) {
+            size_t in = a->wishes[w].machine;
+            if (a->chosen[in])
+                continue;
+            a->chosen[out] = false;
+            a->chosen[in] = true;
+            double u = best_bids(a, worth, budget, a->trial);
+            a->chosen[out] = true;
+            a->chosen[in] = false;
+            if (u > best) {
+                best = u;
+                best_out = out;
+                best_in = in;
+            }
+        }
+    }
+    if (best_out == SIZE_MAX)
+        return false;
+    a->chosen[best_out] = false;
+    a->chosen[best_in] = true;
+    *utility = best;
+    return true;
+}
+
+/* Fill a->bids with the best answer of one user. parallel: the machines that it can use. */
+static void find_answer(struct answer *a, const double *worth, double budget, size_t parallel)
+{
+    enum { SWAPS_MAX = 1000 };
+    sort_wishes(a, worth);
+    memset(a->chosen, 0, a->m->n_machines * sizeof *a->chosen);
+    for (size_t w = 0; w < a->n_wishes && w < parallel; w++)
+        a->chosen[a->wishes[w].machine] = true;
+    if (a->n_wishes > parallel) {
+        double utility = best_bids(a, worth, budget, a->trial);
+        for (unsigned s = 0; s < SWAPS_MAX && swap_machines(a, worth, budget, &utility); s++) {
+        }
+    }
+    best_bids(a, worth, budget, a->bids);
+}
+
+/* ---- the quality of an equilibrium ---- */
+
+static int falling(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x == y ? 0 : x > y ? -1 : 1;
+}
+
+/* What user i gets from the shares of user h. scratch: an entry for each machine. */
+static double utility_of(const struct market *m, const double *bids, const double *price, size_t i,
+                         size_t h, double *scratch)
+{
+    double sum = 0;
+    for (size_t j = 0; j < m->n_machines; j++) {
+        double bid = bids[h * m->n_machines + j];
+        scratch[j] = bid > 0 ? m->weights[i * m->n_machines + j] * bid / price[j] : 0;
+    }
+    size_t n = m->n_machines;
+    if (m->parallel && m->parallel[i] < n) {
+        qsort(scratch, n, sizeof *scratch, falling);
+        n = m->parallel[i];
+    }
+    for (size_t j = 0; j < n; j++)
+        sum += scratch[j];
+    return sum;
+}
+
+/* The largest sum of worths when each slot of a user gets at most one machine: the assignment
+ * problem, by shortest augmenting paths (Kuhn, Munkres). Rows are machines; each column is a slot
+ * of the user owner[column], and there are at least as many columns as rows. All arrays of the
+ * columns have one entry more, at index 0. */
+static double assign(const struct market *m, const size_t *owner, size_t n_columns,
+                     double *potential, double *row_potential, double *least, size_t *row_at,
+                     size_t *way, bool *used)
+{
+    double sum = 0;
+    memset(potential, 0, (n_columns + 1) * sizeof *potential);
+    memset(row_potential, 0, (m->n_machines + 1) * sizeof *row_potential);
+    memset(row_at, 0, (n_columns + 1) * sizeof *row_at);
+    for (size_t row = 1; row <= m->n_machines; row++) {
+        size_t column = 0;
+        row_at[0] = row;
+        for (size_t k = 0; k <= n_columns; k++) {
+            least[k] = INFINITY;
+            used[k] = false;
+        }
+        do {
+            size_t r = row_at[column], next = 0;
+            double delta = INFINITY;
+            used[column] = true;
+            for (size_t k = 1; k <= n_columns; k++) {
+                if (used[k])
+                    continue;
+                double worth =
+                    owner[k] == SIZE_MAX ? 0 : m->weights[owner[k] * m->n_machines + r - 1];
+                double cost = -worth - row_potential[r] - potential[k];
+                if (cost < least[k]) {
+                    least[k] = cost;
+                    way[k] = column;
+                }
+                if (least[k] < delta) {
+                    delta = least[k];
+                    next = k;
+                }
+            }
+            for (size_t k = 0; k <= n_columns; k++) {
+                if (used[k]) {
+                    row_potential[row_at[k]] += delta;
+                    potential[k] -= delta;
+                } else {
+                    least[k] -= delta;
+                }
+            }
+            column = next;
+        } while (row_at[column] != 0);
+        for (; column != 0; column = way[column])
+            row_at[column] = row_at[way[column]];
+    }
+    for (size_t k = 1; k <= n_columns; k++)
+        if (row_at[k] != 0 && owner[k] != SIZE_MAX)
+            sum += m->weights[owner[k] * m->n_machines + row_at[k] - 1];
+    return sum;
+}
+
+/* The largest possible sum of utilities; NAN: it would take too long. 0 or -ENOMEM. */
+static int find_optimum(const struct market *m, double *out)
+{
+    bool finite = false;
+    size_t slots = 0, n = m->n_machines;
+    *out = 0;
+    for (size_t i = 0; i < m->n_users; i++) {
+        size_t k = m->parallel ? MIN((size_t)m->parallel[i], n) : n;
+        finite |= k < n;
+        slots += k;
+    }
+    for (size_t j = 0; j < n && !finite; j++) {
+        double best = 0;
+        for (size_t i = 0; i < m->n_users; i++)
+            best = MAX(best, m->weights[i * n + j]);
+        *out += best;
+    }
+    if (!finite)
+        return 0;
+    /* Machines that nobody can use are assigned to columns without an owner. */
+    size_t columns = slots + n;
+    if ((double)n * (double)n * (double)columns > WORK_MAX) {
+        *out = NAN;
+        return 0;
+    }
+    AUTO(free_p) double *numbers = malloc((2 * (columns + 1) + n + 1) * sizeof *numbers);
+    AUTO(free_p) size_t *sizes = malloc(3 * (columns + 1) * sizeof *sizes);
+    AUTO(free_p) bool *used = malloc((columns + 1) * sizeof *used);
+    if (!numbers || !sizes || !used)
+        return -ENOMEM;
+    size_t *owner = sizes, column = 1;
+    for (size_t i = 0; i < m->n_users; i++)
+        for (size_t k = 0; k < MIN((size_t)m->parallel[i], n); k++)
+            owner[column++] = i;
+    while (column <= columns)
+        owner[column++] = SIZE_MAX;
+    *out = assign(m, owner, columns, numbers, numbers + 2 * (columns + 1), numbers + columns + 1,
+                  sizes + columns + 1, sizes + 2 * (columns + 1), used);
+    return 0;
+}
+
+/* price: the prices of all machines; scratch: an entry for each machine. */
+static int judge(const struct market *m, const double *bids, const double *price, double *scratch,
+                 struct market_result *result)
+{
+    double sum = 0, least = INFINITY, most = 0, optimum;
+    AUTO(free_p) double *own = malloc((m->n_users + 1) * sizeof *own);
+    if (!own)
+        return -ENOMEM;
+    for (size_t i = 0; i < m->n_users; i++) {
+        own[i] = utility_of(m, bids, price, i, i, scratch);
+        sum += own[i];
+        least = MIN(least, own[i]);
+        most = MAX(most, own[i]);
+    }
+    result->uniformity = least / most;
+    result->envy = NAN;
+    if ((double)m->n_users * (double)m->n_users * (double)m->n_machines <= WORK_MAX) {
+        result->envy = 1;
+        for (size_t i = 0; i < m->n_users; i++)
+            for (size_t h = 0; h < m->n_users; h++) {
+                double others = utility_of(m, bids, price, i, h, scratch);
+                if (others > 0)
+                    result->envy = MIN(result->envy, own[i] / others);
+            }
+    }
+    int rc = find_optimum(m, &optimum);
+    result->efficiency = sum / optimum;
+    return rc;
+}
+
+/* ---- the equilibrium ---- */
+
+static void bid_in_proportion(const struct market *m, double *bids)
+{
+    for (size_t i = 0; i < m->n_users; i++) {
+        const double *worth = &m->weights[i * m->n_machines];
+        double sum = 0;
+        for (size_t j = 0; j < m->n_machines; j++)
+            sum += worth[j];
+        for (size_t j = 0; j < m->n_machines; j++)
+            bids[i * m->n_machines + j] = sum > 0 ? m->budgets[i] * worth[j] / sum : 0;
+    }
+}
+
+static void sum_prices(const struct market *m, const double *bids, double *price)
+{
+    for (size_t j = 0; j < m->n_machines; j++) {
+        price[j] = m->reserve;
+        for (size_t i = 0; i < m->n_users; i++)
+            price[j] += bids[i * m->n_machines + j];
+    }
+}
+
+/* The bids of users before i are in a->before, those of users after i in after. Sums, rather than
+ * differences from the sum of all: a machine on which only user i bids must have others' bids of
+ * exactly 0. Returns how far the bids of user i move at most. */
+static double take_turn(struct answer *a, size_t i, unsigned round, double *bids,
+                        const double *after)
+{
+    const struct market *m = a->m;
+    size_t n = m->n_machines, parallel = m->parallel ? MIN((size_t)m->parallel[i], n) : n;
+    double *own = &bids[i * n], moved = 0;
+    for (size_t j = 0; j < n; j++)
+        a->price[j] = MAX(a->before[j] + after[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
+    find_answer(a, &m->weights[i * n], m->budgets[i], parallel);
+    for (size_t j = 0; j < n; j++) {
+        double bid = a->bids[j];
+        if (round > ROUNDS_PURE && parallel == n)
+            bid = (bid + own[j]) / 2;
+        moved = MAX(moved, fabs(bid - own[j]));
+        own[j] = bid;
+        a->before[j] += bid;
+    }
+    return moved;
+}
+
+/* All users answer once. after: [users][machines], scratch. */
+static double take_turns(struct answer *a, unsigned round, double *bids, double *after)
+{
+    const struct market *m = a->m;
+    size_t n = m->n_machines;
+    double moved = 0;
+    for (size_t i = m->n_users; i-- > 0;)
+        for (size_t j = 0; j < n; j++)
+            after[i * n + j] =
+                i + 1 < m->n_users ? after[(i + 1) * n + j] + bids[(i + 1) * n + j] : 0;
+    for (size_t j = 0; j < n; j++)
+        a->before[j] = m->reserve;
+    for (size_t i = 0; i < m->n_users; i++)
+        moved = MAX(moved, take_turn(a, i, round, bids, &after[i * n]));
+    return moved;
+}
+
+int market_equilibrium(const struct market *m, double *bids, struct market_result *result)
+{
+    size_t n = m->n_machines;
+    AUTO(free_p) double *numbers = malloc((4 * n + 1) * sizeof *numbers);
+    AUTO(free_p) double *after = malloc(m->n_users * n * sizeof *after + 1);
+    AUTO(free_p) bool *chosen = malloc(n * sizeof *chosen + 1);
+    AUTO(free_p) struct wish *wishes = malloc(n * sizeof *wishes + 1);
+    if (!numbers || !after || !chosen || !wishes)
+        return -ENOMEM;
+    struct answer a = { .m = m,
+                        .price = numbers,
+                        .bids = numbers + n,
+                        .trial = numbers + 2 * n,
+                        .before = numbers + 3 * n,
+                        .chosen = chosen,
+                        .wishes = wishes };
+    double largest = 0;
+    for (size_t i = 0; i < m->n_users; i++)
+        largest = MAX(largest, m->budgets[i]);
+    bid_in_proportion(m, bids);
+    struct market_result r = { 0 };
+    while (!r.converged && r.rounds < MARKET_ROUNDS_MAX) {
+        r.rounds++;
+        r.converged = take_turns(&a, r.rounds, bids, after) <= MOVE_MIN * largest;
+    }
+    if (!result)
+        return 0;
+    sum_prices(m, bids, a.price);
+    int rc = judge(m, bids, a.price, a.trial, &r);
+    if (rc == 0)
+        *result = r;
+    return rc;
+}
+
+/* ---- the policy ---- */
+
+/*
+ * Each job is a user, and each class of equal nodes is one machine, worth as many containers as fit
+ * there. What the bids buy is rounded down to whole containers; what is left of the cluster goes to
+ * the jobs with the largest fractions. Of the running jobs, no more than the bound on adjustments
+ * allows are changed: those whose share is farthest from what they have. (How the paper's shares
+ * become containers is our own choice.)
+ */
+struct trade {
+    const struct part_cluster *c;
+    const struct part_job *jobs;
+    size_t n;
+    uint32_t *caps, *want;
+    double *bought; /* containers, with fractions */
+};
+
+struct order {
+    double key; /* larger first */
+    size_t job;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct order *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key > y->key ? -1 : 1;
+    return x->job < y->job ? -1 : 1;
+}
+
+/* Containers on an empty node, with fractions. */
+static double fit_exactly(const struct part_amount *capacity, const struct part_amount *demand,
+                          uint32_t n_types)
+{
+    double fit = PART_CONTAINERS_MAX;
+    for (uint32_t k = 0; k < n_types; k++)
+        if (demand->v[k] > 0)
+            fit = MIN(fit, (double)capacity->v[k] / (double)demand->v[k]);
+    return fit < 1 ? 0 : fit;
+}
+
+static int buy(struct trade *t, double reserve)
+{
+    struct part_classes cl;
+    part_classes(t->c, &cl);
+    size_t machines = cl.n + (cl.rest < t->c->n_nodes ? 1u : 0u), cells = t->n * machines;
+    AUTO(free_p) double *worth = calloc(cells + 1, sizeof *worth);
+    AUTO(free_p) double *bids = calloc(cells + 1, sizeof *bids);
+    AUTO(free_p) double *budgets = calloc(t->n + 1, sizeof *budgets);
+    AUTO(free_p) double *price = calloc(machines + 1, sizeof *price);
+    if (!worth || !bids || !budgets || !price)
+        return -ENOMEM;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct part_job *job = &t->jobs[i];
+        budgets[i] = job->budget > 0 ? job->budget : job->weight;
+        if (t->caps[i] < job->min)
+            continue;
+        for (uint32_t g = 0; g < cl.n; g++)
+            worth[i * machines + g] =
+                cl.count[g] * fit_exactly(cl.capacity[g], &job->demand, t->c->n_types);
+        for (uint32_t j = cl.rest; j < t->c->n_nodes; j++)
+            worth[i * machines + cl.n] += fit_exactly(&t->c->nodes[j], &job->demand, t->c->n_types);
+    }
+    struct market m = { .n_users = t->n,
+                        .n_machines = machines,
+                        .weights = worth,
+                        .budgets = budgets,
+                        .reserve = reserve };
+    int rc = market_equilibrium(&m, bids, NULL);
+    if (rc < 0)
+        return rc;
+    sum_prices(&m, bids, price);
+    for (size_t i = 0; i < t->n; i++) {
+        t->bought[i] = 0;
+        for (size_t g = 0; g < machines; g++)
+            if (bids[i * machines + g] > 0)
+                t->bought[i] += worth[i * machines + g] * bids[i * machines + g] / price[g];
+    }
+    return 0;
+}
+
+/* Whole containers; then one more for the largest fractions while the pool has room. */
+static int round_down(struct trade *t)
+{
+    AUTO(free_p) struct order *fractions = malloc(t->n * sizeof *fractions + 1);
+    struct part_amount left;
+    size_t m = 0;
+    if (!fractions)
+        return -ENOMEM;
+    part_total(t->c, &left);
+    for (size_t i = 0; i < t->n; i++) {
+        double whole = floor(t->bought[i] + 1e-9);
+        double least = t->jobs[i].min, most = t->caps[i];
+        t->want[i] = (uint32_t)MAX(least, MIN(whole, most));
+        if (t->jobs[i].pinned)
+            t->want[i] = part_count(&t->jobs[i]);
+        part_take(&left, &t->jobs[i].demand, t->c->n_types, t->caps[i] < least ? 0 : t->want[i],
+                  -1);
+        if (whole >= least && whole < most && !t->jobs[i].pinned)
+            fractions[m++] = (struct order){ t->bought[i] - whole, i };
+    }
+    qsort(fractions, m, sizeof *fractions, by_key);
+    for (size_t f = 0; f < m; f++) {
+        size_t i = fractions[f].job;
+        bool fits = true;
+        for (uint32_t k = 0; k < t->c->n_types && fits; k++)
+            fits = t->jobs[i].demand.v[k] <= left.v[k];
+        if (!fits)
+            continue;
+        part_take(&left, &t->jobs[i].demand, t->c->n_types, 1, -1);
+        t->want[i]++;
+    }
+    return 0;
+}
+
+/* Running jobs beyond the bound on adjustments want what they have. */
+static int keep_others(struct trade *t, const struct part_options *o)
+{
+    AUTO(free_p) struct order *moves = malloc(t->n * sizeof *moves + 1);
+    struct part_amount total;
+    size_t m = 0, running = 0;
+    if (!moves)
+        return -ENOMEM;
+    part_total(t->c, &total);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct part_job *job = &t->jobs[i];
+        if (job->n_at == 0 || job->lost)
+            continue;
+        running++;
+        double far = fabs((double)t->want[i] - (double)part_count(job));
+        if (far > 0)
+            moves[m++] =
+                (struct order){ far * part_share_of_one(&job->demand, &total, t->c->n_types), i };
+    }
+    double bound =
+        o->adjust_max >= 0 ? (double)o->adjust_max : ceil(o->theta2 * (double)running - 1e-9);
+    qsort(moves, m, sizeof *moves, by_key);
+    for (size_t v = 0; v < m; v++)
+        if ((double)v >= bound)
+            t->want[moves[v].job] = part_count(&t->jobs[moves[v].job]);
+    return 0;
+}
+
+int market_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                  const struct part_options *o, struct part_decision *out)
+{
+    struct trade t = { .c = c, .jobs = jobs, .n = n };
+    t.caps = part_alloc(out, n * sizeof *t.caps + 1);
+    t.want = part_alloc(out, n * sizeof *t.want + 1);
+    t.bought = part_alloc(out, n * sizeof *t.bought + 1);
+    if (!t.caps || !t.want || !t.bought)
+        return -ENOMEM;
+    part_caps(c, jobs, n, t.caps);
+    int rc = buy(&t, o->reserve);
+    if (rc == 0)
+        rc = round_down(&t);
+    if (rc == 0)
+        rc = keep_others(&t, o);
+    return rc < 0 ? rc : part_apply(c, jobs, n, t.caps, t.want, PART_BECAUSE_BID, out);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the policies share. Private to src/partition.
+ *
+ * decide.c      the table of policies; checks the inputs; computes the metrics; the sentences
+ * place.c       memory of a decision, free amounts, first fit
+ * counts.c      from wanted counts to places
+ * drf.c         weighted dominant resource fairness: the ideal counts, and the policy `drf`
+ * queue.c       the policies static, fifo and backfill
+ * priority.c    the policies las and srtf
+ * market.c      the fixed-budget market, and the policy `market`
+ * dorm*.c       the policy `dorm` (dorm.h)
+ * instance.c    JSON
+ */
+#ifndef TONY_PARTITION_PART_INT_H
+#define TONY_PARTITION_PART_INT_H
+
+#include "partition/partition.h"
+
+typedef int part_decide_fn(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                           const struct part_options *o, struct part_decision *out);
+
+part_decide_fn static_decide, fifo_decide, drf_decide, dorm_decide, market_decide, las_decide,
+    srtf_decide;
+
+/* ---- memory ---- */
+
+/* Start a decision: out->jobs gets n_jobs entries, not set. Memory of the decision before is used
+ * again. Only part_decide() calls it. 0 or -ENOMEM. */
+int part_begin(struct part_decision *out, size_t n_jobs);
+
+/* Memory that lives until the next decision with *out, not zeroed; NULL: ENOMEM. */
+void *part_alloc(struct part_decision *out, size_t size);
+
+/* ---- amounts ---- */
+
+/* The containers that fit on a node with these free amounts; <= PART_CONTAINERS_MAX. */
+uint32_t part_fit(const struct part_amount *free, const struct part_amount *demand,
+                  uint32_t n_types);
+
+bool part_equal(const struct part_amount *a, const struct part_amount *b, uint32_t n_types);
+
+/* sign = -1: n containers are taken from *free; sign = 1: they are given back. */
+void part_take(struct part_amount *free, const struct part_amount *demand, uint32_t n_types,
+               int64_t n, int sign);
+
+/* What the nodes have left: their capacity less what the running jobs hold. From part_alloc(). */
+struct part_amount *part_free_now(const struct part_cluster *c, const struct part_job *jobs,
+                                  size_t n, struct part_decision *out);
+
+/* The capacity of the whole cluster. */
+void part_total(const struct part_cluster *c, struct part_amount *total);
+
+/* The dominant share of one container. total: part_total(). */
+double part_share_of_one(const struct part_amount *demand, const struct part_amount *total,
+                         uint32_t n_types);
+
+/* The containers that a job has now. */
+uint32_t part_count(const struct part_job *job);
+
+/* The containers that a policy which does not resize gives to the job. */
+uint32_t part_fixed(const struct part_job *job);
+
+/* ---- classes of nodes: what fits into the empty cluster ---- */
+
+enum { PART_CLASSES_MAX = 32 };
+
+struct part_classes {
+    const struct part_cluster *c;
+    const struct part_amount *capacity[PART_CLASSES_MAX];
+    uint32_t count[PART_CLASSES_MAX]; /* nodes of this capacity */
+    uint32_t n;
+    uint32_t rest; /* from this node on, nodes are in no class: there are too many capacities */
+};
+
+void part_classes(const struct part_cluster *c, struct part_classes *out);
+
+/* The containers that fit into the empty cluster, at most `most`. */
+uint32_t part_classes_fit(const struct part_classes *cl, const struct part_amount *demand,
+                          uint32_t most);
+
+/* ---- first fit: by node index, as many on each node as fit ---- */
+
+/* The free amounts of the nodes, with bounds that reject most demands, or most nodes, at once: the
+ * largest free amounts of all nodes, and of each block of nodes. They may be larger than the exact
+ * ones, and become exact when a search was in vain. */
+enum { PART_ROOM_BLOCK = 32 };
+
+struct part_room {
+    const struct part_cluster *c;
+    struct part_decision *out;
+    struct part_amount *free; /* of each node; change it only by take and return */
+    struct part_amount total; /* the sum of free */
+    struct part_amount largest;
+    struct part_amount *blocks;
+    uint32_t n_blocks;
+    struct part_place *got; /* what part_room_find() found */
+    uint32_t n_got;
+};
+
+/* 0 or -ENOMEM. free: borrowed. */
+int part_room_init(struct part_room *r, const struct part_cluster *c, struct part_amount *free,
+                   struct part_decision *out);
+
+/* false: n containers certainly do not fit. Takes the time of a few comparisons. */
+bool part_room_for(const struct part_room *r, const struct part_amount *demand, uint32_t n);
+
+/* Look for places for n containers. They are in r->got, and nothing is taken. Returns how many
+ * containers they hold: n, or less when no more fit. */
+uint32_t part_room_find(struct part_room *r, const struct part_amount *demand, uint32_t n);
+
+void part_room_take(struct part_room *r, const struct part_amount *demand,
+                    const struct part_place *at, uint32_t n_at);
+void part_room_return(struct part_room *r, const struct part_amount *demand,
+                      const struct part_place *at, uint32_t n_at);
+
+/* Do the containers at these places fit? */
+bool part_room_has(const struct part_room *r, const struct part_amount *demand,
+                   const struct part_place *at, uint32_t n_at);
+
+/* The places `at` and r->got together, in the order of the nodes. From part_alloc(); NULL: ENOMEM.
+ */
+const struct part_place *part_room_places(struct part_room *r, const struct part_place *at,
+                                          uint32_t n_at, uint32_t *n_out);
+
+/* ---- the result ---- */
+
+/* A policy may set `ideal` of jobs itself. For jobs that it leaves at this value, part_decide()
+ * computes them: over the jobs that have containers after the decision, those that ran before it
+ * first; 0 for the others. */
+#define PART_IDEAL_UNSET UINT32_MAX
+
+/* Job i gets these places, which must be in the order of the nodes and live as long as the decision
+ * (part_alloc(), or the job's own `at`). Sets n, at, n_at and, by comparison with what the job has,
+ * verdict; the caller sets because and other. */
+void part_give(struct part_decision *out, const struct part_job *jobs, size_t i,
+               const struct part_place *at, uint32_t n_at);
+
+/* Set because and other. For PART_BECAUSE_FULL, `other` may be PART_NOBODY: part_decide() then
+ * looks for the job itself. */
+void part_say(struct part_decision *out, size_t i, enum part_because because, uint32_t other);
+
+/* Give each job the wanted count: jobs shrink first, from their highest node down; then, in the
+ * order of the jobs, they grow or start by first fit. A job that does not get even its min gives
+ * all back. Sets all of out->jobs; `because` is for jobs that get what they want. 0 or -ENOMEM. */
+int part_apply(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+               const uint32_t *caps, const uint32_t *want, enum part_because because,
+               struct part_decision *out);
+
+/* Job i can never run. */
+void part_never(struct part_decision *out, const struct part_job *jobs, size_t i);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Divides a cluster among jobs: which job gets how many containers, and on which nodes.
+ *
+ * A policy is a pure function. Its inputs are the nodes, the jobs with what they hold now, and the
+ * options. It has no clock, does no I/O, and draws random numbers only from a seed in the options.
+ * The same inputs give the same decision, unless `stop` in the options ends a search earlier.
+ *
+ * The model, for all policies:
+ * - An amount is one integer for each type of resource (cores, memory, GPUs, ...). A type of which
+ *   the cluster has nothing does not count anywhere.
+ * - All containers of a job are alike: `demand` is what one of them needs.
+ * - A node is never given more than its capacity, in any type.
+ * - A job that runs has between `min` and `max` containers. A job whose `min` cannot fit even into
+ *   the empty cluster never runs. It is passed over, and takes part in no sum.
+ * - The share of a job in a type is what it holds divided by what the cluster has. Its dominant
+ *   share is the largest of these. Its ideal share is the dominant share that weighted dominant
+ *   resource fairness would give it (drf.h).
+ *
+ * The order of the jobs is their order of arrival. Where a policy prefers running jobs, it sorts
+ * them before the others itself.
+ */
+#ifndef TONY_PARTITION_PARTITION_H
+#define TONY_PARTITION_PARTITION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+enum {
+    PART_TYPES_MAX = 8,
+    PART_WEIGHT_MAX = 10000,
+    PART_CONTAINERS_MAX = 1000000, /* of one job */
+    PART_NODES_MAX = 100000,
+    PART_JOBS_MAX = 200000,
+    PART_WHY_MAX = 256, /* bytes of a sentence of part_why(), with its NUL */
+};
+
+#define PART_AMOUNT_MAX (INT64_C(1) << 40) /* of one type, on one node or in one container */
+#define PART_TOTAL_MAX (INT64_C(1) << 53)  /* of one type, in the whole cluster */
+
+struct part_amount {
+    int64_t v[PART_TYPES_MAX]; /* types from n_types on are 0 */
+};
+
+struct part_cluster {
+    uint32_t n_types;
+    const char *const *types; /* their names, for sentences */
+    uint32_t n_nodes;
+    const struct part_amount *nodes; /* the capacity of each */
+};
+
+/* Containers of one job on one node. */
+struct part_place {
+    uint32_t node;
+    uint32_t n; /* > 0 */
+};
+
+struct part_job {
+    const char *id;            /* for sentences */
+    struct part_amount demand; /* of one container; at least one type > 0 */
+    uint32_t weight;           /* 1 .. PART_WEIGHT_MAX */
+    uint32_t min, max;         /* containers; 1 <= min <= max */
+    uint32_t fixed; /* containers, for policies that do not resize: min .. max, or 0: min */
+    int priority;   /* static, fifo and backfill: higher first */
+
+    /* What it holds now: each node once, in the order of the nodes. A job that runs has n_at > 0,
+     * and then min <= containers <= max. */
+    const struct part_place *at;
+    uint32_t n_at;
+    bool pinned; /* it runs, and must not be changed */
+    bool lost;   /* it runs, and lost containers with a node: it restarts anyway, so a change of it
+                  * does not count as an adjustment */
+
+    double remaining_s; /* run time left with `fixed` containers; INFINITY: unknown */
+    double ends_in_s;   /* of a running job: when it ends if nothing changes; INFINITY: unknown */
+    double attained_s;  /* las: the integral of its dominant share over time */
+    double budget;      /* market: > 0; 0: its weight */
+};
+
+/* How the search of `dorm` ends, whichever comes first. */
+struct part_limit {
+    uint64_t steps;          /* elementary steps; 0: as many as the policy finds useful */
+    bool (*stop)(void *ctx); /* asked often (every few microseconds of work or so); NULL: never */
+    void *ctx;
+};
+
+struct part_options {
+    /* dorm. The bound on the loss of fairness is loss_max if that is >= 0, else
+     * ceil(theta1 * 2 * number of types). The bound on the number of adjusted jobs is adjust_max if
+     * that is >= 0, else ceil(theta2 * number of running jobs that are not lost). */
+    double theta1, theta2; /* 0 .. 1 */
+    double loss_max;
+    int64_t adjust_max;
+    struct part_limit limit;
+    uint64_t seed;
+
+    const double *levels; /* las: thresholds of attained_s, rising */
+    uint32_t n_levels;
+
+    double reserve; /* market: the reserve price, >= 0 */
+
+    /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
+     * `n` and `at`. The inputs are not checked; `ideal`, `other` of PART_BECAUSE_FULL, and the
+     * metrics are not computed, but for those that only the policy knows. With a queue of thousands
+     * of jobs all this takes longer than a decision by static or fifo. */
+    bool quick;
+};
+
+/* theta1 = theta2 = 0.1, no absolute bounds, no limit, no levels. */
+extern const struct part_options part_defaults;
+
+/* What a decision does with a job. */
+enum part_verdict {
+    PART_WAITS,   /* it has nothing, and gets nothing */
+    PART_NEVER,   /* its min does not fit into the empty cluster */
+    PART_STARTS,  /* it had nothing */
+    PART_KEEPS,   /* nothing changes */
+    PART_CHANGES, /* it gets another number of containers, or other nodes */
+    PART_STOPS,   /* it held something, and loses all of it: it waits again */
+};
+
+/* Why. The sentence is made by part_why(). */
+enum part_because {
+    PART_BECAUSE_ROOM,     /* there was room for what it gets */
+    PART_BECAUSE_FULL,     /* no room for its least number: `other` holds most of what it lacks */
+    PART_BECAUSE_BEHIND,   /* it waits behind `other`, and must not overtake it */
+    PART_BECAUSE_RESERVED, /* it would take what `other` needs at its start */
+    PART_BECAUSE_FAIR,     /* its fair share is this many containers */
+    PART_BECAUSE_USE,      /* this use of the cluster is the best that was found */
+    PART_BECAUSE_LOSS,     /* more would be too unfair: the bound on the loss of fairness */
+    PART_BECAUSE_ADJUSTED, /* a change would adjust too many jobs: the bound on adjustments */
+    PART_BECAUSE_PINNED,   /* it must not be changed */
+    PART_BECAUSE_AT_MAX,   /* it has its largest number */
+    PART_BECAUSE_LEVEL,    /* las, srtf: `other` comes first */
+    PART_BECAUSE_BID,      /* market: this is what its budget buys */
+    PART_BECAUSE_TOO_BIG,  /* see PART_NEVER */
+    PART_BECAUSE_FIXED,    /* this policy never resizes a job that runs */
+    PART_BECAUSE_N
+};
+
+struct part_share {
+    enum part_verdict verdict;
+    enum part_because because;
+    uint32_t other; /* index of a job; PART_NOBODY: none */
+    uint32_t type;  /* with PART_BECAUSE_FULL: the type of resource of which it lacks most */
+    uint32_t n;     /* containers */
+    const struct part_place *at; /* n_at places in the order of the nodes; owned by the decision */
+    uint32_t n_at;
+    uint32_t ideal; /* containers by weighted dominant resource fairness (drf.h) */
+};
+
+#define PART_NOBODY UINT32_MAX
+
+struct part_metrics {
+    double used[PART_TYPES_MAX]; /* amounts */
+    double utilization;          /* sum over the types of used / capacity: 0 .. number of types */
+    double loss;       /* of fairness: sum over the jobs that run of |share - ideal share| */
+    uint32_t adjusted; /* running jobs, not lost, whose places change */
+    uint64_t changed;  /* containers that appear or vanish on a node, of running jobs */
+    uint32_t admitted; /* jobs that start */
+    bool relaxed;      /* dorm: not even keeping all as it is was within the bound on the loss; then
+                        * the bound is the loss of keeping */
+    double loss_bound; /* dorm; else INFINITY */
+    int64_t adjust_bound; /* dorm; else -1 */
+    double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
+    bool proved;        /* dorm: utilization is the best possible */
+};
+
+/* The caller zeroes it once, may use it for many decisions one after the other, since its memory is
+ * used again, and ends it with part_decision_done(). */
+struct part_decision {
+    struct part_share *jobs; /* one for each job, in the order of the jobs */
+    size_t n;
+    struct part_metrics metrics;
+    struct part_memory *memory; /* internal */
+};
+
+struct part_policy {
+    const char *name;
+    const char *text; /* one sentence for the help */
+    bool resizes;     /* it gives running jobs another number of containers */
+    bool preempts;    /* it takes everything from running jobs */
+    /* Fill in verdict, because, other, n, at and n_at. metrics are computed from these, but for the
+     * ones that only the policy knows. 0 or -ENOMEM. */
+    int (*decide)(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                  const struct part_options *o, struct part_decision *out);
+};
+
+/* static, fifo, backfill, drf, dorm, market, las, srtf; then one with the name NULL. */
+extern const struct part_policy part_policies[];
+
+/* NULL: there is none of that name. */
+const struct part_policy *part_policy_find(const char *name);
+
+/*
+ * Decide. 0; -EINVAL: an input is outside of the ranges above, or running jobs hold more than a
+ * node has; -ENOMEM. `e` says which. On an error *out is empty, but must still be ended.
+ */
+int part_decide(const struct part_policy *policy, const struct part_cluster *c,
+                const struct part_job *jobs, size_t n, const struct part_options *o,
+                struct part_decision *out, struct err *e);
+
+/* One sentence without a full stop on what job i got, and why. jobs: the same as in part_decide().
+ */
+void part_why(const struct part_decision *d, const struct part_cluster *c,
+              const struct part_job *jobs, size_t i, char out[PART_WHY_MAX]);
+
+void part_decision_done(struct part_decision *d);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a policy would do with the jobs of a trace: a simulation of events, without a clock and
+ * without processes.
+ *
+ * The events are the end of a job, the arrival of a job, a postponed decision, and (las) a level of
+ * attained service that a job reaches. At one instant jobs end first, then others arrive, then the
+ * policy decides once. Two decisions are at least interval_s apart: a decision that would come
+ * earlier is postponed.
+ *
+ * A start takes no time. A job whose places change, or that starts again after it was stopped,
+ * makes no progress for resize_s, while it holds its containers.
+ */
+#ifndef TONY_SIMULATE_SIMULATE_H
+#define TONY_SIMULATE_SIMULATE_H
+
+#include "partition/partition.h"
+#include "simulate/trace.h"
+
+struct err;
+
+struct sim_result {
+    double util_5h;       /* mean utilization in the first 5 hours: 0 .. number of types */
+    double util;          /* ... until horizon_s */
+    double jct_mean_s;    /* job completion time: from arrival to end */
+    double jct_p95_s;     /* its 95th percentile, by the nearest rank */
+    double loss;          /* of fairness, over all jobs present: mean of samples every 10 minutes */
+    uint64_t adjustments; /* changes of running jobs; stopping one counts, too */
+    double overhead_percent; /* of the container-seconds held, how many were without progress */
+    uint64_t decisions;
+    double decide_s;  /* time spent in decisions, if a clock was given */
+    double longest_s; /* ... in the longest */
+    size_t never;     /* jobs that can never run; they are in no other number */
+    double end_s;     /* of the last job */
+};
+
+/* What happens, for charts. All may be NULL. `job` is an index into the trace. */
+struct sim_events {
+    void (*used)(void *ctx, double at_s, double utilization);
+    void (*held)(void *ctx, size_t job, double from_s, double to_s, uint32_t containers);
+    void (*ended)(void *ctx, size_t job, double completion_s);
+    void *ctx;
+};
+
+struct sim_options {
+    struct part_limit limit;         /* of each decision */
+    int64_t (*clock_us)(void);       /* NULL: decisions are not timed */
+    const struct sim_events *events; /* NULL: none */
+};
+
+/* Run all jobs to their end. 0; -EINVAL: the trace and the policy do not go together; -ENOMEM. */
+int sim_run(const struct trace *t, const struct part_policy *policy, const struct sim_options *o,
+            struct sim_result *out, struct err *e);
+
+#endif

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tony simulate` on two traces with known results (by another program, with the same rules), and on traces that it must refuse."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import BIN, ROOT
+
+TRACES = ROOT / "tests" / "data" / "partition" / "traces"
+COLUMNS = ("util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_percent")
+EXACT = {
+    ("dorm50", "static"): (0.741583, 1.384101, 29066.773, 47670.886, 0.993866, 0, 0.00000),
+    ("dorm50", "fifo"): (0.741583, 1.554543, 23167.015, 35489.804, 0.856944, 0, 0.00000),
+    ("dorm50", "drf"): (1.496371, 1.807818, 14932.054, 32465.878, 0.026389, 466, 13.77338),
+    ("dorm50", "las"): (0.741583, 1.417968, 26164.517, 52074.330, 1.061574, 49, 0.69083),
+    ("dorm50", "srtf"): (0.741583, 1.513177, 23247.147, 40477.112, 0.911921, 10, 0.17448),
+    ("heavy2000", "static"): (0.782393, 0.921439, 49223.532, 96167.257, 2.045197, 0, 0.00000),
+    ("heavy2000", "fifo"): (0.814652, 1.098127, 9141.754, 28993.139, 1.254067, 0, 0.00000),
+    ("heavy2000", "drf"): (0.896786, 1.138707, 3189.948, 11840.931, 0.055664, 1126, 1.15178),
+    ("heavy2000", "las"): (0.699220, 1.055874, 6240.842, 37565.465, 1.164983, 661, 0.61735),
+    ("heavy2000", "srtf"): (0.707188, 0.959680, 4381.333, 14844.006, 0.608804, 370, 0.22903),
+}
+# A search has no unique answer: it must be about as good as another program's, or better.
+DORM = {
+    "dorm50": (1.545233, 1.786249, 10859.498, 27210.136, 0.449421, 141, 6.73109),
+    "heavy2000": (0.989284, 1.202923, 3524.578, 12085.194, 0.747902, 866, 1.98251),
+}
+
+
+def simulate(*args, limit=250):
+    done = subprocess.run([str(BIN / "tony"), "simulate", *map(str, args)], capture_output=True, text=True, timeout=limit)
+    return done.returncode, done.stdout, done.stderr
+
+
+def rows(*args):
+    rc, out, errors = simulate(*args, "--json")
+    assert (rc, errors) == (0, "")
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("trace, policy", EXACT)
+def test_known_results(trace, policy):
+    [row] = rows(TRACES / f"{trace}.csv", "--policy", policy)
+    known = dict(zip(COLUMNS, EXACT[trace, policy]))
+    assert row["policy"] == policy
+    for column in COLUMNS:
+        assert row[column] == pytest.approx(known[column], rel=0.01 if column == "adjustments" else 1e-3, abs=1e-6), column
+    assert row["never_run"] == 0
+
+
+@pytest.mark.parametrize("trace", DORM)
+def test_dorm(trace):
+    rc, out, errors = simulate(TRACES / f"{trace}.csv", "--policy", "dorm", "--json")
+    if rc == 2 and "there is no policy 'dorm'" in errors:
+        pytest.skip("this build has no policy `dorm`")
+    [row], known = json.loads(out), dict(zip(COLUMNS, DORM[trace]))
+    assert row["util_5h"] >= 0.98 * known["util_5h"]
+    assert row["util"] >= 0.98 * known["util"]
+    assert row["jct_mean_s"] <= 1.10 * known["jct_mean_s"]
+    assert row["loss"] <= 1.25 * known["loss"] + 0.05
+    assert row["adjustments"] <= 1.5 * known["adjustments"]
+
+
+def test_table():
+    rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "backfill,static")
+    lines = out.splitlines()
+    assert (rc, errors) == (0, "")
+    assert lines[0].split() == ["policy", *COLUMNS[:-1], "overhead_%"]
+    assert [line.split()[0] for line in lines[1:]] == ["backfill", "static"]
+    assert lines[2].split()[1:] == ["0.741583", "1.384101", "29066.773", "47670.886", "0.993866", "0", "0.00000"]
+
+
+def test_other_nodes(tmp_path):
+    [row] = rows(TRACES / "dorm50.csv", "--policy", "fifo", "--nodes", "30x12,131072,0 10x12,131072,1")
+    assert row["jct_mean_s"] < EXACT["dorm50", "fifo"][2]
+    # Without GPUs, 10 jobs can never run.
+    rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo", "--nodes", "20x12,131072,0")
+    assert rc == 0 and "fifo: 10 jobs can never run and are left out" in errors
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "20x12,131072")
+    assert rc == 2 and "there must be a count and 3 amounts" in errors
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "20")
+    assert rc == 2 and "'20' is not COUNTxAMOUNT" in errors
+
+
+HEAD = "# resources cores\n# nodes 1 4\nid,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
+
+
+def test_small(tmp_path):
+    trace = tmp_path / "t.csv"
+    trace.write_text(HEAD + "a,0,1,1,1,4,3,100,1\nb,0,1,1,1,4,2,50,1\nc,0,1,1,1,4,1,100,1\nd,0,5,1,1,1,1,9,1\n")
+    static, fifo = rows_with_note(trace, "static,fifo")
+    assert static["jct_mean_s"] == pytest.approx((100 + 150 + 200) / 3)  # c waits behind b, and fits beside it
+    assert fifo["jct_mean_s"] == pytest.approx((100 + 150 + 100) / 3)  # c starts beside a
+    assert static["never_run"] == fifo["never_run"] == 1
+
+
+def rows_with_note(trace, policies):
+    rc, out, _ = simulate(trace, "--policy", policies, "--json")
+    assert rc == 0
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("", "it has no line '# resources'"),
+    ("# resources cores\n", "it has no line '# nodes'"),
+    ("# nodes 1 4\n", "t.csv:1: a line '# resources' must come first"),
+    ("# resources a b c d e f g h i\n", "t.csv:1: resources: there must be 1 to 8"),
+    ("# resources cores\n# nodes 0 4\n", "t.csv:2:"),
+    ("# resources cores\n# nodes 1 -4\n", "t.csv:2:"),
+    ("# resources cores\n# nodes 1 4 4\n", "t.csv:2: nodes: there must be a count and 1 amounts"),
+    ("# resources cores\n# nodes 1 4\n# horizon_s nan\n", "t.csv:3: horizon_s: 'nan' is not a number"),
+    ("# resources cores\n# nodes 1 4\n# las 5 5\n", "t.csv:3: las: the levels do not rise"),
+    ("# resources cores\n# nodes 1 4\nid,cores\n", "t.csv:3: the columns must be id,arrival_s"),
+    (HEAD + "a,0,1,1,1,4,3,100\n", "t.csv:4: there are 8 fields, and there must be 9"),
+    (HEAD + "a,0,1,1,1,4,5,100,1\n", "t.csv:4:"),
+    (HEAD + "a,0,0,1,1,4,3,100,1\n", "t.csv:4: the job demands nothing"),
+    (HEAD + "a,0,1,1,1,4,3,inf,1\n", "t.csv:4: duration_s: 'inf' is not a number"),
+    (HEAD + "a,0,1,1,1,4,3,-1,1\n", "t.csv:4: duration_s: -1 is outside of"),
+    (HEAD + "a,5,1,1,1,4,3,1,1\nb,4,1,1,1,4,3,1,1\n", "t.csv:5: arrival_s: the job arrives before the one above"),
+    (HEAD + ",5,1,1,1,4,3,1,1\n", "t.csv:4: id: must have 1 to 200 bytes"),
+])
+def test_refused(tmp_path, text, sentence):
+    trace = tmp_path / "t.csv"
+    trace.write_text(text)
+    rc, out, errors = simulate(trace)
+    assert (rc, out) == (2, "")
+    assert sentence in errors
+    assert errors.count("\n") == 1
+
+
+def test_no_such_trace(tmp_path):
+    rc, _, errors = simulate(tmp_path / "none.csv")
+    assert rc == 2 and "cannot open trace" in errors
