@@ -10,6 +10,7 @@
 #include "client/allocate.h"
 #include "client/client_int.h"
 #include "codec/json.h"
+#include "simulate/generate.h"
 #include "simulate/simulate.h"
 
 enum { POLICIES_MAX = 16, TRACE_BYTES_MAX = 256 << 20 };
@@ -83,14 +84,47 @@ static int exit_code(int rc)
     return rc == -ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE;
 }
 
+/* A number among the options; absent: *out stays as it is. */
+static int option_number(const struct client *c, enum option_id id, int64_t min, int64_t max,
+                         int64_t *out, struct err *e)
+{
+    const char *text = options_get(&c->o, id);
+    return text ? str_i64(span_of(text), min, max, option_name(id), out, e) : 0;
+}
+
+static int generate(const struct client *c)
+{
+    AUTO(trace_done) struct trace t = { 0 };
+    AUTO(buf_done) struct buf text = { .max = TRACE_BYTES_MAX };
+    int64_t seed = 1, jobs = 0;
+    struct err e = { 0 };
+    int rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
+    if (rc == 0)
+        rc = option_number(c, OPT_JOBS, 1, TRACE_JOBS_MAX, &jobs, &e);
+    if (rc == 0 && c->o.n_args > 0)
+        rc = err_set(&e, EINVAL, "--generate prints a trace, so it takes no TRACE");
+    if (rc == 0)
+        rc = trace_generate(options_get(&c->o, OPT_GENERATE), (uint64_t)seed, (size_t)jobs, &t, &e);
+    if (rc == 0 && trace_write(&t, &text) < 0)
+        rc = err_set(&e, ENOMEM, "cannot write the trace: %m");
+    if (rc < 0)
+        return client_fail(exit_code(rc), &e);
+    (void)fwrite(text.p, 1, text.len, stdout); /* client_flush_stdout() reports a failure */
+    return client_flush_stdout();
+}
+
 int cmd_simulate(struct client *c)
 {
+    if (options_has(&c->o, OPT_GENERATE))
+        return generate(c);
     bool json = options_has(&c->o, OPT_JSON);
     const char *nodes = options_get(&c->o, OPT_NODES);
     struct chosen policies = { .n = 0 };
     AUTO(trace_done) struct trace t = { 0 };
     struct err e = { 0 };
-    int rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
+    int rc = c->o.n_args == 1 ? 0 : err_set(&e, EINVAL, "no TRACE is given");
+    if (rc == 0)
+        rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
     if (rc == 0)
         rc = load(c->o.args[0], &t, &e);
     if (rc == 0 && nodes)

@@ -136,6 +136,10 @@ const struct part_place *part_room_places(struct part_room *r, const struct part
 void part_give(struct part_decision *out, const struct part_job *jobs, size_t i,
                const struct part_place *at, uint32_t n_at);
 
+/* Job i keeps what it has, if anything. */
+void part_keep(struct part_decision *out, const struct part_job *jobs, size_t i,
+               enum part_because because);
+
 /* Set because and other. For PART_BECAUSE_FULL, `other` may be PART_NOBODY: part_decide() then
  * looks for the job itself. */
 void part_say(struct part_decision *out, size_t i, enum part_because because, uint32_t other);

@@ -159,8 +159,7 @@ static int by_priority(const struct part_cluster *c, const struct part_job *jobs
     for (size_t i = 0; i < n; i++) {
         t.ranks[i] = (struct rank){ keys[i], (uint32_t)i };
         t.runs[i] = jobs[i].n_at > 0;
-        part_give(out, jobs, i, jobs[i].at, jobs[i].n_at);
-        part_say(out, i, PART_BECAUSE_FIXED, PART_NOBODY);
+        part_keep(out, jobs, i, PART_BECAUSE_FIXED);
     }
     qsort(t.ranks, n, sizeof *t.ranks, compare);
     uint32_t before = PART_NOBODY;

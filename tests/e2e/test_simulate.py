@@ -132,3 +132,31 @@ def test_refused(tmp_path, text, sentence):
 def test_no_such_trace(tmp_path):
     rc, _, errors = simulate(tmp_path / "none.csv")
     assert rc == 2 and "cannot open trace" in errors
+
+
+def test_generate(tmp_path):
+    made = {}
+    for kind, seed in (("small", 1), ("small", 2), ("heavy", 1)):
+        rc, out, errors = simulate("--generate", kind, "--seed", seed)
+        assert (rc, errors) == (0, "")
+        assert simulate("--generate", kind, "--seed", seed)[1] == out
+        made[kind, seed] = out
+    assert made["small", 1] != made["small", 2]
+    assert [text.count("\nj") for text in made.values()] == [50, 50, 2000]
+    trace = tmp_path / "t.csv"
+    trace.write_text(made["small", 1])
+    for row in rows(trace):
+        assert row["never_run"] == 0 and 0 < row["util"] <= 3
+    jobs = [line.split(",") for line in made["heavy", 1].splitlines() if line.startswith("j")]
+    gpu = sorted(float(job[9]) for job in jobs if job[4] == "1")
+    assert 0.42 < len(gpu) / len(jobs) < 0.52
+    assert 120 < gpu[len(gpu) // 2] < 350  # the median is 206 s
+    rc, out, _ = simulate("--generate", "small", "--jobs", 3)
+    assert rc == 0 and out.count("\nj") == 3
+    rc, _, errors = simulate("--generate", "big")
+    assert rc == 2 and "there is no workload 'big'; there are: small, heavy" in errors
+
+
+def test_no_trace():
+    rc, _, errors = simulate()
+    assert rc == 2 and "no TRACE is given" in errors
