@@ -11,6 +11,7 @@
 #include "client/client_int.h"
 #include "codec/json.h"
 #include "simulate/generate.h"
+#include "simulate/plot.h"
 #include "simulate/simulate.h"
 
 enum { POLICIES_MAX = 16, TRACE_BYTES_MAX = 256 << 20 };
@@ -84,6 +85,23 @@ static int exit_code(int rc)
     return rc == -ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE;
 }
 
+static void plot_freep(struct plot **p)
+{
+    plot_free(*p);
+}
+
+static int write_plot(struct plot *p, const char *path, struct err *e)
+{
+    AUTO(buf_done) struct buf page = { .max = TRACE_BYTES_MAX };
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd == -1)
+        return err_set(e, errno, "cannot write charts to '%s': %m", path);
+    int rc = plot_write(p, &page);
+    if (rc == 0)
+        rc = fs_write_all(fd, page.p, page.len);
+    return rc < 0 ? err_set(e, -rc, "cannot write charts to '%s': %m", path) : 0;
+}
+
 /* A number among the options; absent: *out stays as it is. */
 static int option_number(const struct client *c, enum option_id id, int64_t min, int64_t max,
                          int64_t *out, struct err *e)
@@ -132,20 +150,34 @@ int cmd_simulate(struct client *c)
     if (rc < 0)
         return client_fail(exit_code(rc), &e);
 
+    const char *chart = options_get(&c->o, OPT_PLOT);
+    AUTO(plot_freep) struct plot *plot = chart ? plot_new(&t) : NULL;
     AUTO(json_freep) json_t *rows = json ? json_array() : NULL;
+    if ((chart && !plot) || (json && !rows)) {
+        err_set(&e, ENOMEM, "cannot simulate: %m");
+        return client_fail(EXIT_CLUSTER, &e);
+    }
     if (!json)
         (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
                      "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
     for (size_t i = 0; i < policies.n; i++) {
         struct sim_options o = { .clock_us = clock_mono_us };
         struct sim_result r;
+        if (plot) {
+            plot_policy(plot, policies.v[i]->name);
+            o.events = plot_events(plot);
+        }
         rc = sim_run(&t, policies.v[i], &o, &r, &e);
         if (rc < 0)
             return client_fail(exit_code(rc), &e);
         if (!json)
             print_row(policies.v[i]->name, &r);
         else if (json_array_append_new(rows, result_json(policies.v[i]->name, &r)) < 0)
+            rc = err_set(&e, ENOMEM, "cannot print the result: %m");
+        if (rc < 0)
             return client_fail(EXIT_CLUSTER, &e);
     }
+    if (plot && write_plot(plot, chart, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
     return json ? client_print_json(TAKE(rows)) : client_flush_stdout();
 }

@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import xml.etree.ElementTree
 
 import pytest
 from conftest import BIN, ROOT
@@ -160,3 +161,15 @@ def test_generate(tmp_path):
 def test_no_trace():
     rc, _, errors = simulate()
     assert rc == 2 and "no TRACE is given" in errors
+
+
+def test_plot(tmp_path):
+    page = tmp_path / "charts.svg"
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo,drf", "--plot", page)
+    assert (rc, errors) == (0, "")
+    root = xml.etree.ElementTree.parse(page).getroot()
+    tags = [child.tag.split("}")[1] for child in root]
+    assert tags.count("polyline") == 4  # two charts with a line for each policy
+    assert tags.count("rect") > 2 + 50 * 2
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo", "--plot", tmp_path / "none" / "x.svg")
+    assert rc == 4 and "cannot write charts" in errors
