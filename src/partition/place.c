@@ -88,35 +88,6 @@ void part_decision_done(struct part_decision *d)
 
 /* ---- amounts ---- */
 
-uint32_t part_fit(const struct part_amount *free, const struct part_amount *demand,
-                  uint32_t n_types)
-{
-    int64_t fit = PART_CONTAINERS_MAX;
-    /* Nodes with too little are the usual case: they are recognized without a division. */
-    for (uint32_t k = 0; k < n_types; k++)
-        if (demand->v[k] > free->v[k] && demand->v[k] > 0)
-            return 0;
-    for (uint32_t k = 0; k < n_types; k++)
-        if (demand->v[k] > 0)
-            fit = MIN(fit, free->v[k] / demand->v[k]);
-    return (uint32_t)fit;
-}
-
-bool part_equal(const struct part_amount *a, const struct part_amount *b, uint32_t n_types)
-{
-    for (uint32_t k = 0; k < n_types; k++)
-        if (a->v[k] != b->v[k])
-            return false;
-    return true;
-}
-
-void part_take(struct part_amount *free, const struct part_amount *demand, uint32_t n_types,
-               int64_t n, int sign)
-{
-    for (uint32_t k = 0; k < n_types; k++)
-        free->v[k] += sign * n * demand->v[k];
-}
-
 struct part_amount *part_free_now(const struct part_cluster *c, const struct part_job *jobs,
                                   size_t n, struct part_decision *out)
 {
