@@ -175,16 +175,18 @@ static const struct command table[] = {
       .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_TIME_LIMIT),
       .fn = cmd_allocate },
     { .name = "simulate",
-      .usage = "simulate TRACE [--policy NAME,NAME] [--nodes LIST] [--json]",
+      .usage = "simulate TRACE [--policy NAME,NAME] [--nodes LIST] [--plot FILE] [--json]\n"
+               "       tony simulate --generate KIND [--seed N] [--jobs N]",
       .summary = "what each policy would do with the jobs of a trace",
       .examples = "  tony simulate trace.csv\n"
                   "  tony simulate trace.csv --policy fifo,drf --json\n"
-                  "  tony simulate trace.csv --nodes '20x64,512,8 80x64,256,0'\n",
+                  "  tony simulate trace.csv --nodes '20x64,512,8 80x64,256,0'\n"
+                  "  tony simulate --generate heavy --seed 7 > trace.csv\n",
       .text = "Prints utilization, completion times, loss of fairness and adjustments, one line a "
               "policy. docs/simulate.md has the\n"
               "format of TRACE and what the columns mean.\n",
-      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON),
-      .min_args = 1,
+      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON) |
+                 OPT_BIT(OPT_GENERATE) | OPT_BIT(OPT_SEED) | OPT_BIT(OPT_JOBS) | OPT_BIT(OPT_PLOT),
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "doctor",

@@ -59,6 +59,10 @@ struct buf;
       "end the search after this time: 500ms, 10s; default is no limit")                           \
     X(OPT_NODES, "nodes", 0, "LIST", false,                                                        \
       "other nodes than the trace's: '15x12,131072,0 5x12,131072,1'")                              \
+    X(OPT_GENERATE, "generate", 0, "KIND", false, "print a trace: small or heavy")                 \
+    X(OPT_SEED, "seed", 0, "N", false, "of the random numbers of --generate; default is 1")        \
+    X(OPT_JOBS, "jobs", 0, "N", false, "how many jobs to generate; default is 50 or 2000")         \
+    X(OPT_PLOT, "plot", 0, "FILE", false, "write charts into this file, as SVG")                   \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \

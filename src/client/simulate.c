@@ -10,6 +10,8 @@
 #include "client/allocate.h"
 #include "client/client_int.h"
 #include "codec/json.h"
+#include "simulate/generate.h"
+#include "simulate/plot.h"
 #include "simulate/simulate.h"
 
 enum { POLICIES_MAX = 16, TRACE_BYTES_MAX = 256 << 20 };
@@ -83,14 +85,64 @@ static int exit_code(int rc)
     return rc == -ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE;
 }
 
+static void plot_freep(struct plot **p)
+{
+    plot_free(*p);
+}
+
+static int write_plot(struct plot *p, const char *path, struct err *e)
+{
+    AUTO(buf_done) struct buf page = { .max = TRACE_BYTES_MAX };
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd == -1)
+        return err_set(e, errno, "cannot write charts to '%s': %m", path);
+    int rc = plot_write(p, &page);
+    if (rc == 0)
+        rc = fs_write_all(fd, page.p, page.len);
+    return rc < 0 ? err_set(e, -rc, "cannot write charts to '%s': %m", path) : 0;
+}
+
+/* A number among the options; absent: *out stays as it is. */
+static int option_number(const struct client *c, enum option_id id, int64_t min, int64_t max,
+                         int64_t *out, struct err *e)
+{
+    const char *text = options_get(&c->o, id);
+    return text ? str_i64(span_of(text), min, max, option_name(id), out, e) : 0;
+}
+
+static int generate(const struct client *c)
+{
+    AUTO(trace_done) struct trace t = { 0 };
+    AUTO(buf_done) struct buf text = { .max = TRACE_BYTES_MAX };
+    int64_t seed = 1, jobs = 0;
+    struct err e = { 0 };
+    int rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
+    if (rc == 0)
+        rc = option_number(c, OPT_JOBS, 1, TRACE_JOBS_MAX, &jobs, &e);
+    if (rc == 0 && c->o.n_args > 0)
+        rc = err_set(&e, EINVAL, "--generate prints a trace, so it takes no TRACE");
+    if (rc == 0)
+        rc = trace_generate(options_get(&c->o, OPT_GENERATE), (uint64_t)seed, (size_t)jobs, &t, &e);
+    if (rc == 0 && trace_write(&t, &text) < 0)
+        rc = err_set(&e, ENOMEM, "cannot write the trace: %m");
+    if (rc < 0)
+        return client_fail(exit_code(rc), &e);
+    (void)fwrite(text.p, 1, text.len, stdout); /* client_flush_stdout() reports a failure */
+    return client_flush_stdout();
+}
+
 int cmd_simulate(struct client *c)
 {
+    if (options_has(&c->o, OPT_GENERATE))
+        return generate(c);
     bool json = options_has(&c->o, OPT_JSON);
     const char *nodes = options_get(&c->o, OPT_NODES);
     struct chosen policies = { .n = 0 };
     AUTO(trace_done) struct trace t = { 0 };
     struct err e = { 0 };
-    int rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
+    int rc = c->o.n_args == 1 ? 0 : err_set(&e, EINVAL, "no TRACE is given");
+    if (rc == 0)
+        rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
     if (rc == 0)
         rc = load(c->o.args[0], &t, &e);
     if (rc == 0 && nodes)
@@ -98,20 +150,34 @@ int cmd_simulate(struct client *c)
     if (rc < 0)
         return client_fail(exit_code(rc), &e);
 
+    const char *chart = options_get(&c->o, OPT_PLOT);
+    AUTO(plot_freep) struct plot *plot = chart ? plot_new(&t) : NULL;
     AUTO(json_freep) json_t *rows = json ? json_array() : NULL;
+    if ((chart && !plot) || (json && !rows)) {
+        err_set(&e, ENOMEM, "cannot simulate: %m");
+        return client_fail(EXIT_CLUSTER, &e);
+    }
     if (!json)
         (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
                      "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
     for (size_t i = 0; i < policies.n; i++) {
         struct sim_options o = { .clock_us = clock_mono_us };
         struct sim_result r;
+        if (plot) {
+            plot_policy(plot, policies.v[i]->name);
+            o.events = plot_events(plot);
+        }
         rc = sim_run(&t, policies.v[i], &o, &r, &e);
         if (rc < 0)
             return client_fail(exit_code(rc), &e);
         if (!json)
             print_row(policies.v[i]->name, &r);
         else if (json_array_append_new(rows, result_json(policies.v[i]->name, &r)) < 0)
+            rc = err_set(&e, ENOMEM, "cannot print the result: %m");
+        if (rc < 0)
             return client_fail(EXIT_CLUSTER, &e);
     }
+    if (plot && write_plot(plot, chart, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
     return json ? client_print_json(TAKE(rows)) : client_flush_stdout();
 }

@@ -15,6 +15,7 @@
 #ifndef TONY_PARTITION_PART_INT_H
 #define TONY_PARTITION_PART_INT_H
 
+#include "base/util.h"
 #include "partition/partition.h"
 
 typedef int part_decide_fn(const struct part_cluster *c, const struct part_job *jobs, size_t n,
@@ -32,17 +33,39 @@ int part_begin(struct part_decision *out, size_t n_jobs);
 /* Memory that lives until the next decision with *out, not zeroed; NULL: ENOMEM. */
 void *part_alloc(struct part_decision *out, size_t size);
 
-/* ---- amounts ---- */
+/* ---- amounts; the shortest are inline, since all policies spend most of their time there ---- */
 
 /* The containers that fit on a node with these free amounts; <= PART_CONTAINERS_MAX. */
-uint32_t part_fit(const struct part_amount *free, const struct part_amount *demand,
-                  uint32_t n_types);
+static inline uint32_t part_fit(const struct part_amount *free, const struct part_amount *demand,
+                                uint32_t n_types)
+{
+    int64_t fit = PART_CONTAINERS_MAX;
+    /* Nodes with too little are the usual case: they are recognized without a division. */
+    for (uint32_t k = 0; k < n_types; k++)
+        if (demand->v[k] > free->v[k] && demand->v[k] > 0)
+            return 0;
+    for (uint32_t k = 0; k < n_types; k++)
+        if (demand->v[k] > 0)
+            fit = MIN(fit, free->v[k] / demand->v[k]);
+    return (uint32_t)fit;
+}
 
-bool part_equal(const struct part_amount *a, const struct part_amount *b, uint32_t n_types);
+static inline bool part_equal(const struct part_amount *a, const struct part_amount *b,
+                              uint32_t n_types)
+{
+    for (uint32_t k = 0; k < n_types; k++)
+        if (a->v[k] != b->v[k])
+            return false;
+    return true;
+}
 
 /* sign = -1: n containers are taken from *free; sign = 1: they are given back. */
-void part_take(struct part_amount *free, const struct part_amount *demand, uint32_t n_types,
-               int64_t n, int sign);
+static inline void part_take(struct part_amount *free, const struct part_amount *demand,
+                             uint32_t n_types, int64_t n, int sign)
+{
+    for (uint32_t k = 0; k < n_types; k++)
+        free->v[k] += sign * n * demand->v[k];
+}
 
 /* What the nodes have left: their capacity less what the running jobs hold. From part_alloc(). */
 struct part_amount *part_free_now(const struct part_cluster *c, const struct part_job *jobs,
@@ -135,6 +158,10 @@ const struct part_place *part_room_places(struct part_room *r, const struct part
  * verdict; the caller sets because and other. */
 void part_give(struct part_decision *out, const struct part_job *jobs, size_t i,
                const struct part_place *at, uint32_t n_at);
+
+/* Job i keeps what it has, if anything. */
+void part_keep(struct part_decision *out, const struct part_job *jobs, size_t i,
+               enum part_because because);
 
 /* Set because and other. For PART_BECAUSE_FULL, `other` may be PART_NOBODY: part_decide() then
  * looks for the job itself. */

@@ -88,35 +88,6 @@ void part_decision_done(struct part_decision *d)
 
 /* ---- amounts ---- */
 
-uint32_t part_fit(const struct part_amount *free, const struct part_amount *demand,
-                  uint32_t n_types)
-{
-    int64_t fit = PART_CONTAINERS_MAX;
-    /* Nodes with too little are the usual case: they are recognized without a division. */
-    for (uint32_t k = 0; k < n_types; k++)
-        if (demand->v[k] > free->v[k] && demand->v[k] > 0)
-            return 0;
-    for (uint32_t k = 0; k < n_types; k++)
-        if (demand->v[k] > 0)
-            fit = MIN(fit, free->v[k] / demand->v[k]);
-    return (uint32_t)fit;
-}
-
-bool part_equal(const struct part_amount *a, const struct part_amount *b, uint32_t n_types)
-{
-    for (uint32_t k = 0; k < n_types; k++)
-        if (a->v[k] != b->v[k])
-            return false;
-    return true;
-}
-
-void part_take(struct part_amount *free, const struct part_amount *demand, uint32_t n_types,
-               int64_t n, int sign)
-{
-    for (uint32_t k = 0; k < n_types; k++)
-        free->v[k] += sign * n * demand->v[k];
-}
-
 struct part_amount *part_free_now(const struct part_cluster *c, const struct part_job *jobs,
                                   size_t n, struct part_decision *out)
 {
@@ -228,11 +199,18 @@ int part_room_init(struct part_room *r, const struct part_cluster *c, struct par
     r->blocks = part_alloc(out, r->n_blocks * sizeof *r->blocks + 1);
     if (!r->got || !r->blocks)
         return -ENOMEM;
-    for (uint32_t j = 0; j < c->n_nodes; j++)
-        for (uint32_t k = 0; k < c->n_types; k++)
-            r->total.v[k] += free[j].v[k];
-    for (uint32_t b = 0; b < r->n_blocks; b++)
-        measure_block(r, b);
+    struct part_amount total = { 0 };
+    for (uint32_t b = 0; b < r->n_blocks; b++) {
+        uint32_t end = MIN((b + 1) * PART_ROOM_BLOCK, c->n_nodes);
+        struct part_amount most = { 0 };
+        for (uint32_t j = b * PART_ROOM_BLOCK; j < end; j++)
+            for (uint32_t k = 0; k < c->n_types; k++) {
+                total.v[k] += free[j].v[k];
+                most.v[k] = MAX(most.v[k], free[j].v[k]);
+            }
+        r->blocks[b] = most;
+    }
+    r->total = total;
     measure_all(r);
     return 0;
 }
@@ -357,6 +335,17 @@ void part_give(struct part_decision *out, const struct part_job *jobs, size_t i,
         share->verdict = PART_STARTS;
     else
         share->verdict = same ? PART_KEEPS : PART_CHANGES;
+}
+
+void part_keep(struct part_decision *out, const struct part_job *jobs, size_t i,
+               enum part_because because)
+{
+    struct part_share *share = &out->jobs[i];
+    share->at = jobs[i].at;
+    share->n_at = jobs[i].n_at;
+    share->n = part_count(&jobs[i]);
+    share->verdict = jobs[i].n_at ? PART_KEEPS : PART_WAITS;
+    part_say(out, i, because, PART_NOBODY);
 }
 
 void part_say(struct part_decision *out, size_t i, enum part_because because, uint32_t other)

@@ -25,6 +25,7 @@ struct contest {
     const struct part_job *jobs;
     struct part_decision *out;
     struct part_room room;
+    struct part_classes classes;
     struct rank *ranks;
     size_t n;
     bool *runs;        /* of each job: it ran, and is not stopped */
@@ -40,6 +41,12 @@ static int compare(const void *a, const void *b)
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
     return x->job < y->job ? -1 : 1;
+}
+
+/* Could the job ever run with its fixed number of containers? */
+static bool can_run(const struct contest *t, const struct part_job *job)
+{
+    return part_classes_fit(&t->classes, &job->demand, part_fixed(job)) == part_fixed(job);
 }
 
 /* Did a job fail that is not larger? Then this one fails, too: what a job of lower priority could
@@ -69,7 +76,8 @@ static bool make_room(struct contest *t, size_t r)
     for (size_t v = t->n; v-- > r + 1 && fits < part_fixed(job);) {
         uint32_t i = t->ranks[v].job;
         const struct part_job *victim = &t->jobs[i];
-        if (!t->runs[i] || victim->pinned)
+        /* A job that another policy gave less than its fixed number may have no way back. */
+        if (!t->runs[i] || victim->pinned || !can_run(t, victim))
             continue;
         t->stopped[t->n_stopped++] = i;
         for (uint32_t p = 0; p < victim->n_at; p++) {
@@ -147,19 +155,17 @@ static int by_priority(const struct part_cluster *c, const struct part_job *jobs
     if (!free || !t.ranks || !t.runs || !t.stopped || !t.failed)
         return -ENOMEM;
     int rc = part_room_init(&t.room, c, free, out);
-    struct part_classes classes;
-    part_classes(c, &classes);
+    part_classes(c, &t.classes);
     for (size_t i = 0; i < n; i++) {
         t.ranks[i] = (struct rank){ keys[i], (uint32_t)i };
         t.runs[i] = jobs[i].n_at > 0;
-        part_give(out, jobs, i, jobs[i].at, jobs[i].n_at);
-        part_say(out, i, PART_BECAUSE_FIXED, PART_NOBODY);
+        part_keep(out, jobs, i, PART_BECAUSE_FIXED);
     }
     qsort(t.ranks, n, sizeof *t.ranks, compare);
     uint32_t before = PART_NOBODY;
     for (size_t r = 0; r < n && rc == 0; r++) {
-        uint32_t i = t.ranks[r].job, fixed = part_fixed(&jobs[i]);
-        if (!t.runs[i] && part_classes_fit(&classes, &jobs[i].demand, fixed) < fixed)
+        uint32_t i = t.ranks[r].job;
+        if (!t.runs[i] && !can_run(&t, &jobs[i]))
             part_never(out, jobs, i);
         else if (!t.runs[i])
             rc = place(&t, r, before);

@@ -87,8 +87,7 @@ static int queue_init(struct queue *q, const struct part_cluster *c, const struc
     bool sorted = true;
     for (size_t i = 0; i < n; i++) {
         if (jobs[i].n_at > 0) {
-            part_give(out, jobs, i, jobs[i].at, jobs[i].n_at);
-            part_say(out, i, PART_BECAUSE_FIXED, PART_NOBODY);
+            part_keep(out, jobs, i, PART_BECAUSE_FIXED);
             continue;
         }
         out->jobs[i].verdict = PART_WAITS; /* the rest is zero, as in part_give() without places */

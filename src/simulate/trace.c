@@ -392,6 +392,28 @@ static void write_nodes(const struct part_cluster *c, struct buf *out)
     }
 }
 
+/* The shortest of two texts that is read as the same number. */
+static void write_real(const char *before, double v, struct buf *out)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", v);
+    if (strtod(text, NULL) != v)
+        snprintf(text, sizeof text, "%.17g", v);
+    (void)buf_addf(out, "%s%s", before, text);
+}
+
+static void write_settings(const struct trace *t, struct buf *out)
+{
+    write_real("# resize_s ", t->resize_s, out);
+    write_real("\n# interval_s ", t->interval_s, out);
+    write_real("\n# horizon_s ", t->horizon_s, out);
+    write_real("\n# theta ", t->theta1, out);
+    write_real(" ", t->theta2, out);
+    for (uint32_t v = 0; v < t->n_levels; v++)
+        write_real(v == 0 ? "\n# las " : " ", t->levels[v], out);
+    (void)buf_adds(out, "\n");
+}
+
 int trace_write(const struct trace *t, struct buf *out)
 {
     const struct part_cluster *c = &t->cluster;
@@ -400,23 +422,22 @@ int trace_write(const struct trace *t, struct buf *out)
         (void)buf_addf(out, " %s", c->types[k]);
     (void)buf_adds(out, "\n");
     write_nodes(c, out);
-    (void)buf_addf(out, "# resize_s %g\n# interval_s %g\n# horizon_s %.15g\n# theta %g %g\n",
-                   t->resize_s, t->interval_s, t->horizon_s, t->theta1, t->theta2);
-    if (t->n_levels > 0)
-        (void)buf_adds(out, "# las");
-    for (uint32_t v = 0; v < t->n_levels; v++)
-        (void)buf_addf(out, " %g%s", t->levels[v], v + 1 == t->n_levels ? "\n" : "");
+    write_settings(t, out);
     (void)buf_adds(out, "id,arrival_s");
     for (uint32_t k = 0; k < c->n_types; k++)
         (void)buf_addf(out, ",%s", c->types[k]);
     (void)buf_adds(out, ",weight,min,max,static,duration_s,exponent\n");
     for (size_t i = 0; i < t->n_jobs; i++) {
         const struct trace_job *job = &t->jobs[i];
-        (void)buf_addf(out, "%s,%.3f", job->id, job->arrival_s);
+        (void)buf_adds(out, job->id);
+        write_real(",", job->arrival_s, out);
         for (uint32_t k = 0; k < c->n_types; k++)
             (void)buf_addf(out, ",%" PRId64, job->demand.v[k]);
-        (void)buf_addf(out, ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%.3f,%g\n",
-                       job->weight, job->min, job->max, job->fixed, job->duration_s, job->exponent);
+        (void)buf_addf(out, ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32, job->weight, job->min,
+                       job->max, job->fixed);
+        write_real(",", job->duration_s, out);
+        write_real(",", job->exponent, out);
+        (void)buf_adds(out, "\n");
     }
     return out->failed ? -ENOMEM : 0;
 }

@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import xml.etree.ElementTree
 
 import pytest
 from conftest import BIN, ROOT
@@ -132,3 +133,43 @@ def test_refused(tmp_path, text, sentence):
 def test_no_such_trace(tmp_path):
     rc, _, errors = simulate(tmp_path / "none.csv")
     assert rc == 2 and "cannot open trace" in errors
+
+
+def test_generate(tmp_path):
+    made = {}
+    for kind, seed in (("small", 1), ("small", 2), ("heavy", 1)):
+        rc, out, errors = simulate("--generate", kind, "--seed", seed)
+        assert (rc, errors) == (0, "")
+        assert simulate("--generate", kind, "--seed", seed)[1] == out
+        made[kind, seed] = out
+    assert made["small", 1] != made["small", 2]
+    assert [text.count("\nj") for text in made.values()] == [50, 50, 2000]
+    trace = tmp_path / "t.csv"
+    trace.write_text(made["small", 1])
+    for row in rows(trace):
+        assert row["never_run"] == 0 and 0 < row["util"] <= 3
+    jobs = [line.split(",") for line in made["heavy", 1].splitlines() if line.startswith("j")]
+    gpu = sorted(float(job[9]) for job in jobs if job[4] == "1")
+    assert 0.42 < len(gpu) / len(jobs) < 0.52
+    assert 120 < gpu[len(gpu) // 2] < 350  # the median is 206 s
+    rc, out, _ = simulate("--generate", "small", "--jobs", 3)
+    assert rc == 0 and out.count("\nj") == 3
+    rc, _, errors = simulate("--generate", "big")
+    assert rc == 2 and "there is no workload 'big'; there are: small, heavy" in errors
+
+
+def test_no_trace():
+    rc, _, errors = simulate()
+    assert rc == 2 and "no TRACE is given" in errors
+
+
+def test_plot(tmp_path):
+    page = tmp_path / "charts.svg"
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo,drf", "--plot", page)
+    assert (rc, errors) == (0, "")
+    root = xml.etree.ElementTree.parse(page).getroot()
+    tags = [child.tag.split("}")[1] for child in root]
+    assert tags.count("polyline") == 4  # two charts with a line for each policy
+    assert tags.count("rect") > 2 + 50 * 2
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo", "--plot", tmp_path / "none" / "x.svg")
+    assert rc == 4 and "cannot write charts" in errors

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulate/plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+
+enum {
+    WIDTH = 900,
+    LEFT = 70, /* of a chart in the page */
+    CHART_W = 640,
+    CHART_H = 220,
+    CHART_GAP = 70,
+    BAR_H = 8, /* of one job */
+    BINS = 320,
+    QUANTILES = 200,
+    TICKS = 5,
+};
+
+struct bar {
+    uint32_t job, n;
+    double from_s, to_s;
+};
+
+struct line {
+    const char *name;
+    double *area;           /* BINS: the integral of utilization in each part of the horizon */
+    double use, use_from_s; /* since then */
+    VEC(double) completions;
+    VEC(struct bar) bars;
+};
+
+struct plot {
+    const struct trace *t;
+    struct sim_events events;
+    struct line lines[PLOT_POLICIES_MAX];
+    size_t n;
+    double end_s;        /* of the last bar */
+    double completion_s; /* the longest */
+    bool failed;         /* no memory */
+};
+
+static const char *const colours[] = { "#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                                       "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f" };
+
+/* ---- events ---- */
+
+/* Utilization was l->use until now: add it to the bins of that time. */
+static void fill_bins(const struct plot *p, struct line *l, double to_s)
+{
+    double bin_s = p->t->horizon_s / BINS, from = l->use_from_s;
+    to_s = MIN(to_s, p->t->horizon_s);
+    while (from < to_s && l->area) {
+        size_t bin = MIN((size_t)(from / bin_s), (size_t)BINS - 1);
+        double end = bin == BINS - 1 ? to_s : MIN(to_s, bin_s * (double)(bin + 1));
+        if (!(end > from))
+            end = nextafter(from, INFINITY);
+        l->area[bin] += l->use * (end - from);
+        from = end;
+    }
+}
+
+static void on_used(void *ctx, double at_s, double utilization)
+{
+    struct plot *p = ctx;
+    struct line *l = &p->lines[p->n - 1];
+    fill_bins(p, l, at_s);
+    l->use = utilization;
+    l->use_from_s = at_s;
+}
+
+static void on_held(void *ctx, size_t job, double from_s, double to_s, uint32_t containers)
+{
+    struct plot *p = ctx;
+    struct bar bar = { (uint32_t)job, containers, from_s, to_s };
+    if (job >= PLOT_JOBS)
+        return;
+    p->end_s = MAX(p->end_s, to_s);
+    p->failed |= vec_push(&p->lines[p->n - 1].bars, bar) < 0;
+}
+
+static void on_ended(void *ctx, size_t job, double completion_s)
+{
+    struct plot *p = ctx;
+    (void)job;
+    p->completion_s = MAX(p->completion_s, completion_s);
+    p->failed |= vec_push(&p->lines[p->n - 1].completions, completion_s) < 0;
+}
+
+struct plot *plot_new(const struct trace *t)
+{
+    struct plot *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->t = t;
+    p->events = (struct sim_events){ on_used, on_held, on_ended, p };
+    return p;
+}
+
+void plot_policy(struct plot *p, const char *name)
+{
+    if (p->n == PLOT_POLICIES_MAX)
+        return;
+    struct line *l = &p->lines[p->n++];
+    l->name = name;
+    l->area = calloc(BINS, sizeof *l->area);
+    p->failed |= !l->area;
+}
+
+const struct sim_events *plot_events(struct plot *p)
+{
+    return &p->events;
+}
+
+void plot_free(struct plot *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->n; i++) {
+        free(p->lines[i].area);
+        vec_done(&p->lines[i].completions);
+        vec_done(&p->lines[i].bars);
+    }
+    free(p);
+}
+
+/* ---- the page ---- */
+
+static const char *colour(size_t i)
+{
+    return colours[i % ARRAY_LEN(colours)];
+}
+
+/* Title, frame and ticks of a chart with its top at y. The axes reach to max_x and max_y. */
+static void add_frame(struct buf *b, double y, const char *title, double max_x, const char *unit_x,
+                      double max_y)
+{
+    (void)buf_addf(b, "<text x='%d' y='%.0f' font-weight='bold'>%s</text>\n", LEFT, y - 12, title);
+    (void)buf_addf(b, "<rect x='%d' y='%.0f' width='%d' height='%d' fill='none' stroke='#999'/>\n",
+                   LEFT, y, CHART_W, CHART_H);
+    for (int i = 0; i <= TICKS; i++) {
+        double part = (double)i / TICKS;
+        (void)buf_addf(b, "<text x='%.1f' y='%.1f' text-anchor='middle'>%.3g%s</text>\n",
+                       LEFT + part * CHART_W, y + CHART_H + 16, part * max_x, unit_x);
+        (void)buf_addf(b, "<text x='%d' y='%.1f' text-anchor='end'>%.3g</text>\n", LEFT - 6,
+                       y + CHART_H * (1 - part) + 4, part * max_y);
+    }
+}
+
+static void add_legend(const struct plot *p, struct buf *b, double y)
+{
+    for (size_t i = 0; i < p->n; i++)
+        (void)buf_addf(b, "<text x='%d' y='%.0f' fill='%s'>%s</text>\n", LEFT + CHART_W + 12,
+                       y + 16 * (double)(i + 1), colour(i), p->lines[i].name);
+}
+
+static void add_utilization(struct plot *p, struct buf *b, double y)
+{
+    double most = p->t->cluster.n_types, bin_s = p->t->horizon_s / BINS;
+    add_frame(b, y, "Utilization (sum over the types) over time", p->t->horizon_s / 3600, " h",
+              most);
+    add_legend(p, b, y);
+    for (size_t i = 0; i < p->n; i++) {
+        (void)buf_addf(b, "<polyline fill='none' stroke='%s' points='", colour(i));
+        for (size_t bin = 0; bin < BINS; bin++)
+            (void)buf_addf(b, "%.1f,%.1f ", LEFT + ((double)bin + 0.5) / BINS * CHART_W,
+                           y + CHART_H * (1 - p->lines[i].area[bin] / bin_s / most));
+        (void)buf_adds(b, "'/>\n");
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void add_completions(struct plot *p, struct buf *b, double y)
+{
+    double most = MAX(p->completion_s, 1.0);
+    add_frame(b, y, "Part of the jobs that complete within a time", most / 3600, " h", 1);
+    add_legend(p, b, y);
+    for (size_t i = 0; i < p->n; i++) {
+        size_t n = p->lines[i].completions.n;
+        double *v = p->lines[i].completions.v;
+        if (n == 0)
+            continue;
+        qsort(v, n, sizeof *v, by_value);
+        (void)buf_addf(b, "<polyline fill='none' stroke='%s' points='", colour(i));
+        for (size_t q = 0; q <= QUANTILES; q++) {
+            size_t at = q * (n - 1) / QUANTILES;
+            (void)buf_addf(b, "%.1f,%.1f ", LEFT + v[at] / most * CHART_W,
+                           y + CHART_H * (1 - (double)(at + 1) / (double)n));
+        }
+        (void)buf_adds(b, "'/>\n");
+    }
+}
+
+static void add_bars(struct plot *p, struct buf *b, const struct line *l, size_t n_jobs, double y)
+{
+    double end = MAX(p->end_s, 1.0);
+    (void)buf_addf(b,
+                   "<text x='%d' y='%.0f' font-weight='bold'>%s: containers of the first %zu jobs"
+                   ", until %.3g h</text>\n",
+                   LEFT, y - 12, l->name, n_jobs, end / 3600);
+    (void)buf_addf(b, "<rect x='%d' y='%.0f' width='%d' height='%zu' fill='none' stroke='#999'/>\n",
+                   LEFT, y, CHART_W, n_jobs * BAR_H);
+    for (size_t i = 0; i < l->bars.n; i++) {
+        const struct bar *bar = &l->bars.v[i];
+        double part = (double)bar->n / p->t->jobs[bar->job].max;
+        (void)buf_addf(b,
+                       "<rect x='%.2f' y='%.0f' width='%.2f' height='%d' fill='#1f77b4'"
+                       " fill-opacity='%.2f'/>\n",
+                       LEFT + bar->from_s / end * CHART_W, y + (double)(bar->job * BAR_H),
+                       MAX((bar->to_s - bar->from_s) / end * CHART_W, 0.2), BAR_H - 1,
+                       0.15 + 0.85 * part);
+    }
+}
+
+int plot_write(struct plot *p, struct buf *out)
+{
+    size_t n_jobs = MIN(p->t->n_jobs, (size_t)PLOT_JOBS);
+    double y = 50, rows = (double)(n_jobs * BAR_H);
+    if (p->failed)
+        return -ENOMEM;
+    (void)buf_addf(out,
+                   "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' "
+                   "font-family='sans-serif' font-size='12'>\n"
+                   "<rect width='100%%' height='100%%' fill='white'/>\n",
+                   WIDTH, y + 2 * (CHART_H + CHART_GAP) + (double)p->n * (rows + CHART_GAP));
+    add_utilization(p, out, y);
+    y += CHART_H + CHART_GAP;
+    add_completions(p, out, y);
+    y += CHART_H + CHART_GAP;
+    for (size_t i = 0; i < p->n; i++, y += rows + CHART_GAP)
+        add_bars(p, out, &p->lines[i], n_jobs, y);
+    return buf_adds(out, "</svg>\n") < 0 ? -ENOMEM : 0;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Simulations, traces and charts: small cases by hand, and each allocation failing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "partition/instance.h"
+#include "simulate/generate.h"
+#include "simulate/plot.h"
+#include "simulate/simulate.h"
+#include "torture.h"
+
+#define COLUMNS "id,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
+
+/* The mean completion time under a policy. */
+static double mean(const char *text, const char *policy, struct sim_result *r)
+{
+    AUTO(trace_done) struct trace t = { 0 };
+    struct sim_options o = { 0 };
+    struct err e = { 0 };
+    if (trace_parse("t", span_of(text), &t, &e) < 0 ||
+        sim_run(&t, part_policy_find(policy), &o, r, &e) < 0)
+        fail_msg("%s", e.msg);
+    return r->jct_mean_s;
+}
+
+static void by_hand(void **state)
+{
+    (void)state;
+    struct sim_result r;
+    /* Two jobs that want the whole node: one after the other, or half each. */
+    const char *two = "# resources cores\n# nodes 1 4\n# resize_s 10\n" COLUMNS
+                      "a,0,1,1,1,4,4,100,1\nb,0,1,1,1,4,4,100,1\n";
+    assert_true(fabs(mean(two, "static", &r) - 150) < 1e-9);
+    assert_int_equal(r.adjustments, 0);
+    assert_true(fabs(mean(two, "drf", &r) - 200) < 1e-9);
+    assert_int_equal(r.adjustments, 0);
+    assert_true(fabs(r.util_5h - 200.0 / 18000) < 1e-12);
+
+    /* a shrinks when b arrives, and both stall or not as they should: a stalls for 10 s. */
+    const char *later = "# resources cores\n# nodes 1 4\n# resize_s 10\n" COLUMNS
+                        "a,0,1,1,1,4,4,100,1\nb,50,1,1,1,2,2,50,1\n";
+    mean(later, "drf", &r);
+    assert_int_equal(r.adjustments, 2); /* a shrinks, and grows again */
+    /* a: 200 of 400 left at 50; stalls to 60, 80 done until 100, stalls to 110, 120 left: 140. */
+    assert_true(fabs(r.end_s - 140) < 1e-9);
+    assert_true(fabs(r.overhead_percent - 100 * (2 * 10 + 4 * 10) / (4 * 140.0)) < 1e-9);
+
+    /* Decisions are 100 s apart: b starts at 100. */
+    const char *slow = "# resources cores\n# nodes 1 4\n# interval_s 100\n" COLUMNS
+                       "a,0,1,1,1,4,1,10,1\nb,5,1,1,1,4,1,10,1\n";
+    mean(slow, "static", &r);
+    assert_true(fabs(r.end_s - 110) < 1e-9);
+
+    /* las: b has less service, and stops a at its level. */
+    const char *levels = "# resources cores\n# nodes 1 4\n# las 20\n" COLUMNS
+                         "a,0,1,1,1,4,4,100,1\nb,5,1,1,1,4,4,30,1\n";
+    mean(levels, "las", &r);
+    assert_int_equal(r.adjustments, 2); /* a at 20 s; b at 40 s, since a then comes first again */
+    assert_true(fabs(r.end_s - 130) < 1e-9);
+}
+
+static int run_all(void *ctx)
+{
+    AUTO(trace_done) struct trace made = { 0 };
+    AUTO(trace_done) struct trace t = { 0 };
+    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(buf_done) struct buf page = { 0 };
+    struct err e = { 0 };
+    (void)ctx;
+    int rc = trace_generate("small", 3, 4, &made, &e);
+    if (rc == 0)
+        rc = trace_write(&made, &text);
+    if (rc == 0)
+        rc = trace_parse("t", buf_span(&text), &t, &e);
+    if (rc == 0)
+        rc = trace_set_nodes(&t, SPAN("2x12,131072,1 1x12,131072,0"), &e);
+    struct plot *plot = rc == 0 ? plot_new(&t) : NULL;
+    if (rc == 0 && !plot)
+        rc = -ENOMEM;
+    const char *const names[] = { "fifo", "drf", "las" };
+    for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0; i++) {
+        struct sim_result r;
+        plot_policy(plot, names[i]);
+        struct sim_options o = { .events = plot_events(plot) };
+        rc = sim_run(&t, part_policy_find(names[i]), &o, &r, &e);
+    }
+    if (rc == 0)
+        rc = plot_write(plot, &page);
+    plot_free(plot);
+    return rc;
+}
+
+static int answer_all(void *ctx)
+{
+    static const char market[] = "{\"kind\": \"market\", \"weights\": [[1, 2, 3], [3, 1, 1]],"
+                                 "\"budgets\": [1, 2], \"parallel\": [2, 1]}";
+    static const char jobs[] =
+        "{\"kind\": \"drf\", \"resources\": [\"cores\"], \"nodes\": [{\"count\": 3, \"capacity\": "
+        "[4]}], \"levels\": [1], \"apps\": [{\"id\": \"a\", \"demand\": [1], \"min\": 1, \"max\": "
+        "9, \"at\": [[0, 2]]}, {\"id\": \"b\", \"demand\": [2], \"min\": 1, \"max\": 3}]}";
+    AUTO(buf_done) struct buf answer = { 0 };
+    struct err e = { 0 };
+    (void)ctx;
+    int rc = instance_answer("market", span_of(market), NULL, NULL, &answer, &e);
+    if (rc == 0)
+        rc = instance_answer("jobs", span_of(jobs), NULL, NULL, &answer, &e);
+    if (rc == 0)
+        rc = instance_answer("jobs", span_of(jobs), part_policy_find("market"), NULL, &answer, &e);
+    /* jansson takes some failed allocations of its own for errors in the text. */
+    return rc == -EINVAL && strstr(e.msg, "cannot be read as JSON") ? -ENOMEM : rc;
+}
+
+static void without_memory(void **state)
+{
+    (void)state;
+    torture(run_all, NULL);
+    torture(answer_all, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_hand),
+        cmocka_unit_test(without_memory),
+    };
+    return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
+}
