@@ -177,10 +177,6 @@ static void note_checkpoint(struct executor *x, char *path, uint64_t step, uint3
 {
     struct task_side *t = &x->task;
     struct task_saved *at = NULL;
-    if (!path || strlen(path) > TASK_PATH_MAX) {
-        free(path);
-        return;
-    }
     for (size_t i = 0; i < TASK_SAVED_MAX && !at; i++)
         if (t->saved[i].path && t->saved[i].step == step)
             at = &t->saved[i];
@@ -195,15 +191,27 @@ static void note_checkpoint(struct executor *x, char *path, uint64_t step, uint3
     t->new_checkpoint = true;
 }
 
-/* Make a path absolute: the next attempt may have another working directory. */
-static char *full_path(const struct executor *x, const char *path)
+/* Make a path absolute: the next attempt may have another working directory. 0; -EINVAL: it is too
+ * long then; -ENOMEM. */
+static int full_path(const struct executor *x, const char *path, char **out, struct err *e)
 {
-    if (path[0] == '/' || strstr(path, "://") || !x->workdir)
-        return str_dup(path);
-    return str_printf("%s/%s", x->workdir, path);
+    bool whole = path[0] == '/' || strstr(path, "://") || !x->workdir;
+    AUTO(free_p) char *full = whole ? str_dup(path) : str_printf("%s/%s", x->workdir, path);
+    if (!full)
+        return err_set(e, ENOMEM, "no memory for the path of a checkpoint");
+    size_t len = strlen(full);
+    if (len > TASK_PATH_MAX)
+        return err_set(
+            e, EINVAL,
+            "the path of the checkpoint has %zu bytes with the working directory, and may "
+            "have %d",
+            len, TASK_PATH_MAX);
+    *out = TAKE(full);
+    return 0;
 }
 
-static void note_word(struct executor *x, const struct task_word *w)
+/* path: of the checkpoint, absolute; taken if it is used. */
+static void note_word(struct executor *x, const struct task_word *w, char **path)
 {
     struct task_side *t = &x->task;
     if (!attempt_alive(&x->a))
@@ -212,7 +220,7 @@ static void note_word(struct executor *x, const struct task_word *w)
         if (t->new_checkpoint) /* report each: the newest one of this task may not be the one that
                                   all have */
             tell(x, clock_mono_ms());
-        note_checkpoint(x, full_path(x, w->checkpoint), w->has_step ? w->step : t->step, w->parts);
+        note_checkpoint(x, TAKE(*path), w->has_step ? w->step : t->step, w->parts);
     }
     if ((w->has_step || w->has_total) && !(w->checkpoint && w->step < t->step))
         note_progress(t, w->has_total, w->has_step ? w->step : t->step, w->total);
@@ -242,23 +250,32 @@ static void answer_stop(struct task_side *t, struct task_conn *c)
     answer(c, &text);
 }
 
+static void answer_error(struct task_conn *c, const struct err *e)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    (void)buf_adds(&text, "{\"error\": \"");
+    for (const char *p = e->msg; *p; p++)
+        (void)buf_addc(&text, *p == '"' || *p == '\\' || (unsigned char)*p < 0x20 ? '\'' : *p);
+    (void)buf_adds(&text, "\"}\n");
+    answer(c, &text);
+}
+
 static void on_line(struct executor *x, struct task_conn *c, struct span line)
 {
     struct task_word w;
     struct err e = { 0 };
+    AUTO(free_p) char *path = NULL;
     line = span_trim(line);
     if (!line.len)
         return;
     if (task_word_parse(line, &w, &e) < 0) {
-        AUTO(buf_done) struct buf text = { 0 };
-        (void)buf_adds(&text, "{\"error\": \"");
-        for (const char *p = e.msg; *p; p++)
-            (void)buf_addc(&text, *p == '"' || *p == '\\' || (unsigned char)*p < 0x20 ? '\'' : *p);
-        (void)buf_adds(&text, "\"}\n");
-        answer(c, &text);
+        answer_error(c, &e);
         return;
     }
-    note_word(x, &w);
+    if (w.checkpoint && full_path(x, w.checkpoint, &path, &e) < 0)
+        answer_error(c, &e);
+    else
+        note_word(x, &w, &path);
     if (w.asks_stop)
         answer_stop(&x->task, c);
     task_word_done(&w);

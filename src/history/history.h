@@ -52,7 +52,8 @@ struct history_rows {
     size_t n, cap;
 };
 /* List the jobs, newest first, at most max (0 = all). A job with a damaged journal has the state
- * "DAMAGED". The caller frees *out with history_rows_done(). */
+ * "DAMAGED", or "NEWER" if a newer version of tony wrote it. The caller frees *out with
+ * history_rows_done(). */
 int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e);
 void history_rows_done(struct history_rows *r);
 

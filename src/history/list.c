@@ -118,7 +118,8 @@ static void row_done(struct history_row *row)
     free(row->state);
 }
 
-/* Replay the journal for the row. If the journal is damaged, the row has the state DAMAGED. */
+/* Replay the journal for the row. If the journal is damaged, the row has the state DAMAGED; if a
+ * newer version of tony wrote it, NEWER. */
 static int row_from_journal(const char *dir, struct history_row *row)
 {
     AUTO(history_freep) struct history_job *h = NULL;
@@ -135,7 +136,7 @@ static int row_from_journal(const char *dir, struct history_row *row)
     } else if (rc != -ENOENT && rc != -ENOMEM) {
         row->name = str_dup("");
         row->user = str_dup("");
-        row->state = str_dup("DAMAGED");
+        row->state = str_dup(rc == -EINVAL ? "NEWER" : "DAMAGED");
         rc = 0;
     }
     return rc;

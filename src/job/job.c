@@ -339,7 +339,7 @@ static int on_executor_gone(struct job *j, struct job_event *event, struct err *
 
     (void)e;
     s->connected = false;
-    s->left_ms = ev->broke ? 0 : MAX(j->now_ms, (int64_t)1);
+    s->left_ms = ev->broke ? 0 : MAX(beat_clock(j), (int64_t)1);
     limits_slot(j, ev->slot);
     j->changed = true;
     return 0;

@@ -103,7 +103,7 @@ static int64_t lease_due(const struct job *j, const struct slot *s)
     int64_t due = after(last_message_ms,
                         j->spec->master_away_ms + j->spec->kill_grace_ms + JOB_STOP_MARGIN_MS);
 
-    return s->left_ms ? MIN(due, s->left_ms + JOB_LEFT_MS) : due;
+    return s->left_ms ? MIN(due, s->left_ms + j->stalled_ms + JOB_LEFT_MS) : due;
 }
 
 /* Does the job wait for the end of the slot's attempt before it starts the next attempt or the next

@@ -151,7 +151,7 @@ struct slot {
     /* The scheduler reports nothing more about the container, but an attempt may still run in it:
      * its node was lost (END_NODE_LOST), or its end was never confirmed (decision 0008). */
     bool given_up;
-    int64_t left_ms; /* when its executor closed the connection; 0 = it has not */
+    int64_t left_ms; /* when its executor closed the connection (beat_clock()); 0 = it has not */
     /* The slot halts because the scheduler will take a container at this time; 0 = it does not. If
      * `leaves` is set, that is the slot's own container; else that of another slot. */
     int64_t taken_ms;

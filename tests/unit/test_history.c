@@ -231,6 +231,10 @@ static void a_newer_format(void **state)
     assert_int_equal(history_load(dir, &job, &e), -EINVAL);
     assert_non_null(strstr(e.msg, "has format 3; this tony reads formats 1 to 2"));
     assert_non_null(strstr(e.hint, "the version of tony that wrote it"));
+    struct history_rows rows = { 0 };
+    assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+    assert_string_equal(rows.v[0].state, "NEWER");
+    history_rows_done(&rows);
     home_done(&h);
 }
 

@@ -209,6 +209,24 @@ static void test_a_spare_has_a_connection_of_its_own(void **state)
     drive_done(&d);
 }
 
+/* The master stood still, so it may not have read that the executor is back. */
+static void test_a_stall_is_no_time_to_come_back(void **state)
+{
+    struct drive d;
+    const char *script = "go mute:worker:0 gone:worker:0 worker:0!lost";
+
+    (void)state;
+    drive_init(&d, ONE);
+    drive_run(&d, script);
+    d.now += 10000;
+    drive_feed(&d, &(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = 10000 } });
+    drive_run(&d, "+4000");
+    check_states(&d, ONE, script, "worker:0=replacing/1.1");
+    drive_run(&d, "+1100");
+    check_states(&d, ONE, script, "worker:0=waiting/1.1");
+    drive_done(&d);
+}
+
 /* The scheduler cannot end a container on a lost node. The master can, if it reaches the
  * executor. */
 static void test_an_executor_in_reach_is_told_to_end(void **state)
@@ -331,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_a_first_start_may_be_missing),
         cmocka_unit_test(test_the_lease_counts_from_the_last_word),
         cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
+        cmocka_unit_test(test_a_stall_is_no_time_to_come_back),
         cmocka_unit_test(test_an_executor_in_reach_is_told_to_end),
         cmocka_unit_test(test_a_leaving_slot_waits_as_well),
         cmocka_unit_test(test_a_resize_waits_for_the_lease),
