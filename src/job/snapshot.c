@@ -120,10 +120,13 @@ static const char *encode_u32s(struct writer *w, const uint32_t *v, size_t n)
     return n && !b->failed ? buf_cstr(b) : NULL;
 }
 
+/* The same without the zeros at the end: most lists of times are long and empty. */
 static const char *encode_i64s(struct writer *w, const int64_t *v, size_t n)
 {
     struct buf *b = &w->lists[w->n_lists++];
 
+    while (v && n > 0 && v[n - 1] == 0)
+        n--;
     for (size_t i = 0; v && i < n; i++) {
         if (i)
             (void)buf_addc(b, ',');
