@@ -287,7 +287,7 @@ static void test_bad_records(void **state)
     }
     AUTO(buf_done) struct buf big = { 0 };
     (void)buf_adds(&big, "{\"e\":\"stop\",\"t\":1,\"text\":\"");
-    while (big.len < 200000)
+    while (big.len < 600000)
         (void)buf_adds(&big, "xxxxxxxxxxxxxxxxxxxx");
     (void)buf_adds(&big, "\"}");
     struct job_event out;

@@ -267,14 +267,21 @@ class Cluster:
     def complaints(self, mark, but=""):
         """
         Warnings and errors of ResourceManager and NodeManagers since then, without those that they log
-        without tony, and without those in `but`.
+        without tony, those about applications that were there before, and those in `but`.
         """
+        with open(self.dir / "logs" / "rm.log", "rb") as f:
+            before = set(re.findall(rb"application_(\d+_\d+)", f.read(mark.get("rm", 0))))
+
+        def is_older(line):
+            m = re.search(r"(?:application|container_e\d+|container)_(\d+_\d+)", line)
+            return m and m[1].encode() in before
+
         found = []
         for name in self.names():
             if name.startswith(("rm", "nm")):
                 found += [f"{name}: {line}" for line in self.log_since(mark, name)
                           if re.match(r"\S+ \S+ (WARN|ERROR|FATAL) ", line) and not THEIR_OWN.search(line)
-                          and not (but and re.search(but, line))]
+                          and not is_older(line) and not (but and re.search(but, line))]
         return found
 
     # ---- HDFS ----
