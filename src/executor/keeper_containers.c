@@ -93,7 +93,7 @@ static void *block_new(size_t size, int flags)
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* Shared with the executor that is forked next. */
+/* Memory that the keeper shares with the next executor that it forks. */
 static struct exit_record *record_new(struct keeper *k)
 {
     if (k->n_records_left == 0) {

@@ -10,8 +10,9 @@
  *
  * A job of n tasks may have n changes of an address, one after the other: in FCFS mode, or when
  * tasks restart alone. To render n addresses n times would cost n^2, too. So the master spends at
- * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it collects what
- * needs one: new addresses for running tasks, and in GANG mode the starts of single tasks. In FCFS
+ * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it delays
+ * the messages that need one: new addresses for running tasks, and in GANG mode the starts of single
+ * tasks. In FCFS
  * mode a start does not wait; such a task may get older addresses.
  */
 #include <errno.h>
@@ -148,7 +149,7 @@ static struct packed *pack_whole(const struct spec_message *s)
     return packed_part(b.p, b.len);
 }
 
-/* The part before that one. */
+/* Pack the first part of a Start: all fields but the cluster spec. */
 struct packed *cluster_spec_pack_before_whole(const struct master *m, const Tony__Start *s)
 {
     AUTO(buf_done) struct buf b = { 0 }, head = { 0 };
@@ -188,7 +189,7 @@ static int message_json(const struct spec_message *s, struct buf *out)
     return roles ? runtime_spec_json(roles, s->n, NULL, NULL, out) : -ENOMEM;
 }
 
-/* on_later() at that time, unless it comes sooner. */
+/* Call on_later() at that time, unless an earlier call is set. */
 static void wake_at(struct master *m, int64_t at_ms)
 {
     if (m->cluster_spec.later_ms && m->cluster_spec.later_ms <= at_ms)
@@ -285,7 +286,7 @@ static int refresh(struct master *m)
     return is_current(m) ? 0 : render(m);
 }
 
-/* In FCFS mode: may what was rendered then be used for a start? */
+/* In FCFS mode: may a start use the addresses that were rendered at that time? */
 static bool may_lag(const struct master *m, int64_t rendered_ms)
 {
     return !m->spec->gang &&

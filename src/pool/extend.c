@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job that is resized while it runs: its keeper says what the job wants, and the pool decides
- * what it gets.
+ * A job that is resized while it runs. Its keeper says which containers the job wants; the pool
+ * decides how much memory and how many GPUs it gets.
  *
  * The pool's figure for a job, `needs`, is never less than what the keeper may use:
  *
