@@ -10,10 +10,9 @@
  *
  * A job of n tasks may have n changes of an address, one after the other: in FCFS mode, or when
  * tasks restart alone. To render n addresses n times would cost n^2, too. So the master spends at
- * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it delays
- * the messages that need one: new addresses for running tasks, and in GANG mode the starts of single
- * tasks. In FCFS
- * mode a start does not wait; such a task may get older addresses.
+ * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it delays the
+ * messages that need one: new addresses for running tasks, and in GANG mode the starts of single
+ * tasks. In FCFS mode a start does not wait; such a task may get older addresses.
  */
 #include <errno.h>
 #include <fcntl.h>
