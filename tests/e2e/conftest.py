@@ -189,7 +189,12 @@ class Tony:
         if mine:
             self.run("pool", "stop", "--force")
         deadline = time.monotonic() + 60
-        while (left := self.processes()) and time.monotonic() < deadline:
+        n_empty = 0  # one look may miss a process that a dying one has just started
+        while time.monotonic() < deadline:
+            left = self.processes()
+            n_empty = 0 if left else n_empty + 1
+            if n_empty == 2:
+                break
             if mine and any("tony-pool" in line for line in left.values()):
                 # A client that missed a killed pool may have been starting another one just then.
                 self.run("pool", "stop", "--force")
