@@ -61,8 +61,9 @@ static int by_key(const void *a, const void *b, void *ctx)
     return x < y ? -1 : x > y;
 }
 
-/* What is left of an amount, so that similar ones become equal: at level 0 all of it, then its
- * three and its two leading bits, then whether there is any, and at last nothing. */
+/* Round an amount down, so that similar nodes fall into one class. Level 0 keeps the amount, level
+ * 1 its three leading bits, level 2 two of them. Level 3 keeps only whether there is any, and the
+ * levels above keep nothing. */
 static int64_t shorten(int64_t v, unsigned level)
 {
     if (level == 0 || v == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One question to the policies as JSON, and the answer as JSON: what `tony allocate` reads and
+ * A question to the policies as JSON, and the answer as JSON: what `tony allocate` reads and
  * writes. docs/allocate.md has the format.
  *
  *   {"kind": "allocate", "resources": [...], "nodes": [{"count": 2, "capacity": [...]}],

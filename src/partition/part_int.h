@@ -67,7 +67,8 @@ static inline void part_take(struct part_amount *free, const struct part_amount 
         free->v[k] += sign * n * demand->v[k];
 }
 
-/* What the nodes have left: their capacity less what the running jobs hold. From part_alloc(). */
+/* The free amounts of all nodes: the capacity less what the running jobs hold. From part_alloc().
+ */
 struct part_amount *part_free_now(const struct part_cluster *c, const struct part_job *jobs,
                                   size_t n, struct part_decision *out);
 

@@ -66,8 +66,8 @@ struct part_job {
     uint32_t fixed; /* containers, for policies that do not resize: min .. max, or 0: min */
     int priority;   /* static, fifo and backfill: higher first */
 
-    /* What it holds now: each node once, in the order of the nodes. A job that runs has n_at > 0,
-     * and then min <= containers <= max. */
+    /* The places of its containers now: each node once, in the order of the nodes. A job that runs
+     * has n_at > 0, and then min <= containers <= max. */
     const struct part_place *at;
     uint32_t n_at;
     bool pinned; /* it runs, and must not be changed */
@@ -203,7 +203,8 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
                 const struct part_job *jobs, size_t n, const struct part_options *o,
                 struct part_decision *out, struct err *e);
 
-/* One sentence without a full stop on what job i got, and why. jobs: the same as in part_decide().
+/* Write a sentence, without a full stop, on what job i got and why. jobs: the same as in
+ * part_decide().
  */
 void part_why(const struct part_decision *d, const struct part_cluster *c,
               const struct part_job *jobs, size_t i, char out[PART_WHY_MAX]);

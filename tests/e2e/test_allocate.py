@@ -154,14 +154,6 @@ class Checked:
             assert self.bound >= max(known["utilization"], self.used) - 1e-9, "the bound is below what is possible"
 
 
-def has_dorm():
-    return allocate('{"kind": "allocate", "resources": ["a"], "nodes": [], "apps": []}')[0] == 0
-
-
-needs_dorm = pytest.mark.skipif(not has_dorm(), reason="this build has no policy `dorm`")
-
-
-@needs_dorm
 @pytest.mark.parametrize("path", golden("alloc-"))
 def test_allocate(path):
     case = json.loads(path.read_text())
@@ -170,7 +162,6 @@ def test_allocate(path):
     assert ms <= case["answer"]["limits"]["ms"] * SLOW
 
 
-@needs_dorm
 def test_mean_gap():
     gaps = []
     for path in sorted(GOLDEN.glob("alloc-*.json")):
