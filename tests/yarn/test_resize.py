@@ -122,7 +122,7 @@ def test_a_resize_beside_the_start_of_the_master(tony, cluster):
     answers = []
     for i in range(8):
         app = tony.submit(tony.workers(WAIT, n=1, role={"resize": "live"}))
-        time.sleep(i * 0.15)
+        time.sleep(i * 0.15)  # no condition to wait for: eight moments of the start
         answers.append(tony.ok("resize", app, "worker=2").strip().replace(app, "APP"))
         wait_until(lambda app=app: n_running(tony, app) == 2, f"two run after '{answers[-1]}'")
         doc = tony.status(app)
