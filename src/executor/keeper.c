@@ -243,7 +243,7 @@ static void run(struct keeper *k)
         containers_launch_some(k);
         if (k->look_for_orphans)
             containers_drain(k);
-        master_tell_completed(k);
+        master_tell_ends(k);
         if (over(k)) {
             if (last_look)
                 return;
@@ -271,7 +271,7 @@ int keeper_main(int argc, char **argv)
     for (size_t i = 0; i < k.peers.n; i++)
         link_close(&k.peers.v[i].link);
     vec_done(&k.peers);
-    containers_free(&k);
+    table_free(&k);
     keeper_start_done(&k);
     return rc;
 }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,102 +23,7 @@
 enum {
     LAUNCH_BATCH = 32,     /* forks in one turn of the loop: about 3 ms */
     STOP_MARGIN_MS = 2000, /* for the executor to exit, after the grace period of its task */
-    BLOCK = 256,           /* containers or records that are allocated together */
 };
-
-/* ---- the table by pid ---- */
-
-static uint32_t *head_of(struct keeper *k, pid_t pid)
-{
-    return &k->by_pid[(uint32_t)pid % PID_TABLE];
-}
-
-struct container *container_by_pid(struct keeper *k, pid_t pid)
-{
-    for (uint32_t n = *head_of(k, pid); n; n = k->containers.v[n - 1]->next_by_pid)
-        if (k->containers.v[n - 1]->pid == pid)
-            return k->containers.v[n - 1];
-    return NULL;
-}
-
-static uint32_t number_of(const struct container *c)
-{
-    const char *last = strrchr(c->id, '_');
-    return last ? (uint32_t)strtoul(last + 1, NULL, 10) : 0;
-}
-
-static void pid_add(struct keeper *k, struct container *c)
-{
-    uint32_t *head = head_of(k, c->pid);
-    c->next_by_pid = *head;
-    *head = number_of(c);
-}
-
-static void pid_remove(struct keeper *k, struct container *c)
-{
-    for (uint32_t *at = head_of(k, c->pid); *at; at = &k->containers.v[*at - 1]->next_by_pid)
-        if (k->containers.v[*at - 1] == c) {
-            *at = c->next_by_pid;
-            break;
-        }
-    c->pid = 0;
-}
-
-struct container *container_by_id(struct keeper *k, const char *id)
-{
-    const char *last = strrchr(id, '_');
-    unsigned long n = last ? strtoul(last + 1, NULL, 10) : 0;
-    if (n > 0 && n <= k->containers.n && str_eq(k->containers.v[n - 1]->id, id))
-        return k->containers.v[n - 1];
-    for (size_t i = 0; i < k->old.n; i++)
-        if (str_eq(k->old.v[i]->id, id))
-            return k->old.v[i];
-    return NULL;
-}
-
-/* ---- memory ---- */
-
-/*
- * A fork copies the page tables of the keeper's memory, and the exit of the child tears them down.
- * If that memory grew with the number of containers n, the cost of n forks would grow with the
- * square of n. So a child gets neither the containers (MADV_DONTFORK) nor any records except the
- * newest block.
- */
-
-/* Zeroed memory for BLOCK objects of `size` bytes, or NULL. */
-static void *block_new(size_t size, int flags)
-{
-    void *p = mmap(NULL, BLOCK * size, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-/* Memory that the keeper shares with the next executor that it forks. */
-static struct exit_record *record_new(struct keeper *k)
-{
-    if (k->n_records_left == 0) {
-        struct exit_record *block = block_new(sizeof *block, MAP_SHARED);
-        if (!block)
-            return NULL;
-        if (k->records)
-            (void)madvise(k->records, BLOCK * sizeof *block, MADV_DONTFORK);
-        k->records = block;
-        k->n_records_left = BLOCK;
-    }
-    return &k->records[BLOCK - k->n_records_left--];
-}
-
-struct container *container_new(struct keeper *k)
-{
-    if (k->n_fresh_left == 0) {
-        struct container *block = block_new(sizeof *block, MAP_PRIVATE);
-        if (!block)
-            return NULL;
-        (void)madvise(block, BLOCK * sizeof *block, MADV_DONTFORK);
-        k->fresh = block;
-        k->n_fresh_left = BLOCK;
-    }
-    return &k->fresh[BLOCK - k->n_fresh_left--];
-}
 
 /* ---- granting ---- */
 
@@ -151,18 +55,20 @@ static int take_gpus(struct keeper *k, struct container *c, uint32_t n)
     return 0;
 }
 
+/* The container is in `ends` one day, so make room there now: an end cannot be refused. */
 static struct container *grant(struct keeper *k, const struct ask *a)
 {
     struct container *c =
-        vec_reserve(&k->containers, k->containers.n + 1) < 0 ? NULL : container_new(k);
+        vec_reserve(&k->ends, k->ends.n + k->live.n + 1) < 0 ? NULL : container_new(k);
     if (!c)
         return NULL;
     if (take_gpus(k, c, a->gpus) < 0) {
-        k->n_fresh_left++; /* it is still zeroed */
+        container_free(k, c);
         return NULL;
     }
-    snprintf(c->id, sizeof c->id, "container_%lld_%04u_%02u_%06zu", (long long)k->cluster_ms,
-             k->number, k->life, k->containers.n + 1);
+    c->number = ++k->n_granted;
+    snprintf(c->id, sizeof c->id, "container_%lld_%04u_%02u_%06u", (long long)k->cluster_ms,
+             k->number, k->life, c->number);
     c->state = CONTAINER_GRANTED;
     c->slot = a->slot;
     c->memory_mib = a->memory_mib;
@@ -170,7 +76,8 @@ static struct container *grant(struct keeper *k, const struct ask *a)
     c->kill_at_ms = INT64_MAX;
     k->used_mib += a->memory_mib;
     k->used_vcores += a->vcores;
-    k->containers.v[k->containers.n++] = c;
+    slots_find(k, c->slot)->asked = false;
+    live_add(k, c);
     return c;
 }
 
@@ -189,7 +96,8 @@ static bool fits_now(const struct keeper *k, const struct ask *a)
 /* Grant in the order of the asks: a small one does not overtake a large one that does not fit. */
 void containers_grant(struct keeper *k)
 {
-    AUTO(free_p) uint32_t *granted = k->asks.n ? calloc(k->asks.n, sizeof *granted) : NULL;
+    AUTO(free_p)
+    struct container **granted = k->asks.n ? calloc(k->asks.n, sizeof(struct container *)) : NULL;
     size_t n = 0;
     if (!granted)
         return;
@@ -198,7 +106,7 @@ void containers_grant(struct keeper *k)
         struct container *c = grant(k, &k->asks.v[n]);
         if (!c)
             break; /* no memory: tried again when a container ends */
-        granted[n++] = number_of(c) - 1;
+        granted[n++] = c;
     }
     k->asks.n -= n;
     memmove(k->asks.v, k->asks.v + n, k->asks.n * sizeof *k->asks.v);
@@ -210,45 +118,33 @@ void containers_grant(struct keeper *k)
         master_tell_granted(k, granted, n, NULL, 0, NULL);
 }
 
-/* Does the slot have a container? The master may repeat an ask. */
-static bool has_already(struct keeper *k, uint32_t slot, uint32_t *out_number)
-{
-    for (size_t i = k->containers.n; i-- > 0;) {
-        const struct container *c = k->containers.v[i];
-        if (c->slot == slot && c->state != CONTAINER_ENDED && c->state != CONTAINER_RELEASED) {
-            *out_number = (uint32_t)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_asked(const struct keeper *k, uint32_t slot)
+void containers_drop_asks(struct keeper *k)
 {
     for (size_t i = 0; i < k->asks.n; i++)
-        if (k->asks.v[i].slot == slot)
-            return true;
-    return false;
+        slots_find(k, k->asks.v[i].slot)->asked = false;
+    k->asks.n = 0;
 }
 
+/* The master may repeat an ask. If the slot has a container, that is the answer. */
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n)
 {
-    AUTO(free_p)
-    uint32_t *again = calloc(n + 1, sizeof *again), *refused = calloc(n + 1, sizeof *refused);
+    AUTO(free_p) struct container **again = calloc(n + 1, sizeof(struct container *));
+    AUTO(free_p) uint32_t *refused = calloc(n + 1, sizeof *refused);
     size_t n_again = 0, n_refused = 0;
     if (!again || !refused)
         return; /* no memory: a new master repeats the asks */
-    bool first = k->containers.n == 0 && k->asks.n == 0; /* then no slot has a container yet */
     for (size_t i = 0; i < n; i++) {
-        uint32_t number;
-        if (!fits_ever(k, &asks[i]) || k->state != KEEPER_RUNNING)
+        struct slot_use *use = slots_get(k, asks[i].slot);
+        if (!use || !fits_ever(k, &asks[i]) || k->state != KEEPER_RUNNING)
             refused[n_refused++] = asks[i].slot;
-        else if (!first && has_already(k, asks[i].slot, &number))
-            again[n_again++] = number;
-        else if (!first && is_asked(k, asks[i].slot))
+        else if (use->container)
+            again[n_again++] = use->container;
+        else if (use->asked)
             continue;
         else if (vec_push(&k->asks, asks[i]) < 0)
             refused[n_refused++] = asks[i].slot;
+        else
+            use->asked = true;
     }
     if (n_again || n_refused)
         master_tell_granted(k, again, n_again, refused, n_refused,
@@ -273,8 +169,9 @@ void container_release(struct keeper *k, struct container *c)
 {
     if (c->state != CONTAINER_GRANTED)
         return;
-    c->state = CONTAINER_RELEASED;
+    live_remove(k, c);
     give_back(k, c);
+    container_free(k, c);
 }
 
 /* ---- launching ---- */
@@ -282,7 +179,7 @@ void container_release(struct keeper *k, struct container *c)
 void container_queue(struct keeper *k, struct container *c)
 {
     if (c->state != CONTAINER_GRANTED || k->state != KEEPER_RUNNING ||
-        vec_push(&k->to_launch, number_of(c) - 1) < 0)
+        vec_push(&k->to_launch, c->number) < 0)
         return; /* launched already; or no memory */
     c->state = CONTAINER_QUEUED;
     k->n_alive++;
@@ -330,8 +227,7 @@ static _Noreturn void become_executor(const struct executor_config *cfg)
 static pid_t launch(struct keeper *k, struct container *c)
 {
     static struct executor_config cfg;
-    c->record = record_new(k);
-    if (!c->record)
+    if (record_take(k, c) < 0)
         return -ENOMEM;
     configure(k, c, &cfg);
     pid_t pid = fork();
@@ -358,8 +254,8 @@ void containers_launch_some(struct keeper *k)
     if (k->to_launch.at == 0 && k->to_launch.n >= LAUNCH_BATCH)
         (void)malloc_trim(0); /* give the freed buffers of large frames back to the kernel */
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
-        struct container *c = k->containers.v[k->to_launch.v[k->to_launch.at++]];
-        if (c->state != CONTAINER_QUEUED)
+        struct container *c = container_by_number(k, k->to_launch.v[k->to_launch.at++]);
+        if (!c || c->state != CONTAINER_QUEUED)
             continue; /* it was stopped before its launch */
         pid_t pid = launch(k, c);
         if (pid < 0) {
@@ -396,9 +292,11 @@ void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms)
 
 void containers_stop_all(struct keeper *k, uint32_t grace_ms)
 {
-    k->asks.n = 0;
-    for (size_t i = 0; i < k->containers.n; i++)
-        container_stop(k, k->containers.v[i], grace_ms);
+    containers_drop_asks(k);
+    for (struct container *c = k->live.first, *after; c; c = after) {
+        after = c->after; /* container_stop() may remove c from the list */
+        container_stop(k, c, grace_ms);
+    }
 }
 
 void containers_tick(struct keeper *k, int64_t now_ms)
@@ -406,8 +304,7 @@ void containers_tick(struct keeper *k, int64_t now_ms)
     if (now_ms < k->next_kill_ms)
         return;
     k->next_kill_ms = INT64_MAX;
-    for (size_t i = 0; i < k->containers.n; i++) {
-        struct container *c = k->containers.v[i];
+    for (struct container *c = k->live.first; c; c = c->after) {
         if (c->state != CONTAINER_RUNNING)
             continue;
         if (c->kill_at_ms <= now_ms) {
@@ -425,9 +322,9 @@ static void settle(struct keeper *k, struct container *c)
 {
     c->state = CONTAINER_ENDED;
     k->n_alive--;
+    slots_find(k, c->slot)->ended = true;
+    record_give_back(k, c);
     exits_add_container(k, c);
-    /* No memory: the next master learns of the end when it registers. */
-    (void)vec_push(&k->completed, number_of(c) - 1);
     give_back(k, c);
 }
 
@@ -467,7 +364,7 @@ void container_exited(struct keeper *k, struct container *c, int status)
               f_int("signal", c->signal), f_int("code", c->exit_code));
     c->state = CONTAINER_DRAINING;
     k->look_for_orphans = true;
-    if (vec_push(&k->draining, number_of(c) - 1) < 0)
+    if (vec_push(&k->draining, c) < 0)
         settle(k, c); /* no memory: do not wait for the orphans, which are killed all the same */
 }
 
@@ -498,34 +395,13 @@ void containers_drain(struct keeper *k)
     unsigned left = kill_orphans(k);
     for (size_t i = 0; i < k->draining.n; i++) {
         struct cgroup g;
-        if (cgroup_of(&k->cgroup, k->containers.v[k->draining.v[i]]->id, &g))
+        if (cgroup_of(&k->cgroup, k->draining.v[i]->id, &g))
             left += cgroup_kill(&g);
     }
     k->look_for_orphans = left > 0;
     if (left)
         return; /* SIGCHLD or the timer continues */
     for (size_t i = 0; i < k->draining.n; i++)
-        settle(k, k->containers.v[k->draining.v[i]]);
+        settle(k, k->draining.v[i]);
     k->draining.n = 0;
-}
-
-static void container_done(struct container *c)
-{
-    free(c->gpus);
-    free(c->detail);
-}
-
-/* The blocks of containers and records last until the process ends. */
-void containers_free(struct keeper *k)
-{
-    for (size_t i = 0; i < k->containers.n; i++)
-        container_done(k->containers.v[i]);
-    for (size_t i = 0; i < k->old.n; i++)
-        container_done(k->old.v[i]);
-    vec_done(&k->containers);
-    vec_done(&k->old);
-    vec_done(&k->asks);
-    vec_done(&k->to_launch);
-    vec_done(&k->completed);
-    vec_done(&k->draining);
 }

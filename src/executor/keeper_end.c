@@ -145,8 +145,7 @@ static int64_t cpu_ms(int who)
 static void log_end(const struct keeper *k)
 {
     log_event(LOG_INFO, "keeper.job_over", f_str("state", k->final_state),
-              f_int("containers", (int64_t)k->containers.n),
-              f_int("keeper_cpu_ms", cpu_ms(RUSAGE_SELF)),
+              f_int("containers", k->n_granted), f_int("keeper_cpu_ms", cpu_ms(RUSAGE_SELF)),
               f_int("children_cpu_ms", cpu_ms(RUSAGE_CHILDREN)));
 }
 

@@ -11,6 +11,12 @@
  * A torn last line, after a crash of the machine in mid-write, is ignored. The file is not synced
  * to disk: if only the keeper dies, all written bytes are safe. If the machine crashes, no process
  * of the job is alive.
+ *
+ * When the journal has an end, the keeper forgets it (exits_acked()). From time to time it replaces
+ * the file by one that has only the other ends: it writes and syncs `exits.new`, and renames it. An
+ * end that is only in the journal must not be lost if the machine crashes, so the keeper syncs the
+ * journal first. If the keeper is killed before the rename, the next one finds the old file. It
+ * tells the master of ends that the journal has, and the master ignores these.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +35,11 @@
 #include "base/vec.h"
 #include "executor/keeper_int.h"
 
-enum { UNWRITTEN_MAX = 4 << 20 };
+enum {
+    UNWRITTEN_MAX = 4 << 20,
+    READ_SIZE = 64 << 10,
+    LINE_MAX_BYTES = 16 << 10, /* a longer line is no line of ours */
+};
 
 /* Lines that cannot be written, because the disk is full, are kept in memory and written later. The
  * keeper reports the exit to the master all the same. If the keeper dies meanwhile, the next one
@@ -49,6 +59,7 @@ void exits_retry(struct keeper *k)
             k->exits_failed = true;
             return;
         }
+        k->exits_size += (uint64_t)n;
         buf_consume(b, (size_t)n); /* after a partial write, the rest of the line follows */
     }
     if (k->exits_failed)
@@ -78,24 +89,49 @@ static void add_text(struct buf *line, const char *s)
     buf_addc(line, '"');
 }
 
-void exits_add_container(struct keeper *k, const struct container *c)
+static void container_line(struct buf *line, const struct container *c)
 {
-    struct buf line = { 0 };
     buf_addf(
-        &line,
+        line,
         "{\"container\":\"%s\",\"slot\":%u,\"code\":%d,\"signal\":%d,\"reason\":\"%s\",\"detail\":",
         c->id, c->slot, c->exit_code, c->signal, end_reason_name(c->reason));
-    add_text(&line, c->detail);
+    add_text(line, c->detail);
     int64_t age_ms = (clock_mono_us() - c->ended_us) / 1000;
-    buf_addf(&line, ",\"wall_ms\":%lld,\"mono_us\":%lld}", (long long)(clock_wall_ms() - age_ms),
+    buf_addf(line, ",\"wall_ms\":%lld,\"mono_us\":%lld}", (long long)(clock_wall_ms() - age_ms),
              (long long)c->ended_us);
+}
+
+static void keeper_line(const struct keeper *k, struct buf *line)
+{
+    buf_addf(line, "{\"keeper\":%u,\"pid\":%d,\"wall_ms\":%lld}", k->life, (int)getpid(),
+             (long long)clock_wall_ms());
+}
+
+static void master_line(const struct keeper *k, struct buf *line)
+{
+    buf_addf(line, "{\"master\":%u,\"wall_ms\":%lld}", k->epoch, (long long)clock_wall_ms());
+}
+
+static void add_end(struct keeper *k, struct container *c, size_t line_len)
+{
+    c->line_len = (uint32_t)line_len;
+    k->ends.line_bytes += c->line_len;
+    k->ends.v[k->ends.n++] = c; /* grant() or add_old() has made the room */
+}
+
+void exits_add_container(struct keeper *k, struct container *c)
+{
+    struct buf line = { 0 };
+    container_line(&line, c);
+    live_remove(k, c);
+    add_end(k, c, line.len + 1);
     add_line(k, &line);
 }
 
 void exits_add_master(struct keeper *k)
 {
     struct buf line = { 0 };
-    buf_addf(&line, "{\"master\":%u,\"wall_ms\":%lld}", k->epoch, (long long)clock_wall_ms());
+    master_line(k, &line);
     add_line(k, &line);
 }
 
@@ -108,6 +144,109 @@ void exits_add_master_exit(struct keeper *k, int status)
     add_line(k, &line);
 }
 
+/* ---- a shorter file ---- */
+
+bool exits_wants_rewrite(const struct keeper *k)
+{
+    return k->exits_size - k->exits_tried_at > EXITS_MIN && k->exits_size > 2 * k->ends.line_bytes;
+}
+
+static int sync_journal(int dir_fd, struct err *e)
+{
+    AUTO(close_p) int fd = openat(dir_fd, "journal", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && fdatasync(fd) == 0 ? 0 : err_set(e, errno, "cannot sync the journal: %m");
+}
+
+/* The lines of the ends that the journal may lack, and what the next keeper has to know. */
+static void add_kept_lines(const struct keeper *k, struct buf *out)
+{
+    keeper_line(k, out);
+    buf_addc(out, '\n');
+    master_line(k, out);
+    buf_addc(out, '\n');
+    for (size_t i = k->ends.at; i < k->ends.n; i++) {
+        container_line(out, k->ends.v[i]);
+        buf_addc(out, '\n');
+    }
+}
+
+/* Write `exits.new`. Returns its descriptor, for appending. */
+static int write_new(int dir_fd, const struct buf *text, struct err *e)
+{
+    int fd = openat(dir_fd, "exits.new",
+                    O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int rc = fd == -1 ? -errno : fs_write_all(fd, text->p, text->len);
+    if (rc == 0 && fdatasync(fd) == -1)
+        rc = -errno;
+    if (rc == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    (void)unlinkat(dir_fd, "exits.new", 0); /* may be missing; the first error is reported */
+    return err_set(e, -rc, "cannot write the file 'exits.new': %m");
+}
+
+static int rewrite(struct keeper *k, struct err *e)
+{
+    AUTO(close_p) int dir_fd = open(k->job_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd == -1)
+        return err_set(e, errno, "cannot open '%s': %m", k->job_dir);
+    AUTO(buf_done) struct buf text = { 0 };
+    add_kept_lines(k, &text);
+    if (text.failed)
+        return err_set(e, ENOMEM, "no memory for a shorter file 'exits'");
+    int rc = sync_journal(dir_fd, e);
+    int fd = rc == 0 ? write_new(dir_fd, &text, e) : rc;
+    if (fd < 0)
+        return fd;
+    if (renameat(dir_fd, "exits.new", dir_fd, "exits") == -1) {
+        rc = err_set(e, errno, "cannot replace the file 'exits': %m");
+        close(fd);
+        return rc;
+    }
+    (void)fsync(dir_fd); /* if it fails, a crash of the machine may bring back the old file */
+    close(k->exits_fd);
+    k->exits_fd = fd;
+    k->exits_size = text.len;
+    k->exits_tried_at = 0;
+    buf_done(&k->unwritten); /* the new file has these lines */
+    k->exits_failed = false;
+    return 0;
+}
+
+static void rewrite_if_wanted(struct keeper *k)
+{
+    struct err e = { 0 };
+    uint64_t before = k->exits_size;
+    if (!exits_wants_rewrite(k))
+        return;
+    if (rewrite(k, &e) < 0) {
+        k->exits_tried_at = k->exits_size; /* the next try is EXITS_MIN later */
+        log_err(LOG_WARN, "keeper.exits_kept", &e);
+        return;
+    }
+    log_event(LOG_INFO, "keeper.exits_rewritten", f_int("bytes", (int64_t)before),
+              f_int("now", (int64_t)k->exits_size));
+}
+
+void exits_acked(struct keeper *k, uint64_t n)
+{
+    for (; k->ends.n_acked < n && k->ends.at < k->ends.told; k->ends.n_acked++) {
+        struct container *c = k->ends.v[k->ends.at++];
+        k->ends.line_bytes -= c->line_len;
+        container_free(k, c);
+    }
+    if (k->ends.at > k->ends.n / 2) {
+        k->ends.n -= k->ends.at;
+        k->ends.told -= k->ends.at;
+        memmove(k->ends.v, k->ends.v + k->ends.at, k->ends.n * sizeof(struct container *));
+        k->ends.at = 0;
+    }
+    rewrite_if_wanted(k);
+}
+
+/* ---- reading ---- */
+
 static const char *text_of(const json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
@@ -119,9 +258,9 @@ static int64_t number_of(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
-static int add_old(struct keeper *k, const json_t *o)
+static int add_old(struct keeper *k, const json_t *o, size_t line_len)
 {
-    struct container *c = container_new(k);
+    struct container *c = vec_reserve(&k->ends, k->ends.n + 1) < 0 ? NULL : container_new(k);
     if (!c)
         return -ENOMEM;
     (void)str_copy(c->id, sizeof c->id, text_of(o, "container"));
@@ -135,7 +274,8 @@ static int add_old(struct keeper *k, const json_t *o)
     c->ended_us = number_of(o, "mono_us");
     if (c->ended_us <= 0 || c->ended_us > now_us) /* the machine was rebooted since */
         c->ended_us = now_us - MAX(age_ms, (int64_t)0) * 1000;
-    return vec_push(&k->old, c);
+    add_end(k, c, line_len);
+    return 0;
 }
 
 static int read_line(struct keeper *k, struct span line)
@@ -145,7 +285,7 @@ static int read_line(struct keeper *k, struct span line)
         return 0;
     int rc = 0;
     if (json_object_get(o, "container"))
-        rc = add_old(k, o);
+        rc = add_old(k, o, line.len + 1);
     else if (json_object_get(o, "keeper"))
         k->life = MAX(k->life, (uint32_t)number_of(o, "keeper"));
     else if (json_object_get(o, "master"))
@@ -154,28 +294,64 @@ static int read_line(struct keeper *k, struct span line)
     return rc;
 }
 
+/* Read the lines up to the last newline in `text`, and leave the rest there. */
+static int read_lines(struct keeper *k, struct buf *text)
+{
+    const char *last = text->len ? memrchr(text->p, '\n', text->len) : NULL;
+    if (!last)
+        return 0;
+    struct span rest = span_mem(text->p, (size_t)(last - text->p)), line;
+    while (span_split(&rest, '\n', &line))
+        if (read_line(k, line) < 0)
+            return -ENOMEM;
+    buf_consume(text, (size_t)(last - text->p) + 1);
+    return 0;
+}
+
+/* Read the file in pieces: it may be large. *out_torn: its last line has no newline. */
+static int read_file(struct keeper *k, int fd, bool *out_torn)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    for (;;) {
+        char *to = buf_reserve(&text, READ_SIZE);
+        ssize_t n = to ? read(fd, to, READ_SIZE) : -1;
+        if (!to)
+            return -ENOMEM;
+        if (n == -1 && errno == EINTR)
+            continue;
+        if (n == -1)
+            return -errno;
+        *out_torn = text.len > 0;
+        if (n == 0)
+            return text.len > 0 ? read_line(k, buf_span(&text)) : 0;
+        buf_commit(&text, (size_t)n);
+        k->exits_size += (uint64_t)n;
+        if (read_lines(k, &text) < 0)
+            return -ENOMEM;
+        if (text.len > LINE_MAX_BYTES)
+            return -EBADMSG;
+    }
+}
+
 int exits_open(struct keeper *k, struct err *e)
 {
     AUTO(free_p) char *path = str_printf("%s/exits", k->job_dir);
-    AUTO(buf_done) struct buf text = { 0 };
-    if (!path)
+    AUTO(free_p) char *new_path = str_printf("%s/exits.new", k->job_dir);
+    bool torn = false;
+    if (!path || !new_path)
         return err_set(e, ENOMEM, "cannot open the file of exits: %m");
-    int rc = fs_read(AT_FDCWD, path, &text, e);
-    if (rc < 0 && rc != -ENOENT)
-        return rc;
-    struct span rest = buf_span(&text), line;
-    while (text.len > 0 && span_split(&rest, '\n', &line))
-        if (read_line(k, line) < 0)
-            return err_set(e, ENOMEM, "cannot read '%s': %m", path);
-    k->life++;
-    k->exits_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    (void)unlink(new_path); /* an earlier keeper may have died while it wrote that */
+    k->exits_fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (k->exits_fd == -1)
         return err_set(e, errno, "cannot open '%s': %m", path);
+    int rc = read_file(k, k->exits_fd, &torn);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot read '%s': %m", path);
+    k->life++;
     struct buf first = { 0 };
-    if (text.len > 0 && text.p[text.len - 1] != '\n')
-        buf_addc(&first, '\n'); /* end a torn line */
-    buf_addf(&first, "{\"keeper\":%u,\"pid\":%d,\"wall_ms\":%lld}", k->life, (int)getpid(),
-             (long long)clock_wall_ms());
+    if (torn)
+        buf_addc(&first, '\n'); /* end the torn line */
+    keeper_line(k, &first);
     add_line(k, &first);
     return 0;
 }

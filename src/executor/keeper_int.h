@@ -10,8 +10,14 @@
  * keeper_master.c     the master's process and its requests
  * keeper_pool.c       the pool's connection, and restarting the pool
  * keeper_containers.c granting, launching, stopping, ending
+ * keeper_table.c      the memory of containers, and how they are found
  * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
+ *
+ * A container is in one of two lists. While it is alive or granted it is in `live`. When it has
+ * ended, the keeper writes it to `exits` and moves it to `ends`. It leaves `ends` when the master
+ * says that the journal has its end (AckCompleted). So memory, `exits` and the list for a new
+ * master do not grow with the age of the job.
  */
 #ifndef TONY_EXECUTOR_KEEPER_INT_H
 #define TONY_EXECUTOR_KEEPER_INT_H
@@ -35,10 +41,11 @@ enum container_state {
     CONTAINER_RUNNING,  /* its executor is a child of the keeper */
     CONTAINER_DRAINING, /* the executor has died; the keeper kills its orphans */
     CONTAINER_ENDED,
-    CONTAINER_RELEASED, /* the master gave it back unused */
 };
 
 enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
+
+enum container_key { BY_PID, BY_NUMBER, BY_COUNT }; /* the indexes in which containers are found */
 
 struct container {
     char id[CONTAINER_ID_MAX];
@@ -47,14 +54,32 @@ struct container {
     uint64_t memory_mib;
     uint32_t *gpus;
     pid_t pid;
-    uint32_t next_by_pid;  /* the next one in the chain of by_pid: its number; 0 = none */
-    bool stopped;          /* the master has asked to stop it */
-    int64_t kill_at_ms;    /* after a stop: the keeper kills the executor then */
+    uint32_t number;                   /* the last part of its id */
+    struct container *before, *after;  /* in the list `live`, in the order of their grants */
+    struct container *chain[BY_COUNT]; /* the next one with the same hash in each index */
+    bool stopped;                      /* the master has asked to stop it */
+    int64_t kill_at_ms;                /* after a stop: the keeper kills the executor then */
     int exit_code, signal; /* of the task if its executor has recorded them, else of the executor */
     enum end_reason reason;
     int64_t ended_us;
     char *detail;
     struct exit_record *record;
+    struct record_block *block; /* that of the record */
+    uint32_t line_len;          /* bytes of its line in `exits` */
+};
+
+/* A hash table of containers. */
+struct container_index {
+    struct container **heads; /* the first container of each chain */
+    uint32_t n, n_heads;      /* n_heads is a power of two */
+};
+
+/* What the keeper of this life knows of a slot. One entry for each slot that was ever requested. */
+struct slot_use {
+    uint32_t slot;               /* must be the first member: scheduler/slots.h */
+    bool asked;                  /* it is in `asks` */
+    bool ended;                  /* a container of it has ended */
+    struct container *container; /* the one in `live`; NULL = none */
 };
 
 struct ask {
@@ -62,7 +87,8 @@ struct ask {
     uint64_t memory_mib;
 };
 
-enum peer_kind { PEER_NEW = 0, PEER_MASTER, PEER_POOL };
+/* PEER_REGISTERING: a master that has not got all parts of Registered yet. */
+enum peer_kind { PEER_NEW = 0, PEER_REGISTERING, PEER_MASTER, PEER_POOL };
 
 struct peer {
     struct link link;
@@ -99,6 +125,8 @@ struct keeper {
     int lock_fd, listen_fd, signal_fd, exits_fd, ready_fd;
     struct buf unwritten; /* lines for exits_fd that could not be written yet */
     bool exits_failed;
+    uint64_t exits_size;     /* bytes of the file `exits` */
+    uint64_t exits_tried_at; /* exits_size when it could not be replaced; 0 = no such failure */
     struct cgroup_job cgroup;
     struct rlimit nofile; /* the limit before the keeper raised its own */
     bool machine_has_gpus;
@@ -141,34 +169,51 @@ struct keeper {
         size_t n, cap;
     } peers;
 
-    /* containers by number - 1; those of earlier keepers are in `old` */
-    struct {
-        struct container **v;
-        size_t n, cap;
-    } containers, old;
     uint32_t life; /* number of this keeper among the keepers of the job, from 1 */
+    struct {
+        struct container *first, *last;
+        uint32_t n;
+    } live;             /* containers that were granted and have not ended */
+    uint32_t n_granted; /* number of the last container that this keeper has granted */
+    struct {
+        /* Ended containers, also of earlier keepers. Those before `at` are forgotten. */
+        struct container **v;
+        size_t n, cap, at;
+        size_t told;         /* those before this index were reported to the present master */
+        uint64_t n_acked;    /* how many ends that master has acknowledged */
+        uint64_t line_bytes; /* sum of line_len of those that are not forgotten */
+    } ends;
+    struct {
+        struct slot_use *v;
+        size_t n, cap;
+    } slots; /* in the order of their numbers */
     struct {
         struct ask *v;
         size_t n, cap;
-    } asks; /* not granted yet */
+    } asks; /* not granted yet; slot_use.asked is set for each */
     struct {
-        uint32_t *v; /* numbers - 1 */
+        uint32_t *v; /* numbers of containers */
         size_t n, cap, at;
-    } to_launch, completed, draining;
-    uint32_t *by_pid; /* hash table: the number of the first container of each chain; 0 = none */
+    } to_launch;
+    struct {
+        struct container **v;
+        size_t n, cap;
+    } draining;
+    struct container_index index[BY_COUNT];
     uint32_t n_alive; /* containers that are queued, running or draining */
     uint64_t used_mib, used_vcores;
     int64_t next_kill_ms; /* the earliest kill_at_ms of all containers */
     int64_t reap_at_ms;   /* when to call reap_all(); INT64_MAX = no child has ended */
     int64_t reaped_ms;    /* when it ran last */
     bool look_for_orphans;
-    struct exit_record *records; /* the block from which record_new() takes */
-    uint32_t n_records_left;
+    struct {
+        struct record_block **v; /* the last one is that from which record_take() takes */
+        size_t n, cap;
+    } records;
     struct container *fresh; /* the block from which container_new() takes */
     uint32_t n_fresh_left;
+    struct container *unused; /* containers to use again, chained by `after` */
 };
-
-enum { PID_TABLE = 4096 };
 
 /* keeper.c */
 int keeper_main(int argc, char **argv);
@@ -190,8 +235,9 @@ void master_take_over_or_start(struct keeper *k);
 void master_start(struct keeper *k);
 void master_died(struct keeper *k, int status);
 void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
-void master_tell_completed(struct keeper *k); /* report all of k->completed in one frame */
-void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
+/* Report the ends of which the master has not heard, or send further parts of Registered. */
+void master_tell_ends(struct keeper *k);
+void master_tell_granted(struct keeper *k, struct container *const *granted, size_t n,
                          const uint32_t *refused, size_t n_refused, const char *why);
 /* The pool has refused the job's demand; the master has not asked for this slot's container. */
 void master_tell_unasked(struct keeper *k, uint32_t slot, const char *why);
@@ -205,23 +251,42 @@ void pool_gone(struct keeper *k);
 void pool_await_connection(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
 
-/* keeper_containers.c */
-/* Zeroed; NULL: no memory. Nothing frees it. Forked processes do not have it in their memory. */
+/* keeper_table.c */
+int table_open(struct keeper *k); /* -ENOMEM */
+/* Zeroed; NULL: no memory. Forked processes do not have it in their memory. */
 struct container *container_new(struct keeper *k);
+void container_free(struct keeper *k, struct container *c);
+/* Give the container the memory that it shares with its executor. Only the next executor that the
+ * keeper forks has it in its memory. -ENOMEM. */
+int record_take(struct keeper *k, struct container *c);
+void record_give_back(struct keeper *k, struct container *c);
+/* Add to `live`: the container has its number and its slot. slots_get() was called for the slot. */
+void live_add(struct keeper *k, struct container *c);
+void live_remove(struct keeper *k, struct container *c);
+/* c->pid was set, or is about to be cleared. */
+void pid_add(struct keeper *k, struct container *c);
+void pid_remove(struct keeper *k, struct container *c);
+/* Among those of `live`; NULL = none. */
+struct container *container_by_pid(const struct keeper *k, pid_t pid);
+struct container *container_by_number(const struct keeper *k, uint32_t number);
+struct container *container_by_id(const struct keeper *k, const char *id);
+struct slot_use *slots_get(struct keeper *k, uint32_t slot);        /* makes it; NULL = no memory */
+struct slot_use *slots_find(const struct keeper *k, uint32_t slot); /* NULL = never requested */
+void table_free(struct keeper *k);
+
+/* keeper_containers.c */
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n);
 void containers_grant(struct keeper *k); /* grant the asks that fit now */
 void containers_launch_some(struct keeper *k);
-struct container *container_by_id(struct keeper *k, const char *id);
+void containers_drop_asks(struct keeper *k); /* forget all asks */
 void container_queue(struct keeper *k, struct container *c);
 void container_release(struct keeper *k, struct container *c);
 void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms);
 void container_exited(struct keeper *k, struct container *c, int status);
-struct container *container_by_pid(struct keeper *k, pid_t pid);
 /* Kill orphans of dead executors. Containers without any are ended. */
 void containers_drain(struct keeper *k);
 void containers_tick(struct keeper *k, int64_t now_ms);
 void containers_stop_all(struct keeper *k, uint32_t grace_ms);
-void containers_free(struct keeper *k);
 
 /* keeper_resize.c */
 void resize_want(struct keeper *k, const Tony__WantContainers *m);
@@ -235,11 +300,19 @@ void resize_tell_wish(struct keeper *k); /* pass the pool's wish on, if a master
 void resize_done(struct keeper *k);
 
 /* keeper_exits.c */
-/* Read the exits of earlier keepers, and add a line for this one. */
+enum {
+    EXITS_MIN = 1 << 20, /* bytes of `exits` that are worth a new file; about 5000 ends */
+};
+/* Read the exits of earlier keepers into `ends`, and add a line for this one. */
 int exits_open(struct keeper *k, struct err *e);
-void exits_add_container(struct keeper *k, const struct container *c);
+/* Move a container that has ended from `live` to `ends`, and write its line. */
+void exits_add_container(struct keeper *k, struct container *c);
 void exits_retry(struct keeper *k);
 void exits_add_master(struct keeper *k);
 void exits_add_master_exit(struct keeper *k, int status);
+/* The journal has the first n of the ends that were reported to the present master. */
+void exits_acked(struct keeper *k, uint64_t n);
+/* Is `exits` to be replaced by a shorter file? */
+bool exits_wants_rewrite(const struct keeper *k);
 
 #endif

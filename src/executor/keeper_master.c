@@ -25,6 +25,8 @@ enum {
     FINAL_EXIT_CODE = 4,        /* MASTER_HOPELESS: do not restart the master */
     FINISH_PATIENCE_MS = 10000, /* after FinishJob: for the master and the executors to exit */
     FINISH_GRACE_MS = 1000,
+    REPORT_MAX = 20000,          /* ends in one frame; each takes at most 500 bytes of FRAME_MAX */
+    PARTS_QUEUED_MAX = 16 << 20, /* unsent bytes with which no further part of Registered is sent */
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
 };
 
@@ -117,8 +119,8 @@ void master_take_over_or_start(struct keeper *k)
 
 static void forget_link(struct keeper *k)
 {
-    struct peer *p = keeper_peer(k, PEER_MASTER);
-    if (p)
+    struct peer *p;
+    while ((p = keeper_peer(k, PEER_MASTER)) || (p = keeper_peer(k, PEER_REGISTERING)))
         link_close(&p->link);
 }
 
@@ -215,7 +217,7 @@ static void reply_add(struct reply *r, const struct container *c)
         m->detail = c->detail;
 }
 
-void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
+void master_tell_granted(struct keeper *k, struct container *const *granted, size_t n,
                          const uint32_t *refused, size_t n_refused, const char *why)
 {
     struct peer *p = keeper_peer(k, PEER_MASTER);
@@ -223,7 +225,7 @@ void master_tell_granted(struct keeper *k, const uint32_t *numbers, size_t n,
     if (reply_open(&r, n) < 0 || !p)
         return; /* a master that registers later gets all containers */
     for (size_t i = 0; i < n; i++)
-        reply_add(&r, k->containers.v[numbers[i]]);
+        reply_add(&r, granted[i]);
     Tony__ContainersAllocated m = TONY__CONTAINERS_ALLOCATED__INIT;
     m.containers = r.list;
     m.n_containers = r.n;
@@ -264,40 +266,30 @@ void master_tell_cancelled(struct keeper *k, uint32_t number)
         keeper_send(k, p, &f);
 }
 
-void master_tell_completed(struct keeper *k)
+/* The number of ends that the next frame has: those of which the master has not heard. */
+static size_t n_to_tell(const struct keeper *k)
 {
-    struct peer *p = keeper_peer(k, PEER_MASTER);
-    if (k->completed.n == 0)
-        return;
-    AUTO(reply_done) struct reply r;
-    if (reply_open(&r, k->completed.n) < 0)
-        return; /* no memory: tried again in the next turn of the loop */
-    for (size_t i = 0; i < k->completed.n; i++)
-        reply_add(&r, k->containers.v[k->completed.v[i]]);
-    k->completed.n = 0;
-    if (!p)
-        return; /* the next master gets them when it registers */
-    Tony__ContainersCompleted m = TONY__CONTAINERS_COMPLETED__INIT;
-    m.containers = r.list;
-    m.n_containers = r.n;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_CONTAINERS_COMPLETED;
-    f.containers_completed = &m;
-    keeper_send(k, p, &f);
+    return MIN(k->ends.n - k->ends.told, (size_t)REPORT_MAX);
 }
 
-static void tell_registered(struct keeper *k, struct peer *p)
+static void reply_add_ends(struct keeper *k, struct reply *r)
+{
+    for (size_t n = n_to_tell(k); n > 0; n--)
+        reply_add(r, k->ends.v[k->ends.told++]);
+}
+
+/* One Registered: with ends that the master has not heard of, and if these are the last ones, also
+ * with the live containers. */
+static int tell_registered(struct keeper *k, struct peer *p)
 {
     AUTO(reply_done) struct reply r;
-    if (reply_open(&r, k->old.n + k->containers.n) < 0)
-        return;
-    for (size_t i = 0; i < k->old.n; i++)
-        reply_add(&r, k->old.v[i]);
-    for (size_t i = 0; i < k->containers.n; i++)
-        if (k->containers.v[i]->state != CONTAINER_RELEASED)
-            reply_add(&r, k->containers.v[i]);
-    k->completed.n = 0; /* Registered has them, too */
+    if (reply_open(&r, n_to_tell(k) + k->live.n) < 0)
+        return -ENOMEM;
+    reply_add_ends(k, &r);
     Tony__Registered m = TONY__REGISTERED__INIT;
+    m.more = k->ends.told < k->ends.n;
+    for (const struct container *c = k->live.first; c && !m.more; c = c->after)
+        reply_add(&r, c);
     m.containers = r.list;
     m.n_containers = r.n;
     m.memory_mib = k->memory_mib;
@@ -306,6 +298,46 @@ static void tell_registered(struct keeper *k, struct peer *p)
     f.body_case = TONY__FRAME__BODY_REGISTERED;
     f.registered = &m;
     keeper_send(k, p, &f);
+    return m.more;
+}
+
+/* Several parts of Registered may be more than the connection takes at once. */
+static void tell_parts(struct keeper *k, struct peer *p)
+{
+    int more = 1;
+    while (more > 0 && p->link.fd >= 0 && p->link.out.len < PARTS_QUEUED_MAX)
+        more = tell_registered(k, p);
+    if (more || p->link.fd < 0)
+        return; /* the loop calls this again; also if there is no memory now */
+    p->kind = PEER_MASTER;
+    resize_tell_wish(k);
+}
+
+static int tell_completed(struct keeper *k, struct peer *p)
+{
+    AUTO(reply_done) struct reply r;
+    if (reply_open(&r, n_to_tell(k)) < 0)
+        return -ENOMEM;
+    reply_add_ends(k, &r);
+    Tony__ContainersCompleted m = TONY__CONTAINERS_COMPLETED__INIT;
+    m.containers = r.list;
+    m.n_containers = r.n;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CONTAINERS_COMPLETED;
+    f.containers_completed = &m;
+    keeper_send(k, p, &f);
+    return 0;
+}
+
+void master_tell_ends(struct keeper *k)
+{
+    struct peer *p = keeper_peer(k, PEER_REGISTERING);
+    if (p)
+        tell_parts(k, p);
+    p = keeper_peer(k, PEER_MASTER);
+    while (p && p->link.fd >= 0 && k->ends.told < k->ends.n)
+        if (tell_completed(k, p) < 0)
+            return; /* no memory: tried again in the next turn of the loop */
 }
 
 /* ---- frames of the master ---- */
@@ -325,10 +357,11 @@ static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMa
         return;
     }
     forget_link(k);
-    p->kind = PEER_MASTER;
-    k->asks.n = 0; /* of the earlier master: the new one repeats those that it wants */
-    tell_registered(k, p);
-    resize_tell_wish(k);
+    p->kind = PEER_REGISTERING;
+    containers_drop_asks(k); /* of the earlier master: the new one repeats those that it wants */
+    k->ends.told = k->ends.at;
+    k->ends.n_acked = 0;
+    tell_parts(k, p);
 }
 
 static void on_request(struct keeper *k, const Tony__RequestContainers *m)
@@ -386,6 +419,9 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
         break;
     case TONY__FRAME__BODY_CANCEL_ASKS:
         resize_cancel(k, f->cancel_asks);
+        break;
+    case TONY__FRAME__BODY_ACK_COMPLETED:
+        exits_acked(k, f->ack_completed->n);
         break;
     case TONY__FRAME__BODY_FINISH_JOB:
         on_finish(k, f->finish_job);

@@ -150,40 +150,23 @@ static void sum_staying(const struct keeper *k, uint64_t *out_mib, uint32_t *out
 {
     *out_mib = 0;
     *out_gpus = 0;
-    for (size_t i = 0; i < k->containers.n; i++) {
-        const struct container *c = k->containers.v[i];
-        if (c->state == CONTAINER_ENDED || c->state == CONTAINER_RELEASED ||
-            !is_in(k->want.slots, k->want.n, c->slot))
+    for (const struct container *c = k->live.first; c; c = c->after) {
+        if (!is_in(k->want.slots, k->want.n, c->slot))
             continue;
         *out_mib += c->memory_mib;
         *out_gpus += c->n_gpus;
     }
 }
 
-/* Mark the wanted slot in has[], which has one element for each element of want.slots. */
-static void mark_wanted(const struct keeper *k, bool *has, uint32_t slot)
-{
-    const uint32_t *slots = k->want.slots;
-    const uint32_t *at = bsearch(&slot, slots, k->want.n, sizeof *slots, by_number);
-    if (at)
-        has[at - slots] = true;
-}
-
-/* The highest wanted slot without a container and without an ask; UINT32_MAX = there is none, or no
- * memory to find it. */
+/* The highest wanted slot that has neither a container nor an ask, and never had a container;
+ * UINT32_MAX = there is none. */
 static uint32_t find_unasked(const struct keeper *k)
 {
-    AUTO(free_p) bool *has = calloc(k->want.n + 1, sizeof *has);
-    if (!has)
-        return UINT32_MAX;
-    for (size_t i = 0; i < k->containers.n; i++)
-        if (k->containers.v[i]->state != CONTAINER_RELEASED)
-            mark_wanted(k, has, k->containers.v[i]->slot);
-    for (size_t i = 0; i < k->asks.n; i++)
-        mark_wanted(k, has, k->asks.v[i].slot);
-    for (uint32_t i = k->want.n; i-- > 0;)
-        if (!has[i])
+    for (uint32_t i = k->want.n; i-- > 0;) {
+        const struct slot_use *use = slots_find(k, k->want.slots[i]);
+        if (!use || !(use->container || use->asked || use->ended))
             return k->want.slots[i];
+    }
     return UINT32_MAX;
 }
 
@@ -215,6 +198,7 @@ void resize_refuse(struct keeper *k)
         tell |= k->want.refusal_told && a.slot == k->want.named_slot;
         if (mib + a.memory_mib > k->memory_mib || gpus + a.gpus > k->n_gpus) {
             refused[n++] = a.slot;
+            slots_find(k, a.slot)->asked = false;
             continue;
         }
         mib += a.memory_mib;
@@ -262,12 +246,13 @@ bool resize_give_back(struct keeper *k)
 
 /* ---- cancelled asks ---- */
 
-static void release_granted(struct keeper *k, const uint32_t *sorted, size_t n)
+static void release_granted(struct keeper *k, const uint32_t *slots, size_t n)
 {
-    for (size_t i = 0; i < k->containers.n; i++)
-        if (k->containers.v[i]->state == CONTAINER_GRANTED &&
-            is_in(sorted, n, k->containers.v[i]->slot))
-            container_release(k, k->containers.v[i]);
+    for (size_t i = 0; i < n; i++) {
+        const struct slot_use *use = slots_find(k, slots[i]);
+        if (use && use->container)
+            container_release(k, use->container);
+    }
 }
 
 /* A container of these slots that was granted and not launched is taken back as well: the master
@@ -281,7 +266,9 @@ void resize_cancel(struct keeper *k, const Tony__CancelAsks *m)
     if (slots)
         qsort(slots, m->n_slots, sizeof *slots, by_number);
     for (size_t i = 0; slots && i < k->asks.n; i++)
-        if (!is_in(slots, m->n_slots, k->asks.v[i].slot))
+        if (is_in(slots, m->n_slots, k->asks.v[i].slot))
+            slots_find(k, k->asks.v[i].slot)->asked = false;
+        else
             k->asks.v[kept++] = k->asks.v[i];
     if (slots) {
         k->asks.n = kept;

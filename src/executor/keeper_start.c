@@ -301,9 +301,8 @@ static int find_places(struct keeper *k, struct err *e)
     k->socket = paths_socket(&k->paths, k->app_id, "k");
     k->master_socket = paths_socket(&k->paths, k->app_id, "m");
     k->lock_path = paths_socket(&k->paths, k->app_id, "lock");
-    k->by_pid = calloc(PID_TABLE, sizeof *k->by_pid);
     return k->job_dir && k->spare_dir && k->ended_dir && k->socket && k->master_socket &&
-                   k->lock_path && k->by_pid
+                   k->lock_path && table_open(k) == 0
                ? 0
                : err_set(e, ENOMEM, "cannot start: %m");
 }
@@ -403,7 +402,6 @@ void keeper_start_done(struct keeper *k)
     free(k->socket);
     free(k->master_socket);
     free(k->lock_path);
-    free(k->by_pid);
     resize_done(k);
     cgroup_job_done(&k->cgroup);
     paths_done(&k->paths);

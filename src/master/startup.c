@@ -149,6 +149,14 @@ static bool ends_are_stored(void *arg)
     return m->blocked_why ? copies_stored(m->copies) : master_is_stored(m);
 }
 
+/* The same on one machine, where the next master reads the journal itself. While the journal is
+ * blocked, or cannot be written any more, the keeper keeps the ends. */
+static bool ends_are_written(void *arg)
+{
+    const struct master *m = arg;
+    return m->phase == MP_RUNNING && journal_unwritten(&m->journal) == 0;
+}
+
 static int open_sched(struct master *m, const struct master_config *cfg, struct err *e)
 {
     m->sched_ops = cfg->sched ? cfg->sched : sched_find(m->spec->cluster);
@@ -160,6 +168,7 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         .application_id = m->application_id,
         .job_dir = m->job_dir,
         .runtime_dir = m->paths->runtime,
+        .stored = ends_are_written,
         .on_event = master_on_sched,
         .arg = m,
     };

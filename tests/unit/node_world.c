@@ -287,6 +287,8 @@ static bool is_registered(struct world *w)
 void world_register(struct world *w, uint32_t epoch)
 {
     w->epoch = epoch;
+    w->registered = false;
+    w->n_parts = w->n_registered = w->n_registered_done = 0;
     assert_int_equal(link_dial(&w->link, w->socket_k), 0);
     Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
     m.version = 1;
@@ -384,6 +386,13 @@ void world_cancel(struct world *w, uint32_t slot, uint32_t number)
     m.n_slots = 1;
     m.number = number;
     SEND(&w->link, cancel_asks, CANCEL_ASKS, &m);
+}
+
+void world_ack_completed(struct world *w, uint64_t n)
+{
+    Tony__AckCompleted m = TONY__ACK_COMPLETED__INIT;
+    m.n = n;
+    SEND(&w->link, ack_completed, ACK_COMPLETED, &m);
 }
 
 void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const uint32_t *gpus,
@@ -662,9 +671,9 @@ static void on_allocated(struct world *w, const Tony__ContainersAllocated *a)
 static void on_keeper(struct world *w, const Tony__Frame *f)
 {
     if (f->body_case == TONY__FRAME__BODY_REGISTERED) {
-        w->registered = true;
-        w->n_registered = (int)f->registered->n_containers;
-        w->n_registered_done = 0;
+        w->registered = !f->registered->more;
+        w->n_parts++;
+        w->n_registered += (int)f->registered->n_containers;
         for (size_t i = 0; i < f->registered->n_containers; i++) {
             const Tony__Container *c = f->registered->containers[i];
             w->n_registered_done += c->completed;

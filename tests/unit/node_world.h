@@ -47,7 +47,8 @@ struct world {
     int listen_fd;
     uint32_t epoch;
     bool registered;
-    int n_registered;      /* containers listed in Registered */
+    int n_parts;           /* Registered messages, in answer to the last RegisterMaster */
+    int n_registered;      /* containers listed in them */
     int n_registered_done; /* those of them that have completed */
     /* received on the pool's connection */
     bool finished;
@@ -109,6 +110,7 @@ struct world_wants {
 void world_want(struct world *w, const struct world_wants *asks, size_t m);
 void world_request(struct world *w, const struct world_wants *asks, size_t m);
 void world_cancel(struct world *w, uint32_t slot, uint32_t number);
+void world_ack_completed(struct world *w, uint64_t n); /* the journal has the first n ends */
 /* These act as the pool. */
 void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const uint32_t *gpus,
                  size_t n_gpus);

@@ -23,6 +23,9 @@ enum {
     CONNECT_TIMEOUT_MS = 10000,
     CONNECT_RETRY_MS = 1, /* pause between two attempts */
     FINISH_POLL_MS = 2,   /* pause between two checks whether the last frame has been sent */
+    /* Pause before the ends of containers are acknowledged: one message stands for all of that
+     * time. It is also the pause before the next look if the journal does not have them yet. */
+    ACK_MS = 200,
 };
 
 /* A request for a container that this master has made. */
@@ -43,6 +46,12 @@ struct local {
     bool finishing; /* local_finish() was called: if the keeper closes now, that is no error */
     struct loop_timer *finish_timer;
     void (*finish_done)(void *arg);
+    /* Registered comes in parts. These are the containers of the parts that have come. */
+    VEC(struct sched_container) parts;
+    struct strv parts_texts;  /* owns the strings of `parts` */
+    uint64_t n_ends, n_acked; /* ends that the keeper has reported; that it may forget */
+    bool ack_due;             /* ack_timer is set */
+    struct loop_timer *ack_timer;
     VEC(struct asked) asked;   /* all that this master ever made, in order of their slots */
     uint32_t last_cancel;      /* number of the last CancelAsks that was sent */
     uint32_t confirmed_cancel; /* number of the last CancelAsks that the keeper has confirmed */
@@ -148,6 +157,48 @@ static bool take_refusal(struct local *l, uint32_t slot, bool not_asked)
     return not_asked ? !a || !a->open : take_answer(l, slot);
 }
 
+/* The frame's strings are gone when it has been handled: make `texts` own them. */
+static int container_own(struct sched_container *c, struct strv *texts)
+{
+    const char **own[] = { &c->id, &c->gpus, &c->detail };
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        if (!*own[i] || !**own[i])
+            continue;
+        if (strv_push(texts, *own[i]) < 0)
+            return -ENOMEM;
+        *own[i] = texts->v[texts->n - 1];
+    }
+    return 0;
+}
+
+/* Count the ends in this frame, which the keeper forgets once the journal has them. */
+static void count_ends(struct local *l, Tony__Container *const *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        l->n_ends += v[i]->completed ? 1 : 0;
+    if (l->n_ends > l->n_acked && !l->ack_due)
+        loop_timer_set(l->ack_timer, clock_mono_ms() + ACK_MS);
+    l->ack_due = l->n_ends > l->n_acked;
+}
+
+static void on_ack_timer(void *arg)
+{
+    struct local *l = arg;
+    if (l->finishing || !l->conn)
+        return;
+    if (l->cfg.stored && !l->cfg.stored(l->cfg.arg)) {
+        loop_timer_set(l->ack_timer, clock_mono_ms() + ACK_MS);
+        return;
+    }
+    l->ack_due = false;
+    Tony__AckCompleted m = TONY__ACK_COMPLETED__INIT;
+    m.n = l->n_acked = l->n_ends;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ACK_COMPLETED;
+    f.ack_completed = &m;
+    (void)conn_send(l->conn, &f); /* on_close() handles a broken connection */
+}
+
 static void emit_containers(struct local *l, enum sched_event_type type, Tony__Container **v,
                             size_t n)
 {
@@ -158,7 +209,7 @@ static void emit_containers(struct local *l, enum sched_event_type type, Tony__C
     for (size_t i = 0; i < n && rc == 0; i++)
         if (type != SE_ALLOCATED || take_answer(l, v[i]->slot))
             rc = container_read(v[i], &list[n_reported++], &texts);
-    if (rc == 0 && (n_reported > 0 || type == SE_REGISTERED))
+    if (rc == 0 && n_reported > 0)
         emit(l, &(struct sched_event){ .type = type, .containers = list, .n = n_reported });
     else if (rc == 0)
         log_event(LOG_DEBUG, "keeper.cancelled", f_int("containers", (int64_t)n));
@@ -166,6 +217,35 @@ static void emit_containers(struct local *l, enum sched_event_type type, Tony__C
         emit_broken(l, "no memory for a report of the job's keeper");
     free(list);
     strv_done(&texts);
+}
+
+static void parts_clear(struct local *l)
+{
+    vec_done(&l->parts);
+    strv_done(&l->parts_texts);
+}
+
+/* Keep the containers of each part, and report all when the last part has come. */
+static void on_registered(struct local *l, const Tony__Registered *r)
+{
+    int rc = vec_reserve(&l->parts, l->parts.n + r->n_containers);
+    for (size_t i = 0; i < r->n_containers && rc == 0; i++) {
+        struct sched_container *to = &l->parts.v[l->parts.n++];
+        rc = container_read(r->containers[i], to, &l->parts_texts);
+        if (rc == 0)
+            rc = container_own(to, &l->parts_texts);
+    }
+    if (rc < 0) {
+        emit_broken(l, "no memory for a report of the job's keeper");
+        return;
+    }
+    count_ends(l, r->containers, r->n_containers);
+    if (r->more)
+        return;
+    l->registered = true;
+    emit(l,
+         &(struct sched_event){ .type = SE_REGISTERED, .containers = l->parts.v, .n = l->parts.n });
+    parts_clear(l);
 }
 
 static void on_allocated(struct local *l, const Tony__ContainersAllocated *a)
@@ -186,8 +266,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     (void)c; /* the only connection of l */
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_REGISTERED:
-        l->registered = true;
-        emit_containers(l, SE_REGISTERED, f->registered->containers, f->registered->n_containers);
+        on_registered(l, f->registered);
         break;
     case TONY__FRAME__BODY_CONTAINERS_ALLOCATED:
         on_allocated(l, f->containers_allocated);
@@ -195,6 +274,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_CONTAINERS_COMPLETED:
         emit_containers(l, SE_COMPLETED, f->containers_completed->containers,
                         f->containers_completed->n_containers);
+        count_ends(l, f->containers_completed->containers, f->containers_completed->n_containers);
         break;
     case TONY__FRAME__BODY_SIZE_WISH:
         emit(l, &(struct sched_event){ .type = f->size_wish->grow ? SE_GROW : SE_SHRINK,
@@ -254,6 +334,8 @@ static void local_close(struct sched *s)
     conn_close(l->conn);
     loop_timer_free(l->connect_timer);
     loop_timer_free(l->finish_timer);
+    loop_timer_free(l->ack_timer);
+    parts_clear(l);
     vec_done(&l->asked);
     free(l->path);
     free(l);
@@ -287,11 +369,12 @@ static int local_open(const struct sched_config *cfg, struct sched **out, struct
         l->cfg = *cfg;
         l->path = paths_socket(&p, cfg->application_id, "k");
         l->connect_timer = loop_timer_new(cfg->loop, on_connect_timer, l);
+        l->ack_timer = loop_timer_new(cfg->loop, on_ack_timer, l);
         /* Only the first master may start before the keeper listens. The keeper itself starts the
          * later ones, so they make one attempt. */
         l->connect_deadline_ms = clock_mono_ms() + (cfg->epoch == 1 ? CONNECT_TIMEOUT_MS : 0);
     }
-    int rc = l && l->path && l->connect_timer
+    int rc = l && l->path && l->connect_timer && l->ack_timer
                  ? connect_keeper(l, e)
                  : err_set(e, ENOMEM, "no memory to connect to the job's keeper");
     if (rc < 0) {

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A real keeper: which ends of containers it keeps, and when it forgets them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "node_world.h"
+
+enum { LONG_MS = 60000 };
+
+/* Write the file `exits` of an earlier keeper of which n containers have ended. */
+static void write_exits(struct world *w, int n, const char *detail)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/exits", w->job_dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"keeper\":1,\"pid\":1,\"wall_ms\":1}\n{\"master\":4,\"wall_ms\":1}\n");
+    for (int i = 1; i <= n; i++)
+        fprintf(f,
+                "{\"container\":\"container%s_01_%06d\",\"slot\":0,\"code\":3,\"signal\":0,"
+                "\"reason\":\"exited\",\"detail\":\"%s\",\"wall_ms\":1,\"mono_us\":%d}\n",
+                strchr(w->app, '_'), i, detail, i);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int64_t exits_size(struct world *w)
+{
+    struct stat st;
+    char path[300];
+    snprintf(path, sizeof path, "%s/exits", w->job_dir);
+    return stat(path, &st) == 0 ? st.st_size : -1;
+}
+
+static bool exits_is_small(struct world *w)
+{
+    return exits_size(w) < 1000;
+}
+
+/* Waits for a state that the keeper reaches without a message to the test. */
+static void await(struct world *w, bool (*reached)(struct world *w))
+{
+    int64_t until = clock_mono_ms() + LONG_MS;
+    while (!reached(w)) {
+        if (clock_mono_ms() > until)
+            fail_msg("the keeper did not do it in time; 'exits' has %lld bytes",
+                     (long long)exits_size(w));
+        (void)world_until(w, never, 5);
+    }
+}
+
+static void register_again(struct world *w)
+{
+    world_drop_master(w);
+    world_register(w, w->epoch);
+}
+
+static void kill_keeper(struct world *w)
+{
+    kill(w->keeper, SIGKILL);
+    assert_int_equal(world_wait_keeper(w, LONG_MS), 1009);
+    world_drop_master(w);
+}
+
+/* The list for a new master is larger than a frame may be, and the file is larger than tony builds
+ * in memory. */
+static void more_ends_than_a_frame_has(void **state)
+{
+    enum { N = 320000 };
+    char detail[101];
+    (void)state;
+    memset(detail, 'x', sizeof detail - 1);
+    detail[sizeof detail - 1] = '\0';
+    struct world *w = world_new(NULL);
+    write_exits(w, N, detail);
+    assert_true(exits_size(w) > 64 << 20);
+    world_start_keeper(w, "");
+    world_register(w, 5);
+    assert_int_equal(w->n_registered_done, N);
+    assert_int_equal(w->n_registered, N);
+    assert_true(w->n_parts > 1);
+    world_end_well(w);
+}
+
+static void the_keeper_forgets_what_the_journal_has(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    world_run(w, 50, "true");
+    register_again(w);
+    assert_int_equal(w->n_registered_done, 50);
+    world_ack_completed(w, 20);
+    register_again(w);
+    assert_int_equal(w->n_registered_done, 30);
+    world_ack_completed(w, 20); /* counted on the new connection */
+    world_ack_completed(w, 20); /* says the same again */
+    register_again(w);
+    assert_int_equal(w->n_registered_done, 10);
+    world_ack_completed(w, 1000); /* more than there are */
+    register_again(w);
+    assert_int_equal(w->n_registered, 0);
+    assert_int_equal(w->n_parts, 1);
+    /* it still grants, launches and reports */
+    for (int i = 0; i < WORLD_SLOTS; i++)
+        w->slots[i] = (struct world_slot){ .link.fd = -1 };
+    world_run(w, 3, "exit 7");
+    assert_int_equal(w->slots[2].exit_status, 7);
+    register_again(w);
+    assert_int_equal(w->n_registered_done, 3);
+    world_end_well(w);
+}
+
+/* `exits` gets shorter, and has what a later keeper needs: its number, the master's, and the ends
+ * that the journal may lack. */
+static void exits_is_replaced(void **state)
+{
+    enum { N = 12000, LEFT = 2 };
+    (void)state;
+    struct world *w = world_new(NULL);
+    write_exits(w, N, "");
+    assert_true(exits_size(w) > 1 << 20);
+    world_start_keeper(w, "");
+    world_register(w, 5);
+    world_ack_completed(w, N - LEFT); /* there is no journal that could be synced */
+    register_again(w);
+    assert_true(exits_size(w) > 1 << 20);
+    kill_keeper(w);
+
+    int fd = open(world_read(w, "keeper.log") ? w->job_dir : "", O_RDONLY | O_DIRECTORY);
+    assert_true(fd >= 0);
+    assert_int_equal(close(openat(fd, "journal", O_WRONLY | O_CREAT, 0600)), 0);
+    assert_int_equal(close(openat(fd, "exits.new", O_WRONLY | O_CREAT, 0600)), 0);
+    world_start_keeper(w, "");
+    assert_int_equal(faccessat(fd, "exits.new", F_OK, 0), -1);
+    world_register(w, 6);
+    assert_int_equal(w->n_registered_done, N);
+    world_ack_completed(w, N - LEFT);
+    await(w, exits_is_small);
+    assert_int_equal(faccessat(fd, "exits.new", F_OK, 0), -1);
+    register_again(w);
+    assert_int_equal(w->n_registered_done, LEFT);
+    kill_keeper(w);
+
+    world_start_keeper(w, "");
+    world_register(w, 7);
+    assert_int_equal(w->n_registered_done, LEFT);
+    assert_int_equal(w->n_registered, LEFT);
+    world_ask(w, 1, 64, 0);
+    AUTO(free_p) char *id = str_printf("container%s_04_000001", strchr(w->app, '_'));
+    assert_string_equal(w->slots[0].container, id);
+    close(fd);
+    world_end_well(w);
+}
+
+/* Bytes of address space. */
+static long vm_size(pid_t pid)
+{
+    char path[64];
+    long pages = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld", &pages), 1);
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Containers that come and go do not make the keeper larger. */
+static void memory_stays(void **state)
+{
+    enum { ROUNDS = 14, WARM = 4, EACH = 100 };
+    long before = 0;
+    (void)state;
+    struct world *w = world_new("");
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == WARM)
+            before = vm_size(w->keeper);
+        for (int i = 0; i < WORLD_SLOTS; i++) {
+            link_close(&w->slots[i].link);
+            w->slots[i] = (struct world_slot){ .link.fd = -1 };
+        }
+        world_run(w, EACH, "true");
+        world_ack_completed(w, (uint64_t)(round + 1) * EACH);
+    }
+    assert_in_range(vm_size(w->keeper) - before + (1 << 20), 0, (1 << 20) + (128 << 10));
+    register_again(w);
+    assert_int_equal(w->n_registered, 0);
+    world_end_well(w);
+}
+
+#define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(more_ends_than_a_frame_has),
+        TEST(the_keeper_forgets_what_the_journal_has),
+        TEST(exits_is_replaced),
+        TEST(memory_stays),
+    };
+    if (getenv("ONLY"))
+        cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
