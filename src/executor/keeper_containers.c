@@ -324,7 +324,9 @@ static void settle(struct keeper *k, struct container *c)
     k->n_alive--;
     slots_find(k, c->slot)->ended = true;
     record_give_back(k, c);
+    live_remove(k, c);
     exits_add_container(k, c);
+    ends_add(k, c);
     give_back(k, c);
 }
 

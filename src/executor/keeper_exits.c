@@ -12,7 +12,7 @@
  * to disk: if only the keeper dies, all written bytes are safe. If the machine crashes, no process
  * of the job is alive.
  *
- * When the journal has an end, the keeper forgets it (exits_acked()). From time to time it replaces
+ * When the journal has an end, the keeper forgets it (ends_acked()). From time to time it replaces
  * the file by one that has only the other ends: it writes and syncs `exits.new`, and renames it. An
  * end that is only in the journal must not be lost if the machine crashes, so the keeper syncs the
  * journal first. If the keeper is killed before the rename, the next one finds the old file. It
@@ -112,19 +112,11 @@ static void master_line(const struct keeper *k, struct buf *line)
     buf_addf(line, "{\"master\":%u,\"wall_ms\":%lld}", k->epoch, (long long)clock_wall_ms());
 }
 
-static void add_end(struct keeper *k, struct container *c, size_t line_len)
-{
-    c->line_len = (uint32_t)line_len;
-    k->ends.line_bytes += c->line_len;
-    k->ends.v[k->ends.n++] = c; /* grant() or add_old() has made the room */
-}
-
 void exits_add_container(struct keeper *k, struct container *c)
 {
     struct buf line = { 0 };
     container_line(&line, c);
-    live_remove(k, c);
-    add_end(k, c, line.len + 1);
+    c->line_len = (uint32_t)line.len + 1;
     add_line(k, &line);
 }
 
@@ -214,35 +206,17 @@ static int rewrite(struct keeper *k, struct err *e)
     return 0;
 }
 
-static void rewrite_if_wanted(struct keeper *k)
+void exits_rewrite(struct keeper *k)
 {
     struct err e = { 0 };
     uint64_t before = k->exits_size;
-    if (!exits_wants_rewrite(k))
-        return;
     if (rewrite(k, &e) < 0) {
-        k->exits_tried_at = k->exits_size; /* the next try is EXITS_MIN later */
+        k->exits_tried_at = before; /* the next try is EXITS_MIN later */
         log_err(LOG_WARN, "keeper.exits_kept", &e);
         return;
     }
     log_event(LOG_INFO, "keeper.exits_rewritten", f_int("bytes", (int64_t)before),
               f_int("now", (int64_t)k->exits_size));
-}
-
-void exits_acked(struct keeper *k, uint64_t n)
-{
-    for (; k->ends.n_acked < n && k->ends.at < k->ends.told; k->ends.n_acked++) {
-        struct container *c = k->ends.v[k->ends.at++];
-        k->ends.line_bytes -= c->line_len;
-        container_free(k, c);
-    }
-    if (k->ends.at > k->ends.n / 2) {
-        k->ends.n -= k->ends.at;
-        k->ends.told -= k->ends.at;
-        memmove(k->ends.v, k->ends.v + k->ends.at, k->ends.n * sizeof(struct container *));
-        k->ends.at = 0;
-    }
-    rewrite_if_wanted(k);
 }
 
 /* ---- reading ---- */
@@ -274,7 +248,8 @@ static int add_old(struct keeper *k, const json_t *o, size_t line_len)
     c->ended_us = number_of(o, "mono_us");
     if (c->ended_us <= 0 || c->ended_us > now_us) /* the machine was rebooted since */
         c->ended_us = now_us - MAX(age_ms, (int64_t)0) * 1000;
-    add_end(k, c, line_len);
+    c->line_len = (uint32_t)line_len;
+    ends_add(k, c);
     return 0;
 }
 

@@ -13,6 +13,7 @@
  * keeper_table.c      the memory of containers, and how they are found
  * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
+ * keeper_ends.c       the list of ended containers
  *
  * A container is in one of two lists. While it is alive or granted it is in `live`. When it has
  * ended, the keeper writes it to `exits` and moves it to `ends`. It leaves `ends` when the master
@@ -305,14 +306,19 @@ enum {
 };
 /* Read the exits of earlier keepers into `ends`, and add a line for this one. */
 int exits_open(struct keeper *k, struct err *e);
-/* Move a container that has ended from `live` to `ends`, and write its line. */
+/* Write the line of a container that has ended. Sets c->line_len. */
 void exits_add_container(struct keeper *k, struct container *c);
 void exits_retry(struct keeper *k);
 void exits_add_master(struct keeper *k);
 void exits_add_master_exit(struct keeper *k, int status);
-/* The journal has the first n of the ends that were reported to the present master. */
-void exits_acked(struct keeper *k, uint64_t n);
-/* Is `exits` to be replaced by a shorter file? */
+/* Is `exits` worth to be replaced by a shorter file? */
 bool exits_wants_rewrite(const struct keeper *k);
+void exits_rewrite(struct keeper *k);
+
+/* keeper_ends.c */
+/* Its line is in `exits`, and vec_reserve() has made room for it in `ends`. */
+void ends_add(struct keeper *k, struct container *c);
+/* The journal has the first n of the ends that were reported to the present master. */
+void ends_acked(struct keeper *k, uint64_t n);
 
 #endif

@@ -421,7 +421,7 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
         resize_cancel(k, f->cancel_asks);
         break;
     case TONY__FRAME__BODY_ACK_COMPLETED:
-        exits_acked(k, f->ack_completed->n);
+        ends_acked(k, f->ack_completed->n);
         break;
     case TONY__FRAME__BODY_FINISH_JOB:
         on_finish(k, f->finish_job);

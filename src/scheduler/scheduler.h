@@ -43,8 +43,9 @@ struct sched_ask {
 
 enum sched_event_type {
     SE_NONE = 0,
-    /* The first event. containers: all containers of this job that the scheduler knows, including
-     * those that have ended, so that a new master can compare them with its journal. text: the host
+    /* The first event. containers: all containers of this job that are granted or run, and all
+     * ended ones whose end no master has acknowledged (sched_config.stored), so that a new master
+     * can compare them with its journal. text: the host
      * name under which other machines reach this master; NULL for `local`. */
     SE_REGISTERED,
     /* containers: these were granted. */
@@ -171,8 +172,8 @@ struct sched_ops {
      *           back-end has no room yet, it answers these requests later. If the machine can never
      *           hold the whole demand, SE_REFUSED answers each request that exceeds what the job
      *           has now.
-     * Stages    Slots of a later stage have no request yet. If the machine can never hold the demand
-     *           because of them, one SE_REFUSED names a slot of the demand that has neither a
+     * Stages    Slots of a later stage have no request yet. If the machine can never hold the
+     * demand because of them, one SE_REFUSED names a slot of the demand that has neither a
      *           container nor a request. The core then takes the resize back.
      * Less      If the new demand is smaller, the caller stops the superfluous containers and
      *           cancels the requests for slots that are not in it. Once these containers have

@@ -23,6 +23,9 @@
  * TONY_TEST_SEGMENT in the environment: a master begins a new segment of its journal after it has
  * written more than so many bytes; with 0 after each write.
  *
+ * TONY_TEST_EXITS in the environment: a keeper replaces the file `exits` at each acknowledgement of
+ * the master after which the file has more than so many bytes.
+ *
  * TONY_TEST_WALL names a file with a number of ms that is added to the wall clock. It is read each
  * time.
  *
@@ -50,6 +53,7 @@
 #include "base/util.h"
 #include "executor/executor.h"
 #include "executor/executor_int.h"
+#include "executor/keeper_int.h"
 #include "storage/journal.h"
 
 enum { LIVES_MAX = 9 };
@@ -290,6 +294,16 @@ void __wrap_executor_run(const struct executor_config *cfg)
     (void)snprintf(at.program, sizeof at.program, "executor-%u", cfg->slot);
     take();
     __real_executor_run(cfg);
+}
+
+bool __real_exits_wants_rewrite(const struct keeper *k);
+bool __wrap_exits_wants_rewrite(const struct keeper *k);
+bool __wrap_exits_wants_rewrite(const struct keeper *k)
+{
+    const char *most = getenv("TONY_TEST_EXITS");
+    if (!most)
+        return __real_exits_wants_rewrite(k);
+    return (int64_t)k->exits_size > strtoll(most, NULL, 10);
 }
 #endif
 

@@ -42,6 +42,9 @@ struct stage {
     bool finish_done;
     /* What the master does after it has registered; NULL = a whole job. */
     void (*script)(struct stage *s);
+    bool in_parts; /* the keeper's answer to the registration has two parts */
+    /* The journal has the ends when the back-end asks for the n-th time; 0 = never. */
+    unsigned stored_at, n_stored_asked;
     unsigned n_grants; /* of a script's keeper; each grant gets a new id */
 };
 
@@ -73,11 +76,17 @@ static void keeper_registered(struct stage *s)
     b.exit_status = 137;
     b.reason = (Tony__Reason)99; /* a reason that only a later version knows */
     Tony__Registered r = TONY__REGISTERED__INIT;
-    r.n_containers = 2;
+    r.n_containers = s->in_parts ? 1 : 2;
     r.containers = list;
+    r.more = s->in_parts;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_REGISTERED;
     f.registered = &r;
+    keeper_send(s, &f);
+    if (!s->in_parts)
+        return;
+    r.containers = list + 1;
+    r.more = false;
     keeper_send(s, &f);
 }
 
@@ -251,6 +260,10 @@ static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_RELEASE_CONTAINERS:
         note(s, "> release %zu %s, ", f->release_containers->n_ids, f->release_containers->ids[0]);
         break;
+    case TONY__FRAME__BODY_ACK_COMPLETED:
+        note(s, "> ack %u, ", (unsigned)f->ack_completed->n);
+        loop_stop(s->loop);
+        break;
     case TONY__FRAME__BODY_FINISH_JOB:
         note(s, "> finish %s, ", f->finish_job->state);
         break;
@@ -351,6 +364,12 @@ static void on_watchdog(void *arg)
     loop_stop(s->loop);
 }
 
+static bool is_stored(void *arg)
+{
+    struct stage *s = arg;
+    return ++s->n_stored_asked >= s->stored_at && s->stored_at;
+}
+
 static int open_sched(struct stage *s, struct err *e)
 {
     struct sched_config cfg = { .loop = s->loop,
@@ -358,6 +377,7 @@ static int open_sched(struct stage *s, struct err *e)
                                 .application_id = s->id,
                                 .job_dir = s->dir,
                                 .runtime_dir = s->dir,
+                                .stored = is_stored,
                                 .on_event = on_event,
                                 .arg = s };
     return s->ops->open(&cfg, &s->sched, e);
@@ -555,6 +575,27 @@ static void a_whole_that_is_refused(void **state)
     stage_done(&s);
 }
 
+static void does_nothing(struct stage *s)
+{
+    (void)s;
+}
+
+/* The keeper may forget ends only when the journal has them. The parts of the registration are
+ * reported as one. */
+static void ends_are_acknowledged_when_stored(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.script = does_nothing;
+    s.in_parts = true;
+    s.stored_at = 3;
+    stage_run(&s);
+    assert_string_equal(s.heard, "> register 4, < registered, > ack 1, ");
+    assert_int_equal(s.n_stored_asked, 3);
+    stage_done(&s);
+}
+
 static void only_known_back_ends(void **state)
 {
     (void)state;
@@ -571,6 +612,7 @@ int main(void)
         cmocka_unit_test(a_keeper_that_refuses),
         cmocka_unit_test(no_keeper_at_all),
         cmocka_unit_test(a_keeper_that_comes_later),
+        cmocka_unit_test(ends_are_acknowledged_when_stored),
         cmocka_unit_test(only_known_back_ends),
         cmocka_unit_test(a_cancel_that_crosses_the_grant),
         cmocka_unit_test(a_resize_and_the_pools_wishes),
