@@ -115,7 +115,7 @@ def test_many_ends_leave_a_short_file_and_a_short_registration(make_points_lab):
     def registered():
         return [x for x in (lab.dir(job.app) / "master.log").read_text().splitlines() if "master.registered" in x]
 
-    wait_until(lambda: len(ended()) == n and (job.dir / "slow").exists(), "all quick tasks have ended")
+    wait_until(lambda: (job.dir / "slow").exists() and len(ended()) == n, "all quick tasks have ended")
     wait_until(lambda: (lab.dir(job.app) / "exits").stat().st_size < 3000, "the file `exits` is short")
     kill9(lab.one("master", job.app))
     wait_until(lambda: len(registered()) == 2, "the next master has registered")
