@@ -40,6 +40,8 @@ static const char *type_name(const struct conf_key *k)
         return "environment";
     case CT_ENUM:
         return "one of";
+    case CT_REAL:
+        return "decimal number";
     case CT_STR:
     case CT_NONE:
     case CT_COUNT:
@@ -59,7 +61,8 @@ static int add_type(struct buf *b, const struct conf_key *k)
     }
     if (rc == 0 && *k->unit)
         rc = buf_addf(b, ", %s", k->unit);
-    if (rc == 0 && (k->type == CT_INT || k->type == CT_MEM) && k->min != INT64_MIN) {
+    if (rc == 0 && (k->type == CT_INT || k->type == CT_REAL || k->type == CT_MEM) &&
+        k->min != INT64_MIN) {
         rc = buf_addf(b, ", from %lld", (long long)k->min);
         if (rc == 0 && k->max != INT64_MAX)
             rc = buf_addf(b, " to %lld", (long long)k->max);

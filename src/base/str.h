@@ -26,6 +26,10 @@ bool str_ends(const char *s, const char *suffix);
 /* Parse a decimal integer. -EINVAL: not a whole number; -ERANGE: outside [min, max]. */
 int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
+/* Parse a decimal number such as 0.25 or 1e-3. -EINVAL: it is none (nor are "nan" and "inf");
+ * -ERANGE: outside [min, max]. */
+int str_real(struct span s, double min, double max, const char *what, double *out, struct err *e);
+
 /* Parse a size into MiB, in the notation of TonY's memory settings. "2g" is 2048, "2048m" is 2048,
  * "3" is 3. Units: k, m, g, t, each also with "b" or "ib" behind it, in any case; no unit means
  * MiB. A size that is not a whole number of MiB: -EINVAL. Outside [min, max]: -ERANGE. */

@@ -4,6 +4,7 @@
  * allowed, since values in XML files often have it.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -69,6 +70,27 @@ int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *
     if (rc == 0)
         *out = v;
     return rc;
+}
+
+int str_real(struct span s, double min, double max, const char *what, double *out, struct err *e)
+{
+    struct span all = span_trim(s);
+    char text[SHOWN], *end = text;
+    /* strtod() also reads "nan", "inf" and hexadecimal numbers. */
+    bool plain = all.len > 0 && all.len < sizeof text;
+    for (size_t i = 0; plain && i < all.len; i++)
+        plain = all.p[i] != '\0' && strchr("0123456789+-.eE", all.p[i]) != NULL;
+    if (plain) {
+        memcpy(text, all.p, all.len);
+        text[all.len] = '\0';
+    }
+    double v = plain ? strtod(text, &end) : 0;
+    if (!plain || *end)
+        return refuse(all, what, "a number", e);
+    if (v < min || v > max)
+        return err_set(e, ERANGE, "%s must be between %g and %g, not %s", what, min, max, text);
+    *out = v;
+    return 0;
 }
 
 static bool same_word(struct span s, const char *word)

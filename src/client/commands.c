@@ -152,16 +152,19 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_plan },
     { .name = "pool",
-      .usage = "pool status|start|stop [options]",
+      .usage = "pool status|start|stop|set|why [options] [KEY=VALUE]...",
       .summary = "the pool that runs jobs on this machine",
-      .examples = "  tony pool status --json\n  tony pool stop\n",
+      .examples = "  tony pool status --json\n  tony pool stop\n"
+                  "  tony pool set policy=dorm loss-max=0.2\n  tony pool why\n",
       .text = "It is started when needed and ends by itself after tony.pool.idle-timeout without a "
               "job. `stop` refuses while\n"
-              "jobs are live, unless --force, which kills them.\n",
+              "jobs are live, unless --force, which kills them. `set` changes the policy by which "
+              "the pool divides the machine,\n"
+              "and prints its settings; `why` explains its last decision (docs/pool-policy.md).\n",
       .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_FORCE),
       .min_args = 1,
-      .max_args = 1,
-      .words = "status start stop",
+      .max_args = 16,
+      .words = "status start stop set why",
       .fn = cmd_pool },
     { .name = "allocate",
       .usage = "allocate [--policy NAME] [--time-limit TIME] < INSTANCE",

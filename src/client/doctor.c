@@ -234,7 +234,7 @@ static const char *type_word(enum conf_type t)
 {
     static const char *const words[CT_COUNT] = {
         [CT_STR] = "text",   [CT_INT] = "integer",   [CT_BOOL] = "boolean", [CT_LIST] = "list",
-        [CT_MEM] = "memory", [CT_ENVS] = "K=V list", [CT_ENUM] = "choice",
+        [CT_MEM] = "memory", [CT_ENVS] = "K=V list", [CT_ENUM] = "choice",  [CT_REAL] = "number",
     };
     return t > CT_NONE && t < CT_COUNT ? words[t] : "?";
 }

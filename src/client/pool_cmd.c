@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool status, pool start, pool stop
+ * pool status, pool start, pool stop; pool set and pool why are in pool_policy.c
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/link.h"
+#include "client/pool_policy.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -162,8 +163,13 @@ static int stop(struct client *c)
 int cmd_pool(struct client *c)
 {
     const char *word = c->o.args[0];
-    static const char *const words[] = { "status", "start", "stop" };
+    static const char *const words[] = { "status", "start", "stop", "set", "why" };
     struct err e = { 0 };
+    size_t most = str_eq(word, "set") ? c->o.n_args : str_eq(word, "why") ? 2 : 1;
+    if (c->o.n_args > most) {
+        (void)err_set(&e, EINVAL, "tony pool %s takes no argument '%s'", word, c->o.args[most]);
+        return client_fail(EXIT_MISUSE, &e);
+    }
     if (str_eq(word, "stop"))
         return stop(c);
     if (options_has(&c->o, OPT_FORCE)) {
@@ -174,11 +180,15 @@ int cmd_pool(struct client *c)
         return status(c, false);
     if (str_eq(word, "start"))
         return status(c, true);
+    if (str_eq(word, "set"))
+        return pool_set(c);
+    if (str_eq(word, "why"))
+        return pool_why(c);
     (void)err_set(&e, EINVAL, "tony pool does not understand '%s'", word);
     const char *near = str_nearest(word, words, ARRAY_LEN(words));
     if (near)
         err_hint(&e, "did you mean 'tony pool %s'?", near);
     else
-        err_hint(&e, "usage: tony pool status|start|stop");
+        err_hint(&e, "usage: tony pool status|start|stop|set|why");
     return client_fail(EXIT_MISUSE, &e);
 }

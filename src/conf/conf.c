@@ -201,6 +201,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
 {
     AUTO(free_p) char *what = str_printf("'%s'", key);
     int64_t i;
+    double d;
     bool b;
     if (!what)
         return err_set(e, ENOMEM, "cannot check a value: %m");
@@ -211,6 +212,8 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     switch (row->type) {
     case CT_INT:
         return str_i64(span_of(value), row->min, row->max, what, &i, e);
+    case CT_REAL:
+        return str_real(span_of(value), (double)row->min, (double)row->max, what, &d, e);
     case CT_MEM:
         return str_mib(span_of(value), row->min, row->max, what, &i, e);
     case CT_BOOL:
@@ -331,6 +334,17 @@ int64_t conf_int(const struct conf *c, const char *key)
         (void)str_mib(span_of(value), row->min, row->max, key, &v, NULL);
     else
         (void)str_i64(span_of(value), row->min, row->max, key, &v, NULL);
+    return v;
+}
+
+double conf_real(const struct conf *c, const char *key)
+{
+    const struct conf_key *row = conf_key_find(span_of(key), NULL);
+    const char *value = conf_get(c, key);
+    double v = 0;
+    if (row && value)
+        /* Cannot fail: the value was checked when it was set. */
+        (void)str_real(span_of(value), (double)row->min, (double)row->max, key, &v, NULL);
     return v;
 }
 

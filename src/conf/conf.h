@@ -37,6 +37,7 @@ enum conf_type {
     CT_MEM,
     CT_ENVS,
     CT_ENUM,
+    CT_REAL,
     CT_COUNT
 };
 
@@ -55,7 +56,7 @@ enum conf_effect {
 struct conf_key {
     const char *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.cluster" */
     const char *dflt; /* the default as text; NULL = unset */
-    int64_t min, max; /* CT_INT and CT_MEM (MiB) */
+    int64_t min, max; /* CT_INT, CT_REAL and CT_MEM (MiB) */
     const char *unit; /* "ms", "s", "MiB", "" */
     const char *choices; /* CT_ENUM: "GANG|FCFS", compared without case */
     const char *since;   /* "TonY", "TonY 0.5", "tony 1" */
@@ -108,6 +109,7 @@ const char *conf_get(const struct conf *c, const char *key); /* NULL = unset; bo
 const char *conf_origin(const struct conf *c, const char *key);
 /* Of a key of type CT_INT or CT_MEM; 0 if unset. */
 int64_t conf_int(const struct conf *c, const char *key);
+double conf_real(const struct conf *c, const char *key); /* of type CT_REAL; 0 if unset */
 bool conf_bool(const struct conf *c, const char *key);
 /* Iterate over all entries, defaults included, in order of first appearance: i from 0 until
  * false. */
@@ -203,6 +205,7 @@ struct role_spec {
     uint32_t instances;
     int64_t max_instances;     /* -1 = no cap */
     uint32_t min_instances;    /* a resize may not go below this; at least 1 */
+    bool says_bounds;          /* both bounds are set: a policy of the pool may resize the role */
     enum resize_policy resize; /* what a resize of the job does to the tasks of this role */
     char *resume_command;      /* replaces `command` when the job resumes from a checkpoint; NULL =
                                   `command` */
@@ -271,6 +274,8 @@ struct job_spec {
     bool addresses_in_file_only; /* tasks get TONY_SPEC_FILE, but not CLUSTER_SPEC, TF_CONFIG and
                                     other variables with addresses */
     int priority;
+    uint32_t weight; /* for policies of the pool that divide the machine; at least 1 */
+    double budget;   /* policy `market`; 0 = the weight */
     struct role_spec *roles;
     size_t n_roles;
     uint32_t n_tasks; /* sum over all roles */

@@ -27,6 +27,8 @@
 #define BOOL(key, dflt, effect, since, help) BARE(CT_BOOL, key, dflt, effect, since, false, help)
 #define INT(key, dflt, min, max, unit, effect, since, help) \
     { key, dflt, min, max, unit, NULL, since, help, CT_INT, effect, false }
+#define REAL(key, dflt, min, max, effect, since, help) \
+    { key, dflt, min, max, "", NULL, since, help, CT_REAL, effect, false }
 #define MEM(key, dflt, min, max, effect, since, help) \
     { key, dflt, min, max, "MiB", NULL, since, help, CT_MEM, effect, false }
 #define ENUM(key, dflt, choices, effect, since, help) \
@@ -52,6 +54,8 @@ static const struct conf_key keys[] = {
          "true: the addresses of all tasks are in CLUSTER_SPEC, TF_CONFIG, LIGHTGBM_MACHINES or CLUSTER_WORKER_LIST, depending on the framework; false: they are only in the file TONY_SPEC_FILE."),
     ENUM("tony.cluster", "local", "local|yarn|slurm", CE_ACTS, OURS, "Where the job runs; also --cluster."),
     INT("tony.application.priority", "0", -1000, 1000, "", CE_ACTS, OURS, "Jobs with a higher number are admitted first."),
+    INT("tony.application.weight", "1", 1, 10000, "", CE_ACTS, OURS, "Under the pool's policies dorm, drf and market, a job with twice the weight has a fair share that is twice as large."),
+    REAL("tony.application.budget", NULL, 0, 1000000000, CE_ACTS, OURS, "Under the pool's policy market, what the job can spend; more than 0. Unset means its weight."),
     STR("tony.application.src-dir", NULL, CE_ACTS, OURS, "Directory that is copied into each container, where commands start; also --src_dir."),
     STR("tony.application.python-venv", NULL, CE_ACTS, OURS, "Python environment, a directory or an archive, linked as venv/; also --python_venv."),
     STR("tony.application.python-binary-path", NULL, CE_ACTS, OURS,
@@ -192,6 +196,16 @@ static const struct conf_key keys[] = {
     MEM("tony.pool.memory-reserve", "512m", 0, MEM_MAX, CE_ACTS, OURS, "Memory of the machine that the pool does not give to jobs."),
     INT("tony.pool.vcores", NULL, 1, COUNT_MAX, "cores", CE_ACTS, OURS, "Cores that the pool gives to jobs; unset means those of the machine."),
     INT("tony.pool.gpus", NULL, 0, GPUS_MAX, "devices", CE_ACTS, OURS, "GPUs that the pool gives to jobs; unset means all GPUs of the machine."),
+    ENUM("tony.pool.policy", "fifo", "fifo|backfill|static|drf|dorm|market", CE_ACTS, OURS,
+         "How the pool divides the machine among jobs (docs/pool-policy.md). fifo, static: a queue; backfill: small jobs pass a large one if they do not delay it; drf, dorm and market also resize jobs that run. tony pool set changes it and the keys below while the pool runs."),
+    REAL("tony.pool.policy.theta1", "0.1", 0, 1, CE_ACTS, OURS, "dorm: the bound on the loss of fairness is theta1 times twice the number of resource types, rounded up."),
+    REAL("tony.pool.policy.theta2", "0.1", 0, 1, CE_ACTS, OURS, "dorm: a decision adjusts at most this part of the running jobs, rounded up."),
+    REAL("tony.pool.policy.loss-max", NULL, 0, 1000, CE_ACTS, OURS, "dorm: the bound on the loss of fairness, instead of theta1."),
+    INT("tony.pool.policy.adjust-max", NULL, 0, 1000000, "jobs", CE_ACTS, OURS, "dorm: a decision adjusts at most this number of running jobs, instead of theta2."),
+    REAL("tony.pool.policy.reserve", "0", 0, 1000000, CE_ACTS, OURS, "market: the lowest price of the whole machine."),
+    INT("tony.pool.policy.interval", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The pool waits at least this long between two decisions of a policy. What happens in between is decided together."),
+    INT("tony.pool.policy.resize-limit", "300000", 1000, 86400000, "ms", CE_ACTS, OURS, "A running job has this time to follow a decision. A job that has not done so keeps its size, and the policy does not change it for the same time again."),
+    INT("tony.pool.policy.time-limit", "500", 1, 60000, "ms", CE_ACTS, OURS, "dorm: the search for a better division ends after this time."),
     INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "Content in <home>/.tony/cache in HDFS that no job has used for this time is removed."),
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after this time."),
 

@@ -18,6 +18,8 @@ static const struct {
     { "name", "tony.application.name" },
     { "framework", "tony.application.framework" },
     { "cluster", "tony.cluster" },
+    { "weight", "tony.application.weight" },
+    { "budget", "tony.application.budget" },
     { "src", "tony.application.src-dir" },
     { "venv", "tony.application.python-venv" },
     { "command", "tony.containers.command" },

@@ -139,6 +139,8 @@ static void build_numbers(struct build *b)
     s->gang = !mode || strncasecmp(span_trim(span_of(mode)).p, "FCFS", 4) != 0;
     s->addresses_in_file_only = !conf_bool(c, "tony.application.addresses-in-environment");
     s->priority = (int)conf_int(c, "tony.application.priority");
+    s->weight = (uint32_t)conf_int(c, "tony.application.weight");
+    s->budget = conf_real(c, "tony.application.budget");
     s->fail_on_worker_failure = conf_bool(c, "tony.application.fail-on-worker-failure-enabled");
     s->app_timeout_ms = limit_ms(b, "tony.application.timeout");
     s->allocation_timeout_ms = limit_ms(b, "tony.container.allocation.timeout");
@@ -162,6 +164,14 @@ static void build_numbers(struct build *b)
     s->restarts[END_LAUNCH_FAILED] = (uint32_t)conf_int(c, "tony.task.restarts.launch-failed");
     s->node_max_failures = (uint32_t)conf_int(c, "tony.node.max-failures");
     s->node_window_ms = (uint64_t)conf_int(c, "tony.node.failure-window");
+}
+
+static int check_budget(struct build *b)
+{
+    const char *key = "tony.application.budget";
+    if (b->s->budget > 0 || !conf_get(b->c, key))
+        return 0;
+    return build_fail(b, key, EINVAL, "'%s' must be more than 0", key);
 }
 
 /* ---- environment and resources for all roles ---- */
@@ -263,8 +273,10 @@ static int build_all(struct build *b)
     int rc = build_texts(b);
     if (rc == 0) {
         build_numbers(b);
-        rc = build_shared(b);
+        rc = check_budget(b);
     }
+    if (rc == 0)
+        rc = build_shared(b);
     if (rc == 0)
         rc = build_roles(b);
     if (rc == 0)

@@ -33,7 +33,9 @@ int build_resize(struct build *b, struct role_spec *r)
     char key[ROLE_KEY_MAX];
     r->resize = (enum resize_policy)build_choice(b, role_key(key, r->name, "resize"), policies,
                                                  ARRAY_LEN(policies));
-    r->min_instances = (uint32_t)conf_int(b->c, role_key(key, r->name, "min-instances"));
+    role_key(key, r->name, "min-instances");
+    r->min_instances = (uint32_t)conf_int(b->c, key);
+    r->says_bounds = r->max_instances >= 0 && conf_find(b->c, key) != NULL;
     const char *resume = conf_get(b->c, role_key(key, r->name, "resume-command"));
     struct span text = span_trim(span_of(resume ? resume : ""));
     if (text.len && !(r->resume_command = span_dup(text)))

@@ -58,32 +58,76 @@ static size_t main_holder(const struct admission_job *jobs, size_t n,
     return found;
 }
 
-void admission_decide(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
-                      size_t *order, struct admission_amount *out_free)
+/* Fill order with the queue, in its order. Returns its length. */
+static size_t sort_queue(struct admission_job *jobs, size_t n, size_t *order,
+                         struct admission_amount *left)
 {
-    struct admission_amount left = *capacity;
     size_t n_queued = 0;
     for (size_t i = 0; i < n; i++) {
         jobs[i].start = false;
         jobs[i].behind = ADMISSION_NOBODY;
         jobs[i].place = 0;
         if (jobs[i].admitted)
-            amount_take(&left, &jobs[i].needs);
+            amount_take(left, &jobs[i].needs);
         else
             order[n_queued++] = i;
     }
     if (n_queued > 1)
         qsort_r(order, n_queued, sizeof *order, compare, jobs);
+    return n_queued;
+}
 
-    size_t k = 0;
+/* The entries order[k..n_queued) wait. */
+static void set_places(struct admission_job *jobs, size_t n, const size_t *order, size_t k,
+                       size_t n_queued, const struct admission_amount *left)
+{
+    for (size_t first = k; k < n_queued; k++) {
+        struct admission_job *job = &jobs[order[k]];
+        job->place = (uint32_t)(k - first + 1);
+        job->behind = k == first ? main_holder(jobs, n, job, left) : order[k - 1];
+    }
+}
+
+void admission_decide(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
+                      size_t *order, struct admission_amount *out_free)
+{
+    struct admission_amount left = *capacity;
+    size_t n_queued = sort_queue(jobs, n, order, &left), k = 0;
     for (; k < n_queued && admission_possible(&left, &jobs[order[k]].needs); k++) {
         jobs[order[k]].start = true;
         amount_take(&left, &jobs[order[k]].needs);
     }
-    for (size_t first = k; k < n_queued; k++) {
-        struct admission_job *job = &jobs[order[k]];
-        job->place = (uint32_t)(k - first + 1);
-        job->behind = k == first ? main_holder(jobs, n, job, &left) : order[k - 1];
+    set_places(jobs, n, order, k, n_queued, &left);
+    *out_free = left;
+}
+
+/* Move the entries that start to the front. The order of both groups stays. */
+static size_t starters_first(const struct admission_job *jobs, size_t *order, size_t n_queued)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < n_queued; k++) {
+        size_t one = order[k];
+        if (!jobs[one].start)
+            continue;
+        for (size_t i = k; i > n; i--)
+            order[i] = order[i - 1];
+        order[n++] = one;
     }
+    return n;
+}
+
+void admission_named(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
+                     size_t *order, struct admission_amount *out_free)
+{
+    struct admission_amount left = *capacity;
+    size_t n_queued = sort_queue(jobs, n, order, &left);
+    for (size_t k = 0; k < n_queued; k++) {
+        struct admission_job *job = &jobs[order[k]];
+        if (!job->named || !admission_possible(&left, &job->needs))
+            continue;
+        job->start = true;
+        amount_take(&left, &job->needs);
+    }
+    set_places(jobs, n, order, starters_first(jobs, order, n_queued), n_queued, &left);
     *out_free = left;
 }

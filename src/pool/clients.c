@@ -321,6 +321,36 @@ static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
         answer_text(c, "{\"told\":true}");
 }
 
+/* ---- the policy ---- */
+
+static void on_policy_set(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    AUTO(buf_done) struct buf json = { 0 };
+    struct err e = { 0 };
+    int rc = ask->n_settings ? sharing_conf_set(c->pool, ask->settings, ask->n_settings, &e) : 0;
+    if (rc < 0) {
+        refuse(c, &e);
+        return;
+    }
+    rc = sharing_conf_report(c->pool, &json);
+    if (rc < 0)
+        refuse_rc(c, rc, "tell the settings of the policy");
+    else
+        answer(c, &json);
+    if (ask->n_settings)
+        pool_admit(c->pool);
+}
+
+static void on_policy_why(struct pool_client *c, const Tony__ClientAsk *ask)
+{
+    AUTO(buf_done) struct buf json = { 0 };
+    int rc = sharing_report(c->pool, ask->application_id, &json);
+    if (rc < 0)
+        refuse_rc(c, rc, "tell the last decision");
+    else
+        answer(c, &json);
+}
+
 /* ---- asking ---- */
 
 static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
@@ -466,6 +496,12 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
         return;
     case TONY__CLIENT_ASK__WHAT__WISH:
         on_wish(c, ask);
+        return;
+    case TONY__CLIENT_ASK__WHAT__POLICY_SET:
+        on_policy_set(c, ask);
+        return;
+    case TONY__CLIENT_ASK__WHAT__POLICY_WHY:
+        on_policy_why(c, ask);
         return;
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:

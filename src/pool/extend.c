@@ -245,8 +245,11 @@ static bool take_wish(struct pool_job *j, const Tony__KeeperState *s)
 
 bool extension_heard(struct pool_job *j, const Tony__KeeperState *s)
 {
+    bool bounds = j->min_containers != s->min_containers || j->max_containers != s->max_containers;
     j->min_containers = s->min_containers;
     j->max_containers = s->max_containers;
+    if (bounds)
+        sharing_changed(j->pool);
     bool held = take_holdings(j, s);
     bool wished = take_wish(j, s);
     return held || wished;

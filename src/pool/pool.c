@@ -135,7 +135,11 @@ static void queue_add_jobs(const struct pool *p, struct queue *q)
         const struct pool_job *j = p->jobs.v[i];
         bool admitted = pool_job_admitted(j);
         q->v[q->n++] = (struct admission_job){
-            .needs = j->needs, .priority = j->priority, .number = j->number, .admitted = admitted
+            .needs = j->needs,
+            .priority = j->priority,
+            .number = j->number,
+            .admitted = admitted,
+            .named = sharing_names(j, false),
         };
         if (admitted && !j->gpus_known) {
             q->gpus_unknown |= j->needs.gpus > 0;
@@ -157,7 +161,8 @@ static int queue_fill(const struct pool *p, struct queue *q)
                                                    .priority = j->priority,
                                                    .number = j->wish.arrival,
                                                    .extension = true,
-                                                   .of = i };
+                                                   .of = i,
+                                                   .named = sharing_names(j, true) };
     }
     return 0;
 }
@@ -237,6 +242,7 @@ static void admit_one(struct pool_job *j, bool extension)
     pool_choose_gpus(j, 0);
     if (j->away)
         loop_timer_stop(j->away); /* from now on the master watches for an absent client */
+    j->started_ms = clock_mono_ms();
     keeper_start(j);
     clients_tell(j);
 }
@@ -281,7 +287,7 @@ void pool_admit(struct pool *p)
         return;
     }
     struct admission_amount capacity = { p->machine.memory_mib, p->machine.n_gpus };
-    admission_decide(&capacity, q.v, q.n, order, &p->left);
+    (sharing_divides(p) ? admission_named : admission_decide)(&capacity, q.v, q.n, order, &p->left);
     admit_those(p, &q, order);
     for (size_t i = 0; i < q.n; i++) {
         const struct admission_job *a = &q.v[i];
@@ -292,6 +298,7 @@ void pool_admit(struct pool *p)
         if (set_place(j, a->extension, a->place, behind))
             clients_tell(j);
     }
+    sharing_carry_out(p);
 }
 
 /* ---- the end of a job, and of the pool ---- */

@@ -12,6 +12,8 @@
  *   recover.c    takes over the jobs of an earlier pool
  *   sweep.c      cleans up after finished jobs
  *   reports.c    JSON documents for clients
+ *   sharing*.c    a policy divides the machine among jobs (sharing.h)
+ *   share.c      from the jobs to the policy, and back
  *   children.c   child processes
  *   tidy.c       removes old store entries and old history
  */
@@ -26,6 +28,7 @@
 #include "base/base.h"
 #include "pool/admission.h"
 #include "pool/machine.h"
+#include "pool/sharing.h"
 #include "proto/tony.pb-c.h"
 #include "storage/paths.h"
 
@@ -113,6 +116,15 @@ struct pool_job {
     /* The numbers of containers between which the job may be resized; 0 = not known. Its keeper
      * repeats them to a new pool. */
     uint32_t min_containers, max_containers;
+    /* For policies (sharing.h): */
+    struct pool_elastic elastic;
+    struct pool_target target;
+    uint32_t weight;
+    double budget;
+    uint64_t timeout_ms;         /* tony.application.timeout; 0 = none */
+    int64_t started_ms;          /* when this pool admitted it; 0 = another pool did */
+    int64_t left_alone_until_ms; /* no decision changes the job before; 0 = it may */
+
     uint32_t admit_number; /* of the last Admit of this connection */
     bool was_admitted;     /* the job has a keeper, or had one */
     bool fresh;            /* no pool has ever started a keeper for it */
@@ -153,6 +165,7 @@ struct pool {
     struct conf *conf;
     struct machine machine;
     struct admission_amount left; /* the capacity that admitted jobs do not use */
+    struct sharing sharing;
     int lock_fd;
     struct listener *listener;
     struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear;
@@ -238,6 +251,7 @@ struct resizing {
     struct buf text;
     struct job_spec *spec;
     struct pool_client *client; /* NULL once the client has gone */
+    bool by_policy;             /* no client has asked for it */
     struct err e;               /* set by the thread */
 };
 
@@ -266,6 +280,8 @@ int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the 
 /* resize.c */
 /* Resize a waiting job: change its numbers of instances. clients_resized() follows. */
 int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *e);
+/* The same for a policy, with a number for one role. sharing_sized() follows, unless this fails. */
+int resize_by_policy(struct pool_job *j, const char *role, uint32_t n, struct err *e);
 void resize_cleanup(const struct pool_job *j); /* remove the job.conf.new of a dead pool */
 
 /* extend.c */

@@ -60,6 +60,7 @@ static void add_job(struct buf *out, const struct pool_job *j)
             (void)buf_addf(out, "%s%u", i ? "," : "", j->gpus[i]);
         (void)buf_addc(out, ']');
     }
+    sharing_add_word(j->pool, j->id, out);
     (void)buf_addc(out, '}');
 }
 
@@ -76,6 +77,8 @@ static void add_machine(struct buf *out, const struct pool *p)
     }
     (void)buf_addf(out, "\"pid\":%ld,\"version\":\"%s\",\"started_ms\":%lld,", (long)getpid(),
                    TONY_VERSION, (long long)p->started_wall_ms);
+    add_str(out, "policy", sharing_name(p));
+    (void)buf_addc(out, ',');
     add_str(out, "home", p->paths.home);
     (void)buf_addc(out, ',');
     add_str(out, "cgroup", p->machine.cgroup);
@@ -145,6 +148,7 @@ int report_waiting(const struct pool_job *j, bool full, struct buf *out)
         (void)buf_addf(out, ",\"free\":{\"memory_mib\":%llu,\"gpus\":%u},\"place\":%u,",
                        (unsigned long long)j->pool->left.memory_mib, j->pool->left.gpus, j->place);
         add_str(out, "behind", j->behind);
+        sharing_add_word(j->pool, j->id, out);
         (void)buf_adds(out, "}}");
     }
     return done(out);

@@ -179,6 +179,14 @@ static void finish(struct resizing *r)
     resizing_free(r);
 }
 
+/* The policy hears of a failure now, and of success as soon as the job has its new size. */
+static void tell_policy(const struct resizing *r, int rc)
+{
+    struct pool_job *j = r->by_policy ? pool_job_find(r->pool, r->id) : NULL;
+    if (j)
+        sharing_sized(j, rc);
+}
+
 static void dir_done(void *arg, int rc)
 {
     struct resizing *r = arg;
@@ -216,9 +224,11 @@ static void write_done(void *arg, int rc)
     }
     if (rc < 0 || take_size(r) < 0) {
         (void)unlink(r->new_path); /* it may be missing */
+        tell_policy(r, -EIO);
         finish(r);
         return;
     }
+    tell_policy(r, 0);
     struct pool_job *j = pool_job_find(p, r->id);
     clients_tell(j);
     rc = loop_work(p->loop, dir_work, dir_done, r);
@@ -251,6 +261,33 @@ int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *
         return rc;
     r->client = c;
     c->resizing = TAKE(r);
+    p->n_submissions++; /* so that the pool does not exit meanwhile */
+    return 0;
+}
+
+int resize_by_policy(struct pool_job *j, const char *role, uint32_t n, struct err *e)
+{
+    struct pool *p = j->pool;
+    Tony__RoleSize size = TONY__ROLE_SIZE__INIT, *list[] = { &size };
+    Tony__ResizeJob m = TONY__RESIZE_JOB__INIT;
+    AUTO(free_p) char *who = str_printf("the pool's policy '%s'", sharing_name(p));
+    AUTO(resizing_freep) struct resizing *r = resizing_new(p, j->id);
+    if (!r || !who)
+        return no_memory(e);
+    r->by_policy = true;
+    size.role = (char *)(uintptr_t)role;
+    size.instances = n;
+    m.roles = list;
+    m.n_roles = 1;
+    m.who = who;
+    int rc = check_waits(j, r->dir, e);
+    if (rc == 0)
+        rc = build(r, &m, e);
+    if (rc == 0)
+        rc = loop_work(p->loop, write_work, write_done, r) < 0 ? no_memory(e) : 0;
+    if (rc < 0)
+        return rc;
+    (void)TAKE(r);
     p->n_submissions++; /* so that the pool does not exit meanwhile */
     return 0;
 }

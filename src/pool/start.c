@@ -328,7 +328,9 @@ static int open_all(struct pool *p, struct err *e)
               f_int("memory_mib", (int64_t)p->machine.memory_mib),
               f_int("vcores", p->machine.vcores), f_int("gpus", p->machine.n_gpus),
               f_str("cgroup", p->machine.cgroup));
-    int rc = recover(p, e);
+    int rc = sharing_init(p, e);
+    if (rc == 0)
+        rc = recover(p, e);
     p->hear_until_ms = clock_mono_ms() + HEAR_MS;
     loop_timer_set(p->hear, p->hear_until_ms);
     if (rc == 0)
@@ -391,6 +393,7 @@ static void pool_done(struct pool *p)
         pool_job_remove(p->jobs.v[p->jobs.n - 1]);
     sweep_done(p);
     loop_free(p->loop);
+    sharing_done(p);
     children_free(p);
     vec_done(&p->jobs);
     drop_lock(p);

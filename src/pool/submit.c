@@ -44,6 +44,7 @@ int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct 
     j->priority = spec->priority;
     j->client_away_ms = spec->client_away_ms;
     j->allocation_ms = spec->gang ? (int64_t)spec->allocation_timeout_ms : 0;
+    sharing_read_job(j, spec);
     free(j->name);
     j->name = str_dup(spec->name ? spec->name : "");
     return j->name ? 0 : no_memory(e);

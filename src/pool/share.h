@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Translates between the pool and the policies of src/partition: from the jobs of the pool to one
+ * decision, and back to the number of containers that each job should have. No I/O, no clock.
+ *
+ * The pool is one node. Its types of resource are those that admission guards: memory and GPUs.
+ *
+ * A job consists of a fixed part and of n containers that are all alike. Only n is decided.
+ *
+ *   It runs    The fixed part is subtracted from the node. Its n containers are the ones that run.
+ *   It waits   The policies know only containers that are alike. So each container counts as
+ *              `each` and its part of the fixed part, rounded up: fixed / min. With min containers
+ *              or more, that is never less than what the job needs.
+ *
+ * A job that cannot be resized is one container that needs all that the job needs. If it waits for
+ * more than it was given (an extension, extend.c), that extension is a waiting job of its own.
+ */
+#ifndef TONY_POOL_SHARE_H
+#define TONY_POOL_SHARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/partition.h"
+#include "pool/admission.h"
+
+struct err;
+
+enum share_kind {
+    SHARE_NONE = 0,
+    SHARE_RUNS,    /* the job holds fixed + n * each, or will soon: its start was decided */
+    SHARE_WAITS,   /* the job waits in the queue */
+    SHARE_EXTENDS, /* a running job waits for `each` more, n = 1 */
+};
+
+struct share_job {
+    const char *id; /* borrowed */
+    enum share_kind kind;
+    struct admission_amount fixed, each;
+    uint32_t min, max; /* 1 <= min <= max */
+    uint32_t n;        /* SHARE_RUNS: containers now; else: the number that the job file asks for */
+    bool pinned;       /* SHARE_RUNS: it must keep n containers */
+    int priority;
+    uint32_t number; /* of arrival, as in struct admission_job */
+    uint32_t weight;
+    double budget; /* 0 = the weight */
+    double remaining_s, ends_in_s, attained_s;
+};
+
+/* What was decided for a job. */
+struct share_target {
+    enum part_verdict verdict;
+    enum part_because because;
+    uint32_t n;             /* containers; 0 = it waits */
+    uint32_t ideal;         /* its fair number of containers */
+    char why[PART_WHY_MAX]; /* a sentence without a full stop */
+};
+
+struct share_decision {
+    struct share_target *jobs; /* in the order of the input */
+    size_t n;
+    struct part_metrics metrics;
+};
+
+/*
+ * Decide. The jobs may be in any order: running jobs come first, then both groups are sorted by
+ * priority and arrival. If running jobs hold more than the capacity, nothing is free.
+ *
+ * 0, -EINVAL (an amount is out of the range of partition.h) or -ENOMEM. On success the caller ends
+ * *out with share_decision_done().
+ */
+int share_decide(const struct part_policy *policy, const struct part_options *o,
+                 const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
+                 struct share_decision *out, struct err *e);
+void share_decision_done(struct share_decision *d);
+
+/* What would change the decision, without a full stop; "" = nothing to say. */
+const char *share_hint(enum part_verdict verdict, enum part_because because);
+
+/* fixed + n * each. A sum that does not fit becomes the largest number. */
+struct admission_amount share_sum(const struct admission_amount *fixed,
+                                  const struct admission_amount *each, uint32_t n);
+
+/*
+ * How many containers beside the fixed part are `held`? false: it is no whole number of them, or
+ * less than the fixed part.
+ */
+bool share_count(const struct admission_amount *fixed, const struct admission_amount *each,
+                 const struct admission_amount *held, uint32_t *out);
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/sharing.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "pool/pool_int.h"
+
+/* One decision: what it relies on, and what came out. */
+struct sharing_round {
+    struct pool *pool; /* the thread does not use it */
+    struct sharing_settings settings;
+    struct admission_amount capacity;
+    struct share_job *jobs;
+    char (*ids)[APP_ID_MAX]; /* the ids of jobs[] */
+    size_t n, cap;
+    int64_t began_ms, deadline_ms, decided_ms_before;
+    struct share_decision decision;
+    struct err e;
+};
+
+static void schedule(struct pool *p);
+
+bool sharing_divides(const struct pool *p)
+{
+    return p->sharing.settings.policy != NULL;
+}
+
+/* ---- how a job may be resized ---- */
+
+/* The needs of the job if the role has n instances. */
+static struct job_demand demand_with(struct job_spec *spec, struct role_spec *role, uint32_t n)
+{
+    struct job_demand d;
+    uint32_t was = role->instances;
+    role->instances = n;
+    job_spec_demand(spec, &d);
+    role->instances = was;
+    return d;
+}
+
+/* The only role with both bounds. NULL: there is none, or there are several. */
+static struct role_spec *elastic_role(struct job_spec *spec)
+{
+    struct role_spec *found = NULL;
+    for (size_t i = 0; i < spec->n_roles; i++) {
+        struct role_spec *r = &spec->roles[i];
+        if (!r->says_bounds || (int64_t)r->min_instances >= r->max_instances ||
+            r->max_instances > PART_CONTAINERS_MAX || role_spec_resize(spec, r) == RESIZE_NEVER)
+            continue;
+        if (found)
+            return NULL;
+        found = r;
+    }
+    return found;
+}
+
+/* Each instance must need the same at any size: roles of different stages share their room, so
+ * that does not hold for all jobs. */
+static bool read_demand(struct job_spec *spec, struct role_spec *r, struct pool_elastic *x)
+{
+    uint32_t lo = MAX(r->min_instances, 1u), hi = (uint32_t)r->max_instances;
+    struct job_demand at_lo = demand_with(spec, r, lo), at_hi = demand_with(spec, r, hi);
+    x->each = (struct admission_amount){ r->memory_mib, r->gpus };
+    x->min = lo;
+    x->max = hi;
+    x->fixed_containers = at_lo.n_containers - MIN(lo, at_lo.n_containers);
+    x->fixed = (struct admission_amount){ 0 };
+    struct admission_amount least = share_sum(&x->fixed, &x->each, lo);
+    if (least.memory_mib > at_lo.memory_mib || least.gpus > at_lo.gpus)
+        return false;
+    x->fixed.memory_mib = at_lo.memory_mib - least.memory_mib;
+    x->fixed.gpus = at_lo.gpus - least.gpus;
+    struct admission_amount most = share_sum(&x->fixed, &x->each, hi);
+    return most.memory_mib == at_hi.memory_mib && most.gpus == at_hi.gpus &&
+           x->fixed_containers + hi == at_hi.n_containers;
+}
+
+void sharing_read_job(struct pool_job *j, const struct job_spec *spec)
+{
+    struct job_spec *s = (struct job_spec *)(uintptr_t)spec; /* demand_with() restores it */
+    struct role_spec *r = spec->single_node ? NULL : elastic_role(s);
+    struct pool_elastic x = { 0 };
+    j->elastic = x;
+    j->weight = spec->weight;
+    j->budget = spec->budget;
+    j->timeout_ms = spec->app_timeout_ms;
+    if (!r || !read_demand(s, r, &x) || !str_copy(x.role, sizeof x.role, r->name))
+        return;
+    x.has = true;
+    j->elastic = x;
+}
+
+/* ---- what a decision relies on ---- */
+
+/* The time that is left of the job's time limit, from its start on. */
+static double time_left_s(const struct pool_job *j)
+{
+    if (j->timeout_ms == 0 || (pool_job_admitted(j) && !j->started_ms))
+        return INFINITY;
+    int64_t ran_ms = j->started_ms ? clock_mono_ms() - j->started_ms : 0;
+    return MAX((double)j->timeout_ms - (double)ran_ms, 0.0) / 1000;
+}
+
+/* As one container that cannot be changed. */
+static void describe_whole(const struct pool_job *j, struct share_job *s)
+{
+    s->fixed = (struct admission_amount){ 0 };
+    s->each = j->needs;
+    s->n = s->min = s->max = 1;
+    s->pinned = s->kind == SHARE_RUNS;
+}
+
+static void pin(struct share_job *s, uint32_t n)
+{
+    s->n = s->min = s->max = n;
+    s->pinned = true;
+}
+
+/* The sizes that the master accepts. max_containers is 0 until it has said so. */
+static bool bounds_allow(const struct pool_job *j, uint32_t n, struct share_job *s)
+{
+    const struct pool_elastic *x = &j->elastic;
+    if (j->max_containers <= x->fixed_containers || j->min_containers < x->fixed_containers)
+        return false;
+    s->min = MAX(s->min, j->min_containers - x->fixed_containers);
+    s->max = MIN(s->max, j->max_containers - x->fixed_containers);
+    return s->min <= n && n <= s->max && s->min < s->max;
+}
+
+static void describe_running(const struct pool_job *j, struct share_job *s)
+{
+    const struct pool_target *t = &j->target;
+    uint32_t n;
+    s->kind = SHARE_RUNS;
+    s->ends_in_s = time_left_s(j);
+    if (!sharing_count(j, &n) || n == 0) {
+        describe_whole(j, s);
+        return;
+    }
+    s->n = n;
+    bool foreign_wish = j->wish.open && !sharing_wish_is_ours(j);
+    if (t->kind == TARGET_SHRINK || t->kind == TARGET_GROW)
+        pin(s, t->n);
+    else if (j->phase != PH_LIVE || foreign_wish || clock_mono_ms() < j->left_alone_until_ms ||
+             !bounds_allow(j, n, s))
+        pin(s, n);
+}
+
+static void describe_waiting(const struct pool_job *j, struct share_job *s)
+{
+    uint32_t n;
+    bool promised = j->target.kind == TARGET_START;
+    s->kind = promised ? SHARE_RUNS : SHARE_WAITS;
+    s->remaining_s = time_left_s(j);
+    if (!sharing_count(j, &n) || n == 0) {
+        describe_whole(j, s);
+    } else if (promised) {
+        pin(s, j->target.n);
+    } else {
+        s->n = n;
+        /* A job that had a keeper has a journal with its size. */
+        if (j->was_admitted || clock_mono_ms() < j->left_alone_until_ms || n < s->min || n > s->max)
+            s->min = s->max = n;
+    }
+}
+
+static void describe(const struct pool_job *j, struct share_job *s)
+{
+    *s = (struct share_job){ .fixed = j->elastic.fixed,
+                             .each = j->elastic.each,
+                             .min = j->elastic.min,
+                             .max = j->elastic.max,
+                             .priority = j->priority,
+                             .number = j->number,
+                             .weight = MAX(j->weight, 1u),
+                             .budget = j->budget,
+                             .remaining_s = INFINITY,
+                             .ends_in_s = INFINITY };
+    if (pool_job_admitted(j))
+        describe_running(j, s);
+    else
+        describe_waiting(j, s);
+}
+
+static void describe_extension(const struct pool_job *j, struct share_job *s)
+{
+    bool promised = j->target.kind == TARGET_EXTEND;
+    *s = (struct share_job){ .kind = promised ? SHARE_RUNS : SHARE_EXTENDS,
+                             .each = extension_lacks(j),
+                             .n = 1,
+                             .min = 1,
+                             .max = 1,
+                             .pinned = promised,
+                             .priority = j->priority,
+                             .number = j->wish.arrival,
+                             .weight = MAX(j->weight, 1u),
+                             .budget = j->budget,
+                             .remaining_s = INFINITY,
+                             .ends_in_s = INFINITY };
+}
+
+static void add(struct sharing_round *r, const struct pool_job *j, const struct share_job *s)
+{
+    (void)str_copy(r->ids[r->n], APP_ID_MAX, j->id); /* always fits */
+    r->jobs[r->n++] = *s;
+}
+
+static void round_free(struct sharing_round *r)
+{
+    if (!r)
+        return;
+    free(r->jobs);
+    free(r->ids);
+    share_decision_done(&r->decision);
+    free(r);
+}
+
+static struct sharing_round *round_new(struct pool *p)
+{
+    struct sharing_round *r = calloc(1, sizeof *r);
+    size_t most = 2 * p->jobs.n + 1;
+    if (r) {
+        r->jobs = calloc(most, sizeof *r->jobs);
+        r->ids = calloc(most, sizeof *r->ids);
+    }
+    if (!r || !r->jobs || !r->ids) {
+        round_free(r);
+        return NULL;
+    }
+    r->pool = p;
+    r->settings = p->sharing.settings;
+    r->capacity = (struct admission_amount){ p->machine.memory_mib, p->machine.n_gpus };
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        struct share_job s;
+        describe(p->jobs.v[i], &s);
+        add(r, p->jobs.v[i], &s);
+    }
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        const struct pool_job *j = p->jobs.v[i];
+        struct share_job s;
+        if (!j->wish.open || j->phase != PH_LIVE || sharing_wish_is_ours(j))
+            continue;
+        describe_extension(j, &s);
+        add(r, j, &s);
+    }
+    for (size_t i = 0; i < r->n; i++)
+        r->jobs[i].id = r->ids[i];
+    return r;
+}
+
+/* ---- is it the same as before? ---- */
+
+static uint64_t mix(uint64_t h, const void *p, size_t n)
+{
+    const unsigned char *bytes = p;
+    for (size_t i = 0; i < n; i++) /* FNV-1a */
+        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+/* Of all that a decision about this job relies on, but for times that pass by themselves. */
+static uint64_t hash_job(const struct share_job *s)
+{
+    const uint64_t v[] = { s->kind,       s->fixed.memory_mib,
+                           s->fixed.gpus, s->each.memory_mib,
+                           s->each.gpus,  s->min,
+                           s->max,        s->n,
+                           s->pinned,     (uint64_t)s->priority,
+                           s->number,     s->weight };
+    uint64_t h = mix(UINT64_C(0xcbf29ce484222325), v, sizeof v);
+    return mix(mix(h, &s->budget, sizeof s->budget), s->id, strlen(s->id));
+}
+
+static uint64_t hash_round(const struct sharing_round *r)
+{
+    uint64_t h = mix(1, &r->settings.policy, sizeof r->settings.policy);
+    for (size_t i = 0; i < r->n; i++) {
+        uint64_t one = hash_job(&r->jobs[i]);
+        h = mix(h, &one, sizeof one);
+    }
+    return MAX(h, UINT64_C(1));
+}
+
+static bool is_extension(const struct share_job *jobs, size_t i)
+{
+    for (size_t k = 0; k < i; k++) /* the entry of the job itself comes first */
+        if (str_eq(jobs[k].id, jobs[i].id))
+            return true;
+    return false;
+}
+
+/* Are all jobs of the decision as they were when it began? */
+static bool still_holds(const struct sharing_round *then, const struct sharing_round *now)
+{
+    if (now->settings.policy != then->settings.policy)
+        return false;
+    for (size_t i = 0; i < then->n; i++) {
+        bool same = false;
+        for (size_t k = 0; k < now->n && !same; k++)
+            same = str_eq(now->jobs[k].id, then->jobs[i].id) &&
+                   hash_job(&now->jobs[k]) == hash_job(&then->jobs[i]);
+        if (!same)
+            return false;
+    }
+    return true;
+}
+
+/* ---- deciding ---- */
+
+static bool is_late(void *ctx)
+{
+    const struct sharing_round *r = ctx;
+    return clock_mono_ms() >= r->deadline_ms;
+}
+
+static int decide(void *arg)
+{
+    struct sharing_round *r = arg;
+    struct part_options o = r->settings.options;
+    o.limit.stop = is_late;
+    o.limit.ctx = r;
+    return share_decide(r->settings.policy, &o, &r->capacity, r->jobs, r->n, &r->decision, &r->e);
+}
+
+static void apply(struct pool *p, struct sharing_round *r)
+{
+    struct sharing_word *words = calloc(r->n + 1, sizeof *words);
+    for (size_t i = 0; i < r->n; i++) {
+        const struct share_target *t = &r->decision.jobs[i];
+        struct pool_job *j = pool_job_find(p, r->ids[i]);
+        bool extension = is_extension(r->jobs, i);
+        if (j)
+            sharing_aim(j, t, extension);
+        if (!words)
+            continue;
+        (void)str_copy(words[i].id, APP_ID_MAX, r->ids[i]); /* always fits */
+        words[i].extension = extension;
+        words[i].target = *t;
+        words[i].had = r->jobs[i].kind == SHARE_RUNS ? r->jobs[i].n : 0;
+    }
+    if (words)
+        sharing_keep(p, words, r->n, &r->decision.metrics, clock_mono_ms() - r->began_ms);
+    pool_admit(p);
+}
+
+static void decided(void *arg, int rc)
+{
+    struct sharing_round *r = arg;
+    struct pool *p = r->pool;
+    struct sharing *y = &p->sharing;
+    y->round = NULL;
+    if (p->ended || p->stopping) {
+        round_free(r);
+        return;
+    }
+    struct sharing_round *now = rc == 0 ? round_new(p) : NULL;
+    if (rc < 0) {
+        log_err(LOG_ERROR, "policy.decide", &r->e);
+    } else if (!now || !still_holds(r, now)) {
+        log_event(LOG_INFO, "policy.stale");
+        y->decided_ms = r->decided_ms_before;
+        y->changed = true;
+    } else {
+        y->decided_on = hash_round(r);
+        apply(p, r);
+    }
+    round_free(now);
+    round_free(r);
+    schedule(p);
+}
+
+/* Is a target in force, and has no job come that the last decision does not know? Then wait: a
+ * decision now would find nearly all jobs under way. */
+static bool must_wait(const struct pool *p)
+{
+    bool open = false, unknown = false;
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        const struct pool_job *j = p->jobs.v[i];
+        open |= j->target.kind != TARGET_NONE;
+        unknown |= !pool_job_admitted(j) && !sharing_last_word(p, j->id, false);
+    }
+    return open && !unknown;
+}
+
+static void begin(struct pool *p, int64_t now)
+{
+    struct sharing *y = &p->sharing;
+    if (must_wait(p))
+        return; /* reaching or dropping a target calls sharing_changed() */
+    struct sharing_round *r = round_new(p);
+    y->changed = false;
+    if (!r || r->n == 0 || hash_round(r) == y->decided_on) {
+        round_free(r);
+        return;
+    }
+    r->began_ms = now;
+    r->deadline_ms = now + y->settings.time_limit_ms;
+    r->decided_ms_before = y->decided_ms;
+    y->decided_ms = now;
+    y->round = r;
+    if (loop_work(p->loop, decide, decided, r) == 0)
+        return;
+    y->round = NULL; /* no memory: the next change tries again */
+    round_free(r);
+}
+
+static void schedule(struct pool *p)
+{
+    struct sharing *y = &p->sharing;
+    if (!y->timer || p->ended)
+        return;
+    int64_t at = sharing_give_up(p);
+    if (y->changed && !y->round && p->hear_until_ms == 0 && !p->stopping && !must_wait(p))
+        at = MIN(at, y->decided_ms ? y->decided_ms + y->settings.interval_ms : 0);
+    if (at == INT64_MAX)
+        loop_timer_stop(y->timer);
+    else
+        loop_timer_set(y->timer, MAX(at, clock_mono_ms()));
+}
+
+static void on_time(void *arg)
+{
+    struct pool *p = arg;
+    struct sharing *y = &p->sharing;
+    int64_t now = clock_mono_ms();
+    if (!sharing_divides(p) || p->ended || p->stopping)
+        return;
+    (void)sharing_give_up(p);
+    bool may = !y->decided_ms || now >= y->decided_ms + y->settings.interval_ms;
+    if (y->changed && !y->round && may && p->hear_until_ms == 0)
+        begin(p, now);
+    schedule(p);
+}
+
+void sharing_changed(struct pool *p)
+{
+    if (!sharing_divides(p) || p->ended || p->stopping)
+        return;
+    p->sharing.changed = true;
+    schedule(p);
+}
+
+int sharing_init(struct pool *p, struct err *e)
+{
+    p->sharing.timer = loop_timer_new(p->loop, on_time, p);
+    if (!p->sharing.timer)
+        return err_set(e, ENOMEM, "cannot start the pool: %m");
+    return sharing_conf_load(p, e);
+}
+
+void sharing_done(struct pool *p)
+{
+    sharing_why_done(&p->sharing);
+    sharing_conf_done(&p->sharing);
+}

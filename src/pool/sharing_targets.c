@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "loop/loop.h"
+#include "pool/pool_int.h"
+#include "pool/sharing.h"
+
+bool sharing_count(const struct pool_job *j, uint32_t *out)
+{
+    return j->elastic.has && share_count(&j->elastic.fixed, &j->elastic.each, &j->needs, out);
+}
+
+static bool at_most(const struct admission_amount *a, const struct admission_amount *b)
+{
+    return a->memory_mib <= b->memory_mib && a->gpus <= b->gpus;
+}
+
+bool sharing_wish_is_ours(const struct pool_job *j)
+{
+    if (j->target.kind != TARGET_GROW || !j->target.ready)
+        return false;
+    struct admission_amount all = share_sum(&j->elastic.fixed, &j->elastic.each, j->target.n);
+    return at_most(&j->wish.needs, &all);
+}
+
+bool sharing_names(const struct pool_job *j, bool extension)
+{
+    if (!extension)
+        return j->target.kind == TARGET_START && j->target.ready;
+    return j->target.kind == TARGET_EXTEND || sharing_wish_is_ours(j);
+}
+
+/* ---- a new target ---- */
+
+static void aim_start(struct pool_job *j, uint32_t n)
+{
+    uint32_t now;
+    bool fits = !sharing_count(j, &now) || now == n;
+    j->target = (struct pool_target){ .kind = TARGET_START, .n = n, .ready = fits };
+}
+
+void sharing_aim(struct pool_job *j, const struct share_target *t, bool extension)
+{
+    struct pool *p = j->pool;
+    uint32_t now;
+    if (j->target.kind != TARGET_NONE)
+        return; /* it is under way: the decision has left it as it is */
+    if (t->verdict == PART_STARTS && extension)
+        j->target = (struct pool_target){ .kind = TARGET_EXTEND };
+    else if (t->verdict == PART_STARTS)
+        aim_start(j, t->n);
+    else if (t->verdict == PART_CHANGES && sharing_count(j, &now) && now != t->n)
+        j->target =
+            (struct pool_target){ .kind = t->n < now ? TARGET_SHRINK : TARGET_GROW, .n = t->n };
+    if (j->target.kind != TARGET_NONE) /* until it is told; then anew */
+        j->target.due_ms = clock_mono_ms() + 2 * p->sharing.settings.resize_limit_ms;
+}
+
+/* ---- carrying out ---- */
+
+static bool is_reached(const struct pool_job *j)
+{
+    const struct pool_target *t = &j->target;
+    uint32_t n;
+    switch (t->kind) {
+    case TARGET_START:
+        /* A user may have given the waiting job another size since. */
+        return pool_job_admitted(j) || (t->ready && sharing_count(j, &n) && n != t->n);
+    case TARGET_SHRINK:
+        return sharing_count(j, &n) && n <= t->n;
+    case TARGET_GROW:
+        return sharing_count(j, &n) && n >= t->n;
+    case TARGET_EXTEND:
+        return !j->wish.open;
+    case TARGET_NONE:
+    default:
+        return false;
+    }
+}
+
+static void reason_of(const struct pool_job *j, char *out, size_t n)
+{
+    const struct sharing_word *w = sharing_last_word(j->pool, j->id, false);
+    (void)str_copy(out, n, "");
+    if (w)
+        sharing_reason(j->pool, &w->target, out, n);
+}
+
+static void tell(struct pool_job *j)
+{
+    struct err e = { 0 };
+    char why[PART_WHY_MAX + 64];
+    int64_t limit = j->pool->sharing.settings.resize_limit_ms;
+    if (j->phase != PH_LIVE)
+        return; /* once the keeper is connected again */
+    reason_of(j, why, sizeof why);
+    int rc = pool_job_wish(j, j->target.kind == TARGET_GROW,
+                           j->elastic.fixed_containers + j->target.n, limit, why, &e);
+    if (rc < 0) {
+        log_err(LOG_WARN, "policy.tell", &e);
+        return;
+    }
+    j->target.ready = true;
+    j->target.due_ms = clock_mono_ms() + limit;
+}
+
+/* What the job will hold beyond its needs. */
+static struct admission_amount to_come(const struct pool_job *j)
+{
+    struct admission_amount all = share_sum(&j->elastic.fixed, &j->elastic.each, j->target.n);
+    return (struct admission_amount){
+        .memory_mib = all.memory_mib - MIN(all.memory_mib, j->needs.memory_mib),
+        .gpus = all.gpus - MIN(all.gpus, j->needs.gpus),
+    };
+}
+
+static bool take(struct admission_amount *left, const struct admission_amount *a)
+{
+    if (!at_most(a, left))
+        return false;
+    left->memory_mib -= a->memory_mib;
+    left->gpus -= a->gpus;
+    return true;
+}
+
+static void offer(struct pool_job *j, struct admission_amount *left)
+{
+    struct admission_amount more = to_come(j);
+    if (take(left, &more) && !j->target.ready)
+        tell(j);
+}
+
+/* Jobs that were offered room come first: it is theirs already. */
+static void offer_room(struct pool *p)
+{
+    struct admission_amount left = p->left;
+    for (int told = 1; told >= 0; told--)
+        for (size_t i = 0; i < p->jobs.n; i++) {
+            struct pool_job *j = p->jobs.v[i];
+            if (j->target.kind == TARGET_GROW && j->target.ready == (told == 1))
+                offer(j, &left);
+        }
+}
+
+static void write_size(struct pool_job *j)
+{
+    struct err e = { 0 };
+    if (j->target.writing)
+        return;
+    j->target.writing = true;
+    int rc = resize_by_policy(j, j->elastic.role, j->target.n, &e);
+    if (rc == 0)
+        return;
+    log_err(LOG_WARN, "policy.size", &e);
+    sharing_sized(j, rc);
+}
+
+void sharing_sized(struct pool_job *j, int rc)
+{
+    if (j->target.kind != TARGET_START || !j->target.writing)
+        return;
+    j->target.writing = false;
+    if (rc == 0) {
+        j->target.ready = true;
+        return;
+    }
+    j->target = (struct pool_target){ 0 };
+    j->left_alone_until_ms = clock_mono_ms() + j->pool->sharing.settings.resize_limit_ms;
+    sharing_changed(j->pool);
+}
+
+void sharing_carry_out(struct pool *p)
+{
+    if (!sharing_divides(p) || p->stopping || p->ended)
+        return;
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        struct pool_job *j = p->jobs.v[i];
+        if (is_reached(j)) {
+            log_event(LOG_INFO, "policy.reached", f_str("job", j->id),
+                      f_int("containers", j->target.n));
+            j->target = (struct pool_target){ 0 };
+        } else if (j->target.kind == TARGET_SHRINK && !j->target.ready) {
+            tell(j);
+        } else if (j->target.kind == TARGET_START && !j->target.ready) {
+            write_size(j);
+        }
+    }
+    if (p->hear_until_ms == 0)
+        offer_room(p);
+    sharing_changed(p);
+}
+
+/* ---- giving up ---- */
+
+void sharing_drop_targets(struct pool *p)
+{
+    for (size_t i = 0; i < p->jobs.n; i++)
+        p->jobs.v[i]->target = (struct pool_target){ 0 };
+}
+
+/* Targets that the jobs have not begun to follow. Those that were told go on. */
+static void drop_untold(struct pool *p)
+{
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        struct pool_target *t = &p->jobs.v[i]->target;
+        bool told = t->ready && (t->kind == TARGET_SHRINK || t->kind == TARGET_GROW);
+        if (!told && !t->writing)
+            *t = (struct pool_target){ 0 };
+    }
+}
+
+static void leave_alone(struct pool_job *j, int64_t now)
+{
+    int64_t limit = j->pool->sharing.settings.resize_limit_ms;
+    log_event(LOG_WARN, "policy.gave_up", f_str("job", j->id), f_int("containers", j->target.n),
+              f_int("left_alone_ms", limit));
+    j->target = (struct pool_target){ 0 };
+    j->left_alone_until_ms = now + limit;
+}
+
+int64_t sharing_give_up(struct pool *p)
+{
+    int64_t next = INT64_MAX, now = clock_mono_ms();
+    bool any = false;
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        struct pool_job *j = p->jobs.v[i];
+        if (j->target.kind != TARGET_NONE && now >= j->target.due_ms) {
+            leave_alone(j, now);
+            any = true;
+        }
+    }
+    if (any) {
+        drop_untold(p);
+        p->sharing.changed = true;
+    }
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        struct pool_job *j = p->jobs.v[i];
+        if (j->left_alone_until_ms && now >= j->left_alone_until_ms) {
+            j->left_alone_until_ms = 0;
+            p->sharing.changed = true;
+        }
+        if (j->target.kind != TARGET_NONE)
+            next = MIN(next, j->target.due_ms);
+        if (j->left_alone_until_ms)
+            next = MIN(next, j->left_alone_until_ms);
+    }
+    return next;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The decisions of the policy: kept in memory for `tony pool why` and `tony why`, and appended to
+ * the file pool/decisions as lines of JSON.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "codec/json.h"
+#include "pool/pool_int.h"
+#include "pool/sharing.h"
+
+static const char *const verdicts[] = {
+    [PART_WAITS] = "waits", [PART_NEVER] = "never",     [PART_STARTS] = "starts",
+    [PART_KEEPS] = "keeps", [PART_CHANGES] = "changes", [PART_STOPS] = "stops",
+};
+
+static const struct sharing_record *last(const struct pool *p)
+{
+    const struct sharing *y = &p->sharing;
+    return y->records.n ? &y->records.v[y->records.n - 1] : NULL;
+}
+
+static const struct sharing_word *word_in(const struct sharing_record *r, const char *id,
+                                          bool extension)
+{
+    for (size_t i = 0; r && i < r->n; i++)
+        if (r->jobs[i].extension == extension && str_eq(r->jobs[i].id, id))
+            return &r->jobs[i];
+    return NULL;
+}
+
+const struct sharing_word *sharing_last_word(const struct pool *p, const char *id, bool extension)
+{
+    return sharing_divides(p) ? word_in(last(p), id, extension) : NULL;
+}
+
+/* ---- as JSON ---- */
+
+static void add_str(struct buf *out, const char *key, const char *value)
+{
+    (void)buf_addf(out, "\"%s\":", key);
+    (void)json_add_str(out, span_of(value)); /* the callers look at out->failed */
+}
+
+static void add_real(struct buf *out, const char *key, double v)
+{
+    if (isfinite(v))
+        (void)buf_addf(out, "\"%s\":%.6g,", key, v);
+}
+
+static void add_word(const struct sharing_word *w, struct buf *out)
+{
+    const struct share_target *t = &w->target;
+    (void)buf_addc(out, '{');
+    add_str(out, "application_id", w->id);
+    (void)buf_addf(out,
+                   ",\"extension\":%s,\"verdict\":\"%s\",\"had\":%u,\"containers\":%u,"
+                   "\"fair\":%u,\"since_ms\":%lld,",
+                   w->extension ? "true" : "false", verdicts[t->verdict], w->had, t->n, t->ideal,
+                   (long long)w->since_wall_ms);
+    add_str(out, "why", t->why);
+    (void)buf_addc(out, ',');
+    add_str(out, "would_change", share_hint(t->verdict, t->because));
+    (void)buf_addc(out, '}');
+}
+
+static void add_record(const struct sharing_record *r, const char *id, struct buf *out)
+{
+    const struct part_metrics *m = &r->metrics;
+    const char *sep = "";
+    (void)buf_addf(out, "{\"number\":%llu,\"at_ms\":%lld,\"took_ms\":%lld,\"policy\":\"%s\",",
+                   (unsigned long long)r->number, (long long)r->wall_ms, (long long)r->took_ms,
+                   r->policy);
+    add_real(out, "utilization", m->utilization);
+    add_real(out, "loss", m->loss);
+    add_real(out, "loss_bound", m->loss_bound);
+    add_real(out, "upper_bound", m->upper_bound);
+    (void)buf_addf(out, "\"adjusted\":%u,\"admitted\":%u,\"relaxed\":%s,\"jobs\":[", m->adjusted,
+                   m->admitted, m->relaxed ? "true" : "false");
+    for (size_t i = 0; i < r->n; i++) {
+        if (id[0] && !str_eq(r->jobs[i].id, id))
+            continue;
+        (void)buf_adds(out, sep);
+        add_word(&r->jobs[i], out);
+        sep = ",";
+    }
+    (void)buf_adds(out, "]}");
+}
+
+int sharing_report(const struct pool *p, const char *id, struct buf *out)
+{
+    const struct sharing_record *r = last(p);
+    (void)buf_addf(out, "{\"policy\":\"%s\",\"now_ms\":%lld,\"decision\":", sharing_name(p),
+                   (long long)clock_wall_ms());
+    if (r && sharing_divides(p))
+        add_record(r, id, out);
+    else
+        (void)buf_adds(out, "null");
+    (void)buf_addc(out, '}');
+    return out->failed ? -ENOMEM : 0;
+}
+
+void sharing_add_word(const struct pool *p, const char *id, struct buf *out)
+{
+    const struct sharing_word *w = sharing_last_word(p, id, false);
+    const struct sharing_record *r = last(p);
+    if (!w)
+        return;
+    (void)buf_addf(out, ",\"policy\":{\"name\":\"%s\",\"decision\":%llu,\"word\":", r->policy,
+                   (unsigned long long)r->number);
+    add_word(w, out);
+    (void)buf_addc(out, '}');
+}
+
+void sharing_reason(const struct pool *p, const struct share_target *t, char *out, size_t n)
+{
+    const struct sharing_record *r = last(p);
+    (void)snprintf(out, n, "the pool's policy '%s', decision %llu: %s", sharing_name(p),
+                   (unsigned long long)(r ? r->number : 0), t->why);
+}
+
+/* ---- keeping ---- */
+
+static void append(const struct pool *p, const struct sharing_record *r)
+{
+    AUTO(buf_done) struct buf line = { 0 };
+    AUTO(free_p) char *path = fs_join(p->paths.pool, "decisions");
+    AUTO(free_p) char *old = fs_join(p->paths.pool, "decisions.1");
+    struct stat st;
+    add_record(r, "", &line);
+    (void)buf_addc(&line, '\n');
+    if (!path || !old || line.failed) {
+        log_event(LOG_WARN, "pool.no_memory", f_str("for", "pool/decisions"));
+        return;
+    }
+    if (stat(path, &st) == 0 && st.st_size > SHARING_FILE_MAX)
+        (void)rename(path, old); /* if this fails, the file grows further */
+    AUTO(close_p)
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int rc = fd == -1 ? -errno : fs_write_all(fd, line.p, line.len);
+    if (rc < 0)
+        log_event(LOG_WARN, "policy.decisions", f_str("file", path), f_int("rc", rc));
+}
+
+static void record_done(struct sharing_record *r)
+{
+    free(r->jobs);
+}
+
+static bool same_word(const struct sharing_word *a, const struct sharing_word *b)
+{
+    bool waits = a->target.n == 0;
+    return a->target.n == b->target.n && (!waits || a->target.because == b->target.because);
+}
+
+/* A job has what it has since the first of the decisions that agree on it. */
+static void set_since(struct sharing_record *r, const struct sharing_record *before)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct sharing_word *w = &r->jobs[i];
+        const struct sharing_word *old = word_in(before, w->id, w->extension);
+        w->since_wall_ms = old && same_word(w, old) ? old->since_wall_ms : r->wall_ms;
+    }
+}
+
+static void log_record(const struct sharing_record *r)
+{
+    char used[32], loss[32];
+    uint32_t waiting = 0;
+    for (size_t i = 0; i < r->n; i++)
+        waiting += r->jobs[i].target.n == 0;
+    (void)snprintf(used, sizeof used, "%.4f", r->metrics.utilization);
+    (void)snprintf(loss, sizeof loss, "%.4f", r->metrics.loss);
+    log_event(LOG_INFO, "policy.decided", f_int("number", (int64_t)r->number),
+              f_str("policy", r->policy), f_str("utilization", used), f_str("loss", loss),
+              f_int("adjusted", r->metrics.adjusted), f_int("started", r->metrics.admitted),
+              f_int("jobs", (int64_t)r->n), f_int("waiting", waiting),
+              f_int("took_ms", r->took_ms));
+}
+
+void sharing_keep(struct pool *p, struct sharing_word *jobs, size_t n,
+                  const struct part_metrics *metrics, int64_t took_ms)
+{
+    struct sharing *y = &p->sharing;
+    struct sharing_record r = { .number = ++y->number,
+                                .wall_ms = clock_wall_ms(),
+                                .took_ms = took_ms,
+                                .metrics = *metrics,
+                                .jobs = jobs,
+                                .n = n };
+    (void)str_copy(r.policy, sizeof r.policy, sharing_name(p)); /* all names are short */
+    set_since(&r, last(p));
+    log_record(&r);
+    append(p, &r);
+    if (y->records.n >= SHARING_KEPT) {
+        record_done(&y->records.v[0]);
+        memmove(&y->records.v[0], &y->records.v[1], (y->records.n - 1) * sizeof *y->records.v);
+        y->records.n--;
+    }
+    if (vec_push(&y->records, r) < 0)
+        record_done(&r); /* no memory: tony pool why tells an older decision */
+}
+
+void sharing_why_done(struct sharing *y)
+{
+    for (size_t i = 0; i < y->records.n; i++)
+        record_done(&y->records.v[i]);
+    vec_done(&y->records);
+}
