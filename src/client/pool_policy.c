@@ -22,7 +22,8 @@ static int parse(struct answer *a, json_t **out, struct err *e)
 
 static int fail(const struct answer *a, struct err *e)
 {
-    return client_fail(a->refused && e->num == EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, e);
+    bool wrong = a->refused && (e->num == EINVAL || e->num == ERANGE);
+    return client_fail(wrong ? EXIT_MISUSE : EXIT_CLUSTER, e);
 }
 
 /* ---- pool set ---- */

@@ -6,11 +6,13 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/link.h"
 #include "client/mind.h"
 #include "client/render.h"
 #include "client/status.h"
 #include "client/yarn_cmd.h"
 #include "history/history.h"
+#include "proto/tony.pb-c.h"
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
 
@@ -25,13 +27,39 @@ static json_t *time_or_null(int64_t wall_ms)
 struct progress {
     int64_t step, total, restarts;
     json_t *role; /* the first role that reported progress */
+    char *why;    /* why it waits, if a policy of the pool has said it */
 };
 
 static void progress_done(struct progress *f, size_t n)
 {
-    for (size_t i = 0; f && i < n; i++)
+    for (size_t i = 0; f && i < n; i++) {
         json_decref(f[i].role);
+        free(f[i].why);
+    }
     free(f);
+}
+
+/* Ask the pool why the jobs that wait do so. A pool that does not answer adds nothing. */
+static void ask_reasons(struct client *c, const struct history_rows *rows,
+                        struct progress *progress)
+{
+    struct answer a = { 0 };
+    bool any = false;
+    for (size_t i = 0; i < rows->n; i++)
+        any |= rows->v[i].live && str_eq(rows->v[i].state, "WAITING");
+    if (any)
+        (void)link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, "", false, &a, NULL);
+    json_t *doc = a.json.len ? json_loadb(a.json.p, a.json.len, 0, NULL) : NULL, *job;
+    size_t k;
+    json_array_foreach(json_object_get(json_object_get(doc, "decision"), "jobs"), k, job)
+    {
+        for (size_t i = 0; i < rows->n; i++)
+            if (str_eq(rows->v[i].state, "WAITING") && !progress[i].why &&
+                str_eq(rows->v[i].application_id, doc_str(job, "application_id")))
+                progress[i].why = str_dup(doc_str(job, "why"));
+    }
+    json_decref(doc);
+    answer_done(&a);
 }
 
 /* Ask the masters for the progress: the journals have none. After the first timeout, ask no further
@@ -59,6 +87,8 @@ static struct progress *ask_progress(struct client *c, const struct history_rows
         }
         json_decref(doc);
     }
+    if (progress)
+        ask_reasons(c, rows, progress);
     return progress;
 }
 
@@ -82,6 +112,8 @@ static json_t *list_json(const struct history_rows *rows, const struct progress 
             (void)json_object_set_new(job, "total", json_integer(progress[i].total));
             (void)json_object_set(job, "left_ms", json_object_get(progress[i].role, "left_ms"));
         }
+        if (progress && progress[i].why)
+            (void)json_object_set_new(job, "why", json_string(progress[i].why));
         if (progress && progress[i].restarts)
             (void)json_object_set_new(job, "restarts", json_integer(progress[i].restarts));
         (void)json_array_append_new(jobs, job);
@@ -93,7 +125,7 @@ static void list_table(const struct history_rows *rows, const struct progress *p
 {
     bool any = false;
     for (size_t i = 0; progress && i < rows->n; i++)
-        any = any || progress[i].role || progress[i].restarts;
+        any = any || progress[i].role || progress[i].restarts || progress[i].why;
     struct table t = { .n_cols = any ? 7 : 6 };
     table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
               any ? "PROGRESS" : NULL, NULL);
@@ -110,6 +142,8 @@ static void list_table(const struct history_rows *rows, const struct progress *p
         if (any && progress[i].restarts)
             (void)buf_addf(&steps, "%s%lld restart%s", steps.len ? ", " : "",
                            (long long)progress[i].restarts, progress[i].restarts > 1 ? "s" : "");
+        if (any && progress[i].why)
+            (void)buf_adds(&steps, progress[i].why);
         const char *text = buf_cstr(&steps);
         table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
                   any ? text + strspn(text, " ") : NULL, NULL);
@@ -212,8 +246,20 @@ static void waiting_lines(const json_t *w)
     (void)printf("  free      %s, %lld GPUs\n",
                  str_size((uint64_t)doc_int(have, "memory_mib", 0) << 20, spare, sizeof spare),
                  (long long)doc_int(have, "gpus", 0));
-    if (doc_str(w, "behind")[0])
+    if (doc_str(w, "behind")[0] && !json_is_object(json_object_get(w, "policy")))
         (void)printf("  behind    %s\n", doc_str(w, "behind"));
+}
+
+/* Why a job waits under a policy of the pool. */
+static void policy_lines(const json_t *doc)
+{
+    AUTO(buf_done) struct buf why = { 0 };
+    AUTO(buf_done) struct buf change = { 0 };
+    if (!render_policy(doc, &why, &change))
+        return;
+    (void)printf("  because   %s\n", buf_cstr(&why));
+    if (change.len)
+        (void)printf("  remedy    %s\n", buf_cstr(&change));
 }
 
 static void role_lines(const json_t *roles)
@@ -299,6 +345,7 @@ static void status_text(struct client *c, const json_t *doc)
     if (message[0])
         (void)printf("  %s\n", message);
     waiting_lines(json_object_get(doc, "waiting"));
+    policy_lines(doc);
     if (doc_str(doc, "trouble")[0])
         (void)printf("  trouble   %s; nothing new begins until it can be\n",
                      doc_str(doc, "trouble"));

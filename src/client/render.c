@@ -202,9 +202,25 @@ void render_waiting(const json_t *summary, char *out, size_t n)
                    str_size((uint64_t)doc_int(free_, "memory_mib", 0) << 20, have, sizeof have));
     if (gpus)
         (void)buf_addf(&b, " and %lld GPUs", (long long)doc_int(free_, "gpus", 0));
-    if (doc_str(w, "behind")[0])
+    if (doc_str(w, "behind")[0] && !json_is_object(json_object_get(w, "policy")))
         (void)buf_addf(&b, "; behind %s", doc_str(w, "behind"));
     (void)str_copy(out, n, buf_cstr(&b));
+}
+
+bool render_policy(const json_t *summary, struct buf *why, struct buf *change)
+{
+    const json_t *policy = json_object_get(json_object_get(summary, "waiting"), "policy");
+    const json_t *word = json_object_get(policy, "word");
+    const char *hint = doc_str(word, "would_change");
+    char since[32];
+    if (!json_is_object(word))
+        return false;
+    (void)str_duration(MAX(clock_wall_ms() - doc_int(word, "since_ms", 0), (int64_t)0), since,
+                       sizeof since);
+    (void)buf_addf(why, "policy '%s', since %s: %s", doc_str(policy, "name"), since,
+                   doc_str(word, "why"));
+    (void)buf_adds(change, hint);
+    return true;
 }
 
 /* ---- output as plain lines ---- */

@@ -417,6 +417,13 @@ void why_not_over(const json_t *doc, struct buf *out)
         say(out, "waits",
             doc_str(doc, "message")[0] ? doc_str(doc, "message")
                                        : "for the cluster to start its master");
+    AUTO(buf_done) struct buf policy = { 0 };
+    AUTO(buf_done) struct buf change = { 0 };
+    if (render_policy(doc, &policy, &change)) {
+        say(out, "because", buf_cstr(&policy));
+        if (change.len)
+            say(out, "remedy", buf_cstr(&change));
+    }
     say_tasks(doc, "waiting", "waits", "a container was asked for and not granted yet", out);
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
     say_tasks(doc, "registered", "ready", "registered; waits for the rest of the gang", out);

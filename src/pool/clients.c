@@ -323,32 +323,24 @@ static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
 
 /* ---- the policy ---- */
 
-static void on_policy_set(struct pool_client *c, const Tony__ClientAsk *ask)
+/* POLICY_SET and POLICY_WHY. */
+static void on_policy(struct pool_client *c, const Tony__ClientAsk *ask)
 {
     AUTO(buf_done) struct buf json = { 0 };
     struct err e = { 0 };
-    int rc = ask->n_settings ? sharing_conf_set(c->pool, ask->settings, ask->n_settings, &e) : 0;
-    if (rc < 0) {
+    bool why = ask->what == TONY__CLIENT_ASK__WHAT__POLICY_WHY, set = !why && ask->n_settings > 0;
+    if (set && sharing_conf_set(c->pool, ask->settings, ask->n_settings, &e) < 0) {
         refuse(c, &e);
         return;
     }
-    rc = sharing_conf_report(c->pool, &json);
+    int rc = why ? sharing_report(c->pool, ask->application_id, &json)
+                 : sharing_conf_report(c->pool, &json);
     if (rc < 0)
-        refuse_rc(c, rc, "tell the settings of the policy");
+        refuse_rc(c, rc, "describe the policy");
     else
         answer(c, &json);
-    if (ask->n_settings)
+    if (set)
         pool_admit(c->pool);
-}
-
-static void on_policy_why(struct pool_client *c, const Tony__ClientAsk *ask)
-{
-    AUTO(buf_done) struct buf json = { 0 };
-    int rc = sharing_report(c->pool, ask->application_id, &json);
-    if (rc < 0)
-        refuse_rc(c, rc, "tell the last decision");
-    else
-        answer(c, &json);
 }
 
 /* ---- asking ---- */
@@ -498,10 +490,8 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
         on_wish(c, ask);
         return;
     case TONY__CLIENT_ASK__WHAT__POLICY_SET:
-        on_policy_set(c, ask);
-        return;
     case TONY__CLIENT_ASK__WHAT__POLICY_WHY:
-        on_policy_why(c, ask);
+        on_policy(c, ask);
         return;
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:

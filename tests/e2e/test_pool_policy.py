@@ -64,3 +64,182 @@ def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
     lab.in_history(second)
     await_sizes(lab, {first: 8})
     end_all(lab, first)
+
+
+# ---- settings ----
+
+def test_set(make_lab):  # noqa: F811
+    lab = policy_lab(make_lab, "fifo")
+    doc = lab.json("pool", "set")
+    assert doc["policy"] == "fifo" and {s["key"]: s["value"] for s in doc["settings"]}["tony.pool.policy.theta1"] == "0.1", doc
+    doc = lab.json("pool", "set", "policy=DORM", "theta1=0.25", "tony.pool.policy.adjust-max=3", "loss-max=")
+    values = {s["key"]: (s["value"], s["origin"]) for s in doc["settings"]}
+    assert doc["policy"] == "dorm" and values["tony.pool.policy.theta1"] == ("0.25", "tony pool set"), doc
+    assert values["tony.pool.policy.loss-max"][0] == "0.2" and "tony-site.yaml" in values["tony.pool.policy.loss-max"][1], doc
+    kill9(*lab.pids("pool"))
+    wait_until(lambda: not lab.pids("pool"), "the pool is dead")
+    assert lab.json("pool", "set") == doc  # the next pool has read the file
+    assert lab.json("pool", "set", "policy=", "theta1=", "adjust-max=")["policy"] == "fifo"
+    assert json.loads((lab.home / "pool" / "policy").read_text()) == {}
+
+
+@pytest.mark.parametrize("word, says", [
+    ("policy=las", "cannot put a running job back into the queue"),
+    ("policy=dormouse", "must be one of fifo, backfill, static, drf, dorm, market"),
+    ("theta1=1.5", "'tony.pool.policy.theta1' must be between 0 and 1, not 1.5"),
+    ("theta1=nan", "'tony.pool.policy.theta1' must be a number, not 'nan'"),
+    ("theta2=0x1", "'tony.pool.policy.theta2' must be a number, not '0x1'"),
+    ("theta1=1e999", "'tony.pool.policy.theta1' must be between 0 and 1"),
+    ("loss-max=-1", "'tony.pool.policy.loss-max' must be between 0 and 1000"),
+    ("interval=ten", "'tony.pool.policy.interval' must be a whole number"),
+    ("resize-limit=10", "'tony.pool.policy.resize-limit' must be at least 1000"),
+    ("theta3=1", "no setting 'theta3'"),
+    ("theta1", "'theta1' is not KEY=VALUE"),
+    ("=1", "no setting ''"),
+])
+def test_what_cannot_be_is_refused(make_lab, word, says):  # noqa: F811
+    lab = policy_lab(make_lab, "fifo")
+    r = lab.run("pool", "set", "policy=drf", word)
+    assert r.returncode == 2 and says in r.stderr, r.stderr
+    assert lab.json("pool", "set")["policy"] == "fifo"  # all or none
+
+
+def test_a_damaged_file_of_settings(make_lab):  # noqa: F811
+    lab = policy_lab(make_lab, "drf")
+    (lab.home / "pool").mkdir(parents=True, mode=0o700)
+    for text in ("", "{", "[]", '{"tony.pool.policy":"nothing"}', '{"tony.pool.policy.theta1":"7"}', "x" * 70000):
+        (lab.home / "pool" / "policy").write_text(text)
+        assert lab.json("pool", "set")["policy"] == "drf", text
+        lab.ok("pool", "stop")
+
+
+def test_a_final_value_of_the_site_stays(make_lab):  # noqa: F811
+    lab = make_lab(site={})
+    conf = lab.base / "conf"
+    conf.mkdir()
+    (conf / "tony-site.xml").write_text("<configuration><property><name>tony.pool.policy</name><value>drf</value>"
+                                        "<final>true</final></property></configuration>")
+    lab.env["TONY_CONF_DIR"] = str(conf)
+    r = lab.run("pool", "set", "policy=dorm")
+    assert r.returncode == 2 and "final" in r.stderr, r.stderr
+    assert lab.json("pool", "set")["policy"] == "drf"
+
+
+# ---- who is resized, and who is not ----
+
+def test_who_does_not_say_so_is_not_touched(make_lab):  # noqa: F811
+    """Jobs with one bound, with `resize: never`, with two elastic roles, and without roles: none of them is resized."""
+    lab = policy_lab(make_lab, "drf", **{"loss-max": 1})
+    only_max = lab.submit(
+        lab.workers("sleep 1000", n=2, role={"memory": "40m", "max-instances": 8}))
+    never = sleepers(lab, 2, role={"resize": "never"})
+    two = lab.submit(lab.job_file({name: {"instances": 1, "command": "sleep 1000", "memory": "20m", "min-instances": 1,
+                                          "max-instances": 4} for name in ("a", "b")}))
+    alone = lab.submit(lab.job_file(command="sleep 1000", conf={"tony.am.memory": "40m"}))
+    elastic = sleepers(lab, 1)
+    await_sizes(lab, {elastic: 2})
+    for app in (only_max, never, two, alone):
+        doc = lab.status(app)
+        assert doc.get("resizes", 0) == 0 and doc["restarts"] == 0, doc
+    assert sizes(lab, only_max, never, two) == [2, 2, 2]
+    assert used(lab) == ROOM * EACH_MIB
+    end_all(lab, only_max, never, two, alone, elastic)
+
+
+def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
+    """A job that does not fit waits with a reason, and starts when there is room; the others are not touched."""
+    lab = policy_lab(make_lab, "dorm")
+    fixed = lab.submit(lab.workers("sleep 1000", n=5, role={"memory": "40m"}))
+    lab.await_state(fixed, "RUNNING")
+    large = lab.submit(lab.workers("sleep 1000", n=4, role={"memory": "40m"}))
+    def word():
+        return lab.status(large).get("waiting", {}).get("policy", {}).get("word")
+    wait_until(word, "the policy says why it waits")
+    assert word()["verdict"] == "waits" and "no room" in word()["why"], word()
+    text = lab.ok("why", large)
+    assert "policy 'dorm'" in text and "no room" in text, text
+    assert "policy 'dorm'" in lab.ok("status", large) and "no room" in lab.ok("list")
+    text = lab.ok("pool", "why")
+    assert large in text and fixed in text and "it must not be changed" in text, text
+    assert json.loads(lab.ok("pool", "why", large, "--json"))["decision"]["jobs"][0]["application_id"] == large
+    lab.run("kill", fixed)
+    lab.await_state(large, "RUNNING")
+    end_all(lab, large)
+    lines = [json.loads(line) for line in (lab.home / "pool" / "decisions").read_text().splitlines()]
+    assert lines and lines[0]["policy"] == "dorm" and lines[0]["jobs"][0]["verdict"] == "starts", lines
+    assert "policy.decided" in (lab.home / "pool" / "pool.log").read_text()
+
+
+def test_a_fixed_part_counts(make_lab):  # noqa: F811
+    """ps: one task of 60 MiB besides the workers."""
+    lab = policy_lab(make_lab, "drf")
+    roles = {"ps": {"instances": 1, "memory": "60m", "command": "sleep 1000", "resize": "never"}, "worker": {"instances": 2, "command": "sleep 1000", **ELASTIC}}
+    app = lab.submit(lab.job_file(roles))
+    await_sizes(lab, {app: 7})  # (320 - 60) / 40 = 6 workers, and ps
+    assert used(lab) == 300
+    other = sleepers(lab, 1)
+    wait_until(lambda: used(lab) <= 320 and sizes(lab, other)[0] >= 3, "the other job has its share")
+    await_sizes(lab, {app: 1 + 3, other: 3})
+    end_all(lab, app, other)
+
+
+def test_a_user_resizes_under_a_policy(make_lab):  # noqa: F811
+    """The extension of a job that no policy resizes: the policy makes room for it."""
+    lab = policy_lab(make_lab, "drf", **{"loss-max": 1})
+    fixed = lab.submit(lab.workers("sleep 1000", n=2, role={"memory": "40m"}))
+    await_sizes(lab, {fixed: 2})
+    elastic = sleepers(lab, 1)
+    await_sizes(lab, {elastic: 6})
+    lab.ok("resize", fixed, "worker=4", "--wait")
+    await_sizes(lab, {fixed: 4, elastic: 4})
+    end_all(lab, fixed, elastic)
+
+
+def test_switching_the_policy(make_lab):  # noqa: F811
+    lab = policy_lab(make_lab, "fifo")
+    first = sleepers(lab, 8)
+    await_sizes(lab, {first: 8})
+    second = sleepers(lab, 2)
+    wait_until(lambda: lab.status(second).get("waiting", {}).get("behind") == first, "it waits in the queue")
+    lab.ok("pool", "set", "policy=drf")
+    await_sizes(lab, {first: 4, second: 4})
+    lab.ok("pool", "set", "policy=fifo")
+    lab.run("kill", first)
+    lab.in_history(first)
+    third = sleepers(lab, 4)
+    await_sizes(lab, {second: 4, third: 4})
+    assert "no decision" in lab.ok("pool", "why")
+    end_all(lab, second, third)
+
+
+def test_weight_and_budget(make_lab):  # noqa: F811
+    lab = policy_lab(make_lab, "drf")
+    heavy = sleepers(lab, 8, weight=3)
+    await_sizes(lab, {heavy: 8})
+    light = sleepers(lab, 8)
+    await_sizes(lab, {heavy: 6, light: 2})
+    end_all(lab, heavy, light)
+    for bad, says in (({"weight": 0}, "at least 1"), ({"weight": 10001}, "at most 10000"), ({"weight": 1.5}, "whole number"),
+                      ({"budget": 0}, "must be more than 0"), ({"budget": -1}, "between 0 and"), ({"budget": "x"}, "must be a number")):
+        r = lab.run("submit", lab.workers("true", **bad))
+        assert r.returncode == 2 and says in r.stderr and f"tony.application.{next(iter(bad))}" in r.stderr, r.stderr
+
+
+def test_market(make_lab):  # noqa: F811
+    lab = policy_lab(make_lab, "market")
+    rich = sleepers(lab, 8, budget=3)
+    await_sizes(lab, {rich: 8})
+    poor = sleepers(lab, 8, budget=1)
+    await_sizes(lab, {rich: 6, poor: 2})
+    end_all(lab, rich, poor)
+
+
+def test_a_new_pool_goes_on(make_lab):  # noqa: F811
+    lab = policy_lab(make_lab, "fifo")
+    lab.ok("pool", "set", "policy=drf")
+    first = sleepers(lab, 8)
+    await_sizes(lab, {first: 8})
+    kill9(*lab.pids("pool"))
+    second = sleepers(lab, 1)
+    await_sizes(lab, {first: 4, second: 4})
+    end_all(lab, first, second)

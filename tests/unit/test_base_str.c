@@ -186,6 +186,35 @@ static void test_bool(void **state)
     assert_string_equal(e.msg, "tony.x must be true or false, not 'maybe'");
 }
 
+static void test_real(void **state)
+{
+    static const struct {
+        const char *text;
+        int rc;
+        double v;
+    } cases[] = {
+        { "0.25", 0, 0.25 },   { " 1 ", 0, 1 },         { "1e-3", 0, 0.001 },
+        { "-0.5", 0, -0.5 },   { "nan", -EINVAL, 0 },   { "inf", -EINVAL, 0 },
+        { "0x1", -EINVAL, 0 }, { "", -EINVAL, 0 },      { "1,5", -EINVAL, 0 },
+        { "1 2", -EINVAL, 0 }, { "1e999", -ERANGE, 0 }, { "1.1", -ERANGE, 0 },
+        { "--1", -EINVAL, 0 }, { "-1.01", -ERANGE, 0 }, { "e", -EINVAL, 0 },
+        { ".", -EINVAL, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = { 0 };
+        double v = 0;
+        int rc = str_real(span_of(cases[i].text), -1, 1, "x", &v, &e);
+        if (rc != cases[i].rc || v != cases[i].v || (rc < 0) != (e.msg[0] != 0))
+            fail_msg("'%s': %d, %g, %s", cases[i].text, rc, v, e.msg);
+    }
+    char longer[200];
+    memset(longer, '1', sizeof longer);
+    double v = 0;
+    assert_int_equal(str_real(span_mem(longer, sizeof longer), -1, 1, "x", &v, NULL), -EINVAL);
+    assert_int_equal(str_real(span_mem("1\0002", 3), -1, 9, "x", &v, NULL), -EINVAL);
+}
+
 static void test_compare(void **state)
 {
     (void)state;
@@ -308,10 +337,11 @@ static void test_human(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_i64),     cmocka_unit_test(test_mib),
-        cmocka_unit_test(test_times),   cmocka_unit_test(test_bool),
-        cmocka_unit_test(test_compare), cmocka_unit_test(test_distance),
-        cmocka_unit_test(test_nearest), cmocka_unit_test(test_human),
+        cmocka_unit_test(test_i64),      cmocka_unit_test(test_mib),
+        cmocka_unit_test(test_times),    cmocka_unit_test(test_bool),
+        cmocka_unit_test(test_real),     cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_distance), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_human),
     };
     return cmocka_run_group_tests_name("base_str", tests, NULL, NULL);
 }

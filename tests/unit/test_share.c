@@ -142,9 +142,10 @@ static void test_cases(void **state)
         struct part_options o = part_defaults;
         o.adjust_max = 10;
         fill(cases[k].jobs, cases[k].n, jobs);
-        for (size_t i = 0; i < cases[k].n; i++) /* backfill needs to know it */
-            if (jobs[i].kind == SHARE_RUNS)
-                jobs[i].ends_in_s = 60;
+        for (size_t i = 0; i < cases[k].n; i++) { /* backfill needs to know how long jobs run */
+            jobs[i].ends_in_s = jobs[i].kind == SHARE_RUNS ? 60 : INFINITY;
+            jobs[i].remaining_s = 30;
+        }
         if (share_decide(part_policy_find(cases[k].policy), &o, &machine, jobs, cases[k].n, &d,
                          &e) < 0)
             fail_msg("%s: %s", cases[k].what, e.msg);
