@@ -69,8 +69,8 @@ void plan_lengths_print(const json_t *doc)
                               : "may be left out of the environment",
                      (long long)doc_int(v, "bytes_least", 0),
                      (long long)doc_int(v, "bytes_most", 0), (long long)doc_int(v, "limit", 0));
-        (void)printf(needed ? "If it is, every task fails at its start: the framework cannot do "
-                              "without it.\n"
+        (void)printf(needed ? "If it is, the job fails before any task starts: the framework "
+                              "cannot do without it.\n"
                             : "The addresses of all tasks are in the file TONY_SPEC_FILE.\n");
     }
 }

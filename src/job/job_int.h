@@ -17,6 +17,7 @@
  *   view.c        functions that read the state
  *   policy.c      requests of containers, the start of a gang, the meaning of an end, stopping
  *   depends.c     roles that wait for other roles, and roles that the end of another role stops
+ *   addresses.c   whether the addresses of a gang fit into the environment of its tasks
  *   recover.c     a new master: which containers still exist, and which are requested again
  *   snapshot.c    writes the whole state as records (snapshot.h)
  *   snapshot_read.c  reads these records, and restores the state
@@ -250,6 +251,15 @@ void depends_check(struct job *j);
 /* Append what the role still waits for before its tasks start, as the rest of a sentence: "'ps' to
  * be ready". false: it waits for no other role. */
 bool depends_text(const struct job *j, uint32_t role, struct buf *out);
+
+/* ---- addresses.c ---- */
+
+/* Do the addresses of all tasks fit into the variables that the framework needs? All of them must
+ * have registered. sizes: the number of tasks of each role; NULL = as they are now. If not, e says
+ * which variable is too long. */
+bool addresses_fit(const struct job *j, const uint32_t *sizes, struct err *e);
+/* The same before the gang starts. If the addresses do not fit, the job fails. */
+bool addresses_allow_start(struct job *j);
 
 /* ---- recover.c ---- */
 

@@ -283,7 +283,7 @@ static void try_start_group(struct job *j, int64_t group, struct mend *m)
     int64_t due_ms = group_due(j, group);
     if (due_ms > j->restarts.paused_ms)
         m->next_ms = MIN(m->next_ms, due_ms);
-    else if (due_ms >= 0)
+    else if (due_ms >= 0 && addresses_allow_start(j))
         start_group(j, group, m);
 }
 

@@ -165,6 +165,8 @@ static void start_complete_gang(struct job *j)
 {
     if (j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || !j->n_state[SLOT_REGISTERED])
         return;
+    if (!addresses_allow_start(j))
+        return;
     j->gang.round = 0;
     start_open_roles(j);
 }

@@ -515,6 +515,7 @@ void resize_run(struct job *j)
 {
     struct resize *z = &j->resize;
     char detail[sizeof z->detail];
+    struct err e = { 0 };
 
     if (z->state != RESIZE_WAITING)
         return;
@@ -533,6 +534,8 @@ void resize_run(struct job *j)
         return;
     if (!needs_restart(j))
         resize_live(j);
+    else if (are_joiners_ready(j) && !addresses_fit(j, z->target, &e))
+        end_resize(j, RESIZE_REFUSED, e.msg);
     else if (are_joiners_ready(j))
         restart_with_new_size(j);
 }

@@ -6,8 +6,10 @@
  * addresses are in the file TONY_SPEC_FILE, too.
  *
  * Programs of some frameworks fail, or silently train alone, without the variable. If the number of
- * tasks shows that such a variable will be too long, tony refuses the job before it starts. If only
- * the addresses show it, the task fails with an error sentence.
+ * tasks shows that such a variable will be too long, tony refuses the job when it is submitted. If
+ * only the addresses show it, the master fails the job when the gang has registered, before any
+ * task of it starts. If the variable is too long only because the variables of one task leave too
+ * little room, that task fails with an error sentence.
  */
 #include "runtime/runtime_int.h"
 
@@ -127,14 +129,19 @@ int rt_limit_growing(const struct runtime *rt, const struct rt_input *in, struct
     return in->total_max ? limit_total(rt, in, env, e) : 0;
 }
 
-bool runtime_needs_all(const struct runtime *rt, const struct rt_input *in, size_t spec_bytes)
+bool runtime_needs_growing(const struct runtime *rt)
 {
     bool needed = false;
     for (const struct rt_growing *g = rt->growing; g && g->name; g++)
         needed |= g->needed;
+    return needed;
+}
+
+bool runtime_needs_all(const struct runtime *rt, const struct rt_input *in, size_t spec_bytes)
+{
     return rt->addresses == RT_ALL ||
            (rt->addresses == RT_GROWING && !in->file_only && str_eq(in->distributed_mode, "GANG") &&
-            (needed || spec_bytes < RT_VARIABLE_MAX));
+            (runtime_needs_growing(rt) || spec_bytes < RT_VARIABLE_MAX));
 }
 
 /* ---- before any task runs ---- */
@@ -183,19 +190,20 @@ static int sample_build(const struct rt_job *job, bool longest, struct sample *s
     return 0;
 }
 
-/* Make the environment of the first task of a role, without a limit on lengths, and raise the
- * lengths in out to those of its variables. env() may lack other input and fail; that does not
- * matter, since only the growing variables are measured. */
-static int sample_lengths(const struct runtime *rt, const struct sample *s, size_t role,
-                          bool longest, struct rt_length *out, size_t n)
+/* Make the environment of the last task of a role, whose index is the longest, without a limit on
+ * lengths, and raise the lengths in out to those of its variables. env() may lack other input and
+ * fail; that does not matter, since only the growing variables are measured. */
+static int sample_lengths(const struct runtime *rt, const struct rt_role *roles, size_t n_roles,
+                          size_t role, bool longest, struct rt_length *out, size_t n)
 {
     AUTO(strv_done) struct strv env = { 0 };
     struct err unused = { 0 };
     struct rt_input in = { .application_id = "",
                            .distributed_mode = "GANG",
-                           .roles = s->roles,
-                           .n_roles = s->n,
-                           .role = s->roles[role].name,
+                           .roles = roles,
+                           .n_roles = n_roles,
+                           .role = roles[role].name,
+                           .index = roles[role].n - 1,
                            .generation = 1,
                            .server = true,
                            .variable_max = SIZE_MAX };
@@ -209,27 +217,43 @@ static int sample_lengths(const struct runtime *rt, const struct sample *s, size
     return rc == -ENOMEM ? rc : 0;
 }
 
+static int measure_roles(const struct runtime *rt, const struct rt_role *roles, size_t n_roles,
+                         bool longest, struct rt_length *out, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n_roles; i++)
+        if (roles[i].n)
+            rc = sample_lengths(rt, roles, n_roles, i, longest, out, n);
+    return rc;
+}
+
 static int measure(const struct runtime *rt, const struct rt_job *job, bool longest,
                    struct rt_length *out, size_t n)
 {
     struct sample s = { 0 };
     int rc = sample_build(job, longest, &s);
-    for (size_t i = 0; rc == 0 && i < s.n; i++)
-        if (s.roles[i].n)
-            rc = sample_lengths(rt, &s, i, longest, out, n);
+    if (rc == 0)
+        rc = measure_roles(rt, s.roles, s.n, longest, out, n);
     sample_done(&s);
     return rc;
+}
+
+/* The growing variables of a framework; their number. */
+static size_t list_growing(const struct runtime *rt, struct rt_length out[static RT_LENGTHS_MAX])
+{
+    size_t n = 0;
+    for (const struct rt_growing *g = rt->growing; g && g->name && n < RT_LENGTHS_MAX; g++)
+        out[n++] = (struct rt_length){ .name = g->name, .needed = g->needed };
+    return n;
 }
 
 int runtime_lengths(const struct runtime *rt, const struct rt_job *job,
                     struct rt_length out[static RT_LENGTHS_MAX], size_t *out_n, struct err *e)
 {
-    size_t n = 0;
     *out_n = 0;
     if (job->file_only || !job->gang) /* in FCFS the first tasks start before the others register */
         return 0;
-    for (const struct rt_growing *g = rt->growing; g && g->name && n < RT_LENGTHS_MAX; g++)
-        out[n++] = (struct rt_length){ .name = g->name, .needed = g->needed };
+    size_t n = list_growing(rt, out);
     int rc = n ? measure(rt, job, false, out, n) : 0;
     if (rc == 0 && n)
         rc = measure(rt, job, true, out, n);
@@ -264,4 +288,17 @@ int runtime_check_lengths(const struct runtime *rt, const struct rt_job *job, st
         rc = err_hint(e, USE_THE_FILE);
     }
     return rc;
+}
+
+int runtime_check_addresses(const struct runtime *rt, const struct rt_role *roles, size_t n,
+                            struct err *e)
+{
+    struct rt_length lengths[RT_LENGTHS_MAX];
+    size_t n_lengths = list_growing(rt, lengths);
+    if (measure_roles(rt, roles, n, true, lengths, n_lengths) < 0)
+        return err_set(e, ENOMEM, "cannot measure the addresses of the tasks: %m");
+    for (size_t i = 0; i < n_lengths; i++)
+        if (lengths[i].needed && lengths[i].most > RT_VARIABLE_MAX)
+            return too_long(rt, lengths[i].name, lengths[i].most, RT_VARIABLE_MAX, e);
+    return 0;
 }

@@ -153,6 +153,12 @@ enum { RT_LENGTHS_MAX = 8 };
  * *out_n is 0 in FCFS mode and with file_only: the tasks get no such variable. */
 int runtime_lengths(const struct runtime *rt, const struct rt_job *job,
                     struct rt_length out[static RT_LENGTHS_MAX], size_t *out_n, struct err *e);
+/* The same check for tasks that have registered: roles have the addresses of all of them. Call it
+ * before the tasks of a gang start. -E2BIG or -ENOMEM. */
+int runtime_check_addresses(const struct runtime *rt, const struct rt_role *roles, size_t n,
+                            struct err *e);
+/* Does the framework need a variable that grows with the number of tasks? */
+bool runtime_needs_growing(const struct runtime *rt);
 /* Does runtime_env() need the addresses of all tasks? If not, the first address of each role is
  * enough, and the caller may set in->first_addresses_only. spec_bytes: length of the cluster spec
  * as JSON. */

@@ -449,8 +449,8 @@ static void grant(struct drive *d, uint32_t slot)
 static void registers(struct drive *d, uint32_t slot, uint32_t generation)
 {
     struct drive_slot *s = &d->slots[slot];
-    char address[32];
-    (void)snprintf(address, sizeof address, "127.0.0.1:%u", 40000 + slot);
+    char address[280];
+    (void)snprintf(address, sizeof address, "%s:%u", d->host ? d->host : "127.0.0.1", 40000 + slot);
     s->registered = true;
     feed_only(d, &(struct job_event){ .type = EV_REGISTERED,
                                       .registered = { .slot = slot,

@@ -66,6 +66,7 @@ struct drive {
     uint32_t epoch, n_containers, n_nodes;
     int n_peers;
     uint64_t step;     /* step of the newest checkpoint */
+    const char *host;  /* of the executors' addresses; NULL = 127.0.0.1 */
     char avoided[256]; /* text of all avoid actions: "+n1 -n1 " */
     bool gives_back;
     struct strv journal;

@@ -88,6 +88,78 @@ static void test_gang_keeps(void **state)
     }
 }
 
+/* A host name of 252 characters. With the port and the characters beside it in the list, an address
+ * has 261: 500 of them fit into the 131,072 bytes that Linux allows, and 510 do not. */
+static const char long_host[] =
+    "long-host-name-long-host-name-long-host-name-long-host-name-long-host-name-long-host-name-"
+    "long-host-name-long-host-name-long-host-name-long-host-name-long-host-name-long-host-name-"
+    "long-host-name-long-host-name-long-host-name-long-host-name-long.example";
+
+static void test_addresses_that_do_not_fit(void **state)
+{
+    static const struct {
+        const char *job, *framework;
+        bool file_only;
+        unsigned n_starts; /* 0: the job fails */
+    } rows[] = {
+        { "worker*500", "tensorflow", false, 500 },
+        { "worker*510", "tensorflow", false, 0 },
+        { "worker*510 retries=3", "tensorflow", false, 0 },
+        { "ps*255/untracked worker*255", "tensorflow", false, 0 },
+        { "worker*510", "tensorflow", true, 510 },
+        { "worker*510", "pytorch", false, 510 },
+        { "worker*510 gang=0", "tensorflow", false, 510 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, rows[i].job);
+        d.host = long_host;
+        d.spec->framework = (char *)(uintptr_t)rows[i].framework;
+        d.spec->addresses_in_file_only = rows[i].file_only;
+        drive_run(&d, "go");
+        if (d.n_acts[ACT_START] != rows[i].n_starts)
+            fail_msg("row %zu: %u tasks started", i, d.n_acts[ACT_START]);
+        if (rows[i].n_starts) {
+            assert_int_equal(job_state(d.job), JOB_RUNNING);
+        } else {
+            struct job_verdict v;
+            job_verdict(d.job, &v);
+            assert_int_equal(v.state, JOB_FAILED);
+            assert_non_null(strstr(v.message, "'tensorflow' needs CLUSTER_SPEC with 13"));
+            assert_non_null(strstr(v.message, "TONY_SPEC_FILE"));
+            struct job *again = drive_replay(&d, d.journal.n); /* a new master says the same */
+            struct job_verdict w;
+            job_verdict(again, &w);
+            assert_string_equal(w.message, v.message);
+            job_free(again);
+        }
+        drive_done(&d);
+    }
+}
+
+/* A resize that needs a new gang is refused while the old gang still runs. */
+static void test_a_larger_gang_that_does_not_fit(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*450/restart");
+    d.host = long_host;
+    d.spec->framework = (char *)(uintptr_t) "tensorflow";
+    drive_run(&d, "go");
+    assert_int_equal(d.n_acts[ACT_START], 450);
+    drive_run(&d, "resize:worker=500");
+    assert_int_equal(d.n_acts[ACT_START], 450 + 500);
+    drive_run(&d, "resize:worker=510");
+    assert_int_equal(d.n_acts[ACT_START], 450 + 500);
+    assert_int_equal(job_state(d.job), JOB_RUNNING);
+    AUTO(buf_done) struct buf status = { 0 };
+    assert_int_equal(job_status_json(d.job, false, &status), 0);
+    assert_non_null(strstr(buf_cstr(&status), "\"outcome\":\"refused\""));
+    assert_non_null(strstr(buf_cstr(&status), "needs CLUSTER_SPEC with 13"));
+    drive_done(&d);
+}
+
 /* The pause grows up to a limit, and differs between jobs. */
 static void test_gang_pauses(void **state)
 {
@@ -159,8 +231,12 @@ static void test_gang_stopped_in_pause(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gang_gives_back),       cmocka_unit_test(test_gang_keeps),
-        cmocka_unit_test(test_gang_pauses),           cmocka_unit_test(test_gang_master_dies),
+        cmocka_unit_test(test_gang_gives_back),
+        cmocka_unit_test(test_gang_keeps),
+        cmocka_unit_test(test_addresses_that_do_not_fit),
+        cmocka_unit_test(test_a_larger_gang_that_does_not_fit),
+        cmocka_unit_test(test_gang_pauses),
+        cmocka_unit_test(test_gang_master_dies),
         cmocka_unit_test(test_gang_stopped_in_pause),
     };
     return cmocka_run_group_tests_name("job_gang", tests, NULL, NULL);
