@@ -13,7 +13,7 @@
 struct strv sim_trace;
 enum { NOTICE_MS = 15000 };
 
-unsigned sim_given_back, sim_taken, sim_notices, sim_resizes, sim_lost, sim_orphans;
+unsigned sim_given_back, sim_taken, sim_notices, sim_resizes, sim_lost, sim_orphans, sim_stalls;
 
 uint32_t sim_chance(struct sim *m, uint32_t n)
 {
@@ -65,7 +65,7 @@ static bool has_no_successor(const struct sim *m, const struct executor *x)
 
 /* When attempt `a` begins, no other attempt of its slot may run, and no attempt of an older
  * generation of its gang. */
-static void check_one_attempt(const struct sim *m, const struct executor *a)
+void sim_check_one_attempt(const struct sim *m, const struct executor *a)
 {
     for (size_t k = 0; k < m->executors.n; k++) {
         const struct executor *b = &m->executors.v[k];
@@ -88,7 +88,7 @@ static void check_one_attempt(const struct sim *m, const struct executor *a)
 
 /* Each role whose conditions hold has begun. If the end of a role stops other roles, their tasks
  * are stopping. */
-static void check_depends(const struct sim *m)
+void sim_check_depends(const struct sim *m)
 {
     const struct job *j = m->job;
 
@@ -108,7 +108,7 @@ static void check_depends(const struct sim *m)
 }
 
 /* After an event: each attempt that has begun was allowed to begin. */
-static void check_starts_allowed(const struct sim *m, const uint32_t *attempts)
+void sim_check_starts_allowed(const struct sim *m, const uint32_t *attempts)
 {
     for (uint32_t i = 0; i < m->job->n_slots; i++)
         if (m->job->slots[i].attempt != attempts[i] && !depends_open(m->job, m->job->slots[i].role))
@@ -168,7 +168,7 @@ void sim_check(const struct sim *m)
     check_deadlines(m->job);
 }
 
-static void check_end(struct sim *m)
+void sim_check_end(struct sim *m)
 {
     struct job_verdict v;
     job_verdict(m->job, &v);
@@ -189,9 +189,9 @@ static void check_end(struct sim *m)
     assert_string_equal(v.message, m->message);
 }
 
-/* ---- the shell ---- */
+/* ---- the executors ---- */
 
-static struct executor *executor_of(struct sim *m, const char *container)
+struct executor *sim_executor_of(struct sim *m, const char *container)
 {
     for (size_t i = 0; i < m->executors.n; i++) {
         if (str_eq(m->executors.v[i].container, container))
@@ -200,15 +200,15 @@ static struct executor *executor_of(struct sim *m, const char *container)
     return NULL;
 }
 
-static struct executor *executor_at(struct sim *m, uint32_t slot)
+struct executor *sim_executor_at(struct sim *m, uint32_t slot)
 {
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    return v.container ? executor_of(m, v.container) : NULL;
+    return v.container ? sim_executor_of(m, v.container) : NULL;
 }
 
-static void ends_attempt(struct sim *m, struct executor *x, enum end_reason reason, int exit_code,
-                         int signal)
+void sim_ends_attempt(struct sim *m, struct executor *x, enum end_reason reason, int exit_code,
+                      int signal)
 {
     x->running = false;
     x->saved_ms = 0;
@@ -223,7 +223,7 @@ static void ends_attempt(struct sim *m, struct executor *x, enum end_reason reas
                                                        .signal = signal } };
 }
 
-static const char *node_of(const struct sim *m, const char *container)
+const char *sim_node_of(const struct sim *m, const char *container)
 {
     const char *number = strrchr(container, '_');
 
@@ -256,332 +256,6 @@ static int says(struct sim *m, struct executor *x, const struct job_event *ev)
     return sim_feed(m, ev);
 }
 
-static void carry_out(struct sim *m, const struct job_action *a)
-{
-    struct executor *x = a->type == ACT_START || a->type == ACT_STOP_ATTEMPT ||
-                                 a->type == ACT_ACK || a->type == ACT_FINISH_EXECUTOR ||
-                                 a->type == ACT_RENEW
-                             ? executor_at(m, a->of_slot.slot)
-                             : NULL;
-    struct sched_ask ask = { .slot = a->ask.slot, .memory_mib = 512 };
-    struct sched_container c = { .id = a->launch.container, .slot = a->launch.slot };
-    const struct sched_ops *ops = sched_fake_ops(m->cluster);
-
-    if (x && (!x->alive || !x->connected))
-        x = NULL;
-    switch (a->type) {
-    case ACT_ASK:
-        (void)ops->request(m->sched, &ask, 1, NULL);
-        break;
-    case ACT_CANCEL:
-        sim_given_back += m->job->gang.pause_due_ms != INT64_MAX;
-        (void)ops->cancel(m->sched, &a->cancel.slot, 1, NULL);
-        break;
-    case ACT_RELEASE:
-        (void)ops->release(m->sched, &a->release.container, 1, NULL);
-        break;
-    case ACT_LAUNCH:
-        (void)ops->launch(m->sched, &c, 1, NULL);
-        break;
-    case ACT_STOP_CONTAINER:
-        (void)ops->stop(m->sched, a->stop_container.container, a->stop_container.grace_ms, NULL);
-        break;
-    case ACT_START:
-        if (x && !x->running && a->start.attempt > x->attempt) {
-            x->running = true;
-            x->started_told = false;
-            x->generation = a->start.generation;
-            x->attempt = a->start.attempt;
-            x->sidecar =
-                !m->spec->single_node && job_slot_role(m->job, a->start.slot)->kind == ROLE_SIDECAR;
-            check_one_attempt(m, x);
-        }
-        break;
-    case ACT_STOP_ATTEMPT:
-        assert_true(a->stop_attempt.save_ms <= m->spec->checkpoint_grace_ms);
-        if (x && x->running && !x->mute && a->stop_attempt.save_ms && sim_chance(m, 3))
-            x->saved_ms =
-                m->now + sim_chance(m, a->stop_attempt.save_ms + a->stop_attempt.grace_ms);
-        else if (x && x->running && !x->mute)
-            ends_attempt(m, x, sim_chance(m, 2) ? END_KILLED_BY_MASTER : END_EXITED, 0,
-                         sim_chance(m, 2) ? 15 : 9);
-        break;
-    case ACT_ACK:
-        if (x && a->ack.generation == x->generation && a->ack.attempt == x->attempt) {
-            x->pending = false;
-            x->dying |= a->ack.finish;
-        }
-        break;
-    case ACT_FINISH_EXECUTOR:
-        if (x && !x->mute) {
-            x->dying = true;
-            x->dead_by_ms = MIN(x->dead_by_ms, m->now + a->finish_executor.grace_ms);
-        }
-        break;
-    case ACT_FINISH:
-        check_end(m);
-        (void)ops->finish(m->sched, "DONE", "", NULL, NULL);
-        break;
-    case ACT_RENEW:
-        if (x && !x->running && !x->mute) {
-            x->pending = false;
-            x->ready = a->renew.generation;
-        }
-        break;
-    case ACT_TAKE:
-        sim_taken++;
-        x = executor_of(m, a->take.container);
-        if (x)
-            x->slot = a->take.slot;
-        break;
-    case ACT_AVOID:
-    case ACT_PEERS:
-    case ACT_SHAPE:
-    case ACT_NONE:
-    case ACT_NOTIFY:
-    case ACT_SYNC:
-    case ACT_COUNT:
-        break;
-    }
-}
-
-/* Copies the state that the journal does not have: the progress of tasks, and the master's own
- * stalls. */
-static void copy_unjournalled_state(const struct job *from, struct job *to)
-{
-    for (uint32_t i = 0; i < to->n_slots; i++) {
-        const struct slot *s = &from->slots[i];
-        struct slot *t = &to->slots[i];
-        t->step = s->step;
-        t->total = s->total;
-        t->first_step = s->first_step;
-        t->first_ms = s->first_ms;
-        t->step_ms = s->step_ms;
-    }
-    for (size_t i = 0; i < JOB_FAILURES_KEPT; i++)
-        to->failures.past[i].step = from->failures.past[i].step;
-    to->restarts.last.step = from->restarts.last.step;
-    to->now_ms = from->now_ms;
-    to->stalled_ms = from->stalled_ms;
-}
-
-/* A replay of the journal leads to the same state. So events that are not in the journal have
- * changed nothing else. */
-static void check_journal(const struct sim *m)
-{
-    const struct drive d = { .spec = m->spec, .journal = m->journal };
-    AUTO(buf_done) struct buf live = { 0 }, journal = { 0 };
-    struct job *replayed = drive_replay(&d, m->journal.n);
-
-    copy_unjournalled_state(m->job, replayed);
-    assert_int_equal(job_snapshot(m->job, &live), 0);
-    assert_int_equal(job_snapshot(replayed, &journal), 0);
-    struct span a = buf_span(&live), b = buf_span(&journal), x, y;
-    while (span_split(&a, '\n', &x) && span_split(&b, '\n', &y))
-        if (x.len != y.len || memcmp(x.p, y.p, x.len) != 0)
-            fail_msg("after %.200s:\nthe job is          %.*s\nits journal says it is %.*s",
-                     m->journal.v[m->journal.n - 1], (int)MIN(x.len, (size_t)380), x.p,
-                     (int)MIN(y.len, (size_t)380), y.p);
-    job_free(replayed);
-}
-
-int sim_feed(struct sim *m, const struct job_event *ev)
-{
-    struct err e = { 0 };
-    struct job_actions acts = { 0 };
-    uint32_t attempts[200] = { 0 };
-
-    assert_true(m->job->n_slots <= ARRAY_LEN(attempts));
-    for (uint32_t i = 0; i < m->job->n_slots; i++)
-        attempts[i] = m->job->slots[i].attempt;
-    uint32_t n_tasks = m->job->n_tasks;
-    int rc = job_feed(m->job, ev, m->now, &acts, &e);
-    if (rc == 0) {
-        /* A resize that adds a task may close a gate again: the new task is not ready. */
-        if (n_tasks == m->job->n_tasks)
-            check_starts_allowed(m, attempts);
-        check_depends(m);
-    }
-
-    AUTO(buf_done) struct buf text = { 0 };
-    if (job_event_encode(ev, m->now, &text) == 0)
-        assert_int_equal(strv_push(&sim_trace, buf_cstr(&text)), 0);
-    m->n_feeds++;
-    assert_true(rc == 0 || (rc == 1 && *e.msg));
-    if (rc == 0)
-        drive_write(&m->journal, m->job, ev);
-    sim_check(m);
-    /* After one event in 150; with TONY_CHECK_JOURNAL after each event. */
-    bool look = !sim_chance(m, 150) || getenv("TONY_CHECK_JOURNAL");
-    if (rc == 0 && job_is_durable(ev->type) && look)
-        check_journal(m);
-    for (size_t i = 0; i < acts.n; i++)
-        carry_out(m, &acts.v[i]);
-    vec_done(&acts);
-    if (m->finished)
-        check_end(m);
-    return rc;
-}
-
-static void on_sched(const struct sched_event *ev, void *arg)
-{
-    struct sim *m = arg;
-
-    if (ev->type == SE_REFUSED)
-        (void)sim_feed(
-            m, &(struct job_event){ .type = EV_ALLOCATION_REFUSED,
-                                    .allocation_refused = { .slot = ev->slot, .why = ev->text } });
-    if (ev->type == SE_REGISTERED)
-        (void)sim_feed(m, &(struct job_event){ .type = EV_MASTER_STARTED,
-                                               .master_started = { .epoch = ++m->epoch,
-                                                                   .gives_back = m->gives_back } });
-    for (size_t i = 0; i < ev->n; i++) {
-        const struct sched_container *c = &ev->containers[i];
-        const char *node = node_of(m, c->id);
-        struct job_event x = { .type = EV_COMPLETED,
-                               .completed = { .slot = c->slot,
-                                              .container = c->id,
-                                              .exit_code = c->exit_code,
-                                              .reason = c->reason,
-                                              .age_us = c->age_us,
-                                              .detail = c->detail } };
-        if (!c->completed && ev->type == SE_ALLOCATED)
-            x = (struct job_event){ .type = EV_ALLOCATED,
-                                    .allocated = { c->slot, c->id, c->gpus, node } };
-        else if (!c->completed)
-            x = (struct job_event){ .type = EV_CONTAINER_SEEN,
-                                    .container_seen = { c->slot, c->id, c->launched, c->gpus,
-                                                        node } };
-        (void)sim_feed(m, &x);
-    }
-    if (ev->type == SE_REGISTERED)
-        (void)sim_feed(m, &(struct job_event){ .type = EV_RESYNCED });
-}
-
-void sim_open(struct sim *m)
-{
-    struct sched_config cfg = { .epoch = m->epoch + 1, .on_event = on_sched, .arg = m };
-    assert_int_equal(sched_fake_ops(m->cluster)->open(&cfg, &m->sched, NULL), 0);
-    fake_cluster_run(m->cluster, m->now);
-}
-
-static void same_resize(const struct job *a, const struct job *b)
-{
-    AUTO(buf_done) struct buf x = { 0 }, y = { 0 };
-    resize_json(a, &x);
-    resize_json(b, &y);
-    assert_string_equal(buf_cstr(&x), buf_cstr(&y));
-    assert_int_equal(a->resize.state, b->resize.state);
-    assert_int_equal(a->resize.outcome, b->resize.outcome);
-    assert_int_equal(a->resize.due_ms, b->resize.due_ms);
-    assert_int_equal(a->resize.save_due_ms, b->resize.save_due_ms);
-    assert_int_equal(a->resize.failed, b->resize.failed);
-    for (uint32_t r = 0; r < a->n_roles; r++) {
-        assert_int_equal(a->roles[r].n, b->roles[r].n);
-        assert_int_equal(a->resize.target[r], b->resize.target[r]);
-        if (a->resize.state != RESIZE_STEADY)
-            assert_int_equal(a->resize.by_restart[r], b->resize.by_restart[r]);
-    }
-}
-
-static void same_checkpoints(const struct job *a, const struct job *b)
-{
-    const struct job_checkpoints *x = &a->checkpoints, *y = &b->checkpoints;
-    assert_int_equal(x->has, y->has);
-    assert_int_equal(x->step, y->step);
-    assert_int_equal(x->generation, y->generation);
-    assert_int_equal(x->n_savers, y->n_savers);
-    assert_int_equal(x->n_awaited, y->n_awaited);
-    for (uint32_t i = 0; i < job_n_slots(a); i++) {
-        uint64_t step_a = 0, step_b = 0;
-        const char *path_a = checkpoint_newest(&a->slots[i], &step_a);
-        const char *path_b = checkpoint_newest(&b->slots[i], &step_b);
-        assert_true(str_eq(path_a, path_b));
-        assert_int_equal(step_a, step_b);
-    }
-}
-
-void sim_same_job(const struct job *a, const struct job *b)
-{
-    same_resize(a, b);
-    same_checkpoints(a, b);
-    assert_int_equal(job_state(a), job_state(b));
-    assert_string_equal(a->message, b->message);
-    assert_int_equal(a->failures.first.slot, b->failures.first.slot);
-    assert_int_equal(a->n_waited, b->n_waited);
-    assert_int_equal(a->client_due_ms, b->client_due_ms);
-    assert_int_equal(a->gang.pause_due_ms, b->gang.pause_due_ms);
-    assert_int_equal(a->gang.round, b->gang.round);
-    assert_int_equal(a->gang.granted_ms, b->gang.granted_ms);
-    assert_int_equal(a->generation, b->generation);
-    assert_int_equal(a->restarts.retries, b->restarts.retries);
-    assert_int_equal(a->restarts.n, b->restarts.n);
-    assert_int_equal(a->restarts.mending, b->restarts.mending);
-    assert_int_equal(a->restarts.paused_ms, b->restarts.paused_ms);
-    assert_int_equal(a->restarts.due_ms, b->restarts.due_ms);
-    assert_int_equal(a->nodes.n_out, b->nodes.n_out);
-    for (uint32_t r = 0; r < a->n_all_roles; r++)
-        assert_int_equal(a->roles[r].forming, b->roles[r].forming);
-    assert_int_equal(job_deadline(a) == INT64_MAX, job_deadline(b) == INT64_MAX);
-    for (uint32_t i = 0; i < job_n_slots(a); i++) {
-        const struct slot *x = &a->slots[i], *y = &b->slots[i];
-        assert_int_equal(x->state, y->state);
-        assert_int_equal(x->ready, y->ready);
-        assert_int_equal(x->result, y->result);
-        assert_int_equal(x->reason, y->reason);
-        assert_int_equal(x->attempt, y->attempt);
-        assert_int_equal(x->stop_us, y->stop_us);
-        assert_int_equal(x->ended_ms, y->ended_ms);
-        assert_true(str_eq(x->container, y->container));
-        assert_true(str_eq(x->detail, y->detail));
-        assert_int_equal(x->generation, y->generation);
-        assert_int_equal(x->due_ms, y->due_ms);
-        assert_int_equal(x->node, y->node);
-        assert_int_equal(x->moved, y->moved);
-        assert_int_equal(x->given_up, y->given_up);
-        assert_int_equal(x->stop_tries, y->stop_tries);
-        assert_int_equal(x->lent_to, y->lent_to);
-        assert_int_equal(x->tally.n, y->tally.n);
-        assert_int_equal(x->tally.row, y->tally.row);
-        assert_memory_equal(x->spent, y->spent, sizeof x->spent);
-    }
-}
-
-static struct job *replayed(const struct sim *m)
-{
-    struct drive d = { .spec = m->spec, .journal = m->journal };
-    return drive_replay(&d, m->journal.n);
-}
-
-void sim_crash_master(struct sim *m)
-{
-    assert_int_equal(strv_push(&sim_trace, "crash"), 0);
-    struct job *again = replayed(m);
-
-    sim_same_job(m->job, again);
-    if (sim_chance(m, 2)) { /* the journal began again with a snapshot */
-        struct job *restored = drive_restored(m->spec, again);
-        sim_same_job(again, restored);
-        job_free(again);
-        again = restored;
-    }
-    job_free(m->job);
-    m->job = again;
-    m->n_restarts++;
-    sched_fake_ops(m->cluster)->close(m->sched);
-    /* The master received messages until its last moment. */
-    for (size_t i = 0; i < m->executors.n; i++) {
-        struct executor *x = &m->executors.v[i];
-        if (x->connected && !x->mute)
-            x->heard_ms = m->now;
-        x->connected = false;
-    }
-    m->now += sim_chance(m, 3000);
-    sim_open(m);
-}
-
-/* ---- the executors ---- */
-
 static void launched(const struct fake_container *c, void *arg)
 {
     struct sim *m = arg;
@@ -599,7 +273,7 @@ static void launched(const struct fake_container *c, void *arg)
 static void stopped(const struct fake_container *c, uint32_t grace_ms, void *arg)
 {
     struct sim *m = arg;
-    struct executor *x = executor_of(m, c->id);
+    struct executor *x = sim_executor_of(m, c->id);
     (void)grace_ms;
     if (!x)
         /* The container was granted, and never launched. */
@@ -630,7 +304,7 @@ static void connects(struct sim *m, struct executor *x)
                                                     x->running } };
     x->connected = true;
     int rc = says(m, x, &ev);
-    x = executor_of(m, container);
+    x = sim_executor_of(m, container);
     x->registered = true;
     if (rc) { /* the master refuses it */
         x->dying = true;
@@ -645,8 +319,8 @@ static void task_ends(struct sim *m, struct executor *x)
         END_EXITED, END_OUT_OF_MEMORY, END_TIMED_OUT, END_LAUNCH_FAILED
     };
     enum end_reason r = reasons[sim_chance(m, ARRAY_LEN(reasons))];
-    ends_attempt(m, x, r, sim_chance(m, 6) ? 0 : (int)sim_chance(m, 4),
-                 r == END_EXITED && !sim_chance(m, 5) ? 9 : 0);
+    sim_ends_attempt(m, x, r, sim_chance(m, 6) ? 0 : (int)sim_chance(m, 4),
+                     r == END_EXITED && !sim_chance(m, 5) ? 9 : 0);
 }
 
 static void makes_ready(struct sim *m, struct executor *x)
@@ -693,7 +367,7 @@ static void disconnects(struct sim *m, struct executor *x)
     if (broke)
         return;
     m->now += sim_chance(m, 2000);
-    connects(m, executor_of(m, container));
+    connects(m, sim_executor_of(m, container));
 }
 
 static void tells_result(struct sim *m, struct executor *x)
@@ -714,9 +388,9 @@ static void obeys_end(struct sim *m, struct executor *x)
 
     str_copy(container, sizeof container, x->container);
     if (x->running && x->connected && sim_chance(m, 2)) {
-        ends_attempt(m, x, END_KILLED_BY_MASTER, 0, 15);
+        sim_ends_attempt(m, x, END_KILLED_BY_MASTER, 0, 15);
         tells_result(m, x);
-        x = executor_of(m, container);
+        x = sim_executor_of(m, container);
     }
     dies(m, x, 0, END_EXITED);
 }
@@ -772,7 +446,7 @@ void sim_executor_step(struct sim *m, size_t at)
                                                              .attempt = x->attempt,
                                                              .pid = 7 } });
     } else if (x->saved_ms && m->now >= x->saved_ms) {
-        ends_attempt(m, x, sim_chance(m, 2) ? END_EXITED : END_KILLED_BY_MASTER, 0, 0);
+        sim_ends_attempt(m, x, sim_chance(m, 2) ? END_EXITED : END_KILLED_BY_MASTER, 0, 0);
     } else if (!x->taken_ms && !eager && !sim_chance(m, 300)) {
         announces_preemption(m, x);
     } else if (x->running && !sim_chance(m, 20)) {
@@ -781,6 +455,8 @@ void sim_executor_step(struct sim *m, size_t at)
                                         .task_ready = { .slot = x->slot,
                                                         .generation = x->generation,
                                                         .attempt = x->attempt } });
+    } else if (x->running && !sim_chance(m, 6)) {
+        saves_task_saves(m, x);
     } else if (x->running && !sim_chance(m, 40)) {
         task_ends(m, x);
     }
@@ -818,7 +494,7 @@ void sim_lose_node(struct sim *m)
     bool cut = sim_chance(m, 3);
 
     for (size_t i = 0; i < m->executors.n; i++)
-        if (str_eq(node_of(m, m->executors.v[i].container), node))
+        if (str_eq(sim_node_of(m, m->executors.v[i].container), node))
             lose(m, &m->executors.v[i], cut);
 }
 
@@ -828,7 +504,7 @@ void sim_lose_rack_with_master(struct sim *m)
     bool cut = sim_chance(m, 3);
 
     for (size_t i = 0; i < m->executors.n; i++) {
-        const char *node = node_of(m, m->executors.v[i].container);
+        const char *node = sim_node_of(m, m->executors.v[i].container);
         if ((uint32_t)(node[1] - '0') % 2 == rack)
             lose(m, &m->executors.v[i], cut);
     }
@@ -841,6 +517,8 @@ void sim_pass(struct sim *m, int64_t ms)
 {
     struct job_event ev;
 
+    if (!m->gives_back || m->settling || !sim_chance(m, 3))
+        sim_flush(m);
     m->now += ms;
     fake_cluster_run(m->cluster, m->now);
     while (job_due(m->job, m->now, &ev))
@@ -858,9 +536,10 @@ void sim_pass(struct sim *m, int64_t ms)
 void sim_nonsense(struct sim *m)
 {
     static const enum job_event_type types[] = {
-        EV_SUBMITTED,     EV_RESYNCED,        EV_ALLOCATED,     EV_COMPLETED,  EV_REGISTERED,
-        EV_EXECUTOR_BACK, EV_ATTEMPT_STARTED, EV_ATTEMPT_ENDED, EV_PROGRESS,   EV_TENSORBOARD,
-        EV_SHRINK,        EV_SUSPECT,         EV_TASK_READY,    EV_PREEMPTING, EV_NONE,
+        EV_SUBMITTED,  EV_RESYNCED,      EV_ALLOCATED,       EV_COMPLETED,
+        EV_REGISTERED, EV_EXECUTOR_BACK, EV_ATTEMPT_STARTED, EV_ATTEMPT_ENDED,
+        EV_PROGRESS,   EV_TENSORBOARD,   EV_SHRINK,          EV_SUSPECT,
+        EV_TASK_READY, EV_PREEMPTING,    EV_CHECKPOINT,      EV_NONE,
         EV_COUNT
     };
     struct job_event ev = { .type = types[sim_chance(m, ARRAY_LEN(types))] };
@@ -907,4 +586,21 @@ void sim_resize(struct sim *m)
     if (sim_feed(m, &(struct job_event){ .type = EV_RESIZE,
                                          .resize = { .who = "ann", .targets = targets } }) == 0)
         sim_resizes++;
+}
+
+/* The master does not run for a while. The kernels of the two machines talk on: the executors see
+ * their messages acknowledged. The master reads them only now. */
+void sim_stall(struct sim *m)
+{
+    int64_t ms = 1000 + sim_chance(m, 90000);
+
+    sim_flush(m);
+    sim_stalls++;
+    m->now += ms;
+    for (size_t i = 0; i < m->executors.n; i++) {
+        struct executor *x = &m->executors.v[i];
+        if (x->connected && !x->cut && !x->mute)
+            x->heard_ms = m->now;
+    }
+    (void)sim_feed(m, &(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = ms } });
 }

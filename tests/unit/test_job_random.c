@@ -155,10 +155,12 @@ static int say_seed(void **state)
     print_message("# last seed %llu: %u succeeded, %u failed, %u killed, %u new masters, "
                   "%u asks taken back by gangs; %u restarts, %u generations, %u spares used, "
                   "%u notices, %u resizes, %u lost executors that lived, %u attempts beside an "
-                  "orphan\n",
+                  "orphan, %u stalls, %u records lost; %u checkpoints reported, %u late, %u whole, "
+                  "%u attempts resumed\n",
                   (unsigned long long)current_seed, n_ends[JOB_SUCCEEDED], n_ends[JOB_FAILED],
                   n_ends[JOB_KILLED], n_restarts, sim_given_back, n_again, n_generations, sim_taken,
-                  sim_notices, sim_resizes, sim_lost, sim_orphans);
+                  sim_notices, sim_resizes, sim_lost, sim_orphans, sim_stalls, sim_cut, sim_saves,
+                  sim_late_saves, sim_whole, sim_resumed);
     if (failing)
         keep_trace();
     strv_done(&sim_trace);
@@ -197,11 +199,13 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         (void)snprintf(m.nodes[i], sizeof m.nodes[i], "n%u", i);
     m.job = job_new(m.spec, NULL);
     m.gives_back = sim_chance(&m, 2);
+    m.saves.saving = (enum saving)sim_chance(&m, SAVING_COUNT);
     (void)snprintf(application, sizeof application, "application_1_%04u", sim_chance(&m, 10000));
     sim_cluster(&m, refusing ? sometimes_refused : scant ? scarce : rules, 2);
     (void)sim_feed(&m, &(struct job_event){ .type = EV_SUBMITTED,
                                             .submitted = { .application_id = application,
                                                            .owned = sim_chance(&m, 2) } });
+    sim_flush(&m); /* a job is accepted when its first record is stored */
     sim_open(&m);
     for (unsigned step = 0; step < 400 && !m.finished; step++) {
         for (size_t i = 0; i < m.executors.n && !m.finished; i++)
@@ -221,6 +225,10 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
             sim_lose_rack_with_master(&m);
         if (!sim_chance(&m, 60))
             sim_crash_master(&m);
+        if (!sim_chance(&m, 20))
+            saves_late_report(&m);
+        if (!sim_chance(&m, 150))
+            sim_stall(&m);
     }
     m.settling = true;
     (void)sim_feed(&m, &(struct job_event){ .type = EV_STOP, .stop = { .who = "the test" } });
@@ -240,13 +248,7 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
     n_generations += m.job->generation;
     n_ends[m.verdict.state]++;
     n_restarts += m.n_restarts;
-
-    sched_fake_ops(m.cluster)->close(m.sched);
-    fake_cluster_free(m.cluster);
-    job_free(m.job);
-    drive_spec_free(m.spec);
-    strv_done(&m.journal);
-    vec_done(&m.executors);
+    sim_done(&m);
 }
 
 static void test_random(void **state)

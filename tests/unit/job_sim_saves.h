@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints in the random world of job_sim.h: what the tasks save, and a second opinion on which
+ * checkpoint is whole.
+ *
+ * The second opinion keeps each accepted report for ever, with no bound on steps. It knows only the
+ * rules of docs/task-socket.md, "Which checkpoint is resumed", and shares no code with
+ * src/job/checkpoint.c:
+ *
+ * - A report of an earlier attempt or generation is never accepted.
+ * - A step becomes whole only if enough tasks have reported it in the present generation.
+ * - A step that enough tasks have reported becomes whole, unless more than CHECKPOINT_STEPS steps
+ *   wait.
+ * - An attempt resumes from the newest whole step, from a path that a task saved for that step in
+ *   that generation: its own path if it saved a part.
+ */
+#ifndef TONY_TESTS_JOB_SIM_SAVES_H
+#define TONY_TESTS_JOB_SIM_SAVES_H
+
+#include "base/base.h"
+
+struct job_event;
+struct sim;
+struct executor;
+
+enum { SAVES_SLOTS = 200 };
+
+/* How the program of a run saves. */
+enum saving {
+    SAVING_PARTS,     /* all tasks save a part and say how many parts there are */
+    SAVING_UNCOUNTED, /* all tasks save a part and say no number */
+    SAVING_RANK0,     /* slot 0 saves everything */
+    SAVING_WILD,      /* any task, any number of parts, also numbers that contradict each other */
+    SAVING_COUNT
+};
+
+struct saved_report {
+    uint32_t slot, generation, attempt, parts;
+    uint64_t step;
+    bool undone; /* the slot has restarted alone, and repeats the step */
+    bool sidecar;
+};
+
+struct saves {
+    enum saving saving;
+    VEC(struct saved_report) reports;
+    uint32_t timeline; /* the generation whose reports count */
+    bool has;          /* the newest whole step, as the job said at last */
+    uint32_t generation;
+    uint64_t step;
+    bool saver[SAVES_SLOTS],
+        awaited[SAVES_SLOTS]; /* by slot: in this generation; only in the one before */
+    bool gave_up;             /* in this generation, more than CHECKPOINT_STEPS steps waited */
+};
+
+extern unsigned sim_saves, sim_late_saves, sim_whole, sim_resumed; /* for the summary of a run */
+
+void saves_done(struct saves *s);
+/* The task of the executor saves a checkpoint, and the executor reports it. */
+void saves_task_saves(struct sim *m, struct executor *x);
+/* A report of an earlier attempt or generation arrives. The job must refuse it. */
+void saves_late_report(struct sim *m);
+/* After each accepted event: attempts[] are the slots' attempts before it. */
+void saves_check(struct sim *m, const struct job_event *ev, const uint32_t *attempts);
+/* The journal was cut: go through its records again. */
+void saves_rebuild(struct sim *m);
+
+#endif
