@@ -127,15 +127,23 @@ static bool may_old_be_alive(const struct job *j)
     return j->n_state[SLOT_HALTING] || j->n_state[SLOT_REPLACING] || j->n_outside[SLOT_LEAVING];
 }
 
-/* Start the registered slot, if it need not wait for its gang, for an older generation, for other
- * roles, or for the end of its pause. */
-static void try_start(struct job *j, uint32_t slot, struct mend *m)
+/* Is the slot registered, and need it not wait for its gang or for an older generation? */
+static bool may_start(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];
     bool alone = slot_restarts_alone(j, s);
 
-    if (!job_is_wanted(j, s) || j->roles[s->role].forming || (!alone && j->spec->gang) ||
-        (!alone && may_old_be_alive(j)))
+    return s->state == SLOT_REGISTERED && job_is_task(j, slot) && job_is_wanted(j, s) &&
+           !j->roles[s->role].forming && (alone || (!j->spec->gang && !may_old_be_alive(j)));
+}
+
+/* Start the slot, if it need not wait for its gang, for an older generation, for other roles, or
+ * for the end of its pause. */
+static void try_start(struct job *j, uint32_t slot, struct mend *m)
+{
+    const struct slot *s = &j->slots[slot];
+
+    if (!may_start(j, slot))
         return;
     if (!depends_open(j, s->role)) {
         j->roles[s->role].gated = true;
@@ -172,8 +180,7 @@ static void look_at_listed(struct job *j, struct mend *m)
             continue;
         if (s->state == SLOT_HELD)
             get_container(j, slot);
-        if (s->state == SLOT_REGISTERED)
-            try_start(j, slot, m);
+        try_start(j, slot, m);
     }
 }
 
@@ -289,6 +296,25 @@ static void try_start_group(struct job *j, int64_t group, struct mend *m)
 
 /* ---- after each event ---- */
 
+/* When the first pause of a slot ends that restarts alone; INT64_MAX: none pauses. A slot that has
+ * lost its container, or waits for something else now, has left its entry behind. A job that was
+ * restored from a snapshot has no such entries, but must come to the same result: so they are
+ * removed here. */
+static int64_t next_pause(struct job *j)
+{
+    struct deadlines *pauses = &j->restarts.pauses;
+
+    while (deadlines_next(pauses) != INT64_MAX) {
+        uint32_t slot = pauses->heap[0];
+        bool may = may_start(j, slot), open = depends_open(j, j->slots[slot].role);
+        if (may && open)
+            break;
+        j->roles[j->slots[slot].role].gated |= may;
+        deadlines_set(pauses, slot, INT64_MAX);
+    }
+    return deadlines_next(pauses);
+}
+
 /* Is a slot of a role whose stage has come still on its way, or registered but not started? */
 static bool must_go_on(const struct job *j)
 {
@@ -337,7 +363,7 @@ void mend_run(struct job *j)
         (void)job_act(j, ACT_PEERS);
     r->mending = must_go_on(j);
     /* if no slot restarts any more, a pause can be left of a slot that has ended meanwhile */
-    m.next_ms = r->mending ? MIN(m.next_ms, deadlines_next(&r->pauses)) : INT64_MAX;
+    m.next_ms = r->mending ? MIN(m.next_ms, next_pause(j)) : INT64_MAX;
     if (r->due_ms != m.next_ms) {
         r->due_ms = m.next_ms;
         limits_job(j);

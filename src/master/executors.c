@@ -355,16 +355,25 @@ void executor_disconnected(struct peer *p, bool broke)
  * action.
  */
 
+/* Is this attempt over? The action may have waited for the copy of the journal (actions.c). If the
+ * slot has lost its container meanwhile, another executor may be connected for it, that of a spare.
+ * It must not start the old attempt: the core has counted the end of that, and sends another Start.
+ */
+static bool is_over(const struct slot_view *v, const struct act_start *a)
+{
+    return v->attempt != a->attempt || v->state < SLOT_RUNNING || v->state == SLOT_RENEWING;
+}
+
 void executor_start(struct master *m, const struct act_start *a)
 {
     struct conn *c = executor_conn(m, a->slot);
     if (!c)
         return;
     struct peer *p = m->executors[a->slot];
-    if (driver_plan_delays_start(m, a) || cluster_spec_awaited(m, p, a))
-        return;
     struct slot_view v;
     job_slot(m->job, a->slot, &v);
+    if (is_over(&v, a) || driver_plan_delays_start(m, a) || cluster_spec_awaited(m, p, a))
+        return;
     int rc = cluster_spec_refresh_for_start(m, p);
     bool apart = cluster_spec_is_separate(m, p);
     if (rc == 0 && apart)

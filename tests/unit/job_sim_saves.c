@@ -134,13 +134,14 @@ static uint32_t n_reported(const struct sim *m, uint32_t generation, uint64_t st
     return n;
 }
 
-/* Have all savers reported the step? strictly: also those that are leaving the job. */
+/* Have all savers reported the step? strictly: also those that are leaving the job, or that joined
+ * it when the generation began. */
 static bool all_savers_reported(const struct sim *m, uint64_t step, bool strictly)
 {
     const struct saves *s = &m->saves;
 
     for (uint32_t i = 0; i < m->job->n_slots; i++) {
-        bool saver = s->saver[i] || (s->awaited[i] && !s->gave_up);
+        bool saver = s->saver[i] || (s->awaited[i] && !s->gave_up && (s->stayed[i] || strictly));
         bool member = job_is_task(m->job, i) && m->job->slots[i].state != SLOT_ABSENT;
         if (saver && (member || strictly) && !find(s, i, s->timeline, step))
             return false;
@@ -281,16 +282,17 @@ static void check_resumed(struct sim *m, uint32_t slot)
                  slot, path, (unsigned long long)s->step, s->generation);
 }
 
-static void begin_timeline(struct sim *m)
+static void begin_timeline(struct sim *m, uint32_t generation)
 {
     struct saves *s = &m->saves;
 
     for (uint32_t i = 0; i < m->job->n_slots; i++) {
         bool awaited = s->saver[i] || (s->awaited[i] && !s->gave_up);
         s->awaited[i] = awaited && m->job->slots[i].state != SLOT_ABSENT;
+        s->stayed[i] = (s->saver[i] || s->stayed[i]) && s->member[i] && job_is_task(m->job, i);
         s->saver[i] = false;
     }
-    s->timeline = m->job->generation;
+    s->timeline = generation;
     s->gave_up = false;
 }
 
@@ -312,38 +314,56 @@ static void attempt_begins(struct sim *m, uint32_t slot)
     if (job_is_sidecar(m->job, at->role))
         return;
     if (at->generation != s->timeline)
-        begin_timeline(m);
+        begin_timeline(m, at->generation);
     else
         undo_newer(s, slot);
     check_resumed(m, slot);
 }
 
+void saves_before(struct sim *m)
+{
+    struct saves *s = &m->saves;
+
+    s->generation_before = m->job->generation;
+    for (uint32_t i = 0; i < ARRAY_LEN(s->attempts); i++) {
+        const struct slot *slot = i < m->job->n_slots ? &m->job->slots[i] : NULL;
+        s->attempts[i] = slot ? slot->attempt : 0;
+        s->member[i] = slot && job_is_task(m->job, i);
+        s->leaving[i] = slot && slot->state == SLOT_LEAVING;
+    }
+}
+
 /* A slot that has left the job is no saver, and its part of a step is not counted. While the
- * generation changes both still count: a step that it reported may become whole. */
+ * generation changes both still count: a step that it reported may become whole. A slot may have
+ * joined again at once. */
 static void note_leavers(struct sim *m)
 {
     struct saves *s = &m->saves;
 
+    if (s->generation_before != s->timeline)
+        return;
     for (uint32_t i = 0; i < m->job->n_slots; i++) {
-        if (m->job->slots[i].state != SLOT_ABSENT || m->job->generation != s->timeline ||
-            (!s->saver[i] && !s->awaited[i]))
+        enum slot_state now = m->job->slots[i].state;
+        bool left = now == SLOT_ABSENT || (s->leaving[i] && now != SLOT_LEAVING);
+        if (!left || (!s->saver[i] && !s->awaited[i]))
             continue;
         undo_newer(s, i);
         s->saver[i] = s->awaited[i] = false;
     }
 }
 
-void saves_check(struct sim *m, const struct job_event *ev, const uint32_t *attempts)
+void saves_after(struct sim *m, const struct job_event *ev)
 {
-    if (ev->type == EV_CHECKPOINT)
+    bool report = ev->type == EV_CHECKPOINT;
+
+    if (report)
         note_report(m, &ev->checkpoint);
     note_leavers(m);
     check_new_whole(m);
-    if (ev->type == EV_CHECKPOINT &&
-        !job_is_sidecar(m->job, m->job->slots[ev->checkpoint.slot].role))
+    if (report && !job_is_sidecar(m->job, m->job->slots[ev->checkpoint.slot].role))
         check_known_whole(m, ev->checkpoint.step);
     for (uint32_t i = 0; i < m->job->n_slots; i++)
-        if (m->job->slots[i].attempt != attempts[i])
+        if (m->job->slots[i].attempt != m->saves.attempts[i])
             attempt_begins(m, i);
 }
 
@@ -361,18 +381,16 @@ void saves_rebuild(struct sim *m)
     m->job = job_new(m->spec, NULL);
     job_replaying(m->job, true);
     for (size_t i = 0; i < m->journal.n; i++) {
-        uint32_t attempts[SAVES_SLOTS] = { 0 };
         struct job_event ev;
         int64_t t;
         void *holder;
-        for (uint32_t k = 0; k < m->job->n_slots; k++)
-            attempts[k] = m->job->slots[k].attempt;
+        saves_before(m);
         assert_int_equal(drive_record(m->journal.v[i], &ev, &t, &holder), 0);
         ignored.n = 0;
         assert_int_equal(job_feed(m->job, &ev, t, &ignored, NULL), 0);
         job_event_release(holder); /* the job may have taken its strings: read them again */
         assert_int_equal(drive_record(m->journal.v[i], &ev, &t, &holder), 0);
-        saves_check(m, &ev, attempts);
+        saves_after(m, &ev);
         job_event_release(holder);
     }
     vec_done(&ignored);

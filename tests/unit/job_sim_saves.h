@@ -50,7 +50,11 @@ struct saves {
     uint64_t step;
     bool saver[SAVES_SLOTS],
         awaited[SAVES_SLOTS]; /* by slot: in this generation; only in the one before */
-    bool gave_up;             /* in this generation, more than CHECKPOINT_STEPS steps waited */
+    bool stayed[SAVES_SLOTS]; /* by slot: a task before and after the generation began */
+    /* Before the event: */
+    uint32_t attempts[SAVES_SLOTS], generation_before;
+    bool leaving[SAVES_SLOTS], member[SAVES_SLOTS];
+    bool gave_up; /* in this generation, more than CHECKPOINT_STEPS steps waited */
 };
 
 extern unsigned sim_saves, sim_late_saves, sim_whole, sim_resumed; /* for the summary of a run */
@@ -60,8 +64,9 @@ void saves_done(struct saves *s);
 void saves_task_saves(struct sim *m, struct executor *x);
 /* A report of an earlier attempt or generation arrives. The job must refuse it. */
 void saves_late_report(struct sim *m);
-/* After each accepted event: attempts[] are the slots' attempts before it. */
-void saves_check(struct sim *m, const struct job_event *ev, const uint32_t *attempts);
+/* Before each event, and after each one that the job has accepted. */
+void saves_before(struct sim *m);
+void saves_after(struct sim *m, const struct job_event *ev);
 /* The journal was cut: go through its records again. */
 void saves_rebuild(struct sim *m);
 

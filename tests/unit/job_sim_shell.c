@@ -14,6 +14,15 @@ unsigned sim_cut;
 
 /* ---- actions ---- */
 
+/* Same rule as in executor_start() of src/master/executors.c. */
+static bool is_over(const struct job *j, const struct act_start *a)
+{
+    struct slot_view v;
+
+    job_slot(j, a->slot, &v);
+    return v.attempt != a->attempt || v.state < SLOT_RUNNING || v.state == SLOT_RENEWING;
+}
+
 /* The command starts. */
 static void starts(struct sim *m, struct executor *x, const struct act_start *a)
 {
@@ -58,7 +67,7 @@ static void carry_out(struct sim *m, const struct job_action *a)
         (void)ops->stop(m->sched, a->stop_container.container, a->stop_container.grace_ms, NULL);
         break;
     case ACT_START:
-        if (x && !x->running && a->start.attempt > x->attempt)
+        if (x && !x->running && a->start.attempt > x->attempt && !is_over(m->job, &a->start))
             starts(m, x, &a->start);
         break;
     case ACT_STOP_ATTEMPT:
@@ -246,31 +255,37 @@ static void check_journal(const struct sim *m)
     job_free(replayed);
 }
 
+/* Has a resize added tasks? It may close a gate again: a new task is not ready. */
+static bool has_grown(const struct job *j, const uint32_t *members)
+{
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        if (j->roles[r].n > members[r])
+            return true;
+    return false;
+}
+
 int sim_feed(struct sim *m, const struct job_event *ev)
 {
     struct err e = { 0 };
     struct job_actions acts = { 0 };
-    uint32_t attempts[SAVES_SLOTS] = { 0 };
-
-    assert_true(m->job->n_slots <= ARRAY_LEN(attempts));
-    for (uint32_t i = 0; i < m->job->n_slots; i++)
-        attempts[i] = m->job->slots[i].attempt;
-    uint32_t n_tasks = m->job->n_tasks;
-    int rc = job_feed(m->job, ev, m->now, &acts, &e);
-    if (rc == 0) {
-        /* A resize that adds a task may close a gate again: the new task is not ready. */
-        if (n_tasks == m->job->n_tasks)
-            sim_check_starts_allowed(m, attempts);
-        sim_check_depends(m);
-    }
-
     AUTO(buf_done) struct buf text = { 0 };
+
+    assert_true(m->job->n_slots <= ARRAY_LEN(m->saves.attempts));
     if (job_event_encode(ev, m->now, &text) == 0)
         assert_int_equal(strv_push(&sim_trace, buf_cstr(&text)), 0);
+    saves_before(m);
+    uint32_t members[SAVES_SLOTS];
+    for (uint32_t r = 0; r < m->job->n_roles; r++)
+        members[r] = m->job->roles[r].n;
+    int rc = job_feed(m->job, ev, m->now, &acts, &e);
     m->n_feeds++;
     assert_true(rc == 0 || (rc == 1 && *e.msg));
-    if (rc == 0)
+    if (rc == 0) {
+        if (!has_grown(m->job, members))
+            sim_check_starts_allowed(m, m->saves.attempts);
+        sim_check_depends(m);
         drive_write(&m->journal, m->job, ev);
+    }
     sim_check(m);
     /* After one event in 150; with TONY_CHECK_JOURNAL after each event. */
     bool look = !sim_chance(m, 150) || getenv("TONY_CHECK_JOURNAL");
@@ -279,7 +294,7 @@ int sim_feed(struct sim *m, const struct job_event *ev)
     if (rc == 0 && (ev->type == EV_ALLOCATED || ev->type == EV_CONTAINER_SEEN))
         m->granted_n[ev->of_slot.slot] = m->journal.n;
     if (rc == 0)
-        saves_check(m, ev, attempts);
+        saves_after(m, ev);
     carry_out_or_delay(m, &acts);
     vec_done(&acts);
     if (m->finished)

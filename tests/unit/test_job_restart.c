@@ -692,9 +692,27 @@ static void test_ports(void **state)
     vec_done(&acts);
 }
 
+/* A slot loses its container while it pauses before a restart. No timer is left of that pause. A job
+ * that was restored from a snapshot would refuse its event. */
+static void test_a_pause_without_container(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*2/on/delay4000/scope-task gang=0 lost=2 nogrant=1");
+    drive_run(&d, "go grant:worker:1 worker:1=1");
+    assert_true(d.job->restarts.due_ms <= d.now + 5000);
+    drive_run(&d, "worker:1!lost");
+    assert_int_equal(d.job->slots[1].state, SLOT_ASKED);
+    assert_true(d.job->restarts.mending);
+    assert_int_equal(d.job->restarts.due_ms, INT64_MAX);
+    drive_done(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_pause_without_container),
         cmocka_unit_test(test_whether),
         cmocka_unit_test(test_who),
         cmocka_unit_test(test_when),
