@@ -296,8 +296,8 @@ static void try_start_group(struct job *j, int64_t group, struct mend *m)
 
 /* ---- after each event ---- */
 
-/* When the first pause of a slot ends that restarts alone; INT64_MAX: none pauses. A slot that has
- * lost its container, or waits for something else now, has left its entry behind. A job that was
+/* When the first pause of a slot ends; INT64_MAX: no slot pauses. A slot that waits for something
+ * else by now, such as the end of another attempt, has left its entry behind. A job that was
  * restored from a snapshot has no such entries, but must come to the same result: so they are
  * removed here. */
 static int64_t next_pause(struct job *j)
