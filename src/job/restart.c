@@ -523,6 +523,22 @@ static int wait_for_lease(struct job *j, uint32_t slot, struct err *e)
     return rc;
 }
 
+/* The end of a container that a resize has requested, or of its executor. The resize fails, and the
+ * slot leaves. If its first start is missing in the journal, its attempt may live on: then the slot
+ * leaves only when the lease is over. */
+static int joiner_ended(struct job *j, uint32_t slot, enum slot_input final_input,
+                        const struct slot_end *end, struct err *e)
+{
+    struct slot *s = &j->slots[slot];
+
+    if (slot_table[s->state][final_input].to != SLOT_NONE &&
+        may_live_on(j, slot, final_input, end)) {
+        finish_executor(j, slot);
+        s->given_up = true;
+    }
+    return slot_step(j, slot, final_input, end, e);
+}
+
 int restart_ended(struct job *j, uint32_t slot, enum slot_input final_input,
                   const struct slot_end *end, struct err *e)
 {
@@ -530,8 +546,8 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input final_input,
     struct restart_plan plan = { 0 };
     struct slot_end lost = { .reason = END_NODE_LOST, .at_us = end->at_us, .note = NOTE_BETWEEN };
 
-    if (!job_is_member(j, s) && s->state != SLOT_LEAVING) /* a resize was adding the slot */
-        return slot_step(j, slot, final_input, end, e);
+    if (!job_is_member(j, s) && s->state != SLOT_LEAVING && s->state != SLOT_REPLACING)
+        return joiner_ended(j, slot, final_input, end, e);
     if (executor_died_between(s, final_input, end))
         end = &lost;
     bool lives_on = may_live_on(j, slot, final_input, end);
@@ -642,9 +658,7 @@ void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost)
         return;
     }
     j->restarts.mending = true;
-    /* If a master dies before a node has reported a new container, the cluster forgets and ends
-     * this container. So a slot that was only placed requests another one at once. */
-    if (s->state != SLOT_PLACED && may_live_on(j, slot, IN_GONE, lost))
+    if (may_live_on(j, slot, IN_GONE, lost))
         (void)wait_for_lease(j, slot, NULL);
     else
         (void)slot_step(j, slot, IN_LOST, NULL, NULL);

@@ -7,6 +7,10 @@
  * (storage/jobkey.h). The master tries them in turn, and repeats that with growing pauses, until
  * the executor answers or is not wanted any more. The executor may begin to listen later than the
  * master begins to try.
+ *
+ * If the machine refuses the connections to all ports, it is reachable and no executor listens
+ * there. The executor listens before it registers, so it runs no task that the journal does not
+ * have. See decision 0008, "A first start may be missing in the journal".
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,6 +37,8 @@ struct reconnect {
     char *container, host[TCP_HOST_MAX + 1], identity[TLS_IDENTITY_MAX];
     uint16_t ports[JOB_KEY_PORTS];
     unsigned next_port, n_rounds;
+    unsigned n_refused; /* ports of this round at which nobody listens */
+    bool told_gone;     /* the core knows that no executor listens */
     struct conn *conn;
     struct loop_timer *timer;
     struct reconnect *next;
@@ -76,6 +82,26 @@ static bool is_wanted(const struct reconnect *r)
     return v.state != SLOT_ENDED && v.container && str_eq(v.container, r->container);
 }
 
+/* All ports of a round were tried. If nobody listens there and the slot waits because the journal
+ * may lack its first start, that start was never carried out, or its executor is dead. Tell the
+ * core as if the executor had closed a connection: it then waits JOB_LEFT_MS instead of the lease.
+ * A slot with an attempt waits for the lease: the address may belong to another machine by now. */
+static void end_round(struct reconnect *r)
+{
+    bool nobody = r->n_refused == JOB_KEY_PORTS;
+    struct slot_view v;
+
+    r->n_refused = 0;
+    job_slot(r->m->job, r->slot, &v);
+    bool waits = v.state == SLOT_REPLACING || v.state == SLOT_LEAVING;
+    if (!nobody || r->told_gone || !waits || v.attempt || !is_wanted(r))
+        return;
+    r->told_gone = true;
+    (void)master_feed(r->m, &(struct job_event){
+                                .type = EV_EXECUTOR_GONE,
+                                .executor_gone = { .slot = r->slot, .container = r->container } });
+}
+
 /* Connect to the next port; after the last one, pause and take the first one. A timer calls it, so
  * that no connection is opened within a callback of the one that failed. */
 static void try_next_port(struct reconnect *r)
@@ -85,6 +111,7 @@ static void try_next_port(struct reconnect *r)
         r->next_port = 0;
         pause = MIN((int64_t)PAUSE_MIN_MS << MIN(r->n_rounds, 16u), (int64_t)PAUSE_MAX_MS);
         r->n_rounds++;
+        end_round(r);
     }
     loop_timer_set(r->timer, clock_mono_ms() + pause);
 }
@@ -111,6 +138,7 @@ static void on_close(struct conn *conn, const struct err *e, void *arg)
     struct reconnect *r = arg;
     (void)conn;
     r->conn = NULL;
+    r->n_refused += e->num == ECONNREFUSED;
     if (r->n_rounds == 0 && e->num != ECONNREFUSED && e->num != EACCES)
         log_err(LOG_DEBUG, "call.failed", e);
     try_next_port(r);

@@ -749,11 +749,13 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                                                           .within_ms = 16000 } });
     else if (str_eq(verb, "beat"))
         feed_only(d, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = slot } });
-    else if (str_eq(verb, "gone"))
+    else if (str_eq(verb, "gone")) {
+        struct slot_view v;
+        job_slot(d->job, slot, &v);
         feed_only(
             d, &(struct job_event){ .type = EV_EXECUTOR_GONE,
-                                    .executor_gone = { .slot = slot, .container = s->container } });
-    else if (str_eq(verb, "back"))
+                                    .executor_gone = { .slot = slot, .container = v.container } });
+    } else if (str_eq(verb, "back"))
         feed_only(d, &(struct job_event){ .type = EV_EXECUTOR_BACK,
                                           .executor_back = { .slot = slot,
                                                              .container = s->container,

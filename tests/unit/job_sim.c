@@ -11,7 +11,7 @@
 #include "drive.h"
 
 struct strv sim_trace;
-enum { NOTICE_MS = 15000 };
+enum { NOTICE_MS = 15000, COPY_MS = 500 /* a copy of the journal takes no longer */ };
 
 unsigned sim_given_back, sim_taken, sim_notices, sim_resizes, sim_lost, sim_orphans, sim_stalls;
 
@@ -181,7 +181,12 @@ void sim_check_end(struct sim *m)
         for (size_t i = 0; i < m->executors.n; i++) {
             const struct executor *x = &m->executors.v[i];
             if (x->alive && x->running && !x->mute && !x->unkillable && x->connected && !x->dying)
-                fail_msg("the job is over and slot %u runs on", x->slot);
+                fail_msg("the job is over and slot %u runs on: %s attempt %u.%u, saves until %lld, "
+                         "lost at %lld, now %lld; the slot is %s with %s",
+                         x->slot, x->container, x->generation, x->attempt, (long long)x->saved_ms,
+                         (long long)x->lost_ms, (long long)m->now,
+                         slot_state_name(m->job->slots[x->slot].state),
+                         m->job->slots[x->slot].container);
         }
     }
     assert_int_equal(v.state, m->verdict.state);
@@ -517,7 +522,7 @@ void sim_pass(struct sim *m, int64_t ms)
 {
     struct job_event ev;
 
-    if (!m->gives_back || m->settling || !sim_chance(m, 3))
+    if (!m->gives_back || m->settling || m->now - m->delayed_ms > COPY_MS || !sim_chance(m, 3))
         sim_flush(m);
     m->now += ms;
     fake_cluster_run(m->cluster, m->now);
@@ -601,6 +606,8 @@ void sim_stall(struct sim *m)
         struct executor *x = &m->executors.v[i];
         if (x->connected && !x->cut && !x->mute)
             x->heard_ms = m->now;
+        if (x->alive && x->running && x->saved_ms && x->saved_ms <= m->now)
+            sim_ends_attempt(m, x, END_EXITED, 0, 0); /* meanwhile it has saved, and ended */
     }
     (void)sim_feed(m, &(struct job_event){ .type = EV_STALLED, .stalled = { .stalled_ms = ms } });
 }

@@ -57,6 +57,7 @@ struct sim {
      * others are stored as well. */
     size_t n_stored;
     struct job_actions delayed;
+    int64_t delayed_ms;            /* since when the first of them waits */
     size_t granted_n[SAVES_SLOTS]; /* by slot: number of records up to the grant of its container */
     struct saves saves;
     int64_t now, next_beat;

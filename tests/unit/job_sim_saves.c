@@ -262,7 +262,8 @@ static void check_resumed(struct sim *m, uint32_t slot)
     const struct saves *s = &m->saves;
     uint64_t step = 0;
     const char *path = job_checkpoint(m->job, slot, &step);
-    const struct saved_report *own = find(s, slot, s->generation, s->step);
+    /* A task does not keep a report about a step that has fallen out of those that wait. */
+    const struct saved_report *own = s->gave_up ? NULL : find(s, slot, s->generation, s->step);
     bool known = false;
     char want[80];
 

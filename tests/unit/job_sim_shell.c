@@ -183,6 +183,7 @@ static void carry_out_or_delay(struct sim *m, const struct job_actions *list)
     bool wait = m->gives_back ? need_copy(m, list) : !sim_chance(m, 6);
 
     wait = (wait || m->delayed.n) && !m->settling;
+    m->delayed_ms = m->delayed.n ? m->delayed_ms : m->now;
     for (size_t i = 0; wait && i < list->n; i++)
         delay(m, &list->v[i]);
     if (wait && !has_finish(list))

@@ -158,13 +158,30 @@ static void test_a_first_start_may_be_missing(void **state)
         { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
           "mute:worker:1 go master mute:worker:0 worker:0!lost +1000",
           "worker:0=replacing/0.0 worker:1=waiting/0.0" },
+        /* a resize was adding the slot */
+        { "worker*1/live lost=1 gives=1 lease=100000 nodes=2 nogrant=2",
+          "go resize:worker=3 master mute:worker:1 worker:1!lost +1000",
+          "worker:0=running/1.1 worker:1=leaving/0.0 worker:2=absent/0.0" },
+        { "worker*1/live lost=1 gives=1 lease=100000 nodes=2 nogrant=2",
+          "go resize:worker=3 master mute:worker:1 worker:1!lost +112000",
+          "worker:0=running/1.1 worker:1=absent/0.0 worker:2=absent/0.0" },
         /* the first master knows which attempts it has started */
         { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
           "mute:worker:1 go mute:worker:0 worker:0!lost +1000",
           "worker:0=waiting/0.0 worker:1=waiting/0.0" },
-        /* when a master dies, a cluster ends its containers that no node has reported yet */
+        /* the registration may be missing as well */
         { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
-          "mute:worker:1 go grant:worker:1 lose:worker:1 master +1000",
+          "mute:worker:1 go grant:worker:1 lose:worker:1 master +100000",
+          "worker:0=registered/0.0 worker:1=replacing/0.0" },
+        { "worker*2 gang=0 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go grant:worker:1 lose:worker:1 master +112000",
+          "worker:0=running/1.1 worker:1=waiting/0.0" },
+        /* the machine is reachable, and no executor listens there */
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go grant:worker:1 lose:worker:1 master gone:worker:1 +4000",
+          "worker:0=registered/0.0 worker:1=replacing/0.0" },
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go grant:worker:1 lose:worker:1 master gone:worker:1 +6000",
           "worker:0=registered/0.0 worker:1=waiting/0.0" },
     };
     (void)state;
