@@ -462,8 +462,8 @@ static bool may_run(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];
     bool started = s->attempt > s->elsewhere;
-    bool start_unwritten = j->gang.gives_back && j->epoch > 1 && j->generation == 1 &&
-                           !s->attempt && !job_is_spare(j, slot);
+    bool start_unwritten =
+        j->gang.gives_back && j->epoch > 1 && !s->attempt && !job_is_spare(j, slot);
 
     switch (s->state) {
     case SLOT_RUNNING:
@@ -474,8 +474,8 @@ static bool may_run(const struct job *j, uint32_t slot)
         return started || start_unwritten;
     case SLOT_PLACED:
     case SLOT_REGISTERED: /* its executor has reported the end of an earlier attempt */
+    case SLOT_RENEWING:   /* it has, too; or the gang restarted when the slot was registered */
         return start_unwritten;
-    case SLOT_RENEWING: /* its executor has reported the end of the last attempt */
     case SLOT_DRAINING:
     case SLOT_NONE:
     case SLOT_ABSENT:
