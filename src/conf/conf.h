@@ -352,6 +352,21 @@ void job_spec_demand(const struct job_spec *s, struct job_demand *out);
  * have s->n_roles entries. */
 void job_spec_peak_roles(const struct job_spec *s, const uint32_t *instances, bool *counts);
 
+/* How a policy may resize a job: one of its roles says both bounds, and may be resized. With n
+ * instances of that role, the job needs fixed + n * each. */
+struct job_elastic {
+    const struct role_spec *role;
+    uint32_t min, max;        /* instances; 1 <= min < max */
+    uint64_t each_memory_mib; /* of one instance */
+    uint32_t each_gpus, each_vcores;
+    uint64_t fixed_memory_mib; /* of all other containers */
+    uint32_t fixed_gpus, fixed_vcores;
+    uint32_t fixed_containers;
+};
+/* false: no role, or more than one, may be resized by a policy; or an instance does not need the
+ * same at any size, since roles of different stages share their room. */
+bool job_spec_elastic(const struct job_spec *s, struct job_elastic *out);
+
 /* "SRC[::NAME][#archive]" */
 int resource_parse(struct span text, struct resource_spec *out, struct err *e);
 void resource_done(struct resource_spec *r);

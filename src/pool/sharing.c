@@ -31,67 +31,22 @@ bool sharing_divides(const struct pool *p)
 
 /* ---- how a job may be resized ---- */
 
-/* The needs of the job if the role has n instances. */
-static struct job_demand demand_with(struct job_spec *spec, struct role_spec *role, uint32_t n)
-{
-    struct job_demand d;
-    uint32_t was = role->instances;
-    role->instances = n;
-    job_spec_demand(spec, &d);
-    role->instances = was;
-    return d;
-}
-
-/* The only role with both bounds. NULL: there is none, or there are several. */
-static struct role_spec *elastic_role(struct job_spec *spec)
-{
-    struct role_spec *found = NULL;
-    for (size_t i = 0; i < spec->n_roles; i++) {
-        struct role_spec *r = &spec->roles[i];
-        if (!r->says_bounds || (int64_t)r->min_instances >= r->max_instances ||
-            r->max_instances > PART_CONTAINERS_MAX || role_spec_resize(spec, r) == RESIZE_NEVER)
-            continue;
-        if (found)
-            return NULL;
-        found = r;
-    }
-    return found;
-}
-
-/* Each instance must need the same at any size: roles of different stages share their room, so
- * that does not hold for all jobs. */
-static bool read_demand(struct job_spec *spec, struct role_spec *r, struct pool_elastic *x)
-{
-    uint32_t lo = MAX(r->min_instances, 1u), hi = (uint32_t)r->max_instances;
-    struct job_demand at_lo = demand_with(spec, r, lo), at_hi = demand_with(spec, r, hi);
-    x->each = (struct admission_amount){ r->memory_mib, r->gpus };
-    x->min = lo;
-    x->max = hi;
-    x->fixed_containers = at_lo.n_containers - MIN(lo, at_lo.n_containers);
-    x->fixed = (struct admission_amount){ 0 };
-    struct admission_amount least = share_sum(&x->fixed, &x->each, lo);
-    if (least.memory_mib > at_lo.memory_mib || least.gpus > at_lo.gpus)
-        return false;
-    x->fixed.memory_mib = at_lo.memory_mib - least.memory_mib;
-    x->fixed.gpus = at_lo.gpus - least.gpus;
-    struct admission_amount most = share_sum(&x->fixed, &x->each, hi);
-    return most.memory_mib == at_hi.memory_mib && most.gpus == at_hi.gpus &&
-           x->fixed_containers + hi == at_hi.n_containers;
-}
-
 void sharing_read_job(struct pool_job *j, const struct job_spec *spec)
 {
-    struct job_spec *s = (struct job_spec *)(uintptr_t)spec; /* demand_with() restores it */
-    struct role_spec *r = spec->single_node ? NULL : elastic_role(s);
-    struct pool_elastic x = { 0 };
-    j->elastic = x;
+    struct pool_elastic *x = &j->elastic;
+    struct job_elastic e;
+    *x = (struct pool_elastic){ .has = false };
     j->weight = spec->weight;
     j->budget = spec->budget;
     j->timeout_ms = spec->app_timeout_ms;
-    if (!r || !read_demand(s, r, &x) || !str_copy(x.role, sizeof x.role, r->name))
+    if (!job_spec_elastic(spec, &e) || !str_copy(x->role, sizeof x->role, e.role->name))
         return;
-    x.has = true;
-    j->elastic = x;
+    x->has = true;
+    x->each = (struct admission_amount){ e.each_memory_mib, e.each_gpus };
+    x->fixed = (struct admission_amount){ e.fixed_memory_mib, e.fixed_gpus };
+    x->fixed_containers = e.fixed_containers;
+    x->min = e.min;
+    x->max = e.max;
 }
 
 /* ---- what a decision relies on ---- */
