@@ -27,7 +27,7 @@ enum { CAUSE_LINE_MAX = 400 }; /* bytes of a line that is kept: fills five rows 
 struct cause {
     const char
         *name; /* "missing_module": one word. Journals and scripts have it: never change it */
-    const char *what;   /* what happened, about "it", the task: "its node is gone" */
+    const char *what;   /* a part of a sentence that calls the task "it": "its node is gone" */
     const char *remedy; /* what to try; may contain "<role>": see cause_remedy() */
     bool victim;        /* the task failed because another task did: look for that one */
     bool vague;         /* nothing is known except that it failed */

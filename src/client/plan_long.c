@@ -51,8 +51,8 @@ json_t *plan_lengths_json(const struct plan_lengths *l)
     return list;
 }
 
-/* A variable that the job needs and that is certainly too long is not listed: tony has refused that
- * job already. */
+/* The list lacks variables that the job needs and that are certainly too long: tony has refused
+ * such a job before. */
 void plan_lengths_print(const json_t *doc)
 {
     size_t i;

@@ -351,7 +351,7 @@ static json_t *resize_members(const json_t *doc)
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);
         if (v)
-            (void)json_object_set(out, members[i], v); /* a member less, if that */
+            (void)json_object_set(out, members[i], v); /* without memory, a member is missing */
     }
     return out;
 }
@@ -377,12 +377,12 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
         return say_end(w);
     json_t *doc = resize_members(w->last);
     if (w->over)
-        (void)json_object_del(doc, "leaving"); /* those that were still there when it was done */
+        (void)json_object_del(doc, "leaving"); /* those tasks have ended by now */
     int code = client_print_json(doc);
     return code ? code : is_done(w) ? EXIT_DONE : EXIT_JOB_FAILED;
 }
 
-/* It was done, and refused after that. */
+/* The job had the new size, and then the scheduler refused it. */
 static int say_refused(const struct watch *w, const json_t *doc)
 {
     if (!options_has(&w->c->o, OPT_JSON))
@@ -391,7 +391,8 @@ static int say_refused(const struct watch *w, const json_t *doc)
     return code ? code : EXIT_JOB_FAILED;
 }
 
-/* It was accepted, and nobody waits for more: it goes on, or nothing was needed for it. */
+/* The resize was accepted, and the user does not wait for its end. Perhaps the job had the size
+ * already. */
 static int say_accepted(const struct watch *w, const json_t *doc)
 {
     AUTO(buf_done) struct buf text = { 0 };

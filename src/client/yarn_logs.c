@@ -347,7 +347,7 @@ static int look(struct logs *l, struct err *e)
         return rc;
     take_doc(l, doc);
     if (!is_over(l) && tasks_of(l))
-        /* On failure the master is probably ending: the next look() will tell. */
+        /* If this fails, the master is probably ending. The next look() finds that out. */
         (void)connect_master(l, &none);
     return 0;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Control groups: one for each container, which limits its memory, and one for the job, which
- * weighs its cores.
+ * sets its share of the cores.
  *
  * The keeper uses v2 if it may make groups with the memory controller there; otherwise the memory
  * hierarchy of v1. If there is neither, the executor samples resident memory instead. The group of
  * a container has only the processes of the task, not the executor.
- *
  *
  *   <base>/tony-<uid>/<job>/<container>
  *

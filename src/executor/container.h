@@ -7,9 +7,10 @@
  *
  * From the environment: CONTAINER_ID, TONY_MASTER_ADDRESS (numeric host:port), TONY_SLOT,
  * HADOOP_TOKEN_FILE_LOCATION (its secret tony.container.key is shared with the master), LOG_DIRS.
- * The working directory is that of the container. Exit codes: 2 one of these is missing, and stderr
- * says which; 1 no master has accepted the executor; otherwise that of the task, 128 + n for signal
- * n.
+ * The working directory is that of the container.
+ *
+ * Exit codes: 2 if one of these variables is missing, and stderr names it; 1 if no master has
+ * accepted the executor; otherwise the exit code of the task, which is 128 + n after signal n.
  *
  * The node manager stops a container: it sends TERM to the process group, and KILL 250 ms later
  * (the default of the site's setting). So executor and task stay in one process group. The executor

@@ -22,7 +22,8 @@ int spare_take(const char *spare_dir, unsigned n, const char *path)
     return renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0 ? 0 : -errno;
 }
 
-/* Is the directory as good as new: of this user, empty, and with its original mode? */
+/* Can another container use the directory? It must be empty, and have the owner and the mode of a
+ * new directory. */
 static bool as_new(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -44,7 +45,7 @@ static bool as_new(int parent, const char *name)
 void spare_keep(const char *spare_dir, const char *containers)
 {
     if (mkdir(spare_dir, 0700) == -1 && errno != EEXIST)
-        return; /* then the caller removes the directories */
+        return; /* the caller removes all directories that are still there */
     AUTO(close_p) int to = open(spare_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = to >= 0 ? opendir(containers) : NULL;
     for (struct dirent *x; d && (x = readdir(d));) {

@@ -9,7 +9,7 @@
  *   Reports of older generations about newer steps are dropped, also if they arrive later. If a
  *   task restarts alone in its generation, its own reports about newer steps are dropped.
  * Whole: a report may say how many tasks save a part of its step ("parts"). The step is whole once
- *   so many tasks have reported it in this generation. If the reports do not say it, the step is
+ *   that many tasks have reported it in this generation. If the reports do not say it, the step is
  *   whole once all savers have reported it. Savers are the tasks that have reported any checkpoint
  *   in this generation, and those that did so in the last generation. If CHECKPOINT_STEPS steps are
  *   not whole yet and another one is reported, the savers of the last generation do not count any

@@ -10,8 +10,8 @@
  *                     and when.
  *   decided_resize    A resize has begun, with which numbers of instances; or how it has ended.
  *   decided_verdict   The verdict, its sentence, and the first failure. The record is written again
- *                     when one of them changes: while the job stops, a task may report an end that
- *                     is rather the first failure.
+ *                     when one of them changes. For example, while the job stops, a task may report
+ *                     a failure that happened before the recorded first failure.
  *
  * Each record names the event to which it belongs. A crash may keep that event out of the journal.
  * Then another event follows the decisions, and they do not count.

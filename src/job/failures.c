@@ -106,7 +106,7 @@ static bool is_shown(const struct job *j, uint32_t slot)
     return slot_settled(s) && (verdict_is_failure(s->result) || (s->cause && is_first(j, &p)));
 }
 
-/* A number that may be unknown; it is null then. */
+/* Append a number, or null if it is not known. */
 static void add_number(struct buf *out, const char *key, int64_t v, bool known)
 {
     if (known)

@@ -236,8 +236,8 @@ void resize_joiner_ended(struct job *j, uint32_t slot)
 
 /* ---- the steps of a resize ---- */
 
-/* The role gets n members. The slots that become members, or no longer are, move between the
- * counters of members and of other slots. */
+/* Set the number of the role's members to n. Slots that become members, or stop to be members, move
+ * between the counters of members and of other slots. */
 static void set_members(struct job *j, uint32_t role, uint32_t n)
 {
     struct role *r = &j->roles[role];
@@ -252,8 +252,8 @@ static void set_members(struct job *j, uint32_t role, uint32_t n)
         slot_count(j, &j->slots[r->slots[k]]);
 }
 
-/* If the target is below the role's size: the superfluous slots are no members any more, and leave.
- */
+/* If the target is below the role's size, the slots with the highest indices stop to be members,
+ * and leave. */
 static void shrink_role(struct job *j, uint32_t role, int64_t save_until_ms)
 {
     struct role *r = &j->roles[role];
@@ -275,8 +275,10 @@ static bool is_unstarted(const struct job *j, uint32_t role)
     return true;
 }
 
-/* The size that the role gets back if the scheduler refuses its present one: the size before the
- * last resize; if that did not add tasks, the fallback. The present size: it cannot be refused. */
+/* The size that the role gets if the scheduler refuses its present size:
+ *   - the size before the last resize, if the last resize added tasks to the role
+ *   - otherwise the fallback (resize.h)
+ * Returns the present size if there is no smaller one, or if a task of the role has begun. */
 static uint32_t size_before(const struct job *j, uint32_t role)
 {
     const struct resize *z = &j->resize;
@@ -286,8 +288,8 @@ static uint32_t size_before(const struct job *j, uint32_t role)
     return before < n && is_unstarted(j, role) ? before : n;
 }
 
-/* Does resize_undo() take the present size of this role back? older: also if the last resize did
- * not add the refused tasks, but an earlier one did. */
+/* Does resize_undo() give this role its size before a resize? older: true = also if an earlier
+ * resize than the last one added the refused tasks. */
 static bool is_undone(const struct job *j, uint32_t role, bool older)
 {
     uint32_t n = j->roles[role].n;
@@ -327,7 +329,8 @@ static void undo_sizes(struct job *j, bool older, const char *detail)
     struct resize *z = &j->resize;
     bool in_part = has_changed_others(j, older);
 
-    if (z->state == RESIZE_STEADY) { /* it counts as done: it ends once more */
+    if (z->state ==
+        RESIZE_STEADY) { /* the last resize has ended already: end_resize() ends it again */
         z->n -= z->outcome == RESIZED;
         memcpy(z->target, z->to, j->n_roles * sizeof *z->target);
     }
@@ -393,7 +396,8 @@ static void request_joiners(struct job *j, uint32_t role)
 {
     const struct role *r = &j->roles[role];
 
-    if (n_joining(r) == n_joiners(j, role)) /* at each event: not a look at all of them */
+    /* This function runs after each event. The counters show without a loop that all have asked. */
+    if (n_joining(r) == n_joiners(j, role))
         return;
     for (uint32_t k = r->n; k < j->resize.target[role]; k++) {
         uint32_t slot = r->slots[k];
@@ -496,8 +500,9 @@ static void resize_live(struct job *j)
 {
     bool shrinks = false, unfinished = false;
 
-    if (!are_joiners_ready(
-            j)) /* until then the job keeps its size, which a timeout leaves it with */
+    /* The job keeps its old size until all new slots are ready. If the time for the resize is over
+     * before, the job still has its old size. */
+    if (!are_joiners_ready(j))
         return;
     for (uint32_t r = 0; r < j->n_roles; r++) {
         shrinks |= j->resize.target[r] < j->roles[r].n;

@@ -331,13 +331,13 @@ static int write_journal(struct master *m, bool sync, struct err *e)
  * Must the start of this task wait until HDFS has a copy of the journal? decided: the core has
  * decided on it now; false = an earlier decision is carried out again for a new master.
  *
- * A further attempt and a new generation must: only the journal tells the next master of the
- * restart and of its charge to the budget.
+ * A further attempt and the first attempt of a new generation must wait: only the journal tells the
+ * next master of the restart, and of its charge to the budget.
  *
- * Of a first start the next master would decide the same. But it must know of the container: if the
- * container's node is lost, the task may run on there, and another one must not start before its
- * lease is over (decision 0008). The grant is older than the start by as long as an executor takes
- * to start, so nearly always a copy has it.
+ * For a first start, the next master would make the same decision. But it must know the container:
+ * if the container's node is lost, the task may still run there, and another attempt must not start
+ * before the lease of the first one is over (decision 0008). The start follows the grant only after
+ * the time that an executor takes to start. So the copy nearly always has the grant already.
  */
 static bool start_needs_copy(const struct master *m, const struct act_start *a, bool decided)
 {
@@ -351,9 +351,9 @@ static bool start_needs_copy(const struct master *m, const struct act_start *a, 
  *
  * Yes, if they start a task of which start_needs_copy() says so.
  *
- * Yes, if a task is told to stop that will restart, or that leaves since the job shrinks. The task
- * may exit with 0. A master that does not know of the restart or of the resize would take that for
- * the end of the task's work. If the whole job is being stopped, nothing waits.
+ * Yes, if the master stops a task that will restart, or that leaves because the job shrinks. The
+ * task may exit with 0. A master that does not know of the restart or of the resize would take that
+ * for the end of the task's work. If the whole job is being stopped, nothing waits.
  */
 static bool need_copy(const struct master *m, const struct job_actions *list)
 {

@@ -11,7 +11,8 @@
  * events, and at most once per snapshot size of events. A thread was rejected: records that arrive
  * meanwhile would have to go to both segments.
  *
- * If it fails, the old segment stays in use. The next attempt follows after as many bytes again.
+ * If it fails, the old segment stays in use. The master tries again when as many bytes more have
+ * been written to the journal.
  */
 #include "master/compact.h"
 

@@ -110,7 +110,7 @@ void queued_resize_apply(struct master *m)
         log_err(rc == -EALREADY ? LOG_INFO : LOG_WARN, "resize.refused", &e);
 }
 
-/* It is known whether there is a request. */
+/* The files have been read: there is a request, or there is none. */
 static void end_search(struct queued_resize *q)
 {
     q->known = true;

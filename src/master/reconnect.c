@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A new master on a cluster connects to the executors of the master before it. They know only the
- * address of that one, which may have been on another node.
+ * A new master on a cluster connects to the executors of the master before it. The executors know
+ * only the address of the old master, which may have run on another node.
  *
  * Each executor listens at one of JOB_KEY_PORTS ports that are derived from its key
  * (storage/jobkey.h). The master tries them in turn, and repeats that with growing pauses, until

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From wanted counts to places: jobs shrink first, then each in turn grows or starts. */
+/* Finds places for wanted numbers of containers: jobs shrink first, then each in turn grows or
+ * starts. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,11 +14,12 @@ struct plan {
     const uint32_t *caps, *want;
     struct part_place *kept; /* the places of all jobs after they gave back what is too much */
     uint32_t *n_kept;
-    enum part_because because; /* of a job that gets what it wants */
+    enum part_because because; /* for jobs that get the wanted number */
     struct part_room room;
 };
 
-/* Give back what is more than wanted, from the highest node down. */
+/* Each job returns the containers that it has beyond its wanted number, those on the highest nodes
+ * first. */
 static void give_back(struct plan *p, size_t n)
 {
     struct part_place *kept = p->kept;

@@ -120,7 +120,7 @@ static int check_job(const struct part_job *job, struct err *e)
     return 0;
 }
 
-/* The places of a running job. What it holds is taken from `free`. */
+/* Check the places of a running job, and subtract what it holds from `free`. */
 static int check_places(const struct part_cluster *c, const struct part_job *job,
                         struct part_amount *free, struct err *e)
 {
@@ -197,7 +197,8 @@ static int check(const struct part_cluster *c, const struct part_job *jobs, size
 
 /* ---- the metrics ---- */
 
-/* Containers that appear or vanish on a node. Both lists are in the order of the nodes. */
+/* The number of containers that appear on a node or vanish from it. Both lists are in the order of
+ * the nodes. */
 static uint64_t changed(const struct part_job *job, const struct part_share *share)
 {
     uint64_t sum = 0;
@@ -277,7 +278,8 @@ static int measure(const struct part_cluster *c, const struct part_job *jobs,
 
 /* ---- who is in the way ---- */
 
-/* Of each type: what is free after the decision, and the job that holds most. */
+/* For each type of resource: the amount that is free after the decision, and the job that holds
+ * most of it. */
 struct holders {
     struct part_amount free;
     uint32_t job[PART_TYPES_MAX];
@@ -302,7 +304,7 @@ static void find_holders(const struct part_cluster *c, const struct part_job *jo
     }
 }
 
-/* The type of which a job lacks most: what it demands divided by what is free is largest. */
+/* The type of which a job lacks most: the one with the largest ratio of demand to free amount. */
 static uint32_t scarcest(const struct part_cluster *c, const struct part_job *job,
                          const struct holders *h)
 {

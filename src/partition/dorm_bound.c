@@ -2,12 +2,13 @@
 /*
  * Prices for the capacity of each class of nodes, and for the loss of fairness.
  *
- * The capacity of the classes and the bound on the loss are taken out of the constraints; instead,
- * what a job uses of them has a price. Then each job can be looked at alone: its best count, its
- * cheapest classes. The sum of these best values, plus the prices of everything there is, is at
- * least the utilization of any feasible allocation, whatever the prices are. The prices are changed
- * step by step so that this bound falls: up where more is asked for than there is, else down
- * (subgradient method). The limit on adjustments is kept exactly: those jobs change that gain most.
+ * Each job pays for what it uses of the capacity of the classes and of the bound on the loss. These
+ * prices replace the constraints (Lagrangian relaxation). Then each job can choose alone: its best
+ * count, in its cheapest classes. The sum of these best values, plus the price of all capacity and
+ * of the whole bound, is an upper bound: no feasible allocation has more utilization, whatever the
+ * prices are. The prices change step by step so that this bound falls: a price rises where jobs
+ * want more than there is, else it falls (subgradient method). The limit on adjustments remains a
+ * constraint: only the jobs that gain most change.
  */
 #include "partition/dorm.h"
 
@@ -184,7 +185,8 @@ static double evaluate(const struct dorm_problem *p, struct dorm_bound_memory *b
     return value;
 }
 
-/* use: what is free in each class, in *slack what is free of the loss. The square of their norm. */
+/* Set b->use to the free capacity of each class, and *slack to the free part of the bound on the
+ * loss. Returns the square of their norm. */
 static double measure(const struct dorm_problem *p, struct dorm_bound_memory *b, double *slack)
 {
     *slack = p->loss_bound;
@@ -210,7 +212,8 @@ static double measure(const struct dorm_problem *p, struct dorm_bound_memory *b,
     return norm;
 }
 
-/* Mean counts and gains, in which early rounds, whose prices are far off, fade. */
+/* Update the mean counts and gains. Later rounds count more: the prices of early rounds are far
+ * off. */
 static void average(const struct dorm_problem *p, struct dorm_prices *prices, bool early)
 {
     const struct dorm_bound_memory *b = prices->memory;
@@ -224,7 +227,7 @@ static void average(const struct dorm_problem *p, struct dorm_prices *prices, bo
     }
 }
 
-/* No feasible allocation has less utilization than this. */
+/* A lower bound: every feasible allocation has at least this utilization. */
 static double least_use(const struct dorm_problem *p)
 {
     double sum = 0;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A first good allocation. Jobs that do not change stay. Of the others, first the minima are
- * placed, the largest containers first; then as many as the prices suggest, towards the ideal count
- * first; then the loss is brought under its bound; then the rest of the room is filled.
+ * Builds a first good allocation. Jobs that do not change keep their places. For the other jobs:
+ *
+ * 1. Place the minimum of each job, jobs with large containers first.
+ * 2. Place as many containers as the prices suggest. Jobs below their ideal count come first.
+ * 3. Bring the loss of fairness under its bound.
+ * 4. Fill the rest of the room.
  */
 #include "partition/dorm.h"
 
@@ -38,7 +41,7 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
 
 /* ---- one job */
 
-/* Put back containers on the nodes where the job has some now. */
+/* Place containers on the nodes where the job has containers now. Returns how many. */
 static uint32_t place_home(struct dorm_search *s, uint32_t i, uint32_t n)
 {
     const struct dorm_job *job = &s->p->jobs[i];
@@ -89,7 +92,7 @@ static void sift_down(struct dorm_candidate *heap, uint32_t n, uint32_t at)
     heap[at] = c;
 }
 
-/* The candidates in one class, added to the n there are. */
+/* Append the candidates of one class to the first n candidates. Returns the new number. */
 static uint32_t collect(struct dorm_search *s, const struct dorm_job *job, uint32_t class,
                         uint32_t n)
 {
@@ -105,7 +108,7 @@ static uint32_t collect(struct dorm_search *s, const struct dorm_job *job, uint3
     return n;
 }
 
-/* One container on each of the best `want` nodes. */
+/* Place one container on each of the best `want` of n nodes. */
 static uint32_t put_on_best(struct dorm_search *s, uint32_t i, uint32_t n, uint32_t want)
 {
     struct dorm_state *state = &s->state;
@@ -156,7 +159,7 @@ static void rank_classes(const struct dorm_search *s, uint32_t i, double *key, u
     }
 }
 
-/* Some of n containers, at most one on a node. 0: none fits anywhere. */
+/* Place at most n containers, at most one on each node. Returns how many; 0: none fits anywhere. */
 static uint32_t place_sweep(struct dorm_search *s, uint32_t i, uint32_t n)
 {
     const struct dorm_problem *p = s->p;
@@ -304,7 +307,7 @@ static uint32_t list_picked(struct dorm_search *s)
     return n;
 }
 
-/* Containers that the prices suggest for job i. */
+/* The number of containers that the prices suggest for job i. */
 static uint32_t suggested(const struct dorm_search *s, uint32_t i)
 {
     double sum = 0.3;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Branch and bound. The outer loop goes through the sets of jobs that are adjusted. With such a
- * set, all others keep their places; what they leave of the nodes is divided among the jobs of the
- * set and the loose jobs. Prices of each node bound the utilization of a set, and of each partial
- * choice of counts. The counts that remain are packed (dorm_pack.h).
+ * Branch and bound. The outer loop goes through the sets of jobs that may be adjusted. All other
+ * running jobs keep their places. The rest of the nodes is divided among the jobs of the set and
+ * the loose jobs. Prices of each node give an upper bound for the utilization of a set, and of each
+ * partial choice of counts. A choice that this bound does not exclude is packed (dorm_pack.h).
  */
 #include "partition/dorm_pack.h"
 
@@ -26,12 +26,12 @@ struct exact {
     struct dorm_problem sub; /* the loose jobs and those of the set, on what is left */
     struct dorm_prices prices;
     struct pack pack;
-    uint64_t end;     /* steps, of all; pack.end: of the present set */
-    bool cut;         /* not all was looked at */
-    bool set_cut;     /* not all of the present set */
-    bool some_cut;    /* not all of one of the sets */
-    uint64_t per_set; /* steps */
-    bool ties;        /* equal utilization with fewer adjusted jobs or moves is looked for, too */
+    uint64_t end;     /* limit of steps for the whole search; pack.end: for the present set */
+    bool cut;         /* the search left something out */
+    bool set_cut;     /* the search left out a part of the present set */
+    bool some_cut;    /* the search left out a part of at least one set */
+    uint64_t per_set; /* limit of steps for one set */
+    bool ties;        /* search also for equal utilization with fewer adjusted jobs or moves */
 
     double root, root_gain[PACK_JOBS_MAX]; /* see dorm_prices_values() */
     uint32_t counted[PACK_JOBS_MAX], n_counted;
@@ -95,7 +95,8 @@ static void save(struct exact *x)
     dorm_forget(state);
 }
 
-/* All counts are set. Find the way with the fewest moves, if it is better than the best. */
+/* All counts are chosen. If they can be better than the best allocation, find the places with the
+ * fewest moves. */
 static void leaf(struct exact *x, double util, uint64_t moves)
 {
     const struct dorm_score *best = &x->s->best.score;
@@ -116,7 +117,7 @@ static void leaf(struct exact *x, double util, uint64_t moves)
     }
 }
 
-/* Does what is decided fit, if all other jobs get their min? */
+/* Do the counts that are chosen so far fit, if all other jobs get their min? */
 static bool rest_fits(struct exact *x, uint32_t t)
 {
     for (uint32_t i = t + 1; i < x->pack.n_jobs; i++)
@@ -159,8 +160,8 @@ static void choose_count(struct exact *x, uint32_t t, double value, double loss,
 
 /* ---- one set */
 
-/* The jobs of the set and the loose ones, running ones first, each part by falling D. What the
- * others leave of the nodes. */
+/* List the jobs of the set and the loose jobs: running jobs first, each part by falling D. Compute
+ * what the other jobs leave of the nodes. */
 static void list_jobs(struct exact *x)
 {
     struct dorm_problem *p = x->p;
@@ -202,8 +203,8 @@ static void list_jobs(struct exact *x)
     }
 }
 
-/* The same as a problem in which each node is a class, for the prices. False: a min does not fit.
- */
+/* Make a problem of these jobs, in which each node is a class of its own; it is for the prices.
+ * False: a min does not fit. */
 static bool make_sub(struct exact *x)
 {
     struct dorm_problem *sub = &x->sub;
@@ -231,7 +232,7 @@ static bool make_sub(struct exact *x)
     return sub->loss_bound >= -DORM_LOSS_EPS;
 }
 
-/* The values of the counts of job t at these prices. Returns the largest. */
+/* Compute the value of each count of job t at these prices. Returns the largest value. */
 static double tabulate(struct exact *x, uint32_t t)
 {
     const struct dorm_job *job = x->pack.jobs[t];
@@ -321,7 +322,8 @@ static void remember_set(const struct exact *x)
     s->n_sets = MIN(s->n_sets + 1, (uint32_t)DORM_SETS_MAX);
 }
 
-/* Add `more` of the counted jobs from `from` on to the set. The jobs stand by falling root_gain. */
+/* Add `more` counted jobs to the set, chosen from those at `from` or later. The jobs are sorted by
+ * falling root_gain. */
 static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bound)
 {
     if (x->cut)
@@ -349,7 +351,7 @@ static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bou
     }
 }
 
-/* Look at all sets of these sizes. True: nothing was left out. */
+/* Search all sets of these sizes. True: nothing was left out. */
 static bool look(struct exact *x, uint32_t least, uint32_t most, uint64_t per_set, bool ties)
 {
     x->per_set = per_set;

@@ -17,9 +17,9 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 32;
 }
 
-/* A number for what is left to do: two different tasks get the same number with a probability of
- * 2^-64. If no running job is left, or containers may go anywhere, the order of the nodes does not
- * matter. */
+/* A hash of the rest of the search: the jobs from t on, the free amounts and the detours. Two
+ * different rests get the same hash with a probability of 2^-64. If no running job is left, or if
+ * containers may be on any node, the order of the nodes does not matter. */
 static uint64_t task_number(const struct pack *k, uint32_t t, uint32_t detours)
 {
     bool ordered = t < k->n_running && detours < PART_CONTAINERS_MAX;

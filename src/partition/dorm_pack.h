@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Do these containers fit on these nodes, and with how few moves? A search through all ways, for a
- * few jobs on a few nodes. Private to dorm_exact.c.
+ * Do these containers fit on these nodes with a limited number of moves? A search through all ways
+ * to place them, for a few jobs on a few nodes. Private to dorm_exact.c.
  */
 #ifndef TONY_PARTITION_DORM_PACK_H
 #define TONY_PARTITION_DORM_PACK_H
@@ -17,7 +17,7 @@ enum {
 struct pack {
     struct dorm_work *work;
     uint64_t end; /* steps */
-    bool cut;     /* the steps did not suffice: "no" means nothing */
+    bool cut;     /* there were too few steps: false of pack_fits() means nothing */
 
     uint32_t m, n_nodes, n_jobs;
     int64_t free[PACK_NODES_MAX][PART_TYPES_MAX];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Local search: take some containers away, place containers again in a random order and with random
- * preferences, and keep the result unless it is worse. Everything is undone through the log of the
- * state. The random numbers come from the seed alone.
+ * Local search. Each step, a shake, takes some containers away and places containers again, in a
+ * random order and with random preferences. If the result is worse, the shake is undone with the
+ * log of the state. The random numbers come from the seed alone.
  */
 #include "partition/dorm.h"
 
@@ -114,7 +114,7 @@ static uint32_t random_node(struct dorm_search *s)
     return node == DORM_END ? dorm_below(&s->seed, s->p->n_nodes) : node;
 }
 
-/* Make room on a node for n containers of job i: others that may change go. */
+/* Make room on a node for n containers of job i: take away containers of jobs that may change. */
 static bool evict(struct dorm_search *s, uint32_t i, uint32_t node, uint32_t n)
 {
     struct dorm_state *state = &s->state;
@@ -138,7 +138,7 @@ static bool evict(struct dorm_search *s, uint32_t i, uint32_t node, uint32_t n)
     return true;
 }
 
-/* The job gets back exactly what it has now. */
+/* Give the job exactly the places that it has in the cluster now. */
 static bool send_home(struct dorm_search *s, uint32_t i)
 {
     const struct dorm_job *job = &s->p->jobs[i];
@@ -152,7 +152,8 @@ static bool send_home(struct dorm_search *s, uint32_t i)
     return true;
 }
 
-/* A random job whose change counts, and that did change, or did not; DORM_END: none was found. */
+/* A random counted job: changed = true: one that is adjusted; false: one that is not. DORM_END:
+ * none was found. */
 static uint32_t random_counted(struct dorm_search *s, bool changed)
 {
     uint32_t found = DORM_END, seen = 0;
@@ -164,7 +165,7 @@ static uint32_t random_counted(struct dorm_search *s, bool changed)
     return found;
 }
 
-/* One adjusted job is left as it is now, and another one may change in its place. */
+/* Give one adjusted job its present places, and let another job change in its place. */
 static bool exchange(struct dorm_search *s)
 {
     uint32_t back = random_counted(s, true), go = random_counted(s, false);
@@ -215,8 +216,8 @@ static double growth_key(struct dorm_search *s, const struct dorm_job *job, enum
     }
 }
 
-/* The jobs that may change and grow, in this order. With nodes: only the jobs of which a container
- * fits on one of them. */
+/* List the jobs that may change and grow, in the order `by`. nodes: if not NULL, only jobs of which
+ * a container fits on one of these nodes. */
 static uint32_t list_growing(struct dorm_search *s, enum growth by, const uint32_t *nodes,
                              uint32_t n_nodes)
 {
@@ -261,7 +262,7 @@ static void place_minima(struct dorm_search *s)
     }
 }
 
-/* With nodes: only there. */
+/* Place up to n containers of the job. nodes: if not NULL, only on these nodes. */
 static void grow(struct dorm_search *s, uint32_t i, uint32_t n, const uint32_t *nodes,
                  uint32_t n_nodes)
 {
@@ -331,7 +332,7 @@ static void shake(struct dorm_search *s, bool all_members)
 
 /* ---- the search */
 
-/* A new start: other jobs are picked than those of the best allocation. */
+/* Start anew: pick other jobs than the best allocation adjusts. */
 static void build_another(struct dorm_search *s)
 {
     double top = 1e-9;

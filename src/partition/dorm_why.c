@@ -19,7 +19,7 @@ static bool fits_somewhere(const struct dorm_state *state, const struct dorm_job
     return false;
 }
 
-/* Of a job that has containers. */
+/* Why does this job have the number of containers that it has? It has at least one. */
 static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
                                        const struct part_job *from)
 {
@@ -41,7 +41,8 @@ static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
     return PART_BECAUSE_ROOM;
 }
 
-/* Would the minima of all that take part fit if every job could be changed that is not pinned? */
+/* Suppose that all jobs may change except pinned ones. Would the minima of all jobs that take part
+ * fit? */
 static bool minima_fit(struct dorm_search *s)
 {
     const struct dorm_problem *p = s->p;
@@ -58,7 +59,8 @@ static bool minima_fit(struct dorm_search *s)
     return true;
 }
 
-/* Of the first job that waits: what is in its way? Changes the state, and which jobs take part. */
+/* Why does the first job of the queue wait? Changes s->state, and the set of jobs that take part.
+ */
 static enum part_because why_not(struct dorm_search *s, uint32_t queued)
 {
     struct dorm_problem *p = s->p;

@@ -11,7 +11,8 @@
 
 typedef unsigned __int128 u128;
 
-/* A job that takes part in the filling. Its level is n * num / den: dominant share by weight. */
+/* A job that may still get containers. Its level is its dominant share divided by its weight:
+ * n * num / den. The job with the lowest level gets the next container. */
 struct filler {
     uint32_t job;
     uint32_t n, cap;
@@ -23,7 +24,7 @@ struct filling {
     const struct part_job *jobs;
     struct part_amount left;
     uint32_t n_types;
-    struct filler *v; /* a heap: the lowest level first */
+    struct filler *v; /* a heap with the lowest level at the top */
     size_t n;
     uint32_t *counts; /* of all jobs: the result */
 };
@@ -79,7 +80,8 @@ static bool take(struct filling *f, const struct part_amount *demand, uint32_t n
 /* Level p stands for the level p / 2^LEVEL_BITS. All levels are shares, so at most 1. */
 enum { LEVEL_BITS = 59 };
 
-/* The containers of a job when every step that begins below level p has been taken. */
+/* How many containers does the job have once all jobs below level p have got containers until they
+ * reached it? */
 static uint32_t count_at(const struct filler *f, uint64_t p)
 {
     u128 over = (u128)p * f->den;            /* < 2^127 */
@@ -90,7 +92,8 @@ static uint32_t count_at(const struct filler *f, uint64_t p)
     return MAX(n, f->n);
 }
 
-/* Do all containers up to level p fit into what is left? If they do and `apply`, take them. */
+/* Do all containers that the jobs get up to level p fit into what is left? apply: if they fit, give
+ * them to the jobs. */
 static bool fill_to(struct filling *f, uint64_t p, bool apply)
 {
     struct part_amount left = f->left;
@@ -109,8 +112,8 @@ static bool fill_to(struct filling *f, uint64_t p, bool apply)
     return true;
 }
 
-/* Take at once all that is certain: if everything up to a level fits, no step below that level is
- * refused, so the steps one by one have the same result. */
+/* Give many containers at once. If all containers up to a level fit, none of them would be refused
+ * one by one. So the result is the same as that of single steps up to this level. */
 static void fill_bulk(struct filling *f)
 {
     uint64_t fits = 0, fails = (UINT64_C(1) << LEVEL_BITS) + 1;

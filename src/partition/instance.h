@@ -20,9 +20,8 @@ struct err;
 
 /*
  * Append the answer to the instance in `text` to `answer`. `what` names the text in errors.
- * policy: NULL, or the policy that is asked instead of the one that the kind says. limit: of the
- * search. 0; -EINVAL: the text is not an instance, `e` says which line or member is wrong and why;
- * -ENOMEM.
+ * policy: the policy to ask; NULL = the policy that the kind names. limit: when the search ends. 0;
+ * -EINVAL: the text is not an instance, `e` says which line or member is wrong and why; -ENOMEM.
  */
 int instance_answer(const char *what, struct span text, const struct part_policy *policy,
                     const struct part_limit *limit, struct buf *answer, struct err *e);

@@ -12,7 +12,8 @@
 
 /* Price of a machine on which nobody else bids: a best answer must exist. */
 static const double PRICE_MIN = 1e-12;
-static const double MOVE_MIN = 1e-12; /* of the largest budget: bids that move less stand still */
+static const double MOVE_MIN =
+    1e-12; /* times the largest budget: smaller changes of bids are none */
 enum { ROUNDS_PURE = 20 };
 static const double WORK_MAX = 1e9; /* steps for one number of the result */
 
@@ -41,7 +42,7 @@ static int by_ratio(const void *a, const void *b)
     return x->machine < y->machine ? -1 : 1;
 }
 
-/* The machines that are worth something, the best ratio of worth to price first. */
+/* List the machines of some worth to the user, by falling ratio of worth to price. */
 static void sort_wishes(struct answer *a, const double *worth)
 {
     a->n_wishes = 0;
@@ -82,7 +83,7 @@ static double best_bids(const struct answer *a, const double *worth, double budg
     return utility;
 }
 
-/* One swap of a chosen machine for another that gives the largest gain. false: there is none. */
+/* Replace one chosen machine by another one, with the largest gain. false: no swap has a gain. */
 static bool swap_machines(struct answer *a, const double *worth, double budget, double *utility)
 {
     double best = *utility + 1e-12;
@@ -139,7 +140,8 @@ static int falling(const void *a, const void *b)
     return x == y ? 0 : x > y ? -1 : 1;
 }
 
-/* What user i gets from the shares of user h. scratch: an entry for each machine. */
+/* The utility that user i would get from the shares of user h. scratch: an entry for each machine.
+ */
 static double utility_of(const struct market *m, const double *bids, const double *price, size_t i,
                          size_t h, double *scratch)
 {

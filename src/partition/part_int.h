@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the policies share. Private to src/partition.
+ * Functions and types that the policies share. Private to src/partition.
  *
  * decide.c      the table of policies; checks the inputs; computes the metrics; the sentences
  * place.c       memory of a decision, free amounts, first fit
- * counts.c      from wanted counts to places
+ * counts.c      finds places for wanted numbers of containers
  * drf.c         weighted dominant resource fairness: the ideal counts, and the policy `drf`
  * queue.c       the policies static, fifo and backfill
  * priority.c    the policies las and srtf

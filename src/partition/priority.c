@@ -5,8 +5,9 @@
  *
  * The jobs are taken in the order of their priority. A job that runs stays where it is. A job that
  * waits gets its fixed number of containers by first fit. If it does not fit, running jobs of lower
- * priority are stopped, from the lowest up, until it does. Those whose old places are still free
- * then stay after all. A job that was stopped may start again at its own turn, elsewhere.
+ * priority are stopped, the lowest first, until the job fits. Of the stopped jobs, those whose old
+ * places are still free continue to run. The others may start again elsewhere, when it is their
+ * turn.
  */
 #include <errno.h>
 #include <math.h>
@@ -31,7 +32,7 @@ struct contest {
     bool *runs;        /* of each job: it ran, and is not stopped */
     uint32_t *stopped; /* jobs that were stopped for the one that is being placed */
     uint32_t n_stopped;
-    uint32_t *failed; /* jobs that did not fit; none of them is as large as another */
+    uint32_t *failed; /* jobs that did not fit; none of them needs at least as much as another */
     uint32_t n_failed;
 };
 
@@ -49,8 +50,8 @@ static bool can_run(const struct contest *t, const struct part_job *job)
     return part_classes_fit(&t->classes, &job->demand, part_fixed(job)) == part_fixed(job);
 }
 
-/* Did a job fail that is not larger? Then this one fails, too: what a job of lower priority could
- * get is never more. */
+/* Did a job that needs no more than this one fail to get containers? Then this one fails, too: a
+ * job of lower priority never finds more room. */
 static bool smaller_failed(const struct contest *t, const struct part_job *job)
 {
     for (uint32_t f = 0; f < t->n_failed; f++) {
@@ -76,7 +77,8 @@ static bool make_room(struct contest *t, size_t r)
     for (size_t v = t->n; v-- > r + 1 && fits < part_fixed(job);) {
         uint32_t i = t->ranks[v].job;
         const struct part_job *victim = &t->jobs[i];
-        /* A job that another policy gave less than its fixed number may have no way back. */
+        /* Another policy may have given this job less than its fixed number. If the fixed number
+         * can never fit, the job could not start again. */
         if (!t->runs[i] || victim->pinned || !can_run(t, victim))
             continue;
         t->stopped[t->n_stopped++] = i;
@@ -90,8 +92,8 @@ static bool make_room(struct contest *t, size_t r)
     return fits >= part_fixed(job);
 }
 
-/* Of the jobs stopped for job i, those whose places are still free run on: the highest priority
- * first. */
+/* Jobs that were stopped for job i continue to run if their places are still free, those of the
+ * highest priority first. */
 static void spare_victims(struct contest *t, uint32_t i)
 {
     while (t->n_stopped > 0) {
@@ -131,7 +133,7 @@ static int place(struct contest *t, size_t r, uint32_t before)
     }
     spare_victims(t, i);
     if (!fits && job->n_at > 0)
-        return 0; /* its verdict stands: stopped, for the job that is named there */
+        return 0; /* the job keeps its verdict: it was stopped for the job that the verdict names */
     part_give(t->out, t->jobs, i, at, n_at);
     if (fits)
         part_say(t->out, i, PART_BECAUSE_ROOM, PART_NOBODY);

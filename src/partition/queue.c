@@ -7,14 +7,14 @@
  * others.
  *
  * fifo: other jobs may start before the head ("EASY backfilling", Lifka 1995). The shadow is the
- * time at which the head will fit, when running jobs end as known. Its places then are reserved. A
- * job behind it starts if it fits now and either ends by the shadow or leaves the reservation
- * alone. All this needs run times. If a running job may end at any time, nobody starts before the
- * head. A job whose own run time is unknown never starts before the head.
+ * time at which the head will fit: running jobs end one after the other, at times that are known.
+ * The places that the head will then get are reserved. A job behind the head starts if it fits now
+ * and either ends by the shadow or uses no reserved place. If the end of a running job is unknown,
+ * no job starts before the head. A job whose own run time is unknown never starts before the head.
  *
- * A queue can have many thousands of jobs at each decision. So a job that does not fit must be
- * recognized without a look at the nodes: by the bounds in struct part_room, or because a job of
- * the same demand failed before in this decision.
+ * A queue can have many thousands of jobs at each decision. So the code must reject a job that does
+ * not fit without a look at the nodes: by the bounds in struct part_room, or because a job with the
+ * same demand did not fit earlier in this decision.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,10 +28,10 @@ enum { MEMO_SIZE = 512 };
 /* What is known of all jobs whose containers have the same demand. */
 struct memo {
     struct part_amount demand;
-    uint32_t fits;      /* no more than this many containers fit now */
-    uint32_t ever;      /* ... fit into the empty cluster */
-    uint32_t reserved;  /* this many or more would hit the reservation ... */
-    uint32_t at_starts; /* ... as long as no further job has started */
+    uint32_t fits;      /* at most this many containers fit now */
+    uint32_t ever;      /* this many containers fit into the empty cluster */
+    uint32_t reserved;  /* this many containers, or more, need a reserved place; valid only ... */
+    uint32_t at_starts; /* ... while queue.starts has this value */
     bool known;
 };
 
@@ -100,7 +100,7 @@ static int queue_init(struct queue *q, const struct part_cluster *c, const struc
     return part_room_init(&q->room, c, free, out);
 }
 
-/* Are there places for the job now? They are in q->room.got then. */
+/* Does the job fit now? If it does, q->room.got has its places. */
 static bool find(struct queue *q, struct memo *m, const struct part_job *job)
 {
     uint32_t fixed = part_fixed(job);
@@ -127,7 +127,7 @@ static int start(struct queue *q, uint32_t i)
 }
 
 /* Start jobs in the order of the queue until one does not fit. *out_head is its position in the
- * queue; q->n_waiting: all have started. */
+ * queue, or q->n_waiting if all jobs have started. */
 static int start_strictly(struct queue *q, size_t *out_head)
 {
     size_t p;
@@ -178,14 +178,14 @@ int static_decide(const struct part_cluster *c, const struct part_job *jobs, siz
 
 /* ---- backfilling ---- */
 
-/* When a job that has containers now will end. */
+/* The time at which a job with containers will end. */
 struct end {
     double s;
     uint32_t job;
 };
 
 struct ends {
-    struct end *v; /* a heap: the earliest first, at one time by arrival */
+    struct end *v; /* a heap with the earliest end at the top; equal times: in order of arrival */
     size_t n;
 };
 
@@ -211,7 +211,7 @@ static void sift_down(struct ends *h, size_t i)
     h->v[i] = moved;
 }
 
-/* false: the end of one of them is unknown. */
+/* Collect the ends of all jobs with containers. false: the end of one of them is unknown. */
 static bool collect_ends(const struct queue *q, struct ends *h)
 {
     for (size_t i = 0; i < q->n; i++) {
@@ -227,7 +227,8 @@ static bool collect_ends(const struct queue *q, struct ends *h)
     return true;
 }
 
-/* Give back to `then` what ends, earliest first, until the head fits. Returns when that is. */
+/* Let running jobs end, the earliest first, and return their containers to `then`, until the head
+ * fits. Returns the time at which it fits. */
 static double find_shadow(struct queue *q, const struct part_job *head, struct ends *h,
                           struct part_room *then)
 {
@@ -253,7 +254,8 @@ static double find_shadow(struct queue *q, const struct part_job *head, struct e
     return shadow;
 }
 
-/* May the job start on the places in q->room.got, or would the head start later then? */
+/* May the job start on the places in q->room.got? Only if the head does not start later because of
+ * it. */
 static bool leaves_head_alone(struct queue *q, struct memo *m, const struct part_job *job,
                               double shadow, struct part_room *then)
 {

@@ -51,7 +51,7 @@ static double log_normal(struct chance *c, double median, double sigma)
     return median * exp(sigma * normal);
 }
 
-/* One of n values, by their weights. */
+/* Choose one of n values at random, each with a probability in proportion to its weight. */
 static uint32_t choose(struct chance *c, const uint32_t *values, const double *weights, size_t n)
 {
     double sum = 0, at;
@@ -66,7 +66,7 @@ static uint32_t choose(struct chance *c, const uint32_t *values, const double *w
     return values[n - 1];
 }
 
-/* As it is written into a trace: milliseconds. */
+/* Round to milliseconds, as trace_write() does. */
 static double rounded(double v)
 {
     return round(v * 1000) / 1000;

@@ -216,7 +216,7 @@ static void end_jobs(struct sim *s)
     }
 }
 
-/* What the policy is told about running jobs. */
+/* Fill in what the policy is told about running jobs. */
 static void describe_running(struct sim *s)
 {
     for (size_t i = 0; i < s->n_running; i++) {
@@ -274,7 +274,7 @@ static int apply(struct sim *s)
         bool changed = share->verdict == PART_STARTS || share->verdict == PART_CHANGES ||
                        share->verdict == PART_STOPS;
         if (share->verdict == PART_WAITS)
-            continue; /* most of a long queue: nothing else of these jobs is looked at */
+            continue; /* a shortcut: nearly all jobs of a long queue are handled here */
         if (changed && apply_one(s, job, share) < 0)
             return -ENOMEM;
         if (share->verdict == PART_NEVER)

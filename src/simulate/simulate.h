@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a policy would do with the jobs of a trace: a simulation of events, without a clock and
- * without processes.
+ * Simulates what a policy would do with the jobs of a trace: a simulation of events, without a
+ * clock and without processes.
  *
  * The events are the end of a job, the arrival of a job, a postponed decision, and (las) a level of
  * attained service that a job reaches. At one instant jobs end first, then others arrive, then the
