@@ -34,7 +34,7 @@ static bool in_list(struct span list, const char *word)
 
 /* The path of this process's group within the hierarchy, from /proc/self/cgroup: "4:memory:/x" or
  * "0::/x". */
-static char *own_path(const char *controller)
+static char *own_group_path(const char *controller)
 {
     AUTO(buf_done) struct buf text = { 0 };
     if (fs_read(AT_FDCWD, "/proc/self/cgroup", &text, NULL) < 0)
@@ -77,7 +77,7 @@ static bool match_mount(struct span line, const char *controller, struct span *r
 char *cgroup_find(const char *controller, struct err *e)
 {
     const char *name = controller[0] ? controller : "v2";
-    AUTO(free_p) char *own = own_path(controller);
+    AUTO(free_p) char *own = own_group_path(controller);
     AUTO(buf_done) struct buf text = { 0 };
     if (!own || fs_read(AT_FDCWD, "/proc/self/mountinfo", &text, NULL) < 0) {
         (void)err_set(e, ENOENT, "this system has no control groups (%s)", name);

@@ -229,7 +229,7 @@ static void wait_for_something(struct keeper *k)
     sweep_peers(k);
 }
 
-static bool over(const struct keeper *k)
+static bool is_over(const struct keeper *k)
 {
     return k->state != KEEPER_RUNNING && k->n_alive == 0 && k->master_pid == 0 &&
            !k->look_for_orphans;
@@ -244,7 +244,7 @@ static void run(struct keeper *k)
         if (k->look_for_orphans)
             containers_drain(k);
         master_tell_ends(k);
-        if (over(k)) {
+        if (is_over(k)) {
             if (last_look)
                 return;
             last_look = k->look_for_orphans = true; /* search once more for unknown processes */

@@ -118,7 +118,7 @@ static void release_watchers(struct keeper *k)
 /* ---- the report to the pool ---- */
 
 /* finished = false: the state is MASTER_FAILED, and the pool writes the verdict of the job. */
-static void last_words(struct keeper *k, bool finished)
+static void send_last_report(struct keeper *k, bool finished)
 {
     pool_tell(k, finished);
     int64_t until = clock_mono_ms() + LAST_WORDS_MS;
@@ -179,7 +179,7 @@ int keeper_end(struct keeper *k)
     release_gpus(k);
     if (aborted || rc < 0)
         keeper_unlock(k); /* the pool continues with the job, and needs the lock */
-    last_words(k, !aborted && rc == 0);
+    send_last_report(k, !aborted && rc == 0);
     if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* queued jobs may wait for it */
         pool_start_again(k, clock_mono_ms());
     if (!aborted && rc == 0) {

@@ -18,14 +18,14 @@ static void close_gap(struct keeper *k)
     if (k->ends.at <= k->ends.n / 2)
         return;
     k->ends.n -= k->ends.at;
-    k->ends.told -= k->ends.at;
+    k->ends.n_reported -= k->ends.at;
     memmove(k->ends.v, k->ends.v + k->ends.at, k->ends.n * sizeof(struct container *));
     k->ends.at = 0;
 }
 
 void ends_acked(struct keeper *k, uint64_t n)
 {
-    for (; k->ends.n_acked < n && k->ends.at < k->ends.told; k->ends.n_acked++) {
+    for (; k->ends.n_acked < n && k->ends.at < k->ends.n_reported; k->ends.n_acked++) {
         struct container *c = k->ends.v[k->ends.at++];
         k->ends.line_bytes -= c->line_len;
         container_free(k, c);

@@ -106,7 +106,7 @@ struct wanted {
     uint32_t number;   /* counts the WantContainers of the master */
     int64_t since_ms;  /* wall clock: when it began to want so much */
     char *refused;     /* why the machine can never give that; NULL = it can */
-    bool refusal_told; /* the master was told of it */
+    bool refusal_sent; /* the master was told of it */
     /* The slot without an ask that the refusal has named; UINT32_MAX = it has named none. */
     uint32_t named_slot;
 };
@@ -180,7 +180,7 @@ struct keeper {
         /* Ended containers, also of earlier keepers. Those before `at` are forgotten. */
         struct container **v;
         size_t n, cap, at;
-        size_t told;         /* those before this index were reported to the present master */
+        size_t n_reported;   /* those before this index were reported to the present master */
         uint64_t n_acked;    /* how many ends that master has acknowledged */
         uint64_t line_bytes; /* sum of line_len of those that are not forgotten */
     } ends;

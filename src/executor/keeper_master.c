@@ -269,13 +269,13 @@ void master_tell_cancelled(struct keeper *k, uint32_t number)
 /* The number of ends that the next frame has: those of which the master has not heard. */
 static size_t n_to_tell(const struct keeper *k)
 {
-    return MIN(k->ends.n - k->ends.told, (size_t)REPORT_MAX);
+    return MIN(k->ends.n - k->ends.n_reported, (size_t)REPORT_MAX);
 }
 
 static void reply_add_ends(struct keeper *k, struct reply *r)
 {
     for (size_t n = n_to_tell(k); n > 0; n--)
-        reply_add(r, k->ends.v[k->ends.told++]);
+        reply_add(r, k->ends.v[k->ends.n_reported++]);
 }
 
 /* One Registered: with ends that the master has not heard of, and if these are the last ones, also
@@ -287,7 +287,7 @@ static int tell_registered(struct keeper *k, struct peer *p)
         return -ENOMEM;
     reply_add_ends(k, &r);
     Tony__Registered m = TONY__REGISTERED__INIT;
-    m.more = k->ends.told < k->ends.n;
+    m.more = k->ends.n_reported < k->ends.n;
     for (const struct container *c = k->live.first; c && !m.more; c = c->after)
         reply_add(&r, c);
     m.containers = r.list;
@@ -335,7 +335,7 @@ void master_tell_ends(struct keeper *k)
     if (p)
         tell_parts(k, p);
     p = keeper_peer(k, PEER_MASTER);
-    while (p && p->link.fd >= 0 && k->ends.told < k->ends.n)
+    while (p && p->link.fd >= 0 && k->ends.n_reported < k->ends.n)
         if (tell_completed(k, p) < 0)
             return; /* no memory: tried again in the next turn of the loop */
 }
@@ -359,7 +359,7 @@ static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMa
     forget_link(k);
     p->kind = PEER_REGISTERING;
     containers_drop_asks(k); /* of the earlier master: the new one repeats those that it wants */
-    k->ends.told = k->ends.at;
+    k->ends.n_reported = k->ends.at;
     k->ends.n_acked = 0;
     tell_parts(k, p);
 }

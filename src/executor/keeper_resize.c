@@ -192,10 +192,10 @@ void resize_refuse(struct keeper *k)
     if (!k->want.refused || !(refused = calloc(k->asks.n + 1, sizeof *refused)))
         return;
     sum_staying(k, &mib, &gpus);
-    bool tell = !k->want.refusal_told;
+    bool tell = !k->want.refusal_sent;
     for (size_t i = 0; i < k->asks.n; i++) {
         const struct ask a = k->asks.v[i];
-        tell |= k->want.refusal_told && a.slot == k->want.named_slot;
+        tell |= k->want.refusal_sent && a.slot == k->want.named_slot;
         if (mib + a.memory_mib > k->memory_mib || gpus + a.gpus > k->n_gpus) {
             refused[n++] = a.slot;
             slots_find(k, a.slot)->asked = false;
@@ -210,7 +210,7 @@ void resize_refuse(struct keeper *k)
         master_tell_granted(k, NULL, 0, refused, n, k->want.refused);
     else if (tell)
         refuse_unasked(k);
-    k->want.refusal_told = true;
+    k->want.refusal_sent = true;
 }
 
 /* ---- less ---- */

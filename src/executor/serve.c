@@ -69,7 +69,7 @@ static void on_abort(uint32_t rank, int exit_code, void *arg)
     serve_tell(x);
 }
 
-static void close_it(struct executor *x)
+static void close_server(struct executor *x)
 {
     service_close(x->server.s);
     x->server.s = NULL;
@@ -100,7 +100,7 @@ void serve_open(struct executor *x)
 
 void serve_renew(struct executor *x)
 {
-    close_it(x);
+    close_server(x);
     serve_open(x);
 }
 

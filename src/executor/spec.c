@@ -37,7 +37,7 @@ static struct rt_role *roles_of(const Tony__ClusterSpec *spec, size_t *out_n)
 
 /* ---- the file ---- */
 
-static char *own_path(const struct executor *x)
+static char *container_spec_path(const struct executor *x)
 {
     return str_printf("%s/.tony-spec.json", x->workdir);
 }
@@ -70,7 +70,7 @@ static int write_roles(struct executor *x, const struct rt_role *roles, size_t n
     if (runtime_spec_json(roles, n, NULL, NULL, &text) < 0)
         return err_set(e, ENOMEM, "cannot write the cluster spec: %m");
     AUTO(free_p)
-    char *path = x->cfg->remote ? own_path(x) : shared_path(x, buf_span(&text));
+    char *path = x->cfg->remote ? container_spec_path(x) : shared_path(x, buf_span(&text));
     struct stat st;
     if (!path)
         return err_set(e, ENOMEM, "cannot write the cluster spec: %m");
@@ -117,7 +117,7 @@ int spec_file_ready(struct executor *x, const Tony__Start *s, const struct spec 
 {
     if (!s->spec_bytes)
         return write_roles(x, spec->roles, spec->n_roles, e);
-    char *path = s->spec_file[0] ? str_dup(s->spec_file) : own_path(x);
+    char *path = s->spec_file[0] ? str_dup(s->spec_file) : container_spec_path(x);
     free(x->spec_path);
     x->spec_path = path;
     if (!path)

@@ -409,7 +409,7 @@ void task_side_ready(struct executor *x, const struct pollfd *p, size_t n)
 
 /* The address of this machine in the cluster; "" on one machine, or without a connection to the
  * master. */
-static void where_we_are(struct executor *x, char host[static 80])
+static void find_own_host(struct executor *x, char host[static 80])
 {
     if (x->cfg->remote && x->link.fd >= 0)
         (void)link_host(&x->link, host, 80); /* if it fails, only the loopback is tried */
@@ -433,7 +433,7 @@ void task_side_begin(struct executor *x)
         driver_forget(x->workdir);
     if (t->waited) {
         char host[80] = "";
-        where_we_are(x, host);
+        find_own_host(x, host);
         task_ready_begin(t->waited, x->workdir, x->port, host, 0, 0);
     }
     task_ready_free(t->board); /* the port of the last attempt */
@@ -449,7 +449,7 @@ void task_side_board(struct executor *x, uint16_t port)
     task_ready_free(t->board);
     t->board = task_ready_new("port");
     t->board_port = port;
-    where_we_are(x, host);
+    find_own_host(x, host);
     if (t->board)
         task_ready_begin(t->board, NULL, port, host, clock_mono_ms(), BOARD_MS);
 }
@@ -462,7 +462,7 @@ static void look_for_board(struct executor *x, int64_t now)
     char host[80] = "";
     if (!task_ready_look(t->board, now) || t->tensorboard)
         return;
-    where_we_are(x, host);
+    find_own_host(x, host);
     t->tensorboard = str_printf(strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u",
                                 host[0] ? host : "127.0.0.1", t->board_port);
     t->new_tensorboard = t->tensorboard != NULL;

@@ -20,7 +20,7 @@
 enum { SURELY_SHORT = RT_VARIABLE_MAX / 4 };
 
 /* The number of tasks of a role: its members, or as many as a resize will leave it with. */
-static uint32_t n_of(const struct job *j, uint32_t role, const uint32_t *sizes)
+static uint32_t n_tasks_of(const struct job *j, uint32_t role, const uint32_t *sizes)
 {
     return sizes ? sizes[role] : j->roles[role].n;
 }
@@ -35,7 +35,7 @@ static size_t bytes_of_addresses(const struct job *j, const uint32_t *sizes)
 {
     size_t sum = 0;
     for (uint32_t r = 0; r < j->n_roles; r++)
-        for (uint32_t k = 0; k < n_of(j, r, sizes); k++)
+        for (uint32_t k = 0; k < n_tasks_of(j, r, sizes); k++)
             sum += strlen(address_of(j, r, k));
     return sum;
 }
@@ -79,7 +79,7 @@ static int lists_build(const struct job *j, const uint32_t *sizes, struct lists 
     l->texts = calloc(l->n + 1, sizeof *l->texts);
     int rc = l->roles && l->texts ? 0 : -ENOMEM;
     for (uint32_t r = 0; rc == 0 && r < l->n; r++)
-        rc = add_role(j, r, n_of(j, r, sizes), l);
+        rc = add_role(j, r, n_tasks_of(j, r, sizes), l);
     return rc;
 }
 

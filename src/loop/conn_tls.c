@@ -51,7 +51,7 @@ void line_free(struct conn_line *t)
 
 /* Send the TLS output that is ready, such as an alert, with one write. The bytes that the kernel
  * does not accept are lost. */
-static void last_words(struct conn *c)
+static void send_tls_output(struct conn *c)
 {
     struct buf *out = tls_out(c->line->tls);
     uv_buf_t b = uv_buf_init(out->p, (unsigned)out->len);
@@ -66,7 +66,7 @@ void line_close(struct conn *c)
     loop_timer_free(TAKE(t->timer));
     shakes_remove(c);
     if (t->ready && !c->failed && line_queued(c) == 0 && tls_end(t->tls, NULL) == 0)
-        last_words(c);
+        send_tls_output(c);
 }
 
 void line_eof(struct conn *c, struct err *e)
@@ -252,7 +252,7 @@ int line_read(struct conn *c, char *p, size_t n, struct err *e)
     buf_clear(plain);
     rc = tls_feed(t->tls, p, n, plain, e);
     if (rc < 0) {
-        last_words(c); /* sends the TLS alert that tells the peer why */
+        send_tls_output(c); /* sends the TLS alert that tells the peer why */
         if (!t->ready && !t->shakes)
             (void)err_wrap(e, rc, "cannot connect to '%s'", t->target);
         return rc;

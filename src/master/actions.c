@@ -171,14 +171,15 @@ static int tell_bounds(struct master *m, struct err *e)
     if (!m->sched_ops->bounds || job_state(m->job) > JOB_STOPPING)
         return 0;
     job_bounds(m->job, &min, &max);
-    if (min == m->told_min && max == m->told_max)
+    if (min == m->sent_bounds_min && max == m->sent_bounds_max)
         return 0;
-    m->told_min = min;
-    m->told_max = max;
+    m->sent_bounds_min = min;
+    m->sent_bounds_max = max;
     return m->sched_ops->bounds(m->sched, min, max, e);
 }
 
-static int act(struct master *m, struct batch *b, const struct job_action *a, struct err *e)
+static int carry_out_one(struct master *m, struct batch *b, const struct job_action *a,
+                         struct err *e)
 {
     switch (a->type) {
     case ACT_ASK:
@@ -292,7 +293,7 @@ static void carry_out(struct master *m, const struct job_actions *list)
     struct err e = { 0 };
     int rc = 0;
     for (size_t i = 0; i < list->n && rc == 0; i++)
-        rc = act(m, &b, &list->v[i], &e);
+        rc = carry_out_one(m, &b, &list->v[i], &e);
     if (rc == 0)
         rc = batch_send(m, &b, &e);
     if (rc == 0)

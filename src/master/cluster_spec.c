@@ -226,7 +226,7 @@ static bool is_current(const struct master *m)
 }
 
 /* Set the time of the next rendering: after RENDER_SHARE times the duration of this one. */
-static void pace(struct master *m, int64_t began_us)
+static void set_next_rendering(struct master *m, int64_t began_us)
 {
     m->cluster_spec.n_rendered++;
     int64_t took_us = clock_mono_us() - began_us;
@@ -254,7 +254,7 @@ static int render(struct master *m)
     m->cluster_spec.rendered = true;
     if (!m->remote)
         write_file(m, buf_span(&json));
-    pace(m, began_us);
+    set_next_rendering(m, began_us);
     return 0;
 }
 
@@ -276,7 +276,7 @@ static int render_whole(struct master *m)
     m->cluster_spec.whole_version = m->addresses_version;
     m->cluster_spec.whole_generation = job_generation(m->job);
     m->cluster_spec.whole_ms = clock_mono_ms();
-    pace(m, began_us);
+    set_next_rendering(m, began_us);
     return 0;
 }
 
@@ -423,18 +423,18 @@ static void tell_all(struct master *m)
     int rc = refresh(m);
     int64_t began_us = clock_mono_us();
     m->cluster_spec.tell = false;
-    m->cluster_spec.told_version = m->addresses_version;
+    m->cluster_spec.sent_version = m->addresses_version;
     for (uint32_t i = 0; rc != -ENOMEM && i < job_n_slots(m->job); i++)
         if (m->executors[i])
             rc = send_peers(m, m->executors[i], &all);
     if (all) /* they were packed for older executors */
-        pace(m, began_us);
+        set_next_rendering(m, began_us);
     peers_sent(m, rc, all);
 }
 
 void cluster_spec_tell_all(struct master *m)
 {
-    if (m->cluster_spec.told_version == m->addresses_version)
+    if (m->cluster_spec.sent_version == m->addresses_version)
         return; /* the restarted task has the same address */
     m->cluster_spec.tell = true;
     if (clock_mono_ms() >= m->cluster_spec.due_ms)

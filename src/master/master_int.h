@@ -125,7 +125,8 @@ struct master {
 
     const struct sched_ops *sched_ops;
     struct sched *sched;
-    uint32_t told_min, told_max; /* the last sched_ops.bounds() of this registration; 0 = none */
+    /* The last sched_ops.bounds() of this registration; 0 = none. */
+    uint32_t sent_bounds_min, sent_bounds_max;
     struct listener *listener;
     struct peer *peers;
     uint32_t n_slots;        /* length of the arrays that are indexed by slot */
@@ -151,7 +152,7 @@ struct master {
         uint32_t whole_generation;
         int64_t whole_ms;
         bool tell;                            /* running tasks must get the new addresses */
-        uint64_t told_version;                /* the version of the addresses that they have */
+        uint64_t sent_version;                /* the version of the addresses that they have */
         VEC(struct act_start) waiting_starts; /* starts that wait for the next rendering */
         uint32_t n_rendered;                  /* so often */
         struct loop_timer *later;             /* the next rendering */

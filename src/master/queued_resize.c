@@ -47,7 +47,7 @@ struct queued_resize {
     struct loop_timer *patience;
     int64_t pause_ms;
     bool may_be_taken; /* this master or an earlier one may have renamed the directory */
-    bool known;        /* whether there is a request: frame */
+    bool search_ended; /* it is known whether there is a request (frame) */
     bool impatient;    /* PATIENCE_MS are over */
     bool registered;   /* SE_REGISTERED waits, with this text: */
     char *text;        /* NULL = none */
@@ -63,7 +63,7 @@ static int64_t patience_ms(const struct queued_resize *q)
 }
 
 /* Report SE_REGISTERED again, which queued_resize_delays() has held back. */
-static void go_on(struct queued_resize *q)
+static void report_registered(struct queued_resize *q)
 {
     struct master *m = q->m;
     loop_timer_stop(q->patience);
@@ -76,7 +76,7 @@ bool queued_resize_delays(struct master *m, const struct sched_event *ev)
 {
     struct queued_resize *q = m->queued_resize;
     /* Containers of an earlier master must not wait: their executors look for this one. */
-    if (!q || q->known || q->impatient || ev->n > 0)
+    if (!q || q->search_ended || q->impatient || ev->n > 0)
         return false;
     free(q->text);
     q->text = str_dup(ev->text); /* NULL if there is no memory, as in registered() */
@@ -91,7 +91,7 @@ static void on_patience(void *arg)
     struct queued_resize *q = arg;
     q->impatient = true;
     log_event(LOG_WARN, "resize.not_known", f_str("dir", q->queued), f_int("ms", patience_ms(q)));
-    go_on(q);
+    report_registered(q);
 }
 
 void queued_resize_apply(struct master *m)
@@ -113,11 +113,11 @@ void queued_resize_apply(struct master *m)
 /* The files have been read: there is a request, or there is none. */
 static void end_search(struct queued_resize *q)
 {
-    q->known = true;
+    q->search_ended = true;
     if (q->m->phase == MP_RUNNING)
         queued_resize_apply(q->m);
     else
-        go_on(q);
+        report_registered(q);
 }
 
 /* ---- the files ---- */

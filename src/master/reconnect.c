@@ -38,7 +38,7 @@ struct reconnect {
     uint16_t ports[JOB_KEY_PORTS];
     unsigned next_port, n_rounds;
     unsigned n_refused; /* ports of this round at which nobody listens */
-    bool told_gone;     /* the core knows that no executor listens */
+    bool gone_reported; /* the core knows that no executor listens */
     struct conn *conn;
     struct loop_timer *timer;
     struct reconnect *next;
@@ -94,9 +94,9 @@ static void end_round(struct reconnect *r)
     r->n_refused = 0;
     job_slot(r->m->job, r->slot, &v);
     bool waits = v.state == SLOT_REPLACING || v.state == SLOT_LEAVING;
-    if (!nobody || r->told_gone || !waits || v.attempt || !is_wanted(r))
+    if (!nobody || r->gone_reported || !waits || v.attempt || !is_wanted(r))
         return;
-    r->told_gone = true;
+    r->gone_reported = true;
     (void)master_feed(r->m, &(struct job_event){
                                 .type = EV_EXECUTOR_GONE,
                                 .executor_gone = { .slot = r->slot, .container = r->container } });

@@ -23,8 +23,8 @@ struct child {
 /* ---- between vfork() and execve(): the child runs in the pool's memory and may only make system
  * calls ---- */
 
-static _Noreturn void become(const char *program, char *const *argv, char *const *envp,
-                             const char *log, int *out_errno)
+static _Noreturn void exec_or_exit(const char *program, char *const *argv, char *const *envp,
+                                   const char *log, int *out_errno)
 {
     sigset_t none;
     (void)sigemptyset(&none);
@@ -58,7 +58,7 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* stays set when it or its parent calls execve() */
         if (getppid() != parent)
             _exit(127);
-        become(c->program, c->argv, envp, c->log, &unused);
+        exec_or_exit(c->program, c->argv, envp, c->log, &unused);
     }
     if (pid > 0 && c->pid_text)
         for (size_t i = c->pid_digits; i-- > 0; pid /= 10)
@@ -105,7 +105,7 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
         (void)dup2(s->fd3, 3); /* also clears close-on-exec */
     if (lock >= 0)
         (void)dup2(lock, 4);
-    become(s->program, s->argv, s->envp, s->log ? s->log : "/dev/null", out_errno);
+    exec_or_exit(s->program, s->argv, s->envp, s->log ? s->log : "/dev/null", out_errno);
 }
 
 /* Start the program with vfork(): no memory is copied, and the child can report the errno of a

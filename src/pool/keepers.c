@@ -60,7 +60,7 @@ static struct span telling_line(struct span text)
 }
 
 /* Copy that line of one of the job's logs to out; "" if there is none. */
-static void last_words(const struct pool_job *j, const char *name, char *out, size_t n)
+static void copy_telling_line(const struct pool_job *j, const char *name, char *out, size_t n)
 {
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
     AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
@@ -74,11 +74,12 @@ static void last_words(const struct pool_job *j, const char *name, char *out, si
 
 static void set_fatal(struct pool_job *j, const char *what, const char *log)
 {
-    char words[256];
-    last_words(j, log, words, sizeof words);
+    char log_line[256];
+    copy_telling_line(j, log, log_line, sizeof log_line);
     free(j->fatal);
-    j->fatal = words[0] ? str_printf("%s: %s", what, words)
-                        : str_dup(what); /* no memory: NULL, and the keeper is started once more */
+    j->fatal = log_line[0]
+                   ? str_printf("%s: %s", what, log_line)
+                   : str_dup(what); /* no memory: NULL, and the keeper is started once more */
 }
 
 /* ---- the connection ---- */
@@ -281,12 +282,12 @@ static void first_master_done(struct first_master *m)
 static int first_master_build(struct pool_job *j, struct strv *keeper_argv, struct first_master *m)
 {
     enum { DIGITS = 10 };
-    const char *const words[] = { "tony-master", "--epoch", "1", j->id };
+    const char *const argv[] = { "tony-master", "--epoch", "1", j->id };
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
     m->log = dir ? fs_join(dir, "master.log") : NULL;
     int rc = m->log ? strv_pushf(keeper_argv, "--master-pid=%0*d", DIGITS, 0) : -ENOMEM;
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(words); i++)
-        rc = strv_push(&m->argv, words[i]);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(argv); i++)
+        rc = strv_push(&m->argv, argv[i]);
     if (rc < 0)
         return rc;
     char *option = keeper_argv->v[keeper_argv->n - 1];

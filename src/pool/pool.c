@@ -172,7 +172,7 @@ static struct pool_job *job_at(const struct pool *p, const struct queue *q, size
     return p->jobs.v[q->v[i].extension ? q->v[i].of : i];
 }
 
-static bool held_by_us(const struct pool *p, uint32_t device)
+static bool is_gpu_of_own_job(const struct pool *p, uint32_t device)
 {
     for (size_t k = 0; k < p->jobs.n; k++) {
         const struct pool_job *j = p->jobs.v[k];
@@ -185,7 +185,7 @@ static bool held_by_us(const struct pool *p, uint32_t device)
 
 /* Does the pool of another user or another home use this device? This only tests the lock. The
  * keeper takes it; if another keeper was faster, the job waits. */
-static bool held_elsewhere(uint32_t device)
+static bool is_gpu_locked_elsewhere(uint32_t device)
 {
     const char *set = getenv("TONY_GPU_LOCKS"); /* as in keeper_start.c */
     AUTO(free_p)
@@ -204,12 +204,12 @@ void pool_choose_gpus(struct pool_job *j, uint32_t from)
     const struct pool *p = j->pool;
     uint32_t n = from, taken[MACHINE_GPUS_MAX], n_taken = 0;
     uint32_t needed = j->needs.gpus;
-    j->needs.gpus = from; /* for held_by_us(): the devices that the job has so far */
+    j->needs.gpus = from; /* for is_gpu_of_own_job(): the devices that the job has so far */
     for (uint32_t i = 0; i < p->machine.n_gpus && n < needed; i++) {
         uint32_t device = p->machine.gpus[i];
-        if (held_by_us(p, device))
+        if (is_gpu_of_own_job(p, device))
             continue;
-        if (held_elsewhere(device))
+        if (is_gpu_locked_elsewhere(device))
             taken[n_taken++] = device;
         else
             j->gpus[n++] = device;
@@ -249,20 +249,20 @@ static void admit_one(struct pool_job *j, bool extension)
 
 /* Admit the first entries of the queue, those with `start`. If the devices of an entry are in use
  * by others, or may be in use by an adopted job, that entry waits, and so do all behind it. */
-static void admit_those(struct pool *p, const struct queue *q, const size_t *order)
+static void admit_queue(struct pool *p, const struct queue *q, const size_t *order)
 {
     int64_t now = clock_mono_ms();
     if (!q->unheard && p->hear_until_ms) { /* all keepers have said what they hold */
         p->hear_until_ms = 0;
         loop_timer_stop(p->hear);
     }
-    bool held_up = p->stopping || now < p->hear_until_ms;
+    bool all_wait = p->stopping || now < p->hear_until_ms;
     struct pool_job *last = NULL;
     for (size_t k = 0; k < q->n && q->v[order[k]].start; k++) {
         const struct admission_job *a = &q->v[order[k]];
         struct pool_job *j = job_at(p, q, order[k]);
-        held_up = held_up || (a->needs.gpus > 0 && (q->gpus_unknown || j->not_before_ms > now));
-        if (!held_up) {
+        all_wait = all_wait || (a->needs.gpus > 0 && (q->gpus_unknown || j->not_before_ms > now));
+        if (!all_wait) {
             admit_one(j, a->extension);
             continue;
         }
@@ -288,7 +288,7 @@ void pool_admit(struct pool *p)
     }
     struct admission_amount capacity = { p->machine.memory_mib, p->machine.n_gpus };
     (sharing_divides(p) ? admission_named : admission_decide)(&capacity, q.v, q.n, order, &p->left);
-    admit_those(p, &q, order);
+    admit_queue(p, &q, order);
     for (size_t i = 0; i < q.n; i++) {
         const struct admission_job *a = &q.v[i];
         struct pool_job *j = job_at(p, &q, i);

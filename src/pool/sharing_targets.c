@@ -106,7 +106,7 @@ static void tell(struct pool_job *j)
 }
 
 /* What the job will hold beyond its needs. */
-static struct admission_amount to_come(const struct pool_job *j)
+static struct admission_amount missing_amount(const struct pool_job *j)
 {
     struct admission_amount all = share_sum(&j->elastic.fixed, &j->elastic.each, j->target.n);
     return (struct admission_amount){
@@ -126,7 +126,7 @@ static bool take(struct admission_amount *left, const struct admission_amount *a
 
 static void offer(struct pool_job *j, struct admission_amount *left)
 {
-    struct admission_amount more = to_come(j);
+    struct admission_amount more = missing_amount(j);
     if (take(left, &more) && !j->target.ready)
         tell(j);
 }

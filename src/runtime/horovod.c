@@ -25,9 +25,9 @@ struct host {
 
 struct hosts {
     VEC(struct host) list;
-    size_t mine;    /* index of the host of this task */
-    uint32_t local; /* local rank of this rank on its host */
-    bool found;     /* the task is among the tracked tasks: mine and local are valid */
+    size_t task_host; /* index of the host of this task */
+    uint32_t local;   /* local rank of this rank on its host */
+    bool found;       /* the task is among the tracked tasks: task_host and local are valid */
 };
 
 static void hosts_done(struct hosts *h)
@@ -68,7 +68,7 @@ static int hosts_count(struct hosts *h, const struct rt_input *in)
             return -ENOMEM;
         if (t.index == in->index && str_eq(t.role, in->role)) {
             h->found = true;
-            h->mine = i;
+            h->task_host = i;
             h->local = h->list.v[i].ranks + in->local_rank;
         }
         h->list.v[i].ranks += t.ranks;
@@ -93,7 +93,8 @@ static int set_numbers(const struct rt_slot *s, struct strv *out)
 static const struct rt_slot *find_planned(const struct hosts *h, const struct rt_input *in)
 {
     for (size_t i = 0; i < in->n_plan; i++)
-        if (in->plan[i].local_rank == h->local && str_eq(in->plan[i].host, h->list.v[h->mine].name))
+        if (in->plan[i].local_rank == h->local &&
+            str_eq(in->plan[i].host, h->list.v[h->task_host].name))
             return &in->plan[i];
     return NULL;
 }
@@ -119,18 +120,18 @@ static int set_own_numbers(const struct hosts *h, struct strv *out)
     for (size_t i = 0; i < h->list.n; i++) {
         const struct host *x = &h->list.v[i];
         size += x->ranks;
-        rank += i < h->mine ? x->ranks : 0;
+        rank += i < h->task_host ? x->ranks : 0;
         cross_size += x->ranks > h->local;
-        cross += i < h->mine && x->ranks > h->local;
+        cross += i < h->task_host && x->ranks > h->local;
     }
     struct rt_slot slot = { .rank = rank,
                             .size = size,
                             .local_rank = h->local,
-                            .local_size = h->list.v[h->mine].ranks,
+                            .local_size = h->list.v[h->task_host].ranks,
                             .cross_rank = cross,
                             .cross_size = cross_size };
     /* The name fits: it comes from a buffer of the same size. */
-    (void)str_copy(slot.host, sizeof slot.host, h->list.v[h->mine].name);
+    (void)str_copy(slot.host, sizeof slot.host, h->list.v[h->task_host].name);
     return set_numbers(&slot, out);
 }
 
@@ -157,7 +158,7 @@ static int set_rank(const struct rt_input *in, const struct hosts *h, struct str
         return err_set(e, ENOTCONN, "there is no rendezvous server at which the ranks could meet");
     if (in->n_plan && !slot)
         return err_set(e, ENOENT, "the driver's plan has no local rank %u on host '%s'", h->local,
-                       h->list.v[h->mine].name);
+                       h->list.v[h->task_host].name);
     int rc = set_gloo(&at, out);
     rc |= slot ? set_numbers(slot, out) : set_own_numbers(h, out);
     return rc ? -ENOMEM : 0;

@@ -31,7 +31,7 @@ static int env(const struct rt_input *in, struct strv *out, struct err *e)
     rt_place(in, &me);
     int rc = add_machines(in, out);
     rc |= rt_set_u32(out, "LIGHTGBM_NUM_MACHINES", me.n_groups);
-    if (rt_parse_address(me.mine, &at))
+    if (rt_parse_address(me.task_address, &at))
         rc |= strv_env_set(out, "LIGHTGBM_LOCAL_LISTEN_PORT", at.port);
     return rc ? err_set(e, ENOMEM, "cannot build the environment for lightgbm: %m") : 0;
 }

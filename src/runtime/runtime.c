@@ -187,9 +187,9 @@ static int set_tony(const struct rt_input *in, const struct rt_place *at, struct
         rc |= rt_set_u32(env, "TONY_RANK", at->rank);
     char host[256];
     const char *port;
-    if (at->mine)
-        rc |= strv_env_set(env, "TONY_ADDRESS", at->mine);
-    if (rt_split_address(at->mine, host, sizeof host, &port)) {
+    if (at->task_address)
+        rc |= strv_env_set(env, "TONY_ADDRESS", at->task_address);
+    if (rt_split_address(at->task_address, host, sizeof host, &port)) {
         rc |= strv_env_set(env, "TONY_HOST", host);
         rc |= strv_env_set(env, "TONY_PORT", port);
     }

@@ -29,8 +29,8 @@ struct rt_place {
     uint32_t role_size;  /* ranks of its role */
     uint32_t local_size; /* ranks of its task */
     const char *master;  /* host:port of rank 0; NULL = it has not registered */
-    const char *mine;    /* host:port of this task; NULL = unknown */
-    char master_text[RT_ADDRESS_MAX], mine_text[RT_ADDRESS_MAX];
+    const char *task_address; /* host:port of this task; NULL = unknown */
+    char master_text[RT_ADDRESS_MAX], task_address_text[RT_ADDRESS_MAX];
 };
 void rt_place(const struct rt_input *in, struct rt_place *out);
 

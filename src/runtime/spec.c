@@ -227,9 +227,10 @@ static void set_own_address(const struct rt_input *in, const struct rt_role *r,
                             struct rt_place *out)
 {
     out->local_size = ranks_of(r);
-    if (in->address ? str_copy(out->mine_text, sizeof out->mine_text, in->address)
-                    : runtime_address(r, in->index, out->mine_text, sizeof out->mine_text))
-        out->mine = out->mine_text;
+    if (in->address
+            ? str_copy(out->task_address_text, sizeof out->task_address_text, in->address)
+            : runtime_address(r, in->index, out->task_address_text, sizeof out->task_address_text))
+        out->task_address = out->task_address_text;
 }
 
 void rt_place(const struct rt_input *in, struct rt_place *out)

@@ -87,7 +87,7 @@ void temp_name(char out[48])
 
 struct put {
     struct store *s;
-    struct ship_item *it;
+    struct ship_item *item;
     struct err *e;
     int source_fd;
     struct stat st;              /* of the source */
@@ -118,7 +118,7 @@ static int write_failed(struct err *e, int num, const char *source)
 
 static int open_source(struct put *p)
 {
-    const char *source = p->it->source;
+    const char *source = p->item->source;
     p->source_fd = open(source, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (p->source_fd == -1 || fstat(p->source_fd, &p->st) == -1)
         return err_set(p->e, errno, "cannot open '%s': %m", source);
@@ -129,7 +129,7 @@ static int open_source(struct put *p)
     p->real = realpath(source, NULL);
     if (!p->real)
         return err_set(p->e, errno, "cannot resolve '%s': %m", source);
-    return digest_text(p->it->python ? "python" : ship_kind_name(p->it->kind), p->real,
+    return digest_text(p->item->python ? "python" : ship_kind_name(p->item->kind), p->real,
                        p->source_key) < 0
                ? err_set(p->e, EIO, "cannot digest '%s'", source)
                : 0;
@@ -142,15 +142,15 @@ static int list_source(struct put *p, struct tree *out)
     if (S_ISDIR(p->st.st_mode)) {
         bool avoid = fstatat(p->s->fd, "..", &home, 0) == 0;
         if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev) {
-            (void)err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->it->source);
+            (void)err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->item->source);
             return err_hint(p->e, "move the files to ship into a directory of their own");
         }
-        return tree_scan(p->source_fd, p->it->source, p->src_rules, &p->it->leave_out,
+        return tree_scan(p->source_fd, p->item->source, p->src_rules, &p->item->leave_out,
                          avoid ? &home : NULL, out, p->e);
     }
     struct stat st;
     if (stat(p->real, &st) == -1)
-        return err_set(p->e, errno, "cannot read '%s': %m", p->it->source);
+        return err_set(p->e, errno, "cannot read '%s': %m", p->item->source);
     struct tree_entry x = { .path = str_dup(""),
                             .mode = st.st_mode & (S_IFMT | 0777),
                             .size = (uint64_t)st.st_size,
@@ -161,10 +161,10 @@ static int list_source(struct put *p, struct tree *out)
     *out = (struct tree){ .bytes = x.size, .n_files = 1, .newest = x.ctime };
     if (!x.path || vec_push(out, x) < 0) {
         free(x.path);
-        return err_set(p->e, ENOMEM, "cannot read '%s': %m", p->it->source);
+        return err_set(p->e, ENOMEM, "cannot read '%s': %m", p->item->source);
     }
     if (x.size > STORE_MAX_BYTES)
-        return err_set(p->e, EFBIG, "'%s' has more than %llu GB", p->it->source,
+        return err_set(p->e, EFBIG, "'%s' has more than %llu GB", p->item->source,
                        (unsigned long long)(STORE_MAX_BYTES >> 30));
     return 0;
 }
@@ -177,7 +177,7 @@ static int entry_exists(const struct put *p, const char *entry)
 /* Record in the item that `entry` is its entry in the store. */
 static int set_item_entry(struct put *p, const char *entry, uint64_t bytes, uint32_t n_files)
 {
-    struct ship_item *it = p->it;
+    struct ship_item *item = p->item;
     /* Set the time of the last use. This may fail in a read-only store, whose entries are valid all
      * the same. */
     (void)utimensat(p->s->fd, entry, NULL, AT_SYMLINK_NOFOLLOW);
@@ -185,14 +185,14 @@ static int set_item_entry(struct put *p, const char *entry, uint64_t bytes, uint
     if (!digest || !path) {
         free(digest);
         free(path);
-        return err_set(p->e, ENOMEM, "cannot ship '%s': %m", it->source);
+        return err_set(p->e, ENOMEM, "cannot ship '%s': %m", item->source);
     }
-    free(it->digest);
-    free(it->path);
-    it->digest = digest;
-    it->path = path;
-    it->bytes = bytes;
-    it->n_files = n_files;
+    free(item->digest);
+    free(item->path);
+    item->digest = digest;
+    item->path = path;
+    item->bytes = bytes;
+    item->n_files = n_files;
     return 0;
 }
 
@@ -205,7 +205,7 @@ static int make_temp(struct put *p, bool directory)
     else if (!directory)
         p->temp_fd = openat(p->s->fd, p->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (p->temp_fd == -1)
-        return write_failed(p->e, errno, p->it->source);
+        return write_failed(p->e, errno, p->item->source);
     (void)flock(p->temp_fd, LOCK_EX | LOCK_NB); /* temp_sweep() of another client skips it now */
     return 0;
 }
@@ -215,16 +215,16 @@ static int make_temp(struct put *p, bool directory)
 static int publish(struct put *p, const char *entry)
 {
     if (fsync(p->temp_fd) == -1)
-        return write_failed(p->e, errno, p->it->source);
+        return write_failed(p->e, errno, p->item->source);
     if (entry_exists(p, entry))
         return 0; /* put_done() removes the copy that this client made */
     if (renameat(p->s->fd, p->temp, p->s->fd, entry) == -1) {
         if ((errno == ENOTEMPTY || errno == EEXIST) && entry_exists(p, entry))
             return 0;
-        return write_failed(p->e, errno, p->it->source);
+        return write_failed(p->e, errno, p->item->source);
     }
     p->temp[0] = '\0';
-    return fsync(p->s->fd) == -1 ? write_failed(p->e, errno, p->it->source) : 0;
+    return fsync(p->s->fd) == -1 ? write_failed(p->e, errno, p->item->source) : 0;
 }
 
 /* ---- kinds ---- */
@@ -233,15 +233,16 @@ static int publish(struct put *p, const char *entry)
  * from that of a plain directory or archive with the same content. */
 static const char *content_kind(const struct put *p, const char *src, const char *other)
 {
-    return p->src_rules ? src : p->it->python ? "python" : other;
+    return p->src_rules ? src : p->item->python ? "python" : other;
 }
 
 static int relocate(struct put *p)
 {
-    if (!p->it->python)
+    if (!p->item->python)
         return 0;
-    int rc = python_relocate(p->temp_fd, p->it->source, p->e);
-    return rc > 0 && syncfs(p->s->fd) == -1 ? write_failed(p->e, errno, p->it->source) : MIN(rc, 0);
+    int rc = python_relocate(p->temp_fd, p->item->source, p->e);
+    return rc > 0 && syncfs(p->s->fd) == -1 ? write_failed(p->e, errno, p->item->source)
+                                            : MIN(rc, 0);
 }
 
 /* The next three make the entry under its temporary name and write its final name to `entry`. */
@@ -249,22 +250,22 @@ static int relocate(struct put *p)
 static int store_tree(struct put *p, char entry[ENTRY_MAX])
 {
     const struct tree_copy_opts opts = { .src_rules = p->src_rules,
-                                         .leave_out = &p->it->leave_out,
+                                         .leave_out = &p->item->leave_out,
                                          .read_only = p->read_only,
                                          .write_out = true };
     char digest[DIGEST_HEX];
     int rc = make_temp(p, true);
     if (rc == 0)
-        rc = tree_copy_fd(p->source_fd, p->it->source, p->temp_fd, &opts, p->e);
+        rc = tree_copy_fd(p->source_fd, p->item->source, p->temp_fd, &opts, p->e);
     /* Read the copy, not the source: even if the source changes meanwhile, the digest is that of
      * the entry's content. */
     if (rc == 0)
-        rc = digest_tree(content_kind(p, "src", "dir"), &p->before, p->temp_fd, p->it->source,
+        rc = digest_tree(content_kind(p, "src", "dir"), &p->before, p->temp_fd, p->item->source,
                          digest, p->e);
     if (rc == 0)
         rc = relocate(p);
     if (rc == 0 && p->read_only && fchmod(p->temp_fd, 0555) == -1)
-        rc = write_failed(p->e, errno, p->it->source);
+        rc = write_failed(p->e, errno, p->item->source);
     if (rc == 0)
         (void)snprintf(entry, ENTRY_MAX, "d-%s", digest);
     return rc;
@@ -276,12 +277,12 @@ static int store_file(struct put *p, char entry[ENTRY_MAX])
     char digest[DIGEST_HEX];
     temp_sweep(p->s);
     temp_name(p->temp);
-    int rc = tree_copy_file(p->source_fd, &p->st, p->it->source, p->s->fd, p->temp, &opts, p->e);
+    int rc = tree_copy_file(p->source_fd, &p->st, p->item->source, p->s->fd, p->temp, &opts, p->e);
     if (rc == 0) {
         p->temp_fd = openat(p->s->fd, p->temp, O_RDONLY | O_CLOEXEC);
         rc = p->temp_fd == -1
-                 ? write_failed(p->e, errno, p->it->source)
-                 : digest_file("file", p->st.st_mode, p->temp_fd, p->it->source, digest, p->e);
+                 ? write_failed(p->e, errno, p->item->source)
+                 : digest_file("file", p->st.st_mode, p->temp_fd, p->item->source, digest, p->e);
     }
     if (rc == 0)
         (void)snprintf(entry, ENTRY_MAX, "f-%s", digest);
@@ -292,8 +293,8 @@ static int store_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_byt
                          uint32_t *out_files)
 {
     char digest[DIGEST_HEX];
-    int rc = digest_file(content_kind(p, "src archive", "archive"), 0, p->source_fd, p->it->source,
-                         digest, p->e);
+    int rc = digest_file(content_kind(p, "src archive", "archive"), 0, p->source_fd,
+                         p->item->source, digest, p->e);
     if (rc == 0)
         rc = make_temp(p, true);
     if (rc < 0)
@@ -301,14 +302,14 @@ static int store_archive(struct put *p, char entry[ENTRY_MAX], uint64_t *out_byt
     (void)snprintf(entry, ENTRY_MAX, "d-%s", digest);
     AUTO(free_p) char *dir = fs_join(p->s->dir, p->temp);
     if (!dir)
-        return err_set(p->e, ENOMEM, "cannot unpack '%s': %m", p->it->source);
+        return err_set(p->e, ENOMEM, "cannot unpack '%s': %m", p->item->source);
     rc = pack_unpack(p->real, dir, out_bytes, out_files, p->e);
     if (rc == 0)
         rc = relocate(p);
     if (rc == 0 && p->read_only)
-        rc = tree_read_only(p->temp_fd, p->it->source, p->e);
+        rc = tree_read_only(p->temp_fd, p->item->source, p->e);
     if (rc == 0 && syncfs(p->s->fd) == -1)
-        rc = write_failed(p->e, errno, p->it->source);
+        rc = write_failed(p->e, errno, p->item->source);
     return rc;
 }
 
@@ -328,18 +329,18 @@ static int put_once(struct put *p)
     if (rc < 0)
         return rc;
     if (digest_metadata(&p->before, p->metadata) < 0)
-        return err_set(p->e, EIO, "cannot compute the digest of '%s'", p->it->source);
+        return err_set(p->e, EIO, "cannot compute the digest of '%s'", p->item->source);
     bool cacheable = !is_fresh(p->before.newest);
     if (cache_find(p->s, p->source_key, p->metadata, &row) && entry_exists(p, row.entry))
         return set_item_entry(p, row.entry, row.bytes, row.n_files);
 
     if (p->s->on_copy)
-        p->s->on_copy(p->it->source, p->before.bytes);
+        p->s->on_copy(p->item->source, p->before.bytes);
     row.bytes = p->before.bytes;
     row.n_files = p->before.n_files;
     if (S_ISDIR(p->st.st_mode))
         rc = store_tree(p, row.entry);
-    else if (p->it->kind == SHIP_FILE)
+    else if (p->item->kind == SHIP_FILE)
         rc = store_file(p, row.entry);
     else
         rc = store_archive(p, row.entry, &row.bytes, &row.n_files);
@@ -358,7 +359,7 @@ static int put_once(struct put *p)
         return rc < 0 ? rc : list_rc;
     const char *changed = tree_changed(&p->before, &after);
     if (changed) {
-        (void)err_set(p->e, EBUSY, "'%s%s%s' is being changed while it is copied", p->it->source,
+        (void)err_set(p->e, EBUSY, "'%s%s%s' is being changed while it is copied", p->item->source,
                       *changed ? "/" : "", changed);
         return err_hint(p->e, "ship only files that no program is writing");
     }
@@ -374,65 +375,66 @@ static int put_once(struct put *p)
     return set_item_entry(p, row.entry, row.bytes, row.n_files);
 }
 
-static int put_in_place(struct ship_item *it, struct err *e)
+static int put_in_place(struct ship_item *item, struct err *e)
 {
     struct stat st;
-    char *real = realpath(it->source, NULL);
+    char *real = realpath(item->source, NULL);
     if (!real || stat(real, &st) == -1) {
         int num = errno;
         free(real);
-        return err_set(e, num, "cannot open '%s': %m", it->source);
+        return err_set(e, num, "cannot open '%s': %m", item->source);
     }
     if (!S_ISDIR(st.st_mode)) {
         free(real);
-        return err_set(e, ENOTDIR, "'%s' is not a directory", it->source);
+        return err_set(e, ENOTDIR, "'%s' is not a directory", item->source);
     }
     char *digest = str_dup("");
     if (!digest) {
         free(real);
-        return err_set(e, ENOMEM, "cannot ship '%s': %m", it->source);
+        return err_set(e, ENOMEM, "cannot ship '%s': %m", item->source);
     }
-    free(it->path);
-    free(it->digest);
-    it->path = real;
-    it->digest = digest;
+    free(item->path);
+    free(item->digest);
+    item->path = real;
+    item->digest = digest;
     return 0;
 }
 
 /* Does the type of the source fit the kind of the item? */
-static int check_kind(const struct ship_item *it, mode_t mode, struct err *e)
+static int check_kind(const struct ship_item *item, mode_t mode, struct err *e)
 {
     bool dir = S_ISDIR(mode);
-    if (it->kind == SHIP_DIR && !dir)
-        return err_set(e, ENOTDIR, "'%s' is not a directory", it->source);
-    if (it->kind == SHIP_FILE && dir)
-        return err_set(e, EISDIR, "'%s' is a directory", it->source);
-    if (it->kind == SHIP_ARCHIVE && dir)
-        return err_set(e, EISDIR, "'%s' is a directory, not an archive", it->source);
-    if (it->kind <= SHIP_NONE || it->kind > SHIP_IN_PLACE)
-        return err_set(e, EINVAL, "cannot ship '%s': unknown kind %d", it->source, (int)it->kind);
+    if (item->kind == SHIP_DIR && !dir)
+        return err_set(e, ENOTDIR, "'%s' is not a directory", item->source);
+    if (item->kind == SHIP_FILE && dir)
+        return err_set(e, EISDIR, "'%s' is a directory", item->source);
+    if (item->kind == SHIP_ARCHIVE && dir)
+        return err_set(e, EISDIR, "'%s' is a directory, not an archive", item->source);
+    if (item->kind <= SHIP_NONE || item->kind > SHIP_IN_PLACE)
+        return err_set(e, EINVAL, "cannot ship '%s': unknown kind %d", item->source,
+                       (int)item->kind);
     return 0;
 }
 
-int store_put(struct store *s, struct ship_item *it, struct err *e)
+int store_put(struct store *s, struct ship_item *item, struct err *e)
 {
-    if (it->kind == SHIP_IN_PLACE)
-        return put_in_place(it, e);
+    if (item->kind == SHIP_IN_PLACE)
+        return put_in_place(item, e);
     int rc = -EBUSY;
     for (int i = 0; rc == -EBUSY && i < TRIES; i++) {
         if (i > 0)
             (void)nanosleep(&(struct timespec){ 0, PAUSE_MS * 1000000L }, NULL);
         AUTO(put_done)
         struct put p = { .s = s,
-                         .it = it,
+                         .item = item,
                          .e = e,
                          .source_fd = -1,
                          .temp_fd = -1,
-                         .src_rules = it->kind == SHIP_SRC,
-                         .read_only = it->kind != SHIP_SRC };
+                         .src_rules = item->kind == SHIP_SRC,
+                         .read_only = item->kind != SHIP_SRC };
         rc = open_source(&p);
         if (rc == 0)
-            rc = check_kind(it, p.st.st_mode, e);
+            rc = check_kind(item, p.st.st_mode, e);
         if (rc == 0)
             rc = put_once(&p);
     }
@@ -441,27 +443,28 @@ int store_put(struct store *s, struct ship_item *it, struct err *e)
     return rc;
 }
 
-int store_survey(struct ship_item *it, struct err *e)
+int store_survey(struct ship_item *item, struct err *e)
 {
-    AUTO(close_p) int fd = open(it->source, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    AUTO(close_p) int fd = open(item->source, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat st;
     if (fd == -1 || fstat(fd, &st) == -1)
-        return err_set(e, errno, "cannot open '%s': %m", it->source);
-    if (it->kind == SHIP_IN_PLACE)
-        return S_ISDIR(st.st_mode) ? 0 : err_set(e, ENOTDIR, "'%s' is not a directory", it->source);
-    int rc = check_kind(it, st.st_mode, e);
+        return err_set(e, errno, "cannot open '%s': %m", item->source);
+    if (item->kind == SHIP_IN_PLACE)
+        return S_ISDIR(st.st_mode) ? 0
+                                   : err_set(e, ENOTDIR, "'%s' is not a directory", item->source);
+    int rc = check_kind(item, st.st_mode, e);
     if (rc < 0)
         return rc;
     if (S_ISREG(st.st_mode)) {
-        it->bytes = (uint64_t)st.st_size;
-        it->n_files = 1;
+        item->bytes = (uint64_t)st.st_size;
+        item->n_files = 1;
         return 0;
     }
     AUTO(tree_done) struct tree t = { 0 };
-    rc = tree_scan(fd, it->source, it->kind == SHIP_SRC, &it->leave_out, NULL, &t, e);
+    rc = tree_scan(fd, item->source, item->kind == SHIP_SRC, &item->leave_out, NULL, &t, e);
     if (rc < 0)
         return rc;
-    it->bytes = t.bytes;
-    it->n_files = t.n_files;
+    item->bytes = t.bytes;
+    item->n_files = t.n_files;
     return 0;
 }
