@@ -6,7 +6,15 @@
 #include "base/base.h"
 #include "client/allocate.h"
 #include "client/client_int.h"
+#include "client/exact.h"
 #include "partition/instance.h"
+
+enum {
+    ANSWER_MAX = 1 << 30,
+    LIMIT_MAX_MS = 24 * 3600 * 1000,
+    EXACT_LIMIT_MS = 60 * 1000, /* of --exact without --time-limit */
+    EXACT_PART = 4,             /* with --exact, the fast search has this part of the time */
+};
 
 static bool past(void *ctx)
 {
@@ -34,33 +42,56 @@ int client_policy(const char *name, const struct part_policy **out, struct err *
     return rc;
 }
 
+/* Replace the answer of the search by that of the exact solver, if there is one in time. */
+static int improve(struct span instance, int64_t limit_ms, struct buf *answer, struct err *e)
+{
+    AUTO(buf_done) struct buf exact = { .max = ANSWER_MAX };
+    int rc = exact_ask(instance, limit_ms, &exact, e);
+    if (rc == -ETIMEDOUT) {
+        client_note("%s; this is the answer of the fast search", e->msg);
+        return 0;
+    }
+    if (rc == 0) {
+        buf_done(answer);
+        *answer = exact;
+        exact = (struct buf){ 0 };
+    }
+    return rc;
+}
+
 int cmd_allocate(struct client *c)
 {
-    enum { LIMIT_MAX_MS = 24 * 3600 * 1000 };
+    bool exact = options_has(&c->o, OPT_EXACT);
     const struct part_policy *policy = NULL;
     const char *name = options_get(&c->o, OPT_POLICY),
                *seconds = options_get(&c->o, OPT_TIME_LIMIT);
-    int64_t limit_ms = 0, deadline_us = clock_mono_us();
+    int64_t limit_ms = EXACT_LIMIT_MS, deadline_us = clock_mono_us();
     struct part_limit limit = { 0 };
     struct err e = { 0 };
     if (name && client_policy(name, &policy, &e) < 0)
         return client_fail(EXIT_MISUSE, &e);
+    if (exact && name && !str_eq(name, "dorm")) {
+        (void)err_set(&e, EINVAL, "--exact is for the policy 'dorm', not for '%s'", name);
+        return client_fail(EXIT_MISUSE, &e);
+    }
     if (seconds) {
         if (str_ms(span_of(seconds), 1, LIMIT_MAX_MS, option_name(OPT_TIME_LIMIT), &limit_ms, &e) <
             0)
             return client_fail(EXIT_MISUSE, &e);
-        deadline_us += limit_ms * 1000;
+        deadline_us += limit_ms * 1000 / (exact ? EXACT_PART : 1);
         limit.stop = past;
         limit.ctx = &deadline_us;
     }
 
     AUTO(buf_done) struct buf text = { 0 };
-    AUTO(buf_done) struct buf answer = { .max = (size_t)1 << 30 };
+    AUTO(buf_done) struct buf answer = { .max = ANSWER_MAX };
     int rc = buf_fill_fd(&text, STDIN_FILENO, &e);
     if (rc == 0)
-        rc = instance_answer("standard input", buf_span(&text), policy, &limit, &answer, &e);
+        rc = instance_answer("standard input", buf_span(&text), policy, &limit, NULL, &answer, &e);
     if (rc < 0)
         return client_fail(rc == -ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
+    if (exact && improve(buf_span(&text), limit_ms, &answer, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
     (void)fwrite(answer.p, 1, answer.len, stdout); /* client_flush_stdout() reports a failure */
     return client_flush_stdout();
 }

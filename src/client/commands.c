@@ -167,7 +167,7 @@ static const struct command table[] = {
       .words = "status start stop set why",
       .fn = cmd_pool },
     { .name = "allocate",
-      .usage = "allocate [--policy NAME] [--time-limit TIME] < INSTANCE",
+      .usage = "allocate [--policy NAME] [--exact] [--time-limit TIME] < INSTANCE",
       .summary = "divide a cluster among jobs, without running any",
       .examples = "  tony allocate < instance.json\n"
                   "  tony allocate --policy drf < instance.json\n",
@@ -175,7 +175,7 @@ static const struct command table[] = {
           "Reads nodes and jobs as JSON from standard input, and prints which job gets how many "
           "containers on which nodes, and why.\n"
           "docs/allocate.md has the format and the policies.\n",
-      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_TIME_LIMIT),
+      .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_TIME_LIMIT) | OPT_BIT(OPT_EXACT),
       .fn = cmd_allocate },
     { .name = "simulate",
       .usage = "simulate TRACE [--policy NAME,NAME] [--nodes LIST] [--plot FILE] [--json]\n"

@@ -132,6 +132,7 @@ static void check_programs(json_t *checks)
         { "tony-master", WRONG, "install it beside tony" },
         { "tony-executor", WRONG, "install it beside tony" },
         { "tony-pack", NOTE, "without it archives cannot be shipped" },
+        { "tony-exact", NOTE, "without it 'tony allocate --exact' fails" },
         { "tony-gpu", NOTE, "without it GPUs are not found" },
     };
     for (size_t i = 0; i < ARRAY_LEN(ours); i++) {

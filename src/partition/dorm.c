@@ -119,6 +119,33 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
     return loaded || admit(s, n);
 }
 
+/* Let the solver try the prefixes that the search could not admit, the longest first. found: the
+ * search has admitted *admitted of the queue; else it has not even admitted an empty prefix. */
+static bool climb_on(struct dorm_search *s, bool found, uint32_t *admitted,
+                     const struct part_solver *solver)
+{
+    uint32_t known = found ? *admitted + 1 : 0; /* prefixes shorter than this need no try */
+    if (longest_prefix(s->p) < known)
+        return true;
+    struct dorm_plan best = s->best;
+    s->best = (struct dorm_plan){ 0 };
+    for (uint32_t n = longest_prefix(s->p) + 1; n-- > known && !s->p->failed;) {
+        if (dorm_problem_admit(s->p, n) < 0)
+            s->p->failed = true;
+        else if (!dorm_search_start(s) && !s->prices.impossible)
+            (void)dorm_solve(s, solver); /* s->best says what it found */
+        if (s->p->failed || !s->best.any || s->best.score.bad > 0)
+            continue;
+        *admitted = n;
+        return true;
+    }
+    if (!found || dorm_problem_admit(s->p, *admitted) < 0)
+        return false;
+    (void)dorm_search_start(s); /* for the prices of this prefix */
+    s->best = best;
+    return true;
+}
+
 static int by_node(const void *a, const void *b)
 {
     const struct part_place *x = a, *y = b;
@@ -162,8 +189,8 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
-/* Make s->best as good as the steps allow. True: it is the best there is. */
-static bool improve(struct dorm_search *s)
+/* Make s->best as good as the steps and the solver allow. True: it is the best there is. */
+static bool improve(struct dorm_search *s, const struct part_solver *solver)
 {
     if (s->p->n == 0)
         return true;
@@ -174,6 +201,12 @@ static bool improve(struct dorm_search *s)
         return true;
     if (proof != DORM_BEST_USE)
         search_more(s, s->steps_left - MIN(s->steps_left, (uint64_t)STEPS_POLISH), false);
+    if (solver) {
+        enum dorm_proof solved = dorm_solve(s, solver);
+        proof = MAX(proof, solved);
+    }
+    if (proof == DORM_BEST)
+        return true;
     dorm_polish(s, STEPS_POLISH);
     return proof == DORM_BEST_USE;
 }
@@ -189,12 +222,15 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
         return -ENOMEM;
     size_t cells = (size_t)p.n_all * p.n_nodes;
     s.steps_left = cells >= LARGE ? STEPS_LARGE : cells <= TINY ? STEPS_TINY : STEPS_ALL;
-    if (!climb(&s, &admitted) && !p.failed) {
+    bool possible = climb(&s, &admitted);
+    if (o->solver && p.n_all > 0)
+        possible = climb_on(&s, possible, &admitted, o->solver);
+    if (!possible && !p.failed) {
         relaxed = true;
         p.loss_bound = MAX(p.loss_bound, dorm_loss_now(&p));
         dorm_search_start(&s);
     }
-    bool proved = improve(&s);
+    bool proved = improve(&s, o->solver);
     dorm_plan_load(&s.best, &s.state);
     give_nothing(&p, jobs, n);
     give_places(&s, jobs);

@@ -11,6 +11,7 @@
  * dorm_search.c    local search
  * dorm_exact.c     branch and bound, for few jobs on few nodes
  * dorm_pack.c      do these counts fit on the nodes? For the branch and bound (dorm_pack.h)
+ * dorm_solve.c     the problem as integer programs, for an external solver (solver.h)
  * dorm_why.c       because and other
  *
  * Words. A job is `fixed` if it is pinned. It is `counted` if it runs and a change of it is an
@@ -22,6 +23,7 @@
 #define TONY_PARTITION_DORM_H
 
 #include "partition/part_int.h"
+#include "partition/solver.h"
 
 enum {
     DORM_CLASSES_MAX = 32,
@@ -337,6 +339,11 @@ enum dorm_proof {
 
 /* Improve s->best until it is the best there is. */
 enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps);
+
+/* ---- dorm_solve.c */
+
+/* Let a solver improve s->best until it is the best there is. Lowers prices.upper as well. */
+enum dorm_proof dorm_solve(struct dorm_search *s, const struct part_solver *solver);
 
 /* ---- dorm_why.c */
 

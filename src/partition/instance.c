@@ -534,7 +534,8 @@ static int answer_market(struct instance *in, const json_t *root, struct buf *an
 /* ---- an instance ---- */
 
 int instance_answer(const char *what, struct span text, const struct part_policy *policy,
-                    const struct part_limit *limit, struct buf *answer, struct err *e)
+                    const struct part_limit *limit, const struct part_solver *solver,
+                    struct buf *answer, struct err *e)
 {
     AUTO(instance_done) struct instance in = { .what = what, .options = part_defaults };
     AUTO(json_freep) json_t *root = NULL;
@@ -544,6 +545,7 @@ int instance_answer(const char *what, struct span text, const struct part_policy
     in.arena.max = INSTANCE_MEMORY_MAX;
     if (limit)
         in.options.limit = *limit;
+    in.options.solver = solver;
     if (!json_is_object(root))
         return wrong(&in, "the document", "an object", e);
     const char *kind = json_str(root, "kind", "");

@@ -17,13 +17,16 @@
 #include "partition/partition.h"
 
 struct err;
+struct part_solver;
 
 /*
  * Append the answer to the instance in `text` to `answer`. `what` names the text in errors.
- * policy: the policy to ask; NULL = the policy that the kind names. limit: when the search ends. 0;
- * -EINVAL: the text is not an instance, `e` says which line or member is wrong and why; -ENOMEM.
+ * policy: the policy to ask; NULL = the policy that the kind names. limit: when the search ends.
+ * solver: for `dorm`; NULL = none. 0; -EINVAL: the text is not an instance, `e` says which line or
+ * member is wrong and why; -ENOMEM.
  */
 int instance_answer(const char *what, struct span text, const struct part_policy *policy,
-                    const struct part_limit *limit, struct buf *answer, struct err *e);
+                    const struct part_limit *limit, const struct part_solver *solver,
+                    struct buf *answer, struct err *e);
 
 #endif

@@ -96,6 +96,7 @@ struct part_options {
     int64_t adjust_max;
     struct part_limit limit;
     uint64_t seed;
+    const struct part_solver *solver; /* improves the answer of the search; NULL: none (solver.h) */
 
     const double *levels; /* las: thresholds of attained_s, rising */
     uint32_t n_levels;

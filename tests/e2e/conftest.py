@@ -16,7 +16,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TONY_BIN") or pathlib.Path(os.environ.get("TONY_BUILD", ROOT / "build")) / "bin")
-PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
+PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu", "tony-exact")
 NOBODY = 65534
 TEST_LIMIT_S = 300
 

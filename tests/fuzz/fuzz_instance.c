@@ -16,7 +16,7 @@ static void answer(struct span text, const struct part_policy *policy)
     AUTO(buf_done) struct buf out = { 0 };
     AUTO(json_freep) json_t *j = NULL;
     struct err e = { 0 };
-    int rc = instance_answer("input", text, policy, &limit, &out, &e);
+    int rc = instance_answer("input", text, policy, &limit, NULL, &out, &e);
     if (rc < 0 && (out.len > 0 || !e.msg[0]))
         abort();
     if (rc == 0 && json_parse("answer", buf_span(&out), &j, &e) < 0)

@@ -109,11 +109,11 @@ static int answer_all(void *ctx)
     AUTO(buf_done) struct buf answer = { 0 };
     struct err e = { 0 };
     (void)ctx;
-    int rc = instance_answer("market", span_of(market), NULL, NULL, &answer, &e);
+    int rc = instance_answer("market", span_of(market), NULL, NULL, NULL, &answer, &e);
     if (rc == 0)
-        rc = instance_answer("jobs", span_of(jobs), NULL, NULL, &answer, &e);
+        rc = instance_answer("jobs", span_of(jobs), NULL, NULL, NULL, &answer, &e);
     if (rc == 0)
-        rc = instance_answer("jobs", span_of(jobs), part_policy_find("market"), NULL, &answer, &e);
+        rc = instance_answer("jobs", span_of(jobs), part_policy_find("market"), NULL, NULL, &answer, &e);
     /* jansson takes some failed allocations of its own for errors in the text. */
     return rc == -EINVAL && strstr(e.msg, "cannot be read as JSON") ? -ENOMEM : rc;
 }

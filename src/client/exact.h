@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the program tony-exact, which divides a cluster with an exact solver. */
+#ifndef TONY_CLIENT_EXACT_H
+#define TONY_CLIENT_EXACT_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct err;
+
+enum { EXACT_MEMORY_MIB = 4096 }; /* address space of tony-exact */
+
+/*
+ * Append the answer to an instance (partition/instance.h). After limit_ms tony-exact is killed.
+ *
+ * 0; -ETIMEDOUT: there is no answer, since the time or the memory did not suffice, or the solver
+ * crashed (`e` says which); -ENOENT: the program or the solver's library is missing; another
+ * -errno: the machine failed.
+ */
+int exact_ask(struct span instance, int64_t limit_ms, struct buf *answer, struct err *e);
+
+#endif

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tony allocate --exact`, and the fast search of `dorm` compared with the exact solver."""
+
+import ctypes
+import json
+import os
+import random
+import subprocess
+
+import pytest
+from conftest import BIN
+from test_allocate import SLOW, Checked, answer, golden
+
+
+def solver_there():
+    try:
+        ctypes.CDLL("libCbcSolver.so.3")
+    except OSError:
+        return False
+    return (BIN / "tony-exact").exists()
+
+
+pytestmark = pytest.mark.skipif(not solver_there(), reason="optional: no libCbcSolver.so.3 (apt-get install coinor-libcbc3)")
+
+
+def solve(instance, time_ms=20000, search_ms=0):
+    """The answer of the solver alone: without time for the search, tony-exact has only the present state to begin with."""
+    memory_mib = 1 << 24 if "asan" in str(BIN) else 4096  # the sanitizer reserves terabytes of addresses
+    done = subprocess.run([str(BIN / "tony-exact"), str(time_ms * SLOW), str(search_ms), str(memory_mib)], input=json.dumps(instance),
+                          capture_output=True, text=True, timeout=120 + time_ms * SLOW / 1000)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# alloc-15 and alloc-17 take the solver alone more than a minute
+@pytest.mark.parametrize("path", [p for p in golden("alloc-") if p.id not in ("alloc-15-eight", "alloc-17-sixty")])
+def test_the_solver_alone_finds_the_known_optimum(path):
+    case = json.loads(path.read_text())
+    result, known = solve(case["instance"]), case["answer"]["objective"]
+    Checked(case, result).compare()
+    assert result["proved"] and result["utilization"] == pytest.approx(known["utilization"], rel=1e-9)
+    assert (result["adjusted"], result["changed"]) == (known["adjusted"], known["changed"])
+
+
+def test_the_exact_answer_proves_what_the_search_cannot():
+    case = json.loads([p for p in golden("alloc-15")][0].values[0].read_text())
+    fast, _ = answer(case["instance"])
+    assert "proved" not in fast or not fast["proved"], "take a harder instance"
+    exact, _ = answer(case["instance"], "--exact", "--time-limit", "100s")
+    Checked(case, exact).compare()
+    assert exact["proved"]
+
+
+def made(rng, jobs, nodes):
+    """An instance: jobs that hold what first fit gave them, and jobs that wait."""
+    groups = [[rng.choice([8, 12, 16, 24]), rng.choice([32, 64, 96]), rng.choice([0, 0, 2, 4])] for _ in range(min(3, nodes))]
+    capacity = [groups[rng.randrange(len(groups))] for _ in range(nodes)]
+    free, apps = [list(c) for c in capacity], []
+    running = rng.randrange(jobs + 1)
+    for i in range(jobs):
+        low = rng.randint(1, 3)
+        app = {"id": f"a{i}", "demand": [rng.randint(1, 8), rng.choice([2, 4, 8, 16]), rng.choice([0, 0, 0, 1])],
+               "weight": rng.randint(1, 4), "min": low, "max": low + rng.randint(0, 12)}
+        at, want = {}, rng.randint(app["min"], app["max"])
+        order = rng.sample(range(nodes), nodes)
+        for node in order if i < running else []:
+            while sum(at.values()) < want and all(f >= d for f, d in zip(free[node], app["demand"])) and rng.random() < 0.8:
+                free[node] = [f - d for f, d in zip(free[node], app["demand"])]
+                at[node] = at.get(node, 0) + 1
+        if sum(at.values()) >= app["min"]:
+            app["at"] = sorted(map(list, at.items()))
+            app.update({"pinned": True} if rng.random() < 0.1 else {"lost": True} if rng.random() < 0.1 else {})
+        else:
+            for node, n in at.items():
+                free[node] = [f + n * d for f, d in zip(free[node], app["demand"])]
+        apps.append(app)
+    instance = {"kind": "allocate", "resources": ["cores", "memory_gib", "gpus"], "nodes": [{"capacity": c} for c in capacity],
+                "apps": sorted(apps, key=lambda a: "at" not in a), "theta1": rng.choice([0.05, 0.1, 0.2]), "theta2": rng.choice([0.1, 0.3, 0.5])}
+    if rng.random() < 0.3:
+        instance["loss_max"] = rng.choice([0.2, 0.5, 0.8])
+    return instance
+
+
+@pytest.mark.parametrize("jobs, nodes, count, time_ms, worst, mean", [(4, 3, 40, 10000, 0.005, 0.0005), (7, 6, 15, 5000, 0.02, 0.005),
+                                                                     (14, 12, 5, 5000, 0.02, 0.01)])
+def test_the_search_against_the_solver(jobs, nodes, count, time_ms, worst, mean):
+    rng, gaps, proved = random.Random(20 * jobs + nodes), [], 0
+    for number in range(count):
+        instance = made(rng, jobs, nodes)
+        fast, best = answer(instance)[0], solve(instance, time_ms)
+        where = f"instance {number}: {json.dumps(instance)}"
+        if not best.get("proved"):
+            continue
+        proved += 1
+        assert fast["admitted"] == best["admitted"], where
+        assert fast.get("relaxed", False) == best["relaxed"], where
+        assert fast["utilization"] <= best["utilization"] + 1e-8, where
+        assert fast["upper_bound"] >= best["utilization"] - 1e-8, where
+        if fast.get("proved") and fast["utilization"] >= best["utilization"] - 1e-9 and jobs * nodes <= 40:
+            assert (fast["adjusted"], fast["changed"]) == (best["adjusted"], best["changed"]), where
+        gaps.append(1 - fast["utilization"] / best["utilization"] if best["utilization"] else 0)
+        assert gaps[-1] <= worst, where
+    print(f"{jobs} jobs on {nodes} nodes: {proved} of {count} proved, gap mean {sum(gaps) / max(1, len(gaps)):.2%}, worst {max(gaps, default=0):.2%}")
+    assert proved > 0
+    assert sum(gaps) / len(gaps) <= mean
+
+
+# ---- limits and failures
+
+def ask(instance, *args, **env):
+    return subprocess.run([str(BIN / "tony"), "allocate", "--exact", *args], input=json.dumps(instance), capture_output=True, text=True,
+                          timeout=120, env={**os.environ, **env})
+
+
+def hard():
+    return json.loads([p for p in golden("alloc-17")][0].values[0].read_text())["instance"]
+
+
+def test_at_the_deadline_the_fast_answer_is_printed():
+    done = ask(hard(), "--time-limit", "20ms")
+    assert done.returncode == 0 and json.loads(done.stdout)["upper_bound"] > 0
+    assert "the exact solver has not ended within 0.02 s; this is the answer of the fast search" in done.stderr
+
+
+def test_a_missing_solver_is_named():
+    done = ask(hard(), TONY_CBC="/nonexistent/libcbc.so")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "cannot load the solver: /nonexistent/libcbc.so" in done.stderr and "apt-get install coinor-libcbc3" in done.stderr
+
+
+def test_a_library_that_is_no_solver():
+    done = ask(hard(), TONY_CBC="libm.so.6")
+    assert done.returncode == 4 and "cannot use the solver in 'libm.so.6'" in done.stderr
+
+
+def test_only_for_dorm():
+    done = ask(hard(), "--policy", "drf")
+    assert done.returncode == 2 and "--exact is for the policy 'dorm', not for 'drf'" in done.stderr
