@@ -121,7 +121,9 @@ bool render_resize(const json_t *summary, struct buf *out)
     if (!json_is_object(r))
         return false;
     render_sizes(r, out);
-    if (str_eq(doc_str(r, "state"), "waiting")) {
+    if (json_is_true(json_object_get(r, "awaits_checkpoint"))) {
+        (void)buf_adds(out, ": waits until the job has saved its next checkpoint");
+    } else if (str_eq(doc_str(r, "state"), "waiting")) {
         (void)buf_adds(out, ": waits for its containers");
         add_registered(r, out);
     } else {
@@ -136,7 +138,7 @@ bool render_last_resize(const json_t *summary, struct buf *out)
         const char *outcome, *text;
     } outcomes[] = {
         { "done", "done" },
-        { "timed_out", "given up, since its containers were not there in time" },
+        { "timed_out", "given up, since it was not ready in time" },
         { "refused", "given up" },
         { "replaced", "withdrawn, or replaced by a newer one" },
     };

@@ -142,7 +142,7 @@ struct keeper {
     uint32_t min_containers, max_containers; /* the master's last SizeBounds; 0 = none has come */
     uint32_t n_pools, admit_heard;           /* see Admit in tony.proto */
     struct {
-        bool set, grow;
+        bool set, grow, saved;
         uint32_t n_containers;
         int64_t until_ms;
         char why[240];

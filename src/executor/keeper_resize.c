@@ -303,6 +303,7 @@ void resize_tell_wish(struct keeper *k)
     m.n_containers = k->wish.n_containers;
     m.deadline_ms = (uint64_t)left_ms;
     m.grow = k->wish.grow;
+    m.saved = k->wish.saved;
     m.why = k->wish.why;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_SIZE_WISH;
@@ -315,6 +316,7 @@ void resize_wish(struct keeper *k, const Tony__SizeWish *m)
     enum { LONGEST_MS = 7 * 24 * 3600 * 1000 }; /* no overflow when added to a clock */
     k->wish.set = true;
     k->wish.grow = m->grow;
+    k->wish.saved = m->saved;
     k->wish.n_containers = m->n_containers;
     k->wish.until_ms = clock_mono_ms() + (int64_t)MIN(m->deadline_ms, (uint64_t)LONGEST_MS);
     (void)str_copy(k->wish.why, sizeof k->wish.why, m->why); /* a long text is cut */

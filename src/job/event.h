@@ -190,11 +190,13 @@ struct err;
 #define FIELDS_shrink(FIELD, of) \
     FIELD(of, U32, n_containers, "in all, spares included") \
     FIELD(of, I64, within_ms, "after this time the scheduler takes containers itself") \
-    FIELD(of, TEXT, why, "")
+    FIELD(of, TEXT, why, "") \
+    FIELD(of, FLAG, saved, "if the gang would have to restart, it waits until a checkpoint is whole that is newer than this; without one, the job keeps its size")
 #define FIELDS_grow(FIELD, of) \
     FIELD(of, U32, n_containers, "in all, spares included") \
     FIELD(of, I64, within_ms, "the offer ends after this time; 0: tony.resize.timeout") \
-    FIELD(of, TEXT, why, "")
+    FIELD(of, TEXT, why, "") \
+    FIELD(of, FLAG, saved, "if the gang would have to restart, it waits until a checkpoint is whole that is newer than this; without one, the job keeps its size")
 #define FIELDS_launch_failed_job(FIELD, of) \
     FIELD(of, TEXT, why, "")
 #define FIELDS_decided_restart(FIELD, of) \

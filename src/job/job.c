@@ -598,13 +598,13 @@ static int on_resize(struct job *j, struct job_event *event, struct err *e)
 static int on_grow(struct job *j, struct job_event *event, struct err *e)
 {
     const struct ev_grow *ev = &event->grow;
-    return resize_by_scheduler(j, ev->n_containers, ev->within_ms, ev->why, true, e);
+    struct ev_shrink d = { ev->n_containers, ev->within_ms, ev->why, ev->saved };
+    return resize_by_scheduler(j, &d, true, e);
 }
 
 static int on_shrink(struct job *j, struct job_event *event, struct err *e)
 {
-    const struct ev_shrink *ev = &event->shrink;
-    return resize_by_scheduler(j, ev->n_containers, ev->within_ms, ev->why, false, e);
+    return resize_by_scheduler(j, &event->shrink, false, e);
 }
 
 static int on_decision(struct job *j, struct job_event *event, struct err *e)
@@ -734,8 +734,10 @@ int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct j
     j->resize.shape_requested = false;
     if (!is_decision)
         decisions_begin_event(j, ev->type);
+    bool quiet =
+        handlers[ev->type].quiet && !(ev->type == EV_CHECKPOINT && resize_awaits_checkpoint(j));
     rc = handlers[ev->type].fn(j, &copy, e);
-    if (rc == 0 && !handlers[ev->type].quiet)
+    if (rc == 0 && !quiet)
         policy_run(j);
     if (!is_decision)
         decisions_end_event(j);

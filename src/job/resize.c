@@ -208,19 +208,6 @@ static void end_resize(struct job *j, enum resize_outcome outcome, const char *d
     limits_job(j);
 }
 
-int resize_fired(struct job *j, struct err *e)
-{
-    struct resize *z = &j->resize;
-    char after[32], detail[sizeof z->detail];
-
-    if (z->state != RESIZE_WAITING || z->due_ms > j->now_ms)
-        return err_set(e, EPROTO, "no resize waits for containers"), 1;
-    (void)snprintf(detail, sizeof detail, "the new containers were not ready within %s",
-                   str_duration(j->now_ms - z->asked_ms, after, sizeof after));
-    end_resize(j, RESIZE_TIMED_OUT, detail);
-    return 0;
-}
-
 void resize_joiner_ended(struct job *j, uint32_t slot)
 {
     struct resize *z = &j->resize;
@@ -447,6 +434,22 @@ static bool are_joiners_ready(const struct job *j)
     return true;
 }
 
+static bool is_newer_saved(const struct job *j)
+{
+    const struct resize *z = &j->resize;
+    const struct job_checkpoints *c = &j->checkpoints;
+
+    return c->has && (c->generation != z->saved_generation || c->step != z->saved_step);
+}
+
+bool resize_awaits_checkpoint(const struct job *j)
+{
+    const struct resize *z = &j->resize;
+
+    return z->state == RESIZE_WAITING && z->saved && needs_restart(j) && are_joiners_ready(j) &&
+           !is_newer_saved(j);
+}
+
 /* The time by which tasks that must stop have to be gone. slot_allow() gives them half of the time
  * until then to save a checkpoint, and a quarter of it to end. So they get the full times of the
  * job file, unless the scheduler takes containers before that. */
@@ -541,8 +544,23 @@ void resize_run(struct job *j)
         resize_live(j);
     else if (are_joiners_ready(j) && !addresses_fit(j, z->target, &e))
         end_resize(j, RESIZE_REFUSED, e.msg);
-    else if (are_joiners_ready(j))
+    else if (are_joiners_ready(j) && (!z->saved || is_newer_saved(j)))
         restart_with_new_size(j);
+}
+
+int resize_fired(struct job *j, struct err *e)
+{
+    struct resize *z = &j->resize;
+    char after[32], detail[sizeof z->detail];
+
+    if (z->state != RESIZE_WAITING || z->due_ms > j->now_ms)
+        return err_set(e, EPROTO, "no resize waits for containers"), 1;
+    (void)snprintf(detail, sizeof detail,
+                   resize_awaits_checkpoint(j) ? "no checkpoint was saved within %s"
+                                               : "the new containers were not ready within %s",
+                   str_duration(j->now_ms - z->asked_ms, after, sizeof after));
+    end_resize(j, RESIZE_TIMED_OUT, detail);
+    return 0;
 }
 
 void resize_job_ends(struct job *j)
@@ -602,6 +620,7 @@ void resize_start(struct job *j, int64_t within_ms)
     z->asked_ms = j->now_ms;
     z->due_ms = within_ms ? j->now_ms + within_ms : INT64_MAX;
     z->save_due_ms = 0;
+    z->saved = false;
     (void)job_act(j, ACT_SHAPE);
     (void)job_act(j, ACT_SYNC);
     j->changed = true;
@@ -736,6 +755,8 @@ void resize_json(const struct job *j, struct buf *out)
             (void)buf_addf(out, ",\"due_ms\":%lld", (long long)z->due_ms);
         else
             (void)buf_adds(out, ",\"due_ms\":null");
+        if (resize_awaits_checkpoint(j))
+            (void)buf_adds(out, ",\"awaits_checkpoint\":true");
         roles_json(j, z->target, true, out);
         if (z->kept.set)
             kept_json(&z->kept, out);

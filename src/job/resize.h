@@ -27,6 +27,10 @@
  * EV_GROW with a larger number comes before that, the kept demand gets this number. The scheduler
  * then wants back fewer containers, or none.
  *
+ * The scheduler may demand that no work is lost (`saved` of both events). Then a gang that would
+ * have to restart waits, in RESIZE_WAITING, until a checkpoint is whole that is newer than the
+ * demand. If there is none within the time of the demand, the job keeps its size, and runs on.
+ *
  * If the scheduler demands fewer containers than the job may have at least, the job shrinks to that
  * least number. If it has that number already, the demand is refused.
  */
@@ -75,7 +79,9 @@ const char *resize_outcome_name(enum resize_outcome o); /* NULL for RESIZE_OPEN 
 struct kept_shrink {
     bool set;
     uint32_t n_containers;
-    int64_t due_ms; /* when the scheduler takes containers itself; 0 = it does not */
+    bool saved;
+    int64_t due_ms; /* when the scheduler takes containers itself, or, if saved, when the demand
+                     * ends; 0 = never */
     char *why;      /* may be NULL */
 };
 
@@ -101,6 +107,10 @@ struct resize {
     int64_t asked_ms;     /* when the resize began */
     int64_t due_ms;       /* when the job stops waiting for containers; INT64_MAX = never */
     int64_t save_due_ms;  /* when the scheduler takes containers; 0 = it does not */
+    /* The gang does not restart before a checkpoint is whole that is not this one. */
+    bool saved;
+    uint32_t saved_generation; /* 0 = there was none when the resize began */
+    uint64_t saved_step;
     bool failed;          /* a joining slot has ended: detail names it */
     bool shape_requested; /* resize_slot_restarts() has requested ACT_SHAPE for this event */
     char *who, *why;      /* may be NULL */
@@ -129,6 +139,8 @@ void resize_slot_restarts(struct job *j);
 void resize_formed(struct job *j);
 /* The job ends, and with it a resize that is not done. */
 void resize_job_ends(struct job *j);
+/* Does the resize wait for nothing but a newer checkpoint? */
+bool resize_awaits_checkpoint(const struct job *j);
 /* LIMIT_RESIZE. */
 int resize_fired(struct job *j, struct err *e);
 /*
@@ -154,11 +166,10 @@ void resize_json(const struct job *j, struct buf *out);
 
 /* ---- resize_demand.c: the demands of the scheduler; also job_bounds() of job.h ---- */
 
-/* EV_SHRINK and EV_GROW. n_containers: the number that the job may have, spares included.
- * within_ms: the time until the scheduler takes containers itself (shrink), or until the offer ends
- * (grow). why: borrowed, may be NULL. 0; 1: refused, with a sentence for people; -ENOMEM. */
-int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
-                        bool grow, struct err *e);
+/* EV_SHRINK and EV_GROW; their fields are alike. d->within_ms: the time until the scheduler takes
+ * containers itself (shrink), or until the demand ends (grow, or saved). 0; 1: refused, with a
+ * sentence for people; -ENOMEM. */
+int resize_by_scheduler(struct job *j, const struct ev_shrink *d, bool grow, struct err *e);
 /* Begin to shrink as the scheduler has demanded while the gang formed anew, if it has formed.
  * Called after resize_formed(). true: a resize has begun, so the caller calls resize_run(). */
 bool resize_begin_kept(struct job *j);

@@ -140,17 +140,21 @@ static bool asks_for_change(const struct job *j)
 
 /* Note who wants the resize that has just begun, and when the scheduler takes containers. n: the
  * number of containers that z->asked has. */
-static void note_scheduler(struct job *j, uint32_t n_containers, uint32_t n, int64_t save_due_ms,
-                           const char *why)
+static void note_scheduler(struct job *j, const struct ev_shrink *d, uint32_t n,
+                           int64_t save_due_ms)
 {
     struct resize *z = &j->resize;
+    const struct job_checkpoints *c = &j->checkpoints;
 
     free(z->who);
     free(z->why);
     z->who = str_dup("the scheduler"); /* without memory, people see no name */
-    z->why = str_dup(why);
+    z->why = str_dup(d->why);
     z->save_due_ms = save_due_ms;
-    z->below = n > n_containers ? n_containers + 1 : 0;
+    z->below = n > d->n_containers ? d->n_containers + 1 : 0;
+    z->saved = d->saved;
+    z->saved_generation = c->has ? c->generation : 0;
+    z->saved_step = c->has ? c->step : 0;
 }
 
 void resize_forget_kept(struct job *j)
@@ -160,15 +164,16 @@ void resize_forget_kept(struct job *j)
 }
 
 /* A demand to shrink has come while the gang forms anew. Keep it until the gang has formed. */
-static int keep_shrink(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why)
+static int keep_shrink(struct job *j, const struct ev_shrink *d)
 {
     struct resize *z = &j->resize;
-    char *copy = str_dup(why); /* without memory, people see no reason */
+    char *copy = str_dup(d->why); /* without memory, people see no reason */
 
     resize_forget_kept(j);
     z->kept = (struct kept_shrink){ .set = true,
-                                    .n_containers = n_containers,
-                                    .due_ms = within_ms > 0 ? j->now_ms + within_ms : 0,
+                                    .n_containers = d->n_containers,
+                                    .saved = d->saved,
+                                    .due_ms = d->within_ms > 0 ? j->now_ms + d->within_ms : 0,
                                     .why = copy };
     (void)job_act(j, ACT_SYNC);
     return 0;
@@ -191,41 +196,45 @@ bool resize_begin_kept(struct job *j)
         n = resize_count_containers(j, z->asked);
     }
     if (begins) {
-        resize_start(j, 0);
-        note_scheduler(j, kept.n_containers, n, kept.due_ms, kept.why);
+        int64_t left_ms = kept.due_ms ? MAX(kept.due_ms - j->now_ms, (int64_t)1) : 0;
+        struct ev_shrink d = { .n_containers = kept.n_containers,
+                               .why = kept.why,
+                               .saved = kept.saved };
+        resize_start(j, kept.saved ? left_ms : 0);
+        note_scheduler(j, &d, n, kept.saved ? 0 : kept.due_ms);
     }
     free(kept.why);
     return begins;
 }
 
-int resize_by_scheduler(struct job *j, uint32_t n_containers, int64_t within_ms, const char *why,
-                        bool grow, struct err *e)
+int resize_by_scheduler(struct job *j, const struct ev_shrink *d, bool grow, struct err *e)
 {
     struct resize *z = &j->resize;
-    bool decided = decisions_resize(j) != NULL;
-    uint32_t n = ask_for(j, n_containers, grow);
+    bool decided = decisions_resize(j) != NULL, takes = !grow && !d->saved && d->within_ms > 0;
+    uint32_t n = ask_for(j, d->n_containers, grow);
 
     if (j->decided && !decided)
         return resize_refuse_ending(e);
-    if (grow && z->state == RESIZE_FORMING && z->kept.set && n_containers > z->kept.n_containers) {
-        z->kept.n_containers = n_containers; /* the scheduler wants back fewer than before */
+    if (grow && z->state == RESIZE_FORMING && z->kept.set &&
+        d->n_containers > z->kept.n_containers) {
+        z->kept.n_containers = d->n_containers; /* the scheduler wants back fewer than before */
         return 0;
     }
     /* In a replay the demand was kept when it was recorded, whatever the rules say now. A newer
      * demand replaces the kept one also if it allows the size to which the job changes. */
     if (!grow && z->state == RESIZE_FORMING && !decided &&
         (j->decisions.replaying || z->kept.set || asks_for_change(j)))
-        return keep_shrink(j, n_containers, within_ms, why);
-    if (!decided && !grow && n > n_containers && !asks_for_change(j))
+        return keep_shrink(j, d);
+    if (!decided && !grow && n > d->n_containers && !asks_for_change(j))
         return err_set(e, ERANGE, "this job cannot run with fewer than %u containers", n), 1;
     int rc = decided ? resize_parse_targets(j, NULL, e) : resize_check_asked(j, e);
     if (rc && decided)
         return resize_decision_damaged(e);
     if (rc == 0)
-        rc = resize_begin(j, grow ? within_ms : 0, e);
+        rc = resize_begin(j, grow || d->saved ? d->within_ms : 0, e);
     if (rc)
         return rc;
-    note_scheduler(j, n_containers, grow ? n_containers : resize_count_containers(j, z->target),
-                   grow || within_ms <= 0 ? 0 : j->now_ms + within_ms, why);
+    note_scheduler(j, d, grow ? d->n_containers : resize_count_containers(j, z->target),
+                   takes ? j->now_ms + d->within_ms : 0);
     return 0;
 }

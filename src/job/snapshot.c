@@ -224,7 +224,8 @@ static void add_resize(struct writer *w, const struct job *j)
                .outcome = snap_resize_outcomes[z->outcome], .ended_ms = z->ended_ms,
                .detail = *z->detail ? z->detail : NULL, .below = z->below, .kept = z->kept.set,
                .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
-               .kept_why = z->kept.why);
+               .kept_why = z->kept.why, .saved = z->saved, .saved_generation = z->saved_generation,
+               .saved_step = z->saved_step, .kept_saved = z->kept.saved);
 }
 
 size_t snap_n_times(const struct job *j, uint32_t role)

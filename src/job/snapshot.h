@@ -56,7 +56,8 @@
     FIELD(LIST, by_restart) FIELD(I64, asked_ms) \
     FIELD(I64, due) FIELD(I64, save_due_ms) FIELD(FLAG, failed) FIELD(TEXT, who) FIELD(TEXT, why) \
     FIELD(U32, count) FIELD(TEXT, outcome) FIELD(I64, ended_ms) FIELD(TEXT, detail) \
-    FIELD(U32, below) FIELD(FLAG, kept) FIELD(U32, kept_n) FIELD(I64, kept_due_ms) FIELD(TEXT, kept_why)
+    FIELD(U32, below) FIELD(FLAG, kept) FIELD(U32, kept_n) FIELD(I64, kept_due_ms) FIELD(TEXT, kept_why) \
+    FIELD(FLAG, saved) FIELD(U32, saved_generation) FIELD(U64, saved_step) FIELD(FLAG, kept_saved)
 #define SNAP_role(FIELD) \
     FIELD(SLOT, role) FIELD(U32, instances) FIELD(U32, of) FIELD(FLAG, spares) FIELD(FLAG, forming) \
     FIELD(FLAG, gated) FIELD(U32, restarts) FIELD(U32, row) FIELD(LIST, times) FIELD(U32, n_unmet) \

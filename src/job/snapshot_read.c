@@ -240,6 +240,10 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
     z->kept.set = s->kept;
     z->kept.n_containers = s->kept_n;
     z->kept.due_ms = s->kept_due_ms;
+    z->kept.saved = s->kept_saved;
+    z->saved = s->saved;
+    z->saved_generation = s->saved_generation;
+    z->saved_step = s->saved_step;
     (void)str_copy(z->detail, sizeof z->detail, s->detail ? s->detail : "");
     int rc = decode_u32s(s->target, z->target, j->n_roles, e);
     if (rc == 0)

@@ -297,9 +297,9 @@ static void scheduler_wishes(struct master *m, const struct sched_event *ev)
     struct job_event fed = { .type = grow ? EV_GROW : EV_SHRINK };
     struct err e = { 0 };
     if (grow)
-        fed.grow = (struct ev_grow){ n, ev->deadline_ms, ev->text };
+        fed.grow = (struct ev_grow){ n, ev->deadline_ms, ev->text, ev->saved };
     else
-        fed.shrink = (struct ev_shrink){ n, ev->deadline_ms, ev->text };
+        fed.shrink = (struct ev_shrink){ n, ev->deadline_ms, ev->text, ev->saved };
     int rc = master_feed_asked(m, &fed, &e);
     log_event(LOG_INFO, "sched.wish", f_str("to", grow ? "grow" : "shrink"), f_int("containers", n),
               f_int("within_ms", ev->deadline_ms), f_str("why", ev->text),

@@ -315,7 +315,8 @@ static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
     else if (!w)
         refuse_rc(c, -EINVAL, "wish for nothing");
     else if (pool_job_wish(j, w->grow, w->n_containers,
-                           (int64_t)MIN(w->deadline_ms, (uint64_t)INT64_MAX), w->why, &e) < 0)
+                           (int64_t)MIN(w->deadline_ms, (uint64_t)INT64_MAX), w->saved, w->why,
+                           &e) < 0)
         refuse(c, &e);
     else
         answer_text(c, "{\"told\":true}");

@@ -99,13 +99,14 @@ static void send_admit(struct pool_job *j, const char *refused)
 }
 
 int pool_job_wish(struct pool_job *j, bool grow, uint32_t n_containers, int64_t deadline_ms,
-                  const char *why, struct err *e)
+                  bool saved, const char *why, struct err *e)
 {
     Tony__SizeWish m = TONY__SIZE_WISH__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
     m.n_containers = n_containers;
     m.deadline_ms = (uint64_t)MAX(deadline_ms, (int64_t)0);
     m.grow = grow;
+    m.saved = saved;
     m.why = (char *)why;
     f.body_case = TONY__FRAME__BODY_SIZE_WISH;
     f.size_wish = &m;

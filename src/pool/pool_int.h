@@ -297,10 +297,13 @@ void extension_forget(struct pool_job *j); /* the keeper is dead; the next one a
  * grow = false  the job should hold at most n_containers in all after deadline_ms
  * grow = true   the job may hold n_containers in all, if it asks for them within deadline_ms
  *
+ * saved: the job changes only if no work is lost. If its gang has to restart, it waits for its next
+ * checkpoint.
+ *
  * The caller decides that; the pool does not store it. -EAGAIN: the job's keeper is not connected.
  */
 int pool_job_wish(struct pool_job *j, bool grow, uint32_t n_containers, int64_t deadline_ms,
-                  const char *why, struct err *e);
+                  bool saved, const char *why, struct err *e);
 
 /* reports.c */
 /* The answer to POOL_STATUS (all = true: with the machine) or POOL_JOBS ({"jobs":[...]}). */

@@ -47,6 +47,7 @@ void sharing_read_job(struct pool_job *j, const struct job_spec *spec)
     x->fixed_containers = e.fixed_containers;
     x->min = e.min;
     x->max = e.max;
+    x->says_restart = e.role->resize == RESIZE_RESTART;
 }
 
 /* ---- what a decision relies on ---- */

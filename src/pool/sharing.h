@@ -64,6 +64,7 @@ struct pool_elastic {
     struct admission_amount fixed, each; /* the job needs fixed + n * each */
     uint32_t fixed_containers;
     uint32_t min, max;
+    bool says_restart; /* `resize: restart`: the job may be stopped without a newer checkpoint */
 };
 
 enum target_kind {

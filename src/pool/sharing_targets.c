@@ -95,8 +95,9 @@ static void tell(struct pool_job *j)
     if (j->phase != PH_LIVE)
         return; /* once the keeper is connected again */
     reason_of(j, why, sizeof why);
-    int rc = pool_job_wish(j, j->target.kind == TARGET_GROW,
-                           j->elastic.fixed_containers + j->target.n, limit, why, &e);
+    int rc =
+        pool_job_wish(j, j->target.kind == TARGET_GROW, j->elastic.fixed_containers + j->target.n,
+                      limit, !j->elastic.says_restart, why, &e);
     if (rc < 0) {
         log_err(LOG_WARN, "policy.tell", &e);
         return;

@@ -96,6 +96,10 @@ struct sched_event {
     size_t n; /* number of containers; SE_SHRINK, SE_GROW: the number that the job may have */
     uint32_t slot;
     int64_t deadline_ms;
+    /* SE_SHRINK, SE_GROW: no work may be lost. If the gang would have to restart, it waits for a
+     * newer checkpoint. If none comes within deadline_ms, the job keeps its size, and the scheduler
+     * takes nothing. */
+    bool saved;
     const char *text;
 };
 

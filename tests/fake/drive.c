@@ -769,7 +769,7 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                       .type = EV_STALLED });
 }
 
-/* resize:worker=4,ps=2 shrink:3 grow:8; false: another word */
+/* resize:worker=4,ps=2 shrink:3 grow:8 shrink-saved:3 grow-saved:8; false: another word */
 static bool resize_word(struct drive *d, const char *word)
 {
     struct job_event ev = { .type = EV_RESIZE, .resize = { .who = "ann", .targets = word + 7 } };
@@ -777,6 +777,14 @@ static bool resize_word(struct drive *d, const char *word)
     if (str_starts(word, "shrink:"))
         ev = (struct job_event){ .type = EV_SHRINK,
                                  .shrink = { (uint32_t)number(span_of(word + 7)), 16000, "room" } };
+    else if (str_starts(word, "shrink-saved:"))
+        ev = (struct job_event){ .type = EV_SHRINK,
+                                 .shrink = { (uint32_t)number(span_of(word + 13)), 16000, "room",
+                                             true } };
+    else if (str_starts(word, "grow-saved:"))
+        ev = (struct job_event){
+            .type = EV_GROW, .grow = { (uint32_t)number(span_of(word + 11)), 16000, "idle", true }
+        };
     else if (str_starts(word, "grow:"))
         ev = (struct job_event){ .type = EV_GROW,
                                  .grow = { (uint32_t)number(span_of(word + 5)), 0, "idle" } };

@@ -567,12 +567,14 @@ void sim_client(struct sim *m)
 /* The scheduler asks for containers back, or offers more. */
 static void scheduler_wishes(struct sim *m)
 {
-    struct job_event ev = { .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12) } };
+    struct job_event ev = { .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12),
+                                     .saved = sim_chance(m, 2) } };
 
     if (sim_chance(m, 3))
         ev = (struct job_event){ .type = EV_SHRINK,
                                  .shrink = { .n_containers = sim_chance(m, 6),
-                                             .within_ms = sim_chance(m, 20000) } };
+                                             .within_ms = sim_chance(m, 20000),
+                                             .saved = sim_chance(m, 2) } };
     if (sim_feed(m, &ev) == 0)
         sim_resizes++;
 }

@@ -501,6 +501,56 @@ static void test_by_the_scheduler(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
+/* The scheduler demands that no work is lost: a gang that would restart waits for a checkpoint. */
+static void test_waits_for_a_checkpoint(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*3/restart", "go shrink-saved:2", "worker:0=1.1 worker:1=1.1 worker:2=1.1",
+          "waiting", RESIZE_OPEN },
+        /* an older checkpoint does not count */
+        { "worker*3/restart", "go save:worker:0 shrink-saved:2",
+          "worker:0=1.1 worker:1=1.1 worker:2=1.1", "waiting", RESIZE_OPEN },
+        { "worker*3/restart", "go save:worker:0 shrink-saved:2 save:worker:0",
+          "worker:0=2.2 worker:1=2.2", "steady", RESIZED },
+        /* no checkpoint in time: the job keeps its size and runs on */
+        { "worker*3/restart", "go shrink-saved:2 +16000", "worker:0=1.1 worker:1=1.1 worker:2=1.1",
+          "steady", RESIZE_TIMED_OUT },
+        { "worker*3/restart", "go shrink-saved:2 +16000 save:worker:0",
+          "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady", RESIZE_TIMED_OUT },
+        /* to grow: new containers come first, then the checkpoint */
+        { "worker*2/restart/cap3", "go grow-saved:3", "worker:0=1.1 worker:1=1.1", "waiting",
+          RESIZE_OPEN },
+        { "worker*2/restart/cap3", "go grow-saved:3 save:worker:0",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.1", "steady", RESIZED },
+        { "worker*2/restart/cap3", "go grow-saved:3 +16000", "worker:0=1.1 worker:1=1.1", "steady",
+          RESIZE_TIMED_OUT },
+        /* tasks that need not restart go on: no checkpoint is needed */
+        { "worker*3/live", "go shrink-saved:2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
+        /* a new master waits on */
+        { "worker*3/restart", "go shrink-saved:2 master", "worker:0=1.1 worker:1=1.1 worker:2=1.1",
+          "waiting", RESIZE_OPEN },
+        { "worker*3/restart", "go shrink-saved:2 master save:worker:0", "worker:0=2.2 worker:1=2.2",
+          "steady", RESIZED },
+        /* a user's resize replaces it, and does not wait */
+        { "worker*3/restart", "go shrink-saved:2 resize:worker=1", "worker:0=2.2", "steady",
+          RESIZED },
+        /* a demand that came while the gang formed anew */
+        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink-saved:2 +100 worker:3!0",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.2", "waiting", RESIZED },
+    };
+    struct drive d;
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+    drive_init(&d, "worker*3/restart");
+    drive_run(&d, "go shrink-saved:2");
+    AUTO(buf_done) struct buf json = { 0 };
+    assert_int_equal(job_status_json(d.job, false, &json), 0);
+    assert_non_null(strstr(buf_cstr(&json), "\"awaits_checkpoint\":true"));
+    drive_run(&d, "+16000");
+    assert_string_equal(d.job->resize.detail, "no checkpoint was saved within 16.0 s");
+    drive_done(&d);
+}
+
 static void test_says_how_far_it_shrinks(void **state)
 {
     struct drive d;
@@ -796,6 +846,7 @@ int main(void)
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_bounds_and_totals),
         cmocka_unit_test(test_each_size_in_the_bounds),
+        cmocka_unit_test(test_waits_for_a_checkpoint),
         cmocka_unit_test(test_says_how_far_it_shrinks),
         cmocka_unit_test(test_keeps_a_demand),
         cmocka_unit_test(test_refuses_a_demand_while_forming),

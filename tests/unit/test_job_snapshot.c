@@ -38,6 +38,8 @@ static const char *const lives[][2] = {
     { "worker*4/restart",
       "go mute:worker:3 resize:worker=3 shrink:2 +9 shrink:1 +9 worker:3!0 +9" },
     { "worker*4/live/min2", "go shrink:1 +9" },
+    { "worker*4/restart", "go save:worker:0 shrink-saved:3 +9 save:worker:0 +9" },
+    { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink-saved:2 +9 worker:3!0 +9" },
     { "prep*1 ps*2/live train*2/restart<prep",
       "go resize:train=9 resize:ps=1 refuse:train:8 prep:0=0" },
     { "worker*4/restart/min2", "go mute:worker:3 resize:worker=3 shrink:1 +9 stop +9" },

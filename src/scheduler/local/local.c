@@ -280,6 +280,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
         emit(l, &(struct sched_event){ .type = f->size_wish->grow ? SE_GROW : SE_SHRINK,
                                        .n = f->size_wish->n_containers,
                                        .deadline_ms = (int64_t)f->size_wish->deadline_ms,
+                                       .saved = f->size_wish->saved,
                                        .text = f->size_wish->why });
         break;
     case TONY__FRAME__BODY_REFUSED:
