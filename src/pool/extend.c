@@ -249,11 +249,9 @@ bool extension_heard(struct pool_job *j, const Tony__KeeperState *s)
     bool bounds = j->min_containers != s->min_containers || j->max_containers != s->max_containers;
     j->min_containers = s->min_containers;
     j->max_containers = s->max_containers;
-    if (bounds)
-        sharing_changed(j->pool);
     bool held = take_holdings(j, s);
     bool wished = take_wish(j, s);
-    return held || wished;
+    return held || wished || (bounds && sharing_divides(j->pool));
 }
 
 void extension_forget(struct pool_job *j)
@@ -261,6 +259,7 @@ void extension_forget(struct pool_job *j)
     j->wish = (struct pool_wish){ 0 };
     j->admit_number = 0;
     j->min_containers = j->max_containers = 0;
+    sharing_keeper_died(j);
 }
 
 /* ---- granting ---- */

@@ -143,6 +143,9 @@ int64_t sharing_give_up(struct pool *p);
 void sharing_drop_targets(struct pool *p);
 /* How many containers of its elastic role does the running job hold? false: that is unknown. */
 bool sharing_count(const struct pool_job *j, uint32_t *out);
+/* The job's keeper is dead, and may have taken a wish with it that no master has heard: the next
+ * keeper gets it again. */
+void sharing_keeper_died(struct pool_job *j);
 /* Is the extension within the job's target to grow? */
 bool sharing_wish_is_ours(const struct pool_job *j);
 void sharing_sized(struct pool_job *j, int rc); /* job.conf was changed for TARGET_START, or not */

@@ -106,6 +106,12 @@ static void tell(struct pool_job *j)
     j->target.due_ms = clock_mono_ms() + limit;
 }
 
+void sharing_keeper_died(struct pool_job *j)
+{
+    if (j->target.kind == TARGET_SHRINK || j->target.kind == TARGET_GROW)
+        j->target.ready = false;
+}
+
 /* What the job will hold beyond its needs. */
 static struct admission_amount missing_amount(const struct pool_job *j)
 {

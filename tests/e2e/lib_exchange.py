@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Two jobs share a pool under a policy, and processes die at named points of the exchange (lib_points.py): the first job
+shrinks for the second one, and grows again when that one ends. The tasks are tests/fixtures/steps.sh.
+"""
+
+import json
+import pathlib
+import threading
+import time
+
+from conftest import wait_until
+from lib_jobs import alive, kill9
+from lib_points import scene
+from lib_resize import TASK, ResizedJob, Striker, started
+
+ROOM = 4  # containers in the pool
+EACH_MIB = 16
+SITE = {"pool.memory": f"{ROOM * EACH_MIB}m", "pool.policy": "drf", "pool.policy.interval": 50, "pool.policy.resize-limit": 20000}
+
+# The write of the first resize to the journal, and of the second one.
+SHRINKS, GROWS = "decided_resize*shrink", "decided_resize*grow"
+VICTIMS = ("pool", "keeper", "first executor", "last executor", "task")
+
+
+class Guard(threading.Thread):
+    """Looks all the time whether more containers live at once than the pool has room for."""
+
+    def __init__(self, lab):
+        super().__init__(daemon=True)
+        self.lab, self.most, self.looks, self.over = lab, 0, 0, threading.Event()
+        self.start()
+
+    def containers(self):
+        """Of each container in which a program runs, one process."""
+        found = {}
+        for p in self.lab.processes_all():
+            try:
+                environ = pathlib.Path("/proc", str(p.pid), "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            found.update({e: p.pid for e in environ if e.startswith(b"TONY_CONTAINER_ID=") and p.kind == "task"})
+        # The list was not made at one moment. Those that still live now have all lived at one moment.
+        return [e for e, pid in found.items() if alive(pid)]
+
+    def run(self):
+        while not self.over.wait(0.005):
+            self.most = max(self.most, len(self.containers()))
+            self.looks += 1
+
+    def end(self):
+        self.over.set()
+        self.join(30)
+        assert self.looks > 0 and 0 < self.most <= ROOM, f"{self.most} containers lived at once, in {self.looks} looks"
+
+
+class Sharer(ResizedJob):
+    """An elastic job that survives the loss of its processes."""
+
+    def __init__(self, lab, mode, n):
+        super().__init__(lab, mode, n)
+        role = {"instances": n, "command": f"bash {TASK}", "env": {"DIR": str(self.dir)}, "memory": f"{EACH_MIB}m", "resize": mode,
+                "min-instances": 1, "max-instances": ROOM, "restart": "on-failure", "max-restarts": 9,
+                "restart-scope": "job" if mode == "restart" else "task"}
+        conf = {"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200, "tony.task.max-missed-heartbeats": 1000,
+                "tony.task.restarts.node-lost": 9, "tony.task.restarts.launch-failed": 9}
+        self.path = lab.job_file({"worker": role}, conf=conf)
+
+    def send(self):
+        """A client that finds no pool, or loses it, reports that and leaves no job behind."""
+        def try_it():
+            r = self.lab.run("submit", self.path)
+            return r.stdout.strip() if r.returncode == 0 else None
+        self.app = wait_until(try_it, "a submission", 60)
+        return self
+
+    def size(self):
+        """The number of its tasks, if all of them run and no resize is under way; else 0."""
+        doc = self.lab.run("status", self.app, "--json")
+        if doc.returncode:
+            return 0
+        doc = json.loads(doc.stdout)
+        assert doc.get("exit_code") is None, f"the job has ended: {doc}"
+        role = (doc.get("roles") or [{}])[0]
+        whole = doc.get("state") == "RUNNING" and "resize" not in doc and role.get("running") == role.get("instances")
+        return role["instances"] if whole else 0
+
+    def trains_on(self):
+        n = self.size()
+        before = [len(self.lines(f"steps{i}")) for i in range(n)]
+        wait_until(lambda: all(len(self.lines(f"steps{i}")) > before[i] for i in range(n)), f"{self.app} trains on", 60, 0.02)
+
+
+def victims_of(lab, job, victim):
+    if victim == "pool":
+        return lab.pids("pool")
+    if victim == "task":
+        return [p.pid for p in lab.processes_all(job.app) if p.kind == "task" and "steps.sh" in p.line][:1]
+    if victim == "keeper":
+        return lab.pids("keeper", job.app)
+    executors = sorted(lab.pids("executor", job.app), key=started)
+    return executors[:1] if victim == "first executor" else executors[-1:]
+
+
+def await_sizes(jobs, wanted):
+    def look():
+        return [j.size() for j in jobs] == wanted
+    wait_until(look, f"the jobs have {wanted} tasks", 120, 0.02)
+    for j in jobs:
+        j.trains_on()
+
+
+def exchange(lab, mode, program, number, after=SHRINKS, victim=None, life=1, filter="done write */journal "):
+    """
+    Two jobs, one death: at the number-th such point of the program after the text `after`. victim: the program is only
+    stopped there, and a process of this kind of the first job dies. Returns the point, or None if there are not that many.
+    """
+    lab.disarm()
+    lab.run("pool", "stop", "--force")
+    lab.arm(program, number, "stop" if victim else "kill", filter, life=life, after=after)
+    first, second = Sharer(lab, mode, ROOM), Sharer(lab, mode, ROOM)
+    guard, striker = Guard(lab), None
+    try:
+        first.send()
+        await_sizes([first], [ROOM])
+        if victim:
+            striker = Striker(lab, first, lambda: victims_of(lab, first, victim))
+        second.send()
+        await_sizes([first, second], [2, 2])
+        check_end(second)
+        await_sizes([first], [ROOM])
+        check_end(first)
+        if striker:
+            striker.end()
+        guard.end()
+        what = lab.struck(program, life)
+        lab.quiet()
+    except BaseException as e:
+        raise AssertionError(f"{mode}: {victim or 'it'} dies at {program} {number} {filter!r} after {after!r} ({lab.struck(program, life)}): {e}\n"
+                             + "\n".join(scene(lab, j) for j in (first, second) if j.app)) from e
+    finally:
+        guard.over.set()
+        if striker:
+            striker.over.set()
+    return what
+
+
+def check_end(job):
+    doc = job.end()
+    job.check_runs(doc)
+
+
+def storm(lab, rnd, jobs, until, kinds, say):
+    """Kill one process after the other, at random moments, until the time is over. Returns how many of which kind died."""
+    killed = {}
+    while time.monotonic() < until and any(j.lives() for j in jobs):
+        time.sleep(rnd.random() ** 2 * 0.5)
+        found = [(p.pid, p.kind) for p in lab.processes_all() if p.kind in kinds]
+        if found:
+            pid, kind = rnd.choice(sorted(found))
+            kill9(pid)
+            killed[kind] = killed.get(kind, 0) + 1
+            say(kind)
+    return killed
