@@ -6,6 +6,7 @@ shrinks for the second one, and grows again when that one ends. The tasks are te
 
 import json
 import pathlib
+import random
 import threading
 import time
 
@@ -57,14 +58,16 @@ class Guard(threading.Thread):
 class Sharer(ResizedJob):
     """An elastic job that survives the loss of its processes."""
 
-    def __init__(self, lab, mode, n):
+    def __init__(self, lab, mode, n, weight=1):
         super().__init__(lab, mode, n)
         role = {"instances": n, "command": f"bash {TASK}", "env": {"DIR": str(self.dir)}, "memory": f"{EACH_MIB}m", "resize": mode,
                 "min-instances": 1, "max-instances": ROOM, "restart": "on-failure", "max-restarts": 9,
                 "restart-scope": "job" if mode == "restart" else "task"}
+        if mode == "never":
+            del role["min-instances"]
         conf = {"tony.task.kill-grace-ms": 2000, "tony.task.heartbeat-interval-ms": 200, "tony.task.max-missed-heartbeats": 1000,
                 "tony.task.restarts.node-lost": 9, "tony.task.restarts.launch-failed": 9}
-        self.path = lab.job_file({"worker": role}, conf=conf)
+        self.path = lab.job_file({"worker": role}, conf=conf, weight=weight)
 
     def send(self):
         """A client that finds no pool, or loses it, reports that and leaves no job behind."""
@@ -150,15 +153,65 @@ def check_end(job):
     job.check_runs(doc)
 
 
-def storm(lab, rnd, jobs, until, kinds, say):
-    """Kill one process after the other, at random moments, until the time is over. Returns how many of which kind died."""
-    killed = {}
-    while time.monotonic() < until and any(j.lives() for j in jobs):
-        time.sleep(rnd.random() ** 2 * 0.5)
-        found = [(p.pid, p.kind) for p in lab.processes_all() if p.kind in kinds]
-        if found:
-            pid, kind = rnd.choice(sorted(found))
-            kill9(pid)
-            killed[kind] = killed.get(kind, 0) + 1
-            say(kind)
-    return killed
+class Day:
+    """Jobs come at random moments under a policy, train for a while and end; meanwhile processes die at random moments."""
+
+    KEEPERS_MAX = 3  # for one job: a job whose keepers die four times, each within its first second, is given up
+
+    def __init__(self, lab, seed, kinds):
+        self.lab, self.rnd, self.kinds = lab, random.Random(seed), kinds
+        self.jobs, self.keepers = [], {}
+        self.n = {"jobs": 0, "resizes": 0, "decisions": 0, **{f"{kind} killed": 0 for kind in kinds}}
+
+    def come(self):
+        mode = self.rnd.choice(("restart", "live", "live", "never"))
+        job = Sharer(self.lab, mode, self.rnd.randint(1, ROOM), weight=self.rnd.choice((1, 1, 2)))
+        job.send()
+        job.ends_at = time.monotonic() + 0.5 + self.rnd.random() ** 2 * 5
+        self.jobs.append(job)
+        self.n["jobs"] += 1
+
+    def kill(self):
+        kind = self.rnd.choice(self.kinds)
+        found = [p for p in self.lab.processes_all() if p.kind == kind and (kind != "task" or "steps.sh" in p.line)]
+        found = [p for p in found if kind != "keeper" or self.keepers.get(p.app, 0) < self.KEEPERS_MAX]
+        if not found:
+            return
+        p = self.rnd.choice(sorted(found))
+        if kind == "keeper":
+            self.keepers[p.app] = self.keepers.get(p.app, 0) + 1
+        kill9(p.pid)
+        self.n[f"{kind} killed"] += 1
+
+    def leave(self):
+        """The jobs whose time is over end as soon as all their tasks run."""
+        for job in [j for j in self.jobs if time.monotonic() > j.ends_at]:
+            if job.size():
+                self.over(job)
+
+    def over(self, job):
+        doc = job.end()
+        job.check_runs(doc)
+        self.n["resizes"] += doc.get("resizes", 0)
+        self.jobs.remove(job)
+
+    def run(self, until):
+        guard = Guard(self.lab)
+        try:
+            while time.monotonic() < until or self.jobs:
+                time.sleep(self.rnd.random() ** 2 * 0.3)
+                late = time.monotonic() >= until
+                if not late and len(self.jobs) < 5 and self.rnd.random() < 0.4:
+                    self.come()
+                elif self.kinds and not late and self.rnd.random() < 0.4:
+                    self.kill()
+                self.leave()
+            guard.end()
+            self.lab.quiet()
+        except BaseException as e:
+            raise AssertionError(f"after {self.n}: {e}\n" + "\n".join(scene(self.lab, j) for j in self.jobs)) from e
+        finally:
+            guard.over.set()
+        decisions = self.lab.home / "pool" / "decisions"
+        self.n["decisions"] = len(decisions.read_text().splitlines()) if decisions.exists() else 0
+        return self.n
