@@ -40,6 +40,50 @@ static void test_ends(void **state)
     }
 }
 
+/* The number of containers of which the back-end has a record. */
+static size_t n_records(void)
+{
+    const struct yarn *y = (const struct yarn *)(const void *)w->s;
+    return y->boxes.n;
+}
+
+/* Two slots get new containers again and again. No record of the ended ones is left. */
+static void test_ends_are_forgotten(void **state)
+{
+    enum { ROUNDS = 60 };
+    (void)state;
+    for (int i = 0; i < ROUNDS; i++) {
+        world_ask(0, 2, 100);
+        world_until("got:", 2 * (i + 1));
+        assert_int_equal(n_records(), 2);
+        world_ends(2 * i, 3);
+        world_ends(2 * i + 1, i % 2 ? -100 : 0);
+        world_until("end:", 2 * (i + 1));
+        WORLD_UNTIL(n_records() == 0);
+    }
+    world_ends(0, 3); /* the ResourceManager repeats a report, as after its restart */
+    world_ask(1, 1, 100);
+    world_until("got:", 2 * ROUNDS + 1);
+    world_until("end:", 2 * ROUNDS);
+    assert_int_equal(n_records(), 1);
+}
+
+/* The report of a stopped container waits for its turn when the ResourceManager reports its end. */
+static void test_an_end_that_crosses_a_stop(void **state)
+{
+    (void)state;
+    w->launches = false;
+    world_ask(0, 1, 100);
+    world_until("got:", 1);
+    w->holds = true;
+    world_ends(0, -100);
+    assert_int_equal(sched_yarn.stop(w->s, w->ids.v[0], 0, NULL), 0);
+    w->holds = false;
+    world_until("end:0:", 1);
+    WORLD_UNTIL(n_records() == 0);
+    world_until("end:0:", 1);
+}
+
 static void test_whose_node(void **state)
 {
     (void)state;
@@ -230,12 +274,18 @@ int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(test_ends),         CASE(test_whose_node),
-        CASE(test_preempting),   CASE(test_a_node_does_not_know_what_for),
-        CASE(test_stop),         CASE(test_an_end_that_no_node_confirmed),
+        CASE(test_ends),
+        CASE(test_whose_node),
+        CASE(test_preempting),
+        CASE(test_a_node_does_not_know_what_for),
+        CASE(test_stop),
+        CASE(test_an_end_that_no_node_confirmed),
         CASE(test_node_does_not_answer),
-        CASE(test_start_errors), CASE(test_start_in_doubt),
+        CASE(test_start_errors),
+        CASE(test_start_in_doubt),
         CASE(test_look),
+        CASE(test_ends_are_forgotten),
+        CASE(test_an_end_that_crosses_a_stop),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn_boxes", tests, NULL, NULL);

@@ -178,14 +178,22 @@ static void set_open(struct yarn *y, struct ask *a, bool open)
     a->open = open;
 }
 
-static bool has_box(const struct yarn *y, uint32_t slot)
+static bool has_box(const struct ask *a)
 {
-    for (struct map_entry *x = map_next(&y->boxes, NULL); x; x = map_next(&y->boxes, x)) {
-        const struct box *b = x->value;
-        if (b->slot == slot && b->state != BOX_ENDED && !b->stop_wanted && !b->released)
+    for (const struct box *b = a->boxes; b; b = b->next_of_slot)
+        if (b->state != BOX_ENDED && !b->stop_wanted && !b->released)
             return true;
-    }
     return false;
+}
+
+void yarn_unlink_slot(struct yarn *y, struct box *b)
+{
+    struct ask *a = yarn_find_ask(y, b->slot);
+    for (struct box **at = a ? &a->boxes : NULL; at && *at; at = &(*at)->next_of_slot)
+        if (*at == b) {
+            *at = b->next_of_slot;
+            return;
+        }
 }
 
 int yarn_ask(struct yarn *y, const struct sched_ask *from)
@@ -202,7 +210,7 @@ int yarn_ask(struct yarn *y, const struct sched_ask *from)
     a->memory_mib = MAX(from->memory_mib, (uint64_t)1);
     a->vcores = MAX(from->vcores, 1u);
     a->gpus = from->gpus;
-    if (a->open || has_box(y, from->slot))
+    if (a->open || has_box(a))
         return 0;
     find_excess(&t, a);
     if (*t.text)
@@ -459,8 +467,12 @@ struct box *yarn_adopt(struct yarn *y, const Hadoop__Container *c, bool launched
         (c->container_token && token_from_msg(c->container_token, &b->token) < 0) ||
         vec_push(&b->node->boxes, b) < 0)
         goto failed;
-    if (map_set(&y->boxes, b->id, b, NULL) == 0)
+    struct ask *a = ask_get(y, b->slot);
+    if (a && map_set(&y->boxes, b->id, b, NULL) == 0) {
+        b->next_of_slot = a->boxes;
+        a->boxes = b;
         return b;
+    }
     box_leave_node(b);
 failed:
     if (b)
@@ -526,8 +538,10 @@ static void on_granted(struct yarn *y, const Hadoop__Container *c)
 static void on_container_completed(struct yarn *y, const Hadoop__ContainerStatus *s)
 {
     struct box *b = box_find(y, s->container_id);
-    if (b)
-        box_end(y, b, s->exit_status, s->diagnostics);
+    if (!b)
+        return;
+    box_end(y, b, s->exit_status, s->diagnostics);
+    box_forget(y, b);
 }
 
 /* An allocate call is over. If it certainly arrived, its asks and releases are done. If it did not,

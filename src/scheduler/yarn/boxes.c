@@ -50,6 +50,21 @@ void box_free(void *p)
     free(b);
 }
 
+void box_forget(struct yarn *y, struct box *b)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < y->reports.n; i++)
+        if (y->reports.v[i].box == b)
+            free(y->reports.v[i].text); /* it would report the end again */
+        else
+            y->reports.v[kept++] = y->reports.v[i];
+    y->reports.n = kept;
+    box_leave_node(b);
+    yarn_unlink_slot(y, b);
+    (void)map_remove(&y->boxes, b->id);
+    box_free(b);
+}
+
 static void report_end(struct yarn *y, struct box *b, enum end_reason reason, int exit_code,
                        const char *detail)
 {
@@ -120,14 +135,13 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
     (void)yarn_container_text(key, t->id);
     bool said =
         explain_end(y, b, s->exit_status, s->diagnostics, &end, t->detail, sizeof t->detail);
-    if (b) {
-        b->state = BOX_ENDED;
-        box_leave_node(b);
-    }
+    uint32_t slot = b ? b->slot : SCHED_NO_SLOT;
+    if (b)
+        box_forget(y, b);
     log_event(LOG_INFO, "container.ended_before", f_str("container", t->id),
               f_str("reason", end_reason_name(end.reason)), f_int("exit", end.exit_code));
     *out = (struct sched_container){ .id = t->id,
-                                     .slot = b ? b->slot : SCHED_NO_SLOT,
+                                     .slot = slot,
                                      .gpus = "",
                                      .launched = true,
                                      .completed = true,

@@ -108,6 +108,7 @@ struct ask {
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     char *role;
+    struct box *boxes; /* the containers of the slot, chained by next_of_slot */
 };
 
 struct release {
@@ -134,6 +135,7 @@ struct box {
     enum box_state state;
     struct node *node;
     struct token token; /* of the container; freed when it has started */
+    struct box *next_of_slot;
     char *log_url, *role;
     bool preempting;          /* SE_PREEMPTING was reported */
     bool stop_wanted;         /* the master wants its end */
@@ -223,7 +225,8 @@ struct yarn {
         bool inflight; /* the allocate call under way contains it */
     })
     avoided;
-    struct map boxes, nodes;
+    struct map boxes; /* without those whose end the ResourceManager has reported */
+    struct map nodes;
     uint32_t n_starting; /* nodes whose start call is under way, without slow ones */
     VEC(struct report {
         uint32_t slot;
@@ -283,6 +286,7 @@ int yarn_take_tokens(struct yarn *y, Hadoop__NmToken **v, size_t n);
 struct box *yarn_adopt(struct yarn *y, const Hadoop__Container *c, bool launched);
 uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type);
 const char *yarn_slot_role(const struct yarn *y, uint32_t slot);
+void yarn_unlink_slot(struct yarn *y, struct box *b); /* remove b from its slot's chain */
 
 int yarn_avoid(struct yarn *y, const char *node, bool avoid);
 
@@ -307,6 +311,9 @@ void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const c
 void box_fail(struct yarn *y, struct box *b, enum end_reason reason, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void box_free(void *b);
+/* The ResourceManager has reported the end of b, so no later message is about it: free it. Without
+ * this a job that runs for months would keep a record of each container that it ever had. */
+void box_forget(struct yarn *y, struct box *b);
 void box_leave_node(struct box *b);
 /* Report the end of b, or (b is NULL) a refusal of the slot, when the present call has returned. */
 int report_later(struct yarn *y, uint32_t slot, struct box *b, const char *text);
