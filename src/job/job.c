@@ -130,7 +130,7 @@ struct job *job_new(const struct job_spec *spec, struct err *e)
     make_roles(j);
     for (uint32_t r = 0; r < j->n_roles; r++)
         j->has_gates |= job_role_spec(j, r)->n_gates > 0;
-    if (restart_init(j) < 0 || resize_init(j) < 0)
+    if (resize_init(j) < 0)
         goto no_memory;
     policy_init(j);
     return j;
@@ -725,7 +725,9 @@ int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct j
     int rc = check_event(j, &routed, e);
     if (rc)
         return rc;
+    bool ends = ev->type == EV_ATTEMPT_ENDED || ev->type == EV_COMPLETED;
     if (vec_reserve(out, out->n + actions_max(j)) < 0 || nodes_reserve(j, node_of(ev)) < 0 ||
+        (ends && restart_reserve(j, routed.of_slot.slot) < 0) ||
         decisions_reserve(j, ev->type) < 0 || event_copy(&routed, &copy) < 0)
         return err_set(e, ENOMEM, "no memory for event '%s'", job_event_name(ev->type));
     bool is_decision = handlers[ev->type].fn == on_decision; /* it belongs to the next event */

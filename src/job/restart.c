@@ -28,30 +28,36 @@
 
 /* ---- making and freeing the state ---- */
 
-static int tally_init(struct tally *t, const struct role_spec *r)
+enum { TALLY_FIRST = 4 }; /* elements of tally.times at first; then twice as many each time */
+
+int tally_reserve(struct tally *t, const struct role_spec *r, uint32_t n)
 {
+    uint32_t cap = MAX(t->n_times, (uint32_t)TALLY_FIRST);
+
     if (!r->restart_window_ms || r->max_restarts <= 0)
         return 0;
-    t->times = calloc((size_t)r->max_restarts, sizeof *t->times);
-    return t->times ? 0 : -ENOMEM;
+    n = MIN(n, (uint32_t)r->max_restarts);
+    if (n <= t->n_times)
+        return 0;
+    while (cap < n)
+        cap *= 2;
+    cap = MIN(cap, (uint32_t)r->max_restarts);
+    int64_t *times = realloc(t->times, cap * sizeof *times);
+    if (!times)
+        return -ENOMEM;
+    memset(times + t->n_times, 0, (cap - t->n_times) * sizeof *times);
+    t->times = times;
+    t->n_times = cap;
+    return 0;
 }
 
-int restart_init(struct job *j)
+int restart_reserve(struct job *j, uint32_t slot)
 {
-    int rc = 0;
+    const struct role_spec *r = job_slot_role(j, slot);
+    struct tally *of_task = &j->slots[slot].tally, *of_role = &j->roles[j->slots[slot].role].tally;
+    int rc = tally_reserve(of_task, r, of_task->n + 1);
 
-    for (uint32_t r = 0; r < j->n_roles && rc == 0; r++)
-        rc = tally_init(&j->roles[r].tally, job_role_spec(j, r));
-    for (uint32_t i = 0; i < j->n_slots && rc == 0; i++)
-        rc = restart_init_slot(j, i);
-    return rc;
-}
-
-int restart_init_slot(struct job *j, uint32_t slot)
-{
-    struct tally *t = &j->slots[slot].tally;
-
-    return t->times || job_is_spare(j, slot) ? 0 : tally_init(t, job_slot_role(j, slot));
+    return rc == 0 ? tally_reserve(of_role, r, of_role->n + 1) : rc;
 }
 
 void restart_done(struct job *j)
@@ -128,8 +134,11 @@ static bool is_within_limit(const struct job *j, const struct role_spec *r, cons
 {
     if (r->max_restarts < 0 || t->n < r->max_restarts)
         return true;
-    return t->times && r->max_restarts &&
-           j->now_ms - t->times[t->n % r->max_restarts] >= (int64_t)r->restart_window_ms;
+    if (!r->restart_window_ms || !r->max_restarts)
+        return false;
+    uint32_t at = t->n % (uint32_t)r->max_restarts;
+    int64_t oldest_ms = at < t->n_times ? t->times[at] : 0; /* a snapshot omits zeros at the end */
+    return j->now_ms - oldest_ms >= (int64_t)r->restart_window_ms;
 }
 
 /* ---- which tasks? ---- */
@@ -307,8 +316,10 @@ static void charge(struct job *j, uint32_t slot, const struct restart_plan *plan
     if (plan->charge != END_EXITED) {
         s->spent[plan->charge]++;
     } else {
-        if (t->times && r->max_restarts > 0)
-            t->times[t->n % r->max_restarts] = j->now_ms;
+        (void)tally_reserve(t, r, t->n + 1); /* restart_reserve() has done that for most events */
+        uint32_t at = r->max_restarts > 0 ? t->n % (uint32_t)r->max_restarts : 0;
+        if (at < t->n_times)
+            t->times[at] = j->now_ms;
         t->n++;
     }
     t->row = plan->in_row ? t->row + 1 : 1;

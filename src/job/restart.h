@@ -38,11 +38,16 @@ enum {
 
 /* Counts the restarts of a task, or, if more than the task restarts, of its role. */
 struct tally {
-    uint32_t n;     /* restarts that are charged to the user's limit */
-    uint32_t row;   /* restarts in a row, for any reason */
-    int64_t *times; /* times of the last max_restarts restarts, as a ring; NULL = the limit counts
-                       restarts of any age */
+    uint32_t n;   /* restarts that are charged to the user's limit */
+    uint32_t row; /* restarts in a row, for any reason */
+    /* With restart-window: the times of the last max_restarts restarts, as a ring. It grows with
+     * n, since most tasks never restart. */
+    int64_t *times;
+    uint32_t n_times; /* elements of times */
 };
+
+/* Make room for the times of n restarts. 0 or -ENOMEM. */
+int tally_reserve(struct tally *t, const struct role_spec *r, uint32_t n);
 
 /* What restarted: a task, a role, the gang or the job. */
 #define RESTART_KINDS(X)                                                                           \
@@ -98,8 +103,8 @@ struct restarts {
 
 /* ---- restart.c ---- */
 
-int restart_init(struct job *j);                     /* -ENOMEM */
-int restart_init_slot(struct job *j, uint32_t slot); /* -ENOMEM */
+/* Make room for what a restart of this slot will note. 0 or -ENOMEM. */
+int restart_reserve(struct job *j, uint32_t slot);
 void restart_done(struct job *j);
 /* An attempt or a container has ended, or must end. final_input: IN_END, IN_GONE or IN_SILENT. If
  * no attempt follows, the slot gets this input. If one follows, it gets the input for a restart

@@ -228,13 +228,6 @@ static void add_resize(struct writer *w, const struct job *j)
                .saved_step = z->saved_step, .kept_saved = z->kept.saved);
 }
 
-size_t snap_n_times(const struct job *j, uint32_t role)
-{
-    const struct role_spec *r = job_role_spec(j, role);
-
-    return r->max_restarts > 0 ? (size_t)r->max_restarts : 0;
-}
-
 static void add_roles(struct writer *w, const struct job *j)
 {
     for (uint32_t r = 0; r < j->n_all_roles; r++) {
@@ -243,7 +236,7 @@ static void add_roles(struct writer *w, const struct job *j)
                    .spares = r >= j->n_roles, .forming = role->forming, .gated = role->gated,
                    .restarts = role->tally.n, .row = role->tally.row, .n_unmet = role->n_unmet,
                    .awaited = role->awaited,
-                   .times = encode_i64s(w, role->tally.times, snap_n_times(j, r)),
+                   .times = encode_i64s(w, role->tally.times, role->tally.n_times),
                    .stopped = role->stopped, .kind = (uint32_t)role->kind);
     }
     for (uint32_t g = 0; g < j->spec->n_group_timeouts; g++)
@@ -266,24 +259,24 @@ static void add_slot(struct writer *w, const struct job *j, uint32_t slot)
         quick[i] = encode_id(s->quick[i]);
     for (size_t i = 0; i < END_COUNT; i++)
         any_spent |= s->spent[i] > 0;
-    ADD_RECORD(
-        w, slot, .slot = slot, .role = s->role, .state = slot_state_name(s->state),
-        .result = snap_results[s->result], .reason = s->reason, .ready = s->ready, .seen = s->seen,
-        .stop_tries = s->stop_tries, .generation = s->generation, .attempt = s->attempt,
-        .tb_port = s->tb_port, .pid = s->pid, .rank = s->rank, .exit_code = s->exit_code,
-        .signal = s->signal, .since_ms = s->since_ms, .stop = encode_time(s->stop_us),
-        .started = encode_time(s->started_ms), .ended = encode_time(s->ended_ms),
-        .ended_us = s->ended_us, .cause = cause_name(s->cause), .step = s->step, .total = s->total,
-        .first_step = s->first_step, .first_ms = s->first_ms, .step_ms = s->step_ms,
-        .container = s->container, .address = s->address, .gpus = s->gpus,
-        .tensorboard = s->tensorboard, .detail = s->detail, .tail = s->tail,
-        .cause_line = s->cause_line, .note = snap_notes[s->note], .restarts = s->tally.n,
-        .row = s->tally.row, .times = encode_i64s(w, s->tally.times, snap_n_times(j, s->role)),
-        .spent = any_spent ? encode_u32s(w, s->spent, END_COUNT) : NULL, .due_ms = s->due_ms,
-        .node = encode_id(s->node),
-        .quick = quick[0] ? encode_u32s(w, quick, ARRAY_LEN(quick)) : NULL,
-        .lent_to = s->lent_to + 1, .moved = s->moved, .elsewhere = s->elsewhere,
-        .given_up = s->given_up, .taken_ms = s->taken_ms, .leaves = s->leaves);
+    ADD_RECORD(w, slot, .slot = slot, .role = s->role, .state = slot_state_name(s->state),
+               .result = snap_results[s->result], .reason = s->reason, .ready = s->ready,
+               .seen = s->seen, .stop_tries = s->stop_tries, .generation = s->generation,
+               .attempt = s->attempt, .tb_port = s->tb_port, .pid = s->pid, .rank = s->rank,
+               .exit_code = s->exit_code, .signal = s->signal, .since_ms = s->since_ms,
+               .stop = encode_time(s->stop_us), .started = encode_time(s->started_ms),
+               .ended = encode_time(s->ended_ms), .ended_us = s->ended_us,
+               .cause = cause_name(s->cause), .step = s->step, .total = s->total,
+               .first_step = s->first_step, .first_ms = s->first_ms, .step_ms = s->step_ms,
+               .container = s->container, .address = s->address, .gpus = s->gpus,
+               .tensorboard = s->tensorboard, .detail = s->detail, .tail = s->tail,
+               .cause_line = s->cause_line, .note = snap_notes[s->note], .restarts = s->tally.n,
+               .row = s->tally.row, .times = encode_i64s(w, s->tally.times, s->tally.n_times),
+               .spent = any_spent ? encode_u32s(w, s->spent, END_COUNT) : NULL, .due_ms = s->due_ms,
+               .node = encode_id(s->node),
+               .quick = quick[0] ? encode_u32s(w, quick, ARRAY_LEN(quick)) : NULL,
+               .lent_to = s->lent_to + 1, .moved = s->moved, .elsewhere = s->elsewhere,
+               .given_up = s->given_up, .taken_ms = s->taken_ms, .leaves = s->leaves);
 }
 
 static void add_checkpoints(struct writer *w, const struct job *j)

@@ -119,7 +119,4 @@ extern const char *const snap_notes[NOTE_COUNT];
 extern const char *const snap_restart_kinds[RESTARTED_COUNT];
 extern const char *const snap_results[RES_LOST + 1];
 
-/* The number of elements of tally.times, for the role and for each of its slots. */
-size_t snap_n_times(const struct job *j, uint32_t role);
-
 #endif

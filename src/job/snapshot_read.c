@@ -261,6 +261,18 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
     return rc == 0 ? set_text(&z->why, s->why) : rc;
 }
 
+static int restore_times(const struct job *j, uint32_t role, const char *list, struct tally *to,
+                         struct err *e)
+{
+    uint32_t n = list && *list ? 1 : 0;
+
+    for (const char *p = list; p && *p; p++)
+        n += *p == ',';
+    if (n && tally_reserve(to, job_role_spec(j, role), n) < 0)
+        return -ENOMEM;
+    return to->times ? decode_i64s(list, to->times, to->n_times, e) : 0;
+}
+
 static int restore_role(struct job *j, const struct snap_role *s, struct err *e)
 {
     if (s->role >= j->n_all_roles)
@@ -277,7 +289,7 @@ static int restore_role(struct job *j, const struct snap_role *s, struct err *e)
     r->awaited = s->awaited;
     r->stopped = s->stopped;
     r->kind = (enum role_kind)s->kind;
-    return r->tally.times ? decode_i64s(s->times, r->tally.times, snap_n_times(j, s->role), e) : 0;
+    return restore_times(j, s->role, s->times, &r->tally, e);
 }
 
 static int restore_group(struct job *j, const struct snap_group *s, struct err *e)
@@ -337,9 +349,7 @@ static int restore_slot_lists(const struct job *j, struct slot *to, const struct
         rc = decode_u32s(s->quick, quick, ARRAY_LEN(quick), e);
     for (size_t i = 0; i < ARRAY_LEN(quick); i++)
         to->quick[i] = (int32_t)quick[i] - 1;
-    if (rc == 0 && to->tally.times)
-        rc = decode_i64s(s->times, to->tally.times, snap_n_times(j, to->role), e);
-    return rc;
+    return rc == 0 ? restore_times(j, to->role, s->times, &to->tally, e) : rc;
 }
 
 static int restore_slot(struct job *j, const struct snap_slot *s, struct err *e)
@@ -349,9 +359,10 @@ static int restore_slot(struct job *j, const struct snap_slot *s, struct err *e)
 
     if (s->slot > j->n_slots || s->role >= j->n_all_roles || state < 0 || note < 0 || result < 0)
         return bad_snapshot(e, "a slot has a wrong number or role, or an unknown state");
-    if (s->slot == j->n_slots &&
-        (job_reserve_slots(j, 1) < 0 || restart_init_slot(j, job_add_slot(j, s->role)) < 0))
+    if (s->slot == j->n_slots && job_reserve_slots(j, 1) < 0)
         return -ENOMEM;
+    if (s->slot == j->n_slots)
+        (void)job_add_slot(j, s->role);
     struct slot *to = &j->slots[s->slot];
     if (to->role != s->role || (s->node && s->node > j->nodes.n))
         return bad_snapshot(e, "a slot has another role than in the job, or a missing node");

@@ -128,7 +128,7 @@ static void check_limits(const struct sim *m)
         const struct role_spec *r = job_slot_role(j, i);
         for (int k = END_NONE; k < END_COUNT; k++)
             assert_true(j->slots[i].spent[k] <= m->spec->restarts[k]);
-        assert_true(j->slots[i].tally.times || j->slots[i].tally.n <= r->max_restarts);
+        assert_true(r->restart_window_ms || j->slots[i].tally.n <= (uint32_t)r->max_restarts);
         if (r->restart_window_ms)
             most += 100000;
         most += each + 2 * (uint64_t)r->max_restarts;

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <malloc.h>
 #include <stdio.h>
 
 #include <cmocka.h>
@@ -73,6 +74,36 @@ static void check_all(const struct row *rows, size_t n)
 }
 
 /* Which tasks restart, for which reason, and how often. */
+static size_t bytes_allocated(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* The times of restarts take memory only in tasks that restart. */
+static void test_memory_of_a_window(void **state)
+{
+    enum { TASKS = 10000, EACH_MAX = 1000, RESTARTS = 40 };
+    struct drive d;
+    (void)state;
+    size_t before = bytes_allocated();
+    drive_init(&d, "worker*10000/on/max1000/win900000000");
+    assert_in_range(bytes_allocated() - before, 0, (size_t)TASKS * EACH_MAX);
+    drive_done(&d);
+
+    drive_init(&d, "worker*2/on/max40/win900000000");
+    drive_run(&d, "go");
+    for (int i = 0; i < RESTARTS; i++)
+        drive_run(&d, "worker:1=1 +90000");
+    const struct tally *t = &d.job->slots[1].tally;
+    assert_int_equal(t->n, RESTARTS);
+    assert_int_equal(t->n_times, RESTARTS);
+    assert_null(d.job->slots[0].tally.times);
+    drive_run(&d, "worker:1=1"); /* all of them are within the window */
+    assert_int_equal(t->n, RESTARTS);
+    drive_done(&d);
+}
+
 static void test_whether(void **state)
 {
     static const struct row rows[] = {
@@ -718,6 +749,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_pause_that_does_not_count),
         cmocka_unit_test(test_whether),
+        cmocka_unit_test(test_memory_of_a_window),
         cmocka_unit_test(test_who),
         cmocka_unit_test(test_when),
         cmocka_unit_test(test_the_whole_job),

@@ -121,7 +121,8 @@ static void test_long_lists(void **state)
     const struct tally *a = &d.job->slots[0].tally, *b = &restored->slots[0].tally;
     assert_int_equal(a->n, 200);
     assert_int_equal(b->n, 200);
-    assert_memory_equal(a->times, b->times, 300 * sizeof *a->times);
+    assert_true(a->n_times >= 200 && b->n_times >= 200);
+    assert_memory_equal(a->times, b->times, 200 * sizeof *a->times);
     job_free(restored);
     drive_done(&d);
 }
