@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "job/job.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -239,6 +240,7 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
 
 struct asking {
     struct loop *loop;
+    struct loop_timer *timer;
     int64_t wait_ms;
     struct answer *answer;
     struct err *e;
@@ -260,6 +262,7 @@ static void asking_frame(struct conn *conn, const Tony__Frame *f, void *arg)
     if (a->over)
         return;
     const ProtobufCBinaryData *json = NULL;
+    bool more = false;
     if (f->body_case == TONY__FRAME__BODY_REFUSED) {
         int num = f->refused->num > 0 && f->refused->num < 4096 ? (int)f->refused->num : EIO;
         a->answer->refused = true;
@@ -277,12 +280,16 @@ static void asking_frame(struct conn *conn, const Tony__Frame *f, void *arg)
         return;
     }
     if (f->body_case == TONY__FRAME__BODY_ANSWER)
-        json = &f->answer->json;
+        json = &f->answer->json, more = f->answer->more;
     else if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE)
         json = &f->job_update->json;
     else
         return; /* an unknown frame, from a newer version: ignore it */
     int rc = buf_add(&a->answer->json, json->data, json->len);
+    if (rc == 0 && more) {
+        loop_timer_set(a->timer, clock_mono_ms() + a->wait_ms);
+        return;
+    }
     asking_end(a, rc < 0 ? err_set(a->e, -rc, "cannot read the answer: %m") : 0);
 }
 
@@ -314,7 +321,8 @@ int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struc
         .loop = c->loop, .wait_ms = out->wait_ms ? out->wait_ms : ANSWER_MS, .answer = out, .e = e
     };
     conn_set_arg(*conn, &asking_ops, &a);
-    struct loop_timer *timer = loop_timer_new(c->loop, asking_late, &a);
+    struct loop_timer *timer = a.timer = loop_timer_new(c->loop, asking_late, &a);
+    out->json.max = JOB_STATUS_MAX;
     int rc = timer ? conn_send(*conn, ask) : -ENOMEM;
     if (rc < 0) {
         a.rc = err_set(e, -rc, "cannot send: %m");

@@ -13,6 +13,7 @@
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
 #include "history/history.h"
+#include "job/job.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobkey.h"
@@ -30,10 +31,10 @@ int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
     if (yarn_home(y, e) < 0)
         return -e->num;
     AUTO(free_p) char *path = str_printf("%s/%s/status.json", y->history, id);
-    AUTO(buf_done) struct buf text = { .max = HISTORY_STATUS_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
     if (!path)
         return err_set(e, ENOMEM, "cannot read the history of job '%s': %m", id);
-    int rc = yarn_read(y, path, HISTORY_STATUS_MAX, &text, e);
+    int rc = yarn_read(y, path, JOB_STATUS_MAX, &text, e);
     return rc < 0 ? rc : history_status_parse(buf_span(&text), out, e);
 }
 

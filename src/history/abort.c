@@ -108,7 +108,7 @@ static bool is_disk_error(int rc)
 static void write_final_status(const char *dir, const struct history_job *h, const struct replay *r)
 {
     int64_t ended = replay_wall(r, job_now(h->job));
-    AUTO(buf_done) struct buf status = { 0 };
+    AUTO(buf_done) struct buf status = { .max = JOB_STATUS_MAX };
     struct err e = { 0 };
     int rc = job_status_json(h->job, true, &status);
     if (rc < 0)

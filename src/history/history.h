@@ -68,9 +68,8 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
  * journal. It is the document of job_status_json() with two more members: "format", and "version",
  * the version of tony that wrote it. `tony status`, `why` and `list` read it, so what they say of a
  * finished job does not depend on the rules of a later version. The file is not synced to disk: if
- * a power cut damages it, or if it is larger than HISTORY_STATUS_MAX, the journal is replayed.
+ * a power cut damages it, or if it is larger than JOB_STATUS_MAX, the journal is replayed.
  */
-enum { HISTORY_STATUS_MAX = 64 << 20 }; /* bytes */
 /* Make the text of the file from job_status_json()'s. -ENOMEM, -EINVAL. */
 int history_status_text(struct span status, struct buf *out);
 /* The reverse; without "format" and "version". -EBADMSG: damaged; -EINVAL: the format is newer than

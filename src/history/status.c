@@ -48,7 +48,7 @@ int history_status_parse(struct span text, json_t **out, struct err *e)
 int history_write_status(const char *dir, struct span status, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "status.json");
-    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
     if (!path || history_status_text(status, &text) < 0)
         return err_set(e, ENOMEM, "no memory to write the status of job '%s'", dir);
     return fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, e);
@@ -57,7 +57,7 @@ int history_write_status(const char *dir, struct span status, struct err *e)
 int history_read_status(const char *dir, json_t **out, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "status.json");
-    AUTO(buf_done) struct buf text = { .max = HISTORY_STATUS_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
     int rc = path ? fs_read(AT_FDCWD, path, &text, e) : err_set(e, ENOMEM, "no memory");
     if (rc == 0)
         rc = history_status_parse(buf_span(&text), out, e);
@@ -76,7 +76,7 @@ int history_status(const char *dir, json_t **out, struct err *e)
         return rc;
     }
     AUTO(history_freep) struct history_job *h = NULL;
-    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
     rc = history_load(dir, &h, e);
     if (rc == 0 && (rc = job_status_json(h->job, true, &text)) < 0)
         (void)err_set(e, -rc, "cannot read the status of the job in '%s': %m", dir);

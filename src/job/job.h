@@ -239,9 +239,16 @@ struct job_verdict {
 };
 void job_verdict(const struct job *j, struct job_verdict *out);
 
+/* The longest status document, in bytes. A task takes about 500, on a cluster about 700, and there
+ * are at most 100,000 tasks. */
+enum { JOB_STATUS_MAX = 192 << 20 };
 /* Append the status document of `tony status --json` (docs/json.md), of a live or a replayed job.
  * full: with every task. */
 int job_status_json(const struct job *j, bool full, struct buf *out);
+
+/* Append the answer to a resize (docs/json.md "resize"): the members of the status document that
+ * are about resizes. -ENOMEM. */
+int job_resize_json(const struct job *j, struct buf *out);
 
 /* The same, with members that the core cannot know. of_job and of_task append each member as
  * `,"name":value`. */

@@ -257,6 +257,15 @@ int64_t job_ran_ms(const struct job *j, int64_t now_ms)
     return j->started_ms >= 0 ? MAX(until - j->started_ms, (int64_t)0) : 0;
 }
 
+int job_resize_json(const struct job *j, struct buf *out)
+{
+    (void)buf_adds(out, "{\"application_id\":");
+    (void)json_add_str(out, span_of(job_application_id(j)));
+    status_text(out, "state", job_state_name(j->state));
+    resize_json(j, out);
+    return buf_addc(out, '}');
+}
+
 int job_status_json(const struct job *j, bool full, struct buf *out)
 {
     return job_status_json_more(j, full, &(struct job_status_more){ 0 }, out);

@@ -14,6 +14,8 @@
 #include "codec/frame.h"
 #include "proto/tony.pb-c.h"
 
+enum { ANSWER_PART = 8 << 20 }; /* bytes of a long document in one frame */
+
 void conn_dirty(struct conn *c)
 {
     dirty_add(c->object.loop, &c->dirty);
@@ -206,14 +208,8 @@ static void conn_write(struct conn *c)
     }
 }
 
-int conn_send_packed(struct conn *c, struct packed *p)
+static int out_push(struct conn *c, struct packed *p)
 {
-    if (c->closed || c->finishing || c->deaf || c->failed)
-        return -EPIPE;
-    if (c->queued + p->len > CONN_QUEUE_MAX) {
-        conn_fail(c, -ENOBUFS);
-        return -ENOBUFS;
-    }
     if (c->out_first > 0 && c->out.n == c->out.cap) {
         /* Remove the frames that were written already: otherwise a queue that is never empty would
          * grow without limit. */
@@ -227,6 +223,53 @@ int conn_send_packed(struct conn *c, struct packed *p)
     c->queued += p->len;
     conn_dirty(c);
     return 0;
+}
+
+/* May `bytes` more be queued? If not, the connection ends. */
+static int check_room(struct conn *c, size_t bytes)
+{
+    if (c->closed || c->finishing || c->deaf || c->failed)
+        return -EPIPE;
+    if (c->queued + bytes <= CONN_QUEUE_MAX)
+        return 0;
+    conn_fail(c, -ENOBUFS);
+    return -ENOBUFS;
+}
+
+int conn_send_packed(struct conn *c, struct packed *p)
+{
+    int rc = check_room(c, p->len);
+    return rc < 0 ? rc : out_push(c, p);
+}
+
+static int push_answer_part(struct conn *c, struct span part, bool more)
+{
+    Tony__Answer a = TONY__ANSWER__INIT;
+    a.json.data = (uint8_t *)(uintptr_t)part.p; /* packing does not write to it */
+    a.json.len = part.len;
+    a.more = more;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ANSWER;
+    f.answer = &a;
+    struct packed *p = packed_new(&f);
+    int rc = p ? out_push(c, p) : -ENOMEM;
+    packed_unref(p);
+    return rc;
+}
+
+int conn_send_answer(struct conn *c, struct span json)
+{
+    int rc = check_room(c, MIN(json.len, (size_t)ANSWER_PART));
+    bool more = true;
+    while (rc == 0 && more) {
+        size_t n = MIN(json.len, (size_t)ANSWER_PART);
+        more = n < json.len;
+        rc = push_answer_part(c, span_mem(json.p, n), more);
+        json = span_mem(json.p + n, json.len - n);
+    }
+    if (rc == -ENOMEM) /* the peer would wait for the rest */
+        conn_fail(c, rc);
+    return rc;
 }
 
 int conn_send(struct conn *c, const Tony__Frame *msg)

@@ -93,6 +93,9 @@ int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops,
  * would exceed CONN_QUEUE_MAX). */
 int conn_send(struct conn *c, const Tony__Frame *msg);
 int conn_send_packed(struct conn *c, struct packed *p); /* the caller keeps its reference */
+/* Queue a JSON document as an Answer, in several frames if it is long. Only the first frame must
+ * fit under CONN_QUEUE_MAX. Errors as of conn_send(); the connection has ended then. */
+int conn_send_answer(struct conn *c, struct span json);
 void conn_close(struct conn *c);  /* closes at once and drops queued bytes; NULL is accepted */
 void conn_finish(struct conn *c); /* sends the queued bytes, then closes; no more callbacks */
 /* Replace ops and arg. If ops is NULL or has no on_frame, the conn is paused: the loop neither

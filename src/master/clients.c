@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
-#include "codec/json.h"
 #include "conf/conf.h"
 #include "history/history.h"
 #include "master/master_int.h"
@@ -22,7 +21,7 @@
 
 enum {
     NOTIFY_MS = 50,        /* followers get at most 20 updates a second */
-    STATUS_MAX = 24 << 20, /* bytes of a status document; it must fit into a frame */
+    UPDATE_MAX = 24 << 20, /* bytes of a status document without tasks; it must fit into a frame */
 };
 
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
@@ -98,7 +97,7 @@ static const struct job *shown_job(const struct master *m)
 static struct packed *update_pack(struct master *m)
 {
     const struct job *job = shown_job(m);
-    AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
+    AUTO(buf_done) struct buf json = { .max = UPDATE_MAX };
     if (master_status_json(m, false, false, &json) < 0)
         return NULL;
     struct job_verdict v;
@@ -175,19 +174,18 @@ size_t clients_unsent_bytes(const struct master *m)
 
 static void answer(struct peer *p, const struct buf *json)
 {
-    Tony__Answer a = TONY__ANSWER__INIT;
-    a.json.data = (uint8_t *)json->p;
-    a.json.len = json->len;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_ANSWER;
-    f.answer = &a;
-    (void)conn_send(p->conn, &f); /* on_close() handles a broken connection */
+    (void)conn_send_answer(p->conn, buf_span(json)); /* on_close() handles a broken connection */
 }
 
 static void ask_status(struct peer *p)
 {
-    AUTO(buf_done) struct buf json = { .max = STATUS_MAX };
-    if (master_status_json(p->m, true, false, &json) < 0)
+    AUTO(buf_done) struct buf json = { .max = JOB_STATUS_MAX };
+    int rc = master_status_json(p->m, true, false, &json);
+    if (rc == -EMSGSIZE)
+        refuse(p, EMSGSIZE,
+               "the status of all tasks of this job is longer than tony sends (192 MiB)",
+               "'tony list' shows the job without its tasks");
+    else if (rc < 0)
         peer_refuse(p, ENOMEM, "no memory for the job's status");
     else
         answer(p, &json);
@@ -319,32 +317,11 @@ static void ask_resize(struct peer *p, const Tony__ResizeJob *a)
     p->resize_answer_due = p->m->resize_answers_due = true;
 }
 
-/* The members of the status document that are about resizes. */
-static int resize_json(const struct master *m, struct buf *out)
-{
-    static const char *const members[] = { "application_id", "state",   "resize",
-                                           "last_resize",    "resizes", "leaving" };
-    struct err e = { 0 };
-    AUTO(buf_done) struct buf text = { .max = STATUS_MAX };
-    AUTO(json_freep) json_t *all = NULL;
-    AUTO(json_freep) json_t *some = json_object();
-    int rc = master_status_json(m, false, false, &text);
-    if (rc == 0)
-        rc = json_parse("status", buf_span(&text), &all, &e);
-    for (size_t i = 0; i < ARRAY_LEN(members) && rc == 0; i++) {
-        json_t *v = json_object_get(all, members[i]);
-        if (v && json_object_set(some, members[i], v) < 0)
-            rc = -ENOMEM;
-    }
-    AUTO(free_p) char *line = rc == 0 ? json_dumps(some, JSON_COMPACT) : NULL;
-    return line ? buf_adds(out, line) : -ENOMEM;
-}
-
 void clients_answer_resizes(struct master *m)
 {
     m->resize_answers_due = false;
     AUTO(buf_done) struct buf json = { 0 };
-    int rc = resize_json(m, &json);
+    int rc = job_resize_json(m->job_on_disk ? m->job_on_disk->job : m->job, &json);
     for (struct peer *p = m->peers, *next; p; p = next) {
         next = p->next;
         bool asked = p->resize_answer_due;

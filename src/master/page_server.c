@@ -21,6 +21,7 @@ static int answer_status(const char *path, const char *query, struct http_answer
     (void)path;
     (void)query;
     a->type = "application/json";
+    a->body.max = JOB_STATUS_MAX;
     return master_status_json(arg, true, true, &a->body) < 0
                ? err_set(e, ENOMEM, "no memory for the job's status")
                : 0;

@@ -107,7 +107,7 @@ static void write_summary(struct master *m)
 /* On a cluster the archive writes it. If it cannot be written, the journal is replayed. */
 static void write_status(struct master *m)
 {
-    AUTO(buf_done) struct buf status = { 0 };
+    AUTO(buf_done) struct buf status = { .max = JOB_STATUS_MAX };
     struct err e = { 0 };
     int rc = master_status_json(m, true, false, &status);
     if (rc < 0)
@@ -150,7 +150,7 @@ static void history_kept(const struct err *e, void *arg)
 
 static void keep_history(struct master *m)
 {
-    AUTO(buf_done) struct buf status = { 0 }, text = { 0 };
+    AUTO(buf_done) struct buf status = { .max = JOB_STATUS_MAX }, text = { .max = JOB_STATUS_MAX };
     struct err e = { 0 };
     if (master_status_json(m, true, false, &status) < 0 ||
         history_status_text(buf_span(&status), &text) < 0)

@@ -60,12 +60,10 @@ static void refuse_rc(struct pool_client *c, int rc, const char *what)
 
 static void answer(struct pool_client *c, const struct buf *json)
 {
-    Tony__Answer a = TONY__ANSWER__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    a.json = (ProtobufCBinaryData){ .data = (uint8_t *)json->p, .len = json->len };
-    f.body_case = TONY__FRAME__BODY_ANSWER;
-    f.answer = &a;
-    send(c, &f);
+    int rc = c->conn ? conn_send_answer(c->conn, buf_span(json)) : 0;
+    if (rc < 0)
+        log_event(LOG_WARN, "client.send", f_str("client", c->program),
+                  f_int("rc", rc)); /* on_close() follows */
 }
 
 static void answer_text(struct pool_client *c, const char *json)
@@ -372,7 +370,7 @@ static void on_status(struct pool_client *c, const Tony__ClientAsk *ask)
     if (!j) {
         refuse_unknown(c, ask->application_id);
     } else if (j->phase == PH_WAITING) {
-        AUTO(buf_done) struct buf json = { 0 };
+        AUTO(buf_done) struct buf json = { .max = JOB_STATUS_MAX };
         int rc = report_waiting(j, true, &json);
         if (rc < 0)
             refuse_rc(c, rc, "say how the job stands");

@@ -5,6 +5,7 @@ it and ends in time.
 """
 
 import fcntl
+import json
 import os
 import pathlib
 import socket
@@ -165,3 +166,12 @@ def test_a_follower_is_not_lost_in_a_bad_update(strange):
     strange.answers += [frame(update) + frame(last)]
     assert strange.run("wait", app, timeout=60).returncode == 1
     (strange.home / "jobs" / app).rmdir()
+
+
+def test_an_answer_in_parts(strange):
+    """An answer that is longer than a frame comes in several.."""
+    def part(text, more):
+        return frame(field(40, field(1, text) + (field(2, 1) if more else b"")))
+    strange.answers += [part(b'{"pid":7,"jo', True) + part(b'bs":[', True) + part(b"]}", False)]
+    r = strange.run("pool", "status", "--json")
+    assert r.returncode == 0 and json.loads(r.stdout)["pid"] == 7, r

@@ -470,7 +470,7 @@ static void the_summary_is_only_a_shortcut(void **state)
     home_done(&h);
 }
 
-/* A status.json with more than HISTORY_STATUS_MAX bytes is not read: the journal has the same
+/* A status.json with more than JOB_STATUS_MAX bytes is not read: the journal has the same
  * data. */
 static void a_status_that_is_too_large(void **state)
 {
@@ -487,7 +487,7 @@ static void a_status_that_is_too_large(void **state)
     AUTO(free_p) char *path = fs_join(done, "status.json");
     AUTO(free_p) char *summary = fs_join(done, "summary");
     write_file(done, "status.json", SPAN("{\"state\": \"SUCCEEDED\"}"));
-    assert_int_equal(truncate(path, HISTORY_STATUS_MAX + 1), 0); /* takes no space */
+    assert_int_equal(truncate(path, JOB_STATUS_MAX + 1), 0); /* takes no space */
     assert_int_equal(history_read_status(done, &doc, &e), -EFBIG);
     assert_int_equal(history_status(done, &doc, &e), 0);
     assert_string_equal(json_string_value(json_object_get(doc, "state")), "KILLED");
