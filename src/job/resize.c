@@ -21,10 +21,11 @@ int resize_init(struct job *j)
     z->fallback = calloc((size_t)j->n_roles + 1, sizeof *z->fallback);
     z->to = calloc((size_t)j->n_roles + 1, sizeof *z->to);
     z->asked = calloc((size_t)j->n_roles + 1, sizeof *z->asked);
+    z->room = calloc((size_t)j->n_roles + 1, sizeof *z->room);
     z->by_restart = calloc((size_t)j->n_roles + 1, sizeof *z->by_restart);
     z->bounds.for_role = calloc((size_t)j->n_roles + 1, sizeof *z->bounds.for_role);
-    if (!z->target || !z->from || !z->fallback || !z->to || !z->asked || !z->by_restart ||
-        !z->bounds.for_role)
+    if (!z->target || !z->from || !z->fallback || !z->to || !z->asked || !z->room ||
+        !z->by_restart || !z->bounds.for_role)
         return -ENOMEM;
     for (uint32_t r = 0; r < j->n_roles; r++)
         z->target[r] = z->from[r] = z->fallback[r] = j->roles[r].n;
@@ -38,6 +39,7 @@ void resize_done(struct job *j)
     free(j->resize.fallback);
     free(j->resize.to);
     free(j->resize.asked);
+    free(j->resize.room);
     free(j->resize.by_restart);
     free(j->resize.bounds.for_role);
     free(j->resize.who);

@@ -95,7 +95,7 @@ struct bounds {
 
 struct resize {
     enum resize_state state;
-    /* The next five have the number of instances of each role, also of roles that do not change. */
+    /* The next six have the number of instances of each role, also of roles that do not change. */
     uint32_t *target; /* the size that the job should have */
     uint32_t *from;   /* its size when this resize, or the last one, began */
     /* The size of each role before the first resize that the scheduler may still refuse. A role
@@ -103,6 +103,7 @@ struct resize {
     uint32_t *fallback;
     uint32_t *to;         /* the target of the last resize that ended */
     uint32_t *asked;      /* the size that the event being checked asks for */
+    uint32_t *room;       /* only of ask_for(): how far each role may grow, or shrink */
     uint32_t *by_restart; /* 1: a change of this role needs a new gang (RESIZE_RESTART) */
     int64_t asked_ms;     /* when the resize began */
     int64_t due_ms;       /* when the job stops waiting for containers; INT64_MAX = never */

@@ -46,25 +46,81 @@ static bool caps_allow_one_more(const struct job *j, uint32_t role)
     return allowed;
 }
 
-/* The role of which z->asked may have one instance more, or less: the one with the largest
- * room_of(). -1: there is none. */
-static int64_t role_with_most_room(const struct job *j, bool grow)
+/* The roles that get, or give, the next instances: those with the largest room_of(). */
+struct roomiest {
+    uint32_t n;         /* how many; 0 = no role has room */
+    uint32_t first;     /* the first of them */
+    uint32_t room;      /* of each; z->room of these roles has this value */
+    uint32_t next_room; /* the largest room of the other roles; 0 = they have none */
+};
+
+/* Also sets z->room: the room of each role; 0 if the caps do not allow one instance more. */
+static struct roomiest find_roomiest(const struct job *j, bool grow)
 {
-    int64_t best = -1;
-    uint32_t most = 0;
+    struct roomiest best = { 0 };
 
     for (uint32_t r = 0; r < j->n_roles; r++) {
         uint32_t room = room_of(j, r, j->resize.asked[r], grow);
-        if (room > most && (!grow || caps_allow_one_more(j, r))) {
-            most = room;
-            best = r;
-        }
+        if (room > 0 && grow && !caps_allow_one_more(j, r))
+            room = 0;
+        j->resize.room[r] = room;
+        if (room > best.room)
+            best = (struct roomiest){ .n = 1, .first = r, .room = room, .next_room = best.room };
+        else if (room > 0 && room == best.room)
+            best.n++;
+        else
+            best.next_room = MAX(best.next_room, room);
     }
     return best;
 }
 
-/* Set z->asked to the size that has n_containers, or as near to that as the rules allow. Returns
- * the number of containers of that size. */
+/* Change z->asked of each of these roles by `by`, modulo 2^32. */
+static void change_roomiest(const struct job *j, const struct roomiest *best, uint32_t by)
+{
+    const struct resize *z = &j->resize;
+
+    for (uint32_t r = best->first; r < j->n_roles; r++)
+        if (z->room[r] == best->room)
+            z->asked[r] += by;
+}
+
+/* Do the caps on totals allow that each of these roles grows by `by`? */
+static bool caps_allow_all(const struct job *j, const struct roomiest *best, uint32_t by)
+{
+    change_roomiest(j, best, by);
+    bool allowed = job_spec_in_caps(j->spec, j->resize.asked);
+    change_roomiest(j, best, -by);
+    return allowed;
+}
+
+/*
+ * How often these roles may take one instance each, in turn, before another role is as roomy or the
+ * size is reached. missing: the instances that the size still needs. If the caps allow a size, they
+ * allow all smaller ones, so the number is found by halving.
+ */
+static uint32_t count_rounds(const struct job *j, const struct roomiest *best, bool grow,
+                             uint32_t missing)
+{
+    uint32_t from = 0, to = MIN(best->room - best->next_room, missing / best->n);
+
+    if (!grow || to == 0 || caps_allow_all(j, best, to))
+        return to;
+    while (to - from > 1) { /* the caps allow `from` rounds, and not `to` */
+        uint32_t middle = from + (to - from) / 2;
+        if (caps_allow_all(j, best, middle))
+            from = middle;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/*
+ * Set z->asked to the size that has n_containers, or as near to that as the rules allow. Returns
+ * the number of containers of that size. The role with the largest room_of() gets, or gives, the
+ * next instance. Many instances are changed at once, so the cost depends on the number of roles
+ * only.
+ */
 static uint32_t ask_for(const struct job *j, uint32_t n_containers, bool grow)
 {
     const struct resize *z = &j->resize;
@@ -73,17 +129,24 @@ static uint32_t ask_for(const struct job *j, uint32_t n_containers, bool grow)
     memcpy(z->asked, z->target, j->n_roles * sizeof *z->asked);
     n = resize_count_containers(j, z->asked);
     while (grow ? n < n_containers : n > n_containers) {
-        int64_t role = role_with_most_room(j, grow);
-        if (role < 0)
+        struct roomiest best = find_roomiest(j, grow);
+        if (best.n == 0)
             break;
-        z->asked[role] += grow ? 1u : -1u;
-        n += grow ? 1u : -1u;
+        uint32_t missing = grow ? n_containers - n : n - n_containers;
+        uint32_t rounds = count_rounds(j, &best, grow, missing);
+        if (rounds > 0) {
+            change_roomiest(j, &best, grow ? rounds : -rounds);
+            n = grow ? n + rounds * best.n : n - rounds * best.n;
+        } else { /* not all of these roles can change: the first one does */
+            z->asked[best.first] += grow ? 1u : -1u;
+            n += grow ? 1u : -1u;
+        }
     }
     return n;
 }
 
 /* The number of containers to which the scheduler may make the job grow. Mostly that is the sum
- * over the roles. Only if the caps on totals do not allow that sum, add one instance at a time. */
+ * over the roles. Only if the caps on totals do not allow that sum, ask_for() finds it. */
 static uint32_t most_containers(const struct job *j)
 {
     const struct resize *z = &j->resize;

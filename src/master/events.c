@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
@@ -144,21 +145,38 @@ static bool known_slot(const struct master *m, uint32_t slot)
     return false;
 }
 
-/* The slot of a container. If it ended while no master ran, the scheduler may know only its id. */
-static uint32_t slot_of(const struct master *m, const struct sched_container *c)
+static void map_drop(struct map *m)
 {
-    for (uint32_t i = 0; c->slot == SCHED_NO_SLOT && i < job_n_slots(m->job); i++) {
-        struct slot_view v;
-        job_slot(m->job, i, &v);
-        if (v.container && str_eq(v.container, c->id))
-            return i;
-    }
-    return c->slot;
+    map_done(m, NULL);
 }
 
-static void feed_completed(struct master *m, const struct sched_container *c)
+/* Fill *out with the slot, plus 1, of each container. Only if the scheduler knows of a container of
+ * the event nothing but the id: it ended while no master ran. 0 or -ENOMEM. */
+static int map_slots(const struct master *m, const struct sched_event *ev, struct map *out)
 {
-    uint32_t slot = slot_of(m, c);
+    bool needed = false;
+    int rc = 0;
+    for (size_t i = 0; i < ev->n; i++)
+        needed |= ev->containers[i].slot == SCHED_NO_SLOT;
+    for (uint32_t i = 0; needed && rc == 0 && i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (v.container)
+            rc = map_set(out, v.container, (void *)(uintptr_t)(i + 1), NULL);
+    }
+    return rc;
+}
+
+/* SCHED_NO_SLOT: no slot has this container, so its end is known. If a slot has taken the container
+ * over from a spare since map_slots(), the map has the spare; job_feed() finds the slot. */
+static uint32_t slot_of(const struct map *slots, const struct sched_container *c)
+{
+    uintptr_t value = c->slot == SCHED_NO_SLOT ? (uintptr_t)map_get(slots, c->id) : 0;
+    return value ? (uint32_t)(value - 1) : c->slot;
+}
+
+static void feed_completed(struct master *m, const struct sched_container *c, uint32_t slot)
+{
     if (slot == SCHED_NO_SLOT || !known_slot(m, slot))
         return;
     (void)master_feed_end(m,
@@ -181,7 +199,7 @@ static void completed(struct master *m, const struct sched_container *c)
         job_slot(m->job, c->slot, &v);
     bool is_current = v.container && str_eq(v.container, c->id);
     struct peer *p = is_current ? m->executors[c->slot] : NULL; /* feed_completed() may change it */
-    feed_completed(m, c);
+    feed_completed(m, c, c->slot);
     if (p && m->executors[c->slot] == p)
         (void)executor_finish(m, c->slot, m->spec->kill_grace_ms);
 }
@@ -253,6 +271,11 @@ static void registered(struct master *m, const struct sched_event *ev)
     }
     if (queued_resize_delays(m, ev))
         return;
+    AUTO(map_drop) struct map slots = { 0 };
+    if (map_slots(m, ev, &slots) < 0) {
+        master_exit_now(m, MASTER_CRASHED);
+        return;
+    }
     master_drop_actions(m); /* the events below return those that are still wanted */
     m->phase = MP_RUNNING;
     m->host = str_dup(ev->text); /* NULL if there is no memory: then it is not shown */
@@ -270,7 +293,7 @@ static void registered(struct master *m, const struct sched_event *ev)
         if (c->launched && !c->completed && c->slot < job_n_slots(m->job))
             reconnect_executor(m, job_slot_now(m->job, c->slot), c->id, c->node);
         if (c->completed)
-            feed_completed(m, c);
+            feed_completed(m, c, slot_of(&slots, c));
         else if (!known_slot(m, c->slot))
             end_unknown(m, c);
         else

@@ -646,6 +646,70 @@ static void test_bounds_and_totals(void **state)
     check_bounds("worker*2/live/cap100000 ps*2/live/cap100000", "go", 2, 100000);
 }
 
+/* The rule in its simplest form: one instance after the other goes to the role that has the most
+ * room. Returns false if no role can change. */
+static bool change_one(const struct job_spec *spec, uint32_t *sizes, bool grow)
+{
+    int64_t most = 0;
+    size_t best = 0;
+    for (size_t r = 0; r < spec->n_roles; r++) {
+        const struct role_spec *role = &spec->roles[r];
+        int64_t room = grow ? role->max_instances - sizes[r]
+                            : (int64_t)sizes[r] - (int64_t)role->min_instances;
+        sizes[r]++;
+        bool allowed = !grow || job_spec_in_caps(spec, sizes);
+        sizes[r]--;
+        if (allowed && room > most) {
+            most = room;
+            best = r;
+        }
+    }
+    sizes[best] += most == 0 ? 0 : grow ? 1u : -1u;
+    return most > 0;
+}
+
+/* Jobs of random bounds and totals grow and shrink as that rule says. */
+static void test_sizes_by_the_scheduler(void **state)
+{
+    enum { JOBS = 400, STEPS = 6 };
+    static const char *const jobs[] = { "a*3/live", "a*2/live b*5/live",
+                                        "a*4/live b*4/live c*1/live",
+                                        "a*2/live b*2/live c*2/live d*2/live" };
+    unsigned seed = 7, n_changes = 0;
+    (void)state;
+    for (int i = 0; i < JOBS; i++) {
+        struct drive d;
+        drive_init(&d, jobs[i % 4]);
+        struct job_spec *spec = d.spec;
+        for (size_t r = 0; r < spec->n_roles; r++) {
+            spec->roles[r].memory_mib = 1 + (uint64_t)(rand_r(&seed) % 3);
+            spec->roles[r].min_instances = 1;
+            spec->roles[r].max_instances = spec->roles[r].instances + rand_r(&seed) % 30;
+        }
+        spec->max_total[TOTAL_INSTANCES] = i % 3 ? 0 : 20 + (uint64_t)(rand_r(&seed) % 40);
+        spec->max_total[TOTAL_MEMORY] = i % 2 ? 0 : 40 + (uint64_t)(rand_r(&seed) % 80);
+        drive_run(&d, "go");
+        for (int k = 0; k < STEPS; k++) {
+            uint32_t sizes[4] = { 0 }, n = 0, want = 1 + (uint32_t)rand_r(&seed) % 70;
+            for (size_t r = 0; r < spec->n_roles; r++)
+                n += sizes[r] = d.job->resize.target[r];
+            bool grow = want > n;
+            while (n != want && change_one(spec, sizes, grow)) {
+                n += grow ? 1u : -1u;
+                n_changes++;
+            }
+            AUTO(free_p) char *words = str_printf("%s:%u +10", grow ? "grow" : "shrink", want);
+            drive_run(&d, words);
+            for (size_t r = 0; r < spec->n_roles; r++)
+                if (d.job->resize.target[r] != sizes[r])
+                    fail_msg("job %d, step %d, '%s': role %zu has %u, not %u", i, k, words, r,
+                             d.job->resize.target[r], sizes[r]);
+        }
+        drive_done(&d);
+    }
+    assert_true(n_changes > JOBS * STEPS);
+}
+
 /* The job shrinks and grows to each number between the bounds, and not further. */
 static void test_each_size_in_the_bounds(void **state)
 {
@@ -845,6 +909,7 @@ int main(void)
         cmocka_unit_test(test_by_the_scheduler),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_bounds_and_totals),
+        cmocka_unit_test(test_sizes_by_the_scheduler),
         cmocka_unit_test(test_each_size_in_the_bounds),
         cmocka_unit_test(test_waits_for_a_checkpoint),
         cmocka_unit_test(test_says_how_far_it_shrinks),
