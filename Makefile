@@ -85,7 +85,7 @@ bench-yarn: ## install Java and Maven, build, and measure tony on a real Hadoop
 	@bench/yarn
 
 soak: ## the long tests (more than an hour)
-	@tools/install-deps check frameworks
+	@tools/install-deps check frameworks scale
 	@tools/install-frameworks horovod || true # its test says that it is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) $(check_options) --only soak --only soak-yarn

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the table of results."""
 
+import sys
+
 
 def number(value, unit):
     return f"{value:.0f} {unit}" if unit in ("KiB", "files") else f"{value:.2f} {unit}"
@@ -32,3 +34,12 @@ def print_rows(rows, notes):
     print(f"\n{met} goals met, {missed} missed")
     for note in notes:
         print(f"note: {note}")
+
+
+def exit_status(program, rows):
+    """0, or 1 if a goal was missed; then the last lines on stderr name each."""
+    missed = [r for r in rows if r["met"] is False]
+    for r in missed:
+        print(f"{program}: goal missed: {r['what']}: {number(r['value'], r['unit'])}, the goal is {number(r['goal'], r['unit'])}",
+              file=sys.stderr)
+    return 1 if missed else 0
