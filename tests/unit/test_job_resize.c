@@ -684,7 +684,7 @@ static void test_sizes_by_the_scheduler(void **state)
         for (size_t r = 0; r < spec->n_roles; r++) {
             spec->roles[r].memory_mib = 1 + (uint64_t)(rand_r(&seed) % 3);
             spec->roles[r].min_instances = 1;
-            spec->roles[r].max_instances = spec->roles[r].instances + rand_r(&seed) % 30;
+            spec->roles[r].max_instances = (int64_t)spec->roles[r].instances + rand_r(&seed) % 30;
         }
         spec->max_total[TOTAL_INSTANCES] = i % 3 ? 0 : 20 + (uint64_t)(rand_r(&seed) % 40);
         spec->max_total[TOTAL_MEMORY] = i % 2 ? 0 : 40 + (uint64_t)(rand_r(&seed) % 80);
