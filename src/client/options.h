@@ -65,6 +65,12 @@ struct buf;
     X(OPT_SEED, "seed", 0, "N", false, "of the random numbers of --generate; default is 1")        \
     X(OPT_JOBS, "jobs", 0, "N", false, "how many jobs to generate; default is 50 or 2000")         \
     X(OPT_PLOT, "plot", 0, "FILE", false, "write charts into this file, as SVG")                   \
+    X(OPT_FORMAT, "format", 0, "NAME", false,                                                      \
+      "of the trace: helios, pai or philly; default is auto")                                      \
+    X(OPT_COLUMNS, "columns", 0, "LIST", false,                                                    \
+      "the columns of another CSV: submit=submit_time,duration=run_s,gpus=gpu_num")                \
+    X(OPT_ELASTIC, "elastic", 0, "LIST", false,                                                    \
+      "LOW,HIGH,EXPONENT: how the jobs of such a trace may be resized; default is not at all")     \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \

@@ -10,6 +10,7 @@
 #include "client/allocate.h"
 #include "client/client_int.h"
 #include "codec/json.h"
+#include "simulate/foreign.h"
 #include "simulate/generate.h"
 #include "simulate/plot.h"
 #include "simulate/simulate.h"
@@ -47,7 +48,32 @@ static int choose(const char *list, struct chosen *out, struct err *e)
     return 0;
 }
 
-static int load(const char *path, struct trace *t, struct err *e)
+/* Read the trace of another cluster, which needs nodes from the command line. */
+static int load_foreign(const struct client *c, const char *path, struct span text, struct trace *t,
+                        struct err *e)
+{
+    const char *format = options_get(&c->o, OPT_FORMAT), *elastic = options_get(&c->o, OPT_ELASTIC);
+    struct foreign_options o = { .format = format && !str_eq(format, "auto") ? format : NULL,
+                                 .columns = options_get(&c->o, OPT_COLUMNS) };
+    struct foreign_result result;
+    int rc = elastic ? foreign_elastic(span_of(elastic), &o, e) : 0;
+    if (rc == 0)
+        rc = foreign_parse(path, text, &o, t, &result, e);
+    if (rc < 0)
+        return rc;
+    if (result.left_out > 0)
+        client_note("%s: %zu job%s left out: never run, not ended, or without a demand", path,
+                    result.left_out, result.left_out == 1 ? " is" : "s are");
+    if (options_has(&c->o, OPT_NODES))
+        return 0;
+    AUTO(buf_done) struct buf types = { 0 };
+    for (uint32_t k = 0; k < t->cluster.n_types; k++)
+        (void)buf_addf(&types, "%s%s", k ? "," : "", t->cluster.types[k]);
+    (void)err_set(e, EINVAL, "%s: this trace does not say which nodes there are", path);
+    return err_hint(e, "give --nodes 'COUNTx%s'", buf_cstr(&types));
+}
+
+static int load(const struct client *c, const char *path, struct trace *t, struct err *e)
 {
     AUTO(buf_done) struct buf text = { .max = TRACE_BYTES_MAX };
     AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -56,6 +82,9 @@ static int load(const char *path, struct trace *t, struct err *e)
     int rc = buf_fill_fd(&text, fd, e);
     if (rc < 0)
         return err_wrap(e, rc, "trace '%s'", path);
+    bool chosen = options_has(&c->o, OPT_COLUMNS) || options_has(&c->o, OPT_FORMAT);
+    if (chosen || foreign_is(buf_span(&text)))
+        return load_foreign(c, path, buf_span(&text), t, e);
     return trace_parse(path, buf_span(&text), t, e);
 }
 
@@ -144,7 +173,7 @@ int cmd_simulate(struct client *c)
     if (rc == 0)
         rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
     if (rc == 0)
-        rc = load(c->o.args[0], &t, &e);
+        rc = load(c, c->o.args[0], &t, &e);
     if (rc == 0 && nodes)
         rc = trace_set_nodes(&t, span_of(nodes), &e);
     if (rc < 0)

@@ -7,14 +7,13 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "simulate/trace_int.h"
 
 enum {
     TRACE_MEMORY_MAX = 1 << 30,
     FIELDS_MAX = PART_TYPES_MAX + 8,
     WORDS_MAX = 2 + TRACE_LEVELS_MAX
 };
-
-static const double SECONDS_MAX = 1e10; /* 300 years: a double still counts milliseconds */
 
 struct reader {
     const char *what;
@@ -44,8 +43,7 @@ static int read_int(const struct reader *r, struct span s, const char *name, int
 }
 
 /* A decimal number; strtod() alone would accept "inf", "nan" and hexadecimal ones. */
-static int parse_real(struct span s, const char *name, double min, double max, double *out,
-                      struct err *e)
+int trace_real(struct span s, const char *name, double min, double max, double *out, struct err *e)
 {
     char text[64], *end;
     bool plain = s.len > 0 && s.len < sizeof text;
@@ -68,7 +66,7 @@ static int parse_real(struct span s, const char *name, double min, double max, d
 static int read_real(const struct reader *r, struct span s, const char *name, double min,
                      double max, double *out)
 {
-    return at_line(r, parse_real(s, name, min, max, out, r->e));
+    return at_line(r, trace_real(s, name, min, max, out, r->e));
 }
 
 /* The words of a line, separated by blanks. More than `max` words: max + 1. */

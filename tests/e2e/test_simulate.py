@@ -172,3 +172,38 @@ def test_plot(tmp_path):
     assert tags.count("rect") > 2 + 50 * 2
     rc, _, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo", "--plot", tmp_path / "none" / "x.svg")
     assert rc == 4 and "cannot write charts" in errors
+
+
+# ---- traces of other clusters
+
+FOREIGN = ROOT / "tests" / "data" / "traces"
+
+
+def foreign(*args):
+    return subprocess.run([str(BIN / "tony"), "simulate", *map(str, args)], capture_output=True, text=True, timeout=60)
+
+
+def test_a_trace_of_helios():
+    done = foreign(FOREIGN / "helios.csv", "--nodes", "2x48,8", "--policy", "fifo", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "helios.csv: 1 job is left out: never run, not ended, or without a demand" in done.stderr
+    # All jobs run at once: 3,600, 600 and 600 s.
+    assert json.loads(done.stdout)[0]["jct_mean_s"] == pytest.approx(1600)
+
+
+def test_an_elastic_job_of_another_trace_grows():
+    done = foreign(FOREIGN / "philly.json", "--nodes", "2x8", "--policy", "static,drf", "--elastic", "0.25,4,1", "--json")
+    static, drf = json.loads(done.stdout)
+    assert drf["jct_mean_s"] < static["jct_mean_s"]
+
+
+def test_a_trace_of_another_cluster_needs_nodes():
+    done = foreign(FOREIGN / "pai.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "does not say which nodes there are" in done.stderr and "--nodes 'COUNTxcore_percent,memory_mib,gpu_percent'" in done.stderr
+
+
+def test_columns_by_name():
+    done = foreign(FOREIGN / "other.csv", "--columns", "id=name,submit=queued,duration=took,gpus=cards", "--nodes", "1x2", "--policy", "fifo", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["jct_mean_s"] == pytest.approx((30 + 79.5) / 2)
