@@ -92,6 +92,8 @@ static void print_job(const json_t *job, int64_t now_ms)
                  json_is_true(json_object_get(job, "extension")) ? ", its extension" : "");
     if (n == 0)
         (void)printf("    waits, since %s\n", since);
+    else if (!json_is_true(json_object_get(job, "elastic")))
+        (void)printf("    has what it needs, and is not resized\n");
     else if (had && had != n)
         (void)printf("    %lld containers, before %lld; fair: %lld; since %s\n", (long long)n,
                      (long long)had, (long long)doc_int(job, "fair", 0), since);
@@ -152,4 +154,31 @@ int pool_why(struct client *c)
         print_why(doc);
     json_decref(doc);
     return client_flush_stdout();
+}
+
+/* ---- for other commands ---- */
+
+void pool_policy_add(struct client *c, json_t *doc)
+{
+    struct answer a = { .wait_ms = POOL_POLICY_MS };
+    json_t *why = NULL, *job;
+    size_t i;
+    if (!str_eq(doc_str(doc, "state"), "RUNNING") ||
+        link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, doc_str(doc, "application_id"),
+                      false, &a, NULL) < 0 ||
+        parse(&a, &why, NULL) < 0) {
+        answer_done(&a);
+        return;
+    }
+    const json_t *d = json_object_get(why, "decision");
+    json_array_foreach(json_object_get(d, "jobs"), i, job)
+    {
+        if (!json_is_true(json_object_get(job, "extension")))
+            (void)json_object_set_new(doc, "policy",
+                                      json_pack("{s:s, s:I, s:O}", "name", doc_str(d, "policy"),
+                                                "decision", (json_int_t)doc_int(d, "number", 0),
+                                                "word", job)); /* on failure nobody sees it */
+    }
+    json_decref(why);
+    answer_done(&a);
 }

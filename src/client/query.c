@@ -8,6 +8,7 @@
 #include "client/client_int.h"
 #include "client/link.h"
 #include "client/mind.h"
+#include "client/pool_policy.h"
 #include "client/render.h"
 #include "client/status.h"
 #include "client/yarn_cmd.h"
@@ -43,7 +44,7 @@ static void progress_done(struct progress *f, size_t n)
 static void ask_reasons(struct client *c, const struct history_rows *rows,
                         struct progress *progress)
 {
-    struct answer a = { 0 };
+    struct answer a = { .wait_ms = POOL_POLICY_MS };
     bool any = false;
     for (size_t i = 0; i < rows->n; i++)
         any |= rows->v[i].live && str_eq(rows->v[i].state, "WAITING");
@@ -257,9 +258,10 @@ static void policy_lines(const json_t *doc)
     AUTO(buf_done) struct buf change = { 0 };
     if (!render_policy(doc, &why, &change))
         return;
-    (void)printf("  because   %s\n", buf_cstr(&why));
+    bool waits = json_is_object(json_object_get(doc, "waiting"));
+    (void)printf("  %-9s %s\n", waits ? "because" : "size", buf_cstr(&why));
     if (change.len)
-        (void)printf("  remedy    %s\n", buf_cstr(&change));
+        (void)printf("            changed by: %s\n", buf_cstr(&change));
 }
 
 static void role_lines(const json_t *roles)
@@ -389,6 +391,7 @@ int query_load(struct client *c, json_t **out)
         return client_fail(find_exit_code(&e), &e);
     if (status_load(c, id, out, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
+    pool_policy_add(c, *out);
     return EXIT_DONE;
 }
 

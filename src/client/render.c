@@ -211,17 +211,21 @@ void render_waiting(const json_t *summary, char *out, size_t n)
 
 bool render_policy(const json_t *summary, struct buf *why, struct buf *change)
 {
-    const json_t *policy = json_object_get(json_object_get(summary, "waiting"), "policy");
+    const json_t *waiting = json_object_get(json_object_get(summary, "waiting"), "policy");
+    const json_t *policy = waiting ? waiting : json_object_get(summary, "policy");
     const json_t *word = json_object_get(policy, "word");
-    const char *hint = doc_str(word, "would_change");
     char since[32];
-    if (!json_is_object(word))
+    if (!json_is_object(word) || (!waiting && !json_is_true(json_object_get(word, "elastic"))))
         return false;
     (void)str_duration(MAX(clock_wall_ms() - doc_int(word, "since_ms", 0), (int64_t)0), since,
                        sizeof since);
+    if (!waiting)
+        (void)buf_addf(why, "%lld containers, fair: %lld; ",
+                       (long long)doc_int(word, "containers", 0),
+                       (long long)doc_int(word, "fair", 0));
     (void)buf_addf(why, "policy '%s', since %s: %s", doc_str(policy, "name"), since,
                    doc_str(word, "why"));
-    (void)buf_adds(change, hint);
+    (void)buf_adds(change, doc_str(word, "would_change"));
     return true;
 }
 

@@ -420,9 +420,10 @@ void why_not_over(const json_t *doc, struct buf *out)
     AUTO(buf_done) struct buf policy = { 0 };
     AUTO(buf_done) struct buf change = { 0 };
     if (render_policy(doc, &policy, &change)) {
-        say(out, "because", buf_cstr(&policy));
+        bool waits = json_is_object(json_object_get(doc, "waiting"));
+        say(out, waits ? "because" : "size", buf_cstr(&policy));
         if (change.len)
-            say(out, "remedy", buf_cstr(&change));
+            say(out, "changed by", buf_cstr(&change));
     }
     say_tasks(doc, "waiting", "waits", "a container was asked for and not granted yet", out);
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
@@ -452,8 +453,8 @@ void why_not_over(const json_t *doc, struct buf *out)
 static int why_json(json_t *doc)
 {
     static const char *const members[] = {
-        "application_id", "state", "exit_code", "message",   "waiting", "pausing",
-        "trouble",        "cause", "failures",  "bad_nodes", "resize",  "last_resize"
+        "application_id", "state",    "exit_code", "message", "waiting",     "pausing", "trouble",
+        "cause",          "failures", "bad_nodes", "resize",  "last_resize", "policy"
     };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {

@@ -123,6 +123,8 @@ struct pool_job {
     double budget;
     uint64_t timeout_ms;         /* tony.application.timeout; 0 = none */
     int64_t started_ms;          /* when this pool admitted it; 0 = another pool did */
+    bool conf_busy;              /* a thread writes its job.conf.new */
+    bool decided_on;             /* a decision was about this job */
     int64_t left_alone_until_ms; /* no decision changes the job before; 0 = it may */
 
     uint32_t admit_number; /* of the last Admit of this connection */

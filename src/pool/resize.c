@@ -143,6 +143,15 @@ static int build(struct resizing *r, const Tony__ResizeJob *m, struct err *e)
     return rc < 0 ? err_wrap(e, rc, "cannot resize job '%s'", r->id) : 0;
 }
 
+/* A second resize of the same job would write the same file. */
+static int check_idle(const struct pool_job *j, struct err *e)
+{
+    if (!j->conf_busy)
+        return 0;
+    (void)err_set(e, EBUSY, "job '%s' is being resized already", j->id);
+    return err_hint(e, "ask again");
+}
+
 /* ---- the three steps ---- */
 
 static int sync_text(struct resizing *r)
@@ -215,6 +224,9 @@ static void write_done(void *arg, int rc)
 {
     struct resizing *r = arg;
     struct pool *p = r->pool;
+    struct pool_job *busy = pool_job_find(p, r->id);
+    if (busy)
+        busy->conf_busy = false;
     if (rc < 0 && !r->e.num)
         (void)err_set(&r->e, -rc, "cannot resize the job: %m");
     if (p->ended) {
@@ -226,6 +238,7 @@ static void write_done(void *arg, int rc)
         (void)unlink(r->new_path); /* it may be missing */
         tell_policy(r, -EIO);
         finish(r);
+        pool_admit(p);
         return;
     }
     tell_policy(r, 0);
@@ -235,6 +248,16 @@ static void write_done(void *arg, int rc)
     pool_admit(p);
     if (rc < 0)
         dir_done(r, dir_work(r));
+}
+
+static int start_writing(struct resizing *r, struct pool_job *j, struct err *e)
+{
+    struct pool *p = r->pool;
+    if (loop_work(p->loop, write_work, write_done, r) < 0)
+        return no_memory(e);
+    j->conf_busy = true;
+    p->n_submissions++; /* so that the pool does not exit meanwhile */
+    return 0;
 }
 
 int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *e)
@@ -254,14 +277,15 @@ int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *
         return no_memory(e);
     int rc = check_waits(j, r->dir, e);
     if (rc == 0)
+        rc = check_idle(j, e);
+    if (rc == 0)
         rc = build(r, m, e);
     if (rc == 0)
-        rc = loop_work(p->loop, write_work, write_done, r) < 0 ? no_memory(e) : 0;
+        rc = start_writing(r, j, e);
     if (rc < 0)
         return rc;
     r->client = c;
     c->resizing = TAKE(r);
-    p->n_submissions++; /* so that the pool does not exit meanwhile */
     return 0;
 }
 
@@ -284,11 +308,10 @@ int resize_by_policy(struct pool_job *j, const char *role, uint32_t n, struct er
     if (rc == 0)
         rc = build(r, &m, e);
     if (rc == 0)
-        rc = loop_work(p->loop, write_work, write_done, r) < 0 ? no_memory(e) : 0;
+        rc = start_writing(r, j, e);
     if (rc < 0)
         return rc;
     (void)TAKE(r);
-    p->n_submissions++; /* so that the pool does not exit meanwhile */
     return 0;
 }
 

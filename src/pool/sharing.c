@@ -9,14 +9,19 @@
 #include "loop/loop.h"
 #include "pool/pool_int.h"
 
+struct entry {
+    char id[APP_ID_MAX];
+    bool extension, elastic;
+};
+
 /* One decision: what it relies on, and what came out. */
 struct sharing_round {
     struct pool *pool; /* the thread does not use it */
     struct sharing_settings settings;
     struct admission_amount capacity;
     struct share_job *jobs;
-    char (*ids)[APP_ID_MAX]; /* the ids of jobs[] */
-    size_t n, cap;
+    struct entry *entries; /* one for each of jobs[] */
+    size_t n;
     int64_t began_ms, deadline_ms, decided_ms_before;
     struct share_decision decision;
     struct err e;
@@ -159,10 +164,15 @@ static void describe_extension(const struct pool_job *j, struct share_job *s)
                              .ends_in_s = INFINITY };
 }
 
-static void add(struct sharing_round *r, const struct pool_job *j, const struct share_job *s)
+static void add(struct sharing_round *r, const struct pool_job *j, const struct share_job *s,
+                bool extension)
 {
-    (void)str_copy(r->ids[r->n], APP_ID_MAX, j->id); /* always fits */
-    r->jobs[r->n++] = *s;
+    struct entry *x = &r->entries[r->n];
+    (void)str_copy(x->id, sizeof x->id, j->id); /* always fits: both have APP_ID_MAX bytes */
+    x->extension = extension;
+    x->elastic = !extension && j->elastic.has;
+    r->jobs[r->n] = *s;
+    r->jobs[r->n++].id = x->id;
 }
 
 static void round_free(struct sharing_round *r)
@@ -170,7 +180,7 @@ static void round_free(struct sharing_round *r)
     if (!r)
         return;
     free(r->jobs);
-    free(r->ids);
+    free(r->entries);
     share_decision_done(&r->decision);
     free(r);
 }
@@ -181,9 +191,9 @@ static struct sharing_round *round_new(struct pool *p)
     size_t most = 2 * p->jobs.n + 1;
     if (r) {
         r->jobs = calloc(most, sizeof *r->jobs);
-        r->ids = calloc(most, sizeof *r->ids);
+        r->entries = calloc(most, sizeof *r->entries);
     }
-    if (!r || !r->jobs || !r->ids) {
+    if (!r || !r->jobs || !r->entries) {
         round_free(r);
         return NULL;
     }
@@ -193,7 +203,7 @@ static struct sharing_round *round_new(struct pool *p)
     for (size_t i = 0; i < p->jobs.n; i++) {
         struct share_job s;
         describe(p->jobs.v[i], &s);
-        add(r, p->jobs.v[i], &s);
+        add(r, p->jobs.v[i], &s, false);
     }
     for (size_t i = 0; i < p->jobs.n; i++) {
         const struct pool_job *j = p->jobs.v[i];
@@ -201,10 +211,8 @@ static struct sharing_round *round_new(struct pool *p)
         if (!j->wish.open || j->phase != PH_LIVE || sharing_wish_is_ours(j))
             continue;
         describe_extension(j, &s);
-        add(r, j, &s);
+        add(r, j, &s, true);
     }
-    for (size_t i = 0; i < r->n; i++)
-        r->jobs[i].id = r->ids[i];
     return r;
 }
 
@@ -241,25 +249,22 @@ static uint64_t hash_round(const struct sharing_round *r)
     return MAX(h, UINT64_C(1));
 }
 
-static bool is_extension(const struct share_job *jobs, size_t i)
+static bool same_entry(const struct entry *a, const struct entry *b)
 {
-    for (size_t k = 0; k < i; k++) /* the entry of the job itself comes first */
-        if (str_eq(jobs[k].id, jobs[i].id))
-            return true;
-    return false;
+    return a->extension == b->extension && str_eq(a->id, b->id);
 }
 
-/* Are all jobs of the decision as they were when it began? */
+/* Are all jobs of the decision as they were when it began? Both lists have the order of the pool's
+ * list. */
 static bool still_holds(const struct sharing_round *then, const struct sharing_round *now)
 {
+    size_t k = 0;
     if (now->settings.policy != then->settings.policy)
         return false;
-    for (size_t i = 0; i < then->n; i++) {
-        bool same = false;
-        for (size_t k = 0; k < now->n && !same; k++)
-            same = str_eq(now->jobs[k].id, then->jobs[i].id) &&
-                   hash_job(&now->jobs[k]) == hash_job(&then->jobs[i]);
-        if (!same)
+    for (size_t i = 0; i < then->n; i++, k++) {
+        while (k < now->n && !same_entry(&then->entries[i], &now->entries[k]))
+            k++;
+        if (k == now->n || hash_job(&then->jobs[i]) != hash_job(&now->jobs[k]))
             return false;
     }
     return true;
@@ -285,19 +290,24 @@ static int decide(void *arg)
 static void apply(struct pool *p, struct sharing_round *r)
 {
     struct sharing_word *words = calloc(r->n + 1, sizeof *words);
+    bool changes = false;
     for (size_t i = 0; i < r->n; i++) {
         const struct share_target *t = &r->decision.jobs[i];
-        struct pool_job *j = pool_job_find(p, r->ids[i]);
-        bool extension = is_extension(r->jobs, i);
-        if (j)
-            sharing_aim(j, t, extension);
+        const struct entry *x = &r->entries[i];
+        struct pool_job *j = pool_job_find(p, x->id);
+        if (j) {
+            j->decided_on = true;
+            changes |= sharing_aim(j, t, x->extension);
+        }
         if (!words)
             continue;
-        (void)str_copy(words[i].id, APP_ID_MAX, r->ids[i]); /* always fits */
-        words[i].extension = extension;
-        words[i].target = *t;
+        words[i] =
+            (struct sharing_word){ .extension = x->extension, .elastic = x->elastic, .target = *t };
+        (void)str_copy(words[i].id, APP_ID_MAX, x->id); /* always fits */
         words[i].had = r->jobs[i].kind == SHARE_RUNS ? r->jobs[i].n : 0;
     }
+    /* If it changes something, decide once more when that is done, or has failed. */
+    p->sharing.decided_on = changes ? 0 : hash_round(r);
     if (words)
         sharing_keep(p, words, r->n, &r->decision.metrics, clock_mono_ms() - r->began_ms);
     pool_admit(p);
@@ -321,7 +331,6 @@ static void decided(void *arg, int rc)
         y->decided_ms = r->decided_ms_before;
         y->changed = true;
     } else {
-        y->decided_on = hash_round(r);
         apply(p, r);
     }
     round_free(now);
@@ -337,7 +346,7 @@ static bool must_wait(const struct pool *p)
     for (size_t i = 0; i < p->jobs.n; i++) {
         const struct pool_job *j = p->jobs.v[i];
         open |= j->target.kind != TARGET_NONE;
-        unknown |= !pool_job_admitted(j) && !sharing_last_word(p, j->id, false);
+        unknown |= !pool_job_admitted(j) && !j->decided_on;
     }
     return open && !unknown;
 }

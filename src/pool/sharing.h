@@ -87,6 +87,7 @@ struct pool_target {
 struct sharing_word {
     char id[APP_ID_MAX];
     bool extension;
+    bool elastic; /* it may be resized; else it counts as one container */
     struct share_target target;
     uint32_t had;          /* containers before */
     int64_t since_wall_ms; /* since when the decisions say the same of it */
@@ -114,7 +115,7 @@ struct sharing {
     struct sharing_round *round; /* a thread decides; NULL = none does */
     bool changed;                /* something has changed since the last decision */
     int64_t decided_ms;          /* when the last decision began; 0 = there was none */
-    uint64_t decided_on;         /* sharing_hash() of its input */
+    uint64_t decided_on;         /* the hash of its input; 0 = it changed something */
     uint64_t number;
     VEC(struct sharing_record) records; /* the last SHARING_KEPT decisions, the newest at the end */
 };
@@ -133,8 +134,8 @@ void sharing_read_job(struct pool_job *j, const struct job_spec *spec);
 
 /* Under a policy: may this job be admitted now, or this extension be granted? */
 bool sharing_names(const struct pool_job *j, bool extension);
-/* Follow the decision that was made for these jobs; jobs[i] of the pool is d->jobs[i]. */
-void sharing_aim(struct pool_job *j, const struct share_target *t, bool extension);
+/* Take what was decided for the job. true: something is to be done. */
+bool sharing_aim(struct pool_job *j, const struct share_target *t, bool extension);
 /* After each admission: notice targets that were reached, ask jobs to shrink, offer room. */
 void sharing_carry_out(struct pool *p);
 /* Drop the targets of jobs that have not reached them in time. Returns the next time at which this

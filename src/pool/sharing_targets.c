@@ -40,12 +40,12 @@ static void aim_start(struct pool_job *j, uint32_t n)
     j->target = (struct pool_target){ .kind = TARGET_START, .n = n, .ready = fits };
 }
 
-void sharing_aim(struct pool_job *j, const struct share_target *t, bool extension)
+bool sharing_aim(struct pool_job *j, const struct share_target *t, bool extension)
 {
     struct pool *p = j->pool;
     uint32_t now;
     if (j->target.kind != TARGET_NONE)
-        return; /* it is under way: the decision has left it as it is */
+        return false; /* it is under way: the decision has left it as it is */
     if (t->verdict == PART_STARTS && extension)
         j->target = (struct pool_target){ .kind = TARGET_EXTEND };
     else if (t->verdict == PART_STARTS)
@@ -53,8 +53,10 @@ void sharing_aim(struct pool_job *j, const struct share_target *t, bool extensio
     else if (t->verdict == PART_CHANGES && sharing_count(j, &now) && now != t->n)
         j->target =
             (struct pool_target){ .kind = t->n < now ? TARGET_SHRINK : TARGET_GROW, .n = t->n };
-    if (j->target.kind != TARGET_NONE) /* until it is told; then anew */
-        j->target.due_ms = clock_mono_ms() + 2 * p->sharing.settings.resize_limit_ms;
+    if (j->target.kind == TARGET_NONE)
+        return false;
+    j->target.due_ms = clock_mono_ms() + 2 * p->sharing.settings.resize_limit_ms; /* until told */
+    return true;
 }
 
 /* ---- carrying out ---- */
@@ -153,7 +155,7 @@ static void offer_room(struct pool *p)
 static void write_size(struct pool_job *j)
 {
     struct err e = { 0 };
-    if (j->target.writing)
+    if (j->target.writing || j->conf_busy) /* when that is done, the pool admits again */
         return;
     j->target.writing = true;
     int rc = resize_by_policy(j, j->elastic.role, j->target.n, &e);

@@ -59,11 +59,12 @@ static void add_word(const struct sharing_word *w, struct buf *out)
     const struct share_target *t = &w->target;
     (void)buf_addc(out, '{');
     add_str(out, "application_id", w->id);
-    (void)buf_addf(out,
-                   ",\"extension\":%s,\"verdict\":\"%s\",\"had\":%u,\"containers\":%u,"
-                   "\"fair\":%u,\"since_ms\":%lld,",
-                   w->extension ? "true" : "false", verdicts[t->verdict], w->had, t->n, t->ideal,
-                   (long long)w->since_wall_ms);
+    (void)buf_addf(
+        out,
+        ",\"extension\":%s,\"elastic\":%s,\"verdict\":\"%s\",\"had\":%u,\"containers\":%u,"
+        "\"fair\":%u,\"since_ms\":%lld,",
+        w->extension ? "true" : "false", w->elastic ? "true" : "false", verdicts[t->verdict],
+        w->had, t->n, t->ideal, (long long)w->since_wall_ms);
     add_str(out, "why", t->why);
     (void)buf_addc(out, ',');
     add_str(out, "would_change", share_hint(t->verdict, t->because));

@@ -75,6 +75,31 @@ def test_the_pool_dies_while_it_resizes_a_waiting_job(make_points_lab):  # noqa:
     assert len(lab.tasks(app)) == size
 
 
+def test_two_clients_resize_a_waiting_job_at_once(make_lab):  # noqa: F811
+    """Both would write job.conf.new: the second one is refused, and may ask again."""
+    lab = make_lab(site={"pool.memory": "200m"})
+    first = lab.submit(lab.workers("sleep 1000", role={"memory": "190m"}))
+    lab.await_state(first, "RUNNING")
+    app = lab.submit(lab.workers("true", role={"memory": "30m"}))
+    wires = [pool_wire(lab) for _ in range(4)]
+    refused = size = 0
+    for i in range(50):
+        for k, w in enumerate(wires):
+            w.send(wire.RESIZE_JOB, wire.pack(f1=app, f2=[wire.pack(f1="worker", f2=1 + (i + k) % 5)], f3="tester"))
+        answers = [w.hear() for w in wires]
+        done = [1 + (i + k) % 5 for k, (body, _) in enumerate(answers) if body == wire.ANSWER]
+        bad = [f for body, f in answers if body != wire.ANSWER]
+        assert all(b"is being resized already" in f[2][0] or b"ERANGE" in f or b"this size" in f[2][0] for f in bad), bad
+        refused += len(bad)
+        size = len(lab.status(app)["tasks"])
+        assert size in done or not done, (size, answers)
+    assert refused, "no two of them came at once"
+    lab.run("kill", first)
+    lab.run("kill", app)
+    lab.in_history(app)
+    lab.in_history(first)
+
+
 # ---- jobs that run ----
 
 EACH_MIB = 40
