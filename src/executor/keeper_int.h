@@ -139,6 +139,7 @@ struct keeper {
     int gpu_fd[GPUS_MAX];
     const char *gpu_locks;
     struct wanted want;
+    uint32_t demand; /* number of the last WantContainers of this master; 0 = none has come */
     uint32_t min_containers, max_containers; /* the master's last SizeBounds; 0 = none has come */
     uint32_t n_pools, admit_heard;           /* see Admit in tony.proto */
     struct {

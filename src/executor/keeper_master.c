@@ -231,6 +231,7 @@ void master_tell_granted(struct keeper *k, struct container *const *granted, siz
     m.n_containers = r.n;
     m.refused_slots = (uint32_t *)refused;
     m.n_refused_slots = n_refused;
+    m.demand = k->demand + 1;
     if (why && n_refused)
         m.why = (char *)why;
     Tony__Frame f = TONY__FRAME__INIT;
@@ -248,6 +249,7 @@ void master_tell_unasked(struct keeper *k, uint32_t slot, const char *why)
     m.n_refused_slots = 1;
     m.why = (char *)why;
     m.not_asked = true;
+    m.demand = k->demand + 1;
     f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
     f.containers_allocated = &m;
     if (p)
@@ -358,6 +360,7 @@ static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMa
     }
     forget_link(k);
     p->kind = PEER_REGISTERING;
+    k->demand = 0;
     containers_drop_asks(k); /* of the earlier master: the new one repeats those that it wants */
     k->ends.n_reported = k->ends.at;
     k->ends.n_acked = 0;

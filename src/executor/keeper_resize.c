@@ -73,6 +73,7 @@ static void wanted_done(struct wanted *w)
 void resize_want(struct keeper *k, const Tony__WantContainers *m)
 {
     struct wanted now;
+    k->demand = m->number;
     if (k->state != KEEPER_RUNNING || !k->memory_mib || m->n_whole == 0)
         return; /* the job is ending, or has no limits */
     if (sum_up(m, &now) < 0)

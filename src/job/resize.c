@@ -520,6 +520,18 @@ static void resize_live(struct job *j)
         end_resize(j, RESIZED, NULL);
 }
 
+/* A role that changes its size has been stopped by the end of another role (depends.c). New tasks
+ * of it must not start: nothing would stop them. In a replay, the recorded decision says so. */
+static bool is_stopped(struct job *j)
+{
+    if (j->decisions.replaying && !decisions_resize_only_ends(j))
+        return false;
+    for (uint32_t r = 0; r < j->n_roles; r++)
+        if (j->roles[r].stopped && is_changing(j, r))
+            return true;
+    return false;
+}
+
 void resize_run(struct job *j)
 {
     struct resize *z = &j->resize;
@@ -531,6 +543,10 @@ void resize_run(struct job *j)
     if (z->failed) {
         (void)str_copy(detail, sizeof detail, z->detail);
         end_resize(j, RESIZE_REFUSED, detail);
+        return;
+    }
+    if (is_stopped(j)) {
+        end_resize(j, RESIZE_REFUSED, "the role is being stopped, because another role has ended");
         return;
     }
     for (uint32_t r = 0; r < j->n_roles; r++) {

@@ -83,6 +83,7 @@ static bool is_whole(const struct copies_piece *p)
  * the older set still exists. If it has tails, its base was complete once, so that is an error. */
 static int find_base(struct copies_piece *v, size_t n, struct copies_piece **out, struct err *e)
 {
+    char range[JOURNAL_RANGE_MAX];
     *out = NULL;
     for (size_t i = 0; i < n; i++) {
         struct copies_piece *p = &v[i];
@@ -98,9 +99,8 @@ static int find_base(struct copies_piece *v, size_t n, struct copies_piece **out
             return -e->num;
         }
         return err_set(e, EBADMSG,
-                       "the copies of the journal are not whole: '%s' is there, and records "
-                       "%" PRIu64 " to %" PRIu64 " before it are missing",
-                       p->name, p->segment, p->first - 1);
+                       "the copies of the journal are not whole: %s missing before '%s'",
+                       journal_range(p->segment, p->first - 1, range, sizeof range), p->name);
     }
     return 0;
 }
@@ -128,6 +128,7 @@ static int check_rest(const struct copies_piece *v, size_t n, uint64_t segment, 
                       struct err *e)
 {
     const struct copies_piece *short_one = NULL, *later = NULL;
+    char range[JOURNAL_RANGE_MAX];
     for (size_t i = 0; i < n; i++) {
         if (v[i].segment != segment || v[i].last <= last)
             continue;
@@ -142,10 +143,10 @@ static int check_rest(const struct copies_piece *v, size_t n, uint64_t segment, 
     }
     if (later)
         return err_set(e, EBADMSG,
-                       "the copies of the journal are not whole: records %" PRIu64 " to %" PRIu64
-                       " are missing before '%s'%s%s%s",
-                       last + 1, later->first - 1, later->name, short_one ? "; '" : "",
-                       short_one ? short_one->name : "", short_one ? "' is cut short" : "");
+                       "the copies of the journal are not whole: %s missing before '%s'%s%s%s",
+                       journal_range(last + 1, later->first - 1, range, sizeof range), later->name,
+                       short_one ? "; '" : "", short_one ? short_one->name : "",
+                       short_one ? "' is cut short" : "");
     if (short_one)
         log_event(LOG_WARN, "journal.copy_unfinished", f_str("file", short_one->name),
                   f_int("last", (int64_t)last));

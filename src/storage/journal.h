@@ -79,6 +79,9 @@ void journal_reader_part(struct journal_reader *r, struct span text, uint64_t fi
 /* 1: *out is the next record; 0: the end. Errors: -EBADMSG records are damaged or missing; -EINVAL
  * the format is newer than JOURNAL_FORMAT; -ENOMEM, and those of read(). */
 int journal_reader_next(struct journal_reader *r, struct journal_record *out, struct err *e);
+/* For messages: "record 5 is" or "records 5 to 9 are". Returns out. */
+enum { JOURNAL_RANGE_MAX = 64 };
+const char *journal_range(uint64_t first, uint64_t last, char *out, size_t size);
 void journal_reader_close(struct journal_reader *r);
 
 /* Read the whole file into memory, without a check of its records. */

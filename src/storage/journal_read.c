@@ -256,15 +256,23 @@ static int at_end(struct journal_reader *r, bool torn, struct err *e)
                    shown_name(r), r->snapshot_n - r->snapshot_left, r->snapshot_n, r->next_n);
 }
 
+const char *journal_range(uint64_t first, uint64_t last, char *out, size_t size)
+{
+    if (first == last)
+        (void)snprintf(out, size, "record %" PRIu64 " is", first);
+    else
+        (void)snprintf(out, size, "records %" PRIu64 " to %" PRIu64 " are", first, last);
+    return out;
+}
+
 static int check_number(const struct journal_reader *r, uint64_t n, struct err *e)
 {
+    char range[JOURNAL_RANGE_MAX];
     if (r->next_n == 0 || n == r->next_n)
         return 0;
     if (n > r->next_n)
-        return err_set(e, EBADMSG,
-                       "journal '%s': records %" PRIu64 " to %" PRIu64
-                       " are missing (at byte %" PRId64 ")",
-                       shown_name(r), r->next_n, n - 1, r->end);
+        return err_set(e, EBADMSG, "journal '%s': %s missing (at byte %" PRId64 ")", shown_name(r),
+                       journal_range(r->next_n, n - 1, range, sizeof range), r->end);
     return err_set(e, EBADMSG,
                    "journal '%s': record %" PRIu64 " stands where record %" PRIu64
                    " was expected (at byte %" PRId64 ")",
@@ -274,6 +282,7 @@ static int check_number(const struct journal_reader *r, uint64_t n, struct err *
 static int on_header(struct journal_reader *r, uint64_t n, uint64_t format, uint64_t n_snapshot,
                      struct err *e)
 {
+    char range[JOURNAL_RANGE_MAX];
     if (format > JOURNAL_FORMAT || format == 0) {
         err_set(e, EINVAL, "journal '%s' has format %" PRIu64 "; this tony reads formats 1 to %d",
                 shown_name(r), format, JOURNAL_FORMAT);
@@ -288,8 +297,8 @@ static int on_header(struct journal_reader *r, uint64_t n, uint64_t format, uint
     if (first && n > 1 && n_snapshot == 0)
         return err_set(e, EBADMSG,
                        "journal '%s' begins with record %" PRIu64
-                       " and without a snapshot: records 1 to %" PRIu64 " are missing",
-                       shown_name(r), n, n - 1);
+                       " and without a snapshot: %s missing",
+                       shown_name(r), n, journal_range(1, n - 1, range, sizeof range));
     r->format = (uint32_t)format;
     if (first)
         r->snapshot_n = r->snapshot_left = n_snapshot;
@@ -301,6 +310,7 @@ static int classify(struct journal_reader *r, struct journal_record *out, struct
                     struct err *e)
 {
     uint64_t format, n_snapshot;
+    char range[JOURNAL_RANGE_MAX];
     out->kind = JOURNAL_EVENT;
     if (r->part)
         return 0;
@@ -314,10 +324,8 @@ static int classify(struct journal_reader *r, struct journal_record *out, struct
         return on_header(r, out->n, format, n_snapshot, e);
     }
     if (r->n_read == 0 && out->n != 1)
-        return err_set(e, EBADMSG,
-                       "journal '%s' begins with record %" PRIu64 ": records 1 to %" PRIu64
-                       " are missing",
-                       shown_name(r), out->n, out->n - 1);
+        return err_set(e, EBADMSG, "journal '%s' begins with record %" PRIu64 ": %s missing",
+                       shown_name(r), out->n, journal_range(1, out->n - 1, range, sizeof range));
     r->format = r->format ? r->format : 1;
     return 0;
 }

@@ -265,6 +265,24 @@ static void test_a_new_container_ends(void **state)
     drive_done(&d);
 }
 
+/* The last worker ends while new tasks of ps are about to join. Its end stops ps, and with it the
+ * resize: nothing would stop the new tasks. */
+static void test_a_role_that_is_stopped_does_not_grow(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    /* the new task waits until another task has restarted */
+    drive_init(&d, "a*1/on/delay60000/scope-task ps*1/untracked/live worker*1/stops-ps gang=0");
+    drive_run(&d, "go a:0=1 resize:ps=2");
+    assert_int_equal(d.job->resize.state, RESIZE_WAITING);
+    drive_run(&d, "worker:0=0 +80000");
+    assert_int_equal(d.job->resize.outcome, RESIZE_REFUSED);
+    assert_int_equal(d.job->roles[1].n, 1);
+    assert_int_equal(d.job->slots[0].state, SLOT_RUNNING);
+    drive_done(&d);
+}
+
 /* The scheduler refuses a container that a resize has added to a role that has not started. The
  * role gets its old size back, and the job does not fail. */
 static void test_a_later_stage_is_refused(void **state)
@@ -903,6 +921,7 @@ int main(void)
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_a_new_container_ends),
         cmocka_unit_test(test_a_later_stage_is_refused),
+        cmocka_unit_test(test_a_role_that_is_stopped_does_not_grow),
         cmocka_unit_test(test_an_older_size_is_refused),
         cmocka_unit_test(test_a_task_that_had_ended_restarts),
         cmocka_unit_test(test_refused),

@@ -739,7 +739,7 @@ static void what_is_missing(void **state)
     file_remove(NAME("09", "10"));
     expect_error("records 7 to 10 are missing");
     file_remove(NAME("01", "04"));
-    expect_error("records 1 to 4 before it are missing");
+    expect_error("records 1 to 4 are missing before");
 }
 
 static void what_is_damaged(void **state)

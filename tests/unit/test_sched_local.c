@@ -39,6 +39,8 @@ struct stage {
     uint32_t epoch;
     bool drop_on_register, refuse;
     bool refuse_whole; /* the pool refuses the whole demand of the job */
+    bool refuse_late;  /* it refuses the first demand after the master has sent the second one */
+    unsigned n_wanted;
     bool finish_done;
     /* What the master does after it has registered; NULL = a whole job. */
     void (*script)(struct stage *s);
@@ -191,12 +193,37 @@ static void keeper_refuse_whole(struct stage *s)
     keeper_send(s, &f);
 }
 
+/* The keeper has sent these before it received the second demand: it refuses slot 5, which was
+ * asked for, and the whole demand in the name of slot 8. Then it refuses slot 6 for the second one.
+ */
+static void keeper_refuses_late(struct stage *s)
+{
+    uint32_t slots[] = { 5, 8, 6 };
+    for (size_t i = 0; i < ARRAY_LEN(slots); i++) {
+        Tony__ContainersAllocated a = TONY__CONTAINERS_ALLOCATED__INIT;
+        Tony__Frame f = TONY__FRAME__INIT;
+        a.n_refused_slots = 1;
+        a.refused_slots = &slots[i];
+        a.not_asked = i == 1;
+        a.demand = i < 2 ? 2 : 3;
+        a.why = (char *)(uintptr_t) "too large";
+        f.body_case = TONY__FRAME__BODY_CONTAINERS_ALLOCATED;
+        f.containers_allocated = &a;
+        keeper_send(s, &f);
+    }
+}
+
 static void keeper_wanted(struct stage *s, const Tony__WantContainers *m)
 {
     uint64_t mib = 0;
     for (size_t i = 0; i < m->n_whole; i++)
         mib += m->whole[i]->memory_mib;
     note(s, "> whole of %zu with %u MiB, ", m->n_whole, (unsigned)mib);
+    if (s->refuse_late) {
+        if (++s->n_wanted == 2)
+            keeper_refuses_late(s);
+        return;
+    }
     if (s->refuse_whole)
         keeper_refuse_whole(s);
     else
@@ -575,6 +602,32 @@ static void a_whole_that_is_refused(void **state)
     stage_done(&s);
 }
 
+static void wants_more_and_less(struct stage *s)
+{
+    struct sched_ask whole[] = { { .slot = 5, .memory_mib = 10 },
+                                 { .slot = 6, .memory_mib = 10 },
+                                 { .slot = 8, .memory_mib = 90 } };
+    assert_int_equal(s->ops->resize(s->sched, whole, 3, NULL), 0);
+    assert_int_equal(s->ops->resize(s->sched, whole, 2, NULL), 0);
+    request_one(s, 5);
+    request_one(s, 6);
+}
+
+/* A refusal of an older demand does not end a resize to a smaller one. The request is repeated. */
+static void a_refusal_of_an_older_demand(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_init(&s);
+    s.script = wants_more_and_less;
+    s.refuse_late = true;
+    stage_run(&s);
+    assert_null(strstr(s.heard, "< refused 5"));
+    assert_null(strstr(s.heard, "< refused 8"));
+    assert_non_null(strstr(s.heard, "< refused 6 too large"));
+    stage_done(&s);
+}
+
 static void does_nothing(struct stage *s)
 {
     (void)s;
@@ -617,6 +670,7 @@ int main(void)
         cmocka_unit_test(a_cancel_that_crosses_the_grant),
         cmocka_unit_test(a_resize_and_the_pools_wishes),
         cmocka_unit_test(a_whole_that_is_refused),
+        cmocka_unit_test(a_refusal_of_an_older_demand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,9 +30,10 @@ enum {
 
 /* A request for a container that this master has made. */
 struct asked {
-    uint32_t slot;
+    uint32_t slot;         /* must be the first member: scheduler/slots.h */
     bool open;             /* the keeper has not answered */
     uint32_t cancelled_by; /* the number of the CancelAsks that withdrew it; 0 = none did */
+    struct sched_ask ask;
 };
 
 struct local {
@@ -55,7 +56,10 @@ struct local {
     VEC(struct asked) asked;   /* all that this master ever made, in order of their slots */
     uint32_t last_cancel;      /* number of the last CancelAsks that was sent */
     uint32_t confirmed_cancel; /* number of the last CancelAsks that the keeper has confirmed */
+    uint32_t last_want;        /* number of the last WantContainers that was sent */
 };
+
+static int local_request(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e);
 
 static struct local *local_of(struct sched *s)
 {
@@ -119,8 +123,9 @@ static struct asked *asked_find(struct local *l, uint32_t slot)
     return at < l->asked.n && l->asked.v[at].slot == slot ? &l->asked.v[at] : NULL;
 }
 
-static int asked_add(struct local *l, uint32_t slot)
+static int asked_add(struct local *l, const struct sched_ask *ask)
 {
+    uint32_t slot = ask->slot;
     size_t at = slots_place(l->asked.v, l->asked.n, sizeof *l->asked.v, slot);
     if (at == l->asked.n || l->asked.v[at].slot != slot) {
         if (vec_push(&l->asked, (struct asked){ 0 }) < 0)
@@ -129,6 +134,7 @@ static int asked_add(struct local *l, uint32_t slot)
         l->asked.v[at] = (struct asked){ .slot = slot };
     }
     l->asked.v[at].open = true;
+    l->asked.v[at].ask = *ask;
     return 0;
 }
 
@@ -248,14 +254,44 @@ static void on_registered(struct local *l, const Tony__Registered *r)
     parts_clear(l);
 }
 
-static void on_allocated(struct local *l, const Tony__ContainersAllocated *a)
+/* The keeper refused this before it received the newest demand of the job, and that may be smaller.
+ * It forgets requests that it refuses, so repeat the request: the keeper then judges it by the
+ * newest demand. A refusal of the demand as a whole needs no repetition: the keeper judges each
+ * demand. */
+static void repeat_refused(struct local *l, const Tony__ContainersAllocated *a)
 {
-    if (a->n_containers > 0)
-        emit_containers(l, SE_ALLOCATED, a->containers, a->n_containers);
+    VEC(struct sched_ask) again = { 0 };
+    struct err e = { 0 };
+    int rc = 0;
+    for (size_t i = 0; i < a->n_refused_slots && !a->not_asked && rc == 0; i++)
+        if (take_answer(l, a->refused_slots[i]) && asked_find(l, a->refused_slots[i]))
+            rc = vec_push(&again, asked_find(l, a->refused_slots[i])->ask);
+    log_event(LOG_DEBUG, "keeper.old_refusal", f_int("slots", (int64_t)a->n_refused_slots));
+    if (rc == 0 && again.n)
+        rc = local_request((struct sched *)(void *)l, again.v, again.n, &e);
+    vec_done(&again);
+    if (rc < 0)
+        emit_broken(l, e.num ? e.msg : "no memory to repeat requests");
+}
+
+static void emit_refused(struct local *l, const Tony__ContainersAllocated *a)
+{
+    if (a->demand && a->demand != l->last_want + 1) {
+        repeat_refused(l, a);
+        return;
+    }
     for (size_t i = 0; i < a->n_refused_slots; i++)
         if (take_refusal(l, a->refused_slots[i], a->not_asked))
             emit(l, &(struct sched_event){
                         .type = SE_REFUSED, .slot = a->refused_slots[i], .text = a->why });
+}
+
+static void on_allocated(struct local *l, const Tony__ContainersAllocated *a)
+{
+    if (a->n_containers > 0)
+        emit_containers(l, SE_ALLOCATED, a->containers, a->n_containers);
+    if (a->n_refused_slots)
+        emit_refused(l, a);
     if (a->cancelled)
         l->confirmed_cancel = a->cancelled;
 }
@@ -421,7 +457,7 @@ static int local_request(struct sched *s, const struct sched_ask *asks, size_t n
     AUTO(asks_message_done) struct asks_message w = { 0 };
     int rc = asks_message_fill(&w, asks, n, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        if (asked_add(local_of(s), asks[i].slot) < 0)
+        if (asked_add(local_of(s), &asks[i]) < 0)
             rc = err_set(e, ENOMEM, "no memory to ask for %zu containers", n);
     if (rc < 0)
         return rc;
@@ -443,6 +479,7 @@ static int local_resize(struct sched *s, const struct sched_ask *whole, size_t n
     Tony__WantContainers m = TONY__WANT_CONTAINERS__INIT;
     m.n_whole = n;
     m.whole = w.list;
+    m.number = ++local_of(s)->last_want;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_WANT_CONTAINERS;
     f.want_containers = &m;
