@@ -154,7 +154,9 @@ def test_memory_is_that_of_all(tony):
 
 def test_a_command_that_is_none(tony):
     _, doc = run(tony, "/nowhere/x", n=1, ranks=3, framework="generic", state="FAILED")
-    assert doc["cause"]["reason"] in ("launch_failed", "exited") and "/nowhere/x" in str(doc["cause"])
+    # The shell that runs the command is found: it reports the missing program with 127.
+    assert doc["cause"]["reason"] == "exited" and doc["cause"]["exit_code"] == 127, doc["cause"]
+    assert "/nowhere/x" in str(doc["cause"])
 
 
 # ---- the store ----

@@ -327,7 +327,7 @@ def test_a_master_that_always_dies_ends_the_job(make_lab):
     script.write_text("#!/bin/sh\necho this master is broken >&2\nexit 1\n")
     script.chmod(0o755)
     r = lab.run("run", lab.workers("true"))
-    assert r.returncode in (1, 4), r.stderr
+    assert r.returncode == 1, r.stderr
     app = lab.jobs_on_disk()[0]
     doc = lab.status(app)
     assert doc["state"] == "FAILED" and "master" in doc["message"], doc
@@ -460,9 +460,9 @@ def test_keeper_killed_as_soon_as_it_is_there(lab):
         app = lab.submit(lab.workers(f"until [ -e {gate} ]; do sleep 0.02; done"))
         kill9(lab.one("keeper", app))
         gate.touch()
-        assert lab.run("wait", app).returncode in (0, 1)
+        code = lab.run("wait", app).returncode
         lab.in_history(app)
-        assert lab.state(app) in ("SUCCEEDED", "FAILED")
+        assert code == {"SUCCEEDED": 0, "FAILED": 1}[lab.state(app)]
     lab.settled()
 
 

@@ -171,6 +171,7 @@ def test_a_signal_before_the_job_runs(tony):
         time.sleep(delay)
         p.send_signal(signal.SIGINT)
         p.communicate(timeout=60)
+        # Before the client has set its handler, SIGINT kills it. Afterwards it stops its job, and exits with 3.
         assert p.returncode in (3, -signal.SIGINT)
         for app in set(tony.jobs_on_disk()) - before:
             tony.await_state(app, "KILLED")
