@@ -406,10 +406,11 @@ static void advance_once(struct job *j)
         arm_groups(j);
     if (j->check_depends)
         depends_check(j);
-    bool was_mending = j->restarts.mending;
+    bool was_mending = j->restarts.mending, was_unstarted = j->started_ms < 0;
     resize_run(j);
     start_tasks(j);
-    if (was_mending && !j->restarts.mending) { /* a resize may have waited for the restart */
+    bool restarted = was_mending && !j->restarts.mending;
+    if (restarted || (was_unstarted && j->started_ms >= 0)) { /* a resize may have waited for it */
         resize_run(j);
         start_tasks(j);
     }

@@ -177,10 +177,12 @@ void sim_check_end(struct sim *m)
         m->finished = true;
         m->verdict = v;
         str_copy(m->message, sizeof m->message, v.message);
-        /* No task still runs, except those that could not be stopped. */
+        /* No task still runs, except those that could not be stopped. A job that is over does not
+         * wait for a lost node. */
         for (size_t i = 0; i < m->executors.n; i++) {
             const struct executor *x = &m->executors.v[i];
-            if (x->alive && x->running && !x->mute && !x->unkillable && x->connected && !x->dying)
+            if (x->alive && x->running && !x->mute && !x->unkillable && x->connected && !x->dying &&
+                !x->lost_ms)
                 fail_msg("the job is over and slot %u runs on: %s attempt %u.%u, saves until %lld, "
                          "lost at %lld, now %lld; the slot is %s with %s",
                          x->slot, x->container, x->generation, x->attempt, (long long)x->saved_ms,

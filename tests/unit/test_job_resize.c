@@ -265,6 +265,22 @@ static void test_a_new_container_ends(void **state)
     drive_done(&d);
 }
 
+/* The job starts while a resize waits for a slot that is leaving. The other new slot is requested
+ * by the same event: a replay has no other one. */
+static void test_a_resize_goes_on_when_the_job_starts(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*3/live nogrant=1");
+    drive_run(&d, "go grant:worker:2 mute:worker:2 resize:worker=2 resize:worker=4");
+    assert_int_equal(d.job->slots[2].state, SLOT_LEAVING);
+    drive_run(&d, "grant:worker:1");
+    assert_int_equal(d.job->slots[0].state, SLOT_RUNNING);
+    assert_int_equal(d.job->slots[3].state, SLOT_ASKED);
+    drive_done(&d);
+}
+
 /* The last worker ends while new tasks of ps are about to join. Its end stops ps, and with it the
  * resize: nothing would stop the new tasks. */
 static void test_a_role_that_is_stopped_does_not_grow(void **state)
@@ -921,6 +937,7 @@ int main(void)
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_a_new_container_ends),
         cmocka_unit_test(test_a_later_stage_is_refused),
+        cmocka_unit_test(test_a_resize_goes_on_when_the_job_starts),
         cmocka_unit_test(test_a_role_that_is_stopped_does_not_grow),
         cmocka_unit_test(test_an_older_size_is_refused),
         cmocka_unit_test(test_a_task_that_had_ended_restarts),

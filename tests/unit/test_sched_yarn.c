@@ -62,6 +62,12 @@ static void test_asks_that_cannot_be(void **state)
     struct sched_ask g = { .slot = 2, .memory_mib = 10, .vcores = 1, .role = "gpu" };
     assert_int_equal(sched_yarn.request(w->s, &g, 1, NULL), 0);
     world_until("refused:2:asks for 1 of 'yarn.io/gpu', which this cluster does not know", 1);
+    /* the refusal of a request that was withdrawn does not count for the next one of this slot */
+    world_ask(4, 1, 5000);
+    assert_int_equal(sched_yarn.cancel(w->s, (uint32_t[]){ 4 }, 1, NULL), 0);
+    world_ask(4, 1, 10);
+    world_until("got:4", 1);
+    assert_null(strstr(buf_cstr(&w->said), "refused:4"));
     /* the cluster refuses one of several requests: it is found */
     w->grants = false;
     w->fail[K_ALLOCATE].kind = RPC_FAULT_INVALID_RESOURCE;

@@ -475,12 +475,28 @@ static int yarn_request(struct sched *s, const struct sched_ask *asks, size_t n,
     return 0;
 }
 
+/* A refusal of this slot's request may wait to be reported. The request is withdrawn: if the slot
+ * is requested again, the refusal must not count for that. */
+static void drop_refusal(struct yarn *y, uint32_t slot)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < y->reports.n; i++) {
+        struct report *r = &y->reports.v[i];
+        if (!r->box && r->slot == slot)
+            free(r->text);
+        else
+            y->reports.v[kept++] = *r;
+    }
+    y->reports.n = kept;
+}
+
 static int yarn_cancel(struct sched *s, const uint32_t *slots, size_t n, struct err *e)
 {
     struct yarn *y = yarn_of(s);
     (void)e;
     for (size_t i = 0; i < n; i++) {
         struct ask *a = yarn_find_ask(y, slots[i]);
+        drop_refusal(y, slots[i]);
         if (!a || !a->open)
             continue;
         a->open = false;
