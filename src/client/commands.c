@@ -180,6 +180,7 @@ static const struct command table[] = {
     { .name = "simulate",
       .usage = "simulate TRACE [--policy NAME,NAME] [--nodes LIST] [--plot FILE] [--json]\n"
                "                 [--format NAME] [--columns LIST] [--elastic LOW,HIGH,EXPONENT]\n"
+               "       tony simulate --from-history [--policy NAME,NAME] [--nodes LIST] [--json]\n"
                "       tony simulate --generate KIND [--seed N] [--jobs N]",
       .summary = "what each policy would do with the jobs of a trace",
       .examples = "  tony simulate trace.csv\n"
@@ -191,7 +192,8 @@ static const struct command table[] = {
               "format of TRACE and what the columns mean.\n",
       .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON) |
                  OPT_BIT(OPT_GENERATE) | OPT_BIT(OPT_SEED) | OPT_BIT(OPT_JOBS) | OPT_BIT(OPT_PLOT) |
-                 OPT_BIT(OPT_FORMAT) | OPT_BIT(OPT_COLUMNS) | OPT_BIT(OPT_ELASTIC),
+                 OPT_BIT(OPT_FORMAT) | OPT_BIT(OPT_COLUMNS) | OPT_BIT(OPT_ELASTIC) |
+                 OPT_BIT(OPT_FROM_HISTORY),
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "doctor",

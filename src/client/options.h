@@ -71,6 +71,8 @@ struct buf;
       "the columns of another CSV: submit=submit_time,duration=run_s,gpus=gpu_num")                \
     X(OPT_ELASTIC, "elastic", 0, "LIST", false,                                                    \
       "LOW,HIGH,EXPONENT: how the jobs of such a trace may be resized; default is not at all")     \
+    X(OPT_FROM_HISTORY, "from-history", 0, NULL, false,                                            \
+      "simulate the finished jobs of this TONY_HOME instead of a trace")                           \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \

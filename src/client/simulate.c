@@ -9,10 +9,12 @@
 #include "base/base.h"
 #include "client/allocate.h"
 #include "client/client_int.h"
+#include "client/replay.h"
 #include "codec/json.h"
 #include "simulate/foreign.h"
 #include "simulate/generate.h"
 #include "simulate/plot.h"
+#include "simulate/real.h"
 #include "simulate/simulate.h"
 
 enum { POLICIES_MAX = 16, TRACE_BYTES_MAX = 256 << 20 };
@@ -88,6 +90,17 @@ static int load(const struct client *c, const char *path, struct trace *t, struc
     return trace_parse(path, buf_span(&text), t, e);
 }
 
+static int load_history(struct client *c, struct trace *t, struct replay *past, struct err *e)
+{
+    int rc = client_look_paths(c, e);
+    if (rc == 0)
+        rc = replay_load(&c->paths, t, past, e);
+    if (rc == 0 && past->left_out > 0)
+        client_note("%zu job%s left out: never run, or with damaged files", past->left_out,
+                    past->left_out == 1 ? " is" : "s are");
+    return rc;
+}
+
 static json_t *result_json(const char *policy, const struct sim_result *r)
 {
     return json_pack(
@@ -107,6 +120,23 @@ static void print_row(const char *policy, const struct sim_result *r)
     if (r->never > 0)
         client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
                     r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
+}
+
+/* Put what really happened before the simulations. rows: NULL, or the list for --json. */
+static int add_real(const struct trace *t, const struct replay *past, json_t *rows, struct err *e)
+{
+    struct sim_result r;
+    if (sim_real(t, past->waits_s, &r) < 0)
+        return err_set(e, ENOMEM, "cannot simulate: %m");
+    if (rows && json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f,s:f}", "policy", "real",
+                                                      "util_5h", r.util_5h, "util", r.util,
+                                                      "jct_mean_s", r.jct_mean_s, "jct_p95_s",
+                                                      r.jct_p95_s, "end_s", r.end_s)) < 0)
+        return err_set(e, ENOMEM, "cannot print the result: %m");
+    if (!rows)
+        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12s %11s\n", "real", r.util_5h, r.util,
+                     r.jct_mean_s, r.jct_p95_s, "-", "-", "-");
+    return 0;
 }
 
 static int exit_code(int rc)
@@ -168,12 +198,18 @@ int cmd_simulate(struct client *c)
     const char *nodes = options_get(&c->o, OPT_NODES);
     struct chosen policies = { .n = 0 };
     AUTO(trace_done) struct trace t = { 0 };
+    struct replay past = { 0 };
     struct err e = { 0 };
-    int rc = c->o.n_args == 1 ? 0 : err_set(&e, EINVAL, "no TRACE is given");
+    bool history = options_has(&c->o, OPT_FROM_HISTORY);
+    int rc = 0;
+    if (history && c->o.n_args > 0)
+        rc = err_set(&e, EINVAL, "--from-history takes no TRACE");
+    else if (!history && c->o.n_args != 1)
+        rc = err_set(&e, EINVAL, "no TRACE is given");
     if (rc == 0)
         rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
     if (rc == 0)
-        rc = load(c, c->o.args[0], &t, &e);
+        rc = history ? load_history(c, &t, &past, &e) : load(c, c->o.args[0], &t, &e);
     if (rc == 0 && nodes)
         rc = trace_set_nodes(&t, span_of(nodes), &e);
     if (rc < 0)
@@ -189,6 +225,8 @@ int cmd_simulate(struct client *c)
     if (!json)
         (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
                      "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
+    if (history && add_real(&t, &past, rows, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
     for (size_t i = 0; i < policies.n; i++) {
         struct sim_options o = { .clock_us = clock_mono_us };
         struct sim_result r;

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/replay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/machine.h"
+#include "codec/json.h"
+#include "conf/conf.h"
+#include "history/history.h"
+#include "storage/jobfile.h"
+#include "storage/paths.h"
+
+enum { MEMORY_MAX = 1 << 30, JOB_CONF_MAX = 32 << 20 };
+
+/* How much better n containers are than one is not in a history. This is our assumption. */
+static const double EXPONENT = 0.9;
+
+struct past {
+    struct trace_job job;
+    double wait_s;
+};
+
+struct pasts {
+    struct past *v;
+    size_t n, cap;
+};
+
+static uint64_t part_of(uint64_t all, uint32_t parts)
+{
+    return parts ? (all + parts - 1) / parts : all;
+}
+
+static void set_size(const struct job_spec *spec, struct trace_job *job)
+{
+    struct job_elastic el;
+    struct job_demand all;
+    job->weight = spec->weight;
+    job->exponent = EXPONENT;
+    if (job_spec_elastic(spec, &el)) {
+        uint32_t n = el.role->instances;
+        job->min = el.min;
+        job->max = el.max;
+        job->fixed = MIN(MAX(n, el.min), el.max);
+        job->demand.v[0] = (int64_t)(el.each_memory_mib + part_of(el.fixed_memory_mib, n));
+        job->demand.v[1] = (int64_t)(el.each_gpus + part_of(el.fixed_gpus, n));
+        return;
+    }
+    job_spec_demand(spec, &all);
+    job->min = job->max = job->fixed = 1;
+    job->demand.v[0] = (int64_t)all.memory_mib;
+    job->demand.v[1] = all.gpus;
+}
+
+/* Read job.conf of the job. */
+static int load_spec(const struct paths *p, const char *id, struct job_spec **out, struct err *e)
+{
+    AUTO(free_p) char *dir = paths_history(p, id);
+    AUTO(free_p) char *path = dir ? fs_join(dir, "job.conf") : NULL;
+    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    struct job_file *file = NULL;
+    if (!path)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    int rc = fs_read(AT_FDCWD, path, &text, e);
+    if (rc == 0)
+        rc = job_file_decode(buf_span(&text), &file, e);
+    if (rc == 0)
+        rc = job_spec_build(file->conf, out, e);
+    job_file_free(file);
+    return rc;
+}
+
+static int add_job(const struct paths *p, const struct history_row *row, struct trace *t,
+                   struct pasts *pasts, struct replay *r, struct err *e)
+{
+    AUTO(job_spec_freep) struct job_spec *spec = NULL;
+    struct past past = { 0 };
+    double ran_s = row->ran_ms >= 0 ? (double)row->ran_ms / 1000 : 0;
+    double start_s = (double)(row->ended_wall_ms - row->submitted_wall_ms) / 1000 - ran_s;
+    if (row->live)
+        return 0;
+    if (ran_s <= 0 || start_s < 0 || row->submitted_wall_ms <= 0 ||
+        load_spec(p, row->application_id, &spec, NULL) < 0) {
+        r->left_out++;
+        return 0;
+    }
+    set_size(spec, &past.job);
+    past.job.arrival_s = (double)row->submitted_wall_ms / 1000;
+    past.job.duration_s = ran_s;
+    past.wait_s = start_s;
+    past.job.id = arena_dup(&t->arena, row->application_id, strlen(row->application_id));
+    if (past.job.demand.v[0] == 0 && past.job.demand.v[1] == 0)
+        past.job.demand.v[0] = 1;
+    if (!past.job.id || vec_push(pasts, past) < 0)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    return 0;
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    const struct past *x = a, *y = b;
+    if (x->job.arrival_s != y->job.arrival_s)
+        return x->job.arrival_s < y->job.arrival_s ? -1 : 1;
+    return strcmp(x->job.id, y->job.id);
+}
+
+/* This machine as the only node. */
+static int set_cluster(struct trace *t, struct err *e)
+{
+    static const char *const types[] = { "memory_mib", "gpus" };
+    AUTO(json_freep) json_t *gpus = json_array();
+    struct part_amount *node = arena_alloc(&t->arena, sizeof *node);
+    uint64_t total = 0, available;
+    if (!node || !gpus)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    int rc = machine_memory(&total, &available);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot find out how much memory this machine has: %m");
+    (void)machine_gpus(gpus, NULL); /* without tony-gpu there are none */
+    *node = (struct part_amount){ { (int64_t)(total >> 20), (int64_t)json_array_size(gpus) } };
+    t->cluster = (struct part_cluster){ .n_types = 2, .types = types, .n_nodes = 1, .nodes = node };
+    return 0;
+}
+
+static int settle(struct pasts *pasts, struct trace *t, struct replay *r, struct err *e)
+{
+    size_t n = pasts->n;
+    t->jobs = arena_alloc(&t->arena, n * sizeof *t->jobs);
+    r->waits_s = arena_alloc(&t->arena, n * sizeof *r->waits_s);
+    if (!t->jobs || !r->waits_s)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    qsort(pasts->v, n, sizeof *pasts->v, by_arrival);
+    double first = pasts->v[0].job.arrival_s, end = 1;
+    for (size_t i = 0; i < n; i++) {
+        const struct past *past = &pasts->v[i];
+        t->jobs[i] = past->job;
+        t->jobs[i].arrival_s -= first;
+        r->waits_s[i] = past->wait_s;
+        end = MAX(end, t->jobs[i].arrival_s + past->wait_s + past->job.duration_s);
+    }
+    t->n_jobs = n;
+    t->horizon_s = end;
+    return 0;
+}
+
+int replay_load(const struct paths *p, struct trace *out, struct replay *r, struct err *e)
+{
+    struct history_rows rows = { 0 };
+    struct pasts pasts = { 0 };
+    *r = (struct replay){ 0 };
+    *out = (struct trace){ .theta1 = part_defaults.theta1,
+                           .theta2 = part_defaults.theta2,
+                           .arena = { .max = MEMORY_MAX } };
+    int rc = history_list(p, 0, &rows, e);
+    for (size_t i = 0; i < rows.n && rc >= 0; i++)
+        rc = add_job(p, &rows.v[i], out, &pasts, r, e);
+    if (rc >= 0 && pasts.n == 0)
+        rc = err_set(e, ENOENT, "the history has no finished job that ran");
+    if (rc >= 0)
+        rc = set_cluster(out, e);
+    if (rc >= 0)
+        rc = settle(&pasts, out, r, e);
+    history_rows_done(&rows);
+    vec_done(&pasts);
+    return MIN(rc, 0);
+}

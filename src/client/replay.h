@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a trace for `tony simulate` from the finished jobs of this TONY_HOME. */
+#ifndef TONY_CLIENT_REPLAY_H
+#define TONY_CLIENT_REPLAY_H
+
+#include "simulate/trace.h"
+
+struct err;
+struct paths;
+
+struct replay {
+    double *waits_s; /* how long each job of the trace waited; owned by the trace */
+    size_t left_out; /* jobs that never ran, and jobs whose files cannot be read */
+};
+
+/*
+ * The types are memory_mib and gpus, as the pool divides them. The cluster is one node: this
+ * machine, or what trace_set_nodes() makes of it afterwards. An elastic job (job_spec_elastic())
+ * has a container for each instance of its elastic role, with its part of the other roles, rounded
+ * up. Every other job has one container with all it needs, and keeps its size.
+ *
+ * The caller zeroes *out, and ends it with trace_done(), after a failure too. 0, -ENOENT: there is
+ * no finished job; another -errno.
+ */
+int replay_load(const struct paths *p, struct trace *out, struct replay *r, struct err *e);
+
+#endif

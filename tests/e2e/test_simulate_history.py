@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tony simulate --from-history`: the finished jobs of a pool under other policies, beside what really happened."""
+
+import pytest
+from conftest import wait_until
+from lib_jobs import make_lab  # noqa: F401 (fixture)
+
+MIB = 64
+
+
+def submitted(lab, app):
+    return lab.status(app)["times"]["submitted_wall_ms"]
+
+
+def test_the_history_of_a_pool(make_lab):  # noqa: F811
+    """The pool has room for one job, so the second one waits. With twice the room, both would have started at once."""
+    lab = make_lab(site={"pool.memory": f"{MIB}m"})
+    first = lab.submit(lab.workers("while ! [ -e go ]; do sleep 0.05; done", n=1, role={"memory": f"{MIB}m"}))
+    lab.await_state(first, "RUNNING")
+    second = lab.submit(lab.workers("true", n=1, role={"memory": f"{MIB}m"}))
+    lab.await_state(second, "WAITING")
+    # In the simulation the first job starts when it is submitted. Let it run until it overlaps with the second one there, too.
+    gap = submitted(lab, second) - submitted(lab, first)
+    wait_until(lambda: lab.status(first)["ran_ms"] > gap + 100, "the first job runs long enough")
+    lab.run("kill", first)
+    for app in (first, second):
+        lab.in_history(app)
+    ran = {app: lab.status(app)["ran_ms"] / 1000 for app in (first, second)}
+
+    def simulate(nodes):
+        return {row["policy"]: row for row in lab.json("simulate", "--from-history", "--policy", "fifo,dorm", "--nodes", nodes)}
+    small, large = simulate(f"1x{MIB},0"), simulate(f"1x{2 * MIB},0")
+    assert set(small) == {"real", "fifo", "dorm"}
+    # With room for both, a job takes only its run time.
+    assert large["fifo"]["jct_mean_s"] == pytest.approx(sum(ran.values()) / 2, abs=0.002)
+    # In the small cluster the second job waits in the simulation as in reality. tony's own time to start a job is in "real" only.
+    assert small["fifo"]["jct_mean_s"] > large["fifo"]["jct_mean_s"]
+    assert small["real"]["jct_mean_s"] >= small["fifo"]["jct_mean_s"] - 0.01
+    assert small["real"]["util"] == pytest.approx(sum(ran.values()) / small["real"]["end_s"], rel=0.01)
+    table = lab.ok("simulate", "--from-history", "--policy", "fifo").stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["policy", "real", "fifo"]
+
+
+def test_no_history(make_lab):  # noqa: F811
+    lab = make_lab()
+    done = lab.run("simulate", "--from-history")
+    assert done.returncode == 2 and "the history has no finished job that ran" in done.stderr
+    done = lab.run("simulate", "--from-history", "trace.csv")
+    assert done.returncode == 2 and "--from-history takes no TRACE" in done.stderr
