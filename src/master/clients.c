@@ -296,13 +296,19 @@ int clients_feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *
     return rc == 1 ? -(e->num ? e->num : EINVAL) : rc;
 }
 
-static int feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e)
+static int check_may_resize(const struct master *m, struct err *e)
 {
     if (m->phase == MP_STARTING)
         return err_set(e, EAGAIN, "the job's master is starting; ask again");
     if (m->blocked_why)
         return err_set(e, EAGAIN, "the job cannot be resized now: %s", m->blocked_why);
-    return clients_feed_resize(m, a, e);
+    return 0;
+}
+
+static int feed_resize(struct master *m, const Tony__ResizeJob *a, struct err *e)
+{
+    int rc = check_may_resize(m, e);
+    return rc < 0 ? rc : clients_feed_resize(m, a, e);
 }
 
 static void ask_resize(struct peer *p, const Tony__ResizeJob *a)
@@ -333,6 +339,34 @@ void clients_answer_resizes(struct master *m)
     }
 }
 
+/* An arbiter says what the scheduler may say: the job should have fewer containers, or may have
+ * more. */
+static void ask_wish(struct peer *p, const Tony__SizeWish *a)
+{
+    struct master *m = p->m;
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf json = { 0 };
+    if (!a) {
+        peer_refuse(p, EPROTO, "the request names no number of containers");
+        return;
+    }
+    const struct size_wish w = { .grow = a->grow,
+                                 .n_containers = a->n_containers,
+                                 .within_ms =
+                                     (int64_t)MIN(a->deadline_ms, (uint64_t)INT32_MAX * 1000),
+                                 .why = a->why,
+                                 .saved = a->saved };
+    int rc = check_may_resize(m, &e);
+    if (rc == 0)
+        rc = master_size_wish(m, &w, &e);
+    if (rc < 0) {
+        refuse(p, e.num ? e.num : EIO, e.msg, e.hint);
+        return;
+    }
+    (void)buf_addf(&json, "{\"application_id\":\"%s\"}", m->application_id);
+    answer(p, &json);
+}
+
 static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 {
     if (!is_this_job(p, a->application_id))
@@ -349,6 +383,9 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
         break;
     case TONY__CLIENT_ASK__WHAT__STOP:
         ask_stop(p, a);
+        break;
+    case TONY__CLIENT_ASK__WHAT__WISH:
+        ask_wish(p, a->wish);
         break;
     default:
         peer_refuse(p, EPROTO, "a master cannot answer this question: ask the pool");

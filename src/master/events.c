@@ -312,21 +312,29 @@ static void registered(struct master *m, const struct sched_event *ev)
               f_int("containers", (int64_t)ev->n), f_int("tasks", job_n_tasks(m->job)));
 }
 
-/* SE_SHRINK and SE_GROW. */
+int master_size_wish(struct master *m, const struct size_wish *w, struct err *e)
+{
+    struct job_event ev = { .type = w->grow ? EV_GROW : EV_SHRINK };
+    if (w->grow)
+        ev.grow = (struct ev_grow){ w->n_containers, w->within_ms, w->why, w->saved };
+    else
+        ev.shrink = (struct ev_shrink){ w->n_containers, w->within_ms, w->why, w->saved };
+    int rc = master_feed_asked(m, &ev, e);
+    log_event(LOG_INFO, "sched.wish", f_str("to", w->grow ? "grow" : "shrink"),
+              f_int("containers", w->n_containers), f_int("within_ms", w->within_ms),
+              f_str("why", w->why), f_str("answer", rc == 0 ? "accepted" : e->msg));
+    return rc == 1 ? -(e->num ? e->num : EINVAL) : rc;
+}
+
 static void scheduler_wishes(struct master *m, const struct sched_event *ev)
 {
-    bool grow = ev->type == SE_GROW;
-    uint32_t n = (uint32_t)MIN(ev->n, (size_t)UINT32_MAX);
-    struct job_event fed = { .type = grow ? EV_GROW : EV_SHRINK };
+    const struct size_wish w = { .grow = ev->type == SE_GROW,
+                                 .n_containers = (uint32_t)MIN(ev->n, (size_t)UINT32_MAX),
+                                 .within_ms = ev->deadline_ms,
+                                 .why = ev->text,
+                                 .saved = ev->saved };
     struct err e = { 0 };
-    if (grow)
-        fed.grow = (struct ev_grow){ n, ev->deadline_ms, ev->text, ev->saved };
-    else
-        fed.shrink = (struct ev_shrink){ n, ev->deadline_ms, ev->text, ev->saved };
-    int rc = master_feed_asked(m, &fed, &e);
-    log_event(LOG_INFO, "sched.wish", f_str("to", grow ? "grow" : "shrink"), f_int("containers", n),
-              f_int("within_ms", ev->deadline_ms), f_str("why", ev->text),
-              f_str("answer", rc == 0 ? "accepted" : e.msg));
+    (void)master_size_wish(m, &w, &e); /* a refusal is logged */
 }
 
 static void allocated(struct master *m, const struct sched_event *ev)

@@ -239,6 +239,16 @@ int64_t master_now(const struct master *m); /* job time */
 int master_feed(struct master *m, const struct job_event *ev);
 /* The same for a request of a client: *e says why it was refused. */
 int master_feed_asked(struct master *m, const struct job_event *ev, struct err *e);
+/* The scheduler, or an arbiter, asks the job to have at most n_containers in all (grow false), or
+ * offers it so many (grow true). 0: the job will do it; -errno: e says why not. */
+struct size_wish {
+    bool grow;
+    uint32_t n_containers;
+    int64_t within_ms;
+    const char *why; /* for people */
+    bool saved;      /* as in struct sched_event */
+};
+int master_size_wish(struct master *m, const struct size_wish *w, struct err *e);
 /* The same for EV_COMPLETED and EV_ATTEMPT_ENDED. ended_mono_us: the monotonic clock of this
  * machine at the end, from which the age_us of the event is computed. 0 = not known: the age_us of
  * the event counts. Sets cause and cause_line of the event; cause_line is valid during the call

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arbiter/claims.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+
+static const char *const type_names[CLAIM_TYPES] = { "memory_mib", "gpus" };
+
+/* The input of part_decide(). */
+struct problem {
+    struct part_amount *free; /* by node: what nothing holds */
+    struct part_amount *nodes;
+    struct part_job *jobs;
+    struct part_place *places; /* of all jobs, one after the other */
+    uint32_t *counts;          /* by node: containers of the job that is being counted */
+};
+
+static void problem_done(struct problem *p)
+{
+    free(p->free);
+    free(p->nodes);
+    free(p->jobs);
+    free(p->places);
+    free(p->counts);
+}
+
+static int problem_alloc(struct problem *p, size_t n_nodes, const struct claim *claims, size_t n)
+{
+    size_t n_places = 1;
+    for (size_t i = 0; i < n; i++)
+        n_places += claims[i].runs ? claims[i].n : 0;
+    p->free = calloc(n_nodes + 1, sizeof *p->free);
+    p->nodes = calloc(n_nodes + 1, sizeof *p->nodes);
+    p->jobs = calloc(n + 1, sizeof *p->jobs);
+    p->places = calloc(n_places, sizeof *p->places);
+    p->counts = calloc(n_nodes + 1, sizeof *p->counts);
+    return p->free && p->nodes && p->jobs && p->places && p->counts ? 0 : -ENOMEM;
+}
+
+/* ---- jobs ---- */
+
+/* Without a known node for each container, a running job cannot be described to the policies. */
+static bool is_placed(const struct claim *c, size_t n_nodes)
+{
+    for (uint32_t k = 0; k < c->n; k++)
+        if (c->at[k] >= n_nodes)
+            return false;
+    return c->n > 0;
+}
+
+/* Write the places of a job, in the order of the nodes. Returns their number. */
+static uint32_t add_places(const struct claim *c, size_t n_nodes, uint32_t *counts,
+                           struct part_place *out)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < c->n; k++)
+        counts[c->at[k]]++;
+    for (uint32_t node = 0; node < n_nodes; node++) {
+        if (counts[node])
+            out[n++] = (struct part_place){ .node = node, .n = counts[node] };
+        counts[node] = 0;
+    }
+    return n;
+}
+
+/* One container of a job that waits: `each` and its part of the fixed part. */
+static struct part_amount with_fixed(const struct claim *c)
+{
+    struct part_amount sum = c->each;
+    for (int t = 0; t < CLAIM_TYPES; t++)
+        sum.v[t] += (c->fixed.v[t] + c->min - 1) / c->min;
+    return sum;
+}
+
+/* A running job of another size than its bounds allow is left as it is. */
+static void set_bounds(const struct claim *c, struct part_job *j)
+{
+    j->min = c->min;
+    j->max = c->max;
+    if (c->runs && (c->pinned || c->n < c->min || c->n > c->max)) {
+        j->min = j->max = c->n;
+        j->pinned = true;
+    }
+}
+
+static struct part_place *add_job(const struct claim *c, size_t n_nodes, struct problem *p,
+                                  struct part_job *j, struct part_place *places)
+{
+    *j = (struct part_job){ .id = c->id,
+                            .demand = c->runs ? c->each : with_fixed(c),
+                            .weight = c->weight,
+                            .priority = c->priority,
+                            .budget = c->budget,
+                            .remaining_s = INFINITY,
+                            .ends_in_s = INFINITY };
+    set_bounds(c, j);
+    j->fixed = c->n >= j->min && c->n <= j->max ? c->n : 0;
+    if (!c->runs)
+        return places;
+    j->at = places;
+    j->n_at = add_places(c, n_nodes, p->counts, places);
+    return places + j->n_at;
+}
+
+/* ---- nodes ---- */
+
+/* What the jobs hold on each node is part of its capacity, even where a node is overfull. */
+static void add_held(struct problem *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct part_job *j = &p->jobs[i];
+        for (uint32_t k = 0; k < j->n_at; k++)
+            for (int t = 0; t < CLAIM_TYPES; t++)
+                p->nodes[j->at[k].node].v[t] += j->demand.v[t] * j->at[k].n;
+    }
+}
+
+static void find_free(struct problem *p, const struct claims_node *nodes, size_t n_nodes)
+{
+    for (size_t i = 0; i < n_nodes; i++)
+        for (int t = 0; t < CLAIM_TYPES; t++)
+            p->free[i].v[t] =
+                MAX(nodes[i].capacity.v[t] - nodes[i].taken.v[t] - p->nodes[i].v[t], INT64_C(0));
+}
+
+/* Add as much of the free amounts of one type as the limit leaves, in proportion. */
+static void add_free(struct problem *p, size_t n_nodes, int type, const struct part_amount *limit)
+{
+    int64_t held = 0, free_in_all = 0;
+    for (size_t i = 0; i < n_nodes; i++) {
+        held += p->nodes[i].v[type];
+        free_in_all += p->free[i].v[type];
+    }
+    double share = 1;
+    if (limit && free_in_all > 0)
+        share = MIN((double)MAX(limit->v[type] - held, INT64_C(0)) / (double)free_in_all, 1.0);
+    for (size_t i = 0; i < n_nodes; i++)
+        p->nodes[i].v[type] += (int64_t)floor((double)p->free[i].v[type] * share + 1e-6);
+}
+
+/* ---- the decision ---- */
+
+static int take_result(const struct part_decision *d, const struct part_cluster *c,
+                       const struct part_job *jobs, size_t n, struct claims_decision *out)
+{
+    struct claims_target *targets = calloc(n + 1, sizeof *targets);
+    if (!targets)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        targets[i] = (struct claims_target){ .n = d->jobs[i].n, .verdict = d->jobs[i].verdict };
+        part_why(d, c, jobs, i, targets[i].why);
+    }
+    *out = (struct claims_decision){ .jobs = targets, .n = n, .metrics = d->metrics };
+    return 0;
+}
+
+static void fill(struct problem *p, const struct claims_node *nodes, size_t n_nodes,
+                 const struct part_amount *limit, const struct claim *claims, size_t n)
+{
+    struct part_place *places = p->places;
+    for (size_t i = 0; i < n; i++)
+        places = add_job(&claims[i], n_nodes, p, &p->jobs[i], places);
+    add_held(p, n);
+    find_free(p, nodes, n_nodes);
+    for (int t = 0; t < CLAIM_TYPES; t++)
+        add_free(p, n_nodes, t, limit);
+}
+
+int claims_decide(const struct part_policy *policy, const struct part_options *o,
+                  const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,
+                  const struct claim *claims, size_t n, struct claims_decision *out, struct err *e)
+{
+    AUTO(problem_done) struct problem p = { 0 };
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    for (size_t i = 0; i < n; i++)
+        if (claims[i].runs && !is_placed(&claims[i], n_nodes))
+            return err_set(e, EINVAL, "job '%s' runs on a node that is not in the list",
+                           claims[i].id);
+    if (problem_alloc(&p, n_nodes, claims, n) < 0)
+        return err_set(e, ENOMEM, "cannot divide the queue: %m");
+    fill(&p, nodes, n_nodes, limit, claims, n);
+    const struct part_cluster c = {
+        .n_types = CLAIM_TYPES, .types = type_names, .n_nodes = (uint32_t)n_nodes, .nodes = p.nodes
+    };
+    int rc = part_decide(policy, &c, p.jobs, n, o, &d, e);
+    if (rc == 0 && take_result(&d, &c, p.jobs, n, out) < 0)
+        rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
+    return rc;
+}
+
+void claims_decision_done(struct claims_decision *d)
+{
+    free(d->jobs);
+    *d = (struct claims_decision){ 0 };
+}

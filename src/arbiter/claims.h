@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Divides one queue of a cluster among its jobs: how many containers the elastic role of each job
+ * should have. No I/O, no clock. The policies and their model are those of partition/partition.h.
+ *
+ * The cluster owns every container and starts every job; this decides only sizes. So a job that
+ * waits needs no permission: it starts when the others have made room.
+ *
+ * What the policies may divide is, for each node, its capacity without
+ *   - what other applications hold, and
+ *   - what the running jobs hold beside the containers of their elastic roles.
+ * If the queue may have less than all nodes together, the free part of each node counts only in
+ * proportion.
+ *
+ * A job that waits is one whose containers are not all there. What it holds already counts as
+ * taken. Each of its containers counts as `each` and a part of `fixed`, rounded up. So with min
+ * containers or more, the sum is never less than the job needs.
+ */
+#ifndef TONY_ARBITER_CLAIMS_H
+#define TONY_ARBITER_CLAIMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/partition.h"
+
+struct err;
+
+/* The types of resource. The scheduler of YARN counts cores only if it is configured to, so no
+ * decision depends on them. */
+enum { CLAIM_MEMORY_MIB, CLAIM_GPUS, CLAIM_TYPES };
+
+struct claims_node {
+    const char *name;            /* "host:port" of its node manager; borrowed */
+    struct part_amount capacity; /* of the whole node */
+    struct part_amount taken;    /* by what no decision can give back: see above */
+};
+
+struct claim {
+    const char *id;                 /* borrowed */
+    bool runs;                      /* all its containers are there */
+    bool pinned;                    /* it runs, and must keep its size */
+    struct part_amount fixed, each; /* fixed: only of a job that waits */
+    uint32_t min, max;              /* 1 <= min <= max */
+    const uint32_t
+        *at;         /* of a job that runs: the number of the node of each container, n of them */
+    uint32_t n;      /* containers of its elastic role; of a job that waits: as in its job file */
+    uint32_t weight; /* 1 .. PART_WEIGHT_MAX */
+    int priority;
+    double budget; /* policy market; 0 = the weight */
+};
+
+struct claims_target {
+    uint32_t n; /* containers of the elastic role; 0 = the job should wait */
+    enum part_verdict verdict;
+    char why[PART_WHY_MAX]; /* a sentence without a full stop */
+};
+
+struct claims_decision {
+    struct claims_target *jobs; /* in the order of the claims */
+    size_t n;
+    struct part_metrics metrics;
+};
+
+/*
+ * Decide. claims: running jobs first, each group in the order in which its jobs were submitted.
+ * limit: what the jobs of the list may have in all, with the fixed parts of running jobs; NULL = as
+ * much as the nodes have.
+ *
+ * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
+ * is fuller than its capacity, nothing is free there.
+ *
+ * 0, -EINVAL (an amount is out of the range of partition.h, or a job is on a node that is not in
+ * the list; e says which) or -ENOMEM. On success the caller ends *out with claims_decision_done().
+ */
+int claims_decide(const struct part_policy *policy, const struct part_options *o,
+                  const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,
+                  const struct claim *claims, size_t n, struct claims_decision *out, struct err *e);
+void claims_decision_done(struct claims_decision *d);
+
+#endif
