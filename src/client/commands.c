@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "client/allocate.h"
+#include "client/arbiter.h"
 #include "client/client_int.h"
 #include "client/resize.h"
 #include "client/simulate.h"
@@ -196,6 +197,20 @@ static const struct command table[] = {
                  OPT_BIT(OPT_FROM_HISTORY),
       .max_args = 1,
       .fn = cmd_simulate },
+    { .name = "arbiter",
+      .usage = "arbiter run --queue NAME [--policy NAME] [--once] [--dry-run] [--json]",
+      .summary = "divide a queue of YARN among your jobs, while they run",
+      .examples = "  tony arbiter run --queue ml\n"
+                  "  tony arbiter run --queue ml --policy drf --once --dry-run\n",
+      .text = "Asks the masters of your jobs in the queue to shrink or to grow, as a policy says, "
+              "until it is killed. Jobs run on\n"
+              "without it. docs/arbiter.md says which jobs it may resize.\n",
+      .options = OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_ONCE) |
+                 OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_JSON),
+      .min_args = 1,
+      .max_args = 1,
+      .words = "run",
+      .fn = cmd_arbiter },
     { .name = "doctor",
       .usage = "doctor [--keys] [--json]",
       .summary = "what this machine offers, and what is wrong with it",

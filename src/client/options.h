@@ -73,6 +73,9 @@ struct buf;
       "LOW,HIGH,EXPONENT: how the jobs of such a trace may be resized; default is not at all")     \
     X(OPT_FROM_HISTORY, "from-history", 0, NULL, false,                                            \
       "simulate the finished jobs of this TONY_HOME instead of a trace")                           \
+    X(OPT_QUEUE, "queue", 0, "NAME", false, "the queue of the cluster")                            \
+    X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
+    X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \

@@ -223,7 +223,10 @@ void yarn_job_done(struct yarn_job *j);
 
 /* ---- yarn_queued.c: a job that waits for its first master ---- */
 
+struct job_spec;
 struct resize_wish;
+/* Read the job.conf of a job of this user that is not over, as it was submitted. 0 or -errno. */
+int yarn_job_spec(struct yarn *y, const char *id, struct job_spec **out, struct err *e);
 /* Does the job wait for its first master? */
 bool yarn_is_queued(const struct yarn_report *r);
 /* The member "roles" of the status document of such a job, with the sizes that a client has left

@@ -89,15 +89,29 @@ static int find_newest(struct queued *q, struct err *e)
     return -l.join.e.num;
 }
 
+/* *file is set even if the spec cannot be built. */
+static int read_spec(struct yarn *y, const char *id, struct job_file **file, struct job_spec **spec,
+                     struct err *e)
+{
+    AUTO(free_p) char *path = str_printf("%s/%s/job.conf", y->dir, id);
+    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    if (!path)
+        return err_set(e, ENOMEM, "cannot read job '%s': %m", id);
+    int rc = yarn_read(y, path, JOB_CONF_MAX, &text, e);
+    if (rc == 0)
+        rc = job_file_decode(buf_span(&text), file, e);
+    return rc == 0 ? job_spec_build((*file)->conf, spec, e) : rc;
+}
+
+int yarn_job_spec(struct yarn *y, const char *id, struct job_spec **out, struct err *e)
+{
+    AUTO(job_file_freep) struct job_file *file = NULL;
+    return yarn_home(y, e) < 0 ? -e->num : read_spec(y, id, &file, out, e);
+}
+
 static int read_conf(struct queued *q, struct err *e)
 {
-    AUTO(free_p) char *path = fs_join(q->staging, "job.conf");
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
-    int rc = path ? yarn_read(q->y, path, JOB_CONF_MAX, &text, e) : no_memory(q, e);
-    if (rc == 0)
-        rc = job_file_decode(buf_span(&text), &q->file, e);
-    if (rc == 0)
-        rc = job_spec_build(q->file->conf, &q->spec, e);
+    int rc = read_spec(q->y, q->id, &q->file, &q->spec, e);
     if (rc < 0)
         return rc;
     /* The core carries out a resize only with a master. */

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/arbiter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client/allocate.h"
+#include "client/client_int.h"
+#include "client/link.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+#define KEYS "tony.pool.policy"
+
+/* ---- claims ---- */
+
+/* A job whose size may be decided now. Of all others, what they hold counts as taken. */
+static bool may_change(const struct arbiter_job *j)
+{
+    return j->is_elastic && !j->changing && (j->runs || j->at.n == 0);
+}
+
+static struct part_amount amount(uint64_t memory_mib, uint32_t gpus)
+{
+    struct part_amount p = { { 0 } };
+    p.v[CLAIM_MEMORY_MIB] = (int64_t)MIN(memory_mib, (uint64_t)PART_AMOUNT_MAX);
+    p.v[CLAIM_GPUS] = gpus;
+    return p;
+}
+
+static struct claim claim_of(const struct arbiter_job *j, int64_t now)
+{
+    const struct job_elastic *x = &j->elastic;
+    uint64_t master_mib = j->has_master ? 0 : j->spec->am.memory_mib;
+    return (struct claim){ .id = j->id,
+                           .runs = j->runs,
+                           .pinned = j->runs && now < j->leave_until_ms,
+                           .fixed = amount(x->fixed_memory_mib + master_mib, x->fixed_gpus),
+                           .each = amount(x->each_memory_mib, x->each_gpus),
+                           .min = x->min,
+                           .max = x->max,
+                           .at = j->at.v,
+                           .n = j->n,
+                           .weight = j->spec->weight,
+                           .budget = j->spec->budget,
+                           .priority = j->priority };
+}
+
+/* What no decision can give back: all that is used, without the containers of the claims. */
+static void set_taken(struct arbiter *a)
+{
+    for (size_t i = 0; i < a->nodes.n; i++)
+        a->nodes.v[i].taken = a->used.v[i];
+    for (size_t i = 0; i < a->jobs.n; i++) {
+        const struct arbiter_job *j = &a->jobs.v[i];
+        if (!may_change(j) || !j->runs)
+            continue;
+        for (size_t k = 0; k < j->at.n; k++) {
+            struct part_amount *taken = &a->nodes.v[j->at.v[k]].taken;
+            taken->v[CLAIM_MEMORY_MIB] -= (int64_t)j->elastic.each_memory_mib;
+            taken->v[CLAIM_GPUS] -= j->elastic.each_gpus;
+        }
+    }
+    for (size_t i = 0; i < a->nodes.n; i++)
+        for (int t = 0; t < CLAIM_TYPES; t++)
+            a->nodes.v[i].taken.v[t] = MAX(a->nodes.v[i].taken.v[t], INT64_C(0));
+}
+
+/* The claims of one round, running jobs first; jobs[k] is the job of claims[k]. */
+struct round {
+    struct claim *claims;
+    struct arbiter_job **jobs;
+    size_t n;
+    struct claims_decision decision;
+};
+
+static void round_done(struct round *r)
+{
+    free(r->claims);
+    free(r->jobs);
+    claims_decision_done(&r->decision);
+}
+
+static int build(struct arbiter *a, struct round *r)
+{
+    r->claims = calloc(a->jobs.n + 1, sizeof *r->claims);
+    r->jobs = calloc(a->jobs.n + 1, sizeof *r->jobs);
+    if (!r->claims || !r->jobs)
+        return -ENOMEM;
+    int64_t now = clock_mono_ms();
+    for (int waits = 0; waits < 2; waits++) {
+        for (size_t i = 0; i < a->jobs.n; i++) {
+            struct arbiter_job *j = &a->jobs.v[i];
+            if (!may_change(j) || j->runs != !waits)
+                continue;
+            r->jobs[r->n] = j;
+            r->claims[r->n++] = claim_of(j, now);
+        }
+    }
+    set_taken(a);
+    return 0;
+}
+
+/* ---- asking the masters ---- */
+
+static const struct conn_ops no_ops = { 0 };
+
+/* 0; -errno: e says why the job does not follow. */
+static int ask_master(struct arbiter *a, const struct arbiter_job *j, uint32_t n, const char *why,
+                      struct err *e)
+{
+    Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
+    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    struct yarn_report r = { 0 };
+    struct conn *conn = NULL;
+    struct answer answer = { 0 };
+    wish.grow = n > j->n;
+    wish.n_containers = j->elastic.fixed_containers + n;
+    wish.deadline_ms = (uint64_t)a->patience_ms;
+    wish.why = (char *)(uintptr_t)why;
+    ask.what = TONY__CLIENT_ASK__WHAT__WISH;
+    ask.application_id = (char *)(uintptr_t)j->id;
+    ask.wish = &wish;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &ask;
+    int rc = yarn_report(a->y, j->id, &r, e);
+    if (rc == 0)
+        rc = yarn_dial_master(a->y, &r, &no_ops, NULL, &conn, e);
+    if (rc == 0)
+        rc = link_ask(a->y->c, &conn, &f, &answer, e);
+    conn_close(conn);
+    answer_done(&answer);
+    yarn_report_done(&r);
+    return rc;
+}
+
+/* The job had time to follow and has not. */
+static bool is_too_slow(const struct arbiter *a, const struct arbiter_job *j, int64_t now)
+{
+    return j->asked_ms && j->n != j->asked && now > j->asked_ms + a->patience_ms;
+}
+
+static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct claims_target *t)
+{
+    struct err e = { 0 };
+    AUTO(free_p)
+    char *why =
+        str_printf("the arbiter of queue '%s', policy %s: %s", a->queue, a->policy->name, t->why);
+    int64_t now = clock_mono_ms();
+    if (a->dry || !why)
+        return;
+    j->asked = t->n;
+    j->asked_ms = now;
+    if (ask_master(a, j, t->n, why, &e) == 0)
+        return;
+    client_note("job %s stays as it is: %s", j->id, e.msg);
+    j->asked_ms = 0;
+    j->leave_until_ms = now + a->patience_ms;
+}
+
+/* ---- one round ---- */
+
+static void say(const struct arbiter_job *j, const struct claims_target *t)
+{
+    if (t->verdict == PART_KEEPS)
+        return;
+    if (j->runs)
+        (void)printf("%s  %u -> %u  %s\n", j->id, j->n, t->n, t->why);
+    else if (t->n)
+        (void)printf("%s  starts with %u  %s\n", j->id, t->n, t->why);
+    else
+        (void)printf("%s  waits  %s\n", j->id, t->why);
+}
+
+static int print_json(const struct arbiter *a, const struct round *r)
+{
+    const struct part_metrics *m = &r->decision.metrics;
+    json_t *jobs = json_array();
+    for (size_t i = 0; i < r->n; i++)
+        (void)json_array_append_new(
+            jobs, json_pack("{s:s,s:b,s:I,s:I,s:s}", "application_id", r->jobs[i]->id, "runs",
+                            (int)r->jobs[i]->runs, "has",
+                            (json_int_t)(r->jobs[i]->runs ? r->jobs[i]->n : 0), "target",
+                            (json_int_t)r->decision.jobs[i].n, "why", r->decision.jobs[i].why));
+    json_t *doc =
+        json_pack("{s:s,s:s,s:f,s:f,s:I,s:I,s:o}", "queue", a->queue, "policy", a->policy->name,
+                  "utilization", m->utilization, "loss", m->loss, "adjusted",
+                  (json_int_t)m->adjusted, "nodes", (json_int_t)a->nodes.n, "jobs", jobs);
+    AUTO(free_p) char *line = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
+    json_decref(doc);
+    if (!line)
+        return -ENOMEM;
+    (void)puts(line);
+    return 0;
+}
+
+/* Is a job to start that is not there yet? Then room must stay free for it. */
+static bool someone_starts(const struct round *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->jobs[i]->runs && r->decision.jobs[i].n)
+            return true;
+    return false;
+}
+
+static void carry_out(struct arbiter *a, struct round *r)
+{
+    bool room_is_kept = someone_starts(r);
+    int64_t now = clock_mono_ms();
+    for (size_t i = 0; i < r->n; i++) {
+        struct arbiter_job *j = r->jobs[i];
+        const struct claims_target *t = &r->decision.jobs[i];
+        if (j->n == j->asked)
+            j->asked_ms = 0;
+        if (is_too_slow(a, j, now)) {
+            client_note("job %s did not follow in time, and is left as it is", j->id);
+            j->asked_ms = 0;
+            j->leave_until_ms = now + a->patience_ms;
+            continue;
+        }
+        bool grows = t->n > j->n;
+        if (!t->n || t->n == j->n || !j->has_master || now < j->leave_until_ms ||
+            (grows && (room_is_kept || !j->runs)))
+            continue;
+        ask_job(a, j, t);
+    }
+}
+
+static int run_round(struct arbiter *a, struct err *e)
+{
+    AUTO(round_done) struct round r = { 0 };
+    int rc = arbiter_look(a, e);
+    if (rc == 0 && build(a, &r) < 0)
+        rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
+    if (rc == 0)
+        rc = claims_decide(a->policy, &a->options, a->nodes.v, a->nodes.n,
+                           a->has_limit ? &a->limit : NULL, r.claims, r.n, &r.decision, e);
+    if (rc < 0)
+        return rc;
+    if (a->json && print_json(a, &r) < 0)
+        return err_set(e, ENOMEM, "cannot print the decision: %m");
+    for (size_t i = 0; i < r.n && !a->json; i++)
+        say(r.jobs[i], &r.decision.jobs[i]);
+    (void)fflush(stdout);
+    carry_out(a, &r);
+    return 0;
+}
+
+/* ---- the command ---- */
+
+static int settings(struct arbiter *a, struct client *c, struct err *e)
+{
+    const struct conf *s = a->y->conf;
+    const char *name = options_get(&c->o, OPT_POLICY);
+    const char *unit = site_get(a->y->site, "yarn.scheduler.minimum-allocation-mb");
+    enum { UNIT_MIB = 1024 }; /* Hadoop's default */
+    if (!name)
+        name = conf_get(s, KEYS);
+    if (!name || str_eq(name, "fifo"))
+        name = "dorm";
+    int rc = client_policy(name, &a->policy, e);
+    if (rc < 0)
+        return rc;
+    if (!a->policy->resizes || a->policy->preempts) {
+        (void)err_set(e, EINVAL, "the arbiter cannot follow policy '%s': it %s", a->policy->name,
+                      a->policy->preempts ? "stops running jobs" : "never resizes a job");
+        return err_hint(e, "dorm, drf and market resize jobs");
+    }
+    a->options = part_defaults;
+    a->options.theta1 = conf_real(s, KEYS ".theta1");
+    a->options.theta2 = conf_real(s, KEYS ".theta2");
+    a->options.reserve = conf_real(s, KEYS ".reserve");
+    if (conf_get(s, KEYS ".loss-max"))
+        a->options.loss_max = conf_real(s, KEYS ".loss-max");
+    if (conf_get(s, KEYS ".adjust-max"))
+        a->options.adjust_max = conf_int(s, KEYS ".adjust-max");
+    a->interval_ms = MAX(conf_int(s, KEYS ".interval"), INT64_C(100));
+    a->patience_ms = conf_int(s, KEYS ".resize-limit");
+    a->unit_mib = UNIT_MIB;
+    if (unit)
+        (void)str_i64(span_of(unit), 1, INT32_MAX, "minimum", &a->unit_mib, NULL);
+    return 0;
+}
+
+/* Until it is killed; what it knows of the cluster is asked anew in each round. */
+static int run(struct arbiter *a, bool once, struct err *e)
+{
+    for (;;) {
+        int rc = run_round(a, e);
+        if (once || rc == -EINVAL || rc == -EACCES)
+            return rc;
+        if (rc < 0)
+            client_note("nothing is decided now: %s", e->msg);
+        *e = (struct err){ 0 };
+        yarn_pause(a->y, a->interval_ms);
+    }
+}
+
+int cmd_arbiter(struct client *c)
+{
+    struct err e = { 0 };
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    struct arbiter a = { .queue = options_get(&c->o, OPT_QUEUE),
+                         .dry = options_has(&c->o, OPT_DRY_RUN),
+                         .json = options_has(&c->o, OPT_JSON) };
+    if (!str_eq(c->o.args[0], "run") || !a.queue) {
+        (void)err_set(&e, EINVAL,
+                      a.queue ? "tony arbiter has no '%s'" : "tony arbiter %s: no --queue is given",
+                      c->o.args[0]);
+        err_hint(&e, "tony arbiter run --queue NAME");
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    int rc = yarn_open(c, NULL, &y, &e);
+    a.y = y;
+    if (rc == 0)
+        rc = yarn_home(y, &e);
+    if (rc == 0)
+        rc = settings(&a, c, &e);
+    if (rc == 0)
+        rc = run(&a, options_has(&c->o, OPT_ONCE), &e);
+    arbiter_forget(&a);
+    if (rc < 0)
+        return client_fail(rc == -EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
+    return client_flush_stdout();
+}

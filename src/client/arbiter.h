@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tony arbiter`: decides over the sizes of the jobs in one queue of YARN, and asks their masters
+ * to follow.
+ *
+ * It keeps nothing. In each round it asks the ResourceManager for the nodes and the applications of
+ * the queue, and each job's master for its state. So it may be killed and started again at any
+ * time, and without it all jobs run on as they are. YARN stays the owner of every container.
+ *
+ *   Who    The jobs of the user who runs it: it must read a job's key to speak to its master, and
+ *          the key file belongs to the job's user. All other applications are room that is taken.
+ *   Order  A job that waits is never told to start; YARN starts it when there is room. While such a
+ *          job is to start, the arbiter offers no other job more containers, since YARN would give
+ *          the room to whoever asks first.
+ *   Again  A job that refuses, or does not follow within tony.pool.policy.resize-limit, is left as
+ *          it is for as long again.
+ */
+#ifndef TONY_CLIENT_ARBITER_H
+#define TONY_CLIENT_ARBITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arbiter/claims.h"
+#include "base/base.h"
+#include "client/yarn.h"
+#include "conf/conf.h"
+
+/* What is known of one application of the queue. */
+struct arbiter_job {
+    char id[APP_ID_MAX];
+    bool present;          /* in the last answer of the ResourceManager */
+    struct job_spec *spec; /* NULL = not readable: its containers count as taken */
+    struct job_elastic elastic;
+    bool is_elastic;
+    int64_t leave_until_ms; /* it has refused, or was too slow */
+    int64_t asked_ms;       /* when it was last asked; 0 = it has followed since */
+    uint32_t asked;         /* for so many containers */
+
+    /* In this round: */
+    int64_t submitted_ms;
+    bool has_master, runs, changing;
+    uint32_t n;       /* containers of the elastic role */
+    VEC(uint32_t) at; /* the number of the node of each */
+    int priority;
+};
+
+struct arbiter {
+    struct yarn *y;
+    const char *queue;
+    const struct part_policy *policy;
+    struct part_options options;
+    int64_t interval_ms, patience_ms;
+    int64_t unit_mib; /* YARN rounds the memory of a container up to a multiple of it */
+    bool dry, json;
+
+    VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
+    VEC(struct claims_node) nodes;
+    VEC(struct part_amount) used; /* by node: by all applications */
+    struct part_amount limit;     /* of the queue; has_limit false: as much as the nodes have */
+    bool has_limit;
+};
+
+/* arbiter_look.c: what is there. 0 or -errno. */
+int arbiter_look(struct arbiter *a, struct err *e);
+void arbiter_forget(struct arbiter *a); /* free all that it knows */
+
+/* arbiter.c */
+struct client;
+int cmd_arbiter(struct client *c);
+
+#endif
