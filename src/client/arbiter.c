@@ -119,6 +119,7 @@ static int ask_master(struct arbiter *a, const struct arbiter_job *j, uint32_t n
     wish.n_containers = j->elastic.fixed_containers + n;
     wish.deadline_ms = (uint64_t)a->patience_ms;
     wish.why = (char *)(uintptr_t)why;
+    wish.saved = j->elastic.role->resize != RESIZE_RESTART; /* as on the pool: no work is lost */
     ask.what = TONY__CLIENT_ASK__WHAT__WISH;
     ask.application_id = (char *)(uintptr_t)j->id;
     ask.wish = &wish;
