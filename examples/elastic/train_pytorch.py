@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--epochs", type=int, default=300)
 parser.add_argument("--batch", type=int, default=40, help="samples of one step, of all ranks together")
 parser.add_argument("--save-every", type=int, default=50, help="steps between two checkpoints")
 parser.add_argument("--say-samples", action="store_true", help="print the samples that this rank takes in each step")

@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import signal
 import sys
 from collections import Counter
 
@@ -17,7 +16,7 @@ ELASTIC = EXAMPLES / "elastic"
 sys.path.insert(0, str(ELASTIC))
 from elastic import Sampler  # noqa: E402
 
-FIRST, SIZES = 2, (3, 1)  # the number of workers at first, and after each resize
+SIZES = (2, 3, 1)  # the number of workers at first, and after each resize
 
 
 class Resized:
@@ -74,28 +73,30 @@ class Resized:
         return float(found[0][0]), float(found[0][1])
 
 
-def resized(lab, name, trains, bin_dir, steps, args=()):
-    """A job that has been resized at these steps to SIZES."""
-    job = Resized(lab, name, trains, bin_dir, args, before=steps[0])
-    for number, (at, n) in enumerate(zip(steps, SIZES), 1):
+def first_size(n):
+    return "--conf", f"tony.worker.instances={n}"
+
+
+def resized(lab, name, bin_dir, steps, args=(), sizes=SIZES):
+    """A job that has been resized at these steps."""
+    job = Resized(lab, name, "worker", bin_dir, (*first_size(sizes[0]), *args), before=steps[0])
+    for number, (at, n) in enumerate(zip(steps, sizes[1:]), 1):
         job.resize(number, at, n, steps[number] if number < len(steps) else steps[-1] + 5)
     return job
 
 
-def check_restarts(job, steps):
+def check_restarts(job, steps, sizes=SIZES):
     """Each generation had the right size, and resumed from the step before which it was resized or a later one."""
     doc = job.doc()
-    assert (doc["resizes"], doc["generation"], doc["restarts"]) == (len(SIZES), len(SIZES) + 1, 0), doc
-    begun = {int(world): int(start) for world, start in re.findall(r"rank 0 of (\d+) from step (\d+)", job.log())}
-    assert list(sorted(begun)) == sorted((FIRST, *SIZES)), job.said()
-    assert begun[FIRST] == 0
-    for at, n in zip(steps, SIZES):
-        assert begun[n] >= at, begun
+    assert (doc["resizes"], doc["generation"], doc["restarts"]) == (len(steps), len(steps) + 1, 0), doc
+    begun = sorted((int(start), int(n)) for n, start in re.findall(r"rank 0 of (\d+) from step (\d+)", job.log()))
+    assert [n for _, n in begun] == list(sizes) and begun[0][0] == 0, begun
+    assert all(start >= at for at, (start, _) in zip(steps, begun[1:])), begun
 
 
 def undisturbed(lab, name, trains, bin_dir, args=()):
-    job = Resized(lab, name, trains, bin_dir, args)
-    return job.result()
+    """(accuracy, loss) of one worker that trains alone."""
+    return Resized(lab, name, trains, bin_dir, (*first_size(1), *args)).result()
 
 
 def test_the_sampler_divides_each_step():
@@ -116,11 +117,10 @@ def test_the_sampler_divides_each_step():
 
 @pytest.mark.takes(30)
 def test_pytorch(make_lab):  # noqa: F811
-    signal.alarm(0)
     lab = make_lab()
     args = ("--conf", "tony.worker.command=/usr/bin/python3 train_pytorch.py --epochs 2 --say-samples")
     steps = (20, 70)  # one in each epoch of 50 steps
-    job = resized(lab, "pytorch", "worker", None, steps, args)
+    job = resized(lab, "pytorch", None, steps, args)
     accuracy, loss = job.result()
     check_restarts(job, steps)
     taken = Counter()
@@ -136,13 +136,12 @@ def test_pytorch(make_lab):  # noqa: F811
 
 @pytest.mark.takes(60)
 def test_tensorflow(make_lab):  # noqa: F811
-    signal.alarm(0)
     lab, python = make_lab(), environment("main")
     args = ("--shell_env", "EPOCHS=3")
-    steps = (20, 70)
-    job = resized(lab, "tensorflow", "worker", python, steps, args)
+    steps, sizes = (20, 70), (1, 2, 1)  # each start of TensorFlow costs seconds
+    job = resized(lab, "tensorflow", python, steps, args, sizes)
     accuracy, loss = job.result()
-    check_restarts(job, steps)
+    check_restarts(job, steps, sizes)
     wanted, wanted_loss = undisturbed(lab, "tensorflow", "worker", python, args)
     assert loss == pytest.approx(wanted_loss, rel=1e-3) and accuracy == pytest.approx(wanted, abs=0.0026)
     lab.settled()
@@ -150,10 +149,9 @@ def test_tensorflow(make_lab):  # noqa: F811
 
 @pytest.mark.takes(20)
 def test_xgboost(make_lab):  # noqa: F811
-    signal.alarm(0)
     lab, python = make_lab(), environment("main")
     steps = (10, 20)
-    job = resized(lab, "xgboost", "worker", python, steps)
+    job = resized(lab, "xgboost", python, steps)
     accuracy, loss = job.result()
     check_restarts(job, steps)
     # Each worker sorts its own rows into bins before they are merged, so other parts give slightly different bins.
@@ -165,7 +163,6 @@ def test_xgboost(make_lab):  # noqa: F811
 @pytest.mark.takes(60)
 def test_ray(make_lab):  # noqa: F811
     epochs = 10  # of 20 steps
-    signal.alarm(0)
     lab, python = make_lab(), environment("main")
     args = ("--shell_env", f"EPOCHS={epochs}")
     job = Resized(lab, "ray", "driver", python, args, before=10)
@@ -175,7 +172,7 @@ def test_ray(make_lab):  # noqa: F811
         wait_until(lambda: all("Ray runtime started" in lab.log_so_far(job.app, f"worker:{i}") for i in range(n)),
                    f"{n} workers belong to Ray's cluster", RUN_LIMIT_S, 0.05)
 
-    cluster_has(FIRST)
+    cluster_has(2)
     job.resize(1, 10, 3, None)  # the driver still waits at this step
     cluster_has(3)
     at = 10
@@ -186,7 +183,7 @@ def test_ray(make_lab):  # noqa: F811
     job.resize(2, at, 1, None)
     accuracy, loss = job.result()
     doc = job.doc()
-    assert (doc["resizes"], doc["generation"], doc["restarts"]) == (len(SIZES), 1, 0), doc
+    assert (doc["resizes"], doc["generation"], doc["restarts"]) == (2, 1, 0), doc
     # The steps go on without a gap, at last on the one worker that stayed.
     on = re.findall(r"step (\d+) on (\d+) workers", job.log())
     assert [int(step) for step, _ in on] == list(range(1, 20 * epochs + 1))
