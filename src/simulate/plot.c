@@ -133,20 +133,44 @@ static const char *colour(size_t i)
     return colours[i % ARRAY_LEN(colours)];
 }
 
-/* Title, frame and ticks of a chart with its top at y. The axes reach to max_x and max_y. */
-static void add_frame(struct buf *b, double y, const char *title, double max_x, const char *unit_x,
-                      double max_y)
+/* The distance between two ticks: 1, 2 or 5 times a power of ten, and at most TICKS fit into max.
+ */
+static double tick_step(double max)
 {
+    double power = pow(10, floor(log10(max / TICKS)));
+    static const double steps[] = { 1, 2, 5 };
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+        if (steps[i] * power * TICKS >= max * (1 - 1e-9))
+            return steps[i] * power;
+    return 10 * power;
+}
+
+/* Lines and hours for a chart of this height with its top at y. The axis reaches to max_s. */
+static void add_hours(struct buf *b, double y, double height, double max_s)
+{
+    double max = max_s / 3600, step = tick_step(max);
+    for (int i = 0; i * step <= max * (1 + 1e-9); i++) {
+        double x = LEFT + i * step / max * CHART_W;
+        (void)buf_addf(b, "<path d='M%.1f %.1fv%.1f' stroke='#eee'/>\n", x, y, height);
+        (void)buf_addf(b, "<text x='%.1f' y='%.1f' text-anchor='middle'>%.4g h</text>\n", x,
+                       y + height + 18, i * step);
+    }
+}
+
+/* Title, frame and ticks of a chart with its top at y. The axes reach to max_s and max_y. */
+static void add_frame(struct buf *b, double y, const char *title, double max_s, double max_y)
+{
+    double step = tick_step(max_y);
     (void)buf_addf(b, "<text x='%d' y='%.0f' font-weight='bold'>%s</text>\n", LEFT, y - 12, title);
+    add_hours(b, y, CHART_H, max_s);
+    for (int i = 0; i * step <= max_y * (1 + 1e-9); i++) {
+        double at = y + CHART_H * (1 - i * step / max_y);
+        (void)buf_addf(b, "<path d='M%d %.1fh%d' stroke='#eee'/>\n", LEFT, at, CHART_W);
+        (void)buf_addf(b, "<text x='%d' y='%.1f' text-anchor='end'>%.3g</text>\n", LEFT - 6, at + 4,
+                       i * step);
+    }
     (void)buf_addf(b, "<rect x='%d' y='%.0f' width='%d' height='%d' fill='none' stroke='#999'/>\n",
                    LEFT, y, CHART_W, CHART_H);
-    for (int i = 0; i <= TICKS; i++) {
-        double part = (double)i / TICKS;
-        (void)buf_addf(b, "<text x='%.1f' y='%.1f' text-anchor='middle'>%.3g%s</text>\n",
-                       LEFT + part * CHART_W, y + CHART_H + 16, part * max_x, unit_x);
-        (void)buf_addf(b, "<text x='%d' y='%.1f' text-anchor='end'>%.3g</text>\n", LEFT - 6,
-                       y + CHART_H * (1 - part) + 4, part * max_y);
-    }
 }
 
 static void add_legend(const struct plot *p, struct buf *b, double y)
@@ -159,8 +183,7 @@ static void add_legend(const struct plot *p, struct buf *b, double y)
 static void add_utilization(struct plot *p, struct buf *b, double y)
 {
     double most = p->t->cluster.n_types, bin_s = p->t->horizon_s / BINS;
-    add_frame(b, y, "Utilization (sum over the types) over time", p->t->horizon_s / 3600, " h",
-              most);
+    add_frame(b, y, "Utilization (sum over the types) over time", p->t->horizon_s, most);
     add_legend(p, b, y);
     for (size_t i = 0; i < p->n; i++) {
         (void)buf_addf(b, "<polyline fill='none' stroke='%s' points='", colour(i));
@@ -180,7 +203,7 @@ static int by_value(const void *a, const void *b)
 static void add_completions(struct plot *p, struct buf *b, double y)
 {
     double most = MAX(p->completion_s, 1.0);
-    add_frame(b, y, "Part of the jobs that complete within a time", most / 3600, " h", 1);
+    add_frame(b, y, "Part of the jobs that complete within a time", most, 1);
     add_legend(p, b, y);
     for (size_t i = 0; i < p->n; i++) {
         size_t n = p->lines[i].completions.n;
@@ -202,9 +225,10 @@ static void add_bars(struct plot *p, struct buf *b, const struct line *l, size_t
 {
     double end = MAX(p->end_s, 1.0);
     (void)buf_addf(b,
-                   "<text x='%d' y='%.0f' font-weight='bold'>%s: containers of the first %zu jobs"
-                   ", until %.3g h</text>\n",
-                   LEFT, y - 12, l->name, n_jobs, end / 3600);
+                   "<text x='%d' y='%.0f' font-weight='bold'>%s: containers of the first %zu "
+                   "jobs</text>\n",
+                   LEFT, y - 12, l->name, n_jobs);
+    add_hours(b, y, (double)(n_jobs * BAR_H), end);
     (void)buf_addf(b, "<rect x='%d' y='%.0f' width='%d' height='%zu' fill='none' stroke='#999'/>\n",
                    LEFT, y, CHART_W, n_jobs * BAR_H);
     for (size_t i = 0; i < l->bars.n; i++) {

@@ -207,3 +207,23 @@ def test_columns_by_name():
     done = foreign(FOREIGN / "other.csv", "--columns", "id=name,submit=queued,duration=took,gpus=cards", "--nodes", "1x2", "--policy", "fifo", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["jct_mean_s"] == pytest.approx((30 + 79.5) / 2)
+
+
+def text_box(text):
+    """Where a text of a chart is, at most: 8 pixels for each letter of size 12."""
+    x, y, width = float(text.get("x")), float(text.get("y")), 8 * len(text.text)
+    left = x - {"middle": width / 2, "end": width}.get(text.get("text-anchor"), 0)
+    return left, left + width, y - 10, y + 3
+
+
+@pytest.mark.parametrize("trace", ["dorm50.csv", "heavy2000.csv"])
+def test_texts_of_the_charts_do_not_overlap(tmp_path, trace):
+    page = tmp_path / "charts.svg"
+    assert simulate(TRACES / trace, "--policy", "static,drf", "--plot", page)[0] == 0
+    root = xml.etree.ElementTree.parse(page).getroot()
+    boxes = [(text_box(child), child.text) for child in root if child.tag.endswith("text")]
+    assert len([text for _, text in boxes if text.endswith(" h")]) >= 4 * 3  # each chart has an axis of time
+    for i, (a, one) in enumerate(boxes):
+        assert a[0] >= 0 and a[1] <= float(root.get("width")) and a[3] <= float(root.get("height")), one
+        for b, other in boxes[i + 1:]:
+            assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2], f"'{one}' and '{other}' overlap"
