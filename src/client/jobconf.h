@@ -39,7 +39,6 @@ void client_job_done(struct client_job *j);
 int ship_collect(struct client_job *j, struct err *e);
 /* Copy the items into the store. 0, or minus the exit code. */
 int ship_put(struct client *c, struct client_job *j, struct err *e);
-const char *ship_origin(const struct client_job *j, const struct ship_item *it);
 void ship_remote_done(struct ship_remote *r);
 int ship_exit_code(const struct err *e); /* for an item that cannot be shipped */
 

@@ -53,7 +53,16 @@ static int parse_size(const char *word, struct resize_wish *w, struct err *e)
     return 0;
 }
 
-int resize_wish_parse(const char *const *words, size_t n, struct resize_wish *out, struct err *e)
+static void resize_wish_done(struct resize_wish *w)
+{
+    for (size_t i = 0; i < w->sizes.n; i++)
+        free(w->sizes.v[i].role);
+    vec_done(&w->sizes);
+}
+
+/* Parse arguments of the form ROLE=N. -EINVAL or -ERANGE: e has a sentence. */
+static int resize_wish_parse(const char *const *words, size_t n, struct resize_wish *out,
+                             struct err *e)
 {
     struct resize_wish w = { .within_ms = 0 };
     int rc = 0;
@@ -64,13 +73,6 @@ int resize_wish_parse(const char *const *words, size_t n, struct resize_wish *ou
     else
         *out = w;
     return rc;
-}
-
-void resize_wish_done(struct resize_wish *w)
-{
-    for (size_t i = 0; i < w->sizes.n; i++)
-        free(w->sizes.v[i].role);
-    vec_done(&w->sizes);
 }
 
 /* ---- against what the job is ---- */

@@ -37,10 +37,6 @@ struct resize_wish {
     const char *reason; /* borrowed; may be NULL */
 };
 
-/* Parse arguments of the form ROLE=N. -EINVAL or -ERANGE: e has a sentence. */
-int resize_wish_parse(const char *const *words, size_t n, struct resize_wish *out, struct err *e);
-void resize_wish_done(struct resize_wish *w);
-
 /* Check the wish against the roles in the status document of the job. EXIT_DONE, or an exit code
  * with *e set. */
 int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err *e);

@@ -126,7 +126,7 @@ static const char *origin_of_named(const struct client_job *j, const char *name,
 }
 
 /* The line of the job file, or the option, that names this item. */
-const char *ship_origin(const struct client_job *j, const struct ship_item *it)
+static const char *ship_origin(const struct client_job *j, const struct ship_item *it)
 {
     return it->kind == SHIP_SRC ? origin_of(j, "tony.application.src-dir")
                                 : origin_of_named(j, it->name, it->role);

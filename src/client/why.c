@@ -404,7 +404,8 @@ static void say_tasks(const json_t *doc, const char *state, const char *label, c
     say(out, label, buf_cstr(&text));
 }
 
-void why_not_over(const json_t *doc, struct buf *out)
+/* Append what a live job waits for, and what has failed so far. */
+static void why_not_over(const json_t *doc, struct buf *out)
 {
     const char *state = doc_str(doc, "state");
     char waiting[256];

@@ -14,7 +14,5 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
 /* The path <dir>/logs/worker-1/<attempt>/stderr of the task that is the cause; NULL = there is
  * none. The caller frees it. */
 char *why_log(const char *dir, const json_t *doc);
-/* Append what a live job waits for, and what has failed so far. */
-void why_not_over(const json_t *doc, struct buf *out);
 
 #endif

@@ -56,7 +56,6 @@ struct yarn {
 /* Read the site files and make the clients. It sends no request. conf NULL: read tony's file of the
  * site. */
 int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, struct err *e);
-void yarn_free(struct yarn *y);
 void yarn_freep(struct yarn **y);
 struct http *yarn_http(struct yarn *y, struct err *e);
 /* Find the home directory of the user, and set home, dir and history. */
@@ -251,7 +250,6 @@ int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e);
 int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e);
 /* Make a status document of a report of the ResourceManager. */
 json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r);
-int yarn_exit_code_of(const struct yarn_report *r); /* of `tony run` */
 /* Connect to the master of a running job, and send the hello. 0 or -errno. */
 struct conn_ops;
 int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct conn_ops *ops,

@@ -218,6 +218,26 @@ static int load_own_conf(struct client *c, struct yarn *y, struct err *e)
     return rc < 0 ? -EXIT_MISUSE : 0;
 }
 
+static void yarn_free(struct yarn *y)
+{
+    if (!y)
+        return;
+    rpc_client_free(y->rpc);
+    webhdfs_free(y->fs);
+    http_free(y->http);
+    site_addresses_done(&y->rm);
+    site_addresses_done(&y->scheduler);
+    site_hdfs_done(&y->hdfs);
+    site_free(y->site);
+    conf_free(y->own_conf);
+    free(y->web);
+    free(y->user);
+    free(y->home);
+    free(y->dir);
+    free(y->history);
+    free(y);
+}
+
 int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, struct err *e)
 {
     struct yarn *y = calloc(1, sizeof *y);
@@ -248,26 +268,6 @@ int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, stru
     }
     *out = y;
     return 0;
-}
-
-void yarn_free(struct yarn *y)
-{
-    if (!y)
-        return;
-    rpc_client_free(y->rpc);
-    webhdfs_free(y->fs);
-    http_free(y->http);
-    site_addresses_done(&y->rm);
-    site_addresses_done(&y->scheduler);
-    site_hdfs_done(&y->hdfs);
-    site_free(y->site);
-    conf_free(y->own_conf);
-    free(y->web);
-    free(y->user);
-    free(y->home);
-    free(y->dir);
-    free(y->history);
-    free(y);
 }
 
 void yarn_freep(struct yarn **y)

@@ -38,7 +38,8 @@ int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e)
     return rc < 0 ? rc : history_status_parse(buf_span(&text), out, e);
 }
 
-int yarn_exit_code_of(const struct yarn_report *r)
+/* The exit code of `tony run`. */
+static int yarn_exit_code_of(const struct yarn_report *r)
 {
     if (r->state == HADOOP__YARN_APPLICATION_STATE__KILLED ||
         r->final == HADOOP__FINAL_APPLICATION_STATUS__APP_KILLED)

@@ -330,15 +330,6 @@ bool ynode_is_null(const struct ynode *n)
            (n->len == 0 || strcmp(n->text, "~") == 0 || strcasecmp(n->text, "null") == 0);
 }
 
-const struct ynode *ynode_get(const struct ynode *map, const char *key)
-{
-    for (const struct ynode *n = map->first; n; n = n->next) {
-        if (n->key && strcmp(n->key, key) == 0)
-            return n;
-    }
-    return NULL;
-}
-
 const char *ynode_kind_name(const struct ynode *n)
 {
     switch (n->kind) {

@@ -47,8 +47,7 @@ const struct ynode *ydoc_root(const struct ydoc *d);
 void ydoc_free(struct ydoc *d);
 void ydoc_freep(struct ydoc **d);
 
-bool ynode_is_null(const struct ynode *n); /* empty, ~ or null, without quotes */
-const struct ynode *ynode_get(const struct ynode *map, const char *key); /* NULL = not there */
+bool ynode_is_null(const struct ynode *n);          /* empty, ~ or null, without quotes */
 const char *ynode_kind_name(const struct ynode *n); /* "a list", "a mapping", "text" */
 
 #endif

@@ -119,9 +119,6 @@ bool conf_at(const struct conf *c, size_t i, struct conf_entry *out);
  * kept. */
 int conf_encode(const struct conf *c, struct buf *out, struct err *e);
 int conf_decode(struct span text, struct conf **out, struct err *e);
-struct json_t;
-/* The same for parsed text. */
-int conf_decode_json(const struct json_t *list, struct conf **out, struct err *e);
 
 /* ---- lists and environments in one value ---- */
 

@@ -38,6 +38,5 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
 /* Match a key against a pattern such as "tony.<role>.memory". parts: the texts that stand for the
  * first and second placeholder. */
 bool conf_key_match(const char *pattern, struct span key, struct span parts[2]);
-bool conf_role_reserved(struct span name);
 
 #endif

@@ -80,7 +80,8 @@ static int add_former(struct conf *c, struct err *e)
     return rc;
 }
 
-int conf_decode_json(const json_t *list, struct conf **out, struct err *e)
+/* conf_decode() for parsed text. */
+static int conf_decode_json(const json_t *list, struct conf **out, struct err *e)
 {
     if (!json_is_array(list))
         return err_set(e, EINVAL, "configuration: not a list");

@@ -55,7 +55,7 @@ static struct span second_component(const char *name)
     return span_mem(from, strcspn(from, "."));
 }
 
-bool conf_role_reserved(struct span name)
+static bool conf_role_reserved(struct span name)
 {
     /* Other reserved names, such as pool and yarn, come from the table. No key begins with
      * tony.slurm yet. */

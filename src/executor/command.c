@@ -24,7 +24,8 @@ bool command_needs_shell(const char *text)
     return len == 0 || memchr(word, '=', len);
 }
 
-int command_split(const char *text, struct strv *out)
+/* Split a text that needs no shell at blanks. */
+static int command_split(const char *text, struct strv *out)
 {
     for (const char *p = text + strspn(text, BLANKS); *p;) {
         size_t len = strcspn(p, BLANKS);

@@ -18,8 +18,6 @@ struct command {
 
 /* Does it have quotes, expansions, lists, redirections, or an assignment in front? */
 bool command_needs_shell(const char *text);
-/* Split a text that needs no shell at blanks. */
-int command_split(const char *text, struct strv *out);
 /*
  * workdir  the first word is searched there after PATH; a file found there is made executable
  * env      of the task; PATH, HADOOP_HDFS_HOME and SKIP_HADOOP_PATH are used

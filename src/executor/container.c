@@ -144,7 +144,17 @@ static int find_log_dirs(struct remote *r, struct err *e)
     return err_set(e, EACCES, "none of the log directories '%s' can be written to", list);
 }
 
-int remote_open(struct remote *out, struct err *e)
+static void remote_done(struct remote *r)
+{
+    remote_listen_done(r);
+    explicit_bzero(&r->key, sizeof r->key);
+    free(TAKE(r->workdir));
+    strv_done(&r->log_dirs);
+    vec_done(&r->attempts);
+}
+
+/* Read the environment. Pointers in *out are valid as long as the environment. */
+static int remote_open(struct remote *out, struct err *e)
 {
     const char *master = "", *slot = "", *tokens = "";
     int64_t number = 0;
@@ -177,15 +187,6 @@ int remote_open(struct remote *out, struct err *e)
     }
     out->slot = (uint32_t)number;
     return 0;
-}
-
-void remote_done(struct remote *r)
-{
-    remote_listen_done(r);
-    explicit_bzero(&r->key, sizeof r->key);
-    free(TAKE(r->workdir));
-    strv_done(&r->log_dirs);
-    vec_done(&r->attempts);
 }
 
 /* ---- the connection to the master ---- */

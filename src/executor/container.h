@@ -64,9 +64,6 @@ struct remote {
 
 int container_main(void);
 
-/* Read the environment. Pointers in *out are valid as long as the environment. */
-int remote_open(struct remote *out, struct err *e);
-void remote_done(struct remote *r);
 /* Parse "10.0.0.1:4242" or "[fe80::1]:4242" into the address of the master. */
 int remote_parse_master(const char *text, struct remote *out, struct err *e);
 

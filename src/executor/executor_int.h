@@ -201,7 +201,6 @@ void serve_begin(struct executor *x, const Tony__Start *s);
 int serve_fd(const struct executor *x); /* the descriptor to poll; -1 = none */
 void serve_turn(struct executor *x);
 void serve_tick(struct executor *x, int64_t now_ms);
-void serve_tell(struct executor *x); /* if a rank has aborted the job, tell the master */
 
 /* spawn.c */
 struct spawn {

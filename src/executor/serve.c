@@ -57,6 +57,23 @@ static void on_refused(const struct err *why, void *arg)
     executor_warn(arg, "server.refused", why);
 }
 
+/* If a rank has aborted the job, tell the master. Repeated with each heartbeat: the master may be
+ * away, or may not be connected to the executor of that rank. A rank that has aborted only waits to
+ * be killed. */
+static void serve_tell(struct executor *x)
+{
+    if (!x->server.aborted || !x->greeted)
+        return;
+    Tony__RankAborts aborts = TONY__RANK_ABORTS__INIT;
+    aborts.generation = x->a.generation;
+    aborts.rank = x->server.abort_rank;
+    aborts.exit_code = x->server.abort_code;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_RANK_ABORTS;
+    f.rank_aborts = &aborts;
+    (void)executor_send(x, &f);
+}
+
 /* If several ranks abort, the first one decides. */
 static void on_abort(uint32_t rank, int exit_code, void *arg)
 {
@@ -150,20 +167,4 @@ void serve_tick(struct executor *x, int64_t now_ms)
     if (x->server.begun)
         service_tick(x->server.s, now_ms);
     serve_tell(x);
-}
-
-/* Repeated with each heartbeat: the master may be away, or may not be connected to the executor of
- * that rank. A rank that has aborted only waits to be killed. */
-void serve_tell(struct executor *x)
-{
-    if (!x->server.aborted || !x->greeted)
-        return;
-    Tony__RankAborts aborts = TONY__RANK_ABORTS__INIT;
-    aborts.generation = x->a.generation;
-    aborts.rank = x->server.abort_rank;
-    aborts.exit_code = x->server.abort_code;
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_RANK_ABORTS;
-    f.rank_aborts = &aborts;
-    (void)executor_send(x, &f);
 }

@@ -55,17 +55,6 @@ int yarn_app_parse(struct span s, struct yarn_app *out, struct err *e)
     return 0;
 }
 
-int yarn_attempt_parse(struct span s, struct yarn_attempt *out, struct err *e)
-{
-    struct span rest = after(s, "appattempt_");
-    struct yarn_app a;
-    int64_t n;
-    if (!next_app(&rest, &a) || !next_number(&rest, INT32_MAX, &n) || rest.p)
-        return refuse(e, "attempt id", s, "appattempt_1700000000000_0001_000001");
-    *out = (struct yarn_attempt){ .app = a, .attempt = (int32_t)n };
-    return 0;
-}
-
 int yarn_container_parse(struct span s, struct yarn_container *out, struct err *e)
 {
     const int64_t seq_max = (INT64_C(1) << YARN_EPOCH_SHIFT) - 1;
@@ -90,13 +79,6 @@ int yarn_container_parse(struct span s, struct yarn_container *out, struct err *
 const char *yarn_app_text(const struct yarn_app *a, char *buf)
 {
     (void)snprintf(buf, YARN_ID_TEXT_MAX, "application_%" PRId64 "_%04" PRId32, a->cluster, a->id);
-    return buf;
-}
-
-const char *yarn_attempt_text(const struct yarn_attempt *a, char *buf)
-{
-    (void)snprintf(buf, YARN_ID_TEXT_MAX, "appattempt_%" PRId64 "_%04" PRId32 "_%06" PRId32,
-                   a->app.cluster, a->app.id, a->attempt);
     return buf;
 }
 

@@ -39,12 +39,10 @@ struct yarn_container {
 };
 
 int yarn_app_parse(struct span s, struct yarn_app *out, struct err *e);
-int yarn_attempt_parse(struct span s, struct yarn_attempt *out, struct err *e);
 int yarn_container_parse(struct span s, struct yarn_container *out, struct err *e);
 
 /* Write the text to buf, which has at least YARN_ID_TEXT_MAX bytes, and return buf. */
 const char *yarn_app_text(const struct yarn_app *a, char *buf);
-const char *yarn_attempt_text(const struct yarn_attempt *a, char *buf);
 const char *yarn_container_text(const struct yarn_container *c, char *buf);
 
 bool yarn_app_eq(const struct yarn_app *a, const struct yarn_app *b);

@@ -48,10 +48,8 @@ void site_freep(struct site **s);
 /* The value with its variables replaced. NULL: it is not set, or empty. Borrowed from the site. */
 const char *site_get(struct site *s, const char *key);
 const char *site_origin(const struct site *s, const char *key); /* "file:line", or NULL; borrowed */
-/* Get a number; dflt if the key is not set. -EINVAL with a sentence that names file and line if the
+/* Get a value; dflt if the key is not set. -EINVAL with a sentence that names file and line if the
  * value is not valid. */
-int site_i64(struct site *s, const char *key, int64_t min, int64_t max, int64_t dflt, int64_t *out,
-             struct err *e);
 int site_bool(struct site *s, const char *key, bool dflt, bool *out, struct err *e);
 /* Get a time such as "30s", "500ms", "2m", "1h" or "1d". A number without unit is in units of
  * bare_ms. */

@@ -100,18 +100,6 @@ const char *site_get(struct site *s, const char *key)
     return p->expanded && *p->expanded ? p->expanded : NULL;
 }
 
-int site_i64(struct site *s, const char *key, int64_t min, int64_t max, int64_t dflt, int64_t *out,
-             struct err *e)
-{
-    const char *v = site_get(s, key);
-    if (!v) {
-        *out = dflt;
-        return 0;
-    }
-    int rc = str_i64(span_of(v), min, max, key, out, e);
-    return rc < 0 ? err_wrap(e, rc, "%s", site_origin(s, key)) : 0;
-}
-
 int site_bool(struct site *s, const char *key, bool dflt, bool *out, struct err *e)
 {
     const char *v = site_get(s, key);

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <mbedtls/base64.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -94,7 +93,8 @@ int64_t writable_vlong(struct writable *r)
     return negative ? -1 - (int64_t)v : (int64_t)v;
 }
 
-struct span writable_bytes(struct writable *r, size_t max)
+/* A variable-length number, then that many bytes. */
+static struct span writable_bytes(struct writable *r, size_t max)
 {
     int64_t n = writable_vlong(r);
     if (r->bad || n < 0 || (uint64_t)n > max || n > r->end - r->p) {
@@ -121,7 +121,7 @@ int writable_put_vlong(struct buf *out, int64_t v)
     return rc;
 }
 
-int writable_put_bytes(struct buf *out, struct span s)
+static int writable_put_bytes(struct buf *out, struct span s)
 {
     (void)writable_put_vlong(out, (int64_t)s.len); /* a failure sets out->failed */
     return buf_add(out, s.p ? s.p : "", s.len);
@@ -168,51 +168,6 @@ static void wipe_done(struct buf *b)
     if (b->p)
         explicit_bzero(b->p, b->cap);
     buf_done(b);
-}
-
-int token_to_url(const struct token *t, struct buf *out)
-{
-    AUTO(wipe_done) struct buf raw = { 0 }, b64 = { 0 };
-    size_t n = 0;
-    token_write(t, &raw);
-    if (raw.failed)
-        return -ENOMEM;
-    unsigned char *p = buf_reserve(&b64, raw.len / 3 * 4 + 5);
-    if (!p || mbedtls_base64_encode(p, raw.len / 3 * 4 + 5, &n, (const unsigned char *)raw.p,
-                                    raw.len) != 0)
-        return -ENOMEM;
-    for (size_t i = 0; i < n && p[i] != '='; i++)
-        (void)buf_addc(out, p[i] == '+' ? '-' : p[i] == '/' ? '_' : (char)p[i]);
-    return out->failed ? -ENOMEM : 0;
-}
-
-int token_from_url(struct span text, struct token *out, struct err *e)
-{
-    AUTO(wipe_done) struct buf b64 = { 0 }, raw = { 0 };
-    while (text.len > 0 && text.p[text.len - 1] == '=')
-        text.len--;
-    if (text.len == 0 || text.len > 4 * TOKEN_BYTES_MAX)
-        return err_set(e, EINVAL, "invalid token of %zu characters", text.len);
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.p[i];
-        (void)buf_addc(&b64, c == '-' ? '+' : c == '_' ? '/' : c);
-    }
-    while (b64.len % 4 != 0 && !b64.failed)
-        (void)buf_addc(&b64, '=');
-    unsigned char *p = b64.failed ? NULL : buf_reserve(&raw, b64.len);
-    if (!p)
-        return err_set(e, ENOMEM, "cannot read a token: %m");
-    size_t n = 0;
-    if (mbedtls_base64_decode(p, b64.len, &n, (const unsigned char *)b64.p, b64.len) != 0)
-        return err_set(e, EINVAL, "a token is not in URL-safe base64");
-    buf_commit(&raw, n);
-    struct writable r = { (const unsigned char *)raw.p, (const unsigned char *)raw.p + n, false };
-    struct token t;
-    int rc = token_read(&r, &t);
-    if (rc < 0)
-        return err_set(e, -rc, rc == -ENOMEM ? "cannot read a token: %m" : "a token is cut off");
-    *out = t;
-    return 0;
 }
 
 /* ---- credentials ---- */

@@ -43,11 +43,6 @@ void token_done(struct token *t);                            /* overwrites it wi
 int token_from_msg(const Hadoop__Token *m, struct token *out); /* 0 or -ENOMEM */
 void token_to_msg(const struct token *t, Hadoop__Token *out);
 
-/* The form in WebHDFS's `delegation=` and in the REST interface: URL-safe base64 without padding.
- * Padding is accepted when reading. */
-int token_from_url(struct span text, struct token *out, struct err *e);
-int token_to_url(const struct token *t, struct buf *out);
-
 struct credentials {
     VEC(struct credentials_token {
         char *alias;
@@ -85,9 +80,6 @@ struct writable {
     bool bad;
 };
 int64_t writable_vlong(struct writable *r);
-/* A variable-length number, then that many bytes. */
-struct span writable_bytes(struct writable *r, size_t max);
 int writable_put_vlong(struct buf *out, int64_t v);
-int writable_put_bytes(struct buf *out, struct span s);
 
 #endif

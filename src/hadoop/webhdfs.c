@@ -305,7 +305,6 @@ static void answered(struct webhdfs_op *op, const struct http_response *r)
         op_bad(op, &e);
         return;
     case OP_SETTIMES:
-    case OP_SETPERMISSION:
     default:
         op_good(op);
     }

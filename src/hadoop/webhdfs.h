@@ -102,8 +102,6 @@ int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_
                    void *arg, struct webhdfs_op **out, struct err *e);
 int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int64_t atime_ms,
                      webhdfs_done_fn *done, void *arg, struct webhdfs_op **out, struct err *e);
-int webhdfs_setpermission(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
-                          void *arg, struct webhdfs_op **out, struct err *e);
 
 struct webhdfs_put {
     const char *path;

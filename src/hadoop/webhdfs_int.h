@@ -25,7 +25,6 @@ enum op_kind {
     OP_RENAME,
     OP_DELETE,
     OP_SETTIMES,
-    OP_SETPERMISSION,
     OP_PUT,
     OP_GET,
 };

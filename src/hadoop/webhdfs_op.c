@@ -15,16 +15,9 @@
 const char *webhdfs_op_verb(enum op_kind kind)
 {
     static const char *const verbs[] = {
-        [OP_HOME] = "find the home directory",
-        [OP_STAT] = "look at",
-        [OP_LIST] = "list",
-        [OP_MKDIRS] = "make directory",
-        [OP_RENAME] = "rename",
-        [OP_DELETE] = "remove",
-        [OP_SETTIMES] = "set the times of",
-        [OP_SETPERMISSION] = "set the permission of",
-        [OP_PUT] = "write",
-        [OP_GET] = "read",
+        [OP_HOME] = "find the home directory", [OP_STAT] = "look at",  [OP_LIST] = "list",
+        [OP_MKDIRS] = "make directory",        [OP_RENAME] = "rename", [OP_DELETE] = "remove",
+        [OP_SETTIMES] = "set the times of",    [OP_PUT] = "write",     [OP_GET] = "read",
     };
     return verbs[kind];
 }
@@ -45,7 +38,6 @@ static const struct {
     [OP_RENAME] = { "PUT", "RENAME" },
     [OP_DELETE] = { "DELETE", "DELETE" },
     [OP_SETTIMES] = { "PUT", "SETTIMES" },
-    [OP_SETPERMISSION] = { "PUT", "SETPERMISSION" },
     [OP_PUT] = { "PUT", "CREATE" },
     [OP_GET] = { "GET", "OPEN" },
 };
@@ -202,17 +194,6 @@ int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int6
         return rc;
     (void)buf_addf(&op->params, "&modificationtime=%lld&accesstime=%lld", (long long)mtime_ms,
                    (long long)atime_ms);
-    return op_start(op, out, e);
-}
-
-int webhdfs_setpermission(struct webhdfs *w, const char *path, mode_t mode, webhdfs_done_fn *done,
-                          void *arg, struct webhdfs_op **out, struct err *e)
-{
-    struct webhdfs_op *op = NULL;
-    int rc = op_new(w, OP_SETPERMISSION, path, done, arg, &op, e);
-    if (rc < 0)
-        return rc;
-    (void)buf_addf(&op->params, "&permission=%o", mode & 07777);
     return op_start(op, out, e);
 }
 

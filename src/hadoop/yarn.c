@@ -38,16 +38,6 @@ const char *yarn_app_state_name(Hadoop__YarnApplicationState s)
     return enum_name(&hadoop__yarn_application_state__descriptor, (int)s, 0);
 }
 
-const char *yarn_final_status_name(Hadoop__FinalApplicationStatus s)
-{
-    return enum_name(&hadoop__final_application_status__descriptor, (int)s, strlen("APP_"));
-}
-
-const char *yarn_node_state_name(Hadoop__NodeState s)
-{
-    return enum_name(&hadoop__node_state__descriptor, (int)s, strlen("NS_"));
-}
-
 bool yarn_app_state_is_final(Hadoop__YarnApplicationState s)
 {
     return s == HADOOP__YARN_APPLICATION_STATE__FINISHED ||

@@ -48,8 +48,6 @@
       get_application_report, true)                                                                \
     X(get_applications, "getApplications", GetApplications, get_applications, true)                \
     X(kill_application, "forceKillApplication", KillApplication, kill_application, true)           \
-    X(fail_attempt, "failApplicationAttempt", FailApplicationAttempt, fail_application_attempt,    \
-      false)                                                                                       \
     X(get_cluster_metrics, "getClusterMetrics", GetClusterMetrics, get_cluster_metrics, true)      \
     X(get_cluster_nodes, "getClusterNodes", GetClusterNodes, get_cluster_nodes, true)              \
     X(get_cluster_node_labels, "getClusterNodeLabels", GetClusterNodeLabels,                       \
@@ -57,20 +55,6 @@
     X(get_queue_info, "getQueueInfo", GetQueueInfo, get_queue_info, true)                          \
     X(get_resource_types, "getResourceTypeInfo", GetAllResourceTypeInfo,                           \
       get_all_resource_type_info, true)                                                            \
-    X(get_attempt_report, "getApplicationAttemptReport", GetApplicationAttemptReport,              \
-      get_application_attempt_report, true)                                                        \
-    X(get_attempts, "getApplicationAttempts", GetApplicationAttempts, get_application_attempts,    \
-      true)                                                                                        \
-    X(get_container_report, "getContainerReport", GetContainerReport, get_container_report, true)  \
-    X(get_containers, "getContainers", GetContainers, get_containers, true)                        \
-    X(move_application, "moveApplicationAcrossQueues", MoveApplicationAcrossQueues,                \
-      move_application_across_queues, true)                                                        \
-    X(update_priority, "updateApplicationPriority", UpdateApplicationPriority,                     \
-      update_application_priority, true)                                                           \
-    X(update_timeouts, "updateApplicationTimeouts", UpdateApplicationTimeouts,                     \
-      update_application_timeouts, true)                                                           \
-    /* YARN_CLIENT_PROTOCOL and YARN_NODE_PROTOCOL */                                              \
-    X(signal_container, "signalToContainer", SignalContainer, signal_container, false)             \
     /* YARN_MASTER_PROTOCOL */                                                                     \
     X(register_master, "registerApplicationMaster", RegisterApplicationMaster,                     \
       register_application_master, true)                                                           \
@@ -81,8 +65,7 @@
     X(start_containers, "startContainers", StartContainers, start_containers, false)               \
     X(stop_containers, "stopContainers", StopContainers, stop_containers, true)                    \
     X(get_container_statuses, "getContainerStatuses", GetContainerStatuses,                        \
-      get_container_statuses, true)                                                                \
-    X(update_container, "updateContainer", ContainerUpdate, container_update, false)
+      get_container_statuses, true)
 
 /* For deadline_ms and the returned handle see rpc_client_call(). */
 #define YARN_DECLARE(fn, method, M, m, again)                                                      \
@@ -129,8 +112,6 @@ void yarn_end_of(int32_t exit_status, const char *diagnostics, const char *memor
 
 /* Such as "ACCEPTED"; "UNKNOWN" for unknown states. */
 const char *yarn_app_state_name(Hadoop__YarnApplicationState s);
-const char *yarn_final_status_name(Hadoop__FinalApplicationStatus s); /* "SUCCEEDED", "UNDEFINED" */
-const char *yarn_node_state_name(Hadoop__NodeState s);                /* "RUNNING", "UNHEALTHY" */
 bool yarn_app_state_is_final(Hadoop__YarnApplicationState s);
 
 /* The amount of a resource ("memory-mb", "vcores", "yarn.io/gpu") in r; 0 = r does not have it. r

@@ -16,7 +16,8 @@
 #include "job/job.h"
 #include "storage/journal.h"
 
-void replay_note(struct replay *r, const struct job_event *ev, int64_t t_ms)
+/* Note the times in the record of an event. */
+static void replay_note(struct replay *r, const struct job_event *ev, int64_t t_ms)
 {
     bool is_start = ev->type == EV_MASTER_STARTED, is_submit = ev->type == EV_SUBMITTED;
     int64_t wall_ms = is_start ? ev->master_started.wall_ms : is_submit ? ev->submitted.wall_ms : 0;
@@ -143,7 +144,8 @@ static int replay_one(struct job *job, const struct journal_reader *from,
     return rc < 0 ? err_wrap(e, rc, "record %llu", (unsigned long long)rec->n) : 0;
 }
 
-int replay_records(struct job *job, struct journal_reader *from, struct replay *out, struct err *e)
+static int replay_records(struct job *job, struct journal_reader *from, struct replay *out,
+                          struct err *e)
 {
     struct replay r = { 0 };
     struct job_actions scratch = { 0 };

@@ -52,13 +52,9 @@ struct replay {
 
 /* Feed every record of a journal to job, which must be new. -EBADMSG: the journal is damaged, and
  * the error names the record; -EINVAL: its format is newer than JOURNAL_FORMAT; -ENOMEM. */
-int replay_records(struct job *job, struct journal_reader *from, struct replay *out, struct err *e);
 int replay_file(struct job *job, const char *path, struct replay *out, struct err *e);
 int replay_journal(struct job *job, struct span text, struct replay *out, struct err *e);
 
-/* Note the times in the record of an event. A master calls this for each event that it writes, so
- * that its own *r equals that of a replay. */
-void replay_note(struct replay *r, const struct job_event *ev, int64_t t_ms);
 /* Add one record to the journal, and note it in *clocks. scratch is emptied first. -errno. */
 int replay_add_record(struct journal *to, const struct job_event *ev, int64_t t_ms,
                       struct replay *clocks, struct buf *scratch);

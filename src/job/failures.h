@@ -76,7 +76,6 @@ void verdict_set_cause(const struct job *j, struct slot *s, const struct slot_en
  */
 void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size);
 void verdict_compose(struct job *j); /* set j->message to a sentence about the first failure */
-const char *signal_name(int signal); /* "SIGKILL"; NULL = the signal has no name */
 int verdict_exit_code(enum job_state s);
 
 /* ---- failures.c ---- */

@@ -266,19 +266,3 @@ int record_read(const struct field *f, const json_t *v, void *to, struct err *e)
     }
     return bad_member(e, f->name, "has an unknown kind");
 }
-
-int record_read_all(const struct field *fields, const json_t *obj, void *to, struct err *e)
-{
-    const char *key;
-    json_t *v;
-
-    json_object_foreach((json_t *)(uintptr_t)obj, key, v)
-    {
-        const struct field *f = record_field(fields, key);
-        int rc = f ? record_read(f, v, to, e)
-                   : bad_member(e, key, "is not a member of a record (a newer version's?)");
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}

@@ -103,7 +103,5 @@ const struct field *record_field(const struct field *fields, const char *name);
 /* Reads one JSON value into its field of *to. Texts point into v. -EBADMSG: the value has another
  * kind, or is out of the field's range; the error names the field. */
 int record_read(const struct field *f, const json_t *v, void *to, struct err *e);
-/* Reads all members of obj. -EBADMSG also if the table has no field for a member. */
-int record_read_all(const struct field *fields, const json_t *obj, void *to, struct err *e);
 
 #endif

@@ -138,7 +138,8 @@ int verdict_exit_code(enum job_state s)
     return s == JOB_SUCCEEDED ? 0 : s == JOB_KILLED ? 3 : 1;
 }
 
-const char *signal_name(int signal)
+/* "SIGKILL"; NULL = the signal has no name. */
+static const char *signal_name(int signal)
 {
     static const char *const names[] = {
         [SIGHUP] = "SIGHUP",   [SIGINT] = "SIGINT",   [SIGQUIT] = "SIGQUIT", [SIGILL] = "SIGILL",

@@ -88,7 +88,7 @@ void conn_report_close(struct conn *c, const struct err *e)
     conn_close(c);
 }
 
-void conn_report_errno(struct conn *c, int rc)
+static void conn_report_errno(struct conn *c, int rc)
 {
     struct err e = { 0 };
     if (c->line && c->line->why)
@@ -102,7 +102,8 @@ void conn_report_errno(struct conn *c, int rc)
 
 /* Note a failure. The next flush reports it to the owner, so that on_close() never comes inside a
  * call by the owner. */
-void conn_fail(struct conn *c, int rc)
+/* The next flush reports rc to the owner. */
+static void conn_fail(struct conn *c, int rc)
 {
     if (!c->failed)
         c->failed = rc;

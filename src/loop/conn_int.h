@@ -68,8 +68,6 @@ bool conn_over(const struct conn *c);
 void conn_dirty(struct conn *c);
 void conn_listen(struct conn *c);
 void conn_report_close(struct conn *c, const struct err *e);
-void conn_report_errno(struct conn *c, int rc);
-void conn_fail(struct conn *c, int rc); /* the next flush reports rc to the owner */
 void conn_write_failed(struct conn *c, int rc);
 void conn_out_pop(struct conn *c, size_t n);
 int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e);

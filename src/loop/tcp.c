@@ -344,9 +344,3 @@ int tcp_local(const struct tcp *t, struct tcp_address *out)
     int len = sizeof *out;
     return uv_tcp_getsockname(&t->uv, &out->sa, &len);
 }
-
-int tcp_peer(const struct tcp *t, struct tcp_address *out)
-{
-    int len = sizeof *out;
-    return uv_tcp_getpeername(&t->uv, &out->sa, &len);
-}

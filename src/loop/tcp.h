@@ -85,7 +85,6 @@ void tcp_close(struct tcp *t); /* closes at once and drops queued bytes; NULL is
 void tcp_set_arg(struct tcp *t, const struct tcp_ops *ops, void *arg);
 size_t tcp_queued(const struct tcp *t);
 int tcp_local(const struct tcp *t, struct tcp_address *out);
-int tcp_peer(const struct tcp *t, struct tcp_address *out);
 
 /* ---- listeners ---- */
 

@@ -394,7 +394,8 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 
 /* ---- connections ---- */
 
-bool peer_is_authorized(const struct peer *p, const char *container)
+/* Is this peer allowed to speak for the container? NULL: is it allowed to act as a client? */
+static bool peer_is_authorized(const struct peer *p, const char *container)
 {
     const char *identity = conn_identity(p->conn);
     if (!*identity) /* a unix socket: only processes of this user can connect */

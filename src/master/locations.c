@@ -114,7 +114,8 @@ void locations_log_suffix(const struct master *m, uint32_t slot, char *out, size
         (void)snprintf(out, n, ".%u", v.attempt - v.elsewhere);
 }
 
-char *master_tracking_url(const struct master *m)
+/* The caller frees it; NULL = no page. */
+static char *master_tracking_url(const struct master *m)
 {
     return m->host && m->page_port ? str_printf("http://%s:%u/", m->host, m->page_port) : NULL;
 }

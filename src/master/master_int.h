@@ -337,8 +337,6 @@ void peer_refuse(struct peer *p, int num, const char *message);
 void peers_close(struct master *m);
 /* Make a peer of an open connection. On a cluster its TLS handshake has proved a key of the job. */
 void peer_new(struct master *m, struct conn *c);
-/* Is this peer allowed to speak for the container? NULL: is it allowed to act as a client? */
-bool peer_is_authorized(const struct peer *p, const char *container);
 /* Send an update to all followers, if one is due. Sets notify_timer if it is too early. */
 void clients_notify(void *arg);
 void clients_answer_stops(struct master *m);
@@ -370,7 +368,6 @@ const char *locations_node(const struct master *m, uint32_t slot);    /* NULL = 
 /* Write the suffix of the log files of the slot's last attempt to out: "" for stdout and stderr,
  * ".2" for stdout.2 and stderr.2, and so on. */
 void locations_log_suffix(const struct master *m, uint32_t slot, char *out, size_t n);
-char *master_tracking_url(const struct master *m); /* the caller frees it; NULL = no page */
 /* The status document (docs/json.md). full: with every task. for_all: without text that tasks have
  * written, for readers who may not read logs. */
 int master_status_json(const struct master *m, bool full, bool for_all, struct buf *out);

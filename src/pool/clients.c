@@ -150,7 +150,7 @@ void clients_tell_end(struct pool_job *j)
 
 /* ---- owners ---- */
 
-bool job_has_owner(const struct pool_job *j)
+static bool job_has_owner(const struct pool_job *j)
 {
     for (const struct pool_client *c = j->pool->clients; c; c = c->next)
         if (c->job == j && c->owns)
@@ -191,6 +191,8 @@ static void set_owned(struct pool_job *j)
 }
 
 /* ---- submitting ---- */
+
+static void clients_submitted(struct submission *s, const struct err *e);
 
 static int sync_work(void *arg)
 {
@@ -253,7 +255,8 @@ static void take_back(struct pool *p, const struct submission *s)
     }
 }
 
-void clients_submitted(struct submission *s, const struct err *e)
+/* The submission is on the disk (e->num 0), or has failed: answer the client. */
+static void clients_submitted(struct submission *s, const struct err *e)
 {
     struct pool *p = s->pool;
     struct pool_client *c = s->client;

@@ -235,13 +235,11 @@ void keeper_forget(struct pool_job *j);
 void clients_accept(struct conn *c, void *arg);
 void clients_tell(struct pool_job *j);     /* send a JobUpdate to each follower */
 void clients_tell_end(struct pool_job *j); /* send the last one, from the history */
-/* The submission or resize is on the disk (e->num 0), or has failed: answer the client. */
-void clients_submitted(struct submission *s, const struct err *e);
+/* The resize is on the disk (e->num 0), or has failed: answer the client. */
 void clients_resized(struct resizing *r, const struct err *e);
 void clients_patience(void *arg);       /* callback of the timer `patience`; arg: the pool */
 bool clients_want_stop(struct pool *p); /* no job is live: does a client wait for the pool's end? */
 void clients_close(struct pool *p);     /* send the answers that are due, and close */
-bool job_has_owner(const struct pool_job *j);
 /* An owner of j has gone. If it was the last one and j waits, j ends after client_away_ms. */
 void clients_owner_gone(struct pool_job *j);
 
@@ -268,7 +266,7 @@ struct submission {
  * and starts submission_sync(). */
 int submit(struct pool *p, const struct span conf_text, bool owned, struct submission **out,
            struct err *e);
-/* Write the job's directory to disk. Runs on a thread; then the loop calls clients_submitted(). */
+/* Write the job's directory to disk. Runs on a thread; then the loop answers the client. */
 int submission_sync(struct submission *s);
 void submission_free(struct submission *s);
 /* Fill j with the needs, priority and limits from job.conf in dir, for recover(). */

@@ -144,7 +144,7 @@ static void free_counted(struct tcpstore *s, struct buf *b)
     buf_done(b);
 }
 
-void answer_bytes(struct tcpstore_client *c, const void *p, size_t n)
+static void answer_bytes(struct tcpstore_client *c, const void *p, size_t n)
 {
     if (!c->broken && n > 0 && add_counted(c->s, &c->out, p, n, NULL) < 0)
         c->broken = true;
@@ -156,7 +156,7 @@ void answer_u8(struct tcpstore_client *c, uint8_t v)
     answer_bytes(c, &v, sizeof v);
 }
 
-void answer_u64(struct tcpstore_client *c, uint64_t v)
+static void answer_u64(struct tcpstore_client *c, uint64_t v)
 {
     v = htole64(v);
     answer_bytes(c, &v, sizeof v);

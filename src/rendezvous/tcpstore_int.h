@@ -145,16 +145,13 @@ ssize_t wait_begin(struct tcpstore_client *c, const struct span *names, size_t n
 /* Wait for the next change of k, which has a value. */
 int wait_change(struct tcpstore_client *c, struct key *k, struct err *e);
 void wait_end(struct tcpstore_client *c); /* end the wait without an answer */
-void waiters_wake(struct tcpstore *s, struct key *k);
 int watch_begin(struct tcpstore_client *c, struct key *k);
 void watch_end(struct tcpstore_client *c);
 
 /* ---- tcpstore.c: answers; if there is no memory, they mark the client as broken ---- */
 
 enum { WAIT_OVER = 0, WAIT_CANCELLED = 1 };
-void answer_bytes(struct tcpstore_client *c, const void *p, size_t n);
 void answer_u8(struct tcpstore_client *c, uint8_t v);
-void answer_u64(struct tcpstore_client *c, uint64_t v);
 void answer_span(struct tcpstore_client *c, struct span v); /* the length, then the bytes */
 
 static inline uint64_t load_u64(const char *p)

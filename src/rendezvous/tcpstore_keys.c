@@ -148,6 +148,8 @@ void keys_done(struct tcpstore *s)
 
 /* ---- values ---- */
 
+static void waiters_wake(struct key *k);
+
 static int reserve(struct tcpstore *s, struct key *k, size_t n, struct err *e)
 {
     size_t cap = MAX(n, (size_t)VALUE_SMALL);
@@ -190,7 +192,7 @@ int key_set(struct tcpstore *s, struct key *k, struct span value, struct err *e)
     k->len = value.len;
     s->n_present += !k->present;
     k->present = true;
-    waiters_wake(s, k);
+    waiters_wake(k);
     return 0;
 }
 
@@ -209,7 +211,7 @@ int key_append(struct tcpstore *s, struct key *k, struct span value, struct err 
     if (value.len > 0)
         memcpy(k->value + k->len, value.p, value.len);
     k->len += value.len;
-    waiters_wake(s, k);
+    waiters_wake(k);
     return 0;
 }
 
@@ -318,9 +320,8 @@ static void wait_done_one(struct wait *w)
     answer_u8(c, WAIT_OVER);
 }
 
-void waiters_wake(struct tcpstore *s, struct key *k)
+static void waiters_wake(struct key *k)
 {
-    (void)s;
     while (k->waits.head)
         wait_done_one(k->waits.head);
 }

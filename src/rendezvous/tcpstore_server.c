@@ -96,11 +96,6 @@ uint16_t tcpstore_server_port(const struct tcpstore_server *s)
     return s->port;
 }
 
-size_t tcpstore_server_n_clients(const struct tcpstore_server *s)
-{
-    return tcpstore_n_clients(s->store);
-}
-
 int tcpstore_server_fd(const struct tcpstore_server *s)
 {
     return s->epoll_fd;

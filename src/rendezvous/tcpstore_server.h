@@ -20,7 +20,6 @@ int tcpstore_server_open(const char *host, uint16_t port, size_t max_bytes,
                          struct tcpstore_server **out, struct err *e);
 void tcpstore_server_close(struct tcpstore_server *s); /* with all connections; NULL is fine */
 uint16_t tcpstore_server_port(const struct tcpstore_server *s);
-size_t tcpstore_server_n_clients(const struct tcpstore_server *s);
 
 /* When it is readable, call tcpstore_server_turn() */
 int tcpstore_server_fd(const struct tcpstore_server *s);

@@ -13,7 +13,8 @@
 
 #include "base/base.h"
 
-const char generate_kinds[] = "small, heavy";
+/* The names of the kinds of workload. */
+static const char generate_kinds[] = "small, heavy";
 
 /* ---- random numbers: splitmix64, the same on every machine ---- */
 

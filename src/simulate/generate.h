@@ -10,9 +10,6 @@
 
 struct err;
 
-/* The names of the kinds of workload, separated by ", ". */
-extern const char generate_kinds[];
-
 /*
  * Make a trace. The same kind, seed and number give the same trace, with the same C library.
  *

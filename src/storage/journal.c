@@ -226,7 +226,7 @@ static int cut_to_size(const struct journal *j)
  * sync again, at the same offset: the bytes are equal, so a crash during the write loses none of
  * them. Cutting the file back first could lose records whose actions have been carried out.
  */
-int journal_write_pending(struct journal *j, struct err *e)
+static int journal_write_pending(struct journal *j, struct err *e)
 {
     size_t from = j->rewrite ? 0 : j->n_written;
     int64_t durable = j->size - (int64_t)j->n_written;

@@ -159,9 +159,6 @@ void journal_close(struct journal *j);
  * So the file stays below two snapshots and 4 MiB, and each byte of an event costs at most one byte
  * of a snapshot. */
 bool journal_wants_segment(const struct journal *j);
-/* The bytes of events after which a new segment is worth its cost, for a snapshot of that size and
- * at least `min` bytes. */
-int64_t journal_segment_after(int64_t min, int64_t snapshot_size);
 /* Let journal_wants_segment() be false until as many bytes of events again have been written. */
 void journal_put_off_segment(struct journal *j);
 

@@ -22,7 +22,6 @@ int journal_add_header(struct buf *out, uint64_t n, size_t n_snapshot);
 /* Run the test's probe ahead of a system call. 0: make the call; -1 with errno: skip the call and
  * treat it as failed. Without a probe: 0. */
 int journal_probe_call(const struct journal *j, enum journal_call call);
-int journal_write_pending(struct journal *j, struct err *e);
 int journal_sync_dir(struct journal *j);
 
 #endif

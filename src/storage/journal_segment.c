@@ -20,7 +20,9 @@ enum { WRITE_CHUNK = 256 << 10 }; /* bytes of the snapshot per write() */
 
 /* ---- when to begin a segment ---- */
 
-int64_t journal_segment_after(int64_t min, int64_t snapshot_size)
+/* The bytes of events after which a new segment is worth its cost, for a snapshot of that size and
+ * at least `min` bytes. */
+static int64_t journal_segment_after(int64_t min, int64_t snapshot_size)
 {
     return MAX(min, snapshot_size);
 }

@@ -8,15 +8,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct credentials c = { 0 }, again = { 0 };
     struct buf out = { 0 };
-    struct token t = { 0 };
     struct err e = { 0 };
     if (credentials_read(span_mem(data, size), &c, &e) == 0) {
         if (credentials_write(&c, &out) < 0 || credentials_read(buf_span(&out), &again, &e) < 0 ||
             again.tokens.n != c.tokens.n || again.secrets.n != c.secrets.n)
             abort();
     }
-    if (token_from_url(span_mem(data, size), &t, &e) == 0)
-        token_done(&t);
     credentials_done(&c);
     credentials_done(&again);
     buf_done(&out);

@@ -413,8 +413,6 @@ static void test_ends(void **state)
             assert_non_null(strstr(e.hint, "tony.worker.memory"));
     }
     assert_string_equal(yarn_app_state_name(HADOOP__YARN_APPLICATION_STATE__ACCEPTED), "ACCEPTED");
-    assert_string_equal(yarn_final_status_name(HADOOP__FINAL_APPLICATION_STATUS__APP_FAILED),
-                        "FAILED");
     assert_string_equal(yarn_app_state_name((Hadoop__YarnApplicationState)99), "UNKNOWN");
 }
 

@@ -90,7 +90,7 @@ static uint64_t parse_amount(const char *s)
 
 /* The amount of a resource type, other than memory and vcores, that a container of the ask needs.
  */
-uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type)
+static uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type)
 {
     const char *s = role_amount(y, a->role, type);
     s = s ? s : role_amount(y, "", type);

@@ -284,7 +284,6 @@ void yarn_release(struct yarn *y, const struct yarn_container *id);
 int yarn_learn_max(struct yarn *y, const Hadoop__Resource *max);
 int yarn_take_tokens(struct yarn *y, Hadoop__NmToken **v, size_t n);
 struct box *yarn_adopt(struct yarn *y, const Hadoop__Container *c, bool launched);
-uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const char *type);
 const char *yarn_slot_role(const struct yarn *y, uint32_t slot);
 void yarn_unlink_slot(struct yarn *y, struct box *b); /* remove b from its slot's chain */
 

@@ -22,7 +22,8 @@ static const char *const visibilities[YARN_VISIBILITY_COUNT] = {
     [YARN_APPLICATION] = "APPLICATION",
 };
 
-const char *yarn_visibility_name(enum yarn_visibility v)
+/* Such as "PUBLIC". */
+static const char *yarn_visibility_name(enum yarn_visibility v)
 {
     return v > YARN_VISIBILITY_NONE && v < YARN_VISIBILITY_COUNT ? visibilities[v] : "NONE";
 }

@@ -40,7 +40,6 @@ enum yarn_visibility {
     YARN_APPLICATION,
     YARN_VISIBILITY_COUNT
 };
-const char *yarn_visibility_name(enum yarn_visibility v); /* "PUBLIC" */
 
 /* A file or archive that NodeManagers link into the working directory of executors. */
 struct yarn_resource {
