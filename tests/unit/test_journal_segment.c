@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A journal that is replaced by a snapshot, and a journal whose sync fails. Whichever call fails,
- * and wherever the process dies: the file holds either the old records or the new ones, and no
- * others.
+ * A journal that is replaced by a snapshot. Whichever call fails, and wherever the process dies:
+ * the file holds either the old records or the new ones, and no others.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,138 +19,9 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "journal_world.h"
 #include "storage/journal.h"
 #include "torture.h"
-
-static char dir[64], path[96], beside[96];
-
-static int setup(void **state)
-{
-    (void)state;
-    (void)snprintf(dir, sizeof dir, "/tmp/tony-segment-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    (void)snprintf(path, sizeof path, "%s/journal", dir);
-    (void)snprintf(beside, sizeof beside, "%s/journal.new", dir);
-    log_setup(-1, LOG_ERROR, false);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return fs_remove_tree(AT_FDCWD, dir, NULL);
-}
-
-/* ---- helpers ---- */
-
-static void add(struct journal *j, const char *what, int i)
-{
-    AUTO(free_p) char *text = str_printf("{\"e\":\"%s\",\"i\":%d}", what, i);
-    assert_int_equal(journal_add(j, span_of(text)), 0);
-}
-
-static void flush(struct journal *j, bool sync)
-{
-    struct err e = { 0 };
-    if (journal_flush(j, sync, &e) < 0)
-        fail_msg("flush: %s", e.msg);
-}
-
-static void open_it(struct journal *j)
-{
-    struct err e = { 0 };
-    if (journal_open(j, path, &e) < 0)
-        fail_msg("open: %s", e.msg);
-}
-
-static void fresh(struct journal *j)
-{
-    (void)unlink(path);
-    open_it(j);
-}
-
-static int snapshot(struct journal *j, int n, struct err *e)
-{
-    struct strv texts = { 0 };
-    struct span payloads[50];
-    for (int i = 0; i < n; i++) {
-        assert_int_equal(strv_pushf(&texts, "{\"part\":%d}", i), 0);
-        payloads[i] = span_of(texts.v[i]);
-    }
-    int rc = journal_begin_segment(j, payloads, (size_t)n, e);
-    strv_done(&texts);
-    return rc;
-}
-
-/* The records of the file in short: "H1:2 S E3" is a header with number 1 that promises snapshots
- * up to number 2, a snapshot, an event with number 3. */
-static const char *content(struct err *e)
-{
-    static char said[4000];
-    struct journal_reader r;
-    struct journal_record rec;
-    size_t len = 0;
-    said[0] = '\0';
-    int rc = journal_reader_open(&r, path, e);
-    while (rc == 0 && (rc = journal_reader_next(&r, &rec, e)) == 1) {
-        static const char kinds[] = {
-            [JOURNAL_HEADER] = 'H', [JOURNAL_SNAPSHOT] = 'S', [JOURNAL_EVENT] = 'E'
-        };
-        len += (size_t)snprintf(said + len, sizeof said - len, "%s%c%d", len ? " " : "",
-                                kinds[rec.kind], (int)rec.n);
-        assert_true(len < sizeof said);
-        rc = 0;
-    }
-    if (r.torn)
-        (void)snprintf(said + len, sizeof said - len, " torn");
-    journal_reader_close(&r);
-    return rc < 0 ? NULL : said;
-}
-
-static void expect(const char *want)
-{
-    struct err e = { 0 };
-    const char *got = content(&e);
-    if (!got)
-        fail_msg("expected %s: %s", want, e.msg);
-    assert_string_equal(got, want);
-}
-
-static void write_text(const char *p, size_t len)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_int_not_equal(fd, -1);
-    assert_int_equal(fs_write_all(fd, p, len), 0);
-    close(fd);
-}
-
-/* ---- faults ---- */
-
-static struct fault {
-    enum journal_call call; /* JOURNAL_CALL_NONE: all calls are counted */
-    int number;             /* the number of the call that fails, from 1; 0 = none */
-    int n;                  /* so many calls fail from there on; 0 = only this one */
-    int rc;                 /* -errno; 1 = the process dies */
-    int64_t drop_from; /* > 0: the file loses its bytes from there on, as if the page cache were
-                          dropped */
-    int count;
-} fault;
-
-static int before(void *arg, enum journal_call call)
-{
-    struct fault *f = arg;
-    if ((f->call && call != f->call) || ++f->count < f->number || !f->number ||
-        f->count >= f->number + MAX(f->n, 1))
-        return 0;
-    if (f->rc == 1)
-        (void)raise(SIGKILL);
-    if (f->drop_from > 0)
-        assert_int_equal(truncate(path, f->drop_from), 0);
-    return f->rc;
-}
-
-static const struct journal_probe probe = { before, &fault };
 
 /* ---- tests: segments ---- */
 
@@ -680,151 +550,6 @@ static void test_sixty_days(void **state)
     assert_true(snapshots <= events);
 }
 
-/* ---- tests: a sync fails ---- */
-
-/* The kernel has dropped the bytes that were not synced: all of them are written again. */
-static void test_a_full_disk_is_told_by_the_sync(void **state)
-{
-    (void)state;
-    static const int errors[] = { ENOSPC, EDQUOT };
-    for (size_t i = 0; i < ARRAY_LEN(errors) * 2; i++) {
-        struct journal j;
-        struct err e = { 0 };
-        fresh(&j);
-        add(&j, "a", 1);
-        flush(&j, true);
-        int64_t durable = j.size;
-        add(&j, "a", 2);
-        flush(&j, false);
-        add(&j, "a", 3);
-        j.probe = &probe;
-        fault = (struct fault){ .call = JOURNAL_CALL_SYNC,
-                                .number = 1,
-                                .n = 3,
-                                .rc = -errors[i % 2],
-                                .drop_from = i < 2 ? durable : 0 };
-        for (int k = 0; k < 3; k++) {
-            assert_int_equal(journal_flush(&j, k == 0, &e), -errors[i % 2]);
-            assert_non_null(strstr(e.msg, "cannot make the journal durable"));
-            assert_int_equal(journal_add(&j, SPAN("{}")), -errors[i % 2]);
-            assert_int_equal(journal_retry(&j), 0);
-            add(&j, "b", k);
-        }
-        flush(&j, false); /* it is synced although no action asks for it */
-        assert_int_equal(j.n_written, 0);
-        assert_int_equal(j.pending.len, 0);
-        expect("H1 E2 E3 E4 E5 E6 E7");
-        add(&j, "a", 9);
-        flush(&j, true);
-        expect("H1 E2 E3 E4 E5 E6 E7 E8");
-        journal_close(&j);
-        open_it(&j);
-        assert_int_equal(j.next_n, 9);
-        journal_close(&j);
-    }
-}
-
-/* NFS reports with a later write(), once, that an earlier one did not reach the server. */
-static void test_a_full_disk_is_told_by_the_next_write(void **state)
-{
-    (void)state;
-    struct journal j;
-    struct err e = { 0 };
-    fresh(&j);
-    add(&j, "a", 1);
-    flush(&j, true);
-    int64_t durable = j.size;
-    add(&j, "a", 2);
-    flush(&j, false);
-    add(&j, "a", 3);
-    j.probe = &probe;
-    fault = (struct fault){
-        .call = JOURNAL_CALL_WRITE, .number = 1, .rc = -ENOSPC, .drop_from = durable
-    };
-    assert_int_equal(journal_flush(&j, false, &e), -ENOSPC);
-    assert_int_equal(journal_retry(&j), 0);
-    flush(&j, false);
-    expect("H1 E2 E3 E4");
-    journal_close(&j);
-}
-
-static void test_other_failures_of_a_sync_are_final(void **state)
-{
-    (void)state;
-    static const int errors[] = { EIO, EROFS };
-    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
-        struct journal j;
-        struct err e = { 0 };
-        fresh(&j);
-        add(&j, "a", 1);
-        j.probe = &probe;
-        fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -errors[i] };
-        assert_int_equal(journal_flush(&j, true, &e), -errors[i]);
-        assert_int_equal(journal_retry(&j), -errors[i]);
-        journal_close(&j);
-    }
-}
-
-/* The bytes were written again and the sync succeeded, but the file does not have them. */
-static void test_what_was_written_again_is_not_there(void **state)
-{
-    (void)state;
-    struct journal j;
-    struct err e = { 0 };
-    fresh(&j);
-    add(&j, "a", 1);
-    flush(&j, true);
-    int64_t durable = j.size;
-    add(&j, "a", 2);
-    j.probe = &probe;
-    fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -ENOSPC };
-    assert_int_equal(journal_flush(&j, true, &e), -ENOSPC);
-    assert_int_equal(journal_retry(&j), 0);
-    fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .drop_from = durable };
-    assert_int_equal(journal_flush(&j, true, &e), -EIO);
-    assert_non_null(strstr(e.msg, "written again"));
-    assert_int_equal(journal_retry(&j), -EIO);
-    journal_close(&j);
-}
-
-/* Killed while it writes again after a failed sync: no earlier record is lost. */
-static void test_killed_while_it_writes_again(void **state)
-{
-    (void)state;
-    bool over = false;
-    for (int number = 1; !over; number++) {
-        assert_true(number < 20);
-        struct journal j;
-        (void)unlink(path);
-        pid_t pid = fork();
-        assert_int_not_equal(pid, -1);
-        if (pid == 0) {
-            struct err e = { 0 };
-            open_it(&j);
-            add(&j, "a", 1);
-            flush(&j, true);
-            add(&j, "a", 2);
-            flush(&j, false);
-            j.probe = &probe;
-            fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -ENOSPC };
-            if (journal_flush(&j, true, &e) != -ENOSPC || journal_retry(&j) < 0)
-                _exit(1);
-            fault = (struct fault){ .number = number, .rc = 1 };
-            add(&j, "a", 3);
-            flush(&j, true);
-            _exit(0);
-        }
-        int how = 0;
-        assert_int_equal(waitpid(pid, &how, 0), pid);
-        over = WIFEXITED(how);
-        assert_true(over ? WEXITSTATUS(how) == 0 : WTERMSIG(how) == SIGKILL);
-        struct err e = { 0 };
-        const char *got = content(&e);
-        assert_non_null(got);
-        assert_true(str_eq(got, "H1 E2 E3") || str_eq(got, "H1 E2 E3 E4"));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -845,11 +570,6 @@ int main(void)
         cmocka_unit_test(test_a_long_journal_is_read),
         cmocka_unit_test(test_when),
         cmocka_unit_test(test_sixty_days),
-        cmocka_unit_test(test_a_full_disk_is_told_by_the_sync),
-        cmocka_unit_test(test_a_full_disk_is_told_by_the_next_write),
-        cmocka_unit_test(test_other_failures_of_a_sync_are_final),
-        cmocka_unit_test(test_what_was_written_again_is_not_there),
-        cmocka_unit_test(test_killed_while_it_writes_again),
     };
     return cmocka_run_group_tests_name("journal_segment", tests, setup, teardown);
 }

@@ -24,16 +24,9 @@
 #include "loop/http.h"
 #include "loop/loop.h"
 #include "master/master_int.h"
+#include "master_remote.h"
 #include "master_world.h"
 #include "proto/tony.pb-c.h"
-
-#define BASIC                                                                                      \
-    "tony.application.name=t<1>", "tony.containers.command=./run",                                 \
-        "tony.application.framework=generic"
-
-static const char *const two_workers[] = { BASIC, "tony.worker.instances=2",
-                                           "tony.worker.memory=64m", NULL };
-static const struct script soon[] = { { .task = "worker:0", .run_ms = 20 }, { 0 } };
 
 static void expect_log(const struct world *w, const char *const *lines)
 {
@@ -46,8 +39,6 @@ static void expect_log(const struct world *w, const char *const *lines)
     if (w->files.log.n > i)
         fail_msg("too many: %s", w->files.log.v[i]);
 }
-
-#define H "/h/application_1700000000000_0001"
 
 static void all_ends_well(void **state)
 {
@@ -62,9 +53,9 @@ static void all_ends_well(void **state)
     assert_string_equal(w.finish_state, "SUCCEEDED");
     assert_string_equal(w.client_state, "SUCCEEDED");
     expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
-                                          "put " H "/job.conf 600",
-                                          "put " H "/journal 600", "put " H "/status.json 600",
-                                          "put " H "/summary 600", "finish", "remove /s", NULL });
+                                          "put " H "/job.conf 600", "put " H "/journal 600",
+                                          "put " H "/status.json 600", "put " H "/summary 600",
+                                          "finish", "remove /s", NULL });
     const char *json = buf_cstr(&w.client_json); /* the last one belongs to the history */
     assert_non_null(strstr(json, "\"tracking_url\":\"http://127.0.0.1:"));
     assert_non_null(strstr(json, "\"log_url\":\"http://n0:8042/logs/master\""));
@@ -129,9 +120,8 @@ static void a_history_that_fails(void **state)
     assert_string_equal(w.finish_state, "SUCCEEDED");
     assert_non_null(strstr(w.diagnostics, "(its history could not be written to '" H
                                           "': cannot do that: Permission denied)"));
-    expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
-                                          "mkdirs " H " 700", "finish",
-                                          "remove /s", NULL });
+    expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700", "mkdirs " H " 700",
+                                          "finish", "remove /s", NULL });
     world_done(&w);
 }
 
@@ -513,324 +503,11 @@ static void no_executor_beside_the_master(void **state)
     world_done(&w);
 }
 
-/* ---- the cluster ends the master ---- */
-
-static void terminate(struct world *w)
-{
-    (void)w;
-    (void)kill(getpid(), SIGTERM);
-}
-
-static void killed_by_the_cluster(void **state)
-{
-    (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
-                                             { .task = "worker:1", .hangs = true },
-                                             { 0 } };
-    struct world w;
-    world_init(&w, two_workers, scripts);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = terminate;
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_string_equal(w.finish_state, "KILLED");
-    assert_string_equal(w.client_state, "KILLED");
-    assert_non_null(strstr(w.diagnostics, "the application was killed"));
-    world_done(&w);
-}
-
-static size_t logged_at(const struct world *w, const char *line)
-{
-    size_t i = 0;
-    while (i < w->files.log.n && !str_eq(w->files.log.v[i], line))
-        i++;
-    return i;
-}
-
-static void killed_by_somebody(void **state)
-{
-    (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
-                                             { .task = "worker:1", .hangs = true },
-                                             { 0 } };
-    struct world w;
-    world_init(&w, two_workers, scripts);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = terminate;
-    w.remote.journal_dir = "/s/journal";
-    w.fate = "over";
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_int_equal(w.n_masters, 1);
-    assert_string_equal(w.finish_state, "KILLED");
-    assert_non_null(strstr(w.diagnostics, "killed by ann"));
-    /* removed early, because there may be no time at the end */
-    size_t cleared = logged_at(&w, "remove /s"), told = logged_at(&w, "finish");
-    assert_true(cleared < told && told < w.files.log.n);
-    world_done(&w);
-}
-
-static void is_forgotten(struct world *w)
-{
-    world_break_sched(w);
-}
-
-/* The scheduler refuses the master before the node's signal arrives. */
-static void killed_and_refused_first(void **state)
-{
-    (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
-                                             { .task = "worker:1", .hangs = true },
-                                             { 0 } };
-    struct world w;
-    world_init(&w, two_workers, scripts);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = is_forgotten;
-    w.remote.journal_dir = "/s/journal";
-    w.fate = "over";
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_int_equal(w.n_masters, 1);
-    assert_string_equal(w.client_state, "KILLED");
-    assert_true(logged_at(&w, "remove /s") < w.files.log.n);
-    assert_true(logged_at(&w, "put " H "/status.json 600") < w.files.log.n);
-    world_done(&w);
-}
-
-/* Only the master's container ends. The next master finds the same state, and a journal where it
- * looks for it. */
-static void our_node_goes_down(void **state)
-{
-    (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 300 },
-                                             { .task = "worker:1", .run_ms = 300 },
-                                             { 0 } };
-    struct world w;
-    bool copied = false;
-    world_init(&w, two_workers, scripts);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = terminate;
-    w.remote.journal_dir = "/s/journal";
-    w.fate = "another";
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_int_equal(w.n_masters, 2);
-    assert_string_equal(w.finish_state, "SUCCEEDED");
-    assert_int_equal(w.n_runs[0], 1);
-    assert_int_equal(w.n_runs[1], 1);
-    for (size_t i = 0; i < w.files.log.n; i++)
-        copied |= str_starts(w.files.log.v[i], "put /s/journal/0002-000000000001-000000000001-");
-    assert_true(copied); /* by the second master; the first may have had no time */
-    world_done(&w);
-}
-
-/* The monotonic clock of another machine means nothing here: the age in the executor's report
- * counts. */
-static void a_clock_of_another_machine(void **state)
-{
-    (void)state;
-    struct world w;
-    struct err e = { 0 };
-    AUTO(buf_done) struct buf journal = { 0 };
-    world_init(&w, two_workers, soon);
-    world_go_remote(&w);
-    w.other_clock = true;
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    AUTO(free_p) char *path = fs_join(w.job_dir, "journal");
-    assert_int_equal(fs_read(AT_FDCWD, path, &journal, &e), 0);
-    assert_non_null(strstr(buf_cstr(&journal), "\"e\":\"attempt_ended\""));
-    assert_null(strstr(buf_cstr(&journal), "age_us"));
-    world_done(&w);
-}
-
-/* The machines share no directory: each executor gets all addresses once, before its Start. */
-static void the_addresses_come_once(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(&w, two_workers, soon);
-    world_go_remote(&w);
-    w.reads_spec_file = true;
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_string_equal(w.finish_state, "SUCCEEDED");
-    assert_int_equal(w.spec.n_starts, 2);
-    assert_int_equal(w.spec.n_peers, 2);
-    assert_string_equal(w.spec.in_peers, "worker 2 \"127.0.0.1:1000\",\"127.0.0.1:1001\"");
-    assert_string_equal(w.spec.in_start, "worker 2 \"127.0.0.1:1000\"");
-    assert_string_equal(w.spec.file, "");
-    assert_int_equal(w.spec.bytes, strlen("{\"worker\":[\"127.0.0.1:1000\",\"127.0.0.1:1001\"]}"));
-    world_done(&w);
-}
-
-/* ---- the next master hears that the cluster has given up a node ---- */
-
-static const struct script both_hang[] = { { .task = "worker:0", .hangs = true },
-                                           { .task = "worker:1", .hangs = true },
-                                           { 0 } };
-
-static void run_with_a_lost_container(struct world *w)
-{
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(w);
-    w->lost_slot = 2;
-    assert_int_equal(world_run(w), MASTER_OVER);
-    assert_int_equal(w->n_masters, 2);
-    assert_int_equal(w->n_calls, 1);
-    assert_true(w->lost_ended);
-    assert_string_equal(w->finish_state, "SUCCEEDED");
-    assert_int_equal(w->n_runs[0], 1);
-}
-
-static const char *const replaced[] = { BASIC, "tony.worker.instances=2",
-                                        "tony.worker.restart-scope=task",
-                                        "tony.task.restarts.node-lost=1", NULL };
-
-/* No task ends before the executor in the lost container has ended its own task. This executor
- * hears of the second master only if the master connects to it; the lease is ten minutes. */
-static void a_lost_task_is_called_and_replaced(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(&w, replaced, both_hang);
-    w.kill_event = "attempt_started";
-    w.kill_slot = "1";
-    run_with_a_lost_container(&w);
-    assert_int_equal(w.n_runs[1], 2);
-    world_done(&w);
-}
-
-/* The cluster also lists an older container of the slot: the master connects to that one, too. */
-static void a_lost_task_is_called_beside_an_older_container(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(&w, replaced, both_hang);
-    w.kill_event = "attempt_started";
-    w.kill_slot = "1";
-    w.lists_older = true;
-    run_with_a_lost_container(&w);
-    assert_int_equal(w.n_runs[1], 2);
-    world_done(&w);
-}
-
-/* The job shrinks, and the master dies before it has told the task to leave. */
-static void a_lost_task_is_called_and_leaves(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(
-        &w,
-        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
-        both_hang);
-    w.resize_roles[0] = "worker";
-    w.resize_to = 1;
-    w.resize_when = 2;
-    w.kill_event = "resize";
-    run_with_a_lost_container(&w);
-    assert_int_equal(w.n_runs[1], 1);
-    world_done(&w);
-}
-
-/* A task that is told to stop may exit with 0. If the copy of the journal lacked the resize, the
- * next master would take that for the end of its work. */
-static void nothing_stops_before_the_resize_is_stored(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(
-        &w,
-        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
-        both_hang);
-    world_go_remote(&w);
-    w.remote.journal_dir = "/s/journal";
-    w.resize_roles[0] = "worker";
-    w.resize_to = 1;
-    w.resize_when = 2;
-    w.files.slow_event = "\"e\":\"resize\"";
-    /* The client stops the job once it has its answer. */
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_int_equal(w.files.n_running_then, 2);
-    assert_string_equal(w.finish_state, "KILLED");
-    world_done(&w);
-}
-
-/* If the next master did not know the container and its node were lost, it would start a second
- * task beside one that may still run there. */
-static void nothing_starts_before_its_grant_is_stored(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(&w, two_workers, soon);
-    world_go_remote(&w);
-    w.remote.journal_dir = "/s/journal";
-    w.files.slow_event = "\"e\":\"allocated\"";
-    w.files.n_running_then = 99;
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_int_equal(w.files.n_running_then, 0);
-    assert_string_equal(w.finish_state, "SUCCEEDED");
-    world_done(&w);
-}
-
-/* A copy of older records is complete when a client has asked for a resize, and before the record
- * of the resize is written. */
-static void copied_before_the_write(struct world *w)
-{
-    if (!w->master->resize_answers_due || !w->files.held.done)
-        return;
-    world_files_release(w);
-    assert_true(w->master->resize_answers_due);
-    w->before_write = NULL;
-}
-
-static void hold_copies(struct world *w)
-{
-    w->files.holds = true;
-}
-
-static void an_older_copy_answers_nobody(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(
-        &w,
-        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
-        both_hang);
-    world_go_remote(&w);
-    w.remote.journal_dir = "/s/journal";
-    w.resize_roles[0] = "worker";
-    w.resize_to = 1;
-    w.resize_when = 2;
-    w.on_running = hold_copies;
-    w.before_write = copied_before_the_write;
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_null(w.before_write); /* the hook has run */
-    assert_true(w.resize_answered);
-    world_done(&w);
-}
-
-/* The last master let the job grow, and no copy of its journal has that record. */
-static void a_container_of_no_slot_is_ended(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(&w, two_workers, soon);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.boxes[w.n_boxes++] = (struct box){ .w = &w, .slot = 2, .id = "of slot 2", .launched = true };
-    assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_string_equal(w.finish_state, "SUCCEEDED");
-    assert_int_equal(w.n_stop_calls, 1);
-    assert_int_equal(w.boxes[0].reason, END_KILLED_BY_MASTER);
-    world_done(&w);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ends_well),
         cmocka_unit_test(a_node_answers_late),
-        cmocka_unit_test(the_addresses_come_once),
-        cmocka_unit_test(a_clock_of_another_machine),
         cmocka_unit_test(a_shared_history),
         cmocka_unit_test(nothing_to_keep),
         cmocka_unit_test(a_history_that_fails),
@@ -846,17 +523,6 @@ int main(void)
         cmocka_unit_test(the_page_is_served),
         cmocka_unit_test(a_task_beside_its_master),
         cmocka_unit_test(no_executor_beside_the_master),
-        cmocka_unit_test(killed_by_the_cluster),
-        cmocka_unit_test(killed_by_somebody),
-        cmocka_unit_test(killed_and_refused_first),
-        cmocka_unit_test(our_node_goes_down),
-        cmocka_unit_test(a_lost_task_is_called_and_replaced),
-        cmocka_unit_test(a_lost_task_is_called_beside_an_older_container),
-        cmocka_unit_test(a_lost_task_is_called_and_leaves),
-        cmocka_unit_test(a_container_of_no_slot_is_ended),
-        cmocka_unit_test(nothing_stops_before_the_resize_is_stored),
-        cmocka_unit_test(an_older_copy_answers_nobody),
-        cmocka_unit_test(nothing_starts_before_its_grant_is_stored),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);
 }

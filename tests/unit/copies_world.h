@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files in the memory of a test, and masters that copy their journals into them. */
+#ifndef TONY_TESTS_COPIES_WORLD_H
+#define TONY_TESTS_COPIES_WORLD_H
+
+#include <stdint.h>
+
+#include "base/base.h"
+#include "loop/loop.h"
+#include "master/copies.h"
+#include "storage/journal.h"
+
+enum op_type { OP_PUT = 1, OP_REMOVE, OP_LIST, OP_GET };
+
+struct op {
+    enum op_type type;
+    char *path;
+    struct span text; /* borrowed by a put */
+    webhdfs_done_fn *done;
+    void *arg;
+};
+
+struct file {
+    char *path;
+    struct buf text;
+};
+
+struct files {
+    struct loop *loop;
+    struct loop_timer *timer, *end;
+    VEC(struct file) files;
+    VEC(struct op) ops; /* operations that have begun and not ended, in order */
+    size_t most_files, n_puts, n_removes;
+    uint64_t bytes_put;
+    unsigned faults; /* one in so many operations fails; 0 = none */
+    unsigned seed;
+    int hang, fail_removes;
+    unsigned ops_left, idle;
+    bool (*until)(void);
+};
+extern struct files f;
+extern const struct archive_files files; /* operations on f */
+extern char dir[64];
+
+int setup(void **state);
+int teardown(void **state);
+
+unsigned dice(unsigned n);
+struct file *find(const char *path);
+void file_put(const char *path, struct span text);
+void file_remove(const char *path);
+void run_until(bool (*until)(void));
+void run_ops(unsigned n);
+
+enum { EVENTS_MAX = 4000, EPOCHS_MAX = 400 };
+
+struct sim {
+    uint32_t epoch;
+    char path[128];
+    struct journal j;
+    struct copies *c;
+    struct buf events; /* all events of the job so far, one byte each */
+    bool added;
+    size_t n_stored; /* how many of them were stored when copies_stored() was last true */
+    unsigned n_on_stored;
+};
+
+struct sim *sim_open(uint32_t epoch);
+void sim_close(struct sim *s);
+void sim_add(struct sim *s, unsigned n);
+void sim_segment(struct sim *s);
+void sim_look(struct sim *s);
+
+struct fetched {
+    bool over;
+    struct copies_found found;
+    struct err why;
+};
+extern struct fetched got; /* the result of fetch() */
+void fetch(uint32_t epoch);
+
+#endif
