@@ -26,6 +26,7 @@ struct live {
     struct part_place *at;
     uint32_t n_at, cap_at, n;
     uint32_t slot; /* in sim.slots */
+    uint32_t cap;  /* most containers that can ever run */
     bool started;
 };
 
@@ -77,7 +78,7 @@ static void add_job(struct sim *s, uint32_t job)
                                         .fixed = tj->fixed,
                                         .remaining_s = tj->duration_s,
                                         .ends_in_s = INFINITY };
-    part_caps(&s->t->cluster, &s->slots[slot], 1, &s->caps[slot]);
+    s->caps[slot] = s->live[job].cap;
 }
 
 static void move_slot(struct sim *s, size_t from, size_t to)
@@ -381,6 +382,14 @@ static void prepare(struct sim *s)
             s->live[i].use += part;
         }
     }
+    /* All at once: each call looks at all nodes. No job is present yet, so the slots are free. */
+    for (size_t i = 0; i < s->t->n_jobs; i++)
+        s->slots[i] = (struct part_job){ .demand = s->t->jobs[i].demand,
+                                         .min = s->t->jobs[i].min,
+                                         .max = s->t->jobs[i].max };
+    part_caps(c, s->slots, s->t->n_jobs, s->caps);
+    for (size_t i = 0; i < s->t->n_jobs; i++)
+        s->live[i].cap = s->caps[i];
     s->options = part_defaults;
     s->options.theta1 = s->t->theta1;
     s->options.theta2 = s->t->theta2;
