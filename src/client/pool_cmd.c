@@ -52,6 +52,8 @@ static void print_status(const json_t *doc)
                  (long long)doc_int(doc, "pid", 0), doc_str(doc, "version"), in_use, of,
                  (long long)doc_int(used, "gpus", 0), (long long)doc_int(capacity, "gpus", 0),
                  (long long)doc_int(used, "vcores", 0), (long long)doc_int(capacity, "vcores", 0));
+    if (!str_eq(doc_str(doc, "policy"), "fifo"))
+        (void)printf("  policy  %s\n", doc_str(doc, "policy"));
     const json_t *jobs = json_object_get(doc, "jobs");
     if (json_array_size(jobs) == 0)
         return;

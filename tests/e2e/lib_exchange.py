@@ -70,10 +70,13 @@ class Sharer(ResizedJob):
         self.path = lab.job_file({"worker": role}, conf=conf, weight=weight)
 
     def send(self):
-        """A client that finds no pool, or loses it, reports that and leaves no job behind."""
+        """If the pool dies before it has answered, the next pool may run the job all the same."""
+        known = set(self.lab.jobs_on_disk())
         def try_it():
             r = self.lab.run("submit", self.path)
-            return r.stdout.strip() if r.returncode == 0 else None
+            if r.returncode == 0:
+                return r.stdout.strip()
+            return next((x for x in self.lab.jobs_on_disk() if x not in known and not x.startswith(".")), None)
         self.app = wait_until(try_it, "a submission", 60)
         return self
 
