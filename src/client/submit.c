@@ -49,14 +49,18 @@ static int refusal_code(const struct err *e)
                : EXIT_CLUSTER;
 }
 
-static bool same_job(const char *dir, const char *id, const struct buf *text, int64_t since_s)
+/* Was this job.conf written from the same submission? Its text may differ: the pool may have
+ * resized the job since, before it died. */
+static bool same_job(const char *dir, const char *id, const struct job_file *mine, int64_t since_s)
 {
     AUTO(buf_done) struct buf there = { 0 };
+    AUTO(job_file_freep) struct job_file *f = NULL;
     AUTO(free_p) char *path = str_printf("%s/%s/job.conf", dir, id);
     struct stat st;
     return path && stat(path, &st) == 0 && st.st_mtime >= since_s &&
-           (size_t)st.st_size == text->len && fs_read(AT_FDCWD, path, &there, NULL) == 0 &&
-           span_eq(buf_span(&there), buf_span(text));
+           fs_read(AT_FDCWD, path, &there, NULL) == 0 &&
+           job_file_decode(buf_span(&there), &f, NULL) == 0 && f->pid == mine->pid &&
+           f->wall_ms == mine->wall_ms && str_eq(f->host, mine->host);
 }
 
 /* Find the job that the pool accepted before it died without an answer. If the pool accepted it,
@@ -67,11 +71,14 @@ static bool find_accepted(struct client *c, const struct buf *text, int64_t sinc
 {
     /* In the order in which a job moves. */
     const char *const dirs[] = { c->paths.jobs, c->paths.history };
+    AUTO(job_file_freep) struct job_file *mine = NULL;
     bool found = false;
+    if (job_file_decode(buf_span(text), &mine, NULL) < 0)
+        return false;
     for (size_t i = 0; i < ARRAY_LEN(dirs) && !found; i++) {
         DIR *d = opendir(dirs[i]);
         for (struct dirent *de; d && !found && (de = readdir(d));)
-            found = de->d_name[0] != '.' && same_job(dirs[i], de->d_name, text, since_s) &&
+            found = de->d_name[0] != '.' && same_job(dirs[i], de->d_name, mine, since_s) &&
                     str_copy(out_id, APP_ID_MAX, de->d_name);
         if (d)
             (void)closedir(d);

@@ -237,7 +237,13 @@ static int decode_submit(json_t *obj, struct job_file *f, struct err *e)
         rc = read_text(obj, "cwd", &f->cwd, e);
     if (rc == 0)
         rc = read_text(obj, "version", &f->version, e);
-    return rc < 0 ? rc : read_number(obj, "wall_ms", INT64_MAX, &f->wall_ms, e);
+    int64_t pid = 0;
+    if (rc == 0)
+        rc = read_number(obj, "wall_ms", INT64_MAX, &f->wall_ms, e);
+    if (rc == 0 && json_object_get(obj, "pid"))
+        rc = read_number(obj, "pid", INT32_MAX, &pid, e);
+    f->pid = (int)pid;
+    return rc;
 }
 
 /* Read everything but the configuration, for which conf_decode() has its own parser. before and

@@ -29,8 +29,8 @@ struct job_file {
     size_t n_ship;
     char *user, *host, *cwd, *version; /* of the client that submitted the job */
     int64_t wall_ms;                   /* time of the submission, since 1970 */
-    /* The client's pid. It is written, but not read back: it makes the texts of two equal jobs
-     * different that are submitted in the same millisecond. */
+    /* The client's pid; 0 = unknown. Host, pid and wall_ms tell two submissions apart, also after a
+     * resize has changed the rest. */
     int pid;
 };
 

@@ -33,3 +33,10 @@ def test_a_process_dies_in_an_exchange(lab, mode, program, life, number, after, 
 def test_the_pool_dies_after_a_decision(lab, number):
     assert exchange(lab, "live", "pool", number, "write */decisions", filter="call "), "there is no such point"
     lab.settled()
+
+
+@pytest.mark.parametrize("number", range(30, 37))
+def test_the_pool_dies_after_it_has_resized_a_job_that_no_client_was_told_of(lab, number):
+    """The client finds its job again, although its job.conf has another size now, and does not submit it twice."""
+    assert exchange(lab, "restart", "pool", number, "write */decisions", filter="call "), "there is no such point"
+    lab.settled()

@@ -32,6 +32,7 @@ static struct job_file *sample(void)
     f->cwd = str_dup("/home/ann/\xc3\xbc");
     f->version = str_dup("0.1.0");
     f->wall_ms = 1767225600123;
+    f->pid = 4711;
     f->n_ship = 2;
     f->ship = calloc(2, sizeof *f->ship);
     f->ship[0] = (struct ship_item){ .kind = SHIP_SRC,
@@ -87,6 +88,7 @@ static void test_round_trip(void **state)
     assert_string_equal(b->cwd, a->cwd);
     assert_string_equal(b->version, a->version);
     assert_true(b->wall_ms == a->wall_ms);
+    assert_int_equal(b->pid, a->pid);
     assert_int_equal(job_file_encode(b, &again, &e), 0);
     assert_true(span_eq(buf_span(&text), buf_span(&again)));
 }
