@@ -65,8 +65,7 @@ struct claims_decision {
 
 /*
  * Decide. claims: running jobs first, each group in the order in which its jobs were submitted.
- * limit: what the jobs of the list may have in all, with the fixed parts of running jobs; NULL = as
- * much as the nodes have.
+ * limit: what the containers of the claims may have in all; NULL = as much as the nodes have.
  *
  * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
  * is fuller than its capacity, nothing is free there.

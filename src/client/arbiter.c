@@ -17,7 +17,7 @@
 /* A job whose size may be decided now. Of all others, what they hold counts as taken. */
 static bool may_change(const struct arbiter_job *j)
 {
-    return j->is_elastic && !j->changing && (j->runs || j->at.n == 0);
+    return j->is_elastic && !j->changing;
 }
 
 static struct part_amount amount(uint64_t memory_mib, uint32_t gpus)
@@ -46,14 +46,15 @@ static struct claim claim_of(const struct arbiter_job *j, int64_t now)
                            .priority = j->priority };
 }
 
-/* What no decision can give back: all that is used, without the containers of the claims. */
+/* What no decision can give back: all that is used, without the containers of the claims. A job
+ * that waits may hold some of its containers already; they are room for it. */
 static void set_taken(struct arbiter *a)
 {
     for (size_t i = 0; i < a->nodes.n; i++)
         a->nodes.v[i].taken = a->used.v[i];
     for (size_t i = 0; i < a->jobs.n; i++) {
         const struct arbiter_job *j = &a->jobs.v[i];
-        if (!may_change(j) || !j->runs)
+        if (!may_change(j))
             continue;
         for (size_t k = 0; k < j->at.n; k++) {
             struct part_amount *taken = &a->nodes.v[j->at.v[k]].taken;
@@ -64,6 +65,21 @@ static void set_taken(struct arbiter *a)
     for (size_t i = 0; i < a->nodes.n; i++)
         for (int t = 0; t < CLAIM_TYPES; t++)
             a->nodes.v[i].taken.v[t] = MAX(a->nodes.v[i].taken.v[t], INT64_C(0));
+}
+
+/* Leave of the queue's limit what its applications do not use beside the containers of claims. */
+static void set_limit(struct arbiter *a)
+{
+    for (int t = 0; t < CLAIM_TYPES; t++) {
+        int64_t others = a->queue_used.v[t];
+        for (size_t i = 0; i < a->jobs.n; i++) {
+            const struct arbiter_job *j = &a->jobs.v[i];
+            int64_t each = t == CLAIM_GPUS ? (int64_t)j->elastic.each_gpus
+                                           : (int64_t)j->elastic.each_memory_mib;
+            others -= may_change(j) ? each * (int64_t)j->at.n : 0;
+        }
+        a->limit.v[t] = MAX(a->limit.v[t] - MAX(others, INT64_C(0)), INT64_C(0));
+    }
 }
 
 /* The claims of one round, running jobs first; jobs[k] is the job of claims[k]. */
@@ -98,6 +114,7 @@ static int build(struct arbiter *a, struct round *r)
         }
     }
     set_taken(a);
+    set_limit(a);
     return 0;
 }
 
@@ -136,10 +153,28 @@ static int ask_master(struct arbiter *a, const struct arbiter_job *j, uint32_t n
     return rc;
 }
 
-/* The job had time to follow and has not. */
-static bool is_too_slow(const struct arbiter *a, const struct arbiter_job *j, int64_t now)
+/* Look at the jobs that were asked before. true: one of them still changes. */
+static bool someone_changes(struct arbiter *a)
 {
-    return j->asked_ms && j->n != j->asked && now > j->asked_ms + a->patience_ms;
+    int64_t now = clock_mono_ms();
+    bool changes = false;
+    for (size_t i = 0; i < a->jobs.n; i++) {
+        struct arbiter_job *j = &a->jobs.v[i];
+        bool is_late = now > j->asked_ms + a->patience_ms;
+        if (!j->asked_ms)
+            continue;
+        if (j->changing && !is_late) {
+            changes = true;
+            continue;
+        }
+        if (j->changing || j->n != j->asked) {
+            client_note("job %s did not follow%s; it is not asked again for %lld s", j->id,
+                        is_late ? " in time" : "", (long long)a->patience_ms / 1000);
+            j->leave_until_ms = now + a->patience_ms;
+        }
+        j->asked_ms = 0;
+    }
+    return changes;
 }
 
 static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct claims_target *t)
@@ -212,14 +247,6 @@ static void carry_out(struct arbiter *a, struct round *r)
     for (size_t i = 0; i < r->n; i++) {
         struct arbiter_job *j = r->jobs[i];
         const struct claims_target *t = &r->decision.jobs[i];
-        if (j->n == j->asked)
-            j->asked_ms = 0;
-        if (is_too_slow(a, j, now)) {
-            client_note("job %s did not follow in time, and is left as it is", j->id);
-            j->asked_ms = 0;
-            j->leave_until_ms = now + a->patience_ms;
-            continue;
-        }
         bool grows = t->n > j->n;
         if (!t->n || t->n == j->n || !j->has_master || now < j->leave_until_ms ||
             (grows && (room_is_kept || !j->runs)))
@@ -232,6 +259,8 @@ static int run_round(struct arbiter *a, struct err *e)
 {
     AUTO(round_done) struct round r = { 0 };
     int rc = arbiter_look(a, e);
+    if (rc == 0 && someone_changes(a))
+        return 0;
     if (rc == 0 && build(a, &r) < 0)
         rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
     if (rc == 0)
@@ -287,9 +316,9 @@ static int settings(struct arbiter *a, struct client *c, struct err *e)
 /* Until it is killed; what it knows of the cluster is asked anew in each round. */
 static int run(struct arbiter *a, bool once, struct err *e)
 {
-    for (;;) {
+    for (bool first = true;; first = false) {
         int rc = run_round(a, e);
-        if (once || rc == -EINVAL || rc == -EACCES)
+        if (once || (first && (rc == -EINVAL || rc == -EACCES)))
             return rc;
         if (rc < 0)
             client_note("nothing is decided now: %s", e->msg);

@@ -12,8 +12,9 @@
  *   Order  A job that waits is never told to start; YARN starts it when there is room. While such a
  *          job is to start, the arbiter offers no other job more containers, since YARN would give
  *          the room to whoever asks first.
- *   Again  A job that refuses, or does not follow within tony.pool.policy.resize-limit, is left as
- *          it is for as long again.
+ *   Again  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
+ *          does not ask it again for the same time.
+ *   Turns  While a job that was asked still changes, nothing is decided.
  */
 #ifndef TONY_CLIENT_ARBITER_H
 #define TONY_CLIENT_ARBITER_H
@@ -59,6 +60,7 @@ struct arbiter {
     VEC(struct part_amount) used; /* by node: by all applications */
     struct part_amount limit;     /* of the queue; has_limit false: as much as the nodes have */
     bool has_limit;
+    struct part_amount queue_used; /* by all applications of the queue */
 };
 
 /* arbiter_look.c: what is there. 0 or -errno. */

@@ -70,13 +70,32 @@ struct look {
     double share; /* of the cluster that the queue may have */
 };
 
+static struct part_amount amount_of(const Hadoop__Resource *r)
+{
+    struct part_amount p = { { 0 } };
+    p.v[CLAIM_MEMORY_MIB] = r ? MAX(yarn_resource_value(r, "memory-mb"), INT64_C(0)) : 0;
+    p.v[CLAIM_GPUS] = r ? MAX(yarn_resource_value(r, "yarn.io/gpu"), INT64_C(0)) : 0;
+    return p;
+}
+
+static bool is_type_of_jobs(const struct arbiter *a, const char *type)
+{
+    const char *own = conf_get(a->y->conf, "tony.application.type");
+    return str_eq(type, "TONY") || (own && str_eq(type, own));
+}
+
 static void add_app(struct arbiter *a, const Hadoop__ApplicationReport *from)
 {
     struct yarn_report r;
     if (yarn_report_copy(from, &r) < 0)
         return;
     struct arbiter_job *j = find_job(a, r.id), fresh = { .present = false };
-    bool ours = str_eq(r.user, a->y->user) && !yarn_app_state_is_final(r.state);
+    bool ours = str_eq(r.user, a->y->user) && is_type_of_jobs(a, r.type) &&
+                !yarn_app_state_is_final(r.state);
+    const Hadoop__ApplicationResourceUsageReport *use = from->app_resource_usage;
+    struct part_amount used = amount_of(use ? use->used_resources : NULL);
+    for (int t = 0; t < CLAIM_TYPES; t++)
+        a->queue_used.v[t] += used.v[t];
     if (ours && !j && str_copy(fresh.id, sizeof fresh.id, r.id) && vec_push(&a->jobs, fresh) == 0)
         j = &a->jobs.v[a->jobs.n - 1];
     if (ours && j) {
@@ -96,14 +115,6 @@ static void on_apps(const Hadoop__GetApplicationsResponse *r, const struct rpc_e
     for (size_t i = 0; r && i < r->n_applications; i++)
         add_app(l->a, r->applications[i]);
     yarn_join_end(&l->join, e ? &e->err : NULL);
-}
-
-static struct part_amount amount_of(const Hadoop__Resource *r)
-{
-    struct part_amount p = { { 0 } };
-    p.v[CLAIM_MEMORY_MIB] = r ? MAX(yarn_resource_value(r, "memory-mb"), INT64_C(0)) : 0;
-    p.v[CLAIM_GPUS] = r ? MAX(yarn_resource_value(r, "yarn.io/gpu"), INT64_C(0)) : 0;
-    return p;
 }
 
 static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_error *e, void *arg)
@@ -159,15 +170,11 @@ static int ask_queues(struct look *l, char *path, struct err *e)
 static int ask_apps(struct look *l, struct err *e)
 {
     struct arbiter *a = l->a;
-    const char *own = conf_get(a->y->conf, "tony.application.type");
-    char *types[] = { (char *)(uintptr_t) "TONY", (char *)(uintptr_t)(own && *own ? own : "TONY") };
     char *queue = (char *)(uintptr_t)a->queue;
     Hadoop__YarnApplicationState states[] = { HADOOP__YARN_APPLICATION_STATE__SUBMITTED,
                                               HADOOP__YARN_APPLICATION_STATE__ACCEPTED,
                                               HADOOP__YARN_APPLICATION_STATE__RUNNING };
     Hadoop__GetApplicationsRequest rq = HADOOP__GET_APPLICATIONS_REQUEST__INIT;
-    rq.application_types = types;
-    rq.n_application_types = ARRAY_LEN(types);
     rq.application_states = states;
     rq.n_application_states = ARRAY_LEN(states);
     rq.queues = &queue;
@@ -210,6 +217,7 @@ static int ask_rm(struct arbiter *a, struct err *e)
     for (size_t i = 0; i < a->nodes.n; i++)
         free((char *)(uintptr_t)a->nodes.v[i].name);
     a->nodes.n = a->used.n = 0;
+    a->queue_used = (struct part_amount){ { 0 } };
     int rc = path ? ask_queues(&l, path, e) : err_set(e, ENOMEM, "cannot ask: %m");
     if (rc == 0)
         rc = ask_apps(&l, e);

@@ -99,6 +99,10 @@ bool addresses_fit(const struct job *j, const uint32_t *sizes, struct err *e)
 bool addresses_allow_start(struct job *j)
 {
     struct err e = { 0 };
+    /* In a replay the recorded decision counts: the gang has started unless the job got its verdict
+     * here. */
+    if (j->decisions.replaying && !j->decisions.has_verdict)
+        return true;
     if (addresses_fit(j, NULL, &e))
         return true;
     j->restarts.hopeless = true; /* the addresses of the next gang would be as long */

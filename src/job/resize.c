@@ -532,11 +532,22 @@ static bool is_stopped(struct job *j)
     return false;
 }
 
+/* In a replay the recorded decision counts: the gang has restarted unless the resize ended here. */
+static void restart_if_addresses_fit(struct job *j)
+{
+    struct err e = { 0 };
+    bool has_restarted = j->decisions.replaying && !decisions_resize_only_ends(j);
+
+    if (has_restarted || addresses_fit(j, j->resize.target, &e))
+        restart_with_new_size(j);
+    else
+        end_resize(j, RESIZE_REFUSED, e.msg);
+}
+
 void resize_run(struct job *j)
 {
     struct resize *z = &j->resize;
     char detail[sizeof z->detail];
-    struct err e = { 0 };
 
     if (z->state != RESIZE_WAITING)
         return;
@@ -559,10 +570,8 @@ void resize_run(struct job *j)
         return;
     if (!needs_restart(j))
         resize_live(j);
-    else if (are_joiners_ready(j) && !addresses_fit(j, z->target, &e))
-        end_resize(j, RESIZE_REFUSED, e.msg);
     else if (are_joiners_ready(j) && (!z->saved || is_newer_saved(j)))
-        restart_with_new_size(j);
+        restart_if_addresses_fit(j);
 }
 
 int resize_fired(struct job *j, struct err *e)

@@ -350,11 +350,13 @@ static void ask_wish(struct peer *p, const Tony__SizeWish *a)
         peer_refuse(p, EPROTO, "the request names no number of containers");
         return;
     }
+    char why[JOB_TEXT_MAX];
+    (void)str_copy(why, sizeof why, a->why); /* cut, as the journal would cut it */
     const struct size_wish w = { .grow = a->grow,
                                  .n_containers = a->n_containers,
                                  .within_ms =
                                      (int64_t)MIN(a->deadline_ms, (uint64_t)INT32_MAX * 1000),
-                                 .why = a->why,
+                                 .why = why,
                                  .saved = a->saved };
     int rc = check_may_resize(m, &e);
     if (rc == 0)

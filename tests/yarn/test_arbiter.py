@@ -66,8 +66,9 @@ def test_two_jobs_share_a_queue(tony, site):
     assert running(tony, second) == 0
     with arbiter(tony):
         until(tony, lambda: running(tony, second) >= 4, "the second job runs")
-        # seven fit beside one master, eight on a node without any
-        until(tony, lambda: {running(tony, first), running(tony, second)} in ({7}, {7, 8}), "each has half")
+        # Seven fit beside one master, eight on a node without any. Of 15 containers the first job gets 8, also if
+        # one of the others then fits on no node.
+        until(tony, lambda: sorted([running(tony, first), running(tony, second)]) in ([6, 8], [7, 7], [7, 8]), "each has half")
     doc = tony.status(first)
     assert doc["state"] == "RUNNING" and doc["restarts"] == 0
     assert "the arbiter of queue 'default', policy drf" in doc["last_resize"]["why"], doc["last_resize"]
