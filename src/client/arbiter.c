@@ -97,7 +97,7 @@ static void round_done(struct round *r)
     claims_decision_done(&r->decision);
 }
 
-static int build(struct arbiter *a, struct round *r)
+static int make_claims(struct arbiter *a, struct round *r)
 {
     r->claims = calloc(a->jobs.n + 1, sizeof *r->claims);
     r->jobs = calloc(a->jobs.n + 1, sizeof *r->jobs);
@@ -197,7 +197,7 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct claim
 
 /* ---- one round ---- */
 
-static void say(const struct arbiter_job *j, const struct claims_target *t)
+static void print_change(const struct arbiter_job *j, const struct claims_target *t)
 {
     if (t->verdict == PART_KEEPS)
         return;
@@ -261,7 +261,7 @@ static int run_round(struct arbiter *a, struct err *e)
     int rc = arbiter_look(a, e);
     if (rc == 0 && someone_changes(a))
         return 0;
-    if (rc == 0 && build(a, &r) < 0)
+    if (rc == 0 && make_claims(a, &r) < 0)
         rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
     if (rc == 0)
         rc = claims_decide(a->policy, &a->options, a->nodes.v, a->nodes.n,
@@ -271,7 +271,7 @@ static int run_round(struct arbiter *a, struct err *e)
     if (a->json && print_json(a, &r) < 0)
         return err_set(e, ENOMEM, "cannot print the decision: %m");
     for (size_t i = 0; i < r.n && !a->json; i++)
-        say(r.jobs[i], &r.decision.jobs[i]);
+        print_change(r.jobs[i], &r.decision.jobs[i]);
     (void)fflush(stdout);
     carry_out(a, &r);
     return 0;
@@ -279,7 +279,7 @@ static int run_round(struct arbiter *a, struct err *e)
 
 /* ---- the command ---- */
 
-static int settings(struct arbiter *a, struct client *c, struct err *e)
+static int read_settings(struct arbiter *a, struct client *c, struct err *e)
 {
     const struct conf *s = a->y->conf;
     const char *name = options_get(&c->o, OPT_POLICY);
@@ -314,7 +314,7 @@ static int settings(struct arbiter *a, struct client *c, struct err *e)
 }
 
 /* Until it is killed; what it knows of the cluster is asked anew in each round. */
-static int run(struct arbiter *a, bool once, struct err *e)
+static int run_rounds(struct arbiter *a, bool once, struct err *e)
 {
     for (bool first = true;; first = false) {
         int rc = run_round(a, e);
@@ -346,9 +346,9 @@ int cmd_arbiter(struct client *c)
     if (rc == 0)
         rc = yarn_home(y, &e);
     if (rc == 0)
-        rc = settings(&a, c, &e);
+        rc = read_settings(&a, c, &e);
     if (rc == 0)
-        rc = run(&a, options_has(&c->o, OPT_ONCE), &e);
+        rc = run_rounds(&a, options_has(&c->o, OPT_ONCE), &e);
     arbiter_forget(&a);
     if (rc < 0)
         return client_fail(rc == -EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);

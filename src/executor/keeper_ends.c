@@ -11,8 +11,8 @@ void ends_add(struct keeper *k, struct container *c)
     k->ends.v[k->ends.n++] = c;
 }
 
-/* Move the list to the front of its array once more than half of that is forgotten: so each end is
- * moved once on average. */
+/* Move the list to the front of its array once more than half of the array is forgotten. Then each
+ * move copies fewer entries than were forgotten since the last one. */
 static void close_gap(struct keeper *k)
 {
     if (k->ends.at <= k->ends.n / 2)

@@ -220,8 +220,8 @@ bool job_was_resized(const struct job *j);   /* also true while it is being resi
 uint32_t job_n_tracked(const struct job *j); /* tasks of tracked roles: TASK_NUM */
 uint32_t job_epoch(const struct job *j);
 uint32_t job_generation(const struct job *j);
-uint32_t
-job_restarts(const struct job *j);         /* the number of restarts of tasks, roles and the gang */
+/* The number of restarts of tasks, roles and the gang. */
+uint32_t job_restarts(const struct job *j);
 uint32_t job_retries(const struct job *j); /* the number of restarts of the whole job */
 enum job_state job_state(const struct job *j);
 const char *job_application_id(const struct job *j);

@@ -102,7 +102,6 @@ static void conn_report_errno(struct conn *c, int rc)
 
 /* Note a failure. The next flush reports it to the owner, so that on_close() never comes inside a
  * call by the owner. */
-/* The next flush reports rc to the owner. */
 static void conn_fail(struct conn *c, int rc)
 {
     if (!c->failed)

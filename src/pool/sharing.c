@@ -338,8 +338,8 @@ static void decided(void *arg, int rc)
     schedule(p);
 }
 
-/* Is a target in force, and has no job come that the last decision does not know? Then wait: a
- * decision now would find nearly all jobs under way. */
+/* While a target is in force, the pool decides only if a new job waits: nearly all jobs of the last
+ * decision may still be changing. */
 static bool must_wait(const struct pool *p)
 {
     bool open = false, unknown = false;

@@ -148,8 +148,8 @@ static int load_file(const struct pool *p, char *set[], struct err *e)
     return rc;
 }
 
-/* A file that cannot be used, or that the site file contradicts since, is no reason to start no
- * pool: the site's settings hold then. */
+/* If the file cannot be used, or the site's file now contradicts it, the pool starts with the
+ * site's settings. */
 int sharing_conf_load(struct pool *p, struct err *e)
 {
     AUTO(conf_freep) struct conf *c = NULL;

@@ -140,7 +140,8 @@ static void offer(struct pool_job *j, struct admission_amount *left)
         tell(j);
 }
 
-/* Jobs that were offered room come first: it is theirs already. */
+/* Offer room to jobs that are to grow. Jobs that have an offer come first: the room that they were
+ * offered is not offered to others. */
 static void offer_room(struct pool *p)
 {
     struct admission_amount left = p->left;
@@ -208,7 +209,7 @@ void sharing_drop_targets(struct pool *p)
         p->jobs.v[i]->target = (struct pool_target){ 0 };
 }
 
-/* Targets that the jobs have not begun to follow. Those that were told go on. */
+/* Drop the targets of which the jobs were not told yet. A job that was told goes on. */
 static void drop_untold(struct pool *p)
 {
     for (size_t i = 0; i < p->jobs.n; i++) {

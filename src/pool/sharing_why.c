@@ -160,7 +160,8 @@ static bool same_word(const struct sharing_word *a, const struct sharing_word *b
     return a->target.n == b->target.n && (!waits || a->target.because == b->target.because);
 }
 
-/* A job has what it has since the first of the decisions that agree on it. */
+/* Since when do decisions say the same of each job? Since the first one of the unbroken row of
+ * equal ones. */
 static void set_since(struct sharing_record *r, const struct sharing_record *before)
 {
     for (size_t i = 0; i < r->n; i++) {

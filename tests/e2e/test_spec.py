@@ -119,7 +119,7 @@ def test_plan_says_what_may_be_left_out(own_tony, tmp_path):
     text, doc = plan(own_tony(), tmp_path, "tensorflow", 7500)
     assert [(v["variable"], v["left_out"], v["needed"]) for v in doc["too_long"]] == [
         ("CLUSTER_SPEC", "maybe", True), ("TF_CONFIG", "maybe", True)]
-    assert "TF_CONFIG may be too long for the environment" in text and "every task fails" in text
+    assert "TF_CONFIG may be too long for the environment" in text and "fails before any task starts" in text
     assert "CLUSTER_SPEC" in doc["tasks"][0]["env"]
 
 
