@@ -25,7 +25,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check demo bench bench-dorm bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tidy
+.PHONY: all help build check demo bench bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tidy
 all: build
 
 help: ## this list
@@ -67,6 +67,11 @@ bench: ## install MPICH, build, and print the table of ratios
 bench-dorm: ## build, and simulate a day of 50 jobs with 20 seeds under static, drf and dorm
 	@$(MAKE) --no-print-directory build
 	@bench/dorm
+
+bench-dorm-live: ## build, and run 18 real trainings on this machine under each of static, drf and dorm (20 minutes)
+	@tools/install-deps demo
+	@$(MAKE) --no-print-directory compile
+	@bench/dorm --live
 
 bench-recovery: ## install MPICH and PyTorch, build, and measure how fast killed tasks restart
 	@tools/install-deps bench demo
