@@ -325,6 +325,7 @@ static void resize_lines(const json_t *doc)
 {
     AUTO(buf_done) struct buf on = { 0 };
     AUTO(buf_done) struct buf last = { 0 };
+    AUTO(buf_done) struct buf cost = { 0 };
     const json_t *r = json_object_get(doc, "resize");
     int64_t n = doc_int(doc, "resizes", 0);
     if (render_resize(doc, &on)) {
@@ -337,6 +338,8 @@ static void resize_lines(const json_t *doc)
         (void)printf("  resizes   %lld; the last: %s\n", (long long)n, buf_cstr(&last));
         asked_for_by(json_object_get(doc, "last_resize"));
     }
+    if (render_resize_cost(doc, &cost))
+        (void)printf("            %s\n", buf_cstr(&cost));
 }
 
 static void status_text(struct client *c, const json_t *doc)

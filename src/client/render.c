@@ -154,6 +154,35 @@ bool render_last_resize(const json_t *summary, struct buf *out)
     return true;
 }
 
+bool render_resize_cost(const json_t *summary, struct buf *out)
+{
+    static const struct {
+        const char *member, *text;
+    } parts[] = {
+        { "save_ms", "save" },
+        { "stop_ms", "stop" },
+        { "start_ms", "start" },
+        { "warm_ms", "warm-up" },
+        { "redone_ms", "work that is done again" },
+    };
+    const json_t *cost = json_object_get(summary, "resize_cost");
+    const char *comma = ": ";
+    char text[32];
+
+    if (doc_int(cost, "measured", 0) == 0)
+        return false;
+    (void)buf_addf(out, "a resize costs this job about %s",
+                   str_duration(doc_int(cost, "total_ms", 0), text, sizeof text));
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        int64_t ms = doc_int(cost, parts[i].member, 0);
+        if (ms == 0)
+            continue;
+        (void)buf_addf(out, "%s%s %s", comma, parts[i].text, str_duration(ms, text, sizeof text));
+        comma = ", ";
+    }
+    return true;
+}
+
 static struct role_seen *seen(struct render *r, const char *name)
 {
     for (size_t i = 0; i < r->roles.n; i++)

@@ -52,7 +52,7 @@ int replay_add_event(struct journal *to, const struct job *job, const struct job
                      struct replay *clocks, struct buf *scratch)
 {
     struct job_event decision;
-    bool write = job_is_durable(ev->type);
+    bool write = job_must_record(job, ev);
     int rc = 0;
     for (size_t i = 0; rc == 0 && job_decision(job, i, &decision); i++) {
         write = true;

@@ -140,6 +140,7 @@ static void set_whole(struct job *j, uint64_t step, uint32_t first)
     c->generation = c->timeline;
     c->step = step;
     c->first = first;
+    costs_checkpoint_whole(j);
     for (size_t i = 0; i < CHECKPOINT_STEPS; i++)
         if (c->steps[i].id && c->steps[i].step <= step)
             c->steps[i].id = 0;

@@ -15,7 +15,8 @@
  *     whose    OF_JOB; OF_SLOT: the first field is `slot`; OF_CONTAINER: the first two are `slot`
  *              and `container`; OF_ATTEMPT: the first three are `slot`, `generation`, `attempt`
  *     durable  DURABLE: the master writes the event to the journal before it acts on it; PASSING:
- *              it does not, and the next master knows nothing of the event
+ *              it does not, and the next master knows nothing of the event (job_must_record() has
+ *              the exception)
  *   FIELD(of, kind, name, text)
  *     of       the name of the event or action; the list passes it through
  *     kind     the field's type in C and in the journal (record.h)
@@ -55,7 +56,7 @@ struct err;
     EVENT(EV_ATTEMPT_STARTED, attempt_started, OF_ATTEMPT, DURABLE, "an executor has started the command") \
     EVENT(EV_ATTEMPT_ENDED, attempt_ended, OF_ATTEMPT, DURABLE, "the executor reports how the command ended") \
     EVENT(EV_BEAT, beat, OF_SLOT, PASSING, "an executor has sent a heartbeat") \
-    EVENT(EV_PROGRESS, progress, OF_SLOT, PASSING, "a task has reported its progress") \
+    EVENT(EV_PROGRESS, progress, OF_SLOT, PASSING, "a task has reported its progress. Only a report that ends a measurement of what a resize costs is written to the journal") \
     EVENT(EV_CHECKPOINT, checkpoint, OF_ATTEMPT, DURABLE, "a task has saved a checkpoint, or its part of one") \
     EVENT(EV_TENSORBOARD, tensorboard, OF_SLOT, DURABLE, "a task serves a TensorBoard") \
     EVENT(EV_TASK_READY, task_ready, OF_ATTEMPT, DURABLE, "a task is ready: tasks that wait for it may start") \

@@ -429,6 +429,7 @@ static void note_progress(struct job *j, struct slot *s, uint64_t step, uint64_t
     s->total = total;
     s->step_ms = j->now_ms;
     j->changed = true;
+    costs_progress(j, s, step);
 }
 
 static int apply_attempt_end(struct job *j, struct job_event *event, struct err *e)
@@ -734,6 +735,7 @@ int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct j
     j->now_ms = MAX(j->now_ms, now_ms);
     j->out = out;
     j->resize.shape_requested = false;
+    j->costs.must_record = false;
     if (!is_decision)
         decisions_begin_event(j, ev->type);
     bool quiet =
@@ -741,6 +743,8 @@ int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct j
     rc = handlers[ev->type].fn(j, &copy, e);
     if (rc == 0 && !quiet)
         policy_run(j);
+    if (rc == 0)
+        costs_run(j);
     if (!is_decision)
         decisions_end_event(j);
     if (j->changed)

@@ -14,8 +14,8 @@
  * The shell does this for each event:
  *   1. Call job_feed().
  *   2. If that returned 0: append job_event_encode() of each job_decision(), and of the event if it
- *      is durable or led to a decision, to the journal. It must be written before any action is
- *      carried out. An action ACT_SYNC demands fdatasync(), too.
+ *      led to a decision or job_must_record() says so, to the journal. It must be written before any
+ *      action is carried out. An action ACT_SYNC demands fdatasync(), too.
  *   3. Carry out the actions, also if the event was refused: a refusal may acknowledge the event or
  *      release an unwanted container.
  * At the time of job_deadline(), the shell feeds the events that job_due() returns.
@@ -91,6 +91,9 @@ int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct j
  * same time as the event that was fed, and before that event. Texts are valid until the next
  * job_feed(). */
 bool job_decision(const struct job *j, size_t i, struct job_event *out);
+/* Must the event, for which the last job_feed() returned 0, be in the journal? It must if it is
+ * durable, or if it has ended a measurement of costs (costs.h). */
+bool job_must_record(const struct job *j, const struct job_event *ev);
 /* The events that are fed from now on come from a journal. decisions_are_recorded: the journal has
  * their decisions, which count in place of the rules (decisions.h). Call it with false when the
  * replay is over. */
@@ -112,6 +115,9 @@ bool job_due(struct job *j, int64_t now_ms, struct job_event *out);
 int64_t job_now(const struct job *j); /* the latest time that was fed */
 /* The time from the first start of a task to now_ms, or to the end of the job; 0 before it. */
 int64_t job_ran_ms(const struct job *j, int64_t now_ms);
+/* How long the job would do no new work because of its next resize, from what it has measured so far
+ * (costs.h). false: it has measured nothing. */
+bool job_resize_cost(const struct job *j, int64_t *out_ms);
 
 /* ---- reading the state ---- */
 

@@ -9,6 +9,7 @@
  *   nodes.h       failures for each node (nodes.c)
  *   checkpoint.h  the checkpoints of the tasks (checkpoint.c)
  *   failures.h    the failures, and which of them was the first (verdict.c, failures.c)
+ *   costs.h       what it costs the job to form its gang anew (costs.c)
  *   decisions.h   what the rules decided, for the journal and for replays (decisions.c)
  *
  * This header declares the functions of these files:
@@ -33,6 +34,7 @@
 #include "cause/cause.h"
 #include "conf/conf.h"
 #include "job/checkpoint.h"
+#include "job/costs.h"
 #include "job/decisions.h"
 #include "job/failures.h"
 #include "job/job.h"
@@ -119,6 +121,7 @@ struct job {
     struct job_checkpoints checkpoints;
     struct failures failures;
     struct resize resize;
+    struct costs costs;
     struct decisions decisions;
     uint32_t restored_past; /* records of failures.past that were read from a snapshot so far */
 

@@ -16,6 +16,7 @@ int recover_master_started(struct job *j, const struct ev_master_started *ev, st
     j->gang.gives_back = ev->gives_back;
     j->generation = MAX(j->generation, 1u);
     j->resyncing = true;
+    costs_disturbed(j);
     j->master_ms = j->now_ms;
     j->stalled_ms = 0;
     j->beats_from = j->now_ms + (had_master ? JOB_RECONNECT_MS : 0);

@@ -391,6 +391,7 @@ static void begin_generation(struct job *j)
     for (uint32_t i = 0; i < j->n_slots; i++)
         slot_uncount(j, &j->slots[i]);
     j->generation++;
+    costs_gang_stops(j, j->resize.state == RESIZE_FORMING);
     for (uint32_t i = 0; i < j->n_slots; i++)
         slot_count(j, &j->slots[i]);
     mend_look_at_all(j);

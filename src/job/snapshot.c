@@ -38,6 +38,9 @@ static const struct field fields_checkpoints[] = { SNAP_checkpoints(FIELD) { 0 }
 #define SNAP_OF snap_resize
 static const struct field fields_resize[] = { SNAP_resize(FIELD) { 0 } };
 #undef SNAP_OF
+#define SNAP_OF snap_costs
+static const struct field fields_costs[] = { SNAP_costs(FIELD) { 0 } };
+#undef SNAP_OF
 #define SNAP_OF snap_role
 static const struct field fields_role[] = { SNAP_role(FIELD) { 0 } };
 #undef SNAP_OF
@@ -228,6 +231,29 @@ static void add_resize(struct writer *w, const struct job *j)
                .saved_step = z->saved_step, .kept_saved = z->kept.saved);
 }
 
+/* Each part plus 1, and at the end whether it was a resize. */
+static void encode_sample(const struct cost_sample *s, int64_t *out)
+{
+    for (size_t p = 0; p < COST_PART_COUNT; p++)
+        out[p] = s->ms[p] + 1;
+    out[COST_PART_COUNT] = s->by_resize;
+}
+
+static void add_costs(struct writer *w, const struct job *j)
+{
+    const struct costs *c = &j->costs;
+    int64_t now[SNAP_SAMPLE] = { 0 }, recent[COSTS_KEPT * SNAP_SAMPLE] = { 0 };
+
+    if (c->phase)
+        encode_sample(&c->now, now);
+    for (uint32_t i = 0; i < MIN(c->n, (uint32_t)COSTS_KEPT); i++)
+        encode_sample(&c->recent[i], &recent[i * SNAP_SAMPLE]);
+    ADD_RECORD(w, costs, .phase = (uint32_t)c->phase, .parts = encode_i64s(w, now, SNAP_SAMPLE),
+               .since_ms = c->since_ms, .delayed = c->delayed, .resumed = c->resumed,
+               .step = c->step, .kept_ms = c->kept_ms, .count = c->n,
+               .recent = encode_i64s(w, recent, ARRAY_LEN(recent)));
+}
+
 static void add_roles(struct writer *w, const struct job *j)
 {
     for (uint32_t r = 0; r < j->n_all_roles; r++) {
@@ -306,6 +332,7 @@ int job_snapshot(const struct job *j, struct buf *lines)
     add_restarts(&w, j);
     add_roles(&w, j);
     add_resize(&w, j);
+    add_costs(&w, j);
     for (uint32_t i = 0; i < j->n_slots; i++)
         add_slot(&w, j, i);
     add_checkpoints(&w, j);

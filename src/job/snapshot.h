@@ -19,6 +19,7 @@
 
 #include <stddef.h>
 
+#include "job/costs.h"
 #include "job/record.h"
 #include "job/resize.h"
 #include "job/slot.h"
@@ -26,7 +27,7 @@
 /* clang-format off */
 
 #define SNAP_RECORDS(RECORD) \
-    RECORD(job) RECORD(gang) RECORD(restarts) RECORD(failures) RECORD(checkpoints) RECORD(resize) \
+    RECORD(job) RECORD(gang) RECORD(restarts) RECORD(failures) RECORD(checkpoints) RECORD(resize) RECORD(costs) \
     RECORD(role) RECORD(group) RECORD(node) RECORD(slot) RECORD(saver) RECORD(report) RECORD(past)
 
 #define SNAP_job(FIELD) \
@@ -58,6 +59,10 @@
     FIELD(U32, count) FIELD(TEXT, outcome) FIELD(I64, ended_ms) FIELD(TEXT, detail) \
     FIELD(U32, below) FIELD(FLAG, kept) FIELD(U32, kept_n) FIELD(I64, kept_due_ms) FIELD(TEXT, kept_why) \
     FIELD(FLAG, saved) FIELD(U32, saved_generation) FIELD(U64, saved_step) FIELD(FLAG, kept_saved)
+#define SNAP_costs(FIELD) \
+    FIELD(U32, phase) FIELD(LIST, parts) FIELD(I64, since_ms) \
+    FIELD(FLAG, delayed) FIELD(FLAG, resumed) FIELD(U64, step) FIELD(I64, kept_ms) FIELD(U32, count) \
+    FIELD(LIST, recent)
 #define SNAP_role(FIELD) \
     FIELD(SLOT, role) FIELD(U32, instances) FIELD(U32, of) FIELD(FLAG, spares) FIELD(FLAG, forming) \
     FIELD(FLAG, gated) FIELD(U32, restarts) FIELD(U32, row) FIELD(LIST, times) FIELD(U32, n_unmet) \
@@ -97,6 +102,8 @@ SNAP_RECORDS(RECORD)
 /* clang-format on */
 
 /* ---- snapshot.c, for snapshot_read.c ---- */
+
+enum { SNAP_SAMPLE = COST_PART_COUNT + 1 }; /* numbers that store one struct cost_sample */
 
 enum snap_kind {
     SNAP_NONE = 0,

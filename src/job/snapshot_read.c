@@ -261,6 +261,38 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
     return rc == 0 ? set_text(&z->why, s->why) : rc;
 }
 
+static void decode_sample(const int64_t *v, struct cost_sample *out)
+{
+    for (size_t p = 0; p < COST_PART_COUNT; p++)
+        out->ms[p] = v[p] - 1;
+    out->by_resize = v[COST_PART_COUNT] != 0;
+}
+
+static int restore_costs(struct job *j, const struct snap_costs *s, struct err *e)
+{
+    struct costs *c = &j->costs;
+    int64_t now[SNAP_SAMPLE] = { 0 }, recent[COSTS_KEPT * SNAP_SAMPLE] = { 0 };
+
+    if (s->phase >= COST_PHASE_COUNT)
+        return bad_snapshot(e, "it names an unknown phase of a restart");
+    int rc = decode_i64s(s->parts, now, SNAP_SAMPLE, e);
+    if (rc == 0)
+        rc = decode_i64s(s->recent, recent, ARRAY_LEN(recent), e);
+    if (rc < 0)
+        return rc;
+    *c = (struct costs){ .phase = (enum cost_phase)s->phase,
+                         .since_ms = s->since_ms,
+                         .delayed = s->delayed,
+                         .resumed = s->resumed,
+                         .step = s->step,
+                         .kept_ms = s->kept_ms,
+                         .n = s->count };
+    decode_sample(now, &c->now);
+    for (uint32_t i = 0; i < COSTS_KEPT; i++)
+        decode_sample(&recent[i * SNAP_SAMPLE], &c->recent[i]);
+    return 0;
+}
+
 static int restore_times(const struct job *j, uint32_t role, const char *list, struct tally *to,
                          struct err *e)
 {

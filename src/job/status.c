@@ -292,6 +292,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_int(out, "retries", j->restarts.retries);
     failures_restart_json(j, out);
     resize_json(j, out);
+    costs_json(j, out);
     nodes_left_out_json(j, out);
     add_int(out, "ran_ms", job_ran_ms(j, now_ms));
     status_text(out, "tensorboard",

@@ -89,7 +89,7 @@ static void write_line(struct strv *journal, const struct job *j, const struct j
 void drive_write(struct strv *journal, const struct job *j, const struct job_event *ev)
 {
     struct job_event decision;
-    bool write = job_is_durable(ev->type);
+    bool write = job_must_record(j, ev);
     for (size_t i = 0; job_decision(j, i, &decision); i++) {
         write = true;
         write_line(journal, j, &decision);

@@ -464,6 +464,8 @@ void sim_executor_step(struct sim *m, size_t at)
                                                         .attempt = x->attempt } });
     } else if (x->running && !sim_chance(m, 6)) {
         saves_task_saves(m, x);
+    } else if (x->running && !sim_chance(m, 8)) {
+        saves_task_steps(m, x);
     } else if (x->running && !sim_chance(m, 40)) {
         task_ends(m, x);
     }

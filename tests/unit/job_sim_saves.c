@@ -79,6 +79,16 @@ void saves_task_saves(struct sim *m, struct executor *x)
                                             .parts = parts_of(m) });
 }
 
+void saves_task_steps(struct sim *m, struct executor *x)
+{
+    uint64_t from = x->saved_attempt == x->attempt ? x->saved_step : x->resumed_step;
+
+    x->heard_ms = m->now;
+    (void)sim_feed(m, &(struct job_event){ .type = EV_PROGRESS,
+                                           .progress = { .slot = x->slot,
+                                                         .step = from + sim_chance(m, STRIDE) } });
+}
+
 void saves_late_report(struct sim *m)
 {
     struct saves *s = &m->saves;

@@ -62,6 +62,8 @@ extern unsigned sim_saves, sim_late_saves, sim_whole, sim_resumed; /* for the su
 void saves_done(struct saves *s);
 /* The task of the executor saves a checkpoint, and the executor reports it. */
 void saves_task_saves(struct sim *m, struct executor *x);
+/* The task reports its progress, at or beyond the step from which it goes on. */
+void saves_task_steps(struct sim *m, struct executor *x);
 /* A report of an earlier attempt or generation arrives. The job must refuse it. */
 void saves_late_report(struct sim *m);
 /* Before each event, and after each one that the job has accepted. */

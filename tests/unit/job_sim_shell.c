@@ -290,7 +290,7 @@ int sim_feed(struct sim *m, const struct job_event *ev)
     sim_check(m);
     /* After one event in 150; with TONY_CHECK_JOURNAL after each event. */
     bool look = !sim_chance(m, 150) || getenv("TONY_CHECK_JOURNAL");
-    if (rc == 0 && job_is_durable(ev->type) && look)
+    if (rc == 0 && job_must_record(m->job, ev) && look)
         check_journal(m);
     if (rc == 0 && (ev->type == EV_ALLOCATED || ev->type == EV_CONTAINER_SEEN))
         m->granted_n[ev->of_slot.slot] = m->journal.n;

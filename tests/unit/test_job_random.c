@@ -24,7 +24,7 @@ static uint64_t current_seed; /* for failure messages */
 static const char *current_job;
 static uint32_t current_lease;
 static bool failing = true;
-static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_again, n_generations;
+static unsigned n_ends[JOB_STATE_COUNT], n_restarts, n_again, n_generations, n_measured;
 
 static const char *const jobs[] = {
     "worker*4",
@@ -244,6 +244,7 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         sim_nonsense(&m);
     assert_non_null(fake_cluster_finished(m.cluster));
     *n_feeds += m.n_feeds;
+    n_measured += m.job->costs.n;
     n_again += m.job->restarts.n;
     n_generations += m.job->generation;
     n_ends[m.verdict.state]++;
@@ -272,6 +273,7 @@ static void test_random(void **state)
     for (uint64_t s = (uint64_t)first; n_feeds < events; s++) {
         run_seed(s, &n_feeds);
     }
+    assert_true(n_measured > n_feeds / 2000); /* else the model would not test src/job/costs.c */
     failing = false;
 }
 
