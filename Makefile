@@ -13,10 +13,13 @@ NINJA ?= ninja
 PYTHON ?= /usr/bin/python3
 MESON_ARGS ?=
 
+# If not empty, `make check` runs the slow tests, too.
+SLOW ?=
+
 # `enabled`: also build the tests.
 TESTS ?= disabled
 
-check_options = $(if $(VERBOSE),--verbose)
+check_options = $(if $(VERBOSE),--verbose) $(if $(SLOW),--slow)
 
 # Shows the output of meson only if it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
@@ -48,7 +51,7 @@ $(BUILD)/build.ninja:
 	@$(MESON) setup $(BUILD) -Dtests=$(TESTS) $(MESON_ARGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
 
-check: ## install what the tests need, build, and run every test (or those of SUITES="unit e2e")
+check: ## install what the tests need, build, and run the tests (those of SUITES="unit e2e"; SLOW=1: the slow ones, too)
 	@tools/install-deps check
 	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks || true ;; esac # if it fails, its tests say what is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile

@@ -13,9 +13,12 @@ import pytest
 # tools/check gives pytest a pipe and names it here. Without this variable (pytest typed by hand) no results
 # are written.
 RESULTS_FD = "TONY_CHECK_FD"
+# `make check SLOW=1` sets it, as CI does.
+SLOW_TOO = bool(os.environ.get("TONY_SLOW"))
 
 MARKERS = (
     "alone(reason): runs after all others with nothing beside it, because it measures, loads the machine or uses what there is once",
+    "slow: only in `make check SLOW=1`, or with TONY_SLOW=1: it restarts daemons or trains for long, and quicker tests cover most of it",
     "takes(seconds): starts before shorter tests when tests run side by side, so that the last to end is not a long one",
     "xdist_group(name): tests of one name run one after the other in the same process when tests run side by side",
 )
@@ -41,16 +44,21 @@ def seconds(item):
     return marker.args[0] if marker else 0
 
 
+def deselect(config, items, unwanted):
+    items[:] = [item for item in items if item not in unwanted]
+    config.hook.pytest_deselected(items=unwanted)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
         marker = item.get_closest_marker("alone")
         assert not marker or marker.args, f"{item.nodeid}: the marker `alone` needs the reason"
+    if not SLOW_TOO:
+        deselect(config, items, [item for item in items if item.get_closest_marker("slow")])
     wanted = config.getoption("--alone")
     if wanted:
-        left = [item for item in items if (wanted == "only") != bool(item.get_closest_marker("alone"))]
-        items[:] = [item for item in items if item not in left]
-        config.hook.pytest_deselected(items=left)
+        deselect(config, items, [item for item in items if (wanted == "only") != bool(item.get_closest_marker("alone"))])
     if hasattr(config, "workerinput"):
         items.sort(key=seconds, reverse=True)  # a stable sort: the tests of each file stay in order
 

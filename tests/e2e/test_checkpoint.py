@@ -289,6 +289,7 @@ def final(tony, app, attempt):
     return json.loads(line)
 
 
+@pytest.mark.slow
 @pytest.mark.takes(12)
 def test_the_digits_are_the_same(own_tony, tmp_path):
     """

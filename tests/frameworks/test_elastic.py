@@ -134,6 +134,7 @@ def test_pytorch(make_lab):  # noqa: F811
     lab.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.takes(60)
 def test_tensorflow(make_lab):  # noqa: F811
     lab, python = make_lab(), environment("main")
@@ -147,6 +148,7 @@ def test_tensorflow(make_lab):  # noqa: F811
     lab.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.takes(20)
 def test_xgboost(make_lab):  # noqa: F811
     lab, python = make_lab(), environment("main")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Tests on a real Hadoop: those marked slow in tests/yarn, jobs that compete for containers, hundreds of
-containers, and daemons that are killed at random. The kills go on for TONY_SOAK_S seconds (an hour by
+Tests on a real Hadoop: jobs that compete for containers, hundreds of containers, and daemons that are killed
+at random. The kills go on for TONY_SOAK_S seconds (an hour by
 default), from TONY_SEED on (by default a new seed each time).
 """
 
@@ -10,21 +10,11 @@ import random
 import time
 
 import pytest
-import test_cluster
-import test_daemons
-import test_floor
-import test_nodes
-import test_placement
-import test_preempt
 from lib_gangs import two_jobs_of_sixty_percent
 
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
 ROUNDS = int(os.environ.get("TONY_GANG_ROUNDS", "20"))
-
-globals().update({f"{name}_slow": test for module in (test_cluster, test_daemons, test_floor, test_nodes, test_placement, test_preempt)
-                  for name, test in vars(module).items()
-                  if "slow" in str(getattr(test, "pytestmark", ""))})
 
 
 def test_two_jobs_of_sixty_percent(tony, cluster):

@@ -27,20 +27,6 @@ OPTIONS = ["--nodemanagers", "2", "--nm-memory-mb", "8192", "--nm-vcores", "128"
                          "nm:yarn.nodemanager.resource-type.example.com/licence=3") for x in ("--set", s)]]
 
 
-# Slow tests of parts that rarely break are marked slow. They run in `make soak`, and with TONY_SLOW=1.
-SLOW_TOO = bool(os.environ.get("TONY_SLOW"))
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: only in `make soak`, or with TONY_SLOW=1")
-
-
-def pytest_collection_modifyitems(config, items):
-    slow = [item for item in items if item.get_closest_marker("slow") and not SLOW_TOO]
-    items[:] = [item for item in items if item not in slow]
-    config.hook.pytest_deselected(items=slow)
-
-
 @pytest.fixture(scope="session")
 def the_cluster():
     base = pathlib.Path(tempfile.mkdtemp(prefix="ty-", dir="/tmp"))

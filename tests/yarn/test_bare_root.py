@@ -18,6 +18,7 @@ def static_programs():
         pytest.skip("build: it links dynamically")
 
 
+@pytest.mark.slow
 @pytest.mark.takes(28)
 def test_a_job_in_a_bare_root(tony, cluster, base):
     with bare_root(cluster, base) as root:

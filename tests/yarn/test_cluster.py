@@ -90,6 +90,7 @@ def test_other_ports_are_chosen_then(script, tmp_path, monkeypatch):
     assert script.daemons.load(str(tmp_path))["ports"] == tries[2]
 
 
+@pytest.mark.slow
 @pytest.mark.takes(8)
 def test_daemons_die_and_come_back(cluster):
     """Daemons are killed and restart. Containers outlive them."""

@@ -23,6 +23,7 @@ def test_resourcemanager_restarted(tony, cluster):
     assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.takes(10)
 def test_resourcemanager_comes_back_at_its_other_address(tony, cluster):
     tony.env["HADOOP_CONF_DIR"] = str(cluster.dir / "conf-list")
@@ -82,6 +83,7 @@ def test_one_setting(tony, cluster, setting):
         cluster.await_app(APP.search(r.stdout).group(), "FINISHED")  # before its daemons are restarted
 
 
+@pytest.mark.slow
 @pytest.mark.takes(12)
 def test_a_hundred_containers(tony, cluster):
     r = tony.run("run", tony.workers("true", n=100), timeout=300)

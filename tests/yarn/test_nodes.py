@@ -12,10 +12,11 @@ from lib_nodes import ONE_A_NODE, decided, gone, master_log, spread
 from lib_tony import BIN
 
 
+@pytest.mark.slow
 @pytest.mark.takes(19)
 @pytest.mark.parametrize("settings, words", [
     pytest.param(["nm:yarn.nodemanager.health-checker.script.path={base}/ill", "nm:yarn.nodemanager.health-checker.interval-ms=500"],
-                 "ran hot", id="unhealthy", marks=pytest.mark.slow),
+                 "ran hot", id="unhealthy"),
     pytest.param(["nm:yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage=0.0",
                   "nm:yarn.nodemanager.disk-health-checker.interval-ms=500"], "local-dirs", id="out_of_disk"),
 ])

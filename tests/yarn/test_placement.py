@@ -76,6 +76,7 @@ def nodes_of(cluster, app):
     return {("am" if cid in master else "task"): c["nm"] for cid, c in live.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.takes(26)
 def test_node_labels(tony, labelled):
     p, app, _ = tony.gated(conf={"tony.worker.node-label": "fast"})

@@ -42,8 +42,9 @@ def saved_by(doc):
     return {t["task"]: t["checkpoint"]["step"] for t in doc["tasks"] if "checkpoint" in t}
 
 
+@pytest.mark.slow
 @pytest.mark.takes(22)
-@pytest.mark.parametrize("scope", ["task", pytest.param("job", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scope", ["task", "job"])
 def test_a_notice_lets_them_save(tony, cluster, scope):
     """The tasks in the preempted containers save; if the gang forms again because of that, all tasks save."""
     n_saved = 3 if scope == "job" else 1

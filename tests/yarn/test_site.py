@@ -16,7 +16,7 @@ from lib_nodes import ONE_A_NODE, STRICT, decided, gone, spread
 from lib_tony import APP, Tony
 
 # The fixture `site` restarts three daemons before the first test and after the last one.
-pytestmark = [pytest.mark.takes(95), pytest.mark.xdist_group("site")]
+pytestmark = [pytest.mark.slow, pytest.mark.takes(95), pytest.mark.xdist_group("site")]
 PEOPLE = ("alice", "bob", "carol")
 SETTINGS = [
     "yarn:hadoop.rpc.protection=privacy",
