@@ -192,18 +192,16 @@ uint64_t proctree_rss(bool pss)
 }
 
 /*
- * Does process pid have an environment, or will it have one soon?
+ * The size of the environment of process pid in bytes. -1: it has none and will have none.
+ * 0: it calls execve() now, and will have one soon.
  *
- * During an execve() the new program has no environment yet. A descriptor of /proc/<pid>/environ
- * that was opened before reads as empty. On a busy machine, where the execve() waits for the disk
- * or for a core, this can last long.
- *
- * /proc/<pid>/stat has the addresses where the environment starts and ends. An end of 0 means that
- * the execve() has not set them yet; start == end means a program that was given no variable.
+ * /proc/<pid>/stat has the addresses where the environment starts and ends, and where the code
+ * ends. An execve() sets that of the code last. Until then the environment may have no end, or one
+ * equal to its start.
  */
-static bool has_environment(pid_t pid)
+static int64_t environment_size(pid_t pid)
 {
-    enum { STATE = 3, FLAGS = 9, ENV_START = 50, ENV_END = 51 };
+    enum { STATE = 3, FLAGS = 9, CODE_END = 27, ENV_START = 50, ENV_END = 51 };
     /* PF_EXITING and PF_KTHREAD of the kernel's include/linux/sched.h */
     const unsigned long EXITING = 0x4, KERNEL_THREAD = 0x200000;
     char path[64], text[2048];
@@ -211,12 +209,15 @@ static bool has_environment(pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     char *at = read_proc(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
     if (!at || at[1] != ' ' || !at[2] || strchr("ZXx", at[2]))
-        return false;
+        return -1;
     at += 3;
     for (int i = STATE + 1; i <= ENV_END; i++)
         value[i] = strtoul(at, &at, 10);
-    return !(value[FLAGS] & (EXITING | KERNEL_THREAD)) &&
-           (value[ENV_END] == 0 || value[ENV_END] > value[ENV_START]);
+    if (value[FLAGS] & (EXITING | KERNEL_THREAD))
+        return -1;
+    if (value[CODE_END] == 0)
+        return 0;
+    return value[ENV_END] > value[ENV_START] ? (int64_t)(value[ENV_END] - value[ENV_START]) : -1;
 }
 
 /* environ_text: the strings of /proc/<pid>/environ, each ended by a NUL. */
@@ -229,6 +230,12 @@ static bool has_entry(struct span environ_text, const char *entry)
     return false;
 }
 
+/*
+ * During an execve() the new program has no environment yet, and a descriptor of
+ * /proc/<pid>/environ that was opened before has no more bytes. So the text may be empty or cut
+ * short. On a busy machine, where the execve() waits for the disk or for a core, this can last
+ * long.
+ */
 bool proctree_has_variable(pid_t pid, const char *entry)
 {
     char path[64];
@@ -239,9 +246,10 @@ bool proctree_has_variable(pid_t pid, const char *entry)
         AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd == -1 || buf_fill_fd(&text, fd, NULL) < 0)
             return false;
-        if (text.len > 0)
-            return has_entry(buf_span(&text), entry);
-        if (!has_environment(pid) || clock_mono_ms() >= deadline_ms)
+        if (has_entry(buf_span(&text), entry))
+            return true;
+        int64_t size = environment_size(pid);
+        if (size < 0 || (size > 0 && (uint64_t)size == text.len) || clock_mono_ms() >= deadline_ms)
             return false;
         (void)poll(NULL, 0, 1);
     }
