@@ -20,7 +20,9 @@
 #define SINGLE_ROLE "driver" /* the role name of the only task of a job without roles */
 
 /* Each task has the whole cluster spec: the document grows with the square of the tasks. */
-enum { TASKS_MAX = 1000 };
+/* The plan has the first task of each role, and further tasks up to these limits. With thousands of
+ * tasks the environment of each has their addresses. */
+enum { TASKS_MAX = 1000, TASKS_BYTES_MAX = 16 << 20 };
 
 /* ---- environments ---- */
 
@@ -173,7 +175,7 @@ static json_t *env_json(const struct strv *env, const struct plan_lengths *lengt
 
 static int add_task(const struct job_spec *s, const struct spec_view *view,
                     const struct role_spec *role, uint32_t index, const char *name,
-                    const char *command, json_t *tasks, struct err *e)
+                    const char *command, json_t *tasks, size_t *bytes, struct err *e)
 {
     struct strv env = { 0 };
     int rc = task_env(s, view, role, name, index, &env, e);
@@ -188,6 +190,8 @@ static int add_task(const struct job_spec *s, const struct spec_view *view,
             (void)json_object_set_new(doc, "ranks", json_integer(role->ranks));
         (void)json_array_append_new(tasks, doc);
     }
+    for (size_t i = 0; i < env.n; i++)
+        *bytes += strlen(env.v[i]);
     strv_done(&env);
     return rc;
 }
@@ -196,18 +200,21 @@ static int tasks_json(const struct job_spec *s, json_t **out, json_t **out_too_l
 {
     struct spec_view view = { 0 };
     json_t *tasks = json_array();
+    size_t bytes = 0;
     int rc = tasks ? view_build(s, &view) : -ENOMEM;
     if (rc < 0)
         rc = err_set(e, ENOMEM, "cannot plan the job: %m");
     if (rc == 0)
         rc = plan_lengths(s, &view.lengths, e);
     for (size_t i = 0; rc == 0 && i < s->n_roles; i++)
-        for (uint32_t k = 0;
-             rc == 0 && k < s->roles[i].instances && json_array_size(tasks) < TASKS_MAX; k++)
+        for (uint32_t k = 0; rc == 0 && k < s->roles[i].instances; k++) {
+            if (k > 0 && (json_array_size(tasks) >= TASKS_MAX || bytes >= TASKS_BYTES_MAX))
+                break;
             rc = add_task(s, &view, &s->roles[i], k, s->roles[i].name, s->roles[i].command, tasks,
-                          e);
+                          &bytes, e);
+        }
     if (rc == 0 && s->single_node)
-        rc = add_task(s, &view, &s->am, 0, SINGLE_ROLE, s->am.command, tasks, e);
+        rc = add_task(s, &view, &s->am, 0, SINGLE_ROLE, s->am.command, tasks, &bytes, e);
     if (rc < 0)
         json_decref(tasks);
     else
@@ -415,8 +422,8 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
         s->gang ? "GANG" : "FCFS", "containers", containers_json(s), "demand", "containers",
         (int)d.n_containers, "memory_mib", (json_int_t)d.memory_mib, "gpus", (int)d.gpus, "vcores",
         (int)d.vcores, "capacity", capacity, "fits", *out_fits, "tasks", tasks, "tasks_omitted",
-        (int)(s->n_tasks > TASKS_MAX ? s->n_tasks - TASKS_MAX : 0), "ship", ship, "too_long",
-        too_long);
+        (int)(s->n_tasks - MIN(s->n_tasks, (uint32_t)json_array_size(tasks))), "ship", ship,
+        "too_long", too_long);
     return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
 }
 

@@ -55,6 +55,12 @@ static int take_gpus(struct keeper *k, struct container *c, uint32_t n)
     return 0;
 }
 
+void container_name(const struct keeper *k, uint32_t number, char out[CONTAINER_ID_MAX])
+{
+    (void)snprintf(out, CONTAINER_ID_MAX, "container_%lld_%04u_%02u_%06u", (long long)k->cluster_ms,
+                   k->number, k->life, number);
+}
+
 /* The container is in `ends` one day, so make room there now: an end cannot be refused. */
 static struct container *grant(struct keeper *k, const struct ask *a)
 {
@@ -67,8 +73,7 @@ static struct container *grant(struct keeper *k, const struct ask *a)
         return NULL;
     }
     c->number = ++k->n_granted;
-    snprintf(c->id, sizeof c->id, "container_%lld_%04u_%02u_%06u", (long long)k->cluster_ms,
-             k->number, k->life, c->number);
+    container_name(k, c->number, c->id);
     c->state = CONTAINER_GRANTED;
     c->slot = a->slot;
     c->memory_mib = a->memory_mib;

@@ -13,7 +13,7 @@
  * keeper_table.c      the memory of containers, and how they are found
  * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
- * keeper_ends.c       the list of ended containers
+ * keeper_ends.c       the list of ended containers, and what is removed when they are forgotten
  *
  * A container is in one of two lists. While it is alive or granted it is in `live`. When it has
  * ended, the keeper writes it to `exits` and moves it to `ends`. It leaves `ends` when the master
@@ -45,6 +45,11 @@ enum container_state {
 };
 
 enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
+
+/* The control groups of the last GROUPS_KEPT forgotten containers stay until the end of the job, so
+ * that a job with fewer tasks ends without waiting for their removal. The kernel has at most 65,535
+ * memory groups. */
+enum { GROUPS_KEPT = 512 };
 
 enum container_key { BY_PID, BY_NUMBER, BY_COUNT }; /* the indexes in which containers are found */
 
@@ -186,6 +191,10 @@ struct keeper {
         uint64_t line_bytes; /* sum of line_len of those that are not forgotten */
     } ends;
     struct {
+        uint32_t v[GROUPS_KEPT]; /* a ring of container numbers */
+        uint32_t n;              /* how many were put into it */
+    } groups; /* of forgotten containers: their control groups may be there still */
+    struct {
         struct slot_use *v;
         size_t n, cap;
     } slots; /* in the order of their numbers */
@@ -277,6 +286,8 @@ struct slot_use *slots_find(const struct keeper *k, uint32_t slot); /* NULL = ne
 void table_free(struct keeper *k);
 
 /* keeper_containers.c */
+/* The id of a container that this keeper has granted. */
+void container_name(const struct keeper *k, uint32_t number, char out[CONTAINER_ID_MAX]);
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n);
 void containers_grant(struct keeper *k); /* grant the asks that fit now */
 void containers_launch_some(struct keeper *k);

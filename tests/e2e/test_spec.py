@@ -121,6 +121,7 @@ def test_plan_says_what_may_be_left_out(own_tony, tmp_path):
         ("CLUSTER_SPEC", "maybe", True), ("TF_CONFIG", "maybe", True)]
     assert "TF_CONFIG may be too long for the environment" in text and "fails before any task starts" in text
     assert "CLUSTER_SPEC" in doc["tasks"][0]["env"]
+    assert 0 < doc["tasks_omitted"] == 7500 - len(doc["tasks"]) and len(json.dumps(doc)) < 32 << 20
 
 
 def test_plan_says_nothing_of_a_small_job(own_tony, tmp_path):
