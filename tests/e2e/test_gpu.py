@@ -181,3 +181,38 @@ def test_a_broken_driver_is_no_obstacle(gpus):
     assert doc["capacity"]["gpus"] == 0
     assert lab.run("run", lab.workers("true")).returncode == 0
     lab.settled()
+
+
+def test_a_policy_divides_the_devices(gpus):
+    """
+    Two jobs whose workers have one device each share four devices. Each worker locks its device, so a device
+    that two live workers have is noticed.
+    """
+    lab = gpus(4, site={"pool.policy": "drf", "pool.policy.interval": 100})
+    lock = f'exec 9>{lab.base}/device$CUDA_VISIBLE_DEVICES; flock -n 9 || echo "$TONY_TASK" >> {lab.base}/double; exec sleep 1000'
+    role = {"gpus": 1, "memory": "16m", "min-instances": 1, "max-instances": 4}
+
+    def submit(n):
+        return lab.submit(lab.workers(lock, n=n, role=role))
+
+    def have(**wanted):
+        def look():
+            docs = {app: lab.status(app) for app in wanted}
+            held = {app: [t["gpus"] for t in doc.get("tasks", []) if t["state"] == "running"] for app, doc in docs.items()}
+            devices = sum(held.values(), [])
+            return (not any("resize" in doc for doc in docs.values()) and {app: len(x) for app, x in held.items()} == wanted
+                    and len(set(devices)) == len(devices))
+        wait_until(look, f"{wanted} devices, each once", 60, 0.05)
+
+    first = submit(4)
+    have(**{first: 4})
+    second = submit(2)
+    have(**{first: 2, second: 2})
+    assert lab.json("pool", "status")["used"]["gpus"] == 4
+    lab.run("kill", first)
+    lab.in_history(first)
+    have(**{second: 4})
+    lab.run("kill", second)
+    lab.in_history(second)
+    assert not (lab.base / "double").exists(), (lab.base / "double").read_text()
+    lab.settled()
