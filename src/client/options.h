@@ -65,6 +65,8 @@ struct buf;
     X(OPT_SEED, "seed", 0, "N", false, "of the random numbers of --generate; default is 1")        \
     X(OPT_JOBS, "jobs", 0, "N", false, "how many jobs to generate; default is 50 or 2000")         \
     X(OPT_PLOT, "plot", 0, "FILE", false, "write charts into this file, as SVG")                   \
+    X(OPT_CHARTS, "charts", 0, "LIST", false,                                                      \
+      "of --plot: utilization, completion, partitions, held; default is all")                      \
     X(OPT_FORMAT, "format", 0, "NAME", false,                                                      \
       "of the trace: helios, pai or philly; default is auto")                                      \
     X(OPT_COLUMNS, "columns", 0, "LIST", false,                                                    \

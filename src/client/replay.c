@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "client/machine.h"
 #include "codec/json.h"
 #include "conf/conf.h"
+#include "history/held.h"
 #include "history/history.h"
 #include "storage/jobfile.h"
 #include "storage/paths.h"
@@ -21,12 +23,16 @@ static const double EXPONENT = 0.9;
 
 struct past {
     struct trace_job job;
-    double wait_s;
+    double start_s, end_s; /* since 1970, as is job.arrival_s */
+    size_t first_bar, n_bars;
+    uint32_t others; /* containers that are not of the elastic role */
+    bool elastic;
 };
 
 struct pasts {
     struct past *v;
     size_t n, cap;
+    VEC(struct real_bar) bars; /* their times are since 1970, and they name no job yet */
 };
 
 static uint64_t part_of(uint64_t all, uint32_t parts)
@@ -34,14 +40,17 @@ static uint64_t part_of(uint64_t all, uint32_t parts)
     return parts ? (all + parts - 1) / parts : all;
 }
 
-static void set_size(const struct job_spec *spec, struct trace_job *job)
+static void set_size(const struct job_spec *spec, struct past *past)
 {
+    struct trace_job *job = &past->job;
     struct job_elastic el;
     struct job_demand all;
     job->weight = spec->weight;
     job->exponent = EXPONENT;
     if (job_spec_elastic(spec, &el)) {
         uint32_t n = el.role->instances;
+        past->elastic = true;
+        past->others = el.fixed_containers;
         job->min = el.min;
         job->max = el.max;
         job->fixed = MIN(MAX(n, el.min), el.max);
@@ -73,28 +82,74 @@ static int load_spec(const struct paths *p, const char *id, struct job_spec **ou
     return rc;
 }
 
+static int add_bar(struct pasts *pasts, struct past *past, double from_s, double to_s, uint32_t n)
+{
+    struct real_bar bar = { .from_s = from_s, .to_s = to_s, .n = n };
+    if (n == 0 || !(to_s > from_s))
+        return 0;
+    past->n_bars++;
+    return vec_push(&pasts->bars, bar);
+}
+
+/* What an elastic job held, and the run time that its work would have taken at its fixed size. */
+static int add_held(struct pasts *pasts, struct past *past, const struct held *held)
+{
+    double work = 0;
+    int rc = 0;
+    for (size_t i = 0; i + 1 < held->n && rc == 0; i++) {
+        double from_s = (double)held->v[i].wall_ms / 1000,
+               to_s = (double)held->v[i + 1].wall_ms / 1000;
+        uint32_t all = held->v[i].n, n = all > past->others ? all - past->others : 0;
+        double ran_s = MIN(to_s, past->end_s) - MAX(from_s, past->start_s);
+        work += n > 0 ? pow(n, EXPONENT) * MAX(ran_s, 0.0) : 0;
+        rc = add_bar(pasts, past, from_s, to_s, n);
+    }
+    if (work > 0)
+        past->job.duration_s = work / pow(past->job.fixed, EXPONENT);
+    return rc;
+}
+
+/* Find out what the job held. */
+static int look_back(const struct paths *p, const char *id, struct pasts *pasts, struct past *past,
+                     struct replayed *r)
+{
+    struct held held = { 0 };
+    AUTO(free_p) char *dir = paths_history(p, id);
+    int rc = dir ? 0 : -ENOMEM;
+    past->first_bar = pasts->bars.n;
+    if (rc == 0 && past->elastic && history_held(dir, &held, NULL) == 0) {
+        r->real.adjustments += held.resizes;
+        rc = add_held(pasts, past, &held);
+    }
+    if (rc == 0 && past->n_bars == 0)
+        rc = add_bar(pasts, past, past->start_s, past->end_s, past->job.fixed);
+    history_held_done(&held);
+    return rc;
+}
+
 static int add_job(const struct paths *p, const struct history_row *row, struct trace *t,
-                   struct pasts *pasts, struct replay *r, struct err *e)
+                   struct pasts *pasts, struct replayed *r, struct err *e)
 {
     AUTO(job_spec_freep) struct job_spec *spec = NULL;
     struct past past = { 0 };
     double ran_s = row->ran_ms >= 0 ? (double)row->ran_ms / 1000 : 0;
-    double start_s = (double)(row->ended_wall_ms - row->submitted_wall_ms) / 1000 - ran_s;
+    past.job.arrival_s = (double)row->submitted_wall_ms / 1000;
+    past.end_s = (double)row->ended_wall_ms / 1000;
+    past.start_s = past.end_s - ran_s;
     if (row->live)
         return 0;
-    if (ran_s <= 0 || start_s < 0 || row->submitted_wall_ms <= 0 ||
+    if (ran_s <= 0 || past.start_s < past.job.arrival_s || row->submitted_wall_ms <= 0 ||
         load_spec(p, row->application_id, &spec, NULL) < 0) {
         r->left_out++;
         return 0;
     }
-    set_size(spec, &past.job);
-    past.job.arrival_s = (double)row->submitted_wall_ms / 1000;
+    set_size(spec, &past);
     past.job.duration_s = ran_s;
-    past.wait_s = start_s;
     past.job.id = arena_dup(&t->arena, row->application_id, strlen(row->application_id));
     if (past.job.demand.v[0] == 0 && past.job.demand.v[1] == 0)
         past.job.demand.v[0] = 1;
-    if (!past.job.id || vec_push(pasts, past) < 0)
+    if (!past.job.id || look_back(p, row->application_id, pasts, &past, r) < 0 ||
+        vec_push(pasts, past) < 0)
         return err_set(e, ENOMEM, "cannot read the history: %m");
     return 0;
 }
@@ -125,12 +180,14 @@ static int set_cluster(struct trace *t, struct err *e)
     return 0;
 }
 
-static int settle(struct pasts *pasts, struct trace *t, struct replay *r, struct err *e)
+static int settle(struct pasts *pasts, struct trace *t, struct replayed *r, struct err *e)
 {
     size_t n = pasts->n;
+    struct real *real = &r->real;
     t->jobs = arena_alloc(&t->arena, n * sizeof *t->jobs);
-    r->waits_s = arena_alloc(&t->arena, n * sizeof *r->waits_s);
-    if (!t->jobs || !r->waits_s)
+    real->completion_s = arena_alloc(&t->arena, n * sizeof *real->completion_s);
+    real->bars = arena_alloc(&t->arena, pasts->bars.n * sizeof *real->bars);
+    if (!t->jobs || !real->completion_s || !real->bars)
         return err_set(e, ENOMEM, "cannot read the history: %m");
     qsort(pasts->v, n, sizeof *pasts->v, by_arrival);
     double first = pasts->v[0].job.arrival_s, end = 1;
@@ -138,19 +195,24 @@ static int settle(struct pasts *pasts, struct trace *t, struct replay *r, struct
         const struct past *past = &pasts->v[i];
         t->jobs[i] = past->job;
         t->jobs[i].arrival_s -= first;
-        r->waits_s[i] = past->wait_s;
-        end = MAX(end, t->jobs[i].arrival_s + past->wait_s + past->job.duration_s);
+        real->completion_s[i] = past->end_s - past->job.arrival_s;
+        end = MAX(end, past->end_s - first);
+        for (size_t k = 0; k < past->n_bars; k++) {
+            const struct real_bar *bar = &pasts->bars.v[past->first_bar + k];
+            real->bars[real->n_bars++] =
+                (struct real_bar){ i, bar->from_s - first, bar->to_s - first, bar->n };
+        }
     }
     t->n_jobs = n;
     t->horizon_s = end;
     return 0;
 }
 
-int replay_load(const struct paths *p, struct trace *out, struct replay *r, struct err *e)
+int replay_load(const struct paths *p, struct trace *out, struct replayed *r, struct err *e)
 {
     struct history_rows rows = { 0 };
     struct pasts pasts = { 0 };
-    *r = (struct replay){ 0 };
+    *r = (struct replayed){ 0 };
     *out = (struct trace){ .theta1 = part_defaults.theta1,
                            .theta2 = part_defaults.theta2,
                            .arena = { .max = MEMORY_MAX } };
@@ -164,6 +226,7 @@ int replay_load(const struct paths *p, struct trace *out, struct replay *r, stru
     if (rc >= 0)
         rc = settle(&pasts, out, r, e);
     history_rows_done(&rows);
+    vec_done(&pasts.bars);
     vec_done(&pasts);
     return MIN(rc, 0);
 }

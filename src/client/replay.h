@@ -3,14 +3,15 @@
 #ifndef TONY_CLIENT_REPLAY_H
 #define TONY_CLIENT_REPLAY_H
 
+#include "simulate/real.h"
 #include "simulate/trace.h"
 
 struct err;
 struct paths;
 
-struct replay {
-    double *waits_s; /* how long each job of the trace waited; owned by the trace */
-    size_t left_out; /* jobs that never ran, and jobs whose files cannot be read */
+struct replayed {
+    struct real real; /* its arrays are owned by the trace */
+    size_t left_out;  /* jobs that never ran, and jobs whose files cannot be read */
 };
 
 /*
@@ -19,9 +20,13 @@ struct replay {
  * has a container for each instance of its elastic role, with its part of the other roles, rounded
  * up. Every other job has one container with all it needs, and keeps its size.
  *
+ * The journal of an elastic job says how many containers it held. From this follows the work that
+ * the job did, and from the work its run time with the fixed number of containers. If the journal
+ * does not have the beginning of the job any more, the job counts as never resized.
+ *
  * The caller zeroes *out, and ends it with trace_done(), after a failure too. 0, -ENOENT: there is
  * no finished job; another -errno.
  */
-int replay_load(const struct paths *p, struct trace *out, struct replay *r, struct err *e);
+int replay_load(const struct paths *p, struct trace *out, struct replayed *r, struct err *e);
 
 #endif

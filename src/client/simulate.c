@@ -25,6 +25,7 @@ static const char *const usual[] = { "static", "fifo", "drf", "dorm", "las", "sr
 struct chosen {
     const struct part_policy *v[POLICIES_MAX];
     size_t n;
+    bool real; /* "real" is in the list: what happened, which is no policy */
 };
 
 static int choose(const char *list, struct chosen *out, struct err *e)
@@ -40,6 +41,10 @@ static int choose(const char *list, struct chosen *out, struct err *e)
         AUTO(free_p) char *word = span_dup(name);
         if (!word)
             return err_set(e, ENOMEM, "cannot read the command line: %m");
+        if (str_eq(word, "real")) {
+            out->real = true;
+            continue;
+        }
         if (out->n == POLICIES_MAX)
             return err_set(e, EINVAL, "more than %d policies", POLICIES_MAX);
         int rc = client_policy(word, &out->v[out->n], e);
@@ -90,7 +95,7 @@ static int load(const struct client *c, const char *path, struct trace *t, struc
     return trace_parse(path, buf_span(&text), t, e);
 }
 
-static int load_history(struct client *c, struct trace *t, struct replay *past, struct err *e)
+static int load_history(struct client *c, struct trace *t, struct replayed *past, struct err *e)
 {
     int rc = client_look_paths(c, e);
     if (rc == 0)
@@ -122,20 +127,25 @@ static void print_row(const char *policy, const struct sim_result *r)
                     r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
 }
 
-/* Put what really happened before the simulations. rows: NULL, or the list for --json. */
-static int add_real(const struct trace *t, const struct replay *past, json_t *rows, struct err *e)
+/* Put what really happened before the simulations. rows: NULL, or the list for --json; plot: NULL,
+ * or charts. */
+static int add_real(const struct trace *t, const struct replayed *past, json_t *rows,
+                    struct plot *plot, struct err *e)
 {
     struct sim_result r;
-    if (sim_real(t, past->waits_s, &r) < 0)
+    if (plot)
+        plot_policy(plot, "real");
+    if (sim_real(t, &past->real, plot ? plot_events(plot) : NULL, &r) < 0)
         return err_set(e, ENOMEM, "cannot simulate: %m");
-    if (rows && json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f,s:f}", "policy", "real",
-                                                      "util_5h", r.util_5h, "util", r.util,
-                                                      "jct_mean_s", r.jct_mean_s, "jct_p95_s",
-                                                      r.jct_p95_s, "end_s", r.end_s)) < 0)
+    if (rows &&
+        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f,s:I,s:f}", "policy", "real",
+                                              "util_5h", r.util_5h, "util", r.util, "jct_mean_s",
+                                              r.jct_mean_s, "jct_p95_s", r.jct_p95_s, "adjustments",
+                                              (json_int_t)r.adjustments, "end_s", r.end_s)) < 0)
         return err_set(e, ENOMEM, "cannot print the result: %m");
     if (!rows)
-        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12s %11s\n", "real", r.util_5h, r.util,
-                     r.jct_mean_s, r.jct_p95_s, "-", "-", "-");
+        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s\n", "real", r.util_5h, r.util,
+                     r.jct_mean_s, r.jct_p95_s, "-", (unsigned long long)r.adjustments, "-");
     return 0;
 }
 
@@ -149,13 +159,13 @@ static void plot_freep(struct plot **p)
     plot_free(*p);
 }
 
-static int write_plot(struct plot *p, const char *path, struct err *e)
+static int write_plot(struct plot *p, unsigned charts, const char *path, struct err *e)
 {
     AUTO(buf_done) struct buf page = { .max = TRACE_BYTES_MAX };
     AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd == -1)
         return err_set(e, errno, "cannot write charts to '%s': %m", path);
-    int rc = plot_write(p, &page);
+    int rc = plot_write(p, charts, &page);
     if (rc == 0)
         rc = fs_write_all(fd, page.p, page.len);
     return rc < 0 ? err_set(e, -rc, "cannot write charts to '%s': %m", path) : 0;
@@ -196,9 +206,11 @@ int cmd_simulate(struct client *c)
         return generate(c);
     bool json = options_has(&c->o, OPT_JSON);
     const char *nodes = options_get(&c->o, OPT_NODES);
+    const char *charts_list = options_get(&c->o, OPT_CHARTS);
+    unsigned charts = PLOT_ALL;
     struct chosen policies = { .n = 0 };
     AUTO(trace_done) struct trace t = { 0 };
-    struct replay past = { 0 };
+    struct replayed past = { 0 };
     struct err e = { 0 };
     bool history = options_has(&c->o, OPT_FROM_HISTORY);
     int rc = 0;
@@ -208,6 +220,10 @@ int cmd_simulate(struct client *c)
         rc = err_set(&e, EINVAL, "no TRACE is given");
     if (rc == 0)
         rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
+    if (rc == 0 && policies.real && !history)
+        rc = err_set(&e, EINVAL, "the policy 'real' is what happened, so it needs --from-history");
+    if (rc == 0 && charts_list)
+        rc = plot_charts(charts_list, &charts, &e);
     if (rc == 0)
         rc = history ? load_history(c, &t, &past, &e) : load(c, c->o.args[0], &t, &e);
     if (rc == 0 && nodes)
@@ -225,7 +241,7 @@ int cmd_simulate(struct client *c)
     if (!json)
         (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
                      "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
-    if (history && add_real(&t, &past, rows, &e) < 0)
+    if (history && add_real(&t, &past, rows, plot, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     for (size_t i = 0; i < policies.n; i++) {
         struct sim_options o = { .clock_us = clock_mono_us };
@@ -244,7 +260,7 @@ int cmd_simulate(struct client *c)
         if (rc < 0)
             return client_fail(EXIT_CLUSTER, &e);
     }
-    if (plot && write_plot(plot, chart, &e) < 0)
+    if (plot && write_plot(plot, charts, chart, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     return json ? client_print_json(TAKE(rows)) : client_flush_stdout();
 }

@@ -16,8 +16,7 @@
 #include "job/job.h"
 #include "storage/journal.h"
 
-/* Note the times in the record of an event. */
-static void replay_note(struct replay *r, const struct job_event *ev, int64_t t_ms)
+void replay_note(struct replay *r, const struct job_event *ev, int64_t t_ms)
 {
     bool is_start = ev->type == EV_MASTER_STARTED, is_submit = ev->type == EV_SUBMITTED;
     int64_t wall_ms = is_start ? ev->master_started.wall_ms : is_submit ? ev->submitted.wall_ms : 0;

@@ -62,6 +62,8 @@ int replay_add_record(struct journal *to, const struct job_event *ev, int64_t t_
  * durable or has led to a decision. -errno. */
 int replay_add_event(struct journal *to, const struct job *job, const struct job_event *ev,
                      struct replay *clocks, struct buf *scratch);
+/* Note the times in the record of an event, for a reader that feeds no job. */
+void replay_note(struct replay *r, const struct job_event *ev, int64_t t_ms);
 /* Append a line for a snapshot, {"e":"snapshot.clocks",...}, from which a replay restores *r. */
 int replay_snapshot(const struct replay *r, struct buf *line);
 

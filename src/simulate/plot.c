@@ -17,6 +17,7 @@ enum {
     BINS = 320,
     QUANTILES = 200,
     TICKS = 5,
+    HUE_STEP = 137, /* degrees: the colours of jobs that follow each other differ much */
 };
 
 struct bar {
@@ -145,15 +146,28 @@ static double tick_step(double max)
     return 10 * power;
 }
 
-/* Lines and hours for a chart of this height with its top at y. The axis reaches to max_s. */
-static void add_hours(struct buf *b, double y, double height, double max_s)
+/* The unit of a time axis that reaches to max_s. */
+struct unit {
+    double seconds;
+    const char *name;
+};
+
+static struct unit unit_of(double max_s)
 {
-    double max = max_s / 3600, step = tick_step(max);
+    static const struct unit s = { 1, "s" }, min = { 60, "min" }, h = { 3600, "h" };
+    return max_s < 10 * min.seconds ? s : max_s < 3 * h.seconds ? min : h;
+}
+
+/* Lines and times for a chart of this height with its top at y. The axis reaches to max_s. */
+static void add_times(struct buf *b, double y, double height, double max_s)
+{
+    struct unit unit = unit_of(max_s);
+    double max = max_s / unit.seconds, step = tick_step(max);
     for (int i = 0; i * step <= max * (1 + 1e-9); i++) {
         double x = LEFT + i * step / max * CHART_W;
         (void)buf_addf(b, "<path d='M%.1f %.1fv%.1f' stroke='#eee'/>\n", x, y, height);
-        (void)buf_addf(b, "<text x='%.1f' y='%.1f' text-anchor='middle'>%.4g h</text>\n", x,
-                       y + height + 18, i * step);
+        (void)buf_addf(b, "<text x='%.1f' y='%.1f' text-anchor='middle'>%.4g %s</text>\n", x,
+                       y + height + 18, i * step, unit.name);
     }
 }
 
@@ -162,7 +176,7 @@ static void add_frame(struct buf *b, double y, const char *title, double max_s, 
 {
     double step = tick_step(max_y);
     (void)buf_addf(b, "<text x='%d' y='%.0f' font-weight='bold'>%s</text>\n", LEFT, y - 12, title);
-    add_hours(b, y, CHART_H, max_s);
+    add_times(b, y, CHART_H, max_s);
     for (int i = 0; i * step <= max_y * (1 + 1e-9); i++) {
         double at = y + CHART_H * (1 - i * step / max_y);
         (void)buf_addf(b, "<path d='M%d %.1fh%d' stroke='#eee'/>\n", LEFT, at, CHART_W);
@@ -228,7 +242,7 @@ static void add_bars(struct plot *p, struct buf *b, const struct line *l, size_t
                    "<text x='%d' y='%.0f' font-weight='bold'>%s: containers of the first %zu "
                    "jobs</text>\n",
                    LEFT, y - 12, l->name, n_jobs);
-    add_hours(b, y, (double)(n_jobs * BAR_H), end);
+    add_times(b, y, (double)(n_jobs * BAR_H), end);
     (void)buf_addf(b, "<rect x='%d' y='%.0f' width='%d' height='%zu' fill='none' stroke='#999'/>\n",
                    LEFT, y, CHART_W, n_jobs * BAR_H);
     for (size_t i = 0; i < l->bars.n; i++) {
@@ -243,7 +257,138 @@ static void add_bars(struct plot *p, struct buf *b, const struct line *l, size_t
     }
 }
 
-int plot_write(struct plot *p, struct buf *out)
+/* ---- the partitions ---- */
+
+/* A part of the cluster that is held changes. */
+struct edge {
+    double at_s, by;
+    uint32_t job;
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct edge *x = a, *y = b;
+    if (x->at_s != y->at_s)
+        return x->at_s < y->at_s ? -1 : 1;
+    return (x->job > y->job) - (x->job < y->job);
+}
+
+/* The part of the cluster that one container of the job holds: the largest over the types. */
+static double part_of(const struct part_cluster *c, const struct trace_job *job)
+{
+    double part = 0;
+    for (uint32_t k = 0; k < c->n_types; k++) {
+        double total = 0;
+        for (uint32_t j = 0; j < c->n_nodes; j++)
+            total += (double)c->nodes[j].v[k];
+        part = MAX(part, total > 0 ? (double)job->demand.v[k] / total : 0);
+    }
+    return part;
+}
+
+static struct edge *edges_of(const struct plot *p, const struct line *l)
+{
+    struct edge *edges = calloc(2 * l->bars.n + 1, sizeof *edges);
+    for (size_t i = 0; i < l->bars.n && edges; i++) {
+        const struct bar *bar = &l->bars.v[i];
+        double part = bar->n * part_of(&p->t->cluster, &p->t->jobs[bar->job]);
+        edges[2 * i] = (struct edge){ bar->from_s, part, bar->job };
+        edges[2 * i + 1] = (struct edge){ bar->to_s, -part, bar->job };
+    }
+    if (edges)
+        qsort(edges, 2 * l->bars.n, sizeof *edges, by_time);
+    return edges;
+}
+
+/*
+ * The area below the sum of the jobs 0 to `job`, while `job` holds containers. The areas of the
+ * jobs before it are drawn later, and hide the lower part.
+ */
+static void add_area(const struct plot *p, struct buf *b, const struct edge *edges, size_t n,
+                     uint32_t job, double y)
+{
+    double end = MAX(p->end_s, 1.0), sum = 0, own = 0, last = -1, bottom = y + CHART_H;
+    bool open = false;
+    for (size_t i = 0; i < n; i++) {
+        if (edges[i].job > job)
+            continue;
+        sum += edges[i].by;
+        own += edges[i].job == job ? edges[i].by : 0;
+        if (i + 1 < n && !(edges[i + 1].at_s > edges[i].at_s))
+            continue; /* more happens at the same time */
+        double x = LEFT + edges[i].at_s / end * CHART_W, top = bottom - MIN(sum, 1.0) * CHART_H;
+        bool holds = own > 1e-9;
+        if (holds && !open)
+            (void)buf_addf(b,
+                           "<path fill='hsl(%u,60%%,60%%)' stroke='white' stroke-width='0.4' "
+                           "d='M%.1f %.1fV%.1f",
+                           job * HUE_STEP % 360, x, bottom, top);
+        else if (holds && fabs(top - last) > 0.05)
+            (void)buf_addf(b, "H%.1fV%.1f", x, top);
+        else if (!holds && open)
+            (void)buf_addf(b, "H%.1fV%.1fZ'/>\n", x, bottom);
+        open = holds;
+        last = top;
+    }
+    if (open) /* rounding has left something */
+        (void)buf_adds(b, "Z'/>\n");
+}
+
+static int add_partitions(const struct plot *p, struct buf *b, const struct line *l, size_t n_jobs,
+                          double y)
+{
+    AUTO(free_p) struct edge *edges = edges_of(p, l);
+    double end = MAX(p->end_s, 1.0);
+    char title[160];
+    if (!edges)
+        return -ENOMEM;
+    (void)snprintf(title, sizeof title, "%s: the part of the cluster that each job holds", l->name);
+    add_frame(b, y, title, end, 1);
+    for (uint32_t job = (uint32_t)n_jobs; job-- > 0;)
+        add_area(p, b, edges, 2 * l->bars.n, job, y);
+    return 0;
+}
+
+/* ---- all of it ---- */
+
+static const struct {
+    const char *name;
+    enum plot_chart chart;
+} chart_names[] = {
+    { "utilization", PLOT_UTILIZATION },
+    { "completion", PLOT_COMPLETION },
+    { "partitions", PLOT_PARTITIONS },
+    { "held", PLOT_HELD },
+};
+
+int plot_charts(const char *list, unsigned *out, struct err *e)
+{
+    struct span rest = span_of(list), name;
+    unsigned charts = 0;
+    while (span_split(&rest, ',', &name)) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(chart_names) && !span_eq(name, span_of(chart_names[i].name)))
+            i++;
+        if (i == ARRAY_LEN(chart_names)) {
+            (void)err_set(e, EINVAL, "there is no chart '%.*s'", (int)MIN(name.len, (size_t)40),
+                          name.p);
+            return err_hint(e, "the charts are utilization, completion, partitions and held");
+        }
+        charts |= chart_names[i].chart;
+    }
+    *out = charts;
+    return 0;
+}
+
+static double page_height(const struct plot *p, unsigned charts, double rows)
+{
+    double each = CHART_H + CHART_GAP;
+    return 50 + each * !!(charts & PLOT_UTILIZATION) + each * !!(charts & PLOT_COMPLETION) +
+           (double)p->n *
+               (each * !!(charts & PLOT_PARTITIONS) + (rows + CHART_GAP) * !!(charts & PLOT_HELD));
+}
+
+int plot_write(struct plot *p, unsigned charts, struct buf *out)
 {
     size_t n_jobs = MIN(p->t->n_jobs, (size_t)PLOT_JOBS);
     double y = 50, rows = (double)(n_jobs * BAR_H);
@@ -253,12 +398,19 @@ int plot_write(struct plot *p, struct buf *out)
                    "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' "
                    "font-family='sans-serif' font-size='12'>\n"
                    "<rect width='100%%' height='100%%' fill='white'/>\n",
-                   WIDTH, y + 2 * (CHART_H + CHART_GAP) + (double)p->n * (rows + CHART_GAP));
-    add_utilization(p, out, y);
-    y += CHART_H + CHART_GAP;
-    add_completions(p, out, y);
-    y += CHART_H + CHART_GAP;
-    for (size_t i = 0; i < p->n; i++, y += rows + CHART_GAP)
+                   WIDTH, page_height(p, charts, rows));
+    if (charts & PLOT_UTILIZATION) {
+        add_utilization(p, out, y);
+        y += CHART_H + CHART_GAP;
+    }
+    if (charts & PLOT_COMPLETION) {
+        add_completions(p, out, y);
+        y += CHART_H + CHART_GAP;
+    }
+    for (size_t i = 0; i < p->n && charts & PLOT_PARTITIONS; i++, y += CHART_H + CHART_GAP)
+        if (add_partitions(p, out, &p->lines[i], n_jobs, y) < 0)
+            return -ENOMEM;
+    for (size_t i = 0; i < p->n && charts & PLOT_HELD; i++, y += rows + CHART_GAP)
         add_bars(p, out, &p->lines[i], n_jobs, y);
     return buf_adds(out, "</svg>\n") < 0 ? -ENOMEM : 0;
 }

@@ -33,26 +33,68 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int sim_real(const struct trace *t, const double *waits_s, struct sim_result *out)
+/* The utilization changes by so much. */
+struct change {
+    double at_s, by;
+};
+
+static int by_time(const void *a, const void *b)
 {
-    struct sim_result r = { 0 };
-    double *completion = calloc(t->n_jobs + 1, sizeof *completion);
-    if (!completion)
-        return -ENOMEM;
-    for (size_t i = 0; i < t->n_jobs; i++) {
-        const struct trace_job *job = &t->jobs[i];
-        double start = job->arrival_s + waits_s[i], end = start + job->duration_s;
-        double use = use_of(&t->cluster, job) * job->fixed;
-        completion[i] = end - job->arrival_s;
-        r.jct_mean_s += completion[i] / (double)t->n_jobs;
-        r.util_5h += use * overlap(start, end, FIRST_HOURS_S) / FIRST_HOURS_S;
-        r.util += use * overlap(start, end, t->horizon_s) / t->horizon_s;
-        r.end_s = MAX(r.end_s, end);
+    double x = ((const struct change *)a)->at_s, y = ((const struct change *)b)->at_s;
+    return x < y ? -1 : x > y;
+}
+
+/* The utilization of all bars, and who held what. changes: room for two of each bar. */
+static void add_bars(const struct trace *t, const struct real *real, const struct sim_events *ev,
+                     struct change *changes, struct sim_result *r)
+{
+    double now = 0;
+    for (size_t i = 0; i < real->n_bars; i++) {
+        const struct real_bar *bar = &real->bars[i];
+        double use = use_of(&t->cluster, &t->jobs[bar->job]) * bar->n;
+        r->util_5h += use * overlap(bar->from_s, bar->to_s, FIRST_HOURS_S) / FIRST_HOURS_S;
+        r->util += use * overlap(bar->from_s, bar->to_s, t->horizon_s) / t->horizon_s;
+        changes[2 * i] = (struct change){ bar->from_s, use };
+        changes[2 * i + 1] = (struct change){ bar->to_s, -use };
+        if (ev && ev->held)
+            ev->held(ev->ctx, bar->job, bar->from_s, bar->to_s, bar->n);
     }
-    qsort(completion, t->n_jobs, sizeof *completion, by_value);
+    qsort(changes, 2 * real->n_bars, sizeof *changes, by_time);
+    for (size_t i = 0; i < 2 * real->n_bars; i++) {
+        now += changes[i].by;
+        if (ev && ev->used)
+            ev->used(ev->ctx, changes[i].at_s, MAX(now, 0.0));
+    }
+}
+
+static void add_completions(const struct trace *t, const struct real *real,
+                            const struct sim_events *ev, double *sorted, struct sim_result *r)
+{
+    for (size_t i = 0; i < t->n_jobs; i++) {
+        sorted[i] = real->completion_s[i];
+        r->jct_mean_s += sorted[i] / (double)t->n_jobs;
+        r->end_s = MAX(r->end_s, t->jobs[i].arrival_s + sorted[i]);
+        if (ev && ev->ended)
+            ev->ended(ev->ctx, i, sorted[i]);
+    }
+    qsort(sorted, t->n_jobs, sizeof *sorted, by_value);
     if (t->n_jobs > 0)
-        r.jct_p95_s = completion[(size_t)ceil(0.95 * (double)t->n_jobs) - 1];
-    free(completion);
-    *out = r;
-    return 0;
+        r->jct_p95_s = sorted[(size_t)ceil(0.95 * (double)t->n_jobs) - 1];
+}
+
+int sim_real(const struct trace *t, const struct real *real, const struct sim_events *events,
+             struct sim_result *out)
+{
+    struct sim_result r = { .adjustments = real->adjustments };
+    double *sorted = calloc(t->n_jobs + 1, sizeof *sorted);
+    struct change *changes = calloc(2 * real->n_bars + 1, sizeof *changes);
+    int rc = sorted && changes ? 0 : -ENOMEM;
+    if (rc == 0) {
+        add_bars(t, real, events, changes, &r);
+        add_completions(t, real, events, sorted, &r);
+        *out = r;
+    }
+    free(sorted);
+    free(changes);
+    return rc;
 }

@@ -5,11 +5,26 @@
 
 #include "simulate/simulate.h"
 
+/* A job of the trace held n containers for a while. Times are those of the trace. */
+struct real_bar {
+    size_t job;
+    double from_s, to_s;
+    uint32_t n;
+};
+
+struct real {
+    struct real_bar *bars; /* those of each job by time */
+    size_t n_bars;
+    double *completion_s; /* of each job of the trace: from its arrival to its end */
+    uint64_t adjustments; /* resizes that were done */
+};
+
 /*
- * Each job of the trace waited for waits_s[i] after its arrival, and then ran for its duration_s
- * with its fixed number of containers. Sets util_5h, util, jct_mean_s, jct_p95_s and end_s; the
- * other members become 0: a history does not tell them. 0 or -ENOMEM.
+ * Sets util_5h, util, jct_mean_s, jct_p95_s, adjustments and end_s; the other members become 0: a
+ * history does not tell them. Tells `events` (may be NULL) the same as sim_run() does. 0 or
+ * -ENOMEM.
  */
-int sim_real(const struct trace *t, const double *waits_s, struct sim_result *out);
+int sim_real(const struct trace *t, const struct real *real, const struct sim_events *events,
+             struct sim_result *out);
 
 #endif

@@ -25,9 +25,11 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "conf/conf.h"
+#include "history/held.h"
 #include "history/history.h"
 #include "history/replay.h"
 #include "job/job.h"
+#include "storage/crc32c.h"
 #include "storage/jobfile.h"
 #include "storage/journal.h"
 #include "storage/paths.h"
@@ -578,9 +580,82 @@ static void what_is_old_goes(void **state)
     home_done(&h);
 }
 
+/* A journal of these events in memory. */
+static void add_line(struct buf *out, uint64_t n, const struct job_event *ev, int64_t t_ms)
+{
+    AUTO(buf_done) struct buf payload = { 0 };
+    char line[512];
+    assert_int_equal(job_event_encode(ev, t_ms, &payload), 0);
+    int len = snprintf(line, sizeof line, "{\"n\":%llu,%.*s", (unsigned long long)n,
+                       (int)payload.len - 2, payload.p + 1);
+    assert_int_equal(buf_addf(out, "%s,\"c\":\"%08x\"}\n", line, crc32c(line, (size_t)len)), 0);
+}
+
+static void held_over_time(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t t_ms;
+        struct job_event ev;
+    } events[] = {
+        { 0, { .type = EV_SUBMITTED, .submitted = { .wall_ms = T0 * 1000LL } } },
+        { 10,
+          { .type = EV_MASTER_STARTED,
+            .master_started = { .epoch = 1, .wall_ms = T0 * 1000LL + 500 } } },
+        { 10, { .type = EV_RESYNCED } },
+        { 20, { .type = EV_ALLOCATED, .allocated = { .slot = 0, .container = "c_1" } } },
+        { 20, { .type = EV_ALLOCATED, .allocated = { .slot = 1, .container = "c_2" } } },
+        { 100,
+          { .type = EV_DECIDED_RESIZE, .decided_resize = { .by = "grow", .outcome = "began" } } },
+        { 110, { .type = EV_ALLOCATED, .allocated = { .slot = 2, .container = "c_3" } } },
+        { 120,
+          { .type = EV_DECIDED_RESIZE,
+            .decided_resize = { .by = "registered", .outcome = "done" } } },
+        { 200, { .type = EV_COMPLETED, .completed = { .slot = 1, .container = "c_2" } } },
+        { 200, { .type = EV_COMPLETED, .completed = { .slot = 1, .container = "c_2" } } },
+        /* The next master finds only c_3. */
+        { 300,
+          { .type = EV_MASTER_STARTED,
+            .master_started = { .epoch = 2, .wall_ms = T0 * 1000LL + 900 } } },
+        { 310, { .type = EV_CONTAINER_SEEN, .container_seen = { .slot = 2, .container = "c_3" } } },
+        { 320, { .type = EV_RESYNCED } },
+        { 400, { .type = EV_STALLED } },
+    };
+    /* Only the first record of a master says the time; the job's time leads from there. */
+    static const struct held_step wanted[] = {
+        { T0 * 1000LL, 0 },        { T0 * 1000LL + 510, 1 }, { T0 * 1000LL + 510, 2 },
+        { T0 * 1000LL + 600, 3 },  { T0 * 1000LL + 690, 2 }, { T0 * 1000LL + 920, 1 },
+        { T0 * 1000LL + 1000, 0 },
+    };
+    AUTO(buf_done) struct buf text = { 0 };
+    struct held held = { 0 };
+    struct err e = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(events); i++)
+        add_line(&text, i + 1, &events[i].ev, events[i].t_ms);
+    if (history_held_text(buf_span(&text), &held, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(held.n, ARRAY_LEN(wanted));
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        assert_int_equal(held.v[i].wall_ms, wanted[i].wall_ms);
+        assert_int_equal(held.v[i].n, wanted[i].n);
+    }
+    assert_int_equal(held.resizes, 1);
+    history_held_done(&held);
+
+    /* The first events are gone. */
+    static const char header[] = "{\"n\":9,\"e\":\"journal\",\"format\":2,\"snapshot\":1";
+    static const char snapshot[] = "{\"n\":10,\"e\":\"snapshot.gang\"";
+    AUTO(buf_done) struct buf later = { 0 };
+    (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", header, crc32c(header, sizeof header - 1));
+    (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", snapshot, crc32c(snapshot, sizeof snapshot - 1));
+    assert_int_equal(history_held_text(buf_span(&later), &held, &e), -ENODATA);
+    history_held_done(&held);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(held_over_time),
         cmocka_unit_test(a_waiting_job),
         cmocka_unit_test(a_job_from_every_prefix),
         cmocka_unit_test(torn_and_damaged),

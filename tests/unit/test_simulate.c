@@ -14,6 +14,7 @@
 #include "partition/instance.h"
 #include "simulate/generate.h"
 #include "simulate/plot.h"
+#include "simulate/real.h"
 #include "simulate/simulate.h"
 #include "torture.h"
 
@@ -93,7 +94,7 @@ static int run_all(void *ctx)
         rc = sim_run(&t, part_policy_find(names[i]), &o, &r, &e);
     }
     if (rc == 0)
-        rc = plot_write(plot, &page);
+        rc = plot_write(plot, PLOT_ALL, &page);
     plot_free(plot);
     return rc;
 }
@@ -113,7 +114,8 @@ static int answer_all(void *ctx)
     if (rc == 0)
         rc = instance_answer("jobs", span_of(jobs), NULL, NULL, NULL, &answer, &e);
     if (rc == 0)
-        rc = instance_answer("jobs", span_of(jobs), part_policy_find("market"), NULL, NULL, &answer, &e);
+        rc = instance_answer("jobs", span_of(jobs), part_policy_find("market"), NULL, NULL, &answer,
+                             &e);
     /* jansson takes some failed allocations of its own for errors in the text. */
     return rc == -EINVAL && strstr(e.msg, "cannot be read as JSON") ? -ENOMEM : rc;
 }
@@ -125,9 +127,54 @@ static void without_memory(void **state)
     torture(answer_all, NULL);
 }
 
+/* Two jobs in a cluster of 4 cores: one grows from 1 to 3 containers, the other has 2 for 10 s. */
+static void what_really_ran(void **state)
+{
+    (void)state;
+    const char *text = "# resources cores\n# nodes 1 4\n# horizon_s 40\n" COLUMNS
+                       "a,0,1,1,1,4,1,40,1\nb,10,1,1,2,2,2,10,1\n";
+    struct real_bar bars[] = { { 0, 2, 12, 1 }, { 0, 12, 32, 3 }, { 1, 15, 25, 2 } };
+    double completion[] = { 33, 15 };
+    struct real real = {
+        .bars = bars, .n_bars = ARRAY_LEN(bars), .completion_s = completion, .adjustments = 1
+    };
+    AUTO(trace_done) struct trace t = { 0 };
+    AUTO(buf_done) struct buf page = { 0 };
+    struct err e = { 0 };
+    struct sim_result r;
+    unsigned charts = 0;
+    assert_int_equal(trace_parse("t", span_of(text), &t, &e), 0);
+    struct plot *plot = plot_new(&t);
+    assert_non_null(plot);
+    plot_policy(plot, "real");
+    assert_int_equal(sim_real(&t, &real, plot_events(plot), &r), 0);
+    assert_true(fabs(r.util - (10 * 1 + 20 * 3 + 10 * 2) / 4.0 / 40) < 1e-12);
+    assert_true(fabs(r.jct_mean_s - 24) < 1e-12);
+    assert_true(fabs(r.end_s - 33) < 1e-12);
+    assert_int_equal(r.adjustments, 1);
+
+    assert_int_equal(plot_charts("partitions", &charts, &e), 0);
+    assert_int_equal(charts, PLOT_PARTITIONS);
+    assert_int_equal(plot_write(plot, charts, &page), 0);
+    /* Job a: a quarter of the height 220 from 2 s on, three quarters from 12 to 32 s. The axis ends
+     * with the last bar, at x = 710. Job b lies upon it from 15 s to 25 s, and is drawn first. */
+    const char *b_area = strstr(buf_cstr(&page), "M370.0 270.0V50.0H570.0V270.0Z");
+    const char *a_area = strstr(buf_cstr(&page), "M110.0 270.0V215.0H310.0V105.0H710.0V270.0Z");
+    assert_non_null(b_area);
+    assert_non_null(a_area);
+    assert_true(b_area < a_area);
+    plot_free(plot);
+
+    assert_int_equal(plot_charts("held,utilization", &charts, &e), 0);
+    assert_int_equal(charts, PLOT_HELD | PLOT_UTILIZATION);
+    assert_int_equal(plot_charts("held,gantt", &charts, &e), -EINVAL);
+    assert_string_equal(e.msg, "there is no chart 'gantt'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_really_ran),
         cmocka_unit_test(by_hand),
         cmocka_unit_test(without_memory),
     };
