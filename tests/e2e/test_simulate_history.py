@@ -48,3 +48,37 @@ def test_no_history(make_lab):  # noqa: F811
     assert done.returncode == 2 and "the history has no finished job that ran" in done.stderr
     done = lab.run("simulate", "--from-history", "trace.csv")
     assert done.returncode == 2 and "--from-history takes no TRACE" in done.stderr
+
+
+def test_a_job_that_was_resized(make_lab):  # noqa: F811
+    """What it held counts, with each size for as long as it had it; and it is drawn."""
+    lab = make_lab(site={"pool.memory": f"{4 * MIB}m"})
+    role = {"memory": f"{MIB}m", "min-instances": 1, "max-instances": 4, "resize": "live"}
+    app = lab.submit(lab.workers("sleep 1000", n=1, role=role))
+    lab.await_state(app, "RUNNING")
+    lab.ok("resize", app, "worker=3", "--wait")
+    before = lab.status(app)["ran_ms"]
+    wait_until(lambda: lab.status(app)["ran_ms"] > 2 * before + 500, "it ran longer with three tasks than with one")
+    lab.run("kill", app)
+    lab.in_history(app)
+    ran = lab.status(app)["ran_ms"] / 1000
+    svg = lab.base / "day.svg"
+    real, fifo = lab.json("simulate", "--from-history", "--policy", "real,fifo", "--nodes", f"1x{4 * MIB},0", "--plot", svg, "--charts", "partitions")
+    assert (real["policy"], real["adjustments"], fifo["policy"]) == ("real", 1, "fifo")
+    held = real["util"] * 4 * max(1, real["end_s"])
+    assert 2 * ran < held < 3 * ran + 1
+    # With its fixed size, one container, the same work takes longer.
+    assert 0.5 * (3 ** 0.9 + 1) * ran < fifo["jct_mean_s"] <= 3 ** 0.9 * ran + 0.01
+    text = svg.read_text()
+    assert "real: the part of the cluster" in text and "fifo: the part" in text and "Utilization" not in text and text.count("<path fill='hsl(0,") == 2
+    done = lab.run("simulate", "--from-history", "--policy", "real", "--plot", svg, "--charts", "gantt")
+    assert done.returncode == 2 and "there is no chart 'gantt'" in done.stderr
+    assert [r["policy"] for r in lab.json("simulate", "--from-history", "--policy", "real")] == ["real"]
+
+
+def test_real_needs_a_history(make_lab):  # noqa: F811
+    lab = make_lab()
+    trace = lab.base / "t.csv"
+    trace.write_text(lab.ok("simulate", "--generate", "small", "--jobs", "2"))
+    done = lab.run("simulate", trace, "--policy", "real")
+    assert done.returncode == 2 and "needs --from-history" in done.stderr
