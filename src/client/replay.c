@@ -162,22 +162,39 @@ static int by_arrival(const void *a, const void *b)
     return strcmp(x->job.id, y->job.id);
 }
 
-/* This machine as the only node. */
+/* What the pool gives to jobs: the site's settings, and for those that are not set the machine. */
+static int find_capacity(struct part_amount *out, struct err *e)
+{
+    AUTO(conf_freep) struct conf *site = conf_new();
+    AUTO(json_freep) json_t *gpus = json_array();
+    uint64_t total = 0, available;
+    if (!site || !gpus)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    int rc = conf_load_site(site, e);
+    if (rc < 0)
+        return rc;
+    bool memory_set = conf_get(site, "tony.pool.memory"),
+         gpus_set = conf_get(site, "tony.pool.gpus");
+    if (!memory_set && (rc = machine_memory(&total, &available)) < 0)
+        return err_set(e, -rc, "cannot find out how much memory this machine has: %m");
+    if (!gpus_set)
+        (void)machine_gpus(gpus, NULL); /* without tony-gpu there are none */
+    int64_t rest = (int64_t)(total >> 20) - conf_int(site, "tony.pool.memory-reserve");
+    out->v[0] = memory_set ? conf_int(site, "tony.pool.memory") : MAX(rest, (int64_t)0);
+    out->v[1] = gpus_set ? conf_int(site, "tony.pool.gpus") : (int64_t)json_array_size(gpus);
+    return 0;
+}
+
+/* The machine of the pool as the only node. */
 static int set_cluster(struct trace *t, struct err *e)
 {
     static const char *const types[] = { "memory_mib", "gpus" };
-    AUTO(json_freep) json_t *gpus = json_array();
     struct part_amount *node = arena_alloc(&t->arena, sizeof *node);
-    uint64_t total = 0, available;
-    if (!node || !gpus)
+    if (!node)
         return err_set(e, ENOMEM, "cannot read the history: %m");
-    int rc = machine_memory(&total, &available);
-    if (rc < 0)
-        return err_set(e, -rc, "cannot find out how much memory this machine has: %m");
-    (void)machine_gpus(gpus, NULL); /* without tony-gpu there are none */
-    *node = (struct part_amount){ { (int64_t)(total >> 20), (int64_t)json_array_size(gpus) } };
+    *node = (struct part_amount){ 0 };
     t->cluster = (struct part_cluster){ .n_types = 2, .types = types, .n_nodes = 1, .nodes = node };
-    return 0;
+    return find_capacity(node, e);
 }
 
 static int settle(struct pasts *pasts, struct trace *t, struct replayed *r, struct err *e)

@@ -15,8 +15,8 @@ struct replayed {
 };
 
 /*
- * The types are memory_mib and gpus, as the pool divides them. The cluster is one node: this
- * machine, or what trace_set_nodes() makes of it afterwards. An elastic job (job_spec_elastic())
+ * The types are memory_mib and gpus, as the pool divides them. The cluster is one node: what
+ * the pool gives to jobs by the site's settings, or what trace_set_nodes() makes of it afterwards. An elastic job (job_spec_elastic())
  * has a container for each instance of its elastic role, with its part of the other roles, rounded
  * up. Every other job has one container with all it needs, and keeps its size.
  *
