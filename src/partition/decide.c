@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "partition/drf.h"
 #include "partition/part_int.h"
+#include "partition/worth.h"
 
 const struct part_options part_defaults = {
     .theta1 = 0.1,
@@ -111,6 +112,8 @@ static int check_job(const struct part_job *job, struct err *e)
                        " to its max %" PRIu32,
                        job->id, job->fixed, job->min, job->max);
     if (!(job->remaining_s >= 0) || !(job->ends_in_s >= 0) || !(job->attained_s >= 0) ||
+        !(job->resize_s >= 0 && job->resize_s < INFINITY) ||
+        !(job->waited_s >= 0 && job->waited_s < INFINITY) ||
         !(job->budget >= 0 && job->budget < INFINITY))
         return err_set(e, EINVAL, "job '%s': a time or the budget is negative or not a number",
                        job->id);
@@ -163,6 +166,8 @@ static int check_options(const struct part_options *o, struct err *e)
         return err_set(e, EINVAL, "theta1 and theta2 must be 0 to 1");
     if (isnan(o->loss_max))
         return err_set(e, EINVAL, "the bound on the loss of fairness is not a number");
+    if (!(o->payback_s >= 0))
+        return err_set(e, EINVAL, "the time in which a resize must pay is negative");
     if (!(o->reserve >= 0 && o->reserve < INFINITY))
         return err_set(e, EINVAL, "the reserve price must not be negative");
     for (uint32_t v = 0; v < o->n_levels; v++)
@@ -354,7 +359,10 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
         out->metrics.loss_bound = INFINITY;
         out->metrics.adjust_bound = -1;
         out->metrics.upper_bound = NAN;
+        out->metrics.again_s = INFINITY;
         rc = policy->decide(c, jobs, n, o, out);
+        if (rc == 0 && o->payback_s > 0 && policy->resizes && !policy->preempts)
+            rc = part_worth(c, jobs, n, o, out);
         if (rc == 0 && !o->quick)
             rc = measure(c, jobs, out);
         if (rc < 0)
@@ -434,6 +442,14 @@ static void say_why(const struct part_share *s, const char *other, const char *t
         snprintf(out, size, "the room is reserved for job '%s'", other);
     else if (other && s->because == PART_BECAUSE_LEVEL)
         snprintf(out, size, "job '%s' has a higher priority", other);
+    else if (s->because == PART_BECAUSE_COST && s->verdict == PART_WAITS)
+        snprintf(out, size,
+                 "to make room would cost running jobs as much as %.0f s of its work, and gain "
+                 "%.0f s",
+                 s->cost_s, s->gain_s);
+    else if (s->because == PART_BECAUSE_COST)
+        snprintf(out, size, "a resize would cost %.0f s of its work, and gain %.0f s", s->cost_s,
+                 s->gain_s);
     else
         snprintf(out, size, "%s", reasons[s->because] ? reasons[s->because] : "");
 }

@@ -236,6 +236,10 @@ static int read_extras(struct instance *in, const json_t *row, const char *path,
         rc = member_real(in, row, path, "attained_s", 0, INFINITY, &job->attained_s, e);
     if (rc == 0)
         rc = member_real(in, row, path, "budget", 0, 1e15, &job->budget, e);
+    if (rc == 0)
+        rc = member_real(in, row, path, "resize_s", 0, 1e9, &job->resize_s, e);
+    if (rc == 0)
+        rc = member_real(in, row, path, "waited_s", 0, 1e9, &job->waited_s, e);
     job->fixed = (uint32_t)fixed;
     job->priority = (int)priority;
     return rc;
@@ -339,6 +343,8 @@ static int read_options(struct instance *in, const json_t *root, struct err *e)
         rc = member_int(in, root, "", "seed", 0, INT64_MAX, &seed, e);
     if (rc == 0)
         rc = member_real(in, root, "", "reserve", 0, 1e15, &o->reserve, e);
+    if (rc == 0)
+        rc = member_real(in, root, "", "payback_s", 0, 1e9, &o->payback_s, e);
     if (rc == 0)
         rc = read_levels(in, root, e);
     o->seed = (uint64_t)seed;

@@ -10,6 +10,7 @@
  * priority.c    the policies las and srtf
  * market.c      the fixed-budget market, and the policy `market`
  * dorm*.c       the policy `dorm` (dorm.h)
+ * worth.c       no resize that costs more than it gains
  * instance.c    JSON
  */
 #ifndef TONY_PARTITION_PART_INT_H

@@ -78,6 +78,11 @@ struct part_job {
     double ends_in_s;   /* of a running job: when it ends if nothing changes; INFINITY: unknown */
     double attained_s;  /* las: the integral of its dominant share over time */
     double budget;      /* market: > 0; 0: its weight */
+
+    /* For payback_s of the options. */
+    double
+        resize_s; /* of a running job: if it is adjusted, its containers do nothing for this time */
+    double waited_s; /* of a job that waits: for how long it has waited */
 };
 
 /* How the search of `dorm` ends, whichever comes first. */
@@ -103,6 +108,10 @@ struct part_options {
 
     double reserve; /* market: the reserve price, >= 0 */
 
+    /* Policies that resize: no resize that costs more than it gains within this time (worth.h). 0:
+     * the costs do not count. */
+    double payback_s;
+
     /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
      * `n` and `at`. The inputs are not checked; `ideal`, `other` of PART_BECAUSE_FULL, and the
      * metrics are not computed, but for those that only the policy knows. With a queue of thousands
@@ -110,7 +119,7 @@ struct part_options {
     bool quick;
 };
 
-/* theta1 = theta2 = 0.1, no absolute bounds, no limit, no levels. */
+/* theta1 = theta2 = 0.1, no absolute bounds, no limit, no levels, no payback_s. */
 extern const struct part_options part_defaults;
 
 /* What a decision does with a job. */
@@ -139,6 +148,7 @@ enum part_because {
     PART_BECAUSE_BID,      /* market: this is what its budget buys */
     PART_BECAUSE_TOO_BIG,  /* see PART_NEVER */
     PART_BECAUSE_FIXED,    /* this policy never resizes a job that runs */
+    PART_BECAUSE_COST,     /* a resize would cost more than it gains */
     PART_BECAUSE_N
 };
 
@@ -151,6 +161,9 @@ struct part_share {
     const struct part_place *at; /* n_at places in the order of the nodes; owned by the decision */
     uint32_t n_at;
     uint32_t ideal; /* containers by weighted dominant resource fairness (drf.h) */
+    /* With PART_BECAUSE_COST: what the change would cost and gain, in seconds of the work of all
+     * containers that this job has, or that it would start with. */
+    double cost_s, gain_s;
 };
 
 #define PART_NOBODY UINT32_MAX
@@ -168,6 +181,9 @@ struct part_metrics {
     int64_t adjust_bound; /* dorm; else -1 */
     double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
     bool proved;        /* dorm: utilization is the best possible */
+    /* If jobs wait because of payback_s: after this time they have waited for long enough, unless
+     * something changes before. Else INFINITY. */
+    double again_s;
 };
 
 /* The caller zeroes it once, may use it for many decisions one after the other, since its memory is

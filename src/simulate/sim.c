@@ -12,6 +12,8 @@ static const double FIRST_HOURS_S = 5 * 3600;
 static const double SAMPLE_FIRST_S = 300, SAMPLE_EVERY_S = 600;
 /* A level counts as reached if less than this is missing. */
 static const double LEVEL_SLACK_S = 1e-9;
+/* A job that is held back for the costs of resizes has surely waited for long enough by then. */
+static const double AGAIN_SLACK_S = 1e-3;
 
 /* A job of the trace in the simulation. */
 struct live {
@@ -60,6 +62,7 @@ struct sim {
     double loss_sum, loss_now;
     uint64_t samples;
     bool loss_known;
+    double learnt_s; /* what a resize costs, once a job has been resized; 0 before */
 };
 
 /* ---- the list of jobs present ---- */
@@ -228,7 +231,10 @@ static void describe_running(struct sim *s)
         slot->attained_s = j->attained;
         slot->remaining_s = MAX(0.0, j->left) / j->rate_fixed;
         slot->ends_in_s = MAX(0.0, j->ends_at - s->now);
+        slot->resize_s = s->learnt_s;
     }
+    for (size_t i = s->first; i < s->end && s->options.payback_s > 0; i++)
+        s->slots[i].waited_s = s->now - s->t->jobs[s->job_of[i]].arrival_s;
 }
 
 /* Job gets what the decision says. */
@@ -248,6 +254,7 @@ static int apply_one(struct sim *s, uint32_t job, const struct part_share *share
         memcpy(j->at, share->at, share->n_at * sizeof *j->at);
     if (j->started) {
         s->r->adjustments += j->n > 0;
+        s->learnt_s = s->t->resize_s;
         j->stalled_until = s->now + s->t->resize_s;
     }
     j->n = share->n;
@@ -361,6 +368,8 @@ static int run(struct sim *s, struct err *e)
         int rc = decide(s, e);
         if (rc < 0)
             return rc;
+        if (s->decision.metrics.again_s < INFINITY)
+            decide_at = t + MAX(s->decision.metrics.again_s + AGAIN_SLACK_S, s->t->interval_s);
     }
     return 0;
 }
@@ -393,6 +402,7 @@ static void prepare(struct sim *s)
     s->options = part_defaults;
     s->options.theta1 = s->t->theta1;
     s->options.theta2 = s->t->theta2;
+    s->options.payback_s = s->t->payback_s;
     s->options.levels = s->t->levels;
     s->options.n_levels = s->t->n_levels;
     s->options.limit = s->o->limit;

@@ -9,7 +9,8 @@
  * earlier is postponed.
  *
  * A start takes no time. A job whose places change, or that starts again after it was stopped,
- * makes no progress for resize_s, while it holds its containers.
+ * makes no progress for resize_s, while it holds its containers. The policy does not know that time
+ * in advance: with payback_s it counts it from the first adjustment on.
  */
 #ifndef TONY_SIMULATE_SIMULATE_H
 #define TONY_SIMULATE_SIMULATE_H

@@ -352,6 +352,101 @@ static uint64_t number(const char *name, uint64_t otherwise)
                                                                              : otherwise;
 }
 
+static void decide(const struct part_policy *p, const struct world *w, struct part_decision *out)
+{
+    struct err e = { 0 };
+    if (part_decide(p, &w->c, w->jobs, w->n, &w->o, out, &e) < 0)
+        fail_msg("seed %llu: %s: %s", (unsigned long long)current_seed, p->name, e.msg);
+}
+
+/* ---- costs of resizes (payback_s) ---- */
+
+static bool is_same(const struct part_share *a, const struct part_share *b)
+{
+    bool same = a->verdict == b->verdict && a->n_at == b->n_at;
+    for (uint32_t i = 0; same && i < a->n_at; i++)
+        same = a->at[i].node == b->at[i].node && a->at[i].n == b->at[i].n;
+    return same;
+}
+
+/* The utilization of one container. */
+static double use_of_one(const struct world *w, size_t i)
+{
+    double use = 0;
+    for (uint32_t k = 0; k < w->c.n_types; k++) {
+        int64_t total = 0;
+        for (uint32_t j = 0; j < w->c.n_nodes; j++)
+            total += w->nodes[j].v[k];
+        if (total > 0)
+            use += (double)w->jobs[i].demand.v[k] / (double)total;
+    }
+    return use;
+}
+
+/* What the adjustments cost, and the most that all changes can gain. Containers that a job keeps
+ * although the policy wanted them back cost nothing. */
+static void weigh(const struct world *w, const struct part_decision *base,
+                  const struct part_decision *d, double *cost, double *gain)
+{
+    *cost = *gain = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        const struct part_job *job = &w->jobs[i];
+        uint32_t was = 0, is = d->jobs[i].n;
+        double u = use_of_one(w, i), left_s = job->n_at ? job->ends_in_s : job->remaining_s;
+        double resize_s = job->n_at && !job->lost ? job->resize_s : 0;
+        for (uint32_t a = 0; a < job->n_at; a++)
+            was += job->at[a].n;
+        if (d->jobs[i].verdict == PART_CHANGES)
+            *cost += u * MIN(was, base->jobs[i].n) * resize_s;
+        double horizon = MIN(w->o.payback_s, left_s) + (job->n_at ? 0 : job->waited_s) - resize_s;
+        if (is > was && horizon > 0)
+            *gain += u * (is - was) * horizon;
+    }
+}
+
+/* base: what the policy decides if costs do not count. */
+static void check_costs(struct world *w, const struct part_policy *p,
+                        const struct part_decision *base, struct part_decision *out)
+{
+    double cost, gain;
+    uint32_t first_held = PART_NOBODY;
+    w->o.payback_s = 1 + below(w, 200);
+    decide(p, w, out); /* resizes cost nothing: nothing changes */
+    for (size_t i = 0; i < w->n; i++)
+        HOLDS(is_same(&base->jobs[i], &out->jobs[i]));
+
+    for (size_t i = 0; i < w->n; i++) {
+        w->jobs[i].resize_s = below(w, 3) ? below(w, 100) : 0;
+        w->jobs[i].waited_s = below(w, 100);
+    }
+    decide(p, w, out);
+    check_all(w, p, out);
+    HOLDS(out->metrics.adjusted <= base->metrics.adjusted);
+    weigh(w, base, out, &cost, &gain);
+    HOLDS(cost <= gain + 1e-9);
+    for (size_t i = 0; i < w->n; i++) {
+        const struct part_share *s = &out->jobs[i];
+        bool as_before = s->verdict == (w->jobs[i].n_at ? PART_KEEPS : PART_WAITS);
+        bool shrinks_less = s->verdict == PART_CHANGES && s->n > base->jobs[i].n;
+        HOLDS(is_same(&base->jobs[i], s) || as_before || shrinks_less);
+        if (s->because == PART_BECAUSE_COST && s->verdict == PART_WAITS)
+            first_held = MIN(first_held, (uint32_t)i);
+        HOLDS(s->verdict != PART_STARTS || i < first_held);
+        HOLDS(s->because != PART_BECAUSE_COST || as_before);
+    }
+    HOLDS(isinf(out->metrics.again_s) == (first_held == PART_NOBODY) || first_held == PART_NOBODY);
+
+    /* Who has waited for long enough starts. */
+    for (size_t i = 0; i < w->n; i++)
+        w->jobs[i].waited_s = 1e7;
+    decide(p, w, out);
+    for (size_t i = 0; i < w->n; i++)
+        HOLDS(base->jobs[i].verdict != PART_STARTS || is_same(&base->jobs[i], &out->jobs[i]));
+    for (size_t i = 0; i < w->n; i++)
+        w->jobs[i].resize_s = w->jobs[i].waited_s = 0;
+    w->o.payback_s = 0;
+}
+
 static void all_policies(void **state)
 {
     (void)state;
@@ -362,13 +457,13 @@ static void all_policies(void **state)
     for (uint64_t seed = first; seed < first + rounds; seed++) {
         make(&w, seed);
         for (const struct part_policy *p = part_policies; p->name; p++) {
-            struct err e = { 0 };
             bool slow = str_eq(p->name, "dorm") || str_eq(p->name, "market");
             if (slow && seed % RARELY != 0)
                 continue;
-            if (part_decide(p, &w.c, w.jobs, w.n, &w.o, &d, &e) < 0)
-                fail_msg("seed %llu: %s: %s", (unsigned long long)seed, p->name, e.msg);
+            decide(p, &w, &d);
             check_all(&w, p, &d);
+            if (p->resizes)
+                check_costs(&w, p, &d, &other);
             if (str_eq(p->name, "static"))
                 check_static(&w, &d);
             if (str_eq(p->name, "fifo"))
