@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "partition/solver_wire.h"
 #include "storage/paths.h"
 
 extern char **environ;
@@ -20,6 +21,7 @@ enum {
     SOLVE_PERCENT = 80, /* of the time, for the solver: it often ends late */
     SEARCH_PERCENT = 20,
     SEARCH_MAX_MS = 2000, /* our own search needs much less than this */
+    FIRST_LIMIT_MS = 60 * 1000,
     ANSWER_MAX = 1 << 30,
 };
 
@@ -106,22 +108,18 @@ static int failed(const struct files *f, struct err *e)
     return err_set(e, ENOENT, "%.*s", (int)(line.len - strlen(name)), line.p + strlen(name));
 }
 
-int exact_ask(struct span instance, int64_t limit_ms, struct buf *answer, struct err *e)
+/* Run tony-exact with these arguments. */
+static int ask(char *const argv[], struct span text, int64_t limit_ms, struct buf *answer,
+               struct err *e)
 {
     int64_t deadline_ms = clock_mono_ms() + limit_ms;
     AUTO(free_p) char *program = paths_program("tony-exact");
     if (!program)
         return err_set(e, ENOENT, "cannot use the exact solver: the program tony-exact is missing");
     AUTO(files_done) struct files f = { -1, -1, -1 };
-    int rc = files_open(&f, instance);
+    int rc = files_open(&f, text);
     if (rc < 0)
         return err_set(e, -rc, "cannot pass the instance to tony-exact: %m");
-    char solve[24], search[24], memory[24];
-    snprintf(solve, sizeof solve, "%" PRId64, MAX(limit_ms * SOLVE_PERCENT / 100, INT64_C(1)));
-    snprintf(search, sizeof search, "%" PRId64,
-             MIN(limit_ms * SEARCH_PERCENT / 100, (int64_t)SEARCH_MAX_MS));
-    snprintf(memory, sizeof memory, "%d", EXACT_MEMORY_MIB);
-    char *const argv[] = { (char *)"tony-exact", solve, search, memory, NULL };
     pid_t pid;
     rc = start(program, argv, &f, &pid);
     if (rc < 0)
@@ -142,4 +140,63 @@ int exact_ask(struct span instance, int64_t limit_ms, struct buf *answer, struct
     if (WEXITSTATUS(status) != 0)
         return failed(&f, e);
     return read_back(f.out, answer, e);
+}
+
+int exact_ask(struct span instance, int64_t limit_ms, struct buf *answer, struct err *e)
+{
+    char solve[24], search[24], memory[24];
+    snprintf(solve, sizeof solve, "%" PRId64, MAX(limit_ms * SOLVE_PERCENT / 100, INT64_C(1)));
+    snprintf(search, sizeof search, "%" PRId64,
+             MIN(limit_ms * SEARCH_PERCENT / 100, (int64_t)SEARCH_MAX_MS));
+    snprintf(memory, sizeof memory, "%d", EXACT_MEMORY_MIB);
+    char *const argv[] = { (char *)"tony-exact", solve, search, memory, NULL };
+    return ask(argv, instance, limit_ms, answer, e);
+}
+
+/* ---- a solver for decisions in this process ---- */
+
+static int ask_program(const struct part_program *p, int64_t limit_ms, enum part_solved *solved,
+                       double *x, double *bound, struct err *e)
+{
+    AUTO(buf_done) struct buf bytes = { .max = ANSWER_MAX };
+    AUTO(buf_done) struct buf answer = { .max = ANSWER_MAX };
+    char solve[24], memory[24];
+    snprintf(solve, sizeof solve, "%" PRId64, MAX(limit_ms * SOLVE_PERCENT / 100, INT64_C(1)));
+    snprintf(memory, sizeof memory, "%d", EXACT_MEMORY_MIB);
+    char *const argv[] = { (char *)"tony-exact", (char *)"--program", solve, memory, NULL };
+    int rc = program_encode(p, &bytes);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot pass the program to tony-exact: %m");
+    rc = ask(argv, buf_span(&bytes), limit_ms, &answer, e);
+    if (rc == 0 && solution_decode(buf_span(&answer), p->n_cols, solved, bound, x) < 0)
+        rc = err_set(e, EINVAL, "cannot read the answer of tony-exact");
+    return rc;
+}
+
+static enum part_solved solve_program(void *ctx, const struct part_program *p, double *x,
+                                      double *bound)
+{
+    struct exact_solver *s = ctx;
+    enum part_solved solved = PART_SOLVED_NOT;
+    s->asked++;
+    if (ask_program(p, s->limit_ms, &solved, x, bound, NULL) < 0)
+        solved = PART_SOLVED_NOT;
+    s->silent += solved == PART_SOLVED_NOT;
+    return solved;
+}
+
+int exact_solver_init(struct exact_solver *s, int64_t limit_ms, struct err *e)
+{
+    /* A first program, to find out whether there is a solver: the least x in 1 .. 2. */
+    const struct part_program first = { .n_cols = 1,
+                                        .lo = (const double[]){ 1 },
+                                        .hi = (const double[]){ 2 },
+                                        .cost = (const double[]){ 1 },
+                                        .whole = (const bool[]){ true },
+                                        .start = (const int[]){ 0, 0 } };
+    enum part_solved solved = PART_SOLVED_NOT;
+    double x = 0, bound;
+    *s = (struct exact_solver){ .solver = { solve_program, s }, .limit_ms = limit_ms };
+    int rc = ask_program(&first, FIRST_LIMIT_MS, &solved, &x, &bound, e);
+    return rc == -ETIMEDOUT ? err_set(e, ENOENT, "the exact solver does not answer") : rc;
 }

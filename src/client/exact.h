@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "partition/solver.h"
 
 struct err;
 
@@ -19,5 +20,15 @@ enum { EXACT_MEMORY_MIB = 4096 }; /* address space of tony-exact */
  * -errno: the machine failed.
  */
 int exact_ask(struct span instance, int64_t limit_ms, struct buf *answer, struct err *e);
+
+/* A solver for decisions in this process. It starts tony-exact for each program. */
+struct exact_solver {
+    struct part_solver solver;
+    int64_t limit_ms;       /* for each program */
+    uint64_t asked, silent; /* programs, and those without an answer in time */
+};
+
+/* s must not move while it is used. -ENOENT: the program or the solver's library is missing. */
+int exact_solver_init(struct exact_solver *s, int64_t limit_ms, struct err *e);
 
 #endif

@@ -58,7 +58,7 @@ struct buf;
     X(OPT_TIME_LIMIT, "time-limit", 0, "TIME", false,                                              \
       "end the search after this time: 500ms, 10s; default is no limit")                           \
     X(OPT_EXACT, "exact", 0, NULL, false,                                                          \
-      "let the solver CBC improve the answer; --time-limit is 60s if absent")                      \
+      "let the solver CBC improve the answer (allocate), or each decision (simulate)")             \
     X(OPT_NODES, "nodes", 0, "LIST", false,                                                        \
       "other nodes than the trace's: '15x12,131072,0 5x12,131072,1'")                              \
     X(OPT_GENERATE, "generate", 0, "KIND", false, "print a trace: small or heavy")                 \

@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "client/allocate.h"
 #include "client/client_int.h"
+#include "client/exact.h"
 #include "client/replay.h"
 #include "codec/json.h"
 #include "simulate/foreign.h"
@@ -17,7 +19,12 @@
 #include "simulate/real.h"
 #include "simulate/simulate.h"
 
-enum { POLICIES_MAX = 16, TRACE_BYTES_MAX = 256 << 20 };
+enum {
+    POLICIES_MAX = 16,
+    TRACE_BYTES_MAX = 256 << 20,
+    SOLVER_LIMIT_MS = 10 * 1000, /* for each program, without --time-limit */
+    SOLVER_LIMIT_MAX_MS = 24 * 3600 * 1000,
+};
 
 /* Without --policy: those that differ, and that this build has. */
 static const char *const usual[] = { "static", "fifo", "drf", "dorm", "las", "srtf" };
@@ -179,6 +186,23 @@ static int option_number(const struct client *c, enum option_id id, int64_t min,
     return text ? str_i64(span_of(text), min, max, option_name(id), out, e) : 0;
 }
 
+/* The solver of --exact. */
+static int open_solver(const struct client *c, const struct chosen *policies,
+                       struct exact_solver *out, struct err *e)
+{
+    const char *text = options_get(&c->o, OPT_TIME_LIMIT);
+    int64_t limit_ms = SOLVER_LIMIT_MS;
+    bool dorm = false;
+    for (size_t i = 0; i < policies->n; i++)
+        dorm |= str_eq(policies->v[i]->name, "dorm");
+    if (!dorm)
+        return err_set(e, EINVAL, "--exact is for the policy 'dorm', which is not chosen");
+    if (text && str_ms(span_of(text), 1, SOLVER_LIMIT_MAX_MS, option_name(OPT_TIME_LIMIT),
+                       &limit_ms, e) < 0)
+        return -EINVAL;
+    return exact_solver_init(out, limit_ms, e);
+}
+
 static int generate(const struct client *c)
 {
     AUTO(trace_done) struct trace t = { 0 };
@@ -212,7 +236,8 @@ int cmd_simulate(struct client *c)
     AUTO(trace_done) struct trace t = { 0 };
     struct replayed past = { 0 };
     struct err e = { 0 };
-    bool history = options_has(&c->o, OPT_FROM_HISTORY);
+    bool history = options_has(&c->o, OPT_FROM_HISTORY), exact = options_has(&c->o, OPT_EXACT);
+    struct exact_solver solver;
     int rc = 0;
     if (history && c->o.n_args > 0)
         rc = err_set(&e, EINVAL, "--from-history takes no TRACE");
@@ -220,6 +245,10 @@ int cmd_simulate(struct client *c)
         rc = err_set(&e, EINVAL, "no TRACE is given");
     if (rc == 0)
         rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
+    if (rc == 0 && exact)
+        rc = open_solver(c, &policies, &solver, &e);
+    if (rc == -ENOENT)
+        return client_fail(EXIT_CLUSTER, &e);
     if (rc == 0 && policies.real && !history)
         rc = err_set(&e, EINVAL, "the policy 'real' is what happened, so it needs --from-history");
     if (rc == 0 && charts_list)
@@ -244,7 +273,8 @@ int cmd_simulate(struct client *c)
     if (history && add_real(&t, &past, rows, plot, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     for (size_t i = 0; i < policies.n; i++) {
-        struct sim_options o = { .clock_us = clock_mono_us };
+        struct sim_options o = { .clock_us = clock_mono_us,
+                                 .solver = exact ? &solver.solver : NULL };
         struct sim_result r;
         if (plot) {
             plot_policy(plot, policies.v[i]->name);
@@ -260,6 +290,10 @@ int cmd_simulate(struct client *c)
         if (rc < 0)
             return client_fail(EXIT_CLUSTER, &e);
     }
+    if (exact && solver.silent > 0)
+        client_note("the solver had no answer within %.3g s for %" PRIu64 " of %" PRIu64
+                    " programs; there the answer of the fast search counts",
+                    (double)solver.limit_ms / 1000, solver.silent, solver.asked);
     if (plot && write_plot(plot, charts, chart, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     return json ? client_print_json(TAKE(rows)) : client_flush_stdout();

@@ -10,6 +10,11 @@
  * MEMORY_MIB: the address space of the process. TONY_CBC names another library, for tests. Exit
  * codes: 0; 1 no library, no memory or no standard output; 2 wrong arguments or instance. After a
  * failure one line on standard error says why.
+ *
+ *   tony-exact --program TIME_MS MEMORY_MIB < PROGRAM
+ *
+ * solves one integer program (partition/solver_wire.h) and writes the answer. `tony simulate
+ * --exact` asks so, once or several times for each decision.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,6 +30,7 @@
 #include "base/base.h"
 #include "partition/instance.h"
 #include "partition/solver.h"
+#include "partition/solver_wire.h"
 
 enum { EXIT_FAILED = 1, EXIT_WRONG = 2 };
 
@@ -158,38 +164,68 @@ static int fail(int code, const struct err *e)
     return code;
 }
 
+/* Answer the instance on standard input. search_ms: for our own search. */
+static int answer_instance(int64_t began_us, int64_t search_ms, struct buf *answer, struct err *e)
+{
+    int64_t search_until_us = began_us + search_ms * 1000;
+    struct part_limit search = { .stop = past_search, .ctx = &search_until_us };
+    const struct part_solver solver = { .solve = solve };
+    AUTO(buf_done) struct buf text = { 0 };
+    int rc = buf_fill_fd(&text, STDIN_FILENO, e);
+    if (rc == 0)
+        rc = instance_answer("standard input", buf_span(&text), NULL, &search, &solver, answer, e);
+    return rc;
+}
+
+/* Solve the program on standard input. */
+static int answer_program(struct buf *answer, struct err *e)
+{
+    AUTO(buf_done) struct buf bytes = { 0 };
+    struct part_program p;
+    double bound = -INFINITY;
+    int rc = buf_fill_fd(&bytes, STDIN_FILENO, e);
+    if (rc < 0)
+        return rc;
+    if (program_decode(buf_span(&bytes), &p) < 0)
+        return err_set(e, EINVAL, "standard input is not an integer program");
+    AUTO(free_p) double *x = calloc((size_t)p.n_cols + 1, sizeof *x);
+    if (!x)
+        return err_set(e, ENOMEM, "cannot solve the program: %m");
+    enum part_solved solved = solve(NULL, &p, x, &bound);
+    rc = solution_encode(solved, bound, x, p.n_cols, answer);
+    return rc < 0 ? err_set(e, -rc, "cannot solve the program: %m") : 0;
+}
+
 int main(int argc, char **argv)
 {
     int64_t time_ms = 0, search_ms = 0, memory_mib = 0, began_us = clock_mono_us();
+    bool program = argc == 4 && str_eq(argv[1], "--program");
     struct err e = { 0 };
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* without the parent nobody reads the answer */
-    if (argc != 4 || str_i64(span_of(argv[1]), 1, 1000000000, "TIME_MS", &time_ms, &e) < 0 ||
-        str_i64(span_of(argv[2]), 0, time_ms, "SEARCH_MS", &search_ms, &e) < 0 ||
-        str_i64(span_of(argv[3]), 1, 1 << 24, "MEMORY_MIB", &memory_mib, &e) < 0) {
-        if (argc != 4)
-            (void)err_set(&e, EINVAL, "usage: tony-exact TIME_MS SEARCH_MS MEMORY_MIB < INSTANCE");
+    if (argc != 4)
+        return fail(EXIT_WRONG, (err_set(&e, EINVAL,
+                                         "usage: tony-exact TIME_MS SEARCH_MS MEMORY_MIB "
+                                         "< INSTANCE"),
+                                 &e));
+    const char *time = program ? argv[2] : argv[1];
+    if (str_i64(span_of(time), 1, 1000000000, "TIME_MS", &time_ms, &e) < 0 ||
+        (!program && str_i64(span_of(argv[2]), 0, time_ms, "SEARCH_MS", &search_ms, &e) < 0) ||
+        str_i64(span_of(argv[3]), 1, 1 << 24, "MEMORY_MIB", &memory_mib, &e) < 0)
         return fail(EXIT_WRONG, &e);
-    }
     struct rlimit limit = { .rlim_cur = (rlim_t)memory_mib << 20,
                             .rlim_max = (rlim_t)memory_mib << 20 };
     if (setrlimit(RLIMIT_AS, &limit) == -1)
         return fail(EXIT_FAILED, (err_set(&e, errno, "cannot limit the memory: %m"), &e));
     deadline_us = began_us + time_ms * 1000;
-    int64_t search_until_us = began_us + search_ms * 1000;
-    struct part_limit search = { .stop = past_search, .ctx = &search_until_us };
-    const struct part_solver solver = { .solve = solve };
     int out = keep_stdout();
     if (out == -1)
         return fail(EXIT_FAILED, (err_set(&e, errno, "cannot open '/dev/null': %m"), &e));
     if (load_library(&e) < 0)
         return fail(EXIT_FAILED, &e);
 
-    AUTO(buf_done) struct buf text = { 0 };
     AUTO(buf_done) struct buf answer = { .max = (size_t)1 << 30 };
-    int rc = buf_fill_fd(&text, STDIN_FILENO, &e);
-    if (rc == 0)
-        rc =
-            instance_answer("standard input", buf_span(&text), NULL, &search, &solver, &answer, &e);
+    int rc =
+        program ? answer_program(&answer, &e) : answer_instance(began_us, search_ms, &answer, &e);
     if (rc < 0)
         return fail(rc == -ENOMEM ? EXIT_FAILED : EXIT_WRONG, &e);
     rc = fs_write_all(out, answer.p, answer.len);

@@ -406,6 +406,7 @@ static void prepare(struct sim *s)
     s->options.levels = s->t->levels;
     s->options.n_levels = s->t->n_levels;
     s->options.limit = s->o->limit;
+    s->options.solver = s->o->solver;
     s->options.quick = true;
 }
 

@@ -47,6 +47,8 @@ struct sim_options {
     struct part_limit limit;         /* of each decision */
     int64_t (*clock_us)(void);       /* NULL: decisions are not timed */
     const struct sim_events *events; /* NULL: none */
+    /* NULL: none. Else it improves each decision of `dorm` (partition/solver.h). */
+    const struct part_solver *solver;
 };
 
 /* Run all jobs to their end. 0; -EINVAL: the trace and the policy do not go together; -ENOMEM. */

@@ -136,3 +136,32 @@ def test_a_library_that_is_no_solver():
 def test_only_for_dorm():
     done = ask(hard(), "--policy", "drf")
     assert done.returncode == 2 and "--exact is for the policy 'dorm', not for 'drf'" in done.stderr
+
+
+# ---- tony simulate --exact
+
+def simulated(tony, trace, *args, **env):
+    done = tony.run("simulate", trace, "--policy", "dorm", "--json", *args, env=env)
+    rows = json.loads(done.stdout) if done.returncode == 0 else [{}]
+    return {k: v for k, v in rows[0].items() if "decide" not in k and "longest" not in k}, done
+
+
+@pytest.mark.skipif("asan" in str(BIN), reason="build: a sanitizer needs more memory than the solver may have")
+def test_each_decision_of_a_simulation(tony, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text(tony.ok("simulate", "--generate", "small", "--jobs", "14", "--seed", "1"))
+    quick, _ = simulated(tony, trace)
+    exact, done = simulated(tony, trace, "--exact", "--time-limit", "1m")
+    assert exact["util_5h"] > quick["util_5h"] and done.stderr == "", (exact, quick, done.stderr)
+    # A solver without time changes nothing, and this is said.
+    late, done = simulated(tony, trace, "--exact", "--time-limit", "1ms")
+    assert late == quick and "the solver had no answer within 0.001 s for " in done.stderr, done.stderr
+
+
+def test_a_simulation_without_a_solver(tony, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text(tony.ok("simulate", "--generate", "small", "--jobs", "2"))
+    _, done = simulated(tony, trace, "--exact", TONY_CBC="/nonexistent.so")
+    assert done.returncode == 4 and "cannot load the solver" in done.stderr and "apt-get install coinor-libcbc3" in done.stderr
+    done = tony.run("simulate", trace, "--policy", "drf", "--exact")
+    assert done.returncode == 2 and "--exact is for the policy 'dorm'" in done.stderr
