@@ -9,11 +9,11 @@
 
 static const char *const type_names[CLAIM_TYPES] = { "memory_mib", "gpus" };
 
-/* The input of part_decide(). */
+/* The input of part_divide(). */
 struct problem {
     struct part_amount *free; /* by node: what nothing holds */
     struct part_amount *nodes;
-    struct part_job *jobs;
+    struct part_claim *claims;
     struct part_place *places; /* of all jobs, one after the other */
     uint32_t *counts;          /* by node: containers of the job that is being counted */
 };
@@ -22,7 +22,7 @@ static void problem_done(struct problem *p)
 {
     free(p->free);
     free(p->nodes);
-    free(p->jobs);
+    free(p->claims);
     free(p->places);
     free(p->counts);
 }
@@ -34,10 +34,10 @@ static int problem_alloc(struct problem *p, size_t n_nodes, const struct claim *
         n_places += claims[i].runs ? claims[i].n : 0;
     p->free = calloc(n_nodes + 1, sizeof *p->free);
     p->nodes = calloc(n_nodes + 1, sizeof *p->nodes);
-    p->jobs = calloc(n + 1, sizeof *p->jobs);
+    p->claims = calloc(n + 1, sizeof *p->claims);
     p->places = calloc(n_places, sizeof *p->places);
     p->counts = calloc(n_nodes + 1, sizeof *p->counts);
-    return p->free && p->nodes && p->jobs && p->places && p->counts ? 0 : -ENOMEM;
+    return p->free && p->nodes && p->claims && p->places && p->counts ? 0 : -ENOMEM;
 }
 
 /* ---- jobs ---- */
@@ -66,43 +66,28 @@ static uint32_t add_places(const struct claim *c, size_t n_nodes, uint32_t *coun
     return n;
 }
 
-/* One container of a job that waits: `each` and its part of the fixed part. */
-static struct part_amount with_fixed(const struct claim *c)
+static struct part_place *add_job(const struct claim *c, size_t n_nodes, size_t arrival,
+                                  struct problem *p, struct part_place *places)
 {
-    struct part_amount sum = c->each;
-    for (int t = 0; t < CLAIM_TYPES; t++)
-        sum.v[t] += (c->fixed.v[t] + c->min - 1) / c->min;
-    return sum;
-}
-
-/* A running job of another size than its bounds allow is left as it is. */
-static void set_bounds(const struct claim *c, struct part_job *j)
-{
-    j->min = c->min;
-    j->max = c->max;
-    if (c->runs && (c->pinned || c->n < c->min || c->n > c->max)) {
-        j->min = j->max = c->n;
-        j->pinned = true;
-    }
-}
-
-static struct part_place *add_job(const struct claim *c, size_t n_nodes, struct problem *p,
-                                  struct part_job *j, struct part_place *places)
-{
-    *j = (struct part_job){ .id = c->id,
-                            .demand = c->runs ? c->each : with_fixed(c),
-                            .weight = c->weight,
-                            .priority = c->priority,
-                            .budget = c->budget,
-                            .remaining_s = INFINITY,
-                            .ends_in_s = INFINITY };
-    set_bounds(c, j);
-    j->fixed = c->n >= j->min && c->n <= j->max ? c->n : 0;
-    if (!c->runs)
-        return places;
-    j->at = places;
-    j->n_at = add_places(c, n_nodes, p->counts, places);
-    return places + j->n_at;
+    struct part_claim *out = &p->claims[arrival];
+    *out = (struct part_claim){ .id = c->id,
+                                .runs = c->runs,
+                                .pinned = c->pinned,
+                                .fixed = c->fixed,
+                                .each = c->each,
+                                .min = c->min,
+                                .max = c->max,
+                                .n = c->n,
+                                .at = places,
+                                .priority = c->priority,
+                                .arrival = arrival,
+                                .weight = c->weight,
+                                .budget = c->budget,
+                                .remaining_s = c->remaining_s,
+                                .ends_in_s = c->remaining_s };
+    if (c->runs)
+        out->n_at = add_places(c, n_nodes, p->counts, places);
+    return places + out->n_at;
 }
 
 /* ---- nodes ---- */
@@ -111,10 +96,10 @@ static struct part_place *add_job(const struct claim *c, size_t n_nodes, struct 
 static void add_held(struct problem *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct part_job *j = &p->jobs[i];
+        const struct part_claim *j = &p->claims[i];
         for (uint32_t k = 0; k < j->n_at; k++)
             for (int t = 0; t < CLAIM_TYPES; t++)
-                p->nodes[j->at[k].node].v[t] += j->demand.v[t] * j->at[k].n;
+                p->nodes[j->at[k].node].v[t] += j->each.v[t] * j->at[k].n;
     }
 }
 
@@ -143,26 +128,12 @@ static void add_free(struct problem *p, size_t n_nodes, int type, const struct p
 
 /* ---- the decision ---- */
 
-static int take_result(const struct part_decision *d, const struct part_cluster *c,
-                       const struct part_job *jobs, size_t n, struct claims_decision *out)
-{
-    struct claims_target *targets = calloc(n + 1, sizeof *targets);
-    if (!targets)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        targets[i] = (struct claims_target){ .n = d->jobs[i].n, .verdict = d->jobs[i].verdict };
-        part_why(d, c, jobs, i, targets[i].why);
-    }
-    *out = (struct claims_decision){ .jobs = targets, .n = n, .metrics = d->metrics };
-    return 0;
-}
-
 static void fill(struct problem *p, const struct claims_node *nodes, size_t n_nodes,
                  const struct part_amount *limit, const struct claim *claims, size_t n)
 {
     struct part_place *places = p->places;
     for (size_t i = 0; i < n; i++)
-        places = add_job(&claims[i], n_nodes, p, &p->jobs[i], places);
+        places = add_job(&claims[i], n_nodes, i, p, places);
     add_held(p, n);
     find_free(p, nodes, n_nodes);
     for (int t = 0; t < CLAIM_TYPES; t++)
@@ -171,10 +142,9 @@ static void fill(struct problem *p, const struct claims_node *nodes, size_t n_no
 
 int claims_decide(const struct part_policy *policy, const struct part_options *o,
                   const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,
-                  const struct claim *claims, size_t n, struct claims_decision *out, struct err *e)
+                  const struct claim *claims, size_t n, struct part_division *out, struct err *e)
 {
     AUTO(problem_done) struct problem p = { 0 };
-    AUTO(part_decision_done) struct part_decision d = { 0 };
     for (size_t i = 0; i < n; i++)
         if (claims[i].runs && !is_placed(&claims[i], n_nodes))
             return err_set(e, EINVAL, "job '%s' runs on a node that is not in the list",
@@ -185,14 +155,5 @@ int claims_decide(const struct part_policy *policy, const struct part_options *o
     const struct part_cluster c = {
         .n_types = CLAIM_TYPES, .types = type_names, .n_nodes = (uint32_t)n_nodes, .nodes = p.nodes
     };
-    int rc = part_decide(policy, &c, p.jobs, n, o, &d, e);
-    if (rc == 0 && take_result(&d, &c, p.jobs, n, out) < 0)
-        rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
-    return rc;
-}
-
-void claims_decision_done(struct claims_decision *d)
-{
-    free(d->jobs);
-    *d = (struct claims_decision){ 0 };
+    return part_divide(policy, o, &c, p.claims, n, out, e);
 }

@@ -13,8 +13,7 @@
  * proportion.
  *
  * A job that waits is one whose containers are not all there. What it holds already counts as
- * taken. Each of its containers counts as `each` and a part of `fixed`, rounded up. So with min
- * containers or more, the sum is never less than the job needs.
+ * taken (partition/claim.h).
  */
 #ifndef TONY_ARBITER_CLAIMS_H
 #define TONY_ARBITER_CLAIMS_H
@@ -23,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "partition/claim.h"
 #include "partition/partition.h"
 
 struct err;
@@ -48,34 +48,22 @@ struct claim {
     uint32_t n;      /* containers of its elastic role; of a job that waits: as in its job file */
     uint32_t weight; /* 1 .. PART_WEIGHT_MAX */
     int priority;
-    double budget; /* policy market; 0 = the weight */
-};
-
-struct claims_target {
-    uint32_t n; /* containers of the elastic role; 0 = the job should wait */
-    enum part_verdict verdict;
-    char why[PART_WHY_MAX]; /* a sentence without a full stop */
-};
-
-struct claims_decision {
-    struct claims_target *jobs; /* in the order of the claims */
-    size_t n;
-    struct part_metrics metrics;
+    double budget;      /* policy market; 0 = the weight */
+    double remaining_s; /* run time left; INFINITY = unknown */
 };
 
 /*
- * Decide. claims: running jobs first, each group in the order in which its jobs were submitted.
+ * Decide. claims: in the order in which the jobs were submitted.
  * limit: what the containers of the claims may have in all; NULL = as much as the nodes have.
  *
  * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
  * is fuller than its capacity, nothing is free there.
  *
  * 0, -EINVAL (an amount is out of the range of partition.h, or a job is on a node that is not in
- * the list; e says which) or -ENOMEM. On success the caller ends *out with claims_decision_done().
+ * the list; e says which) or -ENOMEM. On success the caller ends *out with part_division_done().
  */
 int claims_decide(const struct part_policy *policy, const struct part_options *o,
                   const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,
-                  const struct claim *claims, size_t n, struct claims_decision *out, struct err *e);
-void claims_decision_done(struct claims_decision *d);
+                  const struct claim *claims, size_t n, struct part_division *out, struct err *e);
 
 #endif

@@ -10,8 +10,6 @@
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
-#define KEYS "tony.pool.policy"
-
 /* ---- claims ---- */
 
 /* A job whose size may be decided now. Of all others, what they hold counts as taken. */
@@ -43,7 +41,8 @@ static struct claim claim_of(const struct arbiter_job *j, int64_t now)
                            .n = j->n,
                            .weight = j->spec->weight,
                            .budget = j->spec->budget,
-                           .priority = j->priority };
+                           .priority = j->priority,
+                           .remaining_s = j->remaining_s };
 }
 
 /* What no decision can give back: all that is used, without the containers of the claims. A job
@@ -82,19 +81,19 @@ static void set_limit(struct arbiter *a)
     }
 }
 
-/* The claims of one round, running jobs first; jobs[k] is the job of claims[k]. */
+/* The claims of one round; jobs[k] is the job of claims[k]. */
 struct round {
     struct claim *claims;
     struct arbiter_job **jobs;
     size_t n;
-    struct claims_decision decision;
+    struct part_division decision;
 };
 
 static void round_done(struct round *r)
 {
     free(r->claims);
     free(r->jobs);
-    claims_decision_done(&r->decision);
+    part_division_done(&r->decision);
 }
 
 static int make_claims(struct arbiter *a, struct round *r)
@@ -104,14 +103,12 @@ static int make_claims(struct arbiter *a, struct round *r)
     if (!r->claims || !r->jobs)
         return -ENOMEM;
     int64_t now = clock_mono_ms();
-    for (int waits = 0; waits < 2; waits++) {
-        for (size_t i = 0; i < a->jobs.n; i++) {
-            struct arbiter_job *j = &a->jobs.v[i];
-            if (!may_change(j) || j->runs != !waits)
-                continue;
-            r->jobs[r->n] = j;
-            r->claims[r->n++] = claim_of(j, now);
-        }
+    for (size_t i = 0; i < a->jobs.n; i++) {
+        struct arbiter_job *j = &a->jobs.v[i];
+        if (!may_change(j))
+            continue;
+        r->jobs[r->n] = j;
+        r->claims[r->n++] = claim_of(j, now);
     }
     set_taken(a);
     set_limit(a);
@@ -134,7 +131,7 @@ static int ask_master(struct arbiter *a, const struct arbiter_job *j, uint32_t n
     struct answer answer = { 0 };
     wish.grow = n > j->n;
     wish.n_containers = j->elastic.fixed_containers + n;
-    wish.deadline_ms = (uint64_t)a->patience_ms;
+    wish.deadline_ms = (uint64_t)a->settings.resize_limit_ms;
     wish.why = (char *)(uintptr_t)why;
     wish.saved = j->elastic.role->resize != RESIZE_RESTART; /* as on the pool: no work is lost */
     ask.what = TONY__CLIENT_ASK__WHAT__WISH;
@@ -160,7 +157,7 @@ static bool someone_changes(struct arbiter *a)
     bool changes = false;
     for (size_t i = 0; i < a->jobs.n; i++) {
         struct arbiter_job *j = &a->jobs.v[i];
-        bool is_late = now > j->asked_ms + a->patience_ms;
+        bool is_late = now > j->asked_ms + a->settings.resize_limit_ms;
         if (!j->asked_ms)
             continue;
         if (j->changing && !is_late) {
@@ -169,15 +166,15 @@ static bool someone_changes(struct arbiter *a)
         }
         if (j->changing || j->n != j->asked) {
             client_note("job %s did not follow%s; it is not asked again for %lld s", j->id,
-                        is_late ? " in time" : "", (long long)a->patience_ms / 1000);
-            j->leave_until_ms = now + a->patience_ms;
+                        is_late ? " in time" : "", (long long)a->settings.resize_limit_ms / 1000);
+            j->leave_until_ms = now + a->settings.resize_limit_ms;
         }
         j->asked_ms = 0;
     }
     return changes;
 }
 
-static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct claims_target *t)
+static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_target *t)
 {
     struct err e = { 0 };
     AUTO(free_p)
@@ -192,12 +189,12 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct claim
         return;
     client_note("job %s stays as it is: %s", j->id, e.msg);
     j->asked_ms = 0;
-    j->leave_until_ms = now + a->patience_ms;
+    j->leave_until_ms = now + a->settings.resize_limit_ms;
 }
 
 /* ---- one round ---- */
 
-static void print_change(const struct arbiter_job *j, const struct claims_target *t)
+static void print_change(const struct arbiter_job *j, const struct part_target *t)
 {
     if (t->verdict == PART_KEEPS)
         return;
@@ -246,7 +243,7 @@ static void carry_out(struct arbiter *a, struct round *r)
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < r->n; i++) {
         struct arbiter_job *j = r->jobs[i];
-        const struct claims_target *t = &r->decision.jobs[i];
+        const struct part_target *t = &r->decision.jobs[i];
         bool grows = t->n > j->n;
         if (!t->n || t->n == j->n || !j->has_master || now < j->leave_until_ms ||
             (grows && (room_is_kept || !j->runs)))
@@ -255,17 +252,32 @@ static void carry_out(struct arbiter *a, struct round *r)
     }
 }
 
+static bool is_late(void *ctx)
+{
+    const int64_t *deadline_ms = ctx;
+    return clock_mono_ms() >= *deadline_ms;
+}
+
+static int decide(struct arbiter *a, struct round *r, struct err *e)
+{
+    struct part_options o = a->settings.options;
+    int64_t deadline_ms = clock_mono_ms() + a->settings.time_limit_ms;
+    o.limit.stop = is_late;
+    o.limit.ctx = &deadline_ms;
+    return claims_decide(a->policy, &o, a->nodes.v, a->nodes.n, a->has_limit ? &a->limit : NULL,
+                         r->claims, r->n, &r->decision, e);
+}
+
 static int run_round(struct arbiter *a, struct err *e)
 {
     AUTO(round_done) struct round r = { 0 };
-    int rc = arbiter_look(a, e);
+    int rc = arbiter_observe(a, e);
     if (rc == 0 && someone_changes(a))
         return 0;
     if (rc == 0 && make_claims(a, &r) < 0)
         rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
     if (rc == 0)
-        rc = claims_decide(a->policy, &a->options, a->nodes.v, a->nodes.n,
-                           a->has_limit ? &a->limit : NULL, r.claims, r.n, &r.decision, e);
+        rc = decide(a, &r, e);
     if (rc < 0)
         return rc;
     if (a->json && print_json(a, &r) < 0)
@@ -279,38 +291,29 @@ static int run_round(struct arbiter *a, struct err *e)
 
 /* ---- the command ---- */
 
+static int choose_policy(struct arbiter *a, const char *name, struct err *e)
+{
+    a->policy = a->settings.policy;
+    int rc = name ? client_policy(name, &a->policy, e) : 0;
+    if (!a->policy || str_eq(a->policy->name, "fifo"))
+        a->policy = part_policy_find("dorm");
+    if (rc < 0 || (a->policy->resizes && !a->policy->preempts))
+        return rc;
+    (void)err_set(e, EINVAL, "the arbiter cannot follow policy '%s': it %s", a->policy->name,
+                  a->policy->preempts ? "stops running jobs" : "never resizes a job");
+    return err_hint(e, "dorm, drf and market resize jobs");
+}
+
 static int read_settings(struct arbiter *a, struct client *c, struct err *e)
 {
-    const struct conf *s = a->y->conf;
-    const char *name = options_get(&c->o, OPT_POLICY);
     const char *unit = site_get(a->y->site, "yarn.scheduler.minimum-allocation-mb");
     enum { UNIT_MIB = 1024 }; /* Hadoop's default */
-    if (!name)
-        name = conf_get(s, KEYS);
-    if (!name || str_eq(name, "fifo"))
-        name = "dorm";
-    int rc = client_policy(name, &a->policy, e);
-    if (rc < 0)
-        return rc;
-    if (!a->policy->resizes || a->policy->preempts) {
-        (void)err_set(e, EINVAL, "the arbiter cannot follow policy '%s': it %s", a->policy->name,
-                      a->policy->preempts ? "stops running jobs" : "never resizes a job");
-        return err_hint(e, "dorm, drf and market resize jobs");
-    }
-    a->options = part_defaults;
-    a->options.theta1 = conf_real(s, KEYS ".theta1");
-    a->options.theta2 = conf_real(s, KEYS ".theta2");
-    a->options.reserve = conf_real(s, KEYS ".reserve");
-    if (conf_get(s, KEYS ".loss-max"))
-        a->options.loss_max = conf_real(s, KEYS ".loss-max");
-    if (conf_get(s, KEYS ".adjust-max"))
-        a->options.adjust_max = conf_int(s, KEYS ".adjust-max");
-    a->interval_ms = MAX(conf_int(s, KEYS ".interval"), INT64_C(100));
-    a->patience_ms = conf_int(s, KEYS ".resize-limit");
+    policy_settings_read(a->y->conf, &a->settings);
+    a->settings.interval_ms = MAX(a->settings.interval_ms, INT64_C(100));
     a->unit_mib = UNIT_MIB;
     if (unit)
         (void)str_i64(span_of(unit), 1, INT32_MAX, "minimum", &a->unit_mib, NULL);
-    return 0;
+    return choose_policy(a, options_get(&c->o, OPT_POLICY), e);
 }
 
 /* Until it is killed; what it knows of the cluster is asked anew in each round. */
@@ -323,7 +326,7 @@ static int run_rounds(struct arbiter *a, bool once, struct err *e)
         if (rc < 0)
             client_note("nothing is decided now: %s", e->msg);
         *e = (struct err){ 0 };
-        yarn_pause(a->y, a->interval_ms);
+        yarn_pause(a->y, a->settings.interval_ms);
     }
 }
 

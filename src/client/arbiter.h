@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "arbiter/claims.h"
+#include "arbiter/settings.h"
 #include "base/base.h"
 #include "client/yarn.h"
 #include "conf/conf.h"
@@ -44,14 +45,14 @@ struct arbiter_job {
     uint32_t n;       /* containers of the elastic role */
     VEC(uint32_t) at; /* the number of the node of each */
     int priority;
+    double remaining_s; /* run time left; INFINITY = unknown */
 };
 
 struct arbiter {
     struct yarn *y;
     const char *queue;
     const struct part_policy *policy;
-    struct part_options options;
-    int64_t interval_ms, patience_ms;
+    struct policy_settings settings;
     int64_t unit_mib; /* YARN rounds the memory of a container up to a multiple of it */
     bool dry, json;
 
@@ -63,8 +64,8 @@ struct arbiter {
     struct part_amount queue_used; /* by all applications of the queue */
 };
 
-/* arbiter_look.c: what is there. 0 or -errno. */
-int arbiter_look(struct arbiter *a, struct err *e);
+/* arbiter_observe.c: what is there. 0 or -errno. */
+int arbiter_observe(struct arbiter *a, struct err *e);
 void arbiter_forget(struct arbiter *a); /* free all that it knows */
 
 /* arbiter.c */

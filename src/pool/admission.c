@@ -116,14 +116,14 @@ static size_t starters_first(const struct admission_job *jobs, size_t *order, si
     return n;
 }
 
-void admission_named(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
-                     size_t *order, struct admission_amount *out_free)
+void admission_allowed(const struct admission_amount *capacity, struct admission_job *jobs,
+                       size_t n, size_t *order, struct admission_amount *out_free)
 {
     struct admission_amount left = *capacity;
     size_t n_queued = sort_queue(jobs, n, order, &left);
     for (size_t k = 0; k < n_queued; k++) {
         struct admission_job *job = &jobs[order[k]];
-        if (!job->named || !admission_possible(&left, &job->needs))
+        if (!job->allowed || !admission_possible(&left, &job->needs))
             continue;
         job->start = true;
         amount_take(&left, &job->needs);

@@ -30,7 +30,7 @@ struct admission_job {
     bool extension;
     size_t of;     /* of an extension: the index of its job in the list */
     bool admitted; /* the job runs and holds its needs */
-    bool named;    /* for admission_named(): a decision of a policy names this entry */
+    bool allowed;  /* for admission_allowed(): a decision of a policy lets this entry start */
     /* out */
     bool start; /* admit it now */
     /* Of a waiting entry: the one just before it in the queue. Of the first one: the running job
@@ -48,10 +48,10 @@ struct admission_job {
 void admission_decide(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
                       size_t *order, struct admission_amount *out_free);
 
-/* The same under a policy (sharing.h): start those entries that are named and fit. The policy has
+/* The same under a policy (sharing.h): start those entries that are allowed and fit. The policy has
  * seen to it that all of them will fit, so none of them has to wait for another one. */
-void admission_named(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
-                     size_t *order, struct admission_amount *out_free);
+void admission_allowed(const struct admission_amount *capacity, struct admission_job *jobs,
+                       size_t n, size_t *order, struct admission_amount *out_free);
 
 /* Do the needs fit into the machine if no other job runs? */
 bool admission_possible(const struct admission_amount *capacity,

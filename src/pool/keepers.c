@@ -31,7 +31,7 @@ enum {
     EXIT_ABORTED = 4,
 };
 
-static void look(void *arg);
+static void check_keeper(void *arg);
 static void keeper_lost(struct pool_job *j);
 
 static void set_timer(struct pool_job *j, int64_t in_ms)
@@ -502,7 +502,7 @@ static bool moved_to_history(const struct pool_job *j)
 /* The timer of a job. In PH_STARTING the keeper has not become ready in time. In PH_LOST the
  * connection to the keeper is lost: if the keeper lives, reconnect; if it is dead, clean up. Its
  * lock tells whether it is dead. */
-static void look(void *arg)
+static void check_keeper(void *arg)
 {
     struct pool_job *j = arg;
     struct err e = { 0 };
@@ -545,7 +545,7 @@ static void keeper_lost(struct pool_job *j)
     set_timer(j, 0);
 }
 
-void keeper_look(struct pool_job *j)
+void keeper_reconnect(struct pool_job *j)
 {
     j->was_admitted = true;
     j->exit_code = -1;
@@ -648,7 +648,7 @@ int keeper_init(struct pool_job *j)
 {
     j->ready_fd = -1;
     j->exit_code = -1;
-    j->timer = loop_timer_new(j->pool->loop, look, j);
+    j->timer = loop_timer_new(j->pool->loop, check_keeper, j);
     return j->timer ? 0 : -ENOMEM;
 }
 

@@ -139,7 +139,7 @@ static void queue_add_jobs(const struct pool *p, struct queue *q)
             .priority = j->priority,
             .number = j->number,
             .admitted = admitted,
-            .named = sharing_names(j, false),
+            .allowed = sharing_allows(j, false),
         };
         if (admitted && !j->gpus_known) {
             q->gpus_unknown |= j->needs.gpus > 0;
@@ -162,7 +162,7 @@ static int queue_fill(const struct pool *p, struct queue *q)
                                                    .number = j->wish.arrival,
                                                    .extension = true,
                                                    .of = i,
-                                                   .named = sharing_names(j, true) };
+                                                   .allowed = sharing_allows(j, true) };
     }
     return 0;
 }
@@ -287,7 +287,8 @@ void pool_admit(struct pool *p)
         return;
     }
     struct admission_amount capacity = { p->machine.memory_mib, p->machine.n_gpus };
-    (sharing_divides(p) ? admission_named : admission_decide)(&capacity, q.v, q.n, order, &p->left);
+    (sharing_divides(p) ? admission_allowed : admission_decide)(&capacity, q.v, q.n, order,
+                                                                &p->left);
     admit_queue(p, &q, order);
     for (size_t i = 0; i < q.n; i++) {
         const struct admission_job *a = &q.v[i];

@@ -224,7 +224,7 @@ bool job_is_kept(const struct pool_job *j);
 int keeper_init(struct pool_job *j);
 void keeper_start(struct pool_job *j);
 /* Take over a job of an earlier pool: connect to its keeper, or clean up and start another one. */
-void keeper_look(struct pool_job *j);
+void keeper_reconnect(struct pool_job *j);
 /* Stop a running job: ask its master; if the master does not answer, ask its keeper. */
 void keeper_stop_job(struct pool_job *j, const char *who);
 int pool_find_executor(struct pool *p, struct err *e); /* sets p->executor */

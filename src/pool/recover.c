@@ -201,7 +201,7 @@ static int recover_job(struct pool *p, const char *id, struct err *e)
     resize_cleanup(j);
     if (started) {
         extension_load(j);
-        keeper_look(j);
+        keeper_reconnect(j);
     } else {
         clients_owner_gone(j); /* an owner that lives reconnects in time */
         pool_job_limit_wait(j);

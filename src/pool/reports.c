@@ -60,7 +60,7 @@ static void add_job(struct buf *out, const struct pool_job *j)
             (void)buf_addf(out, "%s%u", i ? "," : "", j->gpus[i]);
         (void)buf_addc(out, ']');
     }
-    sharing_add_word(j->pool, j->id, out);
+    sharing_add_result(j->pool, j->id, out);
     (void)buf_addc(out, '}');
 }
 
@@ -148,7 +148,7 @@ int report_waiting(const struct pool_job *j, bool full, struct buf *out)
         (void)buf_addf(out, ",\"free\":{\"memory_mib\":%llu,\"gpus\":%u},\"place\":%u,",
                        (unsigned long long)j->pool->left.memory_mib, j->pool->left.gpus, j->place);
         add_str(out, "behind", j->behind);
-        sharing_add_word(j->pool, j->id, out);
+        sharing_add_result(j->pool, j->id, out);
         (void)buf_adds(out, "}}");
     }
     return done(out);

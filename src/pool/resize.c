@@ -189,7 +189,7 @@ static void finish(struct resizing *r)
 }
 
 /* The policy hears of a failure now, and of success as soon as the job has its new size. */
-static void tell_policy(const struct resizing *r, int rc)
+static void report_to_policy(const struct resizing *r, int rc)
 {
     struct pool_job *j = r->by_policy ? pool_job_find(r->pool, r->id) : NULL;
     if (j)
@@ -236,12 +236,12 @@ static void write_done(void *arg, int rc)
     }
     if (rc < 0 || take_size(r) < 0) {
         (void)unlink(r->new_path); /* it may be missing */
-        tell_policy(r, -EIO);
+        report_to_policy(r, -EIO);
         finish(r);
         pool_admit(p);
         return;
     }
-    tell_policy(r, 0);
+    report_to_policy(r, 0);
     struct pool_job *j = pool_job_find(p, r->id);
     clients_tell(j);
     rc = loop_work(p->loop, dir_work, dir_done, r);

@@ -40,19 +40,6 @@ bool share_count(const struct admission_amount *fixed, const struct admission_am
     return true;
 }
 
-static uint64_t divide_up(uint64_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-/* One container of a job that waits: `each` and its part of the fixed part. */
-static struct admission_amount with_fixed(const struct share_job *j)
-{
-    struct admission_amount part = { divide_up(j->fixed.memory_mib, j->min),
-                                     (uint32_t)divide_up(j->fixed.gpus, j->min) };
-    return share_sum(&j->each, &part, 1);
-}
-
 static int64_t cap(uint64_t v)
 {
     return (int64_t)MIN(v, (uint64_t)PART_AMOUNT_MAX + 1); /* part_decide() refuses the last one */
@@ -89,112 +76,43 @@ static struct part_amount node_of(const struct admission_amount *capacity,
 
 /* ---- the decision ---- */
 
-/* The input of part_decide(), in its order. */
-struct problem {
-    size_t *order; /* order[k]: the index of its k-th job in the caller's list */
-    struct part_job *jobs;
-    struct part_place *places;
-};
-
-static void problem_done(struct problem *p)
-{
-    free(p->order);
-    free(p->jobs);
-    free(p->places);
-}
-
-static int compare(const void *a, const void *b, void *arg)
-{
-    const struct share_job *jobs = arg;
-    size_t i = *(const size_t *)a, k = *(const size_t *)b;
-    const struct share_job *x = &jobs[i], *y = &jobs[k];
-    bool x_runs = x->kind == SHARE_RUNS, y_runs = y->kind == SHARE_RUNS;
-    if (x_runs != y_runs)
-        return x_runs ? -1 : 1;
-    if (x->priority != y->priority)
-        return x->priority > y->priority ? -1 : 1;
-    if (x->number != y->number)
-        return x->number < y->number ? -1 : 1;
-    return i < k ? -1 : i > k;
-}
-
-static void fill_one(const struct share_job *j, struct part_job *out, struct part_place *place)
+static struct part_claim to_claim(const struct share_job *j, const struct part_place *place)
 {
     bool runs = j->kind == SHARE_RUNS;
-    struct admission_amount one = runs ? j->each : with_fixed(j);
-    *out = (struct part_job){ .id = j->id,
-                              .demand = to_part(&one),
-                              .weight = j->weight,
-                              .min = j->min,
-                              .max = j->max,
-                              .fixed = j->n >= j->min && j->n <= j->max ? j->n : 0,
-                              .priority = j->priority,
-                              .pinned = runs && j->pinned,
-                              .remaining_s = j->remaining_s,
-                              .ends_in_s = j->ends_in_s,
-                              .attained_s = j->attained_s,
-                              .budget = j->budget };
-    if (!runs)
-        return;
-    *place = (struct part_place){ .node = 0, .n = j->n };
-    out->at = place;
-    out->n_at = 1;
-}
-
-static int problem_fill(const struct share_job *jobs, size_t n, struct problem *p)
-{
-    p->order = calloc(n + 1, sizeof *p->order);
-    p->jobs = calloc(n + 1, sizeof *p->jobs);
-    p->places = calloc(n + 1, sizeof *p->places);
-    if (!p->order || !p->jobs || !p->places)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        p->order[i] = i;
-    if (n > 1)
-        qsort_r(p->order, n, sizeof *p->order, compare, (void *)(uintptr_t)jobs);
-    for (size_t k = 0; k < n; k++)
-        fill_one(&jobs[p->order[k]], &p->jobs[k], &p->places[k]);
-    return 0;
-}
-
-static int take_result(const struct problem *p, const struct part_decision *d,
-                       const struct part_cluster *c, size_t n, struct share_decision *out)
-{
-    struct share_target *targets = calloc(n + 1, sizeof *targets);
-    if (!targets)
-        return -ENOMEM;
-    for (size_t k = 0; k < n; k++) {
-        struct share_target *t = &targets[p->order[k]];
-        *t = (struct share_target){ .verdict = d->jobs[k].verdict,
-                                    .because = d->jobs[k].because,
-                                    .n = d->jobs[k].n,
-                                    .ideal = d->jobs[k].ideal };
-        part_why(d, c, p->jobs, k, t->why);
-    }
-    *out = (struct share_decision){ .jobs = targets, .n = n, .metrics = d->metrics };
-    return 0;
+    return (struct part_claim){ .id = j->id,
+                                .runs = runs,
+                                .pinned = j->pinned,
+                                .fixed = to_part(&j->fixed),
+                                .each = to_part(&j->each),
+                                .min = j->min,
+                                .max = j->max,
+                                .n = j->n,
+                                .at = place,
+                                .n_at = 1,
+                                .priority = j->priority,
+                                .arrival = j->number,
+                                .weight = j->weight,
+                                .budget = j->budget,
+                                .remaining_s = j->remaining_s,
+                                .ends_in_s = j->ends_in_s,
+                                .attained_s = j->attained_s };
 }
 
 int share_decide(const struct part_policy *policy, const struct part_options *o,
                  const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
-                 struct share_decision *out, struct err *e)
+                 struct part_division *out, struct err *e)
 {
-    AUTO(problem_done) struct problem p = { 0 };
-    AUTO(part_decision_done) struct part_decision d = { 0 };
+    AUTO(free_p) struct part_claim *claims = calloc(n + 1, sizeof *claims);
+    AUTO(free_p) struct part_place *places = calloc(n + 1, sizeof *places);
     struct part_amount node = node_of(capacity, jobs, n);
     struct part_cluster c = { .n_types = TYPES, .types = type_names, .n_nodes = 1, .nodes = &node };
-    if (problem_fill(jobs, n, &p) < 0)
+    if (!claims || !places)
         return err_set(e, ENOMEM, "cannot divide the machine: %m");
-    int rc = part_decide(policy, &c, p.jobs, n, o, &d, e);
-    if (rc == 0 && take_result(&p, &d, &c, n, out) < 0)
-        rc = err_set(e, ENOMEM, "cannot divide the machine: %m");
-    return rc;
-}
-
-void share_decision_done(struct share_decision *d)
-{
-    free(d->jobs);
-    *d = (struct share_decision){ 0 };
+    for (size_t i = 0; i < n; i++) {
+        places[i] = (struct part_place){ .node = 0, .n = jobs[i].n };
+        claims[i] = to_claim(&jobs[i], &places[i]);
+    }
+    return part_divide(policy, o, &c, claims, n, out, e);
 }
 
 /* ---- what would change it ---- */

@@ -5,12 +5,8 @@
  *
  * The pool is one node. Its types of resource are those that admission guards: memory and GPUs.
  *
- * A job consists of a fixed part and of n containers that are all alike. Only n is decided.
- *
- *   It runs    The fixed part is subtracted from the node. Its n containers are the ones that run.
- *   It waits   The policies know only containers that are alike. So each container counts as
- *              `each` and its part of the fixed part, rounded up: fixed / min. With min containers
- *              or more, that is never less than what the job needs.
+ * A job consists of a fixed part and of n containers that are all alike (partition/claim.h). Only n
+ * is decided.
  *
  * A job that cannot be resized is one container that needs all that the job needs. If it waits for
  * more than it was given (an extension, extend.c), that extension is a waiting job of its own.
@@ -22,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "partition/claim.h"
 #include "partition/partition.h"
 #include "pool/admission.h"
 
@@ -48,32 +45,16 @@ struct share_job {
     double remaining_s, ends_in_s, attained_s;
 };
 
-/* What was decided for a job. */
-struct share_target {
-    enum part_verdict verdict;
-    enum part_because because;
-    uint32_t n;             /* containers; 0 = it waits */
-    uint32_t ideal;         /* its fair number of containers */
-    char why[PART_WHY_MAX]; /* a sentence without a full stop */
-};
-
-struct share_decision {
-    struct share_target *jobs; /* in the order of the input */
-    size_t n;
-    struct part_metrics metrics;
-};
-
 /*
  * Decide. The jobs may be in any order: running jobs come first, then both groups are sorted by
  * priority and arrival. If running jobs hold more than the capacity, nothing is free.
  *
  * 0, -EINVAL (an amount is out of the range of partition.h) or -ENOMEM. On success the caller ends
- * *out with share_decision_done().
+ * *out with part_division_done().
  */
 int share_decide(const struct part_policy *policy, const struct part_options *o,
                  const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
-                 struct share_decision *out, struct err *e);
-void share_decision_done(struct share_decision *d);
+                 struct part_division *out, struct err *e);
 
 /* What would change the decision, without a full stop; "" = nothing to say. */
 const char *share_hint(enum part_verdict verdict, enum part_because because);

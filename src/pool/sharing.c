@@ -17,13 +17,13 @@ struct entry {
 /* One decision: what it relies on, and what came out. */
 struct sharing_round {
     struct pool *pool; /* the thread does not use it */
-    struct sharing_settings settings;
+    struct policy_settings settings;
     struct admission_amount capacity;
     struct share_job *jobs;
     struct entry *entries; /* one for each of jobs[] */
     size_t n;
     int64_t began_ms, deadline_ms, decided_ms_before;
-    struct share_decision decision;
+    struct part_division decision;
     struct err e;
 };
 
@@ -181,7 +181,7 @@ static void round_free(struct sharing_round *r)
         return;
     free(r->jobs);
     free(r->entries);
-    share_decision_done(&r->decision);
+    part_division_done(&r->decision);
     free(r);
 }
 
@@ -289,27 +289,28 @@ static int decide(void *arg)
 
 static void apply(struct pool *p, struct sharing_round *r)
 {
-    struct sharing_word *words = calloc(r->n + 1, sizeof *words);
+    struct sharing_result *results = calloc(r->n + 1, sizeof *results);
     bool changes = false;
     for (size_t i = 0; i < r->n; i++) {
-        const struct share_target *t = &r->decision.jobs[i];
+        const struct part_target *t = &r->decision.jobs[i];
         const struct entry *x = &r->entries[i];
         struct pool_job *j = pool_job_find(p, x->id);
         if (j) {
             j->decided_on = true;
             changes |= sharing_aim(j, t, x->extension);
         }
-        if (!words)
+        if (!results)
             continue;
-        words[i] =
-            (struct sharing_word){ .extension = x->extension, .elastic = x->elastic, .target = *t };
-        (void)str_copy(words[i].id, APP_ID_MAX, x->id); /* always fits */
-        words[i].had = r->jobs[i].kind == SHARE_RUNS ? r->jobs[i].n : 0;
+        results[i] = (struct sharing_result){ .extension = x->extension,
+                                              .elastic = x->elastic,
+                                              .target = *t };
+        (void)str_copy(results[i].id, APP_ID_MAX, x->id); /* always fits */
+        results[i].had = r->jobs[i].kind == SHARE_RUNS ? r->jobs[i].n : 0;
     }
     /* If it changes something, decide once more when that is done, or has failed. */
     p->sharing.decided_on = changes ? 0 : hash_round(r);
-    if (words)
-        sharing_keep(p, words, r->n, &r->decision.metrics, clock_mono_ms() - r->began_ms);
+    if (results)
+        sharing_keep(p, results, r->n, &r->decision.metrics, clock_mono_ms() - r->began_ms);
     pool_admit(p);
 }
 

@@ -37,6 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "arbiter/settings.h"
 #include "base/base.h"
 #include "partition/partition.h"
 #include "pool/admission.h"
@@ -84,11 +85,11 @@ struct pool_target {
 };
 
 /* What the last decision said of a job. */
-struct sharing_word {
+struct sharing_result {
     char id[APP_ID_MAX];
     bool extension;
     bool elastic; /* it may be resized; else it counts as one container */
-    struct share_target target;
+    struct part_target target;
     uint32_t had;          /* containers before */
     int64_t since_wall_ms; /* since when the decisions say the same of it */
 };
@@ -98,18 +99,12 @@ struct sharing_record {
     int64_t wall_ms, took_ms;
     char policy[16];
     struct part_metrics metrics;
-    struct sharing_word *jobs;
+    struct sharing_result *jobs;
     size_t n;
 };
 
-struct sharing_settings {
-    const struct part_policy *policy; /* NULL = fifo */
-    struct part_options options;
-    int64_t interval_ms, resize_limit_ms, time_limit_ms;
-};
-
 struct sharing {
-    struct sharing_settings settings;
+    struct policy_settings settings;
     char *set[SHARING_KEYS]; /* by `tony pool set`; NULL = the site's value */
     struct loop_timer *timer;
     struct sharing_round *round; /* a thread decides; NULL = none does */
@@ -133,9 +128,9 @@ void sharing_read_job(struct pool_job *j, const struct job_spec *spec);
 /* ---- sharing_targets.c: carries decisions out ---- */
 
 /* Under a policy: may this job be admitted now, or this extension be granted? */
-bool sharing_names(const struct pool_job *j, bool extension);
+bool sharing_allows(const struct pool_job *j, bool extension);
 /* Take what was decided for the job. true: something is to be done. */
-bool sharing_aim(struct pool_job *j, const struct share_target *t, bool extension);
+bool sharing_aim(struct pool_job *j, const struct part_target *t, bool extension);
 /* After each admission: notice targets that were reached, ask jobs to shrink, offer room. */
 void sharing_carry_out(struct pool *p);
 /* Drop the targets of jobs that have not reached them in time. Returns the next time at which this
@@ -164,15 +159,16 @@ const char *sharing_name(const struct pool *p);
 /* ---- sharing_why.c: what was decided, and why ---- */
 
 /* Keep a decision, log it, and append it to pool/decisions. jobs: takes it. */
-void sharing_keep(struct pool *p, struct sharing_word *jobs, size_t n,
+void sharing_keep(struct pool *p, struct sharing_result *jobs, size_t n,
                   const struct part_metrics *metrics, int64_t took_ms);
-/* The last word on a job; NULL = there is none, or the policy is fifo. */
-const struct sharing_word *sharing_last_word(const struct pool *p, const char *id, bool extension);
+/* The last result for a job; NULL = there is none, or the policy is fifo. */
+const struct sharing_result *sharing_last_result(const struct pool *p, const char *id,
+                                                 bool extension);
 int sharing_report(const struct pool *p, const char *id, struct buf *out); /* "" = all jobs */
-/* Append ,"policy":{...} for a job; nothing if there is no word on it. */
-void sharing_add_word(const struct pool *p, const char *id, struct buf *out);
+/* Append ,"policy":{...} for a job; nothing if there is no result for it. */
+void sharing_add_result(const struct pool *p, const char *id, struct buf *out);
 /* The reason that a job is given when it is resized. */
-void sharing_reason(const struct pool *p, const struct share_target *t, char *out, size_t n);
+void sharing_reason(const struct pool *p, const struct part_target *t, char *out, size_t n);
 void sharing_why_done(struct sharing *y);
 
 #endif

@@ -50,29 +50,6 @@ static int build(const struct pool *p, char *const set[], struct conf **out, str
     return rc;
 }
 
-static double real_or(const struct conf *c, const char *key, double absent)
-{
-    return conf_get(c, key) ? conf_real(c, key) : absent;
-}
-
-static void read_all(const struct conf *c, struct sharing_settings *out)
-{
-    const char *adjust = PREFIX ".adjust-max";
-    AUTO(free_p) char *name = span_dup(span_trim(span_of(conf_get(c, PREFIX))));
-    for (char *s = name; s && *s; s++)
-        *s = *s >= 'A' && *s <= 'Z' ? (char)(*s + 'a' - 'A') : *s;
-    out->policy = name && !str_eq(name, "fifo") ? part_policy_find(name) : NULL;
-    out->options = part_defaults;
-    out->options.theta1 = conf_real(c, PREFIX ".theta1");
-    out->options.theta2 = conf_real(c, PREFIX ".theta2");
-    out->options.loss_max = real_or(c, PREFIX ".loss-max", -1);
-    out->options.adjust_max = conf_get(c, adjust) ? conf_int(c, adjust) : -1;
-    out->options.reserve = conf_real(c, PREFIX ".reserve");
-    out->interval_ms = conf_int(c, PREFIX ".interval");
-    out->resize_limit_ms = conf_int(c, PREFIX ".resize-limit");
-    out->time_limit_ms = conf_int(c, PREFIX ".time-limit");
-}
-
 const char *sharing_name(const struct pool *p)
 {
     const struct part_policy *policy = p->sharing.settings.policy;
@@ -84,7 +61,7 @@ const char *sharing_name(const struct pool *p)
 static void take(struct pool *p, const struct conf *c)
 {
     bool divided = sharing_divides(p);
-    read_all(c, &p->sharing.settings);
+    policy_settings_read(c, &p->sharing.settings);
     p->sharing.decided_on = 0;
     sharing_drop_targets(p);
     if (divided || sharing_divides(p))

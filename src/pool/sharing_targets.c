@@ -24,7 +24,7 @@ bool sharing_wish_is_ours(const struct pool_job *j)
     return at_most(&j->wish.needs, &all);
 }
 
-bool sharing_names(const struct pool_job *j, bool extension)
+bool sharing_allows(const struct pool_job *j, bool extension)
 {
     if (!extension)
         return j->target.kind == TARGET_START && j->target.ready;
@@ -40,7 +40,7 @@ static void aim_start(struct pool_job *j, uint32_t n)
     j->target = (struct pool_target){ .kind = TARGET_START, .n = n, .ready = fits };
 }
 
-bool sharing_aim(struct pool_job *j, const struct share_target *t, bool extension)
+bool sharing_aim(struct pool_job *j, const struct part_target *t, bool extension)
 {
     struct pool *p = j->pool;
     uint32_t now;
@@ -83,13 +83,13 @@ static bool is_reached(const struct pool_job *j)
 
 static void reason_of(const struct pool_job *j, char *out, size_t n)
 {
-    const struct sharing_word *w = sharing_last_word(j->pool, j->id, false);
+    const struct sharing_result *w = sharing_last_result(j->pool, j->id, false);
     (void)str_copy(out, n, "");
     if (w)
         sharing_reason(j->pool, &w->target, out, n);
 }
 
-static void tell(struct pool_job *j)
+static void send_wish(struct pool_job *j)
 {
     struct err e = { 0 };
     char why[PART_WHY_MAX + 64];
@@ -137,7 +137,7 @@ static void offer(struct pool_job *j, struct admission_amount *left)
 {
     struct admission_amount more = missing_amount(j);
     if (take(left, &more) && !j->target.ready)
-        tell(j);
+        send_wish(j);
 }
 
 /* Offer room to jobs that are to grow. Jobs that have an offer come first: the room that they were
@@ -145,10 +145,10 @@ static void offer(struct pool_job *j, struct admission_amount *left)
 static void offer_room(struct pool *p)
 {
     struct admission_amount left = p->left;
-    for (int told = 1; told >= 0; told--)
+    for (int offered = 1; offered >= 0; offered--)
         for (size_t i = 0; i < p->jobs.n; i++) {
             struct pool_job *j = p->jobs.v[i];
-            if (j->target.kind == TARGET_GROW && j->target.ready == (told == 1))
+            if (j->target.kind == TARGET_GROW && j->target.ready == (offered == 1))
                 offer(j, &left);
         }
 }
@@ -191,7 +191,7 @@ void sharing_carry_out(struct pool *p)
                       f_int("containers", j->target.n));
             j->target = (struct pool_target){ 0 };
         } else if (j->target.kind == TARGET_SHRINK && !j->target.ready) {
-            tell(j);
+            send_wish(j);
         } else if (j->target.kind == TARGET_START && !j->target.ready) {
             write_size(j);
         }

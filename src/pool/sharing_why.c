@@ -26,8 +26,8 @@ static const struct sharing_record *last(const struct pool *p)
     return y->records.n ? &y->records.v[y->records.n - 1] : NULL;
 }
 
-static const struct sharing_word *word_in(const struct sharing_record *r, const char *id,
-                                          bool extension)
+static const struct sharing_result *result_in(const struct sharing_record *r, const char *id,
+                                              bool extension)
 {
     for (size_t i = 0; r && i < r->n; i++)
         if (r->jobs[i].extension == extension && str_eq(r->jobs[i].id, id))
@@ -35,9 +35,10 @@ static const struct sharing_word *word_in(const struct sharing_record *r, const 
     return NULL;
 }
 
-const struct sharing_word *sharing_last_word(const struct pool *p, const char *id, bool extension)
+const struct sharing_result *sharing_last_result(const struct pool *p, const char *id,
+                                                 bool extension)
 {
-    return sharing_divides(p) ? word_in(last(p), id, extension) : NULL;
+    return sharing_divides(p) ? result_in(last(p), id, extension) : NULL;
 }
 
 /* ---- as JSON ---- */
@@ -54,9 +55,9 @@ static void add_real(struct buf *out, const char *key, double v)
         (void)buf_addf(out, "\"%s\":%.6g,", key, v);
 }
 
-static void add_word(const struct sharing_word *w, struct buf *out)
+static void add_result(const struct sharing_result *w, struct buf *out)
 {
-    const struct share_target *t = &w->target;
+    const struct part_target *t = &w->target;
     (void)buf_addc(out, '{');
     add_str(out, "application_id", w->id);
     (void)buf_addf(
@@ -88,7 +89,7 @@ static void add_record(const struct sharing_record *r, const char *id, struct bu
         if (id[0] && !str_eq(r->jobs[i].id, id))
             continue;
         (void)buf_adds(out, sep);
-        add_word(&r->jobs[i], out);
+        add_result(&r->jobs[i], out);
         sep = ",";
     }
     (void)buf_adds(out, "]}");
@@ -107,19 +108,19 @@ int sharing_report(const struct pool *p, const char *id, struct buf *out)
     return out->failed ? -ENOMEM : 0;
 }
 
-void sharing_add_word(const struct pool *p, const char *id, struct buf *out)
+void sharing_add_result(const struct pool *p, const char *id, struct buf *out)
 {
-    const struct sharing_word *w = sharing_last_word(p, id, false);
+    const struct sharing_result *w = sharing_last_result(p, id, false);
     const struct sharing_record *r = last(p);
     if (!w)
         return;
     (void)buf_addf(out, ",\"policy\":{\"name\":\"%s\",\"decision\":%llu,\"word\":", r->policy,
                    (unsigned long long)r->number);
-    add_word(w, out);
+    add_result(w, out);
     (void)buf_addc(out, '}');
 }
 
-void sharing_reason(const struct pool *p, const struct share_target *t, char *out, size_t n)
+void sharing_reason(const struct pool *p, const struct part_target *t, char *out, size_t n)
 {
     const struct sharing_record *r = last(p);
     (void)snprintf(out, n, "the pool's policy '%s', decision %llu: %s", sharing_name(p),
@@ -154,7 +155,7 @@ static void record_done(struct sharing_record *r)
     free(r->jobs);
 }
 
-static bool same_word(const struct sharing_word *a, const struct sharing_word *b)
+static bool same_result(const struct sharing_result *a, const struct sharing_result *b)
 {
     bool waits = a->target.n == 0;
     return a->target.n == b->target.n && (!waits || a->target.because == b->target.because);
@@ -165,9 +166,9 @@ static bool same_word(const struct sharing_word *a, const struct sharing_word *b
 static void set_since(struct sharing_record *r, const struct sharing_record *before)
 {
     for (size_t i = 0; i < r->n; i++) {
-        struct sharing_word *w = &r->jobs[i];
-        const struct sharing_word *old = word_in(before, w->id, w->extension);
-        w->since_wall_ms = old && same_word(w, old) ? old->since_wall_ms : r->wall_ms;
+        struct sharing_result *w = &r->jobs[i];
+        const struct sharing_result *old = result_in(before, w->id, w->extension);
+        w->since_wall_ms = old && same_result(w, old) ? old->since_wall_ms : r->wall_ms;
     }
 }
 
@@ -186,7 +187,7 @@ static void log_record(const struct sharing_record *r)
               f_int("took_ms", r->took_ms));
 }
 
-void sharing_keep(struct pool *p, struct sharing_word *jobs, size_t n,
+void sharing_keep(struct pool *p, struct sharing_result *jobs, size_t n,
                   const struct part_metrics *metrics, int64_t took_ms)
 {
     struct sharing *y = &p->sharing;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <math.h>
 
 #include "arbiter/claims.h"
 #include "base/base.h"
@@ -27,19 +28,27 @@ static const uint32_t on_both[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
 
 static struct claim running(const char *id, uint32_t n)
 {
-    return (struct claim){
-        .id = id, .runs = true, .each = GIB, .min = 1, .max = 8, .at = on_both, .n = n, .weight = 1
-    };
+    return (struct claim){ .id = id,
+                           .runs = true,
+                           .each = GIB,
+                           .min = 1,
+                           .max = 8,
+                           .at = on_both,
+                           .n = n,
+                           .weight = 1,
+                           .remaining_s = INFINITY };
 }
 
 static struct claim waiting(const char *id, uint32_t min)
 {
-    return (struct claim){ .id = id, .each = GIB, .min = min, .max = 8, .n = min, .weight = 1 };
+    return (struct claim){
+        .id = id, .each = GIB, .min = min, .max = 8, .n = min, .weight = 1, .remaining_s = INFINITY
+    };
 }
 
 static void decide(const char *policy, const struct claims_node *nodes,
                    const struct part_amount *limit, const struct claim *claims, size_t n,
-                   struct claims_decision *out)
+                   struct part_division *out)
 {
     struct part_options o = part_defaults;
     struct err e = { 0 };
@@ -53,7 +62,7 @@ static void half_for_the_one_that_waits(void **state)
 {
     const struct claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
-    AUTO(claims_decision_done) struct claims_decision d = { 0 };
+    AUTO(part_division_done) struct part_division d = { 0 };
     decide("drf", two_nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[0].n, 4);
     assert_int_equal(d.jobs[0].verdict, PART_CHANGES);
@@ -67,13 +76,13 @@ static void what_others_hold_is_not_divided(void **state)
     struct claims_node nodes[2] = { two_nodes[0], two_nodes[1] };
     const struct claim claims[] = { running("a", 4), waiting("b", 2) };
     (void)state;
-    AUTO(claims_decision_done) struct claims_decision d = { 0 };
+    AUTO(part_division_done) struct part_division d = { 0 };
     nodes[1].taken.v[CLAIM_MEMORY_MIB] = 3072;
     decide("drf", nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[0].n + d.jobs[1].n, 5);
     assert_true(d.jobs[1].n >= 2);
     /* Others hold more than the node has left: the job keeps what it has. */
-    claims_decision_done(&d);
+    part_division_done(&d);
     nodes[0].taken.v[CLAIM_MEMORY_MIB] = 4096;
     nodes[1].taken.v[CLAIM_MEMORY_MIB] = 4096;
     decide("drf", nodes, NULL, claims, 1, &d);
@@ -86,13 +95,13 @@ static void the_queue_has_a_limit(void **state)
     const struct part_amount limit = { { 6144 } };
     const struct claim claims[] = { running("a", 4), waiting("b", 2) };
     (void)state;
-    AUTO(claims_decision_done) struct claims_decision d = { 0 };
+    AUTO(part_division_done) struct part_division d = { 0 };
     decide("drf", two_nodes, &limit, claims, 2, &d);
     assert_true(d.jobs[0].n + d.jobs[1].n <= 6);
     assert_true(d.jobs[1].n >= 2);
     /* A job that holds more than the limit is not changed by it alone. */
     const struct part_amount low = { { 2048 } };
-    claims_decision_done(&d);
+    part_division_done(&d);
     decide("drf", two_nodes, &low, claims, 1, &d);
     assert_int_equal(d.jobs[0].n, 4);
 }
@@ -102,14 +111,14 @@ static void a_waiting_job_has_a_fixed_part(void **state)
 {
     struct claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
-    AUTO(claims_decision_done) struct claims_decision d = { 0 };
+    AUTO(part_division_done) struct part_division d = { 0 };
     claims[1].fixed.v[CLAIM_MEMORY_MIB] = 2048;
     claims[0].min = 5;
     decide("drf", two_nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[1].n, 0);
     assert_int_equal(d.jobs[0].n, 8);
     claims[0].min = 4;
-    claims_decision_done(&d);
+    part_division_done(&d);
     decide("drf", two_nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[1].n, 2);
     assert_int_equal(d.jobs[0].n, 4);
@@ -119,12 +128,12 @@ static void who_is_left_as_it_is(void **state)
 {
     struct claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
-    AUTO(claims_decision_done) struct claims_decision d = { 0 };
+    AUTO(part_division_done) struct part_division d = { 0 };
     claims[0].pinned = true;
     decide("drf", two_nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[0].verdict, PART_KEEPS);
     assert_int_equal(d.jobs[1].verdict, PART_WAITS);
-    claims_decision_done(&d);
+    part_division_done(&d);
     claims[0].pinned = false;
     claims[0].max = 6; /* it has 8 */
     decide("dorm", two_nodes, NULL, claims, 2, &d);
@@ -136,7 +145,7 @@ static void a_node_that_is_not_known(void **state)
 {
     static const uint32_t elsewhere[] = { 0, 2 };
     struct claim claim = running("a", 2);
-    struct claims_decision d = { 0 };
+    struct part_division d = { 0 };
     struct err e = { 0 };
     (void)state;
     claim.at = elsewhere;

@@ -121,7 +121,7 @@ static void fill(const struct row *rows, size_t n, struct share_job *out)
 }
 
 /* What the jobs hold after the decision. */
-static struct admission_amount held(const struct share_job *jobs, const struct share_decision *d)
+static struct admission_amount held(const struct share_job *jobs, const struct part_division *d)
 {
     struct admission_amount sum = { 0 };
     for (size_t i = 0; i < d->n; i++) {
@@ -137,7 +137,7 @@ static void test_cases(void **state)
     (void)state;
     for (size_t k = 0; k < ARRAY_LEN(cases); k++) {
         struct share_job jobs[JOBS_MAX];
-        struct share_decision d = { 0 };
+        struct part_division d = { 0 };
         struct err e = { 0 };
         struct part_options o = part_defaults;
         o.adjust_max = 10;
@@ -155,7 +155,7 @@ static void test_cases(void **state)
                          cases[k].jobs[i].want, d.jobs[i].why);
             assert_true(d.jobs[i].why[0]);
         }
-        share_decision_done(&d);
+        part_division_done(&d);
     }
 }
 
@@ -168,7 +168,7 @@ static void test_random(void **state)
     unsigned seed = 7;
     for (int round = 0; round < 3000; round++) {
         struct share_job jobs[JOBS_MAX];
-        struct share_decision d = { 0 };
+        struct part_division d = { 0 };
         struct err e = { 0 };
         size_t n = 1 + (size_t)rand_r(&seed) % JOBS_MAX;
         struct admission_amount left = machine;
@@ -211,7 +211,7 @@ static void test_random(void **state)
                 (jobs[i].kind == SHARE_RUNS && !got))
                 fail_msg("round %d, %s: job %s has %u", round, name, ids[i], got);
         }
-        share_decision_done(&d);
+        part_division_done(&d);
     }
 }
 
@@ -220,7 +220,7 @@ static void test_order_of_the_list(void **state)
 {
     (void)state;
     struct share_job jobs[3], turned[3];
-    struct share_decision d = { 0 }, t = { 0 };
+    struct part_division d = { 0 }, t = { 0 };
     fill(cases[7].jobs, 3, jobs);
     for (size_t i = 0; i < 3; i++)
         turned[i] = jobs[2 - i];
@@ -229,24 +229,24 @@ static void test_order_of_the_list(void **state)
     assert_int_equal(share_decide(drf, &part_defaults, &machine, turned, 3, &t, NULL), 0);
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(d.jobs[i].n, t.jobs[2 - i].n);
-    share_decision_done(&d);
-    share_decision_done(&t);
+    part_division_done(&d);
+    part_division_done(&t);
 }
 
 static void test_no_jobs(void **state)
 {
     (void)state;
-    struct share_decision d = { 0 };
+    struct part_division d = { 0 };
     assert_int_equal(
         share_decide(part_policy_find("dorm"), &part_defaults, &machine, NULL, 0, &d, NULL), 0);
     assert_int_equal(d.n, 0);
-    share_decision_done(&d);
+    part_division_done(&d);
 }
 
 static void test_too_large(void **state)
 {
     (void)state;
-    struct share_decision d = { 0 };
+    struct part_division d = { 0 };
     struct err e = { 0 };
     struct share_job j = { .id = "a",
                            .kind = SHARE_WAITS,
@@ -296,20 +296,20 @@ static void test_hints(void **state)
     assert_non_null(strstr(share_hint(PART_WAITS, PART_BECAUSE_LOSS), "loss-max"));
 }
 
-/* Under a policy the named entries start; another one that does not fit blocks none of them. */
-static void test_admission_of_named(void **state)
+/* Under a policy the allowed entries start; another one that does not fit blocks none of them. */
+static void test_admission_of_allowed(void **state)
 {
     (void)state;
     struct admission_job jobs[] = {
         { .needs = { 500, 0 }, .number = 1, .admitted = true },
-        { .needs = { 100, 0 }, .number = 2 },                /* first in the queue, not named */
-        { .needs = { 400, 0 }, .number = 3, .named = true }, /* does not fit yet */
-        { .needs = { 200, 8 }, .number = 4, .named = true },
-        { .needs = { 100, 1 }, .number = 5, .named = true }, /* no GPU is left */
+        { .needs = { 100, 0 }, .number = 2 },                  /* first in the queue, not allowed */
+        { .needs = { 400, 0 }, .number = 3, .allowed = true }, /* does not fit yet */
+        { .needs = { 200, 8 }, .number = 4, .allowed = true },
+        { .needs = { 100, 1 }, .number = 5, .allowed = true }, /* no GPU is left */
     };
     size_t order[ARRAY_LEN(jobs)];
     struct admission_amount left;
-    admission_named(&machine, jobs, ARRAY_LEN(jobs), order, &left);
+    admission_allowed(&machine, jobs, ARRAY_LEN(jobs), order, &left);
     static const bool start[] = { false, false, false, true, false };
     static const uint32_t place[] = { 0, 1, 2, 0, 3 };
     static const size_t behind[] = { ADMISSION_NOBODY, 0, 1, ADMISSION_NOBODY, 2 };
@@ -334,7 +334,7 @@ int main(void)
         cmocka_unit_test(test_count),
         cmocka_unit_test(test_sum_is_capped),
         cmocka_unit_test(test_hints),
-        cmocka_unit_test(test_admission_of_named),
+        cmocka_unit_test(test_admission_of_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * wishes from its job.conf in HDFS, and its containers from its master.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "client/arbiter.h"
@@ -64,7 +65,7 @@ static int by_submission(const void *x, const void *y)
 
 /* ---- questions to the ResourceManager ---- */
 
-struct look {
+struct questions {
     struct yarn_join join;
     struct arbiter *a;
     double share; /* of the cluster that the queue may have */
@@ -109,7 +110,7 @@ static void add_app(struct arbiter *a, const Hadoop__ApplicationReport *from)
 
 static void on_apps(const Hadoop__GetApplicationsResponse *r, const struct rpc_error *e, void *arg)
 {
-    struct look *l = arg;
+    struct questions *l = arg;
     for (size_t i = 0; i < l->a->jobs.n && r; i++)
         l->a->jobs.v[i].present = false;
     for (size_t i = 0; r && i < r->n_applications; i++)
@@ -119,7 +120,7 @@ static void on_apps(const Hadoop__GetApplicationsResponse *r, const struct rpc_e
 
 static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_error *e, void *arg)
 {
-    struct look *l = arg;
+    struct questions *l = arg;
     struct arbiter *a = l->a;
     struct err err = { 0 };
     for (size_t i = 0; r && i < r->n_node_reports && !err.num; i++) {
@@ -137,7 +138,7 @@ static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_
 
 static void on_queue(const Hadoop__GetQueueInfoResponse *r, const struct rpc_error *e, void *arg)
 {
-    struct look *l = arg;
+    struct questions *l = arg;
     struct err none = { 0 };
     const Hadoop__QueueInfo *q = r ? r->queue_info : NULL;
     if (!q)
@@ -148,7 +149,7 @@ static void on_queue(const Hadoop__GetQueueInfoResponse *r, const struct rpc_err
 }
 
 /* The limits of "root.a.b" are those of a.b times those of root.a. */
-static int ask_queues(struct look *l, char *path, struct err *e)
+static int ask_queues(struct questions *l, char *path, struct err *e)
 {
     for (char *dot = path;; dot++) {
         dot = strchr(dot, '.');
@@ -167,7 +168,7 @@ static int ask_queues(struct look *l, char *path, struct err *e)
     }
 }
 
-static int ask_apps(struct look *l, struct err *e)
+static int ask_apps(struct questions *l, struct err *e)
 {
     struct arbiter *a = l->a;
     char *queue = (char *)(uintptr_t)a->queue;
@@ -187,7 +188,7 @@ static int ask_apps(struct look *l, struct err *e)
     return 0;
 }
 
-static int ask_nodes(struct look *l, struct err *e)
+static int ask_nodes(struct questions *l, struct err *e)
 {
     Hadoop__GetClusterNodesRequest rq = HADOOP__GET_CLUSTER_NODES_REQUEST__INIT;
     Hadoop__NodeState running = HADOOP__NODE_STATE__NS_RUNNING;
@@ -212,7 +213,7 @@ static void set_limit(struct arbiter *a, double share)
 
 static int ask_rm(struct arbiter *a, struct err *e)
 {
-    struct look l = { .join = { .loop = a->y->loop }, .a = a, .share = 1 };
+    struct questions l = { .join = { .loop = a->y->loop }, .a = a, .share = 1 };
     AUTO(free_p) char *path = str_dup(a->queue);
     for (size_t i = 0; i < a->nodes.n; i++)
         free((char *)(uintptr_t)a->nodes.v[i].name);
@@ -305,12 +306,13 @@ static bool is_on_known_nodes(const struct arbiter *a, const struct arbiter_job 
     return true;
 }
 
-static int look_at_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
+static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
 {
     AUTO(json_freep) json_t *doc = NULL;
     struct err unreachable = { 0 };
     j->at.n = 0;
     j->runs = j->changing = false;
+    j->remaining_s = INFINITY;
     read_spec(a, j);
     j->n = j->is_elastic ? j->elastic.role->instances : 0;
     if (!j->spec || !j->is_elastic || !j->has_master)
@@ -329,7 +331,7 @@ static int look_at_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
     return 0;
 }
 
-int arbiter_look(struct arbiter *a, struct err *e)
+int arbiter_observe(struct arbiter *a, struct err *e)
 {
     int rc = ask_rm(a, e);
     if (rc < 0)
@@ -338,6 +340,6 @@ int arbiter_look(struct arbiter *a, struct err *e)
     if (a->jobs.n > 1)
         qsort(a->jobs.v, a->jobs.n, sizeof *a->jobs.v, by_submission);
     for (size_t i = 0; i < a->jobs.n && rc == 0; i++)
-        rc = look_at_job(a, &a->jobs.v[i], e);
+        rc = observe_job(a, &a->jobs.v[i], e);
     return rc;
 }

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arbiter/settings.h"
+
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "conf/conf.h"
+
+#define PREFIX "tony.pool.policy"
+
+/* Values of the key are not case-sensitive. */
+static const struct part_policy *find_policy(const char *value)
+{
+    AUTO(free_p) char *name = span_dup(span_trim(span_of(value)));
+    for (char *s = name; s && *s; s++)
+        *s = *s >= 'A' && *s <= 'Z' ? (char)(*s + 'a' - 'A') : *s;
+    return name && !str_eq(name, "fifo") ? part_policy_find(name) : NULL;
+}
+
+void policy_settings_read(const struct conf *c, struct policy_settings *out)
+{
+    struct part_options o = part_defaults;
+    o.theta1 = conf_real(c, PREFIX ".theta1");
+    o.theta2 = conf_real(c, PREFIX ".theta2");
+    if (conf_get(c, PREFIX ".loss-max"))
+        o.loss_max = conf_real(c, PREFIX ".loss-max");
+    if (conf_get(c, PREFIX ".adjust-max"))
+        o.adjust_max = conf_int(c, PREFIX ".adjust-max");
+    o.reserve = conf_real(c, PREFIX ".reserve");
+    *out = (struct policy_settings){ .policy = find_policy(conf_get(c, PREFIX)),
+                                     .options = o,
+                                     .interval_ms = conf_int(c, PREFIX ".interval"),
+                                     .resize_limit_ms = conf_int(c, PREFIX ".resize-limit"),
+                                     .time_limit_ms = conf_int(c, PREFIX ".time-limit") };
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keys tony.pool.policy and those below it, as the pool and the arbiter use them. */
+#ifndef TONY_ARBITER_SETTINGS_H
+#define TONY_ARBITER_SETTINGS_H
+
+#include <stdint.h>
+
+#include "partition/partition.h"
+
+struct conf;
+
+struct policy_settings {
+    const struct part_policy *policy; /* NULL = fifo: no policy divides */
+    struct part_options options;
+    int64_t interval_ms, resize_limit_ms, time_limit_ms;
+};
+
+/* The configuration has checked the values: a policy of another name than those of
+ * partition/partition.h counts as fifo. */
+void policy_settings_read(const struct conf *c, struct policy_settings *out);
+
+#endif
