@@ -87,9 +87,9 @@ def test_the_namenode_is_away_at_the_end(tony, cluster):
     cluster.signal("nn")
     try:
         tony.let_go(p)
+        assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED"  # its master has gone, and has removed nothing
     finally:
         cluster.up()
-    assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED"
     assert app in cluster.ls("/user/root/.tony")
     assert tony.run("run", tony.workers("true")).returncode == 0
     assert app not in cluster.ls("/user/root/.tony")
