@@ -146,6 +146,7 @@ struct keeper {
     struct wanted want;
     uint32_t demand; /* number of the last WantContainers of this master; 0 = none has come */
     uint32_t min_containers, max_containers; /* the master's last SizeBounds; 0 = none has come */
+    int64_t ends_early_ms, ends_late_ms;     /* from its last Outlook; 0 = unknown */
     uint32_t n_pools, admit_heard;           /* see Admit in tony.proto */
     struct {
         bool set, grow, saved;
@@ -308,6 +309,7 @@ void resize_refuse(struct keeper *k);    /* refuse asks that the machine can nev
 bool resize_give_back(struct keeper *k); /* lower the limits; true: the pool was told */
 void resize_cancel(struct keeper *k, const Tony__CancelAsks *m);
 void resize_bounds(struct keeper *k, const Tony__SizeBounds *m);
+void resize_outlook(struct keeper *k, const Tony__Outlook *m);
 void resize_wish(struct keeper *k, const Tony__SizeWish *m);
 void resize_tell_wish(struct keeper *k); /* pass the pool's wish on, if a master is connected */
 void resize_done(struct keeper *k);

@@ -420,6 +420,9 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_SIZE_BOUNDS:
         resize_bounds(k, f->size_bounds);
         break;
+    case TONY__FRAME__BODY_OUTLOOK:
+        resize_outlook(k, f->outlook);
+        break;
     case TONY__FRAME__BODY_CANCEL_ASKS:
         resize_cancel(k, f->cancel_asks);
         break;

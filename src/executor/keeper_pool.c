@@ -43,6 +43,8 @@ void pool_tell(struct keeper *k, bool finished)
     m.wants_since_ms = k->want.since_ms;
     m.min_containers = k->min_containers;
     m.max_containers = k->max_containers;
+    m.ends_early_ms = k->ends_early_ms;
+    m.ends_late_ms = k->ends_late_ms;
     m.finished = finished;
     m.state = k->final_state; /* empty while the job runs */
     Tony__Frame f = TONY__FRAME__INIT;

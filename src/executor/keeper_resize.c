@@ -291,6 +291,19 @@ void resize_bounds(struct keeper *k, const Tony__SizeBounds *m)
     pool_tell(k, false);
 }
 
+/* ---- when the job will end ---- */
+
+/* As times of the monotonic clock, so that a new pool reads them as well. */
+void resize_outlook(struct keeper *k, const Tony__Outlook *m)
+{
+    enum { LONGEST_MS = INT32_MAX };
+    int64_t now = clock_mono_ms();
+    bool known = m->known && m->left_min_ms <= m->left_max_ms;
+    k->ends_early_ms = known ? now + (int64_t)MIN(m->left_min_ms, (uint64_t)LONGEST_MS) : 0;
+    k->ends_late_ms = known ? now + (int64_t)MIN(m->left_max_ms, (uint64_t)LONGEST_MS) : 0;
+    pool_tell(k, false);
+}
+
 /* ---- the pool's wish ---- */
 
 /* The wish is kept for a master that is being restarted, until its deadline or a resize. */

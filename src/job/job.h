@@ -14,8 +14,8 @@
  * The shell does this for each event:
  *   1. Call job_feed().
  *   2. If that returned 0: append job_event_encode() of each job_decision(), and of the event if it
- *      led to a decision or job_must_record() says so, to the journal. It must be written before any
- *      action is carried out. An action ACT_SYNC demands fdatasync(), too.
+ *      led to a decision or job_must_record() says so, to the journal. It must be written before
+ * any action is carried out. An action ACT_SYNC demands fdatasync(), too.
  *   3. Carry out the actions, also if the event was refused: a refusal may acknowledge the event or
  *      release an unwanted container.
  * At the time of job_deadline(), the shell feeds the events that job_due() returns.
@@ -115,8 +115,8 @@ bool job_due(struct job *j, int64_t now_ms, struct job_event *out);
 int64_t job_now(const struct job *j); /* the latest time that was fed */
 /* The time from the first start of a task to now_ms, or to the end of the job; 0 before it. */
 int64_t job_ran_ms(const struct job *j, int64_t now_ms);
-/* How long the job would do no new work because of its next resize, from what it has measured so far
- * (costs.h). false: it has measured nothing. */
+/* How long the job would do no new work because of its next resize, from what it has measured so
+ * far (costs.h). false: it has measured nothing. */
 bool job_resize_cost(const struct job *j, int64_t *out_ms);
 
 /* ---- reading the state ---- */
@@ -222,6 +222,16 @@ bool job_wants(const struct job *j, uint32_t slot);
  * The core may still refuse a size between the two that the framework does not allow.
  */
 void job_bounds(struct job *j, uint32_t *out_min, uint32_t *out_max);
+/*
+ * How long will the job still run if it keeps its size? false: that is unknown. No task has
+ * reported two steps and their total number, or a role for which the job waits has not started.
+ *
+ * A task needs (time per step so far) * (steps left). The role needs at least as long as its
+ * fastest task that reports, and at most as long as its slowest; the job needs as long as its
+ * slowest role. The margin at both ends is a tenth; after fewer than 100 steps it is a quarter, and
+ * after fewer than 10 steps a half.
+ */
+bool job_outlook(const struct job *j, int64_t *out_min_ms, int64_t *out_max_ms);
 bool job_was_resized(const struct job *j);   /* also true while it is being resized */
 uint32_t job_n_tracked(const struct job *j); /* tasks of tracked roles: TASK_NUM */
 uint32_t job_epoch(const struct job *j);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -178,6 +179,34 @@ static int tell_bounds(struct master *m, struct err *e)
     return m->sched_ops->bounds(m->sched, min, max, e);
 }
 
+/* Has the end moved by more than a twentieth of the time that is left, and by more than a second?
+ */
+static bool end_moved(int64_t sent, int64_t now_told, int64_t left_ms)
+{
+    return llabs(now_told - sent) > MAX((int64_t)1000, left_ms / 20);
+}
+
+/* Tell the scheduler when the job will end, if that has changed. */
+static int tell_outlook(struct master *m, struct err *e)
+{
+    enum { PAUSE_MS = 1000 };
+    int64_t min_ms, max_ms, now = clock_mono_ms();
+    if (!m->sched_ops->outlook || job_state(m->job) > JOB_STOPPING)
+        return 0;
+    bool known = job_outlook(m->job, &min_ms, &max_ms);
+    if (!known && m->sent_ends_late <= 0)
+        return 0; /* the scheduler does not expect an end */
+    if (known && m->sent_ends_late > 0 &&
+        (now < m->sent_outlook_ms + PAUSE_MS ||
+         (!end_moved(m->sent_ends_early, now + min_ms, max_ms) &&
+          !end_moved(m->sent_ends_late, now + max_ms, max_ms))))
+        return 0;
+    m->sent_outlook_ms = now;
+    m->sent_ends_early = now + min_ms;
+    m->sent_ends_late = known ? now + max_ms : -1;
+    return m->sched_ops->outlook(m->sched, min_ms, known ? max_ms : -1, e);
+}
+
 static int carry_out_one(struct master *m, struct batch *b, const struct job_action *a,
                          struct err *e)
 {
@@ -298,6 +327,8 @@ static void carry_out(struct master *m, const struct job_actions *list)
         rc = batch_send(m, &b, &e);
     if (rc == 0)
         rc = tell_bounds(m, &e);
+    if (rc == 0)
+        rc = tell_outlook(m, &e);
     batch_done(&b);
     if (rc < 0) { /* the core of the next master repeats what is still wanted */
         log_err(LOG_ERROR, "sched.failed", &e);

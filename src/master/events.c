@@ -280,6 +280,7 @@ static void registered(struct master *m, const struct sched_event *ev)
     m->phase = MP_RUNNING;
     m->host = str_dup(ev->text); /* NULL if there is no memory: then it is not shown */
     m->sent_bounds_min = m->sent_bounds_max = 0;
+    m->sent_ends_late = 0;
     master_tell_shape(m);
     (void)master_feed(
         m, &(struct job_event){ .type = EV_MASTER_STARTED,

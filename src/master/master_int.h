@@ -127,6 +127,9 @@ struct master {
     struct sched *sched;
     /* The last sched_ops.bounds() of this registration; 0 = none. */
     uint32_t sent_bounds_min, sent_bounds_max;
+    /* The last sched_ops.outlook() of this registration: when, and the end that it gave, as times
+     * of the loop. sent_ends_late = 0: none; -1: the end was unknown. */
+    int64_t sent_outlook_ms, sent_ends_early, sent_ends_late;
     struct listener *listener;
     struct peer *peers;
     uint32_t n_slots;        /* length of the arrays that are indexed by slot */

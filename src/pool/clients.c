@@ -495,6 +495,13 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
     case TONY__CLIENT_ASK__WHAT__POLICY_WHY:
         on_policy(c, ask);
         return;
+    case TONY__CLIENT_ASK__WHAT__QUEUE:
+        rc = report_queue(c->pool, &json);
+        if (rc < 0)
+            refuse_rc(c, rc, "describe the queue");
+        else
+            answer(c, &json);
+        return;
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
     default: /* a client of a newer version may ask for more */

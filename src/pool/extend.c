@@ -249,9 +249,12 @@ bool extension_heard(struct pool_job *j, const Tony__KeeperState *s)
     bool bounds = j->min_containers != s->min_containers || j->max_containers != s->max_containers;
     j->min_containers = s->min_containers;
     j->max_containers = s->max_containers;
+    bool learnt = (j->ends_late_ms == 0) != (s->ends_late_ms == 0);
+    j->ends_early_ms = s->ends_early_ms;
+    j->ends_late_ms = s->ends_late_ms;
     bool held = take_holdings(j, s);
     bool wished = take_wish(j, s);
-    return held || wished || (bounds && sharing_divides(j->pool));
+    return held || wished || ((bounds || learnt) && sharing_divides(j->pool));
 }
 
 void extension_forget(struct pool_job *j)
@@ -259,6 +262,7 @@ void extension_forget(struct pool_job *j)
     j->wish = (struct pool_wish){ 0 };
     j->admit_number = 0;
     j->min_containers = j->max_containers = 0;
+    j->ends_early_ms = j->ends_late_ms = 0;
     sharing_keeper_died(j);
 }
 

@@ -116,6 +116,9 @@ struct pool_job {
     /* The numbers of containers between which the job may be resized; 0 = not known. Its keeper
      * repeats them to a new pool. */
     uint32_t min_containers, max_containers;
+    /* When the job will end, by the progress of its tasks: times of the monotonic clock. 0 =
+     * unknown. */
+    int64_t ends_early_ms, ends_late_ms;
     /* For policies (sharing.h): */
     struct pool_elastic elastic;
     struct pool_target target;
@@ -308,6 +311,8 @@ int pool_job_wish(struct pool_job *j, bool grow, uint32_t n_containers, int64_t 
 /* reports.c */
 /* The answer to POOL_STATUS (all = true: with the machine) or POOL_JOBS ({"jobs":[...]}). */
 int report_pool(const struct pool *p, bool all, struct buf *out);
+/* queue_report.c: the answer to QUEUE. */
+int report_queue(const struct pool *p, struct buf *out);
 /* The status document of a job that has no master yet. */
 int report_waiting(const struct pool_job *j, bool full, struct buf *out);
 int report_starting(const struct pool_job *j, struct buf *out);

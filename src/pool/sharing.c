@@ -66,6 +66,14 @@ static double time_left_s(const struct pool_job *j)
     return MAX((double)j->timeout_ms - (double)ran_ms, 0.0) / 1000;
 }
 
+/* When the running job ends: by the progress of its tasks, and at the latest at its time limit. */
+static double ends_in_s(const struct pool_job *j)
+{
+    double limit_s = time_left_s(j);
+    double left_s = (double)(j->ends_late_ms - clock_mono_ms()) / 1000;
+    return j->ends_late_ms ? MIN(MAX(left_s, 0.0), limit_s) : limit_s;
+}
+
 /* As one container that cannot be changed. */
 static void describe_whole(const struct pool_job *j, struct share_job *s)
 {
@@ -97,7 +105,7 @@ static void describe_running(const struct pool_job *j, struct share_job *s)
     const struct pool_target *t = &j->target;
     uint32_t n;
     s->kind = SHARE_RUNS;
-    s->ends_in_s = time_left_s(j);
+    s->ends_in_s = s->remaining_s = ends_in_s(j);
     if (!sharing_count(j, &n) || n == 0) {
         describe_whole(j, s);
         return;
@@ -129,7 +137,7 @@ static void describe_waiting(const struct pool_job *j, struct share_job *s)
     }
 }
 
-static void describe(const struct pool_job *j, struct share_job *s)
+void sharing_describe(const struct pool_job *j, struct share_job *s)
 {
     *s = (struct share_job){ .fixed = j->elastic.fixed,
                              .each = j->elastic.each,
@@ -147,8 +155,10 @@ static void describe(const struct pool_job *j, struct share_job *s)
         describe_waiting(j, s);
 }
 
-static void describe_extension(const struct pool_job *j, struct share_job *s)
+bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
 {
+    if (!j->wish.open || j->phase != PH_LIVE || sharing_wish_is_ours(j))
+        return false;
     bool promised = j->target.kind == TARGET_EXTEND;
     *s = (struct share_job){ .kind = promised ? SHARE_RUNS : SHARE_EXTENDS,
                              .each = extension_lacks(j),
@@ -162,6 +172,7 @@ static void describe_extension(const struct pool_job *j, struct share_job *s)
                              .budget = j->budget,
                              .remaining_s = INFINITY,
                              .ends_in_s = INFINITY };
+    return true;
 }
 
 static void add(struct sharing_round *r, const struct pool_job *j, const struct share_job *s,
@@ -202,16 +213,14 @@ static struct sharing_round *round_new(struct pool *p)
     r->capacity = (struct admission_amount){ p->machine.memory_mib, p->machine.n_gpus };
     for (size_t i = 0; i < p->jobs.n; i++) {
         struct share_job s;
-        describe(p->jobs.v[i], &s);
+        sharing_describe(p->jobs.v[i], &s);
         add(r, p->jobs.v[i], &s, false);
     }
     for (size_t i = 0; i < p->jobs.n; i++) {
         const struct pool_job *j = p->jobs.v[i];
         struct share_job s;
-        if (!j->wish.open || j->phase != PH_LIVE || sharing_wish_is_ours(j))
-            continue;
-        describe_extension(j, &s);
-        add(r, j, &s, true);
+        if (sharing_describe_extension(j, &s))
+            add(r, j, &s, true);
     }
     return r;
 }
@@ -226,15 +235,23 @@ static uint64_t mix(uint64_t h, const void *p, size_t n)
     return h;
 }
 
-/* Of all that a decision about this job relies on, but for times that pass by themselves. */
+/* Of all that a decision about this job relies on, but for times that pass by themselves: of its
+ * end only whether it is known. */
 static uint64_t hash_job(const struct share_job *s)
 {
-    const uint64_t v[] = { s->kind,       s->fixed.memory_mib,
-                           s->fixed.gpus, s->each.memory_mib,
-                           s->each.gpus,  s->min,
-                           s->max,        s->n,
-                           s->pinned,     (uint64_t)s->priority,
-                           s->number,     s->weight };
+    const uint64_t v[] = { s->kind,
+                           s->fixed.memory_mib,
+                           s->fixed.gpus,
+                           s->each.memory_mib,
+                           s->each.gpus,
+                           s->min,
+                           s->max,
+                           s->n,
+                           s->pinned,
+                           (uint64_t)s->priority,
+                           s->number,
+                           s->weight,
+                           isinf(s->ends_in_s) != 0 };
     uint64_t h = mix(UINT64_C(0xcbf29ce484222325), v, sizeof v);
     return mix(mix(h, &s->budget, sizeof s->budget), s->id, strlen(s->id));
 }

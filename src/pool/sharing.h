@@ -125,6 +125,11 @@ void sharing_changed(struct pool *p);
 /* Fill j->elastic from the job's specification. */
 void sharing_read_job(struct pool_job *j, const struct job_spec *spec);
 
+/* What a decision about the job relies on. s->id is not set. */
+void sharing_describe(const struct pool_job *j, struct share_job *s);
+/* The same of an extension that waits. false: there is none. */
+bool sharing_describe_extension(const struct pool_job *j, struct share_job *s);
+
 /* ---- sharing_targets.c: carries decisions out ---- */
 
 /* Under a policy: may this job be admitted now, or this extension be granted? */

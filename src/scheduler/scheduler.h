@@ -203,6 +203,15 @@ struct sched_ops {
      *           allow it.
      */
     int (*bounds)(struct sched *s, uint32_t min, uint32_t max, struct err *e);
+    /*
+     * Tell the scheduler how long the job will still run if it keeps its size: between *left_min_ms
+     * and *left_max_ms, both >= 0. left_max_ms < 0: that is unknown. It is an expectation, not a
+     * promise. NULL: the back-end has no use for it.
+     *
+     * When      After each SE_REGISTERED, and when the expected end has moved, at most once a
+     *           second.
+     */
+    int (*outlook)(struct sched *s, int64_t left_min_ms, int64_t left_max_ms, struct err *e);
     /* Report that the job is over, with its state (SUCCEEDED, FAILED or KILLED). No task of the job
      * runs any more; the back-end stops the containers whose executors still run. No event follows.
      * done is called once the scheduler has accepted the report. */

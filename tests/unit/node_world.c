@@ -426,6 +426,15 @@ void world_bounds(struct world *w, uint32_t min, uint32_t max)
     SEND(&w->link, size_bounds, SIZE_BOUNDS, &m);
 }
 
+void world_outlook(struct world *w, bool known, uint64_t min_ms, uint64_t max_ms)
+{
+    Tony__Outlook m = TONY__OUTLOOK__INIT;
+    m.known = known;
+    m.left_min_ms = min_ms;
+    m.left_max_ms = max_ms;
+    SEND(&w->link, outlook, OUTLOOK, &m);
+}
+
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms)
 {
     Tony__SizeWish m = TONY__SIZE_WISH__INIT;
@@ -651,6 +660,8 @@ static void on_state(struct world *w, const Tony__KeeperState *s)
                                      .heard = s->admit_heard,
                                      .min_containers = s->min_containers,
                                      .max_containers = s->max_containers,
+                                     .ends_early_ms = s->ends_early_ms,
+                                     .ends_late_ms = s->ends_late_ms,
                                      .wants_since_ms = s->wants_since_ms };
     for (size_t i = 0; i < s->n_gpus && i < 8; i++)
         w->holds.gpus[i] = s->gpus[i];

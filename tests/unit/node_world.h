@@ -58,6 +58,7 @@ struct world {
         uint64_t memory_mib, wants_mib;
         uint32_t gpus[8], n_gpus, wants_gpus, wants_n, wants_number, heard;
         uint32_t min_containers, max_containers;
+        int64_t ends_early_ms, ends_late_ms;
         int64_t wants_since_ms;
     } holds; /* the last KeeperState */
     /* received on the master's connection */
@@ -116,6 +117,7 @@ void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const ui
                  size_t n_gpus);
 void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const char *why);
 void world_bounds(struct world *w, uint32_t min, uint32_t max);
+void world_outlook(struct world *w, bool known, uint64_t min_ms, uint64_t max_ms);
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms);
 void world_drop_master(struct world *w); /* closes the connections that the test holds as master */
 

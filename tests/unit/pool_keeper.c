@@ -43,6 +43,7 @@ struct keeper {
     uint32_t wants_gpus, wants_number, heard;
     int64_t wants_since_ms;
     int64_t min_containers, max_containers;
+    int64_t ends_early_ms, ends_late_ms;
     bool deaf; /* does not answer an Admit */
 };
 
@@ -68,6 +69,8 @@ static void keeper_say(struct keeper *k, bool finished, const char *state)
     }
     s.min_containers = (uint32_t)k->min_containers;
     s.max_containers = (uint32_t)k->max_containers;
+    s.ends_early_ms = k->ends_early_ms;
+    s.ends_late_ms = k->ends_late_ms;
     f.body_case = TONY__FRAME__BODY_KEEPER_STATE;
     f.keeper_state = &s;
     if (k->pool)
@@ -153,6 +156,20 @@ static void keeper_bounds(struct keeper *k, struct span word)
     keeper_say(k, false, "");
 }
 
+/* "outlook 60 120": the job ends in 60 to 120 s. */
+static void keeper_outlook(struct keeper *k, struct span word)
+{
+    struct span first;
+    int64_t early_s = 0, late_s = 0;
+    (void)span_split(&word, ' ', &first);
+    (void)span_split(&word, ' ', &first);
+    (void)str_i64(first, 0, 1000000, "early", &early_s, NULL);
+    (void)str_i64(word, 0, 1000000, "late", &late_s, NULL);
+    k->ends_early_ms = clock_mono_ms() + early_s * 1000;
+    k->ends_late_ms = clock_mono_ms() + late_s * 1000;
+    keeper_say(k, false, "");
+}
+
 static void keeper_admitted(struct keeper *k, const Tony__Admit *m)
 {
     if (m->refused[0] && m->wants_number == k->wants_number)
@@ -200,6 +217,8 @@ static void keeper_look(void *arg)
             keeper_wants(k, buf_span(&word));
         else if (str_starts(buf_cstr(&word), "bounds "))
             keeper_bounds(k, buf_span(&word));
+        else if (str_starts(buf_cstr(&word), "outlook "))
+            keeper_outlook(k, buf_span(&word));
     }
     loop_timer_set(k->timer, clock_mono_ms() + 5);
 }

@@ -50,6 +50,11 @@ static bool has_max(struct world *w)
     return w->holds.max_containers == wait_for.n;
 }
 
+static bool end_known(struct world *w)
+{
+    return (w->holds.ends_late_ms > 0) == (wait_for.n > 0);
+}
+
 static bool slot_granted(struct world *w)
 {
     return w->slots[wait_for.slot].granted;
@@ -420,6 +425,29 @@ static void the_bounds_of_the_job(void **state)
     end_job(w);
 }
 
+/* The keeper tells the pool when the job will end, as times of the clock that both have. */
+static void the_end_of_the_job(void **state)
+{
+    (void)state;
+    struct world *w = running_job("--memory-mib 80");
+    int64_t before = clock_mono_ms();
+    world_outlook(w, true, 60000, 90000);
+    UNTIL(end_known, n, 1);
+    int64_t late = w->holds.ends_late_ms;
+    assert_in_range(late, before + 90000, clock_mono_ms() + 90000);
+    assert_int_equal(w->holds.ends_early_ms, late - 30000);
+    world_drop_master(w);
+    world_listen(w);
+    w->holds.ends_late_ms = 0;
+    world_pool_dial(w);
+    UNTIL(end_known, n, 1);
+    assert_int_equal(w->holds.ends_late_ms, late);
+    world_register(w, 1);
+    world_outlook(w, false, 0, 0);
+    UNTIL(end_known, n, 0);
+    end_job(w);
+}
+
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_teardown(fn, world_teardown)
@@ -427,6 +455,7 @@ int main(void)
         TEST(grows_when_the_pool_has_room),
         TEST(gives_back_what_has_ended),
         TEST(the_bounds_of_the_job),
+        TEST(the_end_of_the_job),
         TEST(a_wish_is_taken_back),
         TEST(what_can_never_be),
         TEST(what_can_never_be_of_a_later_stage),

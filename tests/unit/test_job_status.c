@@ -246,6 +246,42 @@ static void test_succeeded_and_single_node(void **state)
     drive_done(&d);
 }
 
+static void progress(struct drive *d, int64_t at, uint32_t slot, uint64_t step)
+{
+    d->now = at;
+    drive_feed(d, &(struct job_event){ .type = EV_PROGRESS,
+                                       .progress = { .slot = slot, .step = step, .total = 1000 } });
+}
+
+/* When the job will end follows from the pace of the tasks that report; a role that the job waits
+ * for must have started. */
+static void test_outlook(void **state)
+{
+    struct drive d;
+    int64_t min_ms, max_ms;
+
+    (void)state;
+    drive_init(&d, "worker*2 ps*1/untracked");
+    drive_run(&d, "submit");
+    assert_false(job_outlook(d.job, &min_ms, &max_ms));
+    drive_run(&d, "go");
+    int64_t t = d.now;
+    progress(&d, t + 1000, 0, 100);
+    assert_false(job_outlook(d.job, &min_ms, &max_ms)); /* one report has no pace */
+    progress(&d, t + 3000, 0, 300);                     /* 10 ms a step, 700 are left */
+    assert_true(job_outlook(d.job, &min_ms, &max_ms));
+    assert_int_equal(min_ms, 6300);
+    assert_int_equal(max_ms, 7700);
+    progress(&d, t + 3000, 1, 0);
+    progress(&d, t + 4000, 1, 50); /* 20 ms a step, 950 are left: 19 s, and a quarter */
+    assert_true(job_outlook(d.job, &min_ms, &max_ms));
+    assert_int_equal(min_ms, 5400); /* of task 0, a second later */
+    assert_int_equal(max_ms, 23750);
+    drive_run(&d, "+10 worker:0=0 worker:1=0");
+    assert_false(job_outlook(d.job, &min_ms, &max_ms));
+    drive_done(&d);
+}
+
 /* A change that followers can see is announced once; other changes are not announced. */
 static void test_notices(void **state)
 {
@@ -417,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_a_life),
         cmocka_unit_test(test_between_attempts),
         cmocka_unit_test(test_succeeded_and_single_node),
+        cmocka_unit_test(test_outlook),
         cmocka_unit_test(test_notices),
         cmocka_unit_test(test_foreign_texts),
         cmocka_unit_test(test_no_memory),

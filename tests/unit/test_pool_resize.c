@@ -418,6 +418,40 @@ static void test_bounds(void **state)
     await_bounds(w, a, -1, -1);
 }
 
+static void await_outlook(struct world *w, const char *id, bool known)
+{
+    for (int i = 0;; i++) {
+        world_ask(w, ASK(QUEUE), "", false);
+        const json_t *left = json_object_get(world_find_job(w, id), "left_ms");
+        if (json_is_object(left) == known)
+            return;
+        if (i > 2000)
+            fail_msg("the end of job %s is %sknown", id, known ? "not " : "");
+        world_pause_ms(5);
+    }
+}
+
+/* The pool knows when a running job will end, and so does the next pool. */
+static void test_outlook(void **state)
+{
+    struct world *w = *state;
+    char a[APP_ID_MAX];
+    world_open_pool(w);
+    submit_running(w, (struct want){ .memory = "60m" }, a);
+    await_outlook(w, a, false);
+    world_tell_keeper(w, a, "outlook 6000 9000");
+    await_outlook(w, a, true);
+    const json_t *left = json_object_get(world_find_job(w, a), "left_ms");
+    assert_in_range(json_int(left, "min", -1), 5000000, 6000000);
+    assert_in_range(json_int(left, "max", -1), 8000000, 9000000);
+    assert_string_equal(json_str(w->json, "policy", ""), "fifo");
+    world_kill_pool(w);
+    world_open_pool(w);
+    await_outlook(w, a, true);
+    world_tell_keeper(w, a, "die"); /* the next keeper has not heard from a master */
+    await_outlook(w, a, false);
+}
+
 /* ---- a waiting job ---- */
 
 static void send_resize(struct world *w, const char *id, const char *role, uint32_t n)
@@ -542,6 +576,7 @@ int main(int argc, char **argv)
         T(test_a_new_keeper_has_the_size),
         T(test_wish),
         T(test_bounds),
+        T(test_outlook),
         T(test_resize_a_waiting_job),
         T(test_a_resize_that_cannot_be),
         T(test_a_resize_outlives_the_pool),

@@ -497,6 +497,18 @@ static int local_bounds(struct sched *s, uint32_t min, uint32_t max, struct err 
     return send_frame(local_of(s), &f, "tell how the job may be resized", e);
 }
 
+static int local_outlook(struct sched *s, int64_t left_min_ms, int64_t left_max_ms, struct err *e)
+{
+    Tony__Outlook m = TONY__OUTLOOK__INIT;
+    m.known = left_max_ms >= 0;
+    m.left_min_ms = m.known ? (uint64_t)left_min_ms : 0;
+    m.left_max_ms = m.known ? (uint64_t)left_max_ms : 0;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_OUTLOOK;
+    f.outlook = &m;
+    return send_frame(local_of(s), &f, "tell when the job will end", e);
+}
+
 static int local_cancel(struct sched *s, const uint32_t *slots, size_t n, struct err *e)
 {
     struct local *l = local_of(s);
@@ -615,6 +627,7 @@ const struct sched_ops sched_local = {
     .stop = local_stop,
     .resize = local_resize,
     .bounds = local_bounds,
+    .outlook = local_outlook,
     .finish = local_finish,
     .close = local_close,
 };
