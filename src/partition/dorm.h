@@ -9,6 +9,7 @@
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_search.c    local search
+ * dorm_swap.c      exchanges of containers between two nodes, for many nodes
  * dorm_exact.c     branch and bound, for few jobs on few nodes
  * dorm_pack.c      do these counts fit on the nodes? For the branch and bound (dorm_pack.h)
  * dorm_solve.c     the problem as integer programs, for an external solver (solver.h)
@@ -279,6 +280,12 @@ struct dorm_style {
     uint64_t salt;
 };
 
+/* A node on which room is left, and what that is worth. */
+struct dorm_gap {
+    uint32_t node;
+    double worth;
+};
+
 struct dorm_search {
     struct dorm_problem *p;
     struct dorm_prices prices;
@@ -287,6 +294,7 @@ struct dorm_search {
     struct dorm_style style;
     uint64_t seed;
     struct dorm_candidate *candidates; /* [node] */
+    struct dorm_gap *gaps;             /* [node] */
     bool *picked;                      /* of each job: it may change */
     double
         *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
@@ -327,6 +335,11 @@ bool dorm_search_start(struct dorm_search *s);
 void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible);
 /* The same utilization with fewer adjusted jobs and fewer moved containers, where that is easy. */
 void dorm_polish(struct dorm_search *s, uint64_t steps);
+
+/* ---- dorm_swap.c */
+
+/* Improve s->state, a feasible division, by exchanges of containers between nodes. */
+void dorm_swap(struct dorm_search *s);
 
 /* ---- dorm_exact.c */
 

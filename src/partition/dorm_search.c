@@ -353,9 +353,11 @@ static void build_another(struct dorm_search *s)
 void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible)
 {
     struct dorm_problem *p = s->p;
-    uint64_t end = p->work.steps + steps;
     unsigned stale = 0;
     dorm_plan_load(&s->best, &s->state);
+    if (p->n_nodes > LOCAL_FROM)
+        dorm_swap(s);
+    uint64_t end = p->work.steps + steps;
     struct dorm_score now = dorm_score(&s->state);
     while (p->work.steps < end && !p->work.over && !p->failed && !close_enough(s, &now) &&
            !(until_feasible && !(now.bad > 0))) {

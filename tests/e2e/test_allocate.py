@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import resource
 import subprocess
 
@@ -177,6 +178,28 @@ def test_the_check_accepts_the_known_answer(path):
 
 
 # ---- other policies and refused input
+
+def mixed_cluster(seed):
+    """200 new jobs and 1,000 nodes of 36 kinds. The GPUs are scarce, and some nodes have too few cores for all of theirs."""
+    rnd = random.Random(seed)
+    nodes = [{"capacity": [rnd.choice((32, 48, 64, 96)), rnd.choice((128, 256, 512)) * 1024, rnd.choice((0, 0, 0, 4, 8))]} for _ in range(1000)]
+    apps = []
+    for i in range(200):
+        gpu = rnd.random() < 0.4
+        demand = [rnd.choice((2, 3, 4, 6, 8)), rnd.choice((8, 12, 16, 24, 32)) * 1024, int(gpu)]
+        apps.append({"id": f"a{i}", "demand": demand, "max": rnd.choice((8, 16, 32, 64, 128)), "weight": rnd.choice((1, 1, 2, 4)), "min": 1})
+    return {"kind": "allocate", "resources": ["vcores", "memory_mib", "gpus"], "nodes": nodes, "apps": apps}
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_scarce_gpus_on_many_kinds_of_nodes(seed):
+    instance = mixed_cluster(seed)
+    got, _ = answer(instance)
+    fair, _ = answer({**instance, "kind": "drf"})
+    known = {"admitted": [app["id"] for app in instance["apps"]], "ideal": fair["counts"], "objective": {"loss_bound": 1, "adjust_bound": 0}}
+    used = Checked({"instance": instance, "answer": known}, got).used
+    assert used == pytest.approx(got["utilization"]) and used >= 0.98 * got["upper_bound"], used / got["upper_bound"]
+
 
 @pytest.mark.parametrize("policy", ["static", "fifo", "backfill", "drf", "market", "las", "srtf"])
 @pytest.mark.parametrize("path", golden("alloc-1"))
