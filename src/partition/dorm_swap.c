@@ -62,7 +62,7 @@ static uint32_t list_gaps(struct dorm_search *s, struct dorm_gap *gaps)
     for (uint32_t node = 0; node < s->p->n_nodes; node++) {
         double w = worth(s, node, dorm_free(&s->state, node));
         if (w > LEAST_WORTH)
-            gaps[n++] = (struct gap){ node, w };
+            gaps[n++] = (struct dorm_gap){ node, w };
     }
     dorm_work(&s->p->work, s->p->n_nodes);
     qsort(gaps, n, sizeof(*gaps), by_worth);
