@@ -179,6 +179,10 @@ class Day:
                 jobs.append(dorm_figures.Job(row, self.home / "history" / app, self.day_ms, listed[app], status))
         return jobs
 
+    def draw(self, path):
+        """A picture of what each job held."""
+        self.call("simulate", "--from-history", "--policy", "real", "--plot", str(path), "--charts", "partitions")
+
     def stop(self):
         self.call("pool", "stop", "--force", check=False)
 
@@ -215,6 +219,7 @@ def measure(binaries, rows, policies, scale, keep):
             print(f"{policy}: {len(rows)} jobs, the last arrives after {rows[-1]['arrival_s']:.0f} s", file=sys.stderr, flush=True)
             try:
                 jobs = day.run()
+                day.draw(base / f"{policy}.svg")
             finally:
                 day.stop()
             wrong = dorm_figures.faults(jobs, rows, UNITS, alone, day.watch.most, SLACK_S)

@@ -18,3 +18,4 @@ def test_a_day_of_three_jobs(tmp_path):
     assert dorm["faults"] == [] and 1 <= figures["most units seen at once"] <= 60, dorm
     assert 0 < figures["utilization"] <= 1 and 0 <= figures["overhead %"] < 100 and figures["mean completion s"] > 0, dorm
     assert len(list((tmp_path / "kept/dorm/home/history").glob("application_*"))) == 3
+    assert (tmp_path / "kept/dorm.svg").read_text().count("<path fill") >= 3
