@@ -11,6 +11,7 @@
  * market.c      the fixed-budget market, and the policy `market`
  * dorm*.c       the policy `dorm` (dorm.h)
  * worth.c       no resize that costs more than it gains
+ * estimate.c    when jobs that wait will start (estimate.h)
  * instance.c    JSON
  */
 #ifndef TONY_PARTITION_PART_INT_H

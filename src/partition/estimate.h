@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When will the jobs that wait start? Pure: no clock, no I/O.
+ *
+ * The run times are known only as ranges. So the policy is run forward in simulated time three
+ * times: each job takes its shortest time, its likely time, and its longest time. After each end of
+ * a job the policy decides, as the pool would. A job's start is early, likely and late in the three
+ * runs; `early` is the smallest of the three times, and `late` the largest.
+ *
+ * - An unknown run time has low = 0 and high = INFINITY: the job may end at any moment, or never.
+ * So a job that must wait for it has an early start ("not before") and no late one.
+ * - No job is expected to arrive. A job that arrives later and goes first makes an estimate wrong.
+ * - n containers do n times the work of one. A resize takes no time.
+ * - The policy knows of each job only what part_job says, not the range: `ends_in_s` and
+ *   `remaining_s` count down with the simulated time.
+ * - A run ends after `decisions` decisions. Jobs that have not started then start no earlier than
+ *   the time that was reached, and their likely and late starts are unknown.
+ *
+ * Costs: three times `decisions` decisions of the policy.
+ */
+#ifndef TONY_PARTITION_ESTIMATE_H
+#define TONY_PARTITION_ESTIMATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "partition/partition.h"
+
+struct err;
+
+/* Seconds; 0 <= low <= high. likely is between the two, or INFINITY: unknown. high = INFINITY:
+ * unknown. */
+struct part_range {
+    double low, likely, high;
+};
+
+/* When a job starts. A job that runs: all are 0. */
+struct part_start {
+    struct part_range in_s; /* from now on */
+    bool never;             /* it does not even fit into the empty cluster */
+};
+
+/*
+ * left  of each job the run time from now on: of a running job with the containers that it has, of
+ *       a waiting one from its start on, with its `fixed` number
+ * only  stop when this job has started; PART_NOBODY: all jobs
+ * out   n entries
+ *
+ * 0, or the errors of part_decide().
+ */
+int part_estimate(const struct part_policy *policy, const struct part_cluster *c,
+                  const struct part_job *jobs, const struct part_range *left, size_t n,
+                  const struct part_options *o, uint32_t decisions, uint32_t only,
+                  struct part_start *out, struct err *e);
+
+#endif
