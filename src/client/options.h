@@ -76,6 +76,8 @@ struct buf;
     X(OPT_FROM_HISTORY, "from-history", 0, NULL, false,                                            \
       "simulate the finished jobs of this TONY_HOME instead of a trace")                           \
     X(OPT_QUEUE, "queue", 0, "NAME", false, "the queue of the cluster")                            \
+    X(OPT_WHEN, "when", 0, NULL, false,                                                            \
+      "also when it would start now, and what it would displace")                                  \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
     X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \

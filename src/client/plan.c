@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/forecast.h"
 #include "client/jobconf.h"
 #include "client/link.h"
 #include "client/plan_long.h"
@@ -427,6 +428,18 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
     return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
 }
 
+/* When it would start, and what it would displace. */
+static json_t *when_json(struct client *c, const struct client_job *j)
+{
+    if (j->yarn)
+        return json_pack("{s:s}", "unknown",
+                         "the ResourceManager's scheduler decides it, and says nothing about it");
+    struct forecast *f = forecast_load(c);
+    json_t *when = f ? forecast_plan(f, j->spec) : NULL;
+    forecast_free(f);
+    return when ? when : json_pack("{s:s}", "unknown", "the pool does not answer");
+}
+
 int cmd_plan(struct client *c)
 {
     struct err e = { 0 };
@@ -437,6 +450,8 @@ int cmd_plan(struct client *c)
     bool fit = true;
     int rc = plan_json(c, &j, &doc, &fit, &e);
     bool on_yarn = j.yarn;
+    if (rc == 0 && options_has(&c->o, OPT_WHEN))
+        (void)json_object_set_new(doc, "when", when_json(c, &j)); /* on failure it is absent */
     client_job_done(&j);
     if (rc < 0)
         return client_fail(ship_exit_code(&e), &e);
@@ -448,6 +463,8 @@ int cmd_plan(struct client *c)
                      doc_str(doc, "framework"), doc_str(doc, "cluster"));
         print_containers(doc);
         print_demand(doc);
+        if (json_is_object(json_object_get(doc, "when")))
+            forecast_print_plan(json_object_get(doc, "when"));
         plan_lengths_print(doc);
         print_tasks(doc);
         print_ship(doc);

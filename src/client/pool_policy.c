@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/forecast.h"
 #include "client/link.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
@@ -82,6 +83,23 @@ int pool_set(struct client *c)
 
 /* ---- pool why ---- */
 
+/* Add "expected" to each job of the decision that waits, and under fifo a list of all that wait. */
+static void add_expected(json_t *doc, const struct forecast *f)
+{
+    json_t *jobs = json_object_get(json_object_get(doc, "decision"), "jobs"), *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        json_t *x = doc_int(job, "containers", 0) || json_is_true(json_object_get(job, "extension"))
+                        ? NULL
+                        : forecast_json(f, doc_str(job, "application_id"));
+        if (x)
+            (void)json_object_set_new(job, "expected", x); /* on failure nobody sees it */
+    }
+    if (!jobs)
+        (void)json_object_set_new(doc, "waiting", forecast_queue(f));
+}
+
 static void print_job(const json_t *job, int64_t now_ms)
 {
     int64_t n = doc_int(job, "containers", 0), had = doc_int(job, "had", 0);
@@ -101,6 +119,9 @@ static void print_job(const json_t *job, int64_t now_ms)
         (void)printf("    %lld container%s; fair: %lld; since %s\n", (long long)n,
                      n == 1 ? "" : "s", (long long)doc_int(job, "fair", 0), since);
     (void)printf("    why: %s\n", doc_str(job, "why"));
+    AUTO(buf_done) struct buf start = { 0 };
+    if (forecast_text(job, &start))
+        (void)printf("    expected start: %s\n", buf_cstr(&start));
     if (hint[0])
         (void)printf("    what would change it: %s\n", hint);
 }
@@ -118,6 +139,7 @@ static void print_why(const json_t *doc)
                      str_eq(doc_str(doc, "policy"), "fifo")
                          ? ": jobs start in the order of the queue, see tony pool status"
                          : " yet");
+        forecast_print_queue(json_object_get(doc, "waiting"));
         return;
     }
     (void)str_duration(MAX(now_ms - doc_int(d, "at_ms", 0), (int64_t)0), ago, sizeof ago);
@@ -146,6 +168,10 @@ int pool_why(struct client *c)
         doc = json_pack("{s:s, s:n}", "policy", "fifo", "decision");
     else if (rc < 0)
         return code;
+    struct forecast *f = absent ? NULL : forecast_load(c);
+    if (f)
+        add_expected(doc, f);
+    forecast_free(f);
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(doc);
     if (absent)

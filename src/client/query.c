@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/forecast.h"
 #include "client/link.h"
 #include "client/mind.h"
 #include "client/pool_policy.h"
@@ -27,8 +28,9 @@ static json_t *time_or_null(int64_t wall_ms)
 /* Progress of a live job; step 0 = none was reported. */
 struct progress {
     int64_t step, total, restarts;
-    json_t *role; /* the first role that reported progress */
-    char *why;    /* why it waits, if a policy of the pool has said it */
+    json_t *role;    /* the first role that reported progress */
+    char *why;       /* why it waits, if a policy of the pool has said it */
+    json_t *waiting; /* {"expected": ...}: when it will start (forecast.h); NULL = unknown */
 };
 
 static void progress_done(struct progress *f, size_t n)
@@ -36,6 +38,7 @@ static void progress_done(struct progress *f, size_t n)
     for (size_t i = 0; f && i < n; i++) {
         json_decref(f[i].role);
         free(f[i].why);
+        json_decref(f[i].waiting);
     }
     free(f);
 }
@@ -61,6 +64,23 @@ static void ask_reasons(struct client *c, const struct history_rows *rows,
     }
     json_decref(doc);
     answer_done(&a);
+}
+
+/* When will the jobs that wait start? */
+static void add_forecast(struct client *c, const struct history_rows *rows,
+                         struct progress *progress)
+{
+    struct forecast *f = NULL;
+    for (size_t i = 0; i < rows->n; i++) {
+        if (!rows->v[i].live || !str_eq(rows->v[i].state, "WAITING"))
+            continue;
+        if (!f && !(f = forecast_load(c)))
+            return;
+        json_t *expected = forecast_json(f, rows->v[i].application_id);
+        if (expected)
+            progress[i].waiting = json_pack("{s:o}", "expected", expected);
+    }
+    forecast_free(f);
 }
 
 /* Ask the masters for the progress: the journals have none. After the first timeout, ask no further
@@ -90,6 +110,8 @@ static struct progress *ask_progress(struct client *c, const struct history_rows
     }
     if (progress)
         ask_reasons(c, rows, progress);
+    if (progress)
+        add_forecast(c, rows, progress);
     return progress;
 }
 
@@ -115,6 +137,9 @@ static json_t *list_json(const struct history_rows *rows, const struct progress 
         }
         if (progress && progress[i].why)
             (void)json_object_set_new(job, "why", json_string(progress[i].why));
+        if (progress && progress[i].waiting)
+            (void)json_object_set(job, "expected",
+                                  json_object_get(progress[i].waiting, "expected"));
         if (progress && progress[i].restarts)
             (void)json_object_set_new(job, "restarts", json_integer(progress[i].restarts));
         (void)json_array_append_new(jobs, job);
@@ -122,11 +147,21 @@ static json_t *list_json(const struct history_rows *rows, const struct progress 
     return json_pack("{s:o}", "jobs", jobs);
 }
 
+static void add_start(const json_t *waiting, struct buf *out)
+{
+    int64_t place = doc_int(json_object_get(waiting, "expected"), "place", 0);
+    if (place > 0)
+        (void)buf_addf(out, "%splace %lld in the queue", out->len ? "; " : "", (long long)place);
+    (void)buf_addf(out, "%sstarts: ", out->len ? "; " : "");
+    (void)forecast_text(waiting, out);
+}
+
 static void list_table(const struct history_rows *rows, const struct progress *progress)
 {
     bool any = false;
     for (size_t i = 0; progress && i < rows->n; i++)
-        any = any || progress[i].role || progress[i].restarts || progress[i].why;
+        any = any || progress[i].role || progress[i].restarts || progress[i].why ||
+              progress[i].waiting;
     struct table t = { .n_cols = any ? 7 : 6 };
     table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
               any ? "PROGRESS" : NULL, NULL);
@@ -145,6 +180,8 @@ static void list_table(const struct history_rows *rows, const struct progress *p
                            (long long)progress[i].restarts, progress[i].restarts > 1 ? "s" : "");
         if (any && progress[i].why)
             (void)buf_adds(&steps, progress[i].why);
+        if (any && progress[i].waiting)
+            add_start(progress[i].waiting, &steps);
         const char *text = buf_cstr(&steps);
         table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
                   any ? text + strspn(text, " ") : NULL, NULL);
@@ -249,6 +286,14 @@ static void waiting_lines(const json_t *w)
                  (long long)doc_int(have, "gpus", 0));
     if (doc_str(w, "behind")[0] && !json_is_object(json_object_get(w, "policy")))
         (void)printf("  behind    %s\n", doc_str(w, "behind"));
+    AUTO(buf_done) struct buf lacks = { 0 };
+    AUTO(buf_done) struct buf start = { 0 };
+    if (doc_int(w, "place", 0) > 0)
+        (void)printf("  place     %lld in the queue\n", (long long)doc_int(w, "place", 0));
+    if (forecast_missing(w, &lacks))
+        (void)printf("  lacks     %s\n", buf_cstr(&lacks));
+    if (forecast_text(w, &start))
+        (void)printf("  starts    %s\n", buf_cstr(&start));
 }
 
 /* Why a job waits under a policy of the pool. */
@@ -395,6 +440,7 @@ int query_load(struct client *c, json_t **out)
     if (status_load(c, id, out, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     pool_policy_add(c, *out);
+    forecast_add(c, *out);
     return EXIT_DONE;
 }
 

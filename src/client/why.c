@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "cause/cause.h"
 #include "client/client_int.h"
+#include "client/forecast.h"
 #include "client/render.h"
 
 enum { /* the output and the prompt together fit a terminal of 80 columns and 24 rows */
@@ -404,6 +405,17 @@ static void say_tasks(const json_t *doc, const char *state, const char *label, c
     say(out, label, buf_cstr(&text));
 }
 
+/* Append what the job lacks to start, and when that is expected. */
+static void say_forecast(const json_t *waiting, struct buf *out)
+{
+    AUTO(buf_done) struct buf lacks = { 0 };
+    AUTO(buf_done) struct buf start = { 0 };
+    if (forecast_missing(waiting, &lacks))
+        say(out, "lacks", buf_cstr(&lacks));
+    if (forecast_text(waiting, &start))
+        say(out, "starts", buf_cstr(&start));
+}
+
 /* Append what a live job waits for, and what has failed so far. */
 static void why_not_over(const json_t *doc, struct buf *out)
 {
@@ -418,6 +430,7 @@ static void why_not_over(const json_t *doc, struct buf *out)
         say(out, "waits",
             doc_str(doc, "message")[0] ? doc_str(doc, "message")
                                        : "for the cluster to start its master");
+    say_forecast(json_object_get(doc, "waiting"), out);
     AUTO(buf_done) struct buf policy = { 0 };
     AUTO(buf_done) struct buf change = { 0 };
     if (render_policy(doc, &policy, &change)) {

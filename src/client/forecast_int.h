@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What forecast.c and forecast_text.c share. */
+#ifndef TONY_CLIENT_FORECAST_INT_H
+#define TONY_CLIENT_FORECAST_INT_H
+
+#include <stddef.h>
+
+#include "client/forecast.h"
+#include "history/history.h"
+#include "partition/estimate.h"
+
+enum forecast_basis { BASIS_UNKNOWN, BASIS_PROGRESS, BASIS_HISTORY, BASIS_LIMIT, BASIS_COUNT };
+
+struct forecast {
+    json_t *doc;              /* the pool's answer to QUEUE */
+    struct history_rows rows; /* jobs of this TONY_HOME */
+    const struct part_policy *policy;
+    struct part_options options;
+    struct part_amount node;
+    struct part_cluster cluster; /* one node: the machine */
+    /* The jobs: those that run, then the queue in its order. */
+    json_t **docs;
+    struct part_job *jobs;
+    struct part_place *places;
+    struct part_range *left;
+    enum forecast_basis *basis;
+    struct part_start *starts;
+    size_t n;
+};
+
+json_t *forecast_seconds(double s); /* in ms; null: unknown */
+json_t *forecast_at(const struct forecast *f, size_t i);
+
+#endif

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting is explained: the place in the queue, what is missing, who holds it, and when the job will start."""
+
+import pytest
+from conftest import wait_until
+from lib_jobs import make_lab  # noqa: F401 (fixture)
+from test_pool_policy import EACH_MIB, ROOM, await_sizes, end_all, policy_lab, sleepers
+from test_progress import program
+
+HOUR_MS = 3600 * 1000
+LIMIT = "tony.application.timeout"
+
+
+def expected(lab, app):  # noqa: F811
+    wait_until(lambda: "expected" in lab.status(app).get("waiting", {}), f"what is expected of {app}")
+    return lab.status(app)["waiting"]["expected"]
+
+
+def whole(lab, **top):  # noqa: F811
+    """A job that takes the whole pool until the test ends it."""
+    return sleepers(lab, ROOM, role={"min-instances": ROOM}, **top)
+
+
+def small(lab, n=1, **top):  # noqa: F811
+    return lab.submit(lab.job_file({"worker": {"instances": n, "command": "sleep 1000", "memory": f"{EACH_MIB}m"}}, **top))
+
+
+def gone(lab, *apps):  # noqa: F811
+    for app in apps:
+        lab.run("kill", app)
+        lab.in_history(app)
+
+
+def test_the_queue(make_lab):  # noqa: F811
+    """Time limits bound the start; the job with the higher priority goes first; an unknown end is called so."""
+    lab = policy_lab(make_lab, "fifo")
+    first = whole(lab, name="first", conf={LIMIT: HOUR_MS})
+    lab.await_state(first, "RUNNING")
+    low = whole(lab, name="low", conf={LIMIT: 2 * HOUR_MS})
+    high = whole(lab, name="high", conf={"tony.application.priority": 5})
+    x = expected(lab, high)
+    assert x["place"] == 1 and x["holder"] == first and x["holder_name"] == "first", x
+    assert x["missing"] == {"memory_mib": ROOM * EACH_MIB, "gpus": 0}, x
+    assert x["early_ms"] == 0 and x["likely_ms"] is None and HOUR_MS / 2 < x["late_ms"] <= HOUR_MS, x
+    assert x["rests_on"] == {"progress": 0, "history": 0, "limit": 1, "unknown": 0}, x
+    x = expected(lab, low)
+    assert x["place"] == 2 and x["holder"] == first and x["late_ms"] is None, x
+    assert x["rests_on"]["unknown_id"] == high, x
+    for command in ("status", "why"):
+        text = " ".join(lab.ok(command, high).split())
+        assert f"{first} (first) holds most" in text and "in at most 59 m" in text and "the time limit of 1 job" in text, text
+    text = lab.ok("list")
+    assert "place 1 in the queue; starts: in at most 59 m" in text and f"it is unknown when {high} (high) ends" in text, text
+    jobs = {j["application_id"]: j for j in lab.json("list")["jobs"]}
+    assert jobs[low]["expected"]["place"] == 2 and "expected" not in jobs[first], jobs
+    text = lab.ok("pool", "why")
+    assert "waits, place 1 in the queue" in text and "expected start: in at most 59 m" in text, text
+    assert [j["application_id"] for j in lab.json("pool", "why")["waiting"]] == [high, low]
+    gone(lab, first)
+    lab.await_state(high, "RUNNING")  # within the hour that was told
+    x = expected(lab, low)
+    assert x["place"] == 1 and x["holder"] == high, x
+    gone(lab, high)
+    lab.await_state(low, "RUNNING")
+    gone(lab, low)
+    lab.quiet()
+
+
+def test_progress_and_history(make_lab):  # noqa: F811
+    """The progress of the tasks tells when a job ends, and earlier runs tell it of a job that waits."""
+    lab = policy_lab(make_lab, "fifo")
+    past = lab.submit(lab.workers("true", name="known"))
+    lab.in_history(past)
+    text = """
+        say('{"step": 1, "total": 1000000}')
+        for k in range(2, 200):
+            time.sleep(0.01)
+            say('{"step": %d, "total": 1000000}' % k)
+        time.sleep(1000)
+    """
+    first = lab.submit(lab.workers(program(text), name="first", role={"memory": f"{ROOM * EACH_MIB}m"}))
+    lab.await_state(first, "RUNNING")
+    known = whole(lab, name="known")
+    last = whole(lab, name="last")
+    wait_until(lambda: expected(lab, known)["rests_on"]["progress"] == 1, "the progress is known")
+    jobs = {j["application_id"]: j for j in lab.json("list")["jobs"]}
+    x, y = jobs[known]["expected"], jobs[last]["expected"]
+    assert 600000 < x["early_ms"] <= x["likely_ms"] <= x["late_ms"] and "unknown_id" not in x["rests_on"], x
+    assert y["rests_on"] == {"progress": 1, "history": 1, "limit": 0, "unknown": 0}, y
+    assert y["likely_ms"] >= x["likely_ms"] and y["late_ms"] is not None, (x, y)
+    assert "by the progress of 1 job, earlier runs of 1 job" in lab.ok("why", last)
+    gone(lab, last, known, first)
+    lab.quiet()
+
+
+def test_backfill(make_lab):  # noqa: F811
+    """A job that ends in time passes a larger one; one that is too long starts after it."""
+    lab = policy_lab(make_lab, "backfill")
+    first = small(lab, ROOM - 2, name="first", conf={LIMIT: HOUR_MS})
+    lab.await_state(first, "RUNNING")
+    large = small(lab, ROOM, name="large", conf={LIMIT: HOUR_MS})
+    long = small(lab, 2, name="long", conf={LIMIT: 5 * HOUR_MS})
+    x, y = expected(lab, large), expected(lab, long)
+    assert 0.9 * HOUR_MS < x["late_ms"] <= HOUR_MS and x["holder"] == first, x
+    assert 1.9 * HOUR_MS < y["late_ms"] <= 2 * HOUR_MS, y
+    short = small(lab, 2, name="short", conf={LIMIT: HOUR_MS // 4})
+    lab.await_state(short, "RUNNING")
+    assert expected(lab, large)["late_ms"] <= HOUR_MS
+    gone(lab, first, short)
+    lab.await_state(large, "RUNNING")
+    gone(lab, large, long)
+    lab.quiet()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "dorm"])
+def test_plan_when(make_lab, policy):  # noqa: F811
+    """tony plan --when: at once in an empty pool; else who would shrink, and who would start later."""
+    lab = policy_lab(make_lab, policy)
+    elastic = {"memory": f"{EACH_MIB}m", "min-instances": 1, "max-instances": ROOM}
+    plan = lab.workers("sleep 1000", n=4, role=elastic, conf={"tony.application.priority": 5})
+    when = lab.json("plan", plan, "--when")["when"]
+    assert when["late_ms"] == 0 and when["shrinks"] == [] and when["delays"] == [] and when["policy"] == policy, when
+    assert "expected start: at once" in lab.ok("plan", plan, "--when")
+    if policy == "dorm":
+        first = sleepers(lab, 4, name="first")
+        await_sizes(lab, {first: 8})
+        when = lab.json("plan", plan, "--when")["when"]
+        assert [(j["application_id"], j["from"]) for j in when["shrinks"]] == [(first, 8)], when
+        assert when["late_ms"] == 0 and f"{first} (first) would shrink from 8 to" in lab.ok("plan", plan, "--when"), when
+        end_all(lab, first)
+        return
+    first = whole(lab, name="first", conf={LIMIT: HOUR_MS})
+    lab.await_state(first, "RUNNING")
+    second = whole(lab, name="second", conf={LIMIT: HOUR_MS})
+    when = lab.json("plan", plan, "--when")["when"]
+    assert 0 < when["late_ms"] <= HOUR_MS and [j["application_id"] for j in when["delays"]] == [second], when
+    assert f"{second} (second) would start later" in lab.ok("plan", plan, "--when")
+    assert "when" not in lab.json("plan", plan)
+    gone(lab, second, first)
+    lab.quiet()
