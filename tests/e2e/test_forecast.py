@@ -88,7 +88,7 @@ def test_progress_and_history(make_lab):  # noqa: F811
     assert 600000 < x["early_ms"] <= x["likely_ms"] <= x["late_ms"] and "unknown_id" not in x["rests_on"], x
     assert y["rests_on"] == {"progress": 1, "history": 1, "limit": 0, "unknown": 0}, y
     assert y["likely_ms"] >= x["likely_ms"] and y["late_ms"] is not None, (x, y)
-    assert "by the progress of 1 job, earlier runs of 1 job" in lab.ok("why", last)
+    assert "by the progress of 1 job, earlier runs of 1 job" in " ".join(lab.ok("why", last).split())
     gone(lab, last, known, first)
     lab.quiet()
 
