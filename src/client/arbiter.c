@@ -194,9 +194,14 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
 
 /* ---- one round ---- */
 
-static void print_change(const struct arbiter_job *j, const struct part_target *t)
+/* What was said of the job in the last round is not said again. */
+static void print_change(struct arbiter_job *j, const struct part_target *t)
 {
-    if (t->verdict == PART_KEEPS)
+    bool is_new = !j->said || j->said_n != t->n || j->said_verdict != t->verdict;
+    j->said = true;
+    j->said_n = t->n;
+    j->said_verdict = t->verdict;
+    if (t->verdict == PART_KEEPS || !is_new)
         return;
     if (j->runs)
         (void)printf("%s  %u -> %u  %s\n", j->id, j->n, t->n, t->why);
@@ -291,7 +296,7 @@ static int run_round(struct arbiter *a, struct err *e)
 
 /* ---- the command ---- */
 
-static int choose_policy(struct arbiter *a, const char *name, struct err *e)
+int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e)
 {
     a->policy = a->settings.policy;
     int rc = name ? client_policy(name, &a->policy, e) : 0;
@@ -313,7 +318,7 @@ static int read_settings(struct arbiter *a, struct client *c, struct err *e)
     a->unit_mib = UNIT_MIB;
     if (unit)
         (void)str_i64(span_of(unit), 1, INT32_MAX, "minimum", &a->unit_mib, NULL);
-    return choose_policy(a, options_get(&c->o, OPT_POLICY), e);
+    return arbiter_choose_policy(a, options_get(&c->o, OPT_POLICY), e);
 }
 
 /* Until it is killed; what it knows of the cluster is asked anew in each round. */
@@ -330,20 +335,13 @@ static int run_rounds(struct arbiter *a, bool once, struct err *e)
     }
 }
 
-int cmd_arbiter(struct client *c)
+static int run_here(struct client *c, const char *queue)
 {
     struct err e = { 0 };
     AUTO(yarn_freep) struct yarn *y = NULL;
-    struct arbiter a = { .queue = options_get(&c->o, OPT_QUEUE),
+    struct arbiter a = { .queue = queue,
                          .dry = options_has(&c->o, OPT_DRY_RUN),
                          .json = options_has(&c->o, OPT_JSON) };
-    if (!str_eq(c->o.args[0], "run") || !a.queue) {
-        (void)err_set(&e, EINVAL,
-                      a.queue ? "tony arbiter has no '%s'" : "tony arbiter %s: no --queue is given",
-                      c->o.args[0]);
-        err_hint(&e, "tony arbiter run --queue NAME");
-        return client_fail(EXIT_MISUSE, &e);
-    }
     int rc = yarn_open(c, NULL, &y, &e);
     a.y = y;
     if (rc == 0)
@@ -356,4 +354,29 @@ int cmd_arbiter(struct client *c)
     if (rc < 0)
         return client_fail(rc == -EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
     return client_flush_stdout();
+}
+
+int cmd_arbiter(struct client *c)
+{
+    static const struct {
+        const char *verb;
+        int (*fn)(struct client *c, const char *queue);
+    } verbs[] = { { "run", run_here },
+                  { "start", arbiter_start },
+                  { "stop", arbiter_stop },
+                  { "status", arbiter_status } };
+    const char *queue = options_get(&c->o, OPT_QUEUE), *verb = c->o.args[0];
+    struct err e = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        if (!str_eq(verb, verbs[i].verb))
+            continue;
+        if (queue)
+            return verbs[i].fn(c, queue);
+        (void)err_set(&e, EINVAL, "tony arbiter %s: no --queue is given", verb);
+        err_hint(&e, "tony arbiter %s --queue NAME", verb);
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    (void)err_set(&e, EINVAL, "tony arbiter has no '%s'", verb);
+    err_hint(&e, "run, start, stop and status are known");
+    return client_fail(EXIT_MISUSE, &e);
 }

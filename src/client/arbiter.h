@@ -39,6 +39,10 @@ struct arbiter_job {
     int64_t asked_ms;       /* when it was last asked; 0 = it has followed since */
     uint32_t asked;         /* for so many containers */
 
+    bool said; /* a round has printed the next two */
+    uint32_t said_n;
+    enum part_verdict said_verdict;
+
     /* In this round: */
     int64_t submitted_ms;
     bool has_master, runs, changing;
@@ -68,8 +72,18 @@ struct arbiter {
 int arbiter_observe(struct arbiter *a, struct err *e);
 void arbiter_forget(struct arbiter *a); /* free all that it knows */
 
-/* arbiter.c */
+/* arbiter_app.c: the arbiter as an application of its own on YARN, one for each queue and user. It
+ * is a tony job of one task that runs `tony-arbiter arbiter run`. Each prints its errors and
+ * returns an exit code. */
 struct client;
+int arbiter_start(struct client *c, const char *queue);
+int arbiter_stop(struct client *c, const char *queue);
+int arbiter_status(struct client *c, const char *queue);
+
+/* arbiter.c */
+/* Set a->policy from a->settings; name replaces the policy there unless it is NULL. -EINVAL: the
+ * arbiter cannot follow that policy. */
+int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e);
 int cmd_arbiter(struct client *c);
 
 #endif

@@ -14,7 +14,7 @@
 #include "hadoop/yarn.h"
 #include "loop/loop.h"
 
-enum { APPS_MAX = 10000 };
+enum { APPS_MAX = 10000, QUEUE_PATH_MAX = 1024 };
 
 /* ---- the list of jobs ---- */
 
@@ -136,36 +136,61 @@ static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_
     yarn_join_end(&l->join, e ? &e->err : &err);
 }
 
+/* The queue among all queues of the cluster. */
+struct queue_search {
+    const char *wanted; /* a whole path, or the last part of one */
+    double share;       /* of the cluster that the queue may have: its limit times those above it */
+    unsigned n_found;
+    char path[QUEUE_PATH_MAX]; /* of the last one that was found */
+};
+
+/* above: the path of the queue above, "" for root. */
+static void search_queue(struct queue_search *s, const Hadoop__QueueInfo *q, const char *above,
+                         double share)
+{
+    char path[QUEUE_PATH_MAX];
+    const char *name = q->queue_name ? q->queue_name : "", *dot = strrchr(name, '.');
+    const char *leaf = dot ? dot + 1 : name;
+    (void)snprintf(path, sizeof path, "%s%s%s", above, above[0] ? "." : "", leaf);
+    if (q->has_maximum_capacity && q->maximum_capacity >= 0 && q->maximum_capacity < 1)
+        share *= (double)q->maximum_capacity;
+    if (str_eq(s->wanted, path) || str_eq(s->wanted, leaf)) {
+        s->n_found++;
+        s->share = share;
+        (void)str_copy(s->path, sizeof s->path, path); /* both have the same size */
+    }
+    for (size_t i = 0; i < q->n_child_queues; i++)
+        search_queue(s, q->child_queues[i], path, share);
+}
+
 static void on_queue(const Hadoop__GetQueueInfoResponse *r, const struct rpc_error *e, void *arg)
 {
     struct questions *l = arg;
-    struct err none = { 0 };
-    const Hadoop__QueueInfo *q = r ? r->queue_info : NULL;
-    if (!q)
-        (void)err_set(&none, EINVAL, "the cluster has no queue '%s'", l->a->queue);
-    else if (q->has_maximum_capacity && q->maximum_capacity >= 0 && q->maximum_capacity < 1)
-        l->share *= (double)q->maximum_capacity;
-    yarn_join_end(&l->join, e ? &e->err : &none);
+    struct err why = { 0 };
+    struct queue_search s = { .wanted = l->a->queue };
+    if (r && r->queue_info)
+        search_queue(&s, r->queue_info, "", 1);
+    l->share = s.share;
+    if (s.n_found == 0)
+        (void)err_set(&why, EINVAL, "the cluster has no queue '%s'", l->a->queue);
+    if (s.n_found > 1) {
+        (void)err_set(&why, EINVAL, "the cluster has %u queues '%s'", s.n_found, l->a->queue);
+        err_hint(&why, "give the whole path: --queue %s", s.path);
+    }
+    yarn_join_end(&l->join, e ? &e->err : &why);
 }
 
-/* The limits of "root.a.b" are those of a.b times those of root.a. */
-static int ask_queues(struct questions *l, char *path, struct err *e)
+/* Ask for all queues: the limits of the queues above count, too. */
+static int ask_queues(struct questions *l, struct err *e)
 {
-    for (char *dot = path;; dot++) {
-        dot = strchr(dot, '.');
-        if (dot)
-            *dot = '\0';
-        if (!str_eq(path, "root")) {
-            Hadoop__GetQueueInfoRequest q = HADOOP__GET_QUEUE_INFO_REQUEST__INIT;
-            q.queue_name = path;
-            if (!yarn_get_queue_info(l->a->y->rpc, &q, yarn_deadline(l->a->y), on_queue, l))
-                return err_set(e, ENOMEM, "cannot ask the ResourceManager: %m");
-            l->join.n++;
-        }
-        if (!dot)
-            return 0;
-        *dot = '.';
-    }
+    Hadoop__GetQueueInfoRequest q = HADOOP__GET_QUEUE_INFO_REQUEST__INIT;
+    q.queue_name = (char *)"root";
+    q.has_include_child_queues = q.has_recursive = true;
+    q.include_child_queues = q.recursive = true;
+    if (!yarn_get_queue_info(l->a->y->rpc, &q, yarn_deadline(l->a->y), on_queue, l))
+        return err_set(e, ENOMEM, "cannot ask the ResourceManager: %m");
+    l->join.n++;
+    return 0;
 }
 
 static int ask_apps(struct questions *l, struct err *e)
@@ -214,12 +239,11 @@ static void set_limit(struct arbiter *a, double share)
 static int ask_rm(struct arbiter *a, struct err *e)
 {
     struct questions l = { .join = { .loop = a->y->loop }, .a = a, .share = 1 };
-    AUTO(free_p) char *path = str_dup(a->queue);
     for (size_t i = 0; i < a->nodes.n; i++)
         free((char *)(uintptr_t)a->nodes.v[i].name);
     a->nodes.n = a->used.n = 0;
     a->queue_used = (struct part_amount){ { 0 } };
-    int rc = path ? ask_queues(&l, path, e) : err_set(e, ENOMEM, "cannot ask: %m");
+    int rc = ask_queues(&l, e);
     if (rc == 0)
         rc = ask_apps(&l, e);
     if (rc == 0)
@@ -236,9 +260,9 @@ static int ask_rm(struct arbiter *a, struct err *e)
 
 /* ---- each job ---- */
 
-static int64_t round_up(int64_t n, int64_t unit)
+static void round_up(uint64_t *mib, int64_t unit)
 {
-    return unit > 0 ? (n + unit - 1) / unit * unit : n;
+    *mib = (*mib + (uint64_t)unit - 1) / (uint64_t)unit * (uint64_t)unit;
 }
 
 /* Read job.conf, once. A job that cannot be read now, since its client is still writing it, is read
@@ -252,9 +276,12 @@ static void read_spec(struct arbiter *a, struct arbiter_job *j)
         log_err(LOG_DEBUG, "arbiter.unreadable", &e);
         return;
     }
+    /* The containers get what YARN makes of the wishes. */
+    for (size_t i = 0; i < j->spec->n_roles; i++)
+        round_up(&j->spec->roles[i].memory_mib, a->unit_mib);
+    j->spec->am.memory_mib = yarn_master_memory_mib(j->spec);
+    round_up(&j->spec->am.memory_mib, a->unit_mib);
     j->is_elastic = job_spec_elastic(j->spec, &j->elastic);
-    j->elastic.each_memory_mib =
-        (uint64_t)round_up((int64_t)j->elastic.each_memory_mib, a->unit_mib);
 }
 
 static uint32_t find_node(const struct arbiter *a, const char *name)
@@ -291,6 +318,12 @@ static int take_status(struct arbiter *a, struct arbiter_job *j, const json_t *d
         n++;
         if (is_held(state) && vec_push(&j->at, find_node(a, doc_str(task, "node"))) < 0)
             return -ENOMEM;
+    }
+    json_array_foreach(json_object_get(doc, "roles"), i, task)
+    {
+        int64_t left_ms = doc_int(task, "left_ms", -1);
+        if (str_eq(doc_str(task, "name"), j->elastic.role->name) && left_ms >= 0)
+            j->remaining_s = (double)left_ms / 1000;
     }
     j->n = n;
     j->changing = leaves || ends || json_is_object(json_object_get(doc, "resize"));

@@ -200,18 +200,21 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",
-      .usage = "arbiter run --queue NAME [--policy NAME] [--once] [--dry-run] [--json]",
+      .usage = "arbiter run|start|stop|status --queue NAME [--policy NAME] [--once] [--dry-run] "
+               "[--conf KEY=VALUE] [--json]",
       .summary = "divide a queue of YARN among your jobs, while they run",
       .examples = "  tony arbiter run --queue ml\n"
-                  "  tony arbiter run --queue ml --policy drf --once --dry-run\n",
+                  "  tony arbiter run --queue ml --policy drf --once --dry-run\n"
+                  "  tony arbiter start --queue ml\n",
       .text = "Asks the masters of your jobs in the queue to shrink or to grow, as a policy says, "
               "until it is killed. Jobs run on\n"
-              "without it. docs/arbiter.md says which jobs it may resize.\n",
+              "without it. start runs it as an application of its own on YARN. docs/arbiter.md "
+              "says which jobs it may resize.\n",
       .options = OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_ONCE) |
-                 OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_JSON),
+                 OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_JSON),
       .min_args = 1,
       .max_args = 1,
-      .words = "run",
+      .words = "run start stop status",
       .fn = cmd_arbiter },
     { .name = "doctor",
       .usage = "doctor [--keys] [--json]",

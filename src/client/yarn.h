@@ -31,6 +31,7 @@ struct conn;
 struct follow_options;
 struct follow_result;
 struct http;
+struct job_spec;
 struct loop;
 
 /* ---- yarn_cluster.c: the cluster, for the duration of one command ---- */
@@ -154,7 +155,7 @@ int yarn_ask_begin(struct yarn *y, const struct client_job *j, struct yarn_join 
 int yarn_ask_finish(struct yarn_ask *a, struct err *e);
 void yarn_ask_free(struct yarn_ask *a);
 /* The memory of the master's container. */
-uint64_t yarn_master_memory_mib(const struct client_job *j);
+uint64_t yarn_master_memory_mib(const struct job_spec *s);
 /* The resource types of a role: "yarn.io/gpu=1" and tony.<role>.resource-types, checked. */
 int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus, struct strv *out,
                     struct err *e);
@@ -222,7 +223,6 @@ void yarn_job_done(struct yarn_job *j);
 
 /* ---- yarn_queued.c: a job that waits for its first master ---- */
 
-struct job_spec;
 struct resize_wish;
 /* Read the job.conf of a job of this user that is not over, as it was submitted. 0 or -errno. */
 int yarn_job_spec(struct yarn *y, const char *id, struct job_spec **out, struct err *e);

@@ -41,14 +41,12 @@ const char *yarn_origin(const struct client_job *j, const char *key)
     return origin ? origin : key;
 }
 
-uint64_t yarn_master_memory_mib(const struct client_job *j)
+uint64_t yarn_master_memory_mib(const struct job_spec *s)
 {
     enum { BASE_MIB = 128, TASKS_PER_MIB = 8 };
-    const char *origin = conf_origin(j->conf, "tony.am.memory");
-    bool set = origin && !str_eq(origin, "default");
-    if (set || j->spec->single_node)
-        return j->spec->am.memory_mib;
-    return BASE_MIB + j->spec->n_tasks / TASKS_PER_MIB;
+    if (!str_eq(s->am.memory_origin, "default") || s->single_node)
+        return s->am.memory_mib;
+    return BASE_MIB + s->n_tasks / TASKS_PER_MIB;
 }
 
 /* ---- resource types and labels of a role ---- */
@@ -366,7 +364,7 @@ static int check_all(struct check *k)
     }
     if (!k->f->nodes.n || s->single_node)
         return 0;
-    uint64_t want = d.memory_mib + yarn_master_memory_mib(k->j);
+    uint64_t want = d.memory_mib + yarn_master_memory_mib(k->j->spec);
     char wants[32], has[32];
     if (s->gang && want > have) {
         (void)err_set(
@@ -399,7 +397,7 @@ int yarn_check(const struct yarn_facts *f, const struct client_job *j, struct st
             rc = check_role(&k, &s->roles[i], s->roles[i].name, s->roles[i].instances,
                             s->roles[i].memory_mib);
     if (rc == 0)
-        rc = check_role(&k, &s->am, "am", 1, yarn_master_memory_mib(j));
+        rc = check_role(&k, &s->am, "am", 1, yarn_master_memory_mib(j->spec));
     if (rc == 0)
         rc = check_all(&k);
     if (rc == 0 && f->nodes.n == 0 &&

@@ -229,7 +229,7 @@ static int fill_resource(struct submission *s, struct context *k, struct err *e)
     const struct role_spec *am = &s->j->spec->am;
     k->resource = (Hadoop__Resource)HADOOP__RESOURCE__INIT;
     k->resource.has_memory = k->resource.has_virtual_cores = true;
-    k->resource.memory = (int64_t)yarn_master_memory_mib(s->j);
+    k->resource.memory = (int64_t)yarn_master_memory_mib(s->j->spec);
     k->resource.virtual_cores = (int32_t)MAX(am->vcores, 1U);
     int rc = yarn_role_types(s->j, "am", am->gpus, &k->types, e);
     k->amount_ptrs = calloc(k->types.n + 1, sizeof *k->amount_ptrs);

@@ -23,6 +23,7 @@
 
 #include "base/vec.h"
 
+struct buf;
 struct err;
 struct site;
 
@@ -47,6 +48,9 @@ void site_freep(struct site **s);
 
 /* The value with its variables replaced. NULL: it is not set, or empty. Borrowed from the site. */
 const char *site_get(struct site *s, const char *key);
+/* Append all properties, with their variables replaced, as one site file in Hadoop's XML. 0 or
+ * -ENOMEM. */
+int site_write(struct site *s, struct buf *out);
 const char *site_origin(const struct site *s, const char *key); /* "file:line", or NULL; borrowed */
 /* Get a value; dflt if the key is not set. -EINVAL with a sentence that names file and line if the
  * value is not valid. */

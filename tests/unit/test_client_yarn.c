@@ -165,7 +165,7 @@ static void test_master(void **state)
         struct client_job j;
         AUTO(free_p) char *text = str_printf("%s%s", head, cases[i].job);
         job_init(&j, text);
-        assert_int_equal(yarn_master_memory_mib(&j), cases[i].mib);
+        assert_int_equal(yarn_master_memory_mib(j.spec), cases[i].mib);
         client_job_done(&j);
     }
 }

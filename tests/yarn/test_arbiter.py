@@ -3,9 +3,12 @@
 
 import contextlib
 import json
+import os
+import signal
 
 import pytest
 from lib_cluster import wait_until
+from lib_kills import Victims, await_reported
 
 WAIT = "while :; do sleep 600; done"
 POLICY = """
@@ -20,6 +23,9 @@ conf:
 @pytest.fixture
 def site(tony):
     (tony.base / "site" / "tony-site.yaml").write_text(POLICY)
+    yield
+    for app in tony.cluster.live_apps():  # of a test that failed
+        tony.cluster.kill_app(app)
 
 
 def elastic(tony, n, low, high, **top):
@@ -109,3 +115,153 @@ def test_what_is_refused(tony, args, code, sentence):
     r = tony.run("arbiter", *args)
     assert r.returncode == code and sentence in r.stderr, (r.returncode, r.stderr)
 
+
+
+# ---- as an application of its own ----
+
+
+@contextlib.contextmanager
+def arbiter_app(tony, *args):
+    app = tony.ok("arbiter", "start", "--queue", "default", *args).strip()
+    try:
+        yield app
+    finally:
+        tony.run("arbiter", "stop", "--queue", "default")
+        tony.cluster.await_app(app, "FINISHED", "FAILED", "KILLED")
+
+
+def arbiter_pids(tony, program="tony-arbiter"):
+    """The process itself, not the shells that start it."""
+    return [pid for pid, line in tony.cluster.processes().items() if line.split()[0].endswith(program) and "run" in line]
+
+
+def test_an_application_of_its_own(tony, site):
+    """It is found, refused a second time, divides the queue, goes on after its task and its master were killed, and is stopped."""
+    r = tony.run("arbiter", "status", "--queue", "default")
+    assert r.returncode == 1 and "no arbiter of yours" in r.stderr, r.stderr
+    first = elastic(tony, 10, 2, 10)
+    wait_until(lambda: running(tony, first) == 10, "the first job runs")
+    with arbiter_app(tony) as app:
+        doc = tony.json("arbiter", "status", "--queue", "root.default")
+        assert (doc["application_id"], doc["queue"]) == (app, "root.default")
+        r = tony.run("arbiter", "start", "--queue", "default")
+        assert r.returncode == 2 and app in r.stderr and "already" in r.stderr, r.stderr
+        wait_until(lambda: arbiter_pids(tony), "the arbiter runs", 120)
+        assert all(j["application_id"] != app for j in tony.json("list")["jobs"]), "it is no job of the user's list"
+
+        before = arbiter_pids(tony)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: set(arbiter_pids(tony)) - set(before), "its task is started again", 120)
+        await_reported(tony, app)
+        Victims(tony, app, "tony-arbiter").kill("master")
+        wait_until(lambda: tony.json("arbiter", "status", "--queue", "default")["attempt"] == 2, "a second master", 120, 0.2)
+
+        second = elastic(tony, 6, 4, 12)
+        wait_until(lambda: running(tony, second) >= 4, "the second job runs", 240, 0.2)
+        assert "the arbiter of queue 'default', policy drf" in tony.status(first)["last_resize"]["why"]
+        tony.ok("kill", second)
+        wait_until(lambda: running(tony, first) >= 8, "the first job has the room again", 240, 0.2)
+        assert "->" in tony.ok("logs", app)
+        out = tony.ok("arbiter", "stop", "--queue", "default")
+        assert tony.run("arbiter", "status", "--queue", "default").returncode == 1, out
+    assert running(tony, first) >= 8
+    tony.ok("kill", first)
+
+
+# ---- limits of queues ----
+
+LIMITS = ["capacity:yarn.scheduler.capacity." + x for x in (
+    "root.queues=default,a", "root.default.capacity=50", "root.a.capacity=50", "root.a.maximum-capacity=50", "root.a.queues=ml,other",
+    "root.a.ml.capacity=50", "root.a.ml.maximum-capacity=50", "root.a.ml.user-limit-factor=10", "root.a.ml.maximum-am-resource-percent=1",
+    "root.a.other.capacity=50", "root.a.other.maximum-capacity=100", "root.second.capacity=0")]
+
+
+def test_the_limits_of_a_queue_and_of_those_above(tony, cluster, site):
+    """ml may have half of a, and a half of the 16 GiB: a master of 128 MiB and 3 workers of 1000 MiB, which YARN rounds up to 1 GiB."""
+    with cluster.changed(*LIMITS, restart=["rm"]):
+        role = {"memory": "1000m", "min-instances": 1, "max-instances": 12, "resize": "live"}
+        app = tony.submit(tony.workers(WAIT, role=role, conf={"tony.yarn.queue": "ml"}))
+        wait_until(lambda: running(tony, app) == 1, "it runs")
+        for queue in ("ml", "root.a.ml"):
+            doc = json.loads(tony.ok("arbiter", "run", "--queue", queue, "--once", "--dry-run", "--json"))
+            assert [(j["has"], j["target"]) for j in doc["jobs"]] == [(1, 3)], doc
+        tony.ok("arbiter", "run", "--queue", "ml", "--once")
+        wait_until(lambda: running(tony, app) == 3, "it has what the queue may have")
+        r = tony.run("arbiter", "run", "--queue", "b.ml", "--once")
+        assert r.returncode == 2 and "no queue 'b.ml'" in r.stderr, r.stderr
+        tony.ok("kill", app)
+        cluster.await_app(app, "FINISHED", "FAILED", "KILLED")
+
+
+# ---- deaths in the middle of an exchange ----
+
+
+class Exchange:
+    """
+    The first job gives half of its containers to the second one. `steps` are the moments at which something is killed:
+    each is a condition that becomes true during the exchange.
+    """
+
+    def __init__(self, tony):
+        self.tony, self.gate = tony, tony.base / "gate"
+        command = f"while [ ! -e {self.gate} ]; do sleep 0.2; done"
+        role = {"memory": "1g", "min-instances": 2, "max-instances": 12, "resize": "live"}
+        self.first = tony.submit(tony.workers(command, n=12, role=role))
+        wait_until(lambda: running(tony, self.first) == 12, "the first job runs")
+        await_reported(tony, self.first)
+        self.second = tony.submit(tony.workers(command, n=6, role={**role, "min-instances": 4}))
+        wait_until(lambda: "tasks" in tony.status(self.second), "the master of the second job runs")
+        self.steps = {
+            "asked": lambda: tony.status(self.first).get("resizes") or running(tony, self.first) < 12,
+            "shrunk": lambda: running(tony, self.first) < 12,
+            "started": lambda: running(tony, self.second) > 0,
+        }
+        self.process = None
+
+    def start_arbiter(self):
+        self.process = self.tony.start("arbiter", "run", "--queue", "default", stdout=open(self.tony.base / "arbiter.out", "a"),
+                                       stderr=open(self.tony.base / "arbiter.err", "a"))
+
+    def kill_arbiter(self):
+        self.process.kill()
+        self.process.wait(10)
+
+    def check(self):
+        tony, jobs = self.tony, (self.first, self.second)
+
+        def halves():
+            return sorted(running(tony, app) for app in jobs) in ([6, 8], [7, 7], [7, 8])
+
+        until(tony, halves, "each has half")
+        # No container is held beside those of the tasks and of the masters.
+        until(tony, lambda: halves() and all(tony.cluster.app(app)["runningContainers"] == running(tony, app) + 1 for app in jobs), "no other container")
+        self.kill_arbiter()
+        self.gate.write_text("")
+        for app in jobs:
+            doc = tony.await_state(app, "SUCCEEDED", "FAILED", "KILLED")
+            assert doc["state"] == "SUCCEEDED", doc
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["arbiter", "first", "second"])
+def test_deaths_in_an_exchange(tony, site, victim):
+    x = Exchange(tony)
+    x.start_arbiter()
+    try:
+        for name, reached in x.steps.items():
+            until(tony, reached, name)
+            if victim == "arbiter":
+                x.kill_arbiter()
+                x.start_arbiter()
+            elif name == ("asked" if victim == "first" else "started"):
+                app = getattr(x, victim)
+                if victim == "second":
+                    until(tony, lambda: running(tony, app) >= 4, "the second job runs")
+                    await_reported(tony, app)
+                Victims(tony, app, "gate").kill("master")
+        x.check()
+    finally:
+        x.kill_arbiter()
+        for app in (x.first, x.second):
+            tony.run("kill", app)
