@@ -23,7 +23,7 @@
 #define PROGRAM "tony-arbiter"
 #define CONF_DIR "arbiter-conf" /* in the working directory of the task */
 
-enum { APPS_MAX = 1000, EXIT_NONE = 1 };
+enum { APPS_MAX = 1000, EXIT_NONE = 1, STOP_LIMIT_MS = 60000, STOP_PAUSE_MS = 100 };
 
 /* ---- the application of a queue ---- */
 
@@ -158,9 +158,9 @@ static json_t *job_doc(struct yarn *y, const char *queue, const char *policy, co
     /* The budgets for ends that the arbiter did not cause are as large as the keys allow. */
     json_t *conf =
         json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "tony.application.type", APP_TYPE,
-                  "tony.yarn.queue", queue, "tony.am.memory", "128m", "tony.am.max-attempts",
-                  1000, "tony.task.restarts.preempted", 1000000, "tony.task.restarts.node-lost",
-                  1000000, "tony.task.restarts.disk-failed", 1000000);
+                  "tony.yarn.queue", queue, "tony.am.memory", "128m", "tony.am.max-attempts", 1000,
+                  "tony.task.restarts.preempted", 1000000, "tony.task.restarts.node-lost", 1000000,
+                  "tony.task.restarts.disk-failed", 1000000);
     return json_pack("{s:s, s:s, s:s, s:[s, s], s:{s:o}, s:o}", "name", name, "framework",
                      "generic", "cluster", "yarn", "resources", program, conf_dir, "roles",
                      "arbiter", role, "conf", conf);
@@ -329,12 +329,36 @@ static int open_and_find(struct client *c, const char *queue, struct yarn_report
     return client_fail(EXIT_NONE, &e);
 }
 
+/* The verdict is known before the application is over. Wait for that, so that the queue may get
+ * another arbiter at once. */
+static int await_end(struct client *c, const char *id)
+{
+    struct err e = { 0 };
+    AUTO(yarn_freep) struct yarn *y = NULL;
+    int64_t deadline_ms = clock_mono_ms() + STOP_LIMIT_MS;
+    int rc = yarn_open(c, NULL, &y, &e);
+    for (bool over = false; rc == 0 && !over;) {
+        struct yarn_report r = { 0 };
+        rc = yarn_report(y, id, &r, &e);
+        over = rc == 0 && yarn_app_state_is_final(r.state);
+        yarn_report_done(&r);
+        if (rc == 0 && !over && clock_mono_ms() > deadline_ms)
+            rc = err_set(&e, ETIMEDOUT, "application %s has not ended within %d s", id,
+                         STOP_LIMIT_MS / 1000);
+        if (rc == 0 && !over)
+            yarn_pause(y, STOP_PAUSE_MS);
+    }
+    return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : EXIT_DONE;
+}
+
 int arbiter_stop(struct client *c, const char *queue)
 {
     struct yarn_report r = { 0 };
     int code = open_and_find(c, queue, &r);
     if (code == EXIT_DONE)
         code = yarn_cmd_kill(c, r.id);
+    if (code == EXIT_DONE)
+        code = await_end(c, r.id);
     yarn_report_done(&r);
     return code;
 }
