@@ -182,7 +182,8 @@ static const struct command table[] = {
       .usage = "simulate TRACE [--policy NAME,NAME] [--nodes LIST] [--json]\n"
                "                 [--plot FILE [--charts LIST]] [--exact [--time-limit TIME]]\n"
                "                 [--format NAME] [--columns LIST] [--elastic LOW,HIGH,EXPONENT]\n"
-               "       tony simulate --from-history [--policy NAME,NAME] [--nodes LIST] [--json]\n"
+               "       tony simulate --from-history [--cluster NAME] [--policy NAME,NAME]\n"
+               "                 [--nodes LIST] [--json]\n"
                "       tony simulate --generate KIND [--seed N] [--jobs N]",
       .summary = "what each policy would do with the jobs of a trace",
       .examples = "  tony simulate trace.csv\n"
@@ -195,8 +196,8 @@ static const struct command table[] = {
       .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON) |
                  OPT_BIT(OPT_GENERATE) | OPT_BIT(OPT_SEED) | OPT_BIT(OPT_JOBS) | OPT_BIT(OPT_PLOT) |
                  OPT_BIT(OPT_FORMAT) | OPT_BIT(OPT_COLUMNS) | OPT_BIT(OPT_ELASTIC) |
-                 OPT_BIT(OPT_FROM_HISTORY) | OPT_BIT(OPT_CHARTS) | OPT_BIT(OPT_EXACT) |
-                 OPT_BIT(OPT_TIME_LIMIT),
+                 OPT_BIT(OPT_FROM_HISTORY) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CHARTS) |
+                 OPT_BIT(OPT_EXACT) | OPT_BIT(OPT_TIME_LIMIT),
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "client/client_int.h"
 #include "client/machine.h"
 #include "codec/json.h"
 #include "conf/conf.h"
@@ -16,7 +17,7 @@
 #include "storage/jobfile.h"
 #include "storage/paths.h"
 
-enum { MEMORY_MAX = 1 << 30, JOB_CONF_MAX = 32 << 20 };
+enum { MEMORY_MAX = 1 << 30, FILE_MAX = 256 << 20 };
 
 /* How much better n containers are than one is not in a history. This is our assumption. */
 static const double EXPONENT = 0.9;
@@ -65,15 +66,12 @@ static void set_size(const struct job_spec *spec, struct past *past)
 }
 
 /* Read job.conf of the job. */
-static int load_spec(const struct paths *p, const char *id, struct job_spec **out, struct err *e)
+static int load_spec(const struct replay_source *from, const char *id, struct job_spec **out,
+                     struct err *e)
 {
-    AUTO(free_p) char *dir = paths_history(p, id);
-    AUTO(free_p) char *path = dir ? fs_join(dir, "job.conf") : NULL;
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = FILE_MAX };
     struct job_file *file = NULL;
-    if (!path)
-        return err_set(e, ENOMEM, "cannot read the history: %m");
-    int rc = fs_read(AT_FDCWD, path, &text, e);
+    int rc = from->read(from->ctx, id, "job.conf", &text, e);
     if (rc == 0)
         rc = job_file_decode(buf_span(&text), &file, e);
     if (rc == 0)
@@ -110,14 +108,15 @@ static int add_held(struct pasts *pasts, struct past *past, const struct held *h
 }
 
 /* Find out what the job held. */
-static int look_back(const struct paths *p, const char *id, struct pasts *pasts, struct past *past,
-                     struct replayed *r)
+static int look_back(const struct replay_source *from, const char *id, struct pasts *pasts,
+                     struct past *past, struct replayed *r)
 {
+    AUTO(buf_done) struct buf journal = { .max = FILE_MAX };
     struct held held = { 0 };
-    AUTO(free_p) char *dir = paths_history(p, id);
-    int rc = dir ? 0 : -ENOMEM;
+    int rc = 0;
     past->first_bar = pasts->bars.n;
-    if (rc == 0 && past->elastic && history_held(dir, &held, NULL) == 0) {
+    if (past->elastic && from->read(from->ctx, id, "journal", &journal, NULL) == 0 &&
+        history_held(buf_span(&journal), &held, NULL) == 0) {
         r->real.adjustments += held.resizes;
         rc = add_held(pasts, past, &held);
     }
@@ -127,7 +126,7 @@ static int look_back(const struct paths *p, const char *id, struct pasts *pasts,
     return rc;
 }
 
-static int add_job(const struct paths *p, const struct history_row *row, struct trace *t,
+static int add_job(const struct replay_source *from, const struct history_row *row, struct trace *t,
                    struct pasts *pasts, struct replayed *r, struct err *e)
 {
     AUTO(job_spec_freep) struct job_spec *spec = NULL;
@@ -139,7 +138,7 @@ static int add_job(const struct paths *p, const struct history_row *row, struct 
     if (row->live)
         return 0;
     if (ran_s <= 0 || past.start_s < past.job.arrival_s || row->submitted_wall_ms <= 0 ||
-        load_spec(p, row->application_id, &spec, NULL) < 0) {
+        load_spec(from, row->application_id, &spec, NULL) < 0) {
         r->left_out++;
         return 0;
     }
@@ -148,7 +147,7 @@ static int add_job(const struct paths *p, const struct history_row *row, struct 
     past.job.id = arena_dup(&t->arena, row->application_id, strlen(row->application_id));
     if (past.job.demand.v[0] == 0 && past.job.demand.v[1] == 0)
         past.job.demand.v[0] = 1;
-    if (!past.job.id || look_back(p, row->application_id, pasts, &past, r) < 0 ||
+    if (!past.job.id || look_back(from, row->application_id, pasts, &past, r) < 0 ||
         vec_push(pasts, past) < 0)
         return err_set(e, ENOMEM, "cannot read the history: %m");
     return 0;
@@ -160,41 +159,6 @@ static int by_arrival(const void *a, const void *b)
     if (x->job.arrival_s != y->job.arrival_s)
         return x->job.arrival_s < y->job.arrival_s ? -1 : 1;
     return strcmp(x->job.id, y->job.id);
-}
-
-/* What the pool gives to jobs: the site's settings, and for those that are not set the machine. */
-static int find_capacity(struct part_amount *out, struct err *e)
-{
-    AUTO(conf_freep) struct conf *site = conf_new();
-    AUTO(json_freep) json_t *gpus = json_array();
-    uint64_t total = 0, available;
-    if (!site || !gpus)
-        return err_set(e, ENOMEM, "cannot read the history: %m");
-    int rc = conf_load_site(site, e);
-    if (rc < 0)
-        return rc;
-    bool memory_set = conf_get(site, "tony.pool.memory"),
-         gpus_set = conf_get(site, "tony.pool.gpus");
-    if (!memory_set && (rc = machine_memory(&total, &available)) < 0)
-        return err_set(e, -rc, "cannot find out how much memory this machine has: %m");
-    if (!gpus_set)
-        (void)machine_gpus(gpus, NULL); /* without tony-gpu there are none */
-    int64_t rest = (int64_t)(total >> 20) - conf_int(site, "tony.pool.memory-reserve");
-    out->v[0] = memory_set ? conf_int(site, "tony.pool.memory") : MAX(rest, (int64_t)0);
-    out->v[1] = gpus_set ? conf_int(site, "tony.pool.gpus") : (int64_t)json_array_size(gpus);
-    return 0;
-}
-
-/* The machine of the pool as the only node. */
-static int set_cluster(struct trace *t, struct err *e)
-{
-    static const char *const types[] = { "memory_mib", "gpus" };
-    struct part_amount *node = arena_alloc(&t->arena, sizeof *node);
-    if (!node)
-        return err_set(e, ENOMEM, "cannot read the history: %m");
-    *node = (struct part_amount){ 0 };
-    t->cluster = (struct part_cluster){ .n_types = 2, .types = types, .n_nodes = 1, .nodes = node };
-    return find_capacity(node, e);
 }
 
 static int settle(struct pasts *pasts, struct trace *t, struct replayed *r, struct err *e)
@@ -225,25 +189,88 @@ static int settle(struct pasts *pasts, struct trace *t, struct replayed *r, stru
     return 0;
 }
 
-int replay_load(const struct paths *p, struct trace *out, struct replayed *r, struct err *e)
+int replay_load(const struct replay_source *from, struct trace *out, struct replayed *r,
+                struct err *e)
 {
+    static const char *const types[] = { "memory_mib", "gpus" };
     struct history_rows rows = { 0 };
     struct pasts pasts = { 0 };
     *r = (struct replayed){ 0 };
     *out = (struct trace){ .theta1 = part_defaults.theta1,
                            .theta2 = part_defaults.theta2,
+                           .cluster = { .n_types = 2, .types = types },
                            .arena = { .max = MEMORY_MAX } };
-    int rc = history_list(p, 0, &rows, e);
+    int rc = from->list(from->ctx, &rows, e);
     for (size_t i = 0; i < rows.n && rc >= 0; i++)
-        rc = add_job(p, &rows.v[i], out, &pasts, r, e);
+        rc = add_job(from, &rows.v[i], out, &pasts, r, e);
     if (rc >= 0 && pasts.n == 0)
         rc = err_set(e, ENOENT, "the history has no finished job that ran");
     if (rc >= 0)
-        rc = set_cluster(out, e);
+        rc = from->nodes(from->ctx, out, e);
     if (rc >= 0)
         rc = settle(&pasts, out, r, e);
     history_rows_done(&rows);
     vec_done(&pasts.bars);
     vec_done(&pasts);
     return MIN(rc, 0);
+}
+
+/* ---- the jobs of this TONY_HOME ---- */
+
+static int local_list(void *ctx, struct history_rows *out, struct err *e)
+{
+    const struct client *c = ctx;
+    return history_list(&c->paths, 0, out, e);
+}
+
+static int local_read(void *ctx, const char *id, const char *name, struct buf *out, struct err *e)
+{
+    const struct client *c = ctx;
+    AUTO(free_p) char *dir = paths_history(&c->paths, id);
+    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
+    return path ? fs_read(AT_FDCWD, path, out, e)
+                : err_set(e, ENOMEM, "cannot read the history: %m");
+}
+
+/* What the pool gives to jobs: the site's settings, and for those that are not set the machine. */
+static int find_capacity(struct part_amount *out, struct err *e)
+{
+    AUTO(conf_freep) struct conf *site = conf_new();
+    AUTO(json_freep) json_t *gpus = json_array();
+    uint64_t total = 0, available;
+    if (!site || !gpus)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    int rc = conf_load_site(site, e);
+    if (rc < 0)
+        return rc;
+    bool memory_set = conf_get(site, "tony.pool.memory"),
+         gpus_set = conf_get(site, "tony.pool.gpus");
+    if (!memory_set && (rc = machine_memory(&total, &available)) < 0)
+        return err_set(e, -rc, "cannot find out how much memory this machine has: %m");
+    if (!gpus_set)
+        (void)machine_gpus(gpus, NULL); /* without tony-gpu there are none */
+    int64_t rest = (int64_t)(total >> 20) - conf_int(site, "tony.pool.memory-reserve");
+    out->v[0] = memory_set ? conf_int(site, "tony.pool.memory") : MAX(rest, (int64_t)0);
+    out->v[1] = gpus_set ? conf_int(site, "tony.pool.gpus") : (int64_t)json_array_size(gpus);
+    return 0;
+}
+
+/* The machine of the pool as the only node. */
+static int local_nodes(void *ctx, struct trace *t, struct err *e)
+{
+    struct part_amount *node = arena_alloc(&t->arena, sizeof *node);
+    if (!node)
+        return err_set(e, ENOMEM, "cannot read the history: %m");
+    *node = (struct part_amount){ 0 };
+    t->cluster.nodes = node;
+    t->cluster.n_nodes = 1;
+    (void)ctx;
+    return find_capacity(node, e);
+}
+
+int replay_local(struct client *c, struct trace *out, struct replayed *r, struct err *e)
+{
+    const struct replay_source from = { local_list, local_read, local_nodes, c };
+    int rc = client_look_paths(c, e);
+    return rc < 0 ? rc : replay_load(&from, out, r, e);
 }

@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a trace for `tony simulate` from the finished jobs of this TONY_HOME. */
+/* Makes a trace for `tony simulate` from finished jobs: those of this TONY_HOME, or those of the
+ * user on a cluster. */
 #ifndef TONY_CLIENT_REPLAY_H
 #define TONY_CLIENT_REPLAY_H
 
 #include "simulate/real.h"
 #include "simulate/trace.h"
 
+struct buf;
+struct client;
 struct err;
-struct paths;
+struct history_rows;
+
+/* Where the finished jobs are. Each function returns 0 or -errno. */
+struct replay_source {
+    /* Append the jobs; live ones may be among them. */
+    int (*list)(void *ctx, struct history_rows *out, struct err *e);
+    /* Read a file of a finished job (docs/json.md, "The files of a finished job"). */
+    int (*read)(void *ctx, const char *id, const char *name, struct buf *out, struct err *e);
+    /* Set the nodes of the cluster, whose types are memory_mib and gpus. They belong to t->arena.
+     */
+    int (*nodes)(void *ctx, struct trace *t, struct err *e);
+    void *ctx;
+};
 
 struct replayed {
     struct real real; /* its arrays are owned by the trace */
@@ -15,18 +30,25 @@ struct replayed {
 };
 
 /*
- * The types are memory_mib and gpus, as the pool divides them. The cluster is one node: what
- * the pool gives to jobs by the site's settings, or what trace_set_nodes() makes of it afterwards. An elastic job (job_spec_elastic())
- * has a container for each instance of its elastic role, with its part of the other roles, rounded
- * up. Every other job has one container with all it needs, and keeps its size.
+ * The types are memory_mib and gpus, as the pool divides them. The nodes are those of the source,
+ * or what trace_set_nodes() makes of them afterwards. An elastic job (job_spec_elastic()) has a
+ * container for each instance of its elastic role, with its part of the other roles, rounded up.
+ * Every other job has one container with all it needs, and keeps its size.
  *
  * The journal of an elastic job says how many containers it held. From this follows the work that
  * the job did, and from the work its run time with the fixed number of containers. If the journal
  * does not have the beginning of the job any more, the job counts as never resized.
  *
- * The caller zeroes *out, and ends it with trace_done(), after a failure too. 0, -ENOENT: there is
- * no finished job; another -errno.
+ * The caller zeroes *out, and ends it with trace_done(), after a failure too. -ENOENT: there is no
+ * finished job; -EIO: the cluster cannot be reached; another -errno.
  */
-int replay_load(const struct paths *p, struct trace *out, struct replayed *r, struct err *e);
+int replay_load(const struct replay_source *from, struct trace *out, struct replayed *r,
+                struct err *e);
+/* The same for the jobs of this TONY_HOME, with what the pool gives to jobs by the site's settings.
+ */
+int replay_local(struct client *c, struct trace *out, struct replayed *r, struct err *e);
+/* The same for the user's jobs on the cluster `yarn`, with the nodes of the ResourceManager.
+ * yarn_replay.c. */
+int replay_yarn(struct client *c, struct trace *out, struct replayed *r, struct err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "client/client_int.h"
 #include "client/exact.h"
 #include "client/replay.h"
+#include "client/yarn.h"
 #include "codec/json.h"
 #include "simulate/foreign.h"
 #include "simulate/generate.h"
@@ -104,9 +105,7 @@ static int load(const struct client *c, const char *path, struct trace *t, struc
 
 static int load_history(struct client *c, struct trace *t, struct replayed *past, struct err *e)
 {
-    int rc = client_look_paths(c, e);
-    if (rc == 0)
-        rc = replay_load(&c->paths, t, past, e);
+    int rc = yarn_wanted(c) ? replay_yarn(c, t, past, e) : replay_local(c, t, past, e);
     if (rc == 0 && past->left_out > 0)
         client_note("%zu job%s left out: never run, or with damaged files", past->left_out,
                     past->left_out == 1 ? " is" : "s are");
@@ -158,7 +157,7 @@ static int add_real(const struct trace *t, const struct replayed *past, json_t *
 
 static int exit_code(int rc)
 {
-    return rc == -ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE;
+    return rc == -ENOMEM || rc == -EIO ? EXIT_CLUSTER : EXIT_MISUSE;
 }
 
 static void plot_freep(struct plot **p)

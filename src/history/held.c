@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "base/fs.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -104,25 +103,11 @@ static int read_all(struct journal_reader *from, struct held *out, struct err *e
     return rc;
 }
 
-int history_held_text(struct span journal, struct held *out, struct err *e)
+int history_held(struct span journal, struct held *out, struct err *e)
 {
     struct journal_reader r;
     journal_reader_text(&r, journal);
     return read_all(&r, out, e);
-}
-
-int history_held(const char *dir, struct held *out, struct err *e)
-{
-    AUTO(free_p) char *path = fs_join(dir, "journal");
-    struct journal_reader r;
-    if (!path)
-        return err_set(e, ENOMEM, "cannot read the journal: %m");
-    int rc = journal_reader_open(&r, path, e);
-    if (rc < 0)
-        return rc;
-    rc = read_all(&r, out, e);
-    journal_reader_close(&r);
-    return rc;
 }
 
 void history_held_done(struct held *h)

@@ -26,12 +26,10 @@ struct held {
     uint32_t resizes; /* that were done */
 };
 
-/* Read the journal of the job in the directory `dir`. The caller zeroes *out, and ends it with
- * history_held_done(), after a failure too. -ENODATA: the journal does not have the beginning of
- * the job any more (docs/journal.md, "Segments"); -EBADMSG: it is damaged; -ENOENT; -ENOMEM. */
-int history_held(const char *dir, struct held *out, struct err *e);
-/* The same for a journal in memory. */
-int history_held_text(struct span journal, struct held *out, struct err *e);
+/* Read the text of a journal. The caller zeroes *out, and ends it with history_held_done(), after a
+ * failure too. -ENODATA: the journal does not have the beginning of the job any more
+ * (docs/journal.md, "Segments"); -EBADMSG: it is damaged; -ENOMEM. */
+int history_held(struct span journal, struct held *out, struct err *e);
 void history_held_done(struct held *h);
 
 #endif

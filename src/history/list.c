@@ -61,15 +61,9 @@ static char *str_field(const json_t *o, const char *key)
     return str_dup(s ? s : "");
 }
 
-/* Read a row from the summary. -errno: the summary is missing or damaged. */
-static int row_from_summary(const char *dir, struct history_row *row)
+int history_row_parse(struct span summary, struct history_row *row)
 {
-    AUTO(free_p) char *path = fs_join(dir, "summary");
-    AUTO(buf_done) struct buf text = { .max = SUMMARY_MAX };
-    int rc = path ? fs_read(AT_FDCWD, path, &text, NULL) : -ENOMEM;
-    if (rc < 0)
-        return rc;
-    json_t *o = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *o = json_loadb(summary.p ? summary.p : "", summary.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(o) || !json_is_string(json_object_get(o, "state"))) {
         json_decref(o);
         return -EBADMSG;
@@ -86,6 +80,15 @@ static int row_from_summary(const char *dir, struct history_row *row)
     row->n_tasks = (uint32_t)int_field(o, "n_tasks");
     json_decref(o);
     return 0;
+}
+
+/* Read a row from the summary. -errno: the summary is missing or damaged. */
+static int row_from_summary(const char *dir, struct history_row *row)
+{
+    AUTO(free_p) char *path = fs_join(dir, "summary");
+    AUTO(buf_done) struct buf text = { .max = SUMMARY_MAX };
+    int rc = path ? fs_read(AT_FDCWD, path, &text, NULL) : -ENOMEM;
+    return rc < 0 ? rc : history_row_parse(buf_span(&text), row);
 }
 
 /* Read a row from status.json. -errno: the file is missing or damaged. It has only one time of the

@@ -632,7 +632,7 @@ static void held_over_time(void **state)
     struct err e = { 0 };
     for (size_t i = 0; i < ARRAY_LEN(events); i++)
         add_line(&text, i + 1, &events[i].ev, events[i].t_ms);
-    if (history_held_text(buf_span(&text), &held, &e) < 0)
+    if (history_held(buf_span(&text), &held, &e) < 0)
         fail_msg("%s", e.msg);
     assert_int_equal(held.n, ARRAY_LEN(wanted));
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
@@ -648,7 +648,7 @@ static void held_over_time(void **state)
     AUTO(buf_done) struct buf later = { 0 };
     (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", header, crc32c(header, sizeof header - 1));
     (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", snapshot, crc32c(snapshot, sizeof snapshot - 1));
-    assert_int_equal(history_held_text(buf_span(&later), &held, &e), -ENODATA);
+    assert_int_equal(history_held(buf_span(&later), &held, &e), -ENODATA);
     history_held_done(&held);
 }
 
