@@ -203,7 +203,7 @@ def test_scarce_gpus_on_many_kinds_of_nodes(seed):
 
 @pytest.mark.parametrize("policy", ["static", "fifo", "backfill", "drf", "market", "las", "srtf"])
 @pytest.mark.parametrize("path", golden("alloc-1"))
-def test_other_policies(path, policy):
+def test_each_policy_answers_within_the_bounds(path, policy):
     instance = json.loads(path.read_text())["instance"]
     result = answer(instance, "--policy", policy)[0]
     assert result["policy"] == policy
@@ -257,7 +257,7 @@ def app(**members):
     ('{"kind": "market", "weights": [[0, 0]], "budgets": [1]}', "weights[0]: must be above 0 for at least one machine"),
     ('{"kind": "market", "weights": [[1]], "budgets": [0]}', "budgets[0]: must be a number from 1e-09"),
 ])
-def test_refused(text, sentence):
+def test_invalid_instances_are_refused(text, sentence):
     rc, out, errors, _ = allocate(text)
     assert (rc, out) == (2, "")
     assert sentence in errors

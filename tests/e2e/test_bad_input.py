@@ -114,7 +114,7 @@ def test_refused_with_file_and_line(tony, tmp_path, name, content, where, senten
 
 
 @pytest.mark.parametrize("command", ["run", "submit", "plan"])
-def test_every_command_that_reads_a_job(tony, tmp_path, command):
+def test_each_command_reports_the_line_of_an_error(tony, tmp_path, command):
     (tmp_path / "job.yaml").write_text("nmae: x\n")
     refused(tony, tmp_path, "job.yaml", where="job.yaml:1", sentence="name", command=command)
 
@@ -175,7 +175,7 @@ BOMB = ("<?xml version='1.0'?>\n<!DOCTYPE c [\n<!ENTITY a 'aaaaaaaaaa'>\n" +
     "<?xml version='1.0'?>\n<!DOCTYPE c [<!ENTITY x SYSTEM 'file:///etc/passwd'>]>\n"
     "<configuration><property><name>tony.application.name</name><value>&x;</value></property></configuration>\n",
 ], ids=["bomb", "external"])
-def test_entities(tony, tmp_path, content):
+def test_xml_entities_are_refused(tony, tmp_path, content):
     (tmp_path / "job.xml").write_text(content)
     err = refused(tony, tmp_path, "job.xml", where="job.xml:2")
     assert "root:" not in err
@@ -224,7 +224,7 @@ def test_options(tony, tmp_path, args, sentence):
     refused(tony, tmp_path, "job.yaml", *args, sentence=sentence, hint=False)
 
 
-def test_the_sites_final_value_stands(own_tony, tmp_path):
+def test_a_final_value_of_the_site_cannot_be_changed(own_tony, tmp_path):
     tony = own_tony(TONY_CONF_DIR=str(tmp_path / "conf"))
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tony-site.xml").write_text(
@@ -255,7 +255,7 @@ def test_a_gang_that_can_never_be_held(own_tony, tmp_path):
     assert r.returncode == 2 and json.loads(r.stdout)["fits"] is False
 
 
-def test_more_gpus_than_there_are(tony, tmp_path):
+def test_more_gpus_than_the_machine_has(tony, tmp_path):
     (tmp_path / "job.yaml").write_text("roles:\n  worker: {instances: 1, memory: 16m, gpus: 64, command: x}\n")
     err = refused(tony, tmp_path, "job.yaml", hint=False)
     assert "64" in err and "GPU" in err

@@ -65,14 +65,14 @@ def test_a_plain_stop_does_not_wait(tony):
     assert doc["state"] == "KILLED" and doc["checkpoint"]["step"] == 8
 
 
-def test_where_nobody_listens_nobody_waits(tony):
+def test_a_stop_does_not_wait_for_a_task_that_cannot_save(tony):
     app = tony.submit(tony.workers("sleep 600", conf={"tony.task.checkpoint-grace": 600000}))
     wait_until(lambda: tony.status(app)["roles"][0]["running"] == 1, "it runs", pause=0.05)
     doc = stop(tony, app, "--checkpoint")  # without --checkpoint it would take ten minutes
     assert doc["state"] == "KILLED"
 
 
-def test_the_socket_says_stop(tony):
+def test_a_stop_is_sent_over_the_socket(tony):
     """The program does not handle the signal, but it is connected to the socket."""
     app = submitted(tony, """
         say('{"step": 1, "checkpoint": "/data/step-1"}')
@@ -93,7 +93,7 @@ def test_the_grace_ends(tony):
     assert doc["state"] == "KILLED" and doc["tasks"][0]["signal"] == 9
 
 
-def test_a_kill_cuts_the_wait_short(tony):
+def test_a_kill_ends_the_wait_for_a_checkpoint(tony):
     app = submitted(tony, """
         import signal
         signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
@@ -126,7 +126,7 @@ def test_found_by_name(tony, tmp_path):
     assert t.over()["checkpoint"]["step"] == 12
 
 
-def test_found_by_its_marker(tony, tmp_path):
+def test_a_directory_counts_once_its_marker_exists(tony, tmp_path):
     data = tmp_path / "data"
     (data / "step-3").mkdir(parents=True)
     (data / "step-8").mkdir()
@@ -149,7 +149,7 @@ def test_found_by_its_marker(tony, tmp_path):
     ({"tony.worker.progress-pattern": "(" + "a" * 300 + ")"}, "at most 256 bytes"),
     ({"tony.task.checkpoint-signal": "KILL"}, "TERM"),
 ])
-def test_what_is_refused(tony, conf, words):
+def test_wrong_checkpoint_keys_are_refused(tony, conf, words):
     r = tony.run("submit", tony.workers("true", conf=conf))
     assert r.returncode == 2 and words in r.stderr, r.stderr
 
@@ -157,7 +157,7 @@ def test_what_is_refused(tony, conf, words):
 # ---- resuming ----
 
 
-def test_a_task_that_begins_again_is_told(tony, tmp_path):
+def test_a_restarted_task_gets_the_newest_common_step(tony, tmp_path):
     """It gets the newest step that all tasks have: worker:1 was faster, but worker:0 has no step 30."""
     app = tony.submit(tony.workers(program("""
         me = os.environ["TASK_INDEX"]
@@ -241,7 +241,7 @@ def test_nothing_to_resume_from(tony, tmp_path):
     assert tony.log(app, "worker:0", attempt=2) == "again\n"
 
 
-def test_the_plan_shows_it(tony):
+def test_plan_shows_the_resume_command(tony):
     path = tony.workers("train --init", role={"resume-command": "train --resume"})
     out = tony.ok("plan", path)
     assert "  command  train --init\n  resumes  train --resume\n" in out

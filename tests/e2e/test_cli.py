@@ -221,7 +221,7 @@ def test_plan_shows_what_would_be_and_does_nothing(tony, tmp_path):
     assert tony.jobs_on_disk() == before
 
 
-def test_a_plan_that_starts_the_pool_has_nothing_to_complain_of(own_tony):
+def test_plan_starts_the_pool_without_a_warning(own_tony):
     tony = own_tony()
     r = tony.run("plan", tony.workers("true"))
     assert r.returncode == 0 and r.stderr == ""

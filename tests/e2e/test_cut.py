@@ -30,7 +30,7 @@ class GivenUp:
 
 
 @pytest.mark.takes(10)
-def test_a_node_that_was_given_up(make_cluster):
+def test_a_task_on_a_lost_node_is_replaced_after_its_lease(make_cluster):
     """
     The cluster reports at once that the node is lost. The task lives on until its executor's lease is over,
     and is replaced then. Messages to the node are lost, or those from it, or both: three clusters, so that
@@ -41,7 +41,7 @@ def test_a_node_that_was_given_up(make_cluster):
         c.check()
 
 
-def test_a_short_cut_is_not_noticed(make_cluster):
+def test_a_short_cut_does_not_disturb_the_tasks(make_cluster):
     c = make_cluster(**{"tony.task.master-away-limit": 60000})
     first = [c.running(i) for i in range(2)]
     node = c.node_of(0)

@@ -96,7 +96,7 @@ def test_ready(lab, how, free_port):
     lab.settled()
 
 
-def test_the_spec_has_all(lab):
+def test_the_first_task_knows_the_addresses_of_waiting_tasks(lab):
     """Waiting tasks have their containers: the first task to begin knows their addresses."""
     spec = "import json, os; print(len(json.loads(os.environ['CLUSTER_SPEC'])['worker']))"
     path = lab.job_file({"server": {"instances": 1, "command": f"{PYTHON} -c {shlex.quote(spec)}"},
@@ -106,7 +106,7 @@ def test_the_spec_has_all(lab):
     assert lab.log(app, "server:0") == "3\n"
 
 
-def test_a_new_master_knows_what_is_ready(lab):
+def test_a_new_master_knows_which_tasks_are_ready(lab):
     job = Gated(lab, {"ready": "word"}).begun()
     kill9(lab.one("master", job.app))
     wait_until(lambda: lab.tasks(job.app)["server:0"]["connected"], "the executor has found the new master")
@@ -116,7 +116,7 @@ def test_a_new_master_knows_what_is_ready(lab):
     lab.settled()
 
 
-def test_what_begins_again_waits_again(lab):
+def test_after_a_gang_restart_the_workers_wait_again(lab):
     """The gang forms again: the file of the earlier attempt does not count."""
     job = Gated(lab, {"ready": "file:up"}, {"restart": "on-failure", "restart-scope": "job"},
                 command="bash -c 'exit $((TONY_ATTEMPT == 1))'").begun()
@@ -163,7 +163,7 @@ def test_stops(lab):
     lab.settled()
 
 
-def test_refused(lab):
+def test_wrong_dependencies_are_refused(lab):
     def refusal(**worker):
         r = lab.run("run", lab.job_file({"server": {"instances": 1, "command": "x"}, "worker": {"instances": 1, "command": "x", **worker}}))
         assert r.returncode == 2, r.stdout + r.stderr

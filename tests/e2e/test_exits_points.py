@@ -105,7 +105,7 @@ def test_a_master_that_dies_before_its_journal_has_the_end(lab):
     lab.settled()
 
 
-def test_many_ends_leave_a_short_file_and_a_short_registration(lab):
+def test_after_many_ends_exits_and_registration_are_short(lab):
     n = 120
     job = Job(lab, n)
     def ended():

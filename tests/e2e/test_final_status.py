@@ -35,7 +35,7 @@ def test_the_journal_is_not_read(ended):
     assert t.json("list")["jobs"][0]["state"] == "FAILED"
 
 
-def test_what_was_decided_stays(ended):
+def test_recorded_decisions_outlive_the_rules(ended):
     """
     Without status.json the journal is replayed. Its recorded decisions count, not the rules of the job file.
     """

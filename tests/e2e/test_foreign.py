@@ -32,7 +32,7 @@ def run(tony, bead, *args):
     return tony.run("run", path, *args)
 
 
-def test_its_variables_and_its_server(foreign):
+def test_a_framework_outside_src_sets_variables_and_runs_its_server(foreign):
     r = run(foreign, 'echo $ABACUS_PART $ABACUS_ADDRESS $TONY_ADDRESS $ABACUS_FRAME')
     assert r.returncode == 0, r.stdout + r.stderr  # the frame would sleep on, but ends with the job
     app = r.stdout.split()[1]
@@ -46,19 +46,19 @@ def test_its_variables_and_its_server(foreign):
     assert tasks["frame:0"] == "FINISHED", tasks
 
 
-def test_a_death_that_nobody_notices(foreign):
+def test_the_job_ends_if_the_peers_do_not_notice_a_death(foreign):
     """Without `unnoticed` the other bead would go on, and the job with it."""
     r = run(foreign, '[ $TASK_INDEX = 0 ] && exit 3; sleep 1000')
     assert r.returncode == 1 and "bead:0" in r.stdout, r.stdout + r.stderr
 
 
-def test_what_it_refuses(foreign):
+def test_the_framework_refuses_wrong_jobs(foreign):
     r = run(foreign, "true", "--conf", "tony.application.distributed-mode=FCFS")
     assert r.returncode == 2 and "abacus" in r.stderr, r.stderr
     r = run(foreign, "true", "--conf", "tony.frame.instances=2")
     assert r.returncode == 2 and "'frame'" in r.stderr, r.stderr
 
 
-def test_the_others_do_not_know_it(tony):
+def test_programs_without_the_framework_refuse_it(tony):
     r = run(tony, "true")
     assert r.returncode == 2 and "must be one of" in r.stderr, r.stderr

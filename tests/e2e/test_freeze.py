@@ -33,7 +33,7 @@ def untouched(lab, job):
 
 
 @pytest.mark.takes(7)
-def test_the_frozen_are_not_dead(make_lab):
+def test_processes_frozen_for_longer_than_the_limit_continue(make_lab):
     """
     Frozen for longer than the silence limit. In one home pool, keeper, master, executors and tasks are
     frozen, in the other only the master.

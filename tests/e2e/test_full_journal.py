@@ -114,7 +114,7 @@ def test_restarts_wait_for_room(small_disk):
     tony.in_history(app)
 
 
-def test_who_wants_it_stopped_does_not_wait_for_room(small_disk):
+def test_kill_ends_a_job_whose_journal_is_blocked(small_disk):
     tony = small_disk
     _, run, app = waiting_job(tony, **AGAIN)
     filler = tony.home / "filler"
@@ -184,7 +184,7 @@ def limited(tony, size, *args):
     return tony.run(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
 
 
-def test_no_room_for_a_job_below_the_limit_of_files(own_tony):
+def test_a_job_file_above_the_file_size_limit(own_tony):
     tony = own_tony()
     r = limited(tony, 0, "run", tony.workers("true"))
     assert r.returncode == 4 and "File too large" in r.stderr and "ulimit -f" in r.stderr, r.stderr
@@ -207,7 +207,7 @@ def test_the_journal_reaches_the_limit_of_files(own_tony):
     assert limited(tony, 8192, "run", tony.workers("true")).returncode == 0, "a small one fits"
 
 
-def test_tasks_meet_the_limit_of_files_as_elsewhere(own_tony):
+def test_tasks_get_sigxfsz_at_the_file_size_limit(own_tony):
     """They get SIGXFSZ. tony's own processes ignore it, and their children do not inherit that."""
     tony = own_tony()
     big = tony.base / "big"

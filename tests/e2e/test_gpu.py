@@ -40,7 +40,7 @@ def gated(lab, n, gpus, **top):
     return Gated(lab, n, before=SHOW, role={"gpus": gpus}, **top)
 
 
-def test_capacity_and_devices_that_differ(gpus):
+def test_each_running_task_has_its_own_devices(gpus):
     lab = gpus(4)
     doc = lab.json("pool", "start")
     assert doc["capacity"]["gpus"] == 4 and doc["used"]["gpus"] == 0
@@ -62,7 +62,7 @@ def test_capacity_and_devices_that_differ(gpus):
     lab.settled()
 
 
-def test_more_than_there_are_is_refused(gpus):
+def test_more_gpus_than_the_machine_has_are_refused(gpus):
     lab = gpus(2)
     for n, each in ((1, 3), (3, 1)):
         r = lab.run("run", lab.workers("true", n=n, role={"gpus": each}))
@@ -73,7 +73,7 @@ def test_more_than_there_are_is_refused(gpus):
     lab.settled()
 
 
-def test_a_machine_without_any(lab):
+def test_a_machine_without_gpus(lab):
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("hardware: this machine has GPUs")
     r = lab.run("run", lab.workers("true", role={"gpus": 1}))
@@ -81,7 +81,7 @@ def test_a_machine_without_any(lab):
     assert lab.jobs_on_disk() == []
 
 
-def test_a_task_that_asked_for_none_sees_none(gpus):
+def test_a_task_without_gpus_sees_no_device(gpus):
     """The job holds devices for its other tasks, and this task must not use them."""
     lab = gpus(2)
     path = lab.job_file({"worker": {"instances": 1, "gpus": 1,
@@ -167,7 +167,7 @@ def test_devices_survive_and_are_freed(gpus, victims):
     lab.settled()
 
 
-def test_a_site_may_say_how_many(make_lab):
+def test_the_site_sets_the_number_of_gpus(make_lab):
     """tony.pool.gpus: for devices of another vendor, or to use fewer devices."""
     lab = make_lab(site={"pool.gpus": 1}, TONY_NVML=fake_nvml(), FAKE_GPUS="4")
     assert lab.json("pool", "start")["capacity"]["gpus"] == 1

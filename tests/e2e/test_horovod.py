@@ -58,7 +58,7 @@ def test_the_master_is_killed_while_they_meet(lab, job, tmp_path):  # noqa: F811
     assert said(lab, app) == {i: (str(i), str(i), "None") for i in range(3)}
 
 
-def test_a_new_generation_finds_nothing_of_the_old(tony, job):
+def test_a_new_generation_gets_an_empty_server(tony, job):
     r = tony.run("run", job({"AGAIN": "1"}, {"restart": "on-failure"}))
     assert r.returncode == 0, r.stdout + r.stderr
     app = r.stdout.split()[1]
@@ -88,7 +88,7 @@ def test_a_driver_that_ends_without_a_plan(tony, job):
     assert r.returncode == 1 and "driver:0" in r.stdout and "it ended without a plan of the ranks" in r.stdout, r.stdout + r.stderr
 
 
-def test_a_plan_that_is_none(tony, job):
+def test_an_invalid_plan_of_the_drivers(tony, job):
     bad = """sh -c 'echo "[{}]" > 5____HOROVOD_RENDEZVOUS_SERVER____; sleep 1000'"""
     r = tony.run("run", job(**{"tony.horovod.driver.mode.debug": True, "tony.driver.command": bad}))
     assert r.returncode == 1 and "the driver's plan is no list of slots" in r.stdout, r.stdout + r.stderr
@@ -104,6 +104,6 @@ def test_without_a_server(tony, job):
     ({"tony.horovod.driver.mode.debug": True}, "tony.driver.command"),
     ({"tony.application.distributed-mode": "FCFS"}, "GANG"),
 ], ids=["a driver", "no driver", "FCFS"])
-def test_what_is_refused(tony, job, conf, why):
+def test_wrong_driver_settings_are_refused(tony, job, conf, why):
     r = tony.run("run", job(**conf))
     assert r.returncode == 2 and why in r.stderr, r.stderr

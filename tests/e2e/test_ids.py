@@ -9,7 +9,7 @@ import pathlib
 import time
 
 
-def test_two_homes_never_have_the_same_start(own_tony):
+def test_two_homes_get_different_start_times(own_tony):
     first, second = own_tony(), own_tony()
     first.ok("pool", "start")
     last = pathlib.Path(f"/tmp/tony-{os.getuid()}/last-start")
@@ -25,7 +25,7 @@ def test_two_homes_never_have_the_same_start(own_tony):
     assert starts[1] > taken, "the number was given before"
 
 
-def test_what_a_killed_pool_half_wrote_is_cleared(own_tony):
+def test_temporary_files_of_dead_processes_are_removed(own_tony):
     t = own_tony()
     t.ok("pool", "start")
     t.ok("pool", "stop")

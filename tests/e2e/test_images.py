@@ -27,7 +27,7 @@ def run_call(engine):
     return next(c for c in lib_images.calls(engine) if c[0] == "run")
 
 
-def test_what_the_engine_is_told(lab, engine, tmp_path):
+def test_arguments_of_the_engine(lab, engine, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src/job.sh").write_text("#!/bin/sh\necho here $PWD $FAKE_IMAGE $MINE; env > env.txt; cp env.txt /tmp/x 2>/dev/null; exit 0\n")
     (tmp_path / "data").write_text("data\n")
@@ -57,7 +57,7 @@ def test_what_the_engine_is_told(lab, engine, tmp_path):
     lab.settled()
 
 
-def test_who_is_stopped_is_told_through_its_engine(lab, engine):
+def test_a_stop_goes_through_the_engine(lab, engine):
     """
     TERM goes to the engine, which forwards it. Then the engine is told to kill, and has time to clean up.
     """

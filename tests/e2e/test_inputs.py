@@ -41,7 +41,7 @@ def test_a_directory_that_is_not_utf8(tony, tmp_path):
     (GOOD_ROLE + "env:\n  A: b\n  LONG: '" + "x" * 140000 + "'\n", "job.yaml:3", "131071"),
     (GOOD_ROLE + "name: " + "x" * 300 + "\n", "job.yaml:3", "255"),
 ], ids=["command", "variable", "name"])
-def test_what_no_program_could_be_given(tony, tmp_path, text, where, sentence):
+def test_text_that_no_program_can_receive(tony, tmp_path, text, where, sentence):
     (tmp_path / "job.yaml").write_text(text)
     refused(tony, tmp_path, "job.yaml", where=where, sentence=sentence)
 
@@ -50,7 +50,7 @@ def test_what_no_program_could_be_given(tony, tmp_path, text, where, sentence):
     ("framework: generic\nroles:\n  worker: {memory: 1g}\n", "job.yaml:3"),
     ("# nothing\nname: x\n", "job.yaml:2"),
 ], ids=["a role without instances", "no role"])
-def test_a_job_of_nothing_names_a_line(tony, tmp_path, text, where):
+def test_an_empty_job_is_refused_with_a_line(tony, tmp_path, text, where):
     (tmp_path / "job.yaml").write_text(text)
     refused(tony, tmp_path, "job.yaml", where=where, sentence="neither")
 
@@ -61,7 +61,7 @@ def test_a_job_of_nothing_names_a_line(tony, tmp_path, text, where):
      "99 GPUs"),
     ("command: x\nconf:\n  tony.am.gpus: 50\n  tony.am.memory: 16m\n", "job.yaml:3", "50 GPUs"),
 ], ids=["memory by default", "GPUs", "GPUs of a single command"])
-def test_what_can_never_be_held_names_a_line(tony, tmp_path, text, where, sentence):
+def test_a_job_that_is_too_large_is_refused_with_a_line(tony, tmp_path, text, where, sentence):
     (tmp_path / "job.yaml").write_text(text)
     refused(tony, tmp_path, "job.yaml", where=where, sentence=sentence)
 
@@ -72,7 +72,7 @@ def test_what_can_never_be_held_names_a_line(tony, tmp_path, text, where, senten
     "resources: ['text#archive']\n" + GOOD_ROLE,
     "conf:\n  tony.worker.resources: 'text#archive'\n" + GOOD_ROLE,
 ], ids=["src", "venv", "resource", "resource of a role"])
-def test_what_is_no_archive_names_a_line(tony, tmp_path, text):
+def test_an_invalid_archive_is_refused_with_a_line(tony, tmp_path, text):
     (tmp_path / "text").write_text("hello")
     (tmp_path / "job.yaml").write_text(text)
     refused(tony, tmp_path, "job.yaml", where="job.yaml:2" if text.startswith("conf") else "job.yaml:1", sentence="cannot unpack")
@@ -82,7 +82,7 @@ def test_what_is_no_archive_names_a_line(tony, tmp_path, text):
     ("src: src\nresources: [text]\n" + GOOD_ROLE, "::NAME"),
     ("src: src\nvenv: env\n" + GOOD_ROLE, "appears as venv/"),
 ], ids=["resource", "venv"])
-def test_what_src_has_already(tony, tmp_path, text, hint):
+def test_a_shipped_name_that_src_has_already(tony, tmp_path, text, hint):
     for name in "src", "env", "src/venv":
         (tmp_path / name).mkdir()
     (tmp_path / "text").write_text("hello")
@@ -91,12 +91,12 @@ def test_what_src_has_already(tony, tmp_path, text, hint):
     assert hint in refused(tony, tmp_path, "job.yaml", where="job.yaml:2", sentence="already")
 
 
-def test_an_empty_src_is_none(tony):
+def test_an_empty_src_dir_ships_nothing(tony):
     plan = tony.json("plan", "--executes", "true", "--src_dir", "", *ROLE)
     assert plan["ship"] == []
 
 
-def test_warnings_are_told(tony):
+def test_warnings_are_printed(tony):
     r = tony.run("plan", "--executes", "true", "--conf", "tony.am.retry-count=2")
     assert r.returncode == 0
     assert "tony: --conf: 'tony.am.retry-count' has no effect" in r.stderr
@@ -154,7 +154,7 @@ def test_a_part_of_home_is_another_users(own_tony, name):
     os.chown(t.home / name, 0, 0)
 
 
-def test_too_long_a_path_says_so_in_the_hint(own_tony):
+def test_the_hint_about_a_path_that_is_too_long(own_tony):
     r = own_tony(TONY_HOME="/tmp/" + "/".join(["x" * 200] * 20)).run("list")
     assert r.returncode == 4
     assert "hint: set TONY_HOME to a shorter path" in r.stderr
@@ -164,7 +164,7 @@ def test_too_long_a_path_says_so_in_the_hint(own_tony):
 
 @pytest.mark.takes(5)
 @pytest.mark.parametrize("command", ["kill", "wait"])
-def test_a_directory_that_is_no_job(own_tony, command):
+def test_a_job_directory_without_a_job(own_tony, command):
     t = own_tony()
     t.ok("pool", "start")
     app = "application_1700000000000_0001"

@@ -143,7 +143,7 @@ def test_a_key(tony, job, key, value, what):
         assert said and f"{key} (" in said[0] and not said[0].endswith(f"{key} ()"), r.stderr
 
 
-def test_all_of_them_in_one_file(tony, tmp_path):
+def test_keys_without_effect_are_listed_in_one_line(tony, tmp_path):
     """One line lists the keys, with each reason once."""
     rows = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v, what in KEYS
                    if what in (IGNORED, YARN) or k in ("tony.worker.instances", "tony.containers.command"))

@@ -37,7 +37,7 @@ def test_the_master_in_the_middle_of_a_record(lab):
     lab.settled()
 
 
-def test_the_keeper_after_each_line_of_exits(lab):
+def test_the_keeper_dies_after_each_line_of_exits(lab):
     every(lab, "keeper", "task", "/exits", 5, harmless=False)
 
 
@@ -52,7 +52,7 @@ def test_the_pool_while_it_starts_a_job(lab):
 
 
 @pytest.mark.parametrize("kind", ["task", "executor"])
-def test_others_at_records_of_the_master(lab, kind):
+def test_another_process_dies_at_a_record_of_the_master(lab, kind):
     """The master is stopped at the record; meanwhile another process dies."""
     def victim(lab, job):
         return [p.pid for p in lab.processes_all(job.app) if p.kind == kind and ("task.sh" in p.line or kind == "executor")][-1:]
@@ -61,7 +61,7 @@ def test_others_at_records_of_the_master(lab, kind):
     lab.settled()
 
 
-def test_an_executor_that_dies_before_it_says_what_it_knows(lab):
+def test_an_executor_dies_before_it_sends_a_report(lab):
     for number in (1, 3, 5):
         one_point(lab, f"executor-{N - 1}", number, "task", filter="call send", harmless=False)
     lab.settled()

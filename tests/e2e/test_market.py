@@ -127,7 +127,7 @@ def nobody_gains_with_finite_parallelism(instance, result):
                 assert utility([weights[j] for j in chosen], bids, [prices[j] for j in chosen], limit) <= now * (1 + 1e-6)
 
 
-def test_a_machine_that_one_user_wants_needs_a_reserve():
+def test_a_machine_wanted_by_one_user_needs_a_reserve():
     instance = {"kind": "market", "weights": [[1.0, 1.0], [0.0, 1.0]], "budgets": [1.0, 1.0], "reserve": 0.1}
     result = ask(instance)
     assert result["converged"] and result["bids"][1][0] == 0

@@ -109,7 +109,7 @@ def test_within_its_memory(world):
     world.settled()
 
 
-def test_the_others_do_not_notice(world):
+def test_a_task_over_its_memory_does_not_disturb_others(world):
     """Neither another job nor another task of the same job is affected."""
     other = Gated(world).running()
     command = "if [ $TASK_INDEX = 1 ]; then " + eat(300, "time.sleep(600)") + "; else sleep 0.3; fi"
@@ -164,7 +164,7 @@ def test_the_limit_is_set_before_the_task_runs(grouped):
     lab.settled()
 
 
-def test_doctor_and_pool_say_what_there_is(world):
+def test_pool_and_keeper_report_control_groups(world):
     cgroup = world.json("pool", "status")["cgroup"]
     assert (cgroup in ("v1", "v2")) == world.enforced
     app = world.submit(world.workers("true"))

@@ -63,7 +63,7 @@ PAIR = {"tony.ps.instances": 1, "tony.worker.instances": 1}
     ("exit_0.py", (), {"tony.chief.instances": 1, "tony.worker.instances": 2, "tony.worker.command": "python3 sleep_30.py",
                        "tony.application.group.A": "chief", "tony.application.dependency.worker.timeout.after.A": 1}, "python3", 1),
 ], ids=["single node", "single node fails", "venv", "workers fail", "standalone", "standalone of two", "more than there is", "group limit"])
-def test_ends_as_there(lab, original, script, args, keys, python, code):
+def test_the_result_is_that_of_the_original(lab, original, script, args, keys, python, code):
     r = original(script, *(a.format(base=lab.base) for a in args), keys=keys, python=python)
     assert r.returncode == code, r.stdout + r.stderr
 

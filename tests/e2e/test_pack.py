@@ -119,7 +119,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(tmp_path, out, name):
+def test_unsafe_archives_are_refused(tmp_path, out, name):
     members, says = REFUSED[name]
     (tmp_path / "evil-dir").mkdir()
     (tmp_path / "outside").write_text("outside")
@@ -132,7 +132,7 @@ def test_refused(tmp_path, out, name):
     assert not os.path.exists("/tmp/evil-tony-pack")
 
 
-def test_bomb(tmp_path, out):
+def test_a_small_archive_of_huge_content_is_refused(tmp_path, out):
     """
     1600 MB of zeros in 1.6 MB. tony-pack stops soon after the first GB: no useful archive is packed that
     small.
@@ -156,7 +156,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged(tmp_path, out, name):
+def test_damaged_archives_are_refused(tmp_path, out, name):
     archive = tmp_path / "damaged"
     archive.write_bytes(DAMAGED[name] if DAMAGED[name] is not None else gzip.compress(b"text" * 100))
     code, answer = unpack(archive, out)

@@ -45,14 +45,14 @@ def test_status_start_stop(own_tony):
     assert tony.run("pool", "stop").returncode == 0
 
 
-def test_it_holds_nobodys_directory(own_tony, tmp_path):
+def test_the_pool_leaves_the_directory_of_its_client(own_tony, tmp_path):
     tony = own_tony()
     pid = tony.json("pool", "start", cwd=tmp_path)["pid"]
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert os.getsid(pid) != os.getsid(0)
 
 
-def test_it_holds_nobodys_descriptors(own_tony):
+def test_the_pool_closes_the_descriptors_of_its_client(own_tony):
     tony = own_tony()
     ours, theirs = os.pipe()
     p = tony.start("pool", "start", pass_fds=[theirs])
@@ -64,7 +64,7 @@ def test_it_holds_nobodys_descriptors(own_tony):
     os.close(ours)
 
 
-def test_many_starters_one_pool(own_tony):
+def test_simultaneous_starts_leave_one_pool(own_tony):
     tony = own_tony()
     ps = [tony.start("pool", "start", "--json") for _ in range(8)]
     outs = [p.communicate(timeout=60) for p in ps]
@@ -166,7 +166,7 @@ def test_killing_a_job_that_waits(small):
     tony.ok("kill", a)
 
 
-def test_interrupting_a_run_that_waits(small):
+def test_ctrl_c_of_a_run_whose_job_waits(small):
     tony = small
     a = tony.submit(sleeper(tony))
     tony.await_state(a, "RUNNING")
@@ -248,7 +248,7 @@ def test_two_homes_two_pools(own_tony):
     assert two.json("list")["jobs"] == []
 
 
-def test_what_stands_in_the_way_of_the_pool_is_told(own_tony):
+def test_a_file_in_place_of_the_pool_directory_is_named(own_tony):
     tony = own_tony()
     tony.ok("list")
     pool_dir = tony.home / "pool"

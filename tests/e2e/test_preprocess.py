@@ -31,21 +31,21 @@ def test_parameters_reach_all_tasks(tony, tmp_path):
     assert tasks["preprocess:0"]["result"] == "SUCCEEDED"
 
 
-def test_it_has_nothing_to_say(tony, tmp_path):
+def test_preprocessing_without_parameters(tony, tmp_path):
     r = tony.run("run", job(tony, "true", tmp_path))
     assert r.returncode == 0, r.stdout + r.stderr
     app = r.stdout.split()[1]
     assert tony.log(app, "worker:0").startswith("[] 2 ")
 
 
-def test_its_failure_is_the_job_s(tony, tmp_path):
+def test_a_failed_preprocessing_fails_the_job(tony, tmp_path):
     r = tony.run("run", job(tony, "echo Model parameters: x; exit 7", tmp_path))
     assert r.returncode == 1 and "preprocess:0" in r.stdout and "exit code 7" in r.stdout, r.stdout + r.stderr
     app = r.stdout.split()[1]
     assert not (tony.home / "history" / app / "logs" / "worker-0").exists()
 
 
-def test_another_master_knows_what_it_said(lab, tmp_path):
+def test_a_new_master_knows_the_parameters(lab, tmp_path):
     """The parameters are in the journal, not only in the first master's memory."""
     tony = lab
     gate = tmp_path / "gate"

@@ -27,7 +27,7 @@ def pids_in(path, n):
     return wait_until(look, f"{n} processes have said their ids")
 
 
-def test_two_hundred_instant_tasks(lab):
+def test_instant_tasks_are_reported_once(lab):
     """Tasks that end within a millisecond, each with its own exit code: each is reported once."""
     command = "/bin/sh -c 'exit $(($TASK_INDEX%256))'"
     app = lab.submit(lab.workers(command, n=200, role=FREE))
@@ -45,7 +45,7 @@ def test_two_hundred_instant_tasks(lab):
     lab.settled()
 
 
-def test_every_exit_code_and_many_signals_are_told_truly(lab):
+def test_exit_codes_and_signals_are_reported(lab):
     codes = [*range(1, 256)]
     signals = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE,
                signal.SIGKILL, signal.SIGUSR1, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM, signal.SIGXCPU, 34, 64]
@@ -120,7 +120,7 @@ def test_a_task_that_ignores_term(lab):
     lab.settled()
 
 
-def test_the_grace_is_for_all_of_it(lab):
+def test_the_grace_period_covers_child_processes(lab):
     """TERM also reaches the children. They may finish their work after the first process has gone."""
     job = Gated(lab, 1, before="(trap 'sleep 0.2; echo saved > saved; exit 0' TERM; echo up > up; while :; do sleep 0.02; done) & "
                                "trap 'exit 0' TERM; wait;",
@@ -171,7 +171,7 @@ def test_the_first_of_three_failures_is_named(lab, order):
     lab.settled()
 
 
-def test_killed_tasks_are_no_cause(lab):
+def test_a_stopped_task_is_not_the_first_cause(lab):
     """A task that ends because the job is stopped is not the first cause, whatever its exit code."""
     job = Gated(lab, 6, before="trap 'exit 77' TERM; ", conf={"tony.application.fail-on-worker-failure-enabled": True})
     job.running()

@@ -85,7 +85,7 @@ def test_progress_is_shown(tony, tmp_path):
     assert (doc["roles"][0]["step"], doc["roles"][0]["total"], doc["roles"][0]["left_ms"]) == (1000, 1000, None)
 
 
-def test_run_shows_steps(tony):
+def test_run_prints_steps(tony):
     r = tony.run("run", tony.workers(program("""
         for i in range(1, 4):
             say(json.dumps({"step": i * 10, "total": 30}))
@@ -94,7 +94,7 @@ def test_run_shows_steps(tony):
     assert "step 30/30" in r.stderr
 
 
-def test_a_log_tells_progress(tony, tmp_path):
+def test_progress_is_found_in_logs(tony, tmp_path):
     """
     Progress bars with \\r on stderr, lines that are cut in the middle, and text that only looks like
     progress.
@@ -118,7 +118,7 @@ def test_a_log_tells_progress(tony, tmp_path):
     assert t.over()["roles"][0]["step"] == 400
 
 
-def test_hostile_words(tony, tmp_path):
+def test_invalid_lines_on_the_socket(tony, tmp_path):
     """Invalid lines: the executor goes on and reports the error to the task, and the task ends normally."""
     t = Talk(tony, tmp_path, r"""
         bad = ['{', '[]', '"x"', '{"step": -1}', '{"step": 1.5}', '{"step": "7"}', '{"step": 99999999999999999999}', '{"ask": "time"}',
@@ -199,7 +199,7 @@ def test_the_client_file_keeps_a_checkpoint():
         assert [w for w in said if "checkpoint" in w] == [{"step": 8, "checkpoint": "/data/new"}]
 
 
-def test_a_new_master_hears_it_again(make_lab, tmp_path):
+def test_a_new_master_gets_progress_and_checkpoint(make_lab, tmp_path):
     lab = make_lab()
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -219,7 +219,7 @@ def test_a_new_master_hears_it_again(make_lab, tmp_path):
     assert json.loads(lab.ok("status", app, "--json"))["roles"][0]["step"] == 40
 
 
-def test_what_was_saved_without_a_master(make_lab, tmp_path):
+def test_checkpoints_reported_without_a_master(make_lab, tmp_path):
     """
     The next master learns of all checkpoints that were reported without a master, not only of the last one:
     the newest step that two tasks share may be older.

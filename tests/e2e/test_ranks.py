@@ -39,7 +39,7 @@ def environment(t, app, task, rank, attempt=1):
 
 # ---- the ranks of a task ----
 
-def test_each_rank_has_its_own(tony):
+def test_each_rank_has_its_variables_and_logs(tony):
     made = {"chief": {"instances": 1, "ranks": 2, "command": "env"}, "worker": {"instances": 2, "ranks": 3, "command": "env; echo mine >&2"}}
     app = tony.submit(tony.job_file(made, framework="pytorch", env={"OMP_NUM_THREADS": "5"}))
     assert tony.run("wait", app).returncode == 0
@@ -67,7 +67,7 @@ def test_each_rank_has_its_own(tony):
     assert r.returncode == 2 and "no rank 3" in r.stderr
 
 
-def test_cores_of_its_own(tony):
+def test_each_rank_has_its_cores(tony):
     """If a container may use only the cores that it asked for, each rank gets a part of them."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -84,7 +84,7 @@ def test_cores_of_its_own(tony):
     assert lists[0][1] == lists[1][1] == f"threads {max(len(cores) // 2, 1)}"
 
 
-def test_the_first_that_fails_decides(tony):
+def test_the_first_failed_rank_decides(tony):
     command = program(tony, """
         def stopped(*_):
             print("stopped", flush=True)
@@ -107,7 +107,7 @@ def test_the_first_that_fails_decides(tony):
     assert tony.ok("why", app).rstrip().endswith("/worker-0/1/stderr.1")
 
 
-def test_one_that_does_not_want_to_end(tony):
+def test_a_rank_that_ignores_term_is_killed(tony):
     """
     A rank is killed. Another rank ignores TERM: it is killed after the grace, and is not the first cause.
     """
@@ -124,7 +124,7 @@ def test_one_that_does_not_want_to_end(tony):
     assert "killed by signal 9" in doc["message"] and "local rank 1 of 2" in doc["message"]
 
 
-def test_all_have_to_end_well(tony):
+def test_a_task_succeeds_when_all_ranks_have(tony):
     """A rank that ends early with 0 only waits for the others."""
     command = program(tony, """
         s = Store()
@@ -140,7 +140,7 @@ def test_all_have_to_end_well(tony):
     assert tony.log(app, "worker:0", "stdout.1") == "last\n"
 
 
-def test_memory_is_that_of_all(tony):
+def test_the_memory_limit_covers_all_ranks(tony):
     """Each rank alone would fit."""
     command = program(tony, """
         hold = bytearray(60 << 20)
@@ -152,7 +152,7 @@ def test_memory_is_that_of_all(tony):
     assert doc["cause"]["reason"] == "out_of_memory", doc["cause"]
 
 
-def test_a_command_that_is_none(tony):
+def test_a_command_that_does_not_exist(tony):
     _, doc = run(tony, "/nowhere/x", n=1, ranks=3, framework="generic", state="FAILED")
     # The shell that runs the command is found: it reports the missing program with 127.
     assert doc["cause"]["reason"] == "exited" and doc["cause"]["exit_code"] == 127, doc["cause"]
@@ -209,7 +209,7 @@ def test_rank_0_dies_and_the_next_store_is_empty(tony):
     assert len(ports) == 4, "and each time elsewhere"
 
 
-def test_a_master_that_dies_does_not_take_it_along(lab):
+def test_the_store_survives_the_master(lab):
     command = program(lab, """
         s = Store()
         s.barrier("up", size)
@@ -230,7 +230,7 @@ def test_a_master_that_dies_does_not_take_it_along(lab):
     assert lab.status(app)["restarts"] == 0
 
 
-def test_it_stays_when_the_task_beside_it_has_ended(tony):
+def test_the_store_survives_the_end_of_rank_0(tony):
     command = program(tony, """
         s = Store()
         if rank == 0:
@@ -256,7 +256,7 @@ LOOK = """
 
 
 @pytest.mark.parametrize("what", ["pytorch", "off", "one rank", "generic"])
-def test_where_it_is_and_where_not(tony, what):
+def test_which_jobs_have_a_store(tony, what):
     """The store listens only on this machine's address, and only if several ranks of PyTorch need it."""
     text = "ADDRESSES = ['127.0.0.2', '::1'][:1]\n" + textwrap.dedent(LOOK)
     if what == "generic":
@@ -270,7 +270,7 @@ def test_where_it_is_and_where_not(tony, what):
     assert tony.log(app, "worker:0").splitlines() == [f"127.0.0.1 {there} {'True' if there else None}", f"127.0.0.2 False {'True' if there else None}"]
 
 
-def test_it_ends_with_the_job(tony):
+def test_the_store_ends_with_the_job(tony):
     """
     The listening socket is closed. Another test may already listen on the same port: the inode shows whose
     socket it is.

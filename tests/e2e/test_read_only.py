@@ -77,7 +77,7 @@ def refuses_to_write(t, sentence):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
-def test_another_users_copy(finished):
+def test_a_home_of_another_user_can_be_shown(finished):
     t = finished
     for p in [t.home, *t.home.rglob("*")]:
         os.chown(p, 12345, 12345, follow_symlinks=False)
@@ -140,7 +140,7 @@ def test_a_live_job_in_a_home_that_became_read_only(own_tony):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
-def test_nothing_to_be_seen_is_no_success(own_tony):
+def test_an_empty_home_of_another_user_is_an_error(own_tony):
     """An empty list would not show that this is the wrong home."""
     t = own_tony()
     t.home.mkdir(0o755)

@@ -30,7 +30,7 @@ def test_one_master_is_enough(lab):
 
 # ---- the pool ----
 
-def test_pool_killed_and_adopted_again(lab):
+def test_a_new_pool_adopts_a_running_job(lab):
     job = Gated(lab, 3).running()
     old = job.kill("pool")
     job.release(1, 7)
@@ -180,7 +180,7 @@ def test_tasks_that_end_while_there_is_no_master(lab):
     lab.settled()
 
 
-def test_an_end_between_hello_and_welcome(lab):
+def test_a_task_ends_between_hello_and_welcome(lab):
     """
     The executor tells the next master in its hello that the task runs. The task ends before the master's
     answer.
@@ -246,7 +246,7 @@ def test_master_killed_as_soon_as_it_is_there(lab):
 
 
 @pytest.mark.parametrize("order", [(2, 1, 3, 0), (0, 1, 2, 3), (3, 1, 2, 0), (1, 3, 0, 2)])
-def test_the_first_cause_is_not_the_first_that_was_heard(lab, order):
+def test_the_first_cause_may_be_reported_late(lab, order):
     """A stopped master receives all failures at once, and still finds which was the first."""
     job = Gated(lab, 4).running()
     master = lab.one("master", job.app)
@@ -409,7 +409,7 @@ def test_pool_and_keeper_killed(any_lab):
     lab.settled()
 
 
-def test_pool_and_keeper_killed_and_nobody_looks(lab):
+def test_pool_and_keeper_killed_then_wait(lab):
     """Without a pool no program writes the verdict. The next command starts a pool, which does."""
     job = Gated(lab, 1).running()
     pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
@@ -466,7 +466,7 @@ def test_keeper_killed_as_soon_as_it_is_there(lab):
     lab.settled()
 
 
-def test_another_job_does_not_notice(lab):
+def test_a_killed_keeper_does_not_disturb_another_job(lab):
     job, other = Gated(lab, 1).running(), Gated(lab, 1).running()
     job.kill("keeper")
     job.over("FAILED")
@@ -568,7 +568,7 @@ def test_owner_killed(lab, also):
     lab.settled()
 
 
-def test_owner_killed_but_it_may_stay_away(lab):
+def test_owner_killed_without_an_away_limit(lab):
     job = Gated(lab, owned=True, conf={"tony.client.away-limit": -1}).running()
     job.client.kill()
     job.client.communicate()
@@ -609,7 +609,7 @@ def test_the_pool_killed_while_an_owned_job_waits(make_lab):
 # ---- at the very end ----
 
 @pytest.mark.parametrize("others", [(), ("pool",)], ids=["keeper", "keeper-and-pool"])
-def test_keeper_killed_while_it_removes_what_is_left(make_points_lab, others):
+def test_keeper_killed_while_it_removes_directories(make_points_lab, others):
     """
     The job is in the history, so it is over. Another process removes what its keeper had not removed yet.
     """
@@ -628,7 +628,7 @@ def test_keeper_killed_while_it_removes_what_is_left(make_points_lab, others):
 
 
 @pytest.mark.parametrize("command", ["wait", "status", "list", "kill", "run"])
-def test_pool_and_keeper_killed_when_the_verdict_was_told(lab, command):
+def test_pool_and_keeper_killed_after_the_verdict(lab, command):
     """No process is left to move the job into the history: the next command has it done."""
     job = Gated(lab).running()
     keeper, pool = lab.one("keeper", job.app), lab.one("pool")
@@ -647,7 +647,7 @@ def test_pool_and_keeper_killed_when_the_verdict_was_told(lab, command):
 
 
 @pytest.mark.parametrize("command", ["status", "list"])
-def test_pool_and_keeper_killed_and_somebody_asks(lab, command):
+def test_pool_and_keeper_killed_then_a_command(lab, command):
     job = Gated(lab).running()
     pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
     kill9(pool, keeper)
@@ -659,7 +659,7 @@ def test_pool_and_keeper_killed_and_somebody_asks(lab, command):
 
 
 @pytest.mark.parametrize("command", ["status", "list", "wait"])
-def test_pool_killed_while_a_job_waits_and_somebody_asks(make_lab, command):
+def test_pool_killed_while_a_job_waits_then_a_command(make_lab, command):
     """Waiting jobs have no process: the next command starts the pool, which starts them."""
     lab = make_lab(site={"pool.memory": "256m"})
     first = Gated(lab, role={"memory": "200m"}).running()

@@ -71,7 +71,7 @@ def test_misuse(tony, job, words, sentence, hint):
     assert "resize" not in tony.status(app) and "last_resize" not in tony.status(app)
 
 
-def test_a_job_that_is_over(tony):
+def test_an_ended_job_cannot_be_resized(tony):
     app = tony.submit(tony.workers("true"))
     tony.await_state(app, "SUCCEEDED")
     r = tony.run("resize", app, "worker=2")
@@ -90,7 +90,7 @@ def test_a_job_that_is_not_there(tony):
     ({"min-instances": 2}, ["worker=1"], "tony.worker.min-instances"),
     ({"max-instances": 3}, ["worker=4"], "tony.worker.max-instances"),
 ])
-def test_refused(tony, job, role, words, sentence):
+def test_wrong_requests_are_refused(tony, job, role, words, sentence):
     app = job(3, role=role)
     r = tony.run("resize", app, *words)
     assert r.returncode == 1 and sentence in r.stderr, r.stderr
@@ -190,7 +190,7 @@ def test_restart(tony, job):
     assert doc["generation"] == 2 and doc["restarts"] == 0
 
 
-def test_who_follows_sees_it(tony, tmp_path):
+def test_run_prints_the_steps_of_a_resize(tony, tmp_path):
     """
     One line when the job begins to stop the tasks, and one when the resize is complete. The tasks save until
     the file is gone, so no state is missed.
@@ -310,7 +310,7 @@ def test_kill_does_not_wait_for_a_resize(tony, job):
     assert tony.status(app)["state"] == "KILLED"
 
 
-def test_a_master_that_dies_meanwhile(make_lab):
+def test_the_master_dies_during_a_resize(make_lab):
     """The next master continues the resize, and clients that wait for it are told of its end."""
     lab = make_lab()
     saving = lab.base / "saving"
@@ -357,7 +357,7 @@ def test_a_task_that_had_ended_restarts_with_its_gang(make_lab):
     lab.settled()
 
 
-def test_a_wish_that_is_given_up(tony, job):
+def test_a_resize_that_times_out(tony, job):
     """The containers are never granted: the job keeps its size, and each client is told why."""
     app = job(2, role={"memory": "64m", "resize": "restart"}, conf={"tony.resize.timeout": 200})
     r = tony.run("resize", app, "worker=100000", "--wait", "--timeout", "300ms")

@@ -22,7 +22,7 @@ def lab(make_points_lab):  # noqa: F811
 
 
 @pytest.mark.parametrize("shape, blows", SOME, ids=[shape.replace(", ", "-") for shape, _ in SOME])
-def test_somebody_dies_at_a_record_of_a_resize(lab, shape, blows):
+def test_a_process_dies_at_a_record_of_a_resize(lab, shape, blows):
     for victim, number in blows:
         assert resize_point(lab, shape, victim, number), f"there is no record {number}"
     lab.settled()

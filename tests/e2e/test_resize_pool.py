@@ -297,7 +297,7 @@ def test_killed_at_each_step_of_a_resize(make_points_lab, program, filter):  # n
     end_all(lab, masters)
 
 
-def test_a_wish_reaches_the_master(shared):
+def test_a_resize_request_of_the_pool_reaches_the_master(shared):
     lab, masters = shared
     w = pool_wire(lab)
     wish = wire.pack(f1=7, f2=60000, f3=1, f4="there is room")

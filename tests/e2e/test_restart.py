@@ -99,7 +99,7 @@ def test_a_worker_that_fails_twice_and_then_succeeds(lab):
     lab.settled()
 
 
-def test_the_limit_and_the_codes(lab):
+def test_max_restarts_and_retry_on(lab):
     job = Runs(lab, {"worker": {"instances": 1, "max-restarts": 1, "retry-on": "7, 130-140"}})
     job.ends("worker:0", 1, 7)
     kill9(job.pid("worker:0", 2))
@@ -141,7 +141,7 @@ def test_a_gang_is_formed_anew_after_a_kill(lab):
     lab.settled()
 
 
-def test_torch_forms_its_gang_anew_by_itself(lab):
+def test_pytorch_restarts_the_gang_without_a_scope(lab):
     """The framework decides which tasks restart."""
     job = Runs(lab, {"worker": {"instances": 2, "restart": "on-failure"}}, framework="pytorch")
     job.env("worker:0")
@@ -154,7 +154,7 @@ def test_torch_forms_its_gang_anew_by_itself(lab):
     lab.settled()
 
 
-def test_a_role_begins_again(lab):
+def test_a_role_restarts(lab):
     job = Runs(lab, {"chief": {"instances": 1}, "worker": {"instances": 2, "restart": "on-failure", "restart-scope": "role"}})
     job.env("chief:0"), job.env("worker:0")
     job.ends("worker:1", 1, 1)
@@ -190,7 +190,7 @@ def test_a_lost_executor_costs_a_container_only(lab):
     lab.settled()
 
 
-def test_the_file_of_one_that_is_away_is_current(lab):
+def test_the_spec_file_of_a_stopped_executor_is_current(lab):
     """
     worker:0's executor is stopped while worker:1 moves to another container. The master writes the file, so
     it has the new address at once.
@@ -215,7 +215,7 @@ def test_the_file_of_one_that_is_away_is_current(lab):
     lab.settled()
 
 
-def test_a_job_without_roles_begins_again(lab):
+def test_a_job_without_roles_restarts(lab):
     """The executor is lost, then the task fails by itself: tony.am.retry-count allows that."""
     job = Runs(lab, {"worker": {"instances": 1}})  # only its script is used
     job.ends("worker:0", 1, 0)
@@ -328,7 +328,7 @@ def test_master_killed_while_it_restarts(lab, scope):
     lab.settled()
 
 
-def test_a_pause_before_it(lab):
+def test_a_stop_does_not_wait_for_the_restart_delay(lab):
     """The pause counts in job time; a stop does not wait for its end."""
     job = Runs(lab, {"worker": {"instances": 1, "restart": "on-failure", "restart-delay": 3600000}})
     job.ends("worker:0", 1, 1)
@@ -339,7 +339,7 @@ def test_a_pause_before_it(lab):
     lab.settled()
 
 
-def test_what_a_run_left_behind_is_gone_before_the_next(lab):
+def test_processes_of_an_attempt_end_before_the_next(lab):
     job = Runs(lab, {"worker": {"instances": 1, "restart": "on-failure",
                                 "command": "[ $TONY_ATTEMPT = 1 ] || exec sh -c 'kill -0 $(cat left) 2>/dev/null && exit 1; exit 0'; "
                                            "setsid sleep 1000 & echo $! > left; exit 1"}})

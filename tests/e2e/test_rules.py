@@ -102,7 +102,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_whose_failure_counts(tony, name):
+def test_which_failures_fail_the_job(tony, name):
     made, conf, code, says, want = RULES[name]
     rc, doc = run(tony, made, conf=conf)
     assert (rc, doc["exit_code"]) == (code, code), doc["message"]
@@ -167,7 +167,7 @@ def test_a_job_without_roles(tony, framework):
     assert ("TB_PORT" in env) == (framework != "standalone")
 
 
-def test_tb_port_is_the_chiefs_only(tony):
+def test_only_the_chief_has_tb_port(tony):
     """
     As in the original's TensorBoardPortSetOnlyOnChiefWorker; if there is a role tensorboard, only that role
     gets it.
@@ -287,7 +287,7 @@ def test_a_master_that_was_stopped_kills_nobody(lab):
     ("T info  master.registered epoch=1", None),
     ("Assertion failed: luck > 0", "Assertion failed: luck > 0"),
 ])
-def test_the_last_words_of_a_master_that_cannot_live(make_lab, words, says):
+def test_the_message_has_the_error_of_a_master_that_cannot_start(make_lab, words, says):
     """The message has its error, or the output of an abort; not the lines of a normal start."""
     lab = make_lab(copy=True)
     script = lab.bin / "tony-master"

@@ -53,7 +53,7 @@ def test_submit_prints_the_id_and_nothing_else(tony):
     assert tony.json("submit", tony.workers("true"))["application_id"] > app
 
 
-def test_accepted_means_durable(tony):
+def test_an_accepted_job_is_on_disk(tony):
     """Once the id is printed, the job can be found."""
     app = tony.submit(tony.workers("sleep 600"))
     assert (tony.dir(app) / "job.conf").stat().st_size > 0
@@ -82,7 +82,7 @@ def test_exit_codes(tony, command, code, cause):
         assert "cause" not in doc
 
 
-def test_a_failure_names_cause_tail_and_log(tony):
+def test_a_failure_prints_its_cause_tail_and_log(tony):
     script = "for i in $(seq 100); do echo line $i >&2; done; exit 9"
     path = tony.job_file({"worker": {"instances": 2, "command": "if [ $TASK_INDEX = 1 ]; then " + script + "; fi; sleep 600"}},
                          conf={"tony.application.fail-on-worker-failure-enabled": True})
@@ -250,7 +250,7 @@ def test_list(tony):
     tony.ok("kill", live)
 
 
-def test_ids_may_be_short(tony):
+def test_a_number_or_last_stands_for_an_id(tony):
     app = tony.submit(tony.workers("true"))
     tony.run("wait", "last")
     number = int(app.rsplit("_", 1)[1])
@@ -312,7 +312,7 @@ def test_logs(tony, logged, args, expect):
     (["worker:x"], "x"),
     (["worker:0", "--attempt", "9"], "attempt 9"),
 ])
-def test_logs_of_what_is_not_there(tony, logged, args, sentence):
+def test_logs_of_an_unknown_task_or_attempt(tony, logged, args, sentence):
     r = tony.run("logs", logged, *args)
     assert r.returncode == 2 and sentence in r.stderr
 
@@ -480,7 +480,7 @@ def test_secrets_appear_nowhere(tony, tmp_path):
 
 # ---- restarts of tony's own processes do not disturb the user ----
 
-def test_the_masters_death_is_not_noticed(tony, tmp_path):
+def test_run_continues_after_the_masters_death(tony, tmp_path):
     p = tony.start("run", tony.workers(f"{until(tmp_path / 'go')}; echo done"))
     app = started(tony, p)
     master = [pid for pid, line in tony.processes().items() if "tony-master" in line and app in line]
@@ -493,7 +493,7 @@ def test_the_masters_death_is_not_noticed(tony, tmp_path):
     assert tony.tasks(app)["worker:0"]["attempt"] == 1
 
 
-def test_the_pools_death_is_not_noticed(own_tony, tmp_path):
+def test_run_continues_after_the_pools_death(own_tony, tmp_path):
     tony = own_tony()
     p = tony.start("run", tony.workers(until(tmp_path / "go")))
     app = started(tony, p)

@@ -143,7 +143,7 @@ def test_killed_jobs_leave_the_queue_in_order(make_lab):
 SECRET = "Xy7-very-hush-0815"
 
 
-def test_what_lies_on_each_node_is_small():
+def test_the_executor_is_small_and_static():
     program = BIN / "tony-executor"
     content = program.read_bytes()
     if b"__asan_init" in content or b"__gcov_init" in content:
@@ -152,7 +152,7 @@ def test_what_lies_on_each_node_is_small():
     assert b"/ld-linux" not in content, "and it needs no loader"
 
 
-def test_secrets_reach_nobody(lab):
+def test_secrets_stay_off_command_lines_and_logs(lab):
     """Values of variables that are named like secrets, given in each possible way; and the job's key."""
     path = lab.job_file({"worker": {"instances": 2, "command": "test ${#API_TOKEN} -gt 5 -a ${#MY_SECRET} -gt 5 || exit 9; "
                                     "read x < $HOME/gate", "env": {"API_TOKEN": SECRET + "1"}}},
@@ -191,7 +191,7 @@ def test_secrets_reach_nobody(lab):
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
-def test_nobody_else_reads_our_files(lab, umask):
+def test_files_are_private_with_any_umask(lab, umask):
     """With any umask of the user: 0700 and 0600. Shipped programs stay executable."""
     path = lab.workers("echo x > mine; echo log")
     old = os.umask(umask)

@@ -53,7 +53,7 @@ def test_at_the_first_record_behind_a_snapshot(lab):
     lab.settled()
 
 
-def test_in_the_middle_of_a_snapshot_and_again_while_the_next_master_begins_one(lab):
+def test_two_masters_die_in_a_row(lab):
     for segment, second in ((1, (1, "call renameat journal")), (3, (1, "done renameat journal")), (6, (2, "call write */journal.new"))):
         die(lab, "call write */journal.new", segment, action="torn", second=second)
     lab.settled()

@@ -54,7 +54,7 @@ def source(tmp_path):
     return src
 
 
-def test_src_arrives_as_it_is(tony, source):
+def test_src_is_shipped_unchanged(tony, source):
     before = tree(source)
     path = tony.workers(LOOK, n=2, directory=source.parent, src="project")
     app = run(tony, path)
@@ -144,7 +144,7 @@ def test_resources(tony, tmp_path):
     assert sorted(tony.log(app, "side:0").split()) == ["plain.txt", "renamed"]
 
 
-def test_a_long_copy_says_what_it_is(tony, tmp_path):
+def test_a_long_copy_prints_its_source(tony, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "small").write_text("x")
     path = tony.workers("true", directory=tmp_path, src="src")
@@ -156,7 +156,7 @@ def test_a_long_copy_says_what_it_is(tony, tmp_path):
     assert tony.run("wait", r.stdout.strip()).returncode == 0
 
 
-def test_the_same_thing_twice_is_one(tony, tmp_path):
+def test_a_resource_listed_twice_is_shipped_once(tony, tmp_path):
     (tmp_path / "f").write_text("x")
     path = tony.workers("ls", directory=tmp_path, role={"resources": ["f", "f::g"]}, resources=["f", "f", "f::h"])
     assert tony.log(run(tony, path), "worker:0").split() == ["f", "g", "h"]
@@ -261,14 +261,14 @@ def test_archives_that_leave_their_directory_are_refused(tony, tmp_path, member)
     assert tony.jobs_on_disk() == before
 
 
-def test_what_cannot_be_shipped_is_refused(tony, source):
+def test_pipes_devices_and_tony_home_are_not_shipped(tony, source):
     os.mkfifo(source / "pipe")
     for what in "project", "project/pipe", "/dev/null", tony.home:
         r = tony.run("run", tony.workers("true", directory=source.parent, src=str(what)))
         assert r.returncode == 2 and str(what) in r.stderr and ".yaml:" in r.stderr and "\n  hint: " in r.stderr
 
 
-def test_two_things_of_one_name(tony, tmp_path):
+def test_two_resources_with_the_same_name_are_refused(tony, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "f").write_text("a")

@@ -32,7 +32,7 @@ def test_each_task_finds_the_file(lab, framework):
     lab.settled()
 
 
-def test_with_fcfs_the_file_follows(lab):
+def test_with_fcfs_the_spec_file_is_updated(lab):
     """A task that starts before the others register finds their addresses in the file later."""
     command = "until grep -qE '(127[0-9.:]+.*){3}' $TONY_SPEC_FILE; do sleep 0.02; done"
     r = lab.run("run", lab.workers(command, n=3, conf={"tony.application.distributed-mode": "FCFS"}))
@@ -40,7 +40,7 @@ def test_with_fcfs_the_file_follows(lab):
     lab.settled()
 
 
-def test_the_way_out(lab):
+def test_addresses_only_in_the_file(lab):
     """With this option no variable has the addresses, for any framework."""
     command = 'test -z "$CLUSTER_SPEC$TF_CONFIG" && cat $TONY_SPEC_FILE'
     app = lab.submit(lab.workers(command, n=2, framework="tensorflow", conf=WAY_OUT))
@@ -61,14 +61,14 @@ def many(lab, command, **top):
     return lab.workers(command, n=N, role={"memory": "4m", "vcores": 0}, env={"PAD": PAD}, **{**top, "conf": {**PATIENT, **top.get("conf", {})}})
 
 
-def test_what_is_too_long_is_left_out(short):
+def test_variables_that_are_too_long_are_left_out(short):
     app = short.submit(many(short, 'test -z "$CLUSTER_SPEC" -a -n "$PAD" && cat $TONY_SPEC_FILE'))
     assert short.run("wait", app, timeout=60).returncode == 0
     assert all(len(set(spec["worker"])) == N for spec in specs(short, app))
     short.settled()
 
 
-def test_what_is_too_long_and_needed_ends_the_task(short):
+def test_a_needed_variable_that_is_too_long_fails_the_task(short):
     """
     The number of tasks did not show the problem before the start. The failure report says it, and its hint
     helps.
@@ -129,6 +129,6 @@ def test_plan_says_nothing_of_a_small_job(own_tony, tmp_path):
     assert doc["too_long"] == [] and "too long" not in text and "left out" not in text
 
 
-def test_plan_of_the_way_out(own_tony, tmp_path):
+def test_plan_with_addresses_only_in_the_file(own_tony, tmp_path):
     text, doc = plan(own_tony(), tmp_path, "tensorflow", 8000, "--conf", "tony.application.addresses-in-environment=false")
     assert doc["too_long"] == [] and "TF_CONFIG" not in doc["tasks"][0]["env"]

@@ -91,7 +91,7 @@ def test_a_pool_of_another_version(strange):
 
 
 @pytest.mark.parametrize("num, code", [(22, 2), (34, 2), (28, 4), (30, 4), (12, 4), (99999, 4)])
-def test_whose_fault_a_refusal_is(strange, num, code):
+def test_the_exit_code_of_a_refusal(strange, num, code):
     strange.answers += [refused(num, b"because of this")]
     r = strange.run("submit", strange.workers("true"))
     assert r.returncode == code and "because of this" in r.stderr and r.stdout == ""
@@ -105,13 +105,13 @@ def test_garbage(strange, garbage):
     assert r.returncode == 4 and r.stderr.startswith("tony: ")
 
 
-def test_an_answer_to_another_question(strange):
+def test_an_answer_of_the_wrong_type(strange):
     strange.answers += [frame(field(40, field(1, b"[1, 2")))] * 3
     assert strange.run("pool", "status").returncode == 4
     assert strange.run("submit", strange.workers("true")).returncode == 4
 
 
-def test_one_that_always_hangs_up(strange):
+def test_a_pool_that_always_closes_the_connection(strange):
     """The client tries again a few times, and then gives up."""
     r = strange.run("submit", strange.workers("true"), timeout=60)
     assert r.returncode == 4 and r.stderr.startswith("tony: ")
@@ -158,7 +158,7 @@ def test_a_pool_that_is_just_starting_is_stopped(strange):
     assert p.returncode == 0 and "has stopped" in err
 
 
-def test_a_follower_is_not_lost_in_a_bad_update(strange):
+def test_wait_continues_after_an_invalid_update(strange):
     app = "application_1_0001"
     (strange.home / "jobs" / app).mkdir()
     update = field(41, field(1, app.encode()) + field(2, b"RUNNING") + field(3, b"{not json"))

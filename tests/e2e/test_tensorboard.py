@@ -56,7 +56,7 @@ def test_on_the_chief(lab):
     lab.settled()
 
 
-def test_what_the_task_says_counts(lab):
+def test_the_url_that_the_task_reports_counts(lab):
     say = """
 import os, socket, time
 s = socket.socket(socket.AF_UNIX); s.connect("\\0" + os.environ["TONY_TASK_SOCKET"][1:])

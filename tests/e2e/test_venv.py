@@ -100,7 +100,7 @@ def test_no_such_interpreter(lab, made):
     assert "it has no 'bin/pyhton'" in refusal(lab, made, "--python_binary_path", "bin/pyhton", "--executes", "x.py")
 
 
-def test_another_processor(lab, made):
+def test_an_interpreter_for_another_processor(lab, made):
     program = bytearray(pathlib.Path(PYTHON).read_bytes())
     other, name = (0xB7, "aarch64") if os.uname().machine == "x86_64" else (0x3E, "x86_64")
     program[18] = other
@@ -111,7 +111,7 @@ def test_another_processor(lab, made):
     assert "is a program of macOS" in refusal(lab, made)
 
 
-def test_another_libc(lab, made):
+def test_an_interpreter_for_another_libc(lab, made):
     program = pathlib.Path(PYTHON).read_bytes()
     loader = re.search(rb"/lib[\w/.-]*/ld-linux[\w.-]*", program).group()
     (made / "bin/python3").unlink()
@@ -125,7 +125,7 @@ def test_another_version(lab, made):
     assert f"its modules are for Python 3.6, and its interpreter '{PYTHON}' is Python {VERSION}" in said, said
 
 
-def test_what_has_no_python_is_not_looked_at(lab, tmp_path):
+def test_an_archive_without_an_interpreter_is_not_checked(lab, tmp_path):
     (tmp_path / "e").mkdir()
     (tmp_path / "e/123.xml").touch()
     subprocess.run(["tar", "czf", tmp_path / "e.tar.gz", "-C", tmp_path / "e", "."], check=True)

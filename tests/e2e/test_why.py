@@ -278,7 +278,7 @@ def test_a_limit_that_ran_out(tony):
     assert "remedy    raise tony.application.timeout" in tony.ok("why", app)
 
 
-def test_a_role_whose_turn_has_not_come(tony, tmp_path):
+def test_a_role_that_waits_for_another(tony, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     app = tony.submit(tony.job_file({"prep": {"instances": 1, "command": f"read x < {gate}"},
@@ -291,7 +291,7 @@ def test_a_role_whose_turn_has_not_come(tony, tmp_path):
     assert tony.ok("why", app).startswith(f"job {app} SUCCEEDED")
 
 
-def test_a_tolerated_failure_is_told(tony):
+def test_a_tolerated_failure_is_printed(tony):
     app = tony.submit(tony.workers("exit $((TASK_INDEX * 3))", n=2))
     assert tony.run("wait", app).returncode == 0
     text = " ".join(tony.ok("why", app).split())

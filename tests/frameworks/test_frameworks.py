@@ -45,7 +45,7 @@ def test_mxnet(own):
     assert set(results(own, r.app).values()) == {"SUCCEEDED"}
 
 
-def test_what_swallows_term_is_killed(own):
+def test_a_task_that_ignores_term_is_killed(own):
     """
     TensorFlow's mirrored workers ignore TERM and train on. They are killed after the grace period, and have
     not failed.
@@ -80,7 +80,7 @@ def mpi_job(tony, program, what, *more):
     return run(tony, None, job, *more)
 
 
-def test_mpich_meets_without_mpiexec(tony, program):
+def test_mpich_connects_without_mpiexec(tony, program):
     r = mpi_job(tony, program, "")
     assert r.returncode == 0, r.said
     assert sorted(re.findall(r"rank (\d) of 4 sum 10", r.logs)) == ["0", "1", "2", "3"]

@@ -62,7 +62,7 @@ def test_the_clock_is_wrong_for_longer_than_a_lease(make_points_lab, ms):
 
 
 @pytest.mark.parametrize("kinds, seconds", [(("executor",), 20), (("executor", "task"), 20), (("pool", "keeper", "master", "executor", "task"), 10)])
-def test_a_training_sleeps(make_lab, kinds, seconds):
+def test_a_frozen_training_continues(make_lab, kinds, seconds):
     """
     One executor is frozen for 20 s, also together with its rank, or all processes for 10 s. The model is the
     same, and nothing restarts.

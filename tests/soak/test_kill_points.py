@@ -26,7 +26,7 @@ def lab(make_points_lab):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("program", ["master", "pool", "keeper", "executor-0", "executor-1", "executor-2"])
-def test_every_point(lab, program, shape):
+def test_each_program_dies_at_each_point(lab, program, shape):
     scope, spares = SHAPES[shape]
     number = 1
     while one_point(lab, program, number, scope, spares=spares, harmless=program in HARMLESS):
@@ -69,7 +69,7 @@ def _kind(*kinds):
     return victim
 
 
-def test_two_in_a_row_and_others_beside_it(make_points_lab):
+def test_two_masters_die_at_random_points(make_points_lab):
     until = time.monotonic() + SOAK_S / 4
     rnd = random.Random(SEED)
     random.seed(SEED)

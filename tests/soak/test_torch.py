@@ -32,7 +32,7 @@ def by_torchrun(python, folder, steps):
 
 
 @pytest.mark.parametrize("name", ["debian", "torch"])
-def test_as_torchrun_would(own_tony, name):
+def test_the_result_is_that_of_torchrun(own_tony, name):
     """
     Rank 0 and others are killed in turn, at later and later steps. The result is the same to the last printed
     digit.
@@ -45,7 +45,7 @@ def test_as_torchrun_would(own_tony, name):
     assert {lines[-1].split(" weights ")[1] for lines in last} == {by_torchrun(python, t.base / "plain", steps)}
 
 
-def test_the_2_line(own_tony):
+def test_training_continues_on_pytorch_2(own_tony):
     short.check_goes_on(own_tony(), "torch")
 
 

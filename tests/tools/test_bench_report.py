@@ -18,12 +18,12 @@ def row(what, value, goal):
     return {"what": what, "value": value, "unit": "x", "goal": goal, "met": None if goal is None else value <= goal}
 
 
-def test_all_goals_are_met(capsys):
+def test_exit_status_0_if_all_goals_are_met(capsys):
     assert report().exit_status("bench/x", [row("first", 1, 2), row("second", 5, None)]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_a_missed_goal_is_named_last(capsys):
+def test_exit_status_1_and_the_name_of_a_missed_goal(capsys):
     assert report().exit_status("bench/x", [row("first", 1, 2), row("second", 3, 2), row("third", 1, 2)]) == 1
     assert capsys.readouterr().err == "bench/x: goal missed: second: 3.00 x, the goal is 2.00 x\n"
 

@@ -98,7 +98,7 @@ def test_side_by_side_and_alone(tree, capsys):
     assert lines[-1] == "6 passed, 0 failed".split()
 
 
-def test_one_after_the_other(tree):
+def test_a_serial_run(tree):
     tally = tree(GOOD.replace('os.environ["PYTEST_XDIST_WORKER"]', '"PYTEST_XDIST_WORKER" not in os.environ'), serial=True)
     assert counted(tally) == (6, 0, []) and list(tally.counts) == ["e2e"]
 
@@ -125,7 +125,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad(tree, case, capsys):
+def test_failures_are_counted_and_printed(tree, case, capsys):
     text, passed, skipped, failed, said = BAD[case]
     tally = tree(text, serial="killed" not in case)  # only pytest-xdist outlives a killed test
     assert (tally.total("passed"), tally.total("skipped"), sorted(set(tally.failures))) == (passed, skipped, failed)

@@ -46,5 +46,5 @@ def test_one_edge(tmp_path, name, line, words):
         assert f"src/{name}:{1 if name.startswith('newdir') else 2}: " in result.stdout
 
 
-def test_nothing_to_check_is_no_success(tmp_path):
+def test_a_tree_without_sources_is_an_error(tmp_path):
     assert subprocess.run([TOOL, tmp_path], capture_output=True, timeout=30).returncode == 2

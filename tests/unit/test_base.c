@@ -421,7 +421,7 @@ static void test_clock(void **state)
     assert_true(clock_wall_ms() > 1700000000000);
 }
 
-static void test_small_things(void **state)
+static void test_take_and_cleanup_helpers(void **state)
 {
     (void)state;
     char *p = strdup("x"), *q = TAKE(p);
@@ -493,7 +493,7 @@ int main(void)
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_map_churn),
         cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_small_things),
+        cmocka_unit_test(test_take_and_cleanup_helpers),
         cmocka_unit_test(test_reason),
         cmocka_unit_test(test_container_codes),
     };

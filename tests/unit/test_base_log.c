@@ -73,7 +73,7 @@ static void test_text(void **state)
     assert_string_equal(after_time(logged(c)), "error x.y n=-9223372036854775808\n");
 }
 
-static void test_values_are_contained(void **state)
+static void test_values_are_quoted_and_escaped(void **state)
 {
     struct capture *c = *state;
     static const struct {
@@ -204,7 +204,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_text),      T(test_values_are_contained),
+        T(test_text),      T(test_values_are_quoted_and_escaped),
         T(test_level),     T(test_long_lines),
         T(test_err_event), T(test_flood),
     };

@@ -238,7 +238,7 @@ static void test_compare(void **state)
     assert_false(str_copy(small, 0, "x"));
 }
 
-static void test_distance(void **state)
+static void test_edit_distance(void **state)
 {
     (void)state;
     assert_int_equal(str_distance("", ""), 0);
@@ -337,10 +337,10 @@ static void test_human(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_i64),      cmocka_unit_test(test_mib),
-        cmocka_unit_test(test_times),    cmocka_unit_test(test_bool),
-        cmocka_unit_test(test_real),     cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_distance), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_i64),           cmocka_unit_test(test_mib),
+        cmocka_unit_test(test_times),         cmocka_unit_test(test_bool),
+        cmocka_unit_test(test_real),          cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_edit_distance), cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_human),
     };
     return cmocka_run_group_tests_name("base_str", tests, NULL, NULL);

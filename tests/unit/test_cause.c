@@ -437,7 +437,7 @@ static void test_reasons(void **state)
 }
 
 /* A task without peers that lost a connection can only have lost a service outside the job. */
-static void test_alone(void **state)
+static void test_a_task_without_peers(void **state)
 {
     struct cause_end end = { .reason = END_EXITED,
                              .exit_code = 1,
@@ -509,9 +509,12 @@ static void test_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),   cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_alone),     cmocka_unit_test(test_the_remedy_names_the_role),
-        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_a_task_without_peers),
+        cmocka_unit_test(test_the_remedy_names_the_role),
+        cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

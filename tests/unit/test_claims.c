@@ -124,7 +124,7 @@ static void a_waiting_job_has_a_fixed_part(void **state)
     assert_int_equal(d.jobs[0].n, 4);
 }
 
-static void who_is_left_as_it_is(void **state)
+static void jobs_that_keep_their_allocation(void **state)
 {
     struct claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
@@ -141,7 +141,7 @@ static void who_is_left_as_it_is(void **state)
     assert_int_equal(d.jobs[0].verdict, PART_KEEPS);
 }
 
-static void a_node_that_is_not_known(void **state)
+static void an_unknown_node_is_an_error(void **state)
 {
     static const uint32_t elsewhere[] = { 0, 2 };
     struct claim claim = running("a", 2);
@@ -162,8 +162,8 @@ int main(void)
         cmocka_unit_test(what_others_hold_is_not_divided),
         cmocka_unit_test(the_queue_has_a_limit),
         cmocka_unit_test(a_waiting_job_has_a_fixed_part),
-        cmocka_unit_test(who_is_left_as_it_is),
-        cmocka_unit_test(a_node_that_is_not_known),
+        cmocka_unit_test(jobs_that_keep_their_allocation),
+        cmocka_unit_test(an_unknown_node_is_an_error),
     };
     return cmocka_run_group_tests_name("claims", tests, NULL, NULL);
 }

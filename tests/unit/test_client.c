@@ -32,7 +32,7 @@ static int count(char *const *argv)
     return n;
 }
 
-static void test_forms(void **state)
+static void test_forms_of_options(void **state)
 {
     (void)state;
     static const struct {
@@ -94,7 +94,7 @@ static void test_arguments_and_order(void **state)
     options_done(&o);
 }
 
-static void test_refused(void **state)
+static void test_wrong_options_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -390,9 +390,9 @@ static void test_find(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_forms_of_options),
         cmocka_unit_test(test_arguments_and_order),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_wrong_options_are_refused),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test_setup_teardown(test_job_of_options, make_place, remove_place),
         cmocka_unit_test_setup_teardown(test_names_in_one_place, make_place, remove_place),

@@ -237,7 +237,7 @@ static int hand_over(void *arg)
 
 /* ---- results ---- */
 
-static void test_told_again(void **state)
+static void test_repeated_submissions(void **state)
 {
     (void)state;
     static const struct {
@@ -270,7 +270,7 @@ static void test_told_again(void **state)
     client_job_done(&job);
 }
 
-static void test_refused(void **state)
+static void test_a_failed_submission(void **state)
 {
     (void)state;
     static const int states[] = { HADOOP__YARN_APPLICATION_STATE__SUBMITTED,
@@ -289,7 +289,7 @@ static void test_refused(void **state)
 
 /* The ResourceManager restarts without a store while the job runs: a follower is told so, and what
  * to do. */
-static void test_forgotten(void **state)
+static void test_the_resourcemanager_has_forgotten_the_job(void **state)
 {
     (void)state;
     static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED,
@@ -439,8 +439,10 @@ int main(void)
 {
     log_setup(STDERR_FILENO, LOG_ERROR, false);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_told_again), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_forgotten),  cmocka_unit_test(test_context),
+        cmocka_unit_test(test_repeated_submissions),
+        cmocka_unit_test(test_a_failed_submission),
+        cmocka_unit_test(test_the_resourcemanager_has_forgotten_the_job),
+        cmocka_unit_test(test_context),
         cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,7 +106,7 @@ static void test_appended(void **state)
     conf_free(c);
 }
 
-static void test_wrong_values(void **state)
+static void test_wrong_values_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -491,7 +491,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),     cmocka_unit_test(test_final),
-        cmocka_unit_test(test_appended),   cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_appended),   cmocka_unit_test(test_wrong_values_are_refused),
         cmocka_unit_test(test_reading),    cmocka_unit_test(test_lists),
         cmocka_unit_test(test_envs),       cmocka_unit_test(test_lists_round_trip),
         cmocka_unit_test(test_resources),  cmocka_unit_test(test_command),

@@ -242,7 +242,7 @@ static void test_all_keys(void **state)
 }
 
 /* Each key of TonY has an effect, or a message says why not. */
-static void test_no_key_is_silent(void **state)
+static void test_each_key_has_an_effect_and_a_help_text(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(tony); i++) {
@@ -437,9 +437,12 @@ static void test_secrets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_keys),       cmocka_unit_test(test_no_key_is_silent),
-        cmocka_unit_test(test_rows_are_sound), cmocka_unit_test(test_find),
-        cmocka_unit_test(test_nearest),        cmocka_unit_test(test_role_names),
+        cmocka_unit_test(test_all_keys),
+        cmocka_unit_test(test_each_key_has_an_effect_and_a_help_text),
+        cmocka_unit_test(test_rows_are_sound),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_role_names),
         cmocka_unit_test(test_secrets),
     };
     return cmocka_run_group_tests_name("conf_keys", tests, NULL, NULL);

@@ -178,7 +178,7 @@ static void test_the_roles_of_the_peak(void **state)
     job_spec_free(s);
 }
 
-static void test_sizes_that_may_be(void **state)
+static void test_allowed_and_refused_sizes(void **state)
 {
     (void)state;
     static const struct {
@@ -246,9 +246,12 @@ static void test_jobs_of_older_versions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restarts),          cmocka_unit_test(test_resize_keys),
-        cmocka_unit_test(test_resize_policies),   cmocka_unit_test(test_the_roles_of_the_peak),
-        cmocka_unit_test(test_sizes_that_may_be), cmocka_unit_test(test_jobs_of_older_versions),
+        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_resize_keys),
+        cmocka_unit_test(test_resize_policies),
+        cmocka_unit_test(test_the_roles_of_the_peak),
+        cmocka_unit_test(test_allowed_and_refused_sizes),
+        cmocka_unit_test(test_jobs_of_older_versions),
     };
     return cmocka_run_group_tests_name("conf_spec", tests, NULL, NULL);
 }

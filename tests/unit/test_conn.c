@@ -206,7 +206,7 @@ static void test_burst_of_1000(void **state)
     echo_run(*state, 1000, 2, 100);
 }
 
-static void test_dial_nobody(void **state)
+static void test_dial_without_a_listener(void **state)
 {
     struct place *p = *state;
     struct loop *l = new_loop();
@@ -244,7 +244,7 @@ static int dial_raw(const char *path)
 }
 
 /* Bad bytes from a stranger end that connection with a reason, and affect nothing else. */
-static void test_bad_peers(void **state)
+static void test_invalid_frames(void **state)
 {
     static const struct {
         const char *bytes;
@@ -284,7 +284,7 @@ static void answer_then_count(struct conn *c, const Tony__Frame *f, void *arg)
         (void)send_step(c, f->task_word->step, 1000); /* -EPIPE once the close is known */
 }
 
-static void test_last_words(void **state)
+static void test_frames_sent_before_a_close_arrive(void **state)
 {
     static const struct conn_ops ops = { NULL, answer_then_count, server_closed };
     struct place *p = *state;
@@ -525,7 +525,7 @@ static void accept_nothing(struct conn *c, void *arg)
     ((struct echo *)arg)->n_accepted++;
 }
 
-static void test_not_taken(void **state)
+static void test_a_connection_that_is_not_accepted(void **state)
 {
     static const struct conn_ops client = { NULL, client_frame, client_closed_stop };
     struct place *p = *state;
@@ -577,15 +577,15 @@ int main(void)
         T(test_many_small_frames),
         T(test_large_frames),
         T(test_burst_of_1000),
-        T(test_dial_nobody),
-        T(test_bad_peers),
-        T(test_last_words),
+        T(test_dial_without_a_listener),
+        T(test_invalid_frames),
+        T(test_frames_sent_before_a_close_arrive),
         T(test_slow_reader),
         T(test_finish),
         T(test_close_in_callbacks),
         T(test_close_before_and_in_open),
         T(test_pause),
-        T(test_not_taken),
+        T(test_a_connection_that_is_not_accepted),
         T(test_free_with_all_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

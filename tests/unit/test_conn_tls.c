@@ -215,7 +215,7 @@ static void test_tls_keys_differ(void **state)
 
 static const struct conn_ops no_ops = { 0 };
 
-static void test_tls_nobody_there(void **state)
+static void test_tls_dial_without_a_listener(void **state)
 {
     (void)state;
     struct echo x = { 0 };
@@ -403,7 +403,7 @@ int main(void)
     log_setup(2, LOG_ERROR, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tls_echo),        cmocka_unit_test(test_tls_many),
-        cmocka_unit_test(test_tls_keys_differ), cmocka_unit_test(test_tls_nobody_there),
+        cmocka_unit_test(test_tls_keys_differ), cmocka_unit_test(test_tls_dial_without_a_listener),
         cmocka_unit_test(test_tls_no_answer),   cmocka_unit_test(test_tls_strangers),
         cmocka_unit_test(test_tls_cut),         cmocka_unit_test(test_tls_paused),
     };

@@ -67,7 +67,7 @@ static void put(const char *name, const char *text, mode_t mode)
 
 /* ---- command lines ---- */
 
-static void who_needs_a_shell(void **state)
+static void which_commands_need_a_shell(void **state)
 {
     static const struct {
         const char *text;
@@ -353,14 +353,14 @@ static void look_during_execs(const char *padding)
     assert_int_equal(missed, 0);
 }
 
-static void an_exec_hides_nobody(void **state)
+static void a_process_is_found_during_its_exec(void **state)
 {
     (void)state;
     look_during_execs("PAD=");
 }
 
 /* The environment is read in pieces. The exec may come between two of them. */
-static void an_exec_hides_no_large_environment(void **state)
+static void a_process_with_a_large_environment_is_found_during_its_exec(void **state)
 {
     char pad[100000];
     (void)state;
@@ -599,7 +599,7 @@ static void frames_over_a_link(void **state)
     link_close(&b);
 }
 
-static void bytes_that_are_no_frame(void **state)
+static void invalid_frames_close_the_link(void **state)
 {
     static const struct {
         const char *bytes;
@@ -624,20 +624,20 @@ static void bytes_that_are_no_frame(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_needs_a_shell),
+        cmocka_unit_test(which_commands_need_a_shell),
         cmocka_unit_test_setup_teardown(how_commands_are_run, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(hadoops_libraries, make_dir, remove_dir),
         cmocka_unit_test(commands_without_memory),
         cmocka_unit_test(ports_are_kept_for_the_task),
         cmocka_unit_test(walking_and_killing),
         cmocka_unit_test(killing_by_environment),
-        cmocka_unit_test(an_exec_hides_nobody),
-        cmocka_unit_test(an_exec_hides_no_large_environment),
+        cmocka_unit_test(a_process_is_found_during_its_exec),
+        cmocka_unit_test(a_process_with_a_large_environment_is_found_during_its_exec),
         cmocka_unit_test(control_groups),
         cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
         cmocka_unit_test(frames_over_a_link),
-        cmocka_unit_test(bytes_that_are_no_frame),
+        cmocka_unit_test(invalid_frames_close_the_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,7 @@ static bool first_hello(void)
 
 /* All addresses come in Peers and go into the container's own file; the Start relies on that
  * file. */
-static void addresses_apart_from_the_start(void **state)
+static void addresses_come_before_the_start(void **state)
 {
     (void)state;
     static const char json[] = "{\"worker\":[\"10.0.0.1:1\",\"10.0.0.2:2\",\"10.0.0.3:3\"]}";
@@ -171,7 +171,7 @@ static void no_path_from_the_node(void **state)
     assert_non_null(strstr(text_of("log1/stdout"), "PATH=/usr/local/sbin:/usr/local/bin:"));
 }
 
-static void logs_on_the_first_disk_that_takes_them(void **state)
+static void logs_go_to_the_first_usable_directory(void **state)
 {
     (void)state;
     char dirs[300];
@@ -272,7 +272,7 @@ static void masters(void **state)
 
 /* The master is dead, and the next one has another address. It connects to the executor; from then
  * on the executor connects to that address. */
-static void a_new_master_calls(void **state)
+static void a_new_master_connects(void **state)
 {
     (void)state;
     w->command = "echo begun; while [ ! -e go ]; do sleep 0.01; done; exit 3";
@@ -306,7 +306,7 @@ static void a_new_master_calls(void **state)
 }
 
 /* A task has ended, and the new master's journal does not even contain its start. */
-static void a_new_master_starts_what_is_over(void **state)
+static void a_new_master_starts_an_ended_attempt(void **state)
 {
     (void)state;
     w->command = "echo begun; exit 3";
@@ -344,7 +344,7 @@ static bool dialled_often(void)
 }
 
 /* A stranger listens at the address of a dead master. The running task goes on. */
-static void a_stranger_at_the_address(void **state)
+static void a_listener_with_a_wrong_key(void **state)
 {
     (void)state;
     w->command = "echo begun; while [ ! -e go ]; do sleep 0.01; done";
@@ -366,7 +366,7 @@ static void a_stranger_at_the_address(void **state)
     assert_int_equal(exit_status(), 0);
 }
 
-static void nobody_there_for_long(void **state)
+static void the_task_ends_after_the_away_limit(void **state)
 {
     (void)state;
     /* Counted from the start of the task; longer than a busy machine lets it wait. */
@@ -381,7 +381,7 @@ static void nobody_there_for_long(void **state)
     assert_int_equal(processes(false), 0);
 }
 
-static void not_wanted(void **state)
+static void a_refused_executor_exits(void **state)
 {
     (void)state;
     w->refuse = true;
@@ -393,7 +393,7 @@ static void not_wanted(void **state)
 
 /* The master relies on the job's grace: a refused executor gives its task no longer one. If the
  * grace is 0, the task is killed without a TERM. */
-static void not_wanted_any_more(void **state)
+static void a_running_executor_is_refused(void **state)
 {
     (void)state;
     w->grace_ms = 0;
@@ -473,7 +473,7 @@ static void the_master_stops_it(void **state)
 
 /* A preempted task saves a checkpoint and exits with 0. That does not count as the end of its
  * work. */
-static void it_is_preempted(void **state)
+static void a_preempted_task_saves(void **state)
 {
     (void)state;
     w->command = "trap 'echo saved; exit 0' USR1; echo begun; while :; do sleep 0.01; done";
@@ -491,7 +491,7 @@ static void it_is_preempted(void **state)
     (void)exit_status();
 }
 
-static void a_daemon_is_left(void **state)
+static void daemons_of_the_task_are_killed(void **state)
 {
     (void)state;
     w->command = "(setsid setsid sleep 100 &); (setsid sh -c 'echo daemon; exec sleep 100' &); "
@@ -666,7 +666,7 @@ static void ipv6(void **state)
     assert_string_equal(w->host, "[::1]");
 }
 
-static void few_pages(void **state)
+static void a_waiting_executor_uses_little_memory(void **state)
 {
     (void)state;
     w->command = "echo begun; sleep 100";
@@ -695,29 +695,29 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_missing),
         TEST(a_task),
-        TEST(addresses_apart_from_the_start),
+        TEST(addresses_come_before_the_start),
         TEST(no_path_from_the_node),
-        TEST(logs_on_the_first_disk_that_takes_them),
+        TEST(logs_go_to_the_first_usable_directory),
         TEST(source),
         TEST(no_source),
         TEST(a_cut_connection),
         TEST(masters),
-        TEST(a_new_master_calls),
-        TEST(a_new_master_starts_what_is_over),
+        TEST(a_new_master_connects),
+        TEST(a_new_master_starts_an_ended_attempt),
         TEST(wrong_key),
-        TEST(a_stranger_at_the_address),
-        TEST(nobody_there_for_long),
-        TEST(not_wanted),
-        TEST(not_wanted_any_more),
+        TEST(a_listener_with_a_wrong_key),
+        TEST(the_task_ends_after_the_away_limit),
+        TEST(a_refused_executor_exits),
+        TEST(a_running_executor_is_refused),
         TEST(the_node_stops_it),
         TEST(the_node_kills_it),
         TEST(the_master_stops_it),
-        TEST(it_is_preempted),
-        TEST(a_daemon_is_left),
+        TEST(a_preempted_task_saves),
+        TEST(daemons_of_the_task_are_killed),
         TEST(attempts_and_logs),
         TEST(an_empty_root),
         TEST(ipv6),
-        TEST(few_pages),
+        TEST(a_waiting_executor_uses_little_memory),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

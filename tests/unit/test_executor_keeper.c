@@ -61,7 +61,7 @@ static void exit_codes(void **state)
     }
 }
 
-static void what_a_failure_says(void **state)
+static void a_failure_has_its_tail_and_exit_code(void **state)
 {
     (void)state;
     struct world *w = world_new("");
@@ -73,7 +73,7 @@ static void what_a_failure_says(void **state)
     world_end_well(w);
 }
 
-static void what_a_task_sees(void **state)
+static void environment_of_a_task(void **state)
 {
     (void)state;
     setenv("TONY_STRANGE", "x", 1);
@@ -134,7 +134,7 @@ static bool is_up(struct world *w)
     return up;
 }
 
-static void stops_and_reports_what_it_was(void **state)
+static void a_stop_is_reported_with_its_reason(void **state)
 {
     static const struct {
         const char *command;
@@ -185,7 +185,7 @@ static void stops_and_reports_what_it_was(void **state)
     }
 }
 
-static void nothing_survives_its_task(void **state)
+static void processes_of_a_task_end_with_it(void **state)
 {
     static const char *const rows[] = {
         "setsid sleep 100 & exit 0",
@@ -371,7 +371,7 @@ static void master_restart(void **state)
     world_end_well(w);
 }
 
-static void master_that_stays_away(void **state)
+static void tasks_end_if_the_master_stays_away(void **state)
 {
     (void)state;
     struct world *w = world_new("");
@@ -566,17 +566,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(exit_codes),
-        TEST(what_a_failure_says),
-        TEST(what_a_task_sees),
-        TEST(stops_and_reports_what_it_was),
-        TEST(nothing_survives_its_task),
+        TEST(a_failure_has_its_tail_and_exit_code),
+        TEST(environment_of_a_task),
+        TEST(a_stop_is_reported_with_its_reason),
+        TEST(processes_of_a_task_end_with_it),
         TEST(time_limit),
         TEST(too_much_memory),
         TEST(shared_memory_counts_once),
         TEST(executor_killed),
         TEST(executor_killed_after_the_end),
         TEST(master_restart),
-        TEST(master_that_stays_away),
+        TEST(tasks_end_if_the_master_stays_away),
         TEST(attempts_in_one_container),
         TEST(container_stopped_by_the_keeper),
         TEST(grants_within_what_was_admitted),

@@ -79,7 +79,7 @@ static void kill_keeper(struct world *w)
 
 /* The list for a new master is larger than a frame may be, and the file is larger than tony builds
  * in memory. */
-static void more_ends_than_a_frame_has(void **state)
+static void more_ends_than_fit_into_a_frame(void **state)
 {
     enum { N = 320000 };
     char detail[101];
@@ -97,7 +97,7 @@ static void more_ends_than_a_frame_has(void **state)
     world_end_well(w);
 }
 
-static void the_keeper_forgets_what_the_journal_has(void **state)
+static void the_keeper_forgets_acknowledged_ends(void **state)
 {
     (void)state;
     struct world *w = world_new("");
@@ -227,8 +227,8 @@ static void memory_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(more_ends_than_a_frame_has),
-        TEST(the_keeper_forgets_what_the_journal_has),
+        TEST(more_ends_than_fit_into_a_frame),
+        TEST(the_keeper_forgets_acknowledged_ends),
         TEST(exits_is_replaced),
         TEST(memory_stays),
     };

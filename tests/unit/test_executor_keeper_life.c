@@ -105,7 +105,7 @@ static bool is_master_failed(struct world *w)
     return strcmp(w->state, "MASTER_FAILED") == 0;
 }
 
-static void a_master_that_cannot_live(void **state)
+static void a_master_that_always_exits(void **state)
 {
     static const struct {
         const char *flag;
@@ -149,7 +149,7 @@ static void assert_no_groups(const char *list)
     }
 }
 
-static void taken_down(void **state)
+static void the_keeper_is_told_to_end(void **state)
 {
     char path[300];
     (void)state;
@@ -412,7 +412,7 @@ static void working_directories_are_kept(void **state)
 }
 
 /* If pool/ended cannot be made, the working directories are removed where they are. */
-static void what_cannot_be_moved(void **state)
+static void directories_that_cannot_be_moved_are_removed(void **state)
 {
     (void)state;
     struct world *w = world_new("");
@@ -425,7 +425,7 @@ static void what_cannot_be_moved(void **state)
 
 /* The keeper reports the end before the slow clean-up. So the pool can start the next job on the
  * devices at once, and clients need not wait. */
-static void the_end_is_told_first(void **state)
+static void the_end_is_reported_before_the_clean_up(void **state)
 {
     char lock[128], byte;
     struct link client;
@@ -449,7 +449,7 @@ static void the_end_is_told_first(void **state)
 }
 
 /* If the master dies, the keeper kills also those of its children that have no mark of the job. */
-static void what_a_master_leaves(void **state)
+static void children_of_a_dead_master_are_killed(void **state)
 {
     (void)state;
     struct world *w = world_new(NULL);
@@ -476,7 +476,7 @@ static bool has_master(struct world *w)
 }
 
 /* A master reports how the job ended, and is dead when the keeper reads the report. */
-static void last_words_of_a_master(void **state)
+static void the_report_of_a_dead_master_is_read(void **state)
 {
     (void)state;
     struct world *w = world_new("");
@@ -500,7 +500,7 @@ static void last_words_of_a_master(void **state)
 
 /* The same with a master that no longer reads: the keeper cannot write to it, but still reads its
  * report. */
-static void last_words_of_a_deaf_master(void **state)
+static void the_report_of_a_master_that_stopped_reading(void **state)
 {
     (void)state;
     struct world *w = world_new("--memory-mib 100");
@@ -550,8 +550,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_masters_process),
-        TEST(a_master_that_cannot_live),
-        TEST(taken_down),
+        TEST(a_master_that_always_exits),
+        TEST(the_keeper_is_told_to_end),
         TEST(keeper_killed),
         TEST(second_keeper_is_refused),
         TEST(gpus_are_locked),
@@ -559,11 +559,11 @@ int main(void)
         TEST(a_pool_that_dies_early),
         TEST(a_job_without_a_pool_ends),
         TEST(working_directories_are_kept),
-        TEST(what_cannot_be_moved),
-        TEST(the_end_is_told_first),
-        TEST(what_a_master_leaves),
-        TEST(last_words_of_a_master),
-        TEST(last_words_of_a_deaf_master),
+        TEST(directories_that_cannot_be_moved_are_removed),
+        TEST(the_end_is_reported_before_the_clean_up),
+        TEST(children_of_a_dead_master_are_killed),
+        TEST(the_report_of_a_dead_master_is_read),
+        TEST(the_report_of_a_master_that_stopped_reading),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));

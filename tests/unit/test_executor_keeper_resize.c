@@ -158,7 +158,7 @@ static void grows_when_the_pool_has_room(void **state)
     end_job(w);
 }
 
-static void gives_back_what_has_ended(void **state)
+static void ended_containers_are_given_back(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 100");
@@ -174,7 +174,7 @@ static void gives_back_what_has_ended(void **state)
     end_job(w);
 }
 
-static void a_wish_is_taken_back(void **state)
+static void a_demand_is_withdrawn(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 80");
@@ -193,7 +193,7 @@ static void a_wish_is_taken_back(void **state)
 }
 
 /* Only what needs more than there is: a container that comes in place of another is granted. */
-static void what_can_never_be(void **state)
+static void a_demand_above_the_machine_is_refused(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 80");
@@ -225,7 +225,7 @@ static void what_can_never_be(void **state)
 
 /* The master asks for the containers of a later stage when that stage comes. It hears of the
  * refusal at once, through the slot with the highest number, and once. */
-static void what_can_never_be_of_a_later_stage(void **state)
+static void a_demand_of_a_later_stage_is_refused(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 80");
@@ -245,7 +245,7 @@ static void what_can_never_be_of_a_later_stage(void **state)
 /* The master has sent an ask for the slot that the refusal names, before it heard of the refusal.
  * The ask fits, so it is granted. The master ignores the refusal of that slot, and hears of
  * another. */
-static void the_refused_slot_is_asked_for_meanwhile(void **state)
+static void a_refusal_crosses_a_request_for_its_slot(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 120");
@@ -266,7 +266,7 @@ static void the_refused_slot_is_asked_for_meanwhile(void **state)
 }
 
 /* A large ask in front holds up the small ones behind it, until it is taken back. */
-static void asks_are_taken_back(void **state)
+static void requests_are_withdrawn(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 100");
@@ -372,7 +372,7 @@ static void a_new_pool(void **state)
     end_job(w);
 }
 
-static void the_pools_wish(void **state)
+static void the_pool_asks_for_a_resize(void **state)
 {
     (void)state;
     struct world *w = running_job("--memory-mib 80");
@@ -453,17 +453,17 @@ int main(void)
 #define TEST(fn) cmocka_unit_test_teardown(fn, world_teardown)
     const struct CMUnitTest tests[] = {
         TEST(grows_when_the_pool_has_room),
-        TEST(gives_back_what_has_ended),
+        TEST(ended_containers_are_given_back),
         TEST(the_bounds_of_the_job),
         TEST(the_end_of_the_job),
-        TEST(a_wish_is_taken_back),
-        TEST(what_can_never_be),
-        TEST(what_can_never_be_of_a_later_stage),
-        TEST(the_refused_slot_is_asked_for_meanwhile),
-        TEST(asks_are_taken_back),
+        TEST(a_demand_is_withdrawn),
+        TEST(a_demand_above_the_machine_is_refused),
+        TEST(a_demand_of_a_later_stage_is_refused),
+        TEST(a_refusal_crosses_a_request_for_its_slot),
+        TEST(requests_are_withdrawn),
         TEST(gpus_come_and_go),
         TEST(a_new_pool),
-        TEST(the_pools_wish),
+        TEST(the_pool_asks_for_a_resize),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

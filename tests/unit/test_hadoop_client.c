@@ -185,7 +185,7 @@ static void start(struct world *w)
     assert_non_null(yarn_start_containers(w->client, &rq, 0, on_start, w));
 }
 
-static void test_calls(void **state)
+static void test_calls_end_in_any_order(void **state)
 {
     (void)state;
     for (int row = 0; row < 3; row++) {
@@ -209,7 +209,7 @@ static void test_calls(void **state)
 }
 
 /* If a connection breaks after a call was sent, the call is repeated only if it is idempotent. */
-static void test_broken(void **state)
+static void test_calls_on_a_broken_connection(void **state)
 {
     (void)state;
     struct world w = { .close_first = 2 };
@@ -233,7 +233,7 @@ static void test_broken(void **state)
     world_close(&w);
 }
 
-static void test_refused(void **state)
+static void test_a_call_that_is_refused(void **state)
 {
     (void)state;
     struct world w = { .refuse_first = 1,
@@ -295,7 +295,7 @@ static void on_quiet(void *arg)
 
 /* The server is stopped: the calls end. While there are no calls the client does nothing; the next
  * call reconnects. */
-static void test_silent(void **state)
+static void test_a_server_without_an_answer(void **state)
 {
     (void)state;
     struct world w = { .silent = true };
@@ -420,10 +420,14 @@ int main(void)
 {
     log_setup(2, LOG_WARN, false);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calls),       cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_next_address),
-        cmocka_unit_test(test_unreachable), cmocka_unit_test(test_auth_ends_at_once),
-        cmocka_unit_test(test_silent),      cmocka_unit_test(test_free_and_retire),
+        cmocka_unit_test(test_calls_end_in_any_order),
+        cmocka_unit_test(test_calls_on_a_broken_connection),
+        cmocka_unit_test(test_a_call_that_is_refused),
+        cmocka_unit_test(test_next_address),
+        cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_auth_ends_at_once),
+        cmocka_unit_test(test_a_server_without_an_answer),
+        cmocka_unit_test(test_free_and_retire),
         cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

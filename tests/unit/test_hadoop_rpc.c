@@ -493,7 +493,7 @@ static void test_sasl_refusals(void **state)
     }
 }
 
-static void test_spoiled_packet(void **state)
+static void test_changed_packets_are_refused(void **state)
 {
     (void)state;
     for (int conf = 0; conf < 2; conf++) {
@@ -553,7 +553,7 @@ static void test_answer_before_the_handshake(void **state)
     server_done(&s);
 }
 
-static void test_strange_bytes(void **state)
+static void test_answers_of_other_servers(void **state)
 {
     (void)state;
     static const struct {
@@ -691,10 +691,10 @@ int main(void)
         cmocka_unit_test(test_error_of_a_call),
         cmocka_unit_test(test_simple_refused),
         cmocka_unit_test(test_sasl_refusals),
-        cmocka_unit_test(test_spoiled_packet),
+        cmocka_unit_test(test_changed_packets_are_refused),
         cmocka_unit_test(test_unprotected_answer),
         cmocka_unit_test(test_answer_before_the_handshake),
-        cmocka_unit_test(test_strange_bytes),
+        cmocka_unit_test(test_answers_of_other_servers),
         cmocka_unit_test(test_fatal_ends_all),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_no_memory),

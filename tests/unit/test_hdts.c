@@ -27,7 +27,7 @@ static const char proto[] =
     "\x12\x0e\x0a\x09my.secret\x1a\x01\x07"    /* the first entry with this name */
     "\x12\x10\x1a\x03\1\2\3\x0a\x09my.secret"; /* value before alias */
 
-static void finds_it(void **state)
+static void the_secret_is_found(void **state)
 {
     (void)state;
     struct span out;
@@ -51,7 +51,7 @@ static void long_secret(void **state)
     assert_int_equal(hdts_secret(span_mem(text, 210), "k", &out, &e), -EINVAL);
 }
 
-static void says_what_is_wrong(void **state)
+static void errors_of_a_token_storage(void **state)
 {
     (void)state;
     static const struct {
@@ -95,9 +95,9 @@ static void says_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_it),
+        cmocka_unit_test(the_secret_is_found),
         cmocka_unit_test(long_secret),
-        cmocka_unit_test(says_what_is_wrong),
+        cmocka_unit_test(errors_of_a_token_storage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,7 +362,7 @@ static void a_job_without_a_master_is_ended(void **state)
     }
 }
 
-static void an_abort_that_crashed_before_the_move(void **state)
+static void an_abort_is_completed_after_a_crash(void **state)
 {
     (void)state;
     struct home h;
@@ -382,7 +382,7 @@ static void an_abort_that_crashed_before_the_move(void **state)
 }
 
 /* A full disk: the job goes to history anyway. There it reads as failed. */
-static void a_journal_that_takes_nothing_more(void **state)
+static void an_abort_on_a_full_disk(void **state)
 {
     (void)state;
     struct home h;
@@ -446,7 +446,7 @@ static void the_newest_first(void **state)
     home_done(&h);
 }
 
-static void the_summary_is_only_a_shortcut(void **state)
+static void a_job_is_read_without_its_summary(void **state)
 {
     (void)state;
     struct home h;
@@ -514,7 +514,7 @@ static const struct resume_case {
     { 1000, 0, 0, 999999999, 1000 },                /* no wall time known */
 };
 
-static void the_jobs_clock_goes_on(void **state)
+static void job_time_after_a_restart(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(resumes); i++) {
@@ -553,7 +553,7 @@ static bool kept(const struct home *h, const char *name)
 
 /* The time of the summary, which is written last, decides. Half-removed jobs are removed;
  * directories that are no jobs stay. */
-static void what_is_old_goes(void **state)
+static void old_jobs_are_removed(void **state)
 {
     static const char *const dirs[] = { "application_1700000000000_0001",
                                         "application_1700000000000_0002",
@@ -663,13 +663,13 @@ int main(void)
         cmocka_unit_test(an_older_format),
         cmocka_unit_test(a_job_that_is_moved_while_it_is_read),
         cmocka_unit_test(a_job_without_a_master_is_ended),
-        cmocka_unit_test(an_abort_that_crashed_before_the_move),
-        cmocka_unit_test(a_journal_that_takes_nothing_more),
+        cmocka_unit_test(an_abort_is_completed_after_a_crash),
+        cmocka_unit_test(an_abort_on_a_full_disk),
         cmocka_unit_test(the_newest_first),
-        cmocka_unit_test(the_summary_is_only_a_shortcut),
+        cmocka_unit_test(a_job_is_read_without_its_summary),
         cmocka_unit_test(a_status_that_is_too_large),
-        cmocka_unit_test(the_jobs_clock_goes_on),
-        cmocka_unit_test(what_is_old_goes),
+        cmocka_unit_test(job_time_after_a_restart),
+        cmocka_unit_test(old_jobs_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,7 @@ static void test_success_rules(void **state)
 }
 
 /* A role waits until another role has started, is ready, or has succeeded. */
-static void test_conditions(void **state)
+static void test_roles_that_wait_for_others(void **state)
 {
 #define PS "ps*2/untracked worker*2<ps:ready"
 #define NEVER(what) "role 'worker' cannot begin, since it waits for 'ps' to " what ": task 'ps:0' "
@@ -590,7 +590,7 @@ static void test_new_master(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_success_rules),   cmocka_unit_test(test_conditions),
+        cmocka_unit_test(test_success_rules),   cmocka_unit_test(test_roles_that_wait_for_others),
         cmocka_unit_test(test_stops),           cmocka_unit_test(test_scenarios_of_the_original),
         cmocka_unit_test(test_gang_and_stages), cmocka_unit_test(test_first_cause),
         cmocka_unit_test(test_messages),        cmocka_unit_test(test_limits),

@@ -102,7 +102,7 @@ static void test_the_newest_that_all_share(void **state)
     }
 }
 
-static void test_what_is_refused(void **state)
+static void test_checkpoints_that_are_refused(void **state)
 {
     struct drive d;
     (void)state;
@@ -176,7 +176,7 @@ static void test_generations_do_not_mix(void **state)
     check_timelines(rows, ARRAY_LEN(rows));
 }
 
-static void test_what_is_told_late(void **state)
+static void test_late_reports_of_checkpoints(void **state)
 {
     static const struct timeline rows[] = {
         { GANG, "go 0:100/2 1:100/2 0:110/2 worker:1=1 +5000 !1:110/2@1.1 !0:110/2@1.1",
@@ -230,7 +230,7 @@ static void test_a_task_that_restarts_alone(void **state)
     check_timelines(rows, ARRAY_LEN(rows));
 }
 
-static void test_who_is_waited_for(void **state)
+static void test_which_tasks_a_step_waits_for(void **state)
 {
     static const struct timeline rows[] = {
         /* the first task of a generation that reports a step waits for the tasks that saved in the
@@ -566,7 +566,7 @@ static void by_chance(uint64_t seed, const char *job, unsigned *n_whole)
     drive_done(&d);
 }
 
-static void test_by_chance(void **state)
+static void test_random_timelines(void **state)
 {
     unsigned n_whole = 0;
     (void)state;
@@ -680,12 +680,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_newest_that_all_share),
-        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_checkpoints_that_are_refused),
         cmocka_unit_test(test_generations_do_not_mix),
-        cmocka_unit_test(test_what_is_told_late),
+        cmocka_unit_test(test_late_reports_of_checkpoints),
         cmocka_unit_test(test_a_task_that_restarts_alone),
-        cmocka_unit_test(test_who_is_waited_for),
-        cmocka_unit_test(test_by_chance),
+        cmocka_unit_test(test_which_tasks_a_step_waits_for),
+        cmocka_unit_test(test_random_timelines),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_a_stop_with_time_to_save),

@@ -88,7 +88,7 @@ static void describe(const struct job *j, struct buf *out)
     assert_int_equal(job_status_json(j, true, out), 0);
 }
 
-static void test_other_rules(void **state)
+static void test_a_replay_with_other_rules(void **state)
 {
     unsigned n_different = 0;
     (void)state;
@@ -130,7 +130,7 @@ static unsigned count(const struct drive *d, const char *event)
 }
 
 /* Each decision has a record, and without a decision there is none. */
-static void test_what_is_recorded(void **state)
+static void test_which_decisions_are_recorded(void **state)
 {
     static const struct {
         const char *job, *script;
@@ -260,8 +260,8 @@ static void test_bad_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_rules),
-        cmocka_unit_test(test_what_is_recorded),
+        cmocka_unit_test(test_a_replay_with_other_rules),
+        cmocka_unit_test(test_which_decisions_are_recorded),
         cmocka_unit_test(test_torn),
         cmocka_unit_test(test_no_decision_is_lost_without_memory),
         cmocka_unit_test(test_bad_records),

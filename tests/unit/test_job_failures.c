@@ -94,7 +94,7 @@ static void test_only_victims(void **state)
 }
 
 /* The task had printed its traceback when tony stopped it, before it had ended. */
-static void test_one_that_was_stopped_while_it_failed(void **state)
+static void test_a_task_is_stopped_while_it_fails(void **state)
 {
     static const struct {
         struct ev_attempt_ended ev;
@@ -138,7 +138,7 @@ static void test_one_that_was_stopped_while_it_failed(void **state)
 
 /* A task that exits without an error message is not always the victim of a task that is lost while
  * it is being stopped. */
-static void test_one_that_was_lost_while_it_was_stopped(void **state)
+static void test_a_task_is_lost_while_it_is_stopped(void **state)
 {
     static const struct {
         const char *tail;
@@ -255,7 +255,7 @@ static void test_the_list(void **state)
 }
 
 /* Failures before the last attempt, and what the job did about each. */
-static void test_kept_ones(void **state)
+static void test_the_list_of_earlier_failures(void **state)
 {
     struct drive d;
     (void)state;
@@ -274,7 +274,7 @@ static void test_kept_ones(void **state)
 
 /* The victim reports first, and all tasks are halted for it. The first cause reports while it is
  * being halted. */
-static void test_the_root_tells_while_it_is_halted(void **state)
+static void test_the_first_cause_reports_while_it_is_halted(void **state)
 {
     struct drive d;
     (void)state;
@@ -328,13 +328,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_victim_is_not_the_cause),
         cmocka_unit_test(test_only_victims),
-        cmocka_unit_test(test_the_root_tells_while_it_is_halted),
-        cmocka_unit_test(test_one_that_was_stopped_while_it_failed),
-        cmocka_unit_test(test_one_that_was_lost_while_it_was_stopped),
+        cmocka_unit_test(test_the_first_cause_reports_while_it_is_halted),
+        cmocka_unit_test(test_a_task_is_stopped_while_it_fails),
+        cmocka_unit_test(test_a_task_is_lost_while_it_is_stopped),
         cmocka_unit_test(test_the_cause_of_the_event_counts),
         cmocka_unit_test(test_the_cause_of_the_event_is_weighed),
         cmocka_unit_test(test_the_list),
-        cmocka_unit_test(test_kept_ones),
+        cmocka_unit_test(test_the_list_of_earlier_failures),
         cmocka_unit_test(test_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

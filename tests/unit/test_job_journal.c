@@ -182,7 +182,7 @@ static void test_records_of_version_0_1_0(void **state)
     }
 }
 
-static void test_records_look_like_this(void **state)
+static void test_text_of_the_records(void **state)
 {
     AUTO(buf_done) struct buf line = { 0 };
     struct job_event ev = { .type = EV_ATTEMPT_ENDED,
@@ -536,7 +536,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_what_events_begin_with),
         cmocka_unit_test(test_records_of_version_0_1_0),
-        cmocka_unit_test(test_records_look_like_this),
+        cmocka_unit_test(test_text_of_the_records),
         cmocka_unit_test(test_long_and_foreign_texts),
         cmocka_unit_test(test_bad_records),
         cmocka_unit_test(test_every_prefix),

@@ -97,7 +97,7 @@ static void test_fences(void **state)
 }
 
 /* A container that is not needed is given back; an unknown one is stopped. */
-static void test_strays(void **state)
+static void test_containers_that_are_not_needed(void **state)
 {
     struct drive d;
 
@@ -150,7 +150,7 @@ static void test_strays(void **state)
 }
 
 /* Facts that the old master did not write, or did not send, before it died. */
-static void test_lost_words(void **state)
+static void test_facts_that_the_old_master_did_not_write(void **state)
 {
     struct drive d;
     struct slot_view v;
@@ -192,7 +192,7 @@ static void test_lost_words(void **state)
 
 /* The report of an end arrives before the record of the start. The executor keeps the end until the
  * start is recorded. */
-static void test_an_end_before_its_start(void **state)
+static void test_an_end_is_reported_before_the_start(void **state)
 {
     struct drive d;
     struct slot_view v;
@@ -323,9 +323,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fences),
-        cmocka_unit_test(test_strays),
-        cmocka_unit_test(test_lost_words),
-        cmocka_unit_test(test_an_end_before_its_start),
+        cmocka_unit_test(test_containers_that_are_not_needed),
+        cmocka_unit_test(test_facts_that_the_old_master_did_not_write),
+        cmocka_unit_test(test_an_end_is_reported_before_the_start),
         cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
         cmocka_unit_test(test_draining_has_time),
         cmocka_unit_test(test_a_refusal_that_comes_late),

@@ -113,7 +113,7 @@ static void test_a_new_master_waits_in_every_state(void **state)
 }
 
 /* A slot has ended without a report that its attempt is dead, and restarts later. */
-static void test_what_was_given_up_for_good_and_restarts(void **state)
+static void test_a_lost_slot_without_budget_restarts_later(void **state)
 {
     static const struct row rows[] = {
         /* its node was lost and it had no retries left: the gang restarts for another reason */
@@ -189,7 +189,7 @@ static void test_a_first_start_may_be_missing(void **state)
 }
 
 /* The lease counts from the last message of the executor, for each limit. */
-static void test_the_lease_counts_from_the_last_word(void **state)
+static void test_the_lease_counts_from_the_last_message(void **state)
 {
     static const struct row rows[] = {
         /* the executor sends heartbeats and does not stop: the stop began 108 s before the lease
@@ -227,7 +227,7 @@ static void test_a_spare_has_a_connection_of_its_own(void **state)
 }
 
 /* The master stood still, so it may not have read that the executor is back. */
-static void test_a_stall_is_no_time_to_come_back(void **state)
+static void test_the_lease_is_extended_after_a_stall(void **state)
 {
     struct drive d;
     const char *script = "go mute:worker:0 gone:worker:0 worker:0!lost";
@@ -246,7 +246,7 @@ static void test_a_stall_is_no_time_to_come_back(void **state)
 
 /* The scheduler cannot end a container on a lost node. The master can, if it reaches the
  * executor. */
-static void test_an_executor_in_reach_is_told_to_end(void **state)
+static void test_a_reachable_executor_of_a_lost_node_is_told_to_end(void **state)
 {
     static const char *const jobs[] = { ONE, "worker*2 lost=0 lease=100000 nodes=2" };
 
@@ -340,7 +340,7 @@ static void test_a_resize_waits_for_the_lease(void **state)
 
 /* ---- job_deadline() is never late ---- */
 
-static void test_a_beat_ends_a_suspicion(void **state)
+static void test_a_heartbeat_ends_a_suspicion(void **state)
 {
     struct drive d;
     struct slot_view v;
@@ -362,15 +362,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_new_master_waits_in_every_state),
-        cmocka_unit_test(test_what_was_given_up_for_good_and_restarts),
+        cmocka_unit_test(test_a_lost_slot_without_budget_restarts_later),
         cmocka_unit_test(test_a_first_start_may_be_missing),
-        cmocka_unit_test(test_the_lease_counts_from_the_last_word),
+        cmocka_unit_test(test_the_lease_counts_from_the_last_message),
         cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
-        cmocka_unit_test(test_a_stall_is_no_time_to_come_back),
-        cmocka_unit_test(test_an_executor_in_reach_is_told_to_end),
+        cmocka_unit_test(test_the_lease_is_extended_after_a_stall),
+        cmocka_unit_test(test_a_reachable_executor_of_a_lost_node_is_told_to_end),
         cmocka_unit_test(test_a_leaving_slot_waits_as_well),
         cmocka_unit_test(test_a_resize_waits_for_the_lease),
-        cmocka_unit_test(test_a_beat_ends_a_suspicion),
+        cmocka_unit_test(test_a_heartbeat_ends_a_suspicion),
     };
     return cmocka_run_group_tests_name("job_lease", tests, NULL, NULL);
 }

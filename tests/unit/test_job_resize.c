@@ -208,7 +208,7 @@ static void test_before_the_start(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-static void test_given_up(void **state)
+static void test_a_resize_times_out(void **state)
 {
     static const struct row rows[] = {
         /* the timeout of a minute is set in drive_init() */
@@ -447,7 +447,7 @@ static void test_an_older_size_is_refused(void **state)
 
 /* The scheduler was told the demand of the job while a task had ended. When that task restarts, the
  * scheduler gets the new demand before the request for the container. */
-static void test_a_task_that_had_ended_restarts(void **state)
+static void test_an_ended_task_restarts_after_the_demand(void **state)
 {
     struct drive d;
     struct job_actions acts = { 0 };
@@ -475,7 +475,7 @@ static void test_a_task_that_had_ended_restarts(void **state)
     drive_done(&d);
 }
 
-static void test_refused(void **state)
+static void test_requests_that_are_refused(void **state)
 {
     static const struct {
         const char *job, *script, *why;
@@ -585,7 +585,7 @@ static void test_waits_for_a_checkpoint(void **state)
     drive_done(&d);
 }
 
-static void test_says_how_far_it_shrinks(void **state)
+static void test_the_outcome_names_the_smallest_size(void **state)
 {
     struct drive d;
     (void)state;
@@ -633,7 +633,7 @@ static void test_keeps_a_demand(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-static void test_refuses_a_demand_while_forming(void **state)
+static void test_a_demand_is_refused_while_the_gang_forms(void **state)
 {
     static const struct {
         const char *script, *why;
@@ -763,19 +763,19 @@ int main(void)
         cmocka_unit_test(test_live),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_before_the_start),
-        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_a_resize_times_out),
         cmocka_unit_test(test_a_new_container_ends),
         cmocka_unit_test(test_a_later_stage_is_refused),
         cmocka_unit_test(test_a_resize_goes_on_when_the_job_starts),
         cmocka_unit_test(test_a_role_that_is_stopped_does_not_grow),
         cmocka_unit_test(test_an_older_size_is_refused),
-        cmocka_unit_test(test_a_task_that_had_ended_restarts),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_an_ended_task_restarts_after_the_demand),
+        cmocka_unit_test(test_requests_that_are_refused),
         cmocka_unit_test(test_by_the_scheduler),
         cmocka_unit_test(test_waits_for_a_checkpoint),
-        cmocka_unit_test(test_says_how_far_it_shrinks),
+        cmocka_unit_test(test_the_outcome_names_the_smallest_size),
         cmocka_unit_test(test_keeps_a_demand),
-        cmocka_unit_test(test_refuses_a_demand_while_forming),
+        cmocka_unit_test(test_a_demand_is_refused_while_the_gang_forms),
         cmocka_unit_test(test_a_kept_demand_has_its_deadline),
         cmocka_unit_test(test_the_status_shows_a_kept_demand),
         cmocka_unit_test(test_every_prefix),

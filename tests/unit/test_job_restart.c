@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Restarts as tables: a job, a script (tests/fake/drive.h), and the result. */
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <malloc.h>
 #include <stdio.h>
 
 #include <cmocka.h>
@@ -104,7 +104,7 @@ static void test_memory_of_a_window(void **state)
     drive_done(&d);
 }
 
-static void test_whether(void **state)
+static void test_which_failures_restart(void **state)
 {
     static const struct row rows[] = {
         /* by default a task does not restart for a failure that it caused itself */
@@ -229,7 +229,7 @@ static void test_whether(void **state)
     check_all(rows, ARRAY_LEN(rows));
 }
 
-static void test_who(void **state)
+static void test_which_tasks_restart(void **state)
 {
     static const struct row rows[] = {
         { "worker*3/on/scope-task", "go worker:1=1", JOB_RUNNING,
@@ -344,7 +344,7 @@ static void test_when(void **state)
 }
 
 /* tests of tony.am.retry-count */
-static void test_the_whole_job(void **state)
+static void test_restarts_of_the_whole_job(void **state)
 {
     static const struct row rows[] = {
         { "worker*2 retries=1", "go worker:0=1", JOB_RUNNING,
@@ -539,7 +539,7 @@ static void test_the_same_checkpoint_again(void **state)
 
 /* The announcement that a container will be taken acts like the loss, before it. No other budget is
  * used. */
-static void test_a_notice(void **state)
+static void test_a_notice_of_preemption(void **state)
 {
     static const struct row rows[] = {
         { "worker*2/scope-task pre=1", "go take:worker:1 +1", JOB_RUNNING,
@@ -726,7 +726,7 @@ static void test_ports(void **state)
 /* While a slot pauses before its start, another one is replaced: now the slot has to wait for the
  * end of that one's attempt, and not for the pause. No timer is left. A job that was restored from
  * a snapshot has none either, and would refuse its event. */
-static void test_a_pause_that_does_not_count(void **state)
+static void test_a_pause_ends_when_another_slot_is_replaced(void **state)
 {
     struct drive d;
 
@@ -747,16 +747,16 @@ static void test_a_pause_that_does_not_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_pause_that_does_not_count),
-        cmocka_unit_test(test_whether),
+        cmocka_unit_test(test_a_pause_ends_when_another_slot_is_replaced),
+        cmocka_unit_test(test_which_failures_restart),
         cmocka_unit_test(test_memory_of_a_window),
-        cmocka_unit_test(test_who),
+        cmocka_unit_test(test_which_tasks_restart),
         cmocka_unit_test(test_when),
-        cmocka_unit_test(test_the_whole_job),
+        cmocka_unit_test(test_restarts_of_the_whole_job),
         cmocka_unit_test(test_spares),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_ports),
-        cmocka_unit_test(test_a_notice),
+        cmocka_unit_test(test_a_notice_of_preemption),
         cmocka_unit_test(test_a_notice_before_the_start),
         cmocka_unit_test(test_time_to_save),
         cmocka_unit_test(test_the_same_checkpoint_again),

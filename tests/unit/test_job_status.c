@@ -88,7 +88,7 @@ static void test_between_attempts(void **state)
     drive_done(&d);
 }
 
-static void test_a_life(void **state)
+static void test_the_document_from_start_to_end(void **state)
 {
     struct drive d;
 
@@ -383,7 +383,7 @@ static void more_of_task(uint32_t slot, struct buf *out, void *arg)
 }
 
 /* Without events the run time still grows, until the job is over. */
-static void test_time_goes_on(void **state)
+static void test_the_run_time_grows_without_events(void **state)
 {
     static const struct {
         const char *script, *ran_ms, *now_ms;
@@ -411,7 +411,7 @@ static void test_time_goes_on(void **state)
 }
 
 /* The master adds members to the core's document. Texts that tasks have written can be left out. */
-static void test_more(void **state)
+static void test_members_that_the_master_adds(void **state)
 {
     AUTO(buf_done) struct buf text = { 0 };
     struct job_status_more more = { more_of_job, more_of_task, (void *)(uintptr_t) "http://m/",
@@ -450,15 +450,15 @@ static void test_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_life),
+        cmocka_unit_test(test_the_document_from_start_to_end),
         cmocka_unit_test(test_between_attempts),
         cmocka_unit_test(test_succeeded_and_single_node),
         cmocka_unit_test(test_outlook),
         cmocka_unit_test(test_notices),
         cmocka_unit_test(test_foreign_texts),
         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_time_goes_on),
-        cmocka_unit_test(test_more),
+        cmocka_unit_test(test_the_run_time_grows_without_events),
+        cmocka_unit_test(test_members_that_the_master_adds),
     };
     return cmocka_run_group_tests_name("job_status", tests, NULL, NULL);
 }

@@ -253,7 +253,7 @@ static void test_every_job_cell(void **state)
 
 /* Did a task end before or after it was told to stop? Reported times are cut to milliseconds; a
  * signal that tony sent must not look earlier than the stop for that. */
-static void test_whose_end_it_was(void **state)
+static void test_an_end_before_or_after_the_stop(void **state)
 {
     static const struct {
         int64_t stop_us, at_us;
@@ -301,7 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_slot_cell),
         cmocka_unit_test(test_every_job_cell),
-        cmocka_unit_test(test_whose_end_it_was),
+        cmocka_unit_test(test_an_end_before_or_after_the_stop),
     };
     return cmocka_run_group_tests_name("job_table", tests, NULL, NULL);
 }

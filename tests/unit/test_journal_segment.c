@@ -52,7 +52,7 @@ static void test_a_segment_replaces_the_last(void **state)
     assert_int_equal(access(beside, F_OK), -1);
 }
 
-static void test_the_lock_holds_over_the_change(void **state)
+static void test_the_lock_stays_with_a_new_segment(void **state)
 {
     (void)state;
     struct journal a, b;
@@ -70,7 +70,7 @@ static void test_the_lock_holds_over_the_change(void **state)
     journal_close(&b);
 }
 
-static void test_payloads_that_cannot_be(void **state)
+static void test_invalid_payloads(void **state)
 {
     (void)state;
     struct journal j;
@@ -170,7 +170,7 @@ static void test_a_rename_fails_and_has_happened(void **state)
 
 /* The rename fails, and nobody can say which file has the name: the journal has failed for good,
  * and neither file gets another record. The next process continues the one that has the name. */
-static void test_nobody_knows_whether_a_rename_has_happened(void **state)
+static void test_a_rename_with_unknown_result(void **state)
 {
     static const char *const has_the_name[] = { "old", "new" };
     static const char *const found[] = { "H1 E2", "H3 S4" };
@@ -230,7 +230,7 @@ static void test_the_unfinished_file_stays(void **state)
 
 /* If the sync of the directory fails, the next sync of the journal repeats it, and fails with
  * it. */
-static void test_the_directory_is_synced_later(void **state)
+static void test_a_failed_sync_of_the_directory_is_repeated(void **state)
 {
     (void)state;
     struct journal j;
@@ -387,7 +387,7 @@ static void put_line(struct buf *out, uint64_t n, const char *payload)
     journal_close(&j);
 }
 
-static void test_what_is_refused(void **state)
+static void test_invalid_segments_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -554,17 +554,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_segment_replaces_the_last),
-        cmocka_unit_test(test_the_lock_holds_over_the_change),
-        cmocka_unit_test(test_payloads_that_cannot_be),
+        cmocka_unit_test(test_the_lock_stays_with_a_new_segment),
+        cmocka_unit_test(test_invalid_payloads),
         cmocka_unit_test(test_any_call_fails),
         cmocka_unit_test(test_a_rename_fails_and_has_happened),
-        cmocka_unit_test(test_nobody_knows_whether_a_rename_has_happened),
+        cmocka_unit_test(test_a_rename_with_unknown_result),
         cmocka_unit_test(test_the_unfinished_file_stays),
-        cmocka_unit_test(test_the_directory_is_synced_later),
+        cmocka_unit_test(test_a_failed_sync_of_the_directory_is_repeated),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_killed_at_every_call),
         cmocka_unit_test(test_format_1_is_continued),
-        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_invalid_segments_are_refused),
         cmocka_unit_test(test_a_snapshot_cut_at_every_byte),
         cmocka_unit_test(test_overlong_lines),
         cmocka_unit_test(test_a_long_journal_is_read),

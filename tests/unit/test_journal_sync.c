@@ -20,7 +20,7 @@
 #include "storage/journal.h"
 
 /* The kernel has dropped the bytes that were not synced: all of them are written again. */
-static void test_a_full_disk_is_told_by_the_sync(void **state)
+static void test_the_sync_reports_a_full_disk(void **state)
 {
     (void)state;
     static const int errors[] = { ENOSPC, EDQUOT };
@@ -62,7 +62,7 @@ static void test_a_full_disk_is_told_by_the_sync(void **state)
 }
 
 /* NFS reports with a later write(), once, that an earlier one did not reach the server. */
-static void test_a_full_disk_is_told_by_the_next_write(void **state)
+static void test_the_next_write_reports_a_full_disk(void **state)
 {
     (void)state;
     struct journal j;
@@ -103,7 +103,7 @@ static void test_other_failures_of_a_sync_are_final(void **state)
 }
 
 /* The bytes were written again and the sync succeeded, but the file does not have them. */
-static void test_what_was_written_again_is_not_there(void **state)
+static void test_rewritten_records_are_missing(void **state)
 {
     (void)state;
     struct journal j;
@@ -165,10 +165,10 @@ static void test_killed_while_it_writes_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_full_disk_is_told_by_the_sync),
-        cmocka_unit_test(test_a_full_disk_is_told_by_the_next_write),
+        cmocka_unit_test(test_the_sync_reports_a_full_disk),
+        cmocka_unit_test(test_the_next_write_reports_a_full_disk),
         cmocka_unit_test(test_other_failures_of_a_sync_are_final),
-        cmocka_unit_test(test_what_was_written_again_is_not_there),
+        cmocka_unit_test(test_rewritten_records_are_missing),
         cmocka_unit_test(test_killed_while_it_writes_again),
     };
     return cmocka_run_group_tests_name("journal_sync", tests, setup, teardown);

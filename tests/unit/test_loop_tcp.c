@@ -381,7 +381,7 @@ static void test_pause_and_bound(void **state)
     stream_done(&x);
 }
 
-static void test_refused(void **state)
+static void test_a_connection_that_is_refused(void **state)
 {
     (void)state;
     struct stream x = { 0 };
@@ -426,7 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split),           cmocka_unit_test(test_numeric),
         cmocka_unit_test(test_names),           cmocka_unit_test(test_echo_until_end),
-        cmocka_unit_test(test_pause_and_bound), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_pause_and_bound), cmocka_unit_test(test_a_connection_that_is_refused),
         cmocka_unit_test(test_reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

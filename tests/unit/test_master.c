@@ -53,7 +53,7 @@ static void all_ends_well(void **state)
     world_done(&w);
 }
 
-static void the_first_cause_is_told(void **state)
+static void followers_get_the_first_cause(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
@@ -89,7 +89,7 @@ static void an_executor_that_dies(void **state)
     world_done(&w);
 }
 
-static void a_stop_is_answered_when_written(void **state)
+static void a_stop_is_answered_when_it_is_durable(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
@@ -106,7 +106,7 @@ static void a_stop_is_answered_when_written(void **state)
     world_done(&w);
 }
 
-static void a_resize_is_answered_when_written(void **state)
+static void a_resize_is_answered_when_it_is_durable(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
@@ -131,7 +131,7 @@ static void a_resize_is_answered_when_written(void **state)
 
 /* The master tells the scheduler the bounds of the job after each registration. It does so also
  * when a task has ended, because its role then keeps its size. */
-static void the_scheduler_is_told_the_bounds(void **state)
+static void the_scheduler_gets_the_bounds(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .run_ms = 2 },
@@ -191,7 +191,7 @@ static void a_resize_that_is_refused(void **state)
 }
 
 /* The owner's connection breaks, or the master closes it. */
-static void an_owner_that_vanishes(void **state)
+static void an_owner_disconnects(void **state)
 {
     bool errs = *state != NULL;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
@@ -212,7 +212,7 @@ static void an_owner_that_vanishes(void **state)
     world_done(&w);
 }
 
-static void a_follower_that_vanishes_does_no_harm(void **state)
+static void a_follower_disconnects(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .run_ms = 120 },
@@ -242,7 +242,7 @@ static void one_after_the_other_in_fcfs(void **state)
     world_done(&w);
 }
 
-static void the_journal_is_the_history(void **state)
+static void the_history_is_read_from_the_journal(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:1", .exit_code = 9 },
@@ -333,7 +333,7 @@ static void start_looking(struct world *w)
 }
 
 /* A job without events still records the time now and then, for the next master. */
-static void the_clock_leaves_marks(void **state)
+static void the_time_is_recorded_without_events(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .run_ms = 3600000 },
@@ -437,7 +437,7 @@ static void both_say_abort(struct world *w)
 
 /* The ranks' server runs in the executor of rank 0's task. Only a report from this executor
  * counts. */
-static void an_abort_is_believed_of_the_servers_executor(void **state)
+static void an_abort_counts_only_from_the_servers_executor(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
@@ -465,23 +465,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ends_well),
-        cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(followers_get_the_first_cause),
         cmocka_unit_test(an_executor_that_dies),
-        cmocka_unit_test(a_stop_is_answered_when_written),
-        cmocka_unit_test(a_resize_is_answered_when_written),
-        cmocka_unit_test(the_scheduler_is_told_the_bounds),
+        cmocka_unit_test(a_stop_is_answered_when_it_is_durable),
+        cmocka_unit_test(a_resize_is_answered_when_it_is_durable),
+        cmocka_unit_test(the_scheduler_gets_the_bounds),
         cmocka_unit_test(a_resize_that_is_refused),
-        cmocka_unit_test(an_owner_that_vanishes),
-        cmocka_unit_test_prestate(an_owner_that_vanishes, (void *)"errs"),
-        cmocka_unit_test(a_follower_that_vanishes_does_no_harm),
+        cmocka_unit_test(an_owner_disconnects),
+        cmocka_unit_test_prestate(an_owner_disconnects, (void *)"errs"),
+        cmocka_unit_test(a_follower_disconnects),
         cmocka_unit_test(one_after_the_other_in_fcfs),
-        cmocka_unit_test(the_journal_is_the_history),
+        cmocka_unit_test(the_history_is_read_from_the_journal),
         cmocka_unit_test(each_end_has_its_cause_in_the_journal),
-        cmocka_unit_test(the_clock_leaves_marks),
+        cmocka_unit_test(the_time_is_recorded_without_events),
         cmocka_unit_test(the_cluster_spec_is_a_file),
         cmocka_unit_test(older_executors_get_all_addresses),
         cmocka_unit_test(no_room_for_the_file),
-        cmocka_unit_test(an_abort_is_believed_of_the_servers_executor),
+        cmocka_unit_test(an_abort_counts_only_from_the_servers_executor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void removing_fails(void **state)
 }
 
 /* If a put never ends, it blocks the job only for a time. */
-static void a_put_hangs(void **state)
+static void a_put_that_never_ends_does_not_block_the_job(void **state)
 {
     (void)state;
     it = sim_open(1);
@@ -347,7 +347,7 @@ static void what_is_missing(void **state)
     expect_error("records 1 to 4 are missing before");
 }
 
-static void what_is_damaged(void **state)
+static void damaged_copies_are_named(void **state)
 {
     (void)state;
     make_set();
@@ -424,7 +424,7 @@ static void no_copies(void **state)
 
 /* The first master died while it put its base: the records in it are used, and the log names the
  * file. */
-static void a_base_that_is_cut_short(void **state)
+static void an_incomplete_base_is_used(void **state)
 {
     char log[256];
     (void)state;
@@ -506,14 +506,14 @@ int main(void)
         CASE(a_new_segment),
         CASE(at_most_eight_files),
         CASE(removing_fails),
-        CASE(a_put_hangs),
+        CASE(a_put_that_never_ends_does_not_block_the_job),
         CASE(random_ends),
         CASE(what_is_missing),
-        CASE(what_is_damaged),
+        CASE(damaged_copies_are_named),
         CASE(other_files),
         CASE(no_copies),
         CASE(no_memory),
-        CASE(a_base_that_is_cut_short),
+        CASE(an_incomplete_base_is_used),
         CASE(names),
         CASE(more_than_9999_masters),
     };

@@ -114,10 +114,12 @@ static void ask_status(struct world *w, struct asker *a)
     loop_timer_free(late);
 }
 
-static const char *const conf[] = {
-    "tony.application.framework=generic", "tony.application.name=many", "tony.containers.command=true",
-    "tony.worker.instances=100000",       "tony.worker.memory=1m",      NULL
-};
+static const char *const conf[] = { "tony.application.framework=generic",
+                                    "tony.application.name=many",
+                                    "tony.containers.command=true",
+                                    "tony.worker.instances=100000",
+                                    "tony.worker.memory=1m",
+                                    NULL };
 
 static void the_status_of_100000_tasks(void **state)
 {
@@ -145,7 +147,7 @@ static void the_status_of_100000_tasks(void **state)
 
 /* With all that a running task on a cluster has, the status of the largest job is within the
  * limit. */
-static void the_limit_is_enough(void **state)
+static void the_largest_status_fits_into_the_limit(void **state)
 {
     struct world w;
     struct err e = { 0 };
@@ -173,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_status_of_100000_tasks),
-        cmocka_unit_test(the_limit_is_enough),
+        cmocka_unit_test(the_largest_status_fits_into_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void expect_resize(const struct world *w, const char *sizes)
     assert_non_null(strstr(json, "\"resizes\":1"));
 }
 
-static void test_it_grows(void **state)
+static void test_a_waiting_job_grows(void **state)
 {
     (void)state;
     struct world w;
@@ -86,7 +86,7 @@ static void test_it_grows(void **state)
     world_done(&w);
 }
 
-static void test_it_shrinks(void **state)
+static void test_a_waiting_job_shrinks(void **state)
 {
     (void)state;
     struct world w;
@@ -98,7 +98,7 @@ static void test_it_shrinks(void **state)
 }
 
 /* The requests that the master cannot read, or has to refuse: the job keeps its size. */
-static void test_what_does_not_count(void **state)
+static void test_invalid_requests_are_ignored(void **state)
 {
     (void)state;
     static const struct {
@@ -153,7 +153,7 @@ static void release(struct world *w)
 }
 
 /* HDFS does not answer for a while: the job starts with its own size, and grows later. */
-static void test_it_is_found_late(void **state)
+static void test_a_request_is_found_late(void **state)
 {
     (void)state;
     struct world w;
@@ -169,12 +169,12 @@ static void test_it_is_found_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_grows),
-        cmocka_unit_test(test_it_shrinks),
-        cmocka_unit_test(test_what_does_not_count),
+        cmocka_unit_test(test_a_waiting_job_grows),
+        cmocka_unit_test(test_a_waiting_job_shrinks),
+        cmocka_unit_test(test_invalid_requests_are_ignored),
         cmocka_unit_test(test_the_master_dies_after_it),
         cmocka_unit_test(test_the_master_dies_before_it_counts),
-        cmocka_unit_test(test_it_is_found_late),
+        cmocka_unit_test(test_a_request_is_found_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

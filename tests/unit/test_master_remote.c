@@ -66,7 +66,7 @@ static void all_ends_well(void **state)
 }
 
 /* A node that had just been started took 1.3 s. */
-static void a_node_answers_late(void **state)
+static void a_slow_node_does_not_block_the_job(void **state)
 {
     (void)state;
     struct world w;
@@ -93,7 +93,7 @@ static void a_shared_history(void **state)
     world_done(&w);
 }
 
-static void nothing_to_keep(void **state)
+static void a_job_without_a_history_directory(void **state)
 {
     (void)state;
     struct world w;
@@ -207,7 +207,7 @@ static void run_stranger(struct stranger *s, struct world *w)
     conn_close(s->conn);
 }
 
-static void a_clients_key_is_no_executors(void **state)
+static void a_clients_key_is_not_valid_for_an_executor(void **state)
 {
     (void)state;
     struct world w;
@@ -228,7 +228,7 @@ static void a_clients_key_is_no_executors(void **state)
     world_done(&w);
 }
 
-static void an_executors_key_is_no_clients(void **state)
+static void an_executors_key_is_not_valid_for_a_client(void **state)
 {
     (void)state;
     struct world w;
@@ -248,7 +248,7 @@ static void an_executors_key_is_no_clients(void **state)
     world_done(&w);
 }
 
-static void one_container_does_not_speak_for_another(void **state)
+static void an_executor_may_not_act_for_another_container(void **state)
 {
     (void)state;
     struct world w;
@@ -463,7 +463,7 @@ static void run_beside(const char *script, struct world *w)
     assert_int_equal(chdir(before), 0);
 }
 
-static void a_task_beside_its_master(void **state)
+static void a_task_in_the_masters_container(void **state)
 {
     (void)state;
     struct world w;
@@ -507,21 +507,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ends_well),
-        cmocka_unit_test(a_node_answers_late),
+        cmocka_unit_test(a_slow_node_does_not_block_the_job),
         cmocka_unit_test(a_shared_history),
-        cmocka_unit_test(nothing_to_keep),
+        cmocka_unit_test(a_job_without_a_history_directory),
         cmocka_unit_test(a_history_that_fails),
         cmocka_unit_test(a_history_that_hangs),
-        cmocka_unit_test(a_clients_key_is_no_executors),
-        cmocka_unit_test(an_executors_key_is_no_clients),
-        cmocka_unit_test(one_container_does_not_speak_for_another),
+        cmocka_unit_test(a_clients_key_is_not_valid_for_an_executor),
+        cmocka_unit_test(an_executors_key_is_not_valid_for_a_client),
+        cmocka_unit_test(an_executor_may_not_act_for_another_container),
         cmocka_unit_test(a_wrong_key),
         cmocka_unit_test(a_log_through_the_master),
         cmocka_unit_test(a_log_of_no_task),
         cmocka_unit_test(a_log_of_a_gone_executor),
         cmocka_unit_test(the_page),
         cmocka_unit_test(the_page_is_served),
-        cmocka_unit_test(a_task_beside_its_master),
+        cmocka_unit_test(a_task_in_the_masters_container),
         cmocka_unit_test(no_executor_beside_the_master),
     };
     return cmocka_run_group_tests_name("master_remote", tests, NULL, NULL);

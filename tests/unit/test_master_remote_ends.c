@@ -90,7 +90,7 @@ static void is_forgotten(struct world *w)
 }
 
 /* The scheduler refuses the master before the node's signal arrives. */
-static void killed_and_refused_first(void **state)
+static void the_scheduler_refuses_a_killed_master(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
@@ -113,7 +113,7 @@ static void killed_and_refused_first(void **state)
 
 /* Only the master's container ends. The next master finds the same state, and a journal where it
  * looks for it. */
-static void our_node_goes_down(void **state)
+static void the_masters_node_goes_down(void **state)
 {
     (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .run_ms = 300 },
@@ -140,7 +140,7 @@ static void our_node_goes_down(void **state)
 
 /* The monotonic clock of another machine means nothing here: the age in the executor's report
  * counts. */
-static void a_clock_of_another_machine(void **state)
+static void monotonic_clocks_of_two_machines_differ(void **state)
 {
     (void)state;
     struct world w;
@@ -158,7 +158,7 @@ static void a_clock_of_another_machine(void **state)
 }
 
 /* The machines share no directory: each executor gets all addresses once, before its Start. */
-static void the_addresses_come_once(void **state)
+static void each_executor_gets_the_addresses_once(void **state)
 {
     (void)state;
     struct world w;
@@ -201,7 +201,7 @@ static const char *const replaced[] = { BASIC, "tony.worker.instances=2",
 
 /* No task ends before the executor in the lost container has ended its own task. This executor
  * hears of the second master only if the master connects to it; the lease is ten minutes. */
-static void a_lost_task_is_called_and_replaced(void **state)
+static void a_lost_task_is_contacted_and_replaced(void **state)
 {
     (void)state;
     struct world w;
@@ -214,7 +214,7 @@ static void a_lost_task_is_called_and_replaced(void **state)
 }
 
 /* The cluster also lists an older container of the slot: the master connects to that one, too. */
-static void a_lost_task_is_called_beside_an_older_container(void **state)
+static void all_containers_of_a_slot_are_contacted(void **state)
 {
     (void)state;
     struct world w;
@@ -228,7 +228,7 @@ static void a_lost_task_is_called_beside_an_older_container(void **state)
 }
 
 /* The job shrinks, and the master dies before it has told the task to leave. */
-static void a_lost_task_is_called_and_leaves(void **state)
+static void a_lost_task_is_contacted_and_leaves(void **state)
 {
     (void)state;
     struct world w;
@@ -301,7 +301,7 @@ static void hold_copies(struct world *w)
     w->files.holds = true;
 }
 
-static void an_older_copy_answers_nobody(void **state)
+static void an_old_copy_of_the_journal_sends_no_answer(void **state)
 {
     (void)state;
     struct world w;
@@ -323,7 +323,7 @@ static void an_older_copy_answers_nobody(void **state)
 }
 
 /* The last master let the job grow, and no copy of its journal has that record. */
-static void a_container_of_no_slot_is_ended(void **state)
+static void a_container_without_a_slot_is_ended(void **state)
 {
     (void)state;
     struct world w;
@@ -341,18 +341,18 @@ static void a_container_of_no_slot_is_ended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_addresses_come_once),
-        cmocka_unit_test(a_clock_of_another_machine),
+        cmocka_unit_test(each_executor_gets_the_addresses_once),
+        cmocka_unit_test(monotonic_clocks_of_two_machines_differ),
         cmocka_unit_test(killed_by_the_cluster),
         cmocka_unit_test(killed_by_somebody),
-        cmocka_unit_test(killed_and_refused_first),
-        cmocka_unit_test(our_node_goes_down),
-        cmocka_unit_test(a_lost_task_is_called_and_replaced),
-        cmocka_unit_test(a_lost_task_is_called_beside_an_older_container),
-        cmocka_unit_test(a_lost_task_is_called_and_leaves),
-        cmocka_unit_test(a_container_of_no_slot_is_ended),
+        cmocka_unit_test(the_scheduler_refuses_a_killed_master),
+        cmocka_unit_test(the_masters_node_goes_down),
+        cmocka_unit_test(a_lost_task_is_contacted_and_replaced),
+        cmocka_unit_test(all_containers_of_a_slot_are_contacted),
+        cmocka_unit_test(a_lost_task_is_contacted_and_leaves),
+        cmocka_unit_test(a_container_without_a_slot_is_ended),
         cmocka_unit_test(nothing_stops_before_the_resize_is_stored),
-        cmocka_unit_test(an_older_copy_answers_nobody),
+        cmocka_unit_test(an_old_copy_of_the_journal_sends_no_answer),
         cmocka_unit_test(nothing_starts_before_its_grant_is_stored),
     };
     return cmocka_run_group_tests_name("master_remote_ends", tests, NULL, NULL);

@@ -93,7 +93,7 @@ static int teardown(void **state)
     return fs_remove_tree(AT_FDCWD, dir, NULL);
 }
 
-static void all_is_there(void **state)
+static void files_and_variables_are_read(void **state)
 {
     (void)state;
     struct master_home h;
@@ -151,7 +151,7 @@ static void files_come_with_the_tokens(void **state)
     master_home_done(&h);
 }
 
-static void a_history_of_many(void **state)
+static void a_history_shared_by_users(void **state)
 {
     (void)state;
     struct master_home h;
@@ -176,7 +176,7 @@ static void expect_refused(const char *part)
     master_home_done(&h);
 }
 
-static void what_is_missing_is_named(void **state)
+static void missing_variables_and_tokens_are_named(void **state)
 {
     (void)state;
     (void)unsetenv("CONTAINER_ID");
@@ -196,7 +196,7 @@ static void what_is_missing_is_named(void **state)
     expect_refused("HADOOP_TOKEN_FILE_LOCATION is not set");
 }
 
-static void what_is_not_localized_is_named(void **state)
+static void missing_files_are_named(void **state)
 {
     (void)state;
     (void)unlink("job.conf");
@@ -210,11 +210,11 @@ static void what_is_not_localized_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_is_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_and_variables_are_read, setup, teardown),
         cmocka_unit_test_setup_teardown(files_come_with_the_tokens, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_history_of_many, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_localized_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_history_shared_by_users, setup, teardown),
+        cmocka_unit_test_setup_teardown(missing_variables_and_tokens_are_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(missing_files_are_named, setup, teardown),
     };
     return cmocka_run_group_tests_name("master_yarn", tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ static void test_kill_waiting(void **state)
     assert_true(w->master[0] != '\0');
 }
 
-static void test_owner_goes_away(void **state)
+static void test_an_owner_disconnects(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], gone[APP_ID_MAX], back[APP_ID_MAX];
@@ -160,7 +160,7 @@ static void check_gpus(struct world *w, const char *id, const char *want)
 }
 
 /* The keepers' locks on the devices are a second protection; the stand-ins here take none. */
-static void test_no_gpu_for_two(void **state)
+static void test_a_gpu_belongs_to_one_job(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX], d[APP_ID_MAX];
@@ -356,7 +356,7 @@ static void test_stop_by_force(void **state)
 }
 
 /* While the pool ends its jobs it accepts no new ones, so that it comes to an end. */
-static void test_takes_nothing_while_it_stops(void **state)
+static void test_no_submission_while_the_pool_stops(void **state)
 {
     struct world *w = *state;
     AUTO(buf_done) struct buf text = { 0 };
@@ -378,7 +378,7 @@ static void test_takes_nothing_while_it_stops(void **state)
     world_await_pool_end(w);
 }
 
-static void test_strange_words(void **state)
+static void test_unknown_requests_and_frames(void **state)
 {
     struct world *w = *state;
     world_open_pool(w);
@@ -408,14 +408,21 @@ int main(int argc, char **argv)
         return code;
 #define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
-        T(test_one_job),        T(test_waiting),
-        T(test_kill_waiting),   T(test_owner_goes_away),
-        T(test_refusals),       T(test_keeper_dies),
-        T(test_keeper_refuses), T(test_no_gpu_for_two),
-        T(test_master_failed),  T(test_second_pool),
-        T(test_ends_when_idle), T(test_stop),
-        T(test_stop_by_force),  T(test_takes_nothing_while_it_stops),
-        T(test_strange_words),
+        T(test_one_job),
+        T(test_waiting),
+        T(test_kill_waiting),
+        T(test_an_owner_disconnects),
+        T(test_refusals),
+        T(test_keeper_dies),
+        T(test_keeper_refuses),
+        T(test_a_gpu_belongs_to_one_job),
+        T(test_master_failed),
+        T(test_second_pool),
+        T(test_ends_when_idle),
+        T(test_stop),
+        T(test_stop_by_force),
+        T(test_no_submission_while_the_pool_stops),
+        T(test_unknown_requests_and_frames),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,7 +221,7 @@ static void test_sweeps_at_its_start(void **state)
 
 /* An unfinished submission that was never confirmed is removed; a directory that may be a job
  * stays. */
-static void test_half_made_jobs(void **state)
+static void test_incomplete_submissions(void **state)
 {
     static const struct {
         const char *conf, *beside; /* NULL: no such file */
@@ -286,7 +286,7 @@ int main(int argc, char **argv)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         T(test_adopts),           T(test_numbers_survive),     T(test_adopts_the_waiting),
-        T(test_keeper_dies_late), T(test_sweeps_at_its_start), T(test_half_made_jobs),
+        T(test_keeper_dies_late), T(test_sweeps_at_its_start), T(test_incomplete_submissions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

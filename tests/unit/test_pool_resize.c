@@ -134,7 +134,7 @@ static void test_waits_its_turn(void **state)
 }
 
 /* An extension that was withdrawn no longer blocks other jobs. */
-static void test_takes_a_wish_back(void **state)
+static void test_an_extension_is_withdrawn(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
@@ -170,7 +170,7 @@ static void test_more_than_the_machine(void **state)
 }
 
 /* Until the keeper has answered, the pool counts its offer as held. */
-static void test_an_offer_under_way(void **state)
+static void test_an_unanswered_offer_counts_as_held(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX];
@@ -223,7 +223,7 @@ static void test_gpus(void **state)
 
 /* ---- deaths of pool and keeper ---- */
 
-static void test_a_new_pool_knows_the_size(void **state)
+static void test_a_new_pool_knows_what_a_job_holds(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
@@ -253,7 +253,7 @@ static void test_a_new_pool_knows_the_size(void **state)
 }
 
 /* A new pool must not admit the job behind an extension before it has heard of the extension. */
-static void test_a_new_pool_hears_of_the_wish(void **state)
+static void test_a_new_pool_waits_for_extensions(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
@@ -302,7 +302,7 @@ static void test_a_frozen_keeper(void **state)
 }
 
 /* A waiting extension ends with its keeper, and no longer blocks other jobs. */
-static void test_a_wish_dies_with_its_keeper(void **state)
+static void test_an_extension_ends_with_its_keeper(void **state)
 {
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX];
@@ -565,14 +565,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(test_grows_and_shrinks),
         T(test_waits_its_turn),
-        T(test_takes_a_wish_back),
+        T(test_an_extension_is_withdrawn),
         T(test_more_than_the_machine),
-        T(test_an_offer_under_way),
+        T(test_an_unanswered_offer_counts_as_held),
         T(test_gpus),
-        T(test_a_new_pool_knows_the_size),
-        T(test_a_new_pool_hears_of_the_wish),
+        T(test_a_new_pool_knows_what_a_job_holds),
+        T(test_a_new_pool_waits_for_extensions),
         T(test_a_frozen_keeper),
-        T(test_a_wish_dies_with_its_keeper),
+        T(test_an_extension_ends_with_its_keeper),
         T(test_a_new_keeper_has_the_size),
         T(test_wish),
         T(test_bounds),

@@ -75,7 +75,7 @@ static void a_store(void **state)
     kv_done(&kv);
 }
 
-static void an_empty_value_is_there(void **state)
+static void an_empty_value_is_found(void **state)
 {
     static const char put[] = "PUT /s/k HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
     static const char get[] = "GET /s/k HTTP/1.1\r\n\r\n";
@@ -269,7 +269,7 @@ static void no_pmi(void **state)
 }
 
 /* If a rank disconnects in a barrier, the others wait again, and its number is free. */
-static void a_rank_that_went(void **state)
+static void a_rank_disconnects_in_a_barrier(void **state)
 {
     static const char hello[] = "cmd=initack pmiid=1\ncmd=init\ncmd=barrier_in\n";
     static const char first[] = "cmd=initack pmiid=0\ncmd=init\ncmd=barrier_in\n";
@@ -292,7 +292,7 @@ static void a_rank_that_went(void **state)
     pmi_done(&p);
 }
 
-static void who_shares_a_node(void **state)
+static void the_mapping_of_ranks_to_nodes(void **state)
 {
     static const struct {
         const char *hosts[8], *mapping;
@@ -501,13 +501,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_store),
-        cmocka_unit_test(an_empty_value_is_there),
+        cmocka_unit_test(an_empty_value_is_found),
         cmocka_unit_test(bad_requests),
         cmocka_unit_test(two_ranks),
         cmocka_unit_test(codes_of_an_abort),
         cmocka_unit_test(no_pmi),
-        cmocka_unit_test(a_rank_that_went),
-        cmocka_unit_test(who_shares_a_node),
+        cmocka_unit_test(a_rank_disconnects_in_a_barrier),
+        cmocka_unit_test(the_mapping_of_ranks_to_nodes),
         cmocka_unit_test(without_memory),
         cmocka_unit_test(servers_by_name),
         cmocka_unit_test(mpi_on_the_network),

@@ -59,7 +59,7 @@ static void refused(struct span text, const char *app, const char *why)
     assert_int_equal(resize_file_decode(text, app, &f, NULL), -EBADMSG);
 }
 
-static void test_what_is_refused(void **state)
+static void test_invalid_files_are_refused(void **state)
 {
     (void)state;
     AUTO(buf_done) struct buf text = { 0 };
@@ -98,7 +98,7 @@ static void test_a_request_that_is_too_large(void **state)
     assert_int_equal(resize_file_encode(&r, &text, &e), -EMSGSIZE);
 }
 
-static void test_the_newest(void **state)
+static void test_the_newest_file(void **state)
 {
     (void)state;
     static const struct webhdfs_stat stats[] = {
@@ -145,9 +145,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_invalid_files_are_refused),
         cmocka_unit_test(test_a_request_that_is_too_large),
-        cmocka_unit_test(test_the_newest),
+        cmocka_unit_test(test_the_newest_file),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

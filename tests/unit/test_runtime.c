@@ -74,7 +74,7 @@ static void checks(void **state)
     assert_int_equal(n, 12);
 }
 
-static void who_serves(void **state)
+static void which_task_runs_the_server(void **state)
 {
     static const struct rt_role rays[] = { { "worker", NULL, 2, UNTRACKED, 1 },
                                            { "head", NULL, 1, UNTRACKED, 1 },
@@ -266,7 +266,7 @@ static void lengths_before_anything_runs(void **state)
     assert_true(v[0].needed && v[1].needed);
 }
 
-static void who_lives_with_a_new_member(void **state)
+static void which_tasks_survive_a_replaced_peer(void **state)
 {
     static const struct {
         const char *framework, *role;
@@ -304,7 +304,7 @@ static void who_lives_with_a_new_member(void **state)
 }
 
 /* Adding a task needs more than replacing one: a tensorflow gang knows its peers from its start. */
-static void who_takes_more(void **state)
+static void which_tasks_accept_additional_peers(void **state)
 {
     static const struct {
         const char *framework, *role;
@@ -333,15 +333,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checks),
-        cmocka_unit_test(who_serves),
+        cmocka_unit_test(which_task_runs_the_server),
         cmocka_unit_test(tensorboard_port),
         cmocka_unit_test(spec_is_json_whatever_the_names),
         cmocka_unit_test(one_address),
-        cmocka_unit_test(who_lives_with_a_new_member),
+        cmocka_unit_test(which_tasks_survive_a_replaced_peer),
         cmocka_unit_test(lists_of_a_spec),
         cmocka_unit_test(too_many_tasks),
         cmocka_unit_test(lengths_before_anything_runs),
-        cmocka_unit_test(who_takes_more),
+        cmocka_unit_test(which_tasks_accept_additional_peers),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }

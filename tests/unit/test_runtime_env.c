@@ -566,7 +566,7 @@ static void the_store_of_torch(void **state)
     assert_null(strv_env_get(&off, "TORCHELASTIC_ERROR_FILE"));
 }
 
-static void it_replaces_what_the_user_set(void **state)
+static void variables_of_the_user_are_replaced(void **state)
 {
     (void)state;
     struct strv env = { 0 };
@@ -595,7 +595,7 @@ static void without_memory(void **state)
 }
 
 /* A framework that needs a server reports it if there is none. */
-static void without_its_server(void **state)
+static void a_missing_server_is_reported(void **state)
 {
     static const char *const names[] = { "horovod", "mpi" };
     (void)state;
@@ -678,9 +678,12 @@ static void a_plan_of_the_user(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_its_server), cmocka_unit_test(the_user_decides),
-        cmocka_unit_test(a_plan_of_the_user), cmocka_unit_test(environments),
-        cmocka_unit_test(the_store_of_torch), cmocka_unit_test(it_replaces_what_the_user_set),
+        cmocka_unit_test(a_missing_server_is_reported),
+        cmocka_unit_test(the_user_decides),
+        cmocka_unit_test(a_plan_of_the_user),
+        cmocka_unit_test(environments),
+        cmocka_unit_test(the_store_of_torch),
+        cmocka_unit_test(variables_of_the_user_are_replaced),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

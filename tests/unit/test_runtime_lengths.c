@@ -74,7 +74,7 @@ static void too_long_for_the_environment(void **state)
 }
 
 /* Each variable is short enough, but not all together: tony's is removed, the user's stay. */
-static void too_long_in_all(void **state)
+static void variables_are_too_long_together(void **state)
 {
     static char users[2000] = "MINE=";
     struct rt_input in = { .total_max = 0 };
@@ -140,7 +140,7 @@ static void first_addresses_only(void **state)
 }
 
 /* The executor asks for all addresses only if the framework uses them. */
-static void who_needs_all_addresses(void **state)
+static void which_frameworks_need_all_addresses(void **state)
 {
     static const struct {
         const char *framework, *mode;
@@ -166,9 +166,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_long_for_the_environment),
-        cmocka_unit_test(too_long_in_all),
+        cmocka_unit_test(variables_are_too_long_together),
         cmocka_unit_test(first_addresses_only),
-        cmocka_unit_test(who_needs_all_addresses),
+        cmocka_unit_test(which_frameworks_need_all_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

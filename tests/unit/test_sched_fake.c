@@ -65,7 +65,7 @@ static void close_stage(struct stage *st)
     fake_cluster_free(st->cluster);
 }
 
-static void asks_wait_until_the_world_answers(void **state)
+static void requests_wait_until_the_cluster_runs(void **state)
 {
     struct stage st;
     (void)state;
@@ -180,7 +180,7 @@ static void thousands_keep_their_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_wait_until_the_world_answers),
+        cmocka_unit_test(requests_wait_until_the_cluster_runs),
         cmocka_unit_test(a_resize_is_remembered),
         cmocka_unit_test(the_bounds_are_noted),
         cmocka_unit_test(the_schedulers_wish),

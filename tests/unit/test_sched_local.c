@@ -451,7 +451,7 @@ static void stage_done(struct stage *s)
     (void)fs_remove_tree(AT_FDCWD, s->dir, NULL);
 }
 
-static void a_whole_conversation(void **state)
+static void all_messages_of_a_job(void **state)
 {
     (void)state;
     static const char all[] =
@@ -470,7 +470,7 @@ static void a_whole_conversation(void **state)
     stage_done(&s);
 }
 
-static void a_keeper_that_goes(void **state)
+static void the_keeper_disconnects(void **state)
 {
     (void)state;
     struct stage s;
@@ -508,7 +508,7 @@ static void no_keeper_at_all(void **state)
 
 /* The first master starts together with its keeper, which may listen later than the master
  * connects. */
-static void a_keeper_that_comes_later(void **state)
+static void the_keeper_listens_late(void **state)
 {
     (void)state;
     struct stage s;
@@ -567,7 +567,7 @@ static void wants_three(struct stage *s)
     assert_int_equal(s->ops->resize(s->sched, whole, 3, NULL), 0);
 }
 
-static void a_resize_and_the_pools_wishes(void **state)
+static void a_resize_and_requests_of_the_pool(void **state)
 {
     (void)state;
     struct stage s;
@@ -589,7 +589,7 @@ static void wants_and_asks(struct stage *s)
 
 /* The keeper refuses the whole demand before it gets the request for slot 70000. Its answer to that
  * request counts. */
-static void a_whole_that_is_refused(void **state)
+static void the_whole_demand_is_refused(void **state)
 {
     (void)state;
     struct stage s;
@@ -660,16 +660,16 @@ static void only_known_back_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_conversation),
-        cmocka_unit_test(a_keeper_that_goes),
+        cmocka_unit_test(all_messages_of_a_job),
+        cmocka_unit_test(the_keeper_disconnects),
         cmocka_unit_test(a_keeper_that_refuses),
         cmocka_unit_test(no_keeper_at_all),
-        cmocka_unit_test(a_keeper_that_comes_later),
+        cmocka_unit_test(the_keeper_listens_late),
         cmocka_unit_test(ends_are_acknowledged_when_stored),
         cmocka_unit_test(only_known_back_ends),
         cmocka_unit_test(a_cancel_that_crosses_the_grant),
-        cmocka_unit_test(a_resize_and_the_pools_wishes),
-        cmocka_unit_test(a_whole_that_is_refused),
+        cmocka_unit_test(a_resize_and_requests_of_the_pool),
+        cmocka_unit_test(the_whole_demand_is_refused),
         cmocka_unit_test(a_refusal_of_an_older_demand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

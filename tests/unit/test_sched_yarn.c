@@ -50,7 +50,7 @@ static void test_a_job(void **state)
     assert_string_equal(w->diagnostics, "task 'worker:1' failed");
 }
 
-static void test_asks_that_cannot_be(void **state)
+static void test_requests_above_the_clusters_limits(void **state)
 {
     (void)state;
     world_ask(0, 1, 5000);
@@ -76,7 +76,7 @@ static void test_asks_that_cannot_be(void **state)
     world_until("refused:3:no such label", 1);
 }
 
-static void test_surplus_and_cancel(void **state)
+static void test_surplus_grants_and_cancelled_requests(void **state)
 {
     (void)state;
     w->grants = false;
@@ -230,7 +230,7 @@ static void on_fate(bool over, const char *who, const char *text, void *arg)
     (void)buf_addf(&w->said, "fate:%d:%s:%s ", over, who ? who : "?", text ? text : "");
 }
 
-static void test_fate(void **state)
+static void test_who_killed_the_application(void **state)
 {
     (void)state;
     w->killed_after = 3; /* the ResourceManager reports it a moment later */
@@ -276,7 +276,7 @@ static void test_second_master(void **state)
 
 /* The world's tables end at BOXES_MAX: this slot is requested, found in the request, and never
  * granted. */
-static void test_a_slot_is_any_number(void **state)
+static void test_a_slot_with_the_highest_number(void **state)
 {
     (void)state;
     struct yarn *y = (struct yarn *)(void *)w->s;
@@ -328,8 +328,8 @@ int main(void)
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_a_job),
-        CASE(test_asks_that_cannot_be),
-        CASE(test_surplus_and_cancel),
+        CASE(test_requests_above_the_clusters_limits),
+        CASE(test_surplus_grants_and_cancelled_requests),
         CASE(test_answer_lost),
         CASE(test_rm_restart),
         CASE(test_finish_waits_for_the_heartbeat),
@@ -337,9 +337,9 @@ int main(void)
         CASE(test_attempt_is_over),
         CASE(test_ends_are_stored),
         CASE(test_avoid),
-        CASE(test_fate),
+        CASE(test_who_killed_the_application),
         CASE(test_second_master),
-        CASE(test_a_slot_is_any_number),
+        CASE(test_a_slot_with_the_highest_number),
         CASE(test_resize_tells_the_roles),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);

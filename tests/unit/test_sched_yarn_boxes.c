@@ -84,7 +84,7 @@ static void test_an_end_that_crosses_a_stop(void **state)
     world_until("end:0:", 1);
 }
 
-static void test_whose_node(void **state)
+static void test_reports_of_the_node(void **state)
 {
     (void)state;
     world_ask(0, 2, 100);
@@ -100,7 +100,7 @@ static void test_whose_node(void **state)
 }
 
 /* Of both kinds of contract; each is reported once although it is repeated. */
-static void test_preempting(void **state)
+static void test_preemption_notices(void **state)
 {
     (void)state;
     world_ask(0, 3, 100);
@@ -121,7 +121,7 @@ static void test_preempting(void **state)
 /* A node may report the end of a container without knowing the reason: the ResourceManager had it
  * stopped, or the node has restarted. The reason then comes from the ResourceManager. If that gives
  * none, the node's report counts. */
-static void test_a_node_does_not_know_what_for(void **state)
+static void test_a_node_without_the_reason_of_an_end(void **state)
 {
     static const int32_t at_node[] = { -106, 154, 143, -106 };
     (void)state;
@@ -175,7 +175,7 @@ static void test_stop(void **state)
 }
 
 /* The ResourceManager reports a released container without waiting for its node. */
-static void test_an_end_that_no_node_confirmed(void **state)
+static void test_an_end_without_a_report_of_the_node(void **state)
 {
     (void)state;
     world_ask(0, 1, 100);
@@ -256,7 +256,7 @@ static void test_start_in_doubt(void **state)
     WORLD_UNTIL(w->boxes[1].starts == 1);
 }
 
-static void test_look(void **state)
+static void test_a_status_request_finds_an_end(void **state)
 {
     (void)state;
     world_ask(0, 1, 100);
@@ -275,15 +275,15 @@ int main(void)
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_ends),
-        CASE(test_whose_node),
-        CASE(test_preempting),
-        CASE(test_a_node_does_not_know_what_for),
+        CASE(test_reports_of_the_node),
+        CASE(test_preemption_notices),
+        CASE(test_a_node_without_the_reason_of_an_end),
         CASE(test_stop),
-        CASE(test_an_end_that_no_node_confirmed),
+        CASE(test_an_end_without_a_report_of_the_node),
         CASE(test_node_does_not_answer),
         CASE(test_start_errors),
         CASE(test_start_in_doubt),
-        CASE(test_look),
+        CASE(test_a_status_request_finds_an_end),
         CASE(test_ends_are_forgotten),
         CASE(test_an_end_that_crosses_a_stop),
     };

@@ -97,7 +97,7 @@ static void test_runtime_is_agreed_on(void **state)
     assert_int_equal(mode_of(d.runtime), 0700);
 }
 
-static void test_runtime_is_chosen_anew(void **state)
+static void test_the_runtime_directory_is_chosen_again(void **state)
 {
     (void)state;
     use_home("anew");
@@ -139,7 +139,7 @@ static void test_runtime_that_is_too_long(void **state)
     assert_int_equal(fs_remove_tree(AT_FDCWD, p.runtime, NULL), 0);
 }
 
-static void test_homes_that_cannot_be(void **state)
+static void test_unusable_homes(void **state)
 {
     (void)state;
     AUTO(free_p) char *file = at("file"), *open_dir = at("open");
@@ -216,7 +216,7 @@ static void test_other_users_home(void **state)
 }
 
 /* Read-only use: works for any owner, makes nothing, and connects only to sockets of this user. */
-static void test_looking(void **state)
+static void test_a_read_only_home(void **state)
 {
     (void)state;
     AUTO(free_p) char *dir = at("looked-at");
@@ -328,12 +328,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_new_home),
         cmocka_unit_test(test_runtime_is_agreed_on),
-        cmocka_unit_test(test_runtime_is_chosen_anew),
+        cmocka_unit_test(test_the_runtime_directory_is_chosen_again),
         cmocka_unit_test(test_runtime_that_is_too_long),
-        cmocka_unit_test(test_homes_that_cannot_be),
+        cmocka_unit_test(test_unusable_homes),
         cmocka_unit_test(test_existing_home),
         cmocka_unit_test(test_other_users_home),
-        cmocka_unit_test(test_looking),
+        cmocka_unit_test(test_a_read_only_home),
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_find_job),
         cmocka_unit_test(test_program),

@@ -134,7 +134,7 @@ static void same_step(void **state)
     task_watch_free(w);
 }
 
-static void there_is_no_directory(void **state)
+static void the_directory_is_missing(void **state)
 {
     struct err e = { 0 };
     struct task_watch *w = watch("x-([0-9]+)", "");
@@ -214,7 +214,7 @@ int main(void)
         cmocka_unit_test(by_marker),
         cmocka_unit_test(same_step),
         cmocka_unit_test(ten_thousand),
-        cmocka_unit_test(there_is_no_directory),
+        cmocka_unit_test(the_directory_is_missing),
         cmocka_unit_test(by_another_attempt),
     };
     struct err e = { 0 };

@@ -425,7 +425,7 @@ static void scenarios(void **state)
     piece = 0;
 }
 
-static void nothing_is_left(void **state)
+static void memory_is_returned(void **state)
 {
     (void)state;
     struct tcpstore *s = store();
@@ -452,7 +452,7 @@ static void nothing_is_left(void **state)
 
 /* ---- limits ---- */
 
-static void strangers(void **state)
+static void clients_of_other_protocols(void **state)
 {
     (void)state;
     static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -501,7 +501,7 @@ static void lengths(void **state)
 }
 
 /* The store limits the bytes of all kinds together. A refused client does not harm others. */
-static void the_whole(void **state)
+static void the_limit_covers_values_and_buffers(void **state)
 {
     (void)state;
     static char big[300 << 10];
@@ -636,10 +636,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scenarios),
-        cmocka_unit_test(nothing_is_left),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(memory_is_returned),
+        cmocka_unit_test(clients_of_other_protocols),
         cmocka_unit_test(lengths),
-        cmocka_unit_test(the_whole),
+        cmocka_unit_test(the_limit_covers_values_and_buffers),
         cmocka_unit_test(slow_reader),
         cmocka_unit_test(no_room_for_an_answer),
         cmocka_unit_test(without_memory),

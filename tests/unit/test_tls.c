@@ -80,7 +80,7 @@ static void pair_begin(struct pair *x)
     assert_true(tls_ready(x->client) && tls_ready(x->server));
 }
 
-static void test_talks(void **state)
+static void test_data_in_both_directions(void **state)
 {
     (void)state;
     const size_t steps[] = { 1, 2, 3, 7, 100, SIZE_MAX };
@@ -165,7 +165,7 @@ static void test_unknown_identity(void **state)
     pair_done(&x);
 }
 
-static void test_what_cannot_be(void **state)
+static void test_invalid_identities(void **state)
 {
     (void)state;
     struct err e = { 0 };
@@ -184,7 +184,7 @@ static void test_what_cannot_be(void **state)
     tls_free(NULL);
 }
 
-static void test_strangers(void **state)
+static void test_clients_of_other_protocols(void **state)
 {
     (void)state;
     static const struct span said[] = {
@@ -339,12 +339,12 @@ static void test_handshake_is_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_talks),
+        cmocka_unit_test(test_data_in_both_directions),
         cmocka_unit_test(test_large),
         cmocka_unit_test(test_other_key),
         cmocka_unit_test(test_unknown_identity),
-        cmocka_unit_test(test_what_cannot_be),
-        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_invalid_identities),
+        cmocka_unit_test(test_clients_of_other_protocols),
         cmocka_unit_test(test_forged),
         cmocka_unit_test(test_replay_and_cut),
         cmocka_unit_test(test_memory),

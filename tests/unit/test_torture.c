@@ -35,7 +35,7 @@ static void test_fails_each_in_turn(void **state)
     assert_int_equal(runs, 1 + 3 + 1);
 }
 
-static void test_arm_by_hand(void **state)
+static void test_one_failed_allocation(void **state)
 {
     (void)state;
     torture_arm(2, false);
@@ -131,7 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fails_each_in_turn),
-        cmocka_unit_test(test_arm_by_hand),
+        cmocka_unit_test(test_one_failed_allocation),
         cmocka_unit_test(test_base_under_torture),
     };
     return cmocka_run_group_tests_name("torture", tests, NULL, NULL);

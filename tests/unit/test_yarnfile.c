@@ -145,7 +145,7 @@ static void test_damaged(void **state)
     }
 }
 
-static void test_senseless(void **state)
+static void test_invalid_members_are_not_encoded(void **state)
 {
     AUTO(yarn_file_freep) struct yarn_file *f = sample();
     AUTO(buf_done) struct buf text = { 0 };
@@ -190,7 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_there_and_back),
         cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_senseless),
+        cmocka_unit_test(test_invalid_members_are_not_encoded),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("yarnfile", tests, NULL, NULL);

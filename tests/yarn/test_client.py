@@ -153,7 +153,7 @@ def test_the_cache_ages(tony, cluster, base):
     assert cluster.ls(CACHE)[old]["modificationTime"] > time.time() * 1000 - hour
 
 
-def test_staging_of_what_is_over_is_swept(tony, cluster):
+def test_staging_of_ended_jobs_is_removed(tony, cluster):
     """Staged files of a client and of a master that were killed."""
     app = APP.search(tony.ok("run", tony.workers("true"))).group()
     never = app[:-4] + "9876"
@@ -228,7 +228,7 @@ def test_a_silent_master(tony, cluster):
 
 
 @pytest.mark.takes(12)
-def test_killed_without_a_master(tony, cluster):
+def test_kill_while_the_master_does_not_answer(tony, cluster):
     first = tony.submit(tony.workers("sleep 600"))
     tony.await_state(first, "RUNNING")
     pid = next(pid for pid, line in cluster.processes().items() if line.startswith("./tony-master"))

@@ -33,7 +33,7 @@ def submit_sleep(cluster, seconds=601):
     return app
 
 
-def test_all_daemons_are_there(cluster):
+def test_all_daemons_run(cluster):
     assert cluster.names() == ["nn", "dn", "rm", "nm1", "nm2"]
     assert {n["state"] for n in cluster.nodes()} == {"RUNNING"} and len(cluster.nodes()) == 2
     cluster.put("/tmp/hello", b"hello")
@@ -61,7 +61,7 @@ def script(monkeypatch):
     return module
 
 
-def test_a_daemon_whose_port_is_taken(script, tmp_path):
+def test_a_taken_port_is_recognized_in_the_log(script, tmp_path):
     """
     This happens when several clusters start at the same time: the daemon dies, and its log has the reason.
     """
@@ -74,7 +74,7 @@ def test_a_daemon_whose_port_is_taken(script, tmp_path):
         assert isinstance(e.value, script.PortTaken) == why and "nn died" in str(e.value)
 
 
-def test_other_ports_are_chosen_then(script, tmp_path, monkeypatch):
+def test_start_retries_with_other_ports(script, tmp_path, monkeypatch):
     tries = []
 
     def boot(st, deadline):
@@ -92,7 +92,7 @@ def test_other_ports_are_chosen_then(script, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.takes(8)
-def test_daemons_die_and_come_back(cluster):
+def test_killed_daemons_are_restarted(cluster):
     """Daemons are killed and restart. Containers outlive them."""
     app = submit_sleep(cluster)
     pids = wait_until(lambda: [p for p, line in cluster.processes().items() if line.startswith("sleep 601")], "the container's process")
@@ -109,7 +109,7 @@ def test_daemons_die_and_come_back(cluster):
 
 
 @pytest.mark.slow
-def test_the_resourcemanager_moves(cluster):
+def test_the_resourcemanager_restarts_at_another_address(cluster):
     cluster.signal("rm")
     cluster.up("--rm-at", "2")
     assert len(cluster.nodes()) == 2
@@ -118,7 +118,7 @@ def test_the_resourcemanager_moves(cluster):
 
 
 @pytest.mark.slow
-def test_settings_change_and_come_back(cluster):
+def test_settings_are_changed_and_restored(cluster):
     key = "yarn.scheduler.capacity.schedule-asynchronously.enable"
     conf = cluster.dir / "conf" / "capacity-scheduler.xml"
     with cluster.changed(f"capacity:{key}=false", restart=["rm"]):
@@ -126,7 +126,7 @@ def test_settings_change_and_come_back(cluster):
     assert key not in conf.read_text() and not cluster.broken()
 
 
-def test_a_killed_test_run_leaves_nothing(tmp_path):
+def test_the_guard_ends_the_processes_of_a_killed_test_run(tmp_path):
     """
     The guard ends the processes of a killed test run. Here a process with the cluster's mark stands for a
     daemon.

@@ -34,7 +34,7 @@ def program(tmp_path_factory):
     return mpicc(MPI_PROGRAM, tmp_path_factory.mktemp("mpi") / "ring")
 
 
-def test_mpi_goes_on_without_a_master(tony, cluster, base, program):
+def test_mpi_continues_without_a_master(tony, cluster, base, program):
     """
     The master dies after the ranks have met. Their server still receives their messages, and the next master
     hears of the abort.
@@ -87,7 +87,7 @@ def test_parameters_of_a_command_before_all(tony, cluster):
     assert r.returncode == 1 and "preprocess:0" in r.stdout and "exit code 7" in r.stdout, r.stdout + r.stderr
 
 
-def test_who_waits_and_who_is_stopped(tony):
+def test_dependencies_and_stops(tony):
     """
     Workers begin when the server has made its file. The server ignores TERM. It ends with the workers, and
     that is no failure.
@@ -113,7 +113,7 @@ http.server.ThreadingHTTPServer(("", p.parse_args().port), http.server.SimpleHTT
 
 
 @pytest.mark.parametrize("where", ["chief", "sidecar"])
-def test_where_tensorboard_is(tony, cluster, base, where):
+def test_the_url_of_tensorboard(tony, cluster, base, where):
     """Once it answers, its URL is in the output of `run`, in the status and on the job's page."""
     src = base / "src"
     (src / "tensorboard").mkdir(parents=True)

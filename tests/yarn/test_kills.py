@@ -51,7 +51,7 @@ def result(me):
     return state
 
 
-def test_a_training_is_not_disturbed(tony, cluster, base):
+def test_a_training_has_the_same_result_after_kills(tony, cluster, base):
     (base / "train.py").write_text(TRAINING.format(lib=str(ROOT / "clients" / "python"), here=str(base), steps=STEPS))
     role = {"restart": "on-failure", "restart-scope": "job", "max-restarts": 9, "no-retry-on": "99"}
     app = tony.submit(tony.workers(f"{PYTHON} -S {base}/train.py", n=2, role=role))

@@ -11,7 +11,7 @@ from lib_tony import APP, floor
 
 
 @pytest.mark.takes(10)
-def test_no_daemon_complains_of_a_job(tony, cluster, base):
+def test_jobs_cause_no_warnings_of_the_daemons(tony, cluster, base):
     """However the job ends. lib_cluster.py lists the allowed lines with their reasons."""
     (base / "src").mkdir()
     (base / "src" / "file").write_text("x")
@@ -39,7 +39,7 @@ def deleted_twice(cluster, mark, app):
             if (m := re.search(rf"delete returned false for path: \[.*/{app}/.*/([^/\]]+)\]", line))}
 
 
-def test_who_deletes_twice(tony, cluster):
+def test_a_nodemanager_deletes_twice_by_itself(tony, cluster):
     """
     The NodeManager itself, also for an application without tony. It deletes, and complains, some time after
     the end.

@@ -20,7 +20,7 @@ from lib_tony import BIN
     pytest.param(["nm:yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage=0.0",
                   "nm:yarn.nodemanager.disk-health-checker.interval-ms=500"], "local-dirs", id="out_of_disk"),
 ])
-def test_a_node_that_is_not_well(tony, cluster, base, settings, words):
+def test_an_unhealthy_node(tony, cluster, base, settings, words):
     (base / "ill").write_text("#!/bin/sh\necho ERROR it ran hot\n")
     (base / "ill").chmod(0o755)
     p, app, nm, pid, task = spread(tony, cluster)
@@ -31,7 +31,7 @@ def test_a_node_that_is_not_well(tony, cluster, base, settings, words):
 
 
 @pytest.mark.slow
-def test_no_node_is_there(tony, cluster):
+def test_a_job_waits_for_a_running_node(tony, cluster):
     """The job waits, reports that, and goes on once there is a node."""
     with cluster.changed("nm:yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage=0.0", restart=["nm1", "nm2"],
                          wait=False):

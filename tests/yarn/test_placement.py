@@ -23,7 +23,7 @@ def allocated(cluster, app):
             for u in a["resourceInfo"]["resourceUsagesByPartition"][0]["used"]["resourceInformations"]["resourceInformation"]}
 
 
-def test_gpus_and_other_types_by_name(tony, cluster):
+def test_gpus_and_resource_types(tony, cluster):
     p, app, pids = tony.gated(2, role={"gpus": 2}, conf={"tony.worker.resource-types": "example.com/licence=1"})
     assert {k: v for k, v in allocated(cluster, app).items() if "/" in k} == {"yarn.io/gpu": 4, "example.com/licence": 2}
     r = tony.run("run", tony.workers("true", role={"gpus": 1}, conf={"tony.container.allocation.timeout": 2000}))
@@ -36,13 +36,13 @@ def test_gpus_and_other_types_by_name(tony, cluster):
     ({"instances": 5, "gpus": 1}, {}, r"5 of yarn\.io/gpu at once.* 4\b"),
     ({}, {"tony.worker.resource-types": "example.com/license=1"}, r"did you mean 'example\.com/licence'"),
 ])
-def test_more_of_a_type_than_there_is(tony, cluster, role, conf, wanted):
+def test_more_of_a_resource_than_the_cluster_has(tony, cluster, role, conf, wanted):
     r = tony.run("run", tony.workers("true", role=role, conf=conf))
     assert r.returncode == 2 and re.search(wanted, r.stderr, re.S) and not APP.search(r.stderr), r.stderr
 
 
 @pytest.mark.slow
-def test_gpus_where_there_are_none(tony, cluster):
+def test_gpus_on_a_cluster_without_gpus(tony, cluster):
     with cluster.changed("yarn:yarn.resource-types=", "nm:yarn.nodemanager.resource-type.yarn.io/gpu=",
                          "nm:yarn.nodemanager.resource-type.example.com/licence=", restart=["rm", "nm1", "nm2"]):
         r = tony.run("run", tony.workers("true", role={"gpus": 1}))
@@ -96,7 +96,7 @@ def test_node_labels(tony, labelled):
     assert r.returncode == 1 and "fast" in r.stdout + r.stderr and "second" in r.stdout + r.stderr, r.stdout + r.stderr
 
 
-def test_a_label_where_there_are_none(tony, cluster):
+def test_a_label_on_a_cluster_without_labels(tony, cluster):
     r = tony.run("run", tony.workers("true", conf={"tony.worker.node-label": "fast"}))
     assert r.returncode == 2 and "fast" in r.stderr and "yarn.node-labels.enabled" in r.stderr, r.stderr
 

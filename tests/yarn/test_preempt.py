@@ -45,7 +45,7 @@ def saved_by(doc):
 @pytest.mark.slow
 @pytest.mark.takes(22)
 @pytest.mark.parametrize("scope", ["task", "job"])
-def test_a_notice_lets_them_save(tony, cluster, scope):
+def test_tasks_save_after_the_schedulers_notice(tony, cluster, scope):
     """The tasks in the preempted containers save; if the gang forms again because of that, all tasks save."""
     n_saved = 3 if scope == "job" else 1
     gate, other_gate = tony.base / "gate", tony.base / "other-gate"

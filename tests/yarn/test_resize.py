@@ -180,7 +180,7 @@ def test_a_job_of_another_version_waits(tony, cluster, full):
 
 @pytest.mark.takes(20)
 @pytest.mark.parametrize("mode", ["restart", "live"])
-def test_masters_die_while_they_resize(tony, cluster, base, mode):
+def test_masters_die_during_a_resize(tony, cluster, base, mode):
     """
     A job of one worker grows to three, more than its first size, and shrinks to one. Twice a master dies when
     its journal has the resize and perhaps no copy has it; the next master dies soon after it has read the

@@ -45,7 +45,7 @@ def test_a_failure_has_its_cause(tony, cluster, command, code, cause):
     assert report["finalStatus"] == "FAILED" and "worker:0" in report["diagnostics"]
 
 
-def test_what_the_resourcemanager_is_told(tony, cluster):
+def test_the_resourcemanager_gets_queue_tags_and_resources(tony, cluster):
     path = tony.workers("sleep 600", conf={"tony.yarn.queue": "second", "tony.application.tags": "Red,blue",
                                           "tony.worker.vcores": 3}, role={"memory": "100m"})
     app = tony.submit(path)
@@ -91,7 +91,7 @@ def test_ctrl_c_stops_the_job(tony, cluster):
     assert cluster.await_app(app, "FINISHED", "KILLED")["finalStatus"] == "KILLED"
 
 
-def test_what_is_shipped(tony, base):
+def test_shipped_files_and_archives(tony, base):
     src = base / "src"
     (src / "sub" / "empty").mkdir(parents=True)
     (src / "run.sh").write_text("#!/bin/bash\ntest -x run.sh && test -L link && test -d sub/empty && echo mine > written && cat link data.txt lib/in.txt\n")
@@ -115,7 +115,7 @@ def test_a_job_file_that_is_large(tony, cluster):
     tony.let_go(p)
 
 
-def test_a_second_submission_uploads_nothing(tony, cluster, base):
+def test_a_second_submission_uses_the_cache(tony, cluster, base):
     (base / "big").write_bytes(os.urandom(1 << 20))
     job = tony.workers("true", n=2, resources=[str(base / "big")])
     assert tony.run("run", job).returncode == 0
@@ -127,7 +127,7 @@ def test_a_second_submission_uploads_nothing(tony, cluster, base):
     assert cluster.jmx("dn", "Hadoop:service=DataNode,name=DataNodeActivity*")[0]["BytesWritten"] - written < 100000
 
 
-def test_secrets_are_nobodys(tony, cluster):
+def test_keys_are_private_and_in_no_process(tony, cluster):
     app = tony.submit(tony.workers("env; sleep 600"))
     tony.await_state(app, "RUNNING")
     home = f"/user/root/.tony/{app}"

@@ -57,7 +57,7 @@ def followed(cluster, app, epoch=2):
     return sum(f"epoch={epoch}" in text for text in cluster.container_log(app, "executor.log").values())
 
 
-def test_the_tasks_go_on(tony, cluster, job):
+def test_tasks_continue_with_the_second_master(tony, cluster, job):
     p = tony.start("run", job())
     app = job.begun()
     kill_master(cluster)
@@ -72,7 +72,7 @@ def test_the_tasks_go_on(tony, cluster, job):
     assert json.loads(tony.ok("status", app, "--json"))["state"] == "SUCCEEDED"
 
 
-def test_only_its_container_is_ended(tony, cluster, job):
+def test_only_the_masters_container_ends(tony, cluster, job):
     """As when its node goes down, or its container is taken: the job goes on."""
     p = tony.start("run", job())
     app = job.begun()
@@ -84,7 +84,7 @@ def test_only_its_container_is_ended(tony, cluster, job):
     assert job.said() == {i: ["begin", "end"] for i in range(3)}
 
 
-def test_who_killed_the_application(tony, cluster, job):
+def test_the_message_names_the_user_who_killed_the_job(tony, cluster, job):
     p = tony.start("run", job(), "--json")
     app = job.begun()
     cluster.kill_app(app)
@@ -93,7 +93,7 @@ def test_who_killed_the_application(tony, cluster, job):
     assert json.loads(out)["state"] == "KILLED" and re.search("killed by (user )?root", json.loads(out)["message"])
 
 
-def test_what_ended_meanwhile(tony, cluster, job):
+def test_tasks_that_end_without_a_master(tony, cluster, job):
     """The tasks end while there is no master: their exit codes count."""
     p = tony.start("run", job(end="exit $((TASK_INDEX + 3))"), "--json")
     app = job.begun()
@@ -107,7 +107,7 @@ def test_what_ended_meanwhile(tony, cluster, job):
     assert job.said() == {i: ["begin", "end"] for i in range(3)}
 
 
-def test_a_stop_stands(tony, cluster, job):
+def test_a_stop_survives_the_master(tony, cluster, job):
     """
     Once the client was told that the job is being stopped, the death of the master does not change that.
     """

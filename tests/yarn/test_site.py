@@ -51,7 +51,7 @@ def test_a_stopped_queue(tony, cluster):
     assert r.returncode == 2 and "closed" in r.stderr and re.search("STOPPED|stopped", r.stderr), r.stderr
 
 
-def test_who_may_see_and_end_a_job(tony, cluster, base):
+def test_access_lists_for_view_and_kill(tony, cluster, base):
     people = {}
     for user in PEOPLE:
         cluster.make_home(user)
@@ -92,7 +92,7 @@ def test_a_nodemanager_killed_for_good(tony, cluster):
     decided(tony, p, app, task, "node_lost")
 
 
-def test_what_is_lost_begins_again(tony, cluster):
+def test_a_task_of_a_lost_node_restarts(tony, cluster):
     """On another node, or on the same one when it is back: this cluster has no third one."""
     p, app, nm, pid, task = spread(tony, cluster, conf={"tony.task.restarts.node-lost": 4})
     cluster.signal(nm)
@@ -102,7 +102,7 @@ def test_what_is_lost_begins_again(tony, cluster):
     assert len(cluster.attempts(app)) == 1
 
 
-def test_the_masters_node_goes_without_a_word(tony, cluster):
+def test_the_masters_node_stops_answering(tony, cluster):
     """
     The node stops answering, and no connection breaks. Clients that follow the job find the next master. When
     the node is back, the first master does not disturb the second.

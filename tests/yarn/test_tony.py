@@ -125,7 +125,7 @@ def test_worker_and_server_that_fail(original):
     assert r.returncode == 1, r.stderr
 
 
-def test_the_server_is_not_waited_for(original, tony):
+def test_the_job_does_not_wait_for_its_server(original, tony):
     r = original("--executes", "by_role.py", keys={"tony.ps.instances": 1, "tony.worker.instances": 1})
     assert r.returncode == 0, r.stderr
     assert {name: t["result"] for name, t in tony.tasks(r.app).items()} == {"worker:0": "SUCCEEDED", "ps:0": "FINISHED"}
@@ -187,7 +187,7 @@ def test_a_worker_outlives_its_group(original, tony):
 
 
 @pytest.mark.takes(10)
-def test_a_worker_that_is_not_heard_of(tony, cluster):
+def test_a_worker_without_heartbeats_is_lost(tony, cluster):
     """Its executor is stopped, and continues too late."""
     p, app, pids = tony.gated(conf={"tony.task.heartbeat-interval-ms": 300, "tony.task.max-missed-heartbeats": 25,
                                     "tony.task.restarts.node-lost": 0})
@@ -208,7 +208,7 @@ def test_more_tasks_than_the_cluster_can_ever_hold(original, cluster):
 
 # ---- its options ----
 
-def test_what_wins(original, cluster, base):
+def test_precedence_of_settings(original, cluster, base):
     """
     A role's command wins over --executes, --conf over the file; environments and resources of all places are
     combined.
@@ -231,7 +231,7 @@ def test_what_wins(original, cluster, base):
     assert {k: env.get(k) for k in wanted} == wanted
 
 
-def test_where_environments_reach(tony, cluster):
+def test_which_containers_get_the_environments(tony, cluster):
     """--container_env also reaches the master's container; --shell_env only the tasks."""
     p, app, pids = tony.gated(conf={"tony.containers.envs": "OF_CONTAINERS=1", "tony.execution.envs": "OF_TASKS=1"})
     env = cluster.environ(pids[0])
@@ -276,7 +276,7 @@ def test_hdfs_classpath(original, cluster):
         cluster.remove("/yarn")
 
 
-def test_resources_that_lie_in_hdfs(original, cluster, base):
+def test_resources_in_hdfs(original, cluster, base):
     with zipfile.ZipFile(base / "made.zip", "w") as z:
         z.writestr("inside", "unpacked")
     fs = f"hdfs://127.0.0.1:{cluster.state['ports']['nn']}"
