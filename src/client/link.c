@@ -352,23 +352,23 @@ void answer_done(struct answer *a)
     *a = (struct answer){ 0 };
 }
 
-void link_who(char out[static LINK_WHO_MAX])
+void link_describe_client(char out[static LINK_CLIENT_MAX])
 {
     char host[64] = "";
     struct passwd *pw = getpwuid(getuid());
     /* On failure the text lacks the host name: it only informs people. */
     (void)gethostname(host, sizeof host - 1);
-    (void)snprintf(out, LINK_WHO_MAX, "%.40s@%.60s pid %d", pw ? pw->pw_name : "?", host,
+    (void)snprintf(out, LINK_CLIENT_MAX, "%.40s@%.60s pid %d", pw ? pw->pw_name : "?", host,
                    (int)getpid());
 }
 
 static void ask_init(Tony__ClientAsk *ask, Tony__Frame *f, int what, const char *application_id,
-                     char who[static LINK_WHO_MAX])
+                     char who[static LINK_CLIENT_MAX])
 {
     who[0] = 0;
     /* Only a stop names its client: looking up the user name is slow. */
     if (what == TONY__CLIENT_ASK__WHAT__STOP)
-        link_who(who);
+        link_describe_client(who);
     *ask = (Tony__ClientAsk)TONY__CLIENT_ASK__INIT;
     ask->what = (Tony__ClientAsk__What)what;
     ask->application_id = (char *)(application_id ? application_id : "");
@@ -382,7 +382,7 @@ int link_send_ask(struct conn *conn, int what, const char *application_id, const
 {
     Tony__ClientAsk ask;
     Tony__Frame f;
-    char who[LINK_WHO_MAX];
+    char who[LINK_CLIENT_MAX];
     ask_init(&ask, &f, what, application_id, who);
     ask.reason = (char *)(reason ? reason : "");
     return conn_send(conn, &f);
@@ -393,7 +393,7 @@ int link_send_stop(struct conn *conn, const char *application_id, const char *re
 {
     Tony__ClientAsk ask;
     Tony__Frame f;
-    char who[LINK_WHO_MAX];
+    char who[LINK_CLIENT_MAX];
     ask_init(&ask, &f, TONY__CLIENT_ASK__WHAT__STOP, application_id, who);
     ask.reason = (char *)(reason ? reason : "");
     ask.checkpoint = checkpoint;
@@ -405,7 +405,7 @@ int link_ask_what(struct client *c, struct conn **conn, int what, const char *ap
 {
     Tony__ClientAsk ask;
     Tony__Frame f;
-    char who[LINK_WHO_MAX];
+    char who[LINK_CLIENT_MAX];
     ask_init(&ask, &f, what, application_id, who);
     ask.force = force;
     return link_ask(c, conn, &f, out, e);

@@ -52,8 +52,8 @@ int link_ask_what(struct client *c, struct conn **conn, int what, const char *ap
                   bool force, struct answer *out, struct err *e);
 
 /* "user@host pid 4711": names this client in logs and messages. */
-enum { LINK_WHO_MAX = 128 };
-void link_who(char out[static LINK_WHO_MAX]);
+enum { LINK_CLIENT_MAX = 128 };
+void link_describe_client(char out[static LINK_CLIENT_MAX]);
 
 /* Ask the pool. If the pool dies, ask the next one: use it only for questions that may be repeated.
  * start: start a pool if none runs; otherwise -ENOENT or -ECONNREFUSED. */

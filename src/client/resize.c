@@ -135,8 +135,8 @@ int resize_ask(struct client *c, struct conn **conn, const char *id, const struc
     Tony__RoleSize sizes[RESIZE_ROLES_MAX], *list[RESIZE_ROLES_MAX];
     Tony__ResizeJob ask = TONY__RESIZE_JOB__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
-    char who[LINK_WHO_MAX];
-    link_who(who);
+    char who[LINK_CLIENT_MAX];
+    link_describe_client(who);
     for (size_t i = 0; i < w->sizes.n && i < RESIZE_ROLES_MAX; i++) {
         tony__role_size__init(&sizes[i]);
         sizes[i].role = w->sizes.v[i].role;
@@ -292,7 +292,7 @@ static void see_end(struct watch *w, const json_t *doc)
 }
 
 /* Called with each update; true: the wait is over. */
-static bool look(const char *state, const json_t *summary, void *arg)
+static bool on_update(const char *state, const json_t *summary, void *arg)
 {
     struct watch *w = arg;
     const json_t *on = json_object_get(summary, "resize");
@@ -361,14 +361,16 @@ static json_t *resize_members(const json_t *doc)
 static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
 {
     struct err e = { 0 };
-    struct follow_options o = { .detach_on_signal = true, .on_update = look, .on_update_arg = w };
+    struct follow_options o = { .detach_on_signal = true,
+                                .on_update = on_update,
+                                .on_update_arg = w };
     struct follow_result r = { 0 };
     int rc = follow(arg, &o, &r, &e);
     if (rc < 0)
         return client_fail(-rc, &e);
     bool left = r.detached && !w->over;
     if (!w->over && r.summary)
-        (void)look("", r.summary, w); /* the job is over */
+        (void)on_update("", r.summary, w); /* the job is over */
     follow_result_done(&r);
     if (left) {
         client_note("not waiting any longer; the resize of job %s goes on: tony status %s", w->id,
@@ -424,7 +426,7 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
     bool waits = options_has(&c->o, OPT_WAIT);
     if (!json_is_object(on)) /* nothing was needed for it */
         see_end(&watch, doc);
-    if (waits && (json_is_object(on) || !look("", doc, &watch))) {
+    if (waits && (json_is_object(on) || !on_update("", doc, &watch))) {
         submit_hold_signals(); /* until they are listened to */
         say_state(&watch, doc);
         code = wait_for_end(&watch, follow, arg);
@@ -446,8 +448,8 @@ struct local_follow {
     const char *id;
 };
 
-static int follow_here(void *arg, const struct follow_options *o, struct follow_result *out,
-                       struct err *e)
+static int follow_local(void *arg, const struct follow_options *o, struct follow_result *out,
+                        struct err *e)
 {
     const struct local_follow *f = arg;
     return follow_job(f->c, f->id, NULL, o, out, e) < 0 ? -EXIT_CLUSTER : 0;
@@ -489,7 +491,7 @@ static void await_refusal(struct client *c, const char *id, json_t **doc)
     }
 }
 
-static int resize_here(struct client *c, const struct resize_wish *w)
+static int resize_local(struct client *c, const struct resize_wish *w)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
@@ -509,7 +511,7 @@ static int resize_here(struct client *c, const struct resize_wish *w)
         return client_fail(refused ? EXIT_JOB_FAILED : EXIT_CLUSTER, &e);
     if (options_has(&c->o, OPT_WAIT))
         await_refusal(c, id, &doc);
-    return resize_answered(c, id, doc, follow_here, &follow);
+    return resize_answered(c, id, doc, follow_local, &follow);
 }
 
 int cmd_resize(struct client *c)
@@ -530,5 +532,5 @@ int cmd_resize(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     w.reason = options_get(&c->o, OPT_REASON);
     return find_on_yarn(c, c->o.args[0]) ? yarn_cmd_resize(c, c->o.args[0], &w)
-                                         : resize_here(c, &w);
+                                         : resize_local(c, &w);
 }

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/job_keeper.h"
 #include "client/link.h"
-#include "client/mind.h"
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"

@@ -34,7 +34,7 @@ static int remake(struct look *l, int rc)
 
 /* Report what is missing on this machine. If the job runs elsewhere it is only a note: the other
  * machine may have it. */
-static int not_here(struct look *l)
+static int fail_if_local(struct look *l)
 {
     if (!l->elsewhere)
         return remake(l, -EINVAL);
@@ -159,7 +159,7 @@ static int check_program(struct look *l)
     (void)err_set(l->e, EINVAL,
                   "its interpreter '%s' is for another kind of Linux: there is no '%s' here",
                   l->binary, loader);
-    return not_here(l);
+    return fail_if_local(l);
 }
 
 /* ---- the parts of the environment ---- */
@@ -246,7 +246,7 @@ static int check_modules(struct look *l)
         return 0;
     (void)err_set(l->e, EINVAL, "the Python that it was made with, in '%s', is not on this machine",
                   home);
-    return not_here(l);
+    return fail_if_local(l);
 }
 
 /* ---- the whole check ---- */
@@ -277,7 +277,7 @@ int venv_check(const char *dir, const char *binary, bool elsewhere, struct err *
     if (rc == -ENOENT) {
         (void)err_set(e, EINVAL, "its interpreter '%s' leads to '%s', which is not on this machine",
                       l.binary, l.path);
-        return not_here(&l);
+        return fail_if_local(&l);
     }
     rc = check_program(&l);
     return rc == 0 ? check_modules(&l) : rc;

@@ -490,7 +490,7 @@ static bool is_killed(const json_t *summary)
     return str_eq(doc_str(summary, "state"), "KILLED");
 }
 
-static int last_word(struct follow *f)
+static int set_final_summary(struct follow *f)
 {
     struct err e = { 0 };
     json_t *doc = NULL;
@@ -587,7 +587,7 @@ int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
     if (f.forgotten && o->owns_job)
         clear_staging(&f);
     if (rc == 0 && f.by_report)
-        rc = last_word(&f);
+        rc = set_final_summary(&f);
     else if (rc == 0 && f.verdict_ms && !f.want_stop && is_killed(out->summary))
         clear_staging(&f); /* YARN may have killed the master before it removed the directory */
     if (rc == 0)

@@ -335,7 +335,7 @@ static int connect_master(struct logs *l, struct err *e)
 
 /* Get the newest status document, and connect to the master if there is one. Errors: minus the exit
  * code. */
-static int look(struct logs *l, struct err *e)
+static int refresh(struct logs *l, struct err *e)
 {
     if (l->master && ask_status(l) == 0)
         return 0;
@@ -347,7 +347,7 @@ static int look(struct logs *l, struct err *e)
         return rc;
     take_doc(l, doc);
     if (!is_over(l) && tasks_of(l))
-        /* If this fails, the master is probably ending. The next look() finds that out. */
+        /* If this fails, the master is probably ending. The next refresh() finds that out. */
         (void)connect_master(l, &none);
     return 0;
 }
@@ -450,7 +450,7 @@ static int show(struct logs *l, struct err *e)
 {
     int64_t heard_ms = clock_mono_ms();
     for (bool last = false; !last;) {
-        int rc = look(l, e);
+        int rc = refresh(l, e);
         if (rc == 0)
             rc = count_wanted(l) ? show_now(l, &last, e) : is_silent(l) ? 0 : no_tasks(l, &last, e);
         if (rc < 0)

@@ -229,7 +229,7 @@ static int check(struct queued *q, const struct resize_wish *w, struct err *e)
 static int encode(const struct queued *q, const struct resize_wish *w, struct buf *out,
                   struct err *e)
 {
-    char who[LINK_WHO_MAX];
+    char who[LINK_CLIENT_MAX];
     Tony__ResizeJob r = TONY__RESIZE_JOB__INIT;
     json_t *all = roles(q), *role;
     size_t n = json_array_size(all), i;
@@ -250,7 +250,7 @@ static int encode(const struct queued *q, const struct resize_wish *w, struct bu
         sizes[i].instances = (uint32_t)instances;
         list[r.n_roles++] = &sizes[i];
     }
-    link_who(who);
+    link_describe_client(who);
     r.roles = list;
     r.application_id = (char *)(uintptr_t)q->id;
     r.who = who;

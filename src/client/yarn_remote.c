@@ -232,7 +232,7 @@ struct sweep {
     jobs;
 };
 
-static void swept(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_removed(const struct webhdfs_result *r, const struct err *e, void *arg)
 {
     struct sweep *w = arg;
     (void)r;
@@ -242,7 +242,7 @@ static void swept(const struct webhdfs_result *r, const struct err *e, void *arg
 
 static void begin_remove(struct sweep *w, const char *path)
 {
-    if (webhdfs_delete(w->y->fs, path, true, swept, w, NULL, NULL) == 0)
+    if (webhdfs_delete(w->y->fs, path, true, on_removed, w, NULL, NULL) == 0)
         w->join.n++;
 }
 
@@ -258,8 +258,8 @@ static bool same_cluster(const char *a, const char *b)
  * ResourceManager has forgotten it: remove the directory after ORPHAN_MS. If the id is from another
  * start of a ResourceManager, another cluster may use the same HDFS: wait for
  * tony.yarn.cache-age. */
-static void judged(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
-                   void *arg)
+static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
+                      void *arg)
 {
     struct leftover *l = arg;
     struct sweep *w = l->sweep;
@@ -277,7 +277,7 @@ static void jobs_listed(const struct webhdfs_result *r, const struct err *e, voi
 {
     struct sweep *w = arg;
     int64_t now = clock_wall_ms();
-    (void)e; /* an error is handled as in swept() */
+    (void)e; /* an error is handled as in on_removed() */
     for (size_t i = 0; r && i < r->n_stats && w->jobs.n < SWEEP_ASK_MAX; i++) {
         struct leftover l = { .sweep = w, .age_ms = now - r->stats[i].mtime_ms };
         struct yarn_app app;
@@ -298,7 +298,7 @@ static void histories_listed(const struct webhdfs_result *r, const struct err *e
     struct sweep *w = arg;
     int64_t oldest = clock_wall_ms() - w->retention_s * 1000;
     size_t n = 0;
-    (void)e; /* an error is handled as in swept() */
+    (void)e; /* an error is handled as in on_removed() */
     for (size_t i = 0; r && i < r->n_stats && n < SWEEP_MAX; i++) {
         const struct webhdfs_stat *st = &r->stats[i];
         struct yarn_app app;
@@ -335,7 +335,8 @@ void yarn_sweep(struct yarn_staging *s, const char *own_id)
         if (yarn_app_parse(span_of(w.jobs.v[i].id), &app, NULL) < 0)
             continue;
         rq.application_id = yarn_app_msg(&m, &app);
-        if (yarn_get_application_report(s->y->rpc, &rq, yarn_deadline(s->y), judged, &w.jobs.v[i]))
+        if (yarn_get_application_report(s->y->rpc, &rq, yarn_deadline(s->y), on_report,
+                                        &w.jobs.v[i]))
             w.join.n++;
     }
     yarn_join_wait(&w.join);

@@ -183,7 +183,7 @@ static void add_roles(struct yarn *y, const char *id, json_t *doc)
 
 /* Try once. *out_gone: there is or was a master, but it does not answer, and the job has no
  * history. */
-static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, struct err *e)
+static int try_status(struct yarn *y, const char *id, json_t **out, bool *out_gone, struct err *e)
 {
     struct yarn_report r = { 0 };
     struct err unread = { 0 };
@@ -200,7 +200,7 @@ static int look(struct yarn *y, const char *id, json_t **out, bool *out_gone, st
     bool running = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
     bool silent = false;
     int got = over ? -ENOENT : from_master(y, &r, &doc, &silent);
-    /* The master writes the history before it unregisters: so look there, too. */
+    /* The master writes the history before it unregisters: so try_status there, too. */
     if (got < 0 && (over || running))
         got = yarn_history(y, id, &doc, &unread);
     *out_gone = got < 0 && !silent && running && r.host[0] && str_eq(r.user, y->user);
@@ -228,7 +228,7 @@ int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e)
     json_t *doc = NULL;
     for (;;) {
         bool gone = false;
-        int rc = look(y, id, &doc, &gone, e);
+        int rc = try_status(y, id, &doc, &gone, e);
         if (rc < 0)
             return rc;
         if (!gone || clock_mono_ms() > until)

@@ -155,10 +155,10 @@ static void finish(struct executor *x)
                   f_int("exit", x->cfg->record->exit_code), f_int("signal", x->cfg->record->signal),
                   f_str("reason", end_reason_name(reason)), f_str("detail", a->detail));
     if (x->greeted)
-        attempt_tell(x); /* else: with the next ExecutorHello, or after the next Welcome */
+        attempt_report_end(x); /* else: with the next ExecutorHello, or after the next Welcome */
 }
 
-void attempt_tell(struct executor *x)
+void attempt_report_end(struct executor *x)
 {
     if (x->node_reports_end)
         return;
@@ -382,7 +382,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
         if (attempt_alive(a))
             say_started(x); /* a new master repeats the Start of a running attempt */
         else if (a->state == ATTEMPT_ENDED)
-            attempt_tell(x); /* a new master does not know the end yet */
+            attempt_report_end(x); /* a new master does not know the end yet */
         return;
     }
     if (a->state != ATTEMPT_NONE || x->leaving || s->attempt < a->number) {

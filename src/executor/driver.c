@@ -55,7 +55,7 @@ static bool is_whole(const struct buf *text)
     return s.len > 1 && s.p[0] == '[' && s.p[s.len - 1] == ']';
 }
 
-bool driver_look(const char *dir, uint16_t *out_port, char **out_plan)
+bool driver_read_plan(const char *dir, uint16_t *out_port, char **out_plan)
 {
     DIR *d = opendir(dir);
     bool found = false;

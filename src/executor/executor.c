@@ -267,7 +267,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
         remote_trim();
     task_side_again(x);
     if (x->a.state == ATTEMPT_ENDED && !x->end_in_hello)
-        attempt_tell(x); /* it ended after the ExecutorHello was sent */
+        attempt_report_end(x); /* it ended after the ExecutorHello was sent */
 }
 
 static void on_ack(struct executor *x, const Tony__AckEnded *ack)
@@ -520,7 +520,7 @@ static _Noreturn void end(struct executor *x)
         if (poll(&p, 1, FLUSH_MAX_MS) > 0 && link_flush(&x->link) < 0)
             break;
     }
-    link_say_end(&x->link);
+    link_send_close_notify(&x->link);
     r->clean = 1;
     _exit(!r->ended ? 0 : r->signal ? 128 + r->signal : r->exit_code);
 }

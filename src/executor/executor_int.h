@@ -145,7 +145,7 @@ int64_t attempt_deadline(const struct attempt *a);
 bool attempt_alive(const struct attempt *a);
 void attempt_message(const struct executor *x, Tony__AttemptEnded *out); /* borrows from x */
 void attempt_forget(struct attempt *a);
-void attempt_tell(struct executor *x); /* report the end to the master */
+void attempt_report_end(struct executor *x); /* report the end to the master */
 /* Measure the attempt. If it uses more memory than it may, kill it. */
 void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms);
 

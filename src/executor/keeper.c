@@ -85,7 +85,7 @@ static void accept_peers(struct keeper *k)
 
 /* The vector of peers must not move while a frame is handled, so accept_peers() is called
  * afterwards. */
-void keeper_hear(struct keeper *k, struct peer *p)
+void keeper_read_frames(struct keeper *k, struct peer *p)
 {
     int gone = link_fill(&p->link), rc = 0;
     const Tony__Frame *f;
@@ -138,7 +138,7 @@ static void reap_all(struct keeper *k)
 }
 
 /* End the job without a verdict of the master: the pool writes the verdict. */
-void keeper_take_down(struct keeper *k, const char *why)
+void keeper_abort_job(struct keeper *k, const char *why)
 {
     if (k->state == KEEPER_TAKING_DOWN)
         return;
@@ -160,7 +160,7 @@ static void on_signals(struct keeper *k)
         if (si.ssi_signo == SIGCHLD)
             on_child(k, (pid_t)si.ssi_pid);
         if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
-            keeper_take_down(k, "a signal asked for it");
+            keeper_abort_job(k, "a signal asked for it");
     }
 }
 
@@ -222,7 +222,7 @@ static void wait_for_something(struct keeper *k)
         if (rc < 0)
             on_send_failed(peer, rc);
         if (p[2 + i].revents & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
-            keeper_hear(k, peer);
+            keeper_read_frames(k, peer);
     }
     if (p[1].revents)
         accept_peers(k);

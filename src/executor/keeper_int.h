@@ -229,9 +229,9 @@ struct keeper {
 
 /* keeper.c */
 int keeper_main(int argc, char **argv);
-void keeper_take_down(struct keeper *k, const char *why);
+void keeper_abort_job(struct keeper *k, const char *why);
 struct peer *keeper_peer(struct keeper *k, enum peer_kind kind); /* NULL = none */
-void keeper_hear(struct keeper *k, struct peer *p);              /* read and handle all frames */
+void keeper_read_frames(struct keeper *k, struct peer *p);       /* read and handle all frames */
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
 
 /* keeper_end.c */

@@ -157,7 +157,7 @@ void master_died(struct keeper *k, int status)
     k->master_pid = 0;
     exits_add_master_exit(k, status);
     if (p)
-        keeper_hear(k, p); /* its last frames, such as FinishJob, may be unread */
+        keeper_read_frames(k, p); /* its last frames, such as FinishJob, may be unread */
     if (k->state != KEEPER_RUNNING)
         return;
     forget_link(k);
@@ -166,9 +166,9 @@ void master_died(struct keeper *k, int status)
     log_event(LOG_WARN, "keeper.master_died", f_int("epoch", k->epoch), f_int("code", code),
               f_int("signal", signal));
     if (code == FINAL_EXIT_CODE)
-        keeper_take_down(k, "the master gave up");
+        keeper_abort_job(k, "the master gave up");
     else if (cannot_live(k, signal == SIGKILL, now))
-        keeper_take_down(k, "the master dies again and again");
+        keeper_abort_job(k, "the master dies again and again");
     else
         k->master_at_ms = now + pause_ms(k, signal == SIGKILL);
 }
@@ -269,23 +269,23 @@ void master_tell_cancelled(struct keeper *k, uint32_t number)
 }
 
 /* The number of ends that the next frame has: those of which the master has not heard. */
-static size_t n_to_tell(const struct keeper *k)
+static size_t n_unreported_ends(const struct keeper *k)
 {
     return MIN(k->ends.n - k->ends.n_reported, (size_t)REPORT_MAX);
 }
 
 static void reply_add_ends(struct keeper *k, struct reply *r)
 {
-    for (size_t n = n_to_tell(k); n > 0; n--)
+    for (size_t n = n_unreported_ends(k); n > 0; n--)
         reply_add(r, k->ends.v[k->ends.n_reported++]);
 }
 
 /* One Registered: with ends that the master has not heard of, and if these are the last ones, also
  * with the live containers. */
-static int tell_registered(struct keeper *k, struct peer *p)
+static int send_registered(struct keeper *k, struct peer *p)
 {
     AUTO(reply_done) struct reply r;
-    if (reply_open(&r, n_to_tell(k) + k->live.n) < 0)
+    if (reply_open(&r, n_unreported_ends(k) + k->live.n) < 0)
         return -ENOMEM;
     reply_add_ends(k, &r);
     Tony__Registered m = TONY__REGISTERED__INIT;
@@ -308,7 +308,7 @@ static void tell_parts(struct keeper *k, struct peer *p)
 {
     int more = 1;
     while (more > 0 && p->link.fd >= 0 && p->link.out.len < PARTS_QUEUED_MAX)
-        more = tell_registered(k, p);
+        more = send_registered(k, p);
     if (more || p->link.fd < 0)
         return; /* the loop calls this again; also if there is no memory now */
     p->kind = PEER_MASTER;
@@ -318,7 +318,7 @@ static void tell_parts(struct keeper *k, struct peer *p)
 static int tell_completed(struct keeper *k, struct peer *p)
 {
     AUTO(reply_done) struct reply r;
-    if (reply_open(&r, n_to_tell(k)) < 0)
+    if (reply_open(&r, n_unreported_ends(k)) < 0)
         return -ENOMEM;
     reply_add_ends(k, &r);
     Tony__ContainersCompleted m = TONY__CONTAINERS_COMPLETED__INIT;

@@ -66,7 +66,7 @@ void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
         k->pool_tries = 0;
         pool_tell(k, false);
     } else if (f->body_case == TONY__FRAME__BODY_KILL_JOB) {
-        keeper_take_down(k, f->kill_job->reason);
+        keeper_abort_job(k, f->kill_job->reason);
     } else if (f->body_case == TONY__FRAME__BODY_ADMIT) {
         resize_admitted(k, p, f->admit);
     } else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH) {

@@ -290,7 +290,7 @@ static int own_process(struct keeper *k, struct err *e)
     return 0;
 }
 
-static int find_places(struct keeper *k, struct err *e)
+static int set_paths(struct keeper *k, struct err *e)
 {
     int rc = paths_open(&k->paths, e);
     if (rc < 0)
@@ -365,7 +365,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     if (parse(k, argc, argv, e) < 0)
         return KEEPER_MISUSE;
     log_setup(2, LOG_INFO, false);
-    if (own_process(k, e) < 0 || find_places(k, e) < 0)
+    if (own_process(k, e) < 0 || set_paths(k, e) < 0)
         return KEEPER_FAILED;
     int rc = lock_job(k, e);
     if (rc < 0)
@@ -411,7 +411,7 @@ void keeper_start_done(struct keeper *k)
  * history whose keeper had not removed everything yet. */
 static int cleanup(struct keeper *k, struct err *e)
 {
-    int rc = find_places(k, e);
+    int rc = set_paths(k, e);
     if (rc < 0)
         return KEEPER_FAILED;
     k->lock_fd = lock_file(k->lock_path, e);

@@ -45,7 +45,7 @@ void link_of_tls(struct link *l, int fd, struct tls *tls);
 /* The numeric address of this side, IPv6 in brackets, as in "host:port". */
 int link_host(const struct link *l, char *out, size_t size);
 /* Tell the peer that the connection ends in order (TLS close_notify). */
-void link_say_end(struct link *l);
+void link_send_close_notify(struct link *l);
 
 enum { LINK_SILENCE_MS = 30000 };
 

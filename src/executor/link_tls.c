@@ -183,7 +183,7 @@ int link_fill_tls(struct link *l)
     return link_flush_tls(l); /* handshake messages, and plaintext that waited for its end */
 }
 
-void link_say_end(struct link *l)
+void link_send_close_notify(struct link *l)
 {
     if (l->fd < 0 || !l->tls || l->connecting || !tls_ready(l->tls))
         return;

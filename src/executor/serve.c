@@ -60,7 +60,7 @@ static void on_refused(const struct err *why, void *arg)
 /* If a rank has aborted the job, tell the master. Repeated with each heartbeat: the master may be
  * away, or may not be connected to the executor of that rank. A rank that has aborted only waits to
  * be killed. */
-static void serve_tell(struct executor *x)
+static void report_abort(struct executor *x)
 {
     if (!x->server.aborted || !x->greeted)
         return;
@@ -83,7 +83,7 @@ static void on_abort(uint32_t rank, int exit_code, void *arg)
     x->server.aborted = true;
     x->server.abort_rank = rank;
     x->server.abort_code = exit_code;
-    serve_tell(x);
+    report_abort(x);
 }
 
 static void close_server(struct executor *x)
@@ -166,5 +166,5 @@ void serve_tick(struct executor *x, int64_t now_ms)
 {
     if (x->server.begun)
         service_tick(x->server.s, now_ms);
-    serve_tell(x);
+    report_abort(x);
 }

@@ -89,7 +89,7 @@ static void watch_nearest(struct task_ready *w)
 }
 
 /* Does the file exist, and is it another one than before the attempt? */
-static bool file_is_there(const struct task_ready *w)
+static bool is_file_ready(const struct task_ready *w)
 {
     struct stat st;
     const struct stat *b = &w->before;
@@ -100,12 +100,12 @@ static bool file_is_there(const struct task_ready *w)
            st.st_mtim.tv_nsec != b->st_mtim.tv_nsec;
 }
 
-static bool look_at_file(struct task_ready *w)
+static bool check_file(struct task_ready *w)
 {
-    if (file_is_there(w))
+    if (is_file_ready(w))
         return true;
     watch_nearest(w);
-    return file_is_there(w); /* it may have appeared before the watch began */
+    return is_file_ready(w); /* it may have appeared before the watch began */
 }
 
 /* ---- a port ---- */
@@ -142,7 +142,7 @@ static bool answers_at(const char *host, uint16_t port)
            answers((const struct sockaddr *)&v6, sizeof v6);
 }
 
-static bool look_at_port(const struct task_ready *w)
+static bool check_port(const struct task_ready *w)
 {
     uint16_t port = w->fixed_port ? w->fixed_port : w->port;
     return answers_at("127.0.0.1", port) || answers_at("::1", port) ||
@@ -169,12 +169,12 @@ void task_ready_begin(struct task_ready *w, const char *workdir, uint16_t port, 
         w->before = (struct stat){ 0 };
 }
 
-bool task_ready_look(struct task_ready *w, int64_t now_ms)
+bool task_ready_check(struct task_ready *w, int64_t now_ms)
 {
     if (w->done)
         return false;
     w->quiet = false;
-    w->done = w->name ? look_at_file(w) : look_at_port(w);
+    w->done = w->name ? check_file(w) : check_port(w);
     w->due_ms = now_ms + w->pause_ms;
     w->pause_ms = MIN(w->pause_ms + w->pause_ms / 4, (int64_t)PAUSE_MAX_MS);
     if (w->done && w->notify_fd >= 0) {

@@ -18,8 +18,8 @@ void task_ready_free(struct task_ready *w);
 void task_ready_begin(struct task_ready *w, const char *workdir, uint16_t port, const char *host,
                       int64_t now_ms, uint32_t after_ms);
 /* Look now. Returns true once: when the task has become ready. */
-bool task_ready_look(struct task_ready *w, int64_t now_ms);
-/* When to call task_ready_look() next; INT64_MAX = the task is ready. */
+bool task_ready_check(struct task_ready *w, int64_t now_ms);
+/* When to call task_ready_check() next; INT64_MAX = the task is ready. */
 int64_t task_ready_due(const struct task_ready *w);
 /* The caller polls this descriptor (-1 = none) and calls task_ready_event() when it is readable. */
 int task_ready_fd(const struct task_ready *w);

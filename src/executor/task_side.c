@@ -14,15 +14,16 @@
 #include "base/util.h"
 #include "executor/driver.h"
 #include "executor/executor_int.h"
+#include "executor/task_message.h"
 #include "executor/task_ready.h"
-#include "executor/task_word.h"
 
 enum {
     WINDOW_MS = 100,
     WINDOW_BYTES = 32 << 10, /* per WINDOW_MS: about 10,000 lines a second, 5 % of a core */
     REFUSED_MAX = 16,        /* connections of other users per WINDOW_MS */
     READ_MAX = 4 << 10,
-    TELL_MS = 250, /* pause between two reports of progress; checkpoints are reported at once */
+    NEWS_PAUSE_MS =
+        250, /* pause between two reports of progress; checkpoints are reported at once */
     BACKLOG = 16,
     DRIVE_MS = 50,  /* pause between two looks for the plan of a driver */
     BOARD_MS = 500, /* pause between two looks for TensorBoard */
@@ -84,7 +85,7 @@ static bool is_urgent(const struct task_side *t)
 
 /* Report checkpoints in the order in which they were saved. If that fails, task_side_again()
  * repeats it. */
-static void tell_saved(struct executor *x)
+static void send_checkpoints(struct executor *x)
 {
     struct task_side *t = &x->task;
     for (unsigned i = 0; i < TASK_SAVED_MAX && x->greeted; i++) {
@@ -105,7 +106,7 @@ static void tell_saved(struct executor *x)
     t->new_checkpoint = false;
 }
 
-static void tell(struct executor *x, int64_t now)
+static void send_news(struct executor *x, int64_t now)
 {
     struct task_side *t = &x->task;
     Tony__TaskWord w = TONY__TASK_WORD__INIT;
@@ -130,16 +131,16 @@ static void tell(struct executor *x, int64_t now)
     bool more = t->new_progress || t->new_tensorboard || t->new_ready;
     t->new_progress = t->new_tensorboard = t->new_ready = false;
     t->sent_ms = now;
-    tell_saved(x);
+    send_checkpoints(x);
     if (more && x->greeted)
         (void)executor_send(x, &f); /* after a failure, task_side_again() repeats it */
 }
 
-static void tell_soon(struct executor *x)
+static void send_news_soon(struct executor *x)
 {
     int64_t now = clock_mono_ms();
-    if (is_urgent(&x->task) || now - x->task.sent_ms >= TELL_MS)
-        tell(x, now);
+    if (is_urgent(&x->task) || now - x->task.sent_ms >= NEWS_PAUSE_MS)
+        send_news(x, now);
 }
 
 void task_side_again(struct executor *x)
@@ -153,7 +154,7 @@ void task_side_again(struct executor *x)
     t->new_tensorboard = t->new_tensorboard || t->tensorboard;
     t->new_ready = t->new_ready || t->ready;
     if (x->a.number)
-        tell(x, clock_mono_ms());
+        send_news(x, clock_mono_ms());
 }
 
 /* ---- what the task reports ---- */
@@ -211,7 +212,7 @@ static int full_path(const struct executor *x, const char *path, char **out, str
 }
 
 /* path: of the checkpoint, absolute; taken if it is used. */
-static void note_word(struct executor *x, const struct task_word *w, char **path)
+static void note_message(struct executor *x, const struct task_message *w, char **path)
 {
     struct task_side *t = &x->task;
     if (!attempt_alive(&x->a))
@@ -219,7 +220,7 @@ static void note_word(struct executor *x, const struct task_word *w, char **path
     if (w->checkpoint) {
         if (t->new_checkpoint) /* report each: the newest one of this task may not be the one that
                                   all have */
-            tell(x, clock_mono_ms());
+            send_news(x, clock_mono_ms());
         note_checkpoint(x, TAKE(*path), w->has_step ? w->step : t->step, w->parts);
     }
     if ((w->has_step || w->has_total) && !(w->checkpoint && w->step < t->step))
@@ -262,23 +263,23 @@ static void answer_error(struct task_conn *c, const struct err *e)
 
 static void on_line(struct executor *x, struct task_conn *c, struct span line)
 {
-    struct task_word w;
+    struct task_message w;
     struct err e = { 0 };
     AUTO(free_p) char *path = NULL;
     line = span_trim(line);
     if (!line.len)
         return;
-    if (task_word_parse(line, &w, &e) < 0) {
+    if (task_message_parse(line, &w, &e) < 0) {
         answer_error(c, &e);
         return;
     }
     if (w.checkpoint && full_path(x, w.checkpoint, &path, &e) < 0)
         answer_error(c, &e);
     else
-        note_word(x, &w, &path);
+        note_message(x, &w, &path);
     if (w.asks_stop)
         answer_stop(&x->task, c);
-    task_word_done(&w);
+    task_message_done(&w);
 }
 
 /* ---- connections ---- */
@@ -402,7 +403,7 @@ void task_side_ready(struct executor *x, const struct pollfd *p, size_t n)
                 (void)conn_read(x, &t->conns[k], t->left);
     }
     if (n && has_news(t))
-        tell_soon(x);
+        send_news_soon(x);
 }
 
 /* ---- the life of an attempt ---- */
@@ -460,7 +461,7 @@ static void look_for_board(struct executor *x, int64_t now)
 {
     struct task_side *t = &x->task;
     char host[80] = "";
-    if (!task_ready_look(t->board, now) || t->tensorboard)
+    if (!task_ready_check(t->board, now) || t->tensorboard)
         return;
     find_own_host(x, host);
     t->tensorboard = str_printf(strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u",
@@ -468,7 +469,7 @@ static void look_for_board(struct executor *x, int64_t now)
     t->new_tensorboard = t->tensorboard != NULL;
 }
 
-static void look(struct executor *x, int64_t now)
+static void read_watched(struct executor *x, int64_t now)
 {
     struct task_side *t = &x->task;
     uint64_t step = t->step, total = t->total;
@@ -499,13 +500,13 @@ void task_side_end(struct executor *x)
         }
     }
     if (t->watch)
-        look(x, now = clock_mono_ms());
-    if (t->waited && task_ready_look(t->waited, now = clock_mono_ms())) /* a file remains */
+        read_watched(x, now = clock_mono_ms());
+    if (t->waited && task_ready_check(t->waited, now = clock_mono_ms())) /* a file remains */
         note_ready(t);
-    if (t->drives && !t->ready && driver_look(x->workdir, &t->plan_port, &t->plan))
+    if (t->drives && !t->ready && driver_read_plan(x->workdir, &t->plan_port, &t->plan))
         note_ready(t);
     if (has_news(t))
-        tell(x, now ? now : clock_mono_ms());
+        send_news(x, now ? now : clock_mono_ms());
 }
 
 bool task_side_stop(struct executor *x, uint32_t within_ms)
@@ -533,7 +534,7 @@ int64_t task_side_deadline(const struct executor *x)
     if (t->n_conns || t->refused)
         at = t->left && t->refused < REFUSED_MAX ? INT64_MAX : t->window_ms;
     if (has_news(t) && x->greeted)
-        at = MIN(at, t->sent_ms + TELL_MS);
+        at = MIN(at, t->sent_ms + NEWS_PAUSE_MS);
     if (t->drives && !t->ready)
         at = MIN(at, t->drive_due_ms);
     if (t->waited && !t->ready)
@@ -549,17 +550,17 @@ void task_side_tick(struct executor *x, int64_t now)
     if ((!t->left || t->refused) && now >= t->window_ms)
         open_window(t);
     if (t->watch && attempt_alive(&x->a) && now >= task_watch_due(t->watch))
-        look(x, now);
+        read_watched(x, now);
     if (t->waited && !t->ready && attempt_alive(&x->a) && now >= task_ready_due(t->waited) &&
-        task_ready_look(t->waited, now))
+        task_ready_check(t->waited, now))
         note_ready(t);
     if (t->drives && !t->ready && attempt_alive(&x->a) && now >= t->drive_due_ms) {
         t->drive_due_ms = now + DRIVE_MS;
-        if (driver_look(x->workdir, &t->plan_port, &t->plan))
+        if (driver_read_plan(x->workdir, &t->plan_port, &t->plan))
             note_ready(t);
     }
     if (t->board && !t->tensorboard && attempt_alive(&x->a) && now >= task_ready_due(t->board))
         look_for_board(x, now);
-    if (has_news(t) && (is_urgent(t) || now - t->sent_ms >= TELL_MS))
-        tell(x, now);
+    if (has_news(t) && (is_urgent(t) || now - t->sent_ms >= NEWS_PAUSE_MS))
+        send_news(x, now);
 }

@@ -54,7 +54,7 @@ static struct span first_line(struct span text)
     return SPAN("");
 }
 
-static void say(struct yarn_end *out, const char *sentence, struct span more)
+static void set_sentence(struct yarn_end *out, const char *sentence, struct span more)
 {
     int len = (int)MIN(more.len, (size_t)300);
     (void)snprintf(out->sentence, sizeof out->sentence, "%s%s%.*s", sentence, len > 0 ? ": " : "",
@@ -82,10 +82,10 @@ static void of_memory(int32_t status, struct span diagnostics, const char *memor
 {
     bool is_virtual = status == YARN_EXIT_VIRTUAL_MEMORY;
     struct span figures = memory_figures(diagnostics, is_virtual);
-    say(out,
-        is_virtual ? "killed for using too much virtual memory"
-                   : "killed for using too much memory",
-        figures);
+    set_sentence(out,
+                 is_virtual ? "killed for using too much virtual memory"
+                            : "killed for using too much memory",
+                 figures);
     if (is_virtual)
         (void)snprintf(out->hint, sizeof out->hint,
                        "raise %s, or ask for yarn.nodemanager.vmem-check-enabled=false on the "
@@ -108,7 +108,7 @@ void yarn_end_of(int32_t exit_status, const char *diagnostics, const char *memor
         if (out->reason == END_OUT_OF_MEMORY)
             of_memory(exit_status, text, memory_key, out);
         else
-            say(out, ends[i].sentence, first_line(text));
+            set_sentence(out, ends[i].sentence, first_line(text));
         return;
     }
     if (exit_status >= 0 && exit_status <= 255) {
@@ -117,5 +117,5 @@ void yarn_end_of(int32_t exit_status, const char *diagnostics, const char *memor
     }
     char unknown[64];
     (void)snprintf(unknown, sizeof unknown, "YARN reports the exit status %d", exit_status);
-    say(out, unknown, first_line(text));
+    set_sentence(out, unknown, first_line(text));
 }

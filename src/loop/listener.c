@@ -16,8 +16,8 @@
 #include "loop/tcp.h"
 
 enum {
-    ACCEPT_BATCH = 256, /* connections accepted at once, before the open ones are served */
-    STRANGER_MS = 1000, /* between two log lines about refused peers */
+    ACCEPT_BATCH = 256,    /* connections accepted at once, before the open ones are served */
+    REFUSED_LOG_MS = 1000, /* between two log lines about refused peers */
 };
 
 struct listener {
@@ -33,8 +33,8 @@ struct listener {
     void *arg;
     tls_key_fn *key_of;
     struct shakes shakes;
-    int64_t stranger_next_ms;
-    unsigned strangers; /* refused peers since the last log line */
+    int64_t next_log_ms;
+    unsigned n_refused; /* refused peers since the last log line */
 };
 
 static void listener_destroy(struct object *o)
@@ -108,20 +108,20 @@ static void on_connection(uv_poll_t *h, int status, int events)
 
 /* ---- accepted connections ---- */
 
-static void stranger(struct listener *s, const char *who, const char *why)
+static void log_refused_peer(struct listener *s, const char *who, const char *why)
 {
     int64_t now = clock_mono_ms();
-    if (now < s->stranger_next_ms) {
-        s->strangers++;
+    if (now < s->next_log_ms) {
+        s->n_refused++;
         return;
     }
     log_event(LOG_WARN, "listener.stranger", f_str("socket", s->name), f_str("from", who),
-              f_str("why", why), f_int("unsaid", s->strangers));
-    s->strangers = 0;
-    s->stranger_next_ms = now + STRANGER_MS;
+              f_str("why", why), f_int("unsaid", s->n_refused));
+    s->n_refused = 0;
+    s->next_log_ms = now + REFUSED_LOG_MS;
 }
 
-static bool peer_welcome(int fd)
+static bool is_peer_allowed(int fd)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
@@ -131,8 +131,8 @@ static bool peer_welcome(int fd)
 
 static int take_unix(struct listener *s, int fd, struct err *e)
 {
-    if (!peer_welcome(fd)) {
-        stranger(s, "another user", "the peer is neither this user nor root");
+    if (!is_peer_allowed(fd)) {
+        log_refused_peer(s, "another user", "the peer is neither this user nor root");
         (void)close(fd); /* without an answer */
         return 0;
     }
@@ -164,23 +164,23 @@ static int take_tls(struct listener *s, int fd, struct err *e)
     return shake_begin(s->object.loop, &s->shakes, fd, e);
 }
 
-static bool shake_key_of(const char *identity, struct tls_key *out, void *arg)
+static bool find_handshake_key(const char *identity, struct tls_key *out, void *arg)
 {
     struct listener *s = arg;
     return s->key_of(identity, out, s->arg);
 }
 
-static void on_shake_ready(struct conn *c, void *arg)
+static void on_handshake_done(struct conn *c, void *arg)
 {
     struct listener *s = arg;
     s->on_accept(c, s->arg);
 }
 
-static void on_shake_stranger(struct conn *c, const struct err *e, void *arg)
+static void on_handshake_refused(struct conn *c, const struct err *e, void *arg)
 {
     char host[TCP_ADDRESS_TEXT] = "?";
     (void)conn_peer_host(c, host, sizeof host); /* fails if the peer has disconnected: then "?" */
-    stranger(arg, host, e->msg);
+    log_refused_peer(arg, host, e->msg);
 }
 
 /* ---- opening ---- */
@@ -328,9 +328,9 @@ int listener_open_tls(struct loop *l, const char *address, uint16_t port, tls_ke
                                    .on_accept = on_accept,
                                    .arg = arg,
                                    .key_of = key_of,
-                                   .shakes = { .key_of = shake_key_of,
-                                               .on_ready = on_shake_ready,
-                                               .on_stranger = on_shake_stranger } };
+                                   .shakes = { .key_of = find_handshake_key,
+                                               .on_ready = on_handshake_done,
+                                               .on_stranger = on_handshake_refused } };
     return tcp_open(l, address, port, &like, out, e);
 }
 

@@ -250,7 +250,7 @@ static int carry_out_one(struct master *m, struct batch *b, const struct job_act
         executor_take_spare(m, &a->take);
         break;
     case ACT_PEERS:
-        cluster_spec_tell_all(m);
+        cluster_spec_announce_to_all(m);
         break;
     case ACT_NONE:
     case ACT_SYNC: /* write_journal() has done it */

@@ -432,7 +432,7 @@ static void tell_all(struct master *m)
     peers_sent(m, rc, all);
 }
 
-void cluster_spec_tell_all(struct master *m)
+void cluster_spec_announce_to_all(struct master *m)
 {
     if (m->cluster_spec.sent_version == m->addresses_version)
         return; /* the restarted task has the same address */
@@ -443,7 +443,7 @@ void cluster_spec_tell_all(struct master *m)
         wake_at(m, m->cluster_spec.due_ms);
 }
 
-void cluster_spec_tell(struct master *m, struct peer *p)
+void cluster_spec_announce(struct master *m, struct peer *p)
 {
     struct packed *all = NULL;
     int rc = refresh(m);

@@ -225,7 +225,7 @@ static void choose_piece(struct copies *c)
         c->sending.first = c->segment;
         return;
     }
-    memcpy(ranks, c->ranks, sizeof ranks); /* piece_is_there() changes c->ranks */
+    memcpy(ranks, c->ranks, sizeof ranks); /* add_stored_piece() changes c->ranks */
     c->n_merged = copies_plan(ranks);
     const struct piece *oldest = c->n_merged ? &c->tails[c->n_tails - c->n_merged] : NULL;
     c->sending.first = oldest ? oldest->first : c->stored_n + 1;
@@ -239,7 +239,7 @@ static void add_garbage(struct copies *c, const struct piece *p)
 }
 
 /* HDFS has c->sending: add it to the set. */
-static void piece_is_there(struct copies *c)
+static void add_stored_piece(struct copies *c)
 {
     if (c->base.last == 0) {
         c->base = c->sending;
@@ -274,7 +274,7 @@ static void on_put(const struct webhdfs_result *r, const struct err *e, void *ar
         c->next_ms = 0;
         /* 0 = a new segment began meanwhile, and the file is not in its set: a listing finds it */
         if (c->sending.last)
-            piece_is_there(c);
+            add_stored_piece(c);
     }
     if (!has_new(c)) {
         c->hurried = c->gave_up = c->covered = false;

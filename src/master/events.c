@@ -233,7 +233,7 @@ static void reconnect_out_of_sight(struct master *m)
 /* End a container of a slot that the job does not have. The master before this one was asked to let
  * the job grow, and died before a copy of its journal had that. If the job grows again, the
  * scheduler must not take this container for the one that is asked for. */
-static void end_unknown(struct master *m, const struct sched_container *c)
+static void stop_unknown_container(struct master *m, const struct sched_container *c)
 {
     struct job_action a = { .type = ACT_STOP_CONTAINER,
                             .stop_container = { .container = str_dup(c->id) } };
@@ -296,7 +296,7 @@ static void registered(struct master *m, const struct sched_event *ev)
         if (c->completed)
             feed_completed(m, c, slot_of(&slots, c));
         else if (!known_slot(m, c->slot))
-            end_unknown(m, c);
+            stop_unknown_container(m, c);
         else
             feed_seen(m, c);
     }

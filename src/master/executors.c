@@ -184,7 +184,7 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
         feed_registered(m, h, slot);
     count_reconnected(m, slot);
     if (h->running && job_restarts(m->job) && m->executors[slot] == p)
-        cluster_spec_tell(m, p); /* addresses may have changed since it was connected last */
+        cluster_spec_announce(m, p); /* addresses may have changed since it was connected last */
 }
 
 /* A report of the task's program. */

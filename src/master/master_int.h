@@ -315,8 +315,8 @@ bool cluster_spec_is_separate(const struct master *m, const struct peer *p);
 /* On a cluster: send Peers, unless the executor has this version. 0 or -errno of the connection. */
 int cluster_spec_send(struct master *m, struct peer *p);
 /* Addresses have changed: make them known to one running task, or to all. */
-void cluster_spec_tell(struct master *m, struct peer *p);
-void cluster_spec_tell_all(struct master *m);
+void cluster_spec_announce(struct master *m, struct peer *p);
+void cluster_spec_announce_to_all(struct master *m);
 /* Pack a frame whose member *field is the cluster spec with only the first address of each role.
  * NULL = no memory. */
 struct packed *cluster_spec_pack_firsts(const struct master *m, Tony__Frame *f,

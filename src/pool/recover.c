@@ -62,7 +62,7 @@ static int read_start(struct pool *p, struct err *e)
 }
 
 /* Is the process alive? A killed process stays in /proc as a zombie until its parent reaps it. */
-static bool writes_still(pid_t pid)
+static bool is_alive(pid_t pid)
 {
     char path[32];
     AUTO(buf_done) struct buf text = { .max = 4096 };
@@ -82,7 +82,7 @@ static void remove_half_written(const char *dir)
         long pid = 0;
         if (str_starts(x->d_name, ".tmp-"))
             pid = strtol(x->d_name + strlen(".tmp-"), NULL, 10);
-        if (pid > 0 && !writes_still((pid_t)pid))
+        if (pid > 0 && !is_alive((pid_t)pid))
             (void)unlinkat(dirfd(d), x->d_name, 0); /* if this fails, the file does no harm */
     }
     if (d)
@@ -160,7 +160,7 @@ static bool was_started(const char *dir)
 
 /* Is job.conf missing, empty or cut? Then the machine crashed before the submission was on disk. A
  * complete job.conf is kept, even if its content is wrong. */
-static bool half_made(const char *dir)
+static bool is_incomplete(const char *dir)
 {
     AUTO(free_p) char *path = fs_join(dir, "job.conf");
     AUTO(buf_done) struct buf text = { 0 };
@@ -173,7 +173,7 @@ static void recover_unreadable(const char *dir, struct pool_job *j, const struct
 {
     if (access(dir, F_OK) == -1) {
         /* the keeper has just moved the job to history/ */
-    } else if (job_is_kept(j) || was_started(dir) || !half_made(dir)) {
+    } else if (job_is_kept(j) || was_started(dir) || !is_incomplete(dir)) {
         /* Processes of the job continue, and its directory stays for inspection. */
         log_err(LOG_ERROR, "job.damaged", e);
     } else {

@@ -57,7 +57,7 @@ static struct horovod *of(struct service *s)
     return (struct horovod *)(void *)s;
 }
 
-static int open_it(const struct service_config *cfg, struct service **out, struct err *e)
+static int horovod_open(const struct service_config *cfg, struct service **out, struct err *e)
 {
     struct horovod *h = calloc(1, sizeof *h);
     if (!h)
@@ -93,7 +93,7 @@ static void tick(struct service *s, int64_t now_ms)
     server_tick(&of(s)->server, now_ms);
 }
 
-static void close_it(struct service *s)
+static void horovod_close(struct service *s)
 {
     struct horovod *h = of(s);
     server_close(&h->server);
@@ -102,9 +102,9 @@ static void close_it(struct service *s)
 }
 
 const struct service_ops service_horovod = { .name = "horovod",
-                                             .open = open_it,
+                                             .open = horovod_open,
                                              .fd = fd,
                                              .port = port,
                                              .turn = turn,
                                              .tick = tick,
-                                             .close = close_it };
+                                             .close = horovod_close };

@@ -108,7 +108,7 @@ static struct pmi_server *of(struct service *s)
     return (struct pmi_server *)(void *)s;
 }
 
-static int open_it(const struct service_config *cfg, struct service **out, struct err *e)
+static int pmi_open(const struct service_config *cfg, struct service **out, struct err *e)
 {
     struct pmi_server *s = calloc(1, sizeof *s);
     if (!s)
@@ -152,7 +152,7 @@ static void tick(struct service *s, int64_t now_ms)
     server_tick(&of(s)->server, now_ms);
 }
 
-static void close_it(struct service *s)
+static void pmi_close(struct service *s)
 {
     server_close(&of(s)->server);
     pmi_done(&of(s)->pmi);
@@ -160,10 +160,10 @@ static void close_it(struct service *s)
 }
 
 const struct service_ops service_pmi = { .name = "pmi",
-                                         .open = open_it,
+                                         .open = pmi_open,
                                          .begin = begin,
                                          .fd = fd,
                                          .port = port,
                                          .turn = turn,
                                          .tick = tick,
-                                         .close = close_it };
+                                         .close = pmi_close };

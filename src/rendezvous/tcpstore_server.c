@@ -228,7 +228,7 @@ static struct store_service *of(const struct service *s)
     return (struct store_service *)(void *)(uintptr_t)s;
 }
 
-static int service_open_it(const struct service_config *cfg, struct service **out, struct err *e)
+static int store_open_service(const struct service_config *cfg, struct service **out, struct err *e)
 {
     struct store_service *s = calloc(1, sizeof *s);
     if (!s)
@@ -255,20 +255,20 @@ static uint16_t service_port_of(const struct service *s)
     return tcpstore_server_port(of(s)->server);
 }
 
-static void service_turn_it(struct service *s)
+static void store_end_turn(struct service *s)
 {
     tcpstore_server_turn(of(s)->server, of(s)->on_refused, of(s)->arg);
 }
 
-static void service_close_it(struct service *s)
+static void store_close_service(struct service *s)
 {
     tcpstore_server_close(of(s)->server);
     free(s);
 }
 
 const struct service_ops service_tcpstore = { .name = "tcpstore",
-                                              .open = service_open_it,
+                                              .open = store_open_service,
                                               .fd = service_fd_of,
                                               .port = service_port_of,
-                                              .turn = service_turn_it,
-                                              .close = service_close_it };
+                                              .turn = store_end_turn,
+                                              .close = store_close_service };

@@ -47,7 +47,7 @@ struct keeper {
     bool deaf; /* does not answer an Admit */
 };
 
-static void keeper_say(struct keeper *k, bool finished, const char *state)
+static void keeper_send_state(struct keeper *k, bool finished, const char *state)
 {
     Tony__KeeperState s = TONY__KEEPER_STATE__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
@@ -85,7 +85,7 @@ static _Noreturn void keeper_dies_late(struct keeper *k, bool says, bool leaves_
     if ((leaves_room && fs_mkdirs(ended, 0700, NULL) < 0) || rename(k->dir, history) == -1)
         _exit(9);
     if (says)
-        keeper_say(k, true, "SUCCEEDED");
+        keeper_send_state(k, true, "SUCCEEDED");
     loop_flush(k->loop);
     (void)kill(getpid(), SIGKILL);
     _exit(9);
@@ -96,7 +96,7 @@ static void keeper_end(struct keeper *k)
     AUTO(free_p) char *history = paths_history(&k->paths, k->id);
     if (rename(k->dir, history) == -1)
         _exit(9);
-    keeper_say(k, true, "SUCCEEDED");
+    keeper_send_state(k, true, "SUCCEEDED");
     loop_stop(k->loop);
 }
 
@@ -142,7 +142,7 @@ static void keeper_wants(struct keeper *k, struct span word)
     k->memory_mib = MIN(k->memory_mib, k->wants_mib);
     k->n_gpus = MIN(k->n_gpus, k->wants_gpus);
     keeper_note_holdings(k);
-    keeper_say(k, false, "");
+    keeper_send_state(k, false, "");
 }
 
 /* "bounds 1 4": the smallest and the largest number of containers. */
@@ -153,7 +153,7 @@ static void keeper_bounds(struct keeper *k, struct span word)
     (void)span_split(&word, ' ', &first);
     (void)str_i64(first, 0, UINT32_MAX, "least", &k->min_containers, NULL);
     (void)str_i64(word, 0, UINT32_MAX, "most", &k->max_containers, NULL);
-    keeper_say(k, false, "");
+    keeper_send_state(k, false, "");
 }
 
 /* "outlook 60 120": the job ends in 60 to 120 s. */
@@ -182,7 +182,7 @@ static void keeper_admitted(struct keeper *k, const Tony__Admit *m)
         k->gpus[k->n_gpus++] = m->gpus[i];
     k->heard = m->number;
     keeper_note_holdings(k);
-    keeper_say(k, false, "");
+    keeper_send_state(k, false, "");
 }
 
 /* ---- commands ---- */
@@ -208,7 +208,7 @@ static void keeper_look(void *arg)
         else if (span_eqs(buf_span(&word), "move, die"))
             keeper_dies_late(k, false, true);
         else if (span_eqs(buf_span(&word), "fail"))
-            keeper_say(k, false, "MASTER_FAILED");
+            keeper_send_state(k, false, "MASTER_FAILED");
         else if (span_eqs(buf_span(&word), "exit4"))
             _exit(4);
         else if (span_eqs(buf_span(&word), "be deaf"))
@@ -228,7 +228,7 @@ static void keeper_frame(struct conn *c, const Tony__Frame *f, void *arg)
     struct keeper *k = arg;
     k->pool = c;
     if (f->body_case == TONY__FRAME__BODY_POOL_HELLO)
-        k->heard = 0, keeper_say(k, false, "");
+        k->heard = 0, keeper_send_state(k, false, "");
     else if (f->body_case == TONY__FRAME__BODY_ADMIT)
         keeper_admitted(k, f->admit);
     else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH)

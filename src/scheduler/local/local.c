@@ -164,7 +164,7 @@ static bool take_refusal(struct local *l, uint32_t slot, bool not_asked)
 }
 
 /* The frame's strings are gone when it has been handled: make `texts` own them. */
-static int container_own(struct sched_container *c, struct strv *texts)
+static int container_copy_texts(struct sched_container *c, struct strv *texts)
 {
     const char **own[] = { &c->id, &c->gpus, &c->detail };
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
@@ -239,7 +239,7 @@ static void on_registered(struct local *l, const Tony__Registered *r)
         struct sched_container *to = &l->parts.v[l->parts.n++];
         rc = container_read(r->containers[i], to, &l->parts_texts);
         if (rc == 0)
-            rc = container_own(to, &l->parts_texts);
+            rc = container_copy_texts(to, &l->parts_texts);
     }
     if (rc < 0) {
         emit_broken(l, "no memory for a report of the job's keeper");

@@ -5,8 +5,8 @@
  * A live job needs its keeper or, while it has none, the pool. If both were killed, the job does
  * not continue until a pool runs. So each command that finds such a job starts the pool.
  */
-#ifndef TONY_CLIENT_MIND_H
-#define TONY_CLIENT_MIND_H
+#ifndef TONY_CLIENT_JOB_KEEPER_H
+#define TONY_CLIENT_JOB_KEEPER_H
 
 #include <stdbool.h>
 

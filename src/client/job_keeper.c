@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/mind.h"
+#include "client/job_keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>

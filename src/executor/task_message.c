@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "executor/task_word.h"
+#include "executor/task_message.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -56,9 +56,9 @@ static int read_ready(const json_t *obj, bool *out, struct err *e)
     return 0;
 }
 
-int task_word_parse(struct span line, struct task_word *out, struct err *e)
+int task_message_parse(struct span line, struct task_message *out, struct err *e)
 {
-    struct task_word w = { 0 };
+    struct task_message w = { 0 };
     bool has_parts = false;
     uint64_t parts = 0;
     json_t *obj = NULL;
@@ -89,8 +89,8 @@ int task_word_parse(struct span line, struct task_word *out, struct err *e)
     return 0;
 }
 
-void task_word_done(struct task_word *w)
+void task_message_done(struct task_message *w)
 {
     json_decref(w->holder);
-    *w = (struct task_word){ 0 };
+    *w = (struct task_message){ 0 };
 }

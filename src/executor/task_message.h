@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses what a task sends on its socket: one JSON object on each line (docs/task-socket.md). */
-#ifndef TONY_EXECUTOR_TASK_WORD_H
-#define TONY_EXECUTOR_TASK_WORD_H
+#ifndef TONY_EXECUTOR_TASK_MESSAGE_H
+#define TONY_EXECUTOR_TASK_MESSAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@ enum {
     TASK_PATH_MAX = 1000, /* bytes; the master writes the whole path to the journal */
 };
 
-struct task_word {
+struct task_message {
     bool has_step, has_total, asks_stop, ready;
     uint64_t step, total;
     const char *checkpoint, *tensorboard; /* NULL = not in the line */
@@ -24,8 +24,8 @@ struct task_word {
 };
 
 /* Parse one line without its newline. -EINVAL: e has a sentence for the author of the program.
- * Unknown members are ignored. After success call task_word_done(). */
-int task_word_parse(struct span line, struct task_word *out, struct err *e);
-void task_word_done(struct task_word *w);
+ * Unknown members are ignored. After success call task_message_done(). */
+int task_message_parse(struct span line, struct task_message *out, struct err *e);
+void task_message_done(struct task_message *w);
 
 #endif

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "executor/task_word.h"
+#include "executor/task_message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct task_word w;
+    struct task_message w;
     struct err e = { 0 };
-    int rc = task_word_parse(span_mem(data, size), &w, &e);
+    int rc = task_message_parse(span_mem(data, size), &w, &e);
     if (rc < 0) {
         if (!e.msg[0])
             abort(); /* an error message for the sender is missing */
@@ -21,6 +21,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if ((w.checkpoint && strlen(w.checkpoint) > TASK_PATH_MAX) || w.step > INT64_MAX)
         abort();
-    task_word_done(&w);
+    task_message_done(&w);
     return 0;
 }
