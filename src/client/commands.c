@@ -43,7 +43,7 @@ static const struct command table[] = {
       .summary = "submit a job, print its application id, return",
       .examples = "  APP=$(tony submit job.yaml) && tony wait $APP\n",
       .text =
-          "The job was accepted durably when the id is printed. It runs on its own from there.\n",
+          "When the id is printed, the job is on disk. It then runs without this command.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
       .max_args = 1,
       .fn = cmd_submit },
@@ -76,8 +76,7 @@ static const struct command table[] = {
       .usage = "why APP [--json]",
       .summary = "what went wrong first, and what to do; or what a job waits for",
       .examples = "  tony why last\n",
-      .text = APP_TEXT "Tasks that failed only because another one did are told apart from the "
-                       "cause.\n",
+      .text = APP_TEXT "The first cause is shown apart from tasks that failed only because of it.\n",
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -265,8 +264,8 @@ static void help_all(struct buf *out)
         "standard output, all else to\n"
         "standard error.\n\n"
         "Exit codes: 0 succeeded; 1 the job failed; 2 misuse or a refused job; 3 the job was "
-        "killed or ran out of its\n"
-        "time; 4 the pool or this machine failed us.\n\n"
+        "killed or exceeded a time\n"
+        "limit; 4 the pool, the cluster or this machine has failed.\n\n"
         "TONY_HOME (~/.tony) holds jobs, logs and history; TONY_CONF_DIR the site's settings.\n");
 }
 

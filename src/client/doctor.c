@@ -93,7 +93,7 @@ static void check_cgroups(json_t *checks)
     else if (g.version == 0)
         doctor_add(checks, "cgroups", NOTE, hint, "none mounted");
     else if (!g.writable)
-        doctor_add(checks, "cgroups", NOTE, hint, "v%d at '%s', which we cannot write", g.version,
+        doctor_add(checks, "cgroups", NOTE, hint, "v%d at '%s', which tony cannot write", g.version,
                    g.path);
     else
         doctor_add(checks, "cgroups", g.memory ? FINE : NOTE, hint, "v%d at '%s', controllers: %s",

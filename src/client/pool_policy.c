@@ -203,7 +203,7 @@ void pool_policy_add(struct client *c, json_t *doc)
             (void)json_object_set_new(doc, "policy",
                                       json_pack("{s:s, s:I, s:O}", "name", doc_str(d, "policy"),
                                                 "decision", (json_int_t)doc_int(d, "number", 0),
-                                                "word", job)); /* on failure nobody sees it */
+                                                "word", job)); /* on failure, doc lacks it */
     }
     json_decref(why);
     answer_done(&a);

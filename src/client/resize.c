@@ -327,7 +327,7 @@ static int say_end(const struct watch *w)
         render_sizes(sizes_of(w), &text);
         if (!w->followed && doc_str(last, "detail")[0]) /* it was done in part */
             (void)buf_addf(&text, "; %s", doc_str(last, "detail"));
-        int64_t n = w->over ? 0 : doc_int(w->last, "leaving", 0); /* nobody waits for them */
+        int64_t n = w->over ? 0 : doc_int(w->last, "leaving", 0); /* they are not waited for */
         if (n > 0)
             (void)buf_addf(&text, "; %lld %s still leaving", (long long)n,
                            n == 1 ? "task is" : "tasks are");

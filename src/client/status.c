@@ -59,7 +59,7 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
     }
     json_decref(waiting);
     answer_done(&a);
-    return rc < 0 ? err_set(e, -rc, "cannot say how job '%s' stands: %m", id) : 0;
+    return rc < 0 ? err_set(e, -rc, "cannot show the status of job '%s': %m", id) : 0;
 }
 
 int status_of_master(struct client *c, const char *id, json_t **out)

@@ -102,7 +102,7 @@ static int submit_once(struct client *c, const struct buf *text, bool owned, str
     f.submit = &submit;
     rc = link_ask(c, pool, &f, a, e);
     if (rc == 0 && !a->application_id)
-        rc = err_set(e, EPROTO, "the pool's answer was none to a submission");
+        rc = err_set(e, EPROTO, "the pool's answer does not belong to a submission");
     return rc;
 }
 

@@ -215,7 +215,7 @@ static int try_status(struct yarn *y, const char *id, json_t **out, bool *out_go
         complete(y, &r, over, doc);
     yarn_report_done(&r);
     if (!doc) {
-        (void)err_set(e, ENOMEM, "cannot say how job '%s' stands: %m", id);
+        (void)err_set(e, ENOMEM, "cannot show the status of job '%s': %m", id);
         return -EXIT_CLUSTER;
     }
     *out = doc;

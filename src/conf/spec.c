@@ -261,7 +261,7 @@ static int warn_absent_roles(struct build *b)
         rc = map_set(&known, name, b, NULL);
         if (rc == 0)
             rc = strv_pushf(&b->s->warnings,
-                            "%s: role '%s' has no instances, so what is set of it has no effect%s",
+                            "%s: role '%s' has no instances, so its settings have no effect%s",
                             x->origin, name, b->s->single_node ? "; the command runs alone" : "");
     }
     map_done(&known, NULL);

@@ -340,14 +340,15 @@ static int build_horovod(struct build *b)
         const struct entry *x = &b->c->v[i];
         if (!str_starts(x->key, "tony.driver."))
             continue;
-        (void)build_fail(b, x->key, EINVAL, "'%s' is set, but Horovod's driver is not the user's",
-                         x->key);
+        (void)build_fail(b, x->key, EINVAL, "'%s' has no effect, because '%s' is not set", x->key,
+                         key);
         return err_hint(b->e, "remove it, or set %s to true", key);
     }
     if (!s->horovod_driver)
         return 0;
     if (!command_of(b, "tony.driver.command")) {
-        (void)build_fail(b, key, EINVAL, "'%s' needs a driver of yours, and there is none", key);
+        (void)build_fail(b, key, EINVAL, "'%s' is set, but the job has no command for the driver",
+                         key);
         return err_hint(b->e, "set tony.driver.command");
     }
     int64_t at = build_role(b, "driver");
@@ -399,7 +400,7 @@ int build_preprocess(struct build *b)
     if (!s->preprocess)
         return 0;
     if (build_role(b, PREPROCESS_ROLE) >= 0) {
-        (void)build_fail(b, key, EINVAL, "a role of the job is called '%s', as is what '%s' runs",
+        (void)build_fail(b, key, EINVAL, "role '%s' has the name that '%s' needs for its own task",
                          PREPROCESS_ROLE, key);
         return err_hint(b->e, "give the role another name");
     }

@@ -26,10 +26,10 @@
  * again everything that is still wanted. The first master does the same with an empty journal:
  * EV_SUBMITTED, EV_MASTER_STARTED, EV_RESYNCED. Every action can be repeated without harm.
  *
- * Restarts (restart.c). If an attempt or a container ends, tasks may restart. For an end that the
- * task causes itself, the role's policy decides; for any other end, a budget for each reason. The
- * scope says how much restarts: the task alone, its role, or the gang. If the gang restarts, a new
- * generation begins, and no attempt of it starts before all attempts of the old one are dead.
+ * Restarts (restart_rules.c). If an attempt or a container ends, tasks may restart. For an end that
+ * the task causes itself, the role's policy decides; for any other end, a budget for each reason.
+ * The scope says how much restarts: the task alone, its role, or the gang. If the gang restarts, a
+ * new generation begins, and no attempt of it starts before all attempts of the old one are dead.
  *   - A slot whose executor lives has its next attempt in the same container: RUNNING ->
  *     (HALTING ->) RENEWING -> REGISTERED.
  *   - A slot whose container is gone or must go gets another one: (REPLACING ->) HELD -> ASKED, or

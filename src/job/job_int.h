@@ -3,8 +3,8 @@
  * Declarations that the files of the core share. These parts have their own state and header:
  *
  *   slot.h        one slot; slot_step() is the only function that changes its state (slot.c)
- *   restart.h     which tasks restart after an end, and when (restart.c, mend.c)
- *   resize.h      the job changes its number of tasks (resize.c, resize_demand.c)
+ *   restart.h     which tasks restart after an end, and when (restart.c, restart_rules.c, mend.c)
+ *   resize.h      the job changes its number of tasks (the files resize*.c)
  *   limits.h      deadlines (limits.c, deadlines.c)
  *   nodes.h       failures for each node (nodes.c)
  *   checkpoint.h  the checkpoints of the tasks (checkpoint.c)

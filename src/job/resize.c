@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Changes of a job's number of tasks. resize.h explains them. resize_demand.c has the demands of
- * the scheduler.
+ * Carries out a resize: its steps, its end, and the way back if the scheduler refuses the new size.
+ * resize.h explains resizes.
  */
 #include "job/resize.h"
 
@@ -45,99 +45,6 @@ void resize_done(struct job *j)
     free(j->resize.who);
     free(j->resize.why);
     free(j->resize.kept.why);
-}
-
-/* ---- the requested size: in z->asked, and checked before anything changes ---- */
-
-static int64_t find_role(const struct job *j, struct span name)
-{
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        if (span_eqs(name, job_role_name(j, r)))
-            return r;
-    return -1;
-}
-
-int resize_parse_targets(struct job *j, const char *targets, struct err *e)
-{
-    struct resize *z = &j->resize;
-    const struct resize_decision *decided = decisions_resize(j);
-    struct span rest = span_of(targets ? targets : ""), target, name;
-
-    if (decided)
-        rest = span_of(decided->targets ? decided->targets : "");
-
-    memcpy(z->asked, z->target, j->n_roles * sizeof *z->asked);
-    while (span_split(&rest, ',', &target)) {
-        int64_t n = 0;
-        (void)span_split(&target, '=', &name); /* leaves the number in `target` */
-        int64_t role = find_role(j, name);
-        if (role < 0)
-            return err_set(e, EINVAL, "the job has no role '%.*s'", (int)MIN(name.len, (size_t)60),
-                           name.p),
-                   1;
-        if (str_i64(target, 0, INT32_MAX, "number of instances", &n, e) < 0)
-            return 1;
-        z->asked[role] = (uint32_t)n;
-    }
-    return 0;
-}
-
-/* Checks that depend on the role's state; job_spec_check_size() makes those of the job file. */
-static int check_role(const struct job *j, uint32_t role, struct err *e)
-{
-    const struct role *r = &j->roles[role];
-    const char *name = job_role_name(j, role);
-
-    if (!r->n)
-        return err_set(e, EPERM, "role '%s' has no instances in this job", name);
-    if (r->n_settled)
-        return err_set(e, EBUSY, "a task of role '%s' has ended: the role keeps its size", name);
-    return 0;
-}
-
-int resize_refuse_ending(struct err *e)
-{
-    return err_set(e, EALREADY, "the job is ending"), 1;
-}
-
-int resize_check_asked(const struct job *j, struct err *e)
-{
-    const struct resize *z = &j->resize;
-
-    if (decisions_resize(j)) /* a replay: the resize was accepted when it was recorded */
-        return 0;
-    if (j->decided)
-        return resize_refuse_ending(e);
-    /* If a master dies before it has answered, the client repeats its request to the next master.
-     * It must then get EALREADY, even while the gang is being stopped. So check this before EBUSY.
-     */
-    if (memcmp(z->asked, z->target, j->n_roles * sizeof *z->asked) == 0)
-        return err_set(e, EALREADY, "the job %s this size already",
-                       z->state == RESIZE_STEADY ? "has" : "is being resized to"),
-               1;
-    if (z->state == RESIZE_FORMING)
-        return err_set(e, EBUSY, "the job is changing its size: ask again when it runs"), 1;
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        if (z->asked[r] != z->target[r] && check_role(j, r, e) < 0)
-            return 1;
-    return job_spec_check_size(j->spec, z->target, z->asked, e) < 0;
-}
-
-/* Make room for the new slots and for the actions about them, and add the slots: SLOT_ABSENT. */
-static int add_new_slots(struct job *j, struct err *e)
-{
-    uint32_t n_new = 0;
-
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        if (j->resize.asked[r] > j->roles[r].n_slots)
-            n_new += j->resize.asked[r] - j->roles[r].n_slots;
-    size_t most = 4 * ((size_t)j->n_slots + n_new) + j->nodes.n + 16;
-    if (job_reserve_slots(j, n_new) < 0 || vec_reserve(j->out, j->out->n + most) < 0)
-        return err_set(e, ENOMEM, "no memory for a job of %u more tasks", n_new);
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        while (j->roles[r].n_slots < j->resize.asked[r])
-            (void)job_add_slot(j, r);
-    return 0;
 }
 
 /* ---- the end of a resize ---- */
@@ -184,7 +91,7 @@ static void explain_shortfall(const struct job *j, char *out, size_t size)
                    z->below - 1, z->below == 2 ? "" : "s", resize_count_containers(j, z->target));
 }
 
-static void end_resize(struct job *j, enum resize_outcome outcome, const char *detail)
+void resize_end(struct job *j, enum resize_outcome outcome, const char *detail)
 {
     struct resize *z = &j->resize;
 
@@ -254,8 +161,7 @@ static void shrink_role(struct job *j, uint32_t role, int64_t save_until_ms)
         dismiss(j, r->slots[k], save_until_ms);
 }
 
-/* Has none of the role's tasks begun an attempt? */
-static bool is_unstarted(const struct job *j, uint32_t role)
+bool resize_role_is_unstarted(const struct job *j, uint32_t role)
 {
     FOR_MEMBERS(j, role, i)
     if (j->slots[i].attempt > 0 || j->slots[i].state > SLOT_REGISTERED)
@@ -273,7 +179,7 @@ static uint32_t size_before(const struct job *j, uint32_t role)
     uint32_t n = j->roles[role].n;
     uint32_t before = n > z->from[role] ? z->from[role] : MIN(n, z->fallback[role]);
 
-    return before < n && is_unstarted(j, role) ? before : n;
+    return before < n && resize_role_is_unstarted(j, role) ? before : n;
 }
 
 /* Does resize_undo() give this role its size before a resize? older: true = also if an earlier
@@ -318,14 +224,14 @@ static void undo_sizes(struct job *j, bool older, const char *detail)
     bool in_part = has_changed_others(j, older);
 
     if (z->state ==
-        RESIZE_STEADY) { /* the last resize has ended already: end_resize() ends it again */
+        RESIZE_STEADY) { /* the last resize has ended already: resize_end() ends it again */
         z->n -= z->outcome == RESIZED;
         memcpy(z->target, z->to, j->n_roles * sizeof *z->target);
     }
     for (uint32_t r = 0; r < j->n_roles && in_part; r++)
         if (is_undone(j, r, older))
             z->target[r] = size_before(j, r);
-    end_resize(j, in_part ? RESIZED : RESIZE_REFUSED, detail);
+    resize_end(j, in_part ? RESIZED : RESIZE_REFUSED, detail);
     for (uint32_t r = 0; r < j->n_roles; r++)
         if (is_undone(j, r, older)) {
             z->target[r] = size_before(j, r);
@@ -352,10 +258,10 @@ bool resize_undo(struct job *j, uint32_t slot, const char *why)
     why = why ? why : slot_note_text(j, NOTE_REFUSED);
     if (older && z->state == RESIZE_WAITING && j->slots[slot].state == SLOT_HELD) {
         /* The newest change goes first. If the rest is too large as well, the scheduler refuses it
-         * after the ACT_SHAPE of end_resize(). */
+         * after the ACT_SHAPE of resize_end(). */
         (void)snprintf(detail, sizeof detail,
                        "the scheduler cannot hold the job with this size: %s", why);
-        end_resize(j, RESIZE_REFUSED, detail);
+        resize_end(j, RESIZE_REFUSED, detail);
         return true;
     }
     (void)snprintf(detail, sizeof detail, "role '%s' cannot have %u tasks: %s",
@@ -517,7 +423,7 @@ static void resize_live(struct job *j)
     if (shrinks)
         (void)job_act(j, ACT_PEERS);
     if (!unfinished)
-        end_resize(j, RESIZED, NULL);
+        resize_end(j, RESIZED, NULL);
 }
 
 /* A role that changes its size has been stopped by the end of another role (depends.c). New tasks
@@ -541,7 +447,7 @@ static void restart_if_addresses_fit(struct job *j)
     if (has_restarted || addresses_fit(j, j->resize.target, &e))
         restart_with_new_size(j);
     else
-        end_resize(j, RESIZE_REFUSED, e.msg);
+        resize_end(j, RESIZE_REFUSED, e.msg);
 }
 
 void resize_run(struct job *j)
@@ -553,11 +459,11 @@ void resize_run(struct job *j)
         return;
     if (z->failed) {
         (void)str_copy(detail, sizeof detail, z->detail);
-        end_resize(j, RESIZE_REFUSED, detail);
+        resize_end(j, RESIZE_REFUSED, detail);
         return;
     }
     if (is_stopped(j)) {
-        end_resize(j, RESIZE_REFUSED, "the role is being stopped, because another role has ended");
+        resize_end(j, RESIZE_REFUSED, "the role is being stopped, because another role has ended");
         return;
     }
     for (uint32_t r = 0; r < j->n_roles; r++) {
@@ -585,7 +491,7 @@ int resize_fired(struct job *j, struct err *e)
                    resize_awaits_checkpoint(j) ? "no checkpoint was saved within %s"
                                                : "the new containers were not ready within %s",
                    str_duration(j->now_ms - z->asked_ms, after, sizeof after));
-    end_resize(j, RESIZE_TIMED_OUT, detail);
+    resize_end(j, RESIZE_TIMED_OUT, detail);
     return 0;
 }
 
@@ -593,7 +499,7 @@ void resize_job_ends(struct job *j)
 {
     resize_forget_kept(j);
     if (j->resize.state == RESIZE_WAITING || j->resize.state == RESIZE_FORMING)
-        end_resize(j, RESIZE_REFUSED, "the job ended first");
+        resize_end(j, RESIZE_REFUSED, "the job ended first");
 }
 
 void resize_slot_restarts(struct job *j)
@@ -607,193 +513,5 @@ void resize_slot_restarts(struct job *j)
 void resize_formed(struct job *j)
 {
     if (j->resize.state == RESIZE_FORMING && !j->restarts.mending)
-        end_resize(j, RESIZED, NULL);
-}
-
-/* ---- requests for a resize ---- */
-
-/* Does a change of the role need a new gang? In a replay, the recorded decision says so. */
-static bool needs_new_gang(const struct job *j, uint32_t role)
-{
-    const struct resize_decision *decided = decisions_resize(j);
-    struct span rest = span_of(decided && decided->by_restart ? decided->by_restart : ""), name;
-
-    if (!decided)
-        return role_spec_resize(j->spec, job_role_spec(j, role)) == RESIZE_RESTART;
-    while (span_split(&rest, ',', &name))
-        if (span_eqs(name, job_role_name(j, role)))
-            return true;
-    return false;
-}
-
-void resize_start(struct job *j, int64_t within_ms)
-{
-    struct resize *z = &j->resize;
-
-    if (z->state == RESIZE_WAITING)
-        end_resize(j, RESIZE_REPLACED, NULL);
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        if (j->roles[r].n <= z->fallback[r] || !is_unstarted(j, r))
-            z->fallback[r] = j->roles[r].n;
-        z->from[r] = j->roles[r].n;
-        z->target[r] = z->asked[r];
-        z->by_restart[r] = needs_new_gang(j, r);
-    }
-    decisions_resize_begun(j);
-    if (within_ms <= 0)
-        within_ms = (int64_t)MIN(j->spec->resize_timeout_ms, (uint64_t)INT64_MAX / 4);
-    z->state = RESIZE_WAITING;
-    z->asked_ms = j->now_ms;
-    z->due_ms = within_ms ? j->now_ms + within_ms : INT64_MAX;
-    z->save_due_ms = 0;
-    z->saved = false;
-    (void)job_act(j, ACT_SHAPE);
-    (void)job_act(j, ACT_SYNC);
-    j->changed = true;
-    limits_job(j);
-}
-
-int resize_begin(struct job *j, int64_t within_ms, struct err *e)
-{
-    int rc = add_new_slots(j, e);
-
-    if (rc == 0)
-        resize_start(j, within_ms);
-    return rc;
-}
-
-int resize_decision_damaged(struct err *e)
-{
-    struct err why = *e;
-    return err_set(e, EBADMSG, "the record of a resize is damaged: %s", why.msg);
-}
-
-int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
-{
-    static const char kept[] = "the job was asked to keep its size";
-    int rc = resize_parse_targets(j, ev->targets, e);
-
-    if (rc && decisions_resize(j))
-        return resize_decision_damaged(e);
-    if (decisions_resize_only_ends(j) && j->resize.state == RESIZE_WAITING) {
-        end_resize(j, RESIZE_REPLACED, kept);
-        return 0;
-    }
-    if (rc == 0)
-        rc = resize_check_asked(j, e);
-    if (rc == 0) {
-        /* A request for the present size only ends the resize that waits. resize_begin() would
-         * begin another one, which ends at once as done and hides the outcome of the first. */
-        uint32_t *asked = j->resize.asked;
-        bool is_present_size = true;
-        for (uint32_t r = 0; r < j->n_roles; r++)
-            is_present_size &= asked[r] == j->roles[r].n;
-        if (is_present_size && j->resize.state == RESIZE_WAITING) {
-            end_resize(j, RESIZE_REPLACED, kept);
-            return 0;
-        }
-        rc = resize_begin(j, ev->within_ms, e);
-    }
-    if (rc)
-        return rc;
-    free(j->resize.who);
-    free(j->resize.why);
-    j->resize.who = event_take(&ev->who);
-    j->resize.why = event_take(&ev->why);
-    return 0;
-}
-
-/* ---- reading the state ---- */
-
-bool job_was_resized(const struct job *j)
-{
-    return j->resize.state != RESIZE_STEADY || j->resize.outcome;
-}
-
-bool job_wants(const struct job *j, uint32_t slot)
-{
-    const struct slot *s = &j->slots[slot];
-
-    if (job_is_spare(j, slot))
-        return true;
-    return s->index < MAX(j->resize.target[s->role], j->roles[s->role].n);
-}
-
-/* The roles whose number of instances changes. `to` has the new numbers; registered: add how many
- * new slots have registered. */
-static void roles_json(const struct job *j, const uint32_t *to, bool registered, struct buf *out)
-{
-    const char *comma = "";
-
-    (void)buf_adds(out, ",\"roles\":[");
-    for (uint32_t r = 0; r < j->n_roles; r++) {
-        const struct role *role = &j->roles[r];
-        if (to[r] == j->resize.from[r])
-            continue;
-        (void)buf_addf(out, "%s{\"name\":", comma);
-        (void)json_add_str(out, span_of(job_role_name(j, r)));
-        (void)buf_addf(out, ",\"from\":%u,\"to\":%u", j->resize.from[r], to[r]);
-        if (registered)
-            (void)buf_addf(out, ",\"registered\":%u", role->n_outside[SLOT_REGISTERED]);
-        (void)buf_addc(out, '}');
-        comma = ",";
-    }
-    (void)buf_addc(out, ']');
-}
-
-const char *resize_outcome_name(enum resize_outcome o)
-{
-    static const char *const names[RESIZE_OUTCOME_COUNT] = {
-#define X(id, name) [id] = name,
-        RESIZE_OUTCOMES(X)
-#undef X
-    };
-    return names[o];
-}
-
-/* The number of containers that the scheduler demanded while the gang forms. */
-static void kept_json(const struct kept_shrink *kept, struct buf *out)
-{
-    (void)buf_addf(out, ",\"kept\":{\"containers\":%u", kept->n_containers);
-    if (kept->due_ms)
-        (void)buf_addf(out, ",\"due_ms\":%lld", (long long)kept->due_ms);
-    else
-        (void)buf_adds(out, ",\"due_ms\":null");
-    status_text(out, "why", kept->why);
-    (void)buf_addc(out, '}');
-}
-
-void resize_json(const struct job *j, struct buf *out)
-{
-    const struct resize *z = &j->resize;
-
-    if (z->n)
-        (void)buf_addf(out, ",\"resizes\":%u", z->n);
-    if (j->n_outside[SLOT_LEAVING])
-        (void)buf_addf(out, ",\"leaving\":%u", j->n_outside[SLOT_LEAVING]);
-    if (z->state == RESIZE_WAITING || z->state == RESIZE_FORMING) {
-        (void)buf_addf(out, ",\"resize\":{\"state\":\"%s\"",
-                       z->state == RESIZE_WAITING ? "waiting" : "forming");
-        status_text(out, "who", z->who);
-        status_text(out, "why", z->why);
-        (void)buf_addf(out, ",\"asked_ms\":%lld", (long long)z->asked_ms);
-        if (z->due_ms != INT64_MAX)
-            (void)buf_addf(out, ",\"due_ms\":%lld", (long long)z->due_ms);
-        else
-            (void)buf_adds(out, ",\"due_ms\":null");
-        if (resize_awaits_checkpoint(j))
-            (void)buf_adds(out, ",\"awaits_checkpoint\":true");
-        roles_json(j, z->target, true, out);
-        if (z->kept.set)
-            kept_json(&z->kept, out);
-        (void)buf_addc(out, '}');
-    } else if (z->outcome) {
-        (void)buf_addf(out, ",\"last_resize\":{\"outcome\":\"%s\",\"at_ms\":%lld",
-                       resize_outcome_name(z->outcome), (long long)z->ended_ms);
-        status_text(out, "detail", *z->detail ? z->detail : NULL);
-        status_text(out, "who", z->who);
-        status_text(out, "why", z->why);
-        roles_json(j, z->to, false, out);
-        (void)buf_addc(out, '}');
-    }
+        resize_end(j, RESIZED, NULL);
 }

@@ -129,8 +129,6 @@ struct resize {
 
 int resize_init(struct job *j); /* -ENOMEM */
 void resize_done(struct job *j);
-/* EV_RESIZE. 0; 1: refused, with a sentence for people; -ENOMEM. */
-int resize_asked(struct job *j, struct ev_resize *ev, struct err *e);
 /* Take the next steps of the resize that are possible now. Called after each event. */
 void resize_run(struct job *j);
 /* An ended slot restarts. A resize may have told the scheduler that the job does not want the
@@ -160,10 +158,6 @@ int resize_fired(struct job *j, struct err *e);
 bool resize_undo(struct job *j, uint32_t slot, const char *why);
 /* A slot that was to join has ended, or will never have a container: the job keeps its size. */
 void resize_joiner_ended(struct job *j, uint32_t slot);
-/* Append ,"resizes":n if any was done, and ,"leaving":n if tasks are leaving. Then append
- * ,"resize":{...} if a resize is under way, with a demand that is kept, or else
- * ,"last_resize":{...} if one has ended. */
-void resize_json(const struct job *j, struct buf *out);
 
 /* ---- resize_demand.c: the demands of the scheduler; also job_bounds() of job.h ---- */
 
@@ -177,8 +171,19 @@ bool resize_begin_kept(struct job *j);
 /* Forget the demand that is kept while the gang forms, if there is one. */
 void resize_forget_kept(struct job *j);
 
-/* ---- resize.c, for resize_demand.c ---- */
+/* ---- resize.c, for the other files of resizes ---- */
 
+/* The resize ends with this outcome. detail: why, for people; may be NULL. */
+void resize_end(struct job *j, enum resize_outcome outcome, const char *detail);
+/* Has none of the role's tasks begun an attempt? */
+bool resize_role_is_unstarted(const struct job *j, uint32_t role);
+/* The number of containers that the job has if each role has n[role] instances. Spares count. */
+uint32_t resize_count_containers(const struct job *j, const uint32_t *n);
+
+/* ---- resize_request.c ---- */
+
+/* EV_RESIZE. 0; 1: refused, with a sentence for people; -ENOMEM. */
+int resize_asked(struct job *j, struct ev_resize *ev, struct err *e);
 /* Read targets such as worker=8,ps=2 (may be NULL) into z->asked. Roles that are not named keep
  * their target. In a replay, use the targets of the recorded decision instead. 0; 1: they name no
  * role, or no number: e, which may be NULL, says so. */
@@ -190,10 +195,15 @@ int resize_check_asked(const struct job *j, struct err *e);
 int resize_begin(struct job *j, int64_t within_ms, struct err *e);
 /* Begin the resize to z->asked. The caller has checked that size, and all its slots exist. */
 void resize_start(struct job *j, int64_t within_ms);
-/* The number of containers that the job has if each role has n[role] instances. Spares count. */
-uint32_t resize_count_containers(const struct job *j, const uint32_t *n);
 int resize_refuse_ending(struct err *e); /* always 1: the job is ending */
 /* Always -EBADMSG: e says why a recorded resize cannot be followed. */
 int resize_decision_damaged(struct err *e);
+
+/* ---- resize_view.c; also job_was_resized() and job_wants() of job.h ---- */
+
+/* Append ,"resizes":n if any was done, and ,"leaving":n if tasks are leaving. Then append
+ * ,"resize":{...} if a resize is under way, with a demand that is kept, or else
+ * ,"last_resize":{...} if one has ended. */
+void resize_json(const struct job *j, struct buf *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Restarts. When an attempt or a container ends, restart.c decides whether tasks restart, which
- * ones, and when. Then mend.c mends the job: it brings the slots of these tasks to their next
- * attempt, by requesting containers, waiting for the end of pauses, and starting the attempts.
+ * Restarts. When an attempt or a container ends, restart_rules.c decides whether tasks restart,
+ * which ones, and when. restart.c moves their slots. Then mend.c brings these slots to their next
+ * attempt: it requests containers, waits for the end of pauses, and starts the attempts.
  */
 #ifndef TONY_JOB_RESTART_H
 #define TONY_JOB_RESTART_H
@@ -101,11 +101,14 @@ struct restarts {
     bool had_old; /* at the last mend_run(), an attempt of an older generation was alive */
 };
 
-/* ---- restart.c ---- */
+/* ---- restart_rules.c ---- */
 
 /* Make room for what a restart of this slot will note. 0 or -ENOMEM. */
 int restart_reserve(struct job *j, uint32_t slot);
 void restart_done(struct job *j);
+
+/* ---- restart.c ---- */
+
 /* An attempt or a container has ended, or must end. final_input: IN_END, IN_GONE or IN_SILENT. If
  * no attempt follows, the slot gets this input. If one follows, it gets the input for a restart
  * instead (IN_RETRY, IN_LOST or IN_DROP), and the slots that restart with it get IN_AGAIN. */

@@ -68,7 +68,7 @@ void conn_finish(struct conn *c)
     c->opening = false;
     /* Read and discard what the peer sends. If a socket is closed with unread bytes, the kernel
      * resets the connection, and the peer may lose the last frames. */
-    conn_listen(c);
+    conn_update_reading(c);
     conn_dirty(c);
 }
 
@@ -148,7 +148,7 @@ void conn_write_failed(struct conn *c, int rc)
     if (rc == -EPIPE || rc == -ECONNRESET) {
         /* The peer has closed the connection, but its last frames may still be unread. Continue to
          * read until the end. */
-        c->deaf = true;
+        c->write_closed = true;
         out_drop(c);
     } else {
         conn_fail(c, rc);
@@ -192,7 +192,7 @@ static void conn_write(struct conn *c)
         line_write(c);
         return;
     }
-    while (c->queued > 0 && !c->writing && !c->deaf) {
+    while (c->queued > 0 && !c->writing && !c->write_closed) {
         uv_buf_t chunks[WRITE_CHUNKS];
         size_t bytes;
         unsigned n = out_chunks(c, chunks, &bytes);
@@ -228,7 +228,7 @@ static int out_push(struct conn *c, struct packed *p)
 /* May `bytes` more be queued? If not, the connection ends. */
 static int check_room(struct conn *c, size_t bytes)
 {
-    if (c->closed || c->finishing || c->deaf || c->failed)
+    if (c->closed || c->finishing || c->write_closed || c->failed)
         return -EPIPE;
     if (c->queued + bytes <= CONN_QUEUE_MAX)
         return 0;
@@ -303,7 +303,7 @@ static void finish_step(struct conn *c)
     if (c->closed)
         return;
     bool said = conn_queued(c) == 0 && !(c->line && c->line->shut);
-    if (said || c->deaf || c->failed) {
+    if (said || c->write_closed || c->failed) {
         conn_close(c);
     } else if (!c->finish_timer) {
         c->finish_timer = loop_timer_new(c->object.loop, on_finish_limit, c);
@@ -417,7 +417,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *chunk)
     }
 }
 
-void conn_listen(struct conn *c)
+void conn_update_reading(struct conn *c)
 {
     uv_stream_t *s = &c->io.stream;
     if (c->closed)
@@ -489,7 +489,7 @@ int conn_dial_unix(struct loop *l, const char *path, const struct conn_ops *ops,
     c->ops = ops;
     c->arg = arg;
     c->opening = true;
-    conn_listen(c);
+    conn_update_reading(c);
     conn_dirty(c);
     *out = c;
     return 0;
@@ -501,7 +501,7 @@ void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg)
         return;
     c->ops = ops;
     c->arg = arg;
-    conn_listen(c);
+    conn_update_reading(c);
     if (!conn_paused(c) && (c->in.len > 0 || c->failed))
         conn_dirty(c);
 }

@@ -52,7 +52,8 @@ struct conn {
     struct loop_timer *finish_timer;
     int failed; /* -errno that the next flush reports */
     bool opening, finishing, closed;
-    bool deaf; /* the peer does not read any more */
+    /* The peer has closed the connection: send nothing more, but read its last frames. */
+    bool write_closed;
 };
 
 /* Is the connection paused? Without on_frame() the loop does not read. Incoming bytes and the end
@@ -64,9 +65,9 @@ static inline bool conn_paused(const struct conn *c)
 
 /* conn.c */
 struct conn *conn_new(struct loop *l, bool tcp, struct err *e);
-bool conn_over(const struct conn *c);
-void conn_dirty(struct conn *c);
-void conn_listen(struct conn *c);
+bool conn_over(const struct conn *c);     /* is conn_close() or conn_finish() called already? */
+void conn_dirty(struct conn *c);          /* write its output at the end of this turn of the loop */
+void conn_update_reading(struct conn *c); /* start or stop to read, see conn_paused() */
 void conn_report_close(struct conn *c, const struct err *e);
 void conn_write_failed(struct conn *c, int rc);
 void conn_out_pop(struct conn *c, size_t n);

@@ -55,7 +55,7 @@ static void send_tls_output(struct conn *c)
 {
     struct buf *out = tls_out(c->line->tls);
     uv_buf_t b = uv_buf_init(out->p, (unsigned)out->len);
-    if (out->len > 0 && !c->writing && !c->deaf)
+    if (out->len > 0 && !c->writing && !c->write_closed)
         (void)uv_try_write(&c->io.stream, &b, 1);
 }
 
@@ -114,7 +114,7 @@ void line_finish(struct conn *c)
         conn_close(c);
         return;
     }
-    if (!t->ready || t->shut || c->queued > 0 || c->deaf || c->failed)
+    if (!t->ready || t->shut || c->queued > 0 || c->write_closed || c->failed)
         return;
     if (tls_end(t->tls, NULL) == 0)
         line_write(c);
@@ -192,7 +192,7 @@ void line_write(struct conn *c)
     if (!t->tls || t->dial)
         return;
     struct buf *out = tls_out(t->tls);
-    while (rc >= 0 && !c->deaf) {
+    while (rc >= 0 && !c->write_closed) {
         if (t->ready && (rc = encrypt_some(c)) < 0)
             break;
         if (out->len == 0 || c->writing)
@@ -206,7 +206,7 @@ void line_write(struct conn *c)
     }
     if (rc < 0)
         conn_write_failed(c, rc);
-    if (out->len == 0 || c->deaf)
+    if (out->len == 0 || c->write_closed)
         buf_done(out); /* everything is written: free the memory */
 }
 
@@ -221,14 +221,14 @@ static void line_ready(struct conn *c)
     if (t->shakes) {
         struct shakes *s = t->shakes;
         shakes_remove(c);
-        conn_listen(c); /* pauses it: it has no ops yet */
+        conn_update_reading(c); /* pauses it: it has no ops yet */
         s->on_ready(c, s->arg);
         if (!conn_has_owner(c))
             conn_close(c);
     } else if (c->ops && c->ops->on_open) {
         c->ops->on_open(c, c->arg);
     }
-    conn_listen(c);
+    conn_update_reading(c);
 }
 
 static int server_begin(struct conn *c, char first, struct err *e)
@@ -283,7 +283,7 @@ static void on_dialled(void *arg, int fd, const struct err *e)
         dial_failed(c, -rc, "the socket cannot be watched");
         return;
     }
-    conn_listen(c);
+    conn_update_reading(c);
     conn_dirty(c);
 }
 
@@ -366,7 +366,7 @@ int shake_begin(struct loop *l, struct shakes *s, int fd, struct err *e)
         s->last = c;
     s->first = c;
     s->n++;
-    conn_listen(c);
+    conn_update_reading(c);
     return 0;
 }
 

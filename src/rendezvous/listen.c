@@ -21,7 +21,7 @@ int rendezvous_listen(const char *what, const char *host, uint16_t port, uint16_
     int on = 1;
     bool v6 = inet_pton(AF_INET6, host, &at.in6.sin6_addr) == 1;
     if (!v6 && inet_pton(AF_INET, host, &at.in.sin_addr) != 1)
-        return err_set(e, EINVAL, "cannot serve %s at '%s': that is no address", what, host);
+        return err_set(e, EINVAL, "cannot serve %s at '%s': this is not a numeric address", what, host);
     at.sa.sa_family = v6 ? AF_INET6 : AF_INET;
     *(v6 ? &at.in6.sin6_port : &at.in.sin_port) = htons(port);
     socklen_t len = v6 ? sizeof at.in6 : sizeof at.in;

@@ -234,7 +234,7 @@ static int add_number(struct tcpstore_client *c, struct span name, int64_t by, i
         return -ENOMEM;
     int rc = k->present ? number_of(k, &v, e) : 0;
     if (rc == 0 && __builtin_add_overflow(v, by, &v))
-        rc = err_set(e, ERANGE, "a number of torch's store would be larger than can be");
+        rc = err_set(e, ERANGE, "a number of torch's store would need more than 64 bits");
     int len = snprintf(text, sizeof text, "%lld", (long long)v);
     if (rc == 0)
         rc = key_set(c->s, k, span_mem(text, (size_t)len), e);

@@ -339,7 +339,7 @@ static void test_single_node(void **state)
     assert_int_equal(s->warnings.n, 1);
     assert_string_equal(
         s->warnings.v[0],
-        "j:2: role 'worker' has no instances, so what is set of it has no effect; the command runs "
+        "j:2: role 'worker' has no instances, so its settings have no effect; the command runs "
         "alone");
     job_spec_free(s);
 }
@@ -351,7 +351,7 @@ static void test_roles_that_are_no_part_of_the_job(void **state)
         const char *text, *warning; /* NULL = none */
     } rows[] = {
         { CMD ROLE("w", 1) "tony.ps.memory=1g\ntony.ps.vcores=2\n",
-          "j:3: role 'ps' has no instances, so what is set of it has no effect" },
+          "j:3: role 'ps' has no instances, so its settings have no effect" },
         { CMD ROLE("w", 1) "tony.ps.instances=0\ntony.ps.memory=1g\n", NULL },
         { CMD ROLE("w", 1) "tony.w.memory=1g\ntony.am.memory=1g\n", NULL },
         { CMD "tony.ps.command=x\n", "j:2: role 'ps' has no instances, so what is set of it has no "
