@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "codec/json.h"
 #include "job/job_int.h"
 
 int resize_init(struct job *j)

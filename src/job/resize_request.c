@@ -5,6 +5,7 @@
  */
 #include "job/resize.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "job/job_int.h"

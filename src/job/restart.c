@@ -5,7 +5,6 @@
  * attempt.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "job/job_int.h"

@@ -167,7 +167,7 @@ static void keeper_outlook(struct keeper *k, struct span word)
     (void)str_i64(word, 0, 1000000, "late", &late_s, NULL);
     k->ends_early_ms = clock_mono_ms() + early_s * 1000;
     k->ends_late_ms = clock_mono_ms() + late_s * 1000;
-    keeper_say(k, false, "");
+    keeper_send_state(k, false, "");
 }
 
 static void keeper_admitted(struct keeper *k, const Tony__Admit *m)
