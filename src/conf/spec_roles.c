@@ -400,7 +400,8 @@ int build_preprocess(struct build *b)
     if (!s->preprocess)
         return 0;
     if (build_role(b, PREPROCESS_ROLE) >= 0) {
-        (void)build_fail(b, key, EINVAL, "role '%s' has the name that '%s' needs for its own task",
+        (void)build_fail(b, key, EINVAL,
+                         "role '%s' cannot have this name: '%s' adds a task with it",
                          PREPROCESS_ROLE, key);
         return err_hint(b->e, "give the role another name");
     }

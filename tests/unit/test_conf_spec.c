@@ -209,7 +209,7 @@ static void test_refusals(void **state)
         { CMD ROLE("worker", 2) "tony.application.framework=STANDALONE\n",
           "j:3: framework 'standalone' runs exactly one task, not 2", "" },
         { CMD ROLE("preprocess", 1) "tony.application.enable-preprocess=true\n",
-          "j:3: a role of the job is called 'preprocess'", "another name" },
+          "j:3: role 'preprocess' cannot have this name", "another name" },
         { ROLE("w", 1) "tony.w.command=x\ntony.application.enable-preprocess=true\n",
           "j:3: 'tony.application.enable-preprocess' has no command to run", "tony.am.command" },
         { CMD "tony.application.name=\n", "j:2: the name of the job is empty", "" },
@@ -354,8 +354,9 @@ static void test_roles_that_are_no_part_of_the_job(void **state)
           "j:3: role 'ps' has no instances, so its settings have no effect" },
         { CMD ROLE("w", 1) "tony.ps.instances=0\ntony.ps.memory=1g\n", NULL },
         { CMD ROLE("w", 1) "tony.w.memory=1g\ntony.am.memory=1g\n", NULL },
-        { CMD "tony.ps.command=x\n", "j:2: role 'ps' has no instances, so what is set of it has no "
-                                     "effect; the command runs alone" },
+        { CMD "tony.ps.command=x\n",
+          "j:2: role 'ps' has no instances, so its settings have no effect; "
+          "the command runs alone" },
         { CMD "tony.application.tensorboard-log-dir=d\ntony.tensorboard.vcores=1\n" ROLE("w", 1),
           NULL },
         { CMD ROLE("ps", 1) ROLE("w", 1) "tony.w.depends-on=ps\n",
