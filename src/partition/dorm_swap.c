@@ -12,7 +12,6 @@
 #include "partition/dorm.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/util.h"
 
