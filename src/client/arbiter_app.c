@@ -214,7 +214,7 @@ static int refuse_if_present(struct yarn *y, const char *queue, struct err *e)
     return rc;
 }
 
-/* Two users' commands may have started one each. The one that was submitted first stays. */
+/* Two commands of the user may have started one each. The one that was submitted first stays. */
 static int yield_to_earlier(struct client *c, struct yarn *y, const char *queue, const char *id,
                             struct err *e)
 {

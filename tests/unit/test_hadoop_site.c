@@ -83,6 +83,29 @@ static void test_order_and_final(void **state)
     assert_true(str_ends(site_origin(s, "b"), "core-site.xml:3"));
 }
 
+/* What is written reads back with the same values, and has no variables of this machine. */
+static void test_write(void **state)
+{
+    (void)state;
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    AUTO(free_p) char *path = fs_join(dir, "core-site.xml");
+    put("core-site.xml",
+        P("a", "x${b}") P("b", "1 &lt; 2 &amp; 3") P("home", "${user.name}/h") P("e", ""));
+    {
+        AUTO(site_freep) struct site *s = load();
+        assert_int_equal(site_set_default(s, "user.name", "alice"), 0);
+        assert_int_equal(site_write(s, &text), 0);
+    }
+    assert_null(strstr(buf_cstr(&text), "${"));
+    assert_int_equal(fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e), 0);
+    AUTO(site_freep) struct site *again = load();
+    assert_string_equal(site_get(again, "a"), "x1 < 2 & 3");
+    assert_string_equal(site_get(again, "b"), "1 < 2 & 3");
+    assert_string_equal(site_get(again, "home"), "alice/h");
+    assert_null(site_get(again, "e"));
+}
+
 static void test_variables(void **state)
 {
     (void)state;
@@ -365,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_DIR(test_order_and_final),
+        WITH_DIR(test_write),
         WITH_DIR(test_variables),
         WITH_DIR(test_includes),
         WITH_DIR(test_bad_includes),
