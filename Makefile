@@ -28,7 +28,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check demo bench bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tidy
+.PHONY: all help build check demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tidy
 all: build
 
 help: ## this list
@@ -75,6 +75,11 @@ bench-dorm-live: ## build, and run 18 real trainings on this machine under each 
 	@tools/install-deps demo
 	@$(MAKE) --no-print-directory compile
 	@bench/dorm --live
+
+bench-arbiter: ## install Java and Maven, build, and run trainings on four NodeManagers, with and without the arbiter
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory compile
+	@bench/arbiter
 
 bench-recovery: ## install MPICH and PyTorch, build, and measure how fast killed tasks restart
 	@tools/install-deps bench demo
