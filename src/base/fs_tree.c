@@ -148,8 +148,8 @@ static void remove_entry(struct walk *w, int dirfd, const char *name, unsigned c
         return;
     }
     int rc = unlinkat(dirfd, name, 0);
-    /* The file system reports no types (DT_UNKNOWN), or somebody replaced the entry since
-     * getdents64(). */
+    /* The file system reports no types (DT_UNKNOWN), or another process has replaced the
+     * entry since getdents64(). */
     if (rc == -1 && errno == EISDIR) {
         remove_dir(w, dirfd, name, depth);
         return;

@@ -9,7 +9,7 @@
  *
  *     2026-01-31T12:00:00.123Z info  task.ended task=worker:3 exit=137
  *
- * Levels: error: somebody must act; warn: tony continues, and the line says how; info: the story of
+ * Levels: error: a person must act; warn: tony continues, and the line says how; info: the steps of
  * a job; debug: everything else.
  *
  * A line is one write(), cut at 8 KiB. If an event with the same name is logged more than LOG_BURST

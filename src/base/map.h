@@ -3,8 +3,8 @@
  * Hash map from string to pointer. The map copies its keys; values belong to the caller.
  *
  * Iteration has the order of insertion, so that all that is printed or requested from a map has a
- * stable order. Keys come from users' files, so each process hashes with a random key: nobody can
- * prepare a file whose keys all collide.
+ * stable order. Keys come from users' files, so each process hashes with a random key. Without
+ * it, a user could prepare a file whose keys all collide.
  *
  * A map of zeros is an empty map.
  */

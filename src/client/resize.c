@@ -215,7 +215,7 @@ struct watch {
     struct client *c;
     const char *id;
     int64_t asked_ms; /* which resize it is */
-    char state[24];   /* that was told */
+    char state[24];   /* the state that was printed last */
     int64_t n_before; /* resizes of the job that were done before it */
     json_t *mine;     /* the member `resize` of the first document that has it */
     bool seen;        /* its end */

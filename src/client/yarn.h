@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line on a Hadoop cluster: what the files yarn_*.c share. Nothing of it is touched
- * unless a command is for the cluster `yarn` (docs/decisions/0006-yarn.md).
+ * The command line on a Hadoop cluster: the declarations that the files yarn_*.c share. Only
+ * commands for the cluster `yarn` use them (docs/decisions/0006-yarn.md).
  *
- * Functions that return `int` with an err return 0 or, as a negative number, minus the exit code;
- * those that say -errno say so.
+ * A function that returns an `int` and has a parameter `e` returns 0 or minus the exit code. If its
+ * comment mentions -errno, it returns 0 or -errno instead.
  */
 #ifndef TONY_CLIENT_YARN_H
 #define TONY_CLIENT_YARN_H

@@ -19,8 +19,8 @@ extern char **environ;
 
 enum { KIND_TRACKED = 1 };
 
-/* Does the task get this variable of the executor's environment? Others come from whoever started
- * the pool, and would make runs differ. */
+/* Does the task get this variable of the executor's environment? Other variables come from the
+ * process that started the pool, and would make runs differ. */
 static bool passes(const char *variable)
 {
     static const char *const names[] = {

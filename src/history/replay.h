@@ -10,8 +10,8 @@
  *     value.
  *   - on another machine, or after a reboot, the difference of the wall clock.
  *
- * Both differences are limited to 0 .. CLOCK_GAP_MAX_MS (one hour). So a clock that somebody has
- * set, or that is wrong on another node, changes the job's time by at most one hour.
+ * Both differences are limited to 0 .. CLOCK_GAP_MAX_MS (one hour). So a clock that was set,
+ * or that is wrong on another node, changes the job's time by at most one hour.
  *
  * Only the first record of a master's life (submitted, master_started) has a wall time. The wall
  * time of any other record is that one plus the difference in the job's time. If a running master

@@ -28,8 +28,8 @@ static bool is_old(int dirfd, const char *name, int64_t age_ms, int64_t now_ms)
     return now_ms - ((int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000) > age_ms;
 }
 
-/* Remove the directory of a job. Rename it first, so that nobody finds a half-removed job. If name
- * has gone_prefix, an earlier removal was interrupted after the rename: finish it. */
+/* Remove the directory of a job. Rename it first, so that no command finds a half-removed job. If
+ * name has gone_prefix, an earlier removal was interrupted after the rename: finish it. */
 static int remove_job(int dirfd, const char *name, struct err *e)
 {
     if (str_starts(name, gone_prefix))

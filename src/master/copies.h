@@ -74,8 +74,8 @@ void copies_wrote(struct copies *c, uint64_t size, uint64_t last_n);
 /* The journal was replaced by a new segment: records first_n to last_n, `size` bytes. */
 void copies_segment(struct copies *c, uint64_t first_n, uint64_t size, uint64_t last_n);
 void copies_hurry(struct copies *c); /* an action waits: copy now, do not collect more records */
-/* Have the copies all records of the journal? Also true when nobody should wait for them any more:
- * after COPIES_PATIENCE_MS, and after copies_stop(). */
+/* Have the copies all records of the journal? Also true if the caller should not wait for them
+ * any longer: after COPIES_PATIENCE_MS, and after copies_stop(). */
 bool copies_stored(const struct copies *c);
 /* The number of the last record that the copies have. UINT64_MAX if copies_stored(). */
 uint64_t copies_stored_n(const struct copies *c);

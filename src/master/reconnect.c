@@ -37,7 +37,7 @@ struct reconnect {
     char *container, host[TCP_HOST_MAX + 1], identity[TLS_IDENTITY_MAX];
     uint16_t ports[JOB_KEY_PORTS];
     unsigned next_port, n_rounds;
-    unsigned n_refused; /* ports of this round at which nobody listens */
+    unsigned n_refused; /* ports of this round at which no process listens */
     bool gone_reported; /* the core knows that no executor listens */
     struct conn *conn;
     struct loop_timer *timer;
@@ -82,10 +82,11 @@ static bool is_wanted(const struct reconnect *r)
     return v.state != SLOT_ENDED && v.container && str_eq(v.container, r->container);
 }
 
-/* All ports of a round were tried. If nobody listens there and the slot waits because the journal
- * may lack its first start, that start was never carried out, or its executor is dead. Tell the
- * core as if the executor had closed a connection: it then waits JOB_LEFT_MS instead of the lease.
- * A slot with an attempt waits for the lease: the address may belong to another machine by now. */
+/* All ports of a round were tried. If no process listens there, and the slot waits because the
+ * journal may lack its first start, that start was never carried out, or its executor is dead. Tell
+ * the core as if the executor had closed a connection: it then waits JOB_LEFT_MS instead of the
+ * lease. A slot with an attempt waits for the lease: the address may belong to another machine by
+ * now. */
 static void end_round(struct reconnect *r)
 {
     bool nobody = r->n_refused == JOB_KEY_PORTS;

@@ -233,7 +233,7 @@ static void stop_container(struct master *m, const char *container, uint32_t slo
         log_err(LOG_ERROR, "sched.stop", &e);
 }
 
-/* Without a journal the master may start nothing, and nobody would learn how a task ends. So the
+/* Without a journal the master may start nothing, and the results of tasks would be lost. So the
  * master stops all containers, and the job fails with the error as its reason. */
 void master_journal_failed(struct master *m, const struct err *why)
 {

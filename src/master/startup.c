@@ -140,8 +140,9 @@ static float job_progress(void *arg)
 
 /* sched_config.stored: have the copies of the journal all ends that the scheduler has reported?
  *
- * While the journal is blocked, nobody waits for it, since that may take hours: if the back-end
- * held back its heartbeats for so long, the cluster would take the master for dead. */
+ * While the journal is blocked, records that are not written yet do not count, because a full disk
+ * may last for hours. If the back-end held back its heartbeats for so long, the cluster would take
+ * the master for dead. */
 static bool ends_are_stored(void *arg)
 {
     const struct master *m = arg;

@@ -51,8 +51,9 @@ static void stop_job(struct master *m, const char *who, const char *text)
     loop_timer_set(m->termination_timer, clock_mono_ms() + TERM_WAIT_MS);
 }
 
-/* There will be no other master, so nobody needs the copies of the journal and the staging
- * directory. Remove it now, since SIGKILL may come before the regular end of the job. */
+/* There will be no other master, so the copies of the journal and the staging directory are not
+ * needed any more. Remove the directory now, since SIGKILL may come before the regular end of the
+ * job. */
 static void remove_staging_early(struct master *m)
 {
     if (m->copies)

@@ -18,7 +18,7 @@ enum { START_AHEAD_MS = 24 * 3600 * 1000 };
  * The start time that becomes a part of every id of this home. Two homes of one user must not have
  * the same: processes are found, and control groups named, by the id alone. So the last start time
  * is recorded in /tmp/tony-<uid>/last-start, and the next one is later. If that file cannot be
- * used, for example because somebody else owns the directory, the current time is used as it is.
+ * used, for example because another user owns the directory, the current time is used as it is.
  */
 static int64_t unique_start_ms(void)
 {

@@ -208,7 +208,7 @@ static void be_ready(const struct options *o, int log_fd)
 
 /* ---- one pool per home ---- */
 
-static bool somebody_listens(struct pool *p)
+static bool is_pool_listening(struct pool *p)
 {
     AUTO(free_p) char *path = paths_pool_socket(&p->paths);
     static const struct conn_ops none;
@@ -239,7 +239,7 @@ static int take_lock(struct pool *p, struct err *e)
         }
         if (fd != -EWOULDBLOCK)
             return err_set(e, -fd, "cannot lock '%s': %m", path);
-        if (somebody_listens(p))
+        if (is_pool_listening(p))
             return 0;
         if (clock_mono_ms() >= deadline_ms)
             return err_set(e, EBUSY, "another pool holds '%s', but does not listen", path);

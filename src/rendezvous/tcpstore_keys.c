@@ -29,7 +29,7 @@ static int no_memory(struct err *e)
 
 /* ---- the table ---- */
 
-/* A hash over words of eight bytes. It includes a random seed: without the seed, nobody can choose
+/* A hash over words of eight bytes. It includes a random seed, so that a client cannot choose
  * keys that collide. */
 static uint64_t hash_of(const struct tcpstore *s, struct span name)
 {

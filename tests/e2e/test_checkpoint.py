@@ -158,7 +158,7 @@ def test_wrong_checkpoint_keys_are_refused(tony, conf, words):
 
 
 def test_a_restarted_task_gets_the_newest_common_step(tony, tmp_path):
-    """It gets the newest step that all tasks have: worker:1 was faster, but worker:0 has no step 30."""
+    """A restarted task gets the newest step that all tasks have. worker:1 was faster, but worker:0 has no step 30."""
     app = tony.submit(tony.workers(program("""
         me = os.environ["TASK_INDEX"]
         print(os.environ.get("TONY_CHECKPOINT"), os.environ.get("TONY_CHECKPOINT_STEP"), flush=True)

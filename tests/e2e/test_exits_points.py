@@ -92,7 +92,7 @@ def test_a_master_after_the_keeper_has_forgotten(lab):
 
 
 def test_a_master_that_dies_before_its_journal_has_the_end(lab):
-    """It has heard of the ends, and has not written them. So it has not acknowledged them, and the keeper tells the next one."""
+    """The master has not acknowledged the ends, because it has not written them. The keeper reports them to the next master."""
     lab.arm("master", 1, "stop", "call write */journal *completed")
     job = Job(lab)
     wait_until(lambda: lab.struck("master"), "the master is about to write an end")

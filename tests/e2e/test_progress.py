@@ -29,7 +29,7 @@ def wait():
     while True:
         with open(os.environ["GATE"]) as gate:
             line = gate.readline()
-        if line:    # else whoever opened it before had not closed it yet
+        if line:    # empty: an earlier writer has just closed the pipe
             return line.strip()
 """
 

@@ -164,7 +164,7 @@ def test_a_second_signal_stops_waiting(tony, tmp_path):
 
 
 def test_a_signal_before_the_job_runs(tony):
-    """However early the signal comes, the job does not go on without its owner."""
+    """The signal may come before the job has started: the job is stopped nevertheless."""
     for delay in (0.0, 0.005, 0.02):  # no condition to wait for: different moments
         before = set(tony.jobs_on_disk())
         p = tony.start("run", tony.workers("sleep 600"))

@@ -37,20 +37,20 @@ ONE_TASK = {
     "a segmentation fault": ("segfault", py("import ctypes; ctypes.string_at(0)"), {}, {}),
     "a segmentation fault under a shell": ("segfault", "kill -SEGV $$; true", {}, {}),
     "kill -9": ("killed", "kill -9 $$; true", {}, {}),
-    "kill -9 of what a shell waits for": ("killed", py("import os; os.kill(os.getpid(), 9)") + "; exit $?", {}, {}),
+    "kill -9 of a child of the shell": ("killed", py("import os; os.kill(os.getpid(), 9)") + "; exit $?", {}, {}),
     "kill": ("terminated", "kill $$; true", {}, {}),
     "an abort": ("aborted", py("import os; os.abort()"), {}, {}),
     "a wrong path": ("wrong_path", py("open('data/train.csv')"), {}, {}),
-    "a script that is not there": ("wrong_path", f"{PYTHON} tarin.py", {}, {}),
+    "a script that does not exist": ("wrong_path", f"{PYTHON} tarin.py", {}, {}),
     "no permission": ("permission", py("open('/sys/kernel/no_such', 'w')"), {}, {}),
-    "a command that is not there": ("command_not_found", "pyhton3 train.py", {}, {}),
-    "a path that is not there": ("command_not_found", "./train.sh --x=1", {}, {}),
-    "one that cannot be executed": ("not_executable", "cp /etc/passwd p; chmod 644 p; ./p", {}, {}),
+    "a command that does not exist": ("command_not_found", "pyhton3 train.py", {}, {}),
+    "a path that does not exist": ("command_not_found", "./train.sh --x=1", {}, {}),
+    "a file without execute permission": ("not_executable", "cp /etc/passwd p; chmod 644 p; ./p", {}, {}),
     "a binary for another machine": ("not_executable", r"printf '\177ELFnothing' > p; chmod 755 p; ./p", {}, {}),
-    "a first line that names nothing": ("not_executable", r"printf '#!/no/such\n' > p; chmod 755 p; ./p", {}, {}),
+    "an interpreter that does not exist": ("not_executable", r"printf '#!/no/such\n' > p; chmod 755 p; ./p", {}, {}),
     "too little memory": ("out_of_memory", py("x = bytearray(512 << 20)"), {"memory": "64m"}, {}),
     "no address space": ("out_of_memory", "ulimit -v 4000000; " + py("x = bytearray(1 << 40)"), {}, {}),
-    "too slow": ("timed_out", "sleep 600", {}, {"tony.task.executor.execution-timeout-ms": 200}),
+    "a timeout": ("timed_out", "sleep 600", {}, {"tony.task.executor.execution-timeout-ms": 200}),
     "wrong arguments": ("wrong_arguments", py("""
         import argparse
         argparse.ArgumentParser().parse_args(['--epoch', '3'])"""), {}, {}),
@@ -58,14 +58,14 @@ ONE_TASK = {
     "a syntax error of a shell": ("syntax_error", "if true; then echo )", {}, {}),
     "too many files": ("open_files", "ulimit -n 32; " + py("x = [open('/dev/null') for _ in range(99)]"), {}, {}),
     "a damaged file": ("damaged_file", py("import pickle, io; pickle.load(io.BytesIO(b''))"), {}, {}),
-    "a name that is no host's": ("host_name", py("import socket; socket.getaddrinfo('no-such.invalid', 1)"), {}, {}),
-    "nobody listens outside": ("network", py("""
+    "an unknown host name": ("host_name", py("import socket; socket.getaddrinfo('no-such.invalid', 1)"), {}, {}),
+    "a service outside the job refuses the connection": ("network", py("""
         import socket, urllib.request
         with socket.create_server(('127.0.0.1', 0)) as s:
             port = s.getsockname()[1]
         urllib.request.urlopen(f'http://127.0.0.1:{port}/')"""), {}, {}),
-    "an error of its own": ("exception", py("raise KeyError('label')"), {}, {}),
-    "an error in an error": ("exception", py("""
+    "an exception": ("exception", py("raise KeyError('label')"), {}, {}),
+    "an exception in an except block": ("exception", py("""
         try:
             {}['label']
         except KeyError:
@@ -93,8 +93,8 @@ MORE = {
     "a damaged archive": ("damaged_file", "echo hello > x.gz; gunzip x.gz", {}),
     "cut JSON": ("damaged_file", py("import json; json.loads('{')"), {}),
     "a cut pickle": ("damaged_file", py("import pickle; pickle.loads(pickle.dumps(list(range(9999)))[:500])"), {}),
-    "nobody listens": ("network", py("import socket; socket.create_connection(('127.0.0.1', 1))"), {}),
-    "another's address": ("wrong_address", py("import socket; socket.create_server(('192.0.2.1', 8080))"), {}),
+    "a refused connection": ("network", py("import socket; socket.create_connection(('127.0.0.1', 1))"), {}),
+    "an address of another machine": ("wrong_address", py("import socket; socket.create_server(('192.0.2.1', 8080))"), {}),
     "a wrong argument": ("wrong_arguments", py("""
         import argparse
         p = argparse.ArgumentParser()
@@ -102,11 +102,11 @@ MORE = {
         p.parse_args(['--n', 'x'])"""), {}),
     "a wrong option": ("wrong_arguments", "head --nosuch", {}),
     "indentation": ("syntax_error", f"printf 'if 1:\\nx=1\\n' > x.py; {PYTHON} x.py", {}),
-    "a last word": ("exit_code", py("import sys; sys.exit('I give up')"), {}),
+    "a message of sys.exit": ("exit_code", py("import sys; sys.exit('I give up')"), {}),
     "an error on stdout": ("exception", py("print('ERROR: bad learning rate'); exit(4)"), {}),
     "NaN on stdout": ("nan", py("print('epoch 3 loss: nan'); exit(4)"), {}),
     "infinity": ("nan", py("raise RuntimeError('gradient norm is not finite: inf')"), {}),
-    "made twice": ("exists", py("import os; os.mkdir('a'); os.mkdir('a')"), {}),
+    "a directory that exists already": ("exists", py("import os; os.mkdir('a'); os.mkdir('a')"), {}),
     "a child's traceback": ("missing_module", py("""
         import multiprocessing as mp
         def f():
@@ -114,13 +114,13 @@ MORE = {
         p = mp.get_context('fork').Process(target=f); p.start(); p.join()
         if p.exitcode: raise RuntimeError(f'worker died with {p.exitcode}')"""), {}),
     "a child's signal": ("segfault", py("import subprocess; subprocess.run('kill -SEGV $$', shell=True, check=True)"), {}),
-    "what was survived": ("exception", py("""
+    "an earlier exception that was handled": ("exception", py("""
         import sys, traceback
         try: import apex
         except ImportError: traceback.print_exc()
         for i in range(5): print('step', i, file=sys.stderr)
         raise KeyError('label')"""), {}),
-    "many lines after it": ("wrong_path", py("""
+    "many lines after the exception": ("wrong_path", py("""
         import atexit, sys
         def close():
             for i in range(300): print('  closing handle', i, file=sys.stderr)
@@ -196,7 +196,7 @@ PAIR_CASES = {
     "raises": ("raise ValueError('no such digit')", "exception"),
     "misses a module": ("import no_such_module", "missing_module"),
     "closes its socket a moment before": ("peer.close(); time.sleep(0.3); raise ValueError('no such digit')", "exception"),
-    "lingers after its traceback": (
+    "sleeps after its traceback": (
         "sys.excepthook(*((ValueError, ValueError('no such digit'), None))); sys.stderr.flush(); peer.close(); time.sleep(600)", "exception"),
 }
 

@@ -25,8 +25,8 @@ const char *container_secret(void);
 
 extern struct world {
     char dir[64], work[80], logs[2][80], program[160], mark[100];
-    int listen_fd, held[2]; /* held: bound sockets that reserve the master's address while nobody
-                               listens there */
+    int listen_fd, held[2]; /* held: bound sockets that reserve the master's address while no
+                               process listens there */
     uint16_t port;
     pid_t executor; /* also its process group; 0 = not running */
     int status;

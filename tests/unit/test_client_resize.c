@@ -44,7 +44,8 @@ static const struct row {
     { { MINE_FORMS, JOB ",\"resizes\":3,\"leaving\":1" LAST("done") ROLE(3, 2) "}}" },
       1,
       EXIT_DONE },
-    /* live, and the next one follows: nobody can say whose tasks leave, so all are waited for */
+    /* live, and the next one follows: the document does not say whose tasks leave, so the client
+       waits for all */
     { { MINE_WAITS, JOB ",\"resizes\":2,\"leaving\":2" ON("waiting", 90) ROLE(3, 2) "}}",
         JOB ",\"resizes\":3" LAST("done") ROLE(3, 2) "}}" },
       2,

@@ -176,7 +176,7 @@ static void the_keeper_is_told_to_end(void **state)
         assert_int_equal(world_tasks_alive(w), 0);
         /* Keeper, master, the master's exit, containers. */
         assert_int_equal(count_lines(world_read(w, "exits")), 2 + 1 + 3);
-        /* the job's directory is kept, takes no room, and blocks nobody */
+        /* the job's directory is kept, takes no room, and blocks no other job */
         snprintf(path, sizeof path, "%s/containers", w->job_dir);
         assert_int_equal(access(path, F_OK), -1);
         snprintf(path, sizeof path, "%s/cgroups", w->job_dir);

@@ -310,8 +310,8 @@ static void test_a_leaving_slot_waits_as_well(void **state)
     }
 }
 
-/* A resize stops a container, and nobody confirms that it has ended: its executor is silent, and
- * the scheduler does not answer. The slot leaves, and the gang forms anew, only when the lease is
+/* A resize stops a container, and its end is not confirmed: its executor is silent, and the
+ * scheduler does not answer. The slot leaves, and the gang forms anew, only when the lease is
  * over.
  */
 static void test_a_resize_waits_for_the_lease(void **state)

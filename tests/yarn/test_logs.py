@@ -12,7 +12,7 @@ from lib_tony import APP, floor
 
 @pytest.mark.takes(10)
 def test_jobs_cause_no_warnings_of_the_daemons(tony, cluster, base):
-    """However the job ends. lib_cluster.py lists the allowed lines with their reasons."""
+    """Jobs that succeed, fail or are killed. lib_cluster.py lists the allowed lines with their reasons."""
     (base / "src").mkdir()
     (base / "src" / "file").write_text("x")
     mark = cluster.mark()
@@ -41,8 +41,8 @@ def deleted_twice(cluster, mark, app):
 
 def test_a_nodemanager_deletes_twice_by_itself(tony, cluster):
     """
-    The NodeManager itself, also for an application without tony. It deletes, and complains, some time after
-    the end.
+    The NodeManager deletes some files twice, and logs a warning, also for an application without tony. It
+    does so some time after the end.
     """
     mark = cluster.mark()
     before = {a["id"] for a in cluster.apps()}
