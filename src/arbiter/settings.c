@@ -27,9 +27,11 @@ void policy_settings_read(const struct conf *c, struct policy_settings *out)
     if (conf_get(c, PREFIX ".adjust-max"))
         o.adjust_max = conf_int(c, PREFIX ".adjust-max");
     o.reserve = conf_real(c, PREFIX ".reserve");
+    o.payback_s = (double)conf_int(c, PREFIX ".payback") / 1000;
     *out = (struct policy_settings){ .policy = find_policy(conf_get(c, PREFIX)),
                                      .options = o,
                                      .interval_ms = conf_int(c, PREFIX ".interval"),
                                      .resize_limit_ms = conf_int(c, PREFIX ".resize-limit"),
-                                     .time_limit_ms = conf_int(c, PREFIX ".time-limit") };
+                                     .time_limit_ms = conf_int(c, PREFIX ".time-limit"),
+                                     .resize_cost_ms = conf_int(c, PREFIX ".resize-cost") };
 }

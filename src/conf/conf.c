@@ -128,6 +128,33 @@ static bool is_added_framework(struct span name)
     return runtime_find(lower) != NULL;
 }
 
+/* Values of enumerations that users may expect, since other commands know them, and why they are
+ * refused. */
+static const struct {
+    const char *key, *value, *why, *hint;
+} refused_values[] = {
+#define STOPS_JOBS                                                                                 \
+    "that policy stops running jobs, and the pool cannot put a running job back into the queue",   \
+        "tony simulate shows what it would do; dorm and drf resize jobs instead"
+    { "tony.pool.policy", "las", STOPS_JOBS },
+    { "tony.pool.policy", "srtf", STOPS_JOBS },
+#undef STOPS_JOBS
+};
+
+static int check_refused(const struct conf_key *row, const char *what, struct span value,
+                         struct err *e)
+{
+    for (size_t i = 0; i < ARRAY_LEN(refused_values); i++) {
+        const char *name = refused_values[i].value;
+        if (!str_eq(row->name, refused_values[i].key) || value.len != strlen(name) ||
+            strncasecmp(value.p, name, value.len) != 0)
+            continue;
+        (void)err_set(e, EINVAL, "%s cannot be '%s': %s", what, name, refused_values[i].why);
+        return err_hint(e, "%s", refused_values[i].hint);
+    }
+    return 0;
+}
+
 static int check_enum(const struct conf_key *row, const char *what, const char *value,
                       struct err *e)
 {
@@ -136,7 +163,9 @@ static int check_enum(const struct conf_key *row, const char *what, const char *
     struct span rest = span_of(row->choices), one, v = span_trim(span_of(value));
     struct strv list = { 0 };
     AUTO(buf_done) struct buf shown = { 0 };
-    int rc = 0;
+    int rc = check_refused(row, what, v, e);
+    if (rc < 0)
+        return rc;
     while (rc == 0 && span_split(&rest, '|', &one)) {
         if (one.len == v.len && strncasecmp(one.p, v.p, v.len) == 0) {
             strv_done(&list);

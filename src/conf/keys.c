@@ -203,6 +203,8 @@ static const struct conf_key keys[] = {
     REAL("tony.pool.policy.loss-max", NULL, 0, 1000, CE_ACTS, OURS, "dorm: the bound on the loss of fairness, instead of theta1."),
     INT("tony.pool.policy.adjust-max", NULL, 0, 1000000, "jobs", CE_ACTS, OURS, "dorm: a decision adjusts at most this number of running jobs, instead of theta2."),
     REAL("tony.pool.policy.reserve", "0", 0, 1000000, CE_ACTS, OURS, "market: the lowest price of the whole machine."),
+    INT("tony.pool.policy.payback", "1800000", 0, 31536000000, "ms", CE_ACTS, OURS, "drf, dorm, market: no resize that costs more than it gains within this time (docs/partition.md). 0: costs do not count."),
+    INT("tony.pool.policy.resize-cost", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "What a resize costs a job that has not been resized yet, and of whose name no other job has been: the job does no new work for this time."),
     INT("tony.pool.policy.interval", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The pool waits at least this long between two decisions of a policy. What happens in between is decided together."),
     INT("tony.pool.policy.resize-limit", "300000", 1000, 86400000, "ms", CE_ACTS, OURS, "A running job has this time to follow a decision. A job that has not done so keeps its size, and the policy does not change it for the same time again."),
     INT("tony.pool.policy.time-limit", "500", 1, 60000, "ms", CE_ACTS, OURS, "dorm: the search for a better division ends after this time."),

@@ -146,6 +146,8 @@ struct keeper {
     struct wanted want;
     uint32_t demand; /* number of the last WantContainers of this master; 0 = none has come */
     uint32_t min_containers, max_containers; /* the master's last SizeBounds; 0 = none has come */
+    bool cost_known;                         /* in that SizeBounds */
+    uint64_t cost_ms;
     int64_t ends_early_ms, ends_late_ms;     /* from its last Outlook; 0 = unknown */
     uint32_t n_pools, admit_heard;           /* see Admit in tony.proto */
     struct {

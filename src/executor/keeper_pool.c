@@ -45,6 +45,8 @@ void pool_tell(struct keeper *k, bool finished)
     m.max_containers = k->max_containers;
     m.ends_early_ms = k->ends_early_ms;
     m.ends_late_ms = k->ends_late_ms;
+    m.cost_known = k->cost_known;
+    m.cost_ms = k->cost_ms;
     m.finished = finished;
     m.state = k->final_state; /* empty while the job runs */
     Tony__Frame f = TONY__FRAME__INIT;

@@ -284,10 +284,13 @@ void resize_cancel(struct keeper *k, const Tony__CancelAsks *m)
 /* They are stored, so that a new pool hears them as well. A new master sends them again. */
 void resize_bounds(struct keeper *k, const Tony__SizeBounds *m)
 {
-    if (k->min_containers == m->min_containers && k->max_containers == m->max_containers)
+    if (k->min_containers == m->min_containers && k->max_containers == m->max_containers &&
+        k->cost_known == m->cost_known && k->cost_ms == m->cost_ms)
         return;
     k->min_containers = m->min_containers;
     k->max_containers = m->max_containers;
+    k->cost_known = m->cost_known;
+    k->cost_ms = m->cost_ms;
     pool_tell(k, false);
 }
 

@@ -164,19 +164,22 @@ void master_tell_shape(struct master *m)
     master_exit_now(m, MASTER_CRASHED);
 }
 
-/* Tell the scheduler between which numbers of containers it may resize the job, if they are not
- * those that it knows. */
+/* Tell the scheduler between which numbers of containers it may resize the job, and what that
+ * costs, unless it knows that. */
 static int tell_bounds(struct master *m, struct err *e)
 {
     uint32_t min = 0, max = 0;
+    int64_t cost_ms = -1;
     if (!m->sched_ops->bounds || job_state(m->job) > JOB_STOPPING)
         return 0;
     job_bounds(m->job, &min, &max);
-    if (min == m->sent_bounds_min && max == m->sent_bounds_max)
+    (void)job_resize_cost(m->job, &cost_ms);
+    if (min == m->sent_bounds_min && max == m->sent_bounds_max && cost_ms == m->sent_cost_ms)
         return 0;
     m->sent_bounds_min = min;
     m->sent_bounds_max = max;
-    return m->sched_ops->bounds(m->sched, min, max, e);
+    m->sent_cost_ms = cost_ms;
+    return m->sched_ops->bounds(m->sched, min, max, cost_ms, e);
 }
 
 /* Has the end moved by more than a twentieth of the time that is left, and by more than a second?

@@ -127,6 +127,7 @@ struct master {
     struct sched *sched;
     /* The last sched_ops.bounds() of this registration; 0 = none. */
     uint32_t sent_bounds_min, sent_bounds_max;
+    int64_t sent_cost_ms;
     /* The last sched_ops.outlook() of this registration: when, and the end that it gave, as times
      * of the loop. sent_ends_late = 0: none; -1: the end was unknown. */
     int64_t sent_outlook_ms, sent_ends_early, sent_ends_late;

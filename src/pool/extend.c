@@ -252,6 +252,11 @@ bool extension_heard(struct pool_job *j, const Tony__KeeperState *s)
     bool learnt = (j->ends_late_ms == 0) != (s->ends_late_ms == 0);
     j->ends_early_ms = s->ends_early_ms;
     j->ends_late_ms = s->ends_late_ms;
+    bounds |= j->cost_known != s->cost_known || j->cost_ms != s->cost_ms;
+    j->cost_known = s->cost_known;
+    j->cost_ms = s->cost_ms;
+    if (j->cost_known)
+        sharing_learn(j);
     bool held = take_holdings(j, s);
     bool wished = take_wish(j, s);
     return held || wished || ((bounds || learnt) && sharing_divides(j->pool));

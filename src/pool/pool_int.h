@@ -116,6 +116,8 @@ struct pool_job {
     /* The numbers of containers between which the job may be resized; 0 = not known. Its keeper
      * repeats them to a new pool. */
     uint32_t min_containers, max_containers;
+    bool cost_known; /* the job has measured that a resize costs cost_ms of its work */
+    uint64_t cost_ms;
     /* When the job will end, by the progress of its tasks: times of the monotonic clock. 0 =
      * unknown. */
     int64_t ends_early_ms, ends_late_ms;

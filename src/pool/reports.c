@@ -52,8 +52,12 @@ static void add_job(struct buf *out, const struct pool_job *j)
         (void)buf_addc(out, '}');
     }
     if (j->max_containers)
-        (void)buf_addf(out, ",\"bounds\":{\"min\":%u,\"max\":%u}", j->min_containers,
+        (void)buf_addf(out, ",\"bounds\":{\"min\":%u,\"max\":%u", j->min_containers,
                        j->max_containers);
+    if (j->max_containers && j->cost_known)
+        (void)buf_addf(out, ",\"cost_ms\":%llu", (unsigned long long)j->cost_ms);
+    if (j->max_containers)
+        (void)buf_addc(out, '}');
     if (pool_job_admitted(j) && j->gpus_known) {
         (void)buf_adds(out, ",\"held_gpus\":[");
         for (uint32_t i = 0; i < j->needs.gpus; i++)

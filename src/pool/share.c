@@ -95,7 +95,9 @@ static struct part_claim to_claim(const struct share_job *j, const struct part_p
                                 .budget = j->budget,
                                 .remaining_s = j->remaining_s,
                                 .ends_in_s = j->ends_in_s,
-                                .attained_s = j->attained_s };
+                                .attained_s = j->attained_s,
+                                .resize_s = runs ? j->resize_s : 0,
+                                .waited_s = j->waited_s };
 }
 
 int share_decide(const struct part_policy *policy, const struct part_options *o,
@@ -126,6 +128,7 @@ static const char *const waiting_hints[PART_BECAUSE_N] = {
                           "set loss-max=...",
     [PART_BECAUSE_ADJUSTED] = "it could start if more running jobs might be adjusted: tony pool "
                               "set adjust-max=...",
+    [PART_BECAUSE_COST] = "it starts when a running job ends, or when it has waited for longer",
     [PART_BECAUSE_TOO_BIG] = "fewer or smaller containers: it does not fit into the empty machine",
 };
 
@@ -138,6 +141,8 @@ static const char *const running_hints[PART_BECAUSE_N] = {
     [PART_BECAUSE_LOSS] = "a larger bound on the loss of fairness (tony pool set loss-max=...), or "
                           "other jobs that end",
     [PART_BECAUSE_ADJUSTED] = "a larger bound on adjusted jobs: tony pool set adjust-max=...",
+    [PART_BECAUSE_COST] = "a program that saves and starts faster, or more time to gain it back "
+                          "(tony pool set payback=...)",
     [PART_BECAUSE_AT_MAX] = "a larger max-instances",
 };
 

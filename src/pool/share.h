@@ -43,6 +43,7 @@ struct share_job {
     uint32_t weight;
     double budget; /* 0 = the weight */
     double remaining_s, ends_in_s, attained_s;
+    double resize_s, waited_s; /* as in struct part_job */
 };
 
 /*

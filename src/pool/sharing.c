@@ -55,6 +55,29 @@ void sharing_read_job(struct pool_job *j, const struct job_spec *spec)
     x->says_restart = e.role->resize == RESIZE_RESTART;
 }
 
+/* ---- what a resize costs ---- */
+
+void sharing_learn(const struct pool_job *j)
+{
+    struct err e = { 0 };
+
+    if (costs_learn(&j->pool->sharing.costs, j->name, j->cost_ms, &e) < 0)
+        log_err(LOG_WARN, "policy.costs", &e);
+}
+
+/* As the job has measured it, else as other jobs of its name have, else by the settings. */
+static double resize_cost_s(const struct pool_job *j)
+{
+    const struct sharing *y = &j->pool->sharing;
+    uint64_t ms = (uint64_t)y->settings.resize_cost_ms;
+
+    if (j->cost_known)
+        ms = j->cost_ms;
+    else
+        (void)costs_find(&y->costs, j->name, &ms);
+    return (double)ms / 1000;
+}
+
 /* ---- what a decision relies on ---- */
 
 /* The time that is left of the job's time limit, from its start on. */
@@ -137,6 +160,11 @@ static void describe_waiting(const struct pool_job *j, struct share_job *s)
     }
 }
 
+static double waited_s(const struct pool_job *j)
+{
+    return (double)MAX(clock_wall_ms() - j->submitted_wall_ms, (int64_t)0) / 1000;
+}
+
 void sharing_describe(const struct pool_job *j, struct share_job *s)
 {
     *s = (struct share_job){ .fixed = j->elastic.fixed,
@@ -148,12 +176,17 @@ void sharing_describe(const struct pool_job *j, struct share_job *s)
                              .weight = MAX(j->weight, 1u),
                              .budget = j->budget,
                              .remaining_s = INFINITY,
-                             .ends_in_s = INFINITY };
+                             .ends_in_s = INFINITY,
+                             .resize_s = resize_cost_s(j),
+                             .waited_s = waited_s(j) };
     if (pool_job_admitted(j))
         describe_running(j, s);
     else
         describe_waiting(j, s);
 }
+
+/* A user has asked for an extension: the costs of other jobs do not hold it back. */
+static const double OF_A_USER_S = 1e9;
 
 bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
 {
@@ -171,7 +204,8 @@ bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
                              .weight = MAX(j->weight, 1u),
                              .budget = j->budget,
                              .remaining_s = INFINITY,
-                             .ends_in_s = INFINITY };
+                             .ends_in_s = INFINITY,
+                             .waited_s = OF_A_USER_S };
     return true;
 }
 
@@ -253,6 +287,7 @@ static uint64_t hash_job(const struct share_job *s)
                            s->weight,
                            isinf(s->ends_in_s) != 0 };
     uint64_t h = mix(UINT64_C(0xcbf29ce484222325), v, sizeof v);
+    h = mix(h, &s->resize_s, sizeof s->resize_s);
     return mix(mix(h, &s->budget, sizeof s->budget), s->id, strlen(s->id));
 }
 
@@ -304,6 +339,15 @@ static int decide(void *arg)
     return share_decide(r->settings.policy, &o, &r->capacity, r->jobs, r->n, &r->decision, &r->e);
 }
 
+/* Jobs that wait only because of the costs have waited for long enough after this time. */
+static void note_again(struct sharing *y, double again_s)
+{
+    const double longest_s = 1e6;
+
+    y->again_ms =
+        isinf(again_s) ? 0 : clock_mono_ms() + 1 + (int64_t)(MIN(again_s, longest_s) * 1000);
+}
+
 static void apply(struct pool *p, struct sharing_round *r)
 {
     struct sharing_result *results = calloc(r->n + 1, sizeof *results);
@@ -326,6 +370,7 @@ static void apply(struct pool *p, struct sharing_round *r)
     }
     /* If it changes something, decide once more when that is done, or has failed. */
     p->sharing.decided_on = changes ? 0 : hash_round(r);
+    note_again(&p->sharing, r->decision.metrics.again_s);
     if (results)
         sharing_keep(p, results, r->n, &r->decision.metrics, clock_mono_ms() - r->began_ms);
     pool_admit(p);
@@ -397,6 +442,8 @@ static void schedule(struct pool *p)
     if (!y->timer || p->ended)
         return;
     int64_t at = sharing_give_up(p);
+    if (y->again_ms && !y->round)
+        at = MIN(at, y->again_ms);
     if (y->changed && !y->round && p->hear_until_ms == 0 && !p->stopping && !must_wait(p))
         at = MIN(at, y->decided_ms ? y->decided_ms + y->settings.interval_ms : 0);
     if (at == INT64_MAX)
@@ -413,6 +460,11 @@ static void on_time(void *arg)
     if (!sharing_divides(p) || p->ended || p->stopping)
         return;
     (void)sharing_give_up(p);
+    if (y->again_ms && now >= y->again_ms && !y->round) {
+        y->again_ms = 0;
+        y->decided_on = 0;
+        y->changed = true;
+    }
     bool may = !y->decided_ms || now >= y->decided_ms + y->settings.interval_ms;
     if (y->changed && !y->round && may && p->hear_until_ms == 0)
         begin(p, now);
@@ -432,11 +484,13 @@ int sharing_init(struct pool *p, struct err *e)
     p->sharing.timer = loop_timer_new(p->loop, on_time, p);
     if (!p->sharing.timer)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
-    return sharing_conf_load(p, e);
+    int rc = costs_load(&p->sharing.costs, p->paths.pool, e);
+    return rc == 0 ? sharing_conf_load(p, e) : rc;
 }
 
 void sharing_done(struct pool *p)
 {
     sharing_why_done(&p->sharing);
+    costs_done(&p->sharing.costs);
     sharing_conf_done(&p->sharing);
 }

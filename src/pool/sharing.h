@@ -41,6 +41,7 @@
 #include "base/base.h"
 #include "partition/partition.h"
 #include "pool/admission.h"
+#include "pool/costs.h"
 #include "pool/share.h"
 #include "storage/paths.h"
 
@@ -52,7 +53,7 @@ struct pool;
 struct pool_job;
 
 enum {
-    SHARING_KEYS = 9,
+    SHARING_KEYS = 11,
     SHARING_KEPT = 100,         /* decisions in memory */
     SHARING_FILE_MAX = 1 << 20, /* of the file pool/decisions; then it becomes decisions.1 */
     SHARING_ROLE_MAX = 64,      /* as long as the name of a role may be */
@@ -109,9 +110,11 @@ struct sharing {
     struct loop_timer *timer;
     struct sharing_round *round; /* a thread decides; NULL = none does */
     bool changed;                /* something has changed since the last decision */
-    int64_t decided_ms;          /* when the last decision began; 0 = there was none */
-    uint64_t decided_on;         /* the hash of its input; 0 = it changed something */
+    int64_t again_ms; /* then jobs that the costs of resizes held back may start; 0 = none waits */
+    int64_t decided_ms;  /* when the last decision began; 0 = there was none */
+    uint64_t decided_on; /* the hash of its input; 0 = it changed something */
     uint64_t number;
+    struct costs_table costs;
     VEC(struct sharing_record) records; /* the last SHARING_KEPT decisions, the newest at the end */
 };
 
@@ -129,6 +132,8 @@ void sharing_read_job(struct pool_job *j, const struct job_spec *spec);
 void sharing_describe(const struct pool_job *j, struct share_job *s);
 /* The same of an extension that waits. false: there is none. */
 bool sharing_describe_extension(const struct pool_job *j, struct share_job *s);
+/* The job has told what a resize costs it: note that for other jobs of its name. */
+void sharing_learn(const struct pool_job *j);
 
 /* ---- sharing_targets.c: carries decisions out ---- */
 

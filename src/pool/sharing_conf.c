@@ -24,6 +24,8 @@ static const char *const keys[SHARING_KEYS] = {
     PREFIX ".loss-max",
     PREFIX ".adjust-max",
     PREFIX ".reserve",
+    PREFIX ".payback",
+    PREFIX ".resize-cost",
     PREFIX ".interval",
     PREFIX ".resize-limit",
     PREFIX ".time-limit",
@@ -162,19 +164,6 @@ static int find_key(struct span name, size_t *out, struct err *e)
                 : err_hint(e, "'tony pool set' alone prints all settings");
 }
 
-/* These policies take everything from running jobs. */
-static int refuse_preemptive(const char *value, struct err *e)
-{
-    const struct part_policy *policy = part_policy_find(value);
-    if (!policy || !policy->preempts)
-        return 0;
-    (void)err_set(e, EINVAL,
-                  "'" PREFIX "' cannot be '%s': that policy stops running jobs, and the pool "
-                  "cannot put a running job back into the queue",
-                  policy->name);
-    return err_hint(e, "tony simulate shows what it would do; dorm and drf resize jobs instead");
-}
-
 static int set_one(char *set[], const char *word, struct err *e)
 {
     const char *eq = strchr(word, '=');
@@ -184,8 +173,6 @@ static int set_one(char *set[], const char *word, struct err *e)
         return err_hint(e, "for example: tony pool set policy=dorm theta1=0.1");
     }
     int rc = find_key(span_mem(word, (size_t)(eq - word)), &i, e);
-    if (rc == 0 && i == 0)
-        rc = refuse_preemptive(eq + 1, e);
     if (rc < 0)
         return rc;
     free(TAKE(set[i]));

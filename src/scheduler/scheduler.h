@@ -199,10 +199,12 @@ struct sched_ops {
      *           begun or ended, a role has a task that has ended, or the job is ending.
      * Keep      The back-end keeps the numbers at least until the master ends.
      * Forming   While the gang forms anew, max is the present number.
+     * Cost      cost_ms: the job does no new work for about this time because of a resize; < 0: it
+     *           has not measured that. Told whenever it has changed.
      * Refusal   The master may refuse a number between the two if the framework of the job does not
      *           allow it.
      */
-    int (*bounds)(struct sched *s, uint32_t min, uint32_t max, struct err *e);
+    int (*bounds)(struct sched *s, uint32_t min, uint32_t max, int64_t cost_ms, struct err *e);
     /*
      * Tell the scheduler how long the job will still run if it keeps its size: between *left_min_ms
      * and *left_max_ms, both >= 0. left_max_ms < 0: that is unknown. It is an expectation, not a

@@ -520,8 +520,9 @@ static int fake_resize(struct sched *s, const struct sched_ask *whole, size_t n,
     return 0;
 }
 
-static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, struct err *e)
+static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, int64_t cost_ms, struct err *e)
 {
+    (void)cost_ms;
     return buf_addf(&s->cluster->bounds, "%u..%u ", min, max) < 0
                ? err_set(e, ENOMEM, "no memory to note how the job may be resized")
                : 0;

@@ -327,11 +327,14 @@ static bool fake_busy(const struct sched *s)
     return w->still_busy;
 }
 
-static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, struct err *e)
+static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, int64_t cost_ms, struct err *e)
 {
     struct world *w = the_world;
     (void)s;
     (void)e;
+    if (cost_ms > 0)
+        return buf_addf(&w->bounds, "%u:%u..%u costs %lld ", w->sched->epoch, min, max,
+                        (long long)cost_ms);
     return buf_addf(&w->bounds, "%u:%u..%u ", w->sched->epoch, min, max);
 }
 
@@ -688,10 +691,11 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     w->client_timer = loop_timer_new(w->loop, world_client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
     w->journal_probe = (struct journal_probe){ .before = on_journal_call, .arg = w };
-    w->probe = (struct master_probe){
-        .patience_ms = 300,
-        .on_write = on_write, .arg = w, .retry_ms = 2, .journal = &w->journal_probe
-    };
+    w->probe = (struct master_probe){ .patience_ms = 300,
+                                      .on_write = on_write,
+                                      .arg = w,
+                                      .retry_ms = 2,
+                                      .journal = &w->journal_probe };
 }
 
 void world_done(struct world *w)

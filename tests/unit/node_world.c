@@ -420,9 +420,16 @@ void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const
 
 void world_bounds(struct world *w, uint32_t min, uint32_t max)
 {
+    world_cost(w, min, max, -1);
+}
+
+void world_cost(struct world *w, uint32_t min, uint32_t max, int64_t cost_ms)
+{
     Tony__SizeBounds m = TONY__SIZE_BOUNDS__INIT;
     m.min_containers = min;
     m.max_containers = max;
+    m.cost_known = cost_ms >= 0;
+    m.cost_ms = m.cost_known ? (uint64_t)cost_ms : 0;
     SEND(&w->link, size_bounds, SIZE_BOUNDS, &m);
 }
 
@@ -662,6 +669,7 @@ static void on_state(struct world *w, const Tony__KeeperState *s)
                                      .max_containers = s->max_containers,
                                      .ends_early_ms = s->ends_early_ms,
                                      .ends_late_ms = s->ends_late_ms,
+                                     .cost_ms = s->cost_known ? (int64_t)s->cost_ms : -1,
                                      .wants_since_ms = s->wants_since_ms };
     for (size_t i = 0; i < s->n_gpus && i < 8; i++)
         w->holds.gpus[i] = s->gpus[i];

@@ -59,6 +59,7 @@ struct world {
         uint32_t gpus[8], n_gpus, wants_gpus, wants_n, wants_number, heard;
         uint32_t min_containers, max_containers;
         int64_t ends_early_ms, ends_late_ms;
+        int64_t cost_ms; /* -1: not known */
         int64_t wants_since_ms;
     } holds; /* the last KeeperState */
     /* received on the master's connection */
@@ -118,6 +119,7 @@ void world_admit(struct world *w, uint32_t number, uint64_t memory_mib, const ui
 void world_refuse(struct world *w, uint32_t number, uint32_t wants_number, const char *why);
 void world_bounds(struct world *w, uint32_t min, uint32_t max);
 void world_outlook(struct world *w, bool known, uint64_t min_ms, uint64_t max_ms);
+void world_cost(struct world *w, uint32_t min, uint32_t max, int64_t cost_ms); /* < 0: not known */
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms);
 void world_drop_master(struct world *w); /* closes the connections that the test holds as master */
 

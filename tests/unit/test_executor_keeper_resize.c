@@ -55,6 +55,11 @@ static bool end_known(struct world *w)
     return (w->holds.ends_late_ms > 0) == (wait_for.n > 0);
 }
 
+static bool has_cost(struct world *w)
+{
+    return w->holds.cost_ms == wait_for.n;
+}
+
 static bool slot_granted(struct world *w)
 {
     return w->slots[wait_for.slot].granted;
@@ -413,11 +418,15 @@ static void the_bounds_of_the_job(void **state)
     world_bounds(w, 3, 4000000000);
     UNTIL(has_max, n, 4000000000);
     assert_int_equal(w->holds.min_containers, 3);
+    assert_int_equal(w->holds.cost_ms, -1);
+    world_cost(w, 3, 4000000000, 14000);
+    UNTIL(has_cost, n, 14000);
     world_drop_master(w); /* they stay until the next master sends others */
     world_listen(w);
     w->holds.max_containers = 0;
     world_pool_dial(w);
     UNTIL(has_max, n, 4000000000);
+    assert_int_equal(w->holds.cost_ms, 14000);
     world_register(w, 1);
     world_bounds(w, 2, 2);
     UNTIL(has_max, n, 2);

@@ -116,8 +116,8 @@ static void the_bounds_are_noted(void **state)
     (void)state;
     open_stage(&st);
     assert_string_equal(fake_cluster_bounds(st.cluster), "");
-    assert_int_equal(st.ops->bounds(st.s, 1, 4, NULL), 0);
-    assert_int_equal(st.ops->bounds(st.s, 3, 3, NULL), 0);
+    assert_int_equal(st.ops->bounds(st.s, 1, 4, -1, NULL), 0);
+    assert_int_equal(st.ops->bounds(st.s, 3, 3, -1, NULL), 0);
     assert_string_equal(fake_cluster_bounds(st.cluster), "1..4 3..3 ");
     close_stage(&st);
 }

@@ -563,7 +563,7 @@ static void wants_three(struct stage *s)
     struct sched_ask whole[] = { { .slot = 0, .memory_mib = 10 },
                                  { .slot = 1, .memory_mib = 10 },
                                  { .slot = 70000, .memory_mib = 100, .gpus = 1 } };
-    assert_int_equal(s->ops->bounds(s->sched, 2, 4000000000, NULL), 0);
+    assert_int_equal(s->ops->bounds(s->sched, 2, 4000000000, -1, NULL), 0);
     assert_int_equal(s->ops->resize(s->sched, whole, 3, NULL), 0);
 }
 

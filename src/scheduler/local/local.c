@@ -486,11 +486,13 @@ static int local_resize(struct sched *s, const struct sched_ask *whole, size_t n
     return send_frame(local_of(s), &f, "resize the job", e);
 }
 
-static int local_bounds(struct sched *s, uint32_t min, uint32_t max, struct err *e)
+static int local_bounds(struct sched *s, uint32_t min, uint32_t max, int64_t cost_ms, struct err *e)
 {
     Tony__SizeBounds m = TONY__SIZE_BOUNDS__INIT;
     m.min_containers = min;
     m.max_containers = max;
+    m.cost_known = cost_ms >= 0;
+    m.cost_ms = cost_ms >= 0 ? (uint64_t)cost_ms : 0;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_SIZE_BOUNDS;
     f.size_bounds = &m;
