@@ -139,6 +139,13 @@ static void test_wrong_values_are_refused(void **state)
           "did you mean 'pytorch'?" },
         { "tony.application.distributed-mode", "gan",
           "o: 'tony.application.distributed-mode' must be one of", "'GANG'" },
+        { "tony.pool.policy", "dormouse", "o: 'tony.pool.policy' must be one of", "" },
+        { "tony.pool.policy", " LAS",
+          "o: 'tony.pool.policy' cannot be 'las': that policy stops running jobs, and the pool "
+          "cannot "
+          "put a running job back into the queue",
+          "dorm and drf resize jobs instead" },
+        { "tony.pool.policy", "srtf", "o: 'tony.pool.policy' cannot be 'srtf'", "" },
         { "tony.cluster", "k8s", "o: 'tony.cluster' must be one of local, yarn, slurm", "" },
         { "tony.execution.envs", "A=1,=2",
           "o: 'tony.execution.envs': the variable in '=2' has no name", "NAME=VALUE" },

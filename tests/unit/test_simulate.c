@@ -68,6 +68,29 @@ static void by_hand(void **state)
     assert_true(fabs(r.end_s - 130) < 1e-9);
 }
 
+/* The first resize is free, since nobody knows its cost. From then on the cost counts. */
+static void payback(void **state)
+{
+    (void)state;
+    struct sim_result r;
+    /* As in by_hand(), but a does not grow again at 100: 5 s of two more containers are less than
+     * 10 s of two. So its 120 left need 60 s. */
+    const char *later = "# resources cores\n# nodes 1 4\n# resize_s 10\n# payback_s 15\n" COLUMNS
+                        "a,0,1,1,1,4,4,100,1\nb,50,1,1,1,2,2,50,1\n";
+    mean(later, "drf", &r);
+    assert_int_equal(r.adjustments, 1);
+    assert_true(fabs(r.end_s - 160) < 1e-9);
+
+    /* c comes at 100 and needs a to shrink from 2 to 1. That costs 10 s of 1 container, and c gains
+     * 3 s of 3. When it has waited for 1/3 s, it starts (and a ms later, to be sure). */
+    const char *held = "# resources cores\n# nodes 1 4\n# resize_s 10\n# payback_s 3\n" COLUMNS
+                       "a,0,1,1,1,4,4,100,1\nb,50,1,1,2,2,2,10,1\nc,100,1,1,3,3,3,10,1\n";
+    mean(held, "drf", &r);
+    double at_s = 100 + 1.0 / 3 + 0.001;
+    assert_int_equal(r.adjustments, 2);
+    assert_true(fabs(r.end_s - (at_s + 10 + 120 - 2 * (at_s - 100))) < 1e-6);
+}
+
 static int run_all(void *ctx)
 {
     AUTO(trace_done) struct trace made = { 0 };
@@ -176,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_really_ran),
         cmocka_unit_test(by_hand),
+        cmocka_unit_test(payback),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
