@@ -101,7 +101,8 @@ def test_two_trainings_share_the_pool(make_lab):  # noqa: F811
     """Both trainings end as if they had never been resized."""
     signal.alarm(900)  # the test starts PyTorch 14 times
     epochs = 6
-    lab = make_lab(site={"pool.memory": "2g", "pool.policy": "drf", "pool.policy.interval": 200})
+    # The trainings are short: with a payback, no resize of them would pay.
+    lab = make_lab(site={"pool.memory": "2g", "pool.policy": "drf", "pool.policy.interval": 200, "pool.policy.payback": 0})
     def training(pause):
         set_pause(pause, 20)
         return Training(lab, 1, epochs, 5, "--conf", "tony.worker.memory=512m", "--conf", "tony.worker.min-instances=1", "--conf",
