@@ -94,7 +94,8 @@ struct part_amount *part_free_now(const struct part_cluster *c, const struct par
     struct part_amount *free = part_alloc(out, c->n_nodes * sizeof *free + 1);
     if (!free)
         return NULL;
-    memcpy(free, c->nodes, c->n_nodes * sizeof *free);
+    if (c->n_nodes)
+        memcpy(free, c->nodes, c->n_nodes * sizeof *free);
     for (size_t i = 0; i < n; i++)
         for (uint32_t p = 0; p < jobs[i].n_at; p++)
             part_take(&free[jobs[i].at[p].node], &jobs[i].demand, c->n_types, jobs[i].at[p].n, -1);

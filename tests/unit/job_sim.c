@@ -55,11 +55,13 @@ static bool lease_is_over(const struct sim *m, const struct executor *x)
     return m->now >= MIN(due, x->dead_by_ms);
 }
 
-/* The job has recorded the end of this task, and does not run it again. */
+/* The job has recorded the end of this task, and does not run it again. A job whose last records
+ * were lost may not know the slot. */
 static bool has_no_successor(const struct sim *m, const struct executor *x)
 {
+    if (x->slot >= m->job->n_slots)
+        return false;
     const struct slot *s = &m->job->slots[x->slot];
-
     return s->state == SLOT_ENDED && s->attempt == x->attempt && s->generation == x->generation;
 }
 
