@@ -196,7 +196,7 @@ static const struct command table[] = {
                  OPT_BIT(OPT_GENERATE) | OPT_BIT(OPT_SEED) | OPT_BIT(OPT_JOBS) | OPT_BIT(OPT_PLOT) |
                  OPT_BIT(OPT_FORMAT) | OPT_BIT(OPT_COLUMNS) | OPT_BIT(OPT_ELASTIC) |
                  OPT_BIT(OPT_FROM_HISTORY) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CHARTS) |
-                 OPT_BIT(OPT_EXACT) | OPT_BIT(OPT_TIME_LIMIT),
+                 OPT_BIT(OPT_EXACT) | OPT_BIT(OPT_TIME_LIMIT) | OPT_BIT(OPT_ESTIMATES),
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",

@@ -221,8 +221,9 @@ static int build(struct forecast *f, const struct history_rows *rows)
     f->cluster = (struct part_cluster){
         .n_types = TYPES, .types = type_names, .n_nodes = 1, .nodes = &f->node
     };
-    return part_estimate(f->policy, &f->cluster, f->jobs, f->left, n, &f->options,
-                         f->policy->resizes ? DECISIONS_RESIZING : DECISIONS, PART_NOBODY,
+    struct part_horizon until = { f->policy->resizes ? DECISIONS_RESIZING : DECISIONS, PART_NOBODY,
+                                  0 };
+    return part_estimate(f->policy, &f->cluster, f->jobs, f->left, n, &f->options, &until,
                          f->starts, NULL);
 }
 

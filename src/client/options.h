@@ -62,7 +62,7 @@ struct buf;
     X(OPT_NODES, "nodes", 0, "LIST", false,                                                        \
       "other nodes than the trace's: '15x12,131072,0 5x12,131072,1'")                              \
     X(OPT_GENERATE, "generate", 0, "KIND", false, "print a trace: small or heavy")                 \
-    X(OPT_SEED, "seed", 0, "N", false, "of the random numbers of --generate; default is 1")        \
+    X(OPT_SEED, "seed", 0, "N", false, "of the random numbers; default is 1")                      \
     X(OPT_JOBS, "jobs", 0, "N", false, "how many jobs to generate; default is 50 or 2000")         \
     X(OPT_PLOT, "plot", 0, "FILE", false, "write charts into this file, as SVG")                   \
     X(OPT_CHARTS, "charts", 0, "LIST", false,                                                      \
@@ -76,6 +76,8 @@ struct buf;
     X(OPT_FROM_HISTORY, "from-history", 0, NULL, false,                                            \
       "simulate the finished jobs of this TONY_HOME instead of a trace")                           \
     X(OPT_QUEUE, "queue", 0, "NAME", false, "the queue of the cluster")                            \
+    X(OPT_ESTIMATES, "estimates", 0, NULL, false,                                                  \
+      "estimate when jobs will start, and compare with the truth")                                 \
     X(OPT_WHEN, "when", 0, NULL, false,                                                            \
       "also when it would start now, and what it would displace")                                  \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \

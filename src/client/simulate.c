@@ -122,6 +122,27 @@ static json_t *result_json(const char *policy, const struct sim_result *r)
         r->longest_s, "never_run", (json_int_t)r->never, "end_s", r->end_s);
 }
 
+/* Add how good the estimates of starts were. */
+static json_t *add_estimates(json_t *row, const struct estimates_result *x)
+{
+    json_t *doc = json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)x->n, "open",
+                            (json_int_t)x->n_open, "median_error_s", x->error_s, "median_wait_s",
+                            x->wait_s, "within_percent", x->within_percent);
+    (void)json_object_set_new(row, "estimates", doc); /* on failure it is absent */
+    return row;
+}
+
+static void print_estimates(const struct estimates_result *x)
+{
+    if (x->n == 0)
+        (void)printf("  starts: no job of the sample had to wait\n");
+    else
+        (void)printf(
+            "  starts: %zu estimated at arrival, median error %.0f s (median wait %.0f s); "
+            "the truth was within the range in %.0f %%\n",
+            x->n, x->error_s, x->wait_s, x->within_percent);
+}
+
 static void print_row(const char *policy, const struct sim_result *r)
 {
     (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f\n", policy, r->util_5h,
@@ -231,6 +252,7 @@ int cmd_simulate(struct client *c)
     const char *nodes = options_get(&c->o, OPT_NODES);
     const char *charts_list = options_get(&c->o, OPT_CHARTS);
     unsigned charts = PLOT_ALL;
+    int64_t seed = 1;
     struct chosen policies = { .n = 0 };
     AUTO(trace_done) struct trace t = { 0 };
     struct replayed past = { 0 };
@@ -250,6 +272,8 @@ int cmd_simulate(struct client *c)
         return client_fail(EXIT_CLUSTER, &e);
     if (rc == 0 && policies.real && !history)
         rc = err_set(&e, EINVAL, "the policy 'real' is what happened, so it needs --from-history");
+    if (rc == 0)
+        rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
     if (rc == 0 && charts_list)
         rc = plot_charts(charts_list, &charts, &e);
     if (rc == 0)
@@ -273,6 +297,8 @@ int cmd_simulate(struct client *c)
         return client_fail(EXIT_CLUSTER, &e);
     for (size_t i = 0; i < policies.n; i++) {
         struct sim_options o = { .clock_us = clock_mono_us,
+                                 .estimates = options_has(&c->o, OPT_ESTIMATES),
+                                 .estimates_seed = (uint64_t)seed,
                                  .solver = exact ? &solver.solver : NULL };
         struct sim_result r;
         if (plot) {
@@ -284,7 +310,12 @@ int cmd_simulate(struct client *c)
             return client_fail(exit_code(rc), &e);
         if (!json)
             print_row(policies.v[i]->name, &r);
-        else if (json_array_append_new(rows, result_json(policies.v[i]->name, &r)) < 0)
+        json_t *row = json ? result_json(policies.v[i]->name, &r) : NULL;
+        if (row && o.estimates)
+            row = add_estimates(row, &r.estimates);
+        else if (o.estimates)
+            print_estimates(&r.estimates);
+        if (json && json_array_append_new(rows, row) < 0)
             rc = err_set(&e, ENOMEM, "cannot print the result: %m");
         if (rc < 0)
             return client_fail(EXIT_CLUSTER, &e);

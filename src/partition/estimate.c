@@ -10,7 +10,8 @@
 #include "partition/drf.h"
 #include "partition/part_int.h"
 
-enum { LOW, LIKELY, HIGH, RUNS };
+/* STRICT: the longest times, and the policy `static`. */
+enum { LOW, LIKELY, HIGH, STRICT, RUNS };
 
 /* Less work than this counts as done: rounding leaves such rests. */
 static const double WORK_SLACK_S = 1e-6;
@@ -159,9 +160,10 @@ static void pass(struct forward *f, double s)
 
 /* Run until all jobs have started, or nothing more is known. *out_reached: no job that has not
  * started starts before. */
-static int run(struct forward *f, uint32_t decisions, uint32_t only, double *out_reached,
+static int run(struct forward *f, const struct part_horizon *until, double *out_reached,
                struct err *e)
 {
+    uint32_t decisions = until->decisions, only = until->only;
     while (decisions-- > 0 && f->n_waiting > 0 &&
            (only == PART_NOBODY || isinf(f->start_s[only]))) {
         bool never;
@@ -175,7 +177,7 @@ static int run(struct forward *f, uint32_t decisions, uint32_t only, double *out
         double s = next_end(f);
         if (f->n_waiting == 0 || isinf(s))
             break;
-        pass(f, s);
+        pass(f, MAX(s, until->interval_s));
         drop(f, false);
     }
     *out_reached = f->now_s;
@@ -183,8 +185,9 @@ static int run(struct forward *f, uint32_t decisions, uint32_t only, double *out
 }
 
 static int run_one(const struct forward *with, const struct part_job *jobs,
-                   const struct part_range *left, size_t n, int which, uint32_t decisions,
-                   uint32_t only, double *start_s, double *out_reached, struct err *e)
+                   const struct part_range *left, size_t n, int which,
+                   const struct part_horizon *until, double *start_s, double *out_reached,
+                   struct err *e)
 {
     AUTO(forward_done)
     struct forward f = {
@@ -192,7 +195,7 @@ static int run_one(const struct forward *with, const struct part_job *jobs,
     };
     if (forward_init(&f, jobs, n, left, which) < 0)
         return err_set(e, ENOMEM, "cannot estimate the starts: %m");
-    return run(&f, decisions, only, out_reached, e);
+    return run(&f, until, out_reached, e);
 }
 
 static void conclude(const double *start_s, size_t i, size_t n, double reached,
@@ -203,12 +206,14 @@ static void conclude(const double *start_s, size_t i, size_t n, double reached,
     low = MIN(low, MIN(likely, high));
     out->in_s.low = low;
     out->in_s.high = MAX(isinf(likely) ? low : likely, high);
+    if (out->in_s.high > 0)
+        out->in_s.high = MAX(out->in_s.high, start_s[STRICT * n + i]);
     out->in_s.likely = likely;
 }
 
 int part_estimate(const struct part_policy *policy, const struct part_cluster *c,
                   const struct part_job *jobs, const struct part_range *left, size_t n,
-                  const struct part_options *o, uint32_t decisions, uint32_t only,
+                  const struct part_options *o, const struct part_horizon *until,
                   struct part_start *out, struct err *e)
 {
     struct part_options options = *o;
@@ -219,7 +224,7 @@ int part_estimate(const struct part_policy *policy, const struct part_cluster *c
     double reached[RUNS] = { 0 };
     int rc = start_s && caps ? 0 : err_set(e, ENOMEM, "cannot estimate the starts: %m");
     for (int which = LOW; rc == 0 && which < RUNS; which++)
-        rc = run_one(&with, jobs, left, n, which, decisions, only, &start_s[(size_t)which * n],
+        rc = run_one(&with, jobs, left, n, which, until, &start_s[(size_t)which * n],
                      &reached[which], e);
     if (rc < 0)
         return rc;

@@ -9,14 +9,16 @@
  *
  * - An unknown run time has low = 0 and high = INFINITY: the job may end at any moment, or never.
  * So a job that must wait for it has an early start ("not before") and no late one.
- * - No job is expected to arrive. A job that arrives later and goes first makes an estimate wrong.
+ * - No job is expected to arrive. With `static`, a later job goes first only by its priority. With
+ *   all other policies, later jobs may overtake or take room. So there a job that does not start at
+ *   once gets, as its late start, at least the one that `static` would give it.
  * - n containers do n times the work of one. A resize takes no time.
  * - The policy knows of each job only what part_job says, not the range: `ends_in_s` and
  *   `remaining_s` count down with the simulated time.
  * - A run ends after `decisions` decisions. Jobs that have not started then start no earlier than
  *   the time that was reached, and their likely and late starts are unknown.
  *
- * Costs: three times `decisions` decisions of the policy.
+ * Costs: four times `decisions` decisions.
  */
 #ifndef TONY_PARTITION_ESTIMATE_H
 #define TONY_PARTITION_ESTIMATE_H
@@ -40,17 +42,23 @@ struct part_start {
     bool never;             /* it does not even fit into the empty cluster */
 };
 
+/* How far a run goes. */
+struct part_horizon {
+    uint32_t decisions;
+    uint32_t only;     /* stop when this job has started; PART_NOBODY: all jobs */
+    double interval_s; /* least time between two decisions; one was just made */
+};
+
 /*
  * left  of each job the run time from now on: of a running job with the containers that it has, of
  *       a waiting one from its start on, with its `fixed` number
- * only  stop when this job has started; PART_NOBODY: all jobs
  * out   n entries
  *
  * 0, or the errors of part_decide().
  */
 int part_estimate(const struct part_policy *policy, const struct part_cluster *c,
                   const struct part_job *jobs, const struct part_range *left, size_t n,
-                  const struct part_options *o, uint32_t decisions, uint32_t only,
+                  const struct part_options *o, const struct part_horizon *until,
                   struct part_start *out, struct err *e);
 
 #endif

@@ -37,6 +37,9 @@ struct sim {
     const struct part_policy *policy;
     const struct sim_options *o;
     struct sim_result *r;
+    struct estimates *estimates; /* NULL: none are made */
+    double *began_s, *left_s;    /* for estimates: of each job of the trace; of each slot */
+    uint32_t n_arrived, n_asked; /* jobs that have arrived; that were estimated, or passed over */
     struct part_options options;
     struct part_decision decision;
 
@@ -71,6 +74,7 @@ static void add_job(struct sim *s, uint32_t job)
 {
     const struct trace_job *tj = &s->t->jobs[job];
     size_t slot = s->end++;
+    s->n_arrived = job + 1;
     s->job_of[slot] = job;
     s->live[job].slot = (uint32_t)slot;
     s->slots[slot] = (struct part_job){ .id = tj->id,
@@ -260,6 +264,8 @@ static int apply_one(struct sim *s, uint32_t job, const struct part_share *share
     j->n = share->n;
     j->n_at = share->n_at;
     j->rate = pow(j->n, s->t->jobs[job].exponent);
+    if (!j->started && s->estimates)
+        s->began_s[job] = s->now;
     j->started = true;
     slot->at = j->n_at ? j->at : NULL;
     slot->n_at = j->n_at;
@@ -300,6 +306,35 @@ static int apply(struct sim *s)
     return 0;
 }
 
+/* The run time of each job present, from now on: what the estimates must guess. */
+static void fill_left(struct sim *s)
+{
+    for (size_t slot = s->first; slot < s->end; slot++) {
+        const struct live *j = &s->live[s->job_of[slot]];
+        s->left_s[slot] =
+            j->n > 0 ? MAX(0.0, j->ends_at - s->now) : MAX(0.0, j->left) / j->rate_fixed;
+    }
+}
+
+/* Estimate the start of some of the jobs that have arrived since the last decision, and wait. */
+static int estimate(struct sim *s)
+{
+    uint32_t stride = (uint32_t)(s->t->n_jobs / ESTIMATES_MAX + 1);
+    for (; s->n_asked < s->n_arrived; s->n_asked++) {
+        uint32_t job = s->n_asked, slot = s->live[job].slot;
+        bool present = slot >= s->first && slot < s->end && s->job_of[slot] == job;
+        if (!present || s->live[job].started || job % stride != 0)
+            continue;
+        fill_left(s);
+        int rc = estimates_take(s->estimates, s->policy, &s->t->cluster, &s->slots[s->first],
+                                &s->job_of[s->first], &s->left_s[s->first], s->end - s->first,
+                                &s->options, slot - (uint32_t)s->first, s->t->interval_s, s->now);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
 static int decide(struct sim *s, struct err *e)
 {
     int64_t began = s->o->clock_us ? s->o->clock_us() : 0;
@@ -312,7 +347,7 @@ static int decide(struct sim *s, struct err *e)
     s->r->decide_s += took;
     s->r->longest_s = MAX(s->r->longest_s, took);
     s->r->decisions++;
-    if (apply(s) < 0)
+    if (apply(s) < 0 || (s->estimates && estimate(s) < 0))
         return err_set(e, ENOMEM, "cannot simulate: %m");
     return 0;
 }
@@ -334,6 +369,8 @@ static void conclude(struct sim *s)
     r->loss = s->samples > 0 ? s->loss_sum / (double)s->samples : 0;
     r->overhead_percent = s->held > 0 ? 100 * s->stalled / s->held : 0;
     r->end_s = s->now;
+    if (s->estimates)
+        estimates_conclude(s->estimates, s->began_s, &r->estimates);
     if (n == 0)
         return;
     qsort(s->completion, n, sizeof *s->completion, by_value);
@@ -423,8 +460,13 @@ int sim_run(const struct trace *t, const struct part_policy *policy, const struc
     s.running = calloc(n, sizeof *s.running);
     s.ideal = calloc(n, sizeof *s.ideal);
     s.completion = calloc(n, sizeof *s.completion);
+    if (o->estimates && (s.estimates = calloc(1, sizeof *s.estimates)))
+        s.estimates->seed = o->estimates_seed;
+    s.began_s = calloc(n, sizeof *s.began_s);
+    s.left_s = calloc(n, sizeof *s.left_s);
     int rc;
-    if (s.live && s.slots && s.job_of && s.caps && s.running && s.ideal && s.completion) {
+    if ((s.estimates || !o->estimates) && s.began_s && s.left_s && s.live && s.slots && s.job_of &&
+        s.caps && s.running && s.ideal && s.completion) {
         prepare(&s);
         rc = run(&s, e);
     } else {
@@ -437,6 +479,9 @@ int sim_run(const struct trace *t, const struct part_policy *policy, const struc
     for (size_t i = 0; i < t->n_jobs && s.live; i++)
         free(s.live[i].at);
     part_decision_done(&s.decision);
+    free(s.estimates);
+    free(s.began_s);
+    free(s.left_s);
     free(s.live);
     free(s.slots);
     free(s.job_of);

@@ -16,6 +16,7 @@
 #define TONY_SIMULATE_SIMULATE_H
 
 #include "partition/partition.h"
+#include "simulate/estimates.h"
 #include "simulate/trace.h"
 
 struct err;
@@ -29,10 +30,11 @@ struct sim_result {
     uint64_t adjustments; /* changes of running jobs; stopping one counts, too */
     double overhead_percent; /* of the container-seconds held, how many were without progress */
     uint64_t decisions;
-    double decide_s;  /* time spent in decisions, if a clock was given */
-    double longest_s; /* ... in the longest */
-    size_t never;     /* jobs that can never run; they are in no other number */
-    double end_s;     /* of the last job */
+    double decide_s;                   /* time spent in decisions, if a clock was given */
+    double longest_s;                  /* ... in the longest */
+    size_t never;                      /* jobs that can never run; they are in no other number */
+    double end_s;                      /* of the last job */
+    struct estimates_result estimates; /* all 0 unless they were asked for */
 };
 
 /* What happens, for charts. All may be NULL. `job` is an index into the trace. */
@@ -44,8 +46,10 @@ struct sim_events {
 };
 
 struct sim_options {
-    struct part_limit limit;         /* of each decision */
-    int64_t (*clock_us)(void);       /* NULL: decisions are not timed */
+    struct part_limit limit;   /* of each decision */
+    int64_t (*clock_us)(void); /* NULL: decisions are not timed */
+    bool estimates;            /* compare estimated and true starts (estimates.h) */
+    uint64_t estimates_seed;
     const struct sim_events *events; /* NULL: none */
     /* NULL: none. Else it improves each decision of `dorm` (partition/solver.h). */
     const struct part_solver *solver;

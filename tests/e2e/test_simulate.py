@@ -227,3 +227,43 @@ def test_texts_of_the_charts_do_not_overlap(tmp_path, trace):
         assert a[0] >= 0 and a[1] <= float(root.get("width")) and a[3] <= float(root.get("height")), one
         for b, other in boxes[i + 1:]:
             assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2], f"'{one}' and '{other}' overlap"
+
+
+# trace, policy: at least so many of the truths in the range, in percent; the median error at most this part of the median wait
+ESTIMATES = {
+    ("dorm50", "static"): (95, 0.2),
+    ("dorm50", "backfill"): (95, 0.3),
+    ("dorm50", "srtf"): (50, 1.0),
+    ("heavy2000", "static"): (95, 0.2),
+    ("heavy2000", "backfill"): (70, 0.2),
+    ("heavy2000", "drf"): (40, 1.1),
+    ("heavy2000", "market"): (80, 0.5),
+}
+
+
+@pytest.mark.parametrize("trace, policy", ESTIMATES)
+def test_estimated_starts(trace, policy):
+    """The start is estimated at the arrival, from run times that are not the true ones, and compared with the true start."""
+    [row] = rows(TRACES / f"{trace}.csv", "--policy", policy, "--estimates")
+    found, (within, error) = row["estimates"], ESTIMATES[trace, policy]
+    assert found["samples"] >= 8, found
+    assert within <= found["within_percent"] <= 100, found
+    assert found["median_error_s"] <= error * found["median_wait_s"], found
+
+
+def test_estimates_under_dorm_and_as_text(tmp_path):
+    """Two jobs for one place: the second one starts when the first one has ended."""
+    path = tmp_path / "two.csv"
+    path.write_text("# resources cores\n# nodes 1 4\nid,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
+                    "a,0,4,1,1,1,1,1000,1\nb,10,4,1,1,1,1,100,1\n")
+    for policy in ("dorm", "static", "las"):
+        [row] = rows(path, "--policy", policy, "--estimates")
+        if policy == "las":
+            continue  # it stops a for b
+        assert row["estimates"]["samples"] == 1 and row["estimates"]["within_percent"] == 100, row
+        assert row["estimates"]["median_wait_s"] == pytest.approx(990), row
+    rc, out, errors = simulate(path, "--policy", "static", "--estimates")
+    assert rc == 0 and "starts: 1 estimated at arrival, median error" in out and "range in 100 %" in out, (out, errors)
+    assert "estimates" not in rows(path, "--policy", "static")[0]
+    seeds = [rows(path, "--policy", "static", "--estimates", "--seed", s)[0]["estimates"]["median_error_s"] for s in (1, 1, 2)]
+    assert seeds[0] == seeds[1] != seeds[2], seeds

@@ -34,6 +34,7 @@ struct row {
     } jobs[JOBS_MAX];
     double start[JOBS_MAX][3];
     bool never[JOBS_MAX];
+    double interval_s;
 };
 
 static const struct row rows[] = {
@@ -88,6 +89,13 @@ static const struct row rows[] = {
       { { 8, 8, 8, 1, { 10, 20, 30 } }, { 0, 8, 8, 1, { 5, 5, 5 } }, { 0, 8, 8, 1, { 1, 1, 1 } } },
       { { 0, 0, 0 }, { 10, NEVER, NEVER }, { 10, NEVER, NEVER } },
       { false } },
+    { "decisions are made once in 25 s",
+      "static",
+      0,
+      { { 8, 8, 8, 1, { 10, 20, 30 } }, { 0, 8, 8, 1, { 5, 5, 5 } }, { 0, 8, 8, 1, { 1, 1, 1 } } },
+      { { 0, 0, 0 }, { 25, 25, 30 }, { 50, 50, 55 } },
+      { false },
+      25 },
 };
 
 static double real(double s)
@@ -133,10 +141,11 @@ static void test_situations(void **state)
         struct part_range left[JOBS_MAX];
         struct part_start out[JOBS_MAX];
         struct err e = { 0 };
+        struct part_horizon until = { r->decisions ? r->decisions : DECISIONS, PART_NOBODY,
+                                      r->interval_s };
         size_t n = fill(r, jobs, places, left);
         assert_int_equal(part_estimate(part_policy_find(r->policy), &cluster, jobs, left, n,
-                                       &part_defaults, r->decisions ? r->decisions : DECISIONS,
-                                       PART_NOBODY, out, &e),
+                                       &part_defaults, &until, out, &e),
                          0);
         for (size_t i = 0; i < n; i++) {
             assert_int_equal(out[i].never, r->never[i]);
@@ -160,6 +169,7 @@ static uint32_t draw(uint64_t *seed, uint32_t n)
 static void test_truth_is_within(void **state)
 {
     (void)state;
+    static const struct part_horizon all = { DECISIONS, PART_NOBODY, 0 };
     uint64_t seed = 7;
     for (int round = 0; round < 2000; round++) {
         struct part_job jobs[QUEUE];
@@ -182,12 +192,11 @@ static void test_truth_is_within(void **state)
             truth[i] = (struct part_range){ is, is, is };
         }
         const struct part_policy *policy = part_policy_find("static");
-        assert_int_equal(part_estimate(policy, &cluster, jobs, left, n, &part_defaults, DECISIONS,
-                                       PART_NOBODY, out, NULL),
-                         0);
-        assert_int_equal(part_estimate(policy, &cluster, jobs, truth, n, &part_defaults, DECISIONS,
-                                       PART_NOBODY, real_out, NULL),
-                         0);
+        assert_int_equal(
+            part_estimate(policy, &cluster, jobs, left, n, &part_defaults, &all, out, NULL), 0);
+        assert_int_equal(
+            part_estimate(policy, &cluster, jobs, truth, n, &part_defaults, &all, real_out, NULL),
+            0);
         for (size_t i = 0; i < n; i++) {
             double start = real_out[i].in_s.likely;
             assert_true(real_out[i].in_s.low == start && real_out[i].in_s.high == start);
