@@ -84,7 +84,9 @@ static struct part_place *add_job(const struct claim *c, size_t n_nodes, size_t 
                                 .weight = c->weight,
                                 .budget = c->budget,
                                 .remaining_s = c->remaining_s,
-                                .ends_in_s = c->remaining_s };
+                                .ends_in_s = c->remaining_s,
+                                .resize_s = c->resize_s,
+                                .waited_s = c->waited_s };
     if (c->runs)
         out->n_at = add_places(c, n_nodes, p->counts, places);
     return places + out->n_at;

@@ -50,6 +50,8 @@ struct claim {
     int priority;
     double budget;      /* policy market; 0 = the weight */
     double remaining_s; /* run time left; INFINITY = unknown */
+    double resize_s;    /* what a resize costs it */
+    double waited_s;    /* since its submission; 0 if it runs */
 };
 
 /*

@@ -30,6 +30,7 @@ static struct claim claim_of(const struct arbiter_job *j, int64_t now)
 {
     const struct job_elastic *x = &j->elastic;
     uint64_t master_mib = j->has_master ? 0 : j->spec->am.memory_mib;
+    double waited_ms = (double)(clock_wall_ms() - j->submitted_ms);
     return (struct claim){ .id = j->id,
                            .runs = j->runs,
                            .pinned = j->runs && now < j->leave_until_ms,
@@ -42,7 +43,9 @@ static struct claim claim_of(const struct arbiter_job *j, int64_t now)
                            .weight = j->spec->weight,
                            .budget = j->spec->budget,
                            .priority = j->priority,
-                           .remaining_s = j->remaining_s };
+                           .remaining_s = j->remaining_s,
+                           .resize_s = j->resize_s,
+                           .waited_s = j->runs ? 0 : MAX(waited_ms, 0.0) / 1000 };
 }
 
 /* What no decision can give back: all that is used, without the containers of the claims. A job

@@ -50,6 +50,7 @@ struct arbiter_job {
     VEC(uint32_t) at; /* the number of the node of each */
     int priority;
     double remaining_s; /* run time left; INFINITY = unknown */
+    double resize_s;    /* what a resize costs it: measured, or else as the settings say */
 };
 
 struct arbiter {

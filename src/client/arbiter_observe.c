@@ -325,6 +325,9 @@ static int take_status(struct arbiter *a, struct arbiter_job *j, const json_t *d
         if (str_eq(doc_str(task, "name"), j->elastic.role->name) && left_ms >= 0)
             j->remaining_s = (double)left_ms / 1000;
     }
+    const json_t *cost = json_object_get(doc, "resize_cost");
+    if (cost)
+        j->resize_s = (double)doc_int(cost, "total_ms", 0) / 1000;
     j->n = n;
     j->changing = leaves || ends || json_is_object(json_object_get(doc, "resize"));
     j->runs = str_eq(doc_str(doc, "state"), "RUNNING") && n > 0 && j->at.n == n;
@@ -346,6 +349,7 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
     j->at.n = 0;
     j->runs = j->changing = false;
     j->remaining_s = INFINITY;
+    j->resize_s = (double)a->settings.resize_cost_ms / 1000;
     read_spec(a, j);
     j->n = j->is_elastic ? j->elastic.role->instances : 0;
     if (!j->spec || !j->is_elastic || !j->has_master)

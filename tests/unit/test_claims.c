@@ -54,6 +54,7 @@ static void decide(const char *policy, const struct claims_node *nodes,
     struct err e = { 0 };
     o.loss_max = 2;
     o.adjust_max = 9;
+    o.payback_s = 100;
     if (claims_decide(part_policy_find(policy), &o, nodes, 2, limit, claims, n, out, &e) < 0)
         fail_msg("%s", e.msg);
 }
@@ -69,6 +70,22 @@ static void half_for_the_one_that_waits(void **state)
     assert_int_equal(d.jobs[1].n, 4);
     assert_int_equal(d.jobs[1].verdict, PART_STARTS);
     assert_true(d.jobs[1].why[0]);
+}
+
+/* It would grow from 4 to 8 containers, with 80 s to go. */
+static void a_resize_that_costs_too_much(void **state)
+{
+    struct claim one = running("a", 4);
+    (void)state;
+    AUTO(part_division_done) struct part_division d = { 0 };
+    one.remaining_s = 80;
+    one.resize_s = 10;
+    decide("drf", two_nodes, NULL, &one, 1, &d);
+    assert_int_equal(d.jobs[0].n, 8);
+    part_division_done(&d);
+    one.resize_s = 60;
+    decide("drf", two_nodes, NULL, &one, 1, &d);
+    assert_int_equal(d.jobs[0].n, 4);
 }
 
 static void what_others_hold_is_not_divided(void **state)
@@ -159,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(half_for_the_one_that_waits),
+        cmocka_unit_test(a_resize_that_costs_too_much),
         cmocka_unit_test(what_others_hold_is_not_divided),
         cmocka_unit_test(the_queue_has_a_limit),
         cmocka_unit_test(a_waiting_job_has_a_fixed_part),
