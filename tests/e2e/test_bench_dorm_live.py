@@ -8,6 +8,7 @@ import pytest
 from conftest import BIN, ROOT
 
 
+@pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(20)
 def test_a_day_of_three_jobs(tmp_path):
     done = subprocess.run(["/usr/bin/python3", ROOT / "bench/dorm", "--live", "--build", BIN.parent, "--jobs", "3", "--scale", "1500", "--policies",

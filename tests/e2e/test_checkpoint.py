@@ -290,6 +290,7 @@ def final(tony, app, attempt):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(12)
 def test_the_digits_are_the_same(own_tony, tmp_path):
     """
