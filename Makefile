@@ -13,13 +13,13 @@ NINJA ?= ninja
 PYTHON ?= /usr/bin/python3
 MESON_ARGS ?=
 
-# If not empty, `make check` runs the slow tests, too.
+# 1: `make check` runs the slow tests, too; only: it runs no others.
 SLOW ?=
 
 # `enabled`: also build the tests.
 TESTS ?= disabled
 
-check_options = $(if $(VERBOSE),--verbose) $(if $(SLOW),--slow)
+check_options = $(if $(VERBOSE),--verbose) $(if $(SLOW),--slow $(SLOW))
 
 # Shows the output of meson only if it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }

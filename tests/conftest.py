@@ -13,8 +13,8 @@ import pytest
 # tools/check gives pytest a pipe and names it here. Without this variable (pytest typed by hand) no results
 # are written.
 RESULTS_FD = "TONY_CHECK_FD"
-# `make check SLOW=1` sets it, as CI does.
-SLOW_TOO = bool(os.environ.get("TONY_SLOW"))
+# Tests marked slow: "" = none of them, "1" = they, too, "only" = no others. `make check SLOW=...` sets it.
+SLOW = os.environ.get("TONY_SLOW", "")
 
 MARKERS = (
     "alone(reason): runs after all others with nothing beside it, because it measures, loads the machine or uses what there is once",
@@ -54,8 +54,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         marker = item.get_closest_marker("alone")
         assert not marker or marker.args, f"{item.nodeid}: the marker `alone` needs the reason"
-    if not SLOW_TOO:
-        deselect(config, items, [item for item in items if item.get_closest_marker("slow")])
+    if SLOW in ("", "only"):
+        deselect(config, items, [item for item in items if (SLOW == "only") != bool(item.get_closest_marker("slow"))])
     wanted = config.getoption("--alone")
     if wanted:
         deselect(config, items, [item for item in items if (wanted == "only") != bool(item.get_closest_marker("alone"))])
