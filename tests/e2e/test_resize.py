@@ -338,7 +338,7 @@ def test_a_task_that_had_ended_restarts_with_its_gang(make_lab):
     that. Then the gang restarts.
     """
     lab = make_lab()
-    script = f"cd {lab.base}; echo >> began$TASK_INDEX; until [ -e end$TASK_INDEX.$TONY_ATTEMPT ]; do sleep 0.02; done; exit $(cat end$TASK_INDEX.*)"
+    script = f"cd {lab.base}; echo >> began$TASK_INDEX; until [ -s end$TASK_INDEX.$TONY_ATTEMPT ]; do sleep 0.02; done; exit $(cat end$TASK_INDEX.*)"
     role = {"resize": "restart", "restart": "on-failure", "restart-scope": "job", "max-restarts": 1}
     app = lab.submit(lab.workers(script, n=2, role=role))
     running(lab, app, 2)
