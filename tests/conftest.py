@@ -18,7 +18,7 @@ SLOW = os.environ.get("TONY_SLOW", "")
 
 MARKERS = (
     "alone(reason): runs after all others with nothing beside it, because it measures, loads the machine or uses what there is once",
-    "slow: only in `make check SLOW=1`, or with TONY_SLOW=1: it restarts daemons or trains for long, and quicker tests cover most of it",
+    "slow: only in `make check SLOW=1`, or with TONY_SLOW=1: it restarts daemons, trains or solves for long, and quicker tests cover most of it",
     "takes(seconds): starts before shorter tests when tests run side by side, so that the last to end is not a long one",
     "xdist_group(name): tests of one name run one after the other in the same process when tests run side by side",
 )

@@ -88,8 +88,9 @@ def made(rng, jobs, nodes):
     return instance
 
 
-@pytest.mark.parametrize("jobs, nodes, count, time_ms, worst, mean", [(4, 3, 40, 10000, 0.005, 0.0005), (7, 6, 15, 5000, 0.02, 0.005),
-                                                                     (14, 12, 5, 5000, 0.02, 0.01)])
+@pytest.mark.parametrize("jobs, nodes, count, time_ms, worst, mean", [(4, 3, 40, 10000, 0.005, 0.0005),
+                                                                     pytest.param(7, 6, 15, 5000, 0.02, 0.005, marks=pytest.mark.slow),
+                                                                     pytest.param(14, 12, 5, 5000, 0.02, 0.01, marks=pytest.mark.slow)])
 def test_the_search_against_the_solver(jobs, nodes, count, time_ms, worst, mean):
     rng, gaps, proved = random.Random(20 * jobs + nodes), [], 0
     for number in range(count):
@@ -153,6 +154,7 @@ def simulated(tony, trace, *args, **env):
     return {k: v for k, v in rows[0].items() if "decide" not in k and "longest" not in k}, done
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("asan" in str(BIN), reason="build: a sanitizer needs more memory than the solver may have")
 def test_each_decision_of_a_simulation(tony, tmp_path):
     trace = tmp_path / "trace.csv"

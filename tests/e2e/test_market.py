@@ -94,7 +94,7 @@ def test_bounds_for_equal_budgets(users, machines):
         assert users != 2 or efficiency >= 0.75 - 1e-9
 
 
-@pytest.mark.parametrize("users, machines", [(3, 5), (5, 8), (8, 20)])
+@pytest.mark.parametrize("users, machines", [(3, 5), (5, 8), pytest.param(8, 20, marks=pytest.mark.slow)])
 def test_finite_parallelism(users, machines):
     """Each user bids on as many machines as it can use at most; other bids on the same machines, and one exchange of machines, gain nothing.
 

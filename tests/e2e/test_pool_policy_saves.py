@@ -96,6 +96,7 @@ def test_growing_waits_for_a_checkpoint_too(make_lab):  # noqa: F811
     end_all(lab, first)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(60)
 def test_two_trainings_share_the_pool(make_lab):  # noqa: F811

@@ -54,6 +54,7 @@ def check(lab, training, sizes):
     return end["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(20)
 def test_the_digits_are_resized(make_lab):

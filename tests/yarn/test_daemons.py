@@ -36,6 +36,7 @@ def test_resourcemanager_comes_back_at_its_other_address(tony, cluster):
     assert cluster.await_app(app, "FINISHED")["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 1
 
 
+@pytest.mark.slow
 def test_nodemanagers_restarted(tony, cluster):
     p, app, pids = tony.gated(2)
     cluster.signal("nm1")

@@ -10,6 +10,7 @@ import pytest
 from lib_gangs import MIB, two_jobs_of_sixty_percent, workers
 
 
+@pytest.mark.slow
 @pytest.mark.takes(50)
 def test_two_jobs_of_sixty_percent(tony):
     assert "given back" in (said := two_jobs_of_sixty_percent(tony)), said  # otherwise the jobs did not compete

@@ -118,9 +118,9 @@ def test_a_queued_job_takes_its_resize_back(tony, cluster, full):
 def test_a_resize_beside_the_start_of_the_master(tony, cluster):
     """Whether the request comes before the master, beside its start or after it: the job gets the size that the client was told."""
     answers = []
-    for i in range(8):
+    for i in range(4):
         app = tony.submit(tony.workers(WAIT, n=1, role={"resize": "live"}))
-        time.sleep(i * 0.15)  # no condition to wait for: eight moments of the start
+        time.sleep(i * 0.3)  # no condition to wait for: four moments of the start
         answers.append(tony.ok("resize", app, "worker=2").strip().replace(app, "APP"))
         wait_until(lambda app=app: n_running(tony, app) == 2, f"two run after '{answers[-1]}'")
         doc = tony.status(app)
