@@ -11,6 +11,7 @@ from lib_digits import Training, pauser, undisturbed
 from lib_jobs import make_lab  # noqa: F401 (fixture)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(7)
 def test_the_digits_survive_a_few_kills(make_lab):

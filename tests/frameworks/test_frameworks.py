@@ -45,6 +45,7 @@ def test_mxnet(own):
     assert set(results(own, r.app).values()) == {"SUCCEEDED"}
 
 
+@pytest.mark.slow
 def test_a_task_that_ignores_term_is_killed(own):
     """
     TensorFlow's mirrored workers ignore TERM and train on. They are killed after the grace period, and have

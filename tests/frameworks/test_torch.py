@@ -6,6 +6,7 @@ takes 5.5 GB.
 
 import pathlib
 
+import pytest
 from lib_frameworks import RUN_LIMIT_S, environment
 
 SCRIPT = pathlib.Path(__file__).with_name("lib_torchrun.py")
@@ -40,6 +41,7 @@ def said(t, app, attempt, n=2, ranks=2):
     return [t.log(app, f"worker:{i}", f"stdout.{k}" if k else "stdout", attempt).splitlines() for i in range(n) for k in range(ranks)]
 
 
+@pytest.mark.slow
 def test_rank_0_dies_and_the_training_goes_on(own_tony):
     """
     2 tasks of 2 ranks. Rank 0 is killed after its 5th step. The store survives, and all ranks resume from the

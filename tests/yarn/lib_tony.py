@@ -148,7 +148,8 @@ class Tony:
 
         pids = wait_until(lambda: tasks() or p.poll() is not None, "the tasks of the job", 300)
         assert p.poll() is None, p.communicate()
-        return p, self.cluster.environ(pids[0])["JOB_ID"], pids
+        app = wait_until(lambda: self.cluster.environ(pids[0]).get("JOB_ID"), "an environment: it is empty in the middle of an exec")
+        return p, app, pids
 
     def let_go(self, p, code=0):
         """Releases the tasks of a gated job. Returns the client's output."""

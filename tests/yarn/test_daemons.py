@@ -13,6 +13,7 @@ def alive(pids):
     return all(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
+@pytest.mark.slow
 def test_resourcemanager_restarted(tony, cluster):
     p, app, pids = tony.gated(2)
     cluster.signal("rm")
