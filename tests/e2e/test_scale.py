@@ -34,6 +34,7 @@ def test_a_thousand_tasks(big):
     lab.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_tasks_killed_in_the_middle(big):
     """Killed while some tasks run, some are starting and some have no container yet."""

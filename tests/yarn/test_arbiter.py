@@ -177,6 +177,7 @@ LIMITS = ["capacity:yarn.scheduler.capacity." + x for x in (
     "root.a.other.capacity=50", "root.a.other.maximum-capacity=100", "root.second.capacity=0")]
 
 
+@pytest.mark.slow
 def test_the_limits_of_a_queue_and_of_those_above(tony, cluster, site):
     """ml may have half of a, and a half of the 16 GiB: a master of 128 MiB and 3 workers of 1000 MiB, which YARN rounds up to 1 GiB."""
     with cluster.changed(*LIMITS, restart=["rm"]):

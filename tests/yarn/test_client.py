@@ -164,6 +164,7 @@ def test_staging_of_ended_jobs_is_removed(tony, cluster):
     assert not {app, never} & set(cluster.ls("/user/root/.tony"))
 
 
+@pytest.mark.slow
 @pytest.mark.takes(13)
 def test_many_clients_at_once(tony, cluster, base):
     """The same new content from ten machines."""

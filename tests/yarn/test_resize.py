@@ -179,7 +179,7 @@ def test_a_job_of_another_version_waits(tony, cluster, full):
 # ---- masters that die at a record of a resize ----
 
 @pytest.mark.takes(20)
-@pytest.mark.parametrize("mode", ["restart", "live"])
+@pytest.mark.parametrize("mode", ["restart", pytest.param("live", marks=pytest.mark.slow)])
 def test_masters_die_during_a_resize(tony, cluster, base, mode):
     """
     A job of one worker grows to three, more than its first size, and shrinks to one. Twice a master dies when

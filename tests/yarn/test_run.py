@@ -162,6 +162,7 @@ def test_the_page_is_served_through_the_proxy(tony, cluster):
     tony.let_go(p)
 
 
+@pytest.mark.slow
 def test_the_digits_are_learned(tony):
     r = tony.run("run", ROOT / "examples" / "digits" / "job.yaml")
     assert r.returncode == 0, r.stderr
