@@ -425,16 +425,24 @@ static void resize_live(struct job *j)
         resize_end(j, RESIZED, NULL);
 }
 
-/* A role that changes its size has been stopped by the end of another role (depends.c). New tasks
- * of it must not start: nothing would stop them. In a replay, the recorded decision says so. */
-static bool is_stopped(struct job *j)
+/* May the roles still change their sizes? If not, *detail says why:
+ *   - The end of another role has stopped the role (depends.c): nothing would stop new tasks.
+ *   - A task of the role has ended for good: a new gang would run it again.
+ * In a replay, the recorded decision says whether the resize ended here. */
+static bool may_change(const struct job *j, char *detail, size_t size)
 {
     if (j->decisions.replaying && !decisions_resize_only_ends(j))
+        return true;
+    for (uint32_t r = 0; r < j->n_roles; r++) {
+        const struct role *role = &j->roles[r];
+        if (!is_changing(j, r) || (!role->stopped && !role->n_settled))
+            continue;
+        (void)snprintf(detail, size, "role '%s' keeps its size: %s", job_role_name(j, r),
+                       role->stopped ? "it is being stopped, because another role has ended"
+                                     : "one of its tasks has ended");
         return false;
-    for (uint32_t r = 0; r < j->n_roles; r++)
-        if (j->roles[r].stopped && is_changing(j, r))
-            return true;
-    return false;
+    }
+    return true;
 }
 
 /* In a replay the recorded decision counts: the gang has restarted unless the resize ended here. */
@@ -461,8 +469,8 @@ void resize_run(struct job *j)
         resize_end(j, RESIZE_REFUSED, detail);
         return;
     }
-    if (is_stopped(j)) {
-        resize_end(j, RESIZE_REFUSED, "the role is being stopped, because another role has ended");
+    if (!may_change(j, detail, sizeof detail)) {
+        resize_end(j, RESIZE_REFUSED, detail);
         return;
     }
     for (uint32_t r = 0; r < j->n_roles; r++) {

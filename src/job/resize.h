@@ -19,7 +19,8 @@
  * This also holds if another resize has begun before the refusal.
  *
  * No resize is charged to the budgets of restarts. If the new containers are not granted in time,
- * are refused, or end, the job keeps its size.
+ * are refused, or end, the job keeps its size. It also keeps its size if a task of a role that
+ * changes ends for good, or if such a role is stopped by the end of another one.
  *
  * A client (EV_RESIZE) or the scheduler (EV_SHRINK, EV_GROW) starts a resize. While a resize waits
  * for containers, a newer one replaces it. While the gang stops and forms anew, a newer one is

@@ -110,6 +110,9 @@ static void test_restart(void **state)
           "worker:0=2.2 worker:1=2.2 worker:2=2.1 tb:0=1.1", "steady", RESIZED },
         { "worker*2/restart gang=0", "go resize:worker=3", "worker:0=2.2 worker:1=2.2 worker:2=2.1",
           "steady", RESIZED },
+        /* no task starts beside one of the old generation, also without a gang */
+        { "worker*3/restart gang=0", "go mute:worker:2 resize:worker=2 +1000",
+          "worker:0=registered worker:1=registered", "forming", 0 },
     };
     (void)state;
     check_all(rows, ARRAY_LEN(rows));
@@ -297,6 +300,46 @@ static void test_a_role_that_is_stopped_does_not_grow(void **state)
     assert_int_equal(d.job->roles[1].n, 1);
     assert_int_equal(d.job->slots[0].state, SLOT_RUNNING);
     drive_done(&d);
+}
+
+/* The same holds for a role of which a task has ended for good, as if that had happened before the
+ * request: a new gang would run the finished task again. */
+static void test_a_role_with_an_ended_task_keeps_its_size(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2/restart nogrant=2", "go resize:worker=3 worker:1=0 +1000",
+          "worker:0=1.1 worker:1=ended", "steady", RESIZE_REFUSED },
+        { "worker*2/live nogrant=2", "go resize:worker=3 worker:1=0 +1000",
+          "worker:0=1.1 worker:1=ended", "steady", RESIZE_REFUSED },
+        { "worker*3/live ps*1/untracked/live nogrant=4", "go resize:ps=2 worker:1=0 +1000",
+          "worker:0=1.1 worker:1=ended worker:2=1.1 ps:0=1.1", "waiting", 0 },
+        { "worker*3/restart", "go shrink-saved:2 worker:2=0 save:worker:0 save:worker:1 +1000",
+          "worker:0=1.1 worker:1=1.1 worker:2=ended", "steady", RESIZE_REFUSED },
+    };
+    struct drive d;
+
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
+    drive_init(&d, "worker*2/restart nogrant=2");
+    drive_run(&d, "go resize:worker=3 worker:1=0 +1000");
+    assert_string_equal(d.job->resize.detail,
+                        "role 'worker' keeps its size: one of its tasks has ended");
+    drive_done(&d);
+}
+
+/* A new task of a role waits for the tasks that the role needs, also if the role runs already. */
+static void test_a_new_task_waits_for_other_roles(void **state)
+{
+    static const struct row rows[] = {
+        { "ps*1/untracked/on/scope-task worker*1/live<ps:ready gang=0",
+          "go ready:ps:0 ps:0=1 resize:worker=2", "ps:0=1.2 worker:0=1.1", "waiting", 0, true },
+        { "ps*1/untracked/on/scope-task worker*1/live<ps:ready gang=0",
+          "go ready:ps:0 ps:0=1 resize:worker=2 ready:ps:0", "ps:0=1.2 worker:0=1.1 worker:1=1.1",
+          "steady", RESIZED, true },
+    };
+
+    (void)state;
+    check_all(rows, ARRAY_LEN(rows));
 }
 
 /* The scheduler refuses a container that a resize has added to a role that has not started. The
@@ -768,6 +811,8 @@ int main(void)
         cmocka_unit_test(test_a_later_stage_is_refused),
         cmocka_unit_test(test_a_resize_goes_on_when_the_job_starts),
         cmocka_unit_test(test_a_role_that_is_stopped_does_not_grow),
+        cmocka_unit_test(test_a_role_with_an_ended_task_keeps_its_size),
+        cmocka_unit_test(test_a_new_task_waits_for_other_roles),
         cmocka_unit_test(test_an_older_size_is_refused),
         cmocka_unit_test(test_an_ended_task_restarts_after_the_demand),
         cmocka_unit_test(test_requests_that_are_refused),

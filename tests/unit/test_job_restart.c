@@ -362,6 +362,9 @@ static void test_restarts_of_the_whole_job(void **state)
         /* begins again with the first stage */
         { "prep*1 train*1/stop<prep tb*1/sidecar retries=1", "go prep:0=0 train:0=1", JOB_RUNNING,
           "prep:0=running/2.2 train:0=held/1.1 tb:0=running/2.2", NULL },
+        /* the first stage waits for the end of an attempt of a later stage */
+        { "prep*1 train*2/stop<prep retries=1", "go prep:0=0 mute:train:1 train:0=1 +1000",
+          JOB_RUNNING, "prep:0=registered/1.1 train:0=held/1.1 train:1=replacing/1.1", NULL },
         { "prep*1 train*1/stop<prep retries=1", "go prep:0=0 train:0=1 prep:0=0 train:0=0",
           JOB_SUCCEEDED, "prep:0=S/2.2 train:0=S/2.2", NULL },
         { "a*1/stop b*1 c*1<a retries=1", "go a:0=0 b:0=0 c:0=1 a:0=0 b:0=0 c:0=0", JOB_SUCCEEDED,
