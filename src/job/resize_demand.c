@@ -16,7 +16,9 @@
 /* May the scheduler change the number of instances of this role? */
 static bool is_resizable(const struct job *j, uint32_t role)
 {
-    return j->roles[role].n && !j->roles[role].n_settled && !job_is_sidecar(j, role) &&
+    const struct role *r = &j->roles[role];
+
+    return r->n && !r->n_settled && !r->stopped && !job_is_sidecar(j, role) &&
            role_spec_resize(j->spec, job_role_spec(j, role)) != RESIZE_NEVER;
 }
 

@@ -55,6 +55,9 @@ static int check_role(const struct job *j, uint32_t role, struct err *e)
         return err_set(e, EPERM, "role '%s' has no instances in this job", name);
     if (r->n_settled)
         return err_set(e, EBUSY, "a task of role '%s' has ended: the role keeps its size", name);
+    if (r->stopped)
+        return err_set(e, EBUSY, "role '%s' is being stopped, because another role has ended",
+                       name);
     return 0;
 }
 

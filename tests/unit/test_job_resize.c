@@ -532,6 +532,10 @@ static void test_requests_that_are_refused(void **state)
         { "worker*2", "go resize:worker", "number of instances" },
         { "worker*2/fixed", "go resize:worker=3", "tony.worker.resize is 'never'" },
         { "worker*2", "go worker:1=0 resize:worker=3", "a task of role 'worker' has ended" },
+        { "ps*1/untracked/live worker*1/stops-ps eval*1 gang=0",
+          "go mute:ps:0 worker:0=0 resize:ps=2", "role 'ps' is being stopped" },
+        { "ps*1/untracked/live/cap3 worker*1/stops-ps/fixed eval*1/fixed gang=0",
+          "go mute:ps:0 worker:0=0 grow:4", "the job has this size already" },
         { "worker*3/restart", "go mute:worker:2 resize:worker=2 resize:worker=3",
           "the job is changing its size" },
         /* repeated because the master died before it answered: EALREADY in each state */
