@@ -57,6 +57,7 @@ void drive_init(struct drive *d, const char *job)
 
 void drive_done(struct drive *d)
 {
+    buf_done(&d->noted);
     job_free(d->job);
     drive_spec_free(d->spec);
     free(d->slots);
@@ -261,6 +262,27 @@ static void answer(struct drive *d, const struct job_action *a, const char *cont
     }
 }
 
+static void note_act(struct drive *d, const struct job_action *a)
+{
+    static const char *const names[ACT_COUNT] = {
+#define ACTION(type, name, text) [type] = #name,
+        JOB_ACTIONS(ACTION)
+#undef ACTION
+    };
+    struct slot_view v;
+
+    if (!d->notes_acts || a->type == ACT_NOTIFY || a->type == ACT_ACK)
+        return;
+    (void)buf_addf(&d->noted, "%s%s", d->noted.len ? ", " : "", names[a->type]);
+    if (has_slot(a->type)) {
+        job_slot(d->job, a->of_slot.slot, &v);
+        (void)buf_addf(&d->noted, " %s:%u", v.role, v.index);
+    }
+    if (a->type == ACT_STOP_ATTEMPT)
+        (void)buf_addf(&d->noted, " save %u grace %u", a->stop_attempt.save_ms,
+                       a->stop_attempt.grace_ms);
+}
+
 int drive_feed(struct drive *d, const struct job_event *ev)
 {
     feed_only(d, ev);
@@ -279,6 +301,7 @@ int drive_feed(struct drive *d, const struct job_event *ev)
                 *text = NULL;
         }
         d->n_acts[a.type]++;
+        note_act(d, &a);
         answer(d, &a,
                *container || !has_slot(a.type) ? container : d->slots[a.of_slot.slot].container);
     }

@@ -71,7 +71,9 @@ struct drive {
     bool gives_back;
     struct strv journal;
     unsigned n_acts[ACT_COUNT];
-    int rc; /* result of the last feed */
+    bool notes_acts;  /* append each action, but ACT_NOTIFY and ACT_ACK, to `noted` */
+    struct buf noted; /* "sync, stop_attempt worker:1 save 2000 grace 1000, peers" */
+    int rc;           /* result of the last feed */
     struct err e;
     char last_ack[64];
 };
