@@ -93,6 +93,18 @@ static void test_only_victims(void **state)
     drive_done(&d);
 }
 
+/* The end of a silent executor dates from the beginning of its silence, so it comes before the
+ * failure of a task that fails later, but is heard of at once. */
+static void test_silence_dates_from_its_beginning(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*2 beat=1000 missed=25");
+    drive_run(&d, "go +3000 mute:worker:0 +10000 worker:1=1 +60000");
+    check_cause(&d, "worker:0", "no heartbeat");
+    drive_done(&d);
+}
+
 /* The task had printed its traceback when tony stopped it, before it had ended. */
 static void test_a_task_is_stopped_while_it_fails(void **state)
 {
@@ -328,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_victim_is_not_the_cause),
         cmocka_unit_test(test_only_victims),
+        cmocka_unit_test(test_silence_dates_from_its_beginning),
         cmocka_unit_test(test_the_first_cause_reports_while_it_is_halted),
         cmocka_unit_test(test_a_task_is_stopped_while_it_fails),
         cmocka_unit_test(test_a_task_is_lost_while_it_is_stopped),
