@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job on disk, the executors, and the life of masters. The scheduler is in
+ * master_world_sched.c.
+ */
 #include "master_world.h"
 
 #include <assert.h>
@@ -25,8 +29,6 @@
 #include "storage/jobfile.h"
 
 enum { WATCHDOG_MS = 60000 };
-
-static struct world *the_world; /* the only way for sched_ops.open to find the world */
 
 /* ---- the job on disk ---- */
 
@@ -62,296 +64,16 @@ static void write_job(struct world *w, const char *const *conf)
         world_die("job.conf", &e);
 }
 
-static const struct script *script_of(const struct world *w, const struct box *b, const char *role,
-                                      uint32_t index)
+static const struct script *script_of(const struct world *w, const char *role, uint32_t index)
 {
     static const struct script fine = { .task = "" };
     char name[80];
     (void)snprintf(name, sizeof name, "%s:%u", role, index);
-    (void)b;
     for (const struct script *s = w->scripts; s && s->task; s++)
         if (str_eq(s->task, name))
             return s;
     return &fine;
 }
-
-/* ---- the scheduler ---- */
-
-static void pump_soon(struct world *w)
-{
-    loop_timer_set(w->pump, clock_mono_ms());
-}
-
-static struct sched_container container_of(const struct box *b)
-{
-    bool remote = b->w->remote.key;
-    return (struct sched_container){ .node = !remote           ? NULL
-                                             : b->w->lost_slot ? "127.0.0.1:45454"
-                                                               : "n1:45454",
-                                     .log_url = remote ? "http://n1:8042/logs/<of it>" : NULL,
-                                     .id = b->id,
-                                     .slot = b->slot,
-                                     .gpus = "",
-                                     .launched = b->launched,
-                                     .completed = b->completed,
-                                     .exit_code = b->exit_code,
-                                     .reason = b->reason };
-}
-
-static void say(struct world *w, enum sched_event_type type, bool (*pick)(struct box *b))
-{
-    struct sched_container list[64];
-    size_t n = 0;
-    if (type == SE_REGISTERED && w->lists_older && w->n_masters == 2)
-        list[n++] = (struct sched_container){ .node = "127.0.0.1:45454",
-                                              .id = "container_99",
-                                              .slot = w->lost_slot - 1,
-                                              .gpus = "",
-                                              .launched = true };
-    for (unsigned i = 0; i < w->n_boxes; i++)
-        if (!w->boxes[i].given_back && !w->boxes[i].lost && pick(&w->boxes[i]))
-            list[n++] = container_of(&w->boxes[i]);
-    if (n > 0 || type == SE_REGISTERED)
-        w->sched->on_event(&(struct sched_event){ .type = type,
-                                                  .containers = list,
-                                                  .n = n,
-                                                  .text = w->remote.key ? "127.0.0.1" : NULL },
-                           w->sched->arg);
-}
-
-static bool pick_all(struct box *b)
-{
-    b->told = true;
-    b->completed_told = b->completed;
-    return true;
-}
-
-static bool pick_granted(struct box *b)
-{
-    bool pick = !b->told;
-    b->told = true;
-    return pick;
-}
-
-static bool pick_completed(struct box *b)
-{
-    bool pick = b->completed && !b->completed_told;
-    b->completed_told |= pick;
-    return pick;
-}
-
-static void on_pump(void *arg)
-{
-    struct world *w = arg;
-    if (!w->sched)
-        return;
-    if (w->say_registered) {
-        w->say_registered = false;
-        say(w, SE_REGISTERED, pick_all);
-        return;
-    }
-    say(w, SE_ALLOCATED, pick_granted);
-    say(w, SE_COMPLETED, pick_completed);
-    if (w->finish_done) {
-        void (*done)(void *) = TAKE(w->finish_done);
-        done(w->sched->arg);
-    }
-}
-
-struct fake {
-    const struct sched_ops *ops;
-};
-
-static struct fake the_fake;
-static void box_dial(void *arg);
-static void box_complete(struct box *b, int exit_code, enum end_reason reason);
-
-static int fake_open(const struct sched_config *cfg, struct sched **out, struct err *e)
-{
-    struct world *w = the_world;
-    (void)e;
-    w->sched = malloc(sizeof *w->sched);
-    *w->sched = *cfg;
-    w->say_registered = true;
-    *out = (struct sched *)(void *)&the_fake;
-    pump_soon(w);
-    return 0;
-}
-
-static struct box *box_of_slot(struct world *w, uint32_t slot)
-{
-    for (unsigned i = 0; i < w->n_boxes; i++)
-        if (w->boxes[i].slot == slot && !w->boxes[i].completed && !w->boxes[i].given_back &&
-            !w->boxes[i].lost)
-            return &w->boxes[i];
-    return NULL;
-}
-
-static struct box *box_of_id(struct world *w, const char *id)
-{
-    for (unsigned i = 0; i < w->n_boxes; i++)
-        if (str_eq(w->boxes[i].id, id))
-            return &w->boxes[i];
-    return NULL;
-}
-
-static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e)
-{
-    struct world *w = the_world;
-    (void)s;
-    (void)e;
-    w->n_ask_calls++;
-    for (size_t i = 0; i < n; i++) {
-        if (box_of_slot(w, asks[i].slot))
-            continue;
-        assert(w->n_boxes < ARRAY_LEN(w->boxes));
-        struct box *b = &w->boxes[w->n_boxes++];
-        *b = (struct box){ .w = w, .slot = asks[i].slot };
-        (void)snprintf(b->id, sizeof b->id, "container_%u", w->n_boxes);
-        w->n_asks++;
-    }
-    pump_soon(w);
-    return 0;
-}
-
-static int fake_release(struct sched *s, const char *const *ids, size_t n, struct err *e)
-{
-    (void)s;
-    (void)e;
-    for (size_t i = 0; i < n; i++) {
-        struct box *b = box_of_id(the_world, ids[i]);
-        if (b && !b->launched)
-            b->given_back = true;
-    }
-    return 0;
-}
-
-static int fake_launch(struct sched *s, const struct sched_container *c, size_t n, struct err *e)
-{
-    (void)s;
-    (void)e;
-    the_world->n_launch_calls++;
-    for (size_t i = 0; i < n; i++) {
-        struct box *b = box_of_id(the_world, c[i].id);
-        if (!b || b->launched || b->completed || b->given_back)
-            continue;
-        b->launched = true;
-        b->timer = loop_timer_new(the_world->loop, box_dial, b);
-        loop_timer_set(b->timer, clock_mono_ms());
-    }
-    return 0;
-}
-
-static int fake_stop(struct sched *s, const char *id, uint32_t grace_ms, struct err *e)
-{
-    struct box *b = box_of_id(the_world, id);
-    (void)s;
-    (void)e;
-    (void)grace_ms;
-    the_world->n_stop_calls++;
-    if (b && !b->lost) /* the cluster cannot reach a lost container */
-        box_complete(b, 143, END_KILLED_BY_MASTER);
-    return 0;
-}
-
-/* Do what a keeper does when the job is over or its master is hopeless. No task may run any
- * more. */
-static void end_leftovers(struct world *w)
-{
-    for (unsigned i = 0; i < w->n_boxes; i++) {
-        w->n_running_at_end += w->boxes[i].running;
-        box_complete(&w->boxes[i], 143, END_KILLED_BY_MASTER);
-    }
-}
-
-static int fake_finish(struct sched *s, const char *state, const char *diagnostics,
-                       void (*done)(void *arg), struct err *e)
-{
-    struct world *w = the_world;
-    (void)s;
-    (void)e;
-    (void)str_copy(w->diagnostics, sizeof w->diagnostics, diagnostics);
-    (void)strv_push(&w->files.log, "finish");
-    w->finished = true;
-    end_leftovers(w);
-    (void)str_copy(w->finish_state, sizeof w->finish_state, state);
-    w->finish_done = done;
-    pump_soon(w);
-    return 0;
-}
-
-static void fake_close(struct sched *s)
-{
-    (void)s;
-    free(TAKE(the_world->sched));
-    the_world->finish_done = NULL;
-}
-
-void world_break_sched(struct world *w)
-{
-    const struct sched_event ev = { .type = SE_BROKEN, .text = "it is forgotten" };
-    w->sched->on_event(&ev, w->sched->arg);
-}
-
-static int fake_fate(struct sched *s, int64_t within_ms,
-                     void (*done)(bool over, const char *who, const char *text, void *arg),
-                     void *arg)
-{
-    struct world *w = the_world;
-    (void)s;
-    (void)within_ms;
-    if (!w->fate)
-        return -EOPNOTSUPP;
-    w->fate_done = done;
-    w->fate_arg = arg;
-    loop_timer_set(w->fate_timer, clock_mono_ms());
-    return 0;
-}
-
-static void fate_is_known(void *arg)
-{
-    struct world *w = arg;
-    bool over = str_eq(w->fate, "over");
-    if (w->master)
-        w->fate_done(over, over ? "ann" : NULL, over ? "killed by ann" : NULL, w->fate_arg);
-}
-
-static bool fake_busy(const struct sched *s)
-{
-    struct world *w = the_world;
-    int64_t now = clock_mono_ms();
-    (void)s;
-    if (!w->busy_since_ms)
-        w->busy_since_ms = now;
-    w->still_busy = now - w->busy_since_ms < w->busy_ms;
-    return w->still_busy;
-}
-
-static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, int64_t cost_ms, struct err *e)
-{
-    struct world *w = the_world;
-    (void)s;
-    (void)e;
-    if (cost_ms > 0)
-        return buf_addf(&w->bounds, "%u:%u..%u costs %lld ", w->sched->epoch, min, max,
-                        (long long)cost_ms);
-    return buf_addf(&w->bounds, "%u:%u..%u ", w->sched->epoch, min, max);
-}
-
-static const struct sched_ops fake_ops = {
-    .name = "world",
-    .open = fake_open,
-    .request = fake_request,
-    .release = fake_release,
-    .launch = fake_launch,
-    .stop = fake_stop,
-    .bounds = fake_bounds,
-    .fate = fake_fate,
-    .finish = fake_finish,
-    .busy = fake_busy,
-    .close = fake_close,
-};
-static struct fake the_fake = { .ops = &fake_ops };
 
 /* ---- executors ---- */
 
@@ -365,7 +87,7 @@ static void box_quiet(struct box *b)
     b->running = false;
 }
 
-static void box_complete(struct box *b, int exit_code, enum end_reason reason)
+void world_box_complete(struct box *b, int exit_code, enum end_reason reason)
 {
     if (b->completed)
         return;
@@ -373,7 +95,7 @@ static void box_complete(struct box *b, int exit_code, enum end_reason reason)
     b->completed = true;
     b->exit_code = exit_code;
     b->reason = reason;
-    pump_soon(b->w);
+    world_pump_soon(b->w);
 }
 
 static Tony__AttemptEnded ended_of(const struct box *b)
@@ -415,16 +137,12 @@ void world_box_end(struct box *b, bool killed)
 
 static void on_work_done(void *arg)
 {
-    struct box *b = arg;
-    const struct script *s = NULL;
-    (void)s;
-    world_box_end(b, false);
+    world_box_end(arg, false);
 }
 
 static void on_work_dies(void *arg)
 {
-    struct box *b = arg;
-    box_complete(b, 137, END_EXITED);
+    world_box_complete(arg, 137, END_EXITED);
 }
 
 /* A task has begun to run. The client's plan may wait for this. */
@@ -451,7 +169,7 @@ static void box_start(struct box *b, const Tony__Start *s, const char *role, uin
     f.attempt_started = &a;
     (void)conn_send(b->conn, &f);
 
-    const struct script *script = script_of(w, b, role, index);
+    const struct script *script = script_of(w, role, index);
     b->task_code = script->exit_code;
     if (!script->hangs || w->lost_ended) {
         b->work = loop_timer_new(w->loop, script->dies_first ? on_work_dies : on_work_done, b);
@@ -527,15 +245,15 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_ACK_ENDED:
         b->acked = true;
         if (f->ack_ended->finish)
-            box_complete(b, b->killed ? 143 : b->task_code, END_EXITED);
+            world_box_complete(b, b->killed ? 143 : b->task_code, END_EXITED);
         break;
     case TONY__FRAME__BODY_FINISH_EXECUTOR:
         world_box_end(b, true);
         if (!b->lost) /* a lost executor waits until its report is acknowledged */
-            box_complete(b, 0, END_EXITED);
+            world_box_complete(b, 0, END_EXITED);
         break;
     case TONY__FRAME__BODY_REFUSED:
-        box_complete(b, 1, END_EXITED);
+        world_box_complete(b, 1, END_EXITED);
         break;
     case TONY__FRAME__BODY_READ_LOG:
         box_log(b, f->read_log);
@@ -616,7 +334,7 @@ int world_dial_master(struct world *w, const struct box *box, const struct conn_
     return conn_dial_unix(w->loop, path, ops, arg, out, NULL);
 }
 
-static void box_dial(void *arg)
+void world_box_dial(void *arg)
 {
     struct box *b = arg;
     if (world_dial_master(b->w, b, &world_box_ops, b, &b->conn) < 0) {
@@ -672,7 +390,6 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
 {
     struct err e = { 0 };
     *w = (struct world){ .home = "/tmp/tony-w-XXXXXX", .scripts = scripts };
-    the_world = w;
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     if (!mkdtemp(w->home))
         abort();
@@ -686,8 +403,7 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     w->loop = loop_new(&e);
     if (!w->loop)
         world_die("loop", &e);
-    w->pump = loop_timer_new(w->loop, on_pump, w);
-    w->fate_timer = loop_timer_new(w->loop, fate_is_known, w);
+    world_sched_init(w);
     w->client_timer = loop_timer_new(w->loop, world_client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
     w->journal_probe = (struct journal_probe){ .before = on_journal_call, .arg = w };
@@ -703,8 +419,7 @@ void world_done(struct world *w)
     for (unsigned i = 0; i < w->n_boxes; i++)
         box_quiet(&w->boxes[i]);
     conn_close(w->client);
-    loop_timer_free(w->pump);
-    loop_timer_free(w->fate_timer);
+    world_sched_done(w);
     loop_timer_free(w->client_timer);
     loop_timer_free(w->watchdog);
     loop_free(w->loop);
@@ -716,7 +431,6 @@ void world_done(struct world *w)
     strv_done(&w->files.log);
     buf_done(&w->files.request);
     free(w->job_dir);
-    the_world = NULL;
 }
 
 enum master_exit world_run_once(struct world *w)
@@ -727,7 +441,7 @@ enum master_exit world_run_once(struct world *w)
         .paths = &w->paths,
         .application_id = w->id,
         .epoch = ++w->epoch,
-        .sched = &fake_ops,
+        .sched = &world_sched_ops,
         .probe = &w->probe,
         .remote = w->remote.key ? &w->remote : NULL,
     };
@@ -748,7 +462,7 @@ enum master_exit world_run_once(struct world *w)
     if (w->lost_slot && w->n_masters == 1)
         world_lose(w);
     if (code == MASTER_HOPELESS)
-        end_leftovers(w);
+        world_end_leftovers(w);
     return w->timed_out ? MASTER_CRASHED : code;
 }
 

@@ -8,6 +8,7 @@
 #include "master_world.h"
 
 struct err;
+struct sched_ops;
 
 enum { WORLD_AGAIN_MS = 2 }; /* pause between two attempts to connect to the master */
 
@@ -19,6 +20,20 @@ int world_dial_master(struct world *w, const struct box *box, const struct conn_
 extern const struct conn_ops world_box_ops;
 void world_box_open(struct conn *c, void *arg); /* the executor sends its hello; arg: the box */
 void world_box_end(struct box *b, bool killed); /* its task has ended */
+
+/* The executor connects to the master; arg: the box. */
+void world_box_dial(void *arg);
+/* The container has ended: the scheduler reports it to the master. */
+void world_box_complete(struct box *b, int exit_code, enum end_reason reason);
+
+/* implemented in master_world_sched.c */
+extern const struct sched_ops world_sched_ops;
+void world_sched_init(struct world *w); /* w->loop exists */
+void world_sched_done(struct world *w);
+void world_pump_soon(struct world *w); /* report what is new, as soon as the loop runs */
+/* Do what a keeper does when the job is over or its master is hopeless: end all containers. Counts
+ * the tasks that still ran, in w->n_running_at_end. */
+void world_end_leftovers(struct world *w);
 
 /* implemented in master_world_lost.c */
 /* The cluster gives up the node of w->lost_slot's container, and does not list the container to the

@@ -16,7 +16,10 @@
 #include "executor/link.h"
 #include "proto/tony.pb-c.h"
 
-enum { WORLD_SLOTS = 256 };
+enum {
+    WORLD_SLOTS = 256,
+    WORLD_ANSWER_MS = 60000, /* an answer that takes longer fails the test */
+};
 
 struct world_slot {
     char container[80];
@@ -83,10 +86,24 @@ struct world {
 
 /* For setup. args: options of the keeper besides its id, or NULL. */
 struct world *world_new(const char *args);
-/* Kills the processes that are left, checks that none is alive, and removes the directory. */
+/* Kills the processes that are left, and removes the directory. */
 void world_free(struct world *w);
 int world_teardown(void **state); /* runs after each test: does the same after a failed test */
 void world_start_keeper(struct world *w, const char *args);
+int world_wait_keeper(struct world *w, int ms); /* its exit code; -1: it lives; 1000 + signal */
+void world_drop_master(struct world *w); /* closes the connections that the test holds as master */
+bool world_is_finished(struct world *w); /* the keeper has told the pool that the job is over */
+
+/* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. Frees
+ * w. */
+void world_end_well(struct world *w);
+
+/* Number of processes with this job in their environment, without the keeper and the executors. */
+int world_tasks_alive(struct world *w);
+char *world_read(struct world *w, const char *path); /* absolute, or relative to the job's
+                                                        directory; borrowed until the next call */
+
+/* ---- implemented in node_world_frames.c ---- */
 
 /* Connects, sends RegisterMaster, waits for Registered. */
 void world_register(struct world *w, uint32_t epoch);
@@ -121,7 +138,6 @@ void world_bounds(struct world *w, uint32_t min, uint32_t max);
 void world_outlook(struct world *w, bool known, uint64_t min_ms, uint64_t max_ms);
 void world_cost(struct world *w, uint32_t min, uint32_t max, int64_t cost_ms); /* < 0: not known */
 void world_wish(struct world *w, bool grow, uint32_t n, uint64_t deadline_ms);
-void world_drop_master(struct world *w); /* closes the connections that the test holds as master */
 
 /* Handle events until done(w) is true; false: the deadline came first. */
 bool world_until(struct world *w, bool (*done)(struct world *w), int ms);
@@ -130,16 +146,5 @@ bool all_started(struct world *w);
 bool all_ended(struct world *w);
 bool all_completed(struct world *w);
 bool never(struct world *w);
-bool world_is_finished(struct world *w);        /* the pool was told so */
-int world_wait_keeper(struct world *w, int ms); /* its exit code; -1: it lives; 1000 + signal */
-
-/* The job ends in order: keeper gone with 0, moved to history, no task, no socket, no lock. Frees
- * w. */
-void world_end_well(struct world *w);
-
-/* Number of processes with this job in their environment, without the keeper and the executors. */
-int world_tasks_alive(struct world *w);
-char *world_read(struct world *w, const char *path); /* absolute, or relative to the job's
-                                                        directory; borrowed until the next call */
 
 #endif
