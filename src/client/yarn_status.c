@@ -200,7 +200,7 @@ static int try_status(struct yarn *y, const char *id, json_t **out, bool *out_go
     bool running = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
     bool silent = false;
     int got = over ? -ENOENT : from_master(y, &r, &doc, &silent);
-    /* The master writes the history before it unregisters: so try_status there, too. */
+    /* The master writes the history before it unregisters, so there may be one already. */
     if (got < 0 && (over || running))
         got = yarn_history(y, id, &doc, &unread);
     *out_gone = got < 0 && !silent && running && r.host[0] && str_eq(r.user, y->user);

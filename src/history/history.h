@@ -57,7 +57,8 @@ struct history_rows {
 int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e);
 void history_rows_done(struct history_rows *r);
 /* Read a row from the text of a file `summary`. It sets neither application_id nor live. The caller
- * frees the row with those of a list. -EBADMSG: it is damaged. */
+ * frees the row with those of a list. -EBADMSG: it is damaged; -EINVAL: its format is newer than
+ * ours. */
 int history_row_parse(struct span summary, struct history_row *row);
 
 /* Write dir/summary, from which history_list() reads a row about a finished job: status.json of a

@@ -19,7 +19,7 @@
 #include "storage/jobfile.h"
 #include "storage/paths.h"
 
-enum { SUMMARY_MAX = 64 << 10 };
+enum { SUMMARY_MAX = 64 << 10, SUMMARY_FORMAT = 1 };
 
 bool history_dir_is_final(const char *dir)
 {
@@ -37,11 +37,12 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
                       const struct job_spec *spec, int64_t started_wall_ms, int64_t ended_wall_ms,
                       struct err *e)
 {
-    json_t *o = json_pack(
-        "{s:i,s:s?,s:s?,s:s,s:I,s:I,s:I,s:I,s:I}", "format", 1, "name", spec->name, "user", f->user,
-        "state", job_state_name(job_state(job)), "submitted_wall_ms", (json_int_t)f->wall_ms,
-        "started_wall_ms", (json_int_t)started_wall_ms, "ended_wall_ms", (json_int_t)ended_wall_ms,
-        "ran_ms", (json_int_t)job_ran_ms(job, 0), "n_tasks", (json_int_t)job_n_tasks(job));
+    json_t *o =
+        json_pack("{s:i,s:s?,s:s?,s:s,s:I,s:I,s:I,s:I,s:I}", "format", SUMMARY_FORMAT, "name",
+                  spec->name, "user", f->user, "state", job_state_name(job_state(job)),
+                  "submitted_wall_ms", (json_int_t)f->wall_ms, "started_wall_ms",
+                  (json_int_t)started_wall_ms, "ended_wall_ms", (json_int_t)ended_wall_ms, "ran_ms",
+                  (json_int_t)job_ran_ms(job, 0), "n_tasks", (json_int_t)job_n_tasks(job));
     AUTO(free_p) char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     AUTO(free_p) char *path = fs_join(dir, "summary");
     json_decref(o);
@@ -68,6 +69,10 @@ int history_row_parse(struct span summary, struct history_row *row)
         json_decref(o);
         return -EBADMSG;
     }
+    if (int_field(o, "format") > SUMMARY_FORMAT) {
+        json_decref(o);
+        return -EINVAL;
+    }
     row->name = str_field(o, "name");
     row->user = str_field(o, "user");
     row->state = str_field(o, "state");
@@ -82,7 +87,7 @@ int history_row_parse(struct span summary, struct history_row *row)
     return 0;
 }
 
-/* Read a row from the summary. -errno: the summary is missing or damaged. */
+/* Read a row from the summary. -errno: it is missing, damaged or newer. */
 static int row_from_summary(const char *dir, struct history_row *row)
 {
     AUTO(free_p) char *path = fs_join(dir, "summary");
@@ -91,8 +96,8 @@ static int row_from_summary(const char *dir, struct history_row *row)
     return rc < 0 ? rc : history_row_parse(buf_span(&text), row);
 }
 
-/* Read a row from status.json. -errno: the file is missing or damaged. It has only one time of the
- * wall clock, that of the submission. The times of start and end count from there. */
+/* Read a row from status.json. -errno as of history_read_status(). The file has only one time of
+ * the wall clock, that of the submission. The times of start and end count from there. */
 static int row_from_status(const char *dir, struct history_row *row)
 {
     AUTO(json_freep) json_t *doc = NULL;
@@ -121,6 +126,14 @@ static void row_done(struct history_row *row)
     free(row->state);
 }
 
+/* A row for a job that cannot be read. */
+static void row_unread(struct history_row *row, const char *state)
+{
+    row->name = str_dup("");
+    row->user = str_dup("");
+    row->state = str_dup(state);
+}
+
 /* Replay the journal for the row. If the journal is damaged, the row has the state DAMAGED; if a
  * newer version of tony wrote it, NEWER. */
 static int row_from_journal(const char *dir, struct history_row *row)
@@ -137,21 +150,25 @@ static int row_from_journal(const char *dir, struct history_row *row)
         row->ran_ms = job_ran_ms(h->job, h->now_ms);
         row->n_tasks = job_n_tasks(h->job);
     } else if (rc != -ENOENT && rc != -ENOMEM) {
-        row->name = str_dup("");
-        row->user = str_dup("");
-        row->state = str_dup(rc == -EINVAL ? "NEWER" : "DAMAGED");
+        row_unread(row, rc == -EINVAL ? "NEWER" : "DAMAGED");
         rc = 0;
     }
     return rc;
 }
 
-/* Make the row of one job. -ENOENT: the directory was moved or removed meanwhile. */
+/* Make the row of one job. If a newer version of tony wrote status.json, the row has the state
+ * NEWER, as `tony status` refuses such a file. -ENOENT: the directory was moved or removed
+ * meanwhile. */
 static int row_read(const char *dir, const char *id, bool live, struct history_row *out)
 {
     struct history_row row = { .live = live, .ran_ms = -1, .application_id = str_dup(id) };
     int rc = live ? -ENOENT : row_from_summary(dir, &row);
     if (rc < 0 && !live)
         rc = row_from_status(dir, &row);
+    if (rc == -EINVAL) {
+        row_unread(&row, "NEWER");
+        rc = 0;
+    }
     if (rc < 0)
         rc = row_from_journal(dir, &row);
     if (rc == 0 && !(row.application_id && row.name && row.user && row.state))

@@ -472,6 +472,35 @@ static void a_job_is_read_without_its_summary(void **state)
     home_done(&h);
 }
 
+/* A newer version of tony wrote the summary: its members may mean something else, so the row comes
+ * from status.json. If that is newer as well, the row only says so, as `tony status` does. */
+static void a_newer_summary(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "ann" } };
+    assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+    AUTO(free_p) char *done = paths_history(&h.p, id);
+    struct history_rows rows = { 0 };
+    struct history_row row = { 0 };
+    const struct span newer = SPAN("{\"format\":2,\"state\":\"SUCCEEDED\"}");
+    assert_int_equal(history_row_parse(newer, &row), -EINVAL);
+    write_file(done, "summary", newer);
+    assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+    assert_string_equal(rows.v[0].state, "KILLED");
+    history_rows_done(&rows);
+    write_file(done, "status.json", newer);
+    assert_int_equal(history_list(&h.p, 0, &rows, &e), 0);
+    assert_string_equal(rows.v[0].state, "NEWER");
+    assert_string_equal(rows.v[0].name, "");
+    history_rows_done(&rows);
+    home_done(&h);
+}
+
 /* A status.json with more than JOB_STATUS_MAX bytes is not read: the journal has the same
  * data. */
 static void a_status_that_is_too_large(void **state)
@@ -667,6 +696,7 @@ int main(void)
         cmocka_unit_test(an_abort_on_a_full_disk),
         cmocka_unit_test(the_newest_first),
         cmocka_unit_test(a_job_is_read_without_its_summary),
+        cmocka_unit_test(a_newer_summary),
         cmocka_unit_test(a_status_that_is_too_large),
         cmocka_unit_test(job_time_after_a_restart),
         cmocka_unit_test(old_jobs_are_removed),
