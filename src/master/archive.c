@@ -158,21 +158,27 @@ static void make_dir(struct archive *a)
     op_started(&a->dir_op, rc, &e);
 }
 
-/* Write the file as it is now on this machine. If it is missing here, the history lacks it. */
+/* Read the file as it is now on this machine. archive_end() has set the text of F_STATUS. -ENOENT:
+ * there is no such file. */
+static int read_text(struct archive *a, int file, struct err *e)
+{
+    if (file == F_STATUS)
+        return a->text[file].len > 0 ? 0 : -ENOENT;
+    AUTO(free_p) char *from = fs_join(a->cfg.job_dir, file_names[file]);
+    buf_clear(&a->text[file]);
+    return from ? fs_read(AT_FDCWD, from, &a->text[file], e) : err_set(e, ENOMEM, "no memory");
+}
+
+/* Write the file to the history. If it is missing on this machine, the history lacks it. */
 static void put_file(struct archive *a, int file)
 {
-    AUTO(free_p) char *from = fs_join(a->cfg.job_dir, file_names[file]);
     AUTO(free_p) char *to = fs_join(a->dir, file_names[file]);
     struct archive_op *op = &a->file_ops[file];
     struct err e = { 0 };
-    int rc = from && to ? 0 : err_set(&e, ENOMEM, "no memory");
-    if (rc == 0 && file != F_STATUS) {
-        buf_clear(&a->text[file]);
-        rc = fs_read(AT_FDCWD, from, &a->text[file], &e);
-        if (rc == -ENOENT) {
-            op->phase = a->phase;
-            return;
-        }
+    int rc = to ? read_text(a, file, &e) : err_set(&e, ENOMEM, "no memory");
+    if (rc == -ENOENT) {
+        op->phase = a->phase;
+        return;
     }
     if (rc == 0)
         rc = a->cfg.files->put(a->cfg.fs, to, a->cfg.shared ? 0660 : 0600, buf_span(&a->text[file]),

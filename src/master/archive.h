@@ -61,7 +61,8 @@ int archive_new(const struct archive_config *cfg, struct archive **out, struct e
 void archive_free(struct archive *a); /* done() is not called any more; NULL is fine */
 /* Make the directory and write job.conf. If that fails, archive_end() tries it again. */
 void archive_begin(struct archive *a);
-/* Write the other files; status is copied. done: e->num 0 = the history is complete. */
+/* Write the other files. status: the text of status.json, which is copied; empty = write none.
+ * done: e->num 0 = the history is complete. */
 void archive_end(struct archive *a, struct span status,
                  void (*done)(const struct err *e, void *arg), void *arg);
 /* Remove the staging directory, if there is one, then call done (which may be NULL). It may be

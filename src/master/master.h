@@ -14,6 +14,7 @@
 #define TONY_MASTER_MASTER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct err;
@@ -46,6 +47,7 @@ struct master_probe {
     int64_t mark_ms;  /* replaces CLOCK_MARK_MS (history/replay.h); 0 = CLOCK_MARK_MS */
     const struct journal_probe *journal; /* storage/journal.h; NULL = none */
     int64_t segment_min;                 /* replaces JOURNAL_SEGMENT_MIN; 0 = JOURNAL_SEGMENT_MIN */
+    size_t status_max;   /* replaces JOB_STATUS_MAX for the final status; 0 = JOB_STATUS_MAX */
     int64_t patience_ms; /* replaces PATIENCE_MS of queued_resize.c; 0 = PATIENCE_MS */
 };
 

@@ -104,15 +104,22 @@ static void write_summary(struct master *m)
         log_err(LOG_WARN, "master.summary", &e); /* lists read status.json then */
 }
 
-/* On a cluster the archive writes it. If it cannot be written, the journal is replayed. */
+/* Make the final status of the job, as JSON. */
+static int make_status(const struct master *m, struct buf *out, struct err *e)
+{
+    out->max = m->probe && m->probe->status_max ? m->probe->status_max : JOB_STATUS_MAX;
+    int rc = master_status_json(m, true, false, out);
+    return rc < 0 ? err_set(e, -rc, "cannot make the final status of the job: %m") : 0;
+}
+
+/* Write status.json on this machine. On a cluster the archive writes it instead. If it cannot be
+ * written, readers replay the journal. */
 static void write_status(struct master *m)
 {
-    AUTO(buf_done) struct buf status = { .max = JOB_STATUS_MAX };
+    AUTO(buf_done) struct buf status = { 0 };
     struct err e = { 0 };
-    int rc = master_status_json(m, true, false, &status);
-    if (rc < 0)
-        (void)err_set(&e, -rc, "no memory for the status of the job");
-    else
+    int rc = make_status(m, &status, &e);
+    if (rc == 0)
         rc = history_write_status(m->job_dir, buf_span(&status), &e);
     if (rc < 0)
         log_err(LOG_WARN, "master.status", &e);
@@ -148,15 +155,20 @@ static void history_kept(const struct err *e, void *arg)
     tell_sched(m, job_state_name(v.state), text ? text : v.message);
 }
 
+/* Store the history in HDFS. If the final status cannot be made, because it is larger than
+ * JOB_STATUS_MAX or memory is short, store the other files: the journal has the same data. */
 static void keep_history(struct master *m)
 {
-    AUTO(buf_done) struct buf status = { .max = JOB_STATUS_MAX }, text = { .max = JOB_STATUS_MAX };
+    AUTO(buf_done) struct buf status = { 0 }, text = { .max = JOB_STATUS_MAX };
     struct err e = { 0 };
-    if (master_status_json(m, true, false, &status) < 0 ||
-        history_status_text(buf_span(&status), &text) < 0)
-        history_kept((err_set(&e, ENOMEM, "no memory"), &e), m);
-    else
-        archive_end(m->archive, buf_span(&text), history_kept, m);
+    int rc = make_status(m, &status, &e);
+    if (rc == 0 && (rc = history_status_text(buf_span(&status), &text)) < 0)
+        rc = err_set(&e, -rc, "cannot make the file of the final status: %m");
+    if (rc < 0) {
+        log_err(LOG_WARN, "master.status", &e);
+        buf_clear(&text);
+    }
+    archive_end(m->archive, buf_span(&text), history_kept, m);
 }
 
 void master_finish(struct master *m)

@@ -125,6 +125,24 @@ static void a_history_that_fails(void **state)
     world_done(&w);
 }
 
+/* The final status is too large to be written. The journal has the same data, so it is stored. */
+static void a_history_without_a_status(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.probe.status_max = 100;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
+                                          "put " H "/job.conf 600", "put " H "/journal 600",
+                                          "put " H "/summary 600", "finish", "remove /s", NULL });
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_null(strstr(w.diagnostics, "history"));
+    world_done(&w);
+}
+
 static void a_history_that_hangs(void **state)
 {
     (void)state;
@@ -511,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_shared_history),
         cmocka_unit_test(a_job_without_a_history_directory),
         cmocka_unit_test(a_history_that_fails),
+        cmocka_unit_test(a_history_without_a_status),
         cmocka_unit_test(a_history_that_hangs),
         cmocka_unit_test(a_clients_key_is_not_valid_for_an_executor),
         cmocka_unit_test(an_executors_key_is_not_valid_for_a_client),
