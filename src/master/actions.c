@@ -52,20 +52,6 @@ static void batch_done(struct batch *b)
     vec_done(&b->cancels);
 }
 
-static struct sched_ask ask_of(const struct master *m, uint32_t slot)
-{
-    struct slot_view v;
-    job_slot(m->job, slot, &v);
-    const struct role_spec *r = job_slot_role(m->job, slot);
-    return (struct sched_ask){
-        .slot = slot,
-        .memory_mib = r->memory_mib,
-        .vcores = r->vcores,
-        .gpus = r->gpus,
-        .role = v.role,
-    };
-}
-
 static int batch_add(struct master *m, struct batch *b, const struct job_action *a, struct err *e)
 {
     int rc = b->type == a->type ? 0 : batch_send(m, b, e);
@@ -73,7 +59,7 @@ static int batch_add(struct master *m, struct batch *b, const struct job_action 
         return rc;
     b->type = a->type;
     if (a->type == ACT_ASK)
-        rc = vec_push(&b->asks, ask_of(m, a->ask.slot));
+        rc = vec_push(&b->asks, sched_ask_of(m, a->ask.slot));
     else if (a->type == ACT_LAUNCH)
         rc = vec_push(&b->launches,
                       ((struct sched_container){
@@ -109,107 +95,6 @@ static void avoid(struct master *m, const struct act_avoid *a)
         m->sched_ops->avoid(m->sched, a->node, a->on);
 }
 
-/* Is the slot to have a container, now or later? An ended one is not: its stage is over. */
-static bool is_in_shape(const struct master *m, uint32_t slot, const struct slot_view *v)
-{
-    return job_wants(m->job, slot) && v->state != SLOT_ENDED;
-}
-
-/* For each role: do its containers count at the job's peak? Roles of different stages never run at
- * the same time. The caller frees the array; NULL = no memory. */
-static bool *peak_roles(const struct master *m)
-{
-    AUTO(free_p) uint32_t *instances = calloc(m->spec->n_roles + 1, sizeof *instances);
-    bool *counts = calloc(m->spec->n_roles + 1, sizeof *counts);
-    if (!instances || !counts) {
-        free(counts);
-        return NULL;
-    }
-    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
-        struct slot_view v;
-        job_slot(m->job, i, &v);
-        instances[v.role_index] += !v.spare && is_in_shape(m, i, &v);
-    }
-    job_spec_peak_roles(m->spec, instances, counts);
-    return counts;
-}
-
-static int tell_shape(struct master *m, struct err *e)
-{
-    VEC(struct sched_ask) whole = { 0 };
-    int rc = 0;
-    if (!m->sched_ops->resize) /* the back-end takes any number of requests */
-        return 0;
-    AUTO(free_p) bool *counts = peak_roles(m);
-    if (!counts)
-        return err_set(e, ENOMEM, "no memory to speak to the scheduler");
-    for (uint32_t i = 0; rc == 0 && i < job_n_slots(m->job); i++) {
-        struct slot_view v;
-        job_slot(m->job, i, &v);
-        if (is_in_shape(m, i, &v) && counts[v.role_index])
-            rc = vec_push(&whole, ask_of(m, i));
-    }
-    rc = rc < 0 ? err_set(e, ENOMEM, "no memory to speak to the scheduler")
-                : m->sched_ops->resize(m->sched, whole.v, whole.n, e);
-    vec_done(&whole);
-    return rc;
-}
-
-void master_tell_shape(struct master *m)
-{
-    struct err e = { 0 };
-    if (!job_was_resized(m->job) || tell_shape(m, &e) == 0)
-        return;
-    log_err(LOG_ERROR, "sched.failed", &e);
-    master_exit_now(m, MASTER_CRASHED);
-}
-
-/* Tell the scheduler between which numbers of containers it may resize the job, and what that
- * costs, unless it knows that. */
-static int tell_bounds(struct master *m, struct err *e)
-{
-    uint32_t min = 0, max = 0;
-    int64_t cost_ms = -1;
-    if (!m->sched_ops->bounds || job_state(m->job) > JOB_STOPPING)
-        return 0;
-    job_bounds(m->job, &min, &max);
-    (void)job_resize_cost(m->job, &cost_ms);
-    if (min == m->sent_bounds_min && max == m->sent_bounds_max && cost_ms == m->sent_cost_ms)
-        return 0;
-    m->sent_bounds_min = min;
-    m->sent_bounds_max = max;
-    m->sent_cost_ms = cost_ms;
-    return m->sched_ops->bounds(m->sched, min, max, cost_ms, e);
-}
-
-/* Has the end moved by more than a twentieth of the time that is left, and by more than a second?
- */
-static bool end_moved(int64_t sent, int64_t now_told, int64_t left_ms)
-{
-    return llabs(now_told - sent) > MAX((int64_t)1000, left_ms / 20);
-}
-
-/* Tell the scheduler when the job will end, if that has changed. */
-static int tell_outlook(struct master *m, struct err *e)
-{
-    enum { PAUSE_MS = 1000 };
-    int64_t min_ms, max_ms, now = clock_mono_ms();
-    if (!m->sched_ops->outlook || job_state(m->job) > JOB_STOPPING)
-        return 0;
-    bool known = job_outlook(m->job, &min_ms, &max_ms);
-    if (!known && m->sent_ends_late <= 0)
-        return 0; /* the scheduler does not expect an end */
-    if (known && m->sent_ends_late > 0 &&
-        (now < m->sent_outlook_ms + PAUSE_MS ||
-         (!end_moved(m->sent_ends_early, now + min_ms, max_ms) &&
-          !end_moved(m->sent_ends_late, now + max_ms, max_ms))))
-        return 0;
-    m->sent_outlook_ms = now;
-    m->sent_ends_early = now + min_ms;
-    m->sent_ends_late = known ? now + max_ms : -1;
-    return m->sched_ops->outlook(m->sched, min_ms, known ? max_ms : -1, e);
-}
-
 static int carry_out_one(struct master *m, struct batch *b, const struct job_action *a,
                          struct err *e)
 {
@@ -238,7 +123,7 @@ static int carry_out_one(struct master *m, struct batch *b, const struct job_act
     case ACT_SHAPE: {
         m->addresses_version++; /* tasks that left are not in the cluster spec any more */
         int rc = batch_send(m, b, e);
-        return rc < 0 ? rc : tell_shape(m, e);
+        return rc < 0 ? rc : sched_tell_shape(m, e);
     }
     case ACT_NOTIFY:
         m->update_due = true;
@@ -329,9 +214,9 @@ static void carry_out(struct master *m, const struct job_actions *list)
     if (rc == 0)
         rc = batch_send(m, &b, &e);
     if (rc == 0)
-        rc = tell_bounds(m, &e);
+        rc = sched_tell_bounds(m, &e);
     if (rc == 0)
-        rc = tell_outlook(m, &e);
+        rc = sched_tell_outlook(m, &e);
     batch_done(&b);
     if (rc < 0) { /* the core of the next master repeats what is still wanted */
         log_err(LOG_ERROR, "sched.failed", &e);

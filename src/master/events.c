@@ -119,7 +119,7 @@ static void recognize_cause(const struct master *m, struct job_event *ev,
  * A report may wait in a socket before the master reads it, so the age in it is too small by then.
  * If the reporter is on this machine, the age is computed again from the monotonic clock, which all
  * processes share: this shows which of several failures was the first. Job time has a resolution of
- * one millisecond. If the end lies after `now` rounded down, the age is 0.
+ * one millisecond and is rounded down, so the end may lie after it. Here it is rounded up.
  */
 int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_us)
 {
@@ -127,8 +127,11 @@ int master_feed_end(struct master *m, struct job_event *ev, uint64_t ended_mono_
     int64_t now = master_now(m);
     int64_t now_us = (now - m->t0_job_ms + m->t0_mono_ms) * 1000;
     uint64_t *age_us = ev->type == EV_COMPLETED ? &ev->completed.age_us : &ev->attempt_ended.age_us;
-    if (ended_mono_us > 0)
+    if (ended_mono_us > 0) {
+        now++;
+        now_us += 1000;
         *age_us = ended_mono_us < (uint64_t)now_us ? (uint64_t)now_us - ended_mono_us : 0;
+    }
     recognize_cause(m, ev, line);
     struct err e = { 0 };
     return feed_at(m, ev, now, &e);
@@ -272,6 +275,7 @@ static void registered(struct master *m, const struct sched_event *ev)
     if (queued_resize_delays(m, ev))
         return;
     AUTO(map_drop) struct map slots = { 0 };
+    struct err e = { 0 };
     if (map_slots(m, ev, &slots) < 0) {
         master_exit_now(m, MASTER_CRASHED);
         return;
@@ -280,8 +284,11 @@ static void registered(struct master *m, const struct sched_event *ev)
     m->phase = MP_RUNNING;
     m->host = str_dup(ev->text); /* NULL if there is no memory: then it is not shown */
     m->sent_bounds_min = m->sent_bounds_max = 0;
-    m->sent_ends_late = 0;
-    master_tell_shape(m);
+    m->sent_ends_late = m->outlook_due_ms = 0;
+    if (job_was_resized(m->job) && sched_tell_shape(m, &e) < 0) {
+        log_err(LOG_ERROR, "sched.failed", &e);
+        master_exit_now(m, MASTER_CRASHED);
+    }
     (void)master_feed(
         m, &(struct job_event){ .type = EV_MASTER_STARTED,
                                 .master_started = { .epoch = m->epoch,
@@ -496,7 +503,8 @@ int master_timers_open(struct master *m, struct err *e)
     m->deadline_timer = loop_timer_new(m->loop, on_timer, m);
     m->stall_timer = loop_timer_new(m->loop, on_tick, m);
     m->notify_timer = loop_timer_new(m->loop, clients_notify, m);
-    if (!m->deadline_timer || !m->stall_timer || !m->notify_timer)
+    m->outlook_timer = loop_timer_new(m->loop, sched_tell_outlook_later, m);
+    if (!m->deadline_timer || !m->stall_timer || !m->notify_timer || !m->outlook_timer)
         return err_set(e, ENOMEM, "no memory for the master's timers");
     m->stall_check_due_ms = clock_mono_ms() + tick_ms(m);
     loop_timer_set(m->stall_timer, m->stall_check_due_ms);

@@ -5,6 +5,7 @@
  *   startup.c       opens and closes the master
  *   events.c        turns scheduler events and timers into events of the core, and journals them
  *   actions.c       writes the journal and carries out the actions that the core returned
+ *   sched_tell.c    tells the scheduler of the job's containers, of its bounds, and of its end
  *   executors.c     frames from and to executors
  *   clients.c       connections, and the requests of clients
  *   welcome.c       the frames Welcome and Start
@@ -128,9 +129,11 @@ struct master {
     /* The last sched_ops.bounds() of this registration; 0 = none. */
     uint32_t sent_bounds_min, sent_bounds_max;
     int64_t sent_cost_ms;
-    /* The last sched_ops.outlook() of this registration: when, and the end that it gave, as times
-     * of the loop. sent_ends_late = 0: none; -1: the end was unknown. */
-    int64_t sent_outlook_ms, sent_ends_early, sent_ends_late;
+    /* The end that the last sched_ops.outlook() of this registration gave, as times of the loop.
+     * sent_ends_late = 0: there was no call; -1: the end was unknown. */
+    int64_t sent_ends_early, sent_ends_late;
+    int64_t outlook_due_ms; /* job_outlook() is not called before this time of the loop */
+    struct loop_timer *outlook_timer;
     struct listener *listener;
     struct peer *peers;
     uint32_t n_slots;        /* length of the arrays that are indexed by slot */
@@ -266,8 +269,6 @@ void master_timer_arm(struct master *m); /* set deadline_timer */
 /* Write the journal, then carry out the actions. The loop calls it before it blocks. */
 void master_flush(void *arg);
 void master_drop_actions(struct master *m);
-/* If the job was ever resized, tell the scheduler which containers the job wants to hold. */
-void master_tell_shape(struct master *m);
 /* Of the actions from index `from` on, drop those that repeat an action which waits already. */
 void actions_merge(struct master *m, size_t from);
 /* HDFS has a copy of all journal records, or the wait for it was given up. */
@@ -275,6 +276,18 @@ void master_on_copied(void *arg);
 /* Are the records of all events in the journal, and on a cluster also in its copies? An event that
  * was fed since the last flush has its record in neither, also if the copies are complete. */
 bool master_is_stored(const struct master *m);
+
+/* ---- sched_tell.c: all return 0, or a negative errno if the scheduler is gone ---- */
+struct sched_ask sched_ask_of(const struct master *m, uint32_t slot); /* what this slot needs */
+/* Tell the scheduler which containers a job that was resized wants to hold. */
+int sched_tell_shape(struct master *m, struct err *e);
+/* Tell the scheduler between which numbers of containers it may resize the job, and what that
+ * costs, unless it knows that. */
+int sched_tell_bounds(struct master *m, struct err *e);
+/* Tell the scheduler when the job will end, unless it knows that. It looks at most once a second;
+ * a call before that sets a timer. */
+int sched_tell_outlook(struct master *m, struct err *e);
+void sched_tell_outlook_later(void *arg); /* outlook_timer has fired */
 
 /* ---- executors.c ---- */
 void executor_hello(struct peer *p, const Tony__Frame *f);

@@ -317,6 +317,7 @@ void master_close(struct master *m)
     loop_timer_free(m->deadline_timer);
     loop_timer_free(m->stall_timer);
     loop_timer_free(m->notify_timer);
+    loop_timer_free(m->outlook_timer);
     loop_timer_free(m->end_timer);
     master_drop_actions(m);
     free(m->actions.v);

@@ -33,16 +33,16 @@ class Guard(threading.Thread):
         self.start()
 
     def containers(self):
-        """Of each container in which a program runs, one process."""
-        found = {}
+        """The containers in which a program runs."""
+        found = []
         for p in self.lab.processes_all():
             try:
                 environ = pathlib.Path("/proc", str(p.pid), "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            found.update({e: p.pid for e in environ if e.startswith(b"TONY_CONTAINER_ID=") and p.kind == "task"})
+            found += [(e, p.pid) for e in environ if e.startswith(b"TONY_CONTAINER_ID=") and p.kind == "task"]
         # The list was not made at one moment. Those that still live now have all lived at one moment.
-        return [e for e, pid in found.items() if alive(pid)]
+        return {e for e, pid in found if alive(pid)}
 
     def run(self):
         while not self.over.wait(0.005):

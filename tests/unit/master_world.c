@@ -171,9 +171,11 @@ static void box_start(struct box *b, const Tony__Start *s, const char *role, uin
 
     const struct script *script = script_of(w, role, index);
     b->task_code = script->exit_code;
+    b->until_outlook = script->until_outlook;
     if (!script->hangs || w->lost_ended) {
         b->work = loop_timer_new(w->loop, script->dies_first ? on_work_dies : on_work_done, b);
-        loop_timer_set(b->work, clock_mono_ms() + script->run_ms);
+        if (!b->until_outlook)
+            loop_timer_set(b->work, clock_mono_ms() + script->run_ms);
     }
     world_task_runs(w);
 }

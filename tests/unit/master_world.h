@@ -32,7 +32,8 @@ struct script {
     int exit_code;
     unsigned run_ms;
     bool hangs; /* runs until it is stopped, or until the task in the lost container has ended */
-    bool dies_first; /* its executor dies with the task and does not report the end */
+    bool until_outlook; /* runs until the scheduler is told when the job will end */
+    bool dies_first;    /* its executor dies with the task and does not report the end */
 };
 
 struct box { /* a container and the executor in it */
@@ -47,6 +48,7 @@ struct box { /* a container and the executor in it */
     struct conn *conn;
     struct loop_timer *timer; /* of the executor: when it reconnects */
     struct loop_timer *work;  /* of the task: when it ends */
+    bool until_outlook;
     uint32_t epoch_seen, generation, attempt;
     bool greeted, running, ended, acked, killed;
     int task_code;
@@ -109,6 +111,8 @@ struct world {
     unsigned resize_when; /* number of running tasks at which the client asks; 0 = 1 */
     bool resize_asked, resize_answered;
     struct buf resize_answer;
+    unsigned n_outlooks; /* how often the scheduler was told when the job will end */
+    int64_t ends_in_ms;  /* the last of these times; < 0 = unknown */
     struct buf bounds; /* the bounds that each master told the scheduler: "1:1..2 " from the master
                           of epoch 1 */
     int refused_num;

@@ -278,6 +278,20 @@ static int fake_bounds(struct sched *s, uint32_t min, uint32_t max, int64_t cost
     return buf_addf(&w->bounds, "%u:%u..%u ", w->sched->epoch, min, max);
 }
 
+static int fake_outlook(struct sched *s, int64_t min_ms, int64_t max_ms, struct err *e)
+{
+    struct world *w = the_world;
+    (void)s;
+    (void)min_ms;
+    (void)e;
+    w->n_outlooks++;
+    w->ends_in_ms = max_ms;
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        if (w->boxes[i].running && w->boxes[i].until_outlook)
+            loop_timer_set(w->boxes[i].work, clock_mono_ms());
+    return 0;
+}
+
 const struct sched_ops world_sched_ops = {
     .name = "world",
     .open = fake_open,
@@ -286,6 +300,7 @@ const struct sched_ops world_sched_ops = {
     .launch = fake_launch,
     .stop = fake_stop,
     .bounds = fake_bounds,
+    .outlook = fake_outlook,
     .fate = fake_fate,
     .finish = fake_finish,
     .busy = fake_busy,

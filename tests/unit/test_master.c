@@ -22,6 +22,7 @@
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
+#include "master/master_int.h"
 #include "master_world.h"
 #include "proto/tony.pb-c.h"
 
@@ -126,6 +127,78 @@ static void a_resize_is_answered_when_it_is_durable(void **state)
     assert_int_equal(w.refused_num, 0);
     assert_string_equal(buf_cstr(&w.bounds), "1:1..2 1:1..1 ");
     assert_int_equal(world_alive(&w), 0);
+    world_done(&w);
+}
+
+/* The task reports a step again and again, for long enough that its pace is known. */
+static void report_often(struct world *w)
+{
+    struct master *m = w->master;
+    struct job_event ev = { .type = EV_PROGRESS, .progress = { .total = UINT32_MAX } };
+    int64_t began = clock_mono_ms(), due = m->outlook_due_ms, n_looks = 0;
+    while (clock_mono_ms() < began + 20) {
+        ev.progress.step++;
+        assert_int_equal(master_feed(m, &ev), 0);
+        master_flush(m);
+        n_looks += m->outlook_due_ms != due;
+        due = m->outlook_due_ms;
+    }
+    assert_true(n_looks <= 1 + (clock_mono_ms() - began) / 1000);
+}
+
+/* When a job will end is computed from all of its tasks. So the master does not compute it after
+ * each event, but at most once a second. It then needs no further event to do so. */
+static void the_scheduler_gets_the_end(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = { { .task = "worker:0", .until_outlook = true },
+                                             { .task = "worker:1" },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    w.on_running = report_often;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_true(w.n_outlooks >= 1);
+    world_done(&w);
+}
+
+static void fail_at(struct world *w, uint32_t slot, uint64_t us)
+{
+    struct job_event ev = { .type = EV_ATTEMPT_ENDED,
+                            .attempt_ended = { .slot = slot,
+                                               .generation = 1,
+                                               .attempt = 1,
+                                               .reason = END_EXITED,
+                                               .exit_code = 1 } };
+    assert_int_equal(master_feed_end(w->master, &ev, us), 0);
+}
+
+/* Both tasks fail in one millisecond, and the master hears of worker:0 last. */
+static void fail_both(struct world *w)
+{
+    uint64_t us;
+    while ((us = (uint64_t)clock_mono_us()) % 1000 < 300 || us % 1000 > 600)
+        ;
+    fail_at(w, 1, us);
+    fail_at(w, 0, us - 200);
+}
+
+/* The first failure is found also if two are less than a millisecond apart. */
+static void two_failures_in_one_millisecond(void **state)
+{
+    (void)state;
+    static const char *const conf[] = { BASIC, "tony.worker.instances=2", "tony.worker.memory=64m",
+                                        "tony.application.fail-on-worker-failure-enabled=true",
+                                        NULL };
+    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
+                                             { .task = "worker:1", .hangs = true },
+                                             { 0 } };
+    struct world w;
+    world_init(&w, conf, scripts);
+    w.on_running = fail_both;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_non_null(strstr(w.diagnostics, "worker:0"));
     world_done(&w);
 }
 
@@ -470,6 +543,8 @@ int main(void)
         cmocka_unit_test(a_stop_is_answered_when_it_is_durable),
         cmocka_unit_test(a_resize_is_answered_when_it_is_durable),
         cmocka_unit_test(the_scheduler_gets_the_bounds),
+        cmocka_unit_test(the_scheduler_gets_the_end),
+        cmocka_unit_test(two_failures_in_one_millisecond),
         cmocka_unit_test(a_resize_that_is_refused),
         cmocka_unit_test(an_owner_disconnects),
         cmocka_unit_test_prestate(an_owner_disconnects, (void *)"errs"),
