@@ -8,6 +8,7 @@ import pytest
 from conftest import BIN, ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(20)
 def test_a_day_of_three_jobs(tmp_path):

@@ -9,10 +9,9 @@ import pathlib
 import re
 import resource
 import subprocess
-import tempfile
 
 import pytest
-from conftest import BIN, own_tony, wait_until  # noqa: F401 (fixture)
+from conftest import BIN, make_base, own_tony, wait_until  # noqa: F401 (fixture)
 from lib_jobs import Lab
 
 POOL = {"pool.memory": "64g"}
@@ -28,12 +27,7 @@ pytestmark = [
 
 @pytest.fixture
 def lab(own_tony):  # noqa: F811
-    """
-    Its home is in memory if possible. Some file systems take longer to make a file if many were removed a
-    short time ago.
-    """
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
-    made = Lab(pathlib.Path(tempfile.mkdtemp(prefix="te-", dir=base)), site=POOL)
+    made = Lab(make_base(), site=POOL)
     own_tony.made.append(made)
     return made
 

@@ -53,6 +53,7 @@ def test_a_thousand_tasks_killed_in_the_middle(big):
         started.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_running_tasks_and_kills(big):
     """The master and the pool are killed. All thousand tasks go on, and the master stays small."""

@@ -241,7 +241,7 @@ TORCH_CASES = {
 
 
 # Each case imports PyTorch twice. The tests above have the same failures without it.
-@pytest.mark.parametrize("case", [case if case in ("exception", "memory") else pytest.param(case, marks=pytest.mark.slow) for case in TORCH_CASES])
+@pytest.mark.parametrize("case", [case if case == "exception" else pytest.param(case, marks=pytest.mark.slow) for case in TORCH_CASES])
 def test_pytorch(tony, case):
     fail, known = TORCH_CASES[case]
     bad = len(case) % 2

@@ -314,7 +314,7 @@ void world_await_state(struct world *w, const char *id, const char *state)
             return;
         if (clock_mono_ms() > deadline)
             fail_msg("job %s is '%s', not '%s'", id, is, state);
-        world_pause_ms(5);
+        world_pause_ms(10);
     }
 }
 

@@ -200,7 +200,7 @@ static unsigned count_groups(struct world *w)
 /* Containers that come and go do not make the keeper larger, and leave few control groups. */
 static void memory_stays(void **state)
 {
-    enum { ROUNDS = 14, WARM = 4, EACH = 100 };
+    enum { ROUNDS = 12, WARM = 4, EACH = 50 };
     long before = 0;
     (void)state;
     struct world *w = world_new("");

@@ -570,19 +570,19 @@ static void test_random_timelines(void **state)
 {
     unsigned n_whole = 0;
     (void)state;
-    for (uint64_t seed = 1; seed <= 100; seed++) {
+    for (uint64_t seed = 1; seed <= 40; seed++) {
         (void)snprintf(running, sizeof running, "seed %u", (unsigned)seed);
         by_chance(seed, "worker*4/on/scope-job/max1000", &n_whole);
         by_chance(seed, "worker*4/on/scope-task/max1000 gang=0", &n_whole);
         by_chance(seed, "worker*2/on/scope-role/max1000 b*2/on/scope-job/max1000", &n_whole);
     }
-    assert_true(n_whole > 1500); /* otherwise the test proves nothing */
+    assert_true(n_whole > 600); /* otherwise the test proves nothing */
 }
 
 /* 10,000 tasks report paths of 100 bytes. The fastest are twenty steps ahead. */
 static void test_memory(void **state)
 {
-    enum { N = 10000, STEPS = 40, AHEAD = 20 };
+    enum { N = 10000, STEPS = 6, AHEAD = 20 };
     static const char zeros[] = "00000000000000000000000000000000000000000000000000000000000000000"
                                 "000000000000000000";
     struct drive d;

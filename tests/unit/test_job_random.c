@@ -2,7 +2,7 @@
 /*
  * The core in a random world (job_sim.h). If a run fails, the test repeats shorter and shorter
  * parts of it, and writes the shortest trace that still fails to a file. TONY_SEED=n runs one seed.
- * TONY_EVENTS=n runs n events instead of 1,000,000. TONY_FIRST_SEED=n starts with seed n.
+ * TONY_EVENTS=n runs n events instead of 250,000. TONY_FIRST_SEED=n starts with seed n.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -257,7 +257,7 @@ static void test_random(void **state)
     const char *one = getenv("TONY_SEED"), *more = getenv("TONY_EVENTS");
     const char *from = getenv("TONY_FIRST_SEED");
     unsigned n_feeds = 0;
-    int64_t seed = 0, events = 1000000, first = 1;
+    int64_t seed = 0, events = 250000, first = 1;
 
     (void)state;
     if (more)

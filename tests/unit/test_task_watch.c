@@ -105,20 +105,20 @@ static void by_marker(void **state)
     task_watch_free(w);
 }
 
-static void ten_thousand(void **state)
+static void thousands_of_files(void **state)
 {
     struct task_watch *w = watch("step-([0-9]+)", "");
     char name[40];
     (void)state;
-    for (int i = 0; i < 10000; i++) {
+    for (int i = 0; i < 4000; i++) {
         (void)snprintf(name, sizeof name, i % 2 ? "step-%d" : "junk-%d", i);
         make(name);
     }
-    expect(w, "9989 9991 9993 9995 9997 9999 ");
+    expect(w, "3989 3991 3993 3995 3997 3999 ");
     expect(w, "");
     make("step-5"); /* existed before, and is much older */
-    make("step-10001");
-    expect(w, "10001 ");
+    make("step-4001");
+    expect(w, "4001 ");
     task_watch_free(w);
 }
 
@@ -213,7 +213,7 @@ int main(void)
         cmocka_unit_test(by_name),
         cmocka_unit_test(by_marker),
         cmocka_unit_test(same_step),
-        cmocka_unit_test(ten_thousand),
+        cmocka_unit_test(thousands_of_files),
         cmocka_unit_test(the_directory_is_missing),
         cmocka_unit_test(by_another_attempt),
     };

@@ -132,6 +132,7 @@ def age(cluster, path, ms):
     cluster.hdfs("SETTIMES", path, "PUT", modificationtime=int(time.time() * 1000) - ms, accesstime=-1)
 
 
+@pytest.mark.slow
 def test_the_cache_ages(tony, cluster, base):
     hour = 3600 * 1000
     (base / "old").write_text("old" + os.urandom(8).hex())

@@ -16,6 +16,7 @@ def test_two_jobs_of_sixty_percent(tony):
     assert "given back" in (said := two_jobs_of_sixty_percent(tony)), said  # otherwise the jobs did not compete
 
 
+@pytest.mark.slow
 def test_a_gang_that_cannot_be_had_in_time(tony, cluster):
     filling, app, _ = tony.gated(12, role={"memory": f"{MIB}m"})
     r = tony.run("run", workers(tony, 8, "second", **{"tony.container.allocation.timeout": 4000}), timeout=300)

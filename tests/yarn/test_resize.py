@@ -115,6 +115,7 @@ def test_a_queued_job_takes_its_resize_back(tony, cluster, full):
     assert len(doc["tasks"]) == 2 and "last_resize" not in doc and not resizes_in(tony, cluster, app)
 
 
+@pytest.mark.slow
 def test_a_resize_beside_the_start_of_the_master(tony, cluster):
     """Whether the request comes before the master, beside its start or after it: the job gets the size that the client was told."""
     answers = []

@@ -36,6 +36,7 @@ def not_found():
         server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.takes(8)
 def test_the_resourcemanager_is_down(tony, cluster):
     cluster.signal("rm")
@@ -110,6 +111,7 @@ def test_a_master_that_cannot_start(tony, cluster, base):
     assert p.returncode == 1 and "the master is broken" in err, out + err
 
 
+@pytest.mark.slow
 @pytest.mark.takes(10)
 def test_the_namenode_is_down(tony, cluster):
     cluster.signal("nn")
