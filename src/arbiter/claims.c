@@ -9,97 +9,42 @@
 
 static const char *const type_names[CLAIM_TYPES] = { "memory_mib", "gpus" };
 
-/* The input of part_divide(). */
+/* The nodes as part_divide() gets them. */
 struct problem {
     struct part_amount *free; /* by node: what nothing holds */
     struct part_amount *nodes;
-    struct part_claim *claims;
-    struct part_place *places; /* of all jobs, one after the other */
-    uint32_t *counts;          /* by node: containers of the job that is being counted */
 };
 
 static void problem_done(struct problem *p)
 {
     free(p->free);
     free(p->nodes);
-    free(p->claims);
-    free(p->places);
-    free(p->counts);
 }
 
-static int problem_alloc(struct problem *p, size_t n_nodes, const struct claim *claims, size_t n)
+static int problem_alloc(struct problem *p, size_t n_nodes)
 {
-    size_t n_places = 1;
-    for (size_t i = 0; i < n; i++)
-        n_places += claims[i].runs ? claims[i].n : 0;
     p->free = calloc(n_nodes + 1, sizeof *p->free);
     p->nodes = calloc(n_nodes + 1, sizeof *p->nodes);
-    p->claims = calloc(n + 1, sizeof *p->claims);
-    p->places = calloc(n_places, sizeof *p->places);
-    p->counts = calloc(n_nodes + 1, sizeof *p->counts);
-    return p->free && p->nodes && p->claims && p->places && p->counts ? 0 : -ENOMEM;
+    return p->free && p->nodes ? 0 : -ENOMEM;
 }
-
-/* ---- jobs ---- */
 
 /* Without a known node for each container, a running job cannot be described to the policies. */
-static bool is_placed(const struct claim *c, size_t n_nodes)
+static bool is_placed(const struct part_claim *c, size_t n_nodes)
 {
-    for (uint32_t k = 0; k < c->n; k++)
-        if (c->at[k] >= n_nodes)
+    for (uint32_t k = 0; k < c->n_at; k++)
+        if (c->at[k].node >= n_nodes)
             return false;
-    return c->n > 0;
-}
-
-/* Write the places of a job, in the order of the nodes. Returns their number. */
-static uint32_t add_places(const struct claim *c, size_t n_nodes, uint32_t *counts,
-                           struct part_place *out)
-{
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < c->n; k++)
-        counts[c->at[k]]++;
-    for (uint32_t node = 0; node < n_nodes; node++) {
-        if (counts[node])
-            out[n++] = (struct part_place){ .node = node, .n = counts[node] };
-        counts[node] = 0;
-    }
-    return n;
-}
-
-static struct part_place *add_job(const struct claim *c, size_t n_nodes, size_t arrival,
-                                  struct problem *p, struct part_place *places)
-{
-    struct part_claim *out = &p->claims[arrival];
-    *out = (struct part_claim){ .id = c->id,
-                                .runs = c->runs,
-                                .pinned = c->pinned,
-                                .fixed = c->fixed,
-                                .each = c->each,
-                                .min = c->min,
-                                .max = c->max,
-                                .n = c->n,
-                                .at = places,
-                                .priority = c->priority,
-                                .arrival = arrival,
-                                .weight = c->weight,
-                                .budget = c->budget,
-                                .remaining_s = c->remaining_s,
-                                .ends_in_s = c->remaining_s,
-                                .resize_s = c->resize_s,
-                                .waited_s = c->waited_s };
-    if (c->runs)
-        out->n_at = add_places(c, n_nodes, p->counts, places);
-    return places + out->n_at;
+    return c->n_at > 0;
 }
 
 /* ---- nodes ---- */
 
 /* What the jobs hold on each node is part of its capacity, even where a node is overfull. */
-static void add_held(struct problem *p, size_t n)
+static void add_held(struct problem *p, const struct part_claim *claims, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct part_claim *j = &p->claims[i];
-        for (uint32_t k = 0; k < j->n_at; k++)
+        const struct part_claim *j = &claims[i];
+        for (uint32_t k = 0; j->runs && k < j->n_at; k++)
             for (int t = 0; t < CLAIM_TYPES; t++)
                 p->nodes[j->at[k].node].v[t] += j->each.v[t] * j->at[k].n;
     }
@@ -131,12 +76,9 @@ static void add_free(struct problem *p, size_t n_nodes, int type, const struct p
 /* ---- the decision ---- */
 
 static void fill(struct problem *p, const struct claims_node *nodes, size_t n_nodes,
-                 const struct part_amount *limit, const struct claim *claims, size_t n)
+                 const struct part_amount *limit, const struct part_claim *claims, size_t n)
 {
-    struct part_place *places = p->places;
-    for (size_t i = 0; i < n; i++)
-        places = add_job(&claims[i], n_nodes, i, p, places);
-    add_held(p, n);
+    add_held(p, claims, n);
     find_free(p, nodes, n_nodes);
     for (int t = 0; t < CLAIM_TYPES; t++)
         add_free(p, n_nodes, t, limit);
@@ -144,18 +86,19 @@ static void fill(struct problem *p, const struct claims_node *nodes, size_t n_no
 
 int claims_decide(const struct part_policy *policy, const struct part_options *o,
                   const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,
-                  const struct claim *claims, size_t n, struct part_division *out, struct err *e)
+                  const struct part_claim *claims, size_t n, struct part_division *out,
+                  struct err *e)
 {
     AUTO(problem_done) struct problem p = { 0 };
     for (size_t i = 0; i < n; i++)
         if (claims[i].runs && !is_placed(&claims[i], n_nodes))
             return err_set(e, EINVAL, "job '%s' runs on a node that is not in the list",
                            claims[i].id);
-    if (problem_alloc(&p, n_nodes, claims, n) < 0)
+    if (problem_alloc(&p, n_nodes) < 0)
         return err_set(e, ENOMEM, "cannot divide the queue: %m");
     fill(&p, nodes, n_nodes, limit, claims, n);
     const struct part_cluster c = {
         .n_types = CLAIM_TYPES, .types = type_names, .n_nodes = (uint32_t)n_nodes, .nodes = p.nodes
     };
-    return part_divide(policy, o, &c, p.claims, n, out, e);
+    return part_divide(policy, o, &c, claims, n, out, e);
 }

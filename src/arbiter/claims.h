@@ -37,25 +37,9 @@ struct claims_node {
     struct part_amount taken;    /* by what no decision can give back: see above */
 };
 
-struct claim {
-    const char *id;                 /* borrowed */
-    bool runs;                      /* all its containers are there */
-    bool pinned;                    /* it runs, and must keep its size */
-    struct part_amount fixed, each; /* fixed: only of a job that waits */
-    uint32_t min, max;              /* 1 <= min <= max */
-    const uint32_t
-        *at;         /* of a job that runs: the number of the node of each container, n of them */
-    uint32_t n;      /* containers of its elastic role; of a job that waits: as in its job file */
-    uint32_t weight; /* 1 .. PART_WEIGHT_MAX */
-    int priority;
-    double budget;      /* policy market; 0 = the weight */
-    double remaining_s; /* run time left; INFINITY = unknown */
-    double resize_s;    /* what a resize costs it */
-    double waited_s;    /* since its submission; 0 if it runs */
-};
-
 /*
- * Decide. claims: in the order in which the jobs were submitted.
+ * Decide. claims: their amounts are of the types above; the fixed part counts only of a job that
+ * waits (that of a job that runs is in `taken`).
  * limit: what the containers of the claims may have in all; NULL = as much as the nodes have.
  *
  * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
@@ -66,6 +50,7 @@ struct claim {
  */
 int claims_decide(const struct part_policy *policy, const struct part_options *o,
                   const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,
-                  const struct claim *claims, size_t n, struct part_division *out, struct err *e);
+                  const struct part_claim *claims, size_t n, struct part_division *out,
+                  struct err *e);
 
 #endif

@@ -6,9 +6,6 @@
 
 #include "client/allocate.h"
 #include "client/client_int.h"
-#include "client/link.h"
-#include "loop/loop.h"
-#include "proto/tony.pb-c.h"
 
 /* ---- claims ---- */
 
@@ -26,26 +23,29 @@ static struct part_amount amount(uint64_t memory_mib, uint32_t gpus)
     return p;
 }
 
-static struct claim claim_of(const struct arbiter_job *j, int64_t now)
+static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, int64_t now)
 {
-    const struct job_elastic *x = &j->elastic;
-    uint64_t master_mib = j->has_master ? 0 : j->spec->am.memory_mib;
+    const struct share_needs *x = &j->needs;
+    uint64_t master_mib = j->has_master ? 0 : x->master_mib;
     double waited_ms = (double)(clock_wall_ms() - j->submitted_ms);
-    return (struct claim){ .id = j->id,
-                           .runs = j->runs,
-                           .pinned = j->runs && now < j->leave_until_ms,
-                           .fixed = amount(x->fixed_memory_mib + master_mib, x->fixed_gpus),
-                           .each = amount(x->each_memory_mib, x->each_gpus),
-                           .min = x->min,
-                           .max = x->max,
-                           .at = j->at.v,
-                           .n = j->n,
-                           .weight = j->spec->weight,
-                           .budget = j->spec->budget,
-                           .priority = j->priority,
-                           .remaining_s = j->remaining_s,
-                           .resize_s = j->resize_s,
-                           .waited_s = j->runs ? 0 : MAX(waited_ms, 0.0) / 1000 };
+    return (struct part_claim){ .id = j->id,
+                                .runs = j->runs,
+                                .pinned = j->runs && now < j->leave_until_ms,
+                                .fixed = amount(x->fixed_mib + master_mib, x->fixed_gpus),
+                                .each = amount(x->each_mib, x->each_gpus),
+                                .min = x->min,
+                                .max = x->max,
+                                .at = j->at.v,
+                                .n_at = (uint32_t)j->at.n,
+                                .n = j->n,
+                                .arrival = arrival,
+                                .weight = x->weight,
+                                .budget = x->budget,
+                                .priority = j->priority,
+                                .remaining_s = j->remaining_s,
+                                .ends_in_s = j->remaining_s,
+                                .resize_s = j->resize_s,
+                                .waited_s = j->runs ? 0 : MAX(waited_ms, 0.0) / 1000 };
 }
 
 /* What no decision can give back: all that is used, without the containers of the claims. A job
@@ -59,9 +59,9 @@ static void set_taken(struct arbiter *a)
         if (!may_change(j))
             continue;
         for (size_t k = 0; k < j->at.n; k++) {
-            struct part_amount *taken = &a->nodes.v[j->at.v[k]].taken;
-            taken->v[CLAIM_MEMORY_MIB] -= (int64_t)j->elastic.each_memory_mib;
-            taken->v[CLAIM_GPUS] -= j->elastic.each_gpus;
+            struct part_amount *taken = &a->nodes.v[j->at.v[k].node].taken;
+            taken->v[CLAIM_MEMORY_MIB] -= (int64_t)(j->needs.each_mib * j->at.v[k].n);
+            taken->v[CLAIM_GPUS] -= (int64_t)j->needs.each_gpus * j->at.v[k].n;
         }
     }
     for (size_t i = 0; i < a->nodes.n; i++)
@@ -76,9 +76,9 @@ static void set_limit(struct arbiter *a)
         int64_t others = a->queue_used.v[t];
         for (size_t i = 0; i < a->jobs.n; i++) {
             const struct arbiter_job *j = &a->jobs.v[i];
-            int64_t each = t == CLAIM_GPUS ? (int64_t)j->elastic.each_gpus
-                                           : (int64_t)j->elastic.each_memory_mib;
-            others -= may_change(j) ? each * (int64_t)j->at.n : 0;
+            int64_t each =
+                t == CLAIM_GPUS ? (int64_t)j->needs.each_gpus : (int64_t)j->needs.each_mib;
+            others -= may_change(j) ? each * (int64_t)j->held : 0;
         }
         a->limit.v[t] = MAX(a->limit.v[t] - MAX(others, INT64_C(0)), INT64_C(0));
     }
@@ -86,7 +86,7 @@ static void set_limit(struct arbiter *a)
 
 /* The claims of one round; jobs[k] is the job of claims[k]. */
 struct round {
-    struct claim *claims;
+    struct part_claim *claims;
     struct arbiter_job **jobs;
     size_t n;
     struct part_division decision;
@@ -111,7 +111,7 @@ static int make_claims(struct arbiter *a, struct round *r)
         if (!may_change(j))
             continue;
         r->jobs[r->n] = j;
-        r->claims[r->n++] = claim_of(j, now);
+        r->claims[r->n++] = claim_of(j, i, now);
     }
     set_taken(a);
     set_limit(a);
@@ -119,39 +119,6 @@ static int make_claims(struct arbiter *a, struct round *r)
 }
 
 /* ---- asking the masters ---- */
-
-static const struct conn_ops no_ops = { 0 };
-
-/* 0; -errno: e says why the job does not follow. */
-static int ask_master(struct arbiter *a, const struct arbiter_job *j, uint32_t n, const char *why,
-                      struct err *e)
-{
-    Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
-    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    struct yarn_report r = { 0 };
-    struct conn *conn = NULL;
-    struct answer answer = { 0 };
-    wish.grow = n > j->n;
-    wish.n_containers = j->elastic.fixed_containers + n;
-    wish.deadline_ms = (uint64_t)a->settings.resize_limit_ms;
-    wish.why = (char *)(uintptr_t)why;
-    wish.saved = j->elastic.role->resize != RESIZE_RESTART; /* as on the pool: no work is lost */
-    ask.what = TONY__CLIENT_ASK__WHAT__WISH;
-    ask.application_id = (char *)(uintptr_t)j->id;
-    ask.wish = &wish;
-    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
-    f.client_ask = &ask;
-    int rc = yarn_report(a->y, j->id, &r, e);
-    if (rc == 0)
-        rc = yarn_dial_master(a->y, &r, &no_ops, NULL, &conn, e);
-    if (rc == 0)
-        rc = link_ask(a->y->c, &conn, &f, &answer, e);
-    conn_close(conn);
-    answer_done(&answer);
-    yarn_report_done(&r);
-    return rc;
-}
 
 /* Look at the jobs that were asked before. true: one of them still changes. */
 static bool someone_changes(struct arbiter *a)
@@ -188,7 +155,7 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
         return;
     j->asked = t->n;
     j->asked_ms = now;
-    if (ask_master(a, j, t->n, why, &e) == 0)
+    if (arbiter_ask_wish(a, j, t->n, why, &e) == 0)
         return;
     client_note("job %s stays as it is: %s", j->id, e.msg);
     j->asked_ms = 0;
@@ -314,14 +281,23 @@ int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e)
 
 static int read_settings(struct arbiter *a, struct client *c, struct err *e)
 {
-    const char *unit = site_get(a->y->site, "yarn.scheduler.minimum-allocation-mb");
-    enum { UNIT_MIB = 1024 }; /* Hadoop's default */
     policy_settings_read(a->y->conf, &a->settings);
     a->settings.interval_ms = MAX(a->settings.interval_ms, INT64_C(100));
-    a->unit_mib = UNIT_MIB;
-    if (unit)
-        (void)str_i64(span_of(unit), 1, INT32_MAX, "minimum", &a->unit_mib, NULL);
     return arbiter_choose_policy(a, options_get(&c->o, OPT_POLICY), e);
+}
+
+/* Read the arbiter's private key, if its user has one. */
+static int read_key(struct arbiter *a, struct err *e)
+{
+    int rc = arbiter_secret_read(a->y, &a->secret, e);
+    if (rc == 0)
+        rc = arbiter_key_public(&a->secret, &a->public, e);
+    a->has_key = rc == 0;
+    if (rc == -ENOENT) {
+        *e = (struct err){ 0 };
+        return 0;
+    }
+    return rc;
 }
 
 /* Until it is killed; what it knows of the cluster is asked anew in each round. */
@@ -352,6 +328,8 @@ static int run_here(struct client *c, const char *queue)
     if (rc == 0)
         rc = read_settings(&a, c, &e);
     if (rc == 0)
+        rc = read_key(&a, &e);
+    if (rc == 0)
         rc = run_rounds(&a, options_has(&c->o, OPT_ONCE), &e);
     arbiter_forget(&a);
     if (rc < 0)
@@ -367,6 +345,7 @@ int cmd_arbiter(struct client *c)
     } verbs[] = { { "run", run_here },
                   { "start", arbiter_start },
                   { "stop", arbiter_stop },
+                  { "key", arbiter_key_print },
                   { "status", arbiter_status } };
     const char *queue = options_get(&c->o, OPT_QUEUE), *verb = c->o.args[0];
     struct err e = { 0 };
@@ -380,6 +359,6 @@ int cmd_arbiter(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     }
     (void)err_set(&e, EINVAL, "tony arbiter has no '%s'", verb);
-    err_hint(&e, "run, start, stop and status are known");
+    err_hint(&e, "run, start, stop, status and key are known");
     return client_fail(EXIT_MISUSE, &e);
 }

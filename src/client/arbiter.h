@@ -7,14 +7,14 @@
  * the queue, and each job's master for its state. So it may be killed and started again at any
  * time, and without it all jobs run on as they are. YARN stays the owner of every container.
  *
- *   Who    The jobs of the user who runs it: it must read a job's key to speak to its master, and
- *          the key file belongs to the job's user. All other applications are room that is taken.
- *   Order  A job that waits is never told to start; YARN starts it when there is room. While such a
- *          job is to start, the arbiter offers no other job more containers, since YARN would give
- *          the room to whoever asks first.
- *   Again  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
- *          does not ask it again for the same time.
- *   Turns  While a job that was asked still changes, nothing is decided.
+ *   Who    Jobs of all users that were registered for its key at their submission
+ *          (storage/resizekey.h), and the jobs of its own user that are not registered for any
+ *          arbiter. It speaks to the first with the resize key, to the second with the client's
+ * key. All other applications are room that is taken. Order  A job that waits is never told to
+ * start; YARN starts it when there is room. While such a job is to start, the arbiter offers no
+ * other job more containers, since YARN would give the room to whoever asks first. Again  If a job
+ * refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter does not ask it
+ * again for the same time. Turns  While a job that was asked still changes, nothing is decided.
  */
 #ifndef TONY_CLIENT_ARBITER_H
 #define TONY_CLIENT_ARBITER_H
@@ -24,20 +24,25 @@
 
 #include "arbiter/claims.h"
 #include "arbiter/settings.h"
+#include "arbiter/share.h"
 #include "base/base.h"
 #include "client/yarn.h"
-#include "conf/conf.h"
+#include "codec/tls.h"
+#include "storage/resizekey.h"
 
 /* What is known of one application of the queue. */
 struct arbiter_job {
     char id[APP_ID_MAX];
-    bool present;          /* in the last answer of the ResourceManager */
-    struct job_spec *spec; /* NULL = not readable: its containers count as taken */
-    struct job_elastic elastic;
-    bool is_elastic;
-    int64_t leave_until_ms; /* it has refused, or was too slow */
-    int64_t asked_ms;       /* when it was last asked; 0 = it has followed since */
-    uint32_t asked;         /* for so many containers */
+    bool present;       /* in the last answer of the ResourceManager */
+    bool registered;    /* for this arbiter; else it is a job of its own user */
+    struct tls_key key; /* len 0 = not known yet */
+    bool is_known;      /* job.conf or the tag was read. If not, its containers count as taken */
+    bool is_elastic;    /* it has needs */
+    struct share_needs needs;
+    int64_t silent_until_ms; /* its master did not answer: do not ask it before */
+    int64_t leave_until_ms;  /* it has refused, or was too slow */
+    int64_t asked_ms;        /* when it was last asked; 0 = it has followed since */
+    uint32_t asked;          /* for so many containers */
 
     bool said; /* a round has printed the next two */
     uint32_t said_n;
@@ -46,8 +51,12 @@ struct arbiter_job {
     /* In this round: */
     int64_t submitted_ms;
     bool has_master, runs, changing;
-    uint32_t n;       /* containers of the elastic role */
-    VEC(uint32_t) at; /* the number of the node of each */
+    char host[256]; /* of the master */
+    uint16_t port;
+    struct part_amount used;   /* by the application, as the ResourceManager says */
+    uint32_t n;                /* instances of the elastic role */
+    VEC(struct part_place) at; /* where its containers are, in the order of the nodes */
+    uint32_t held;             /* their number */
     int priority;
     double remaining_s; /* run time left; INFINITY = unknown */
     double resize_s;    /* what a resize costs it: measured, or else as the settings say */
@@ -58,8 +67,9 @@ struct arbiter {
     const char *queue;
     const struct part_policy *policy;
     struct policy_settings settings;
-    int64_t unit_mib; /* YARN rounds the memory of a container up to a multiple of it */
     bool dry, json;
+    bool has_key; /* it may resize jobs of other users */
+    struct arbiter_key secret, public;
 
     VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
     VEC(struct claims_node) nodes;
@@ -73,10 +83,31 @@ struct arbiter {
 int arbiter_observe(struct arbiter *a, struct err *e);
 void arbiter_forget(struct arbiter *a); /* free all that it knows */
 
+/* arbiter_masters.c: what a master is asked. 0 or -errno. */
+/* Its share, as JSON for share_state_read(). The caller ends *out. */
+int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out, struct err *e);
+/* To have n instances of the elastic role. On failure e says why the job does not follow. */
+int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const char *why,
+                     struct err *e);
+
+/* arbiter_key.c */
+/* A queue may be given by its whole path or by the last part of it. */
+bool arbiter_is_same_queue(const char *a, const char *b);
+/* The public key of the arbiter of a queue, from tony.yarn.arbiter-keys. 1; 0: there is none; -EINVAL.
+ */
+struct conf;
+int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,
+                         struct err *e);
+/* The private key of this user. -ENOENT: there is none; or another -errno. The caller overwrites
+ * it. */
+int arbiter_secret_read(struct yarn *y, struct arbiter_key *out, struct err *e);
+/* `tony arbiter key`: make the key if there is none, and print the public half. An exit code. */
+struct client;
+int arbiter_key_print(struct client *c, const char *queue);
+
 /* arbiter_app.c: the arbiter as an application of its own on YARN, one for each queue and user. It
  * is a tony job of one task that runs `tony-arbiter arbiter run`. Each prints its errors and
  * returns an exit code. */
-struct client;
 int arbiter_start(struct client *c, const char *queue);
 int arbiter_stop(struct client *c, const char *queue);
 int arbiter_status(struct client *c, const char *queue);

@@ -16,6 +16,7 @@
 #include "client/arbiter.h"
 #include "client/client_int.h"
 #include "client/jobconf.h"
+#include "conf/conf.h"
 #include "hadoop/yarn.h"
 
 #define APP_TYPE "TONY-ARBITER" /* YARN allows 20 characters */
@@ -33,15 +34,6 @@ struct search {
     struct yarn_report found;   /* id "" = none */
 };
 
-/* A queue may be given by its whole path or by the last part of it. */
-static bool is_same_queue(const char *a, const char *b)
-{
-    const char *a_dot = strrchr(a, '.'), *b_dot = strrchr(b, '.');
-    if (a_dot && b_dot)
-        return str_eq(a, b);
-    return str_eq(a_dot ? a_dot + 1 : a, b_dot ? b_dot + 1 : b);
-}
-
 /* Of several, keep the one that was submitted first. */
 static void consider(struct search *s, const Hadoop__ApplicationReport *from)
 {
@@ -49,7 +41,7 @@ static void consider(struct search *s, const Hadoop__ApplicationReport *from)
     if (yarn_report_copy(from, &r) < 0)
         return;
     bool is_ours = str_starts(r.name, NAME_PREFIX) &&
-                   is_same_queue(r.name + strlen(NAME_PREFIX), s->queue) &&
+                   arbiter_is_same_queue(r.name + strlen(NAME_PREFIX), s->queue) &&
                    !yarn_app_state_is_final(r.state) && !(s->not_id && str_eq(r.id, s->not_id));
     bool is_first = !s->found.id[0] || r.submitted_ms < s->found.submitted_ms;
     if (!is_ours || !is_first) {

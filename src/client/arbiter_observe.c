@@ -9,8 +9,7 @@
 
 #include "client/arbiter.h"
 #include "client/client_int.h"
-#include "client/status.h"
-#include "codec/json.h"
+#include "conf/conf.h"
 #include "hadoop/yarn.h"
 #include "loop/loop.h"
 
@@ -20,7 +19,7 @@ enum { APPS_MAX = 10000, QUEUE_PATH_MAX = 1024 };
 
 static void job_done(struct arbiter_job *j)
 {
-    job_spec_free(j->spec);
+    explicit_bzero(&j->key, sizeof j->key);
     vec_done(&j->at);
 }
 
@@ -33,6 +32,7 @@ void arbiter_forget(struct arbiter *a)
         free((char *)(uintptr_t)a->nodes.v[i].name);
     vec_done(&a->nodes);
     vec_done(&a->used);
+    explicit_bzero(&a->secret, sizeof a->secret);
 }
 
 static struct arbiter_job *find_job(struct arbiter *a, const char *id)
@@ -85,24 +85,77 @@ static bool is_type_of_jobs(const struct arbiter *a, const char *type)
     return str_eq(type, "TONY") || (own && str_eq(type, own));
 }
 
+/* The first tag of an application that begins like this; NULL = none. */
+static const char *find_tag(const Hadoop__ApplicationReport *app, const char *prefix)
+{
+    for (size_t i = 0; i < app->n_application_tags; i++)
+        if (str_starts(app->application_tags[i], prefix))
+            return app->application_tags[i];
+    return NULL;
+}
+
+/* Take what the tags of a registered job say. A job whose tags are not valid is none of ours. */
+static int read_tags(const struct arbiter *a, const Hadoop__ApplicationReport *app,
+                     struct arbiter_job *out)
+{
+    const char *key = find_tag(app, RESIZE_KEY_TAG), *size = find_tag(app, SHARE_TAG);
+    struct err e = { 0 };
+    int rc = size ? share_needs_read(size, &out->needs, &e) : -ENOENT;
+    if (rc == 0)
+        rc = resize_key_accept(&a->secret, key, out->id, &out->key, &e);
+    if (rc < 0)
+        log_err(LOG_DEBUG, "arbiter.tags", &e);
+    out->registered = out->is_known = out->is_elastic = rc == 0;
+    return rc;
+}
+
+enum whose { OF_OTHERS, OF_USER, REGISTERED };
+
+/* May this arbiter resize the application? A job that is registered for another arbiter is left to
+ * that one, also if it is a job of this user. */
+static enum whose whose_is(const struct arbiter *a, const Hadoop__ApplicationReport *app,
+                           const struct yarn_report *r)
+{
+    const char *tag = find_tag(app, RESIZE_KEY_TAG);
+    if (yarn_app_state_is_final(r->state))
+        return OF_OTHERS;
+    if (tag)
+        return a->has_key && resize_key_is_for(tag, &a->public) ? REGISTERED : OF_OTHERS;
+    return str_eq(r->user, a->y->user) && is_type_of_jobs(a, r->type) ? OF_USER : OF_OTHERS;
+}
+
+static struct arbiter_job *add_job(struct arbiter *a, const Hadoop__ApplicationReport *app,
+                                   const struct yarn_report *r)
+{
+    struct arbiter_job fresh = { .present = false };
+    enum whose whose = whose_is(a, app, r);
+    struct arbiter_job *j = find_job(a, r->id);
+    if (whose == OF_OTHERS || j)
+        return whose == OF_OTHERS ? NULL : j;
+    if (!str_copy(fresh.id, sizeof fresh.id, r->id) ||
+        (whose == REGISTERED && read_tags(a, app, &fresh) < 0))
+        return NULL;
+    return vec_push(&a->jobs, fresh) < 0 ? NULL : &a->jobs.v[a->jobs.n - 1];
+}
+
 static void add_app(struct arbiter *a, const Hadoop__ApplicationReport *from)
 {
     struct yarn_report r;
     if (yarn_report_copy(from, &r) < 0)
         return;
-    struct arbiter_job *j = find_job(a, r.id), fresh = { .present = false };
-    bool ours = str_eq(r.user, a->y->user) && is_type_of_jobs(a, r.type) &&
-                !yarn_app_state_is_final(r.state);
+    struct arbiter_job *j = add_job(a, from, &r);
     const Hadoop__ApplicationResourceUsageReport *use = from->app_resource_usage;
     struct part_amount used = amount_of(use ? use->used_resources : NULL);
     for (int t = 0; t < CLAIM_TYPES; t++)
         a->queue_used.v[t] += used.v[t];
-    if (ours && !j && str_copy(fresh.id, sizeof fresh.id, r.id) && vec_push(&a->jobs, fresh) == 0)
-        j = &a->jobs.v[a->jobs.n - 1];
-    if (ours && j) {
+    if (j) {
+        bool has_address = str_copy(j->host, sizeof j->host, r.host) && j->host[0] &&
+                           r.rpc_port > 0 && r.rpc_port <= UINT16_MAX;
         j->present = true;
         j->submitted_ms = r.submitted_ms;
+        j->used = used;
         j->has_master = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
+        j->port = has_address ? (uint16_t)r.rpc_port : 0;
         j->priority = from->priority && from->priority->has_priority ? from->priority->priority : 0;
     }
     yarn_report_done(&r);
@@ -260,28 +313,22 @@ static int ask_rm(struct arbiter *a, struct err *e)
 
 /* ---- each job ---- */
 
-static void round_up(uint64_t *mib, int64_t unit)
-{
-    *mib = (*mib + (uint64_t)unit - 1) / (uint64_t)unit * (uint64_t)unit;
-}
-
 /* Read job.conf, once. A job that cannot be read now, since its client is still writing it, is read
  * in the next round. */
 static void read_spec(struct arbiter *a, struct arbiter_job *j)
 {
+    struct job_spec *spec = NULL;
     struct err e = { 0 };
-    if (j->spec)
+    if (j->is_known)
         return;
-    if (yarn_job_spec(a->y, j->id, &j->spec, &e) < 0) {
+    if (yarn_job_spec(a->y, j->id, &spec, &e) < 0) {
         log_err(LOG_DEBUG, "arbiter.unreadable", &e);
         return;
     }
-    /* The containers get what YARN makes of the wishes. */
-    for (size_t i = 0; i < j->spec->n_roles; i++)
-        round_up(&j->spec->roles[i].memory_mib, a->unit_mib);
-    j->spec->am.memory_mib = yarn_master_memory_mib(j->spec);
-    round_up(&j->spec->am.memory_mib, a->unit_mib);
-    j->is_elastic = job_spec_elastic(j->spec, &j->elastic);
+    int rc = share_needs_of(spec, yarn_master_memory_mib(spec), yarn_unit_mib(a->y), &j->needs);
+    j->is_known = rc >= 0;
+    j->is_elastic = rc == 1;
+    job_spec_free(spec);
 }
 
 static uint32_t find_node(const struct arbiter *a, const char *name)
@@ -292,79 +339,87 @@ static uint32_t find_node(const struct arbiter *a, const char *name)
     return i;
 }
 
-/* A container of a task in this state is held by the job. */
-static bool is_held(const char *state)
+struct placing {
+    const struct arbiter *a;
+    struct arbiter_job *j;
+    bool lost; /* it has containers on a node that the ResourceManager does not name */
+};
+
+static int place(const char *node, uint32_t n, void *arg)
 {
-    static const char *const not_held[] = { "held", "waiting", "ended" };
-    for (size_t i = 0; i < ARRAY_LEN(not_held); i++)
-        if (str_eq(state, not_held[i]))
-            return false;
-    return true;
+    struct placing *p = arg;
+    struct part_place at = { .node = find_node(p->a, node), .n = n };
+    if (at.node >= p->a->nodes.n) {
+        p->lost = true;
+        return 0;
+    }
+    p->j->held += n;
+    return vec_push(&p->j->at, at);
 }
 
-/* Where its containers are, from the status document of its master. */
-static int take_status(struct arbiter *a, struct arbiter_job *j, const json_t *doc)
+static int by_node(const void *x, const void *y)
 {
-    const json_t *task;
-    size_t i;
-    uint32_t n = 0;
-    bool leaves = doc_int(doc, "leaving", 0) > 0, ends = false;
-    json_array_foreach(json_object_get(doc, "tasks"), i, task)
-    {
-        if (!str_eq(doc_str(task, "role"), j->elastic.role->name))
-            continue;
-        const char *state = doc_str(task, "state");
-        ends |= str_eq(state, "ended");
-        n++;
-        if (is_held(state) && vec_push(&j->at, find_node(a, doc_str(task, "node"))) < 0)
-            return -ENOMEM;
-    }
-    json_array_foreach(json_object_get(doc, "roles"), i, task)
-    {
-        int64_t left_ms = doc_int(task, "left_ms", -1);
-        if (str_eq(doc_str(task, "name"), j->elastic.role->name) && left_ms >= 0)
-            j->remaining_s = (double)left_ms / 1000;
-    }
-    const json_t *cost = json_object_get(doc, "resize_cost");
-    if (cost)
-        j->resize_s = (double)doc_int(cost, "total_ms", 0) / 1000;
-    j->n = n;
-    j->changing = leaves || ends || json_is_object(json_object_get(doc, "resize"));
-    j->runs = str_eq(doc_str(doc, "state"), "RUNNING") && n > 0 && j->at.n == n;
-    return 0;
+    const struct part_place *a = x, *b = y;
+    return a->node < b->node ? -1 : a->node > b->node;
 }
 
-static bool is_on_known_nodes(const struct arbiter *a, const struct arbiter_job *j)
+/* Does the ResourceManager know that the job holds as much as its master says? */
+static bool is_credible(const struct arbiter_job *j)
 {
-    for (size_t i = 0; i < j->at.n; i++)
-        if (j->at.v[i] >= a->nodes.n)
-            return false;
-    return true;
+    const struct share_needs *x = &j->needs;
+    return j->held <= j->n && x->each_mib * j->held <= (uint64_t)j->used.v[CLAIM_MEMORY_MIB] &&
+           (uint64_t)x->each_gpus * j->held <= (uint64_t)j->used.v[CLAIM_GPUS];
+}
+
+/* Leave the job as it is in this round; what it holds counts as taken. */
+static void leave_alone(struct arbiter_job *j)
+{
+    j->at.n = 0;
+    j->held = 0;
+    j->runs = false;
+    j->changing = true;
+}
+
+static void take_state(struct arbiter_job *j, const struct share_state *s, bool lost)
+{
+    j->n = s->n;
+    j->runs = s->runs && j->held == s->n;
+    j->changing = s->changing || lost;
+    if (s->left_ms >= 0)
+        j->remaining_s = (double)s->left_ms / 1000;
+    if (s->cost_ms >= 0)
+        j->resize_s = (double)s->cost_ms / 1000;
+    if (j->at.n > 1)
+        qsort(j->at.v, j->at.n, sizeof *j->at.v, by_node);
+    if (j->changing || (s->runs && !j->runs) || (j->registered && !is_credible(j)))
+        leave_alone(j);
 }
 
 static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
 {
-    AUTO(json_freep) json_t *doc = NULL;
+    AUTO(buf_done) struct buf json = { 0 };
+    struct placing p = { .a = a, .j = j };
+    struct share_state s;
     struct err unreachable = { 0 };
-    j->at.n = 0;
+    j->at.n = j->held = 0;
     j->runs = j->changing = false;
     j->remaining_s = INFINITY;
     j->resize_s = (double)a->settings.resize_cost_ms / 1000;
     read_spec(a, j);
-    j->n = j->is_elastic ? j->elastic.role->instances : 0;
-    if (!j->spec || !j->is_elastic || !j->has_master)
+    j->n = j->is_elastic ? j->needs.n : 0;
+    if (!j->is_elastic || !j->has_master)
         return 0;
-    if (yarn_status(a->y, j->id, &doc, &unreachable) < 0 ||
-        !json_is_array(json_object_get(doc, "tasks"))) {
-        j->changing = true; /* its master does not answer: leave it as it is */
-        return 0;
-    }
-    if (take_status(a, j, doc) < 0)
+    int rc = arbiter_ask_share(a, j, &json, &unreachable);
+    if (rc == 0)
+        rc = share_state_read(buf_span(&json), &s, place, &p, &unreachable);
+    if (rc == -ENOMEM)
         return err_set(e, ENOMEM, "cannot keep the state of '%s': %m", j->id);
-    if (!is_on_known_nodes(a, j)) {
-        j->runs = false;
-        j->changing = true;
-    }
+    if (rc == 0)
+        take_state(j, &s, p.lost);
+    else
+        leave_alone(j); /* its master does not answer */
+    if (rc < 0)
+        log_err(LOG_DEBUG, "arbiter.silent", &unreachable);
     return 0;
 }
 

@@ -42,8 +42,7 @@ static const struct command table[] = {
       .usage = "submit [JOBFILE] [options]",
       .summary = "submit a job, print its application id, return",
       .examples = "  APP=$(tony submit job.yaml) && tony wait $APP\n",
-      .text =
-          "When the id is printed, the job is on disk. It then runs without this command.\n",
+      .text = "When the id is printed, the job is on disk. It then runs without this command.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
       .max_args = 1,
       .fn = cmd_submit },
@@ -76,7 +75,8 @@ static const struct command table[] = {
       .usage = "why APP [--json]",
       .summary = "what went wrong first, and what to do; or what a job waits for",
       .examples = "  tony why last\n",
-      .text = APP_TEXT "The first cause is shown apart from tasks that failed only because of it.\n",
+      .text =
+          APP_TEXT "The first cause is shown apart from tasks that failed only because of it.\n",
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -200,21 +200,23 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",
-      .usage = "arbiter run|start|stop|status --queue NAME [--policy NAME] [--once] [--dry-run] "
-               "[--conf KEY=VALUE] [--json]",
-      .summary = "divide a queue of YARN among your jobs, while they run",
+      .usage =
+          "arbiter run|start|stop|status|key --queue NAME [--policy NAME] [--once] [--dry-run] "
+          "[--conf KEY=VALUE] [--json]",
+      .summary = "divide a queue of YARN among jobs, while they run",
       .examples = "  tony arbiter run --queue ml\n"
                   "  tony arbiter run --queue ml --policy drf --once --dry-run\n"
                   "  tony arbiter start --queue ml\n",
-      .text = "Asks the masters of your jobs in the queue to shrink or to grow, as a policy says, "
+      .text = "Asks the masters of the jobs in the queue to shrink or to grow, as a policy says, "
               "until it is killed. Jobs run on\n"
-              "without it. start runs it as an application of its own on YARN. docs/arbiter.md "
-              "says which jobs it may resize.\n",
+              "without it. start runs it as an application of its own on YARN. key prints the "
+              "public key with which it may resize\n"
+              "the jobs of other users. docs/arbiter.md says which jobs it may resize.\n",
       .options = OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_ONCE) |
                  OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_JSON),
       .min_args = 1,
       .max_args = 1,
-      .words = "run start stop status",
+      .words = "run start stop status key",
       .fn = cmd_arbiter },
     { .name = "doctor",
       .usage = "doctor [--keys] [--json]",

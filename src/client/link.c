@@ -322,7 +322,7 @@ int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struc
     };
     conn_set_arg(*conn, &asking_ops, &a);
     struct loop_timer *timer = a.timer = loop_timer_new(c->loop, asking_late, &a);
-    out->json.max = JOB_STATUS_MAX;
+    out->json.max = out->max ? out->max : JOB_STATUS_MAX;
     int rc = timer ? conn_send(*conn, ask) : -ENOMEM;
     if (rc < 0) {
         a.rc = err_set(e, -rc, "cannot send: %m");

@@ -30,6 +30,7 @@ int link_dial_master(struct client *c, const char *socket_path, struct conn **ou
 
 struct answer {
     int64_t wait_ms;                /* set by the caller: the timeout; 0 = ANSWER_MS */
+    size_t max;                     /* set by the caller: of json; 0 = JOB_STATUS_MAX */
     struct buf json;                /* of Answer and JobUpdate */
     char *application_id, *job_dir; /* of Submitted */
     bool refused; /* *e is the refusal of the other side, not an error of the connection */

@@ -156,6 +156,8 @@ int yarn_ask_finish(struct yarn_ask *a, struct err *e);
 void yarn_ask_free(struct yarn_ask *a);
 /* The memory of the master's container. */
 uint64_t yarn_master_memory_mib(const struct job_spec *s);
+/* YARN rounds the memory of a container up to a multiple of it. */
+int64_t yarn_unit_mib(const struct yarn *y);
 /* The resource types of a role: "yarn.io/gpu=1" and tony.<role>.resource-types, checked. */
 int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus, struct strv *out,
                     struct err *e);

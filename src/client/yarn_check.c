@@ -41,6 +41,15 @@ const char *yarn_origin(const struct client_job *j, const char *key)
     return origin ? origin : key;
 }
 
+int64_t yarn_unit_mib(const struct yarn *y)
+{
+    const char *text = site_get(y->site, "yarn.scheduler.minimum-allocation-mb");
+    int64_t unit = 1024; /* Hadoop's default */
+    if (text)
+        (void)str_i64(span_of(text), 1, INT32_MAX, "minimum", &unit, NULL);
+    return unit;
+}
+
 uint64_t yarn_master_memory_mib(const struct job_spec *s)
 {
     enum { BASE_MIB = 128, TASKS_PER_MIB = 8 };

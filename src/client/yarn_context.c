@@ -189,6 +189,9 @@ static int fill_tokens(struct submission *s, struct context *k)
     struct credentials c = { 0 };
     int rc =
         credentials_add_secret(&c, JOB_KEY_SECRET, span_mem(s->key.bytes, sizeof s->key.bytes));
+    if (rc == 0 && s->resize_key.len)
+        rc = credentials_add_secret(&c, RESIZE_KEY_SECRET,
+                                    span_mem(s->resize_key.bytes, s->resize_key.len));
     const struct span files[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
     for (size_t i = 0; rc == 0 && s->carried && i < ARRAY_LEN(files); i++) {
         AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", s->files[i].name);
@@ -279,6 +282,9 @@ static void fill_label(struct submission *s, struct context *k)
 static int fill_tags(struct submission *s, struct context *k, struct err *e)
 {
     int rc = yarn_tags(s->j, &k->tags, e);
+    if (rc == 0 && s->resize_key.len &&
+        (strv_push(&k->tags, s->resize_tag) < 0 || strv_push(&k->tags, s->size_tag) < 0))
+        rc = -ENOMEM;
     k->msg.application_tags = k->tags.v;
     k->msg.n_application_tags = k->tags.n;
     return rc;

@@ -202,6 +202,9 @@ static int stage(struct submission *s, struct err *e)
     if (job_key_new(&s->key, e) < 0)
         return -EXIT_CLUSTER;
     job_key_client(&s->key, &s->client_key);
+    rc = submission_offer(s, e);
+    if (rc < 0)
+        return rc;
     if (submit_encode(s->y->c, s->j, &s->job_conf, e) < 0)
         return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     rc = submission_yarn_json(s, e);
@@ -248,6 +251,7 @@ int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_jo
     strv_done(&s.texts);
     job_key_wipe(&s.key, sizeof s.key);
     job_key_wipe(&s.client_key, sizeof s.client_key);
+    job_key_wipe(&s.resize_key, sizeof s.resize_key);
     return rc;
 }
 

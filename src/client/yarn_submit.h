@@ -3,9 +3,11 @@
 #ifndef TONY_CLIENT_YARN_SUBMIT_H
 #define TONY_CLIENT_YARN_SUBMIT_H
 
+#include "arbiter/share.h"
 #include "base/buf.h"
 #include "client/yarn.h"
 #include "storage/jobkey.h"
+#include "storage/resizekey.h"
 
 struct submission {
     struct yarn *y;
@@ -19,6 +21,8 @@ struct submission {
     bool made; /* dir may exist: remove it after a failure */
     struct job_key key;
     struct tls_key client_key;
+    struct tls_key resize_key; /* len 0 = no arbiter of another user may resize the job */
+    char resize_tag[RESIZE_TAG_MAX], size_tag[SHARE_TAG_MAX];
     struct buf job_conf, yarn_json;
     bool carried; /* both are in the launch context, and not staged */
     struct job_file_at {
@@ -42,6 +46,12 @@ char *submission_class_path(const struct yarn *y, const struct client_job *j);
 
 /* The highest number of masters, one after the other. */
 int32_t submission_max_attempts(const struct submission *s);
+
+/* ---- yarn_offer.c: registers the job with the arbiter of its queue ---- */
+
+/* Make the resize key and the tags, if the site names the key of an arbiter of the queue and a
+ * policy may resize the job. 0, or minus the exit code. */
+int submission_offer(struct submission *s, struct err *e);
 
 /* ---- yarn_context.c: the submission to the ResourceManager ---- */
 

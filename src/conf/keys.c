@@ -88,6 +88,7 @@ static const struct conf_key keys[] = {
     STR("tony.application.hadoop.classpath", NULL, CE_YARN, TONY, "Class path inside that archive."),
     BOOL("tony.application.single-node", NULL, CE_JVM, TONY, "Obsolete: a job without roles runs its command alone."),
     STR("tony.yarn.queue", "default", CE_YARN, TONY, "Queue that the job is submitted to."),
+    LIST("tony.yarn.arbiter-keys", "", CE_YARN, OURS, "QUEUE=KEY: the public key of the arbiter of a queue, for the site's file. The arbiter may resize jobs of all users that are submitted to that queue with this setting (docs/arbiter.md). In a job, an empty value says that it may not."),
     LIST("tony.other.namenodes", NULL, CE_JVM, TONY, "tony fetches no tokens: this release refuses a cluster with Kerberos."),
     STR("tony.gpu-exec-path", "nvidia-smi", CE_JVM, TONY, "tony finds GPUs without this program."),
 

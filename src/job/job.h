@@ -233,6 +233,7 @@ void job_bounds(struct job *j, uint32_t *out_min, uint32_t *out_max);
  */
 bool job_outlook(const struct job *j, int64_t *out_min_ms, int64_t *out_max_ms);
 bool job_was_resized(const struct job *j);   /* also true while it is being resized */
+bool job_changes_size(const struct job *j);  /* it is being resized, or tasks leave */
 uint32_t job_n_tracked(const struct job *j); /* tasks of tracked roles: TASK_NUM */
 uint32_t job_epoch(const struct job *j);
 uint32_t job_generation(const struct job *j);

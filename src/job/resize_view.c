@@ -12,6 +12,11 @@ bool job_was_resized(const struct job *j)
     return j->resize.state != RESIZE_STEADY || j->resize.outcome;
 }
 
+bool job_changes_size(const struct job *j)
+{
+    return j->resize.state != RESIZE_STEADY || j->n_outside[SLOT_LEAVING] > 0;
+}
+
 bool job_wants(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];

@@ -18,6 +18,7 @@
 #include "proto/tony.pb-c.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
+#include "storage/resizekey.h"
 
 enum {
     NOTIFY_MS = 50,        /* followers get at most 20 updates a second */
@@ -339,33 +340,34 @@ void clients_answer_resizes(struct master *m)
     }
 }
 
-/* An arbiter says what the scheduler may say: the job should have fewer containers, or may have
- * more. */
+/* ---- an arbiter ---- */
+
+static void ask_share(struct peer *p)
+{
+    AUTO(buf_done) struct buf json = { .max = UPDATE_MAX };
+    if (share_json(p->m, &json) < 0)
+        peer_refuse(p, ENOMEM, "no memory for the share of the job");
+    else
+        answer(p, &json);
+}
+
+/* The job should have fewer containers, or may have more. */
 static void ask_wish(struct peer *p, const Tony__SizeWish *a)
 {
-    struct master *m = p->m;
     struct err e = { 0 };
     AUTO(buf_done) struct buf json = { 0 };
     if (!a) {
         peer_refuse(p, EPROTO, "the request names no number of containers");
         return;
     }
-    char why[JOB_TEXT_MAX];
-    (void)str_copy(why, sizeof why, a->why); /* cut, as the journal would cut it */
-    const struct size_wish w = { .grow = a->grow,
-                                 .n_containers = a->n_containers,
-                                 .within_ms =
-                                     (int64_t)MIN(a->deadline_ms, (uint64_t)INT32_MAX * 1000),
-                                 .why = why,
-                                 .saved = a->saved };
-    int rc = check_may_resize(m, &e);
+    int rc = check_may_resize(p->m, &e);
     if (rc == 0)
-        rc = master_size_wish(m, &w, &e);
+        rc = share_wish(p->m, a, &e);
     if (rc < 0) {
         refuse(p, e.num ? e.num : EIO, e.msg, e.hint);
         return;
     }
-    (void)buf_addf(&json, "{\"application_id\":\"%s\"}", m->application_id);
+    (void)buf_addf(&json, "{\"application_id\":\"%s\"}", p->m->application_id);
     answer(p, &json);
 }
 
@@ -389,6 +391,9 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
     case TONY__CLIENT_ASK__WHAT__WISH:
         ask_wish(p, a->wish);
         break;
+    case TONY__CLIENT_ASK__WHAT__SHARE:
+        ask_share(p);
+        break;
     default:
         peer_refuse(p, EPROTO, "a master cannot answer this question: ask the pool");
     }
@@ -396,24 +401,34 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 
 /* ---- connections ---- */
 
-/* Is this peer allowed to speak for the container? NULL: is it allowed to act as a client? */
-static bool peer_is_authorized(const struct peer *p, const char *container)
+/* Is this frame one of those that a holder of the resize key may send? */
+static bool is_of_arbiter(const Tony__Frame *f)
 {
-    const char *identity = conn_identity(p->conn);
-    if (!*identity) /* a unix socket: only processes of this user can connect */
+    if (f->body_case == TONY__FRAME__BODY_CLIENT_HELLO)
         return true;
-    if (!container)
-        return str_eq(identity, JOB_KEY_CLIENT);
-    const char *proved = job_key_container_of(identity);
-    return proved && str_eq(proved, container);
+    return f->body_case == TONY__FRAME__BODY_CLIENT_ASK &&
+           (f->client_ask->what == TONY__CLIENT_ASK__WHAT__SHARE ||
+            f->client_ask->what == TONY__CLIENT_ASK__WHAT__WISH);
 }
 
-/* The key of an executor allows it to speak for its own container only, and not to act as a client.
- * The key of the client allows nothing else. */
-static bool check_authorized(struct peer *p, const Tony__Frame *f)
+/* May the peer send this frame? The key of an executor allows it to speak for its own container
+ * only, and not to act as a client. The key of the client allows to act as a client, and nothing
+ * else. The resize key allows the two questions of an arbiter. */
+static bool is_allowed(const char *identity, const Tony__Frame *f)
+{
+    const char *proved = job_key_container_of(identity);
+    if (!*identity) /* a unix socket: only processes of this user can connect */
+        return true;
+    if (f->body_case == TONY__FRAME__BODY_EXECUTOR_HELLO)
+        return proved && str_eq(proved, f->executor_hello->container_id);
+    return str_eq(identity, JOB_KEY_CLIENT) ||
+           (str_eq(identity, RESIZE_KEY_ARBITER) && is_of_arbiter(f));
+}
+
+static bool check_allowed(struct peer *p, const Tony__Frame *f)
 {
     bool executor = f->body_case == TONY__FRAME__BODY_EXECUTOR_HELLO;
-    if (peer_is_authorized(p, executor ? f->executor_hello->container_id : NULL))
+    if (is_allowed(conn_identity(p->conn), f))
         return true;
     log_event(LOG_WARN, "peer.refused", f_str("who", conn_identity(p->conn)),
               f_str("as", executor ? f->executor_hello->container_id : "a client"));
@@ -431,7 +446,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
         executor_frame(p, f);
         return;
     }
-    if (!check_authorized(p, f))
+    if (!check_allowed(p, f))
         return;
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_EXECUTOR_HELLO:
@@ -505,6 +520,8 @@ static bool find_key(const char *identity, struct tls_key *out, void *arg)
         job_key_container(m->remote->key, container, out);
     else if (str_eq(identity, JOB_KEY_CLIENT))
         *out = m->client_key;
+    else if (str_eq(identity, RESIZE_KEY_ARBITER))
+        *out = m->remote->resize_key;
     else
         return false;
     return out->len > 0;

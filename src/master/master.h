@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "codec/tls.h"
+
 struct err;
 struct job_key;
 struct journal_probe;
@@ -70,6 +72,7 @@ struct master_config {
  */
 struct master_remote {
     const struct job_key *key;
+    struct tls_key resize_key;  /* of an arbiter (storage/resizekey.h); len 0 = none */
     const char *address;        /* to listen on; NULL = every IPv4 address */
     const char *container_id;   /* of the container in which the master runs */
     const char *node, *log_url; /* of that container, for people; NULL = not known */

@@ -27,6 +27,7 @@
  *   locations.c                 the node and the log URL of each container; the status document
  *   logs.c                      task logs that a client reads through the master
  *   page.c, page_server.c       the web page of the job
+ *   share.c                     answers an arbiter
  */
 #ifndef TONY_MASTER_MASTER_INT_H
 #define TONY_MASTER_MASTER_INT_H
@@ -61,6 +62,7 @@ typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
 typedef struct Tony__ReadLog Tony__ReadLog;
 typedef struct Tony__ResizeJob Tony__ResizeJob;
+typedef struct Tony__SizeWish Tony__SizeWish;
 
 enum master_phase {
     MP_NONE = 0,
@@ -364,6 +366,13 @@ void clients_send_final_update(struct master *m);
 void clients_disconnect_followers(struct master *m); /* those that have received all updates */
 /* Bytes that the kernel has not accepted yet. */
 size_t clients_unsent_bytes(const struct master *m);
+
+/* ---- share.c: what an arbiter may ask ---- */
+/* Append the answer to SHARE (docs/json.md "share"). 0 or -ENOMEM. */
+int share_json(const struct master *m, struct buf *out);
+/* Check the wish against the bounds of the job file, and give it to the core. 0, or -errno: the job
+ * keeps its size. */
+int share_wish(struct master *m, const Tony__SizeWish *a, struct err *e);
 
 /* ---- logs.c ---- */
 void logs_ask(struct peer *client, const Tony__ReadLog *q);

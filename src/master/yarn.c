@@ -90,6 +90,7 @@ static enum master_exit run(const struct master_home *h, struct err *e)
         rc = fetch_journal(h, loop, hdfs, journal_dir, &found, e);
     struct master_remote remote = {
         .key = &h->key,
+        .resize_key = h->resize_key,
         .container_id = h->container_id,
         .node = h->node,
         .log_url = h->log_url,

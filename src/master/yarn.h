@@ -17,6 +17,7 @@ struct master_home {
     char *application_id, *container_id;
     uint32_t epoch; /* number of the application attempt */
     struct job_key key;
+    struct tls_key resize_key; /* len 0 = the job has none */
     struct yarn_file *yarn;
     struct paths paths;     /* all below the working directory of the container */
     bool history_is_shared; /* the site has set the history directory, so other users read there */

@@ -20,6 +20,7 @@
 #include "scheduler/yarn/yarnfile.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
+#include "storage/resizekey.h"
 
 enum { YARN_JSON_MAX = 32 << 20 };
 
@@ -64,6 +65,27 @@ static int write_carried_file(struct span tokens, const char *name, struct err *
     return rc < 0 ? rc : fs_write_atomic(AT_FDCWD, name, text, 0600, false, e);
 }
 
+/* The key of an arbiter of another user, if the client has registered the job with one. */
+static int read_resize_key(struct span tokens, struct tls_key *out, struct err *e)
+{
+    struct job_key k;
+    struct span secret;
+    struct err why = { 0 };
+    int rc = hdts_secret(tokens, RESIZE_KEY_SECRET, &secret, &why);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc == 0)
+        rc = job_key_read(secret, &k, &why);
+    if (rc < 0) {
+        *e = why;
+        return rc;
+    }
+    out->len = sizeof k.bytes;
+    memcpy(out->bytes, k.bytes, sizeof k.bytes);
+    job_key_wipe(&k, sizeof k);
+    return 0;
+}
+
 static int read_tokens(struct master_home *h, struct err *e)
 {
     const char *path;
@@ -77,6 +99,8 @@ static int read_tokens(struct master_home *h, struct err *e)
     rc = hdts_secret(buf_span(&text), JOB_KEY_SECRET, &secret, e);
     if (rc == 0)
         rc = job_key_read(secret, &h->key, e);
+    if (rc == 0)
+        rc = read_resize_key(buf_span(&text), &h->resize_key, e);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(job_files); i++)
         rc = write_carried_file(buf_span(&text), job_files[i], e);
     job_key_wipe(text.p, text.len);
@@ -169,6 +193,7 @@ int master_home_open(struct master_home *h, struct err *e)
 void master_home_done(struct master_home *h)
 {
     job_key_wipe(&h->key, sizeof h->key);
+    job_key_wipe(&h->resize_key, sizeof h->resize_key);
     yarn_file_free(h->yarn);
     paths_done(&h->paths);
     free(h->application_id);

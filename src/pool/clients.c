@@ -502,6 +502,7 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
         else
             answer(c, &json);
         return;
+    case TONY__CLIENT_ASK__WHAT__SHARE: /* only of a master */
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
     default: /* a client of a newer version may ask for more */

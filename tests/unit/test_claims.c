@@ -24,30 +24,33 @@ static const struct claims_node two_nodes[] = { { "n0:1", { { 4096 } }, { { 0 } 
         }                                                                                          \
     }
 
-static const uint32_t on_both[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+/* The places of 8 containers, and of 4. */
+static const struct part_place on_both[] = { { 0, 4 }, { 1, 4 } };
 
-static struct claim running(const char *id, uint32_t n)
+static struct part_claim running(const char *id, uint32_t n)
 {
-    return (struct claim){ .id = id,
-                           .runs = true,
-                           .each = GIB,
-                           .min = 1,
-                           .max = 8,
-                           .at = on_both,
-                           .n = n,
-                           .weight = 1,
-                           .remaining_s = INFINITY };
+    return (struct part_claim){ .id = id,
+                                .runs = true,
+                                .each = GIB,
+                                .min = 1,
+                                .max = 8,
+                                .at = on_both,
+                                .n_at = n / 4,
+                                .n = n,
+                                .weight = 1,
+                                .remaining_s = INFINITY,
+                                .ends_in_s = INFINITY };
 }
 
-static struct claim waiting(const char *id, uint32_t min)
+static struct part_claim waiting(const char *id, uint32_t min)
 {
-    return (struct claim){
+    return (struct part_claim){
         .id = id, .each = GIB, .min = min, .max = 8, .n = min, .weight = 1, .remaining_s = INFINITY
     };
 }
 
 static void decide(const char *policy, const struct claims_node *nodes,
-                   const struct part_amount *limit, const struct claim *claims, size_t n,
+                   const struct part_amount *limit, const struct part_claim *claims, size_t n,
                    struct part_division *out)
 {
     struct part_options o = part_defaults;
@@ -61,7 +64,7 @@ static void decide(const char *policy, const struct claims_node *nodes,
 
 static void half_for_the_one_that_waits(void **state)
 {
-    const struct claim claims[] = { running("a", 8), waiting("b", 2) };
+    const struct part_claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
     decide("drf", two_nodes, NULL, claims, 2, &d);
@@ -75,10 +78,10 @@ static void half_for_the_one_that_waits(void **state)
 /* It would grow from 4 to 8 containers, with 80 s to go. */
 static void a_resize_that_costs_too_much(void **state)
 {
-    struct claim one = running("a", 4);
+    struct part_claim one = running("a", 4);
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
-    one.remaining_s = 80;
+    one.remaining_s = one.ends_in_s = 80;
     one.resize_s = 10;
     decide("drf", two_nodes, NULL, &one, 1, &d);
     assert_int_equal(d.jobs[0].n, 8);
@@ -91,7 +94,7 @@ static void a_resize_that_costs_too_much(void **state)
 static void what_others_hold_is_not_divided(void **state)
 {
     struct claims_node nodes[2] = { two_nodes[0], two_nodes[1] };
-    const struct claim claims[] = { running("a", 4), waiting("b", 2) };
+    const struct part_claim claims[] = { running("a", 4), waiting("b", 2) };
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
     nodes[1].taken.v[CLAIM_MEMORY_MIB] = 3072;
@@ -110,7 +113,7 @@ static void what_others_hold_is_not_divided(void **state)
 static void the_queue_has_a_limit(void **state)
 {
     const struct part_amount limit = { { 6144 } };
-    const struct claim claims[] = { running("a", 4), waiting("b", 2) };
+    const struct part_claim claims[] = { running("a", 4), waiting("b", 2) };
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
     decide("drf", two_nodes, &limit, claims, 2, &d);
@@ -126,7 +129,7 @@ static void the_queue_has_a_limit(void **state)
 /* 2 GiB beside the containers: with 2 containers it needs 4 GiB. */
 static void a_waiting_job_has_a_fixed_part(void **state)
 {
-    struct claim claims[] = { running("a", 8), waiting("b", 2) };
+    struct part_claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
     claims[1].fixed.v[CLAIM_MEMORY_MIB] = 2048;
@@ -143,7 +146,7 @@ static void a_waiting_job_has_a_fixed_part(void **state)
 
 static void jobs_that_keep_their_allocation(void **state)
 {
-    struct claim claims[] = { running("a", 8), waiting("b", 2) };
+    struct part_claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
     claims[0].pinned = true;
@@ -160,12 +163,14 @@ static void jobs_that_keep_their_allocation(void **state)
 
 static void an_unknown_node_is_an_error(void **state)
 {
-    static const uint32_t elsewhere[] = { 0, 2 };
-    struct claim claim = running("a", 2);
+    static const struct part_place elsewhere[] = { { 0, 1 }, { 2, 1 } };
+    struct part_claim claim = running("a", 4);
     struct part_division d = { 0 };
     struct err e = { 0 };
     (void)state;
     claim.at = elsewhere;
+    claim.n_at = 2;
+    claim.n = 2;
     assert_int_equal(claims_decide(part_policy_find("drf"), &part_defaults, two_nodes, 2, NULL,
                                    &claim, 1, &d, &e),
                      -EINVAL);

@@ -9,6 +9,7 @@ import signal
 import pytest
 from lib_cluster import wait_until
 from lib_kills import Victims, await_reported
+from lib_tony import Tony
 
 WAIT = "while :; do sleep 600; done"
 POLICY = """
@@ -266,3 +267,94 @@ def test_deaths_in_an_exchange(tony, site, victim):
         x.kill_arbiter()
         for app in (x.first, x.second):
             tony.run("kill", app)
+
+
+# ---- jobs of other users ----
+
+
+@contextlib.contextmanager
+def another_user(tony, tmp_path_factory, name, keys):
+    """The machine of another user. Without Kerberos, HADOOP_USER_NAME says who that is. keys: of the site's file."""
+    base = tmp_path_factory.mktemp(name)
+    other = Tony(base, tony.cluster, HADOOP_USER_NAME=name)
+    (base / "site" / "tony-site.yaml").write_text(POLICY + f"  tony.yarn.arbiter-keys: {json.dumps(keys)}\n")
+    tony.cluster.make_home(name)
+    yield other
+
+
+def once(tony, **kw):
+    """What the arbiter would do now, by application: (has, target)."""
+    doc = json.loads(tony.ok("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--json", **kw))
+    return {j["application_id"]: (j["has"], j["target"]) for j in doc["jobs"]}
+
+
+def test_jobs_of_other_users(tony, site, tmp_path_factory):
+    """
+    ada's job is registered for the arbiter of this user, and gives half of the queue to a job of this user; eve's job is
+    submitted without the key, and is left alone.
+    """
+    key = tony.ok("arbiter", "key", "--queue", "default").strip()
+    assert key == tony.ok("arbiter", "key", "--queue", "default").strip(), "the same key again"
+    with another_user(tony, tmp_path_factory, "ada", key) as ada, another_user(tony, tmp_path_factory, "eve", "") as eve:
+        first = elastic(ada, 10, 2, 12)
+        alone = elastic(eve, 2, 1, 12)
+        wait_until(lambda: running(ada, first) == 10 and running(eve, alone) == 2, "both run")
+        assert set(once(tony)) == {first}, "only the registered job is the arbiter's"
+        # An arbiter of ada's own leaves the job to the one for whose key it is registered.
+        assert once(ada) == {}
+        second = elastic(tony, 6, 3, 12)
+        with arbiter(tony):
+            until(tony, lambda: running(tony, second) >= 3, "the second job runs")
+            until(tony, lambda: running(ada, first) < 10, "ada's job gave something")
+        doc = ada.status(first)
+        assert doc["state"] == "RUNNING" and doc["restarts"] == 0
+        assert "the arbiter of queue 'default', policy drf" in doc["last_resize"]["why"], doc["last_resize"]
+        assert running(eve, alone) == 2 and "resizes" not in eve.status(alone)
+        # The arbiter was killed. The next one knows the job of ada again.
+        with arbiter(tony):
+            tony.ok("kill", second)
+            until(tony, lambda: running(ada, first) >= 10, "ada's job has the room again")
+        ada.ok("kill", first)
+        eve.ok("kill", alone)
+
+
+def test_a_waiting_job_of_another_user_and_a_new_master(tony, site, tmp_path_factory):
+    """ada's job waits for room, also for that of its master. When its master is killed, the next one obeys, too."""
+    with another_user(tony, tmp_path_factory, "ada", tony.ok("arbiter", "key", "--queue", "default").strip()) as ada:
+        first = elastic(tony, 15, 2, 15)
+        wait_until(lambda: running(tony, first) == 15, "the first job runs")
+        second = elastic(ada, 4, 3, 12)
+        with arbiter(tony):
+            until(tony, lambda: running(ada, second) >= 3, "ada's job runs")
+            await_reported(ada, second)
+            Victims(ada, second, "sleep").kill("master")
+            wait_until(lambda: ada.status(second).get("epoch") == 2 and running(ada, second) >= 3, "another master", 120)
+            tony.ok("kill", first)
+            until(tony, lambda: running(ada, second) == 12, "ada's job has all that it can use")
+        ada.ok("kill", second)
+
+
+def test_tags_that_are_not_ones_own(tony, site, tmp_path_factory):
+    """A job with the tags of another job, or with tags for another arbiter, is not the arbiter's, or has no master that answers."""
+    key = tony.ok("arbiter", "key", "--queue", "default").strip()
+    with another_user(tony, tmp_path_factory, "ada", key) as ada, another_user(tony, tmp_path_factory, "eve", "") as eve:
+        good = elastic(ada, 2, 1, 4)
+        wait_until(lambda: running(ada, good) == 2, "it runs")
+        tags = [t for t in tony.cluster.app(good)["applicationTags"].split(",") if t.startswith("tony-")]
+        assert len(tags) == 2, tags
+        copy = elastic(eve, 2, 1, 4, conf={"tony.application.tags": ",".join(tags)})
+        wait_until(lambda: running(eve, copy) == 2, "the copy runs")
+        assert once(tony) == {good: (2, 4)}, "the copy's master does not know the key of its tags"
+        ada.ok("kill", good)
+        eve.ok("kill", copy)
+
+
+@pytest.mark.parametrize("keys,sentence", [
+    ("ml", "is not QUEUE=KEY"),
+    ("default=00", "64 hex digits"),
+    (f"default={'0' * 64}", "is not valid"),
+    (f"default={'1' * 64},root.default={'2' * 64}", "two keys"),
+])
+def test_keys_that_are_refused(tony, keys, sentence):
+    r = tony.run("submit", tony.workers(WAIT, role={"min-instances": 1, "max-instances": 4}, conf={"tony.yarn.arbiter-keys": keys}))
+    assert r.returncode == 2 and sentence in r.stderr, r.stderr
