@@ -93,7 +93,8 @@ int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const
 /* arbiter_key.c */
 /* A queue may be given by its whole path or by the last part of it. */
 bool arbiter_is_same_queue(const char *a, const char *b);
-/* The public key of the arbiter of a queue, from tony.yarn.arbiter-keys. 1; 0: there is none; -EINVAL.
+/* The public key of the arbiter of a queue, from tony.yarn.arbiter-keys. 1; 0: there is none;
+ * -EINVAL.
  */
 struct conf;
 int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a holder of the resize key may ask a master, in the small world of master_world.h: two
+ * questions, and sizes within the bounds of the job.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "loop/loop.h"
+#include "master/master_int.h"
+#include "master_remote.h"
+#include "master_world.h"
+#include "proto/tony.pb-c.h"
+#include "storage/jobkey.h"
+#include "storage/resizekey.h"
+
+static const char *const elastic[] = { BASIC,
+                                       "tony.worker.instances=2",
+                                       "tony.worker.memory=64m",
+                                       "tony.worker.min-instances=2",
+                                       "tony.worker.max-instances=4",
+                                       "tony.worker.resize=live",
+                                       NULL };
+static const struct script a_while[] = { { .task = "worker:0", .run_ms = 300 },
+                                         { .task = "worker:1", .run_ms = 300 },
+                                         { 0 } };
+
+#define NOT_ALLOWED "the key of this connection does not allow that"
+
+/* A connection that sends one frame when the tasks run. */
+struct arbiter {
+    const char *identity;
+    struct tls_key key;
+    Tony__Frame *frame;
+    struct conn *conn;
+    bool opened, answered;
+    char answer[200], refused[200];
+};
+
+static struct arbiter *the_arbiter;
+
+static void opened(struct conn *c, void *arg)
+{
+    struct arbiter *a = arg;
+    a->opened = true;
+    (void)conn_send(c, a->frame);
+}
+
+static void received(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    struct arbiter *a = arg;
+    (void)c;
+    if (f->body_case == TONY__FRAME__BODY_ANSWER) {
+        a->answered = true;
+        (void)snprintf(a->answer, sizeof a->answer, "%.*s", (int)f->answer->json.len,
+                       (const char *)f->answer->json.data);
+    }
+    if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE || f->body_case == TONY__FRAME__BODY_WELCOME)
+        a->answered = true;
+    if (f->body_case == TONY__FRAME__BODY_REFUSED)
+        (void)str_copy(a->refused, sizeof a->refused, f->refused->message);
+}
+
+static void closed(struct conn *c, const struct err *e, void *arg)
+{
+    struct arbiter *a = arg;
+    (void)c;
+    (void)e;
+    a->conn = NULL;
+}
+
+static const struct conn_ops ops = { .on_open = opened, .on_frame = received, .on_close = closed };
+
+static void dial(struct world *w)
+{
+    struct arbiter *a = the_arbiter;
+    assert_int_equal(world_dial(w, a->identity, &a->key, &ops, a, &a->conn), 0);
+}
+
+/* Run the job, and send the frame meanwhile. The job is not disturbed. */
+static void ask_frame(const char *const *job, bool has_key, Tony__Frame *f, struct arbiter *out)
+{
+    struct world w;
+    world_init(&w, job, a_while);
+    world_go_remote(&w);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    *out = (struct arbiter){ .identity = RESIZE_KEY_ARBITER, .key = { .len = 32 }, .frame = f };
+    memset(out->key.bytes, 7, out->key.len);
+    if (has_key)
+        w.remote.resize_key = out->key;
+    the_arbiter = out;
+    w.on_running = dial;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_string_equal(w.client_state, "SUCCEEDED");
+    conn_close(out->conn);
+    world_done(&w);
+}
+
+static void ask(const char *const *job, Tony__ClientAsk__What what, uint32_t n, const char *id,
+                struct arbiter *out)
+{
+    Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
+    Tony__ClientAsk a = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    wish.n_containers = n;
+    wish.grow = n > 2;
+    wish.deadline_ms = 60000;
+    a.what = what;
+    a.wish = n ? &wish : NULL;
+    a.application_id = (char *)(uintptr_t)id;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &a;
+    ask_frame(job, true, &f, out);
+}
+
+static void the_share(void **state)
+{
+    struct arbiter a;
+    (void)state;
+    ask(elastic, TONY__CLIENT_ASK__WHAT__SHARE, 0, "", &a);
+    assert_string_equal(a.refused, "");
+    assert_string_equal(a.answer, "{\"runs\":true,\"changing\":false,\"instances\":2,"
+                                  "\"left_ms\":null,\"cost_ms\":0,"
+                                  "\"nodes\":{\"n1:45454\":2}}");
+}
+
+static void a_job_without_bounds(void **state)
+{
+    struct arbiter a;
+    (void)state;
+    ask(two_workers, TONY__CLIENT_ASK__WHAT__SHARE, 0, "", &a);
+    assert_string_equal(a.answer,
+                        "{\"runs\":false,\"changing\":true,\"instances\":0,\"nodes\":{}}");
+    ask(two_workers, TONY__CLIENT_ASK__WHAT__WISH, 2, "", &a);
+    assert_string_equal(a.refused, "no role of the job may be resized by an arbiter");
+}
+
+static void sizes(void **state)
+{
+    struct arbiter a;
+    (void)state;
+    ask(elastic, TONY__CLIENT_ASK__WHAT__WISH, 1, "", &a);
+    assert_string_equal(a.refused, "the job takes 2 to 4 containers, not 1");
+    ask(elastic, TONY__CLIENT_ASK__WHAT__WISH, 5, "", &a);
+    assert_string_equal(a.refused, "the job takes 2 to 4 containers, not 5");
+    ask(elastic, TONY__CLIENT_ASK__WHAT__WISH, 0, "", &a);
+    assert_string_equal(a.refused, "the request names no number of containers");
+    ask(elastic, TONY__CLIENT_ASK__WHAT__WISH, 4, "application_1_0001", &a);
+    assert_string_equal(a.refused, "this is the master of another job");
+}
+
+static void nothing_else(void **state)
+{
+    static const Tony__ClientAsk__What whats[] = {
+        TONY__CLIENT_ASK__WHAT__STATUS, TONY__CLIENT_ASK__WHAT__FOLLOW, TONY__CLIENT_ASK__WHAT__OWN,
+        TONY__CLIENT_ASK__WHAT__STOP,   TONY__CLIENT_ASK__WHAT__QUEUE,
+    };
+    Tony__ResizeJob resize = TONY__RESIZE_JOB__INIT;
+    Tony__ReadLog log = TONY__READ_LOG__INIT;
+    Tony__ExecutorHello hello = TONY__EXECUTOR_HELLO__INIT;
+    Tony__Frame frames[] = { TONY__FRAME__INIT, TONY__FRAME__INIT, TONY__FRAME__INIT };
+    struct arbiter a;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(whats); i++) {
+        ask(elastic, whats[i], 0, "", &a);
+        assert_true(a.opened);
+        assert_false(a.answered);
+        assert_string_equal(a.refused, NOT_ALLOWED);
+    }
+    frames[0].body_case = TONY__FRAME__BODY_RESIZE_JOB;
+    frames[0].resize_job = &resize;
+    frames[1].body_case = TONY__FRAME__BODY_READ_LOG;
+    frames[1].read_log = &log;
+    frames[2].body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
+    frames[2].executor_hello = &hello;
+    for (size_t i = 0; i < ARRAY_LEN(frames); i++) {
+        ask_frame(elastic, true, &frames[i], &a);
+        assert_false(a.answered);
+        assert_string_equal(a.refused, NOT_ALLOWED);
+    }
+}
+
+/* A job that was not registered has no such key. */
+static void no_key(void **state)
+{
+    Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    struct arbiter a;
+    (void)state;
+    question.what = TONY__CLIENT_ASK__WHAT__SHARE;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &question;
+    ask_frame(elastic, false, &f, &a);
+    assert_false(a.opened);
+    assert_null(a.conn);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_share), cmocka_unit_test(a_job_without_bounds),
+        cmocka_unit_test(sizes),     cmocka_unit_test(nothing_else),
+        cmocka_unit_test(no_key),
+    };
+    return cmocka_run_group_tests_name("master_share", tests, NULL, NULL);
+}
