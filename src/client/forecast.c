@@ -15,7 +15,7 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    HISTORY_MAX = 300, /* rows of the history that are looked at */
+    HISTORY_MAX = 300, /* finished jobs that are looked at */
     RUNS_MAX = 20,     /* earlier runs of one job that count */
     DECISIONS = 4000,
     /* With a policy that resizes, a decision takes longer. */
@@ -42,7 +42,7 @@ static bool history_range(const struct history_rows *rows, const char *name, str
     size_t n = 0;
     for (size_t i = 0; i < rows->n && n < RUNS_MAX; i++) {
         const struct history_row *r = &rows->v[i];
-        if (!r->live && r->ran_ms >= 0 && str_eq(r->state, "SUCCEEDED") && str_eq(r->name, name))
+        if (r->ran_ms >= 0 && str_eq(r->state, "SUCCEEDED") && str_eq(r->name, name))
             s[n++] = (double)r->ran_ms / 1000;
     }
     if (n == 0)
@@ -53,17 +53,23 @@ static bool history_range(const struct history_rows *rows, const char *name, str
     return true;
 }
 
-static double ran_s(const struct history_rows *rows, const char *id)
+static bool runs(const json_t *job)
 {
-    for (size_t i = 0; i < rows->n; i++)
-        if (str_eq(rows->v[i].application_id, id))
-            return (double)MAX(rows->v[i].ran_ms, (int64_t)0) / 1000;
-    return 0;
+    return json_is_true(json_object_get(job, "runs"));
+}
+
+/* How long the job has run; 0 = it waits. */
+static double ran_s(const struct forecast *f, const json_t *job)
+{
+    if (!runs(job))
+        return 0;
+    return (double)MAX(history_ran_ms(f->paths, doc_str(job, "application_id")), (int64_t)0) / 1000;
 }
 
 static const struct part_range unknown = { 0, INFINITY, INFINITY };
 
-/* What is left of `whole` after `ran` seconds. A job that has outlived it: unknown. */
+/* The time that is left of the run time `whole` of a job that has run for `ran` seconds. A job that
+ * has run longer than that has an unknown end. */
 static struct part_range minus(struct part_range whole, double ran)
 {
     if (ran > whole.high)
@@ -72,12 +78,10 @@ static struct part_range minus(struct part_range whole, double ran)
                                 whole.high - ran };
 }
 
-static enum forecast_basis time_left(const json_t *job, const struct history_rows *rows,
+static enum forecast_basis time_left(const struct forecast *f, const json_t *job,
                                      struct part_range *out)
 {
     const json_t *told = json_object_get(job, "left_ms");
-    bool runs = json_is_true(json_object_get(job, "runs"));
-    double ran = runs ? ran_s(rows, doc_str(job, "application_id")) : 0;
     double limit_s = (double)doc_int(job, "timeout_ms", 0) / 1000;
     enum forecast_basis basis = BASIS_UNKNOWN;
     struct part_range whole;
@@ -86,13 +90,13 @@ static enum forecast_basis time_left(const json_t *job, const struct history_row
         double min = (double)doc_int(told, "min", 0), max = (double)doc_int(told, "max", 0);
         *out = (struct part_range){ min / 1000, (min + max) / 2000, max / 1000 };
         basis = BASIS_PROGRESS;
-    } else if (history_range(rows, doc_str(job, "name"), &whole)) {
-        *out = minus(whole, ran);
+    } else if (history_range(&f->rows, doc_str(job, "name"), &whole)) {
+        *out = minus(whole, ran_s(f, job));
         basis = isinf(out->high) ? BASIS_UNKNOWN : BASIS_HISTORY;
     }
     if (limit_s <= 0)
         return basis;
-    double left = MAX(limit_s - ran, 0.0);
+    double left = MAX(limit_s - ran_s(f, job), 0.0);
     out->high = MIN(out->high, left);
     out->low = MIN(out->low, left);
     out->likely = isinf(out->likely) ? out->likely : MIN(out->likely, left);
@@ -105,11 +109,6 @@ static struct part_amount amount(const json_t *job, const char *key)
 {
     const json_t *a = json_object_get(job, key);
     return (struct part_amount){ { doc_int(a, "memory_mib", 0), doc_int(a, "gpus", 0) } };
-}
-
-static bool runs(const json_t *job)
-{
-    return json_is_true(json_object_get(job, "runs"));
 }
 
 static int compare(const void *a, const void *b)
@@ -152,11 +151,11 @@ static void fill_alike(const json_t *doc, struct part_job *job, struct part_amou
     }
 }
 
-static void fill_one(struct forecast *f, size_t i, const struct history_rows *rows, bool whole)
+static void fill_one(struct forecast *f, size_t i, bool whole)
 {
     const json_t *doc = f->docs[i];
     struct part_job *job = &f->jobs[i];
-    f->basis[i] = time_left(doc, rows, &f->left[i]);
+    f->basis[i] = time_left(f, doc, &f->left[i]);
     *job = (struct part_job){ .id = doc_str(doc, "application_id"),
                               .weight = (uint32_t)MAX(doc_int(doc, "weight", 1), (int64_t)1),
                               .priority = (int)doc_int(doc, "priority", 0),
@@ -194,10 +193,34 @@ static void drop_jobs(struct forecast *f)
     free(f->left);
     free(f->basis);
     free(f->starts);
+    free(f->holders);
 }
 
-/* Fill in everything from f->doc, and estimate. */
-static int build(struct forecast *f, const struct history_rows *rows)
+static const json_t *find(const struct forecast *f, const char *id, size_t *out)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        if (!str_eq(f->jobs[i].id, id) || json_is_true(json_object_get(f->docs[i], "extension")))
+            continue;
+        *out = i;
+        return f->docs[i];
+    }
+    return NULL;
+}
+
+/* Each waiting job is behind a running one that holds most of what it lacks, or behind another
+ * waiting job. That one comes before it in the queue, so its holder is known. */
+static void find_holders(struct forecast *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        size_t k = f->n;
+        const json_t *job = find(f, doc_str(f->docs[i], "behind"), &k);
+        if (job)
+            f->holders[i] = runs(job) ? job : k < i ? f->holders[k] : NULL;
+    }
+}
+
+/* Fill in everything from f->doc and f->rows, and estimate. */
+static int build(struct forecast *f)
 {
     json_t *jobs = json_object_get(f->doc, "jobs"), *job;
     bool whole = str_eq(doc_str(f->doc, "policy"), "fifo");
@@ -210,13 +233,16 @@ static int build(struct forecast *f, const struct history_rows *rows)
     f->left = calloc(n + 1, sizeof *f->left);
     f->basis = calloc(n + 1, sizeof *f->basis);
     f->starts = calloc(n + 1, sizeof *f->starts);
-    if (!f->policy || !f->docs || !f->jobs || !f->places || !f->left || !f->basis || !f->starts)
+    f->holders = calloc(n + 1, sizeof *f->holders);
+    if (!f->policy || !f->docs || !f->jobs || !f->places || !f->left || !f->basis || !f->starts ||
+        !f->holders)
         return -ENOMEM;
     json_array_foreach(jobs, i, job) f->docs[i] = job;
     qsort(f->docs, n, sizeof(json_t *), compare);
     f->node = amount(f->doc, "capacity");
     for (i = 0; i < n; i++)
-        fill_one(f, i, rows, whole);
+        fill_one(f, i, whole);
+    find_holders(f);
     fill_options(f, json_object_get(f->doc, "options"));
     f->cluster = (struct part_cluster){
         .n_types = TYPES, .types = type_names, .n_nodes = 1, .nodes = &f->node
@@ -239,14 +265,13 @@ static json_t *ask_queue(struct client *c)
 struct forecast *forecast_load(struct client *c)
 {
     struct forecast *f = calloc(1, sizeof *f);
-    struct history_rows own = { 0 };
     if (!f)
         return NULL;
+    f->paths = &c->paths;
     f->doc = ask_queue(c);
-    if (f->doc && history_list(&c->paths, HISTORY_MAX, &own, NULL) < 0)
-        history_rows_done(&own);
-    f->rows = own;
-    if (f->doc && build(f, &f->rows) == 0)
+    if (f->doc) /* without the history the forecast says less */
+        (void)history_list_finished(f->paths, HISTORY_MAX, &f->rows, NULL);
+    if (f->doc && build(f) == 0)
         return f;
     forecast_free(f);
     return NULL;
@@ -263,30 +288,6 @@ void forecast_free(struct forecast *f)
 }
 
 /* ---- what is expected of a job ---- */
-
-static const json_t *find(const struct forecast *f, const char *id, size_t *out)
-{
-    for (size_t i = 0; i < f->n; i++) {
-        if (!str_eq(f->jobs[i].id, id) || json_is_true(json_object_get(f->docs[i], "extension")))
-            continue;
-        *out = i;
-        return f->docs[i];
-    }
-    return NULL;
-}
-
-/* The running job that holds most of what the job lacks; of a job further behind: what the first
- * one in the queue lacks. NULL: none. */
-static const json_t *holder(const struct forecast *f, const json_t *job)
-{
-    size_t i, steps = 0;
-    while (job && steps++ <= f->n) {
-        job = find(f, doc_str(job, "behind"), &i);
-        if (job && runs(job))
-            return job;
-    }
-    return NULL;
-}
 
 json_t *forecast_seconds(double s)
 {
@@ -322,7 +323,7 @@ static int64_t lacks(const struct forecast *f, const json_t *job, const char *ty
 
 json_t *forecast_at(const struct forecast *f, size_t i)
 {
-    const json_t *job = f->docs[i], *by = holder(f, job);
+    const json_t *job = f->docs[i], *by = f->holders[i];
     const struct part_start *s = &f->starts[i];
     json_t *doc =
         json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:{s:I, s:I}, s:o}", "policy",
@@ -453,11 +454,11 @@ static const char *behind(const struct forecast *f)
 
 json_t *forecast_plan(struct forecast *f, const struct job_spec *spec)
 {
-    struct forecast with = { .doc = json_deep_copy(f->doc) };
+    struct forecast with = { .paths = f->paths, .doc = json_deep_copy(f->doc), .rows = f->rows };
     json_t *when = NULL;
     size_t i;
     if (json_array_append_new(json_object_get(with.doc, "jobs"), entry_of(spec, behind(f))) == 0 &&
-        build(&with, &f->rows) == 0 && find(&with, "", &i)) {
+        build(&with) == 0 && find(&with, "", &i)) {
         when = forecast_at(&with, i);
         (void)json_object_set_new(when, "shrinks", shrinks(&with));
         (void)json_object_set_new(when, "delays", delays(f, &with));

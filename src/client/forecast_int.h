@@ -12,8 +12,9 @@
 enum forecast_basis { BASIS_UNKNOWN, BASIS_PROGRESS, BASIS_HISTORY, BASIS_LIMIT, BASIS_COUNT };
 
 struct forecast {
+    const struct paths *paths;
     json_t *doc;              /* the pool's answer to QUEUE */
-    struct history_rows rows; /* jobs of this TONY_HOME */
+    struct history_rows rows; /* finished jobs of this TONY_HOME */
     const struct part_policy *policy;
     struct part_options options;
     struct part_amount node;
@@ -25,6 +26,7 @@ struct forecast {
     struct part_range *left;
     enum forecast_basis *basis;
     struct part_start *starts;
+    const json_t **holders; /* of each waiting job: the running job that it waits for; NULL: none */
     size_t n;
 };
 

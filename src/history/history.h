@@ -55,7 +55,12 @@ struct history_rows {
  * "DAMAGED", or "NEWER" if a newer version of tony wrote it. The caller frees *out with
  * history_rows_done(). */
 int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e);
+/* The same without the live jobs. */
+int history_list_finished(const struct paths *p, size_t max, struct history_rows *out,
+                          struct err *e);
 void history_rows_done(struct history_rows *r);
+/* How long a live job has run so far, from its journal; -1 = unknown. */
+int64_t history_ran_ms(const struct paths *p, const char *id);
 /* Read a row from the text of a file `summary`. It sets neither application_id nor live. The caller
  * frees the row with those of a list. -EBADMSG: it is damaged; -EINVAL: its format is newer than
  * ours. */

@@ -244,13 +244,14 @@ static int add_row(const struct paths *p, const struct found_job *f, struct hist
     return rc;
 }
 
-int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e)
+static int list_jobs(const struct paths *p, bool live, size_t max, struct history_rows *out,
+                     struct err *e)
 {
     struct found_jobs all = { 0 };
     struct history_rows rows = { 0 };
     /* Scan jobs/ first. A job moves only from jobs/ to history/, so this order finds it at least
      * once. */
-    int rc = scan(p->jobs, true, &all, e);
+    int rc = live ? scan(p->jobs, true, &all, e) : 0;
     if (rc == 0)
         rc = scan(p->history, false, &all, e);
     if (all.n > 0)
@@ -268,6 +269,28 @@ int history_list(const struct paths *p, size_t max, struct history_rows *out, st
     else
         *out = rows;
     return rc;
+}
+
+int history_list(const struct paths *p, size_t max, struct history_rows *out, struct err *e)
+{
+    return list_jobs(p, true, max, out, e);
+}
+
+int history_list_finished(const struct paths *p, size_t max, struct history_rows *out,
+                          struct err *e)
+{
+    return list_jobs(p, false, max, out, e);
+}
+
+int64_t history_ran_ms(const struct paths *p, const char *id)
+{
+    struct history_row row;
+    AUTO(free_p) char *dir = paths_job(p, id);
+    if (!dir || row_read(dir, id, true, &row) < 0)
+        return -1;
+    int64_t ran_ms = row.ran_ms;
+    row_done(&row);
+    return ran_ms;
 }
 
 void history_rows_done(struct history_rows *r)

@@ -213,6 +213,21 @@ static void torn_and_damaged(void **state)
     home_done(&h);
 }
 
+/* Its first task has started at 500 ms; the last event was at 900 ms. */
+static void the_run_time_of_a_live_job(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    assert_int_equal(history_ran_ms(&h.p, id), 0);
+    write_events(dir, story, times, 8);
+    assert_true(history_ran_ms(&h.p, id) >= 400);
+    assert_int_equal(history_ran_ms(&h.p, "application_1_0001"), -1);
+    home_done(&h);
+}
+
 /* A journal of a later version: the error names its format, and no record is read. */
 static void a_newer_format(void **state)
 {
@@ -442,6 +457,11 @@ static void the_newest_first(void **state)
     history_rows_done(&rows);
     assert_int_equal(history_list(&h.p, 5, &rows, &e), 0);
     assert_int_equal(rows.n, 5);
+    history_rows_done(&rows);
+    assert_int_equal(history_list_finished(&h.p, 5, &rows, &e), 0);
+    assert_int_equal(rows.n, 5);
+    for (size_t i = 0; i < rows.n; i++)
+        assert_string_equal(rows.v[i].state, "KILLED");
     history_rows_done(&rows);
     home_done(&h);
 }
@@ -695,6 +715,7 @@ int main(void)
         cmocka_unit_test(an_abort_is_completed_after_a_crash),
         cmocka_unit_test(an_abort_on_a_full_disk),
         cmocka_unit_test(the_newest_first),
+        cmocka_unit_test(the_run_time_of_a_live_job),
         cmocka_unit_test(a_job_is_read_without_its_summary),
         cmocka_unit_test(a_newer_summary),
         cmocka_unit_test(a_status_that_is_too_large),
