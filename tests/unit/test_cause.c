@@ -126,6 +126,8 @@ static const struct sample {
     { "terminated", 0, SIGTERM, "" },
     { "cpu_type", 0, SIGILL, "" },
     { "bus_error", 0, SIGBUS, "" },
+    { "bus_error", 0, SIGBUS, TRACE "ModuleNotFoundError: No module named 'optional'\n" },
+    { "disk_full", 0, SIGBUS, "cannot extend x.db: No space left on device\n" },
     { "arithmetic", 0, SIGFPE, "" },
     { "aborted", 0, SIGABRT, "" },
     { "resource_limit", 0, SIGXCPU, "" },
@@ -177,6 +179,10 @@ static const struct sample {
     { "missing_module", 1, 0,
       "Error: Could not find or load main class com.example.Train\n"
       "Caused by: java.lang.ClassNotFoundException: com.example.Train\n" },
+    { "disk_full", 1, 0, /* Java prints the consequence first */
+      "java.lang.IllegalStateException: no writer\n\tat com.example.Train.main(Train.java:9)\n"
+      "Caused by: java.io.IOException: No space left on device\n"
+      "\tat java.io.FileOutputStream.writeBytes(Native Method)\n" },
     { "missing_library", 127, 0,
       "./train: symbol lookup error: ./train: undefined symbol: _ZN2at4_ops\n" },
     { "missing_library", 1, 0,

@@ -25,11 +25,9 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "conf/conf.h"
-#include "history/held.h"
 #include "history/history.h"
 #include "history/replay.h"
 #include "job/job.h"
-#include "storage/crc32c.h"
 #include "storage/jobfile.h"
 #include "storage/journal.h"
 #include "storage/paths.h"
@@ -551,42 +549,6 @@ static void a_status_that_is_too_large(void **state)
     home_done(&h);
 }
 
-static const struct resume_case {
-    int64_t last_t, anchor_t, anchor_wall, now, want;
-} resumes[] = {
-    { 0, 0, 0, 5000, 0 },                           /* no record */
-    { 1000, 0, 100000, 101000, 1000 },              /* at once */
-    { 1000, 0, 100000, 131000, 31000 },             /* half a minute without a master */
-    { 1000, 0, 100000, 50000, 1000 },               /* the clock was set back */
-    { 1000, 0, 100000, 999999999, 1000 + 3600000 }, /* and far ahead */
-    { 9000, 8000, 200000, 203000, 11000 },          /* after an earlier change of masters */
-    { 1000, 0, 0, 999999999, 1000 },                /* no wall time known */
-};
-
-static void job_time_after_a_restart(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(resumes); i++) {
-        const struct resume_case *c = &resumes[i];
-        struct replay r = { .n_records = 1,
-                            .last_t_ms = c->last_t,
-                            .anchor_t_ms = c->anchor_t,
-                            .anchor_wall_ms = c->anchor_wall };
-        assert_int_equal(replay_resume(&r, c->now, 0), c->want);
-    }
-    /* on one machine the wall clock counts only if the machine has booted since */
-    struct replay r = { .n_records = 2,
-                        .last_t_ms = 9000,
-                        .anchor_t_ms = 8000,
-                        .anchor_wall_ms = 200000,
-                        .mono_t_ms = 8000,
-                        .mono_ms = 70000 };
-    assert_int_equal(replay_resume(&r, 3803000, 71500), 9500);
-    assert_int_equal(replay_resume(&r, 100000, 71500), 9500);
-    assert_int_equal(replay_resume(&r, 203000, 500), 11000);
-    assert_int_equal(replay_resume(&r, 203000, 0), 11000);
-}
-
 static void aged(const struct home *h, const char *name, int64_t hours)
 {
     struct timespec t[2] = { { .tv_sec = T0 - hours * 3600 }, { .tv_sec = T0 - hours * 3600 } };
@@ -629,82 +591,9 @@ static void old_jobs_are_removed(void **state)
     home_done(&h);
 }
 
-/* A journal of these events in memory. */
-static void add_line(struct buf *out, uint64_t n, const struct job_event *ev, int64_t t_ms)
-{
-    AUTO(buf_done) struct buf payload = { 0 };
-    char line[512];
-    assert_int_equal(job_event_encode(ev, t_ms, &payload), 0);
-    int len = snprintf(line, sizeof line, "{\"n\":%llu,%.*s", (unsigned long long)n,
-                       (int)payload.len - 2, payload.p + 1);
-    assert_int_equal(buf_addf(out, "%s,\"c\":\"%08x\"}\n", line, crc32c(line, (size_t)len)), 0);
-}
-
-static void held_over_time(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t t_ms;
-        struct job_event ev;
-    } events[] = {
-        { 0, { .type = EV_SUBMITTED, .submitted = { .wall_ms = T0 * 1000LL } } },
-        { 10,
-          { .type = EV_MASTER_STARTED,
-            .master_started = { .epoch = 1, .wall_ms = T0 * 1000LL + 500 } } },
-        { 10, { .type = EV_RESYNCED } },
-        { 20, { .type = EV_ALLOCATED, .allocated = { .slot = 0, .container = "c_1" } } },
-        { 20, { .type = EV_ALLOCATED, .allocated = { .slot = 1, .container = "c_2" } } },
-        { 100,
-          { .type = EV_DECIDED_RESIZE, .decided_resize = { .by = "grow", .outcome = "began" } } },
-        { 110, { .type = EV_ALLOCATED, .allocated = { .slot = 2, .container = "c_3" } } },
-        { 120,
-          { .type = EV_DECIDED_RESIZE,
-            .decided_resize = { .by = "registered", .outcome = "done" } } },
-        { 200, { .type = EV_COMPLETED, .completed = { .slot = 1, .container = "c_2" } } },
-        { 200, { .type = EV_COMPLETED, .completed = { .slot = 1, .container = "c_2" } } },
-        /* The next master finds only c_3. */
-        { 300,
-          { .type = EV_MASTER_STARTED,
-            .master_started = { .epoch = 2, .wall_ms = T0 * 1000LL + 900 } } },
-        { 310, { .type = EV_CONTAINER_SEEN, .container_seen = { .slot = 2, .container = "c_3" } } },
-        { 320, { .type = EV_RESYNCED } },
-        { 400, { .type = EV_STALLED } },
-    };
-    /* Only the first record of a master says the time; the job's time leads from there. */
-    static const struct held_step wanted[] = {
-        { T0 * 1000LL, 0 },        { T0 * 1000LL + 510, 1 }, { T0 * 1000LL + 510, 2 },
-        { T0 * 1000LL + 600, 3 },  { T0 * 1000LL + 690, 2 }, { T0 * 1000LL + 920, 1 },
-        { T0 * 1000LL + 1000, 0 },
-    };
-    AUTO(buf_done) struct buf text = { 0 };
-    struct held held = { 0 };
-    struct err e = { 0 };
-    for (size_t i = 0; i < ARRAY_LEN(events); i++)
-        add_line(&text, i + 1, &events[i].ev, events[i].t_ms);
-    if (history_held(buf_span(&text), &held, &e) < 0)
-        fail_msg("%s", e.msg);
-    assert_int_equal(held.n, ARRAY_LEN(wanted));
-    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        assert_int_equal(held.v[i].wall_ms, wanted[i].wall_ms);
-        assert_int_equal(held.v[i].n, wanted[i].n);
-    }
-    assert_int_equal(held.resizes, 1);
-    history_held_done(&held);
-
-    /* The first events are gone. */
-    static const char header[] = "{\"n\":9,\"e\":\"journal\",\"format\":2,\"snapshot\":1";
-    static const char snapshot[] = "{\"n\":10,\"e\":\"snapshot.gang\"";
-    AUTO(buf_done) struct buf later = { 0 };
-    (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", header, crc32c(header, sizeof header - 1));
-    (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", snapshot, crc32c(snapshot, sizeof snapshot - 1));
-    assert_int_equal(history_held(buf_span(&later), &held, &e), -ENODATA);
-    history_held_done(&held);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(held_over_time),
         cmocka_unit_test(a_waiting_job),
         cmocka_unit_test(a_job_from_every_prefix),
         cmocka_unit_test(torn_and_damaged),
@@ -719,7 +608,6 @@ int main(void)
         cmocka_unit_test(a_job_is_read_without_its_summary),
         cmocka_unit_test(a_newer_summary),
         cmocka_unit_test(a_status_that_is_too_large),
-        cmocka_unit_test(job_time_after_a_restart),
         cmocka_unit_test(old_jobs_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
