@@ -93,14 +93,26 @@ static bool arm_end_timer(struct master *m, int64_t deadline_ms, int64_t first_m
     return true;
 }
 
+/* The job whose end is told and stored: after a failure of the journal, the job as the journal on
+ * disk describes it. NULL: that journal cannot be read. */
+static const struct job *job_at_end(const struct master *m)
+{
+    if (m->journal_failed_why)
+        return m->job_on_disk ? m->job_on_disk->job : NULL;
+    return m->job;
+}
+
 static void write_summary(struct master *m)
 {
+    const struct job *job = job_at_end(m);
     struct err e = { 0 };
+    if (!job)
+        return;
     int64_t ended = clock_wall_ms();
     int64_t started = m->replay.started_wall_ms;
     if (!started) /* this is the first master: its clock began with it */
         started = ended - master_now(m);
-    if (history_summarize(m->job_dir, m->job, m->file, m->spec, started, ended, &e) < 0)
+    if (history_summarize(m->job_dir, job, m->file, m->spec, started, ended, &e) < 0)
         log_err(LOG_WARN, "master.summary", &e); /* lists read status.json then */
 }
 
@@ -108,6 +120,9 @@ static void write_summary(struct master *m)
 static int make_status(const struct master *m, struct buf *out, struct err *e)
 {
     out->max = m->probe && m->probe->status_max ? m->probe->status_max : JOB_STATUS_MAX;
+    if (!job_at_end(m))
+        return err_set(e, EIO,
+                       "cannot make the final status of the job: its journal is unreadable");
     int rc = master_status_json(m, true, false, out);
     return rc < 0 ? err_set(e, -rc, "cannot make the final status of the job: %m") : 0;
 }
@@ -142,8 +157,9 @@ static void tell_sched(struct master *m, const char *state, const char *diagnost
 static void history_kept(const struct err *e, void *arg)
 {
     struct master *m = arg;
-    struct job_verdict v;
-    job_verdict(m->job, &v);
+    struct job_verdict v = { .state = JOB_FAILED, .message = m->journal_failed_why };
+    if (job_at_end(m))
+        job_verdict(job_at_end(m), &v);
     if (!e->num) {
         tell_sched(m, job_state_name(v.state), v.message);
         return;
@@ -226,8 +242,11 @@ static void on_containers_stopped(void *arg)
     clients_send_final_update(m);
     loop_timer_free(m->end_timer);
     m->end_timer = NULL;
-    if (m->remote) {
-        tell_sched(m, job_state_name(JOB_FAILED), m->journal_failed_why);
+    if (m->copies)
+        copies_stop(m->copies);
+    if (m->archive) {
+        write_summary(m);
+        keep_history(m);
         return;
     }
     /* The keeper needs no report: the exit code MASTER_HOPELESS tells it to fail the job. */

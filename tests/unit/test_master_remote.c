@@ -143,6 +143,75 @@ static void a_history_without_a_status(void **state)
     world_done(&w);
 }
 
+static void expect_summary(const struct world *w, const char *state)
+{
+    AUTO(free_p) char *path = fs_join(w->job_dir, "summary");
+    AUTO(free_p) char *member = str_printf("\"state\":\"%s\"", state);
+    AUTO(buf_done) struct buf text = { .max = 4096 };
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, NULL), 0);
+    if (!strstr(buf_cstr(&text), member))
+        fail_msg("expected %s: %s", state, buf_cstr(&text));
+}
+
+static const char *const stored[] = { "rmdir /s/queued",
+                                      "mkdirs " H " 700",
+                                      "put " H "/job.conf 600",
+                                      "put " H "/journal 600",
+                                      "put " H "/status.json 600",
+                                      "put " H "/summary 600",
+                                      "finish",
+                                      "remove /s",
+                                      NULL };
+
+/* The journal cannot be written from one of its writes on. The history is stored all the same: the
+ * journal as far as it was written, and a status that says why the job failed. */
+static void a_history_after_a_disk_failure(void **state)
+{
+    (void)state;
+    unsigned n_stored = 0;
+    enum master_exit code = MASTER_HOPELESS;
+    for (unsigned k = 1; code == MASTER_HOPELESS; k++) {
+        struct world w;
+        world_init(&w, two_workers, soon);
+        log_setup(open("/dev/null", 1), LOG_ERROR, false);
+        world_go_remote(&w);
+        w.fail_at = k;
+        w.fail_errno = EFBIG;
+        code = world_run(&w);
+        assert_false(w.timed_out);
+        assert_int_equal(world_alive(&w), 0);
+        if (code == MASTER_HOPELESS && w.finish_state[0]) {
+            n_stored++;
+            expect_log(&w, stored);
+            assert_string_equal(w.finish_state, "FAILED");
+            assert_non_null(strstr(w.diagnostics, "File too large"));
+            expect_summary(&w, "FAILED");
+        }
+        world_done(&w);
+    }
+    assert_true(n_stored > 0);
+}
+
+/* The verdict is in the journal, but syncing it fails. The ResourceManager, the client and the
+ * history get the same verdict: the one that a reader of the journal finds. */
+static void a_verdict_that_was_not_synced(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, soon);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.fail_syncs = 1;
+    w.fail_errno = EIO;
+    assert_int_equal(world_run(&w), MASTER_HOPELESS);
+    assert_int_equal(world_alive(&w), 0);
+    expect_log(&w, stored);
+    expect_summary(&w, "SUCCEEDED");
+    assert_string_equal(w.client_state, "SUCCEEDED");
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    world_done(&w);
+}
+
 static void a_history_that_hangs(void **state)
 {
     (void)state;
@@ -530,6 +599,8 @@ int main(void)
         cmocka_unit_test(a_job_without_a_history_directory),
         cmocka_unit_test(a_history_that_fails),
         cmocka_unit_test(a_history_without_a_status),
+        cmocka_unit_test(a_history_after_a_disk_failure),
+        cmocka_unit_test(a_verdict_that_was_not_synced),
         cmocka_unit_test(a_history_that_hangs),
         cmocka_unit_test(a_clients_key_is_not_valid_for_an_executor),
         cmocka_unit_test(an_executors_key_is_not_valid_for_a_client),
