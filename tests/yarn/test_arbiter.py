@@ -196,6 +196,33 @@ def test_the_limits_of_a_queue_and_of_those_above(tony, cluster, site):
         cluster.await_app(app, "FINISHED", "FAILED", "KILLED")
 
 
+@pytest.mark.slow
+def test_a_start_in_a_full_queue(tony, cluster, site):
+    """
+    The queue may have 12 GiB, and jobs hold all of it: an arbiter that is started there waits. In another queue it
+    starts, and makes room in the full one.
+    """
+    with cluster.changed("capacity:yarn.scheduler.capacity.root.default.maximum-capacity=75", restart=["rm"]):
+        first = elastic(tony, 11, 2, 11)
+        wait_until(lambda: running(tony, first) == 11, "the first job runs")
+        rest = tony.submit(tony.workers(WAIT, role={"memory": "768m"}))
+        wait_until(lambda: running(tony, rest) == 1, "a job that has the rest runs")
+        app = tony.ok("arbiter", "start", "--queue", "default").strip()
+        assert tony.json("arbiter", "status", "--queue", "default")["state"] == "ACCEPTED"
+        second = elastic(tony, 3, 2, 4)
+        r = tony.run("arbiter", "start", "--queue", "default", "--conf", "tony.yarn.queue=second")
+        assert r.returncode == 2 and f"{app}" in r.stderr and "tony arbiter stop" in r.stderr, r.stderr
+        assert tony.json("arbiter", "status", "--queue", "default")["state"] == "ACCEPTED", "it still waits"
+        tony.ok("arbiter", "stop", "--queue", "default")
+        with arbiter_app(tony, "--conf", "tony.yarn.queue=second") as app:
+            wait_until(lambda: running(tony, second) >= 2, "the second job has room", 240, 0.2)
+            assert cluster.app(app)["queue"].endswith("second")
+            assert running(tony, first) < 11 and tony.status(first)["restarts"] == 0
+        for job in (first, rest, second):
+            tony.ok("kill", job)
+            cluster.await_app(job, "FINISHED", "FAILED", "KILLED")
+
+
 # ---- deaths in the middle of an exchange ----
 
 
