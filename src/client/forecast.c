@@ -160,6 +160,8 @@ static void fill_one(struct forecast *f, size_t i, bool whole)
                               .weight = (uint32_t)MAX(doc_int(doc, "weight", 1), (int64_t)1),
                               .priority = (int)doc_int(doc, "priority", 0),
                               .budget = json_number_value(json_object_get(doc, "budget")) };
+    job->resize_s = json_number_value(json_object_get(doc, "resize_s"));
+    job->waited_s = json_number_value(json_object_get(doc, "waited_s"));
     job->ends_in_s = job->remaining_s = limit_or_infinity(&f->left[i], f->basis[i]);
     uint32_t n = whole ? 1 : (uint32_t)MAX(doc_int(doc, "containers", 1), (int64_t)1);
     if (whole)
@@ -182,7 +184,9 @@ static void fill_options(struct forecast *f, const json_t *options)
     f->options.loss_max = json_number_value(json_object_get(options, "loss_max"));
     f->options.adjust_max = doc_int(options, "adjust_max", -1);
     f->options.reserve = json_number_value(json_object_get(options, "reserve"));
+    f->options.payback_s = json_number_value(json_object_get(options, "payback_s"));
     f->options.limit.steps = STEPS_RESIZING;
+    f->interval_s = (double)doc_int(options, "interval_ms", 0) / 1000;
 }
 
 static void drop_jobs(struct forecast *f)
@@ -248,7 +252,7 @@ static int build(struct forecast *f)
         .n_types = TYPES, .types = type_names, .n_nodes = 1, .nodes = &f->node
     };
     struct part_horizon until = { f->policy->resizes ? DECISIONS_RESIZING : DECISIONS, PART_NOBODY,
-                                  0 };
+                                  whole ? 0 : f->interval_s };
     return part_estimate(f->policy, &f->cluster, f->jobs, f->left, n, &f->options, &until,
                          f->starts, NULL);
 }

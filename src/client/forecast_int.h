@@ -17,6 +17,7 @@ struct forecast {
     struct history_rows rows; /* finished jobs of this TONY_HOME */
     const struct part_policy *policy;
     struct part_options options;
+    double interval_s; /* the least time between two decisions of the policy */
     struct part_amount node;
     struct part_cluster cluster; /* one node: the machine */
     /* The jobs: those that run, then the queue in its order. */

@@ -16,6 +16,9 @@ enum { LOW, LIKELY, HIGH, STRICT, RUNS };
 /* Less work than this counts as done: rounding leaves such rests. */
 static const double WORK_SLACK_S = 1e-6;
 
+/* A job that is held back for the costs of resizes has surely waited for long enough by then. */
+static const double AGAIN_SLACK_S = 1e-3;
+
 /* One simulated run of the policy. Arrays have one entry for each job that is present. */
 struct forward {
     const struct part_policy *policy;
@@ -110,6 +113,14 @@ static void drop(struct forward *f, bool never)
     f->n = kept;
 }
 
+/* While a running job is resized it does nothing, as if it had so much more work. */
+static void add_resize(struct forward *f, size_t i, uint32_t n)
+{
+    struct part_job *j = &f->jobs[i];
+    f->work[i] += j->resize_s * n;
+    j->remaining_s += j->resize_s * n / part_fixed(j);
+}
+
 /* Carry the decision out. *out_never: some jobs can never run. */
 static int apply(struct forward *f, bool *out_never)
 {
@@ -119,6 +130,8 @@ static int apply(struct forward *f, bool *out_never)
         *out_never |= s->verdict == PART_NEVER;
         if (s->verdict == PART_WAITS || s->verdict == PART_NEVER || s->verdict == PART_KEEPS)
             continue;
+        if (s->verdict == PART_CHANGES && !f->jobs[i].lost)
+            add_resize(f, i, s->n);
         if (set_places(f, i, s->at, s->n_at) < 0)
             return -ENOMEM;
         if (s->n > 0)
@@ -158,6 +171,13 @@ static void pass(struct forward *f, double s)
     }
 }
 
+/* The time until the next decision can change something: a job ends, or one that the costs of
+ * resizes hold back has waited for long enough. */
+static double next_change(const struct forward *f)
+{
+    return MIN(next_end(f), f->decision.metrics.again_s + AGAIN_SLACK_S);
+}
+
 /* Run until all jobs have started, or nothing more is known. *out_reached: no job that has not
  * started starts before. */
 static int run(struct forward *f, const struct part_horizon *until, double *out_reached,
@@ -174,7 +194,7 @@ static int run(struct forward *f, const struct part_horizon *until, double *out_
             return err_set(e, ENOMEM, "cannot estimate the starts: %m");
         if (never)
             drop(f, true);
-        double s = next_end(f);
+        double s = next_change(f);
         if (f->n_waiting == 0 || isinf(s))
             break;
         pass(f, MAX(s, until->interval_s));
@@ -223,9 +243,11 @@ int part_estimate(const struct part_policy *policy, const struct part_cluster *c
     AUTO(free_p) uint32_t *caps = calloc(n + 1, sizeof *caps);
     double reached[RUNS] = { 0 };
     int rc = start_s && caps ? 0 : err_set(e, ENOMEM, "cannot estimate the starts: %m");
-    for (int which = LOW; rc == 0 && which < RUNS; which++)
+    for (int which = LOW; rc == 0 && which < RUNS; which++) {
+        with.policy = which == STRICT ? part_policy_find("static") : policy;
         rc = run_one(&with, jobs, left, n, which, until, &start_s[(size_t)which * n],
                      &reached[which], e);
+    }
     if (rc < 0)
         return rc;
     part_caps(c, jobs, n, caps);

@@ -12,7 +12,7 @@
  * - No job is expected to arrive. With `static`, a later job goes first only by its priority. With
  *   all other policies, later jobs may overtake or take room. So there a job that does not start at
  *   once gets, as its late start, at least the one that `static` would give it.
- * - n containers do n times the work of one. A resize takes no time.
+ * - n containers do n times the work of one. While a job is resized, it does nothing for `resize_s`.
  * - The policy knows of each job only what part_job says, not the range: `ends_in_s` and
  *   `remaining_s` count down with the simulated time.
  * - A run ends after `decisions` decisions. Jobs that have not started then start no earlier than

@@ -50,19 +50,21 @@ static void add_entry(struct buf *out, const struct pool_job *j, const struct sh
     (void)buf_addf(out,
                    "\"extension\":%s,\"runs\":%s,\"pinned\":%s,\"containers\":%u,\"min\":%u,"
                    "\"max\":%u,\"priority\":%d,\"number\":%u,\"weight\":%u,\"budget\":%.9g,"
-                   "\"timeout_ms\":%llu,\"place\":%u}",
+                   "\"timeout_ms\":%llu,\"resize_s\":%.9g,\"waited_s\":%.9g,\"place\":%u}",
                    extension ? "true" : "false", s->kind == SHARE_RUNS ? "true" : "false",
                    s->pinned ? "true" : "false", s->n, s->min, s->max, s->priority, s->number,
-                   s->weight, s->budget, (unsigned long long)j->timeout_ms,
-                   extension ? j->wish.place : j->place);
+                   s->weight, s->budget, (unsigned long long)j->timeout_ms, s->resize_s,
+                   s->waited_s, extension ? j->wish.place : j->place);
 }
 
-static void add_options(struct buf *out, const struct part_options *o)
+static void add_options(struct buf *out, const struct policy_settings *y)
 {
+    const struct part_options *o = &y->options;
     (void)buf_addf(out,
                    "\"options\":{\"theta1\":%.9g,\"theta2\":%.9g,\"loss_max\":%.9g,"
-                   "\"adjust_max\":%lld,\"reserve\":%.9g},",
-                   o->theta1, o->theta2, o->loss_max, (long long)o->adjust_max, o->reserve);
+                   "\"adjust_max\":%lld,\"reserve\":%.9g,\"payback_s\":%.9g,\"interval_ms\":%lld},",
+                   o->theta1, o->theta2, o->loss_max, (long long)o->adjust_max, o->reserve,
+                   o->payback_s, (long long)y->interval_ms);
 }
 
 int report_queue(const struct pool *p, struct buf *out)
@@ -74,7 +76,7 @@ int report_queue(const struct pool *p, struct buf *out)
     add_str(out, "policy", sharing_name(p));
     add_amount(out, "capacity", &capacity);
     add_amount(out, "free", &p->left);
-    add_options(out, &p->sharing.settings.options);
+    add_options(out, &p->sharing.settings);
     (void)buf_adds(out, "\"jobs\":[");
     for (size_t i = 0; i < 2 * p->jobs.n; i++) {
         const struct pool_job *j = p->jobs.v[i % p->jobs.n];

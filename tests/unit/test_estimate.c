@@ -35,6 +35,7 @@ struct row {
     double start[JOBS_MAX][3];
     bool never[JOBS_MAX];
     double interval_s;
+    double resize_s, payback_s;
 };
 
 static const struct row rows[] = {
@@ -83,6 +84,23 @@ static const struct row rows[] = {
       { { 8, 4, 8, 1, { 10, 10, 10 } }, { 0, 4, 4, 1, UNKNOWN }, { 0, 4, 4, 1, { 1, 1, 1 } } },
       { { 0, 0, 0 }, { 0, 0, 0 }, { 0, 20, 20 } },
       { false } },
+    { "while it is resized, it does nothing",
+      "drf",
+      0,
+      { { 8, 4, 8, 1, { 10, 10, 10 } }, { 0, 4, 4, 1, UNKNOWN }, { 0, 4, 4, 1, { 1, 1, 1 } } },
+      { { 0, 0, 0 }, { 0, 0, 0 }, { 0, 22, 22 } },
+      { false },
+      0,
+      2 },
+    { "it waits until that is worth more than the resize costs",
+      "drf",
+      0,
+      { { 8, 4, 8, 1, { 100, 100, 100 }, 100 }, { 0, 4, 4, 1, { 10, 10, 10 }, 10 } },
+      { { 0, 0, 0 }, { 40, 40, 100 } },
+      { false },
+      0,
+      50,
+      1000 },
     { "no more decisions are allowed",
       "static",
       1,
@@ -124,6 +142,7 @@ static size_t fill(const struct row *r, struct part_job *jobs, struct part_place
                                      .at = r->jobs[n].now ? &places[n] : NULL,
                                      .n_at = r->jobs[n].now > 0,
                                      .remaining_s = told,
+                                     .resize_s = r->resize_s,
                                      .ends_in_s = told };
         left[n] = (struct part_range){ real(r->jobs[n].left[0]), real(r->jobs[n].left[1]),
                                        real(r->jobs[n].left[2]) };
@@ -144,8 +163,10 @@ static void test_situations(void **state)
         struct part_horizon until = { r->decisions ? r->decisions : DECISIONS, PART_NOBODY,
                                       r->interval_s };
         size_t n = fill(r, jobs, places, left);
-        assert_int_equal(part_estimate(part_policy_find(r->policy), &cluster, jobs, left, n,
-                                       &part_defaults, &until, out, &e),
+        struct part_options o = part_defaults;
+        o.payback_s = r->payback_s;
+        assert_int_equal(part_estimate(part_policy_find(r->policy), &cluster, jobs, left, n, &o,
+                                       &until, out, &e),
                          0);
         for (size_t i = 0; i < n; i++) {
             assert_int_equal(out[i].never, r->never[i]);
