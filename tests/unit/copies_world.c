@@ -122,6 +122,11 @@ static void do_list(const struct op *op)
         stats[r.n_stats++] = (struct webhdfs_stat){ .name = strrchr(f.files.v[i].path, '/') + 1 };
     qsort(stats, r.n_stats, sizeof *stats, by_name);
     op->done(&r, &e, op->arg);
+    if (f.after_list) {
+        void (*after_list)(void) = f.after_list;
+        f.after_list = NULL;
+        after_list();
+    }
 }
 
 static void do_get(const struct op *op)

@@ -37,6 +37,7 @@ struct files {
     int hang, fail_removes;
     unsigned ops_left, idle;
     bool (*until)(void);
+    void (*after_list)(void); /* called once, after the next listing; NULL = nothing happens */
 };
 extern struct files f;
 extern const struct archive_files files; /* operations on f */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A master that cannot write its journal: events that arrive meanwhile do not make it grow.
+ * A master that cannot write its journal: events that arrive meanwhile do not make it grow, and the
+ * job's time stops.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -26,6 +27,10 @@
 static const char *const two_workers[] = { BASIC, "tony.worker.instances=2",
                                            "tony.worker.memory=64m", NULL };
 
+static const struct script scripts[] = { { .task = "worker:0", .run_ms = 50 },
+                                         { .task = "worker:1", .run_ms = 50 },
+                                         { 0 } };
+
 enum { ROUNDS = 1000, A_ROUND = 1000 };
 
 static struct {
@@ -49,8 +54,8 @@ static void feed_some(struct master *m, unsigned round)
     master_flush(m);
 }
 
-/* Once the tasks run, the disk is full before a checkpoint is recorded. */
-static void fill_the_disk(struct world *w)
+/* The disk is full before a checkpoint is recorded. */
+static void block(struct world *w)
 {
     struct master *m = w->master;
     w->fail_at = w->n_writes + 1;
@@ -62,6 +67,12 @@ static void fill_the_disk(struct world *w)
     assert_int_equal(master_feed(m, &saved), 0);
     master_flush(m);
     assert_non_null(m->blocked_why);
+}
+
+static void fill_the_disk(struct world *w)
+{
+    struct master *m = w->master;
+    block(w);
     for (unsigned round = 1; round <= ROUNDS; round++) {
         feed_some(m, round);
         assert_non_null(m->blocked_why);
@@ -83,9 +94,6 @@ static void fill_the_disk(struct world *w)
 static void a_million_events_while_blocked(void **state)
 {
     (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .run_ms = 50 },
-                                             { .task = "worker:1", .run_ms = 50 },
-                                             { 0 } };
     struct world w;
     world_init(&w, two_workers, scripts);
     log_setup(-1, LOG_ERROR, false);
@@ -98,10 +106,80 @@ static void a_million_events_while_blocked(void **state)
     world_done(&w);
 }
 
+enum { HOUR_MS = 3600 * 1000 };
+
+/* Nothing can be written for an hour. The test sets the start of the master's clock back instead of
+ * waiting. */
+static void an_hour_without_room(struct world *w)
+{
+    struct master *m = w->master;
+    block(w);
+    int64_t before = master_now(m);
+    m->t0_mono_ms -= HOUR_MS;
+    assert_int_equal(master_now(m), before);
+    w->fail_at = 0;
+    blocked_end(m);
+    assert_in_range(master_now(m) - before, 0, HOUR_MS / 60);
+    seen.done = true;
+}
+
+static void the_jobs_time_stops(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(-1, LOG_ERROR, false);
+    w.on_running = an_hour_without_room;
+    seen.done = false;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_true(seen.done);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    world_done(&w);
+}
+
+/* Checkpoints must be recorded, so they cannot be merged. */
+static void save_until_the_limit(struct world *w)
+{
+    struct master *m = w->master;
+    char path[4000];
+    memset(path, 'p', sizeof path - 1);
+    path[0] = '/';
+    path[sizeof path - 1] = '\0';
+    block(w);
+    for (uint64_t step = 2; m->blocked_why && !seen.done; step++) {
+        seen.pending = journal_unwritten(&m->journal);
+        struct job_event saved = {
+            .type = EV_CHECKPOINT,
+            .checkpoint = { .slot = 0, .generation = 1, .attempt = 1, .step = step, .path = path }
+        };
+        assert_int_equal(master_feed(m, &saved), 0);
+        m->blocked_retry_ms = 0; /* the time of the next attempt to write has come */
+        master_flush(m);
+        seen.done = step > 100000;
+    }
+}
+
+static void too_many_records_end_the_job(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(-1, LOG_ERROR, false);
+    w.on_running = save_until_the_limit;
+    seen.done = false;
+    assert_int_equal(world_run(&w), MASTER_HOPELESS);
+    assert_false(seen.done);
+    assert_in_range(seen.pending, (16 << 20) - 8192, 16 << 20);
+    assert_int_equal(world_alive(&w), 0);
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_events_while_blocked),
+        cmocka_unit_test(the_jobs_time_stops),
+        cmocka_unit_test(too_many_records_end_the_job),
     };
     return cmocka_run_group_tests_name("master_blocked", tests, NULL, NULL);
 }

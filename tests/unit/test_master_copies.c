@@ -390,6 +390,36 @@ static void no_memory(void **state)
     assert_true(torture(short_of_memory, NULL) > 0);
 }
 
+/* The last two tails are merged into one file. */
+static void merge_tails(void)
+{
+    struct file *a = &f.files.v[f.files.n - 2], *b = a + 1;
+    struct copies_piece x, y;
+    char path[128];
+    assert_int_equal(copies_parse_name(strrchr(a->path, '/') + 1, &x), 0);
+    assert_int_equal(copies_parse_name(strrchr(b->path, '/') + 1, &y), 0);
+    assert_int_equal(x.last + 1, y.first);
+    (void)snprintf(path, sizeof path, "/s/journal/%04u-%012u-%012u-%012u", x.epoch,
+                   (unsigned)x.segment, (unsigned)x.first, (unsigned)y.last);
+    AUTO(buf_done) struct buf text = { .max = SIZE_MAX / 4 };
+    assert_int_equal(buf_add(&text, a->text.p, a->text.len), 0);
+    assert_int_equal(buf_add(&text, b->text.p, b->text.len), 0);
+    file_remove(b->path);
+    file_remove(f.files.v[f.files.n - 1].path);
+    file_put(path, buf_span(&text));
+}
+
+/* The master before is still alive: between the listing and the reading it merges files. */
+static void files_are_merged_while_they_are_read(void **state)
+{
+    (void)state;
+    make_set();
+    f.after_list = merge_tails;
+    expect_events(11);
+    assert_null(f.after_list);
+    assert_int_equal(f.files.n, 4);
+}
+
 /* The directory also has files that no master wrote. They are neither read nor removed. */
 static void other_files(void **state)
 {
@@ -510,6 +540,7 @@ int main(void)
         CASE(random_ends),
         CASE(what_is_missing),
         CASE(damaged_copies_are_named),
+        CASE(files_are_merged_while_they_are_read),
         CASE(other_files),
         CASE(no_copies),
         CASE(no_memory),
