@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/util.h"
 #include "storage/tree.h"
 
@@ -97,7 +98,7 @@ static int add_tree_file(struct sha *s, const struct tree_entry *x, int root_fd,
         return err_set(e, EBUSY, "'%s/%s' is being changed", name, x->path);
     const unsigned wait =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    if (sync_file_range(fd, 0, 0, wait) == -1 && (errno == EIO || errno == ENOSPC))
+    if (sync_file_range(fd, 0, 0, wait) == -1 && (errno == EIO || fs_no_room(errno)))
         return err_set(e, errno, "cannot write the copy of '%s/%s': %m", name, x->path);
     return 0;
 }

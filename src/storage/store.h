@@ -83,7 +83,7 @@ void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t byte
  *         -ENOTDIR, -EISDIR  the source is not of the item's kind
  *         -EBUSY   the source changed while it was read, 3 times
  *         -EFBIG   a limit is exceeded
- *         -ENOSPC  no room
+ *         -ENOSPC, -EDQUOT  the disk or a quota is full
  *         After an error, no part of the source stays in the store.
  */
 int store_put(struct store *s, struct ship_item *it, struct err *e);

@@ -27,6 +27,18 @@
 
 static char root[64];
 
+/* Takes the place of the C library's function. It fails with this errno, unless that is 0. */
+static int sync_errno;
+int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
+{
+    (void)fd;
+    (void)offset;
+    (void)n;
+    (void)flags;
+    errno = sync_errno;
+    return sync_errno ? -1 : 0;
+}
+
 static char *at(const char *name)
 {
     return fs_join(root, name);
@@ -555,6 +567,27 @@ static void test_full_disk(void **state)
     assert_int_equal(stored(), before);
 }
 
+/* Network file systems report a full disk or quota only when the copy is written out. */
+static void test_full_when_written_out(void **state)
+{
+    static const int errors[] = { ENOSPC, EDQUOT, EIO };
+    (void)state;
+    AUTO(free_p) char *dir = at("late");
+    make_tree(dir, &(struct node){ "model", 0644, "written out too late" }, 1);
+    unsigned before = stored();
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        AUTO(store_p) struct store *s = open_store();
+        AUTO(ship_item_done) struct ship_item it = item(SHIP_SRC, "late");
+        struct err e = { 0 };
+        sync_errno = errors[i];
+        int rc = store_put(s, &it, &e);
+        sync_errno = 0;
+        assert_int_equal(rc, -errors[i]);
+        assert_non_null(strstr(e.msg, "cannot write the copy of"));
+        assert_int_equal(stored(), before);
+    }
+}
+
 static void test_parallel_puts(void **state)
 {
     (void)state;
@@ -646,14 +679,15 @@ static void test_sweep_and_gc(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copy),      cmocka_unit_test(test_copy_large_and_times),
-        cmocka_unit_test(test_put_src),   cmocka_unit_test(test_put_dir_is_read_only),
-        cmocka_unit_test(test_digests),   cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_put_file),  cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_too_deep),  cmocka_unit_test(test_changing_source),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_parallel_puts),
-        cmocka_unit_test(test_survey),    cmocka_unit_test(test_sweep_and_gc),
+        cmocka_unit_test(test_copy),          cmocka_unit_test(test_copy_large_and_times),
+        cmocka_unit_test(test_put_src),       cmocka_unit_test(test_put_dir_is_read_only),
+        cmocka_unit_test(test_digests),       cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_put_file),      cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_too_deep),      cmocka_unit_test(test_changing_source),
+        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_full_when_written_out),
+        cmocka_unit_test(test_parallel_puts), cmocka_unit_test(test_survey),
+        cmocka_unit_test(test_sweep_and_gc),
     };
     return cmocka_run_group_tests_name("storage", tests, setup, teardown);
 }
