@@ -25,8 +25,8 @@
 enum { CAUSE_LINE_MAX = 400 }; /* bytes of a line that is kept: fills five rows of a terminal */
 
 struct cause {
-    const char
-        *name; /* "missing_module": one word. Journals and scripts have it: never change it */
+    /* One word, such as "missing_module". It is in journals and scripts, so it must not change. */
+    const char *name;
     const char *what;   /* a part of a sentence that calls the task "it": "its node is gone" */
     const char *remedy; /* what to try; may contain "<role>": see cause_remedy() */
     bool victim;        /* the task failed because another task did: look for that one */

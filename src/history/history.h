@@ -28,8 +28,8 @@ struct history_job {
     struct job *job;                        /* the state after the last record of the journal */
     int64_t started_wall_ms, ended_wall_ms; /* 0 = unknown */
     int64_t now_ms; /* now, in the job's own time (replay.h); a new master would start with it */
-    bool
-        torn; /* a crash cut off a part of the journal's last line; the lines before it are valid */
+    /* A crash cut off a part of the journal's last line. The lines before it are valid. */
+    bool torn;
 };
 /* Read a job. The caller frees *out with history_free(). -ENOENT: no such job; -EBADMSG: a file is
  * damaged, and the error names the line. */
