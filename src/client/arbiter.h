@@ -51,7 +51,8 @@ struct arbiter_job {
     /* In this round: */
     int64_t submitted_ms;
     bool has_master, runs, changing;
-    char host[256]; /* of the master */
+    bool had_master; /* YARN starts another master; the containers of the job are still there */
+    char host[256];  /* of the master */
     uint16_t port;
     struct part_amount used;   /* by the application, as the ResourceManager says */
     uint32_t n;                /* instances of the elastic role */

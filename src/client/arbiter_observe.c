@@ -155,6 +155,7 @@ static void add_app(struct arbiter *a, const Hadoop__ApplicationReport *from)
         j->submitted_ms = r.submitted_ms;
         j->used = used;
         j->has_master = r.state == HADOOP__YARN_APPLICATION_STATE__RUNNING;
+        j->had_master = !j->has_master && r.attempt > 1;
         j->port = has_address ? (uint16_t)r.rpc_port : 0;
         j->priority = from->priority && from->priority->has_priority ? from->priority->priority : 0;
     }
@@ -407,6 +408,8 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
     j->resize_s = (double)a->settings.resize_cost_ms / 1000;
     read_spec(a, j);
     j->n = j->is_elastic ? j->needs.n : 0;
+    if (j->is_elastic && j->had_master)
+        leave_alone(j);
     if (!j->is_elastic || !j->has_master)
         return 0;
     int rc = arbiter_ask_share(a, j, &json, &unreachable);

@@ -15,10 +15,10 @@ STEPS = ROOT / "tests" / "fixtures" / "steps.sh"
 class PointsJob:
     """
     A job whose masters die where the test says (tests/points/points.c), and the notes of its tasks (STEPS).
-    charges: so many times each task may be restarted after its own failure.
+    charges: so many times each task may be restarted after its own failure. more: of the role in the job file.
     """
 
-    def __init__(self, tony, mode, base, n=1, charges=0):
+    def __init__(self, tony, mode, base, n=1, charges=0, **more):
         tony.bin = tony.base / "bin"
         if not tony.bin.exists():
             shutil.copytree(BIN, tony.bin)
@@ -27,7 +27,7 @@ class PointsJob:
         self.dir.mkdir(parents=True)
         self.points.mkdir()
         role = {"env": {"DIR": str(self.dir)}, "resize": mode, "restart": "on-failure", "max-restarts": charges,
-                "restart-scope": "job" if mode == "restart" else "task"}
+                "restart-scope": "job" if mode == "restart" else "task", **more}
         conf = {"tony.containers.envs": f"TONY_TEST_POINTS={self.points}", "tony.am.max-attempts": 30,
                 "tony.task.restarts.node-lost": 5}
         self.path = tony.workers(f"bash {STEPS}", n=n, role=role, conf=conf)
