@@ -36,7 +36,7 @@ struct part_claim {
     double budget, remaining_s, ends_in_s, attained_s, resize_s, waited_s;
 };
 
-/* What was decided for a job. */
+/* What the policy has decided for one job. */
 struct part_target {
     enum part_verdict verdict;
     enum part_because because;

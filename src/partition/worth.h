@@ -28,7 +28,6 @@
  *    worth its costs, or when all of its jobs keep what they have.
  * 4. If a new job is held back, those behind it are, too: nobody overtakes it. Since the time for
  *    which it has waited is part of its gain, no job is held back for ever.
- *
  * 5. Jobs that still shrink keep what nobody takes any more. They are adjusted anyway, and these
  *    containers would be idle.
  *

@@ -191,8 +191,9 @@ static void check_static(const struct world *w, const struct part_decision *d)
                     before(w, a, b)));
 }
 
-/* The first time at which the head fits by counts, when jobs end as known. backfilled: count those
- * that started behind the head as well. */
+/* When the first waiting job, the head of the queue, could start if each job ended at its known
+ * time. Only numbers of containers count here, not their places. backfilled: the jobs that started
+ * although they were behind it in the queue hold their containers until then. */
 static double head_fits_at(const struct world *w, const struct part_decision *d, size_t head,
                            bool backfilled)
 {
@@ -233,8 +234,8 @@ static double head_fits_at(const struct world *w, const struct part_decision *d,
     return best;
 }
 
-/* Without known times fifo is static; with them, the head starts no later than without those that
- * overtook it. */
+/* If the end of a running job is unknown, the queue decides as `static` does. Otherwise jobs may
+ * overtake the head of the queue, but it starts no later than without them. */
 static void check_fifo(struct world *w, struct part_decision *d, struct part_decision *other)
 {
     size_t head = SIZE_MAX;
@@ -257,16 +258,21 @@ static void check_fifo(struct world *w, struct part_decision *d, struct part_dec
 
 /* ---- fair shares ---- */
 
+/* The part of all that there is of type k that one container of job i takes. */
+static double part_of(const struct world *w, size_t i, uint32_t k)
+{
+    int64_t total = 0;
+    for (uint32_t j = 0; j < w->c.n_nodes; j++)
+        total += w->nodes[j].v[k];
+    return total > 0 ? (double)w->jobs[i].demand.v[k] / (double)total : 0;
+}
+
+/* The dominant share of one container. */
 static double unit(const struct world *w, size_t i)
 {
     double share = 0;
-    for (uint32_t k = 0; k < w->c.n_types; k++) {
-        int64_t total = 0;
-        for (uint32_t j = 0; j < w->c.n_nodes; j++)
-            total += w->nodes[j].v[k];
-        if (total > 0)
-            share = MAX(share, (double)w->jobs[i].demand.v[k] / (double)total);
-    }
+    for (uint32_t k = 0; k < w->c.n_types; k++)
+        share = MAX(share, part_of(w, i, k));
     return share;
 }
 
@@ -373,34 +379,57 @@ static bool is_same(const struct part_share *a, const struct part_share *b)
 static double use_of_one(const struct world *w, size_t i)
 {
     double use = 0;
-    for (uint32_t k = 0; k < w->c.n_types; k++) {
-        int64_t total = 0;
-        for (uint32_t j = 0; j < w->c.n_nodes; j++)
-            total += w->nodes[j].v[k];
-        if (total > 0)
-            use += (double)w->jobs[i].demand.v[k] / (double)total;
-    }
+    for (uint32_t k = 0; k < w->c.n_types; k++)
+        use += part_of(w, i, k);
     return use;
 }
 
-/* What the adjustments cost, and the most that all changes can gain. Containers that a job keeps
+/* Does it keep each container that it has? */
+static bool only_grows(const struct part_job *job, const struct part_share *s)
+{
+    uint32_t k = 0;
+    for (uint32_t a = 0; a < job->n_at; a++) {
+        while (k < s->n_at && s->at[k].node < job->at[a].node)
+            k++;
+        if (k == s->n_at || s->at[k].node != job->at[a].node || s->at[k].n < job->at[a].n)
+            return false;
+    }
+    return true;
+}
+
+/* What the change of job i costs, and the most that it can gain. Containers that a job keeps
  * although the policy wanted them back cost nothing. */
 static void weigh(const struct world *w, const struct part_decision *base,
-                  const struct part_decision *d, double *cost, double *gain)
+                  const struct part_decision *d, size_t i, double *cost, double *gain)
 {
-    *cost = *gain = 0;
+    const struct part_job *job = &w->jobs[i];
+    uint32_t was = 0, is = d->jobs[i].n;
+    for (uint32_t a = 0; a < job->n_at; a++)
+        was += job->at[a].n;
+    double u = use_of_one(w, i), left_s = job->n_at ? job->ends_in_s : job->remaining_s;
+    double resize_s = job->n_at && !job->lost ? job->resize_s : 0;
+    double horizon = MIN(w->o.payback_s, left_s) + (job->n_at ? 0 : job->waited_s) - resize_s;
+    *cost = d->jobs[i].verdict == PART_CHANGES ? u * MIN(was, base->jobs[i].n) * resize_s : 0;
+    *gain = is > was && horizon > 0 ? u * (is - was) * horizon : 0;
+}
+
+/* All changes together gain at least what they cost. If the policy wants no container back, each
+ * job that grows does so for itself, and then that holds for each of them. */
+static void check_worth(const struct world *w, const struct part_decision *base,
+                        const struct part_decision *d)
+{
+    double costs = 0, gains = 0, cost, gain;
+    bool all_grow = true;
     for (size_t i = 0; i < w->n; i++) {
-        const struct part_job *job = &w->jobs[i];
-        uint32_t was = 0, is = d->jobs[i].n;
-        double u = use_of_one(w, i), left_s = job->n_at ? job->ends_in_s : job->remaining_s;
-        double resize_s = job->n_at && !job->lost ? job->resize_s : 0;
-        for (uint32_t a = 0; a < job->n_at; a++)
-            was += job->at[a].n;
-        if (d->jobs[i].verdict == PART_CHANGES)
-            *cost += u * MIN(was, base->jobs[i].n) * resize_s;
-        double horizon = MIN(w->o.payback_s, left_s) + (job->n_at ? 0 : job->waited_s) - resize_s;
-        if (is > was && horizon > 0)
-            *gain += u * (is - was) * horizon;
+        weigh(w, base, d, i, &cost, &gain);
+        costs += cost;
+        gains += gain;
+        all_grow &= w->jobs[i].n_at == 0 || only_grows(&w->jobs[i], &base->jobs[i]);
+    }
+    HOLDS(costs <= gains + 1e-9);
+    for (size_t i = 0; i < w->n && all_grow; i++) {
+        weigh(w, base, d, i, &cost, &gain);
+        HOLDS(cost <= gain + 1e-9);
     }
 }
 
@@ -408,7 +437,6 @@ static void weigh(const struct world *w, const struct part_decision *base,
 static void check_costs(struct world *w, const struct part_policy *p,
                         const struct part_decision *base, struct part_decision *out)
 {
-    double cost, gain;
     uint32_t first_held = PART_NOBODY;
     w->o.payback_s = 1 + below(w, 200);
     decide(p, w, out); /* resizes cost nothing: nothing changes */
@@ -422,8 +450,7 @@ static void check_costs(struct world *w, const struct part_policy *p,
     decide(p, w, out);
     check_all(w, p, out);
     HOLDS(out->metrics.adjusted <= base->metrics.adjusted);
-    weigh(w, base, out, &cost, &gain);
-    HOLDS(cost <= gain + 1e-9);
+    check_worth(w, base, out);
     for (size_t i = 0; i < w->n; i++) {
         const struct part_share *s = &out->jobs[i];
         bool as_before = s->verdict == (w->jobs[i].n_at ? PART_KEEPS : PART_WAITS);
