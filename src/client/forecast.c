@@ -68,9 +68,10 @@ static double ran_s(const struct forecast *f, const json_t *job)
 
 static const struct part_range unknown = { 0, INFINITY, INFINITY };
 
-/* The time that is left of the run time `whole` of a job that has run for `ran` seconds. A job that
- * has run longer than that has an unknown end. */
-static struct part_range minus(struct part_range whole, double ran)
+/* A job takes `whole` from its start to its end, and has run for `ran` seconds. How much longer
+ * does it run? The answer is unknown if it has already run longer than the longest time of `whole`.
+ */
+static struct part_range rest_of(struct part_range whole, double ran)
 {
     if (ran > whole.high)
         return unknown;
@@ -91,7 +92,7 @@ static enum forecast_basis time_left(const struct forecast *f, const json_t *job
         *out = (struct part_range){ min / 1000, (min + max) / 2000, max / 1000 };
         basis = BASIS_PROGRESS;
     } else if (history_range(&f->rows, doc_str(job, "name"), &whole)) {
-        *out = minus(whole, ran_s(f, job));
+        *out = rest_of(whole, ran_s(f, job));
         basis = isinf(out->high) ? BASIS_UNKNOWN : BASIS_HISTORY;
     }
     if (limit_s <= 0)

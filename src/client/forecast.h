@@ -40,8 +40,8 @@ json_t *forecast_plan(struct forecast *f, const struct job_spec *spec);
 
 /* Add "expected" to the member "waiting" of a status document, if the job waits for the pool. */
 void forecast_add(struct client *c, json_t *doc);
-/* Append "in 4m 0s to 12m 0s, likely in 6m 0s; by the progress of 1 job". false: nothing is known.
- * waiting: the object that has "expected". */
+/* Append "in 4 m 00 s to 12 m 00 s, likely in 6 m 00 s; by the progress of 1 job". false: nothing
+ * is known. waiting: the object that has "expected". */
 bool forecast_text(const json_t *waiting, struct buf *out);
 /* Append "1.0 GiB; application_1_0001 (train) holds most". false: the job lacks nothing. */
 bool forecast_missing(const json_t *waiting, struct buf *out);

@@ -6,7 +6,7 @@
 #include "client/client_int.h"
 #include "client/forecast_int.h"
 
-/* "4m 10s"; below a second: "0s". */
+/* "4 m 10 s" or "9.0 s", without fractions of a second; below a second: "0 ms". */
 static const char *span_text(int64_t ms, char *out, size_t n)
 {
     return str_duration(ms - ms % 1000, out, n);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting is explained: the place in the queue, what is missing, who holds it, and when the job will start."""
 
+import time
+
 import pytest
 from conftest import wait_until
 from lib_jobs import make_lab  # noqa: F401 (fixture)
@@ -137,4 +139,29 @@ def test_plan_when(make_lab, policy):  # noqa: F811
     assert f"{second} (second) would start later" in lab.ok("plan", plan, "--when")
     assert "when" not in lab.json("plan", plan)
     gone(lab, second, first)
+    lab.quiet()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "dorm", pytest.param("backfill", marks=pytest.mark.slow), pytest.param("drf", marks=pytest.mark.slow)])
+def test_starts_are_in_the_range(make_lab, policy):  # noqa: F811
+    """No job comes later, and no run takes half as long or twice as long as the first: each job starts when it was told."""
+    lab = policy_lab(make_lab, policy)
+    role = {"memory": f"{ROOM * EACH_MIB}m"}
+    lab.in_history(lab.submit(lab.workers("sleep 3", name="known", role=role)))
+    first = lab.submit(lab.workers("sleep 3", name="known", role=role))
+    lab.await_state(first, "RUNNING")
+    second, third = (lab.submit(lab.workers("sleep 3", name="known", role=role)) for _ in range(2))
+    from_ms = time.time() * 1000
+    jobs = {j["application_id"]: j for j in lab.json("list")["jobs"]}
+    to_ms = time.time() * 1000
+    x = {app: jobs[app]["expected"] for app in (second, third)}
+    assert [x[app]["place"] for app in x] == [1, 2], x
+    assert x[second]["rests_on"]["history"] == 1 and x[third]["rests_on"]["history"] == 2, x
+    assert x[third]["early_ms"] > x[second]["early_ms"], x
+    for app in (first, second, third):
+        lab.in_history(app)
+    jobs = {j["application_id"]: j for j in lab.json("list")["jobs"]}
+    for app in x:
+        began_ms = jobs[app]["started_ms"]
+        assert from_ms + x[app]["early_ms"] <= began_ms <= to_ms + x[app]["late_ms"], (from_ms, to_ms, x[app], jobs[app])
     lab.quiet()

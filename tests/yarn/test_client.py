@@ -260,6 +260,16 @@ def test_a_job_file_in_hdfs(tony, cluster, base):
     assert tony.ok("logs", app, "worker:0", "--stdout") == "from hdfs\n"
 
 
+def test_plan_when(tony):
+    """Nobody but the scheduler knows when a job on YARN will start: the command says so, and shows the plan."""
+    job = tony.workers("true", n=2)
+    doc = tony.json("plan", job, "--when")
+    assert list(doc["when"]) == ["unknown"] and "the ResourceManager's scheduler decides" in doc["when"]["unknown"], doc["when"]
+    assert len(doc["tasks"]) == 2, doc
+    assert "When it would start is unknown: on YARN the ResourceManager's scheduler decides" in tony.ok("plan", job, "--when")
+    assert "when" not in tony.json("plan", job)
+
+
 def test_doctor(tony, cluster):
     cluster.make_home("root")
     found = {c["name"]: c for c in tony.json("doctor")["checks"]}
