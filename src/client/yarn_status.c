@@ -194,6 +194,10 @@ static int try_status(struct yarn *y, const char *id, json_t **out, bool *out_go
         *out = doc;
         return 0;
     }
+    if (rc == -ENOENT && unread.num == EINVAL) { /* a newer tony wrote it */
+        *e = unread;
+        return -EXIT_CLUSTER;
+    }
     if (rc < 0)
         return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
     bool over = yarn_app_state_is_final(r.state);
@@ -203,6 +207,11 @@ static int try_status(struct yarn *y, const char *id, json_t **out, bool *out_go
     /* The master writes the history before it unregisters, so there may be one already. */
     if (got < 0 && (over || running))
         got = yarn_history(y, id, &doc, &unread);
+    if (over && got == -EINVAL) { /* a newer tony wrote it */
+        yarn_report_done(&r);
+        *e = unread;
+        return -EXIT_CLUSTER;
+    }
     *out_gone = got < 0 && !silent && running && r.host[0] && str_eq(r.user, y->user);
     if (got < 0)
         doc = yarn_report_json(y, &r);

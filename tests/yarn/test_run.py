@@ -29,6 +29,17 @@ def test_run_succeeds(tony, cluster):
     assert not cluster.complaints(mark)
 
 
+def test_a_history_of_a_newer_version_is_refused(tony, cluster):
+    app = tony.submit(tony.workers("true"))
+    tony.ok("wait", app)
+    path = f"/user/root/.tony/history/{app}/status.json"
+    cluster.await_app(app, "FINISHED")  # until then the master answers
+    cluster.put(path, b'{"format":99,"version":"9.0","state":"SUCCEEDED"}')
+    for command in ("status", "why"):
+        r = tony.run(command, app)
+        assert r.returncode == 4 and "format 99" in r.stderr and "9.0" in r.stderr, (r.returncode, r.stdout, r.stderr)
+
+
 @pytest.mark.parametrize("command, code, cause", [
     ("exit 7", 1, {"exit_code": 7, "reason": "exited"}),
     ("kill -SEGV $$", 1, {"signal": signal.SIGSEGV}),
