@@ -202,6 +202,7 @@ static const struct {
     { "tony.application.acl-view", "*", CT_STR },
     { "tony.application.acl-modify", "", CT_STR },
     { "tony.worker.resource-types", NULL, CT_LIST },
+    { "tony.yarn.arbiter-keys", "", CT_LIST },
     { "tony.yarn.cache-age", "2592000000", CT_INT },
     { "tony.store.max-age", "604800000", CT_INT },
 };
