@@ -448,6 +448,7 @@ enum master_exit world_run_once(struct world *w)
         .remote = w->remote.key ? &w->remote : NULL,
     };
     w->n_masters++;
+    world_sched_ops.gives_back = w->gives_back;
     int rc = master_open(&cfg, &w->master, &e);
     if (rc < 0)
         world_die("master_open", &e);

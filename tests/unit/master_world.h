@@ -83,6 +83,9 @@ struct world {
     const char *kill_event; /* the first master dies after it has written this event ... */
     const char *kill_slot;  /* ... for this slot; NULL = the event has no slot */
     uint32_t lost_slot;     /* slot + 1 of the container that is lost, see world_lose(); 0 = none */
+    bool lost_is_dead;      /* the executor in it has never connected, and is dead */
+    bool lost_port_used;    /* ... and another process listens at one of its ports */
+    bool gives_back;        /* of the scheduler (scheduler.h) */
     bool lists_older; /* the scheduler also lists an older container of that slot to the second
                          master */
     bool lost_ended;  /* the task in the lost container has ended */

@@ -27,7 +27,7 @@ void world_box_dial(void *arg);
 void world_box_complete(struct box *b, int exit_code, enum end_reason reason);
 
 /* implemented in master_world_sched.c */
-extern const struct sched_ops world_sched_ops;
+extern struct sched_ops world_sched_ops;
 void world_sched_init(struct world *w); /* w->loop exists */
 void world_sched_done(struct world *w);
 void world_pump_soon(struct world *w); /* report what is new, as soon as the loop runs */
@@ -37,8 +37,8 @@ void world_end_leftovers(struct world *w);
 
 /* implemented in master_world_lost.c */
 /* The cluster gives up the node of w->lost_slot's container, and does not list the container to the
- * next master. The executor lives on. It knows only the address of the last master, and listens for
- * the next one. Its task runs until the executor is told to end it. */
+ * next master. The executor lives on, unless w->lost_is_dead. It knows only the address of the last
+ * master, and listens for the next one. Its task runs until the executor is told to end it. */
 void world_lose(struct world *w);
 /* The task in the lost container has ended: tasks that wait for that end now. */
 void world_lost_ended(struct world *w);

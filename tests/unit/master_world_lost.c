@@ -52,7 +52,17 @@ static void on_call(struct conn *c, void *arg)
     world_box_open(c, b);
 }
 
-static void listen_for_call(struct box *b)
+/* Another process listens at a port of the dead executor. */
+static bool deny(const char *identity, struct tls_key *out, void *arg)
+{
+    struct box *b = arg;
+    (void)identity;
+    (void)out;
+    b->w->n_calls++;
+    return false;
+}
+
+static void listen_for_call(struct box *b, tls_key_fn *who)
 {
     struct tls_key key;
     uint16_t ports[JOB_KEY_PORTS];
@@ -60,7 +70,7 @@ static void listen_for_call(struct box *b)
     job_key_container(&b->w->key, b->id, &key);
     job_key_ports(&key, ports);
     for (size_t i = 0; i < JOB_KEY_PORTS && !b->listener; i++)
-        (void)listener_open_tls(b->w->loop, "127.0.0.1", ports[i], key_of, on_call, b, &b->listener,
+        (void)listener_open_tls(b->w->loop, "127.0.0.1", ports[i], who, on_call, b, &b->listener,
                                 &e);
     if (!b->listener)
         world_die("the executor cannot listen", &e);
@@ -72,9 +82,13 @@ void world_lose(struct world *w)
         struct box *b = &w->boxes[i];
         if (b->slot + 1 != w->lost_slot || b->completed)
             continue;
-        assert(b->running);
         b->lost = true;
-        listen_for_call(b);
+        if (w->lost_is_dead && b->timer)
+            loop_timer_stop(b->timer);
+        if (w->lost_is_dead && !w->lost_port_used)
+            continue;
+        assert(b->running || w->lost_is_dead);
+        listen_for_call(b, w->lost_is_dead ? deny : key_of);
     }
 }
 

@@ -292,7 +292,7 @@ static int fake_outlook(struct sched *s, int64_t min_ms, int64_t max_ms, struct 
     return 0;
 }
 
-const struct sched_ops world_sched_ops = {
+struct sched_ops world_sched_ops = {
     .name = "world",
     .open = fake_open,
     .request = fake_request,

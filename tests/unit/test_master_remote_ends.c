@@ -18,8 +18,10 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "codec/hdts.h"
 #include "codec/json.h"
+#include "job/job_int.h"
 #include "loop/http.h"
 #include "loop/loop.h"
 #include "master/master_int.h"
@@ -227,6 +229,59 @@ static void all_containers_of_a_slot_are_contacted(void **state)
     world_done(&w);
 }
 
+/* The first master dies when the journal has the grant of slot 1's container. The cluster does not
+ * list that container to the second master, so slot 1 waits for the lease: ten minutes. No executor
+ * runs in the container. Runs the second master until it knows that (or, if another process uses a
+ * port of the executor, until it has passed twice over all ports), and returns whether it knows. */
+struct watch {
+    struct world *w;
+    struct loop_timer *timer;
+    enum slot_state state; /* of slot 1 */
+    bool known;
+};
+
+static void look_at_slot_1(void *arg)
+{
+    struct watch *x = arg;
+    const struct slot *s = &x->w->master->job->slots[1];
+    x->state = s->state;
+    x->known = s->left_ms != 0;
+    if (x->known || x->w->n_calls >= 3)
+        loop_stop(x->w->loop);
+    else
+        loop_timer_set(x->timer, clock_mono_ms() + 1);
+}
+
+static bool learns_that_no_executor_listens(bool port_used)
+{
+    struct world w;
+    struct watch x = { .w = &w };
+    world_init(&w, replaced, both_hang);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.gives_back = w.lost_is_dead = true;
+    w.lost_slot = 2;
+    w.lost_port_used = port_used;
+    w.kill_event = "allocated";
+    w.kill_slot = "1";
+    assert_int_equal(world_run_once(&w), MASTER_CRASHED);
+    x.timer = loop_timer_new(w.loop, look_at_slot_1, &x);
+    loop_timer_set(x.timer, clock_mono_ms());
+    (void)world_run_once(&w);
+    assert_false(w.timed_out);
+    assert_int_equal(x.state, SLOT_REPLACING);
+    loop_timer_free(x.timer);
+    world_done(&w);
+    return x.known;
+}
+
+static void a_refused_port_shortens_the_lease(void **state)
+{
+    (void)state;
+    assert_true(learns_that_no_executor_listens(false));
+    assert_false(learns_that_no_executor_listens(true));
+}
+
 /* The job shrinks, and the master dies before it has told the task to leave. */
 static void a_lost_task_is_contacted_and_leaves(void **state)
 {
@@ -349,6 +404,7 @@ int main(void)
         cmocka_unit_test(the_masters_node_goes_down),
         cmocka_unit_test(a_lost_task_is_contacted_and_replaced),
         cmocka_unit_test(all_containers_of_a_slot_are_contacted),
+        cmocka_unit_test(a_refused_port_shortens_the_lease),
         cmocka_unit_test(a_lost_task_is_contacted_and_leaves),
         cmocka_unit_test(a_container_without_a_slot_is_ended),
         cmocka_unit_test(nothing_stops_before_the_resize_is_stored),
