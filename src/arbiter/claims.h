@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Divides one queue of a cluster among its jobs: how many containers the elastic role of each job
- * should have. No I/O, no clock. The policies and their model are those of partition/partition.h.
+ * Divides one queue of a cluster among its jobs: claims_decide() says how many containers the
+ * elastic role of each job should have. No I/O, no clock. The policies and their model are those of
+ * partition/partition.h.
  *
- * The cluster owns every container and starts every job; this decides only sizes. So a job that
- * waits needs no permission: it starts when the others have made room.
+ * The cluster owns every container and starts every job. claims_decide() decides only sizes. So a
+ * waiting job needs no permission: it starts when the others have made room.
  *
  * What the policies may divide is, for each node, its capacity without
  *   - what other applications hold, and

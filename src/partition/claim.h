@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job as a pool or a queue knows it: a fixed part, and n containers that are all alike. The
- * policies know only containers that are alike; this translates, and returns a target and a
- * sentence for each job. No I/O, no clock.
+ * Translates between the jobs of a pool or a queue and the jobs of the policies (partition.h).
  *
- *   It runs    Its n containers are those of the policies. The caller has subtracted the fixed part
- *              from the nodes. A job whose n is outside of min .. max is pinned at n.
- *   It waits   Each container counts as `each` and its part of the fixed part, rounded up: fixed /
- *              min. With min containers or more, that is never less than what the job needs.
+ * A job of a pool has a fixed part, such as the containers of its other roles, and n equal
+ * containers. A job of the policies has equal containers only. part_divide() translates the claims
+ * of all jobs, asks the policy, and returns a target and a sentence for each job. No I/O, no clock.
+ *
+ *   A running job   has the same n containers for the policy. The caller has subtracted its fixed
+ *                   part from the nodes. If n is outside of min .. max, the job is pinned at n.
+ *   A waiting job   needs its fixed part as well. So each of its containers counts as `each` +
+ *                   `fixed` / `min`, rounded up. With min containers or more, the sum is at least
+ *                   what the job needs.
  */
 #ifndef TONY_PARTITION_CLAIM_H
 #define TONY_PARTITION_CLAIM_H
@@ -25,9 +28,9 @@ struct part_claim {
     bool runs;
     bool pinned; /* it runs, and must keep n containers */
     struct part_amount fixed, each;
-    uint32_t min, max; /* 1 <= min <= max */
-    uint32_t n; /* containers now; of a job that waits: the number that its job file asks for */
-    const struct part_place *at; /* of a job that runs: where they are; n in all */
+    uint32_t min, max;           /* 1 <= min <= max */
+    uint32_t n;                  /* containers now; of a waiting job: the number in its job file */
+    const struct part_place *at; /* of a running job: how many are on which node; n in all */
     uint32_t n_at;
     int priority;
     uint64_t arrival; /* a smaller number came earlier */
@@ -36,12 +39,12 @@ struct part_claim {
     double budget, remaining_s, ends_in_s, attained_s, resize_s, waited_s;
 };
 
-/* What the policy has decided for one job. */
+/* The decision of the policy about one job. */
 struct part_target {
     enum part_verdict verdict;
     enum part_because because;
     uint32_t n;             /* containers; 0 = it waits */
-    uint32_t ideal;         /* its fair number of containers */
+    uint32_t ideal;         /* the number of containers that would be its fair share */
     char why[PART_WHY_MAX]; /* a sentence without a full stop */
 };
 

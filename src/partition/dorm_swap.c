@@ -2,12 +2,15 @@
 /*
  * Exchanges of containers between two nodes, for large instances.
  *
- * Some of a scarce type may be left on a node, but too little of another type for the jobs that may
- * still grow: GPUs without cores, for example. An exchange moves a container with many cores from
- * this node, the gap, to another node, and one with few cores back. Then more fits into the gap.
- * An exchange is tried if it frees much of the types that keep jobs out of the gap. The prices say
- * what else it costs. The random steps of the local search (dorm_search.c) rarely find two nodes
- * that go together.
+ * A node may have free GPUs, but no free cores. Then no job that needs both can grow there. Such a
+ * node is a gap: it has room, but too little of one type. An exchange moves a container with many
+ * cores from the gap to another node, and a container with few cores from there to the gap. Then
+ * another container fits into the gap.
+ *
+ * The worth of an exchange has two parts: the value, at the present prices, of the room that it
+ * frees and uses, and the amount that it frees of the types that keep jobs out of the gap.
+ *
+ * The random steps of the local search (dorm_search.c) rarely find such a pair of nodes.
  */
 #include "partition/dorm.h"
 
@@ -21,21 +24,21 @@ enum {
     PARTNERS_MAX = 200, /* nodes that are looked at for one gap */
 };
 
-/* An exchange or a gap of less worth is left alone. The unit is that of utilization. */
+/* Exchanges and gaps of at most this worth are not tried. The unit is that of utilization. */
 static const double LEAST_WORTH = 1e-7;
 
-/* Which types keep jobs out of the gap: a job that may grow would fit but for this type alone. */
+/* The types that keep jobs out of the gap. by[k]: a job that may grow lacks only type k there. */
 struct blocked {
     bool by[PART_TYPES_MAX];
 };
 
-/* One container of job `out` leaves the gap for the node `to`, one of job `in` comes from there. */
+/* A container of job `out` moves from the gap to the node `to`, and one of job `in` moves back. */
 struct exchange {
-    uint32_t out, to, in; /* in: DORM_END: none comes */
+    uint32_t out, to, in; /* in: DORM_END = no container moves back */
     double worth;
 };
 
-/* What these amounts are worth on the node, at the present prices. */
+/* The value of these amounts on the node, at the present prices. */
 static double worth(const struct dorm_search *s, uint32_t node, const int64_t *amounts)
 {
     const struct dorm_problem *p = s->p;
@@ -54,7 +57,7 @@ static int by_worth(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* The nodes whose free room is worth most, at most GAPS_MAX. Returns how many. */
+/* List the nodes with the most valuable free room, at most GAPS_MAX. Returns their number. */
 static uint32_t list_gaps(struct dorm_search *s, struct dorm_gap *gaps)
 {
     uint32_t n = 0;
@@ -68,7 +71,8 @@ static uint32_t list_gaps(struct dorm_search *s, struct dorm_gap *gaps)
     return MIN(n, (uint32_t)GAPS_MAX);
 }
 
-/* The jobs that may grow, those first that are cheapest on the node for their use. */
+/* Put the jobs that may grow into s->order, sorted by their cost on the node, cheapest first.
+ * Returns their number. */
 static uint32_t list_growing(struct dorm_search *s, uint32_t node)
 {
     const struct dorm_problem *p = s->p;
@@ -84,7 +88,7 @@ static uint32_t list_growing(struct dorm_search *s, uint32_t node)
     return n;
 }
 
-/* Find out which types block the node. n: of the growing jobs, in s->order. */
+/* Find the types that block the node. n: the number of jobs in s->order, which may grow. */
 static struct blocked find_blocked(const struct dorm_search *s, uint32_t node, uint32_t n)
 {
     const struct dorm_problem *p = s->p;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a resize costs the job: each part is measured, also by a replay and from a snapshot. */
+/* The measured costs of a resize (job/costs.h): the parts of one measurement. A replay of the
+ * journal and a job restored from a snapshot must have the same measurements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ static void reports_step(struct drive *d, const char *task, uint64_t step)
         0);
 }
 
-/* "n resize save+stop+start+warm redone R": how many measurements, and the last one. */
+/* Prints the number of measurements and the last one: "2 resize 1000+100+500+700 redone 0", in the
+ * order save, stop, start, warm-up. */
 static void describe(const struct job *j, char *out, size_t size)
 {
     const struct costs *c = &j->costs;
@@ -37,7 +39,8 @@ static void describe(const struct job *j, char *out, size_t size)
                        (int)s->ms[COST_REDONE]);
 }
 
-/* The live job, a replay of its journal and a job restored from its snapshot agree. */
+/* The job, a replay of its journal, and a job restored from its snapshot must have these
+ * measurements. */
 static void check(const struct drive *d, const char *expected)
 {
     char live[120], again[120], restored[120];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What must hold for all policies, on small random instances. TONY_ROUNDS=n tries n instances
- * instead of 100,000; TONY_SEED=n begins with another one. A failure names its seed.
+ * Makes small random instances and checks the decision of each policy: the properties that every
+ * decision must have, whatever the policy. TONY_ROUNDS=n tries n instances instead of 100,000;
+ * TONY_SEED=n sets the seed of the first instance. A failed check prints the seed of its instance.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +47,7 @@ static double maybe_time(struct world *w, bool known)
     return known ? (double)(1 + below(w, 100)) : (double)INFINITY;
 }
 
-/* Let job i run, if its min fits beside the jobs before it. */
+/* Let job i run if its least number of containers fits into `free`. Subtracts them from `free`. */
 static void place(struct world *w, size_t i, struct part_amount *free)
 {
     struct part_job *job = &w->jobs[i];
@@ -175,7 +176,7 @@ static void check_all(const struct world *w, const struct part_policy *p,
 
 /* ---- queues ---- */
 
-/* Of jobs that wait: the order of the queue. */
+/* Is job a before job b in the queue of waiting jobs? */
 static bool before(const struct world *w, size_t a, size_t b)
 {
     if (w->jobs[a].priority != w->jobs[b].priority)
@@ -276,7 +277,8 @@ static double unit(const struct world *w, size_t i)
     return share;
 }
 
-/* A job that asks for more takes nobody's min, and the order of the nodes means nothing. */
+/* If one job asks for more containers, all other jobs still get their min. Another order of the
+ * nodes gives the same result. */
 static void check_counts(struct world *w)
 {
     uint32_t counts[JOBS], more[JOBS], turned[JOBS];
