@@ -48,6 +48,7 @@ def processor_ms_per_task(lab, n):
     return (used.ru_utime + used.ru_stime) * 1000 / n
 
 
+@pytest.mark.slow
 @pytest.mark.alone("measures processor time")
 def test_processor_time_of_a_task(lab):
     """
@@ -89,6 +90,7 @@ def measure_running(lab, n):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.alone("a thousand tasks")
 def test_bytes_and_memory_of_a_task(lab):
     """The lists of all tasks are neither sent to each executor nor read by it, and the keeper's fork leaves out its list."""

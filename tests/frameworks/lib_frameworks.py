@@ -14,7 +14,8 @@ EXAMPLES = ROOT / "examples"
 # Examples that print the accuracy on new images: the job, the environment whose Python runs it, and the least
 # accuracy.
 RAY_IS_ALONE = pytest.mark.alone("Ray gives up if its node needs more than 30 s to start")
-MARKS = {"ray/job": [RAY_IS_ALONE, pytest.mark.slow], "tensorflow/job-mirrored": [pytest.mark.slow]}
+MARKS = {"ray/job": [RAY_IS_ALONE, pytest.mark.slow], "tensorflow/job-mirrored": [pytest.mark.slow],
+         "tensorflow/job": [pytest.mark.slow]}
 EXAMPLES_LEARN = [pytest.param(EXAMPLES / f"{job}.yaml", "main", least, id=job.replace("/job-", "-").replace("/job", ""),
                                marks=MARKS.get(job, [])) for job, least in (
     ("jax/job", 0.93), ("mpi/job", 0.93), ("xgboost/job", 0.90), ("lightgbm/job", 0.90), ("dask/job", 0.90), ("ray/job", 0.90),

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "base/vec.h"
 #include "history/history.h"
@@ -485,12 +486,13 @@ static void no_room_for_the_file(void **state)
 
 /* ---- ranks that abort ---- */
 
-static void say_abort(struct world *w, uint32_t from, uint32_t rank, int exit_code)
+static void say_abort(struct world *w, uint32_t from, uint32_t generation, uint32_t rank,
+                      int exit_code)
 {
     Tony__RankAborts x = TONY__RANK_ABORTS__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
 
-    x.generation = 1;
+    x.generation = generation;
     x.rank = rank;
     x.exit_code = exit_code;
     f.body_case = TONY__FRAME__BODY_RANK_ABORTS;
@@ -503,9 +505,10 @@ static void say_abort(struct world *w, uint32_t from, uint32_t rank, int exit_co
 static void both_say_abort(struct world *w)
 {
     w->ran = true;
-    say_abort(w, 1, 0, 7); /* refused: the executor of worker:1 runs no server */
-    say_abort(w, 1, 1, 8); /* also refused for its own rank */
-    say_abort(w, 0, 1, 9);
+    say_abort(w, 1, 1, 0, 7); /* refused: the executor of worker:1 runs no server */
+    say_abort(w, 1, 1, 1, 8); /* also refused for its own rank */
+    say_abort(w, 0, 2, 1, 6); /* no rank of generation 2 runs */
+    say_abort(w, 0, 1, 1, 9);
 }
 
 /* The ranks' server runs in the executor of rank 0's task. Only a report from this executor
@@ -534,6 +537,27 @@ static void an_abort_counts_only_from_the_servers_executor(void **state)
     world_done(&w);
 }
 
+/* The executors know a master with a higher epoch: this one must not decide anything any more. */
+static void know_a_newer_master(struct world *w)
+{
+    for (unsigned i = 0; i < w->n_boxes; i++)
+        w->boxes[i].epoch_seen = 99;
+}
+
+static void a_superseded_master_ends(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, (const char *const[]){ BASIC, "tony.worker.instances=2", NULL }, NULL);
+    log_setup(open("/dev/null", O_WRONLY), LOG_ERROR, false);
+    w.before_write = know_a_newer_master;
+    assert_int_equal(world_run_once(&w), MASTER_CRASHED);
+    assert_false(w.timed_out);
+    assert_int_equal(w.n_runs[0] + w.n_runs[1], 0);
+    assert_false(w.finished);
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -557,6 +581,7 @@ int main(void)
         cmocka_unit_test(older_executors_get_all_addresses),
         cmocka_unit_test(no_room_for_the_file),
         cmocka_unit_test(an_abort_counts_only_from_the_servers_executor),
+        cmocka_unit_test(a_superseded_master_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,7 @@ def until(tony, condition, what):
         raise AssertionError(f"{e}; the arbiter said:\n{said(tony)[-3000:]}") from None
 
 
+@pytest.mark.slow
 def test_two_jobs_share_a_queue(tony, site):
     """
     The first job has nearly all, and the second one waits for its containers. The arbiter lets the first one shrink; it
@@ -136,6 +137,7 @@ def arbiter_pids(tony, program="tony-arbiter"):
     return [pid for pid, line in tony.cluster.processes().items() if line.split()[0].endswith(program) and "run" in line]
 
 
+@pytest.mark.slow
 def test_an_application_of_its_own(tony, site):
     """It is found, refused a second time, divides the queue, goes on after its task and its master were killed, and is stopped."""
     r = tony.run("arbiter", "status", "--queue", "default")
@@ -315,6 +317,7 @@ def once(tony, **kw):
     return {j["application_id"]: (j["has"], j["target"]) for j in doc["jobs"]}
 
 
+@pytest.mark.slow
 def test_jobs_of_other_users(tony, site, tmp_path_factory):
     """
     ada's job is registered for the arbiter of this user, and gives half of the queue to a job of this user; eve's job is
@@ -345,6 +348,7 @@ def test_jobs_of_other_users(tony, site, tmp_path_factory):
         eve.ok("kill", alone)
 
 
+@pytest.mark.slow
 def test_a_waiting_job_of_another_user_and_a_new_master(tony, site, tmp_path_factory):
     """ada's job waits for room, also for that of its master. When its master is killed, the next one obeys, too."""
     with another_user(tony, tmp_path_factory, "ada", tony.ok("arbiter", "key", "--queue", "default").strip()) as ada:

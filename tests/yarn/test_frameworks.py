@@ -34,6 +34,7 @@ def program(tmp_path_factory):
     return mpicc(MPI_PROGRAM, tmp_path_factory.mktemp("mpi") / "ring")
 
 
+@pytest.mark.slow
 def test_mpi_continues_without_a_master(tony, cluster, base, program):
     """
     The master dies after the ranks have met. Their server still receives their messages, and the next master

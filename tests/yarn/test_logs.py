@@ -10,6 +10,7 @@ from lib_cluster import wait_until
 from lib_tony import APP, floor
 
 
+@pytest.mark.slow
 @pytest.mark.takes(10)
 def test_jobs_cause_no_warnings_of_the_daemons(tony, cluster, base):
     """Jobs that succeed, fail or are killed. lib_cluster.py lists the allowed lines with their reasons."""
