@@ -12,7 +12,7 @@
 #include "client/machine.h"
 #include "codec/json.h"
 #include "conf/conf.h"
-#include "history/held.h"
+#include "history/container_counts.h"
 #include "history/history.h"
 #include "storage/jobfile.h"
 #include "storage/paths.h"
@@ -90,14 +90,14 @@ static int add_bar(struct pasts *pasts, struct past *past, double from_s, double
 }
 
 /* What an elastic job held, and the run time that its work would have taken at its fixed size. */
-static int add_held(struct pasts *pasts, struct past *past, const struct held *held)
+static int add_counts(struct pasts *pasts, struct past *past, const struct container_counts *counts)
 {
     double work = 0;
     int rc = 0;
-    for (size_t i = 0; i + 1 < held->n && rc == 0; i++) {
-        double from_s = (double)held->v[i].wall_ms / 1000,
-               to_s = (double)held->v[i + 1].wall_ms / 1000;
-        uint32_t all = held->v[i].n, n = all > past->others ? all - past->others : 0;
+    for (size_t i = 0; i + 1 < counts->n && rc == 0; i++) {
+        double from_s = (double)counts->v[i].wall_ms / 1000,
+               to_s = (double)counts->v[i + 1].wall_ms / 1000;
+        uint32_t all = counts->v[i].n, n = all > past->others ? all - past->others : 0;
         double ran_s = MIN(to_s, past->end_s) - MAX(from_s, past->start_s);
         work += n > 0 ? pow(n, EXPONENT) * MAX(ran_s, 0.0) : 0;
         rc = add_bar(pasts, past, from_s, to_s, n);
@@ -112,17 +112,17 @@ static int look_back(const struct replay_source *from, const char *id, struct pa
                      struct past *past, struct replayed *r)
 {
     AUTO(buf_done) struct buf journal = { .max = FILE_MAX };
-    struct held held = { 0 };
+    struct container_counts counts = { 0 };
     int rc = 0;
     past->first_bar = pasts->bars.n;
     if (past->elastic && from->read(from->ctx, id, "journal", &journal, NULL) == 0 &&
-        history_held(buf_span(&journal), &held, NULL) == 0) {
-        r->real.adjustments += held.resizes;
-        rc = add_held(pasts, past, &held);
+        history_container_counts(buf_span(&journal), &counts, NULL) == 0) {
+        r->real.adjustments += counts.resizes;
+        rc = add_counts(pasts, past, &counts);
     }
     if (rc == 0 && past->n_bars == 0)
         rc = add_bar(pasts, past, past->start_s, past->end_s, past->job.fixed);
-    history_held_done(&held);
+    container_counts_done(&counts);
     return rc;
 }
 

@@ -14,16 +14,16 @@
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 
-/* A container of a task in this state is held by the job. */
-static bool is_held(enum slot_state s)
+/* Does a task in this state have a container? */
+static bool has_container(enum slot_state s)
 {
     return s != SLOT_ABSENT && s != SLOT_HELD && s != SLOT_ASKED && s != SLOT_ENDED;
 }
 
 /* The containers of a role. */
-struct held {
+struct role_containers {
     uint32_t n;              /* instances of the role */
-    uint32_t held;           /* of them have a container */
+    uint32_t placed;         /* of them have a container */
     bool ends;               /* some of them are over */
     bool somewhere;          /* the node of a container is not known */
     VEC(const char *) nodes; /* the node of each container; borrowed */
@@ -34,7 +34,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int count(const struct master *m, uint32_t role, struct held *out)
+static int count(const struct master *m, uint32_t role, struct role_containers *out)
 {
     out->n = job_role_tasks(m->job, role);
     for (uint32_t i = 0; i < out->n; i++) {
@@ -43,9 +43,9 @@ static int count(const struct master *m, uint32_t role, struct held *out)
         const char *node = locations_node(m, slot);
         job_slot(m->job, slot, &v);
         out->ends |= v.state == SLOT_ENDED;
-        if (!is_held(v.state))
+        if (!has_container(v.state))
             continue;
-        out->held++;
+        out->placed++;
         out->somewhere |= !node;
         if (node && vec_push(&out->nodes, node) < 0)
             return -ENOMEM;
@@ -55,7 +55,7 @@ static int count(const struct master *m, uint32_t role, struct held *out)
     return 0;
 }
 
-static void add_nodes(const struct held *h, struct buf *out)
+static void add_nodes(const struct role_containers *h, struct buf *out)
 {
     (void)buf_adds(out, ",\"nodes\":{"); /* a failed append shows in out->failed */
     for (size_t i = 0, next; i < h->nodes.n; i = next) {
@@ -82,12 +82,12 @@ static uint32_t role_number(const struct master *m, const struct role_spec *role
 int share_json(const struct master *m, struct buf *out)
 {
     struct job_elastic x;
-    struct held h = { .n = 0 };
+    struct role_containers h = { .n = 0 };
     int64_t early_ms = 0, late_ms = 0, cost_ms = 0;
     if (m->phase == MP_STARTING || m->blocked_why || !job_spec_elastic(m->spec, &x))
         return buf_adds(out, "{\"runs\":false,\"changing\":true,\"instances\":0,\"nodes\":{}}");
     int rc = count(m, role_number(m, x.role), &h);
-    bool runs = job_state(m->job) == JOB_RUNNING && h.n > 0 && h.held == h.n && !h.somewhere;
+    bool runs = job_state(m->job) == JOB_RUNNING && h.n > 0 && h.placed == h.n && !h.somewhere;
     bool changing = job_changes_size(m->job) || h.ends || h.somewhere;
     (void)buf_addf(out, "{\"runs\":%s,\"changing\":%s,\"instances\":%u", runs ? "true" : "false",
                    changing ? "true" : "false", h.n);

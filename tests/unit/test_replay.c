@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "conf/conf.h"
-#include "history/held.h"
+#include "history/container_counts.h"
 #include "history/replay.h"
 #include "job/job.h"
 #include "storage/crc32c.h"
@@ -246,25 +246,25 @@ static void held_over_time(void **state)
         { 400, { .type = EV_STALLED } },
     };
     /* Only the first record of a master says the time; the job's time leads from there. */
-    static const struct held_step wanted[] = {
+    static const struct container_count wanted[] = {
         { T0 * 1000LL, 0 },        { T0 * 1000LL + 510, 1 }, { T0 * 1000LL + 510, 2 },
         { T0 * 1000LL + 600, 3 },  { T0 * 1000LL + 690, 2 }, { T0 * 1000LL + 920, 1 },
         { T0 * 1000LL + 1000, 0 },
     };
     AUTO(buf_done) struct buf text = { 0 };
-    struct held held = { 0 };
+    struct container_counts counts = { 0 };
     struct err e = { 0 };
     for (size_t i = 0; i < ARRAY_LEN(events); i++)
         add_line(&text, i + 1, &events[i].ev, events[i].t_ms);
-    if (history_held(buf_span(&text), &held, &e) < 0)
+    if (history_container_counts(buf_span(&text), &counts, &e) < 0)
         fail_msg("%s", e.msg);
-    assert_int_equal(held.n, ARRAY_LEN(wanted));
+    assert_int_equal(counts.n, ARRAY_LEN(wanted));
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        assert_int_equal(held.v[i].wall_ms, wanted[i].wall_ms);
-        assert_int_equal(held.v[i].n, wanted[i].n);
+        assert_int_equal(counts.v[i].wall_ms, wanted[i].wall_ms);
+        assert_int_equal(counts.v[i].n, wanted[i].n);
     }
-    assert_int_equal(held.resizes, 1);
-    history_held_done(&held);
+    assert_int_equal(counts.resizes, 1);
+    container_counts_done(&counts);
 
     /* The first events are gone. */
     static const char header[] = "{\"n\":9,\"e\":\"journal\",\"format\":2,\"snapshot\":1";
@@ -272,8 +272,8 @@ static void held_over_time(void **state)
     AUTO(buf_done) struct buf later = { 0 };
     (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", header, crc32c(header, sizeof header - 1));
     (void)buf_addf(&later, "%s,\"c\":\"%08x\"}\n", snapshot, crc32c(snapshot, sizeof snapshot - 1));
-    assert_int_equal(history_held(buf_span(&later), &held, &e), -ENODATA);
-    history_held_done(&held);
+    assert_int_equal(history_container_counts(buf_span(&later), &counts, &e), -ENODATA);
+    container_counts_done(&counts);
 }
 
 int main(void)

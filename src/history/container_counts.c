@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "history/held.h"
+#include "history/container_counts.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "storage/journal.h"
 
 struct reading {
-    struct held *out;
+    struct container_counts *out;
     struct map containers; /* id -> the number of the master that saw it last */
     uintptr_t master;
     struct replay clocks;
@@ -22,7 +22,7 @@ struct reading {
 
 static int add_step(struct reading *r, int64_t t_ms)
 {
-    struct held_step step = { replay_wall(&r->clocks, t_ms), (uint32_t)r->containers.n };
+    struct container_count step = { replay_wall(&r->clocks, t_ms), (uint32_t)r->containers.n };
     size_t n = r->out->n;
     if (n > 0 && r->out->v[n - 1].n == step.n)
         return 0;
@@ -89,7 +89,7 @@ static int read_record(struct reading *r, const struct journal_record *rec, stru
     return rc < 0 ? err_set(e, -rc, "cannot read the journal: %m") : 0;
 }
 
-static int read_all(struct journal_reader *from, struct held *out, struct err *e)
+static int read_all(struct journal_reader *from, struct container_counts *out, struct err *e)
 {
     struct reading r = { .out = out };
     struct journal_record rec;
@@ -103,14 +103,14 @@ static int read_all(struct journal_reader *from, struct held *out, struct err *e
     return rc;
 }
 
-int history_held(struct span journal, struct held *out, struct err *e)
+int history_container_counts(struct span journal, struct container_counts *out, struct err *e)
 {
     struct journal_reader r;
     journal_reader_text(&r, journal);
     return read_all(&r, out, e);
 }
 
-void history_held_done(struct held *h)
+void container_counts_done(struct container_counts *h)
 {
     vec_done(h);
 }
