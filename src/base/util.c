@@ -22,3 +22,14 @@ void close_p(int *fd)
     *fd = -1;
     errno = saved;
 }
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+void sort_doubles(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small macros: release at the end of a scope, transfer of ownership, array length, containing
- * struct, minimum and maximum.
+ * Small helpers: release at the end of a scope, transfer of ownership, array length, containing
+ * struct, minimum and maximum, sorting of numbers.
  */
 #ifndef TONY_BASE_UTIL_H
 #define TONY_BASE_UTIL_H
@@ -46,5 +46,7 @@
 /* Cleanup functions for AUTO(). */
 void free_p(void *p);  /* p points to a pointer of any type: frees that pointer */
 void close_p(int *fd); /* closes *fd if it is >= 0; leaves errno unchanged */
+
+void sort_doubles(double *v, size_t n); /* ascending; no NaN */
 
 #endif

@@ -29,12 +29,6 @@ static const char *const type_names[TYPES] = { "memory_mib", "gpus" };
 
 /* ---- the run time of a job ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The whole run time by earlier jobs of this name. false: there is none. */
 static bool history_range(const struct history_rows *rows, const char *name, struct part_range *out)
 {
@@ -47,7 +41,7 @@ static bool history_range(const struct history_rows *rows, const char *name, str
     }
     if (n == 0)
         return false;
-    qsort(s, n, sizeof *s, by_value);
+    sort_doubles(s, n);
     *out =
         (struct part_range){ s[0] * (n > 1 ? 0.75 : 0.5), s[n / 2], s[n - 1] * (n > 1 ? 1.25 : 2) };
     return true;

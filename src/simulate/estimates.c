@@ -54,17 +54,11 @@ int estimates_take(struct estimates *x, const struct part_policy *policy,
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(double *v, size_t n)
 {
     if (n == 0)
         return 0;
-    qsort(v, n, sizeof *v, by_value);
+    sort_doubles(v, n);
     return v[n / 2];
 }
 

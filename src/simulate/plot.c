@@ -208,12 +208,6 @@ static void add_utilization(struct plot *p, struct buf *b, double y)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void add_completions(struct plot *p, struct buf *b, double y)
 {
     double most = MAX(p->completion_s, 1.0);
@@ -224,7 +218,7 @@ static void add_completions(struct plot *p, struct buf *b, double y)
         double *v = p->lines[i].completions.v;
         if (n == 0)
             continue;
-        qsort(v, n, sizeof *v, by_value);
+        sort_doubles(v, n);
         (void)buf_addf(b, "<polyline fill='none' stroke='%s' points='", colour(i));
         for (size_t q = 0; q <= QUANTILES; q++) {
             size_t at = q * (n - 1) / QUANTILES;

@@ -27,12 +27,6 @@ static double overlap(double from, double to, double limit)
     return MAX(0.0, MIN(to, limit) - MIN(from, limit));
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The utilization changes by so much. */
 struct change {
     double at_s, by;
@@ -77,7 +71,7 @@ static void add_completions(const struct trace *t, const struct real *real,
         if (ev && ev->ended)
             ev->ended(ev->ctx, i, sorted[i]);
     }
-    qsort(sorted, t->n_jobs, sizeof *sorted, by_value);
+    sort_doubles(sorted, t->n_jobs);
     if (t->n_jobs > 0)
         r->jct_p95_s = sorted[(size_t)ceil(0.95 * (double)t->n_jobs) - 1];
 }

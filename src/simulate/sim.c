@@ -354,12 +354,6 @@ static int decide(struct sim *s, struct err *e)
 
 /* ---- the whole ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void conclude(struct sim *s)
 {
     struct sim_result *r = s->r;
@@ -373,7 +367,7 @@ static void conclude(struct sim *s)
         estimates_conclude(s->estimates, s->began_s, &r->estimates);
     if (n == 0)
         return;
-    qsort(s->completion, n, sizeof *s->completion, by_value);
+    sort_doubles(s->completion, n);
     for (size_t i = 0; i < n; i++)
         r->jct_mean_s += s->completion[i] / (double)n;
     r->jct_p95_s = s->completion[(size_t)ceil(0.95 * (double)n) - 1];
