@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an arbiter knows of a job: its needs, from its specification or a tag of its application,
- * and its state, from its master. No I/O.
+ * The knowledge of an arbiter about one job: its needs, from its specification or a tag of its
+ * application, and its state, from its master. No I/O.
  */
 #ifndef TONY_ARBITER_SHARE_H
 #define TONY_ARBITER_SHARE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the arbiter asks the masters of the jobs. A master of another user may be hostile: it gets
- * little time and room.
+ * The questions of the arbiter to the masters of the jobs. A master of another user may be hostile:
+ * it gets little time and room.
  */
 #include <errno.h>
 

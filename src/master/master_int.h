@@ -367,7 +367,7 @@ void clients_disconnect_followers(struct master *m); /* those that have received
 /* Bytes that the kernel has not accepted yet. */
 size_t clients_unsent_bytes(const struct master *m);
 
-/* ---- share.c: what an arbiter may ask ---- */
+/* ---- share.c: answers to an arbiter ---- */
 /* Append the answer to SHARE (docs/json.md "share"). 0 or -ENOMEM. */
 int share_json(const struct master *m, struct buf *out);
 /* Check the wish against the bounds of the job file, and give it to the core. 0, or -errno: the job

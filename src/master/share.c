@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an arbiter may ask: where the containers of the job are, and whether the job takes another
- * size. An arbiter of another user has the resize key only, which allows these two questions
- * (docs/decisions/0018-jobs-of-other-users.md).
+ * Answers an arbiter, which may ask two questions: where the containers of the job are, and whether
+ * the job takes another size. An arbiter of another user has the resize key only, which allows
+ * these two questions (docs/decisions/0018-jobs-of-other-users.md).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +13,6 @@
 #include "conf/conf.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
-
-/* Does a task in this state have a container? */
-static bool has_container(enum slot_state s)
-{
-    return s != SLOT_ABSENT && s != SLOT_HELD && s != SLOT_ASKED && s != SLOT_ENDED;
-}
 
 /* The containers of a role. */
 struct role_containers {
@@ -43,7 +37,7 @@ static int count(const struct master *m, uint32_t role, struct role_containers *
         const char *node = locations_node(m, slot);
         job_slot(m->job, slot, &v);
         out->ends |= v.state == SLOT_ENDED;
-        if (!has_container(v.state))
+        if (!v.container)
             continue;
         out->placed++;
         out->somewhere |= !node;

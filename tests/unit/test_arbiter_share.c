@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an arbiter reads of the jobs of other users: the tag with their needs, and the answers of
+/* An arbiter reads two texts of jobs of other users: the tag with their needs, and the answers of
  * their masters. */
 #include <errno.h>
 #include <setjmp.h>
@@ -134,7 +134,8 @@ static void states(void **state)
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         if (share_state_read(span_of(bad[i]), &s, add_node, &nodes, &e) >= 0)
             fail_msg("accepted: %s", bad[i]);
-    /* Nothing that the master does not say makes its job one that may be changed. */
+    /* If the master does not say whether the job is being resized, the arbiter leaves the job
+     * alone. */
     assert_int_equal(
         share_state_read(span_of("{\"instances\":3,\"nodes\":{}}"), &s, add_node, &nodes, &e), 0);
     assert_true(s.changing);

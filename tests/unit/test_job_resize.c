@@ -12,31 +12,7 @@
 #include "base/base.h"
 #include "drive.h"
 #include "job/job_int.h"
-
-static const char *resize_state(const struct drive *d)
-{
-    static const char *const names[] = {
-        [RESIZE_STEADY] = "steady", [RESIZE_WAITING] = "waiting", [RESIZE_FORMING] = "forming"
-    };
-    return names[d->job->resize.state];
-}
-
-/* Prints "worker:0=1.1 worker:1=1.1": generation and attempt of each running task, or else its
- * state. */
-static void shape(const struct drive *d, struct buf *out)
-{
-    for (uint32_t r = 0; r < job_n_roles(d->job); r++) {
-        for (uint32_t i = 0; i < job_role_tasks(d->job, r); i++) {
-            struct slot_view v;
-            job_slot(d->job, job_task(d->job, r, i), &v);
-            (void)buf_addf(out, "%s%s:%u=", out->len ? " " : "", v.role, v.index);
-            if (v.state == SLOT_RUNNING)
-                (void)buf_addf(out, "%u.%u", v.generation, v.attempt);
-            else
-                (void)buf_adds(out, slot_state_name(v.state));
-        }
-    }
-}
+#include "resize_rows.h"
 
 /* "ps 2-1 train 9-2": the roles of the last resize in the status document. */
 static void changed_roles(const struct drive *d, struct buf *out)
@@ -54,43 +30,9 @@ static void changed_roles(const struct drive *d, struct buf *out)
     json_decref(doc);
 }
 
-struct row {
-    const char *job, *script, *shape, *state;
-    enum resize_outcome outcome; /* RESIZE_OPEN: not checked */
-    bool charged;                /* a task also fails and restarts */
-};
-
-static void check(const struct row *r)
-{
-    struct drive d;
-    AUTO(buf_done) struct buf text = { 0 };
-
-    drive_init(&d, r->job);
-    drive_run(&d, r->script);
-    shape(&d, &text);
-    if (!str_eq(buf_cstr(&text), r->shape) || !str_eq(resize_state(&d), r->state) ||
-        (r->outcome && d.job->resize.outcome != r->outcome))
-        fail_msg("[%s] after [%s]: %s, %s, outcome %d \"%s\" (%s), but designed: %s, %s", r->job,
-                 r->script, buf_cstr(&text), resize_state(&d), (int)d.job->resize.outcome,
-                 d.job->resize.detail, d.e.msg, r->shape, r->state);
-    uint32_t n = 0;
-    for (uint32_t role = 0; role < job_n_roles(d.job); role++)
-        n += job_role_tasks(d.job, role);
-    assert_int_equal(job_n_tasks(d.job), n);
-    for (uint32_t i = 0; i < job_n_slots(d.job); i++)
-        assert_true(r->charged || d.job->slots[i].tally.n == 0);
-    drive_done(&d);
-}
-
-static void check_all(const struct row *rows, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        check(&rows[i]);
-}
-
 static void test_restart(void **state)
 {
-    static const struct row rows[] = {
+    static const struct resize_row rows[] = {
         /* the new task has a container at once: the gang forms again with it */
         { "worker*2/restart", "go resize:worker=3", "worker:0=2.2 worker:1=2.2 worker:2=2.1",
           "steady", RESIZED },
@@ -115,7 +57,7 @@ static void test_restart(void **state)
           "worker:0=registered worker:1=registered", "forming", 0 },
     };
     (void)state;
-    check_all(rows, ARRAY_LEN(rows));
+    resize_check_all(rows, ARRAY_LEN(rows));
 }
 
 /* The sizes of all roles are recorded, also if they are longer than other texts of a record. */
@@ -145,7 +87,7 @@ static void test_many_roles(void **state)
 
 static void test_live(void **state)
 {
-    static const struct row rows[] = {
+    static const struct resize_row rows[] = {
         { "worker*2/live", "go resize:worker=4",
           "worker:0=1.1 worker:1=1.1 worker:2=1.1 worker:3=1.1", "steady", RESIZED },
         { "worker*4/live", "go resize:worker=2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
@@ -157,7 +99,7 @@ static void test_live(void **state)
           "worker:0=1.1 worker:1=1.1 worker:2=1.1 ps:0=1.1", "steady", RESIZED },
     };
     (void)state;
-    check_all(rows, ARRAY_LEN(rows));
+    resize_check_all(rows, ARRAY_LEN(rows));
 }
 
 /* The status names the tasks that were told to leave and have not ended. */
@@ -185,7 +127,7 @@ static void test_leaving(void **state)
     (void)state;
     drive_init(&d, "worker*4/live ps*1");
     drive_run(&d, "go mute:worker:3 resize:worker=2");
-    shape(&d, &text);
+    resize_shape(&d, &text);
     assert_string_equal(buf_cstr(&text), "worker:0=1.1 worker:1=1.1 ps:0=1.1");
     assert_int_equal(d.job->resize.outcome, RESIZED);
     check_leaving(&d, 1, 4, "leaving");
@@ -196,7 +138,7 @@ static void test_leaving(void **state)
 
 static void test_before_the_start(void **state)
 {
-    static const struct row rows[] = {
+    static const struct resize_row rows[] = {
         { "worker*3/restart", "mute:worker:1 go resize:worker=1", "worker:0=1.1", "steady",
           RESIZED },
         { "worker*2/restart", "mute:worker:1 go resize:worker=3",
@@ -208,12 +150,12 @@ static void test_before_the_start(void **state)
           "prep:0=ended train:0=1.1 train:1=1.1", "steady", RESIZED },
     };
     (void)state;
-    check_all(rows, ARRAY_LEN(rows));
+    resize_check_all(rows, ARRAY_LEN(rows));
 }
 
 static void test_a_resize_times_out(void **state)
 {
-    static const struct row rows[] = {
+    static const struct resize_row rows[] = {
         /* the timeout of a minute is set in drive_init() */
         { "worker*2/restart nogrant=2", "go resize:worker=3 +59000", "worker:0=1.1 worker:1=1.1",
           "waiting", 0 },
@@ -237,7 +179,7 @@ static void test_a_resize_times_out(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        check(&rows[i]);
+        resize_check(&rows[i]);
 }
 
 static void test_a_new_container_ends(void **state)
@@ -250,7 +192,7 @@ static void test_a_new_container_ends(void **state)
         drive_init(&d, "worker*2/restart nogrant=2");
         drive_run(&d, "go resize:worker=3 mute:worker:2 grant:worker:2");
         drive_run(&d, ends[i]);
-        shape(&d, &text);
+        resize_shape(&d, &text);
         assert_string_equal(buf_cstr(&text), "worker:0=1.1 worker:1=1.1");
         assert_int_equal(d.job->resize.outcome, RESIZE_REFUSED);
         assert_int_equal(job_state(d.job), JOB_RUNNING);
@@ -306,7 +248,7 @@ static void test_a_role_that_is_stopped_does_not_grow(void **state)
  * request: a new gang would run the finished task again. */
 static void test_a_role_with_an_ended_task_keeps_its_size(void **state)
 {
-    static const struct row rows[] = {
+    static const struct resize_row rows[] = {
         { "worker*2/restart nogrant=2", "go resize:worker=3 worker:1=0 +1000",
           "worker:0=1.1 worker:1=ended", "steady", RESIZE_REFUSED },
         { "worker*2/live nogrant=2", "go resize:worker=3 worker:1=0 +1000",
@@ -319,7 +261,7 @@ static void test_a_role_with_an_ended_task_keeps_its_size(void **state)
     struct drive d;
 
     (void)state;
-    check_all(rows, ARRAY_LEN(rows));
+    resize_check_all(rows, ARRAY_LEN(rows));
     drive_init(&d, "worker*2/restart nogrant=2");
     drive_run(&d, "go resize:worker=3 worker:1=0 +1000");
     assert_string_equal(d.job->resize.detail,
@@ -330,7 +272,7 @@ static void test_a_role_with_an_ended_task_keeps_its_size(void **state)
 /* A new task of a role waits for the tasks that the role needs, also if the role runs already. */
 static void test_a_new_task_waits_for_other_roles(void **state)
 {
-    static const struct row rows[] = {
+    static const struct resize_row rows[] = {
         { "ps*1/untracked/on/scope-task worker*1/live<ps:ready gang=0",
           "go ready:ps:0 ps:0=1 resize:worker=2", "ps:0=1.2 worker:0=1.1", "waiting", 0, true },
         { "ps*1/untracked/on/scope-task worker*1/live<ps:ready gang=0",
@@ -339,7 +281,7 @@ static void test_a_new_task_waits_for_other_roles(void **state)
     };
 
     (void)state;
-    check_all(rows, ARRAY_LEN(rows));
+    resize_check_all(rows, ARRAY_LEN(rows));
 }
 
 /* The scheduler refuses a container that a resize has added to a role that has not started. The
@@ -385,7 +327,7 @@ static void test_a_later_stage_is_refused(void **state)
                            .allocation_refused = { .slot = drive_slot(&d, rows[i].refused),
                                                    .why = "too large" } });
         drive_run(&d, rows[i].then);
-        shape(&d, &text);
+        resize_shape(&d, &text);
         if (job_state(d.job) != rows[i].state ||
             (rows[i].shape && !str_eq(buf_cstr(&text), rows[i].shape)))
             fail_msg("row %zu: %s, %s, %s", i, job_state_name(job_state(d.job)), buf_cstr(&text),
@@ -467,7 +409,7 @@ static void test_an_older_size_is_refused(void **state)
         AUTO(buf_done) struct buf text = { 0 }, roles = { 0 };
         drive_init(&d, rows[i].job);
         drive_run(&d, rows[i].script);
-        shape(&d, &text);
+        resize_shape(&d, &text);
         const struct resize *z = &d.job->resize;
         changed_roles(&d, &roles);
         if (!str_eq(buf_cstr(&text), rows[i].shape) || z->outcome != rows[i].outcome ||
@@ -560,201 +502,6 @@ static void test_requests_that_are_refused(void **state)
     }
 }
 
-static void test_by_the_scheduler(void **state)
-{
-    static const struct row rows[] = {
-        { "worker*4/live", "go shrink:2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
-        { "worker*4/restart ps*2/fixed", "go shrink:4",
-          "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
-        { "worker*2/live/cap3", "go grow:9", "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady",
-          RESIZED },
-        /* a demand below the minimum: the job shrinks to the minimum */
-        { "worker*4/live/min2", "go shrink:1", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
-        { "worker*3/live/min2 ps*2/fixed", "go shrink:0",
-          "worker:0=1.1 worker:1=1.1 ps:0=1.1 ps:1=1.1", "steady", RESIZED },
-        { "worker*3/live/min2 ps*2/live", "go ps:0=0 shrink:1",
-          "worker:0=1.1 worker:1=1.1 ps:0=ended ps:1=1.1", "steady", RESIZED },
-        /* while the job waits for containers to grow */
-        { "worker*2/live/min2 nogrant=2", "go resize:worker=4 shrink:1",
-          "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
-    };
-    (void)state;
-    check_all(rows, ARRAY_LEN(rows));
-}
-
-/* The scheduler demands that no work is lost: a gang that would restart waits for a checkpoint. */
-static void test_waits_for_a_checkpoint(void **state)
-{
-    static const struct row rows[] = {
-        { "worker*3/restart", "go shrink-saved:2", "worker:0=1.1 worker:1=1.1 worker:2=1.1",
-          "waiting", RESIZE_OPEN },
-        /* an older checkpoint does not count */
-        { "worker*3/restart", "go save:worker:0 shrink-saved:2",
-          "worker:0=1.1 worker:1=1.1 worker:2=1.1", "waiting", RESIZE_OPEN },
-        { "worker*3/restart", "go save:worker:0 shrink-saved:2 save:worker:0",
-          "worker:0=2.2 worker:1=2.2", "steady", RESIZED },
-        /* no checkpoint in time: the job keeps its size and runs on */
-        { "worker*3/restart", "go shrink-saved:2 +16000", "worker:0=1.1 worker:1=1.1 worker:2=1.1",
-          "steady", RESIZE_TIMED_OUT },
-        { "worker*3/restart", "go shrink-saved:2 +16000 save:worker:0",
-          "worker:0=1.1 worker:1=1.1 worker:2=1.1", "steady", RESIZE_TIMED_OUT },
-        /* to grow: new containers come first, then the checkpoint */
-        { "worker*2/restart/cap3", "go grow-saved:3", "worker:0=1.1 worker:1=1.1", "waiting",
-          RESIZE_OPEN },
-        { "worker*2/restart/cap3", "go grow-saved:3 save:worker:0",
-          "worker:0=2.2 worker:1=2.2 worker:2=2.1", "steady", RESIZED },
-        { "worker*2/restart/cap3", "go grow-saved:3 +16000", "worker:0=1.1 worker:1=1.1", "steady",
-          RESIZE_TIMED_OUT },
-        /* tasks that need not restart go on: no checkpoint is needed */
-        { "worker*3/live", "go shrink-saved:2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
-        /* a new master waits on */
-        { "worker*3/restart", "go shrink-saved:2 master", "worker:0=1.1 worker:1=1.1 worker:2=1.1",
-          "waiting", RESIZE_OPEN },
-        { "worker*3/restart", "go shrink-saved:2 master save:worker:0", "worker:0=2.2 worker:1=2.2",
-          "steady", RESIZED },
-        /* a user's resize replaces it, and does not wait */
-        { "worker*3/restart", "go shrink-saved:2 resize:worker=1", "worker:0=2.2", "steady",
-          RESIZED },
-        /* a demand that came while the gang formed anew */
-        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink-saved:2 +100 worker:3!0",
-          "worker:0=2.2 worker:1=2.2 worker:2=2.2", "waiting", RESIZED },
-    };
-    struct drive d;
-    (void)state;
-    check_all(rows, ARRAY_LEN(rows));
-    drive_init(&d, "worker*3/restart");
-    drive_run(&d, "go shrink-saved:2");
-    AUTO(buf_done) struct buf json = { 0 };
-    assert_int_equal(job_status_json(d.job, false, &json), 0);
-    assert_non_null(strstr(buf_cstr(&json), "\"awaits_checkpoint\":true"));
-    drive_run(&d, "+16000");
-    assert_string_equal(d.job->resize.detail, "no checkpoint was saved within 16.0 s");
-    drive_done(&d);
-}
-
-static void test_the_outcome_names_the_smallest_size(void **state)
-{
-    struct drive d;
-    (void)state;
-    drive_init(&d, "worker*4/live/min2");
-    drive_run(&d, "go shrink:1");
-    assert_string_equal(d.job->resize.detail, "the scheduler asked for at most 1 container, but "
-                                              "this job needs at least 2");
-    assert_string_equal(d.job->resize.why, "room");
-    drive_run(&d, "resize:worker=3");
-    assert_string_equal(d.job->resize.detail, "");
-    drive_run(&d, "shrink:2");
-    assert_string_equal(d.job->resize.detail, "");
-    drive_run(&d, "resize:worker=4 shrink:0");
-    assert_string_equal(d.job->resize.detail, "the scheduler asked for at most 0 containers, but "
-                                              "this job needs at least 2");
-    drive_done(&d);
-}
-
-/* A demand to shrink comes while the gang forms again. It is kept, and obeyed afterwards. worker:3
- * ends only when the script ends it. */
-static void test_keeps_a_demand(void **state)
-{
-    static const struct row rows[] = {
-        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink:2 +100",
-          "worker:0=registered worker:1=registered worker:2=registered", "forming", 0 },
-        { "worker*4/restart", "go mute:worker:3 resize:worker=3 shrink:2 +100 worker:3!0",
-          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
-        { "worker*4/restart/min2", "go mute:worker:3 resize:worker=3 shrink:0 +100 worker:3!0",
-          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
-        { "worker*3/restart ps*3/live", "go mute:worker:2 resize:worker=2 shrink:4 worker:2!0",
-          "worker:0=2.2 worker:1=2.2 ps:0=2.2 ps:1=2.2", "steady", RESIZED },
-        /* the newest demand counts */
-        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 shrink:2 worker:4!0",
-          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
-        /* an offer cancels a part of the demand, or all of it */
-        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:3 worker:4!0",
-          "worker:0=3.3 worker:1=3.3 worker:2=3.3", "steady", RESIZED },
-        { "worker*5/restart", "go mute:worker:4 resize:worker=4 shrink:1 grow:9 worker:4!0",
-          "worker:0=2.2 worker:1=2.2 worker:2=2.2 worker:3=2.2", "steady", RESIZED },
-        /* the next master obeys the demand */
-        { "worker*4/restart lost=9", "go mute:worker:3 resize:worker=3 shrink:2 master worker:3!0",
-          "worker:0=3.3 worker:1=3.3", "steady", RESIZED },
-    };
-    (void)state;
-    check_all(rows, ARRAY_LEN(rows));
-}
-
-static void test_a_demand_is_refused_while_the_gang_forms(void **state)
-{
-    static const struct {
-        const char *script, *why;
-    } rows[] = {
-        { "go mute:worker:3 resize:worker=3 shrink:3",
-          "the job is being resized to this size already" },
-        { "go mute:worker:3 resize:worker=2 shrink:1",
-          "this job cannot run with fewer than 2 containers" },
-        { "go mute:worker:3 resize:worker=3 shrink:2 grow:2", "the job is being resized" },
-        { "go mute:worker:3 resize:worker=3 shrink:2 resize:worker=4",
-          "the job is changing its size" },
-        { "go mute:worker:3 resize:worker=3 stop shrink:2", "the job is ending" },
-    };
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct drive d;
-        drive_init(&d, "worker*4/restart/min2");
-        drive_run(&d, rows[i].script);
-        if (d.rc != 1 || !strstr(d.e.msg, rows[i].why))
-            fail_msg("[%s]: %d '%s'", rows[i].script, d.rc, d.e.msg);
-        drive_done(&d);
-    }
-}
-
-/* The demand had a deadline of 16 s. It counts from the arrival, not from the end of the first
- * resize. */
-static void test_a_kept_demand_has_its_deadline(void **state)
-{
-    struct drive d;
-    (void)state;
-    drive_init(&d, "worker*4/restart");
-    drive_run(&d, "go mute:worker:3 resize:worker=3 shrink:2");
-    int64_t due_ms = d.now + 16000;
-    assert_int_equal(d.job->resize.kept.due_ms, due_ms);
-    drive_run(&d, "+1000 mute:worker:2 worker:3!0");
-    assert_string_equal(resize_state(&d), "forming");
-    assert_int_equal(d.job->resize.target[0], 2);
-    assert_int_equal(d.job->resize.save_due_ms, due_ms);
-    assert_string_equal(d.job->resize.who, "the scheduler");
-    assert_string_equal(d.job->resize.why, "room");
-    assert_false(d.job->resize.kept.set);
-    drive_done(&d);
-    drive_init(&d, "worker*4/restart");
-    drive_run(&d, "go mute:worker:3 resize:worker=3 shrink:2 stop");
-    assert_false(d.job->resize.kept.set);
-    drive_done(&d);
-}
-
-/* The status document shows the kept demand until the job obeys it. */
-static void test_the_status_shows_a_kept_demand(void **state)
-{
-    struct drive d;
-    (void)state;
-    drive_init(&d, "worker*4/restart");
-    for (int kept = 0; kept < 3; kept++) {
-        AUTO(buf_done) struct buf text = { 0 };
-        static const char *const scripts[] = { "go mute:worker:3 resize:worker=3", "shrink:2",
-                                               "mute:worker:2 worker:3!0" };
-        drive_run(&d, scripts[kept]);
-        assert_int_equal(job_status_json(d.job, false, &text), 0);
-        json_t *doc = json_loadb(text.p, text.len, 0, NULL);
-        const json_t *resize = json_object_get(doc, "resize"), *k = json_object_get(resize, "kept");
-        assert_string_equal(json_string_value(json_object_get(resize, "state")), "forming");
-        assert_int_equal(json_is_object(k), kept == 1);
-        if (kept == 1) {
-            assert_int_equal(json_integer_value(json_object_get(k, "containers")), 2);
-            assert_int_equal(json_integer_value(json_object_get(k, "due_ms")), d.now + 16000);
-            assert_string_equal(json_string_value(json_object_get(k, "why")), "room");
-        }
-        json_decref(doc);
-    }
-    drive_done(&d);
-}
-
 /* A crash after any record of a resize: the job then runs with the old or the new size, whether or
  * not the scheduler still knows its containers. */
 static void test_every_prefix(void **state)
@@ -785,7 +532,7 @@ static void test_every_prefix(void **state)
             drive_resume(&part, n / 2, n % 2);
             drive_run(&part, "+120000 +120000");
             AUTO(buf_done) struct buf text = { 0 };
-            shape(&part, &text);
+            resize_shape(&part, &text);
             for (uint32_t r = 0; r < job_n_roles(part.job); r++)
                 for (uint32_t k = 0; k < job_role_tasks(part.job, r); k++) {
                     struct slot_view v;
@@ -820,13 +567,6 @@ int main(void)
         cmocka_unit_test(test_an_older_size_is_refused),
         cmocka_unit_test(test_an_ended_task_restarts_after_the_demand),
         cmocka_unit_test(test_requests_that_are_refused),
-        cmocka_unit_test(test_by_the_scheduler),
-        cmocka_unit_test(test_waits_for_a_checkpoint),
-        cmocka_unit_test(test_the_outcome_names_the_smallest_size),
-        cmocka_unit_test(test_keeps_a_demand),
-        cmocka_unit_test(test_a_demand_is_refused_while_the_gang_forms),
-        cmocka_unit_test(test_a_kept_demand_has_its_deadline),
-        cmocka_unit_test(test_the_status_shows_a_kept_demand),
         cmocka_unit_test(test_every_prefix),
     };
     return cmocka_run_group_tests_name("job_resize", tests, NULL, NULL);

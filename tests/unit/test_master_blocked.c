@@ -108,8 +108,8 @@ static void a_million_events_while_blocked(void **state)
 
 enum { HOUR_MS = 3600 * 1000 };
 
-/* Nothing can be written for an hour. The test sets the start of the master's clock back instead of
- * waiting. */
+/* The master cannot write its journal for an hour. The test sets the start of the master's clock
+ * back instead of waiting. */
 static void an_hour_without_room(struct world *w)
 {
     struct master *m = w->master;

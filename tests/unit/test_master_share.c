@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a holder of the resize key may ask a master, in the small world of master_world.h: two
- * questions, and sizes within the bounds of the job.
+ * A master answers a client that has the resize key only: it may ask two questions, and wish for
+ * sizes within the bounds of the job. The test uses the simulated cluster of master_world.h.
  */
 #include <errno.h>
 #include <fcntl.h>

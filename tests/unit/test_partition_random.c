@@ -399,8 +399,8 @@ static bool only_grows(const struct part_job *job, const struct part_share *s)
     return true;
 }
 
-/* What the change of job i costs, and the most that it can gain. Containers that a job keeps
- * although the policy wanted them back cost nothing. */
+/* Compute what the change of job i costs, and the most that it can gain. Containers that a job
+ * keeps although the policy wanted them back cost nothing. */
 static void weigh(const struct world *w, const struct part_decision *base,
                   const struct part_decision *d, size_t i, double *cost, double *gain)
 {
