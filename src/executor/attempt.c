@@ -24,7 +24,7 @@
 enum {
     RESCAN_MS = 20,        /* between two rounds of SIGKILL */
     ENGINE_ROUNDS = 150,   /* of RESCAN_MS, in which podman or docker kills the container itself */
-    HARD_AFTER_ROUNDS = 3, /* then stop all first: they may fork as fast as they die */
+    HARD_AFTER_ROUNDS = 3, /* then SIGSTOP all before SIGKILL: they may fork as fast as they die */
     STRAYS_MS = 150,       /* the node sends KILL 250 ms after TERM */
     TAIL_MAX = 4096,       /* as in tail.c */
     /* Timer slack: the kernel wakes the heartbeats of 1000 executors together, not one by one. */
@@ -202,8 +202,8 @@ static void kill_round(struct executor *x)
                           a->kill_rounds++ >= HARD_AFTER_ROUNDS + (x->engine ? ENGINE_ROUNDS : 0));
 }
 
-/* The executor is a subreaper: orphans of the task become its children. So if the first process has
- * exited and there is no child, no process of the task is alive. */
+/* The executor is a subreaper: it becomes the parent of the task's orphans. So if the first process
+ * has exited and the executor has no child, no process of the task is alive. */
 void attempt_on_child(struct executor *x)
 {
     struct attempt *a = &x->a;
@@ -211,7 +211,7 @@ void attempt_on_child(struct executor *x)
     struct rusage used;
     bool left = false;
     /* Read the clock before the process is reaped. Another task may see the process vanish from
-     * /proc and fail because of that; its end must have the later time. */
+     * /proc and fail because of that. The end of that task must have the later time. */
     int64_t now_us = clock_mono_us();
     for (;;) {
         pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &used);
@@ -382,7 +382,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
         if (attempt_alive(a))
             say_started(x); /* a new master repeats the Start of a running attempt */
         else if (a->state == ATTEMPT_ENDED)
-            attempt_report_end(x); /* a new master does not know the end yet */
+            attempt_report_end(x); /* a new master has not received the end yet */
         return;
     }
     if (a->state != ATTEMPT_NONE || x->leaving || s->attempt < a->number) {
@@ -441,7 +441,7 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
         return;
     }
     if (a->state == ATTEMPT_STOPPING) {
-        a->kill_at_ms = MIN(a->kill_at_ms, kill_at); /* the shorter of two grace periods counts */
+        a->kill_at_ms = MIN(a->kill_at_ms, kill_at); /* the shorter of two grace periods applies */
         return;
     }
     a->state = ATTEMPT_STOPPING;
@@ -457,9 +457,9 @@ void attempt_exit(struct executor *x, int exit_code)
     attempt_stop(x, 0, END_EXITED, "it aborted the job");
 }
 
-/* Only processes that catch the signal get it: it would kill the others, such as the shell around
- * the program or processes that load its data. If no process catches it, and the task has no
- * connection to the socket, the request cannot reach the task. */
+/* Send the signal only to processes that catch it: it would kill the others, such as the shell
+ * around the program, or processes that load its data. If no process catches the signal and the
+ * task has no connection to the socket, the request cannot reach the task. */
 void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t grace_ms,
                   enum end_reason reason)
 {
@@ -509,7 +509,7 @@ void attempt_tick(struct executor *x, int64_t now_ms)
     }
     if (a->state == ATTEMPT_STOPPING && a->strays_at_ms && now_ms >= a->strays_at_ms) {
         (void)remote_kill_strays();
-        a->strays_at_ms = now_ms + RESCAN_MS; /* their children are children of the executor now */
+        a->strays_at_ms = now_ms + RESCAN_MS; /* the executor is now the parent of their children */
         if (now_ms < a->kill_at_ms)
             return;
     }
@@ -529,8 +529,8 @@ void attempt_node_stops(struct executor *x, uint32_t grace_ms)
         x->a.strays_at_ms = clock_mono_ms() + STRAYS_MS;
 }
 
-/* Without a control group: the resident memory of all processes of the task. If that is too much,
- * it is measured again so that shared pages count only once. */
+/* Without a control group: the resident memory of all processes of the task. If the sum is above
+ * the limit, measure again in a way that counts shared pages only once. */
 static uint64_t sample_tree(struct executor *x)
 {
     uint64_t rss = proctree_rss(false);

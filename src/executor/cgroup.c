@@ -119,7 +119,7 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
         return NULL;
     }
     weigh_user(user, v2);
-    if (v2) /* fails if there is no cpu controller */
+    if (v2) /* fails without a cpu controller */
         (void)put(user, "cgroup.subtree_control", "+cpu");
     if (v2 && put(user, "cgroup.subtree_control", "+memory") < 0) {
         (void)err_set(e, EOPNOTSUPP, "control group '%s' cannot limit memory", user);
@@ -132,8 +132,8 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
     return TAKE(dir);
 }
 
-/* The keeper enters a leaf group of its own. Executors and the master start there, so they have the
- * weight of the job. */
+/* The keeper enters a leaf group of its own. Executors and the master start in that group, so they
+ * have the weight of the job. */
 static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
 {
     AUTO(free_p) char *own = cgroup_find("", e);

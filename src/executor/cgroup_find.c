@@ -19,7 +19,8 @@
 #include "base/util.h"
 #include "executor/cgroup.h"
 
-/* A dying process keeps its group busy for a moment, and v1 does not tell when a group is empty. */
+/* A dying process keeps its group busy for a moment, and v1 has no notification of an empty
+ * group. */
 enum { REMOVE_TRIES = 200, REMOVE_PAUSE_MS = 5 };
 
 /* Does a list such as "a,b,c" contain the word? */
@@ -61,7 +62,7 @@ static bool match_mount(struct span line, const char *controller, struct span *r
     *root = f[3];
     *point = f[4];
     struct span type, source, options;
-    do /* optional fields end with "-" */
+    do /* the optional fields end with "-" */
         if (!span_split(&line, ' ', &type))
             return false;
     while (!span_eqs(type, "-"));

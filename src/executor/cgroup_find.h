@@ -8,7 +8,7 @@
 struct err;
 
 /* The directory of this process's group in the hierarchy of a v1 controller, or of v2 for "". The
- * caller frees it. NULL with e set: there is none. */
+ * caller frees it. NULL with e set: this process is in no such group. */
 char *cgroup_find(const char *controller, struct err *e);
 bool cgroup_machine_swaps(void);
 /* Send SIGKILL to all processes in this group, not in its subgroups. Returns their number. */

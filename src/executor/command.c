@@ -24,7 +24,7 @@ bool command_needs_shell(const char *text)
     return len == 0 || memchr(word, '=', len);
 }
 
-/* Split a text that needs no shell at blanks. */
+/* Split a command that needs no shell into its words. */
 static int command_split(const char *text, struct strv *out)
 {
     for (const char *p = text + strspn(text, BLANKS); *p;) {
@@ -49,7 +49,8 @@ char *command_on_path(const char *word, const char *path)
     struct span rest = span_of(path ? path : PATH_DEFAULT), dir;
     while (span_split(&rest, ':', &dir)) {
         if (dir.len == 0 || dir.p[0] != '/')
-            /* Skip relative entries: the task has another current directory than the executor. */
+            /* Skip relative entries: the current directory of the task differs from that of the
+             * executor. */
             continue;
         char *full = str_printf("%.*s/%s", (int)dir.len, dir.p, word);
         if (full && is_file(full, true))
@@ -59,8 +60,8 @@ char *command_on_path(const char *word, const char *path)
     return NULL;
 }
 
-/* Find a file in the working directory. If it is not executable, make it so, as the original TonY
- * does. */
+/* Find a file in the working directory. If the file is not executable, make it executable, as the
+ * original TonY does. */
 static char *find_in_workdir(const char *word, const char *workdir)
 {
     char *full = str_printf("%s/%s", workdir, word);

@@ -16,7 +16,7 @@ struct command {
     char *shell; /* runs the program if it is a script without a #! line */
 };
 
-/* Does it have quotes, expansions, lists, redirections, or an assignment in front? */
+/* Does the command have quotes, expansions, lists, redirections, or an assignment in front? */
 bool command_needs_shell(const char *text);
 /*
  * workdir  the first word is searched there after PATH; a file found there is made executable

@@ -9,13 +9,13 @@
  * HADOOP_TOKEN_FILE_LOCATION (its secret tony.container.key is shared with the master), LOG_DIRS.
  * The working directory is that of the container.
  *
- * Exit codes: 2 if one of these variables is missing, and stderr names it; 1 if no master has
- * accepted the executor; otherwise the exit code of the task, which is 128 + n after signal n.
+ * Exit codes: 2 if one of these variables is missing (stderr names the variable); 1 if no master
+ * has accepted the executor; otherwise the exit code of the task, which is 128 + n after signal n.
  *
  * The node manager stops a container: it sends TERM to the process group, and KILL 250 ms later
- * (the default of the site's setting). So executor and task stay in one process group. The executor
- * kills processes that a task has moved to other groups, before the 250 ms are over. It does not
- * report the end of the task, because the scheduler knows the reason and the executor does not.
+ * (the default of the site's setting). So executor and task stay in one process group. Within these
+ * 250 ms, the executor kills processes that the task has moved to other groups. It does not report
+ * the end of the task, because only the scheduler knows the reason.
  */
 #ifndef TONY_EXECUTOR_CONTAINER_H
 #define TONY_EXECUTOR_CONTAINER_H
@@ -77,13 +77,13 @@ int remote_pause_ms(const struct remote *r, unsigned n);
 
 /* ---- container_call.c: a new master connects to the executor ---- */
 
-/* Start to listen. A failure is only logged: without it, only a new master cannot find the
- * executor. */
+/* Start to listen. A failure is only logged: only a new master needs this socket. */
 void remote_listen(struct remote *r);
 void remote_listen_done(struct remote *r);
 /* Write the descriptors to poll to out, and return their number. */
 size_t remote_poll(const struct remote *r, struct pollfd *out);
-/* Call it after the poll. true: a master of this job has connected, and *out is the connection. */
+/* Call this after the poll. true: a master of this job has connected, and *out is the
+ * connection. */
 bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct link *out);
 int64_t remote_call_deadline(const struct remote *r);
 /* Connect to this address of the master from now on. An invalid address is ignored. */
@@ -92,7 +92,7 @@ void remote_moved(struct remote *r, const char *address);
 /* Put the mounts into the working directory, which the node manager has made. */
 int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n, struct err *e);
 int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struct err *e);
-/* Copy the variables of the executor's environment that a task gets. */
+/* Copy to out the variables of the executor's environment that a task gets. */
 int remote_environment(const struct remote *r, struct strv *out);
 void remote_read_log(struct executor *x, const Tony__ReadLog *m);
 

@@ -70,7 +70,7 @@ size_t remote_poll(const struct remote *r, struct pollfd *out)
     if (r->listen_fd < 0)
         return 0;
     out[n++] = (struct pollfd){ .fd = r->listen_fd, .events = POLLIN };
-    for (size_t i = 0; i < CALLERS_MAX; i++) /* poll() skips the fd -1 of unused ones */
+    for (size_t i = 0; i < CALLERS_MAX; i++) /* poll() skips unused entries: their fd is -1 */
         out[n++] = (struct pollfd){ .fd = r->callers[i].link.fd,
                                     .events = link_unsent(&r->callers[i].link) ? POLLIN | POLLOUT
                                                                                : POLLIN };
@@ -95,7 +95,8 @@ static bool our_key(const char *identity, struct tls_key *out, void *arg)
     return true;
 }
 
-/* A free entry; if there is none, the oldest unproved connection is closed. */
+/* Returns a free entry. If all are in use, closes the oldest connection that has not proved the
+ * key. */
 static struct caller *place_for(struct remote *r)
 {
     struct caller *best = &r->callers[0];

@@ -25,7 +25,7 @@ static void log_name(char out[48], const char *stream, size_t number)
         snprintf(out, 48, "%.20s", stream);
 }
 
-/* Mode 0640: the node manager collects the logs, maybe as another user of the same group. */
+/* Mode 0640: the node manager collects the logs, and may run as another user of the same group. */
 static int open_log(const char *dir, const char *name)
 {
     AUTO(free_p) char *path = fs_join(dir, name);

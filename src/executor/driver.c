@@ -47,7 +47,7 @@ void driver_forget(const char *dir)
         (void)closedir(d);
 }
 
-/* Is the list complete? The driver writes it directly to its final name, so a reader may see a
+/* Is the list complete? The driver writes the file under its final name, so a reader may see only a
  * part. */
 static bool is_whole(const struct buf *text)
 {
@@ -73,7 +73,7 @@ bool driver_read_plan(const char *dir, uint16_t *out_port, char **out_plan)
     return found;
 }
 
-/* Accept numbers in quotes as well, as the original TonY does: its own driver writes them so. */
+/* Accept numbers in quotes, too: the driver of the original TonY writes such numbers. */
 static uint32_t number(const json_t *slot, const char *name, bool *bad)
 {
     const json_t *v = json_object_get(slot, name);

@@ -58,8 +58,8 @@ static int add_mounts(const struct executor *x, struct strv *argv)
     return rc;
 }
 
-/* If NVIDIA's CDI file is installed, podman takes devices and driver libraries from it. If not, it
- * gets only the devices, and the image must have the libraries. */
+/* If NVIDIA's CDI file is installed, podman finds devices and driver libraries in it. Otherwise
+ * podman gets only the devices, and the image must have the libraries. */
 static int add_gpus(const struct executor *x, bool podman, struct strv *argv, struct strv *env)
 {
     static const char *const common[] = { "/dev/nvidiactl", "/dev/nvidia-uvm",
@@ -143,8 +143,8 @@ static int add_limits(const struct executor *x, bool podman, struct strv *argv)
 
 /* ---- the command ---- */
 
-/* If the first word is a file in the working directory, put "./" in front: outside of an image it
- * is found without that, too. */
+/* If the first word is a file in the working directory, put "./" in front: outside of an image,
+ * command.c finds such a file without "./". */
 static char *command_text(const struct executor *x, const char *text)
 {
     text += strspn(text, " \t");
@@ -231,7 +231,8 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
         return rc;
     c.shell = str_dup("/bin/sh");
     rc = c.shell ? fill(x, text, rank, podman, env, &c.argv) : -ENOMEM;
-    /* For the engine itself. It is set after add_variables(), so the task does not get it. */
+    /* A variable for the engine itself. It is added after add_variables(), so the task does not
+     * get it. */
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (rc == 0 && runtime)
         rc = strv_env_set(env, "XDG_RUNTIME_DIR", runtime);

@@ -20,7 +20,7 @@ extern char **environ;
 enum { KIND_TRACKED = 1 };
 
 /* Does the task get this variable of the executor's environment? Other variables come from the
- * process that started the pool, and would make runs differ. */
+ * process that started the pool, so they would differ between runs. */
 static bool passes(const char *variable)
 {
     static const char *const names[] = {
@@ -72,8 +72,8 @@ static bool has_role(const struct rt_role *roles, size_t n, const char *name)
     return false;
 }
 
-/* The address under which other tasks know this one. NULL on a cluster: there the host is not known
- * here, but the cluster spec has it. */
+/* The address under which other tasks know this one. NULL on a cluster: there only the cluster spec
+ * has the host. */
 static const char *own_address(const struct executor *x, char *out, size_t n)
 {
     (void)snprintf(out, n, "127.0.0.1:%u", x->port);

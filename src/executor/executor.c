@@ -25,7 +25,7 @@ enum {
     DIAL_FAST_TRIES = 40,   /* about 4 s; a restart of the master takes less */
     DIAL_SLOW_MS = 1000,
     DIAL_AGAIN_MS = 5,        /* pause, if the master listens but is not ready */
-    AWAY_DEFAULT_MS = 600000, /* until the first Welcome */
+    AWAY_DEFAULT_MS = 600000, /* used until the first Welcome */
     BEAT_DEFAULT_MS = 1000,
     GRACE_DEFAULT_MS = 5000,
     GREET_MS = 20000,    /* on a cluster: for Welcome on a new connection */
@@ -57,9 +57,10 @@ static int away_limit_ms(const struct executor *x)
 }
 
 /* When the lease of this executor began (decision 0008). On a cluster, a connection may look alive
- * long after it was cut. So the lease counts from the last bytes that are known to have arrived:
- * the master has received them, so it counts from the same time or later. The master starts the
- * next attempt elsewhere only after the lease, so the executor must end its task by then. */
+ * long after it was cut. So here the lease begins when the executor sent the last bytes that the
+ * master's machine has confirmed. For the master, the lease begins when it received these bytes,
+ * which is not earlier. The master starts the next attempt elsewhere only after the lease, so the
+ * executor must end its task by then. */
 static int64_t lease_start_ms(const struct executor *x)
 {
     return x->greeted ? x->confirmed_ms : x->away_since_ms;
@@ -83,7 +84,7 @@ static void end_greeting(struct executor *x)
     x->greeted = false;
 }
 
-/* This container cannot be used: record that, and exit. */
+/* This container cannot be used: record the reason, and exit. */
 static void give_up(struct executor *x, const struct err *e)
 {
     struct exit_record *r = x->cfg->record;
@@ -222,7 +223,8 @@ static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
     return tony__welcome__unpack(NULL, n, bytes);
 }
 
-/* Make the working directory now, while other executors still register: at Start all tasks wait. */
+/* Make the working directory now, while other executors still register. After Start, all tasks
+ * would wait for it. */
 static void prepare(struct executor *x)
 {
     const Tony__Welcome *w = x->role;
@@ -241,7 +243,7 @@ static void prepare(struct executor *x)
 
 static void on_welcome(struct executor *x, const Tony__Welcome *w)
 {
-    if (w->epoch < x->epoch) { /* an older master, which has a successor */
+    if (w->epoch < x->epoch) { /* an older master, which was replaced already */
         disconnect(x);
         x->dial_at_ms = clock_mono_ms() + DIAL_FAST_MAX_MS;
         return;
@@ -251,7 +253,8 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
                   f_int("index", w->index));
     x->epoch = w->epoch;
     x->greeted = true;
-    x->confirmed_ms = x->sent_ms; /* Welcome answers the ExecutorHello, so that has arrived */
+    /* Welcome answers the ExecutorHello, so the master has received that frame */
+    x->confirmed_ms = x->sent_ms;
     if (x->cfg->remote)
         remote_moved(x->cfg->remote, w->master_address);
     if (!x->role)
@@ -275,7 +278,7 @@ static void on_ack(struct executor *x, const Tony__AckEnded *ack)
     if (x->a.state == ATTEMPT_ENDED && ack->generation == x->a.generation &&
         ack->attempt == x->a.number)
         attempt_forget(&x->a);
-    if (ack->finish && !x->server.s) /* a server stays until the job is over */
+    if (ack->finish && !x->server.s) /* a rendezvous server runs until the job is over */
         leave(x, 0, "");
 }
 
@@ -337,12 +340,13 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
         }
         (void)err_set(&e, ESTALE, "the master refuses this executor: %s", f->refused->message);
         executor_warn(x, "executor.refused", &e);
-        /* With the job's grace period, as at the end of the lease: the master waits no longer. */
+        /* With the job's grace period, as at the end of the lease: the master does not wait
+         * longer than that. */
         leave(x, x->role ? x->role->kill_grace_ms : GRACE_DEFAULT_MS,
               "the master does not want this container any more");
         break;
     }
-    default: /* of a newer version */
+    default: /* frames of a newer version */
         break;
     }
 }
@@ -447,7 +451,7 @@ static int64_t next_deadline(const struct executor *x)
 }
 
 /* A master that knows the key of this executor has connected. Replace the present connection by
- * this one. The epoch in its Welcome tells whether it is a newer master. */
+ * this one. The epoch in the Welcome of that master tells whether it is newer. */
 static void on_call(struct executor *x, const struct link *line)
 {
     renew_lease(x);
@@ -509,8 +513,8 @@ static void wait_for_something(struct executor *x)
         on_link(x);
 }
 
-/* Exit with the exit code of the task. So the scheduler knows it even if the master never got the
- * executor's report. */
+/* Exit with the exit code of the task. So the scheduler knows the exit code even if the master
+ * never got the executor's report. */
 static _Noreturn void end(struct executor *x)
 {
     struct exit_record *r = x->cfg->record;

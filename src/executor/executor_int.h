@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: the process that runs the attempts of one container. On one machine the keeper
  * forks it; on a cluster it is a program of its own (container.h). It connects to the master and
- * does what the master says. It exits when the master says so, or when it has been without a master
- * for tony.task.master-away-limit. */
+ * does what the master says. It exits when the master says so, or after tony.task.master-away-limit
+ * without a master. */
 #ifndef TONY_EXECUTOR_EXECUTOR_INT_H
 #define TONY_EXECUTOR_EXECUTOR_INT_H
 
@@ -57,7 +57,7 @@ struct attempt {
     enum attempt_state state;
     uint32_t generation, number;
     pid_t pid;          /* of the first process, rank 0; 0 = never started */
-    bool exited;        /* the process, or the rank that decides, was reaped */
+    bool exited;        /* the process, or with several ranks the one that decides, was reaped */
     uint32_t rank;      /* the rank whose end decided */
     struct rank *ranks; /* the started processes; NULL if the attempt has only one */
     uint32_t n_ranks, n_alive;
@@ -68,7 +68,8 @@ struct attempt {
     char detail[RECORD_DETAIL_MAX];
     int64_t started_us, ended_us;
     int64_t kill_at_ms, rescan_at_ms, deadline_ms; /* INT64_MAX = not set */
-    int64_t save_until_ms; /* it may end by itself or save a checkpoint until then; 0 = not set */
+    /* the task may end by itself or save a checkpoint until then; 0 = not set */
+    int64_t save_until_ms;
     uint32_t save_grace_ms;
     /* ATTEMPT_STOPPING: processes that have left the process group are killed then; 0 = never. */
     int64_t strays_at_ms;
@@ -88,13 +89,13 @@ struct executor {
     uint16_t port, tb_port;
 
     /* the master */
-    uint32_t epoch;    /* the highest one that this executor has obeyed */
+    uint32_t epoch;    /* the highest epoch whose Welcome this executor has accepted */
     bool greeted;      /* the master has sent Welcome on this connection */
     bool end_in_hello; /* the ExecutorHello of this connection had the end of the attempt */
     unsigned tries;    /* attempts to connect since the connection broke */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
-    /* On a cluster: when the executor has sent something last. confirmed_ms is the latest such time
-     * for which the master's machine has confirmed all bytes; the lease starts there. */
+    /* On a cluster: sent_ms is the time of the last send. confirmed_ms is the latest sent_ms whose
+     * bytes the master's machine has all confirmed; the lease begins then. */
     int64_t sent_ms, confirmed_ms;
     int64_t greet_by_ms; /* on a cluster: deadline for Welcome on this connection */
     Tony__Welcome *role; /* a copy of the first Welcome; NULL = none has come yet */
@@ -112,7 +113,7 @@ struct executor {
 
     struct {                /* the rendezvous server for the ranks of all tasks: serve.c */
         struct service *s;  /* NULL = this executor has none */
-        bool begun;         /* it knows the ranks, and answers them */
+        bool begun;         /* the server knows the ranks and answers them */
         struct err why_not; /* why this executor has none although it should */
         bool aborted;       /* abort_rank has asked to abort the job with abort_code */
         uint32_t abort_rank;

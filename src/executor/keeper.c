@@ -83,8 +83,8 @@ static void accept_peers(struct keeper *k)
     }
 }
 
-/* The vector of peers must not move while a frame is handled, so accept_peers() is called
- * afterwards. */
+/* The vector of peers must not move while a frame is handled. So accept_peers() runs only after
+ * this. */
 void keeper_read_frames(struct keeper *k, struct peer *p)
 {
     int gone = link_fill(&p->link), rc = 0;
@@ -160,7 +160,7 @@ static void on_signals(struct keeper *k)
         if (si.ssi_signo == SIGCHLD)
             on_child(k, (pid_t)si.ssi_pid);
         if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
-            keeper_abort_job(k, "a signal asked for it");
+            keeper_abort_job(k, "the keeper got a signal to end the job");
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Containers: grants, launches, stops and ends them. */
+/* Grants containers, launches them, stops them, and handles their ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -61,7 +61,8 @@ void container_name(const struct keeper *k, uint32_t number, char out[CONTAINER_
                    k->number, k->life, number);
 }
 
-/* The container is in `ends` one day, so make room there now: an end cannot be refused. */
+/* When the container ends, it moves to `ends`. Make room there now, because an end cannot be
+ * refused. */
 static struct container *grant(struct keeper *k, const struct ask *a)
 {
     struct container *c =
@@ -98,7 +99,7 @@ static bool fits_now(const struct keeper *k, const struct ask *a)
            a->gpus <= free_gpus(k);
 }
 
-/* Grant in the order of the asks: a small one does not overtake a large one that does not fit. */
+/* Grant in the order of the asks: a small ask does not overtake a large one that does not fit. */
 void containers_grant(struct keeper *k)
 {
     AUTO(free_p)
@@ -130,7 +131,7 @@ void containers_drop_asks(struct keeper *k)
     k->asks.n = 0;
 }
 
-/* The master may repeat an ask. If the slot has a container, that is the answer. */
+/* The master may repeat an ask. If the slot has a container already, answer with that container. */
 void containers_ask(struct keeper *k, const struct ask *asks, size_t n)
 {
     AUTO(free_p) struct container **again = calloc(n + 1, sizeof(struct container *));
@@ -261,7 +262,7 @@ void containers_launch_some(struct keeper *k)
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
         struct container *c = container_by_number(k, k->to_launch.v[k->to_launch.at++]);
         if (!c || c->state != CONTAINER_QUEUED)
-            continue; /* it was stopped before its launch */
+            continue; /* the container was stopped before its launch */
         pid_t pid = launch(k, c);
         if (pid < 0) {
             launch_failed(k, c, -pid);
@@ -313,7 +314,8 @@ void containers_tick(struct keeper *k, int64_t now_ms)
         if (c->state != CONTAINER_RUNNING)
             continue;
         if (c->kill_at_ms <= now_ms) {
-            (void)kill(c->pid, SIGKILL); /* its task dies with it; orphans come to the keeper */
+            /* its task dies with it; orphans become children of the keeper */
+            (void)kill(c->pid, SIGKILL);
             c->kill_at_ms = INT64_MAX;
         }
         k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
@@ -372,7 +374,7 @@ void container_exited(struct keeper *k, struct container *c, int status)
     c->state = CONTAINER_DRAINING;
     k->look_for_orphans = true;
     if (vec_push(&k->draining, c) < 0)
-        settle(k, c); /* no memory: do not wait for the orphans, which are killed all the same */
+        settle(k, c); /* no memory: do not wait for the orphans; the keeper kills them anyway */
 }
 
 /* Kill all children that are neither the master nor an executor, with their descendants: they are

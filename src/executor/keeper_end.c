@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a job. The keeper first moves the job to the history by a rename, and then removes its
- * working directories. So clients that wait for the job wait for one rename only.
+ * working directories. So clients that wait for the job wait only for the rename.
  *
  * Before that rename, the keeper moves the working directories (there may be a thousand) and the
  * list of the control groups to pool/ended/<application id>/. So the directory in history/ is
- * complete when it appears there. What a crash leaves is found by its name: see
- * keeper_clear_ended().
+ * complete when it appears there. After a crash, keeper_clear_ended() finds the rest by its name.
  *
  * If the keeper is killed
  *
  * - before the job's rename: the job is in jobs/ with its verdict, and the next keeper ends it;
- * - after it: pool/ended/<id> shows that something has to be removed;
- * - after the removal: the sockets and the lock of a job in history/ are left.
+ * - after it: pool/ended/<id> shows what has to be removed;
+ * - after the removal: only the sockets and the lock of the job remain.
  *
  * The keeper holds the lock to the end. While it is held, no other process removes anything.
  */
@@ -62,7 +61,7 @@ static void remove_dirs(const char *spare_dir, const char *containers)
     if (spare_dir)
         spare_keep(spare_dir, containers);
     if (fs_remove_tree(AT_FDCWD, containers, &e) < 0)
-        log_err(LOG_WARN, "keeper.leftover", &e); /* the job ends all the same */
+        log_err(LOG_WARN, "keeper.leftover", &e); /* the job ends nevertheless */
 }
 
 /* Remove working directories and cgroups where they are: moving them failed, or the job continues
@@ -92,7 +91,7 @@ static int put_away(struct keeper *k, struct err *e)
     AUTO(free_p) char *to = paths_history(&k->paths, k->app_id);
     AUTO(free_p) char *key = str_printf("%s/key", k->job_dir);
     if (!to || !key)
-        return err_set(e, ENOMEM, "cannot put the job away: %m");
+        return err_set(e, ENOMEM, "cannot move the job to the history: %m");
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
     if (!aborted)
         move_aside(k);
@@ -105,8 +104,7 @@ static int put_away(struct keeper *k, struct err *e)
 }
 
 /* Clients wait for the move by a connection to the keeper. Close these connections, also those that
- * were not accepted yet. (A watch of the directory was rejected: to end a watch takes the kernel 10
- * ms.) */
+ * were not accepted yet. (inotify is no alternative: the kernel needs 10 ms to end a watch.) */
 static void release_watchers(struct keeper *k)
 {
     close_p(&k->listen_fd);
@@ -153,13 +151,13 @@ static void log_end(const struct keeper *k)
 
 void keeper_unlock(struct keeper *k)
 {
-    (void)unlink(k->master_socket); /* it is left if the master was killed */
+    (void)unlink(k->master_socket); /* a killed master leaves it behind */
     (void)unlink(k->socket);
     (void)unlink(k->lock_path);
     close_p(&k->lock_fd);
 }
 
-/* Call it before the report: then the pool may start the next job on these GPUs. */
+/* Call this before the report, because the pool may start the next job on these GPUs at once. */
 static void release_gpus(struct keeper *k)
 {
     for (uint32_t i = 0; i < k->n_gpus; i++)

@@ -36,7 +36,7 @@ static void forget_group(struct keeper *k, const struct container *c)
     struct cgroup g;
     container_name(k, c->number, id);
     if (!str_eq(id, c->id))
-        return; /* it is of an earlier keeper: this one has removed its group at the start */
+        return; /* a container of an earlier keeper: this one removed its group at the start */
     uint32_t *place = &k->groups.v[k->groups.n % GROUPS_KEPT];
     if (k->groups.n >= GROUPS_KEPT) {
         container_name(k, *place, id);

@@ -8,9 +8,9 @@
  *   {"master_exit":1,"code":0,"signal":9,"wall_ms":1}
  *   {"container":"container_..","slot":3,"code":0,"signal":0,"reason":"exited","detail":"","wall_ms":1,"mono_us":1}
  *
- * A torn last line, after a crash of the machine in mid-write, is ignored. The file is not synced
- * to disk: if only the keeper dies, all written bytes are safe. If the machine crashes, no process
- * of the job is alive.
+ * A torn last line, which a crash of the machine during a write leaves, is ignored. The file is not
+ * synced to disk: if only the keeper dies, all written bytes are safe. If the machine crashes, no
+ * process of the job is alive.
  *
  * When the journal has an end, the keeper forgets it (ends_acked()). From time to time it replaces
  * the file by one that has only the other ends: it writes and syncs `exits.new`, and renames it. An
@@ -38,12 +38,12 @@
 enum {
     UNWRITTEN_MAX = 4 << 20,
     READ_SIZE = 64 << 10,
-    LINE_MAX_BYTES = 16 << 10, /* a longer line is no line of ours */
+    LINE_MAX_BYTES = 16 << 10, /* no line that a keeper has written is longer */
 };
 
 /* Lines that cannot be written, because the disk is full, are kept in memory and written later. The
- * keeper reports the exit to the master all the same. If the keeper dies meanwhile, the next one
- * lacks them. */
+ * keeper reports the exit to the master nevertheless. If the keeper dies meanwhile, these lines are
+ * lost for the next keeper. */
 void exits_retry(struct keeper *k)
 {
     struct buf *b = &k->unwritten;
@@ -211,7 +211,7 @@ void exits_rewrite(struct keeper *k)
     struct err e = { 0 };
     uint64_t before = k->exits_size;
     if (rewrite(k, &e) < 0) {
-        k->exits_tried_at = before; /* the next try is EXITS_MIN later */
+        k->exits_tried_at = before; /* the next try is EXITS_MIN bytes later */
         log_err(LOG_WARN, "keeper.exits_kept", &e);
         return;
     }

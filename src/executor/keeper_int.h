@@ -3,14 +3,14 @@
  * The keeper: the parent of all processes of one job on one machine. It grants containers within
  * the limits that the pool has admitted, and forks the executors. It writes each exit to the file
  * `exits` before it reports it. It restarts the master when the master dies. When the job is over,
- * it removes what the job has left.
+ * it removes the processes and files that the job has left.
  *
  * keeper.c            the loop
  * keeper_end.c        moves the job to the history
  * keeper_master.c     the master's process and its requests
  * keeper_pool.c       the pool's connection, and restarting the pool
  * keeper_containers.c granting, launching, stopping, ending
- * keeper_table.c      the memory of containers, and how they are found
+ * keeper_table.c      the memory of containers, and the ways to find them
  * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
  * keeper_ends.c       the list of ended containers, and what is removed when they are forgotten
@@ -38,7 +38,7 @@
 
 enum container_state {
     CONTAINER_GRANTED = 1,
-    CONTAINER_QUEUED,   /* its executor is to be forked */
+    CONTAINER_QUEUED,   /* the keeper has to fork its executor */
     CONTAINER_RUNNING,  /* its executor is a child of the keeper */
     CONTAINER_DRAINING, /* the executor has died; the keeper kills its orphans */
     CONTAINER_ENDED,
@@ -80,7 +80,8 @@ struct container_index {
     uint32_t n, n_heads;      /* n_heads is a power of two */
 };
 
-/* What the keeper of this life knows of a slot. One entry for each slot that was ever requested. */
+/* The knowledge of this keeper about a slot. There is an entry for each slot that was ever
+ * requested. */
 struct slot_use {
     uint32_t slot;               /* must be the first member: scheduler/slots.h */
     bool asked;                  /* it is in `asks` */
@@ -109,8 +110,8 @@ struct wanted {
     uint32_t vcores, gpus;
     uint32_t *slots;   /* sorted */
     uint32_t number;   /* counts the WantContainers of the master */
-    int64_t since_ms;  /* wall clock: when it began to want so much */
-    char *refused;     /* why the machine can never give that; NULL = it can */
+    int64_t since_ms;  /* wall clock: when the job began to want this many containers */
+    char *refused;     /* why the machine can never give these containers; NULL = it can */
     bool refusal_sent; /* the master was told of it */
     /* The slot without an ask that the refusal has named; UINT32_MAX = it has named none. */
     uint32_t named_slot;
@@ -148,8 +149,8 @@ struct keeper {
     uint32_t min_containers, max_containers; /* the master's last SizeBounds; 0 = none has come */
     bool cost_known;                         /* in that SizeBounds */
     uint64_t cost_ms;
-    int64_t ends_early_ms, ends_late_ms;     /* from its last Outlook; 0 = unknown */
-    uint32_t n_pools, admit_heard;           /* see Admit in tony.proto */
+    int64_t ends_early_ms, ends_late_ms; /* from its last Outlook; 0 = unknown */
+    uint32_t n_pools, admit_heard;       /* see Admit in tony.proto */
     struct {
         bool set, grow, saved;
         uint32_t n_containers;
@@ -189,14 +190,14 @@ struct keeper {
         /* Ended containers, also of earlier keepers. Those before `at` are forgotten. */
         struct container **v;
         size_t n, cap, at;
-        size_t n_reported;   /* those before this index were reported to the present master */
+        size_t n_reported;   /* ends before this index were reported to the present master */
         uint64_t n_acked;    /* how many ends that master has acknowledged */
         uint64_t line_bytes; /* sum of line_len of those that are not forgotten */
     } ends;
     struct {
         uint32_t v[GROUPS_KEPT]; /* a ring of container numbers */
         uint32_t n;              /* how many were put into it */
-    } groups; /* of forgotten containers: their control groups may be there still */
+    } groups;                    /* of forgotten containers: their control groups may still exist */
     struct {
         struct slot_use *v;
         size_t n, cap;
@@ -221,7 +222,7 @@ struct keeper {
     int64_t reaped_ms;    /* when it ran last */
     bool look_for_orphans;
     struct {
-        struct record_block **v; /* the last one is that from which record_take() takes */
+        struct record_block **v; /* record_take() takes from the last one */
         size_t n, cap;
     } records;
     struct container *fresh; /* the block from which container_new() takes */

@@ -17,9 +17,9 @@
 #include "executor/keeper_int.h"
 
 enum {
-    DEATHS_WINDOW_MS = 60000, /* 5 deaths (k->deaths) within this time take the job down */
-    LONG_LIFE_MS = 10000,     /* after this time of life a master resets the count of deaths */
-    WORKED_MS = 1000,         /* so does one that was killed after this time */
+    DEATHS_WINDOW_MS = 60000, /* 5 deaths (k->deaths) within this time end the job */
+    LONG_LIFE_MS = 10000,     /* a master that lived this long resets the count of deaths */
+    WORKED_MS = 1000,         /* a killed master resets the count if it lived this long */
     RESTART_PAUSE_MS = 50,
     RESTART_PAUSE_MAX_MS = 800,
     FINAL_EXIT_CODE = 4,        /* MASTER_HOPELESS: do not restart the master */
@@ -125,7 +125,7 @@ static void forget_link(struct keeper *k)
 }
 
 /* Have too many masters died soon after their start? Then the next one would die as well. Deaths by
- * SIGKILL do not count, because another process causes them. */
+ * SIGKILL do not count, because other processes caused them. */
 static bool cannot_live(struct keeper *k, bool killed, int64_t now)
 {
     if (now - k->master_began_ms >= (killed ? WORKED_MS : LONG_LIFE_MS))
@@ -268,7 +268,7 @@ void master_tell_cancelled(struct keeper *k, uint32_t number)
         keeper_send(k, p, &f);
 }
 
-/* The number of ends that the next frame has: those of which the master has not heard. */
+/* The number of ends in the next frame: those that were not reported to the master yet. */
 static size_t n_unreported_ends(const struct keeper *k)
 {
     return MIN(k->ends.n - k->ends.n_reported, (size_t)REPORT_MAX);
@@ -280,8 +280,8 @@ static void reply_add_ends(struct keeper *k, struct reply *r)
         reply_add(r, k->ends.v[k->ends.n_reported++]);
 }
 
-/* One Registered: with ends that the master has not heard of, and if these are the last ones, also
- * with the live containers. */
+/* Send one Registered. It has ends that were not reported to the master yet, and, if these are the
+ * last ones, also the live containers. */
 static int send_registered(struct keeper *k, struct peer *p)
 {
     AUTO(reply_done) struct reply r;

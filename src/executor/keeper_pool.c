@@ -90,8 +90,8 @@ void pool_await_connection(struct keeper *k, bool heard)
 
 /*
  * The new pool must not be a descendant of the keeper: the keeper would kill it as an orphan, and
- * so the keepers that it starts. So a child starts the pool and exits while the keeper is not a
- * subreaper; init becomes the parent of the pool. (If an executor dies at the same moment, init
+ * with it the keepers that it starts. So a child starts the pool and exits while the keeper is not
+ * a subreaper; init becomes the parent of the pool. (If an executor dies at the same moment, init
  * gets its orphans. The keeper finds them in their control group.)
  *
  * If a pool runs already, the new one cannot get the pool's lock, and exits.

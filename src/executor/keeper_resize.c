@@ -4,8 +4,8 @@
  *
  * The master tells the keeper which containers the job wants to hold in all. The keeper continues
  * to grant within the limits that the pool has admitted. If the job wants more, each KeeperState
- * says so, and the pool answers with an Admit when it has room. Asks that do not fit wait until
- * then.
+ * says so, and the pool answers with an Admit when memory and GPUs are free. Asks that do not fit
+ * wait for that Admit.
  *
  * If the job wants less, the keeper lowers its limits to what is in use, now and at each end of a
  * container, and tells the pool each time.
@@ -146,7 +146,8 @@ void resize_admitted(struct keeper *k, const struct peer *p, const Tony__Admit *
 
 /* ---- refusals ---- */
 
-/* Sum the memory and GPUs of the containers that stay: those in the master's last wish. */
+/* Sum the memory and GPUs of the containers that stay: those in the master's last
+ * WantContainers. */
 static void sum_staying(const struct keeper *k, uint64_t *out_mib, uint32_t *out_gpus)
 {
     *out_mib = 0;
@@ -172,7 +173,7 @@ static uint32_t find_unasked(const struct keeper *k)
 }
 
 /* If the job wants too much for a stage that has not come, the master asks for those containers
- * later. So that it hears of the refusal now, name one of their slots. */
+ * later. To tell the master now, send the refusal for one of their slots. */
 static void refuse_unasked(struct keeper *k)
 {
     uint32_t slot = find_unasked(k);
@@ -181,9 +182,9 @@ static void refuse_unasked(struct keeper *k)
     k->want.named_slot = slot;
 }
 
-/* Refuse the asks that would not fit even when all containers that leave have ended. If there are
- * none, the master hears of the refusal once, through a slot that it has not asked for. The ask for
- * that slot may have been on its way: then the master has ignored the refusal, so tell it again. */
+/* Refuse the asks that would not fit even when all containers that leave have ended. If there is no
+ * such ask, send the refusal once, for a slot that the master has not asked for. The ask for that
+ * slot may have been on its way: then the master has ignored the refusal, so send it again. */
 void resize_refuse(struct keeper *k)
 {
     AUTO(free_p) uint32_t *refused = NULL;
@@ -276,12 +277,13 @@ void resize_cancel(struct keeper *k, const Tony__CancelAsks *m)
         release_granted(k, slots, m->n_slots);
     }
     master_tell_cancelled(k, slots ? m->number : 0); /* no memory: nothing was cancelled */
-    containers_grant(k); /* a cancelled ask may have blocked those behind it */
+    containers_grant(k); /* a cancelled ask may have blocked the asks behind it */
 }
 
 /* ---- how far the pool may resize the job ---- */
 
-/* They are stored, so that a new pool hears them as well. A new master sends them again. */
+/* The bounds are stored, so that each KeeperState to a new pool has them. A new master sends
+ * them again. */
 void resize_bounds(struct keeper *k, const Tony__SizeBounds *m)
 {
     if (k->min_containers == m->min_containers && k->max_containers == m->max_containers &&
@@ -296,7 +298,7 @@ void resize_bounds(struct keeper *k, const Tony__SizeBounds *m)
 
 /* ---- when the job will end ---- */
 
-/* As times of the monotonic clock, so that a new pool reads them as well. */
+/* Store the times as times of the monotonic clock, so that they can be sent to a new pool later. */
 void resize_outlook(struct keeper *k, const Tony__Outlook *m)
 {
     enum { LONGEST_MS = INT32_MAX };

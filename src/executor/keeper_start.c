@@ -27,8 +27,9 @@
 enum {
     LOCK_PATIENCE_MS = 1000, /* a process that only tests the lock holds it for a moment */
     LEFTOVER_PATIENCE_MS = 5000,
-    PAUSE_MS = 10, /* between two tries: flock() has no timeout, and remains of a task are not
-                      children of this process, so it gets no SIGCHLD for them */
+    /* Between two tries: flock() has no timeout, and the leftover processes of a task are not
+     * children of this process, so their end causes no SIGCHLD. */
+    PAUSE_MS = 10,
 };
 
 static void pause_ms(int ms)
@@ -75,7 +76,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         else if (o == 'm' &&
                  (rc = str_i64(span_of(optarg), 0, INT64_MAX >> 20, "--memory-mib", &v, e)) == 0)
             k->memory_mib = (uint64_t)v;
-        else if (o == 'c') /* not used: the containers say it. Accepted for older callers */
+        else if (o == 'c') /* accepted for older callers, but not used */
             rc = str_i64(span_of(optarg), 0, INT32_MAX, "--vcores", &v, e);
         else if (o == 'g')
             rc = parse_gpus(k, optarg, e);
@@ -142,7 +143,7 @@ static int lock_gpu(const char *dir, uint32_t index, struct err *e)
         return err_set(e, errno, "cannot open the lock of GPU %u, '%s': %m", index, path);
     if (!S_ISREG(st.st_mode)) {
         close(fd);
-        return err_set(e, EINVAL, "the lock of GPU %u, '%s', is no file", index, path);
+        return err_set(e, EINVAL, "the lock of GPU %u, '%s', is not a regular file", index, path);
     }
     if (flock(fd, LOCK_EX | LOCK_NB) == -1) {
         int num = errno;
@@ -212,7 +213,7 @@ static void record_cgroups(struct keeper *k)
         buf_addf(&text, "%s\n", k->cgroup.cpu);
     struct err e = { 0 };
     if (path && text.len && fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e) < 0)
-        log_err(LOG_WARN, "keeper.cgroups", &e); /* needed only if this keeper is killed */
+        log_err(LOG_WARN, "keeper.cgroups", &e); /* only needed if this keeper is killed */
 }
 
 /* ---- start ---- */
@@ -380,8 +381,8 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     k->listen_fd = link_listen(k->socket, e);
     if (k->listen_fd < 0)
         return KEEPER_FAILED;
-    master_take_over_or_start(
-        k); /* now: the master needs longer to start than this keeper for the rest */
+    /* Starting the master takes longer than the rest of this function, so begin with it. */
+    master_take_over_or_start(k);
     const char *fake = getenv("TONY_NVML");
     make_job_dirs(k);
     k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;

@@ -15,7 +15,7 @@ enum {
     PARAMS_MAX = 64 << 10, /* bytes; Linux allows 128 KiB for an environment variable */
 };
 
-/* The path of stdout: that of stderr with the other name. */
+/* The path of the stdout file that is beside this stderr file. */
 static char *output_path(const struct logs *l)
 {
     static const char err[] = "stderr";

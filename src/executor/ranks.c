@@ -20,8 +20,8 @@ int ranks_init(struct attempt *a, uint32_t n)
 }
 
 /* Does the end of this rank decide the end of the attempt? The first rank that fails decides. If
- * several are reaped at the same time, one that was killed by a signal decides: it is more often
- * the reason why the others have failed than the other way round. */
+ * several are reaped at the same time, one that was killed by a signal decides: its death is
+ * usually the reason why the others have failed. */
 static bool decides(const struct attempt *a, int status, int64_t now_us)
 {
     if (!a->exited)

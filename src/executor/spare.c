@@ -22,9 +22,9 @@ int spare_take(const char *spare_dir, unsigned n, const char *path)
     return renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0 ? 0 : -errno;
 }
 
-/* Can another container use the directory? It must be empty, and have the owner and the mode of a
+/* Can another container use the directory? Only if it is empty, and has the owner and the mode of a
  * new directory. */
-static bool as_new(int parent, const char *name)
+static bool is_like_new(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
@@ -51,7 +51,7 @@ void spare_keep(const char *spare_dir, const char *containers)
     for (struct dirent *x; d && (x = readdir(d));) {
         const char *last = strrchr(x->d_name, '_');
         char name[16];
-        if (!last || !str_starts(x->d_name, "container_") || !as_new(dirfd(d), x->d_name))
+        if (!last || !str_starts(x->d_name, "container_") || !is_like_new(dirfd(d), x->d_name))
             continue;
         snprintf(name, sizeof name, "%lu", strtoul(last + 1, NULL, 10) % SPARE_MAX);
         /* If the name is in use, the caller removes the directory. */

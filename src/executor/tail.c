@@ -38,7 +38,7 @@ static const char *last_lines(struct span text, unsigned lines, size_t max)
         if (p[-1] == '\n' && ++n == lines)
             break;
     while (p > text.p && p == least && ((unsigned char)*p & 0xc0) == 0x80)
-        p++, least++; /* do not begin within a UTF-8 character */
+        p++, least++; /* skip the rest of a cut UTF-8 character */
     return p;
 }
 

@@ -47,7 +47,7 @@ struct task_side {
     char name[TASK_NAME_MAX]; /* "@..." */
     struct task_conn conns[TASK_CONNS_MAX];
     unsigned n_conns;
-    int64_t window_ms; /* when `left` and `refused` start anew */
+    int64_t window_ms; /* when `left` and `refused` are reset */
     uint32_t left;     /* bytes that the executor still reads before window_ms */
     unsigned refused;  /* connections of other users, before window_ms */
 
@@ -85,7 +85,7 @@ void task_side_begin(struct executor *x);
 void task_side_board(struct executor *x, uint16_t port);
 /* The attempt has ended: read its last lines and report them. */
 void task_side_end(struct executor *x);
-/* The executor has a new connection: report everything again. */
+/* The executor has a new connection to the master: report everything again. */
 void task_side_again(struct executor *x);
 /* Tell the task to stop within within_ms. false: the task has no connection to the socket. */
 bool task_side_stop(struct executor *x, uint32_t within_ms);

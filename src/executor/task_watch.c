@@ -23,8 +23,8 @@ enum {
 };
 
 /* A complete checkpoint in the directory. If a checkpoint of the same step is saved again, ino or
- * mtime differ. They are those of the marker, or without a marker the inode of the checkpoint
- * itself. */
+ * mtime differ. With a marker, both are those of the marker. Without one, ino is the inode of the
+ * checkpoint itself. */
 struct seen {
     uint64_t step;
     ino_t ino;
@@ -114,7 +114,7 @@ static void look_at_line(struct task_watch *w, char *line)
 }
 
 /* Lines may end with \r, as those of a progress bar do. A last line without an end may still grow,
- * so it is read again at the next look. Returns how many bytes are done. */
+ * so it is read again at the next look. Returns how many bytes were read for the last time. */
 static size_t look_at_piece(struct task_watch *w, char *text, size_t len)
 {
     size_t done = 0;

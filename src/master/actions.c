@@ -15,7 +15,7 @@
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
 
-enum { MERGE_MIN = 64 }; /* actions_merge() looks for repetitions above this, and 4 a slot */
+enum { MERGE_MIN = 64 }; /* actions_merge() searches if more than this plus 4 for each slot wait */
 
 /* Consecutive actions of one type (ask, cancel, launch or release) go to the scheduler in one call,
  * so that a thousand asks make one frame. An action of another type sends the batch first: a
@@ -218,7 +218,7 @@ static void carry_out(struct master *m, const struct job_actions *list)
     if (rc == 0)
         rc = sched_tell_outlook(m, &e);
     batch_done(&b);
-    if (rc < 0) { /* the core of the next master repeats what is still wanted */
+    if (rc < 0) { /* the core of the next master repeats the actions that are still needed */
         log_err(LOG_ERROR, "sched.failed", &e);
         master_exit_now(m, MASTER_CRASHED);
     }
@@ -254,10 +254,11 @@ static int write_journal(struct master *m, bool sync, struct err *e)
  * A further attempt and the first attempt of a new generation must wait: only the journal tells the
  * next master of the restart, and of its charge to the budget.
  *
- * For a first start, the next master would make the same decision. But it must know the container:
- * if the container's node is lost, the task may still run there, and another attempt must not start
- * before the lease of the first one is over (decision 0008). The start follows the grant only after
- * the time that an executor takes to start. So the copy nearly always has the grant already.
+ * For a first start, the next master would make the same decision. But that master must know the
+ * container: if the container's node is lost, the task may still run there, and another attempt
+ * must not start before the lease of the first one is over (decision 0008). The start follows the
+ * grant only after the time that an executor takes to start. So the copy nearly always has the
+ * grant already.
  */
 static bool start_needs_copy(const struct master *m, const struct act_start *a, bool decided)
 {
@@ -269,7 +270,7 @@ static bool start_needs_copy(const struct master *m, const struct act_start *a, 
 /*
  * Must these actions wait until HDFS has a copy of the journal?
  *
- * Yes, if they start a task of which start_needs_copy() says so.
+ * Yes, if one of them starts a task and start_needs_copy() returns true for it.
  *
  * Yes, if the master stops a task that will restart, or that leaves because the job shrinks. The
  * task may exit with 0. A master that does not know of the restart or of the resize would take that
@@ -297,7 +298,7 @@ static void carry_out_all(struct master *m, struct job_actions *from, bool *noti
     *from = (struct job_actions){ 0 };
     carry_out(m, &list);
     actions_done(&list);
-    if (from->v) /* carrying out has added new actions: keep them */
+    if (from->v) /* new actions came while these were carried out: keep them */
         free(list.v);
     else
         *from = list;

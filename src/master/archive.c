@@ -30,7 +30,7 @@ static const char *const file_names[F_COUNT] = {
 /* An operation of the file system. done() is called once, unless the archive is freed before. */
 struct archive_op {
     struct archive *a;
-    enum archive_phase phase; /* in which it was last started, with or without success */
+    enum archive_phase phase; /* the phase of its last start, even if that start failed */
     int file;
     bool under_way;
 };
@@ -87,7 +87,7 @@ void archive_free(struct archive *a)
 
 /* ---- steps ----
  *
- * step() is called after each event. It starts all operations that can start now, each once in a
+ * step() is called after each event. It starts each operation that can start now, at most once in a
  * phase.
  */
 
@@ -107,7 +107,7 @@ static void note_error(struct archive *a, const struct err *e)
         a->why = *e;
 }
 
-/* The operation was started (rc 0), or could not be. */
+/* Record that the operation was started (rc 0), or that starting it failed. */
 static void op_started(struct archive_op *op, int rc, const struct err *e)
 {
     op->phase = op->a->phase;
@@ -169,7 +169,7 @@ static int read_text(struct archive *a, int file, struct err *e)
     return from ? fs_read(AT_FDCWD, from, &a->text[file], e) : err_set(e, ENOMEM, "no memory");
 }
 
-/* Write the file to the history. If it is missing on this machine, the history lacks it. */
+/* Write the file to the history. If the file is missing on this machine, the history lacks it. */
 static void put_file(struct archive *a, int file)
 {
     AUTO(free_p) char *to = fs_join(a->dir, file_names[file]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connections of a master, and what clients ask on them. The first frame of a connection says
- * whether its peer is an executor (executors.c) or a client.
+ * The connections of a master, and the requests of clients on them. The first frame of a connection
+ * says whether its peer is an executor (executors.c) or a client.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ void peers_close(struct master *m)
 
 /* ---- updates ---- */
 
-/* The job that followers are shown. */
+/* The job as followers see it: see blocked_load_job_on_disk(). */
 static const struct job *shown_job(const struct master *m)
 {
     return m->job_on_disk ? m->job_on_disk->job : m->job;
@@ -351,7 +351,7 @@ static void ask_share(struct peer *p)
         answer(p, &json);
 }
 
-/* The job should have fewer containers, or may have more. */
+/* An arbiter asks the job to have fewer containers, or allows it to have more. */
 static void ask_wish(struct peer *p, const Tony__SizeWish *a)
 {
     struct err e = { 0 };
@@ -411,9 +411,9 @@ static bool is_of_arbiter(const Tony__Frame *f)
             f->client_ask->what == TONY__CLIENT_ASK__WHAT__WISH);
 }
 
-/* May the peer send this frame? The key of an executor allows it to speak for its own container
- * only, and not to act as a client. The key of the client allows to act as a client, and nothing
- * else. The resize key allows the two questions of an arbiter. */
+/* May the peer send this frame? The key of an executor allows it only to speak for its own
+ * container. The key of the client allows its holder only to act as a client. The resize key allows
+ * only the two requests of an arbiter. */
 static bool is_allowed(const char *identity, const Tony__Frame *f)
 {
     const char *proved = job_key_container_of(identity);

@@ -2,14 +2,14 @@
 /*
  * The cluster spec: the addresses of all tasks, in the form that executors get.
  *
- * With n tasks it has about 20 n bytes. To send it to each task would cost 20 n^2 bytes. So on one
+ * With n tasks it has about 20 n bytes. Sending it to each task would cost 20 n^2 bytes. So on one
  * machine the master writes it once into a file in the job's directory, which all tasks share. On a
  * cluster no directory is shared: the master sends it to each executor once, as Peers, and the
- * executor writes a file of its own. The Start has only the first address of each role then.
- * Executors of older versions do not set reads_spec_file; they get all addresses with each Start.
+ * executor writes a file of its own. Start then has only the first address of each role. Executors
+ * of older versions do not set reads_spec_file; they get all addresses with each Start.
  *
  * A job of n tasks may have n changes of an address, one after the other: in FCFS mode, or when
- * tasks restart alone. To render n addresses n times would cost n^2, too. So the master spends at
+ * tasks restart alone. Rendering n addresses n times would also cost n^2. So the master spends at
  * most 1/RENDER_SHARE of its time on rendering. Until the next rendering is due, it delays the
  * messages that need one: new addresses for running tasks, and in GANG mode the starts of single
  * tasks. In FCFS mode a start does not wait; such a task may get older addresses.
@@ -33,7 +33,7 @@
 #include "runtime/runtime.h"
 
 enum {
-    FCFS_LAG_MS = 100, /* in FCFS mode the addresses of a start may be older by this */
+    FCFS_LAG_MS = 100, /* in FCFS mode, a start may use addresses of this age */
     RENDER_SHARE = 20,
     /* The longest wait: the machine may have been stopped during a rendering. */
     RENDER_WAIT_MAX_MS = 5000,
@@ -188,7 +188,7 @@ static int message_json(const struct spec_message *s, struct buf *out)
     return roles ? runtime_spec_json(roles, s->n, NULL, NULL, out) : -ENOMEM;
 }
 
-/* Call on_later() at that time, unless an earlier call is set. */
+/* Call on_later() at this time, unless the timer fires earlier already. */
 static void wake_at(struct master *m, int64_t at_ms)
 {
     if (m->cluster_spec.later_ms && m->cluster_spec.later_ms <= at_ms)
@@ -285,7 +285,7 @@ static int refresh(struct master *m)
     return is_current(m) ? 0 : render(m);
 }
 
-/* In FCFS mode: may a start use the addresses that were rendered at that time? */
+/* May a start use addresses that were rendered at this time? Only in FCFS mode, and for a while. */
 static bool may_lag(const struct master *m, int64_t rendered_ms)
 {
     return !m->spec->gang &&
@@ -408,7 +408,7 @@ static int send_peers(struct master *m, struct peer *p, struct packed **all)
     return *all ? conn_send_packed(p->conn, *all) : -ENOMEM;
 }
 
-/* Peers were sent to one executor or to all, with this result. An executor whose connection is
+/* After Peers was sent to one executor or to all: rc is the result. An executor whose connection is
  * broken gets the addresses when it reconnects. */
 static void peers_sent(struct master *m, int rc, struct packed *all)
 {
@@ -427,7 +427,7 @@ static void tell_all(struct master *m)
     for (uint32_t i = 0; rc != -ENOMEM && i < job_n_slots(m->job); i++)
         if (m->executors[i])
             rc = send_peers(m, m->executors[i], &all);
-    if (all) /* they were packed for older executors */
+    if (all) /* packing for executors of older versions took time */
         set_next_rendering(m, began_us);
     peers_sent(m, rc, all);
 }

@@ -8,8 +8,8 @@
  *
  * Cost: the loop waits for one write and one fdatasync() of the snapshot. For 5 MiB this takes 5 ms
  * of CPU time, and 70 to 220 ms on a busy virtual disk. It happens at most once per 4 MiB of
- * events, and at most once per snapshot size of events. A thread was rejected: records that arrive
- * meanwhile would have to go to both segments.
+ * events, and at most once per snapshot size of events. A thread could write the snapshot without
+ * stopping the loop, but then new records would have to go to both segments.
  *
  * If it fails, the old segment stays in use. The master tries again when as many bytes more have
  * been written to the journal.

@@ -19,10 +19,10 @@
  * reader needs only one set. A master that was taken for dead and still writes can damage only its
  * own set.
  *
- * A set has at most COPIES_TAILS tails. Before there would be one more, the master writes the
- * newest records together with those of the last tails as one file, and then removes these tails.
- * copies_plan() says how many tails it replaces. During a change of sets, at most 8 files exist,
- * unless removing fails.
+ * A set has at most COPIES_TAILS tails. If the set is full, the master writes the newest records
+ * together with those of the last tails as one file, and then removes these tails. copies_plan()
+ * says how many tails it replaces. During a change of sets, at most 8 files exist, unless removing
+ * fails.
  *
  * Cost: if a segment is written in n bursts, each byte is written at most R + 1 times. R is the
  * largest number for which C(R + 5, 5) <= n. That is 3 times for 50 bursts, 9 for 1,500, 17 for
@@ -74,8 +74,8 @@ void copies_wrote(struct copies *c, uint64_t size, uint64_t last_n);
 /* The journal was replaced by a new segment: records first_n to last_n, `size` bytes. */
 void copies_segment(struct copies *c, uint64_t first_n, uint64_t size, uint64_t last_n);
 void copies_hurry(struct copies *c); /* an action waits: copy now, do not collect more records */
-/* Have the copies all records of the journal? Also true if the caller should not wait for them
- * any longer: after COPIES_PATIENCE_MS, and after copies_stop(). */
+/* Do the copies hold all records of the journal? Also true if the caller should stop waiting for
+ * them: after COPIES_PATIENCE_MS, and after copies_stop(). */
 bool copies_stored(const struct copies *c);
 /* The number of the last record that the copies have. UINT64_MAX if copies_stored(). */
 uint64_t copies_stored_n(const struct copies *c);

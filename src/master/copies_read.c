@@ -121,9 +121,9 @@ static int append(struct buf *out, const struct copies_piece *p, uint64_t behind
     return 0;
 }
 
-/* The journal was put together up to record `last`. Does the name of a file promise later records?
- * The file that the master wrote when it died may be cut short anywhere. But if a later file
- * exists, the earlier ones were complete once, so that is an error. */
+/* The journal was put together up to record `last`. Does the name of a file say that it has later
+ * records? The file that the master wrote when it died may be cut short anywhere. But if a later
+ * file exists, the earlier ones were complete once, so that is an error. */
 static int check_rest(const struct copies_piece *v, size_t n, uint64_t segment, uint64_t last,
                       struct err *e)
 {

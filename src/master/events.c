@@ -153,8 +153,8 @@ static void map_drop(struct map *m)
     map_done(m, NULL);
 }
 
-/* Fill *out with the slot, plus 1, of each container. Only if the scheduler knows of a container of
- * the event nothing but the id: it ended while no master ran. 0 or -ENOMEM. */
+/* Fill *out with the slot, plus 1, of each container. The map is made only if the scheduler reports
+ * a container by its id alone, because it ended while no master ran. 0 or -ENOMEM. */
 static int map_slots(const struct master *m, const struct sched_event *ev, struct map *out)
 {
     bool needed = false;
@@ -170,8 +170,9 @@ static int map_slots(const struct master *m, const struct sched_event *ev, struc
     return rc;
 }
 
-/* SCHED_NO_SLOT: no slot has this container, so its end is known. If a slot has taken the container
- * over from a spare since map_slots(), the map has the spare; job_feed() finds the slot. */
+/* Returns SCHED_NO_SLOT if no slot has this container: the core knows its end already. If a slot
+ * has taken the container over from a spare since map_slots(), the map has the spare; job_feed()
+ * finds the slot. */
 static uint32_t slot_of(const struct map *slots, const struct sched_container *c)
 {
     uintptr_t value = c->slot == SCHED_NO_SLOT ? (uintptr_t)map_get(slots, c->id) : 0;
@@ -233,9 +234,9 @@ static void reconnect_out_of_sight(struct master *m)
     }
 }
 
-/* End a container of a slot that the job does not have. The master before this one was asked to let
- * the job grow, and died before a copy of its journal had that. If the job grows again, the
- * scheduler must not take this container for the one that is asked for. */
+/* End a container of a slot that the job does not have. The earlier master was asked to let the job
+ * grow, and died before a copy of its journal had that request. If the job grows again, the
+ * scheduler must not answer the new request with this container. */
 static void stop_unknown_container(struct master *m, const struct sched_container *c)
 {
     struct job_action a = { .type = ACT_STOP_CONTAINER,
@@ -247,7 +248,7 @@ static void stop_unknown_container(struct master *m, const struct sched_containe
 }
 
 /* The cluster still has this container. The journal may lack its grant: then the record of this
- * event is the first that tells of it. */
+ * event is the first one about it. */
 static void feed_seen(struct master *m, const struct sched_container *c)
 {
     uint32_t slot = job_slot_now(m->job, c->slot);

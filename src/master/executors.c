@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frames that executors send, and those that they are sent. */
+/* The frames from executors, and the frames to them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +63,8 @@ static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEn
         is_on_this_machine(m, slot) ? x->ended_mono_us : 0);
 }
 
-/* Why this executor is refused; NULL = it is accepted. slot: the one that has its container now,
- * which differs from h->slot if the container was granted to a spare. */
+/* Why this executor is refused; NULL = it is accepted. slot: the slot that has its container now.
+ * It differs from h->slot if the container was granted to a spare. */
 static const char *refusal(const struct master *m, const Tony__ExecutorHello *h, uint32_t slot,
                            struct slot_view *out_v)
 {
@@ -184,7 +184,7 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
         feed_registered(m, h, slot);
     count_reconnected(m, slot);
     if (h->running && job_restarts(m->job) && m->executors[slot] == p)
-        cluster_spec_announce(m, p); /* addresses may have changed since it was connected last */
+        cluster_spec_announce(m, p); /* addresses may have changed while it was not connected */
 }
 
 /* A report of the task's program. */
@@ -357,7 +357,8 @@ void executor_disconnected(struct peer *p, bool broke)
 
 /* Is this attempt over? The action may have waited for the copy of the journal (actions.c). If the
  * slot has lost its container meanwhile, another executor may be connected for it, that of a spare.
- * It must not start the old attempt: the core has counted the end of that, and sends another Start.
+ * That executor must not start the old attempt: the core has counted the end of that attempt, and
+ * sends another Start.
  */
 static bool is_over(const struct slot_view *v, const struct act_start *a)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the containers of a job on a cluster are: node and log URL. The core does not need that,
- * but people do. The scheduler reports it with each container, and reports it again to a new
- * master.
+ * Where the containers of a job on a cluster are: node and log URL. Only people need them, the core
+ * does not. The scheduler reports them with each container, and again to a new master.
  *
  * Also the status document, to which this file adds the locations.
  */

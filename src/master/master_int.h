@@ -163,14 +163,14 @@ struct master {
         bool tell;                            /* running tasks must get the new addresses */
         uint64_t sent_version;                /* the version of the addresses that they have */
         VEC(struct act_start) waiting_starts; /* starts that wait for the next rendering */
-        uint32_t n_rendered;                  /* so often */
+        uint32_t n_rendered;                  /* number of renderings so far */
         struct loop_timer *later;             /* the next rendering */
         int64_t later_ms;                     /* when it is set to fire; 0 = it is not set */
     } cluster_spec;
-    struct { /* welcome.c: the last Start frame and what it depends on; most tasks get the same */
+    struct { /* welcome.c: the last Start frame, and its inputs; most tasks get the same frame */
         struct packed *frame;
         bool moved; /* the task has the container of a spare: the frame is for this task only */
-        bool apart; /* it leaves out the addresses: they are in a file */
+        bool apart; /* the frame leaves out the addresses: the executor has them in a file */
         uint32_t generation, attempt, restart_count;
         uint64_t addresses_version;
         char *checkpoint; /* path from which the task resumes; NULL = none */
@@ -218,14 +218,15 @@ struct master {
     /* Of a master on a cluster only: */
     const struct master_remote *remote;
     struct tls_key client_key;
-    char *host; /* under which other machines reach this master; NULL = not known yet */
+    char *host; /* the name by which other machines reach this master; NULL = not known yet */
     struct http_server *page;
     uint16_t page_port;         /* 0 = no page is served */
     struct location *locations; /* by slot */
     struct archive *archive;
     struct copies *copies; /* NULL = the cluster starts no other master after this one */
-    struct job_actions delayed_actions; /* until HDFS has the records that they follow from */
-    bool notify_delayed;                /* stands for all ACT_NOTIFY among the delayed actions */
+    /* actions that wait until HDFS has a copy of their records */
+    struct job_actions delayed_actions;
+    bool notify_delayed; /* stands for all ACT_NOTIFY among the delayed actions */
     struct reconnect *reconnects;
     struct queued_resize *queued_resize; /* NULL = none can be there */
     /* termination.c */
@@ -239,7 +240,7 @@ struct master {
 void master_exit_now(struct master *m, enum master_exit code); /* stops the loop */
 
 /* ---- startup.c: master_open(), master_close(), and: ---- */
-int master_grow_slots(struct master *m); /* make the arrays as long as job_n_slots(); -ENOMEM */
+int master_grow_slots(struct master *m); /* extend the arrays to job_n_slots() entries; -ENOMEM */
 
 /* ---- events.c ---- */
 int64_t master_now(const struct master *m); /* job time */
@@ -248,8 +249,8 @@ int64_t master_now(const struct master *m); /* job time */
 int master_feed(struct master *m, const struct job_event *ev);
 /* The same for a request of a client: *e says why it was refused. */
 int master_feed_asked(struct master *m, const struct job_event *ev, struct err *e);
-/* The scheduler, or an arbiter, asks the job to have at most n_containers in all (grow false), or
- * offers it so many (grow true). 0: the job will do it; -errno: e says why not. */
+/* The scheduler or an arbiter asks the job to have at most n_containers in all (grow false), or
+ * allows it up to n_containers (grow true). 0: the job will do it; -errno: e says why not. */
 struct size_wish {
     bool grow;
     uint32_t n_containers;
@@ -271,7 +272,7 @@ void master_timer_arm(struct master *m); /* set deadline_timer */
 /* Write the journal, then carry out the actions. The loop calls it before it blocks. */
 void master_flush(void *arg);
 void master_drop_actions(struct master *m);
-/* Of the actions from index `from` on, drop those that repeat an action which waits already. */
+/* Drop each action from index `from` on that repeats a waiting action. */
 void actions_merge(struct master *m, size_t from);
 /* HDFS has a copy of all journal records, or the wait for it was given up. */
 void master_on_copied(void *arg);
@@ -283,11 +284,11 @@ bool master_is_stored(const struct master *m);
 struct sched_ask sched_ask_of(const struct master *m, uint32_t slot); /* what this slot needs */
 /* Tell the scheduler which containers a job that was resized wants to hold. */
 int sched_tell_shape(struct master *m, struct err *e);
-/* Tell the scheduler between which numbers of containers it may resize the job, and what that
- * costs, unless it knows that. */
+/* Tell the scheduler the least and the largest number of containers that the job takes, and the
+ * cost of a resize. Nothing is sent if these are unchanged. */
 int sched_tell_bounds(struct master *m, struct err *e);
-/* Tell the scheduler when the job will end, unless it knows that. It looks at most once a second;
- * a call before that sets a timer. */
+/* Tell the scheduler when the job will end, if that has changed. The end is computed at most once a
+ * second; an earlier call sets a timer. */
 int sched_tell_outlook(struct master *m, struct err *e);
 void sched_tell_outlook_later(void *arg); /* outlook_timer has fired */
 
@@ -322,10 +323,10 @@ void cluster_spec_close(struct master *m);
 /* Before a Start is sent: render the addresses again if they have changed. In FCFS mode they may
  * lag behind. 0 or -ENOMEM; a disk that does not take the file leaves cluster_spec.path NULL. */
 int cluster_spec_refresh_for_start(struct master *m, const struct peer *p);
-/* Must this start wait, since addresses were rendered a moment ago and have changed again? Then it
- * is kept until they are rendered. */
+/* Must this start wait, because addresses have changed and the next rendering is not due yet? Then
+ * it is stored until they are rendered. */
 bool cluster_spec_awaited(struct master *m, const struct peer *p, const struct act_start *a);
-void cluster_spec_start_waiting(struct master *m); /* sends the kept Start messages now */
+void cluster_spec_start_waiting(struct master *m); /* sends the stored Start messages now */
 /* Does this executor read the addresses from a file, so that its Start needs only the first one? */
 bool cluster_spec_is_separate(const struct master *m, const struct peer *p);
 /* On a cluster: send Peers, unless the executor has this version. 0 or -errno of the connection. */
@@ -435,7 +436,7 @@ bool termination_on_sched_broken(struct master *m);
 void compact_if_due(struct master *m); /* after a flush: replace the journal by a snapshot */
 
 /* ---- blocked.c ---- */
-/* Writing the journal failed with this error. false: to repeat the write would not help. */
+/* Writing the journal failed with this error. false: a retry would not help. */
 bool blocked_begin(struct master *m, const struct err *why);
 bool blocked_must_wait(const struct master *m); /* it is too early to repeat the write */
 void blocked_end(struct master *m);             /* the journal was written */

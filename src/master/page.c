@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The web page of a running job. It is read-only and has no scripts. Everybody who can reach the
- * port may read it, so it shows no secrets, no environment variables and no output of tasks. Links
+ * port can read it, so it shows no secrets, no environment variables and no output of tasks. Links
  * to pages of the master are relative, because most readers come through the ResourceManager's
  * proxy.
  */

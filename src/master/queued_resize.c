@@ -3,18 +3,18 @@
  * Takes the resize that a client left while the job waited for its first master:
  * scheduler/yarn/resizefile.h describes the files.
  *
- * 1. Remove queued/ if it is empty. Mostly it is, and this is all.
+ * 1. Remove queued/ if it is empty. In most cases it is empty, and steps 2 and 3 are skipped.
  * 2. If it is not empty, rename it to taken/, list that and read the newest file.
  * 3. Give the request to the core when the master has begun its work, before it asks for
  *    containers.
  *
  * The master registers with the cluster meanwhile. If it is registered first, it waits for the
- * result, PATIENCE_MS at most. Then the job starts with its own size, and a request that is found
- * later is a resize of a running job.
+ * result, PATIENCE_MS at most. Then the job starts with the size in its job file, and a request
+ * that is found later is a resize of a running job.
  *
- * A later master does the same, since the one before it may have died anywhere in between. The
+ * A later master does the same, because the earlier one may have died at any of these steps. The
  * request counts only for a job that was never resized: the first master gives it to the core
- * before any other request. So if a resize is in the journal, it is this one or a newer one.
+ * before any other request. So a resize in the journal is this request or a newer one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,14 +42,14 @@ enum {
 struct queued_resize {
     struct master *m;
     char *queued, *taken;     /* paths of the directories */
-    char *path;               /* of the file that counts */
-    struct loop_timer *retry; /* after a failure: begin again */
+    char *path;               /* of the newest file, which has the request */
+    struct loop_timer *retry; /* after a failure: retry from step 1 */
     struct loop_timer *patience;
     int64_t pause_ms;
     bool may_be_taken; /* this master or an earlier one may have renamed the directory */
     bool search_ended; /* it is known whether there is a request (frame) */
-    bool impatient;    /* PATIENCE_MS are over */
-    bool registered;   /* SE_REGISTERED waits, with this text: */
+    bool impatient;    /* PATIENCE_MS have passed */
+    bool registered;   /* SE_REGISTERED waits; its text is in `text` */
     char *text;        /* NULL = none */
     Tony__Frame *frame;
 };
@@ -130,10 +130,11 @@ static void start_over_later(struct queued_resize *q, const struct err *e)
     loop_timer_set(q->retry, clock_mono_ms() + q->pause_ms);
 }
 
-/* The job keeps its own size: no client was promised what is in this file. */
+/* The file is invalid. The job keeps the size in its job file. No client was told that the
+ * request was accepted. */
 static void refuse_file(struct queued_resize *q, struct err *e)
 {
-    (void)err_wrap(e, -e->num, "the request for a resize in '%s' does not count",
+    (void)err_wrap(e, -e->num, "cannot use the request for a resize in '%s'",
                    q->path ? q->path : q->taken);
     log_err(LOG_WARN, "resize.refused", e);
     end_search(q);

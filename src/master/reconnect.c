@@ -4,9 +4,9 @@
  * only the address of the old master, which may have run on another node.
  *
  * Each executor listens at one of JOB_KEY_PORTS ports that are derived from its key
- * (storage/jobkey.h). The master tries them in turn, and repeats that with growing pauses, until
- * the executor answers or is not wanted any more. The executor may begin to listen later than the
- * master begins to try.
+ * (storage/jobkey.h). The master tries these ports in turn, and repeats that with growing pauses,
+ * until the executor answers or is no longer needed. The executor may begin to listen later than
+ * the master begins to try.
  *
  * If the machine refuses the connections to all ports, it is reachable and no executor listens
  * there. The executor listens before it registers, so it runs no task that the journal does not
@@ -83,10 +83,10 @@ static bool is_wanted(const struct reconnect *r)
 }
 
 /* All ports of a round were tried. If no process listens there, and the slot waits because the
- * journal may lack its first start, that start was never carried out, or its executor is dead. Tell
- * the core as if the executor had closed a connection: it then waits JOB_LEFT_MS instead of the
- * lease. A slot with an attempt waits for the lease: the address may belong to another machine by
- * now. */
+ * journal may lack its first start, there are two cases: the start was never carried out, or its
+ * executor is dead. Tell the core that the executor has closed its connection: the slot then waits
+ * JOB_LEFT_MS instead of the lease. A slot with an attempt waits for the lease: the address may
+ * belong to another machine by now. */
 static void end_round(struct reconnect *r)
 {
     bool nobody = r->n_refused == JOB_KEY_PORTS;
@@ -168,9 +168,10 @@ static void on_timer(void *arg)
     job_key_wipe(&key, sizeof key);
 }
 
-/* The cluster may list two containers of a slot: an older one that is about to end, and its own. A
- * call to the older one must not stop the call to the slot's own. on_timer() ends the call that is
- * not wanted. */
+/* Is a connection to the executor of this container being made? The cluster may list two
+ * containers of a slot: an older one that is about to end, and the present one. Connecting to
+ * the older one must not prevent connecting to the present one. on_timer() ends the attempts
+ * that are not needed. */
 static bool is_dialling(const struct master *m, uint32_t slot, const char *container)
 {
     for (const struct reconnect *r = m->reconnects; r; r = r->next)
@@ -195,7 +196,7 @@ void reconnect_executor(struct master *m, uint32_t slot, const char *container, 
         log_event(LOG_ERROR, "call.impossible", f_str("container", container));
         if (r)
             reconnect_free(r);
-        return; /* its slot gets no heartbeats then, and the core's limits for that apply */
+        return; /* the slot gets no heartbeats, so the core treats its executor as silent */
     }
     job_key_container(m->remote->key, r->container, &key);
     job_key_ports(&key, r->ports);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells the scheduler what it must know of the job: its containers, its bounds, and its end. */
+/* Tells the scheduler about the job: its containers, its bounds, and its expected end. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ struct sched_ask sched_ask_of(const struct master *m, uint32_t slot)
     };
 }
 
-/* Is the slot to have a container, now or later? An ended one is not: its stage is over. */
+/* Does the slot need a container, now or later? An ended slot does not: its stage is over. */
 static bool is_in_shape(const struct master *m, uint32_t slot, const struct slot_view *v)
 {
     return job_wants(m->job, slot) && v->state != SLOT_ENDED;
@@ -56,7 +56,7 @@ int sched_tell_shape(struct master *m, struct err *e)
 {
     VEC(struct sched_ask) whole = { 0 };
     int rc = 0;
-    if (!m->sched_ops->resize) /* the back-end takes any number of requests */
+    if (!m->sched_ops->resize) /* the back-end need not know the number of containers */
         return 0;
     AUTO(free_p) bool *counts = peak_roles(m);
     if (!counts)
@@ -89,14 +89,15 @@ int sched_tell_bounds(struct master *m, struct err *e)
     return m->sched_ops->bounds(m->sched, min, max, cost_ms, e);
 }
 
-/* Has the end moved by more than a twentieth of the time that is left, and by more than a second?
+/* Has the expected end moved by more than 1 s, and by more than 1/20 of the time that is left?
  */
 static bool end_moved(int64_t sent, int64_t now_told, int64_t left_ms)
 {
     return llabs(now_told - sent) > MAX((int64_t)1000, left_ms / 20);
 }
 
-/* Is this end so far from the one that the scheduler knows that it must be told? */
+/* Must the scheduler be told this expected end? Yes if end_moved() since the last one that was
+ * sent, or if only one of the two is known. */
 static bool is_news(const struct master *m, bool known, int64_t early, int64_t late,
                     int64_t left_ms)
 {
@@ -106,8 +107,8 @@ static bool is_news(const struct master *m, bool known, int64_t early, int64_t l
            end_moved(m->sent_ends_late, late, left_ms);
 }
 
-/* job_outlook() looks at every task. A job with many tasks has many events, so it is not asked
- * after each of them. */
+/* job_outlook() reads every task. A job with many tasks has many events, so it is called at most
+ * once in PAUSE_MS, not after each event. */
 int sched_tell_outlook(struct master *m, struct err *e)
 {
     enum { PAUSE_MS = 1000 };

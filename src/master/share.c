@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers an arbiter, which may ask two questions: where the containers of the job are, and whether
- * the job takes another size. An arbiter of another user has the resize key only, which allows
- * these two questions (docs/decisions/0018-jobs-of-other-users.md).
+ * Answers the two requests of an arbiter: where the containers of the job are, and whether the job
+ * takes another size. An arbiter of another user has only the resize key, which allows these two
+ * requests (docs/decisions/0018-jobs-of-other-users.md).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 /* The containers of a role. */
 struct role_containers {
     uint32_t n;              /* instances of the role */
-    uint32_t placed;         /* of them have a container */
-    bool ends;               /* some of them are over */
-    bool somewhere;          /* the node of a container is not known */
+    uint32_t placed;         /* instances that have a container */
+    bool ends;               /* an instance has ended */
+    bool somewhere;          /* the node of at least one container is unknown */
     VEC(const char *) nodes; /* the node of each container; borrowed */
 };
 
@@ -51,7 +51,7 @@ static int count(const struct master *m, uint32_t role, struct role_containers *
 
 static void add_nodes(const struct role_containers *h, struct buf *out)
 {
-    (void)buf_adds(out, ",\"nodes\":{"); /* a failed append shows in out->failed */
+    (void)buf_adds(out, ",\"nodes\":{"); /* a failure sets out->failed */
     for (size_t i = 0, next; i < h->nodes.n; i = next) {
         for (next = i; next < h->nodes.n && str_eq(h->nodes.v[next], h->nodes.v[i]); next++)
             ;
@@ -94,7 +94,7 @@ int share_json(const struct master *m, struct buf *out)
     return rc < 0 || out->failed ? -ENOMEM : 0;
 }
 
-/* May an arbiter ask for this size? It knows the bounds that the job file says, and no others. */
+/* May an arbiter ask for this size? The bounds in the job file decide. */
 static int check_wish(const struct master *m, const Tony__SizeWish *a, struct job_elastic *x,
                       struct err *e)
 {

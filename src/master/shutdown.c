@@ -93,8 +93,8 @@ static bool arm_end_timer(struct master *m, int64_t deadline_ms, int64_t first_m
     return true;
 }
 
-/* The job whose end is told and stored: after a failure of the journal, the job as the journal on
- * disk describes it. NULL: that journal cannot be read. */
+/* The job whose end is reported and stored. After a failure of the journal: the job as the journal
+ * on disk describes it; NULL = that journal cannot be read. */
 static const struct job *job_at_end(const struct master *m)
 {
     if (m->journal_failed_why)
@@ -116,7 +116,7 @@ static void write_summary(struct master *m)
         log_err(LOG_WARN, "master.summary", &e); /* lists read status.json then */
 }
 
-/* Make the final status of the job, as JSON. */
+/* Write the final status of the job to out, as JSON. */
 static int make_status(const struct master *m, struct buf *out, struct err *e)
 {
     out->max = m->probe && m->probe->status_max ? m->probe->status_max : JOB_STATUS_MAX;
@@ -212,9 +212,9 @@ void master_finish(struct master *m)
 
 /* ---- the journal cannot be written ---- */
 
-/* From now on followers are shown the job as the journal on disk describes it, with the verdict
- * FAILED. Later readers of the journal find the same state, so events that could not be written are
- * not shown. */
+/* From now on followers see the job as the journal on disk describes it, with the verdict FAILED.
+ * Later readers of the journal find the same state, so events that could not be written are not
+ * shown. */
 static void load_job_on_disk(struct master *m)
 {
     struct history_job *h = NULL;

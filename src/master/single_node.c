@@ -37,7 +37,7 @@ struct single_node {
     const struct sched_ops *cluster_ops;
     struct sched *cluster_sched;
     struct sched_config cfg;
-    struct loop_timer *answer_timer; /* an answer may only come after the request has returned */
+    struct loop_timer *answer_timer; /* calls the master back after its request has returned */
     struct loop_timer *kill_timer;   /* the end of the grace period */
     bool granted, grant_due;         /* grant_due: SE_ALLOCATED was not reported yet */
     bool launched;

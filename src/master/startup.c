@@ -68,7 +68,7 @@ static int read_journal(struct master *m, struct err *e)
     return 0;
 }
 
-/* Does a client own the job from its submission on? The pool makes the file "owned" for that. */
+/* Has a client owned the job since its submission? Then the pool has made the file "owned". */
 static bool submitted_owned(const struct master *m)
 {
     if (m->remote)
@@ -138,11 +138,11 @@ static float job_progress(void *arg)
     return n ? (float)(sum / n) : 0;
 }
 
-/* sched_config.stored: have the copies of the journal all ends that the scheduler has reported?
+/* sched_config.stored: do the copies of the journal hold all ends that the scheduler has reported?
  *
  * While the journal is blocked, records that are not written yet do not count, because a full disk
- * may last for hours. If the back-end held back its heartbeats for so long, the cluster would take
- * the master for dead. */
+ * may last for hours. A back-end that waited for them would send no heartbeats, and the cluster
+ * would take the master for dead. */
 static bool ends_are_stored(void *arg)
 {
     const struct master *m = arg;

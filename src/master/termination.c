@@ -5,9 +5,9 @@
  *
  * - Somebody has killed the application. The cluster ends the other containers itself. The master
  *   waits TERM_WAIT_MS for tasks to report their end, and then writes the verdict.
- * - Only this container ends, because its node stops or because of preemption. The master exits and
- *   decides nothing; the next master continues the job. If the cluster starts no other master, the
- *   master stops the job, as in the first case.
+ * - Only this container ends, because its node stops or because of preemption. The master exits
+ *   without a verdict; the next master continues the job. If the cluster starts no other master,
+ *   the master stops the job, as in the first case.
  */
 #include <errno.h>
 #include <signal.h>

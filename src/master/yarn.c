@@ -50,9 +50,9 @@ static void on_fetched(const struct copies_found *found, const struct err *e, vo
     loop_stop(f->loop);
 }
 
-/* Without the journal the master would not know its own containers, so it cannot continue without.
+/* Without the journal the master would not know its containers, so it must read the journal first.
  * The WebHDFS client retries for a while. If that fails, the master exits, and YARN may start
- * another. */
+ * another one. */
 static int fetch_journal(const struct master_home *h, struct loop *loop, struct webhdfs *hdfs,
                          const char *dir, struct copies_found *out, struct err *e)
 {

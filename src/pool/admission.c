@@ -37,8 +37,8 @@ static int compare(const void *a, const void *b, void *arg)
     return x < y ? -1 : x > y; /* two extensions with the same number */
 }
 
-/* If `job` lacks GPUs, the running job with the most GPUs; otherwise the running job with the most
- * memory. */
+/* Returns the running job with the most GPUs if `job` lacks GPUs, else the running job with the
+ * most memory. */
 static size_t main_holder(const struct admission_job *jobs, size_t n,
                           const struct admission_job *job, const struct admission_amount *left)
 {
@@ -58,7 +58,7 @@ static size_t main_holder(const struct admission_job *jobs, size_t n,
     return found;
 }
 
-/* Fill order with the queue, in its order. Returns its length. */
+/* Write the indexes of the waiting entries to order, sorted as the queue. Returns their number. */
 static size_t sort_queue(struct admission_job *jobs, size_t n, size_t *order,
                          struct admission_amount *left)
 {
@@ -101,7 +101,7 @@ void admission_decide(const struct admission_amount *capacity, struct admission_
     *out_free = left;
 }
 
-/* Move the entries that start to the front. The order of both groups stays. */
+/* Move the entries that start to the front. Within both groups the order stays. */
 static size_t starters_first(const struct admission_job *jobs, size_t *order, size_t n_queued)
 {
     size_t n = 0;

@@ -3,13 +3,13 @@
  * Decides which waiting jobs may start. It computes this from three inputs without any I/O: the
  * capacity of the machine, the needs of the running jobs, and the queue.
  *
- * A job is admitted as a whole, and keeps what it was given until its end. The queue is sorted by
+ * A job is admitted as a whole, and keeps its memory and GPUs until its end. The queue is sorted by
  * priority (higher first), then by arrival. If a job does not fit, all jobs behind it wait as well,
  * so that small jobs do not starve a large one. Memory and GPUs are never given twice.
  *
  * If a running job wants more, it has an extension in the same queue. The extension has the
  * priority of the job, and is behind all jobs that arrived before the job asked for it. It is
- * granted as a whole. While it waits, the job keeps what it has.
+ * granted as a whole. While it waits, the job keeps its memory and GPUs.
  */
 #ifndef TONY_POOL_ADMISSION_H
 #define TONY_POOL_ADMISSION_H
@@ -34,8 +34,8 @@ struct admission_job {
     /* out */
     bool start; /* admit it now */
     /* Of a waiting entry: the one just before it in the queue. Of the first one: the running job
-     * that holds most of what it lacks. ADMISSION_NOBODY: there is none, since other programs hold
-     * it. */
+     * that holds most of the memory or GPUs that are missing. ADMISSION_NOBODY: no job holds them,
+     * but other programs. */
     size_t behind;
     uint32_t place; /* of a waiting entry: 1 = the first in the queue */
 };
@@ -48,8 +48,8 @@ struct admission_job {
 void admission_decide(const struct admission_amount *capacity, struct admission_job *jobs, size_t n,
                       size_t *order, struct admission_amount *out_free);
 
-/* The same under a policy (sharing.h): start those entries that are allowed and fit. The policy has
- * seen to it that all of them will fit, so none of them has to wait for another one. */
+/* The same under a policy (sharing.h): start those entries that are allowed and fit. The policy
+ * allows only entries that fit together, so none of them has to wait for another one. */
 void admission_allowed(const struct admission_amount *capacity, struct admission_job *jobs,
                        size_t n, size_t *order, struct admission_amount *out_free);
 

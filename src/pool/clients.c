@@ -164,11 +164,11 @@ static void on_owner_away(void *arg)
     if (j->phase != PH_WAITING || job_has_owner(j))
         return;
     struct job_event ev = { .type = EV_STOP,
-                            .stop = { .who = "pool", .why = "its client went away" } };
+                            .stop = { .who = "pool", .why = "its client has disconnected" } };
     pool_job_abort(j, &ev);
 }
 
-/* Only for waiting jobs: the master of a running job watches for absent clients itself. */
+/* Does nothing for running jobs: their masters watch for absent clients themselves. */
 void clients_owner_gone(struct pool_job *j)
 {
     if (j->phase != PH_WAITING || !j->owned || j->client_away_ms < 0 || job_has_owner(j))
@@ -305,7 +305,7 @@ void clients_resized(struct resizing *r, const struct err *e)
     pool_check_idle(r->pool);
 }
 
-/* For tests and operators: no command sends it. */
+/* For tests and operators: no command of tony sends this request. */
 static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
 {
     struct pool_job *j = pool_job_find(c->pool, ask->application_id);
@@ -325,7 +325,7 @@ static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
 
 /* ---- the policy ---- */
 
-/* POLICY_SET and POLICY_WHY. */
+/* Answers POLICY_SET and POLICY_WHY. */
 static void on_policy(struct pool_client *c, const Tony__ClientAsk *ask)
 {
     AUTO(buf_done) struct buf json = { 0 };
@@ -356,7 +356,7 @@ static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
             refuse_unknown(c, ask->application_id);
         return;
     }
-    c->owns = own || (c->owns && c->job == j); /* a client that submitted j as owner stays owner */
+    c->owns = own || (c->owns && c->job == j); /* the submitter of j remains its owner */
     c->job = j;
     c->follows = true;
     if (own && j->phase == PH_WAITING) {
@@ -505,7 +505,7 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
     case TONY__CLIENT_ASK__WHAT__SHARE: /* only of a master */
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
-    default: /* a client of a newer version may ask for more */
+    default: /* a request that only newer versions know */
         refuse_rc(c, -EOPNOTSUPP, "do what was asked");
     }
 }

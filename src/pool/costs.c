@@ -85,7 +85,7 @@ int costs_learn(struct costs_table *t, const char *name, uint64_t ms, struct err
     if (!name || !t->path || strlen(name) >= COSTS_NAME_MAX || (at < t->v.n && t->v.v[at].ms == ms))
         return 0;
     if (put(t, name, MIN(ms, (uint64_t)INT64_MAX)) < 0)
-        return err_set(e, ENOMEM, "cannot note what a resize of '%s' costs: %m", name);
+        return err_set(e, ENOMEM, "cannot store the cost of a resize of '%s': %m", name);
     return save(t, e);
 }
 

@@ -50,7 +50,7 @@ static void save(const struct pool_job *j)
                  ? err_set(&e, ENOMEM, "cannot write the file 'admitted' of a job: %m")
                  : fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, &e);
     if (rc < 0)
-        log_err(LOG_WARN, "job.admitted", &e); /* the keeper knows the figure as well */
+        log_err(LOG_WARN, "job.admitted", &e); /* the keeper still reports the limits */
 }
 
 static void take_file(struct pool_job *j, const json_t *o)
@@ -111,11 +111,11 @@ int pool_job_wish(struct pool_job *j, bool grow, uint32_t n_containers, int64_t 
     f.body_case = TONY__FRAME__BODY_SIZE_WISH;
     f.size_wish = &m;
     if (j->phase != PH_LIVE || !j->keeper)
-        return err_set(e, EAGAIN, "job '%s' does not run now: it cannot be told of a new size",
+        return err_set(e, EAGAIN, "cannot ask job '%s' for a new size: it is not running now",
                        j->id);
     int rc = conn_send(j->keeper, &f);
     if (rc < 0)
-        return err_set(e, -rc, "cannot tell job '%s' of a new size: %m", j->id);
+        return err_set(e, -rc, "cannot ask job '%s' for a new size: %m", j->id);
     log_event(LOG_INFO, "job.wish", f_str("job", j->id), f_str("to", grow ? "grow" : "shrink"),
               f_int("containers", n_containers), f_str("why", why));
     return 0;
@@ -133,8 +133,8 @@ static bool same_gpus(const struct pool_job *j, const Tony__KeeperState *s)
     return true;
 }
 
-/* If the keeper has not taken devices that it was given, other users have locked them. Then pause
- * before the next try. */
+/* If the keeper could not lock all devices of the last Admit, other users have locked them. Then
+ * pause before the next try. */
 static void pause_for_gpus(struct pool_job *j, const Tony__KeeperState *s)
 {
     if (j->admit_number == 0 || s->n_gpus >= MIN(j->needs.gpus, s->wants_gpus))
@@ -143,7 +143,7 @@ static void pause_for_gpus(struct pool_job *j, const Tony__KeeperState *s)
     loop_timer_set(j->pool->gpu_retry, j->not_before_ms);
 }
 
-/* Take the keeper's figure. true: it has changed. */
+/* Set j->needs to the limits that the keeper reports. true: they have changed. */
 static bool take_holdings(struct pool_job *j, const Tony__KeeperState *s)
 {
     if (s->admit_heard != j->admit_number)
@@ -220,7 +220,7 @@ static void refuse(struct pool_job *j, const struct err *e)
     send_admit(j, e->msg);
 }
 
-/* Take what the keeper wants. true: the queue has changed. */
+/* Store what the job wants, as its keeper reports it. true: the queue has changed. */
 static bool take_wish(struct pool_job *j, const Tony__KeeperState *s)
 {
     struct pool_wish before = j->wish;

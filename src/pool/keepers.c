@@ -20,7 +20,7 @@ enum {
     LOOK_MAX_MS = 200,
     LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
     GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
-    STOP_DIAL_MS = 3000, /* the pool tries so long to connect to the master to stop its job */
+    STOP_DIAL_MS = 3000, /* time to connect to the master whose job has to stop */
     STOP_LIMIT_MS =
         20000, /* how long the master may take to stop its job; then the keeper kills it */
     STOP_PAUSE_MS = 200, /* pause between two attempts to ask the master */
@@ -124,7 +124,7 @@ static void on_close(struct conn *c, const struct err *e, void *arg)
     log_event(LOG_WARN, "keeper.gone", f_str("job", j->id),
               f_str("why", e->num ? e->msg : "it closed"));
     keeper_lost(j);
-    if (j->wish.open) /* its extension leaves the queue until the keeper is connected again */
+    if (j->wish.open) /* its extension leaves the queue until the pool has reconnected */
         pool_admit(j->pool);
 }
 
@@ -138,7 +138,7 @@ static int dial(struct pool_job *j, struct err *e)
     int rc = conn_dial_unix(j->pool->loop, path, &keeper_ops, j, &j->keeper, e);
     if (rc < 0)
         return rc;
-    j->admit_number = 0; /* it counts the Admits of this connection */
+    j->admit_number = 0; /* the number counts the Admits of one connection */
     Tony__PoolHello hello = TONY__POOL_HELLO__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
     hello.version = TONY__VERSION__PROTOCOL_VERSION;
@@ -261,8 +261,8 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, 
 }
 
 /*
- * The first master of a job starts at the same time as its keeper, as the keeper's child. If it
- * started only once the keeper runs, the first task would start later by the time of an execve().
+ * The first master of a job starts at the same time as its keeper, as the keeper's child. If the
+ * keeper started the master later, the first task would start later by the time of an execve().
  *
  * This is not done for a job with GPUs. Its keeper may find that other pools use the devices. Then
  * the job must wait again, and a waiting job must not have a journal.
@@ -383,7 +383,7 @@ static void abort_job(struct pool_job *j)
         ev = (struct job_event){ .type = EV_STOP,
                                  .stop = { .who = who, .why = "the pool was stopped" } };
     else if (!text)
-        ev.launch_failed_job.why = "it was taken down without a verdict";
+        ev.launch_failed_job.why = "its processes were ended without a verdict of its master";
     pool_job_abort(j, &ev);
 }
 
@@ -500,8 +500,8 @@ static bool moved_to_history(const struct pool_job *j)
 }
 
 /* The timer of a job. In PH_STARTING the keeper has not become ready in time. In PH_LOST the
- * connection to the keeper is lost: if the keeper lives, reconnect; if it is dead, clean up. Its
- * lock tells whether it is dead. */
+ * connection to the keeper is lost: if the keeper lives, reconnect; if it is dead, clean up. The
+ * keeper is dead if its lock is free. */
 static void check_keeper(void *arg)
 {
     struct pool_job *j = arg;

@@ -20,7 +20,7 @@
 
 enum {
     PAUSE_MS = 5,
-    /* An executor that loses its keeper kills its tasks and exits. Give it this long. */
+    /* An executor that loses its keeper kills its tasks and exits. Allow it this time. */
     EXECUTOR_MS = 1000,
 };
 

@@ -240,7 +240,8 @@ static void survey_gpus(const struct conf *conf, struct machine *m)
         m->n_gpus = MIN(m->n_gpus, want);
         return;
     }
-    /* The site configured more GPUs than NVML reports: NVML does not see those of other makers. */
+    /* If the site configured more GPUs than NVML reports, the others are not NVIDIA's: number
+     * them, too. */
     for (uint32_t i = 0; i < want; i++)
         m->gpus[i] = i;
     m->n_gpus = want;

@@ -84,8 +84,9 @@ void pool_job_remove(struct pool_job *j)
 
 /* ---- locks ---- */
 
-/* A process that gives up a lock for good unlinks the file first. So after locking, check that the
- * path still names the locked file: otherwise another process may lock a new file of that name. */
+/* A process that no longer needs a lock unlinks its file before it releases it. So after locking,
+ * check that the path still names the locked file: otherwise another process may lock a new file of
+ * that name. */
 int pool_lock_file(const char *path, bool create)
 {
     for (;;) {
@@ -120,8 +121,8 @@ bool job_is_kept(const struct pool_job *j)
 struct queue {
     struct admission_job *v;
     size_t n;
-    bool gpus_unknown; /* an adopted job holds GPUs, and has not said which */
-    bool unheard;      /* the keeper of an adopted job has not said what it holds and wants */
+    bool gpus_unknown; /* an adopted job holds GPUs, and its keeper has not reported which */
+    bool unheard;      /* the keeper of an adopted job has not reported yet */
 };
 
 static void queue_done(struct queue *q)

@@ -74,10 +74,11 @@ enum {
     KEEPER_WORKED_MS = 1000,
 };
 
-/* The whole that a resized job wants to hold, as its keeper reports it (extend.c). All fields are 0
- * if the job was not resized. */
+/* All that a resized job wants to hold, as its keeper reports it (extend.c). All fields are 0 if
+ * the job was not resized. */
 struct pool_wish {
-    bool open;                     /* it wants more than it holds: an extension is in the queue */
+    /* the job wants more than it holds: an extension is in the queue */
+    bool open;
     struct admission_amount needs; /* in all */
     uint32_t vcores, n_containers;
     uint32_t number;         /* wants_number of the KeeperState */
@@ -111,10 +112,11 @@ struct pool_job {
 
     /* admitted */
     uint32_t gpus[MACHINE_GPUS_MAX]; /* needs.gpus of them */
-    bool gpus_known;                 /* false: the keeper of an adopted job has not said them yet */
+    /* false: the keeper of an adopted job has not reported them yet */
+    bool gpus_known;
     struct pool_wish wish;
-    /* The numbers of containers between which the job may be resized; 0 = not known. Its keeper
-     * repeats them to a new pool. */
+    /* The job may be resized to any number of containers from min to max; 0 = unknown. Its keeper
+     * reports them again to a new pool. */
     uint32_t min_containers, max_containers;
     bool cost_known; /* the job has measured that a resize costs cost_ms of its work */
     uint64_t cost_ms;
@@ -126,11 +128,12 @@ struct pool_job {
     struct pool_target target;
     uint32_t weight;
     double budget;
-    uint64_t timeout_ms;         /* tony.application.timeout; 0 = none */
-    int64_t started_ms;          /* when this pool admitted it; 0 = another pool did */
-    bool conf_busy;              /* a thread writes its job.conf.new */
-    bool decided_on;             /* a decision was about this job */
-    int64_t left_alone_until_ms; /* no decision changes the job before; 0 = it may */
+    uint64_t timeout_ms; /* tony.application.timeout; 0 = none */
+    int64_t started_ms;  /* when this pool admitted it; 0 = another pool did */
+    bool conf_busy;      /* a thread writes its job.conf.new */
+    bool decided_on;     /* at least one decision has included this job */
+    /* decisions change the job only after this time; 0 = at any time */
+    int64_t left_alone_until_ms;
 
     uint32_t admit_number; /* of the last Admit of this connection */
     bool was_admitted;     /* the job has a keeper, or had one */
@@ -176,8 +179,8 @@ struct pool {
     int lock_fd;
     struct listener *listener;
     struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear;
-    /* The pool admits no job before all keepers of adopted jobs have said what they hold and want,
-     * or before this time. 0 = all have. */
+    /* The pool admits no job before all keepers of adopted jobs have reported what they hold and
+     * want, or before this time. 0 = all have reported. */
     int64_t hear_until_ms;
     struct loop_signal *sigchld, *sigterm, *sigint;
     struct child *children;
@@ -256,7 +259,7 @@ struct resizing {
     struct buf text;
     struct job_spec *spec;
     struct pool_client *client; /* NULL once the client has gone */
-    bool by_policy;             /* no client has asked for it */
+    bool by_policy;             /* a policy has asked for the resize, not a client */
     struct err e;               /* set by the thread */
 };
 
@@ -277,7 +280,7 @@ void submission_free(struct submission *s);
 /* Fill j with the needs, priority and limits from job.conf in dir, for recover(). */
 int submit_load(struct pool_job *j, const char *dir, struct err *e);
 int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct err *e);
-/* Could the machine ever run such a job? If not, e says what is missing. */
+/* Could this job run if the machine had no other job? If not, e says what is missing. */
 int submit_check_size(const struct pool *p, const struct job_spec *spec, struct err *e);
 int submit_check_files(uint32_t n_containers, struct err *e);
 int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
@@ -294,7 +297,8 @@ void extension_load(struct pool_job *j); /* read the file `admitted`, if there i
 /* A KeeperState has come. true: the queue has changed, and the caller calls pool_admit(). */
 bool extension_heard(struct pool_job *j, const Tony__KeeperState *s);
 struct admission_amount extension_lacks(const struct pool_job *j); /* wanted beyond j->needs */
-void extension_grant(struct pool_job *j);  /* give the job what it wants: there is room */
+/* give the job what it wants: memory and GPUs are free */
+void extension_grant(struct pool_job *j);
 void extension_forget(struct pool_job *j); /* the keeper is dead; the next one asks again */
 /*
  * Tell the job another size. The keeper passes it on to the master.

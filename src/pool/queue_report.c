@@ -23,7 +23,7 @@ static void add_amount(struct buf *out, const char *key, const struct admission_
                    (unsigned long long)a->memory_mib, a->gpus);
 }
 
-/* What the job itself has said of its end: by the progress of its tasks. */
+/* The expected end of the job, by the progress of its tasks, as its master has reported it. */
 static void add_left(struct buf *out, const struct pool_job *j)
 {
     int64_t now = clock_mono_ms();

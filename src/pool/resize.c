@@ -4,7 +4,7 @@
  *
  * 1. A thread writes the new text to job.conf.new and syncs it.
  * 2. If the job still waits, the loop renames the file to job.conf and changes the figures of the
- *    job. No keeper can be started between the two.
+ *    job. No keeper can start between these two actions.
  * 3. A thread syncs the directory. Then the client gets its answer.
  *
  * If the pool dies before the rename, the next pool removes job.conf.new. If it dies after the
@@ -96,7 +96,7 @@ static int set_role(struct conf *c, const struct job_spec *spec, const Tony__Rol
     return key ? conf_set(c, CL_CONF, key, value, origin, false, e) : no_memory(e);
 }
 
-/* The same rules as for a job that runs. */
+/* Check the new size by the same rules as for a running job. */
 static int check_size(const struct job_spec *spec, const Tony__ResizeJob *m, struct err *e)
 {
     AUTO(free_p) uint32_t *now = calloc(2 * spec->n_roles + 1, sizeof *now);
@@ -188,7 +188,7 @@ static void finish(struct resizing *r)
     resizing_free(r);
 }
 
-/* The policy hears of a failure now, and of success as soon as the job has its new size. */
+/* Report a failure to the policy now. Success is reported as soon as the job has its new size. */
 static void report_to_policy(const struct resizing *r, int rc)
 {
     struct pool_job *j = r->by_policy ? pool_job_find(r->pool, r->id) : NULL;

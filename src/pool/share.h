@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Translates between the pool and the policies of src/partition: from the jobs of the pool to one
- * decision, and back to the number of containers that each job should have. No I/O, no clock.
+ * Translates between the pool and the policies of src/partition: it turns the jobs of the pool into
+ * the input of one decision, and the decision into a number of containers for each job. No I/O, no
+ * clock.
  *
- * The pool is one node. Its types of resource are those that admission guards: memory and GPUs.
+ * The pool is one node. Its types of resource are the two that admission checks: memory and GPUs.
  *
  * A job consists of a fixed part and of n containers that are all alike (partition/claim.h). Only n
  * is decided.
  *
- * A job that cannot be resized is one container that needs all that the job needs. If it waits for
- * more than it was given (an extension, extend.c), that extension is a waiting job of its own.
+ * A job that cannot be resized counts as one container with all needs of the job. An extension for
+ * which such a job waits (extend.c) counts as a waiting job of its own.
  */
 #ifndef TONY_POOL_SHARE_H
 #define TONY_POOL_SHARE_H
@@ -26,7 +27,7 @@ struct err;
 
 enum share_kind {
     SHARE_NONE = 0,
-    SHARE_RUNS,    /* the job holds fixed + n * each, or will soon: its start was decided */
+    SHARE_RUNS,    /* the job holds fixed + n * each, or its start is decided */
     SHARE_WAITS,   /* the job waits in the queue */
     SHARE_EXTENDS, /* a running job waits for `each` more, n = 1 */
 };
@@ -65,8 +66,8 @@ struct admission_amount share_sum(const struct admission_amount *fixed,
                                   const struct admission_amount *each, uint32_t n);
 
 /*
- * How many containers beside the fixed part are `held`? false: it is no whole number of them, or
- * less than the fixed part.
+ * How many containers, beside the fixed part, make up `held`? false: no whole number of them, or
+ * `held` is less than the fixed part.
  */
 bool share_count(const struct admission_amount *fixed, const struct admission_amount *each,
                  const struct admission_amount *held, uint32_t *out);

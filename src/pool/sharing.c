@@ -14,7 +14,7 @@ struct entry {
     bool extension, elastic;
 };
 
-/* One decision: what it relies on, and what came out. */
+/* One decision: its input and its result. */
 struct sharing_round {
     struct pool *pool; /* the thread does not use it */
     struct policy_settings settings;
@@ -65,7 +65,8 @@ void sharing_learn(const struct pool_job *j)
         log_err(LOG_WARN, "policy.costs", &e);
 }
 
-/* As the job has measured it, else as other jobs of its name have, else by the settings. */
+/* The cost that the job has measured; else the cost that other jobs of its name have measured;
+ * else the cost in the settings. */
 static double resize_cost_s(const struct pool_job *j)
 {
     const struct sharing *y = &j->pool->sharing;
@@ -78,9 +79,9 @@ static double resize_cost_s(const struct pool_job *j)
     return (double)ms / 1000;
 }
 
-/* ---- what a decision relies on ---- */
+/* ---- the input of a decision ---- */
 
-/* The time that is left of the job's time limit, from its start on. */
+/* The time until the time limit of the running job. */
 static double time_left_s(const struct pool_job *j)
 {
     if (j->timeout_ms == 0 || (pool_job_admitted(j) && !j->started_ms))
@@ -89,7 +90,8 @@ static double time_left_s(const struct pool_job *j)
     return MAX((double)j->timeout_ms - (double)ran_ms, 0.0) / 1000;
 }
 
-/* When the running job ends: by the progress of its tasks, and at the latest at its time limit. */
+/* The time until the running job ends, by the progress of its tasks, but at most until its time
+ * limit. */
 static double ends_in_s(const struct pool_job *j)
 {
     double limit_s = time_left_s(j);
@@ -97,7 +99,7 @@ static double ends_in_s(const struct pool_job *j)
     return j->ends_late_ms ? MIN(MAX(left_s, 0.0), limit_s) : limit_s;
 }
 
-/* As one container that cannot be changed. */
+/* Describe the job as one container whose number cannot change. */
 static void describe_whole(const struct pool_job *j, struct share_job *s)
 {
     s->fixed = (struct admission_amount){ 0 };
@@ -112,7 +114,8 @@ static void pin(struct share_job *s, uint32_t n)
     s->pinned = true;
 }
 
-/* The sizes that the master accepts. max_containers is 0 until it has said so. */
+/* Set the sizes that the master accepts. max_containers is 0 until the master has reported its
+ * bounds. */
 static bool bounds_allow(const struct pool_job *j, uint32_t n, struct share_job *s)
 {
     const struct pool_elastic *x = &j->elastic;
@@ -185,8 +188,9 @@ void sharing_describe(const struct pool_job *j, struct share_job *s)
         describe_waiting(j, s);
 }
 
-/* A user has asked for an extension: the costs of other jobs do not hold it back. */
-static const double OF_A_USER_S = 1e9;
+/* The waiting time of an extension in a decision. A user has asked for the extension, so the costs
+ * of resizing other jobs must not delay it: they do not delay a job that has waited this long. */
+static const double EXTENSION_WAITED_S = 1e9;
 
 bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
 {
@@ -205,7 +209,7 @@ bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
                              .budget = j->budget,
                              .remaining_s = INFINITY,
                              .ends_in_s = INFINITY,
-                             .waited_s = OF_A_USER_S };
+                             .waited_s = EXTENSION_WAITED_S };
     return true;
 }
 
@@ -259,7 +263,7 @@ static struct sharing_round *round_new(struct pool *p)
     return r;
 }
 
-/* ---- is it the same as before? ---- */
+/* ---- has the input changed? ---- */
 
 static uint64_t mix(uint64_t h, const void *p, size_t n)
 {
@@ -269,8 +273,8 @@ static uint64_t mix(uint64_t h, const void *p, size_t n)
     return h;
 }
 
-/* Of all that a decision about this job relies on, but for times that pass by themselves: of its
- * end only whether it is known. */
+/* A hash of the input about this job. Times that change without an event are left out; of the
+ * expected end, the hash has only whether it is known. */
 static uint64_t hash_job(const struct share_job *s)
 {
     const uint64_t v[] = { s->kind,
@@ -306,7 +310,7 @@ static bool same_entry(const struct entry *a, const struct entry *b)
     return a->extension == b->extension && str_eq(a->id, b->id);
 }
 
-/* Are all jobs of the decision as they were when it began? Both lists have the order of the pool's
+/* Are all jobs of the decision unchanged since it began? Both lists have the order of the pool's
  * list. */
 static bool still_holds(const struct sharing_round *then, const struct sharing_round *now)
 {
@@ -339,7 +343,8 @@ static int decide(void *arg)
     return share_decide(r->settings.policy, &o, &r->capacity, r->jobs, r->n, &r->decision, &r->e);
 }
 
-/* Jobs that wait only because of the costs have waited for long enough after this time. */
+/* After again_s, jobs that wait only because of the costs of resizes may start: decide again
+ * then. */
 static void note_again(struct sharing *y, double again_s)
 {
     const double longest_s = 1e6;
@@ -368,7 +373,7 @@ static void apply(struct pool *p, struct sharing_round *r)
         (void)str_copy(results[i].id, APP_ID_MAX, x->id); /* always fits */
         results[i].had = r->jobs[i].kind == SHARE_RUNS ? r->jobs[i].n : 0;
     }
-    /* If it changes something, decide once more when that is done, or has failed. */
+    /* If the decision changes something, decide once more when the change is done or has failed. */
     p->sharing.decided_on = changes ? 0 : hash_round(r);
     note_again(&p->sharing, r->decision.metrics.again_s);
     if (results)

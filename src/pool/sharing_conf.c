@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The settings of the policy. They come from the site file. `tony pool set` changes them, and the
- * pool writes the changes into the file pool/policy, so the next pool has them as well.
+ * pool writes the changes into the file pool/policy, so the next pool reads them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static const char by_command[] = "tony pool set";
 
 /* ---- values ---- */
 
-/* The settings of the site, with those of set[] on top. */
+/* Build the settings: those of the site, replaced by those of set[]. */
 static int build(const struct pool *p, char *const set[], struct conf **out, struct err *e)
 {
     AUTO(conf_freep) struct conf *c = conf_new();
@@ -58,8 +58,8 @@ const char *sharing_name(const struct pool *p)
     return policy ? policy->name : "fifo";
 }
 
-/* Other settings hold from now on. Targets of the old ones are dropped; jobs that were asked to
- * change may still do so. */
+/* Use other settings from now on. The targets of the old ones are dropped, but jobs that were
+ * already asked to change may still change. */
 static void take(struct pool *p, const struct conf *c)
 {
     bool divided = sharing_divides(p);

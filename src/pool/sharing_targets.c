@@ -45,7 +45,7 @@ bool sharing_aim(struct pool_job *j, const struct part_target *t, bool extension
     struct pool *p = j->pool;
     uint32_t now;
     if (j->target.kind != TARGET_NONE)
-        return false; /* it is under way: the decision has left it as it is */
+        return false; /* a target is in force: the decision did not change it */
     if (t->verdict == PART_STARTS && extension)
         j->target = (struct pool_target){ .kind = TARGET_EXTEND };
     else if (t->verdict == PART_STARTS)
@@ -67,7 +67,7 @@ static bool is_reached(const struct pool_job *j)
     uint32_t n;
     switch (t->kind) {
     case TARGET_START:
-        /* A user may have given the waiting job another size since. */
+        /* A user may have resized the waiting job meanwhile: drop the target then. */
         return pool_job_admitted(j) || (t->ready && sharing_count(j, &n) && n != t->n);
     case TARGET_SHRINK:
         return sharing_count(j, &n) && n <= t->n;
@@ -114,7 +114,7 @@ void sharing_keeper_died(struct pool_job *j)
         j->target.ready = false;
 }
 
-/* What the job will hold beyond its needs. */
+/* The memory and GPUs that the job still needs to reach its target. */
 static struct admission_amount missing_amount(const struct pool_job *j)
 {
     struct admission_amount all = share_sum(&j->elastic.fixed, &j->elastic.each, j->target.n);
@@ -140,8 +140,8 @@ static void offer(struct pool_job *j, struct admission_amount *left)
         send_wish(j);
 }
 
-/* Offer room to jobs that are to grow. Jobs that have an offer come first: the room that they were
- * offered is not offered to others. */
+/* Offer the free memory and GPUs to jobs that should grow. Jobs that already have an offer come
+ * first, so that nothing is offered twice. */
 static void offer_room(struct pool *p)
 {
     struct admission_amount left = p->left;
@@ -156,7 +156,7 @@ static void offer_room(struct pool *p)
 static void write_size(struct pool_job *j)
 {
     struct err e = { 0 };
-    if (j->target.writing || j->conf_busy) /* when that is done, the pool admits again */
+    if (j->target.writing || j->conf_busy) /* the pool admits again after that write */
         return;
     j->target.writing = true;
     int rc = resize_by_policy(j, j->elastic.role, j->target.n, &e);
@@ -209,7 +209,7 @@ void sharing_drop_targets(struct pool *p)
         p->jobs.v[i]->target = (struct pool_target){ 0 };
 }
 
-/* Drop the targets of which the jobs were not told yet. A job that was told goes on. */
+/* Drop the targets of jobs that were not asked to change yet. The others continue to change. */
 static void drop_untold(struct pool *p)
 {
     for (size_t i = 0; i < p->jobs.n; i++) {

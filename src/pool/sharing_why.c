@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decisions of the policy: kept in memory for `tony pool why` and `tony why`, and appended to
- * the file pool/decisions as lines of JSON.
+ * The decisions of the policy. The pool keeps them in memory for `tony pool why` and `tony why`,
+ * and appends them to the file pool/decisions as lines of JSON.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -142,7 +142,7 @@ static void append(const struct pool *p, const struct sharing_record *r)
         return;
     }
     if (stat(path, &st) == 0 && st.st_size > SHARING_FILE_MAX)
-        (void)rename(path, old); /* if this fails, the file grows further */
+        (void)rename(path, old); /* if this fails, the file continues to grow */
     AUTO(close_p)
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     int rc = fd == -1 ? -errno : fs_write_all(fd, line.p, line.len);
@@ -161,8 +161,8 @@ static bool same_result(const struct sharing_result *a, const struct sharing_res
     return a->target.n == b->target.n && (!waits || a->target.because == b->target.because);
 }
 
-/* Since when do decisions say the same of each job? Since the first one of the unbroken row of
- * equal ones. */
+/* Set since_wall_ms of each job: the time of the first decision in the last run of equal
+ * results. */
 static void set_since(struct sharing_record *r, const struct sharing_record *before)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -207,7 +207,7 @@ void sharing_keep(struct pool *p, struct sharing_result *jobs, size_t n,
         y->records.n--;
     }
     if (vec_push(&y->records, r) < 0)
-        record_done(&r); /* no memory: tony pool why tells an older decision */
+        record_done(&r); /* no memory: tony pool why shows an older decision */
 }
 
 void sharing_why_done(struct sharing *y)

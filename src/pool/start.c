@@ -23,7 +23,7 @@ enum {
     LOCK_LIMIT_MS = 10000, /* for another pool that is starting or ending */
     LOCK_PAUSE_MS = 5,
     LOG_MAX = 8 << 20,
-    HEAR_MS = 5000, /* for the keepers of adopted jobs to say what they hold and want */
+    HEAR_MS = 5000, /* for the keepers of adopted jobs to report what they hold and want */
 };
 
 struct options {
@@ -191,7 +191,7 @@ static void close_strangers(const struct options *o)
     }
     (void)close_range(last, ~0U,
                       0); /* fails on kernels before 5.9: they stay open, with little harm */
-    (void)!chdir("/");    /* always there */
+    (void)!chdir("/");    /* "/" always exists */
 }
 
 static void be_ready(const struct options *o, int log_fd)
@@ -234,7 +234,7 @@ static int take_lock(struct pool *p, struct err *e)
             p->lock_fd = fd;
             if (ftruncate(fd, 0) == -1 || fs_write_all(fd, pid, (size_t)n) < 0)
                 log_event(LOG_WARN, "pool.lock",
-                          f_str("problem", "cannot note our pid in it")); /* only for people */
+                          f_str("problem", "cannot write our pid to it")); /* only for people */
             return 1;
         }
         if (fd != -EWOULDBLOCK)
@@ -303,7 +303,7 @@ static void on_term(int signo, void *arg)
 {
     struct pool *p = arg;
     log_event(LOG_INFO, "pool.signal", f_int("signal", signo));
-    loop_stop(p->loop); /* running jobs continue without a pool; their keepers start another one */
+    loop_stop(p->loop); /* running jobs continue; their keepers start another pool */
 }
 
 static int open_all(struct pool *p, struct err *e)

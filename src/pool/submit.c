@@ -145,7 +145,7 @@ int submit_check_size(const struct pool *p, const struct job_spec *spec, struct 
 
 /* ---- its directory ---- */
 
-/* Give the job a number and write it to pool/next. That file is only a help: after a crash,
+/* Give the job a number and write it to pool/next. That file only saves time: after a crash,
  * recover.c finds the used numbers in jobs/ and history/. So the file is neither synced nor
  * replaced by a rename, but overwritten. */
 static int next_number(struct pool *p, uint32_t *out, struct err *e)
@@ -240,8 +240,8 @@ static int sync_path(const char *path, int flags, struct err *e)
 }
 
 /* The pool starts the processes of the job at the same time. If the machine crashes before this
- * function has returned, the job is lost together with all that they have done. That is correct: no
- * client has been told yet that the job was accepted. */
+ * function has returned, the job and its results are lost. That is correct: no client has been told
+ * yet that the job was accepted. */
 int submission_sync(struct submission *s)
 {
     AUTO(free_p) char *conf_path = fs_join(s->dir, "job.conf");

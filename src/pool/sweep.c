@@ -115,7 +115,7 @@ static void ending_free(struct ending *x)
 static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     (void)c;
-    (void)f; /* after the end of its job, a keeper sends nothing of interest */
+    (void)f; /* frames after the end of the job are ignored */
     (void)arg;
 }
 

@@ -2,8 +2,8 @@
 /*
  * Variables that grow with the number of tasks, such as CLUSTER_SPEC. Linux refuses to start a
  * program if one string of its environment has more than 128 KiB, or if all of them together have
- * more than a quarter of the stack's limit. So tony leaves out a variable that is too long; its
- * addresses are in the file TONY_SPEC_FILE, too.
+ * more than a quarter of the stack's limit. So tony leaves out a variable that is too long; the
+ * file TONY_SPEC_FILE has the addresses, too.
  *
  * Programs of some frameworks fail, or silently train alone, without the variable. If the number of
  * tasks shows that such a variable will be too long, tony refuses the job when it is submitted. If
@@ -238,7 +238,7 @@ static int measure(const struct runtime *rt, const struct rt_job *job, bool long
     return rc;
 }
 
-/* The growing variables of a framework; their number. */
+/* Write the growing variables of a framework to out. Returns their number. */
 static size_t list_growing(const struct runtime *rt, struct rt_length out[static RT_LENGTHS_MAX])
 {
     size_t n = 0;

@@ -154,7 +154,8 @@ static int set_compatible(const struct rt_input *in, struct strv *env)
     rc |= rt_set_u32(env, "TASK_NUM", in->n_tracked);
     rc |= strv_env_set(env, "DISTRIBUTED_MODE", in->distributed_mode);
     rc |= rt_set_u32(env, "SESSION_ID", in->session);
-    if (in->session) /* not in the first session: scripts only test whether the variable exists */
+    /* not set in the first session: scripts only test whether the variable exists */
+    if (in->session)
         rc |= rt_set_u32(env, "NUM_AM_RETRIES", in->session);
     rc |= rt_set_u32(env, "ATTEMPT_NUMBER", in->restart_count);
     rc |= strv_env_set(env, "appid", in->application_id);

@@ -42,7 +42,7 @@ bool rt_split_address(const char *address, char *host, size_t n_host, const char
 const struct rt_role *rt_role_named(const struct rt_role *roles, size_t n, const char *role);
 struct rt_host_port {
     char host[RT_ADDRESS_MAX];
-    char port[RT_ADDRESS_MAX]; /* so large because `tony plan` puts words in place of numbers */
+    char port[RT_ADDRESS_MAX]; /* long, because `tony plan` writes words in place of numbers */
 };
 /* Host and port of one task, or of the text of an address. false: the task has not registered, or
  * the text is not an address. */

@@ -14,7 +14,8 @@ static bool is_registered(const char *address)
 }
 
 /* No name or address should have a character that JSON must escape: the job file's rules and the
- * executors exclude them. If one has such a character all the same, the text stays valid JSON. */
+ * executors exclude them. If one has such a character nevertheless, this function keeps the text
+ * valid JSON. */
 static void add_escaped(struct buf *out, const char *s)
 {
     for (; *s; s++) {
@@ -31,7 +32,7 @@ static void add_string(struct buf *out, const char *s)
     char *to = buf_reserve(out, len + 2);
     bool plain = true;
     if (!to)
-        return; /* the failure stays in out */
+        return; /* out->failed is set */
     for (size_t i = 0; i < len; i++) {
         plain &= (unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\';
         to[i + 1] = s[i];

@@ -42,8 +42,9 @@ static bool serves(const struct rt_role *roles, size_t n, const char *role)
 }
 
 /* An evaluator can be replaced: no task waits for it. With parameter servers a worker can be
- * replaced: it finds the state at the servers. A lost server or chief has taken its state along.
- * Without parameter servers no worker can be replaced: collectives fail when one member dies. */
+ * replaced: it finds the state at the servers. A lost server or chief cannot be replaced: its state
+ * is lost. Without parameter servers no worker can be replaced: collectives fail when one member
+ * dies. */
 static bool lives_with_new(const char *role, bool chief, bool has_ps)
 {
     return str_eq(role, "evaluator") || (has_ps && !chief && !str_eq(role, "ps"));

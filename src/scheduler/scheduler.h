@@ -9,8 +9,8 @@
  * Thread   Call all functions on the loop thread.
  * Answers  An answer comes through on_event(), never before the function that caused it has
  *          returned.
- * Repeat   Every call may be repeated. A request for a slot that has a container has no effect, and
- *          neither has launching a running container or stopping one that has ended.
+ * Repeat   Every call may be repeated. These calls have no effect: requesting a slot that has a
+ *          container, launching a running container, stopping an ended one.
  */
 #ifndef TONY_SCHEDULER_SCHEDULER_H
 #define TONY_SCHEDULER_SCHEDULER_H
@@ -129,9 +129,9 @@ struct sched_config {
 
 struct sched_ops {
     const char *name;
-    /* true: the cluster grants containers one by one. It may grant only a part of a gang and never
-     * the rest, so the job must give that part back (EV_MASTER_STARTED tells this to the core).
-     * false: the scheduler admits a job as a whole, and each resize as a whole. */
+    /* true: the cluster grants containers one by one. It may grant a part of a gang and never the
+     * rest, so the job must give that part back after a time (EV_MASTER_STARTED tells this to the
+     * core). false: the scheduler admits a job as a whole, and each resize as a whole. */
     bool gives_back;
     /* Connect and register this master. SE_REGISTERED follows. The caller frees *out by close(). */
     int (*open)(const struct sched_config *cfg, struct sched **out, struct err *e);
@@ -139,7 +139,7 @@ struct sched_ops {
      * after hours. */
     int (*request)(struct sched *s, const struct sched_ask *asks, size_t n, struct err *e);
     /* Withdraw unanswered requests. No SE_ALLOCATED comes for these slots until they are requested
-     * again. A slot that was answered, or never requested, is passed over. */
+     * again. Slots whose request was answered, or that were never requested, are skipped. */
     int (*cancel)(struct sched *s, const uint32_t *slots, size_t n, struct err *e);
     /* Give back containers that were granted but not launched. */
     int (*release)(struct sched *s, const char *const *ids, size_t n, struct err *e);
@@ -196,11 +196,11 @@ struct sched_ops {
      * back-end has no use for the numbers.
      *
      * When      After each SE_REGISTERED, and whenever one of the numbers has changed: a resize has
-     *           begun or ended, a role has a task that has ended, or the job is ending.
+     *           begun or ended, a task has ended, or the job is ending.
      * Keep      The back-end keeps the numbers at least until the master ends.
      * Forming   While the gang forms anew, max is the present number.
-     * Cost      cost_ms: the job does no new work for about this time because of a resize; < 0: it
-     *           has not measured that. Told whenever it has changed.
+     * Cost      cost_ms: the job does no new work for about this time because of a resize; < 0: the
+     *           job has not measured that. Call again whenever it has changed.
      * Refusal   The master may refuse a number between the two if the framework of the job does not
      *           allow it.
      */
@@ -221,7 +221,7 @@ struct sched_ops {
                   void (*done)(void *arg), struct err *e);
     /* Called after finish() is done. Are answers to this master still under way? If the master
      * exits now, their senders log an error; so a master that can wait does so for a short time.
-     * May be NULL: no answer is. */
+     * May be NULL: no answer is ever under way. */
     bool (*busy)(const struct sched *s);
     void (*close)(struct sched *s);
 };

@@ -145,7 +145,7 @@ static void test_a_node_without_the_reason_of_an_end(void **state)
     world_hurry(50);
     sched_yarn.look(w->s, w->ids.v[2]);
     world_until("end:2:node_lost", 1);
-    assert_non_null(strstr(w->detail, "did not say why"));
+    assert_non_null(strstr(w->detail, "reported no reason"));
     w->boxes[3].ended = true;
     sched_yarn.look(w->s, w->ids.v[3]);
     world_until("end:3:node_lost", 1);

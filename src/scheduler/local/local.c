@@ -23,8 +23,9 @@ enum {
     CONNECT_TIMEOUT_MS = 10000,
     CONNECT_RETRY_MS = 1, /* pause between two attempts */
     FINISH_POLL_MS = 2,   /* pause between two checks whether the last frame has been sent */
-    /* Pause before the ends of containers are acknowledged: one message stands for all of that
-     * time. It is also the pause before the next look if the journal does not have them yet. */
+    /* Pause before the ends of containers are acknowledged: one message covers all ends of that
+     * time. It is also the pause before the next check if the journal does not have the ends
+     * yet. */
     ACK_MS = 200,
 };
 
@@ -49,11 +50,12 @@ struct local {
     void (*finish_done)(void *arg);
     /* Registered comes in parts. These are the containers of the parts that have come. */
     VEC(struct sched_container) parts;
-    struct strv parts_texts;  /* owns the strings of `parts` */
-    uint64_t n_ends, n_acked; /* ends that the keeper has reported; that it may forget */
-    bool ack_due;             /* ack_timer is set */
+    struct strv parts_texts; /* owns the strings of `parts` */
+    /* ends that the keeper has reported; ends that were acknowledged to it */
+    uint64_t n_ends, n_acked;
+    bool ack_due; /* ack_timer is set */
     struct loop_timer *ack_timer;
-    VEC(struct asked) asked;   /* all that this master ever made, in order of their slots */
+    VEC(struct asked) asked;   /* all requests of this master, sorted by slot */
     uint32_t last_cancel;      /* number of the last CancelAsks that was sent */
     uint32_t confirmed_cancel; /* number of the last CancelAsks that the keeper has confirmed */
     uint32_t last_want;        /* number of the last WantContainers that was sent */
@@ -140,9 +142,9 @@ static int asked_add(struct local *l, const struct sched_ask *ask)
 
 /*
  * The keeper has answered the request for this slot. false: ignore the answer, because the keeper
- * sent it before it received the withdrawal of the request. The keeper takes the container back
- * when it receives the withdrawal. It confirms each CancelAsks, so an answer that comes before the
- * confirmation belongs to the withdrawn request.
+ * sent it before it received the withdrawal of the request. On the withdrawal, the keeper takes the
+ * container back and confirms the CancelAsks. So an answer that comes before the confirmation
+ * belongs to the withdrawn request.
  */
 static bool take_answer(struct local *l, uint32_t slot)
 {
@@ -254,10 +256,9 @@ static void on_registered(struct local *l, const Tony__Registered *r)
     parts_clear(l);
 }
 
-/* The keeper refused this before it received the newest demand of the job, and that may be smaller.
- * It forgets requests that it refuses, so repeat the request: the keeper then judges it by the
- * newest demand. A refusal of the demand as a whole needs no repetition: the keeper judges each
- * demand. */
+/* The keeper refused these requests before it received the newest demand of the job, which may be
+ * smaller. It forgets requests that it refuses, so repeat them: the keeper then checks them against
+ * the newest demand. A refused demand need not be repeated: the keeper checks each new demand. */
 static void repeat_refused(struct local *l, const Tony__ContainersAllocated *a)
 {
     VEC(struct sched_ask) again = { 0 };
@@ -320,8 +321,8 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
                                        .text = f->size_wish->why });
         break;
     case TONY__FRAME__BODY_REFUSED:
-        /* After registration, this is about one frame of the master. A refused request for
-         * containers comes in CONTAINERS_ALLOCATED instead, which names the slots. */
+        /* After registration, Refused answers one frame of the master. Refused requests for
+         * containers come in CONTAINERS_ALLOCATED instead, which names the slots. */
         if (l->registered)
             log_event(LOG_WARN, "keeper.refused", f_str("why", f->refused->message));
         else
@@ -600,7 +601,7 @@ static int local_finish(struct sched *s, const char *state, const char *diagnost
                         void (*done)(void *arg), struct err *e)
 {
     struct local *l = local_of(s);
-    (void)diagnostics; /* the keeper does not store it, since the journal has it */
+    (void)diagnostics; /* the keeper does not store the diagnostics, because the journal has them */
     if (!l->finish_timer)
         l->finish_timer = loop_timer_new(l->cfg.loop, on_finish_timer, l);
     if (!l->finish_timer)

@@ -2,8 +2,8 @@
 /*
  * The heartbeat: allocate calls to the ResourceManager. For the ResourceManager, an ask is the
  * number of wanted containers (0 or 1) for the key (priority, slot). Each allocate call contains
- * the asks that have changed. A changed ask is sent again until an answer certainly belongs to a
- * call that contained it.
+ * the asks that have changed. A changed ask is sent with each call until the answer to a call that
+ * contained the ask has certainly arrived.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -233,7 +233,7 @@ void yarn_release(struct yarn *y, const struct yarn_container *id)
 /* ---- nodes to avoid ---- */
 
 /* YARN names nodes by their host; with yarn.scheduler.include-port-in-node-name, by host and port.
- * The caller passes both names: the wrong one does no harm. */
+ * The caller passes both names: YARN ignores the wrong one. */
 static int avoid_name(struct yarn *y, struct span name, bool avoid)
 {
     for (size_t i = 0; i < y->avoided.n; i++) {
@@ -544,8 +544,8 @@ static void on_container_completed(struct yarn *y, const Hadoop__ContainerStatus
     box_forget(y, b);
 }
 
-/* An allocate call is over. If it certainly arrived, its asks and releases are done. If it did not,
- * or if the answer may belong to an earlier call, send them again. */
+/* An allocate call has ended. If it certainly arrived, its asks and releases are complete. If it
+ * did not, or if the answer may belong to an earlier call, send them again. */
 static void settle_request(struct yarn *y, bool arrived)
 {
     size_t kept = 0;
@@ -594,8 +594,8 @@ static void note_node_reports(struct yarn *y, const Hadoop__AllocateResponse *r)
 }
 
 /* Report SE_PREEMPTING once for each container; YARN repeats the notice in each answer until the
- * container ends. A negotiable contract would let the master give other containers back instead.
- * tony does not: if nothing is given back, YARN takes the named ones first. */
+ * container ends. With a negotiable contract, the master could give back other containers instead.
+ * tony gives back none, so YARN takes the named ones. */
 static void report_preempting(struct yarn *y, Hadoop__PreemptionContainer *const *v, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -623,8 +623,8 @@ static void on_preemption(struct yarn *y, const Hadoop__AllocateResponse *r)
         report_preempting(y, r->preempt->contract->container, r->preempt->contract->n_container);
 }
 
-/* Containers of earlier masters that YARN reports only in an answer. Before SE_REGISTERED they are
- * adopted; after it, it is too late, and they are released. */
+/* Containers of earlier masters that YARN reports only in the answer to a heartbeat. Before
+ * SE_REGISTERED they are adopted; after it they are released. */
 static void take_late_containers(struct yarn *y, const Hadoop__AllocateResponse *r)
 {
     for (size_t i = 0; i < r->n_containers_from_previous_attempts; i++) {
@@ -653,7 +653,7 @@ static void on_answer(struct yarn *y, const Hadoop__AllocateResponse *r)
         yarn_broken(y, "no memory for the tokens of the cluster");
         return;
     }
-    if (y->finishing) /* the job is over: nothing in the answer matters */
+    if (y->finishing) /* the job is over: ignore the answer */
         return;
     note_node_reports(y, r);
     y->answer_had_ends = r->n_completed_container_statuses > 0;

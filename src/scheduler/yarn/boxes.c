@@ -91,14 +91,15 @@ enum { EXIT_SIGNAL_BASE = 128, EXIT_TERMINATED = EXIT_SIGNAL_BASE + 15 };
  * Explain the end of a container that a signal killed. An executor exits only after the master
  * knows how its task ended. So if no end of the task was reported, the signal killed the executor
  * itself. If the signal is SIGTERM, and the master did not stop the container, its node did. The
- * node normally reports why; a node that has restarted or is being removed has forgotten it.
+ * node normally reports why; a node that has restarted or is being removed has forgotten the
+ * reason.
  */
 static void explain_signal(int signo, struct yarn_end *end)
 {
     if (signo == EXIT_TERMINATED - EXIT_SIGNAL_BASE) {
         end->reason = END_NODE_LOST;
         (void)str_copy(end->sentence, sizeof end->sentence,
-                       "its node stopped the container, and did not say why");
+                       "its node stopped the container, and reported no reason");
         return;
     }
     end->reason = END_UNKNOWN;
@@ -176,8 +177,8 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
 
 /*
  * The node reports that a container has ended. If YARN or the node itself stopped the container,
- * the node does not know why: it was preempted, or its node is lost or unhealthy. The
- * ResourceManager reports that with its next answer, so wait up to YARN_CAUSE_MS for it.
+ * the node does not know the reason: preemption, or a lost or unhealthy node. The ResourceManager
+ * reports the reason with its next answer, so wait up to YARN_CAUSE_MS for it.
  */
 void box_end_at_node(struct yarn *y, struct box *b, int32_t exit_status, const char *diagnostics)
 {

@@ -2,7 +2,7 @@
 /*
  * The node of this master has told the master to exit. Either the application was killed, or only
  * this container ends. The ResourceManager knows which, but only a short time after it has told the
- * node. So ask it again and again, until the application has ended or the time is over.
+ * node. So repeat the question until the application has ended or within_ms has passed.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static void killing_user(const char *text, char *out, size_t size)
     (void)snprintf(out, size, "%.*s", (int)MIN(name.len, size - 1), name.p ? name.p : "");
 }
 
-/* Does a later master of this application exist? If this one was stopped or cut off for long, the
- * state of the application may be the result of that one's work. */
+/* Does a later master of this application exist? If this master was stopped or cut off for long,
+ * the later master may have ended the application. */
 static bool has_successor(const struct yarn *y, const Hadoop__ApplicationReport *app)
 {
     struct yarn_attempt now;

@@ -16,7 +16,8 @@
 static void on_timer(void *arg)
 {
     struct node *n = arg;
-    /* The start call is slow: let another node start in its place (YARN_STARTS_MAX). */
+    /* The start call is slow: do not count it any more, so that another node may start
+     * (YARN_STARTS_MAX). */
     if (n->counts_as_starting && clock_mono_ms() >= n->sent_ms + YARN_SLOW_MS) {
         n->counts_as_starting = false;
         n->y->n_starting--;
@@ -116,7 +117,7 @@ static void pump_waiting_nodes(struct yarn *y)
     }
 }
 
-/* A box of the start call that has just ended; NULL = all have got their new state. */
+/* A box of the start call that has just ended; NULL = all its boxes have their new state. */
 static struct box *first_starting(struct node *n)
 {
     for (size_t i = 0; i < n->boxes.n; i++)
@@ -220,7 +221,7 @@ static void on_start(const Hadoop__StartContainersResponse *r, const struct rpc_
             container_refused(n, b, span_of(x ? x->class_name : NULL),
                               span_of(x ? x->message : NULL));
     }
-    while (r && (b = first_starting(n))) /* the answer does not name it: ask the node */
+    while (r && (b = first_starting(n))) /* the answer does not name this box: ask the node */
         b->state = BOX_DOUBT;
     node_pump(n);
     pump_waiting_nodes(n->y);
@@ -337,7 +338,8 @@ static void on_status(const Hadoop__GetContainerStatusesResponse *r, const struc
     }
     for (size_t i = 0; r && i < r->n_failed_requests; i++) {
         b = box_find(n->y, r->failed_requests[i]->container_id);
-        if (b && b->state == BOX_DOUBT) /* the node does not know it: it was not started */
+        /* the node does not know the container: it was not started */
+        if (b && b->state == BOX_DOUBT)
             b->state = BOX_TO_START;
     }
     node_pump(n);
@@ -358,7 +360,7 @@ static void send_status_request(struct node *n)
             n->client, &rq, clock_mono_ms() + yarn_pause(n->y, YARN_NODE_MS), on_status, n);
 }
 
-/* A box for whose reason the ResourceManager has had its time (cause_due_ms); NULL = none. */
+/* A box that has waited for the ResourceManager's reason until cause_due_ms; NULL = none. */
 static struct box *find_overdue_cause(struct node *n, int64_t now)
 {
     for (size_t i = 0; i < n->boxes.n; i++)
@@ -367,8 +369,8 @@ static struct box *find_overdue_cause(struct node *n, int64_t now)
     return NULL;
 }
 
-/* End the boxes for which no reason has arrived. Stop polling boxes whose time is over; if such a
- * box was to be stopped, release it, so that the ResourceManager ends it. */
+/* End the boxes for which no reason has arrived. Stop polling boxes after poll_until. If such a box
+ * has to be stopped, release it, so that the ResourceManager ends it. */
 static void expire(struct node *n, int64_t now)
 {
     struct box *overdue;

@@ -20,7 +20,7 @@ int resize_file_encode(const Tony__ResizeJob *r, struct buf *out, struct err *e)
     int rc = frame_pack(&f, out);
     if (rc == 0 && out->len - before > RESIZE_FILE_MAX)
         rc = -EMSGSIZE;
-    return rc < 0 ? err_set(e, -rc, "cannot write down the request for a resize: %m") : 0;
+    return rc < 0 ? err_set(e, -rc, "cannot encode the request for a resize: %m") : 0;
 }
 
 int resize_file_decode(struct span text, const char *application_id, Tony__Frame **out,

@@ -9,7 +9,8 @@
  *
  * A client writes the file under another name outside of queued/ and renames it into queued/. The
  * first master removes queued/ if it is empty, and renames it if it is not. After that, no client
- * can put a file there. So HDFS decides for every file whether it came before the master or not.
+ * can put a file there. So each file was either in queued/ before the rename, or its client gets an
+ * error.
  *
  * The file is one frame (codec/frame.h) with a ResizeJob, the message by which a client asks a
  * master.

@@ -48,7 +48,7 @@ void yarn_broken(struct yarn *y, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (y->finishing) { /* the verdict cannot be reported to YARN; the master exits all the same */
+    if (y->finishing) { /* the verdict cannot be reported to YARN; the master exits nevertheless */
         log_event(LOG_WARN, "yarn.not_told", f_str("why", text));
         yarn_finished(y);
         return;
@@ -475,8 +475,8 @@ static int yarn_request(struct sched *s, const struct sched_ask *asks, size_t n,
     return 0;
 }
 
-/* A refusal of this slot's request may wait to be reported. The request is withdrawn: if the slot
- * is requested again, the refusal must not count for that. */
+/* The request of this slot is withdrawn. Drop a refusal of it that was not reported yet: the core
+ * could take it for the refusal of a later request of the slot. */
 static void drop_refusal(struct yarn *y, uint32_t slot)
 {
     size_t kept = 0;
@@ -535,7 +535,8 @@ static int yarn_launch(struct sched *s, const struct sched_container *c, size_t 
         if (b && b->state == BOX_GRANTED && !b->stop_wanted)
             b->state = BOX_TO_START;
     }
-    /* Only now, when all are marked: so each node gets one call for all its containers. */
+    /* Call the nodes only after all containers are marked, so that each node gets one call for
+     * all its containers. */
     for (struct map_entry *x = map_next(&y->nodes, NULL); x; x = map_next(&y->nodes, x))
         node_pump(x->value);
     return 0;
@@ -581,7 +582,7 @@ static void yarn_avoid_node(struct sched *s, const char *node, bool avoid)
 }
 
 /* YARN does not know the whole demand of a job; requests and releases tell it what the job wants.
- * So only note the roles of new slots. */
+ * So only store the roles of new slots. */
 static int yarn_resize(struct sched *s, const struct sched_ask *whole, size_t n, struct err *e)
 {
     return yarn_learn_roles(yarn_of(s), whole, n) < 0
@@ -593,7 +594,7 @@ static int yarn_finish(struct sched *s, const char *state, const char *diagnosti
                        void (*done)(void *arg), struct err *e)
 {
     struct yarn *y = yarn_of(s);
-    /* Without diagnostics, YARN would show those of an earlier state. */
+    /* With empty diagnostics, YARN would show those of an earlier state. */
     y->diagnostics = str_dup(diagnostics && *diagnostics ? diagnostics : state);
     if (!y->diagnostics)
         return err_set(e, ENOMEM, "no memory to end the job");

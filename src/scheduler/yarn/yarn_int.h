@@ -123,7 +123,7 @@ enum box_state {
     BOX_GRANTED,  /* the master has not launched it */
     BOX_TO_START, /* waits for the next start call to its node */
     BOX_STARTING, /* the start call under way contains it */
-    BOX_DOUBT,    /* the start call failed, but may have started it: its node is asked */
+    BOX_DOUBT,    /* the start call failed, but may have started the container: its node is asked */
     BOX_STARTED,
     BOX_ENDED,
 };
@@ -145,7 +145,7 @@ struct box {
     int64_t cause_due_ms;     /* its node reported its end: wait until then for the reason of the
                                  ResourceManager; 0 = no */
     int32_t node_exit_status; /* the exit status that the node reported */
-    int64_t token_due_ms;     /* its node refused the token: fail then; 0 = it did not */
+    int64_t token_due_ms;     /* its node refused the token: fail at this time; 0 = not refused */
 };
 
 /* ---- nodes ---- */
@@ -153,7 +153,7 @@ struct box {
 struct node {
     struct yarn *y;
     char *id, *host, *http; /* id "host:port" */
-    char *health;           /* its report of what is wrong with it; NULL = nothing is */
+    char *health;           /* its report of what is wrong with the node; NULL = it is healthy */
     uint16_t port;
     struct token token;
     bool has_token;
@@ -192,7 +192,7 @@ struct yarn {
 
     enum yarn_phase phase;
     bool registered; /* SE_REGISTERED was reported */
-    bool beat_soon;  /* the ResourceManager has news, as a node's report shows: ask it soon */
+    bool beat_soon;  /* a node's report shows that the ResourceManager has news: ask it soon */
     /* The last answer reported ends. The next heartbeat acknowledges them, so it must wait until
      * the journal has stored them (sched_config.stored). */
     bool answer_had_ends;
@@ -214,7 +214,7 @@ struct yarn {
     int32_t max_vcores;
     struct strv max_types; /* "yarn.io/gpu=4" */
 
-    VEC(struct ask) asks; /* all that this master ever made, in order of their slots */
+    VEC(struct ask) asks; /* all asks of this master, sorted by slot */
     uint32_t n_open;      /* open asks */
     int64_t open_since;   /* when an ask was last opened, or answered */
     VEC(struct release) releases;
@@ -230,7 +230,7 @@ struct yarn {
     uint32_t n_starting; /* nodes whose start call is under way, without slow ones */
     VEC(struct report {
         uint32_t slot;
-        struct box *box; /* whose end to report; NULL = report a refusal of the slot */
+        struct box *box; /* the box whose end to report; NULL = report a refusal of the slot */
         char *text;
     })
     reports; /* events to report when the present call of a sched_ops function has returned */
@@ -259,7 +259,7 @@ static inline int64_t yarn_pause(const struct yarn *y, int64_t ms)
 int yarn_open_with(const struct yarn_wire *wire, const struct sched_config *cfg, struct sched **out,
                    struct err *e);
 void yarn_emit(struct yarn *y, const struct sched_event *ev);
-void yarn_step(struct yarn *y);     /* make the next call to the ResourceManager, if it is time */
+void yarn_step(struct yarn *y);     /* make the next call to the ResourceManager, if it is due */
 void yarn_wake(struct yarn *y);     /* let yarn_step() run soon, but not within this call */
 void yarn_finished(struct yarn *y); /* call the `done` of finish(); only the first time */
 /* Report SE_REGISTERED with all existing containers, and with the n containers of v, which ended
@@ -277,7 +277,8 @@ bool yarn_has_news(const struct yarn *y);   /* has the next heartbeat something 
 void yarn_replay(struct yarn *y); /* the ResourceManager has lost all requests: send them again */
 int yarn_ask(struct yarn *y, const struct sched_ask *a);
 struct ask *yarn_find_ask(const struct yarn *y, uint32_t slot); /* NULL = never requested */
-/* Note the role of each slot of a resized job: an earlier master may have requested some of them.
+/* Store the role of each slot of a resized job: an earlier master may have requested some of the
+ * slots.
  */
 int yarn_learn_roles(struct yarn *y, const struct sched_ask *whole, size_t n);
 void yarn_release(struct yarn *y, const struct yarn_container *id);

@@ -25,10 +25,10 @@ struct err;
 
 /*
  * job.conf and yarn.json reach the master's container as secrets in its token storage. The name of
- * each secret is this prefix and the file's name. To store them in HDFS would take longer: a
+ * each secret is this prefix and the file's name. Storing them in HDFS would take longer: a
  * DataNode often needs 0.4 s to close a file. If both files together are larger than
- * YARN_CARRIED_MAX, they are staged in HDFS all the same: the ResourceManager stores the token
- * storage with the application, and has room for about 100 KiB.
+ * YARN_CARRIED_MAX, they are staged in HDFS nevertheless: the ResourceManager stores the token
+ * storage with the application, and accepts about 100 KiB.
  */
 #define YARN_CARRIED_PREFIX "tony.file."
 enum { YARN_CARRIED_MAX = 64 << 10 }; /* of both files together */
